@@ -10,7 +10,7 @@ enum merak_exit {
     MERAK_EXIT_DATA = 67,     /* data or checkpoint does not fit */
     MERAK_EXIT_LAUNCH = 68,   /* no PMIx with more than one task */
     MERAK_EXIT_RESOURCE = 69, /* memory, disk */
-    MERAK_EXIT_AGAIN = 75,    /* saved; wants another run */
+    MERAK_EXIT_AGAIN = 75,    /* saved; resubmit to continue */
 };
 
 #endif

@@ -3,7 +3,7 @@
  *
  * "pmix" under srun --mpi=pmix or any PMIx launcher, "single" for a lone
  * process.  With more than one task and no PMIx, opening fails
- * (MERAK_ERR_CONFIG, exit code 68): never N singletons.
+ * (MERAK_ERR_CONFIG, exit code 68): a job never splits into N singletons.
  */
 #ifndef MERAK_RUNTIME_BOOT_BOOT_H
 #define MERAK_RUNTIME_BOOT_BOOT_H
@@ -17,12 +17,13 @@ struct merak_boot;
 
 struct merak_boot_ops {
     const char *name; /* "pmix", "single" */
-    /* Every rank brings a card; all get all cards in rank order:
-     * cards[size * bytes].  bytes <= 4096 and equal on all ranks. */
+    /* Allgather of one card per rank, in rank order: cards[size * bytes].
+     * bytes <= 4096 and equal on all ranks. */
     enum merak_status (*allgather)(struct merak_boot *boot, const void *card,
                                    size_t bytes, void *cards,
                                    struct merak_error *err);
-    /* data[bytes], equal on all ranks, of rank 0 to all; any size. */
+    /* Send rank 0's data[bytes] to all ranks; `bytes` is any size, equal on
+     * all. */
     enum merak_status (*broadcast)(struct merak_boot *boot, void *data,
                                    size_t bytes, struct merak_error *err);
     enum merak_status (*barrier)(struct merak_boot *boot,
@@ -40,30 +41,31 @@ struct merak_boot {
     const char *const *hosts; /* [n_nodes] */
     int n_nodes;
     int local_rank, local_size;
-    double deadline_s; /* of a collective; the opener's to change */
+    double deadline_s; /* of a collective; the opener may change it */
 };
 
-/* How many tasks the launcher started, this one counted, as far as the
- * environment tells, and by which of its variables; 1: nothing tells of
- * others. */
+/* How many tasks the launcher started, including this one, according to the
+ * environment, and which of its variables has that number; 1 if none has. */
 int merak_boot_launched(const char **by_p);
-/* Is this the first of them, likewise?  One line is enough for all. */
+/* Is this the first of them, according to the environment?  Used to print a
+ * line once per job. */
 bool merak_boot_is_first(void);
-/* Collectives have 300 s at first; after MERAK_ERR_TIMEOUT a boot is only
- * good for abort and close. */
+/* The initial deadline of collectives is 300 s.  After MERAK_ERR_TIMEOUT only
+ * abort and close may be called. */
 enum merak_status merak_boot_open(struct merak_boot **boot_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_boot_close(struct merak_boot *boot);
 
-/* Every rank brings its status; all return the first failure in rank order,
- * with its text.  Collective. */
+/* Allgather each rank's status; all ranks return the first failure in rank
+ * order, with its text.  Collective. */
 enum merak_status merak_boot_agree(struct merak_boot *boot,
                                    enum merak_status rc,
                                    struct merak_error *err) MERAK_CHECKED;
 /*
- * That, and if all are well what each brings beside it: all[size * bytes], in
- * rank order; bytes <= 3072, equal on all ranks.  Of one that fails mine is
- * not read, nor all written.  A round of its own takes as long again.
+ * merak_boot_agree() and, if no rank failed, an allgather of `mine` into
+ * all[size * bytes], in rank order; bytes <= 3072, equal on all ranks.  If any
+ * rank failed, `mine` is ignored and `all` is not written.  Saves a second
+ * allgather.
  */
 enum merak_status merak_boot_share(struct merak_boot *boot,
                                    enum merak_status rc, const void *mine,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/boot/boot_impl.h - what the boots share */
+/* runtime/boot/boot_impl.h - shared by the pmix and single boots */
 #ifndef MERAK_RUNTIME_BOOT_INTERNAL_H
 #define MERAK_RUNTIME_BOOT_INTERNAL_H
 

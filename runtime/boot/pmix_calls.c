@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pmix_calls.c - waiting for PMIx, and for all that a key has at once */
+/* pmix_calls.c - waiting for PMIx calls, and getting the values of many ranks
+ * at once */
 #include "config.h"
 
 #include "runtime/boot/pmix_calls.h"
@@ -12,11 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Answers waited for together: each takes some kilobytes. */
+/* The most calls in flight: each takes some kilobytes. */
 #define AT_ONCE 256
 
-/* PMIx hands a call to its thread by means that the thread sanitizer does not
- * see. */
+/* The thread sanitizer does not see how PMIx passes a call to its thread. */
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 #define GIVE_TO_PMIX(call) __tsan_release(call)
@@ -67,7 +67,7 @@ void merak_pmix_call_destroy(struct pmix_call *c)
     free(c);
 }
 
-/* The lock comes before anything else of the call. */
+/* Take the lock before touching anything else of the call. */
 static void take_value(struct pmix_call *c, pmix_status_t status,
                        pmix_value_t *value)
 {
@@ -76,7 +76,7 @@ static void take_value(struct pmix_call *c, pmix_status_t status,
     TAKE_FROM_PMIX(c);
     pthread_mutex_lock(&c->lock);
     if (status == PMIX_SUCCESS && value != NULL)
-        PMIX_VALUE_XFER(status, c->value, value); /* makes one */
+        PMIX_VALUE_XFER(status, c->value, value); /* allocates c->value */
     c->status = status;
     c->over = true;
     given_up = c->given_up;
@@ -116,9 +116,9 @@ bool merak_pmix_call_is_over(struct pmix_call *c, double seconds)
     return over;
 }
 
-/* Ask what a rank has put under this key.  The library itself waits for ever
- * for what a rank on another node has not put, with PMIX_TIMEOUT too where
- * Slurm's server is asked. */
+/* Ask what a rank has put under this key.  If a rank on another node has not
+ * put it, the library waits forever, with Slurm's server even if PMIX_TIMEOUT
+ * is given. */
 static enum merak_status ask(const struct pmix_boot *boot, int rank,
                              const char *key, struct pmix_call **c_p,
                              struct merak_error *err)
@@ -131,7 +131,7 @@ static enum merak_status ask(const struct pmix_boot *boot, int rank,
     merak_pmix_proc(boot, (pmix_rank_t)rank, &c->proc);
     snprintf(c->key, sizeof(c->key), "%s", key);
     st = PMIx_Get_nb(&c->proc, c->key, NULL, 0, merak_pmix_on_value, c);
-    if (st != PMIX_SUCCESS) { /* then that is the answer */
+    if (st != PMIX_SUCCESS) { /* the error is the answer */
         c->status = st;
         c->over = true;
     }
@@ -164,7 +164,7 @@ enum merak_status merak_pmix_given_up(const struct pmix_boot *boot,
     return merak_fail(err, boot->gave_up.status, "%s", boot->gave_up.text);
 }
 
-/* Wait for one answer; c is nobody's after that. */
+/* Wait for one answer and release c. */
 static enum merak_status take_answer(struct pmix_boot *boot, int rank,
                                      const char *key, struct pmix_call *c,
                                      merak_pmix_take_fn take, void *arg,
@@ -185,7 +185,7 @@ static enum merak_status take_answer(struct pmix_boot *boot, int rank,
     return rc;
 }
 
-/* Its answer is no longer wanted. */
+/* Give up a call whose answer is no longer needed. */
 static void drop(struct pmix_boot *boot, struct pmix_call *c)
 {
     if (c == NULL)
@@ -196,8 +196,8 @@ static void drop(struct pmix_boot *boot, struct pmix_call *c)
         boot->stuck = true;
 }
 
-/* All are asked for before the first is waited for: one after the other each
- * would put this thread to sleep and wake it up. */
+/* All calls are started before the first is waited for: one after the other,
+ * each would put this thread to sleep and wake it up. */
 static enum merak_status get_at_once(struct pmix_boot *boot, int first, int end,
                                      const char *key, merak_pmix_take_fn take,
                                      void *arg, struct merak_error *err)

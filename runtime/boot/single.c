@@ -42,7 +42,7 @@ static enum merak_status single_barrier(struct merak_boot *boot,
 static void single_abort(struct merak_boot *boot, int code, const char *why)
 {
     (void)boot;
-    (void)why; /* the program has said it; there is nobody else to tell */
+    (void)why; /* the program has printed it; there is nobody to notify */
     _exit(code);
 }
 

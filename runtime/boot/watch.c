@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watch.c - noticing that a process of the same node has ended
  *
- * Every rank listens on an abstract unix socket with a random name, which
- * only those who got its card know.  Of two ranks the lower one connects and
- * sends its number, four bytes; nothing else is ever sent, so that an end
- * which becomes readable has been closed.
+ * Every rank listens on an abstract unix socket with a random name, known only
+ * from its card.  Of two ranks the lower one connects and sends its number,
+ * four bytes.  Nothing else is ever sent, so an end that becomes readable has
+ * been closed.
  */
 #include "config.h"
 
@@ -29,7 +29,7 @@ struct merak_watch {
     struct merak_boot *boot;
     int listener; /* -1 once all have connected */
     int epoll;
-    int *fd;     /* [size] the end that a node peer's process holds; -1: none */
+    int *fd;     /* [size] the connection to a node peer; -1: none */
     bool *ended; /* [size] */
     int watched;
 };
@@ -48,7 +48,7 @@ static socklen_t address_of(const struct merak_watch_card *card,
 
     memset(addr, 0, sizeof(*addr));
     addr->sun_family = AF_UNIX;
-    memcpy(addr->sun_path + 1, card->name, length); /* abstract: a NUL first */
+    memcpy(addr->sun_path + 1, card->name, length); /* abstract: NUL first */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
@@ -57,7 +57,7 @@ static int make_socket(void)
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-/* Leaves listener -1 and card empty where that cannot be had. */
+/* On failure, listener stays -1 and card empty. */
 static void listen_for_peers(struct merak_watch *w,
                              struct merak_watch_card *card)
 {
@@ -112,7 +112,7 @@ enum merak_status merak_watch_open(struct merak_boot *boot,
     return MERAK_OK;
 }
 
-/* False: errno says why not. */
+/* False: see errno. */
 static bool add_peer(struct merak_watch *w, int rank, int fd)
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP,
@@ -167,11 +167,11 @@ void merak_watch_connect(struct merak_watch *w, const void *cards,
         else if (connect_peer(w, r, card))
             continue;
         warn_unwatched(w, r, strerror(errno));
-        return; /* the others' lines would say the same */
+        return; /* the lines of the others would be the same */
     }
 }
 
-/* What it sent came before its connection could be taken. */
+/* The peer's number arrives before its connection can be accepted. */
 static void accept_one(struct merak_watch *w, int fd)
 {
     int32_t rank = -1;
@@ -255,7 +255,7 @@ char merak_process_state(long pid)
     n = fread(line, 1, sizeof(line) - 1, f);
     fclose(f);
     line[n] = '\0';
-    end = strrchr(line, ')'); /* of the name, which may hold anything */
+    end = strrchr(line, ')'); /* ends the name, which may contain anything */
     return end != NULL && end[1] == ' ' ? end[2] : 0;
 }
 

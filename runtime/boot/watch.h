@@ -4,8 +4,8 @@
  * Two ranks of a node hold the two ends of a socket.  However a process ends
  * (killed, crashed, out of memory), the kernel closes its end, and whoever
  * polls the other one wakes up.  This needs no privilege, no process id that
- * means the same in both (containers), and no new kernel.  A stopped process
- * holds its end: it is not dead, and a deadline's business.
+ * is valid in both containers, and no recent kernel.  A stopped process keeps
+ * its end open: it is not dead, and only a deadline detects it.
  */
 #ifndef MERAK_RUNTIME_BOOT_WATCH_H
 #define MERAK_RUNTIME_BOOT_WATCH_H
@@ -20,24 +20,25 @@ struct merak_watch_card {
 };
 
 /*
- * Listen for node peers, and say how they find this rank.  A lone rank of its
- * node has nobody to watch.
+ * Listen for node peers, and fill the card by which they find this rank.  A
+ * rank that is alone on its node has nobody to watch.
  *
  *   boot     in   borrowed for the watch's life
  *   card     out  for all ranks of the node
  *
- * MERAK_OK or MERAK_ERR_NOMEM.  Where the system gives no socket, card is
- * empty and nobody is watched.
+ * MERAK_OK or MERAK_ERR_NOMEM.  If no socket can be made, card is empty and
+ * nobody is watched.
  */
 enum merak_status merak_watch_open(struct merak_boot *boot,
                                    struct merak_watch **watch_p,
                                    struct merak_watch_card *card,
                                    struct merak_error *err) MERAK_CHECKED;
 /*
- * Connect to the node peers of a higher rank; cards[size] are `stride` bytes
- * apart.  Then, once all of them have done so (a collective lies between the
- * two calls), take what the lower ones connected.  A peer that cannot be
- * reached (another network namespace) is not watched, and one line says so.
+ * Connect to the node peers of higher rank; cards[size] are `stride` bytes
+ * apart.  Once all of them have done so (run a collective between the two
+ * calls), accept the connections of the lower ones.  A peer that cannot be
+ * reached (another network namespace) is not watched, which is logged in one
+ * line.
  */
 void merak_watch_connect(struct merak_watch *watch, const void *cards,
                          size_t stride);
@@ -45,18 +46,19 @@ void merak_watch_accept(struct merak_watch *watch);
 
 /* Readable when a watched process has ended; -1: there is none to watch. */
 int merak_watch_fd(const struct merak_watch *watch);
-/* The rank whose process has ended, or -1; each is told of once.  Never
+/* The rank whose process has ended, or -1; each is returned once.  Never
  * blocks. */
 int merak_watch_next_ended(struct merak_watch *watch);
-/* Has this rank's process ended, as far as was told? */
+/* Has this rank's process ended, as returned by merak_watch_next_ended()? */
 bool merak_watch_has_ended(const struct merak_watch *watch, int rank);
 
-/* The process of a watched rank, by this process's numbers; 0: not known. */
+/* The process id of a watched rank, in this process's namespace; 0: not
+ * known. */
 long merak_watch_pid(const struct merak_watch *watch, int rank);
 
 /* The state letter of /proc/PID/stat, 0 where it cannot be read. */
 char merak_process_state(long pid);
-/* Peers that still watch this rank take it for ended. */
+/* To peers that still watch this rank it then looks as if it has ended. */
 void merak_watch_close(struct merak_watch *watch);
 
 #endif

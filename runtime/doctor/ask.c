@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the child; a group of its own, so that helpers it starts end with it.
- * Of Slurm's variables those of a step would change the answers. */
+/* In the child: make a process group, so that its helpers end with it.  Remove
+ * Slurm's step variables, which would change the answers. */
 static void run(char *const *argv, int out)
 {
     int null = open("/dev/null", O_RDONLY);
@@ -30,7 +30,7 @@ static void run(char *const *argv, int out)
     _exit(127);
 }
 
-/* Read until the end or the deadline; false: the time was up. */
+/* Read until the end or the deadline; false: the deadline passed. */
 static bool read_all(int fd, int64_t until_ns, char *text, size_t size)
 {
     char rest[4096];
@@ -55,7 +55,7 @@ static bool read_all(int fd, int64_t until_ns, char *text, size_t size)
     }
 }
 
-/* What may outlive its output is not waited for beyond the deadline. */
+/* A child that outlives its output is not waited for beyond the deadline. */
 static int wait_until(pid_t pid, int64_t until_ns)
 {
     int status;

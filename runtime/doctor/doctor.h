@@ -2,8 +2,8 @@
 /* runtime/doctor/doctor.h - what `merak doctor` looks at, and what it finds
  *
  * Facts are gathered by one function and judged by another, so that the
- * judgements can be tested on machines that are in order.  A finding says what
- * is, and where something is wrong also what would mend it.
+ * judgements can be tested on healthy machines.  A finding states a fact and,
+ * where something is wrong, the fix.
  */
 #ifndef MERAK_RUNTIME_DOCTOR_DOCTOR_H
 #define MERAK_RUNTIME_DOCTOR_DOCTOR_H
@@ -18,7 +18,7 @@
 enum merak_finding_level {
     MERAK_FINDING_OK,
     MERAK_FINDING_NOTE,    /* worth knowing */
-    MERAK_FINDING_WARNING, /* runs are slower than need be, or may fail */
+    MERAK_FINDING_WARNING, /* runs are slower than necessary, or may fail */
     MERAK_FINDING_ERROR,   /* a run would end with the finding's exit code */
 };
 
@@ -27,7 +27,7 @@ struct merak_finding {
     int code; /* of an error: enum merak_exit */
     char area[16];
     char text[256];
-    char fix[256]; /* "" where there is nothing to mend */
+    char fix[256]; /* "" if there is nothing to fix */
 };
 
 enum { MERAK_MAX_FINDINGS = 48 };
@@ -41,10 +41,10 @@ struct merak_finding *merak_find(struct merak_findings *found,
                                  enum merak_finding_level level,
                                  const char *area, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* What would mend it. */
+/* Set the fix. */
 void merak_find_fix(struct merak_finding *finding, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Make it an error, with the exit code that a run would have. */
+/* Make it an error, with the exit code that a run would end with. */
 void merak_find_code(struct merak_finding *finding, int code);
 
 /* --- one machine (machine.c) ---------------------------------------------- */
@@ -53,26 +53,27 @@ struct merak_machine {
     uint64_t memlock_bytes, address_space_bytes; /* UINT64_MAX: no limit */
     uint64_t open_files, most_open_files;
     uint64_t shm_free_bytes;
-    uint64_t memory_bytes, cgroup_bytes; /* of cgroups UINT64_MAX: no limit */
+    uint64_t memory_bytes, cgroup_bytes; /* cgroup: UINT64_MAX if unlimited */
     int rdma_devices;
     char huge_pages[16];   /* "always", "madvise", "never"; "": unknown */
-    char huge_shm[16];     /* the same of shared memory */
+    char huge_shm[16];     /* the same for shared memory */
     char clock_source[32]; /* "tsc"; "": unknown */
-    bool clock_known;      /* the kernel says whether it is kept right */
+    bool clock_known;      /* the kernel reports whether it is synchronized */
     bool clock_kept;
-    double clock_call_s; /* what asking for the time takes */
+    double clock_call_s; /* seconds that reading the clock takes */
     char governor[32];   /* of cpu 0's frequency; "": none */
     int ptrace_scope;    /* of Yama; -1: there is none */
     int gpus;
     char gpu_name[64], gpu_driver[32];
-    /* What backend cuda says of the first that it may use: what it is, what is
-     * wrong with it; or why it can use none.  "": it was not asked. */
+    /* What backend cuda reports of the first GPU that it may use: a
+     * description and what is wrong with it; or why it can use none.  "": not
+     * asked. */
     char gpu_facts[384], gpu_warning[256], gpu_refusal[256];
 };
 
-/* `root` is put in front of /proc, /sys and /dev; "" but in tests. */
+/* `root` is put in front of /proc, /sys and /dev; "" except in tests. */
 void merak_machine_gather(const char *root, struct merak_machine *m);
-/* For so many tasks, of which so many are on this machine. */
+/* For a run of `tasks` tasks, `local_tasks` of them on this machine. */
 void merak_machine_judge(const struct merak_machine *m, int tasks,
                          int local_tasks, struct merak_findings *found);
 
@@ -80,38 +81,39 @@ void merak_machine_judge(const struct merak_machine *m, int tasks,
 
 struct merak_directory {
     char asked[256], path[256]; /* path: the nearest one that exists */
-    int access_errno;           /* a file can be made there: 0, or why not */
+    int access_errno;           /* 0: a file can be made there; else why not */
     const char *fs;             /* "ext4"; NULL: unknown */
-    bool remote;                /* the file system is a server's */
+    bool remote;                /* a network file system */
     uint64_t free_bytes, free_files; /* files UINT64_MAX: not counted */
     int flock_errno, fcntl_errno, rename_errno, dir_sync_errno;
     bool replaces;                    /* a rename replaced the older file */
     double write_bytes_per_s, sync_s; /* fsync included; 0: not measured */
 };
 
-/* Try what checkpoints need in a directory, with a file that is removed again;
- * what fails is in *d as an errno. */
+/* Try what checkpoints need of a directory, with a file that is removed
+ * afterwards; failures are recorded in *d as errno values. */
 void merak_directory_gather(const char *path, struct merak_directory *d);
-/* Add what is wrong, and what would mend it. */
+/* Add what is wrong, with the fixes. */
 void merak_directory_judge(const struct merak_directory *d,
                            struct merak_findings *found);
 
 /* --- Slurm (slurm.c) ------------------------------------------------------ */
 
 /*
- * Ask srun and scontrol: each gets a second.  `nodes` of a step, or NULL; they
- * are looked for in the topology.
+ * Ask srun and scontrol, with one second each.  `nodes` are the step's, to be
+ * looked up in the topology, or NULL.
  */
 void merak_slurm_check(const char *const *nodes, int n_nodes,
                        struct merak_findings *found);
 /* The environment of a task or a batch script. */
 void merak_slurm_environment(struct merak_findings *found);
 
-/* What command prints on both its outputs: text[size], cut there; its exit
- * status, or -1: not there, killed, or not over within so many seconds. */
+/* Run a command; text[size] is what it prints on stdout and stderr, truncated.
+ * Returns its exit status, or -1: not found, killed, or not over within
+ * `seconds`. */
 int merak_ask(char *const *argv, double seconds, char *text, size_t size);
-/* Slurm's release that a plugin file was built for, SLURM_VERSION_NUMBER; 0:
- * it is not there or no plugin. */
+/* SLURM_VERSION_NUMBER of the release that a plugin file was built for; 0: it
+ * does not exist or is no plugin. */
 uint32_t merak_plugin_release(const char *path);
 
 /* --- cores (cores.c) ------------------------------------------------------ */
@@ -121,30 +123,31 @@ struct merak_cores {
     unsigned char has[MERAK_MOST_CORES / 8];
 };
 
-/* The cores that this process may use; false if that cannot be told. */
+/* The cores that this process may use; false if that is unknown. */
 bool merak_cores_gather(struct merak_cores *cores);
-/* "0-3,8"; false if text is not that. */
+/* "0-3,8"; false if text is not of that form. */
 bool merak_cores_parse(const char *text, struct merak_cores *cores);
 void merak_cores_text(const struct merak_cores *cores, char *text, size_t size);
 int merak_cores_count(const struct merak_cores *cores);
-/* Of the n tasks of a node, in local order, all with `threads` threads. */
+/* Judge the cores of a node's n tasks, in local order, all with `threads`
+ * threads. */
 void merak_cores_judge(const struct merak_cores *cores, int n, int threads,
                        struct merak_findings *found);
 
 /* --- links (links_alone.c, links_step.c) ---------------------------------- */
 
-/* UCX on one machine: which of its transports are chosen, and their rate. */
+/* UCX on one machine: which of its transports it chooses, and their rate. */
 void merak_links_alone(struct merak_findings *found);
-/* Rates between tasks of a node and between nodes, and how far nodes' clocks
- * are apart.  Collective; findings are of this task's node. */
+/* Rates between tasks of a node and between nodes, and clock offsets between
+ * nodes.  Collective; findings are about this task's node. */
 void merak_links_step(struct merak_boot *boot, struct merak_findings *found);
 
 /* --- all of it (examine.c) ------------------------------------------------ */
 
-/* A finding and where it is true. */
+/* A finding and the nodes it holds for. */
 struct merak_placed_finding {
     struct merak_finding finding;
-    int n_nodes; /* of them: 0: it is not of single nodes */
+    int n_nodes; /* 0: it is not about single nodes */
     int *node;   /* [n_nodes] */
 };
 
@@ -156,8 +159,8 @@ struct merak_examination {
 };
 
 /*
- * Look at everything, for the tasks that were started together.  `dir` may be
- * NULL.  Collective; the result is rank 0's, empty at the others.
+ * Examine everything, for the tasks that were started together.  `dir` may be
+ * NULL.  Collective; the result is on rank 0, and empty on the others.
  */
 enum merak_status merak_examine(struct merak_boot *boot, const char *dir,
                                 struct merak_examination *ex,

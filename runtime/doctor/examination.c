@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* examination.c - what was found, as a page and as JSON */
+/* examination.c - prints the findings as text and as JSON */
 #include "config.h"
 
 #include "runtime/doctor/doctor.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text's column, and where lines end. */
+/* The column where texts begin, and the last column. */
 enum { TEXT_COLUMN = 25, LAST_COLUMN = 79 };
 
 static const char *const words[] = {"ok", "note", "warning", "error"};
 /* Green, none, yellow, red. */
 static const char *const colors[] = {"\033[32m", "", "\033[33m", "\033[31m"};
 
-/* Words from the column on; lines after the first are indented by as much. */
+/* Print words from `column` on; lines after the first are indented. */
 static void print_wrapped(const char *text, int column, int indent, FILE *out)
 {
     bool first = true;
@@ -38,7 +38,7 @@ static void print_wrapped(const char *text, int column, int indent, FILE *out)
     fputc('\n', out);
 }
 
-/* " (n[1-2])"; "" where it is so on all nodes. */
+/* " (n[1-2])"; "" if it holds for all nodes. */
 static void nodes_text(const struct merak_examination *ex,
                        const struct merak_placed_finding *p, char *text,
                        size_t size)
@@ -64,8 +64,8 @@ static void nodes_text(const struct merak_examination *ex,
     free(name);
 }
 
-/* Nodes that are in order are not listed one by one: the first stands for
- * those of its area. */
+/* Healthy nodes are not listed one by one: of an area's OK findings only those
+ * of the first node are printed. */
 static bool is_repeated(const struct merak_examination *ex, int at)
 {
     const struct merak_finding *f = &ex->placed[at].finding;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* links_step.c - links between the tasks of a step: rates, and nodes' clocks
  *
- * Messages go as those of a run do, through its transport.  First the two first
- * tasks of each node, then each node's first task to the next node's, all at
- * the same time.  Then each node's first task asks rank 0 for the time of day
- * (Cristian 1989, "Probabilistic clock synchronization"): the fastest of some
- * rounds tells how far the clocks are apart.
+ * Messages use the same transport as a run.  First the first two tasks of each
+ * node exchange messages, then each node's first task sends to the next
+ * node's, all at the same time.  Then each node's first task asks rank 0 for
+ * the time of day (Cristian 1989, "Probabilistic clock synchronization"): the
+ * fastest of several rounds gives the clock offset.
  */
 #include "config.h"
 
@@ -24,7 +24,7 @@
 
 #define MESSAGE_BYTES ((size_t)8 << 20)
 #define DEADLINE_S 10.0
-/* Apart by more than this, file times and logs of nodes do not compare. */
+/* With a larger offset, file times and logs of nodes cannot be compared. */
 #define APART_S 0.1
 enum { MESSAGES = 4, ROUNDS = 16 };
 enum { TAG_RATE = 1, TAG_ASK, TAG_TELL };
@@ -65,7 +65,7 @@ static enum merak_status pass(struct links *l, int to, int from,
     return rc;
 }
 
-/* The rate of what comes in; the first message finds the connection. */
+/* The receive rate; the first message, not timed, makes the connection. */
 static enum merak_status measure(struct links *l, int to, int from,
                                  double *bytes_per_s, struct merak_error *err)
 {
@@ -168,7 +168,7 @@ static enum merak_status tell_time(struct links *l, int peer,
     return rc;
 }
 
-/* This clock less rank 0's, in seconds, and how wrong that can be. */
+/* This clock minus rank 0's, in seconds, and the largest error of that. */
 static enum merak_status ask_time(struct links *l, double *ahead_s,
                                   double *error_s, struct merak_error *err)
 {

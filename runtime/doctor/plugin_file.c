@@ -2,8 +2,8 @@
 /* plugin_file.c - which release of Slurm a plugin was built for
  *
  * Slurm compares `plugin_version`, a 32-bit constant that each of its plugins
- * exports, with its own.  It is read from the file: to load the plugin takes
- * the program that it is for.
+ * exports, with its own.  It is read from the file: a plugin can be loaded
+ * only into the program that it is for.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* More than any plugin has. */
+/* Larger than any plugin. */
 #define MOST_BYTES (64 << 20)
 
 struct image {
@@ -26,13 +26,13 @@ struct image {
     size_t bytes;
 };
 
-/* NULL if it is not all there. */
+/* NULL if the file does not contain all of it. */
 static const void *part(const struct image *im, uint64_t at, uint64_t bytes)
 {
     return at <= im->bytes && bytes <= im->bytes - at ? im->data + at : NULL;
 }
 
-/* Copies: nothing in a file is sure to be aligned. */
+/* Copies, since data in a file may be unaligned. */
 static bool copy_part(const struct image *im, uint64_t at, void *to, size_t n)
 {
     const void *from = part(im, at, n);

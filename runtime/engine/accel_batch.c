@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accel_batch.c - instructions that an accelerator runs as one
+/* accel_batch.c - instructions that an accelerator runs as one launch
  *
  * A step ends with a sum of squares and an update for each parameter, most of
- * them tiny.  Those that follow each other in the compute queue are put in a
- * table when the engine is made, and launched when it is the last one's turn:
- * a batch waits for all that its instructions wait for.  Only the last may be
- * waited for by another queue, so no such wait can be for a batch that waits
- * in turn.
+ * them tiny.  Those that are consecutive in the compute queue are put in a
+ * table when the engine is created, and launched in place of the last one: a
+ * batch waits for all that its instructions wait for.  Other queues may wait
+ * only for the last instruction, so a batch never waits for a queue that waits
+ * for one of its earlier instructions.
  *
- * Tables lie behind the arena, where nothing else is put.
+ * Tables are in memory after the arena that nothing else uses.
  */
 #include "config.h"
 
@@ -22,7 +22,7 @@
 
 #define TABLE_ALIGN 256
 
-/* The calls of a batch; data pointers set if there is an engine. */
+/* The kernel calls of a batch; data pointers are set if there is an engine. */
 struct calls {
     struct merak_kernel_call *call;
     const struct merak_kernel_call **list;
@@ -43,7 +43,7 @@ void merak_accel_awaited(const struct merak_program *p, bool *awaited)
     }
 }
 
-/* Of each parameter once, none of which needs another's results. */
+/* Ops that run once per parameter, independently of other parameters. */
 static bool is_of_one_parameter(const struct merak_instr *instr)
 {
     return instr->kind == MERAK_INSTR_KERNEL && instr->microbatch < 0 &&
@@ -51,7 +51,7 @@ static bool is_of_one_parameter(const struct merak_instr *instr)
             strcmp(instr->op->name, "adamw") == 0);
 }
 
-/* May `next`, behind `instr` in the compute queue, be in its batch? */
+/* May `next`, after `instr` in the compute queue, be in its batch? */
 static bool joins(const struct merak_instr *instr,
                   const struct merak_instr *next)
 {
@@ -86,7 +86,7 @@ static enum merak_status calls_init(const struct merak_engine *e,
     return MERAK_OK;
 }
 
-/* Add the batch of n instructions, if there is such a thing. */
+/* Add the batch of n instructions, if the backend has such a kernel. */
 static enum merak_status add(struct engine_batches *b,
                              const struct merak_program *p,
                              const struct merak_backend *backend, const int *id,
@@ -186,7 +186,7 @@ static enum merak_status create_table(struct merak_engine *e,
                                       struct engine_batch *batch,
                                       struct merak_error *err)
 {
-    static const struct merak_step none; /* tables are for any */
+    static const struct merak_step none; /* tables are the same in all steps */
     struct calls calls = {.list = NULL};
     enum merak_status rc;
 
@@ -202,7 +202,7 @@ static enum merak_status create_table(struct merak_engine *e,
     return rc;
 }
 
-/* Where each instruction is to say whether it fails, there are none. */
+/* No batches if MERAK_ACCEL_SYNC asks which instruction fails. */
 enum merak_status merak_engine_batches_init(struct merak_engine *e,
                                             struct merak_error *err)
 {

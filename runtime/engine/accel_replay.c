@@ -3,12 +3,12 @@
  *
  * Issuing a kernel costs the host some microseconds, and the device one or two
  * between kernels.  A stretch of instructions that are the same in every step
- * is handed to the accelerator once, before the first step, and then repeated
- * by one call (CUDA's graphs).  In a stretch nothing waits for another queue
- * but its first instruction, nobody waits for one of its instructions but the
- * last, and no kernel looks at the step: what is captured keeps its arguments.
+ * is captured once, before the first step, and then replayed by one call (CUDA
+ * graphs).  Only the first instruction of a stretch waits for another queue,
+ * other queues wait only for the last, and no kernel depends on the step,
+ * since a captured launch keeps its arguments.
  *
- * Off unless MERAK_ACCEL_GRAPHS=1, and where instructions are watched one by
+ * Off unless MERAK_ACCEL_GRAPHS=1, and when instructions are observed one by
  * one (times, MERAK_ACCEL_SYNC).
  */
 #include "config.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST 4 /* instructions that are worth a graph */
+#define LEAST 4 /* the fewest instructions that are worth a graph */
 
 static bool waits_for_another_queue(const struct merak_program *p,
                                     const struct merak_instr *instr)
@@ -36,7 +36,7 @@ static bool is_the_same_each_step(const struct merak_engine *e,
                                   const struct merak_instr *instr)
 {
     if (e->batch_of[instr->id] != NULL)
-        return false; /* one launch already */
+        return false; /* already launched together */
     switch (instr->kind) {
     case MERAK_INSTR_KERNEL:
         return instr->op->step_use == MERAK_STEP_NONE ||
@@ -54,7 +54,7 @@ static bool is_the_same_each_step(const struct merak_engine *e,
     return false;
 }
 
-/* The end of the stretch that begins at place `from` of the compute queue. */
+/* The end of the stretch that begins at index `from` of the compute queue. */
 static int end_of_stretch(const struct merak_engine *e, int from)
 {
     const struct engine_queue *q = &e->queue[MERAK_QUEUE_COMPUTE];

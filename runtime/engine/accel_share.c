@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* accel_share.c - one copy to staging for all transfers that send the same
+ * buffer
  *
  * A tied weight's gradient is sent to another stage and summed over replicas
- * at once.  Both only read the arena, so neither waits for the other, but each
- * would write staging, while the transport or a node peer reads there what the
- * other put.  So the first that is started reads the device, and the others go
- * behind its event.  Which those are is found once: transfers of one slot that
- * no instruction between them writes.
+ * at the same time.  Both only read the arena, so neither waits for the other,
+ * but each would write staging, while the transport or a node peer reads there
+ * what the other wrote.  So the first to start copies from the device, and the
+ * others wait for its event.  The groups are found once: transfers of one slot
+ * with no instruction between them that writes it.
  */
 #include "config.h"
 
@@ -21,8 +22,8 @@ static bool overlap(const struct merak_slot *a, const struct merak_slot *b)
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* In the arena, or where an exchange receives in staging: they are one place
- * (accel.c). */
+/* Does the instruction write the slot, in the arena or in staging, which has
+ * the same layout (accel.c)? */
 static bool changes(const struct merak_program *p,
                     const struct merak_instr *instr, int slot)
 {
@@ -37,7 +38,7 @@ static bool changes(const struct merak_program *p,
     return instr->scratch >= 0 && overlap(&p->slot[instr->scratch], s);
 }
 
-/* Does instruction `late` send what `early` sent? */
+/* Does instruction `late` send the same contents as `early`? */
 static bool send_the_same(const struct merak_program *p, int early, int late)
 {
     int slot = p->instr[late].slot[0];
@@ -60,7 +61,7 @@ enum merak_status merak_engine_share_init(struct merak_engine *e,
 {
     const struct merak_program *p = e->program;
     size_t n = (size_t)p->n_instrs + 1, n_slots = (size_t)p->n_slots + 1;
-    int *last = calloc(n_slots, sizeof(*last)); /* 1 + who sent it last */
+    int *last = calloc(n_slots, sizeof(*last)); /* 1 + the last sender */
 
     e->share = calloc(n, sizeof(*e->share));
     e->stager = calloc(n, sizeof(*e->stager));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* accel_times.c - when an accelerator ran each instruction
  *
- * What the host sees is when work was issued.  Where times are asked for, each
- * instruction is followed by a timer, and has one in front where it had to
- * wait for another queue; without such a wait it begins when the one before it
- * in its queue ends.  A device's timers know differences alone: a run begins,
- * while all queues are empty, with a timer whose time the host takes, too.
+ * The host only sees when work was issued.  If times are asked for, each
+ * instruction is followed by a timer event, and preceded by one if it waits
+ * for another queue; without such a wait it begins when the one before it in
+ * its queue ends.  Device timers measure only differences: a run begins, while
+ * all queues are empty, with a timer for which the host's clock is read too.
  *
- * A transfer lasts from when what it sends was computed until what it received
- * is on the device.
+ * A transfer lasts from when its data was computed until what it received is
+ * on the device.
  */
 #include "config.h"
 
@@ -139,7 +139,8 @@ static enum merak_status time_of(const struct merak_engine *e,
     return rc;
 }
 
-/* A batch's time is shared out by what its instructions read and write. */
+/* A batch's time is divided in proportion to what its instructions read and
+ * write. */
 static void share_out(struct merak_engine *e, const struct engine_batch *batch)
 {
     const struct merak_trace_record *last = &e->record[batch->id[batch->n - 1]];
@@ -169,7 +170,7 @@ enum merak_status merak_engine_times_end(struct merak_engine *e,
         struct merak_trace_record *r = &e->record[i];
         int64_t start = over[instr->queue];
 
-        /* its last one has the timers */
+        /* only its last instruction has timers */
         if (batch != NULL && i != batch->id[batch->n - 1])
             continue;
         if (e->began[i] != NULL)

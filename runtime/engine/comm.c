@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm.c - the communication thread of an engine
  *
- * While a run is on, this thread alone uses the transport.  It starts the
+ * During a run only this thread uses the transport.  It starts the
  * instructions of the collective, point-to-point and copy queues, each in
- * program order, as soon as what they wait for is complete, and advances
- * what is in flight also while a kernel computes.  Between runs it sleeps
- * and the caller may use the transport.
+ * program order, as soon as what they wait for is complete, and advances what
+ * is in flight while kernels compute.  Between runs it sleeps and the caller
+ * may use the transport.
  */
 #include "config.h"
 
@@ -23,12 +23,12 @@
 
 #define MAX_LATE_NS 200000
 #define STAGING_POLL_NS 50000
-/* What is awaited so long first, then twice as long each time up to a limit. */
+/* Back-off: for how long to ignore transport events that move nothing; doubled
+ * each time, up to the limit. */
 #define DEAF_NS 50000
 #define DEAF_MOST_NS 1000000
-/* Transfers of a link in queues at most: more than there are queues, so that
- * what is held back has been proved to be waited for by nothing ahead of it
- * (direct.c). */
+/* The most transfers of a link in queues: more than there are queues, so that
+ * it is proved that nothing queued waits for what is held back (direct.c). */
 #define MAX_DIRECT 64
 _Static_assert(MAX_DIRECT > MERAK_STREAMS, "a queue may hold two");
 
@@ -65,7 +65,7 @@ static enum merak_status post(struct merak_engine *e,
     return merak_engine_local(e, instr, err);
 }
 
-/* Start an instruction.  *in_flight_p: it is over only when its flight is. */
+/* Start an instruction.  *in_flight_p: it completes with its flight, later. */
 static enum merak_status start(struct merak_engine *e,
                                const struct merak_instr *instr,
                                struct flight *flight, bool *in_flight_p,
@@ -77,8 +77,8 @@ static enum merak_status start(struct merak_engine *e,
     if (e->opt.link != NULL && merak_instr_moves(instr)) {
         flight->direct = *in_flight_p = true;
         rc = merak_engine_move(e, instr, err);
-        if (rc == MERAK_OK) /* as all that is issued; whether it is over is
-                               asked to know when, and for the deadline */
+        if (rc == MERAK_OK) /* complete means issued; its end is tested for the
+                               trace and the deadline */
             merak_engine_complete(e, instr);
         return rc;
     }
@@ -91,7 +91,7 @@ static enum merak_status start(struct merak_engine *e,
     return rc;
 }
 
-/* Move a flight on; MERAK_OK when it is over. */
+/* Advance a flight; MERAK_OK when it is over. */
 static enum merak_status advance(struct merak_engine *e, struct flight *flight,
                                  const struct merak_instr *instr,
                                  struct merak_error *err)
@@ -137,8 +137,8 @@ static enum merak_status wrap(struct merak_engine *e,
     return rc;
 }
 
-/* With a link exchanges and messages are one sequence: is one of the other
- * queue ahead? */
+/* With a link exchanges and messages are issued as one sequence: must this one
+ * wait for the other queue, or for room? */
 static bool is_behind(const struct merak_engine *e, int q, int id)
 {
     int other =
@@ -152,8 +152,8 @@ static bool is_behind(const struct merak_engine *e, int q, int id)
     return e->next[other] < queue->n && queue->instr[e->next[other]] < id;
 }
 
-/* The instruction that a queue starts next, if what it waits for is complete;
- * *due_ns_p becomes when it is over. */
+/* The instruction that a queue starts next, if its waits are complete;
+ * *due_ns_p is set to when they are over. */
 static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
                                             int64_t *due_ns_p)
 {
@@ -171,7 +171,7 @@ static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
     return instr;
 }
 
-/* Start what can be started in one queue; counts what it did. */
+/* Start what can be started in one queue; adds to *did. */
 static enum merak_status start_queue(struct merak_engine *e, int q,
                                      unsigned *did, struct merak_error *err)
 {
@@ -241,7 +241,7 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
     return MERAK_OK;
 }
 
-/* Advance what is in flight, start what can be; counts what it did. */
+/* Start what can be started and advance what is in flight; counts in *did. */
 static enum merak_status comm_progress(struct merak_engine *e, unsigned *did,
                                        struct merak_error *err)
 {
@@ -271,8 +271,8 @@ static bool run_finished(const struct merak_engine *e)
     return true;
 }
 
-/* When an instruction can be started: 0 now, INT64_MAX not before something
- * else happens. */
+/* When the next instruction can be started: 0: now; INT64_MAX: not before some
+ * event. */
 static int64_t next_start_ns(const struct merak_engine *e)
 {
     int64_t next = INT64_MAX, due_ns;
@@ -284,8 +284,8 @@ static int64_t next_start_ns(const struct merak_engine *e)
     return next;
 }
 
-/* When to wake up at the latest; 0: now.  The last of the time that emulated
- * work takes is awaited spinning, like all that is nearly over. */
+/* When to wake up at the latest; 0: now.  The last part of a wait for emulated
+ * work is spent spinning. */
 static int64_t wake_ns(const struct merak_engine *e, int64_t now, int64_t most)
 {
     int64_t next = next_start_ns(e), wake;
@@ -296,8 +296,9 @@ static int64_t wake_ns(const struct merak_engine *e, int64_t now, int64_t most)
     return wake <= now ? 0 : wake < now + most ? wake : now + most;
 }
 
-/* Sleep until an event or until wake.  Timers of virtual machines are late by
- * a tenth of a millisecond, which is learnt, so that emulated work is not. */
+/* Sleep until an event or until wake.  Timers of virtual machines fire 0.1 ms
+ * late; the delay is measured and subtracted, so that emulated work is on
+ * time. */
 static void sleep_until(struct merak_engine *e, struct pollfd fds[3],
                         int64_t now, int64_t wake)
 {
@@ -318,10 +319,10 @@ static void drain_fd(int fd)
 }
 
 /*
- * Sleep until the transport or the compute thread has something, or a peer's
- * process has ended; true if the transport says it has.  While UCX connects
- * over TCP it says so all the time, and nothing moves before the peer answers,
- * who may need this core to: it is left alone for deaf_ns.
+ * Sleep until the transport or the compute thread has an event, or a peer's
+ * process has ended; true if the transport has one.  While UCX connects over
+ * TCP it always has events, but nothing moves until the peer answers, which
+ * may need this core to do so: ignore transport events for deaf_ns.
  */
 static bool sleep_for_event(struct merak_engine *e, int64_t deaf_ns)
 {
@@ -338,7 +339,7 @@ static bool sleep_for_event(struct merak_engine *e, int64_t deaf_ns)
     else if (e->n_staged > 0 || e->n_direct > 0)
         most = STAGING_POLL_NS; /* accelerators do not wake us */
     else if (fds[1].fd < 0)
-        most = 1000000; /* nothing will wake us: look again soon */
+        most = 1000000; /* nothing wakes us: poll */
     if (fds[1].fd >= 0 && e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
         return true;
     atomic_store(&e->comm_sleeps, true);
@@ -374,7 +375,8 @@ static enum merak_status flight_timed_out(struct merak_engine *e,
         (unsigned long long)e->step->step, what, e->opt.deadline_s);
 }
 
-/* Does the compute thread want this core, or will it, being just woken? */
+/* Does the compute thread use this core, or will it, since it was just
+ * woken? */
 static bool should_yield_core(const struct merak_engine *e)
 {
     return e->crowded &&
@@ -382,14 +384,15 @@ static bool should_yield_core(const struct merak_engine *e)
             atomic_load(&e->slept_at) != atomic_load(&e->progress_count));
 }
 
-/* Nothing moves: has the link seen why? */
+/* Nothing moves: does the link report an error? */
 static enum merak_status look_at_link(struct merak_engine *e,
                                       struct merak_error *err)
 {
     return e->opt.link != NULL ? merak_link_test(e->opt.link, err) : MERAK_OK;
 }
 
-/* Tell the others, unless they told us, and end what is in queues. */
+/* Notify the peers, unless a peer has failed first, and abort what is in
+ * queues. */
 static void give_up(struct merak_engine *e)
 {
     if (e->opt.tr->ops->abort != NULL && e->error.status != MERAK_ERR_PEER)
@@ -403,7 +406,7 @@ static void run_comm(struct merak_engine *e)
     struct merak_error err = {.status = MERAK_OK};
     int64_t idle_since = 0, last = merak_clock_ns(), now;
     enum merak_status rc = MERAK_OK;
-    bool called = false; /* by the transport, and nothing has moved since */
+    bool called = false; /* an event arrived, but nothing has moved since */
     int64_t nap = DEAF_NS;
     unsigned did = 0;
 

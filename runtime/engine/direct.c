@@ -3,14 +3,15 @@
  *
  * The communication thread puts exchanges and messages into the accelerator's
  * queues as soon as what they wait for is issued, and does not wait for them:
- * what waits for one goes behind its event.  Exchanges share a queue; messages
- * have a lane for each peer and flow (partitioner/program/streams.h), since one
- * holds up what stands behind it until its peer is there.
+ * what depends on one is ordered after its event.  Exchanges share a queue;
+ * messages have a lane (a queue) for each peer and flow
+ * (partitioner/program/streams.h), since a message holds up its queue until
+ * its peer is there.
  *
  * Exchanges and messages are issued in program order, as one sequence.  NCCL
- * wants one order on all ranks, and with it queues may be as short as they
- * like: whoever cannot issue more waits for what is ahead, and that has been
- * proved to end without what comes later (partitioner/simulate/
+ * requires the same order on all ranks, and with it queues may have any
+ * length: a rank whose queue is full waits for what is ahead, which has been
+ * proved to complete without what comes later (partitioner/simulate/
  * check_streams.c).
  */
 #include "config.h"
@@ -41,7 +42,7 @@ static int comm_of(const struct merak_engine *e,
     }
 }
 
-/* What an exchange stages is in the arena that was planned. */
+/* Check that the planned arena has room for what an exchange stages. */
 static enum merak_status check_scratch(const struct merak_engine *e,
                                        const struct merak_instr *instr,
                                        struct merak_error *err)

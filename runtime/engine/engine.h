@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime/engine/engine.h - run one rank's program
  *
- * Two threads: the caller runs the compute queue, a communication thread
- * owns the transport while a step runs and starts the other queues'
- * instructions in program order as soon as what they wait for is complete.
- * Nothing is decided here and nothing is allocated in a step.
+ * Two threads: the caller runs the compute queue, a communication thread owns
+ * the transport while a step runs and starts the instructions of the other
+ * queues, each in program order, as soon as what they wait for is complete.
+ * The engine makes no choices and allocates nothing in a step.
  *
- * Waits spin for at most 20 us, then sleep: spinners ruin every neighbour on
+ * Waits spin for at most 20 us, then sleep: spinning slows every other task on
  * a shared core.
  */
 #ifndef MERAK_RUNTIME_ENGINE_ENGINE_H
@@ -38,19 +38,19 @@ struct merak_engine_options {
     const int *transport_rank;  /* [ranks] of each logical rank; borrowed */
     unsigned char *arena;       /* program->arena_bytes, 64-byte aligned: host
                                    memory, or accel's */
-    /* Of a backend that has accelerators, the rank's; else NULL.  staging is
-     * host memory of the arena's size, of which only what is sent and received
-     * is touched. */
+    /* The rank's accelerator, if the backend has them; else NULL.  staging is
+     * host memory of the arena's size; only what is sent and received is
+     * touched. */
     struct merak_accel *accel; /* borrowed */
     unsigned char *staging;
     /* merak_engine_table_bytes() of accel's memory, 256-byte aligned, that
-     * nobody else writes to; NULL: each instruction is launched by itself. */
+     * nobody else writes to; NULL: instructions are launched one by one. */
     unsigned char *tables;
-    /* Records are to have the accelerator's times, not those of issuing, if it
-     * has any; costs some microseconds an instruction. */
+    /* Record times measured on the accelerator instead of times of issuing, if
+     * it can; costs some microseconds per instruction. */
     bool device_times;
-    /* Moves what programs move from accelerator to accelerator; NULL: the
-     * transport does, through staging. */
+    /* Moves data from accelerator to accelerator; NULL: the transport does,
+     * through staging. */
     struct merak_link *link; /* borrowed */
     merak_load_fn load;
     void *load_arg;
@@ -58,8 +58,8 @@ struct merak_engine_options {
     int64_t epoch_ns;  /* CLOCK_MONOTONIC zero of trace records */
 };
 
-/* Device memory for the tables of instructions that an engine launches
- * together; 0 without an accelerator. */
+/* Device memory for the tables of batches, instructions that an engine
+ * launches together; 0 without an accelerator. */
 enum merak_status
 merak_engine_table_bytes(const struct merak_program *program,
                          const struct merak_backend *backend, size_t *bytes_p,
@@ -75,31 +75,31 @@ void merak_engine_destroy(struct merak_engine *engine);
  * Run the program once.  step->sample is the step's first global sample;
  * micro-batch j of replica r starts at sample + (j * dp + r) * B.
  *
- * On failure (a kernel, a transfer, a deadline, a peer that gave up) the
- * peers have been told out of band, the text says which instruction and for
- * whom it waited, and the engine must not be run again.
+ * On failure (a kernel, a transfer, a deadline, a peer that gave up) the peers
+ * have been notified out of band, the text names the instruction and the rank
+ * it waited for, and the engine must not be run again.
  */
 enum merak_status merak_engine_run(struct merak_engine *engine,
                                    const struct merak_step *step,
                                    struct merak_error *err) MERAK_CHECKED;
 /*
- * Call each kernel of the program once for each shape, before the first run.
- * The arena is written to and means nothing afterwards.
+ * Call each kernel of the program once per shape, before the first run.  This
+ * overwrites the arena with garbage.
  */
 enum merak_status merak_engine_warm_up(struct merak_engine *engine,
                                        struct merak_error *err) MERAK_CHECKED;
 /*
- * Say in one line which instruction each queue of the run under way, or of the
- * one that failed, is in, since when, and what the rank did last; of a transfer
- * also when something last came from that peer.  For the thread that uses the
- * transport.
+ * Describe in one line, for the run under way or the one that failed, which
+ * instruction each queue is in and since when, and what the rank did last; for
+ * a transfer also when something last came from that peer.  Call it on the
+ * thread that uses the transport.
  */
 void merak_engine_tell(const struct merak_engine *engine, char *text,
                        size_t size);
 /*
- * Wait on the host until an accelerator's event is over; MERAK_ERR_TIMEOUT when
- * that takes longer than the deadline.  stop may be NULL; once it is not 0 the
- * wait ends with MERAK_IN_PROGRESS.
+ * Block the host until an accelerator's event is complete; MERAK_ERR_TIMEOUT
+ * when that takes longer than the deadline.  stop may be NULL; once it is not
+ * 0 the wait ends with MERAK_IN_PROGRESS.
  */
 enum merak_status merak_accel_wait(struct merak_accel *accel,
                                    struct merak_event *event, double deadline_s,

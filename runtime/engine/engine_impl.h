@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine_impl.h - what the two threads of an engine share */
+/* engine_impl.h - state shared by the two threads of an engine */
 #ifndef MERAK_RUNTIME_ENGINE_INTERNAL_H
 #define MERAK_RUNTIME_ENGINE_INTERNAL_H
 
@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 
 #define MERAK_SPIN_NS 20000
-/* Collectives in flight at most: a program is free of deadlocks with one at a
- * time, and what is in flight takes memory that is reserved at set-up. */
+/* The most collectives in flight: programs are free of deadlocks with one at a
+ * time, and those in flight take memory that is reserved at set-up. */
 #define MERAK_MAX_EXCHANGES 64
 
 struct engine_queue {
@@ -19,12 +19,12 @@ struct engine_queue {
     const int *instr; /* ids in program order */
 };
 
-/* Instructions that follow each other and are one launch (accel_batch.c). */
+/* Consecutive instructions that are launched together (accel_batch.c). */
 struct engine_batch {
     const struct merak_kernel *kernel;
     const int *id; /* [n] instructions, in order */
     int n;
-    size_t at; /* its table, in the engine's tables */
+    size_t at; /* offset of its table in the engine's tables */
     struct merak_table *table;
 };
 
@@ -35,14 +35,15 @@ struct engine_batches {
     size_t bytes; /* of tables */
 };
 
-/* Instructions that every step repeats (accel_replay.c). */
+/* Instructions that every step repeats as one CUDA graph (accel_replay.c). */
 struct engine_stretch {
     const int *id; /* [n], part of the compute queue */
     int n;
     struct merak_replay *replay;
 };
 
-/* Which of the transfers that send the same has read it (accel_share.c). */
+/* Which of several sends of one buffer staged it to the host, and in which run
+ * (accel_share.c). */
 struct engine_stager {
     uint32_t run;
     int instr;
@@ -50,13 +51,13 @@ struct engine_stager {
 
 struct flight {
     int instr;
-    bool staged; /* accelerators: the transport has not been called yet */
-    bool direct; /* of a link: it is in the accelerator's queue */
-    struct merak_request *req; /* NULL: not called, or done at once */
+    bool staged; /* accelerators: being copied to the host, not yet sent */
+    bool direct; /* a link moves it: it is in the accelerator's queue */
+    struct merak_request *req; /* NULL: not posted, or done at once */
 };
 
-/* What two threads share has no lock: each group of fields says who writes
- * them, so they stand in one place. */
+/* The state that two threads share has no lock, so it is kept in one place,
+ * and each group of fields says who writes it. */
 struct merak_engine {
     const struct merak_program *program;
     struct merak_engine_options opt;
@@ -69,7 +70,7 @@ struct merak_engine {
     struct merak_trace_record *record; /* by instruction */
 
     /* accel.c, with an accelerator only */
-    struct merak_event **event; /* by instruction; NULL: nobody waits for it */
+    struct merak_event **event; /* by instruction; NULL: not waited for */
     struct merak_event *queue_event[MERAK_STREAMS];
     int n_streams;        /* of the accelerator's queues */
     int *stream;          /* by instruction: its queue there */
@@ -77,35 +78,35 @@ struct merak_engine {
     unsigned char *input; /* host memory that LOAD instructions fill */
     bool input_pinned;
     size_t *input_at; /* by instruction: where in it */
-    bool accel_sync;  /* wait after each instruction, to name who fails */
+    bool accel_sync;  /* wait after each instruction, to name a failing one */
     struct engine_batches batches;
-    struct engine_batch **batch_of; /* by instruction; NULL: on its own */
+    struct engine_batch **batch_of; /* by instruction; NULL: launched alone */
     struct engine_stretch *stretch;
     int n_stretches;
     struct engine_stretch **stretch_of; /* by instruction; NULL: in none */
-    int *share; /* by instruction: the first one that sends the same */
-    struct engine_stager *stager; /* by that one */
+    int *share; /* by instruction: the first one that sends the same buffer */
+    struct engine_stager *stager; /* by that first one */
     /* accel_times.c; NULL: times are not asked for */
     struct merak_event *
-        *began; /* by instruction; NULL: behind the one before */
+        *began; /* by instruction; NULL: when the one before ended */
     struct merak_event **ended;
-    struct merak_event *zero; /* and what the host's clock said then */
+    struct merak_event *zero; /* and the host's clock at that event */
     int64_t zero_ns;
 
-    /* An instruction is complete when done[id] == run: no reset between
-     * steps.  Stored with release, loaded with acquire: what it wrote is
-     * visible to who sees it. */
+    /* An instruction is complete when done[id] == run: no reset between steps.
+     * Stored with release, loaded with acquire: whoever sees it complete sees
+     * what it wrote. */
     _Atomic uint32_t *done;
     uint32_t run;
     const struct merak_step *step; /* of the run */
-    /* When the compute queue is free.  emulate: like an accelerator's stream
-     * it is ahead of the thread that fills it: an instruction that is
-     * complete has a time, its record's end, before which it is not over. */
+    /* When the compute queue becomes free.  A backend that emulates fills it
+     * ahead of time, like an accelerator's stream: a complete instruction then
+     * is not over before its record's end time. */
     int64_t compute_ns;
 
     /* For merak_engine_tell(): where the compute queue is, and since when. */
     uint64_t at_step;
-    atomic_int compute_at; /* instruction, or -1: it is done */
+    atomic_int compute_at; /* instruction, or -1: the queue is done */
     _Atomic int64_t compute_since_ns;
 
     /* The first failure of either thread wins. */
@@ -113,16 +114,15 @@ struct merak_engine {
     atomic_int failed_ready;
     struct merak_error error;
 
-    /* Waits spin for a while, since what is awaited may be near, but not where
-     * threads share a core. */
-    int64_t compute_spin_ns; /* 0: the rank has one core */
-    int64_t comm_spin_ns;    /* 0: not even that */
-    bool crowded;            /* there are no more cores than kernels use */
+    /* Waits spin for a while first, except where threads share a core. */
+    int64_t compute_spin_ns; /* 0: the rank has only one core */
+    int64_t comm_spin_ns;    /* 0: tasks share cores */
+    bool crowded;            /* kernels use all cores of the rank */
 
     /* comm -> compute: a futex the compute thread sleeps on */
     _Atomic uint32_t progress_count;
-    atomic_bool compute_sleeps; /* compute alone writes it, and before it: */
-    _Atomic uint32_t slept_at;  /* progress_count that it sleeps on */
+    atomic_bool compute_sleeps; /* written by compute only, after: */
+    _Atomic uint32_t slept_at;  /* the progress_count that it sleeps on */
 
     /* compute -> comm */
     pthread_t thread;
@@ -138,16 +138,16 @@ struct merak_engine {
     struct flight *flight;
     int n_flights;
     int n_exchanging;      /* of them, collectives */
-    int n_staged;          /* of them, waiting for the accelerator */
+    int n_staged;          /* of them, being copied from the accelerator */
     int n_direct;          /* of them, in its queues */
-    int64_t timer_late_ns; /* how late its timers ring, on average */
+    int64_t timer_late_ns; /* how late its timers fire, on average */
 #ifdef MERAK_DEBUG
     _Atomic int *users_left; /* by whole slot, in this run */
     int *users;
 #endif
 };
 
-/* Of a thread that sleeps while *word is as it was (engine.c). */
+/* Wake a thread that sleeps until *word changes (engine.c). */
 void merak_futex_wake(_Atomic uint32_t *word);
 
 static inline bool instr_done(const struct merak_engine *e, int id)
@@ -158,10 +158,11 @@ static inline bool instr_done(const struct merak_engine *e, int id)
 /* The first of instr's waits that is not complete, or -1. */
 int merak_engine_pending(const struct merak_engine *e,
                          const struct merak_instr *instr);
-/* emulate: when the last of instr's waits, all complete, is over; else 0. */
+/* If the backend emulates: when the last of instr's waits, all complete, is
+ * over; else 0. */
 int64_t merak_engine_due_ns(const struct merak_engine *e,
                             const struct merak_instr *instr);
-/* Run an instruction that moves nothing between ranks. */
+/* Run an instruction without communication. */
 enum merak_status merak_engine_local(struct merak_engine *e,
                                      const struct merak_instr *instr,
                                      struct merak_error *err) MERAK_CHECKED;
@@ -174,10 +175,10 @@ void merak_engine_fail(struct merak_engine *e, const struct merak_error *err);
 void merak_engine_describe(const struct merak_engine *e,
                            const struct merak_instr *instr, char *buf,
                            size_t size);
-/* Where a slot is: with an accelerator, on the device. */
+/* The address of a slot; with an accelerator, on the device. */
 void *merak_engine_slot(const struct merak_engine *e, int slot);
-/* The kernel call of an instruction, with operands; step  out  the step as
- * its micro-batch sees it, which the call points to. */
+/* The kernel call of an instruction, with operands; step is filled with the
+ * step as its micro-batch sees it, and the call points to it. */
 void merak_engine_call(const struct merak_engine *e,
                        const struct merak_instr *instr,
                        struct merak_kernel_call *call, struct merak_step *step);
@@ -188,7 +189,7 @@ static inline bool merak_instr_moves(const struct merak_instr *instr)
            instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV;
 }
 
-/* What a SLICE takes of its input. */
+/* The box that a SLICE takes of its input. */
 static inline struct merak_accel_box
 merak_slice_box(const struct merak_instr *instr)
 {
@@ -203,7 +204,7 @@ merak_slice_box(const struct merak_instr *instr)
     };
 }
 
-/* accel.c; what init, fini and finish do without an accelerator is nothing. */
+/* accel.c; without an accelerator, init, fini and finish do nothing. */
 enum merak_status
 merak_engine_accel_init(struct merak_engine *e,
                         struct merak_error *err) MERAK_CHECKED;
@@ -220,12 +221,12 @@ merak_engine_accel_finish(struct merak_engine *e,
 enum merak_status
 merak_engine_accel_warm(struct merak_engine *e, const struct merak_instr *instr,
                         struct merak_error *err) MERAK_CHECKED;
-/* What merak_engine_local() is with an accelerator. */
+/* merak_engine_local() with an accelerator. */
 enum merak_status merak_engine_issue(struct merak_engine *e,
                                      const struct merak_instr *instr,
                                      struct merak_error *err) MERAK_CHECKED;
-/* A transfer: what it sends to staging; MERAK_IN_PROGRESS until it is there;
- * what it received to the device. */
+/* Of a transfer: start the copy of what it sends to staging; MERAK_IN_PROGRESS
+ * until that is complete; copy what it received to the device. */
 enum merak_status merak_engine_stage_out(struct merak_engine *e,
                                          const struct merak_instr *instr,
                                          struct merak_error *err) MERAK_CHECKED;
@@ -235,42 +236,42 @@ merak_engine_stage_test(struct merak_engine *e, const struct merak_instr *instr,
 enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         const struct merak_instr *instr,
                                         struct merak_error *err) MERAK_CHECKED;
-/* accel_share.c: who reads from the device what instr sends, in this run: the
- * first for which this is asked, of those that send the same. */
+/* accel_share.c: which instruction copies what instr sends from the device in
+ * this run: of those that send the same buffer, the first that asks. */
 enum merak_status
 merak_engine_share_init(struct merak_engine *e,
                         struct merak_error *err) MERAK_CHECKED;
 void merak_engine_share_fini(struct merak_engine *e);
 int merak_engine_stager(struct merak_engine *e,
                         const struct merak_instr *instr);
-/* direct.c: with a link, whose communicators a program's transfers have, and
- * one of them put into the accelerator's queue. */
+/* direct.c: with a link, find the communicator of each transfer of a program;
+ * put one transfer into the accelerator's queue. */
 enum merak_status
 merak_engine_direct_init(struct merak_engine *e,
                          struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_engine_move(struct merak_engine *e,
                                     const struct merak_instr *instr,
                                     struct merak_error *err) MERAK_CHECKED;
-/* Before the work of an instruction that starts something: what comes next in
- * its queue goes behind what it waits for. */
+/* Before issuing an instruction's work: make its queue wait for the events of
+ * what it waits for. */
 enum merak_status
 merak_engine_begin_instr(struct merak_engine *e,
                          const struct merak_instr *instr,
                          struct merak_error *err) MERAK_CHECKED;
-/* Record the instruction's event, if there is one, behind what was issued for
+/* Record the instruction's event, if it has one, after what was issued for
  * it. */
 enum merak_status
 merak_engine_mark_issued(struct merak_engine *e,
                          const struct merak_instr *instr,
                          struct merak_error *err) MERAK_CHECKED;
-/* The host memory that a transfer's operand is sent from or received in. */
+/* The host memory that a transfer's operand is sent from or received into. */
 void *merak_engine_staged_slot(const struct merak_engine *e, int slot);
 
-/* The launch of an instruction that moves nothing, and nothing else. */
+/* Only launch an instruction without communication: no waits, no event. */
 enum merak_status
 merak_engine_issue_work(struct merak_engine *e, const struct merak_instr *instr,
                         struct merak_error *err) MERAK_CHECKED;
-/* Set awaited[i] of instructions that another queue waits for. */
+/* Set awaited[i] for instructions that another queue waits for. */
 void merak_accel_awaited(const struct merak_program *p, bool *awaited);
 
 /* accel_batch.c */
@@ -279,8 +280,8 @@ merak_engine_batches_init(struct merak_engine *e,
                           struct merak_error *err) MERAK_CHECKED;
 void merak_engine_batches_fini(struct merak_engine *e);
 
-/* accel_replay.c: find stretches; capture them, once a step is known, before
- * it begins. */
+/* accel_replay.c: find stretches; capture them when the first step is known
+ * and has not begun. */
 enum merak_status
 merak_engine_replay_init(struct merak_engine *e,
                          struct merak_error *err) MERAK_CHECKED;
@@ -288,8 +289,8 @@ enum merak_status merak_engine_capture(struct merak_engine *e,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_engine_replay_fini(struct merak_engine *e);
 
-/* accel_times.c: at a run's begin, before or behind an instruction's work,
- * and when all queues are empty. */
+/* accel_times.c: at a run's begin, before or after an instruction's work, and
+ * when all queues are empty. */
 bool merak_engine_has_times(const struct merak_engine *e);
 enum merak_status
 merak_engine_times_init(struct merak_engine *e,

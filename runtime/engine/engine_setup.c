@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine_setup.c - what an engine has before it runs a program */
+/* engine_setup.c - setting up an engine */
 #include "config.h"
 
 #include "runtime/engine/engine_impl.h"
@@ -31,14 +31,14 @@ static enum merak_status find_kernels(struct merak_engine *e,
     return MERAK_OK;
 }
 
-/* Has each thread a core?  Where that is not known, they are taken to have. */
+/* Has each thread a core?  Assumed if unknown. */
 static void find_cores(struct merak_engine *e)
 {
     int cores = merak_cores_allowed();
 
     e->compute_spin_ns = e->comm_spin_ns = MERAK_SPIN_NS;
     if (e->opt.backend->emulated || e->opt.accel != NULL || cores == 0)
-        return; /* such kernels want no core */
+        return; /* such kernels use no core */
     e->crowded = cores <= e->program->plan.threads;
     if (cores == 1)
         e->compute_spin_ns = 0;
@@ -106,7 +106,7 @@ static void fill_records(struct merak_engine *e)
     }
 }
 
-/* All that can be in flight, so that a step allocates nothing for it. */
+/* Reserve for all that can be in flight, so that a step allocates nothing. */
 static enum merak_status reserve_transfers(struct merak_engine *e,
                                            struct merak_error *err)
 {

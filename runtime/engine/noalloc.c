@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* noalloc.c - a step allocates nothing: the assertion of debug builds
+/* noalloc.c - debug builds assert that a step allocates nothing
  *
- * libmerak is then linked with ld's --wrap=malloc and so on, which sends the
- * calls of our own objects here, and only these.
+ * libmerak is then linked with ld's --wrap=malloc etc., which redirects only
+ * the calls of our own objects to here.
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ld names these. */
+/* Names defined by ld. */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime/engine/noalloc.h - a step allocates nothing
  *
- * In debug builds, malloc() and its like end the process if libmerak calls
- * them on a thread between these two.  Calls of libraries are their own:
- * oneDNN takes a buffer for a product, UCX grows its pools.
+ * In debug builds, malloc() and its relatives abort the process if libmerak
+ * calls them on a thread between these two calls.  Other libraries may
+ * allocate: oneDNN takes a buffer for a product, UCX grows its pools.
  */
 #ifndef MERAK_RUNTIME_ENGINE_NOALLOC_H
 #define MERAK_RUNTIME_ENGINE_NOALLOC_H

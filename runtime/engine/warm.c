@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* warm.c - pay once what the first call of each kernel costs
+/* warm.c - pay the one-time cost of each kernel before the first step
  *
- * Libraries are read in, code is made for a product's shape, threads touch
- * their stacks: memory that is nobody's tensor.  Done ahead of the first step
- * it is in the baseline that a run's memory is compared with, and that step's
- * time is like the others'.
+ * Libraries are loaded, code is generated for the shapes of products, threads
+ * touch their stacks: memory that belongs to no tensor.  Done before the first
+ * step, this counts in the baseline that a run's memory is compared with, and
+ * the first step takes as long as the others.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Do two kernel calls make a library do the same? */
+/* Do two kernel calls have the same one-time cost in a library? */
 static bool is_alike(const struct merak_program *p, const struct merak_instr *a,
                      const struct merak_instr *b)
 {
@@ -66,8 +66,8 @@ enum merak_status merak_engine_warm_up(struct merak_engine *e,
         seen[n++] = i;
         if (e->opt.accel != NULL)
             rc = merak_engine_accel_warm(e, instr, err);
-        else /* On zeros: what an op makes of them is of no interest, nor that
-                it may refuse them. */
+        else /* On zeros: the result does not matter, nor whether the op
+                rejects them. */
             (void)!merak_engine_local(e, instr, NULL);
     }
     if (rc == MERAK_OK)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/infer/decoder.h - a model run forward, token after token
+/* runtime/infer/decoder.h - forward passes of a model, token by token
  *
- * The graph is the one that training differentiates; its forward nodes are
- * run by the backend's own kernels on the positions that are new.  Kernels
- * know positions from the part of an operand they are given, as they do under
- * slices of a sequence (partitioner/program/slices.c).  What attention reads
- * of earlier positions, keys and values, is kept for all of them: the cache.
- * So nothing here knows a family of models.
+ * The graph is the one that training differentiates; its forward nodes are run
+ * by the backend's own kernels on the new positions.  Kernels know positions
+ * from the part of an operand they are given, as with slices of a sequence
+ * (partitioner/program/slices.c).  The cache keeps keys and values of all
+ * earlier positions for attention.  So nothing here depends on the model
+ * family.
  *
  * One sequence at a time, one process; kernels share its threads.
  */
@@ -24,30 +24,31 @@ struct merak_decoder;
 struct merak_decoder_options {
     merak_describe_fn describe;
     void *arg;              /* of describe */
-    const char *backend;    /* NULL: "cpu"; one that computes on the host */
+    const char *backend;    /* NULL: "cpu"; a host backend */
     enum merak_dtype dtype; /* MERAK_F32 or MERAK_BF16 */
     size_t positions;       /* the longest sequence */
-    /* Up to so many tokens the sequence is that of a model described for no
-     * more: of one whose rotary positions depend on its length.  Behind them
-     * all that is there is computed again.  0, or positions and more: it is
-     * that of `positions` from its first token on. */
+    /* For models whose rotary positions depend on the sequence's length: up to
+     * this many tokens the model is the one described for this length; beyond,
+     * the one for `positions`, and all earlier positions are computed again.
+     * 0, or >= positions: always the one for `positions`. */
     size_t early;
     int threads;
 };
 
 /*
- * Build the graph and lay out its memory; weights are not there yet.
+ * Build the graph and lay out its memory, without weights.
  * MERAK_ERR_UNSUPPORTED for a model that runs several passes, or has an op
- * other than attention in which positions meet.
+ * other than attention that mixes positions.
  */
 enum merak_status merak_decoder_create(const struct merak_decoder_options *opt,
                                        struct merak_decoder **decoder_p,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_decoder_destroy(struct merak_decoder *d);
 /*
- * Weights of a Hugging Face folder, of a checkpoint, or of the newest of a
- * run's: of any degrees.  MERAK_ERR_MISMATCH if they are of another model: by
- * its description where it is a checkpoint, else by names and shapes.
+ * Load the weights of a Hugging Face folder, a checkpoint, or a run's newest
+ * checkpoint, saved with any degrees.  MERAK_ERR_MISMATCH if they are of
+ * another model: for a checkpoint by its description, else by names and
+ * shapes.
  */
 enum merak_status merak_decoder_load(struct merak_decoder *d, const char *dir,
                                      struct merak_error *err) MERAK_CHECKED;
@@ -71,7 +72,7 @@ enum merak_status merak_decoder_next(struct merak_decoder *d,
                                      const float **logits_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /*
- * The same, where it is known what follows each of the tokens.
+ * The same, where the token that follows each is known.
  *
  *   nll  out  f32 [n], minus the logarithm of the probability of targets[i]
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/infer/decoder_impl.h - what the parts of a decoder share
+/* runtime/infer/decoder_impl.h - shared by the files of the decoder
  *
- * Three lists of nodes serve three wishes: keys and values alone (all but the
+ * There are three lists of nodes: to compute only keys and values (all but the
  * last token of a prompt), the logits too, or the loss of known targets.
  */
 #ifndef MERAK_RUNTIME_INFER_DECODER_IMPL_H
@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 #include "partitioner/graph/graph.h"
 
-#define MERAK_DECODER_ALIGN 64 /* bytes, as kernels like their operands */
+#define MERAK_DECODER_ALIGN 64 /* bytes; aligned operands are faster */
 
 enum merak_wish {
     MERAK_WISH_CACHE,
@@ -21,39 +21,39 @@ enum merak_wish {
     MERAK_WISHES
 };
 
-/* Where a value lies. */
+/* Where a value is in memory. */
 struct merak_decoder_place {
     char *data;
-    size_t row;     /* bytes of a position, or all bytes of what has none */
+    size_t row;     /* bytes per position, or of all if it has no positions */
     bool positions; /* it is [1, T, ..] */
     bool kept;      /* for all positions */
-    bool owned;     /* data is to be freed here */
-    int last;       /* node that reads it last */
+    bool owned;     /* free data with the decoder */
+    int last;       /* last node that reads it */
 };
 
 struct merak_decoder {
     struct merak_model *model, *early_model;
     const struct merak_graph *graph, *early; /* early: NULL if there is none */
-    int32_t *told; /* tokens so far, where there is one */
-    bool is_late;  /* keys and values are those of the graph */
+    int32_t *told; /* tokens so far, if `early` is not NULL */
+    bool is_late;  /* keys and values are of `graph`, not of `early` */
     const struct merak_backend *backend;
     const struct merak_kernel **kernel; /* [n_forward]; NULL: never run */
     struct merak_decoder_place *place;  /* by value */
     bool *wanted[MERAK_WISHES];         /* by node */
     const struct merak_value *logits, *nll;
     char *weights;       /* of all parameters */
-    size_t part, length; /* tokens computed at once, at most; so far */
+    size_t part, length; /* the most tokens computed at once; tokens so far */
     char *scratch;
     size_t scratch_bytes;
-    float *wide; /* logits as f32, where they are not */
+    float *wide; /* logits as f32, if they are bf16 */
 };
 
-/* decoder_nodes.c: logits, nll, wanted, kernel; of place, positions and what
- * is kept. */
+/* decoder_nodes.c: fills logits, nll, wanted, kernel and, of place, positions
+ * and kept. */
 enum merak_status
 merak_decoder_find_nodes(struct merak_decoder *d,
                          struct merak_error *err) MERAK_CHECKED;
-/* decoder_memory.c: the rest of place, and wide. */
+/* decoder_memory.c: fills the rest of place, and wide. */
 enum merak_status
 merak_decoder_place_values(struct merak_decoder *d,
                            struct merak_error *err) MERAK_CHECKED;

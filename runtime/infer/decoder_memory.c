@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decoder_memory.c - where the values of a decoder lie
+/* decoder_memory.c - memory of a decoder's values
  *
- * A value of positions is [1, T, ..]: what an op computes of positions
- * [from, from + n) is contiguous.  Values that attention reads back to
- * position 0 have memory for all T positions and are filled part by part;
- * others have memory for one part, taken over by a later value as soon as
- * their last reader has run.
+ * A value with positions is [1, T, ..], so the part that an op computes for
+ * positions [from, from + n) is contiguous.  Values that attention reads back
+ * to position 0 have memory for all T positions and are filled part by part;
+ * others have memory for one part, which a later value reuses once their last
+ * reader has run.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define LARGE_PAGE ((size_t)2 << 20) /* bytes; others are as good */
+#define LARGE_PAGE ((size_t)2 << 20) /* bytes; other sizes work too */
 
 static void measure(struct merak_decoder *d)
 {
@@ -56,10 +56,9 @@ static enum merak_status allocate(struct merak_decoder_place *p, size_t rows,
     return MERAK_OK;
 }
 
-/* Weights are read once a token, from end to end: in small pages every 4 KiB
- * of them would be looked up anew, and the processor reads ahead within a page
- * alone.  So they are one piece of memory, in large pages where there are
- * such. */
+/* Weights are read from end to end for each token: with small pages each 4 KiB
+ * would need a TLB lookup, and the processor prefetches only within a page.
+ * So they are one allocation, in huge pages if possible. */
 static enum merak_status allocate_weights(struct merak_decoder *d, size_t bytes,
                                           struct merak_error *err)
 {
@@ -97,8 +96,8 @@ static enum merak_status place_params(struct merak_decoder *d,
     return rc;
 }
 
-/* A value of the same size that no node from `node` on reads; its memory
- * then is the new value's. */
+/* Reuse the memory of a value of the same size that no node from `node` on
+ * reads. */
 static bool take_over(struct merak_decoder *d, struct merak_decoder_place *p,
                       int node)
 {
@@ -121,7 +120,7 @@ static enum merak_status place_output(struct merak_decoder *d, int node,
                                       struct merak_error *err)
 {
     if (p->last < 0)
-        p->last = node; /* nobody reads it: a statistic */
+        p->last = node; /* never read: a statistic */
     if (p->kept)
         return allocate(p, d->graph->seq, err);
     return take_over(d, p, node) ? MERAK_OK : allocate(p, d->part, err);

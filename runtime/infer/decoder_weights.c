@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decoder_weights.c - the weights that a decoder computes with
  *
- * They are read where they are used: a Hugging Face folder needs no import,
- * and of nothing there is more than a block beside them.
+ * They are read into place: a Hugging Face folder needs no import, and no more
+ * than one block of extra memory is used.
  */
 #include "config.h"
 
@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK ((size_t)1 << 20) /* elements that are rounded at once */
+#define CHUNK ((size_t)1 << 20) /* elements that are rounded at a time */
 
-/* Where the weights come from: one of both. */
+/* The source of the weights: one of the two. */
 struct source {
     struct merak_ckpt *ckpt;
     struct merak_hf_weights *hf;
@@ -41,8 +41,7 @@ static enum merak_status read_piece(const struct source *source,
                : merak_ckpt_read(source->ckpt, piece, err);
 }
 
-/* Numbers come as f32, and so may the parameter be; else it is rounded part
- * by part. */
+/* Sources give f32; a parameter of another dtype is rounded part by part. */
 static enum merak_status read_param(const struct source *source,
                                     const struct merak_value *v, void *data,
                                     float *room, struct merak_error *err)
@@ -68,7 +67,7 @@ static enum merak_status read_param(const struct source *source,
     return rc;
 }
 
-/* Is the checkpoint one of this model? */
+/* Is the checkpoint of this model? */
 static enum merak_status check_model(const struct merak_decoder *d,
                                      const struct merak_ckpt *ckpt,
                                      struct merak_error *err)
@@ -100,7 +99,7 @@ static enum merak_status open_ckpt(const struct merak_decoder *d,
     return rc == MERAK_OK ? check_model(d, source->ckpt, err) : rc;
 }
 
-/* A folder's tensors are told by their names and shapes. */
+/* A folder's tensors are identified by names and shapes. */
 static enum merak_status open_folder(const struct merak_decoder *d,
                                      const char *dir, struct source *source,
                                      struct merak_error *err)

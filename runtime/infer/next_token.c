@@ -93,7 +93,7 @@ static int likelier_first(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-/* Restore a heap whose smallest is on top, from i down. */
+/* Restore a min-heap from i down. */
 static void sift(struct candidate *heap, size_t n, size_t i)
 {
     for (;;) {
@@ -110,7 +110,7 @@ static void sift(struct candidate *heap, size_t n, size_t i)
     }
 }
 
-/* The k likeliest, in no order: a heap of k that the others try to enter. */
+/* Move the k likeliest to the front, in no order, with a heap of k. */
 static void keep_likeliest(struct candidate *c, size_t n, size_t k)
 {
     for (size_t i = k / 2; i-- > 0;)
@@ -139,7 +139,7 @@ static double weigh(struct merak_sampler *s, size_t n)
     return sum;
 }
 
-/* How many of the likeliest n make up share p of their sum, at least one. */
+/* How many of the n likeliest make up share p of their sum, at least one. */
 static size_t nucleus(const struct merak_sampler *s, size_t n, double p,
                       double *sum_p)
 {

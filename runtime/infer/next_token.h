@@ -10,7 +10,7 @@
 
 struct merak_sampling {
     double temperature; /* logits are divided by it; 0: the likeliest token */
-    size_t top_k;       /* among so many likeliest; 0: all */
+    size_t top_k;       /* among the top_k likeliest; 0: all */
     double top_p;       /* among the fewest likeliest whose probabilities add
                            up to this (Holtzman et al. 2020,
                            arXiv:1904.09751); 1: all */
@@ -27,7 +27,7 @@ enum merak_status merak_sampler_create(const struct merak_sampling *how,
 void merak_sampler_destroy(struct merak_sampler *s);
 /*
  * The token at position `index`: a function of the logits, the seed and the
- * index alone.  top_k is applied before top_p, of tokens equally likely the
+ * index alone.  top_k is applied before top_p; of equally likely tokens the
  * one with the lower id comes first.
  */
 int32_t merak_sampler_next(struct merak_sampler *s, const float *logits,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link_comms.c - which communicators there are, and how their members meet
+/* link_comms.c - which communicators a rank needs, and how their members meet
  *
- * Each rank knows its own alone.  The first member of each makes its id, and
- * brings those it made, with what they are for, to allgathers of cards; the
- * others look for theirs among the cards of the first member.
+ * Each rank knows only its own communicators.  The first member of each makes
+ * its id; ids are allgathered with a key for what they are for, and the other
+ * members look theirs up in the first member's card.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 /* --- which ------------------------------------------------------------------
  */
 
-/* One order for all: joined in it, no two ranks wait for each other. */
+/* The order is the same on all ranks, so joining in it cannot deadlock. */
 static int compare(const void *a, const void *b)
 {
     const struct link_comm *x = a, *y = b;
@@ -36,7 +36,7 @@ static int compare(const void *a, const void *b)
     return 0;
 }
 
-/* Take it in unless it is there; rank is copied. */
+/* Add a communicator unless it is there; rank is copied. */
 static enum merak_status add(struct merak_link *link,
                              const struct link_comm *like,
                              struct merak_error *err)
@@ -143,7 +143,7 @@ void merak_link_free_comms(struct merak_link *link)
 /* --- ids --------------------------------------------------------------------
  */
 
-/* As many as a card of the boot has room for. */
+/* As many as fit in a card of the boot. */
 #define IDS_AT_ONCE 30
 
 struct card {
@@ -155,7 +155,7 @@ struct card {
 };
 _Static_assert(sizeof(struct card) <= 4096, "a boot's card has 4096 bytes");
 
-/* What a communicator is for, among those of one first member. */
+/* A key that identifies a communicator among those of one first member. */
 static uint64_t key_of(const struct link_comm *c)
 {
     uint64_t key =
@@ -166,8 +166,8 @@ static uint64_t key_of(const struct link_comm *c)
     return key;
 }
 
-/* A failure to make one is kept for after the last round, which all ranks take
- * part in. */
+/* A failure is returned after the last round, since all ranks take part in all
+ * rounds. */
 static enum merak_status make_ids(struct merak_link *link, int *n_p,
                                   struct merak_error *err)
 {
@@ -184,7 +184,7 @@ static enum merak_status make_ids(struct merak_link *link, int *n_p,
     return rc;
 }
 
-/* Those that this rank made, from the first one of a round on. */
+/* The ids that this rank made, from number `first` of a round on. */
 static void fill_card(const struct merak_link *link, int first, int made,
                       struct card *card)
 {
@@ -205,7 +205,8 @@ static void fill_card(const struct merak_link *link, int first, int made,
     }
 }
 
-/* What others made, of this round; returns how many were found. */
+/* Take the ids that others made, of this round; returns how many were
+ * found. */
 static int read_cards(struct merak_link *link, const struct card *cards,
                       int first)
 {

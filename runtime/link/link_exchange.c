@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link_exchange.c - any collective by messages between accelerators
+/* link_exchange.c - collectives by messages between accelerators
  *
- * As runtime/transport/exchange.c, in a queue: each member's box is sent
- * straight from the input where it is contiguous and received straight into the
- * output, else it is packed before and put in place behind.  What is combined
- * is received into scratch, in chunks (partitioner/program/staged.h), and added
- * by the accelerator in member order: the bits are those of the transport,
- * since each element is the same sum of the same numbers.
+ * Like runtime/transport/exchange.c, in a queue: a contiguous box is sent
+ * directly from the input or received directly into the output; else it is
+ * packed before or unpacked afterwards.  What is combined is received into
+ * scratch, in chunks (partitioner/program/staged.h), and added by the
+ * accelerator in member order: the bits are those of the transport, since each
+ * element is the same sum of the same numbers.
  *
- * An all-reduce is that of one's flat cut, then a gathering of the cuts; where
- * it is short, or there are two members, everybody brings everything to
- * everybody and combines it all.
+ * An all-reduce is a reduce-scatter of flat cuts, then an all-gather of the
+ * cuts; if it is short, or has two members, every member sends everything to
+ * every other and combines it all.
  *
- * The queue keeps everything in order, so pieces and memory can be used again
- * as soon as what uses them is queued.
+ * The queue keeps the order, so pieces and memory can be reused as soon as
+ * their use is queued.
  *
- * Scratch is, of an exchange that combines: what is received, then what had to
- * be packed, then the result if it has to be put in place.  One that does not
- * uses it as exchange.c does.
+ * Scratch of an exchange that combines: what is received, then what is packed,
+ * then the result if it must be unpacked.  Other exchanges use it as
+ * exchange.c does.
  */
 #include "config.h"
 
@@ -27,7 +27,7 @@
 #include "base/size.h"
 #include "partitioner/program/staged.h"
 
-/* An exchange under way; what it has in hand. */
+/* The state of an exchange under way. */
 struct work {
     struct merak_link *link;
     const struct merak_link_call *call;
@@ -92,7 +92,7 @@ static void add_piece(struct work *w, bool send, void *at, size_t bytes, int q)
             (struct merak_link_piece){send, at, bytes, q};
 }
 
-/* Until it is queued nothing may come behind it. */
+/* Wait until it is queued: nothing may be appended before that. */
 static enum merak_status queued(struct work *w, enum merak_status rc,
                                 struct merak_error *err)
 {
@@ -121,7 +121,7 @@ static enum merak_status move(struct work *w, struct merak_error *err)
 /* --- what is stored ---------------------------------------------------------
  */
 
-/* This rank's own box. */
+/* Copy this rank's own box. */
 static enum merak_status store_own(struct work *w, struct merak_error *err)
 {
     const struct merak_box *from = &w->ex->send[w->ex->me];
@@ -137,7 +137,7 @@ static enum merak_status store_own(struct work *w, struct merak_error *err)
     return rc == MERAK_OK ? unpack(w, w->out, to, w->call->scratch, err) : rc;
 }
 
-/* All-gathers of equal rows; all members come to the same answer. */
+/* Is it an all-gather of equal rows?  The same on all members. */
 static bool is_plain_gather(const struct work *w)
 {
     const struct merak_exchange *ex = w->ex;
@@ -155,8 +155,8 @@ static bool is_plain_gather(const struct work *w)
     return true;
 }
 
-/* The pieces of all others, packed; where they are to be put in place is found
- * by the same walk afterwards. */
+/* Pack and exchange the pieces of all other members; place_boxes() repeats the
+ * walk to find what to unpack. */
 static enum merak_status send_boxes(struct work *w, struct merak_error *err)
 {
     unsigned char *scratch = w->call->scratch;
@@ -231,8 +231,8 @@ size_t merak_link_scratch(const struct merak_link *link,
     return merak_staged_bytes(ex, link->chunk);
 }
 
-/* Where the pieces that this rank sends begin, packed behind what it receives
- * where they are not contiguous; called in member order. */
+/* Where the piece for member q begins: in the input, or packed after what is
+ * received if it is not contiguous; called in member order. */
 static enum merak_status sent_from(struct work *w, int q,
                                    unsigned char **free_p,
                                    const unsigned char **from_p,
@@ -255,8 +255,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The messages of the chunk at byte `at` of every piece.  Where a packed piece
- * begins is found again by the same walk. */
+/* The messages of the chunk at byte `at` of every piece.  The walk is that of
+ * sent_from(), so it finds the packed pieces. */
 static enum merak_status move_chunk(struct work *w, size_t at, size_t mine,
                                     struct merak_error *err)
 {
@@ -305,7 +305,7 @@ static enum merak_status combine_chunk(struct work *w, const unsigned char *own,
     return a->ops->combine(a, w->call->queue, to + at, &pieces, err);
 }
 
-/* What this rank combines, and the most that anybody does. */
+/* Combine this rank's part, in as many rounds as the largest part needs. */
 static enum merak_status combine(struct work *w, struct merak_error *err)
 {
     const struct merak_box box = merak_staged_combined(w->ex);
@@ -334,7 +334,7 @@ static enum merak_status combine(struct work *w, struct merak_error *err)
     return rc == MERAK_OK && !in_place ? unpack(w, w->out, &box, to, err) : rc;
 }
 
-/* An all-reduce's second half: everybody's cut to everybody. */
+/* An all-reduce's second half: all-gather the cuts. */
 static enum merak_status gather_cuts(struct work *w, struct merak_error *err)
 {
     const struct merak_exchange *ex = w->ex;
@@ -353,7 +353,7 @@ static enum merak_status gather_cuts(struct work *w, struct merak_error *err)
     return move(w, err);
 }
 
-/* Reduce-scatters to equal rows of the input, which NCCL has. */
+/* Is it a reduce-scatter to equal rows of the input, as NCCL has? */
 static bool is_plain_scatter(const struct merak_exchange *ex)
 {
     size_t offset = 0, count = merak_box_count(&ex->recv[ex->me]);
@@ -370,7 +370,7 @@ static bool is_plain_scatter(const struct merak_exchange *ex)
     return true;
 }
 
-/* The library's own, of what has its form. */
+/* Use the library's reduction, if it has that form. */
 static enum merak_status combine_fast(struct work *w, struct merak_error *err)
 {
     const struct merak_link_sum sum = {

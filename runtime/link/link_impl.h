@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/link/link_impl.h - what the files of runtime/link share */
+/* runtime/link/link_impl.h - shared by the files of runtime/link */
 #ifndef MERAK_RUNTIME_LINK_LINK_IMPL_H
 #define MERAK_RUNTIME_LINK_LINK_IMPL_H
 
 #include "partitioner/program/streams.h"
 #include "runtime/link/link.h"
 
-/* A communicator: of a team, or of a flow of messages from rank[0] to
+/* The communicator of a team, or of a flow of messages from rank[0] to
  * rank[1]. */
 struct link_comm {
     bool pair;
@@ -32,16 +32,16 @@ struct merak_link {
     struct merak_link_piece *piece;  /* [2 * the largest team] */
     const atomic_int *stop;
     unsigned char *trial; /* borrowed by merak_link_open() */
-    size_t trials;        /* that it has room for */
+    size_t trials;        /* trial messages it has room for */
 };
 
-/* link_comms.c: the communicators that programs need, sorted by an order that
- * all ranks have in common. */
+/* link_comms.c: the communicators that programs need, in an order that is the
+ * same on all ranks. */
 enum merak_status merak_link_find_comms(struct merak_link *link,
                                         const struct merak_link_options *opt,
                                         struct merak_error *err) MERAK_CHECKED;
 void merak_link_free_comms(struct merak_link *link);
-/* Their ids, from the members that made them; collective. */
+/* Get their ids from the members that made them; collective. */
 enum merak_status merak_link_share_ids(struct merak_link *link,
                                        struct merak_boot *boot,
                                        struct merak_error *err) MERAK_CHECKED;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime/link/link_ops.h - a library that moves data between accelerators
  *
- * What a module such as merak_nccl.so fills and runtime/link drives.  A
- * communicator is a set of ranks that move data among themselves; its members
- * are numbered in member order.  Moves are put into an accelerator's queue and
- * run there behind what is in it: a call returns before they ran, and a move
- * that waits for another rank holds up what comes behind it in its queue.
+ * The interface that a module such as merak_nccl.so implements and
+ * runtime/link uses.  A communicator is a set of ranks that move data among
+ * themselves; its members are numbered in member order.  Moves are appended to
+ * an accelerator's queue and run there in order: a call returns before they
+ * ran, and a move that waits for another rank holds up what comes after it in
+ * its queue.
  *
- * Nothing blocks.  Whatever is called may still be under way when it returns:
- * until test() says otherwise nothing else may be put into the queue, or asked
- * of the communicator.  One thread at a time uses a communicator.
+ * Nothing blocks.  A call may still be under way when it returns: until test()
+ * returns something else than MERAK_IN_PROGRESS, nothing else may be put into
+ * the queue or asked of the communicator.  One thread at a time uses a
+ * communicator.
  */
 #ifndef MERAK_RUNTIME_LINK_LINK_OPS_H
 #define MERAK_RUNTIME_LINK_LINK_OPS_H
@@ -25,8 +27,8 @@
 struct merak_link_library;
 struct merak_link_comm;
 
-/* By which the members of one communicator find each other: one of them makes
- * it and tells the others. */
+/* By this the members of a communicator find each other: one of them makes it
+ * and sends it to the others. */
 struct merak_link_id {
     unsigned char bytes[MERAK_LINK_ID_BYTES];
 };
@@ -34,11 +36,11 @@ struct merak_link_id {
 struct merak_link_join {
     struct merak_link_id id;
     int n, me;     /* members */
-    int most_ctas; /* blocks of the device that a move may take; 0: any */
+    int most_ctas; /* thread blocks that a move may use; 0: no limit */
 };
 
-/* One message of a group: they all progress together, and those between two
- * members are matched in order. */
+/* One message of a group: all messages of a group progress together, and those
+ * between two members are matched in order. */
 struct merak_link_piece {
     bool send; /* else it is received */
     void *at;  /* device memory */
@@ -56,10 +58,10 @@ struct merak_link_sum {
 };
 
 struct merak_link_ops {
-    const char *name; /* the word users type: "nccl" */
+    const char *name; /* as in options: "nccl" */
     /*
-     * Open the library, for queues whose handles are of a kind
-     * (merak_accel_ops.streams).  about  out  256 bytes, for people to read.
+     * Open the library, for queues of this kind of handle
+     * (merak_accel_ops.streams).  about out  256 bytes, for people to read.
      */
     enum merak_status (*open)(const char *streams,
                               struct merak_link_library **library_p,
@@ -68,36 +70,37 @@ struct merak_link_ops {
     enum merak_status (*make_id)(struct merak_link_library *library,
                                  struct merak_link_id *id,
                                  struct merak_error *err);
-    /* Begin to join; test() says when all members have. */
+    /* Begin to join; test() returns MERAK_OK once all members have. */
     enum merak_status (*join)(struct merak_link_library *library,
                               const struct merak_link_join *how,
                               struct merak_link_comm **comm_p,
                               struct merak_error *err);
     /* MERAK_OK: nothing is under way; MERAK_IN_PROGRESS; or what has failed,
-     * also behind the caller's back. */
+     * including asynchronous failures. */
     enum merak_status (*test)(struct merak_link_comm *comm,
                               struct merak_error *err);
     /* Put a group of messages into a queue, given by its handle. */
     enum merak_status (*move)(struct merak_link_comm *comm, void *stream,
                               const struct merak_link_piece *piece, int n,
                               struct merak_error *err);
-    /* A sum or maximum in whatever order the library likes, the same bits on
-     * all members. */
+    /* A sum or maximum in an order of the library's choice, with the same bits
+     * on all members. */
     enum merak_status (*sum)(struct merak_link_comm *comm, void *stream,
                              const struct merak_link_sum *sum,
                              struct merak_error *err);
-    /* Every member's `bytes`, in member order, to all. */
+    /* Allgather of `bytes` from each member, in member order. */
     enum merak_status (*gather)(struct merak_link_comm *comm, void *stream,
                                 void *out, const void *in, size_t bytes,
                                 struct merak_error *err);
-    /* End what is under way, in queues too, and the communicators: all at
-     * once, since moves of one may stand behind those of another. */
+    /* Abort what is under way, including what is in queues, and the
+     * communicators: all at once, since moves of one may wait in a queue for
+     * those of another. */
     void (*abort)(struct merak_link_comm *const *comm, int n);
-    /* End a communicator whose moves are over; after abort() nothing. */
+    /* Destroy a communicator whose moves are over, or that was aborted. */
     void (*leave)(struct merak_link_comm *comm);
 };
 
-/* What the module shows. */
+/* The symbol that the module exports. */
 #define MERAK_LINK_SYMBOL "merak_link_module"
 #define MERAK_LINK_ABI 1
 

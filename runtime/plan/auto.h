@@ -14,12 +14,12 @@ struct plan_auto {
     struct plan_model model;
     struct merak_device device;
     struct merak_search_input in;
-    bool by_hosts;   /* there is none for NCCL */
-    bool identified; /* the next is filled in */
+    bool by_hosts;   /* none was proved for NCCL */
+    bool identified; /* `file` is filled in */
     struct merak_plan_file file;
 };
 
-/* `merak plan` with options that ask for a search. */
+/* `merak plan` if its options ask for a search. */
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;
 
@@ -27,19 +27,19 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
 void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *result, char *text,
                          size_t bytes);
-/* plan_report.c: the chosen plan with what automatic choices came to; and what
- * its FLOP/s are a share of. */
+/* plan_report.c: the chosen plan with the resolved automatic choices; and the
+ * peak that its utilisation refers to. */
 void plan_report_choice(const struct merak_search_result *result, char *text,
                         size_t bytes);
 const char *plan_report_utilisation(const struct merak_search_result *result);
-/* plan_report.c: what was found, for people, and into a file. */
+/* plan_report.c: print the results; write them to a file. */
 void plan_report_print(const struct plan_auto *plan,
                        const struct merak_search_result *result);
 enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
                                    struct merak_error *err) MERAK_CHECKED;
 
-/* Write an object, and let go of it; path "-" is standard output.
+/* Write an object and release it; path "-" is standard output.
  * MERAK_ERR_NOMEM if there is no object. */
 enum merak_status plan_json_save(json_t *object, const char *path,
                                  struct merak_error *err) MERAK_CHECKED;

@@ -73,7 +73,7 @@ static void pictures_fini(struct pictures *p)
     free(p->label);
 }
 
-/* The plan's step, and where not all of it is drawn, what is. */
+/* The title: the plan's step and, if only a part is drawn, which part. */
 static void fill_title(const struct plan_drawing *d, struct pictures *p)
 {
     int all = d->plan->microbatches, drawn = d->planned->plan.microbatches;

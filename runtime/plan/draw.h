@@ -11,8 +11,8 @@
 struct plan_drawing {
     const char *heading; /* what is planned: one line */
     const struct merak_plan *plan;
-    /* What is drawn: the plan, maybe with fewer micro-batches. */
-    const struct merak_planned *planned; /* a program of each stage */
+    /* What is drawn: the plan, possibly with fewer micro-batches. */
+    const struct merak_planned *planned; /* one program per stage */
     const struct merak_timeline *timeline;
     const struct merak_search_stage *stage;   /* [plan->pp], of the plan */
     size_t limit_bytes;                       /* of a rank; 0: none */
@@ -22,7 +22,7 @@ struct plan_drawing {
     const struct merak_search_result *result; /* of a search, or NULL */
 };
 
-/* A stage's row from its program of the whole plan. */
+/* Fill a stage's row from its program in the whole plan. */
 void plan_stage_fill(const struct merak_program *program,
                      struct merak_search_stage *stage);
 /* The timeline, as wide as a terminal, on standard output. */
@@ -32,7 +32,7 @@ enum merak_status plan_draw_text(const struct plan_drawing *drawing,
 enum merak_status plan_draw_svg(const struct plan_drawing *drawing,
                                 const char *path,
                                 struct merak_error *err) MERAK_CHECKED;
-/* The same with all numbers, as a page that needs nothing else. */
+/* The same with all numbers, as a self-contained page. */
 enum merak_status plan_draw_html(const struct plan_drawing *drawing,
                                  const char *path,
                                  struct merak_error *err) MERAK_CHECKED;

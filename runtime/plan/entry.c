@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* entry.c - what a program that describes a model does: plan, or train */
+/* entry.c - main() of a program that describes a model: plan, or train */
 #include "config.h"
 
 #include "runtime/plan/plan_run.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* `PROGRAM plan`; of several tasks one does it. */
+/* `PROGRAM plan`; of several tasks only one does it. */
 static int plan(int argc, char **argv, merak_describe_fn describe, void *arg)
 {
     const struct merak_plan_program own = {argv[0], describe, arg};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/plan/plan_emit.h - a plan in the words of other trainers, and what it
- * costs
+/* runtime/plan/plan_emit.h - a plan as options of other trainers, and its cost
  */
 #ifndef MERAK_RUNTIME_PLAN_PLAN_EMIT_H
 #define MERAK_RUNTIME_PLAN_PLAN_EMIT_H
@@ -24,28 +23,29 @@ struct plan_emitted {
 };
 
 /*
- * Flags, TOML or JSON to `out`; what the other trainer has no words for, one
- * line each, to `notes`.
+ * Write flags, TOML or JSON to `out`; and to `notes` one line for each choice
+ * that the other trainer cannot express.
  */
 void plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
                FILE *notes);
 
-/* A run over so many tokens, at so much an hour of one rank's device. */
+/* A run over `tokens` tokens, at `price` per hour of one rank's device. */
 struct plan_cost {
-    double tokens, price; /* 0: not said */
+    double tokens, price; /* 0: not given */
 };
 
 /* "12.3", "47250"; returns text. */
 enum { PLAN_AMOUNT_TEXT = 32 };
 const char *plan_amount_text(double n, char text[PLAN_AMOUNT_TEXT]);
-/* "\n1T tokens: 12.3 days, 18900 GPU-hours, 47250 at 2.5 an hour\n"; nothing
- * without tokens. */
+/* "\n1T tokens: 12.3 days, 18900 GPU-hours, 47250 at 2.5 an hour\n"; prints
+ * nothing without tokens. */
 void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,
                      int ranks, FILE *out);
 
 /*
- * Machines of more and more nodes: the last before which a further node brings
- * less than half of what one of the first brought; an index.
+ * For machines of increasing node count, the index of the last one up to which
+ * each added node still brings at least half the tokens/s of each of the first
+ * nodes.
  */
 int plan_knee(const int *nodes, const double *tokens_per_s, int n);
 

@@ -9,7 +9,7 @@
 #include "runtime/plan/plan_run.h"
 #include "runtime/train/param_rules.h"
 
-/* Machines of a table. */
+/* The most machines in a table. */
 enum { PLAN_MOST_NODES = 16 };
 
 enum plan_transport {
@@ -20,28 +20,28 @@ enum plan_transport {
 
 /* A field for each option: the table in plan_options.c points to them. */
 struct plan_options {
-    const struct merak_plan_program *own; /* its model, or NULL: */
+    const struct merak_plan_program *own; /* the program to plan, or NULL: */
     const char *model;                    /* config.json, or its folder */
     int unknown;                          /* enum merak_hf_unknown, of that */
     const char *svg, *html, *json;        /* files, "-" for standard output */
     const char *backend;
     const char *device, *what_if;
     int transport;            /* enum plan_transport */
-    size_t seq, global_batch; /* 0: not said */
+    size_t seq, global_batch; /* 0: not given */
     int nodes, ranks_per_node;
     int node_list[PLAN_MOST_NODES], n_node_list; /* --nodes 4,8: all of them */
     int emit;                                    /* enum plan_emit */
     struct plan_cost run;                        /* --tokens, --price */
     const char *print;                           /* --print */
-    unsigned phases; /* what it and --program ask for */
+    unsigned phases; /* that it and --program ask for */
     bool program, help;
-    bool print_device;           /* and nothing else */
+    bool print_device;           /* print the device and do nothing else */
     struct merak_choices choice; /* as given; its lists are owned */
     struct merak_plan plan; /* of the choices, unless one is searched for */
     struct merak_param_rules rules;
     bool doc_mask;
-    double memory_bytes;           /* 0: not said */
-    double unit_ms;                /* 0: times as the cost model says */
+    double memory_bytes;           /* 0: not given */
+    double unit_ms;                /* 0: times of the cost model */
     struct merak_cost_model cost;
     struct {
         bool dtype, cost, nodes, backend;
@@ -51,14 +51,14 @@ struct plan_options {
 };
 
 /* MERAK_ERR_CONFIG names the option, what was given and what was expected;
- * plan_options_fini() has to be called all the same. */
+ * plan_options_fini() must be called even then. */
 enum merak_status plan_options_parse(int argc, char **argv,
                                      const struct merak_plan_program *own,
                                      struct plan_options *opt,
                                      struct merak_error *err) MERAK_CHECKED;
 void plan_options_fini(struct plan_options *opt);
 void plan_options_help(const struct merak_plan_program *own);
-/* Is standard output for people?  Not if a file goes there. */
+/* Is text printed on standard output?  Not if a file goes there. */
 bool plan_options_has_text(const struct plan_options *opt);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "merak/train.h"
 
-/* A program that has a model of its own. */
+/* A user's program, which describes its own model. */
 struct merak_plan_program {
     const char *name; /* as it was called: argv[0] */
     merak_describe_fn describe;
@@ -15,8 +15,8 @@ struct merak_plan_program {
 };
 
 /*
- * `merak plan`, where --model names what is planned, or with a program's own
- * model `PROGRAM plan`.  Returns the process's exit code and prints its own
+ * `merak plan`, which plans --model, or `PROGRAM plan`, which plans the
+ * program's own model.  Returns the process's exit code and prints its own
  * errors, one line on standard error.
  *
  *   argv  [0] is "plan", options follow

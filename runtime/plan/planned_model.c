@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planned_model.c - what is planned: a program's own model, or that of a
+/* planned_model.c - the model to plan: a program's own, or that of a
  * config.json
  */
 #include "config.h"

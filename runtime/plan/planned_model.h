@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/plan/planned_model.h - what is planned: a program's own model, or
- * that of a config.json */
+/* runtime/plan/planned_model.h - the model to plan: a program's own, or that
+ * of a config.json */
 #ifndef MERAK_RUNTIME_PLAN_MODEL_H
 #define MERAK_RUNTIME_PLAN_MODEL_H
 
@@ -10,28 +10,29 @@
 #include "runtime/train/param_rules.h"
 
 struct plan_model {
-    const char *source; /* as it was named: the file, or the program */
+    const char *source; /* as given: the file, or the program */
     const char *name;   /* for people */
     merak_describe_fn describe;
     void *arg;                      /* .. which is: */
-    struct merak_ruled_model ruled; /* with what options say of parameters */
-    size_t positions; /* tokens of a sequence, at most; 0: not known */
+    struct merak_ruled_model ruled; /* with the options about parameters */
+    size_t positions; /* the most tokens of a sequence; 0: not known */
     size_t layers;    /* 0: not known */
-    struct merak_hf_config config; /* what arg is, unless a program's own */
+    struct merak_hf_config config; /* what arg points to, unless `own` */
 };
 
-/* Who plans, for people: a program without its folder, or merak. */
+/* The name to print: that of the program without its folder, or merak. */
 const char *plan_model_planner(const struct merak_plan_program *own);
-/* MERAK_ERR_CONFIG if --model is no such file.  Not to be copied. */
+/* MERAK_ERR_CONFIG if --model is not such a file. *model must not be
+ * copied. */
 enum merak_status plan_model_open(const struct plan_options *opt,
                                   struct plan_model *model,
                                   struct merak_error *err) MERAK_CHECKED;
-/* Its config.json's; NULL of a program's own model. */
+/* The contents of config.json; NULL for a program's own model. */
 const struct merak_hf_config *plan_model_config(const struct plan_model *model);
-/* Tokens of a sequence, as the options or the model say. */
+/* Tokens of a sequence, from the options or the model. */
 size_t plan_model_seq(const struct plan_model *model,
                       const struct plan_options *opt);
-/* Forward passes, and nothing else, of the model once described. */
+/* Describe the model and return only its number of forward passes. */
 enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,
                                     int *passes_p,
                                     struct merak_error *err) MERAK_CHECKED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chosen.c - what a search chose, as a run replays it */
+/* chosen.c - the result of a search, as a plan file for a run */
 #include "config.h"
 
 #include "runtime/train/chosen.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* epoch.c - one zero of time for the traces of all ranks
+/* epoch.c - a common zero of time for the traces of all ranks
  *
- * CLOCK_MONOTONIC is one clock on a node, and another on the next.  The first
- * rank of each node but rank 0's asks rank 0 for its time, takes the answer of
- * the fastest of several rounds, and tells the node: half of that round is how
- * wrong it can be, some microseconds.
- * Source: Cristian 1989, "Probabilistic clock synchronization".
+ * CLOCK_MONOTONIC differs between nodes.  The first rank of each node except
+ * rank 0's asks rank 0 for its time, takes the answer of the fastest of
+ * several rounds, and broadcasts it on its node.  The error is at most half of
+ * that round trip, some microseconds.  Source: Cristian 1989, "Probabilistic
+ * clock synchronization".
  */
 #include "config.h"
 
@@ -47,7 +47,7 @@ static enum merak_status get(struct merak_trainer *t, int peer, uint64_t tag,
     return finish(t, rc, req, err);
 }
 
-/* Rank 0: tell one rank the time as often as it asks. */
+/* Rank 0: answer all rounds of one rank. */
 static enum merak_status tell(struct merak_trainer *t, int peer,
                               struct merak_error *err)
 {
@@ -63,7 +63,7 @@ static enum merak_status tell(struct merak_trainer *t, int peer,
     return rc;
 }
 
-/* Rank 0's clock less mine. */
+/* Rank 0's clock minus this rank's. */
 static enum merak_status ask(struct merak_trainer *t, int first,
                              int64_t *ahead_ns, struct merak_error *err)
 {
@@ -105,7 +105,7 @@ static enum merak_status node_team(const struct merak_boot *boot,
     return MERAK_OK;
 }
 
-/* Rank 0 tells the first rank of every other node, node by node. */
+/* Rank 0 answers the first rank of every other node, node by node. */
 static enum merak_status tell_nodes(struct merak_trainer *t,
                                     struct merak_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang.c - the page that says who waits for whom when a deadline has passed */
+/* hang.c - the report of who waits for whom when a deadline has passed */
 #include "config.h"
 
 #include "runtime/train/trainer.h"
@@ -25,7 +25,8 @@ void merak_trainer_tell(void *arg, char *text, size_t size)
              wait[0] != '\0' ? ", " : "", wait);
 }
 
-/* Beside the metrics, or in the checkpoints' directory; NULL: neither is. */
+/* Next to the metrics, or in the checkpoint directory; NULL: there is
+ * neither. */
 static FILE *open_page(const struct merak_trainer *t, char *path, size_t size)
 {
     const char *slash, *in = t->opt.ckpt;
@@ -58,7 +59,7 @@ static void print_rank(const struct merak_trainer *t, int rank,
                 told[peer].text[0] != '\0' ? ": " : "", told[peer].text);
 }
 
-/* Who gave no answer comes first. */
+/* Ranks that gave no answer come first. */
 static void print_page(const struct merak_trainer *t,
                        const struct merak_told *told,
                        const struct merak_error *err, FILE *out)
@@ -81,7 +82,7 @@ static void print_page(const struct merak_trainer *t,
     fflush(out);
 }
 
-/* The page and who gave no answer, among the run's incidents. */
+/* Add an incident with the page and the ranks that gave no answer. */
 static void tell_incident(const struct merak_trainer *t,
                           const struct merak_told *told, const char *path)
 {

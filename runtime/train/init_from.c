@@ -2,8 +2,8 @@
 /* init_from.c - the first weights of a run: those of a Hugging Face folder or
  * of another run
  *
- * Rank 0 says which checkpoint of a run it is; then every rank reads what its
- * own slots hold, whatever layout it was written in.
+ * Rank 0 chooses the checkpoint of a run; then every rank reads the parts that
+ * its slots hold, whatever layout the checkpoint was written in.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
 
 struct origin {
     char path[PATH_MAX];
-    bool folder; /* Hugging Face's, else a checkpoint */
+    bool folder; /* of Hugging Face; else a checkpoint */
 };
 
 static enum merak_status find_ckpt(struct origin *origin,
@@ -42,7 +42,7 @@ static enum merak_status find_ckpt(struct origin *origin,
     return rc;
 }
 
-/* What --init-from is, as rank 0 sees it. */
+/* Find on rank 0 what --init-from names. */
 static enum merak_status find_origin(struct merak_trainer *t,
                                      struct origin *origin,
                                      struct merak_error *err)
@@ -68,8 +68,8 @@ static enum merak_status find_origin(struct merak_trainer *t,
     return merak_broadcast(t->tr, &t->world, origin, sizeof(*origin), 0, err);
 }
 
-/* All parameters are there, and no others: of the whole model, of which this
- * rank has a part. */
+/* Check that it has all parameters of the whole model and no others, though
+ * this rank holds only a part. */
 static enum merak_status open_source(struct merak_trainer *t,
                                      const struct origin *origin,
                                      const struct merak_named *param, int n,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_limit.c - how much memory a task may take
  *
- * The node's MemAvailable, and what every cgroup above the task leaves
- * (Slurm bounds a job's memory on a node by one), shared by the node's tasks.
- * Pages of files in a cgroup give way and are not counted.
+ * The smallest of the node's MemAvailable and the free memory of every cgroup
+ * above the task (Slurm limits a job's memory on a node by one), divided by
+ * the node's tasks.  Inactive file pages of a cgroup are reclaimable and count
+ * as free.
  */
 #include "config.h"
 
@@ -17,7 +18,7 @@
 
 #define MAX_PATH 4096
 
-/* A file below `root`, to read. */
+/* Open a file below `root` for reading. */
 static FILE *open_below(const char *root, const char *file)
 {
     char path[MAX_PATH];
@@ -42,8 +43,8 @@ static size_t node_available(const char *root)
     return kib * 1024;
 }
 
-/* A number in a file of a cgroup, after `key` if that is not NULL; SIZE_MAX
- * if there is none: "max" means that, too. */
+/* A number in a file of a cgroup, after `key` if that is not NULL; SIZE_MAX if
+ * there is none, or for "max". */
 static size_t read_number(const char *dir, const char *name, const char *key)
 {
     char path[MAX_PATH + 64], line[128];
@@ -83,8 +84,8 @@ static size_t group_available(const char *dir, bool unified)
     return most > used ? most - used : 0;
 }
 
-/* What the groups from `path` up to the hierarchy's root leave; path is cut
- * on the way. */
+/* The least memory that is free in the groups from `path` up to the root of
+ * the hierarchy; modifies path. */
 static size_t groups_available(const char *root, const char *hierarchy,
                                char *path)
 {

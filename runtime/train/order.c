@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* order.c - the order of nodes of a run whose degrees were given
  *
- * Where a model is no chain, its nodes can be put in several orders before
- * stages are cut, and how even these are and what they send depends on it.
- * Results do not.  Rank 0 rates the orders, cut evenly and as the search for a
- * plan would cut them, by the costs that the run is predicted with; all take
- * what it found.
+ * If a model is not a chain, its nodes can be ordered in several ways before
+ * stages are cut.  The balance of stages and what they send depend on the
+ * order; results do not.  Rank 0 estimates the step time of each order, cut
+ * evenly and as the plan search would cut it, with the cost model of the run;
+ * all ranks use the best.
  */
 #include "config.h"
 
@@ -24,7 +24,7 @@ bool merak_node_order_is_open(const struct merak_trainer *t)
            t->plan.pp > 1 && t->sharded->branches;
 }
 
-/* Everything is pinned but the cuts. */
+/* Everything except the cuts is pinned. */
 static struct merak_search_input fill_input(const struct merak_trainer *t,
                                             size_t limit)
 {
@@ -77,7 +77,7 @@ static void log_choice(const struct merak_node_order *order, int best)
                order[best].played.step_s, even);
 }
 
-/* On rank 0: t->cut and *branches_p. */
+/* On rank 0: set t->cut and *branches_p. */
 static enum merak_status choose(struct merak_trainer *t, size_t limit,
                                 enum merak_branches *branches_p,
                                 struct merak_error *err)
@@ -99,13 +99,13 @@ static enum merak_status choose(struct merak_trainer *t, size_t limit,
         log_choice(order, best);
         *branches_p = order[best].branches;
         t->cut = order[best].cut;
-        order[best].cut = NULL; /* the trainer's now */
+        order[best].cut = NULL; /* now owned by the trainer */
     }
     merak_node_orders_fini(order);
     return rc;
 }
 
-/* Rank 0's cuts, to all; `cut`: there are some. */
+/* Broadcast rank 0's cuts, if there are any (`cut`). */
 static enum merak_status share_cut(struct merak_trainer *t, bool cut,
                                    struct merak_error *err)
 {

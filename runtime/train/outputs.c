@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outputs.c - the files a run writes beside its checkpoints: metrics, trace */
+/* outputs.c - the files a run writes besides checkpoints: metrics, trace */
 #include "config.h"
 
 #include "runtime/train/trainer.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the trace says of each instruction of the program. */
+/* What the trace contains about each instruction of the program. */
 struct told {
     const char **name;
     struct merak_trace_planned *planned;
@@ -20,7 +20,7 @@ struct told {
     char *plan; /* rank 0 */
 };
 
-/* The plan as `merak plan --json` would save it, for a run to replay. */
+/* Store the plan as `merak plan --json` does, so that a run can replay it. */
 static enum merak_status tell_plan(const struct merak_trainer *t,
                                    struct told *told, struct merak_error *err)
 {
@@ -122,7 +122,7 @@ enum merak_status merak_outputs_open(struct merak_trainer *t,
     return t->opt.trace == NULL ? MERAK_OK : open_trace(t, err);
 }
 
-/* Rank 0 comes last: it draws up the master of what the others closed. */
+/* Rank 0 is last: it writes the master file over what the others closed. */
 void merak_outputs_close_trace(struct merak_trainer *t)
 {
     struct merak_error err = {.status = MERAK_OK};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/train/param_rules.h - --freeze, --no-decay, --lr-scale: what options
- * say of parameters by their names */
+/* runtime/train/param_rules.h - --freeze, --no-decay, --lr-scale: options that
+ * select parameters by name */
 #ifndef MERAK_RUNTIME_TRAIN_PARAM_RULES_H
 #define MERAK_RUNTIME_TRAIN_PARAM_RULES_H
 
@@ -20,23 +20,23 @@ struct merak_param_rules {
     } rule[MERAK_PARAM_RULES];
 };
 
-/* One more, as its option has it: "PATTERN", or "PATTERN=X" of a scale.
+/* Add the rule of an option: "PATTERN", or for a scale "PATTERN=X".
  * MERAK_ERR_CONFIG names the option. */
 enum merak_status merak_param_rules_add(struct merak_param_rules *rules,
                                         enum merak_param_rule_kind kind,
                                         const char *text,
                                         struct merak_error *err) MERAK_CHECKED;
-/* As options again, " --freeze wte.*" each, as much as there is room for;
- * returns the bytes of all. */
+/* Print the rules as options, " --freeze wte.*" each, truncated to `bytes`;
+ * returns the length of all. */
 size_t merak_param_rules_print(const struct merak_param_rules *rules,
                                char *text, size_t bytes);
 
-/* A model, and what is said of its parameters and of its sequences. */
+/* A model with the options about its parameters and sequences. */
 struct merak_ruled_model {
     merak_describe_fn describe;
     void *arg;
     const struct merak_param_rules *rules;
-    bool documents; /* sequences hold several: --doc-mask */
+    bool documents; /* --doc-mask: sequences hold several documents */
 };
 /* A merak_describe_fn: arg is a struct merak_ruled_model. */
 void merak_ruled_describe(struct merak_model *m, void *arg);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* phases.c - what lies between a model and its programs, one phase a section
+/* phases.c - the phases from a model to its programs, one per section
  *
- * The model's graph; how each node is cut (layouts); what lies between two
- * places where stages may be cut (blocks); which stage runs it, and
- * which ranks that stage is (stages); in which order a stage works (schedule);
- * and all of it as instructions (program).
+ * The model's graph; how each node is split (layouts); the nodes between two
+ * cut points (blocks); which stage and which ranks run them (stages); the
+ * order in which a stage works (schedule); and all of it as instructions
+ * (program).
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 typedef enum merak_status (*print_fn)(const struct merak_planned *planned,
                                       struct merak_error *err);
 
-/* --- graph, layouts, program: texts that their owners make -----------------
+/* --- graph, layouts, program: texts made by other modules -----------------
  */
 
 static enum merak_status put(enum merak_status rc, char *text)
@@ -85,8 +85,8 @@ static double node_flops(const struct merak_graph *graph, const int *gradient,
     return flops;
 }
 
-/* Nodes from place[0] to place[1].  seen[], by value: the last block that read
- * it, counted from 1. */
+/* Nodes from cut point place[0] to place[1].  seen[], by value: the last block
+ * that read it, counted from 1. */
 static void print_block(const struct merak_planned *planned, int block,
                         const struct merak_cut_place *place,
                         const int *gradient, int *seen)
@@ -125,13 +125,13 @@ static void print_block(const struct merak_planned *planned, int block,
     putchar('\n');
 }
 
-/* Of a micro-batch, and of all tensor ranks together. */
+/* Numbers are for one micro-batch and all tensor ranks together. */
 static enum merak_status print_blocks(const struct merak_planned *planned,
                                       struct merak_error *err)
 {
     const struct merak_graph *graph = planned->sharded->graph;
     size_t n = (size_t)graph->n_nodes + (size_t)graph->n_values;
-    int *gradient = calloc(n, sizeof(*gradient)); /* the next of its node's */
+    int *gradient = calloc(n, sizeof(*gradient)); /* the node's next one */
     int *seen = gradient + graph->n_nodes, n_places = 0;
     struct merak_cut_place *place = NULL;
     enum merak_status rc;
@@ -158,7 +158,7 @@ static enum merak_status print_blocks(const struct merak_planned *planned,
 /* --- stages ----------------------------------------------------------------
  */
 
-/* "ranks 4 5 6 7": of a stage, tensor groups together. */
+/* "ranks 4 5 6 7" of a stage, by tensor group. */
 static void print_ranks(const struct merak_plan *plan, int stage)
 {
     printf("stage %d, ranks", stage);
@@ -169,8 +169,8 @@ static void print_ranks(const struct merak_plan *plan, int stage)
     }
 }
 
-/* Forward nodes of a part: how many, and between which; elements of its
- * parameters, FLOP of a micro-batch forward and backward. */
+/* The range and number of a part's forward nodes, its parameters, and FLOP per
+ * micro-batch forward and backward. */
 static void print_part(const struct merak_planned *planned, int part)
 {
     const struct merak_stages *stages = planned->stages;
@@ -219,7 +219,7 @@ static enum merak_status print_stages(const struct merak_planned *planned,
 /* --- schedule ---------------------------------------------------------------
  */
 
-/* "F3", with ".chunk" of several, "/slice" of several, "'pass" of several. */
+/* "F3", with ".chunk", "/slice" and "'pass" where there are several. */
 static void print_action(const struct merak_plan *plan,
                          const struct merak_schedule_args *args,
                          const struct merak_action *a)

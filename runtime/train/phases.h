@@ -7,10 +7,11 @@
 
 #define MERAK_PHASES_PROGRAM (1U << 5)
 
-/* "graph,stages": adds their bits.  MERAK_ERR_CONFIG lists what there is. */
+/* Parse "graph,stages" and add the bits.  MERAK_ERR_CONFIG lists the names. */
 enum merak_status merak_phases_parse(const char *list, unsigned *phases_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* Those phases of a plan with a program of each stage, on standard output. */
+/* Print those phases on standard output, for a plan with one program per
+ * stage. */
 enum merak_status merak_phases_print(const struct merak_planned *planned,
                                      unsigned wanted,
                                      struct merak_error *err) MERAK_CHECKED;

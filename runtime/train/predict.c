@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* predict.c - what the plan says of each instruction, for the trace */
+/* predict.c - what the plan predicts for each instruction, for the trace */
 #include "config.h"
 
 #include "runtime/train/trainer.h"
@@ -28,7 +28,7 @@ static const char *op_of(const struct merak_instr *in)
     return merak_trace_kind_name((uint8_t)in->kind);
 }
 
-/* Who meets: as the simulator and the checker have it (meet.c). */
+/* Which ranks meet: as in the simulator and the checker (meet.c). */
 static void fill_one(const struct merak_program *prog,
                      const struct merak_instr *in,
                      struct merak_trace_planned *planned)
@@ -50,7 +50,8 @@ static void fill_one(const struct merak_program *prog,
     }
 }
 
-/* Of those that meet in an instruction, how many are on this rank's node. */
+/* How many of the ranks that meet in an instruction are on this rank's
+ * node. */
 static int near(const struct merak_trainer *t, const struct merak_instr *in)
 {
     const struct merak_program *prog = t->program;
@@ -87,7 +88,8 @@ void merak_trainer_costs(const struct merak_trainer *t,
     }
 }
 
-/* Its tensor and data peers do the same at the same time. */
+/* One rank per stage: its tensor and data peers do the same at the same
+ * time. */
 enum merak_status merak_trainer_pipeline(struct merak_trainer *t,
                                          struct merak_program **programs,
                                          struct merak_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c - degrees, the rank map and this task's place in it */
+/* ranks.c - degrees, the rank map and this task's position in it */
 #include "config.h"
 
 #include "runtime/train/trainer.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A degree from the environment: `name` as the plugin or the user set it;
- * 0 if it is not there. */
+/* A degree from the environment variable `name`, set by the plugin or the
+ * user; 0 if it is not set. */
 static enum merak_status degree_from_env(const char *name, int *degree_p,
                                          struct merak_error *err)
 {
@@ -37,7 +37,7 @@ static enum merak_status degree_from_env(const char *name, int *degree_p,
     return MERAK_OK;
 }
 
-/* One of tp, pp, dp: where its number may come from. */
+/* One of tp, pp, dp, and the variables it may come from. */
 struct degree_names {
     const char *what, *resolved, *wish;
 };
@@ -72,8 +72,8 @@ static enum merak_status resolve_degree(int option, int placed,
     return MERAK_OK;
 }
 
-/* The launch may have left the choice to the program, which may pin it.  dp
- * alone is what the others leave, said or not. */
+/* The launch may leave the choice to the program, which may pin it.  dp does
+ * not count: it follows from the others, given or not. */
 static void settle_auto(struct merak_ranks *r)
 {
     r->automatic =
@@ -87,7 +87,7 @@ static void settle_auto(struct merak_ranks *r)
         r->dp = 0;
 }
 
-/* The facts as PMIx tells them. */
+/* The site as PMIx describes it. */
 static enum merak_status site_from_boot(const struct merak_boot *boot,
                                         struct merak_site *site,
                                         struct merak_error *err)
@@ -108,7 +108,7 @@ static enum merak_status site_from_boot(const struct merak_boot *boot,
     return MERAK_OK;
 }
 
-/* Every task of the plan is on the host PMIx says. */
+/* Is every task of the plan on the host that PMIx names? */
 static bool site_is_ours(const struct merak_site *site,
                          const struct merak_boot *boot)
 {
@@ -195,8 +195,8 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
     return rc;
 }
 
-/* What srun could not heed, or there was none: a heterogeneous step, another
- * launcher. */
+/* User's variables that srun did not apply: in a heterogeneous step, or with
+ * another launcher. */
 static enum merak_status wish_from_env(struct merak_placement_input *in,
                                        struct merak_error *err)
 {
@@ -240,7 +240,7 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
     if (chosen != NULL)
         input.order = chosen->plan.order_tp_pp_dp ? MERAK_ORDER_TP_PP_DP
                                                   : MERAK_ORDER_TP_DP_PP;
-    /* srun's map stands: tasks have its coordinates */
+    /* srun's map is kept: tasks have its coordinates */
     if (chosen != NULL &&
         (r->launch.input.tp == 0 || r->launch.input.pp == 0)) {
         input.pp_bytes = chosen->sent.pp_bytes;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_files.c - what a run with checkpoints keeps beside them, for people and
- * for `merak top` and `merak report`
+/* run_files.c - files that a run keeps next to its checkpoints, for users,
+ * `merak top` and `merak report`
  *
  *   settings.toml   the options in effect, degrees and plan resolved; it can be
  *                   given back by --config
- *   run.jsonl       one line of JSON a start, the last one's is the run's:
+ *   run.jsonl       one line of JSON per start; the last one describes the run:
  *     format "merak-run", version 1; time (seconds since 1970), job, restart;
  *     step (it starts from), steps; parameters, flops (of a step), tokens (of
  *     a step); tp, pp, dp, schedule, microbatches; threads; dtype, backend;
- *     memory (bytes that rank 0's arena takes); predicted_s (of a step, absent
- *     where nothing was predicted); trace (directory, absent without);
- *     metrics (the file, absent where it is metrics.jsonl here);
+ *     memory (bytes of rank 0's arena); predicted_s (of a step, absent
+ *     if nothing was predicted); trace (directory, absent without);
+ *     metrics (the file, absent if it is metrics.jsonl here);
  *     hosts ["n1", ..]; ranks [[host's index, stage, tp, dp], ..] by number
- *   metrics.jsonl   one line a step, unless --metrics says where
+ *   metrics.jsonl   one line per step, unless --metrics names another file
  *   ranks.json      what ranks did in the last steps (pace.c)
- *   incidents.jsonl one line of JSON an incident: time (seconds since 1970),
- *     step (steps that were done), kind, and
+ *   incidents.jsonl one line of JSON per incident: time (seconds since 1970),
+ *     step (steps done), kind, and
  *     "straggler": rank, host; percent, compute_s, usual_s, over_steps: its
- *       kernels took compute_s of a step, so much more than its peers' usual_s,
- *       the medians of that many steps; "straggler-over": not so any more
+ *       kernels took compute_s of a step, its peers' usual_s: both are
+ *       medians of over_steps steps; "straggler-over": no longer
  *     "hang": page (the file), ranks [[rank, host], ..] that gave no answer
  */
 #include "config.h"
@@ -34,7 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The options that would ask for this run. */
+/* Options that reproduce this run. */
 static struct merak_train_options in_effect(const struct merak_trainer *t)
 {
     struct merak_train_options o = t->opt;
@@ -110,7 +110,7 @@ static void set_number(json_t *object, const char *key, double value)
     json_object_set_new(object, key, json_real(value));
 }
 
-/* As others find it, from any directory; path[PATH_MAX]. */
+/* The absolute path, valid from any directory; path[PATH_MAX]. */
 static const char *absolute(const char *file, char *path)
 {
     char here[PATH_MAX];
@@ -151,7 +151,8 @@ static json_t *start_json(const struct merak_trainer *t)
     return o;
 }
 
-/* A line at the end of a file of the run's directory; takes the object. */
+/* Append a line to a file of the run's directory; takes ownership of the
+ * object. */
 static bool add_line(const struct merak_trainer *t, const char *name,
                      json_t *object, char path[PATH_MAX])
 {
@@ -179,7 +180,7 @@ void merak_run_files_incident(const struct merak_trainer *t, json_t *incident)
     }
     json_object_set_new(incident, "time", json_integer((json_int_t)time(NULL)));
     json_object_set_new(incident, "step", json_integer((json_int_t)t->step));
-    /* the log has it, too */
+    /* it is also in the log */
     (void)add_line(t, "incidents.jsonl", incident, path);
 }
 

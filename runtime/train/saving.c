@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* saving.c - what a rank gives to a checkpoint, and when
  *
- * The pieces are collected once; an accelerator's are fetched for each save.
+ * Pieces (flat ranges of tensors) are collected once; those of an accelerator
+ * are fetched for each save.
  */
 #include "config.h"
 
@@ -50,7 +51,7 @@ static void fill_state(const struct merak_trainer *t,
     state->dp = t->plan.dp;
 }
 
-/* What a parameter gives to a checkpoint: the tensor's name in front of the
+/* A tensor that a parameter has in a checkpoint: its name, a prefix of the
  * parameter's, and the slot. */
 struct kind {
     const char *name;
@@ -73,7 +74,7 @@ struct merak_pieces {
     struct merak_ckpt_piece *piece;
     char (*name)[512];
     int *slot;
-    float **own; /* of a frozen parameter that is no f32: its elements as f32;
+    float **own; /* of a frozen parameter that is not f32: its elements as f32;
                     else NULL */
     int n;
 };
@@ -88,7 +89,7 @@ static void free_pieces(struct merak_pieces *pieces)
     free(pieces->piece);
 }
 
-/* A frozen parameter has but itself to give. */
+/* A frozen parameter has only its weight to save. */
 static enum merak_status add_piece(const struct merak_trainer *t,
                                    const struct merak_param_slots *p,
                                    const struct kind *kind,
@@ -119,7 +120,7 @@ static enum merak_status add_piece(const struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* The pieces this rank answers for: of its primary parameters. */
+/* The pieces this rank saves: of its primary parameters. */
 static enum merak_status collect(const struct merak_trainer *t,
                                  const struct kind *kinds, int n_kinds,
                                  struct merak_pieces *out,
@@ -146,7 +147,8 @@ static enum merak_status collect(const struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* A slot of bf16 as f32: read into the second half, widened from the front. */
+/* Read a bf16 slot as f32: into the second half of `out`, then widen in place
+ * from the front. */
 static enum merak_status fetch_wide(struct merak_trainer *t, int slot,
                                     float *out, struct merak_error *err)
 {
@@ -165,8 +167,8 @@ static enum merak_status fetch_wide(struct merak_trainer *t, int slot,
     return rc;
 }
 
-/* Bring an accelerator's pieces to the host, where their data is, and others
- * to f32. */
+/* Copy an accelerator's pieces to the host, into their data, and widen bf16
+ * ones to f32. */
 static enum merak_status fetch(struct merak_trainer *t,
                                const struct merak_pieces *pieces,
                                struct merak_error *err)
@@ -184,15 +186,14 @@ static enum merak_status fetch(struct merak_trainer *t,
     return rc;
 }
 
-/* Where a piece's first element that is infinite or no number is, of its n;
- * n if there is none. */
+/* The index of the first infinite or NaN element; n if there is none. */
 static size_t find_non_finite(const float *data, size_t n)
 {
     size_t block = 4096;
 
     for (size_t lo = 0; lo < n; lo += block) {
         size_t hi = n - lo < block ? n : lo + block;
-        uint32_t most = 0; /* exponents of all ones are what is looked for */
+        uint32_t most = 0; /* infinite or NaN: an exponent of all ones */
 
 #pragma omp simd reduction(max : most)
         for (size_t i = lo; i < hi; i++) {
@@ -210,7 +211,7 @@ static size_t find_non_finite(const float *data, size_t n)
     return n;
 }
 
-/* A checkpoint of a run that diverged would push out those before. */
+/* A checkpoint of a diverged run would cause good ones to be pruned. */
 static enum merak_status check_piece(void *arg,
                                      const struct merak_ckpt_state *state,
                                      const struct merak_ckpt_piece *piece,
@@ -229,8 +230,7 @@ static enum merak_status check_piece(void *arg,
                       (double)piece->data[at]);
 }
 
-/* Of what is saved while training goes on the thread that writes it looks
- * after that. */
+/* For blocking saves; in asynchronous ones the writing thread checks. */
 static enum merak_status check_finite(const struct merak_trainer *t,
                                       const struct merak_ckpt_state *state,
                                       struct merak_error *err)
@@ -276,7 +276,7 @@ static enum merak_status broadcast(void *arg, void *data, size_t bytes,
     return merak_broadcast(t->tr, &t->node, data, bytes, root, err);
 }
 
-/* The node's ranks, in the order of the launcher's. */
+/* The node's ranks, in the launcher's order. */
 static enum merak_status find_node(struct merak_trainer *t,
                                    struct merak_error *err)
 {
@@ -303,7 +303,7 @@ static bool run_saves_while_training(const struct merak_trainer *t)
            t->opt.ckpt_every < t->opt.steps;
 }
 
-/* The option for which there has to be a copy, or NULL. */
+/* The option that requires a copy, or NULL. */
 static const char *needs_copy(const struct merak_trainer *t)
 {
     if (writes_by_node(t))
@@ -326,8 +326,8 @@ static enum merak_status create_async(struct merak_trainer *t,
                                    &t->async, err);
 }
 
-/* The arena's pages are not there yet, and neither are the copy's.  All ranks
- * have one, or none. */
+/* Neither the arena's pages nor the copy's are allocated yet.  Either all
+ * ranks have a copy or none. */
 static enum merak_status open_async(struct merak_trainer *t,
                                     struct merak_error *err)
 {
@@ -424,7 +424,7 @@ int merak_saving_percent(const struct merak_trainer *t)
     return of == 0 ? 0 : (int)(100 * (double)written / (double)of);
 }
 
-/* When what was done to a save, for the trace. */
+/* Record the times of a save in the trace. */
 static enum merak_status trace_save(struct merak_trainer *t,
                                     const struct merak_ckpt_times *times,
                                     struct merak_error *err)
@@ -442,8 +442,7 @@ static enum merak_status trace_save(struct merak_trainer *t,
     return t->trace == NULL ? MERAK_OK : merak_trace_save(t->trace, &save, err);
 }
 
-/* Who is at a terminal sees what rank 0 has written; of all it is about the
- * same share. */
+/* At a terminal, show rank 0's progress, which is about that of all ranks. */
 static void begin_line(struct merak_trainer *t)
 {
     if (t->program->ranks > 1)
@@ -466,7 +465,7 @@ static enum merak_status wait_for_async(struct merak_trainer *t,
     return rc;
 }
 
-/* It is over where it was under way. */
+/* If a save has just been completed, report it. */
 static enum merak_status settled(struct merak_trainer *t, enum merak_status rc,
                                  bool was_active, struct merak_error *err)
 {
@@ -497,7 +496,7 @@ enum merak_status merak_saving_settle(struct merak_trainer *t,
     return settled(t, wait_for_async(t, err), was_active, err);
 }
 
-/* From the copy, but waited for. */
+/* Save from the copy, but wait for it. */
 static enum merak_status
 save_by_node(struct merak_trainer *t, const struct merak_ckpt_state *state,
              struct merak_ckpt_keep keep, const struct merak_ckpt_comm *comm,
@@ -551,7 +550,7 @@ enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
-/* Point a piece to memory of its own, scaled. */
+/* Point a piece to a scaled copy of its data. */
 static enum merak_status copy_scaled(struct merak_ckpt_piece *piece,
                                      float scale, struct merak_error *err)
 {

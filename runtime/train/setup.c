@@ -48,7 +48,7 @@ int merak_default_threads(const struct merak_boot *boot)
     return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
-/* The plan as the options say it. */
+/* The plan from the options. */
 static enum merak_status plan_from_options(struct merak_trainer *t,
                                            struct merak_error *err)
 {
@@ -68,7 +68,7 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     return merak_plan_split_batch(plan, t->opt.global_batch, err);
 }
 
-/* What the model says of the plan. */
+/* What the model determines of the plan. */
 static void take_model(struct merak_trainer *t, const struct merak_graph *graph)
 {
     merak_plan_take_passes(&t->plan, graph->passes,
@@ -102,8 +102,8 @@ merak_trainer_program_options(const struct merak_trainer *t)
     };
 }
 
-/* What is allocated at once: the arena of both programs, and behind it what an
- * accelerator's engine has of tables.  Evaluation has none. */
+/* Sizes of the one allocation: the arena of both programs, then the tables of
+ * an accelerator's engine.  Evaluation has none. */
 static enum merak_status place_tables(struct merak_trainer *t,
                                       struct merak_error *err)
 {
@@ -137,7 +137,7 @@ static enum merak_status build_programs(struct merak_trainer *t,
     return place_tables(t, err);
 }
 
-/* A plan is for one model. */
+/* A plan is valid for one model. */
 static enum merak_status check_model(const struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -170,8 +170,8 @@ enum merak_status merak_trainer_shard(struct merak_trainer *t,
     return rc;
 }
 
-/* Cuts, what crosses them and what this rank's stage computes again.  Where a
- * plan was chosen it says what crosses whole and what in parts. */
+/* Choose cuts, what crosses them, and what this rank's stage recomputes.  A
+ * chosen plan already determines what crosses whole and what in parts. */
 static enum merak_status cut_model(struct merak_trainer *t,
                                    struct merak_error *err)
 {
@@ -191,9 +191,8 @@ static enum merak_status cut_model(struct merak_trainer *t,
     return rc;
 }
 
-/* May the stages' programs wait for each other in a circle, each sound by
- * itself?  Of a chain of blocks whose stages pass on whole values they do
- * not, whatever the schedule. */
+/* Could the stages' programs, each valid alone, deadlock together?  Not for a
+ * chain of blocks whose stages pass whole values, with any schedule. */
 static bool needs_proof(const struct merak_trainer *t)
 {
     return t->plan.pp > 1 && (t->sharded->branches || t->plan.scatter > 0 ||
@@ -244,8 +243,8 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
     return rc;
 }
 
-/* Where stages compute something again to fit into memory, what exchanges
- * stage is part of that: cut again if it is not for NCCL after all. */
+/* The memory limit for recomputation includes the staging of exchanges: cut
+ * again if NCCL turns out not to be used. */
 static enum merak_status cut_direct(struct merak_trainer *t,
                                     struct merak_error *err)
 {
@@ -272,7 +271,7 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
         rc = build_programs(t, err);
     if (rc == MERAK_OK && needs_proof(t))
         rc = prove_together(t, err);
-    /* Each rank proves its own program; `merak plan` proves all together. */
+    /* Each rank checks its own program; `merak plan` checks all together. */
     if (rc == MERAK_OK)
         rc = merak_program_check(&t->program, 1, err);
     if (rc == MERAK_OK)
@@ -298,8 +297,7 @@ static enum merak_status check_memory(const struct merak_trainer *t,
                       on_host ? "" : " on its GPU", table);
 }
 
-/* What a calibration chose for this kind of device; another kind has no use for
- * it. */
+/* Use a calibration's choices if they are for this kind of device. */
 static enum merak_status use_tuned(const struct merak_trainer *t,
                                    struct merak_error *err)
 {
@@ -353,7 +351,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
         eo.tables = eo.arena + (t->arena_bytes - t->table_bytes);
     rc = merak_engine_create(t->program, &eo, &t->engine, err);
     eo.tables = NULL;
-    eo.device_times = false; /* evaluation is in no trace */
+    eo.device_times = false; /* evaluation is not traced */
     if (rc == MERAK_OK)
         rc = merak_engine_create(t->eval, &eo, &t->eval_engine, err);
     return rc;
@@ -368,8 +366,8 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
 
     if (rc == MERAK_OK)
         rc = merak_slots_open(t, err);
-    /* Stages differ in what they need: a rank without the memory must not
-     * leave the others waiting for its addresses. */
+    /* Stages need different amounts of memory: a rank that lacks it must not
+     * leave the others waiting for its address. */
     rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
         return rc;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c - the memory of a run's programs, and the host's way to it
+/* slots.c - the memory of a run's programs, and host access to it
  *
- * Without an accelerator the arena is host memory.  With one it is the
- * device's, and host memory of the same size stands beside it for transfers
- * (engine/accel.c): address space, of which only what is sent and received is
- * touched.  All that the trainer reads and writes itself - initial weights,
- * checkpoints, the loss - comes through here.
+ * Without an accelerator the arena is host memory.  With one it is device
+ * memory, and transfers have host memory of the same size (engine/accel.c):
+ * address space, of which only what is sent and received is touched.  All that
+ * the trainer itself reads and writes (initial weights, checkpoints, the loss)
+ * goes through here.
  */
 #include "config.h"
 
@@ -21,8 +21,8 @@
 /* --- pinned pages -----------------------------------------------------------
  */
 
-/* Pages of the arena that copies from and to the device go through.  The whole
- * of it would take as much of the host's memory as the device has. */
+/* Pages of the host arena that copies to and from the device use.  Pinning all
+ * of it would take as much host memory as the device has. */
 struct merak_pinned {
     size_t lo, hi;
     bool held;
@@ -39,8 +39,8 @@ static void add_pages(struct merak_trainer *t, const struct merak_slot *slot)
             .hi = end < t->arena.bytes ? end : t->arena.bytes};
 }
 
-/* What transfers of a program touch, unless a link moves them from device to
- * device, and what is read when it has run. */
+/* Add the operands of a program's transfers, unless a link moves them, and its
+ * results. */
 static void add_program(struct merak_trainer *t, const struct merak_program *p)
 {
     const int result[] = {p->loss, p->norm};
@@ -56,7 +56,7 @@ static void add_program(struct merak_trainer *t, const struct merak_program *p)
         if (in->scratch >= 0) {
             struct merak_slot used = p->slot[in->scratch];
 
-            /* it may be larger, for a link that could not be had */
+            /* it may be larger, for a link that could not be opened */
             used.bytes = merak_exchange_scratch(in->exchange);
             add_pages(t, &used);
         }
@@ -74,8 +74,8 @@ static int lower_first(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* Runs of pages that touch become one: memory is pinned once, and a copy must
- * not begin in pinned memory and end in other. */
+/* Merge adjacent ranges: memory is pinned only once, and a copy must not be
+ * partly pinned. */
 static void join_pages(struct merak_trainer *t)
 {
     int n = 0;
@@ -142,8 +142,8 @@ static void unpin_transfers(struct merak_trainer *t)
 /* --- the arena --------------------------------------------------------------
  */
 
-/* There was room when it was asked for: libraries or other processes have
- * taken it, or it is in pieces. */
+/* There was room when it was checked: libraries or other processes have taken
+ * it, or it is fragmented. */
 static enum merak_status fail_full(const struct merak_trainer *t,
                                    struct merak_error *err)
 {
@@ -178,8 +178,8 @@ static enum merak_status allocate_accel(struct merak_trainer *t,
 enum merak_status merak_slots_open(struct merak_trainer *t,
                                    struct merak_error *err)
 {
-    /* With an accelerator pages of transfers alone are touched: large ones
-     * would take memory that nobody counts. */
+    /* With an accelerator only pages of transfers are touched: huge pages
+     * would take memory that is not accounted for. */
     bool shared = t->accel != NULL || t->boot->local_size > 1;
     enum merak_status rc = allocate_accel(t, err);
 
@@ -201,8 +201,8 @@ void merak_slots_close(struct merak_trainer *t)
     t->accel = NULL;
 }
 
-/* Between steps the queues are empty, and a copy is waited for at once, as long
- * as for anything else. */
+/* Between steps the queues are empty; wait for the copy now, with the usual
+ * deadline. */
 static enum merak_status wait_for_copy(struct merak_trainer *t,
                                        enum merak_status rc,
                                        struct merak_error *err)
@@ -220,7 +220,7 @@ enum merak_status merak_slots_clear(struct merak_trainer *t,
 {
     enum merak_status rc;
 
-    /* clearing gives the arena other pages: pinned ones would be the old */
+    /* clearing replaces the arena's pages, so unpin the old ones */
     unpin_transfers(t);
     rc = merak_arena_clear(&t->arena, err);
     if (rc != MERAK_OK || t->accel == NULL)
@@ -258,8 +258,9 @@ enum merak_status merak_slots_results(struct merak_trainer *t,
     return rc;
 }
 
-/* How much of a copy's host memory, from its beginning, is pinned as a whole or
- * not at all: what is saved lies in the arena too, beside pages of transfers. */
+/* The length of the first part of a copy's host memory that is entirely pinned
+ * or not at all: saved data is in the arena too, next to pages of
+ * transfers. */
 static size_t alike(const struct merak_trainer *t, const void *host,
                     size_t bytes)
 {

@@ -24,18 +24,18 @@ enum merak_ckpt_async_wish {
     MERAK_CKPT_ASYNC_YES
 };
 
-/* Tokens of a sequence, unless --seq says. */
+/* Tokens of a sequence, unless --seq is given. */
 enum { MERAK_DEFAULT_SEQ = 256 };
 
-/* A field for each option: the table in train_options.c points to them. */
-/* What moves what tasks exchange. */
+/* --transport. */
 enum merak_transport_wish {
-    MERAK_TRANSPORT_AUTO, /* nccl where it serves, ucx, or self for one task */
+    MERAK_TRANSPORT_AUTO, /* nccl if possible, ucx, or self for one task */
     MERAK_TRANSPORT_SELF,
     MERAK_TRANSPORT_UCX,
     MERAK_TRANSPORT_NCCL,
 };
 
+/* A field for each option: the table in train_options.c points to them. */
 struct merak_train_options {
     /* data */
     const char *data;
@@ -48,7 +48,7 @@ struct merak_train_options {
     /* batch and length */
     size_t global_batch;
     uint64_t steps;
-    double max_seconds; /* save and ask for another run after; 0: never */
+    double max_seconds; /* then save and exit for a resubmit; 0: never */
     /* optimizer */
     float lr, min_lr, beta1, beta2, eps, weight_decay, clip;
     uint64_t warmup;
@@ -56,41 +56,41 @@ struct merak_train_options {
     double decay_share; /* of the steps, at their end: WSD */
     struct merak_param_rules rules;
     uint64_t seed;
-    /* parallelism: what was said; degrees of 0 are from the environment or 1,
-     * MERAK_OPTION_AUTO is the planner's choice */
+    /* parallelism as given; degrees of 0 are taken from the environment, else
+     * 1; MERAK_OPTION_AUTO is the planner's choice */
     struct merak_choices choice;
-    double memory_gib;  /* of a rank, for auto; 0: by what is available */
+    double memory_gib;  /* of a rank, for auto; 0: what is available */
     const char *plan;   /* a file to replay, or NULL */
-    const char *device; /* that is planned for, and emulated; or NULL */
+    const char *device; /* to plan for, and to emulate; or NULL */
     enum merak_dtype dtype;
     const char *backend;
     double emu_unit_ms;    /* 0: the cost model's times */
     enum merak_transport_wish transport;
-    bool reduce_fast; /* NCCL's own sums */
+    bool reduce_fast; /* NCCL's reductions */
     int threads;           /* 0: from the allocation */
     double deadline_s;
-    double straggler_percent; /* 0: nobody is told of */
+    double straggler_percent; /* 0: stragglers are not reported */
     int straggler_steps;
     const char *config; /* taken out of argv before it is parsed */
     /* output */
     const char *ckpt;
     uint64_t ckpt_every;
     int keep;
-    uint64_t ckpt_keep_every; /* steps; those stay. 0: none */
+    uint64_t ckpt_keep_every; /* steps; these are kept. 0: none */
     enum merak_ckpt_async_wish ckpt_async;
     enum merak_ckpt_writers ckpt_writers;
     enum merak_resume resume;
     const char *init_from; /* of the first weights; NULL: the seed */
-    bool data_changed; /* resume although --data is not what it was */
+    bool data_changed; /* resume although --data has changed */
     const char *trace;
-    int trace_every; /* steps between those that are kept */
+    int trace_every; /* steps between those that are traced */
     const char *metrics;
     const char *print;      /* --print */
-    unsigned phases;        /* what it asks for */
-    const char *dump_grads; /* directory for gradients of chosen steps */
+    unsigned phases;        /* that it asks for */
+    const char *dump_grads; /* directory for gradients of selected steps */
     uint64_t log_every;
     bool help;
-    /* Said on the command line: what a planner may not change. */
+    /* Given on the command line: a planner may not change these. */
     struct {
         bool seq, global_batch, dtype;
     } given;
@@ -104,17 +104,17 @@ enum merak_status
 merak_train_options_parse(int argc, char **argv,
                           struct merak_train_options *opt,
                           struct merak_error *err) MERAK_CHECKED;
-/* All of them, for those who have more of their own. */
+/* The table of all options, for programs that add their own. */
 const struct merak_option_table *merak_train_options_table(void);
 /* The options' part of --help, and the exit codes. */
 void merak_train_options_help(void);
 
-/* Learning rate of step `step` (0..): linear warm-up to lr over warmup
- * steps, then the shape down to min_lr at the last step.  WSD stays at lr until
- * the last decay_share of all steps, and goes down in a line. */
+/* Learning rate of step `step` (0..): linear warm-up to lr over warmup steps,
+ * then the shape down to min_lr at the last step.  WSD stays at lr until the
+ * last decay_share of all steps, then decays linearly. */
 float merak_learning_rate(const struct merak_train_options *opt, uint64_t step);
-/* What is told of learning rates, sums and parameters, as options have it; of
- * a very long text a part and a digest. */
+/* The options on learning rate, reduction, document mask and parameters, as
+ * text; if it is very long, a part of it and a digest. */
 enum { MERAK_RECIPE_BYTES = 512 };
 void merak_train_recipe(const struct merak_train_options *opt,
                         char text[MERAK_RECIPE_BYTES]);

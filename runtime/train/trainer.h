@@ -23,11 +23,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where this rank stands, and how logical ranks map to the transport's. */
+/* This rank's position, and how logical ranks map to the transport's. */
 struct merak_ranks {
-    int tp, pp, dp; /* 0: not said, until they are resolved */
-    bool automatic; /* what is not said is the planner's choice */
-    bool launched;  /* there is a plan of the plugin's for this step */
+    int tp, pp, dp; /* 0: not given, until they are resolved */
+    bool automatic; /* what is not given is the planner's choice */
+    bool launched;  /* the SPANK plugin made a placement for this step */
     struct merak_placement_plan launch; /* if so */
     int logical;                        /* of this task */
     int *transport_rank;                /* [size] of each logical rank */
@@ -43,24 +43,24 @@ struct merak_weight_source {
     struct merak_hf_weights *hf;
 };
 
-/* All that a run has, in the order in which set-up makes it: there is one in a
- * process, and what each file does to it stands below. */
+/* The state of a run, in the order in which set-up makes it.  A process has
+ * one; what each file does with it is given below. */
 struct merak_trainer {
     struct merak_train_options opt;
     merak_describe_fn describe;
     void *describe_arg;
-    struct merak_ruled_model ruled; /* what it is */
-    const char *model_path; /* whose config.json that describes, or NULL */
+    struct merak_ruled_model ruled; /* what describe_arg points to */
+    const char *model_path; /* that it describes; NULL: a program's own */
 
     struct merak_boot *boot;
     struct merak_ranks ranks;
     struct merak_plan_file *chosen; /* a plan that was saved or searched for;
-                                       NULL: the options say it all */
-    struct merak_device device;     /* that runs are planned for, and emu is;
-                                       no name: none was asked for */
-    struct merak_cost_model cost;   /* of it, or of one core */
+                                       NULL: all is given by options */
+    struct merak_device device;     /* that is planned for and emulated; no
+                                       name: none was asked for */
+    struct merak_cost_model cost;   /* of that device, or of one core */
     struct merak_plan plan;
-    int *cut;                /* plan.cut, where order.c chose it */
+    int *cut;                /* plan.cut, if order.c chose it */
     uint64_t program_id;     /* of all ranks */
     struct merak_team world; /* members in logical order */
 
@@ -70,40 +70,40 @@ struct merak_trainer {
     struct merak_program *program; /* a training step */
     struct merak_program *eval;    /* forward only, same persistent slots */
     const struct merak_backend *backend;
-    char backend_why[256]; /* it was chosen; "": it was asked for */
+    char backend_why[256]; /* why it was chosen; "": it was asked for */
 
-    struct merak_arena arena; /* with an accelerator, for transfers alone */
-    size_t arena_bytes; /* of both programs, and table_bytes behind them */
+    struct merak_arena arena; /* with an accelerator, used only by transfers */
+    size_t arena_bytes; /* of both programs, followed by table_bytes */
     size_t table_bytes; /* of the engine's tables, accelerators only */
     struct merak_accel *accel; /* NULL: kernels run on the host */
-    struct merak_accel_device card; /* accel, as it is known on its node */
+    struct merak_accel_device card; /* accel, as identified on its node */
     void *accel_arena;
     struct merak_event *copied;  /* slots.c */
     struct merak_pinned *pinned; /* slots.c: of the arena, for transfers */
     int n_pinned;
-    size_t memory_bytes; /* what recomputation has to fit; 0: no bound */
+    size_t memory_bytes; /* limit for choosing recomputation; 0: none */
     struct merak_transport *tr;
-    bool direct; /* programs are for a link: what it stages is in the arena */
-    struct merak_link *link; /* from accelerator to accelerator; NULL: by way
-                                of hosts, through tr */
-    char link_why[256];      /* there is none; "": nobody expects one */
+    bool direct; /* programs are for a link, with its staging in the arena */
+    struct merak_link *link; /* from accelerator to accelerator; NULL: through
+                                host memory, by tr */
+    char link_why[256];      /* why there is none; "": none is expected */
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
     struct merak_data *data;
-    int32_t *ids; /* [2 * T]: one sample on its way */
+    int32_t *ids; /* [2 * T]: a sample being loaded */
     struct merak_trace *trace;
     FILE *metrics;
-    char *run_dir; /* that checkpoints go to; NULL: none are saved */
-    struct merak_ckpt_owner *owner; /* of it; rank 0 */
+    char *run_dir; /* of the checkpoints; NULL: none are saved */
+    struct merak_ckpt_owner *owner; /* of run_dir; rank 0 */
     struct merak_pieces *pieces;    /* what this rank saves there */
     struct merak_ckpt_async *async; /* NULL: steps wait for saves */
-    struct merak_team node; /* of this rank, by transport rank; saving.c */
+    struct merak_team node; /* this node's transport ranks; saving.c */
     int *node_ranks;        /* its members */
     size_t copy_bytes;              /* of async; 0: none */
     double save_bytes;              /* of all ranks' pieces; 0: no save */
-    struct merak_progress saved;    /* of a save that is waited for */
+    struct merak_progress saved;    /* of a blocking save */
     char saved_what[48];
-    struct merak_pace *pace;        /* NULL: nobody asks who is slow */
+    struct merak_pace *pace;        /* NULL: stragglers are not looked for */
 
     /* progress */
     uint64_t step;      /* steps done */
@@ -125,22 +125,22 @@ struct merak_trainer {
     struct merak_engine *running; /* an engine's run is under way or failed */
 };
 
-/* slots.c: the arena, also the accelerator's (accel_choice.c) if there is one;
- * closing closes that, too. */
+/* slots.c: the arena, also on the accelerator (accel_choice.c) if there is
+ * one; closing also closes the accelerator. */
 enum merak_status merak_slots_open(struct merak_trainer *t,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_slots_close(struct merak_trainer *t);
-/* Zero the arena, but for tables, and pin what transfers go through. */
+/* Zero the arena, except for tables, and pin the memory that transfers use. */
 enum merak_status merak_slots_clear(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
-/* Where kernels find the arena: host or device memory. */
+/* The arena as kernels see it: host or device memory. */
 unsigned char *merak_slots_arena(const struct merak_trainer *t);
-/* Where a slot of one of the run's programs is in host memory.  With an
- * accelerator that is a place for transfers: what kernels made comes there by
- * merak_slots_results() alone. */
+/* The host memory of a slot of one of the run's programs.  With an accelerator
+ * it is for transfers: only merak_slots_results() brings kernels' results
+ * there. */
 void *merak_slot_host(const struct merak_trainer *t,
                       const struct merak_program *program, int slot);
-/* Bring a program's loss and gradient norm to the host, after it ran. */
+/* Copy a program's loss and gradient norm to the host, after it ran. */
 enum merak_status merak_slots_results(struct merak_trainer *t,
                                       const struct merak_program *program,
                                       struct merak_error *err) MERAK_CHECKED;
@@ -155,65 +155,64 @@ enum merak_status merak_slot_write(struct merak_trainer *t,
                                    size_t bytes,
                                    struct merak_error *err) MERAK_CHECKED;
 
-/* ranks.c: the degrees as far as options and launch say them; contradictions
- * are refused. */
+/* ranks.c: the degrees given by options and launch; contradictions are
+ * refused. */
 enum merak_status merak_ranks_wish(const struct merak_boot *boot,
                                    const struct merak_train_options *opt,
                                    struct merak_ranks *ranks,
                                    struct merak_error *err) MERAK_CHECKED;
 /* ranks.c: the rest of the degrees, the rank map and this task's place in it.
- * A plan that was chosen has its own order of ranks, and knows what they send;
- * else NULL. */
+ * chosen: a plan that has its own order of ranks and what they send; or
+ * NULL. */
 enum merak_status merak_ranks_place(const struct merak_boot *boot,
                                     const struct merak_plan_file *chosen,
                                     struct merak_ranks *ranks,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_ranks_fini(struct merak_ranks *ranks);
 
-/* choose.c: the plan that --plan names, or that rank 0's search finds where
- * degrees are auto, into t->chosen and the options.  Collective; all return
- * the same. */
+/* choose.c: set t->chosen and the options to the plan of --plan or, if degrees
+ * are auto, to the one that rank 0's search finds.  Collective; all return the
+ * same. */
 enum merak_status merak_choose(struct merak_trainer *t,
                                struct merak_error *err) MERAK_CHECKED;
 
 /*
- * accel_choice.c: the run's backend, and this task's accelerator, opened, if it
- * has any: what --backend says, or where that is "auto" cuda if all tasks have
- * GPUs that it can use, and cpu if none has.  Collective; all return the same
- * status.
+ * accel_choice.c: choose the run's backend and open this task's accelerator,
+ * if it has one.  The backend is that of --backend; "auto" is cuda if all
+ * tasks have GPUs that it can use, and cpu if none has.  Collective; all
+ * return the same status.
  */
 enum merak_status merak_accel_choose(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
-/* accel_choice.c: bytes that this task's tensors may take: of the
- * accelerator's memory, less what libraries take of it, or of the host's. */
+/* accel_choice.c: bytes available to this task's tensors: of the accelerator's
+ * memory, less a reserve for libraries, or of the host's. */
 size_t merak_task_memory(const struct merak_trainer *t);
 
-/* memory_limit.c: bytes that are left by what /proc and /sys below `root` ("":
- * the machine's) say, or SIZE_MAX. */
+/* memory_limit.c: bytes that are left according to /proc and /sys below `root`
+ * ("": the machine's), or SIZE_MAX. */
 size_t merak_memory_left(const char *root);
-/* memory_limit.c: this task's share of that, or SIZE_MAX where it cannot be
- * told. */
+/* memory_limit.c: this task's share of that, or SIZE_MAX if unknown. */
 size_t merak_memory_available(const struct merak_boot *boot);
-/* memory_limit.c: 7/8 of the least that a task has; have is this one's.
+/* memory_limit.c: 7/8 of the least that any task has; `have` is this task's.
  * Collective. */
 enum merak_status merak_memory_least(struct merak_boot *boot, size_t have,
                                      size_t *bytes_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* setup.c: threads of a task, unless --threads says. */
+/* setup.c: threads of a task, unless --threads is given. */
 int merak_default_threads(const struct merak_boot *boot);
-/* setup.c: the plan, and the model sharded for it, its nodes in the order that
- * was asked for or was described; no communication. */
+/* setup.c: the plan, and the model sharded for it, with nodes in the order
+ * that was asked for or described; no communication. */
 enum merak_status merak_trainer_describe(struct merak_trainer *t,
                                          struct merak_error *err) MERAK_CHECKED;
-/* setup.c: shard the model, or shard it again, with nodes in this order if
- * there is one. */
+/* setup.c: shard the model, or reshard it, with nodes in this order if it
+ * allows that. */
 enum merak_status merak_trainer_shard(struct merak_trainer *t,
                                       enum merak_branches order,
                                       struct merak_error *err) MERAK_CHECKED;
-/* order.c: are the order of nodes and the cuts still to be chosen?  Those of a
- * chain are not.  All ranks say the same. */
+/* order.c: are the order of nodes and the cuts still to be chosen?  Never for
+ * a chain.  The same on all ranks. */
 bool merak_node_order_is_open(const struct merak_trainer *t);
-/* order.c: choose them: rank 0 rates, all shard again for what is best.
+/* order.c: choose them: rank 0 estimates, all reshard for the best.
  * Collective. */
 enum merak_status
 merak_node_order_choose(struct merak_trainer *t,
@@ -221,94 +220,96 @@ merak_node_order_choose(struct merak_trainer *t,
 /* setup.c: sharded model -> programs; no communication. */
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
-/* setup.c: what all programs of the run are built with. */
+/* setup.c: the options that all programs of the run are built with. */
 struct merak_program_options
 merak_trainer_program_options(const struct merak_trainer *t);
 /* epoch.c: agree on the traces' zero of time; collective. */
 enum merak_status merak_trainer_epoch(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
-/* link_choice.c: is a link wanted, with the backend known; how many queues the
- * accelerator needs. */
+/* link_choice.c: once the backend is known, should there be a link; and how
+ * many queues the accelerator needs. */
 bool merak_link_is_wanted(const struct merak_trainer *t);
 int merak_link_queues(const struct merak_trainer *t);
-/* Prove that the plan's programs end in its queues; where they do not and
- * nobody insists, t->direct becomes false and link_why says why. */
+/* Prove that the plan's programs do not deadlock in its queues; if they can
+ * and --transport is auto, set t->direct to false and link_why to the
+ * reason. */
 enum merak_status merak_link_prove(struct merak_trainer *t,
                                    struct merak_error *err) MERAK_CHECKED;
-/* The link, if there is to be one, with the transport open.  Where nobody
- * insists and none can be had link_why says why.  Collective. */
+/* Open the link, if there is to be one, once the transport is open.  If that
+ * is impossible and --transport is auto, link_why gives the reason.
+ * Collective. */
 enum merak_status merak_link_choose(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 /* setup.c: arena, transport, engines; collective. */
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
 
-/* run_files.c: what a run keeps beside its checkpoints.  Collective. */
+/* run_files.c: files that a run keeps next to its checkpoints.  Collective. */
 enum merak_status merak_run_files_start(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
-/* Where metrics go; "" if nowhere. */
+/* The path of metrics; "" if there is none. */
 void merak_run_files_metrics(const struct merak_trainer *t, char *path,
                              size_t size);
-/* Add a line to RUN/incidents.jsonl, time and step put in; takes the object. */
+/* Append a line to RUN/incidents.jsonl, with time and step added; takes
+ * ownership of the object. */
 void merak_run_files_incident(const struct merak_trainer *t, json_t *incident);
-/* resume.c: have --ckpt's directory to this run, and see that all ranks can
- * write there, before a step is computed that could not be saved.
- * Collective. */
+/* resume.c: lock --ckpt's directory for this run, and check that all ranks can
+ * write there before any step is computed.  Collective. */
 enum merak_status merak_run_dir_open(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* resume.c: is there room for the checkpoints this run saves?  Collective. */
 enum merak_status merak_run_dir_room(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_run_dir_close(struct merak_trainer *t);
-/* resume.c: the weights of the newest sound checkpoint, or initial ones:
- * --init-from's, else the seed's.
- * Collective. */
+/* resume.c: load the weights of the newest sound checkpoint, or initial ones:
+ * --init-from's, else the seed's.  Collective. */
 enum merak_status merak_weights_start(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
-/* Values of the sum over ranks that ends a step. */
+/* The number of values in the sum over ranks that ends a step. */
 enum { MERAK_STEP_SUM = 3 };
 
 /* weights.c: initial values, checkpoints; local. */
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
-/* Weights from elsewhere, and no moments. */
+/* Take only weights from elsewhere; moments are zero. */
 enum merak_status merak_weights_take(struct merak_trainer *t,
                                      const struct merak_weight_source *source,
                                      struct merak_error *err) MERAK_CHECKED;
-/* init_from.c: those that --init-from names.  Collective. */
+/* init_from.c: the weights that --init-from names.  Collective. */
 enum merak_status
 merak_weights_init_from(struct merak_trainer *t,
                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_weights_load(struct merak_trainer *t,
                                      struct merak_ckpt *ckpt,
                                      struct merak_error *err) MERAK_CHECKED;
-/* weights.c: the part of a tensor that a slot has, under this name. */
+/* weights.c: the part of the tensor `name` that a slot holds. */
 void merak_piece_of_slot(const struct merak_trainer *t,
                          const struct merak_param_slots *p, int slot,
                          const char *name, struct merak_ckpt_piece *piece);
 
-/* saving.c: what is saved, and the copy of it where saves go on while training
- * does.  Collective. */
+/* saving.c: find what is saved and, for asynchronous saves, allocate the copy.
+ * Collective. */
 enum merak_status merak_saving_open(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
-/* From here on memory is the run's own: it counts above the baseline. */
+/* Fault in the pages of the copy, once the memory baseline has been taken. */
 void merak_saving_begin(struct merak_trainer *t);
 void merak_saving_close(struct merak_trainer *t);
 /* Bytes of the tensors that this rank saves. */
 size_t merak_saving_bytes(const struct merak_trainer *t);
-/* Save this step.  Where training goes on meanwhile, unless the step is the
- * last, merak_saving_advance() tells how it went.  Collective. */
+/* Save this step.  If the save is asynchronous, merak_saving_advance() returns
+ * its result, unless the step is the last.  Collective. */
 enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Is this rank busy with a save? */
 bool merak_saving_is_busy(const struct merak_trainer *t);
-/* Of this rank's bytes of a save under way, so many are written; -1: its thread
- * has nothing to do. */
+/* Percent of this rank's bytes of a save under way that are written; -1: its
+ * thread is idle. */
 int merak_saving_percent(const struct merak_trainer *t);
-/* No rank is: what that means for a save under way, if one is.  Collective. */
+/* To be called when no rank is busy: advance a save under way, if any.
+ * Collective. */
 enum merak_status merak_saving_advance(struct merak_trainer *t,
                                        struct merak_error *err) MERAK_CHECKED;
-/* Wait for a save that is under way, if one is.  Collective. */
+/* Wait for the save that is under way, if any.  Collective. */
 enum merak_status merak_saving_settle(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
@@ -319,19 +320,20 @@ enum merak_status merak_outputs_open(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_outputs_close_trace(struct merak_trainer *t);
 
-/* predict.c: when each instruction of the program would run by the cost model,
- * and who takes part in it; planned  out  [n_instrs].  No communication. */
+/* predict.c: when each instruction of the program runs by the cost model, and
+ * which ranks take part in it; planned  out [n_instrs].  No communication. */
 enum merak_status merak_trainer_predict(struct merak_trainer *t,
                                         struct merak_trace_planned *planned,
                                         struct merak_error *err) MERAK_CHECKED;
 
-/* predict.c: the programs of this rank's pipeline, one of each stage;
- * programs  out  [pp], also of those that were built before a failure. */
+/* predict.c: the programs of this rank's pipeline, one per stage; programs
+ * out [pp], also of those that were built before a failure. */
 enum merak_status merak_trainer_pipeline(struct merak_trainer *t,
                                          struct merak_program **programs,
                                          struct merak_error *err) MERAK_CHECKED;
 
-/* predict.c: what a cost model asks of each; cost  out  [n_instrs]. */
+/* predict.c: the cost model's input for each instruction; cost  out
+ * [n_instrs]. */
 void merak_trainer_costs(const struct merak_trainer *t,
                          struct merak_trace_cost *cost);
 
@@ -343,14 +345,15 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      int microbatch, int32_t *ids,
                                      struct merak_error *err) MERAK_CHECKED;
 
-/* hang.c: what this rank does, a merak_tell_fn; arg is the trainer. */
+/* hang.c: describe what this rank does, a merak_tell_fn; arg is the
+ * trainer. */
 void merak_trainer_tell(void *arg, char *text, size_t size);
-/* hang.c: a wait's deadline has passed: ask all ranks what they do and print
- * that page, also into hang-STEP.txt beside the metrics or in the checkpoints'
- * directory.  False if another rank does. */
+/* hang.c: call it when a wait's deadline has passed: ask all ranks what they
+ * do and print the answers, also to hang-STEP.txt next to the metrics or in
+ * the checkpoint directory.  False if another rank does. */
 bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err);
 
-/* train_report.c: what people read. */
+/* train_report.c: text for people. */
 void merak_report_plan(const struct merak_trainer *t);
 /* "weights 12.3, gradients 24.6, ..", MiB of the program's arena. */
 void merak_report_categories(const struct merak_trainer *t, char *text,
@@ -360,7 +363,7 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                        float lr, double step_s);
-/* A save that ended well; rank 0's times. */
+/* Report a successful save; rank 0's times. */
 void merak_report_save(const struct merak_trainer *t,
                        const struct merak_ckpt_times *times);
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
@@ -371,12 +374,12 @@ void merak_report_memory(const struct merak_trainer *t);
 /* A field of /proc/self/status in KiB ("VmRSS:", "VmHWM:"); 0 if unknown. */
 size_t merak_resident_kib(const char *field);
 
-/* merak_train.c: one run, from its options to the process's exit code.  `model`
- * is the folder or config.json that describe's model is of, which the run's
- * directory then tells; or NULL. */
+/* merak_train.c: one run, from its options to the process's exit code.
+ * `model` is the folder or config.json of the described model, to be recorded
+ * in the run's directory; or NULL. */
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                        void *arg, const char *model);
-/* Who prints before ranks are known: the launcher's first task. */
+/* Is this the launcher's first task, which prints before ranks are known? */
 bool merak_is_first_task(void);
 
 #endif

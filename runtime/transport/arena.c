@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena.c - memory that node peers can map, or large pages where there are none
+/* arena.c - memory that node peers can map, or huge pages if there are no node
+ * peers
  *
- * The system gives shared memory large pages only where the site asks for that
- * (transparent_hugepage/shmem_enabled), private memory by default.
+ * Private memory gets huge pages by default, shared memory only if the site
+ * enables it (transparent_hugepage/shmem_enabled).
  */
 #include "config.h"
 
@@ -18,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* From a large page's beginning on; false: not to be had. */
+/* Map private memory aligned to a huge page; false on failure. */
 static bool map_private(size_t bytes, struct merak_arena *arena)
 {
     const size_t large = (size_t)2 << 20, small = (size_t)sysconf(_SC_PAGESIZE);
@@ -36,7 +37,7 @@ static bool map_private(size_t bytes, struct merak_arena *arena)
     before = -(uintptr_t)map % large;
     if (before > 0)
         munmap(map, before);
-    /* the last bytes have small pages: memory is as large as it is told */
+    /* the last bytes get small pages, so the size is exact */
     munmap(map + before + bytes, large - before);
     arena->base = map + before;
     arena->fd = -1;
@@ -80,7 +81,7 @@ enum merak_status merak_arena_create(size_t bytes, bool shared,
         rc = map_shared(bytes, &made, err);
     if (rc != MERAK_OK)
         return rc;
-    /* A wish, not a need. */
+    /* Optional: failure is ignored. */
     (void)madvise(made.base, made.bytes, MADV_HUGEPAGE);
     *arena = made;
     return MERAK_OK;

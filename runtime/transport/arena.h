@@ -2,9 +2,9 @@
 /* runtime/transport/arena.h - the memory of a rank's programs
  *
  * An arena that node peers map is an unnamed shared memory file: it vanishes
- * with its last user, also after a kill.  One that is of its process alone is
- * private memory, and has large pages more often.  Pages are zero and come on
- * first touch.
+ * with its last user, also after a kill.  An arena of one process alone is
+ * private memory, which gets huge pages more often.  Pages are zero, and are
+ * allocated on first touch.
  */
 #ifndef MERAK_RUNTIME_TRANSPORT_ARENA_H
 #define MERAK_RUNTIME_TRANSPORT_ARENA_H
@@ -24,10 +24,10 @@ struct merak_arena {
 enum merak_status merak_arena_create(size_t bytes, bool shared,
                                      struct merak_arena *arena,
                                      struct merak_error *err) MERAK_CHECKED;
-/* Give all pages back: they are zero, and come on first touch, again. */
+/* Give all pages back to the system: they read as zero again. */
 enum merak_status merak_arena_clear(struct merak_arena *arena,
                                     struct merak_error *err) MERAK_CHECKED;
-/* Unmap and close; what a failed or no create left (all zero) is fine. */
+/* Unmap and close; *arena may be all zero, as after a failed create. */
 void merak_arena_destroy(struct merak_arena *arena);
 
 #endif

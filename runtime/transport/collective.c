@@ -2,9 +2,9 @@
 /* collective.c - blocking collectives over whole buffers
  *
  * For set-up and the end of a step.  Barrier and agreement are the same
- * dissemination: in round k every member tells the one 2^k further on what it
- * knows of failures, and the first failing member wins.  Taking the first is
- * idempotent, so any member count needs ceil(log2 n) rounds.
+ * dissemination: in round k every member sends what it knows of failures to
+ * the one 2^k further on, and the first failing member wins.  Taking the first
+ * is idempotent, so any member count needs ceil(log2 n) rounds.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@ struct verdict {
     struct merak_error err;
 };
 
-/* Post both, then wait for both: neither may keep the other's peer waiting. */
+/* Post both, then wait for both, so that neither delays the other's peer. */
 static enum merak_status swap(struct merak_transport *tr, const void *out,
                               int to, void *in, int from, size_t bytes,
                               uint64_t tag, struct merak_error *err)
@@ -71,8 +71,8 @@ static enum merak_status disseminate(struct merak_transport *tr,
     return MERAK_OK;
 }
 
-/* Of UCX's queues of short messages in shared memory, several times the
- * length; and messages of every way through them, to nearly the largest. */
+/* More messages than UCX's shared-memory queues of short messages hold; and
+ * sizes up to nearly their largest, to use all of UCX's short protocols. */
 #define REHEARSE_COUNT 256
 #define REHEARSE_BYTES 8000
 static const size_t rehearsed_bytes[] = {8, 200, 4000, REHEARSE_BYTES};
@@ -83,8 +83,8 @@ static size_t rehearsed(int i)
                                         sizeof(*rehearsed_bytes))];
 }
 
-/* All of them at once: receives are posted when messages are waiting, which
- * a barrier sees to: its own come behind them. */
+/* Send all at once: receives are posted when messages have already arrived,
+ * which a barrier ensures, since its messages come after them. */
 static enum merak_status rehearse(struct merak_transport *tr,
                                   const struct merak_team *team, char *buf,
                                   struct merak_request **req,
@@ -127,7 +127,7 @@ enum merak_status merak_transport_rehearse(struct merak_transport *tr,
     rc = req == NULL || buf == NULL ? merak_fail_nomem(err, 2 * REHEARSE_BYTES)
                                     : rehearse(tr, team, buf, req, err);
     free(req);
-    /* On a failure the fabric may still read from it and write into it. */
+    /* After a failure the fabric may still use it. */
     if (rc == MERAK_OK)
         free(buf);
     return rc;
@@ -142,7 +142,7 @@ enum merak_status merak_agree(struct merak_transport *tr,
 
     if (rc != MERAK_OK)
         return rc;
-    /* That wait was as long as any may be. */
+    /* This rank has already waited for the full deadline. */
     if (mine == MERAK_ERR_TIMEOUT && tr->timed_out)
         return mine;
     v.member = mine == MERAK_OK ? team->n : team->me;
@@ -176,8 +176,8 @@ enum merak_status merak_barrier(struct merak_transport *tr,
 }
 
 /*
- * A binomial tree over places counted from the root: place p has its parent
- * where its lowest set bit is cleared.
+ * A binomial tree over positions counted from the root: the parent of p is p
+ * with its lowest set bit cleared.
  */
 enum merak_status merak_broadcast(struct merak_transport *tr,
                                   const struct merak_team *team, void *buf,
@@ -234,16 +234,16 @@ static enum merak_status sum_scratch(struct merak_transport *tr, size_t count,
     return MERAK_OK;
 }
 
-/* Of more members than this a sum of few numbers is gathered. */
+/* With more members than this, short sums use gather_sum(). */
 #define SUM_DIRECT 8
 #define SUM_GATHERED_BYTES ((size_t)256 << 10)
 
 /*
- * Every member gets everyone's numbers and adds them up in member order, as an
- * exchange does: in round k from the one 2^k further on, who has 2^k members'
- * by then.  An exchange has each connect to each.
- * Source: Bruck et al. 1997, "Efficient algorithms for all-to-all
- * communications in multiport message-passing systems".
+ * Every member gets all numbers and adds them in member order, as an exchange
+ * does: in round k it receives from the one 2^k further on, which has those of
+ * 2^k members by then.  In an exchange each member connects to all.  Source:
+ * Bruck et al. 1997, "Efficient algorithms for all-to-all communications in
+ * multiport message-passing systems".
  */
 static enum merak_status gather_sum(struct merak_transport *tr,
                                     const struct merak_team *team,
@@ -305,8 +305,8 @@ enum merak_status merak_sum(struct merak_transport *tr,
     ex.n = team->n;
     ex.me = team->me;
     ex.in = ex.out = (struct merak_shape){.ndim = 1, .dim = {n}};
-    /* An exchange's: cuts of the n - 1 others, each at most one element over
-     * the share and rounded up to 64 bytes. */
+    /* Scratch of an exchange: cuts of the n - 1 others, each at most one
+     * element over an even share and rounded up to 64 bytes. */
     if (gather)
         rc = sum_scratch(tr, members * n, err);
     else if (!merak_exchange_is_small(&ex))
@@ -315,7 +315,7 @@ enum merak_status merak_sum(struct merak_transport *tr,
         return rc;
     rc = gather ? gather_sum(tr, team, inout, n, err)
                 : exchange_sum(tr, team, &ex, inout, err);
-    if (rc != MERAK_OK) { /* the fabric may still write into it: nobody's */
+    if (rc != MERAK_OK) { /* the fabric may still write into it: leak it */
         tr->sum_scratch = NULL;
         tr->sum_scratch_bytes = 0;
     }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.c - any collective over a transport's sends and receives
+/* exchange.c - collectives by a transport's sends and receives
  *
  * A round sends each member a box of the input and receives one from each:
- * straight from and into the operands where a box is contiguous, through
- * scratch where it has to be packed, unpacked or combined.  Everything but an
- * all-reduce is one round.  An all-reduce is
+ * directly from and into the operands if a box is contiguous, through scratch
+ * if it must be packed, unpacked or combined.  Everything but an all-reduce is
+ * one round.  An all-reduce is
  *
  *   small   one round: all send everything to all, each combines all of it
  *   large   a round that combines this member's flat cut, then one that
  *           gathers the cuts
  *
- * Every element is combined in ascending member order by one of the members
- * or by all, from the same operands: the result is the same bits either way.
+ * Every element is combined in ascending member order, from the same operands,
+ * by one of the members or by all: the bits are the same either way.
  *
  * A round that combines moves its pieces in chunks (merak_exchange_chunk()),
- * two of them on their way at a time: each pair of members sends and receives
- * them in order, so they need no tags of their own.
+ * two of them in flight at a time: each pair of members sends and receives
+ * them in order, so they share a tag.
  *
- * Scratch is walked in member order, each piece rounded up to 64 bytes, or
- * two chunks of it: the packed send box, then the received one
- * (merak_exchange_scratch() counts the same).  A small all-reduce stages in
- * the run's own buffer, since the plan has room for cuts only.
+ * Scratch is walked in member order, each piece rounded up to 64 bytes, or two
+ * chunks of it: the packed send box, then the received one
+ * (merak_exchange_scratch() counts the same).  A small all-reduce stages in a
+ * buffer of the run, since the plan has room only for cuts.
  */
 #include "config.h"
 
@@ -34,17 +34,17 @@
 #include <string.h>
 
 #define STAGING_ALIGN 64
-/* Below this the second round's latency costs more than sending all to all. */
+/* Below this a second round's latency costs more than sending all to all. */
 #define SMALL_BYTES ((size_t)4096)
-/* What a small all-reduce may stage; teams too large for it take the cuts. */
+/* The most that a small all-reduce stages; larger teams use cuts. */
 #define SMALL_STAGING ((size_t)64 << 10)
-/* Local work done in one advance(), so that others get their turn. */
+/* Local work done in one advance(), so that others progress too. */
 #define SLICE_BYTES ((size_t)512 << 10)
 
 struct member {
     char *packed; /* in scratch, or NULL: sent from the operand */
     char *staged; /* in scratch, or NULL: received in the operand */
-    struct merak_view unpacked; /* what is still to be packed */
+    struct merak_view unpacked; /* what remains to be packed */
 };
 
 /* The messages of one chunk. */
@@ -62,11 +62,11 @@ struct merak_exchange_run {
     bool small;
     enum merak_combine combine; /* of this round */
     size_t chunk;               /* bytes of a piece that move at a time */
-    /* Of this round: chunks, those posted, and the one that is waited for or
-     * combined, with elements that are not yet. */
+    /* Of this round: the chunks, those posted, the one being waited for or
+     * combined, and its elements that remain. */
     size_t n_chunks, posted, at, left;
-    bool moving; /* requests are out; else local work is under way */
-    int unpack;  /* member whose box is put in place next */
+    bool moving; /* requests are in flight; else local work is under way */
+    int unpack;  /* member whose box is unpacked next */
     struct merak_view to;
     struct merak_view *from; /* [cap] when combining, else one */
     struct window window[2];
@@ -118,11 +118,11 @@ enum merak_status merak_exchange_run_reserve(struct merak_exchange_run *run,
     return MERAK_OK;
 }
 
-/* Elements [lo, hi) of a row of count. */
+/* Elements [lo, hi) of `count` elements. */
 static void flat_box(struct merak_box *box, size_t count, size_t lo, size_t hi)
 {
-    box->ndim = 1; /* the dims past it are not read: short messages feel */
-    box->full[0] = count; /* the time to clear them */
+    box->ndim = 1; /* other dims are not read, so not cleared: it takes time */
+    box->full[0] = count;
     box->lo[0] = lo;
     box->len[0] = hi - lo;
 }
@@ -136,7 +136,8 @@ static void cut_box(const struct merak_exchange_run *run, int q,
              merak_cut(run->count, n, i + 1));
 }
 
-/* What goes to member q in this round, and where in the output it arrives. */
+/* The input's box that goes to member q in this round; next, the output's box
+ * that comes from it. */
 static void send_box(const struct merak_exchange_run *run, int q,
                      struct merak_box *box)
 {
@@ -191,20 +192,20 @@ static char *take(const struct merak_exchange_run *run, char **at, size_t bytes)
     return p;
 }
 
-/* Where chunk k of a staged piece is: they take turns in two places. */
+/* The offset of chunk k of a staged piece: chunks alternate between two. */
 static size_t place_in_staging(const struct merak_exchange_run *run, size_t k)
 {
     return k % 2 == 0 ? 0 : run->chunk;
 }
 
-/* A round has as many chunks as its longest piece. */
+/* Set the number of chunks to that of the round's longest piece. */
 static void count_chunks(struct merak_exchange_run *run,
                          const struct merak_box *box)
 {
     size_t n;
 
     if (run->chunk == SIZE_MAX)
-        return; /* one, whatever the piece */
+        return; /* always one chunk */
     n = chunk_count(run, box_bytes(run, box));
     if (n > run->n_chunks)
         run->n_chunks = n;
@@ -300,8 +301,8 @@ static enum merak_status post_send(struct merak_exchange_run *run, int q,
     return rc;
 }
 
-/* Receives first, then sends, each member starting with its successor so
- * that not all send to the same one at once. */
+/* Receives first, then sends, each member starting with its successor so that
+ * not all send to the same one at the same time. */
 static enum merak_status post_chunk(struct merak_exchange_run *run,
                                     struct merak_error *err)
 {
@@ -371,9 +372,10 @@ enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,
     return start_round(run, err);
 }
 
-/* --- local work: combine, or put pieces in their place -------------------- */
+/* --- local work: combine or unpack pieces -------------------- */
 
-/* The chunk that has come; what is this rank's goes on where it was. */
+/* Combine the chunk that has arrived; this rank's own piece continues where it
+ * stopped. */
 static void start_combine(struct merak_exchange_run *run)
 {
     enum merak_dtype dtype = run->a.ex->dtype;
@@ -397,7 +399,7 @@ static void start_combine(struct merak_exchange_run *run)
     merak_view_box(&run->from[me], run->in, dtype, &box);
 }
 
-/* The views of the next box to be put in place; false if there is none. */
+/* The views of the next box to unpack; false if there is none. */
 static bool start_unpack(struct merak_exchange_run *run)
 {
     enum merak_dtype dtype = run->a.ex->dtype;
@@ -485,7 +487,8 @@ static enum merak_status next_round(struct merak_exchange_run *run,
     return rc == MERAK_OK ? MERAK_IN_PROGRESS : rc;
 }
 
-/* The chunk's places are free: its requests are done and it is combined. */
+/* Post the chunk after next, now that its staging is free: the requests are
+ * done and the chunk is combined. */
 static enum merak_status next_chunk(struct merak_exchange_run *run,
                                     struct merak_error *err)
 {
@@ -504,7 +507,7 @@ enum merak_status merak_exchange_run_advance(struct merak_exchange_run *run,
 {
     enum merak_status rc;
 
-    /* A round may be over as soon as it is posted, so look again. */
+    /* A round may be over as soon as it is posted, so check again. */
     do {
         if (run->moving) {
             rc = check_requests(run, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* self.c - the transport of a lone rank, and the plainest one
+/* self.c - the transport of a single rank
  *
- * A message to oneself is copied when its second half is posted.  An
- * exchange with oneself moves the one box there is.
+ * A message is copied when the second of its send and receive is posted.  An
+ * exchange copies the one box there is.
  */
 #include "config.h"
 

@@ -21,12 +21,12 @@ static void start_view(struct merak_view *v, const void *base,
     v->base = (char *)(uintptr_t)base;
     v->elem = merak_dtype_bytes(dtype);
     v->in_run = v->offset = 0;
-    v->n_outer = 0; /* what is of outer dims is set with them */
+    v->n_outer = 0; /* other fields of outer dims are set with them */
 }
 
 /*
- * Trailing dims that the box spans in full belong to one run, with the first
- * dim that it does not.
+ * A run consists of the trailing dims that the box spans entirely and the
+ * first dim that it does not.
  */
 void merak_view_box(struct merak_view *v, const void *base,
                     enum merak_dtype dtype, const struct merak_box *box)
@@ -106,7 +106,7 @@ size_t merak_view_copy(struct merak_view *to, struct merak_view *from,
             char *dst = next_piece(to, n - part, &m);
 
             if (m == 0)
-                return done + part; /* the views are not of equal count */
+                return done + part; /* the views differ in length */
             if (dst != src + part * from->elem)
                 memcpy(dst, src + part * from->elem, m * from->elem);
         }

@@ -16,14 +16,13 @@
 #include <unistd.h>
 
 #define DEADLINE_DEFAULT_S 300.0
-#define SPIN_NS 20000 /* design.md: longer spins ruin a shared core */
-/* A transport without a descriptor is asked again after this long. */
+#define SPIN_NS 20000 /* longer spins ruin a shared core */
+/* A transport without a descriptor is polled at this interval. */
 #define NAP_NS 50000
-/* And one that has events which move nothing after twice as long each time, up
- * to this. */
+/* And one whose events move nothing at intervals that double, up to this. */
 #define NAP_MOST_NS 1000000
-/* Longest single block, in ms: an abort arrives as an event, this bounds the
- * harm of a lost one. */
+/* Longest single block, in ms: an abort arrives as an event; this limits the
+ * delay if one is lost. */
 #define BLOCK_MS 500
 
 static const struct merak_transport_ops *const transports[] = {
@@ -34,7 +33,7 @@ static const struct merak_transport_ops *const transports[] = {
 };
 #define N_TRANSPORTS (sizeof(transports) / sizeof(*transports))
 
-/* Of tasks that share cores the one that spins keeps another from what it
+/* If tasks share cores, spinning keeps another task from doing what this one
  * waits for. */
 static int64_t spin_ns(const struct merak_boot *boot)
 {
@@ -237,7 +236,7 @@ void merak_transport_linger(struct merak_transport *tr, int64_t ns)
 }
 
 /* Block until the transport has events or a peer is gone, at most left_ns;
- * true if it says that it has some. */
+ * true if it has events. */
 static bool block(struct merak_transport *tr, int64_t left_ns)
 {
     struct pollfd fds[2] = {
@@ -252,7 +251,7 @@ static bool block(struct merak_transport *tr, int64_t left_ns)
     else if (tr->ops->arm(tr) != MERAK_OK)
         has_some = true;
     else if (poll(fds, 2, ms < BLOCK_MS ? (int)ms : BLOCK_MS) > 0)
-        has_some = fds[0].revents != 0; /* EINTR: no harm */
+        has_some = fds[0].revents != 0; /* EINTR: harmless */
     if (fds[1].revents != 0)
         tr->ops->find_lost(tr);
     return has_some;
@@ -280,13 +279,13 @@ static enum merak_status timed_out(struct merak_transport *tr,
                       (unsigned long long)req->tag, tr->deadline_s);
 }
 
-/* A wait that goes on: when it began, and when anything last moved. */
+/* The state of a wait: its deadline, and when anything last moved. */
 struct wait_state {
     int64_t limit, idle;
     unsigned passes; /* wraps in a long wait */
     bool moved;
     bool called; /* the transport had events when it last blocked */
-    long nap_ns; /* of the last of several such in a row */
+    long nap_ns; /* the last sleep after events that moved nothing */
 };
 
 static long longer_nap(long ns)
@@ -294,9 +293,9 @@ static long longer_nap(long ns)
     return ns == 0 ? NAP_NS : ns < NAP_MOST_NS ? 2 * ns : ns;
 }
 
-/* The clock and the look for an abort cost more than a pass: they come at
- * every 16th.  While UCX connects over TCP it has events that move nothing
- * until the peer answers, who may need this core to. */
+/* Reading the clock and checking for an abort cost more than a pass, so only
+ * every 16th does.  While UCX connects over TCP it has events that move
+ * nothing until the peer answers, which may need this core. */
 static enum merak_status wait_check(struct merak_transport *tr,
                                     const struct merak_request *req,
                                     struct wait_state *w,
@@ -346,7 +345,7 @@ enum merak_status merak_request_wait(struct merak_transport *tr,
             rc = wait_check(tr, req, &wait, err);
     }
     if (req->status == MERAK_IN_PROGRESS)
-        return rc; /* it still waits, to whom asks */
+        return rc; /* tr->waiting stays set, for ranks that ask */
     tr->waiting = NULL;
     return tr->ops->test(tr, req, err);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime/transport/transport.h - moving data between logical ranks
  *
- * Whatever moves data is posted, then tested until it is no longer
- * MERAK_IN_PROGRESS; its buffers stay valid and untouched until then.  One
- * thread at a time uses a transport (the engine's communication thread).
- * Requests are the transport's; a finished one goes back to it in test().
+ * Operations are posted, then tested until the result is no longer
+ * MERAK_IN_PROGRESS; buffers must stay valid and untouched until then.  One
+ * thread at a time uses a transport (the engine's communication thread).  The
+ * transport owns requests; test() takes back a finished one.
  */
 #ifndef MERAK_RUNTIME_TRANSPORT_TRANSPORT_H
 #define MERAK_RUNTIME_TRANSPORT_TRANSPORT_H
@@ -28,33 +28,33 @@ struct merak_team {
     const int *rank;
 };
 
-/* What a rank answers when one that has waited too long asks it. */
+/* A rank's answer to one whose wait has timed out. */
 #define MERAK_TELL_BYTES 768
 struct merak_told {
     bool heard;                  /* it answered */
-    char text[MERAK_TELL_BYTES]; /* if not: what is known of its process */
+    char text[MERAK_TELL_BYTES]; /* if not: what is known about its process */
 };
 
-/* Say in one line what this rank does; called by the thread that uses the
+/* Describe in one line what this rank does; called by the thread that uses the
  * transport. */
 typedef void (*merak_tell_fn)(void *arg, char *text, size_t size);
 
 struct merak_transport_options {
     double deadline_s; /* of a wait; 0: 300 */
-    /* The arena transfers come from and go to, if shared with node peers:
-     * base, bytes and a file descriptor that can be mapped; fd -1: none. */
+    /* The arena that transfers read and write, if shared with node peers:
+     * base, bytes and a file descriptor to map it by; fd -1: not shared. */
     void *arena;
     size_t arena_bytes;
     int arena_fd;
-    /* [size] the rank by which messages call each transport rank; borrowed;
-     * NULL: its own. */
+    /* [size] the number of each transport rank in texts; borrowed; NULL: its
+     * own. */
     const int *rank_name;
     merak_tell_fn tell; /* or NULL */
     void *tell_arg;
 };
 
 struct merak_transport_ops {
-    const char *name; /* the word users type: "self", "ucx", "nccl" */
+    const char *name; /* as in options: "self", "ucx" */
     enum merak_status (*open)(struct merak_boot *boot,
                               const struct merak_transport_options *opt,
                               struct merak_transport **tr_p,
@@ -74,8 +74,8 @@ struct merak_transport_ops {
                                   const void *in, void *out, void *scratch,
                                   uint64_t tag, struct merak_request **req_p,
                                   struct merak_error *err);
-    /* Have memory for so many messages and exchanges of `members` in flight;
-     * optional. */
+    /* Allocate memory for this many messages and exchanges (of `members`
+     * ranks) in flight; optional. */
     enum merak_status (*reserve)(struct merak_transport *tr, int messages,
                                  int exchanges, int members,
                                  struct merak_error *err);
@@ -84,25 +84,26 @@ struct merak_transport_ops {
                               struct merak_error *err);
     /* Advance everything posted; returns the number of events (0: idle). */
     unsigned (*progress)(struct merak_transport *tr);
-    /* A descriptor that becomes readable when progress would do something
-     * after arm() returned MERAK_OK; arm() returns MERAK_IN_PROGRESS if
-     * there are events already.  -1: the transport has none. */
+    /* After arm() has returned MERAK_OK, a descriptor that becomes readable
+     * when progress() has work; arm() returns MERAK_IN_PROGRESS if there are
+     * events already.  -1: the transport has none. */
     int (*event_fd)(struct merak_transport *tr);
     enum merak_status (*arm)(struct merak_transport *tr);
-    /* A descriptor beside event_fd(), which needs no arming: it is readable
-     * when a peer's process has ended, and find_lost() then says in aborted()
-     * which; -1: none.  Both optional. */
+    /* A second descriptor, which needs no arming: it is readable when a peer's
+     * process has ended, and after find_lost() aborted() names that peer; -1:
+     * none.  Both optional. */
     int (*lost_fd)(struct merak_transport *tr);
     void (*find_lost)(struct merak_transport *tr);
-    /* Tell every peer, out of band, that this rank fails; optional. */
+    /* Notify every peer, out of band, that this rank fails; optional. */
     void (*abort)(struct merak_transport *tr, const char *why);
-    /* Ask all ranks what they do, for three seconds at most: told[size].
-     * False, once they have been answered, if others asked before, or a lower
-     * rank at the same time, whose business the report then is; optional. */
+    /* Ask all ranks what they do, for at most three seconds: told[size].  If
+     * another rank asked before, or a lower one at the same time, that rank
+     * makes the report: returns false once its questions are answered.
+     * Optional. */
     bool (*survey)(struct merak_transport *tr, struct merak_told *told);
-    /* Why no peer is to be waited for, or NULL: MERAK_ERR_PEER with the text
-     * of one that aborted, MERAK_ERR_LOST for one that is gone, of which
-     * nobody else may tell; optional. */
+    /* Why waiting for peers is useless, or NULL: MERAK_ERR_PEER with the text
+     * of a peer that aborted, MERAK_ERR_LOST for one that is gone, which no
+     * other rank may have noticed; optional. */
     const struct merak_error *(*aborted)(struct merak_transport *tr);
 };
 
@@ -110,18 +111,18 @@ struct merak_transport {
     const struct merak_transport_ops *ops;
     int rank, size;       /* transport ranks */
     double deadline_s;    /* of a wait */
-    int64_t spin_ns;      /* ahead of a sleep; 0 where tasks share cores */
-    const int *rank_name; /* of the options, as the next two */
+    int64_t spin_ns;      /* before a sleep; 0 where tasks share cores */
+    const int *rank_name; /* from the options, as are the next two */
     merak_tell_fn tell;
     void *tell_arg;
-    const struct merak_request *waiting; /* of merak_request_wait() */
+    const struct merak_request *waiting; /* in merak_request_wait() */
     int64_t waiting_since_ns;
-    bool timed_out; /* a wait did: whoever did not come will not now, either */
-    void *sum_scratch;    /* of merak_sum(), NULL until it needs some */
+    bool timed_out; /* a wait has: do not wait for the missing peer again */
+    void *sum_scratch;    /* of merak_sum(), NULL until needed */
     size_t sum_scratch_bytes;
 };
 
-/* "self" (one rank) or "ucx"; MERAK_ERR_NOT_FOUND lists what there is. */
+/* "self" (one rank) or "ucx"; MERAK_ERR_NOT_FOUND lists the names. */
 enum merak_status merak_transport_open(const char *name,
                                        struct merak_boot *boot,
                                        const struct merak_transport_options *o,
@@ -131,7 +132,7 @@ void merak_transport_close(struct merak_transport *tr);
 
 /*
  * Wrappers: check the arguments once, then call the table.  peer is a
- * transport rank; bytes and tag are equal at both ends, and messages of one
+ * transport rank; bytes and tag must be equal at both ends; messages of one
  * tag between two ranks arrive in the order they were sent.
  */
 enum merak_status merak_send(struct merak_transport *tr, const void *buf,
@@ -143,12 +144,11 @@ enum merak_status merak_recv(struct merak_transport *tr, void *buf,
                              struct merak_request **req_p,
                              struct merak_error *err) MERAK_CHECKED;
 /*
- * Every member of the team calls it with the same tag and kind.  team, ex and
- * the buffers are borrowed until the request is done; scratch has
+ * Collective in the team, with the same tag and kind.  team, ex and the
+ * buffers are borrowed until the request is done; scratch has
  * merak_exchange_scratch(ex) bytes (NULL if 0).  in == out is allowed for an
- * all-reduce only.
- * All-reduce sums are formed in ascending member order whatever the size, so
- * they are the same on every run and for every algorithm.
+ * all-reduce only.  All-reduce sums are formed in ascending member order for
+ * every size, so they are the same on every run and with every algorithm.
  */
 enum merak_status merak_exchange(struct merak_transport *tr,
                                  const struct merak_team *team,
@@ -157,9 +157,9 @@ enum merak_status merak_exchange(struct merak_transport *tr,
                                  uint64_t tag, struct merak_request **req_p,
                                  struct merak_error *err) MERAK_CHECKED;
 /*
- * Starting transfers allocates only when more are in flight than ever before,
- * or than were reserved here: messages that the caller sends and receives, and
- * exchanges in teams of up to `members`.
+ * Reserve memory: starting a transfer then allocates only when more are in
+ * flight than ever before and than reserved here: messages that the caller
+ * sends and receives, and exchanges in teams of up to `members`.
  */
 enum merak_status merak_transport_reserve(struct merak_transport *tr,
                                           int messages, int exchanges,
@@ -173,26 +173,26 @@ enum merak_status merak_request_test(struct merak_transport *tr,
 const struct merak_error *merak_transport_aborted(struct merak_transport *tr);
 /* As the table's lost_fd(). */
 int merak_transport_lost_fd(struct merak_transport *tr);
-/* What merak_request_wait() waits for, and how long; empty: nothing. */
+/* Describe what merak_request_wait() waits for, and since when; empty:
+ * nothing. */
 void merak_transport_describe_wait(const struct merak_transport *tr, char *text,
                                    size_t size);
-/* Advance the transport, so that who asks gets an answer. */
+/* Advance the transport for `ns`, so that ranks that ask get an answer. */
 void merak_transport_linger(struct merak_transport *tr, int64_t ns);
-/* The number by which messages call a transport rank. */
+/* The number of a transport rank in texts. */
 int merak_transport_rank_name(const struct merak_transport *tr, int rank);
-/* Progress, spin at most 20 us (not at all where a node has fewer cores than
- * tasks), then block on the descriptor, until the
- * request is done, a peer aborts (MERAK_ERR_PEER) or is gone (MERAK_ERR_LOST),
- * or the deadline passes (MERAK_ERR_TIMEOUT; a transport that timed out is only
- * good for abort and close). */
+/* Progress, spin at most 20 us (not at all if a node has fewer cores than
+ * tasks), then block on the descriptor, until the request is done, a peer
+ * aborts (MERAK_ERR_PEER) or is gone (MERAK_ERR_LOST), or the deadline passes
+ * (MERAK_ERR_TIMEOUT; after that only abort and close may be called). */
 enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err) MERAK_CHECKED;
 
 /*
- * Fill what the transport and its library keep for short messages once, with
- * messages to the next member of the team and from the one before: memory
- * that the first steps would take otherwise.  Collective.
+ * Exchange short messages with the neighbours in the team, so that the
+ * transport and its library allocate their pools now and not in the first
+ * steps.  Collective.
  */
 enum merak_status merak_transport_rehearse(struct merak_transport *tr,
                                            const struct merak_team *team,
@@ -214,8 +214,8 @@ enum merak_status merak_sum(struct merak_transport *tr,
                             const struct merak_team *team, double *inout,
                             size_t n, struct merak_error *err) MERAK_CHECKED;
 /*
- * Every member brings its status; all get the same one back: the first
- * failure in member order, with its text and "rank N: " in front.
+ * Allgather of status: all members return the first failure in member order,
+ * with its text and "rank N: " in front.
  */
 enum merak_status merak_agree(struct merak_transport *tr,
                               const struct merak_team *team,

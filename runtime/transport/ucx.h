@@ -14,7 +14,7 @@
 
 #define UCX_MAX_RANKS (1 << 20)
 
-/* Of active messages. */
+/* Ids of active messages. */
 #define UCX_AM_ABORT 1
 #define UCX_AM_ASK 2
 #define UCX_AM_TELL 3
@@ -39,22 +39,22 @@ struct ucx_arena {
 };
 
 enum ucx_state {
-    UCX_POSTED,  /* UCX has it */
+    UCX_POSTED,  /* posted to UCX */
     UCX_COPYING, /* recv of an offer: the data is being read */
 };
 
 struct ucx_request {
     struct merak_request base;
     struct ucx *tr;
-    struct ucx_request *next;  /* of the list it is on */
-    struct ucx_request *older; /* of all there are */
+    struct ucx_request *next;  /* in its list */
+    struct ucx_request *older; /* in tr->all */
     enum ucx_state state;
-    void *send, *recv; /* UCX's requests that are not over */
+    void *send, *recv; /* UCX's requests under way */
     char *buf;        /* of the receive posted */
     size_t expected;  /* its bytes */
     size_t copied;    /* recv of an offer */
     struct ucx_offer offer; /* sent or received */
-    /* exchange; both are kept between uses */
+    /* exchange; both are kept for reuse */
     struct merak_exchange_run *run;
     struct ucx_inplace *inplace;
     bool in_place; /* `inplace` is under way, else `run` */
@@ -72,27 +72,28 @@ struct ucx {
     ucp_worker_h worker;
     int fd;
     ucp_ep_h *ep;       /* [size], made on first use */
-    ucp_ep_h *answer;   /* [size], likewise: to lower ranks of other nodes,
-                           answers to what they send */
+    ucp_ep_h *answer;   /* [size], likewise: to lower ranks of other nodes, for
+                           answers to their messages */
     char *address;      /* [size * address_bytes] */
     size_t address_bytes;
-    struct ucx_arena *arena; /* [size]: mine, and node peers' that all on
-                                the node could map */
+    struct ucx_arena *arena; /* [size]: this rank's, and those of node peers
+                                that all tasks of the node could map */
     struct ucx_request *all;      /* for close */
-    /* Done with; those of exchanges apart: they keep what those allocated. */
+    /* Free requests; those of exchanges apart, since they keep what exchanges
+     * allocated. */
     struct ucx_request *spare, *spare_exchange;
     struct ucx_list copying;      /* offers being read, oldest first */
     struct ucx_list exchanging;
     bool failed;        /* a peer is gone or a request was given up */
     bool closing;       /* endpoint errors are expected */
     struct merak_watch *watch;  /* of node peers' processes */
-    ucs_status_ptr_t *told; /* [size]: who is being told that, and */
-    char why[128]; /* this; fits every transport's active message header */
+    ucs_status_ptr_t *told; /* [size]: failure notifications being sent, */
+    char why[128]; /* with this text; fits any active message header */
     /* ucx_survey.c */
-    bool *asked; /* [size] by whom; n_asked of them */
+    bool *asked; /* [size] ranks that wait for an answer; n_asked of them */
     int n_asked;
     int first_asker; /* the lowest rank that ever asked, or -1 */
-    int64_t answers_until_ns; /* who asked last has its answers by then */
+    int64_t answers_until_ns; /* when the last survey is over */
     int32_t own_rank;
     struct merak_told *survey; /* [size] under way, or NULL */
     char answer_text[MERAK_TELL_BYTES];
@@ -115,7 +116,8 @@ enum merak_status merak_ucx_recv(struct merak_transport *tr, void *buf,
                                  size_t bytes, int peer, uint64_t tag,
                                  struct merak_request **req_p,
                                  struct merak_error *err) MERAK_CHECKED;
-/* The same for short messages of another kind: never offered. */
+/* The same for short messages of another kind, which are always sent as
+ * data. */
 enum merak_status merak_ucx_send_kind(struct merak_transport *tr,
                                       const void *buf, size_t bytes, int peer,
                                       uint64_t tag, enum ucx_kind kind,
@@ -126,8 +128,7 @@ enum merak_status merak_ucx_recv_kind(struct merak_transport *tr, void *buf,
                                       enum ucx_kind kind,
                                       struct merak_request **req_p,
                                       struct merak_error *err) MERAK_CHECKED;
-/* A request from the spare ones of its kind, or a new one; NULL: no
- * memory. */
+/* A spare request of this kind, or a new one; NULL: no memory. */
 struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
                                           int peer, size_t bytes,
                                           uint64_t tag);
@@ -136,13 +137,13 @@ struct ucx_request *merak_ucx_request_exchange(struct ucx *tr, size_t bytes,
 void merak_ucx_request_free(struct ucx_request *r);
 void merak_ucx_list_init(struct ucx_list *list);
 void merak_ucx_list_add(struct ucx_list *list, struct ucx_request *r);
-/* Read a slice of what peers offered; tr->copying is not empty. */
+/* Read a slice of the data that peers offered; tr->copying is not empty. */
 void merak_ucx_copy_slice(struct ucx *tr);
 
 /* ucx_inplace.c; as merak_exchange_run_*() of transport_impl.h */
 struct ucx_inplace;
 
-/* Every member comes to the same answer. */
+/* The answer is the same on all members. */
 bool merak_ucx_inplace_suits(const struct merak_exchange_args *a);
 struct ucx_inplace *merak_ucx_inplace_create(void);
 /* Allocate all that runs in teams of n members need. */
@@ -154,7 +155,8 @@ enum merak_status merak_ucx_inplace_start(struct ucx_inplace *run,
                                           const struct merak_exchange_args *a,
                                           struct merak_error *err)
     MERAK_CHECKED;
-/* MERAK_ERR_UNSUPPORTED: not with these operands; all members get it. */
+/* MERAK_ERR_UNSUPPORTED: impossible with these operands; the same on all
+ * members. */
 enum merak_status merak_ucx_inplace_advance(struct ucx_inplace *run,
                                             struct merak_error *err)
     MERAK_CHECKED;
@@ -172,16 +174,16 @@ enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
                                     struct merak_error *err) MERAK_CHECKED;
 /* Advance all exchanges; returns the number of events. */
 unsigned merak_ucx_advance_exchanges(struct ucx *tr);
-/* One of them has work that waits for no event. */
+/* Has one of them work that does not wait for an event? */
 bool merak_ucx_exchanges_busy(const struct ucx *tr);
 
-/* ucx_setup.c: context, worker and all ranks' addresses, with base and boot
- * set; a rank that fails tells the others. */
+/* ucx_setup.c: make context and worker and exchange addresses; base and boot
+ * are set already.  If a rank fails, all do. */
 enum merak_status merak_ucx_set_up(struct ucx *tr,
                                    const struct merak_transport_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;
 
-/* ucx.c: a peer aborts */
+/* ucx.c: a peer has aborted */
 ucs_status_t merak_ucx_on_abort(void *arg, const void *header,
                                 size_t header_bytes, void *data, size_t bytes,
                                 const ucp_am_recv_param_t *param);
@@ -193,14 +195,14 @@ ucs_status_t merak_ucx_on_ask(void *arg, const void *header,
 ucs_status_t merak_ucx_on_tell(void *arg, const void *header,
                                size_t header_bytes, void *data, size_t bytes,
                                const ucp_am_recv_param_t *param);
-/* Answer who has asked; tr->n_asked > 0. */
+/* Answer the ranks that have asked; tr->n_asked > 0. */
 void merak_ucx_answer(struct ucx *tr);
 bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told);
 
-/* ucx_node.c: what a rank tells of its arena, and mapping those of peers */
+/* ucx_node.c: what peers need to map a rank's arena, and mapping theirs */
 struct ucx_arena_card {
     uint64_t bytes; /* 0: none */
-    uint64_t device, inode; /* tell a right mapping from a wrong one */
+    uint64_t device, inode; /* to check that the right file was mapped */
     int64_t pid;
     int32_t fd;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucx_exchange.c - collectives: in place where that suits, else by messages */
+/* ucx_exchange.c - collectives: in place if possible, else by messages */
 #include "config.h"
 
 #include "runtime/transport/ucx.h"
@@ -46,7 +46,7 @@ enum merak_status merak_ucx_exchange(struct merak_transport *base,
     rc = merak_ucx_inplace_suits(&r->args) ? start_in_place(r, &r->args, err)
                                            : start_messages(r, &r->args, err);
     if (rc != MERAK_OK)
-        return rc; /* what it posted stays ours until close */
+        return rc; /* what it posted is kept until close */
     merak_ucx_list_add(&tr->exchanging, r);
     *req_p = &r->base;
     return MERAK_OK;
@@ -68,8 +68,8 @@ static enum merak_status reserve_exchange(struct ucx *tr, int members,
                           : rc;
 }
 
-/* An exchange of n members has up to 4 n messages of its own out: two chunks
- * to and two from each of the others. */
+/* An exchange of n members has up to 4 n messages in flight: two chunks to and
+ * two from each of the others. */
 enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
                                     int exchanges, int members,
                                     struct merak_error *err)

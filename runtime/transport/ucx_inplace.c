@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucx_inplace.c - collectives of node peers in each other's arenas
+/* ucx_inplace.c - collectives of node peers, in place in each other's arenas
  *
- * When all members share a node and their operands lie in mapped arenas,
- * nothing is sent but two rounds of short messages:
+ * When all members share a node and their operands are in mapped arenas, only
+ * two rounds of short messages are sent:
  *
  *   announce   to every member: where my operands are, and which box of my
  *              input is yours
  *   (work)     all-reduce: combine my flat cut of all inputs and write it to
- *              all outputs; reduce-scatter: combine what is mine of all
- *              inputs; all-gather: copy what I want of all inputs
+ *              all outputs; reduce-scatter: combine my part of all
+ *              inputs; all-gather: copy what I need of all inputs
  *   done       to every member: I no longer touch your operands
  *
- * Elements are combined in member order as in exchange.c: the same bits.  If
- * any operand turns out to lie elsewhere, all members see it in the
- * announcements and all take the way of exchange.c.
+ * Elements are combined in member order as in exchange.c, with the same bits.
+ * If any operand is elsewhere, all members see it in the announcements and use
+ * exchange.c instead.
  */
 #include "config.h"
 
@@ -32,7 +32,7 @@
 
 struct announcement {
     uint64_t in, out;     /* offsets in the arena */
-    uint64_t usable;      /* both lie in it */
+    uint64_t usable;      /* both are in it */
     struct merak_box box; /* of my input, for the receiver */
 };
 
@@ -92,7 +92,8 @@ enum merak_status merak_ucx_inplace_reserve(struct ucx_inplace *run, int n,
     return MERAK_OK;
 }
 
-/* A size every member sees alike, or 0 for kinds that stay with exchange.c. */
+/* A size that is the same on every member, or 0 for kinds that use
+ * exchange.c. */
 static size_t common_bytes(const struct merak_exchange *ex)
 {
     size_t es = merak_dtype_bytes(ex->dtype);

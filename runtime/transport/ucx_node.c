@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ucx_node.c - reading node peers' arenas in place
  *
- * A rank's arena is opened through its process's descriptor table, which
- * needs no name in a file system and leaves nothing behind.  The inode tells
- * whether it is the right file: in another pid namespace the same numbers
- * mean another process.
+ * A rank's arena is opened through its process's descriptor table, which needs
+ * no name in a file system and leaves nothing behind.  The inode shows whether
+ * it is the right file: in another pid namespace the same pid is another
+ * process.
  */
 #include "config.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ucx_p2p.c - messages between two ranks
  *
- * Short messages, and those from outside the arena or to another node, are
- * UCX tag messages.  A long one between node peers is offered: the sender
- * says where in its arena the data is, the receiver reads it there, slice by
- * slice in progress(), and says when it has it.  The sender runs no code
- * meanwhile and the data is copied once.  The receiver need not know which
- * it will be: an offer comes under the tag of the data, into the buffer that
- * the data will overwrite, and is told by its length and magic (UCX 1.13
- * does not always say which tag it matched).
+ * Short messages, and those from outside the arena or to another node, are UCX
+ * tag messages.  A long one between node peers is offered: the sender sends
+ * where in its arena the data is, and the receiver reads it there, slice by
+ * slice in progress(), then acknowledges.  The sender runs no code meanwhile
+ * and the data is copied once.  The receiver need not know in advance: an
+ * offer has the tag of the data, is received into the buffer that the data
+ * will overwrite, and is recognized by its length and magic (UCX 1.13 does not
+ * always return which tag it matched).
  */
 #include "config.h"
 
@@ -20,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From here on one copy and two control messages beat UCX's two copies. */
+/* From this size on one copy and two control messages beat UCX's two
+ * copies. */
 #define OFFER_BYTES ((size_t)8192)
 #define SLICE_BYTES ((size_t)1 << 20)
 #define OFFER_MAGIC UINT64_C(0x6d6572616b6f6666) /* "merakoff" */
@@ -33,8 +34,8 @@ static uint64_t make_tag(enum ucx_kind kind, int sender, uint64_t tag)
     return (uint64_t)kind << KIND_SHIFT | (uint64_t)sender << RANK_SHIFT | tag;
 }
 
-/* From a list of spare ones.  This and what else is inline below saves a short
- * message a good part of its instructions. */
+/* Take a request from a list of spare ones.  This and the other inline
+ * functions save much of a short message's instructions. */
 static inline struct ucx_request *take(struct ucx *tr,
                                        struct ucx_request **spare,
                                        const char *what, int peer, size_t bytes,
@@ -121,7 +122,7 @@ static struct ucx_request *take_first(struct ucx_list *list)
 }
 
 /* Has the process of a peer on this node ended?  Its memory is gone a moment
- * before its end of the watch is. */
+ * before its end of the watch is closed. */
 static bool has_ended(struct ucx *tr, int peer)
 {
     if (peer < 0 || tr->boot->node_of[peer] != tr->boot->node_of[tr->base.rank])
@@ -133,7 +134,8 @@ static bool has_ended(struct ucx *tr, int peer)
     return merak_watch_has_ended(tr->watch, peer);
 }
 
-/* What UCX says of memory that a dead peer shared is not the reason. */
+/* If the peer is dead, UCX's error about its shared memory is not the
+ * cause. */
 static void fail_request(struct ucx_request *r, const char *call,
                          ucs_status_t status)
 {
@@ -257,9 +259,9 @@ static void on_received(void *handle, ucs_status_t status,
 }
 
 /*
- * Receive exactly this tag.  UCX before 1.16 does not say what it received
- * when a receive is over at once (its issue 9425), so it is made to call back
- * then too.
+ * Receive exactly this tag.  UCX before 1.16 does not return what it received
+ * when a receive completes immediately (its issue 9425), so it is made to call
+ * back then too.
  */
 static inline void post_recv(struct ucx_request *r, void *buf, size_t bytes,
                              uint64_t tag)
@@ -276,7 +278,7 @@ static inline void post_recv(struct ucx_request *r, void *buf, size_t bytes,
 
     r->buf = buf;
     r->expected = bytes;
-    r->recv = r; /* not UCX's: on_received() clears it */
+    r->recv = r; /* a marker, not UCX's: on_received() clears it */
     p = ucp_tag_recv_nbx(r->tr->worker, buf, bytes, tag, UINT64_MAX, &param);
     if (UCS_PTR_IS_ERR(p)) {
         r->recv = NULL;
@@ -288,7 +290,7 @@ static inline void post_recv(struct ucx_request *r, void *buf, size_t bytes,
     }
 }
 
-/* True if the peer can read buf where it is. */
+/* Can the peer read buf where it is? */
 static bool can_offer(const struct ucx *tr, const char *buf, size_t bytes,
                       int peer)
 {
@@ -311,13 +313,13 @@ static inline enum merak_status hand_out(struct ucx_request *r,
     if (rc != MERAK_OK && rc != MERAK_IN_PROGRESS) {
         if (err != NULL)
             *err = r->base.err;
-        return rc; /* the request stays ours until close */
+        return rc; /* the request is kept until close */
     }
     *req_p = &r->base;
     return MERAK_OK;
 }
 
-/* A send that is not posted yet, and the way to its peer. */
+/* Prepare a send that is not posted yet, with the endpoint of its peer. */
 static inline enum merak_status
 start_send(struct ucx *tr, size_t bytes, int peer, uint64_t tag,
            struct ucx_request **r_p, ucp_ep_h *ep_p, struct merak_error *err)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucx_setup.c - the transport over UCX: its worker, and whom it talks to
+/* ucx_setup.c - the transport over UCX: its worker, and its peers' addresses
  *
- * Ranks meet twice over the boot: first with a card each, of which one says who
- * could not make a worker, then with the workers' addresses.
+ * There are two allgathers over the boot: first of a card with each rank's
+ * status, so that all learn of a rank that could not make a worker, then of
+ * the workers' addresses.
  */
 #include "config.h"
 
@@ -17,7 +18,7 @@
 #define CARD_MAX 4096
 #define FIFO_ELEM_BYTES "4608" /* 4 KiB and headers */
 
-/* The first card.  A rank that could not make a worker still brings one, so
+/* The first card.  A rank that could not make a worker still sends one, so
  * that its peers fail instead of waiting. */
 struct card {
     struct ucx_arena_card arena;
@@ -94,10 +95,11 @@ static enum merak_status make_worker(struct ucx *tr, struct merak_error *err)
 }
 
 /*
- * Messages this short go inside an element of the queue that UCX has in
- * shared memory: the receiver finds header and data in one place, which saves
- * fetching a buffer's cache lines from the other core.  UCX 1.13 takes it from
- * the environment only, when the worker is made; what the user set stays.
+ * Messages this short go inside an element of the queue that UCX has in shared
+ * memory: the receiver finds header and data in one place, which saves
+ * fetching a buffer's cache lines from the other core.  UCX 1.13 takes the
+ * size only from the environment, when the worker is made; a user's setting is
+ * kept.
  */
 static enum merak_status make_worker_of_wide_queues(struct ucx *tr,
                                                     struct merak_error *err)
@@ -131,8 +133,8 @@ static size_t longest_address(const struct card *cards, int n)
 }
 
 /*
- * The second card: one byte that says whether this rank could map its node
- * peers' arenas, then the worker's address.
+ * The second card: one byte for whether this rank could map its node peers'
+ * arenas, then the worker's address.
  */
 static enum merak_status swap_addresses(struct ucx *tr, const void *address,
                                         size_t bytes, bool mapped,
@@ -159,7 +161,7 @@ static enum merak_status swap_addresses(struct ucx *tr, const void *address,
         if (node_of[r] == node_of[tr->base.rank] && all[r * stride] == 0)
             usable = false;
     }
-    if (!usable) /* one way for the whole node, or ends would disagree */
+    if (!usable) /* the whole node must agree, or the two ends would differ */
         merak_ucx_unmap_arenas(tr);
 out:
     free(mine);
@@ -179,7 +181,7 @@ static enum merak_status check_cards(const struct card *cards, int n,
     return MERAK_OK;
 }
 
-/* Two rounds of cards; address NULL: this rank failed with *err. */
+/* The two allgathers of cards; address NULL: this rank failed with *err. */
 static enum merak_status meet(struct ucx *tr, struct card *cards,
                               const struct merak_transport_options *opt,
                               const void *address, size_t bytes,
