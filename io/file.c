@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file may be too large for its file system, or for the user. */
+/* The file is too large for its file system, or for the user's limit. */
 static void limit_text(char *text, size_t size)
 {
     struct rlimit lim;
@@ -154,7 +154,7 @@ enum merak_status merak_file_sync_close(int fd, const char *path,
 
     if (fsync(fd) != 0)
         rc = merak_file_fail(err, "write", path);
-    /* Network file systems tell of a full quota no earlier than here. */
+    /* Network file systems may report a full quota only here. */
     if (close(fd) != 0 && rc == MERAK_OK)
         rc = merak_file_fail(err, "close", path);
     return rc;
@@ -177,7 +177,7 @@ enum merak_status merak_file_sync_dir(const char *path, struct merak_error *err)
         rc = merak_file_fail(err, "open", dir);
         goto out;
     }
-    /* EINVAL: a file system without directory sync has nothing to do. */
+    /* EINVAL: the file system has no directory sync. */
     if (fsync(fd) != 0 && errno != EINVAL)
         rc = merak_file_fail(err, "sync", dir);
     close(fd);

@@ -16,21 +16,21 @@
 /*
  * Open a regular file for reading.
  *   fd_p, bytes_p  out  descriptor, yours to close; size
- * Raises the soft limit of open files once it is reached: a blend may have
- * more shards than the usual 1024.
+ * If the soft limit of open files is reached, raises it: a blend may have more
+ * files than the usual 1024.
  */
 enum merak_status merak_file_open(const char *path, int *fd_p,
                                   uint64_t *bytes_p,
                                   struct merak_error *err) MERAK_CHECKED;
-/* All of n bytes from offset `at`.  Safe from any thread. */
+/* Read exactly n bytes from offset `at`.  Thread-safe. */
 enum merak_status merak_file_read(int fd, const char *path, void *buf, size_t n,
                                   uint64_t at,
                                   struct merak_error *err) MERAK_CHECKED;
-/* All of n bytes at the descriptor's position. */
+/* Write exactly n bytes at the descriptor's position. */
 enum merak_status merak_file_write(int fd, const char *path, const void *buf,
                                    size_t n,
                                    struct merak_error *err) MERAK_CHECKED;
-/* The same from offset `at`; the position stays. */
+/* The same at offset `at`; the position is unchanged. */
 enum merak_status merak_file_write_at(int fd, const char *path, const void *buf,
                                       size_t n, uint64_t at,
                                       struct merak_error *err) MERAK_CHECKED;
@@ -40,7 +40,7 @@ enum merak_status merak_file_sync_close(int fd, const char *path,
 /* Make the names in path's directory durable. */
 enum merak_status merak_file_sync_dir(const char *path,
                                       struct merak_error *err) MERAK_CHECKED;
-/* The failure that errno tells: "cannot VERB PATH: REASON". */
+/* Fail with the reason in errno: "cannot VERB PATH: REASON". */
 enum merak_status merak_file_fail(struct merak_error *err, const char *verb,
                                   const char *path);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* h5.c - the little that checkpoints and traces share of HDF5
+/* h5.c - the HDF5 code that checkpoints and traces share
  *
- * HDF5 1.10 does not survive a full file system: once it could not write
- * metadata that it caches, the file can neither be flushed nor closed, and
- * the library crashes on it, at exit at the latest.  So it is never let near
- * one.  Files are laid out in memory (h5_image.c), which takes their metadata
- * only, and what is then written to disk is written here, by system calls.
+ * HDF5 1.10 does not survive a full file system: once it fails to write cached
+ * metadata, the file can neither be flushed nor closed, and the library
+ * crashes, at the latest at exit.  So HDF5 never writes to disk: it lays files
+ * out in memory (h5_image.c), which holds only their metadata, and this file
+ * writes them to disk by system calls.
  *
  * Only explicitly numbered functions are called (H5Dcreate2, never H5Dcreate):
- * what the bare names mean depends on how the library was built.
+ * the meaning of the bare names depends on how the library was built.
  */
 #include "config.h"
 
@@ -33,7 +33,7 @@
 #define ALIGN_FROM ((hsize_t)64 << 10)
 #define ALIGN_TO ((hsize_t)4096)
 
-/* HDF5's state is the process's, and so is the lock on it. */
+/* HDF5's state is global to the process, and so is the lock on it. */
 static pthread_mutex_t h5_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 void merak_h5_quiet(struct merak_h5_quiet *saved)
@@ -57,9 +57,9 @@ struct innermost {
     char text[160];
 };
 
-/* The first entry of an upward walk is the innermost: where it happened.  The
- * file driver spells errno out in its text; the rest of that text (buffer
- * addresses, offsets) helps nobody. */
+/* The first entry of an upward walk is the innermost: the cause.  The file
+ * driver's text contains errno; the rest of it (buffer addresses, offsets) is
+ * useless. */
 static herr_t take_innermost(unsigned n, const H5E_error2_t *entry, void *arg)
 {
     struct innermost *in = arg;
@@ -113,8 +113,8 @@ static hid_t file_access(void)
 
     if (fapl < 0)
         return fapl;
-    /* V18 at least: compact groups.  V110 at most: virtual datasets, and
-     * still what HDF5 1.10 can read. */
+    /* At least V18, for compact groups; at most V110, for virtual datasets
+     * that HDF5 1.10 can still read. */
     if (H5Pset_libver_bounds(fapl, H5F_LIBVER_V18, H5F_LIBVER_V110) < 0 ||
         H5Pset_fclose_degree(fapl, H5F_CLOSE_STRONG) < 0 ||
         H5Pset_alignment(fapl, ALIGN_FROM, ALIGN_TO) < 0)
@@ -131,7 +131,7 @@ fail:
     return -1;
 }
 
-/* Without times the same data gives the same bytes. */
+/* No timestamps, so that the same data gives the same bytes. */
 static hid_t create_list(void)
 {
     hid_t fcpl = H5Pcreate(H5P_FILE_CREATE);
@@ -173,7 +173,7 @@ int merak_h5_descriptor(hid_t file)
     return *(int *)fd;
 }
 
-/* The name is taken first: what is there already is an error of its own. */
+/* Create the file first: an existing file is a separate error. */
 static enum merak_status stage_file(const char *path,
                                     struct merak_h5_stage *stage, hid_t *file_p,
                                     struct merak_error *err)
@@ -198,7 +198,7 @@ static enum merak_status stage_file(const char *path,
                         : merak_h5_fail(err, "cannot lay out %s", path);
 }
 
-/* HDF5 is this thread's meanwhile, and no longer. */
+/* Holds the lock on HDF5 only during this call. */
 enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
                                    void *arg, struct merak_h5_stage *stage,
                                    struct merak_error *err)
@@ -214,7 +214,7 @@ enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
     if (file >= 0 && H5Fclose(file) < 0 && rc == MERAK_OK)
         rc = merak_h5_fail(err, "cannot lay out %s", path);
     merak_h5_restore(&quiet);
-    /* whatever HDF5 made of what it did not find again */
+    /* whatever HDF5 returned after pages were dropped */
     if (stage->image != NULL && !merak_h5_image_is_whole(stage->image))
         rc = merak_fail(err, MERAK_ERR_NOMEM, "no memory to lay out %s", path);
     return rc;
@@ -229,8 +229,8 @@ void merak_h5_unstage(struct merak_h5_stage *stage)
     stage->disk = -1;
 }
 
-/* Reserving keeps a file together on a disk. In memory that means nothing, and
- * has each page cleared before it is written. */
+/* Preallocation avoids fragmentation on a disk.  In memory it is useless, and
+ * clears each page before it is written. */
 static bool is_in_memory(int fd)
 {
     struct statfs fs;
@@ -258,7 +258,8 @@ static enum merak_status copy_range(const struct merak_h5_stage *stage,
     return MERAK_OK;
 }
 
-/* A file that is too large is so before anything is written. */
+/* Set the size first: a file that is too large then fails before anything is
+ * written. */
 enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
                                     const char *path, struct merak_error *err)
 {
@@ -304,7 +305,7 @@ enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
     return rc;
 }
 
-/* Those that HDF5 makes by itself have the time in them. */
+/* Groups that HDF5 creates implicitly contain timestamps. */
 bool merak_h5_make_groups(hid_t file, const char *name)
 {
     hid_t gcpl = H5Pcreate(H5P_GROUP_CREATE), group;
@@ -432,7 +433,7 @@ bool merak_h5_get_u64(hid_t object, const char *name, uint64_t *value, int n)
 /* --- warming up ------------------------------------------------------------
  */
 
-/* As many datasets as make HDF5's caches what a checkpoint's make them. */
+/* Create enough datasets for HDF5's caches to grow as in a checkpoint. */
 static hid_t rehearse(const char *name)
 {
     const hsize_t n = 1024;
@@ -440,7 +441,7 @@ static hid_t rehearse(const char *name)
     hid_t space = H5Screate_simple(1, &n, NULL);
     char path[32];
 
-    /* In memory, and never written. */
+    /* In memory, never written to disk. */
     if (fapl >= 0 && H5Pset_fapl_core(fapl, (size_t)64 << 10, false) >= 0)
         file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
     for (int i = 0; file >= 0 && i < 100; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/h5.h - the little that checkpoints and traces share of HDF5
+/* io/h5.h - the HDF5 code that checkpoints and traces share
  *
- * HDF5's codes and messages stop here: merak_h5_fail() is the one translator.
+ * HDF5's codes and messages are translated only here, by merak_h5_fail().
  */
 #ifndef MERAK_IO_H5_H
 #define MERAK_IO_H5_H
@@ -15,11 +15,10 @@
 #include "merak/status.h"
 
 /*
- * HDF5 prints its error stack by default.  Off between these two, as it was
- * afterwards: the program may use HDF5 itself.
- * Between these two HDF5 is also one thread's alone: most builds of it are for
- * one thread at a time, and a checkpoint may be written while a trace is.  May
- * be nested; nothing that takes long belongs inside.
+ * HDF5 prints its error stack by default.  Between these two calls that is
+ * off, and restored afterwards, since the program may use HDF5 itself.  They
+ * also lock HDF5: most builds are not thread-safe, and a checkpoint may be
+ * written while a trace is.  May be nested; do nothing slow inside.
  */
 struct merak_h5_quiet {
     H5E_auto2_t fn;
@@ -36,7 +35,7 @@ void merak_h5_restore(const struct merak_h5_quiet *saved);
 enum merak_status merak_h5_fail(struct merak_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Close any object but a file; negative is none.  Keeps the message of a call
+/* Close any object except a file; negative: none.  Keeps the message of a call
  * that failed before. */
 void merak_h5_drop(hid_t object);
 
@@ -45,16 +44,16 @@ hid_t merak_h5_create(const char *path);
 hid_t merak_h5_open(const char *path);
 
 /*
- * A file that HDF5 lays out in memory, and that is written to disk afterwards:
- * lay out, copy out, write the raw data, sync, unstage.  Room for raw data
- * (merak_h5_dataset()) costs no memory as long as HDF5 does not write it: ask
- * H5Dget_offset() where it is.
+ * A file that HDF5 lays out in memory and that is then written to disk: lay
+ * out, copy out, write the raw data, sync, unstage.  Space for raw data
+ * (merak_h5_dataset()) takes no memory unless HDF5 writes it; H5Dget_offset()
+ * returns its offset.
  */
 struct merak_h5_stage {
     int disk;                     /* the file itself */
     struct merak_h5_image *image; /* as HDF5 laid it out: h5_image.h */
 };
-/* Make what a file holds; false: an HDF5 call failed. */
+/* Create a file's contents; false: an HDF5 call failed. */
 typedef bool (*merak_h5_make_fn)(hid_t file, void *arg);
 /* The file must not exist.  Unstage after a failure as well. */
 enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
@@ -64,22 +63,22 @@ enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
 enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
                                     const char *path,
                                     struct merak_error *err) MERAK_CHECKED;
-/* On stable storage, and closed. */
+/* Flush to stable storage and close. */
 enum merak_status merak_h5_sync(struct merak_h5_stage *stage, const char *path,
                                 struct merak_error *err) MERAK_CHECKED;
 void merak_h5_unstage(struct merak_h5_stage *stage);
-/* All of it for a file without raw data, of which a failure leaves nothing. */
+/* All of these for a file without raw data; a failure leaves no file. */
 enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
                                  void *arg,
                                  struct merak_error *err) MERAK_CHECKED;
 
 /* The descriptor of an open file, or -1. */
 int merak_h5_descriptor(hid_t file);
-/* The groups that a name is in, as far as they are not there, without times:
- * the same content gives the same bytes.  False on failure. */
+/* Create the missing groups of a name, without timestamps, so that the same
+ * content gives the same bytes.  False on failure. */
 bool merak_h5_make_groups(hid_t file, const char *name);
-/* A contiguous dataset, early allocated and never filled, groups on its way
- * made; < 0 on failure. */
+/* A contiguous dataset, allocated early and never filled, with its groups; < 0
+ * on failure. */
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space);
 
 /* Attributes; false on failure. */

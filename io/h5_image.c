@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* h5_image.c - a file of HDF5's in memory, of which there is what it wrote
+/* h5_image.c - an HDF5 file in memory, holding only the pages written
  *
- * A file driver of ours: HDF5 1.10 crashes once a write fails (h5.c), and a
- * memory file of the system's has writes fail beyond `ulimit -f` as a disk has.
- * Here none does.  Where there is no memory for a page the write is dropped,
- * and who made the image is told so at the end.
+ * This is an HDF5 file driver.  HDF5 1.10 crashes once a write fails (h5.c),
+ * and writes to a memfd fail beyond `ulimit -f`, as on a disk.  Here none
+ * fails: without memory for a page the write is dropped, and the image's
+ * creator is told so at the end.
  *
- * Pages are in the order of the file, and a page that was never written takes
- * nothing: the room for raw data, which is most of a file.
+ * Pages are in file order, and pages that were never written take no memory:
+ * the space for raw data, which is most of a file.
  */
 #include "config.h"
 
@@ -23,7 +23,7 @@
 #define PAGE ((size_t)4096)
 
 struct page {
-    uint64_t number; /* bytes from number * PAGE on */
+    uint64_t number; /* at offset number * PAGE */
     char *bytes;
 };
 
@@ -31,7 +31,7 @@ struct merak_h5_image {
     struct page *page;
     size_t n, room;
     uint64_t bytes;
-    bool lacks; /* a page that there was no memory for */
+    bool lacks; /* a page, for lack of memory */
 };
 
 /* --- pages ------------------------------------------------------------------
@@ -52,7 +52,7 @@ void merak_h5_image_destroy(struct merak_h5_image *image)
     free(image);
 }
 
-/* The first page of that number or of a higher one. */
+/* The first page with this number or a higher one. */
 static size_t find_page(const struct merak_h5_image *image, uint64_t number)
 {
     size_t lo = 0, hi = image->n;
@@ -98,7 +98,7 @@ static char *add_page(struct merak_h5_image *image, size_t i, uint64_t number)
     return bytes;
 }
 
-/* Bytes at .. at + n of one page, at most to its end. */
+/* How many of the n bytes from `at` on are in the same page. */
 static size_t within_page(uint64_t at, size_t n)
 {
     size_t left = PAGE - (size_t)(at % PAGE);
@@ -174,7 +174,7 @@ uint64_t merak_h5_image_bytes(const struct merak_h5_image *image)
 /* --- the driver -------------------------------------------------------------
  */
 
-/* What the list of a file's access has for the driver; HDF5 copies it. */
+/* The driver's data in the file access property list; HDF5 copies it. */
 struct driver_info {
     struct merak_h5_image *image;
 };
@@ -182,7 +182,7 @@ struct driver_info {
 struct driver_file {
     H5FD_t base; /* HDF5's own, first */
     struct merak_h5_image *image;
-    haddr_t end; /* of what HDF5 has given away */
+    haddr_t end; /* of the space that HDF5 has allocated */
 };
 
 static struct merak_h5_image *image_of(const H5FD_t *file)
@@ -212,7 +212,7 @@ static herr_t driver_close(H5FD_t *file)
     return 0;
 }
 
-/* As of the driver for files, that the same bytes are laid out. */
+/* The flags of HDF5's own file driver, so that the layout is the same. */
 static herr_t driver_query(const H5FD_t *file, unsigned long *flags)
 {
     (void)file;
@@ -259,7 +259,7 @@ static herr_t driver_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl,
     return 0;
 }
 
-/* Raw data that HDF5 has not written is part of the file. */
+/* The file includes raw data that HDF5 has not written. */
 static herr_t driver_truncate(H5FD_t *file, hid_t dxpl, hbool_t closing)
 {
     (void)dxpl;
@@ -271,7 +271,7 @@ static herr_t driver_truncate(H5FD_t *file, hid_t dxpl, hbool_t closing)
 static const H5FD_class_t driver = {
 #if H5_VERSION_GE(1, 13, 0)
     .version = H5FD_CLASS_VERSION,
-    .value = (H5FD_class_value_t)(H5_VFD_RESERVED + 1), /* nobody else's */
+    .value = (H5FD_class_value_t)(H5_VFD_RESERVED + 1), /* unique */
 #endif
     .name = "merak-image",
     .maxaddr = (haddr_t)INT64_MAX,
@@ -289,11 +289,11 @@ static const H5FD_class_t driver = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-/* The driver stays registered: HDF5 frees one with the last file that has it,
- * and then calls its close. */
+/* The driver stays registered: HDF5 would free it with the last file that uses
+ * it, and then call its close. */
 hid_t merak_h5_image_file(struct merak_h5_image *image, hid_t fcpl, hid_t fapl)
 {
-    static hid_t id = H5I_INVALID_HID; /* HDF5 is one thread's at a time */
+    static hid_t id = H5I_INVALID_HID; /* guarded by the lock on HDF5 */
     const struct driver_info info = {image};
 
     if (H5Iis_valid(id) <= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/h5_image.h - a file of HDF5's in memory, of which there is what it wrote
+/* io/h5_image.h - an HDF5 file in memory, holding only the pages written
  *
- * For h5.c, with HDF5 to itself (merak_h5_quiet()).
+ * For h5.c, which holds the lock on HDF5 (merak_h5_quiet()).
  */
 #ifndef MERAK_IO_H5_IMAGE_H
 #define MERAK_IO_H5_IMAGE_H
@@ -17,18 +17,19 @@ struct merak_h5_image;
 /* NULL: no memory. */
 struct merak_h5_image *merak_h5_image_create(void);
 void merak_h5_image_destroy(struct merak_h5_image *image);
-/* The file, new, by lists of which `fapl` is made to say where it is; < 0 on
- * failure.  The image outlives it. */
+/* Create a file in the image, with property lists; sets the driver in `fapl`.
+ * < 0 on failure.  The image must outlive the file. */
 hid_t merak_h5_image_file(struct merak_h5_image *image, hid_t fcpl, hid_t fapl);
 
-/* Of a file that was closed: false if memory did not suffice for all of it. */
+/* After closing the file: false if memory did not suffice for all of it. */
 bool merak_h5_image_is_whole(const struct merak_h5_image *image);
 uint64_t merak_h5_image_bytes(const struct merak_h5_image *image);
-/* Where there is something at *at or behind it: *at .. *end_p.  False: there is
- * nothing more. */
+/* The next range *at .. *end_p that was written, at *at or after it.  False:
+ * there is none. */
 bool merak_h5_image_next(const struct merak_h5_image *image, uint64_t *at,
                          uint64_t *end_p);
-/* Zeros where there is nothing.  Safe from any thread once it was closed. */
+/* Reads zeros where nothing was written.  Thread-safe once the file is
+ * closed. */
 void merak_h5_image_read(const struct merak_h5_image *image, uint64_t at,
                          void *buf, size_t n);
 

@@ -21,17 +21,17 @@ enum merak_family {
     MERAK_GEMMA2,
 };
 
-/* A description is as long as its layers: so many take seconds to plan. */
+/* The most layers: a model of that many takes seconds to plan. */
 enum { MERAK_HF_LAYERS = 2048 };
 
-/* Of a head, at most: twice those of the largest that there are. */
+/* The most channel pairs of a head: twice that of the largest known head. */
 enum { MERAK_HF_PAIRS = 256 };
 
-/* What is said of a file that is read: a line. */
+/* One line of notes about a file. */
 enum { MERAK_HF_NOTE_BYTES = 240 };
 
-/* Long, since it is what the fields of all families say of a model: hf_family.c
- * reads them, hf_model.c describes by them. */
+/* The union of the fields of all families: hf_family.c reads them, hf_model.c
+ * describes the model from them. */
 struct merak_hf_config {
     enum merak_family family;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
@@ -43,62 +43,60 @@ struct merak_hf_config {
     bool qkv_bias;    /* of queries, keys and values, also without attn_bias */
     bool qk_norm;     /* RMS norm of each query and key, per head .. */
     bool qk_whole;    /* .. or, instead, of all heads of a token together */
-    bool post_norm;   /* norms behind attention and MLP, not before .. */
+    bool post_norm;   /* norms after attention and MLP, not before .. */
     bool four_norms;  /* .. or both */
     bool norm_plus_1; /* norms multiply by 1 + weight */
-    bool geglu;       /* the MLP's gate is GELU's tanh form, not SiLU */
+    bool geglu;       /* the MLP's gate is GELU (tanh form), not SiLU */
     bool embd_scaled; /* embeddings are multiplied by sqrt(hidden) */
     float attn_scale; /* of scores; 0: 1/sqrt(head_dim) */
     float attn_cap, logit_cap; /* soft caps; 0: none */
-    bool has_pad;              /* token `pad` stands for nothing */
+    bool has_pad;              /* token `pad` is padding */
     size_t pad;
     struct merak_rope_scaling rope_scaling;
-    /* Of kind PAIRS, whose `by` is one of these: up to so many positions, and
-     * for longer sequences. */
+    /* For kind PAIRS, whose `by` is one of these: for sequences of up to
+     * rope_short_positions, and for longer ones. */
     double rope_short[MERAK_HF_PAIRS], rope_long[MERAK_HF_PAIRS];
     size_t rope_short_positions;
-    size_t window;                /* tokens that attention sees, at most .. */
+    size_t window;                /* the most tokens that attention sees .. */
     bool slides[MERAK_HF_LAYERS]; /* .. in these layers */
-    /* For people: what was assumed or passed over, "" if nothing. */
+    /* For users: what was assumed or ignored, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];
 };
 
 /*
- * The path of one file of a model: `path` itself, or file `name` in it where
- * it is a folder.  MERAK_ERR_CONFIG if that is too long.
+ * The path of one file of a model: `path` itself, or file `name` in it if it
+ * is a folder.  MERAK_ERR_CONFIG if that is too long.
  */
 enum merak_status merak_hf_path(const char *path, const char *name, char *out,
                                 size_t bytes,
                                 struct merak_error *err) MERAK_CHECKED;
 
-/* What to do with fields that say something nobody here knows of. */
+/* What to do with unknown fields. */
 enum merak_hf_unknown { MERAK_HF_UNKNOWN_REFUSE, MERAK_HF_UNKNOWN_IGNORE };
 
 /*
- * Required: model_type, and of gpt2 vocab_size, n_embd, n_layer, n_head,
- * n_positions (or n_ctx); of the others vocab_size, hidden_size,
+ * Required: model_type; for gpt2 vocab_size, n_embd, n_layer, n_head,
+ * n_positions (or n_ctx); for the others vocab_size, hidden_size,
  * intermediate_size, num_hidden_layers, num_attention_heads,
- * max_position_embeddings, and where transformers has a number of its own
- * instead of one that follows from these, num_key_value_heads or head_dim.
- * Where the file is silent the other fields take the defaults of
- * transformers.
+ * max_position_embeddings and, if transformers has a fixed default for it, not
+ * one that follows from these, num_key_value_heads or head_dim.  Other fields
+ * default to the values of transformers.
  *
  *   path     a config.json, or a folder that has one
- *   unknown  fields that are neither read nor known to change no numbers
+ *   unknown  for fields neither read nor known to be irrelevant
  *
- * MERAK_ERR_CONFIG names a missing field, a field of the wrong type or that
- * is unknown, or mathematics that is not there (an activation), each by
- * name.
+ * MERAK_ERR_CONFIG names a field that is missing, unknown or of the wrong
+ * type, or unsupported mathematics (such as an activation).
  */
 enum merak_status merak_hf_config_read(const char *path,
                                        enum merak_hf_unknown unknown,
                                        struct merak_hf_config *config,
                                        struct merak_error *err) MERAK_CHECKED;
-/* The same; what is unknown is refused. */
+/* The same; unknown fields are refused. */
 enum merak_status merak_hf_config_load(const char *path,
                                        struct merak_hf_config *config,
                                        struct merak_error *err) MERAK_CHECKED;
-/* As model_type has it. */
+/* The model_type of a family. */
 const char *merak_hf_family_name(enum merak_family family);
 /* A merak_describe_fn: arg is a struct merak_hf_config. */
 void merak_hf_describe(struct merak_model *m, void *config);

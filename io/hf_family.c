@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_family.c - what the families of models say in their config.json files
+/* hf_family.c - the model families and their fields in config.json
  *
- * Fields that say what is computed are read or refused by name.  Where a file
- * is silent transformers has numbers of its own, which a row of the table has.
+ * Fields that determine what is computed are read or refused by name.  The
+ * defaults of transformers are in the rows of the table.
  */
 #include "config.h"
 
@@ -17,8 +17,8 @@
 #include <string.h>
 
 /*
- * Bounds that no product of sizes passes 2^63 below: bytes of all weights with
- * gradients and moments.  The largest models there are stay far below.
+ * Within these bounds no product of sizes exceeds 2^63, up to the bytes of all
+ * weights with gradients and moments.  Existing models are far below.
  */
 #define MOST_LAYERS ((size_t)MERAK_HF_LAYERS)
 #define MOST_HEADS ((size_t)1 << 14)
@@ -28,7 +28,7 @@
 #define MOST_VOCAB ((size_t)1 << 26)
 #define MOST_POSITIONS ((size_t)INT32_MAX)
 
-/* Summaries are of heads that classify; GPT-2 has no row for padding. */
+/* Summaries are for classification heads; GPT-2 has no padding row. */
 static const char *const gpt2_known[] = {"n_ctx",
                                          "pad_token_id",
                                          "summary_activation",
@@ -38,7 +38,7 @@ static const char *const gpt2_known[] = {"n_ctx",
                                          "summary_use_proj",
                                          NULL};
 
-/* pretraining_tp cuts products that are summed again. */
+/* pretraining_tp only splits products into sums. */
 static const char *const llama_known[] = {"is_llama_config", "pretraining_tp",
                                           NULL};
 
@@ -57,8 +57,8 @@ static bool gpt2_activation(struct merak_hf_reader *r)
     return true;
 }
 
-/* A size with two names, of which transformers lets `alias` win: a file with
- * two values is a mistake in one of them. */
+/* A size with two names, where transformers prefers `alias`; two different
+ * values are an error. */
 static size_t read_twin(struct merak_hf_reader *r, const char *name,
                         const char *alias, size_t most)
 {
@@ -140,7 +140,7 @@ static void check_heads(struct merak_hf_reader *r,
                            c->head_dim);
 }
 
-/* A field that is null follows from others; one that is absent may not. */
+/* A null field follows from others; an absent one may have a fixed default. */
 static void read_heads(struct merak_hf_reader *r,
                        const struct merak_hf_family *f,
                        struct merak_hf_config *c)
@@ -159,7 +159,7 @@ static void read_heads(struct merak_hf_reader *r,
     check_heads(r, c);
 }
 
-/* Which layers have windows, by what the file says of each. */
+/* Which layers have windows, from the file's layer_types. */
 static void read_layer_types(struct merak_hf_reader *r, const json_t *types,
                              struct merak_hf_config *c)
 {
@@ -182,7 +182,7 @@ static void read_layer_types(struct merak_hf_reader *r, const json_t *types,
     }
 }
 
-/* Where it says nothing of each: all, every other from the first, or those
+/* Without layer_types: all layers, every other one from the first, or those
  * from max_window_layers on. */
 static void read_layers_that_slide(struct merak_hf_reader *r,
                                    const struct merak_hf_family *f,
@@ -201,7 +201,8 @@ static void read_layers_that_slide(struct merak_hf_reader *r,
         c->slides[i] = true;
 }
 
-/* The window of attention; which sequences it cuts is known later. */
+/* The window of attention; whether it is shorter than the sequences is known
+ * later. */
 static void read_window(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,
                         struct merak_hf_config *c)
@@ -209,7 +210,7 @@ static void read_window(struct merak_hf_reader *r,
     bool may = f->windows != IF_ASKED, any = false;
 
     if (f->windows == NO_WINDOWS)
-        return; /* a window would be unknown */
+        return; /* a window would be an unknown field */
     if (f->windows == IF_ASKED)
         may = merak_hf_bool(r, "use_sliding_window", false);
     if (merak_hf_field(r, "sliding_window") != NULL)
@@ -335,7 +336,7 @@ static void read_olmo2(struct merak_hf_reader *r,
     c->post_norm = true;
 }
 
-/* A number that null turns off. */
+/* A number; null means off. */
 static float read_cap(struct merak_hf_reader *r, const char *name,
                       double or_else)
 {
@@ -368,11 +369,11 @@ static void read_gemma2(struct merak_hf_reader *r,
     c->embd_scaled = true;
 }
 
-/* hidden_activation is what is read. */
+/* hidden_activation is read instead. */
 static const char *const gemma2_known[] = {"hidden_act", NULL};
 
 /* Phi-3's embd_pdrop and Phi-4-mini's full_attn_mod and interpolate_factor are
- * read by nothing in transformers. */
+ * not read anywhere in transformers. */
 static const char *const phi3_known[] = {
     "embd_pdrop", "full_attn_mod", "interpolate_factor",
     "original_max_position_embeddings", NULL};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_family.h - the families of models that config.json files are of */
+/* hf_family.h - the model families of config.json files */
 #ifndef MERAK_IO_HF_FAMILY_H
 #define MERAK_IO_HF_FAMILY_H
 
@@ -11,17 +11,17 @@ struct merak_hf_family {
     enum merak_family family;
     void (*read)(struct merak_hf_reader *r, const struct merak_hf_family *f,
                  struct merak_hf_config *c);
-    const char *const *known; /* fields that change no numbers */
-    /* Of what llama has, too: */
-    double norm_eps;                     /* if the file is silent */
-    bool needs_kv_heads, needs_head_dim; /* transformers has numbers of its
-                                            own where the file is silent */
+    const char *const *known; /* fields without effect on results */
+    /* For fields that llama also has: */
+    double norm_eps;                     /* default */
+    bool needs_kv_heads, needs_head_dim; /* transformers has a fixed default
+                                            for it */
     bool pads;                           /* and one for padding */
     json_int_t pad;
     size_t window; /* and one for windows; 0: none */
-    /* Which layers have windows, where layer_types does not say. */
+    /* Which layers have windows, unless layer_types is given. */
     enum { NO_WINDOWS, ALL_LAYERS, IF_ASKED, EVERY_OTHER } windows;
-    bool tied; /* tie_word_embeddings, if the file is silent */
+    bool tied; /* default of tie_word_embeddings */
 };
 
 /* The family of a model_type; NULL if there is none. */

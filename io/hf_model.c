@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_model.c - Hugging Face families as descriptions
+/* hf_model.c - describing models of Hugging Face families
  *
  * Parameters carry the names of the Hugging Face tensors they correspond to,
  * or would if those were not fused (hf_names.c); shapes are factored (a packed
@@ -27,8 +27,8 @@ static struct merak_value *gpt2_norm(struct merak_model *m,
     return merak_layernorm(m, x, gamma, beta, c->norm_eps);
 }
 
-/* Radford et al. 2019: projections back onto the residual start smaller by
- * the root of how many there are. */
+/* Radford et al. 2019: the initial values of projections onto the residual are
+ * divided by the square root of their number. */
 static struct merak_init residual_init(const struct merak_hf_config *c)
 {
     return MERAK_NORMAL(c->init_std / sqrtf(2 * (float)c->layers));
@@ -104,10 +104,10 @@ static void describe_gpt2(struct merak_model *m,
     head(m, c, gpt2_norm(m, c, x, "ln_f"), wte);
 }
 
-/* --- llama, and who has its layers
+/* --- llama, and families with its layers
  * ----------------------------------------------- */
 
-/* Over the last dim, which is `width`. */
+/* A norm over the last dim, which is `width`. */
 static struct merak_value *llama_norm(struct merak_model *m,
                                       const struct merak_hf_config *c,
                                       struct merak_value *x, size_t width,
@@ -121,7 +121,7 @@ static struct merak_value *llama_norm(struct merak_model *m,
                                 c->norm_eps);
 }
 
-/* Over all heads of a token. */
+/* A norm over all heads of a token. */
 static struct merak_value *whole_norm(struct merak_model *m,
                                       const struct merak_hf_config *c,
                                       struct merak_value *x, int ndim,
@@ -150,8 +150,8 @@ static struct merak_value *llama_linear(struct merak_model *m,
     return merak_linear(m, x, w, b, n_contract);
 }
 
-/* Where pairs have factors of their own the sequence's length says which: also
- * of its first positions. */
+/* If pairs have their own factors, the sequence length selects the set, for
+ * all positions. */
 static struct merak_value *llama_rope(struct merak_model *m,
                                       const struct merak_hf_config *c,
                                       struct merak_value *x)
@@ -167,7 +167,7 @@ static struct merak_value *llama_rope(struct merak_model *m,
     return merak_rope_scaled(m, x, c->rope_theta, &scaling);
 }
 
-/* Of layer i. */
+/* The attention of layer i. */
 static struct merak_value *llama_attention(struct merak_model *m,
                                            const struct merak_hf_config *c,
                                            struct merak_value *x, size_t i,
@@ -240,8 +240,8 @@ static struct merak_value *pre_norm_layer(struct merak_model *m,
     return merak_add(m, x, llama_mlp(m, c, h, at));
 }
 
-/* Team OLMo 2024 (arXiv:2501.00656), sec. 2: norms behind each part.  Gemma 2
- * (arXiv:2408.00118), sec. 2: before it, too. */
+/* Team OLMo 2024 (arXiv:2501.00656), sec. 2: norms after each part.  Gemma 2
+ * (arXiv:2408.00118), sec. 2: also before it. */
 static struct merak_value *post_norm_layer(struct merak_model *m,
                                            const struct merak_hf_config *c,
                                            struct merak_value *x, size_t i,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_names.c - our parameters and the tensors of Hugging Face folders
  *
- * A row for each parameter of a family; "*" is the layer's number.  A name of
- * a tensor that is NULL is that of the parameter.
+ * One row per parameter of a family; "*" is the layer's number.  If a tensor's
+ * name is NULL, it is that of the parameter.
  */
 #include "config.h"
 
@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a dim of a parameter is as long as. */
+/* The length of a parameter's dim. */
 enum extent { ONE, HIDDEN, FFN, VOCAB, POSITIONS, QUERIES, KEYS, PACKED, HEAD };
 
-/* Several parameters one after the other in a tensor: all its rows, and how
- * many are before this one. */
+/* Several parameters may be concatenated in a tensor: this determines the
+ * tensor's rows and how many precede this one. */
 enum part { WHOLE, FUSED_Q, FUSED_K, FUSED_V, FUSED_GATE, FUSED_UP };
 
 struct row {
@@ -42,7 +42,7 @@ struct row {
         .part = (which)                                            \
     }
 
-/* GPT-2's matrices are those of its Conv1D, [in, out]. */
+/* GPT-2's matrices are stored by its Conv1D, as [in, out]. */
 static const struct row gpt2_rows[] = {
     ROW("wte.weight", VOCAB, HIDDEN),
     ROW("wpe.weight", POSITIONS, HIDDEN),
@@ -66,8 +66,8 @@ static const struct row gpt2_rows[] = {
 
 #define AT "model.layers.*."
 
-/* Whose projections are tensors of their own; not all have biases, or norms
- * of queries and keys. */
+/* For families with separate tensors for projections; some have biases or
+ * norms of queries and keys. */
 static const struct row llama_rows[] = {
     ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
     ROW(AT "input_layernorm.weight", HIDDEN, ONE),
@@ -114,7 +114,7 @@ static const struct row phi3_rows[] = {
     {.param = NULL},
 };
 
-/* Norms of all queries and keys of a token, and behind each part. */
+/* With norms of all queries and keys of a token, and after each part. */
 static const struct row olmo2_rows[] = {
     ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
     ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
@@ -137,7 +137,7 @@ static const struct row olmo2_rows[] = {
     {.param = NULL},
 };
 
-/* Norms before and behind each part. */
+/* With norms before and after each part. */
 static const struct row gemma2_rows[] = {
     ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
     ROW(AT "input_layernorm.weight", HIDDEN, ONE),
@@ -160,7 +160,7 @@ static const struct row gemma2_rows[] = {
     {.param = NULL},
 };
 
-/* Buffers that are computed, and that older files hold all the same. */
+/* Computed buffers, which older files contain. */
 static const char *const gpt2_spare[] = {"h.*.attn.bias",
                                          "h.*.attn.masked_bias", NULL};
 static const char *const llama_spare[] = {AT "self_attn.rotary_emb.inv_freq",
@@ -183,7 +183,7 @@ static const struct names families[] = {
     [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL},
 };
 
-/* Does the pattern mean the name?  The digits of its "*" come back. */
+/* Does the pattern match the name?  Also returns the digits that match "*". */
 static bool matches(const char *pattern, const char *name,
                     const char **digits_p, int *n_p)
 {

@@ -11,13 +11,13 @@
 enum { MERAK_HF_NAME_BYTES = 128 };
 
 /*
- * Where a parameter of merak_hf_describe() is in a checkpoint folder.
+ * Where a parameter of merak_hf_describe() is in a Hugging Face folder.
  *
- * Parameters are [out.., in..], row-major.  With [rows, cols] what that is
- * with all out and all in dims together (a vector: cols 1), the parameter is
- * rows first_row .. first_row + rows - 1 of the tensor, which has `of_rows`
- * of them; that differs from `rows` where a tensor holds several parameters.
- * A transposed tensor is stored as [cols, rows].
+ * Parameters are [out.., in..], row-major. [rows, cols] is that shape with all
+ * out dims and all in dims merged (a vector: cols 1).  The parameter is rows
+ * first_row .. first_row + rows - 1 of the tensor, which has `of_rows` rows:
+ * more than `rows` if it holds several parameters.  A transposed tensor is
+ * stored as [cols, rows].
  */
 struct merak_hf_tensor {
     char name[MERAK_HF_NAME_BYTES];
@@ -26,8 +26,8 @@ struct merak_hf_tensor {
     size_t rows, cols, first_row, of_rows;
 };
 
-/* Of the parameter called `param`.  MERAK_ERR_NOT_FOUND: the family has no
- * such parameter. */
+/* Find the tensor of parameter `param`.  MERAK_ERR_NOT_FOUND: the family has
+ * no such parameter. */
 enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
                                        const char *param,
                                        struct merak_hf_tensor *tensor,
@@ -38,12 +38,12 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
  */
 const char *merak_hf_tensor_base(const struct merak_hf_config *config,
                                  const char *name);
-/* What is in front of a base name where all have one: that prefix, but of an
- * output layer "". */
+/* The prefix of a base name in files that have prefixes; "" for an output
+ * layer. */
 const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
                                    const char *base);
-/* Is the tensor, by its base name, no weight or the copy of one: masks and
- * frequencies that are computed, a tied output layer? */
+/* Is the tensor with this base name not a weight, or a copy of one: a mask or
+ * frequencies that are computed, or a tied output layer? */
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
                               const char *name);
 

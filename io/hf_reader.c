@@ -133,7 +133,7 @@ const char *merak_hf_word(struct merak_hf_reader *r, const char *name,
     return or_else;
 }
 
-/* --- what is not there ---------------------------------------------------- */
+/* --- refusals ---------------------------------------------------- */
 
 void merak_hf_refuse(struct merak_hf_reader *r, const char *name,
                      const char *want)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* io/hf_reader.h - fields of a JSON object, each asked for by name and type
  *
- * A reader stops at the first field that is wrong: later calls do nothing and
- * give the default.  It remembers what it was asked for, so that what is left
- * over can be told.
+ * A reader stops at the first wrong field: later calls do nothing and return
+ * the default.  It records which fields were asked for, so that the remaining
+ * ones can be listed.
  */
 #ifndef MERAK_IO_HF_READER_H
 #define MERAK_IO_HF_READER_H
@@ -25,14 +25,14 @@ struct merak_hf_reader {
     int n_asked;
 };
 
-/* A field, or NULL where it is absent or null, which mean the same. */
+/* A field, or NULL if it is absent or null, which mean the same. */
 const json_t *merak_hf_field(struct merak_hf_reader *r, const char *name);
-/* A count of 1 to `most`; or_else 0: the field is required. */
+/* A count from 1 to `most`; or_else 0: the field is required. */
 size_t merak_hf_size(struct merak_hf_reader *r, const char *name, size_t most,
                      size_t or_else);
 double merak_hf_real(struct merak_hf_reader *r, const char *name,
                      double or_else);
-/* A finite number above 0, as a float or as it is. */
+/* A finite number above 0. */
 float merak_hf_positive(struct merak_hf_reader *r, const char *name,
                         double or_else);
 float merak_hf_dropout(struct merak_hf_reader *r, const char *name,
@@ -41,18 +41,18 @@ bool merak_hf_bool(struct merak_hf_reader *r, const char *name, bool or_else);
 const char *merak_hf_word(struct merak_hf_reader *r, const char *name,
                           const char *or_else);
 
-/* The field says something that is not there: named, with what would do. */
+/* Refuse a field whose value is not supported; `want`: what would work. */
 void merak_hf_refuse(struct merak_hf_reader *r, const char *name,
                      const char *want);
 void merak_hf_missing(struct merak_hf_reader *r, const char *name);
-/* The field is absent, or says what is expected. */
+/* The field must be absent, or have the expected value. */
 void merak_hf_require_bool(struct merak_hf_reader *r, const char *name,
                            bool want);
 void merak_hf_require_absent(struct merak_hf_reader *r, const char *name);
 
-/* The names, with commas between and in the file's order, of fields that are
- * neither null nor asked for nor in a list, whose last is NULL, nor begin with
- * "_"; how many there are. */
+/* List, separated by commas and in the file's order, the names of fields that
+ * are not null, were not asked for, are in neither list (each ends with NULL),
+ * and do not begin with "_"; returns how many there are. */
 int merak_hf_unasked(const struct merak_hf_reader *r, const char *const *known,
                      const char *const *more, char *text, size_t bytes);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/hf_rope.h - rotary positions as config.json has them */
+/* io/hf_rope.h - rotary positions in config.json */
 #ifndef MERAK_IO_HF_ROPE_H
 #define MERAK_IO_HF_ROPE_H
 
@@ -7,10 +7,11 @@
 #include "io/hf_reader.h"
 
 /*
- * Fill rope_theta and rope_scaling from rope_theta, rope_scaling (which wins
- * where a file has both) or rope_parameters, and partial_rotary_factor; head_dim and positions are there
- * already.  Kinds: default, linear, dynamic, llama3, yarn and longrope, of phi3
- * the first and the last; others are refused by name.
+ * Fill rope_theta and rope_scaling from the fields rope_theta, rope_scaling or
+ * rope_parameters (the former has precedence) and partial_rotary_factor;
+ * head_dim and positions are set already.  Kinds: default, linear, dynamic,
+ * llama3, yarn and longrope; for phi3 only default and longrope.  Others are
+ * refused by name.
  */
 void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c);
 

@@ -10,29 +10,29 @@
 #include <jansson.h>
 
 struct merak_plan_file {
-    struct merak_plan plan;  /* its lists are the next two, if it was decoded;
-                                threads is 1 */
+    struct merak_plan plan;  /* if decoded, its lists are the next two; threads
+                                is 1 */
     int *cut;                /* [parts - 1], or NULL */
     struct merak_drop *drop; /* [parts], or NULL */
-    /* The run that it is for. */
+    /* The run it is for. */
     char model[MERAK_FINGERPRINT_TEXT];
     size_t seq, global_batch;
     uint64_t program; /* merak_program_ids() of it */
-    struct merak_sent sent; /* by a link in a step; 0 where it is not known */
-    /* What was predicted; 0 and "" where it was not. */
+    struct merak_sent sent; /* over a link in a step; 0: not known */
+    /* What was predicted; 0 and "": not predicted. */
     double step_s;
-    size_t memory_bytes; /* of the rank that takes most */
+    size_t memory_bytes; /* of the rank that needs most */
     char device[32];
     char id[MERAK_FINGERPRINT_TEXT]; /* of plan and run; encode fills it */
 };
 
-/* The file's object, to which a report may add keys of its own; NULL when
- * out of memory.  Fills file->id. */
+/* The file's object, to which a report may add its own keys; NULL when out of
+ * memory.  Fills file->id. */
 json_t *merak_plan_file_object(struct merak_plan_file *file);
 /*
- * Read it back; `name` is told in errors, each MERAK_ERR_CONFIG: not JSON,
- * a field that is missing or out of its bounds, a plan that was changed since
- * it was saved.
+ * Parse a file; errors mention `name` and are MERAK_ERR_CONFIG: not JSON, a
+ * field that is missing or out of range, a plan that was edited after it was
+ * saved.
  */
 enum merak_status merak_plan_file_decode(const char *text, size_t bytes,
                                          const char *name,
@@ -44,14 +44,14 @@ enum merak_status merak_plan_file_load(const char *path,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_plan_file_destroy(struct merak_plan_file *file);
 
-/* The choices alone, as they are in a file; NULL when out of memory. */
+/* Only the choices, as in a file; NULL when out of memory. */
 json_t *merak_plan_object(const struct merak_plan *plan);
-/* ", branches gathered", or nothing where they stand as described. */
+/* ", branches gathered", or "" if nodes are in the described order. */
 const char *merak_plan_branches_text(const struct merak_plan *plan);
-/* ", optimizer state split over dp", or nothing. */
+/* ", optimizer state sharded over dp", or "". */
 const char *merak_plan_state_text(const struct merak_plan *plan);
-/* "tp 2, pp 4, dp 1; 1f1b, 8 micro-batches of 1; ..", for people, and what
- * automatic recomputation came to.  What makes no difference is left out. */
+/* "tp 2, pp 4, dp 1; 1f1b, 8 micro-batches of 1; ..", for users, with the
+ * result of automatic recomputation.  Choices without effect are left out. */
 #define MERAK_PLAN_TEXT 512
 void merak_plan_describe(const struct merak_plan *plan, char *text,
                          size_t bytes);

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 /* Call take() for each line that is an object, from `last` bytes before the
- * end on (0: from the start); why the file cannot be read, or NULL. */
+ * end on (0: from the start); returns why the file cannot be read, or NULL. */
 static const char *each_line(const char *path, size_t last,
                              enum merak_status (*take)(void *arg, json_t *line),
                              void *arg, enum merak_status *rc_p)
@@ -31,7 +31,7 @@ static const char *each_line(const char *path, size_t last,
     if (last > 0 && fseek(in, 0, SEEK_END) == 0) {
         bytes = ftell(in);
         rewind(in);
-        /* the line that is begun in the middle is no object, nearly always */
+        /* skip the first line, which is nearly always cut */
         if (bytes > (long)last && fseek(in, bytes - (long)last, SEEK_SET) == 0)
             (void)!getline(&line, &size, in);
     }
@@ -62,7 +62,7 @@ static double number(const json_t *line, const char *key, double otherwise)
     return json_is_number(value) ? json_number_value(value) : otherwise;
 }
 
-/* 0: no step has that number. */
+/* 0: none; no step has that number. */
 static uint64_t step_number(const json_t *line)
 {
     double step = number(line, "step", 0);
@@ -70,7 +70,7 @@ static uint64_t step_number(const json_t *line)
     return step >= 1 && step < 0x1p63 ? (uint64_t)step : 0;
 }
 
-/* A run that resumed does steps again: the last time counts. */
+/* A run that resumed repeats steps: the last record counts. */
 static enum merak_status take_step(void *arg, json_t *line)
 {
     struct merak_run_log *log = arg;
@@ -112,7 +112,7 @@ static enum merak_status take_incident(void *arg, json_t *line)
     return MERAK_OK;
 }
 
-/* What ranks did, unless it was in a start before the last. */
+/* Load ranks.json, unless it is from an earlier start than the last. */
 static void load_ranks(struct merak_run_log *log, const char *dir)
 {
     char path[PATH_MAX];

@@ -3,8 +3,7 @@
  * incidents.jsonl and ranks.json in its directory (runtime/train/run_files.c
  * describes them)
  *
- * Lines that are not whole, as the last one of a run that writes, are passed
- * over.
+ * Incomplete lines, such as the last one of a running run, are skipped.
  */
 #ifndef MERAK_IO_RUN_LOG_H
 #define MERAK_IO_RUN_LOG_H
@@ -19,24 +18,24 @@ struct merak_run_step {
     uint64_t step;
     double loss, valid_loss, grad_norm, lr; /* valid_loss: NAN without one */
     double step_s, tokens_per_s;
-    double time; /* seconds since 1970, at its end; 0: not said */
+    double time; /* seconds since 1970, at its end; 0: not given */
     double peak_bytes;
     double mfu; /* 0: not known */
 };
 
 struct merak_run_log {
-    json_t *starts; /* objects, the run's last one last; may be empty */
+    json_t *starts; /* objects, oldest first; may be empty */
     struct merak_run_step *step;
-    size_t n; /* ascending: of a step that was done again the last is kept */
+    size_t n; /* ascending; the last record of a repeated step */
     size_t n_redone;
     char metrics[4096]; /* the file */
-    json_t *incidents;  /* objects, as they came; may be empty */
+    json_t *incidents;  /* objects, in file order; may be empty */
     json_t *ranks;      /* of the run's last start (runtime/train/pace.c), or
                            NULL */
 };
 
 /*
- *   dir   in  the run's; or a file of metrics, then there are no starts
+ *   dir   in  the run's; or a metrics file: then there are no starts
  *   last  in  bytes of metrics to read from their end; 0: all
  *
  * MERAK_ERR_NOT_FOUND if there is neither.
@@ -45,12 +44,12 @@ enum merak_status merak_run_log_load(const char *dir, size_t last,
                                      struct merak_run_log **log_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_run_log_destroy(struct merak_run_log *log);
-/* A number of the run's last start; `otherwise` where it does not say. */
+/* A number in the record of the run's last start; `otherwise` if absent. */
 double merak_run_log_number(const struct merak_run_log *log, const char *key,
                             double otherwise);
 const char *merak_run_log_text(const struct merak_run_log *log,
                                const char *key);
-/* Median of the last so many steps' times; 0 without steps. */
+/* Median of the last `last` steps' times; 0 without steps. */
 double merak_run_log_step_s(const struct merak_run_log *log, size_t last);
 
 #endif

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* async.c - a save that goes on while the tensors change
+/* async.c - a save that continues while the tensors change
  *
  * The steps are save.c's, in the same order.  The caller's thread makes the
- * place and copies the pieces; the writer's thread writes the shard; at some
- * later step the ranks agree on how that went; rank 0's writer completes and
- * commits; at some later step the ranks agree on that.  What is on disk at any
- * instant is what a save that is waited for would have put there, and so is
- * what a crash leaves.
+ * directory and copies the pieces; the writer thread writes the shard file; at
+ * some later step the ranks agree on its status; rank 0's writer completes and
+ * commits; at some later step the ranks agree on that.  The disk contents at
+ * any instant, and after a crash, are those of a blocking save.
  *
- * The thread calls nothing that talks to other ranks, and has HDF5 to itself
- * where it uses it (merak_h5_quiet()).
+ * The thread does not communicate with other ranks, and locks HDF5 where it
+ * uses it (merak_h5_quiet()).
  */
 #include "config.h"
 
@@ -28,10 +27,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Waking a thread takes as long as copying a good part of that. */
+/* With fewer bytes, waking a thread to help does not pay off. */
 #define WORTH_HELP ((size_t)8 << 20)
 
-/* How often who waits looks how far the thread is. */
+/* How often a waiting caller checks the thread's progress. */
 #define LOOK_NS 100000000
 
 enum job { JOB_NONE, JOB_TOUCH, JOB_COPY, JOB_WRITE, JOB_FINISH, JOB_END };
@@ -45,23 +44,23 @@ struct merak_ckpt_async {
     float *copy;
     size_t bytes;
     struct merak_ckpt_copying copying;
-    int copy_fd; /* by which the node's others map it; -1: nobody does */
+    int copy_fd; /* by which other ranks of the node map it; -1: none do */
     bool of_node;
-    struct merak_ckpt_node_pieces all; /* if so, of its first rank: what all
-                                          of its ranks save */
+    struct merak_ckpt_node_pieces all; /* if so, on its first rank: what all of
+                                          its ranks save */
 
-    /* The save under way; the caller's thread and, while there is a job, the
-     * writer's. */
+    /* The save under way; used by the caller's thread, or while there is a job
+     * by the writer's. */
     struct merak_ckpt_save save;
-    enum job stage; /* JOB_NONE: none is */
+    enum job stage; /* JOB_NONE: no save */
     enum merak_status rc;
     struct merak_error err;
-    struct merak_ckpt_times times, last; /* last: of the one before */
+    struct merak_ckpt_times times, last; /* last: of the previous save */
     atomic_size_t written;
     size_t to_write; /* 0: others write for this rank */
 
     bool started;
-    bool helps; /* the thread has a core to copy with */
+    bool helps; /* the thread has a core for helping to copy */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t change;
@@ -109,8 +108,8 @@ static enum merak_status do_job(struct merak_ckpt_async *async, enum job job)
     return rc;
 }
 
-/* The first save would pay for the copy's pages, while training waits.  Where
- * the system cannot do this it does. */
+/* Else the first save would fault in the copy's pages while training waits; on
+ * systems without this call it does. */
 static void touch_copy(const struct merak_ckpt_async *async)
 {
     (void)madvise(async->copy, async->bytes + 1, MADV_HUGEPAGE);
@@ -165,7 +164,7 @@ static void wait_idle(struct merak_ckpt_async *async)
     pthread_mutex_unlock(&async->lock);
 }
 
-/* Signals are for the threads there were before. */
+/* Block signals: other threads handle them. */
 static enum merak_status start_thread(struct merak_ckpt_async *async,
                                       struct merak_error *err)
 {
@@ -187,7 +186,7 @@ static enum merak_status start_thread(struct merak_ckpt_async *async,
 /* --- the copy ---------------------------------------------------------------
  */
 
-/* Whole pages, which are there once they are written to. */
+/* Whole pages, allocated on first touch. */
 static enum merak_status map_copy(struct merak_ckpt_async *async,
                                   struct merak_error *err)
 {
@@ -232,8 +231,8 @@ static enum merak_status make_copy(struct merak_ckpt_async *async,
     return MERAK_OK;
 }
 
-/* The caller waits, so its other cores are free: the thread copies too, unless
- * it still touches pages. */
+/* The caller waits, so its other cores are free: the thread helps to copy,
+ * unless it is still touching pages. */
 static void fill_copy(struct merak_ckpt_async *async)
 {
     bool helped = async->helps && async->bytes >= WORTH_HELP &&
@@ -251,8 +250,8 @@ static void fill_copy(struct merak_ckpt_async *async)
 /* --- all of it --------------------------------------------------------------
  */
 
-/* A rank that failed takes part all the same, or the others would wait for it:
- * all ranks of the node get the first failure. */
+/* All ranks of the node get the first failure; one that failed also takes
+ * part, or the others would wait for it. */
 static enum merak_status agree_on_node(const struct merak_ckpt_node *node,
                                        enum merak_status mine,
                                        struct merak_error *err)
@@ -355,7 +354,7 @@ enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
     if (rc != MERAK_OK)
         return rc;
     fill_copy(async);
-    if (async->of_node) /* all of its copies are there */
+    if (async->of_node) /* until all copies of the node are complete */
         rc = comm == NULL ? MERAK_OK : comm->agree(comm->arg, MERAK_OK, err);
     if (rc != MERAK_OK)
         return rc;
@@ -365,7 +364,7 @@ enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
                                              .bytes = async->bytes,
                                              .start_ns = start_ns,
                                              .resumed_ns = merak_clock_ns()};
-    wait_idle(async); /* it may still touch pages */
+    wait_idle(async); /* it may still be touching pages */
     give(async, JOB_WRITE);
     return MERAK_OK;
 }
@@ -414,7 +413,7 @@ enum merak_status merak_ckpt_async_advance(struct merak_ckpt_async *async,
     return MERAK_OK;
 }
 
-/* How far the thread is, to who waits for it. */
+/* Show the thread's progress to the waiting caller. */
 static void show_written(struct merak_ckpt_async *async,
                          struct merak_progress *progress)
 {
@@ -457,7 +456,7 @@ enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
     struct merak_progress *progress = async->save.comm.progress;
     enum merak_status rc = MERAK_OK;
 
-    if (progress != NULL) { /* the save may have gone on for long */
+    if (progress != NULL) { /* the save may have begun long ago */
         progress->total = (double)async->to_write;
         progress->start_ns = async->times.start_ns;
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk_copy.c - copy pieces to the memory that they are saved from
+/* bulk_copy.c - copy pieces to the memory they are saved from
  *
- * A save stalls training for this.  libc stores around the cache where a copy
- * is long, three quarters of the cache and more; tensors are shorter than that,
- * and through the cache each line of the destination is read before it is
- * written, half as much traffic again.  So the stores are made here, and two
+ * A save stalls training for this.  libc uses non-temporal stores only for
+ * copies of at least three quarters of the cache.  Tensors are shorter, and
+ * with normal stores each line of the destination is read before it is
+ * written, half again as much traffic.  So the stores are made here, and two
  * threads may share the work.
  */
 #include "config.h"
@@ -18,8 +18,8 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 
-/* Four pages are copied at a time: the processor fetches ahead within pages,
- * so one stream of them leaves it waiting at each page's start. */
+/* Four pages are copied at a time: the processor prefetches only within a
+ * page, so with a single stream it would stall at each page's start. */
 enum { PAGE = 4096, PAGES = 4, LINE = 64, AHEAD = 256 };
 
 static void stream_line(char *to, const char *from)
@@ -49,7 +49,7 @@ static size_t stream(char *to, const char *from, size_t n)
             }
         }
     }
-    _mm_sfence(); /* before others are told that it is there */
+    _mm_sfence(); /* before others learn that it is copied */
     return done;
 }
 
@@ -76,7 +76,7 @@ void merak_bulk_copy(void *to, const void *from, size_t n)
 /* --- pieces -----------------------------------------------------------------
  */
 
-/* What a thread takes at a time. */
+/* Bytes that a thread takes at a time. */
 #define SHARE ((size_t)2 << 20)
 
 void merak_ckpt_copying_begin(struct merak_ckpt_copying *c,
@@ -89,8 +89,7 @@ void merak_ckpt_copying_begin(struct merak_ckpt_copying *c,
     atomic_store(&c->next, 0);
 }
 
-/* Where the piece begins, and with i == n where the last one ends, in bytes
- * behind the first. */
+/* The offset of piece i from the first one; i == n: the end of the last. */
 static size_t place(const struct merak_ckpt_copying *c, int i)
 {
     if (i < c->n)
@@ -101,7 +100,7 @@ static size_t place(const struct merak_ckpt_copying *c, int i)
 void merak_ckpt_copying_share(struct merak_ckpt_copying *c)
 {
     size_t end = c->n > 0 ? place(c, c->n) : 0, at;
-    int i = 0; /* shares come in their order, to each thread too */
+    int i = 0; /* shares are taken in order, also by each thread */
 
     for (;;) {
         size_t to;

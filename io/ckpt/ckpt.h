@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* io/ckpt/ckpt.h - sharded HDF5 checkpoints (merak-checkpoint(5))
  *
- * Tensors are named "param/NAME", "adam_m/NAME", "adam_v/NAME", all f32, by
- * their logical (global) shape; a piece is a flat range of a box of one.
- * Any layout can read what any other wrote.
+ * Tensors are named "param/NAME", "adam_m/NAME", "adam_v/NAME", all f32, with
+ * their logical (global) shape; a piece is a flat range of a box of one.  Any
+ * layout can read what any other wrote.
  */
 #ifndef MERAK_IO_CKPT_CKPT_H
 #define MERAK_IO_CKPT_CKPT_H
@@ -25,7 +25,7 @@ struct merak_ckpt_piece {
 
 enum { MERAK_CKPT_ORIGIN = 512, MERAK_CKPT_RECIPE_BYTES = 512 };
 
-/* What is not a tensor. */
+/* The state other than tensors. */
 struct merak_ckpt_state {
     uint64_t step;             /* steps done */
     uint64_t consumed_samples; /* position in the data */
@@ -35,60 +35,60 @@ struct merak_ckpt_state {
     char model_id[65]; /* fingerprint of names and shapes, hex */
     char data_id[65];  /* fingerprint of the data set, or "" */
     char dtype[8];
-    char recipe[MERAK_CKPT_RECIPE_BYTES]; /* learning rates and parameters left
-                                             out, for people; "": not known */
-    int tp, pp, dp; /* of the writer; for people */
-    bool imported;  /* weights from elsewhere: no moments, no data */
-    char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from; ""
-                                          from the seed */
+    char recipe[MERAK_CKPT_RECIPE_BYTES]; /* merak_train_recipe(), for users;
+                                             "": not known */
+    int tp, pp, dp; /* of the writer; for users */
+    bool imported;  /* imported weights: no moments, no data position */
+    char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from;
+                                          "": the seed */
 };
 
-/* How the ranks talk during a save; agree as in merak_agree(): all get the
- * first failure.  rank 0 alone commits. */
+/* How ranks communicate during a save; agree is like merak_agree(): all get
+ * the first failure.  Only rank 0 commits. */
 struct merak_ckpt_comm {
     int rank, size;
     void *arg;
     enum merak_status (*agree)(void *arg, enum merak_status mine,
                                struct merak_error *err);
-    int file, files; /* this rank writes file `file` of so many, or none: -1;
-                        files 0: each rank one */
-    struct merak_progress *progress; /* counts what this rank writes while its
-                                        caller waits; gets its total.  NULL:
-                                        nobody watches */
+    int file, files; /* this rank writes file `file` of `files`, or none: -1;
+                        files 0: one per rank */
+    struct merak_progress *progress; /* counts bytes that this rank writes
+                                        while its caller waits; its total is
+                                        set.  NULL: not shown */
 };
 
-/* Ranks of a node, the first of which writes what all of them have to save. */
+/* Ranks of a node, the first of which writes the pieces of all. */
 struct merak_ckpt_node {
-    int rank, size; /* on the node; size 1: as without */
+    int rank, size; /* on the node; size 1: no effect */
     void *arg;
-    /* data[bytes] of the node's rank `root` to its others. */
+    /* Broadcast data[bytes] from the node's rank `root` to its others. */
     enum merak_status (*broadcast)(void *arg, void *data, size_t bytes,
                                    int root, struct merak_error *err);
 };
 
-/* Fewer would let one bad disk block lose the run. */
+/* With fewer, one bad disk block could lose the run. */
 enum { MERAK_CKPT_MIN_KEEP = 2 };
 
-/* Which committed checkpoints stay. */
+/* Which committed checkpoints are kept. */
 struct merak_ckpt_keep {
-    int newest;     /* so many, >= MERAK_CKPT_MIN_KEEP; 0: all */
-    uint64_t every; /* and those whose step it divides; 0: none */
+    int newest;     /* how many, >= MERAK_CKPT_MIN_KEEP; 0: all */
+    uint64_t every; /* also those whose step it divides; 0: none */
 };
 
-/* When what of a save was done on this rank, by merak_clock_ns(). */
+/* Times of a save on this rank, by merak_clock_ns(). */
 struct merak_ckpt_times {
     uint64_t step;
     uint64_t bytes;       /* of this rank's tensors */
-    int64_t start_ns;     /* it was asked for */
-    int64_t resumed_ns;   /* training could go on */
-    int64_t written_ns;   /* its shard was on the disk */
-    int64_t committed_ns; /* rank 0: the checkpoint was; others: 0 */
+    int64_t start_ns;     /* the save was requested */
+    int64_t resumed_ns;   /* training could continue */
+    int64_t written_ns;   /* its shard file was on disk */
+    int64_t committed_ns; /* rank 0: the checkpoint was committed; others: 0 */
 };
 
 /*
- * Write run_dir/step-N/ : every rank its pieces, rank 0 the master, the
- * manifest and, last, COMMITTED.  All ranks return the same status; on
- * failure nothing is committed and nothing committed before is touched.
+ * Write run_dir/step-N/ : every rank writes its pieces, rank 0 the master, the
+ * manifest and, last, COMMITTED.  All ranks return the same status; on failure
+ * nothing is committed and nothing committed before is touched.
  */
 enum merak_status merak_ckpt_save(const char *run_dir,
                                   const struct merak_ckpt_state *state,
@@ -97,20 +97,20 @@ enum merak_status merak_ckpt_save(const char *run_dir,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err) MERAK_CHECKED;
 
-/* The same; times_p, out: when what was done. */
+/* The same; times_p is set to the times. */
 enum merak_status merak_ckpt_save_timed(
     const char *run_dir, const struct merak_ckpt_state *state,
     const struct merak_ckpt_piece *pieces, int n_pieces,
     struct merak_ckpt_keep keep, const struct merak_ckpt_comm *comm,
     struct merak_ckpt_times *times_p, struct merak_error *err) MERAK_CHECKED;
 
-/* Make pieces[i].data hold the piece, which is then written. */
+/* Fill pieces[i].data, which is then written. */
 typedef enum merak_status (*merak_ckpt_fill_fn)(void *arg, int i,
                                                 struct merak_error *err);
 
 /*
- * The same by one process that does not have all data at once: pieces may
- * share memory, and each is filled when its turn comes.
+ * The same by one process that cannot hold all data at once: pieces may share
+ * memory, and each is filled just before it is written.
  *
  *   first  [n_shards + 1]  shard s gets pieces [first[s], first[s + 1])
  */
@@ -120,13 +120,13 @@ merak_ckpt_write(const char *run_dir, const struct merak_ckpt_state *state,
                  int n_shards, merak_ckpt_fill_fn fill, void *arg,
                  struct merak_error *err) MERAK_CHECKED;
 
-/* Does this directory hold a checkpoint's files, whole or not? */
+/* Does this directory hold a checkpoint's files, complete or not? */
 bool merak_ckpt_is_one(const char *dir);
 
 /*
- * The same while the tensors go on changing: the save stalls its caller for a
- * copy of them, and a thread writes that.  The ranks agree on what the threads
- * did between two of the caller's steps.
+ * The same while the tensors continue to change: the save stalls its caller
+ * only for copying them, and a thread writes the copy.  The ranks agree on the
+ * threads' results between two of the caller's steps.
  */
 struct merak_ckpt_async;
 
@@ -137,15 +137,15 @@ typedef enum merak_status (*merak_ckpt_check_fn)(
     const struct merak_ckpt_piece *piece, struct merak_error *err);
 
 /*
- * Memory for a copy of the pieces, whose names and data are borrowed as long
- * as this lives, and the thread.
+ * Create memory for a copy of the pieces, whose names and data are borrowed
+ * until destroy, and the thread.
  *
  *   check  NULL: any piece may be saved
- *   node   NULL: each rank writes what it has.  Else collective on the node,
- *          whose ranks all return the first failure, and copies are in memory
- *          that they share: the first writes them all, with a comm that gives
- *          it alone a file.  Then a save that is waited for is one that is
- *          begun and waited for.
+ *   node   NULL: each rank writes its own pieces.  Else collective on the node,
+ *          whose ranks all return the first failure, and copies are in shared
+ *          memory: the first rank writes them all, with a comm that gives only
+ *          it a file.  Blocking saves then have to be started and waited for
+ *          here, too.
  */
 enum merak_status
 merak_ckpt_async_create(const struct merak_ckpt_piece *pieces, int n_pieces,
@@ -153,8 +153,8 @@ merak_ckpt_async_create(const struct merak_ckpt_piece *pieces, int n_pieces,
                         const struct merak_ckpt_node *node,
                         struct merak_ckpt_async **async_p,
                         struct merak_error *err) MERAK_CHECKED;
-/* Have the copy's pages now, beside what the caller does: else the first save
- * waits for them. */
+/* Fault in the copy's pages in the background: else the first save waits for
+ * that. */
 void merak_ckpt_async_touch(struct merak_ckpt_async *async);
 /* Copy the pieces and start to write them.  No other save may be under way.
  * Collective. */
@@ -166,20 +166,20 @@ enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
                                          struct merak_error *err) MERAK_CHECKED;
 /* Is a save under way?  The same on all ranks. */
 bool merak_ckpt_async_is_active(const struct merak_ckpt_async *async);
-/* Does this rank's thread have work to do still? */
+/* Does this rank's thread still have work? */
 bool merak_ckpt_async_is_busy(struct merak_ckpt_async *async);
-/* Of a save under way, once no rank's thread is busy: what its end means.  A
- * failure ends the save.  Collective. */
+/* Advance a save under way, once no rank's thread is busy: agree on the result
+ * and commit, or finish.  A failure ends the save.  Collective. */
 enum merak_status
 merak_ckpt_async_advance(struct merak_ckpt_async *async,
                          struct merak_error *err) MERAK_CHECKED;
-/* Wait for a save that is under way, if one is.  Collective. */
+/* Wait for the save that is under way, if any.  Collective. */
 enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
                                         struct merak_error *err) MERAK_CHECKED;
-/* Bytes that this rank's thread has written of the save under way; all of
- * them into *of_p. */
+/* Bytes that this rank's thread has written of the save under way; *of_p is
+ * set to the total. */
 size_t merak_ckpt_async_written(struct merak_ckpt_async *async, size_t *of_p);
-/* Of the last save that ended well; borrowed. */
+/* Times of the last successful save; borrowed. */
 const struct merak_ckpt_times *
 merak_ckpt_async_times(const struct merak_ckpt_async *async);
 /* Waits for the thread; a save that is under way stays uncommitted. */
@@ -189,19 +189,19 @@ struct merak_ckpt;
 
 /*
  * Open the newest committed checkpoint in run_dir whose manifest is sound
- * (sizes checked; damaged or partial ones are named by a warning and
- * skipped), or run_dir itself if it is one (then damage is an error).
- * MERAK_ERR_NOT_FOUND if none was ever committed there, and
- * MERAK_ERR_CORRUPT if there are some and all are damaged: that is no reason
- * to start afresh.
+ * (sizes checked; damaged or partial ones are named by a warning and skipped),
+ * or run_dir itself if it is one (then damage is an error).
+ * MERAK_ERR_NOT_FOUND if none was ever committed there, and MERAK_ERR_CORRUPT
+ * if there are some and all are damaged: a run must not start from scratch
+ * then.
  */
 enum merak_status merak_ckpt_open(const char *run_dir,
                                   struct merak_ckpt **ckpt_p,
                                   struct merak_error *err) MERAK_CHECKED;
 /*
- * The same among those behind `after`, the path of one of run_dir that was
- * opened before and turned out to be damaged; NULL: among all.  skip: name
- * damaged ones and go on; else the first one's damage is the error.
+ * The same among those older than `after`, the path of one that was opened
+ * before and turned out to be damaged; NULL: among all.  skip: warn about
+ * damaged ones and continue; else the first one's damage is the error.
  */
 enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
                                        bool skip, struct merak_ckpt **ckpt_p,
@@ -209,47 +209,47 @@ enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
 void merak_ckpt_close(struct merak_ckpt *ckpt);
 const char *merak_ckpt_path(const struct merak_ckpt *ckpt);
 const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
-/* The tensors it has, by name; NULL: there are no more. */
+/* The name of the i-th tensor, sorted by name; NULL: there are no more. */
 const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
                               struct merak_shape *shape);
 /* Is there a tensor of that name? */
 bool merak_ckpt_has(const struct merak_ckpt *ckpt, const char *name);
-/* Fill piece->data from the checkpoint.  Checks the checksum of every shard
- * file it reads from, once.  MERAK_ERR_MISMATCH names a tensor that is absent
- * or of another shape; MERAK_ERR_CORRUPT names shard and tensor. */
+/* Fill piece->data from the checkpoint.  Checks checksums of what it reads,
+ * once.  MERAK_ERR_MISMATCH names a tensor that is absent or of another shape;
+ * MERAK_ERR_CORRUPT names shard file and tensor. */
 enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
                                   const struct merak_ckpt_piece *piece,
                                   struct merak_error *err) MERAK_CHECKED;
 /*
- * Is there room for so many further checkpoints of a run, each of so many
- * bytes, as are there at once: all if all are kept, else no more than the
- * newest, the one being written and `stay` of them for good?
- * MERAK_ERR_NOSPACE tells what is needed and what is free.
+ * Is there room for the `saves` further checkpoints of a run, of `bytes` bytes
+ * each, that exist at the same time: all if all are kept, else at most the
+ * `newest`, the one being written and `stay` that are kept permanently?
+ * MERAK_ERR_NOSPACE gives what is needed and what is free.
  */
 enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
                                   uint64_t saves, uint64_t stay, int newest,
                                   struct merak_error *err) MERAK_CHECKED;
-/* What becomes of one of a run's checkpoints, and why. */
+/* Whether one of a run's checkpoints is kept, and why. */
 struct merak_ckpt_fate {
     const char *name; /* "step-00000020" */
     uint64_t step;
-    uint64_t bytes; /* its files take on the disk */
+    uint64_t bytes; /* on disk */
     bool stays;
     const char *why;
 };
 struct merak_ckpt_pruning {
     bool dry_run; /* remove nothing */
-    bool debris;  /* remove what dead saves left, too: no save may be under
+    bool debris;  /* also remove what dead saves left: no save may be under
                      way */
-    /* Called for each before it is removed, newest first; NULL: nobody asks. */
+    /* Called for each before it is removed, newest first; or NULL. */
     void (*tell)(void *arg, const struct merak_ckpt_fate *fate);
     void *arg;
 };
 /*
- * Remove checkpoints older than the keep.newest-th that can be loaded, but for
- * multiples of keep.every and imports, and any step-N.old whose step-N can.
- * Those later than step `newest` neither go nor count: UINT64_MAX if there are
- * none.  how  NULL: as a save does it
+ * Remove checkpoints older than the keep.newest-th that can be loaded, except
+ * multiples of keep.every and imports, and any step-N.old whose step-N can be
+ * loaded.  Those later than step `newest` are neither removed nor counted:
+ * UINT64_MAX for no such limit. how NULL: as in a save.
  */
 enum merak_status merak_ckpt_prune(const char *run_dir,
                                    struct merak_ckpt_keep keep, uint64_t newest,
@@ -259,21 +259,21 @@ enum merak_status merak_ckpt_prune(const char *run_dir,
 /* What merak_ckpt_repair_master() found. */
 enum merak_ckpt_repair {
     MERAK_CKPT_REPAIR_SOUND,     /* nothing to repair */
-    MERAK_CKPT_REPAIR_SAME,      /* the master has its old bytes again */
-    MERAK_CKPT_REPAIR_REWRITTEN, /* it has others, of another HDF5, and the
-                                    manifest says so */
+    MERAK_CKPT_REPAIR_SAME,      /* the master has the same bytes as before */
+    MERAK_CKPT_REPAIR_REWRITTEN, /* it has other bytes, of another HDF5, and
+                                    the manifest is updated */
 };
 /*
- * Make the master file of a checkpoint anew if it is damaged or missing.  The
- * rest has to be there; a crash leaves what can be repaired.
+ * Recreate the master file of a checkpoint if it is damaged or missing.  The
+ * rest must exist; after a crash the repair can be repeated.
  */
 enum merak_status
 merak_ckpt_repair_master(const char *ckpt_dir, enum merak_ckpt_repair *found_p,
                          struct merak_error *err) MERAK_CHECKED;
 
-/* How a tensor of one checkpoint differs from that of another. */
+/* How a tensor differs between two checkpoints. */
 enum merak_ckpt_relation {
-    MERAK_CKPT_EQUAL, /* to the bit */
+    MERAK_CKPT_EQUAL, /* bitwise */
     MERAK_CKPT_DIFFERENT,
     MERAK_CKPT_OTHER_SHAPE,
     MERAK_CKPT_ONLY_A,
@@ -285,18 +285,18 @@ struct merak_ckpt_difference {
     struct merak_shape a, b; /* of those that have it */
     /* DIFFERENT: */
     size_t elements, n;      /* n of them differ in their bits */
-    size_t n_not_finite;     /* of which one is no number, or infinite; the
-                                others have: */
-    double max_abs, max_rel; /* |a - b|, and by the larger of |a|, |b| */
+    size_t n_not_finite;     /* where one is infinite or NaN; for the
+                                others: */
+    double max_abs, max_rel; /* |a - b|, also divided by max(|a|, |b|) */
     size_t at;               /* row-major index of max_abs */
     float a_at, b_at;
 };
 /*
  * Compare the tensors of two checkpoints, by name.
  *
- *   tell      called for each tensor of either, by name
- *   same_p    out  all are in both, equal
- *   progress  NULL, or a line that tells how far it is
+ *   tell      called for each tensor of either, sorted by name
+ *   same_p    out  all are in both and equal
+ *   progress  NULL, or a progress line
  *
  * Holds a few MiB at a time.
  */
@@ -306,13 +306,13 @@ enum merak_status merak_ckpt_compare(
     void *arg, bool *same_p, struct merak_progress *progress,
     struct merak_error *err) MERAK_CHECKED;
 
-/* Check everything: sizes, checksums, coverage of every tensor.  The error
- * names each damaged shard (first in err, all through `report`). */
+/* Check everything: sizes, checksums, coverage of every tensor.  Damaged shard
+ * files are named: the first in err, all by `report`. */
 enum merak_status merak_ckpt_verify(const char *ckpt_dir,
                                     void (*report)(void *arg, const char *line),
                                     void *arg,
                                     struct merak_error *err) MERAK_CHECKED;
-/* The same, with a line that tells how far it is; its total is filled in. */
+/* The same with a progress line, whose total is set. */
 enum merak_status
 merak_ckpt_verify_watched(const char *ckpt_dir,
                           void (*report)(void *arg, const char *line),

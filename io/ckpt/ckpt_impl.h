@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/ckpt/ckpt_impl.h - what the files of the checkpoint module share
+/* io/ckpt/ckpt_impl.h - shared by the files of the checkpoint module
  *
- * The format, the writer's order and the reader's algorithm stand at the top
- * of save.c.
+ * The format, the writer's order and the reader's algorithm are described at
+ * the top of save.c.
  */
 #ifndef MERAK_IO_CKPT_IMPL_H
 #define MERAK_IO_CKPT_IMPL_H
@@ -26,18 +26,18 @@
 
 #define MERAK_CKPT_NAME 40         /* "step-00000020.old" */
 #define MERAK_CKPT_MAX_TENSOR 256  /* bytes of a tensor's name, end included */
-#define MERAK_CKPT_MAX_DATASET 600 /* with "@lo:hi,.." behind it */
+#define MERAK_CKPT_MAX_DATASET 600 /* followed by "@lo:hi,.." */
 #define MERAK_CKPT_MAX_RECORD 160  /* of a COMMITTED file */
 
 /* --- the manifest -------------------------------------------------------- */
 
-/* A box of one tensor, a dataset of one shard. */
+/* A box of one tensor, a dataset of one shard file. */
 struct merak_ckpt_part {
     const char *tensor; /* borrowed from the manifest's JSON */
     const char *hash;   /* of the dataset's bytes; likewise */
     struct merak_box box;
     int shard;
-    uint64_t offset; /* of the dataset's bytes in the shard's file */
+    uint64_t offset; /* of the dataset's bytes in the shard file */
 };
 
 struct merak_ckpt_tensor {
@@ -49,8 +49,8 @@ struct merak_ckpt_tensor {
 struct merak_ckpt_file {
     const char *name; /* in the checkpoint's directory */
     const char *hash;
-    const char *rest; /* of a shard: hash of its bytes that are in no part;
-                         NULL in checkpoints of earlier versions */
+    const char *rest; /* of a shard file: hash of its bytes outside of all
+                         parts; NULL in checkpoints of earlier versions */
     uint64_t bytes;
 };
 
@@ -62,20 +62,20 @@ struct merak_ckpt_manifest {
     int n_shards;
     struct merak_ckpt_part *part; /* by tensor name, then by box.lo */
     int n_parts;
-    /* The same by shard, then by offset: none shares a byte with another.
-     * Shard s has placed[first_placed[s]] .. */
+    /* The same by shard, then by offset, without overlap.  Shard s has
+     * placed[first_placed[s]] .. */
     const struct merak_ckpt_part **placed;
     int *first_placed;                /* [n_shards + 1] */
     struct merak_ckpt_tensor *tensor; /* by name */
     int n_tensors;
 };
 
-/* The "shards" array of a manifest, read: parts sorted, tensors found.
- * Steals root.  Whatever the JSON holds, the result is safe to use. */
+/* Parse the "shards" array of a manifest, sort parts, find tensors.  Steals
+ * root.  Whatever the JSON holds, the result is safe to use. */
 enum merak_status
 merak_ckpt_manifest_shards_take(json_t *root, struct merak_ckpt_manifest **mf_p,
                                 struct merak_error *err) MERAK_CHECKED;
-/* A whole manifest: shards, state and master. */
+/* Parse a whole manifest: shards, state and master. */
 enum merak_status
 merak_ckpt_manifest_parse(const char *text, size_t bytes,
                           struct merak_ckpt_manifest **mf_p,
@@ -92,8 +92,8 @@ merak_ckpt_manifest_cover(const struct merak_ckpt_manifest *mf,
 const struct merak_ckpt_tensor *
 merak_ckpt_tensor_find(const struct merak_ckpt_manifest *mf, const char *name);
 
-/* "param/w@0:4,8:16", the dataset a part is in; buf of
- * MERAK_CKPT_MAX_DATASET.  Returns buf. */
+/* "param/w@0:4,8:16", the dataset of a part; buf of MERAK_CKPT_MAX_DATASET.
+ * Returns buf. */
 char *merak_ckpt_dataset_name(char *buf, const char *tensor,
                               const struct merak_box *box);
 /* "[4, 16]"; buf of 160.  Returns buf. */
@@ -103,24 +103,24 @@ json_t *merak_ckpt_sizes_json(const size_t *value, int n);
 
 /* --- pieces as boxes ----------------------------------------------------- */
 
-/* The boxes of the whole tensor that a piece is, in the order of its data;
- * returns how many. */
+/* A piece as boxes of the whole tensor, in the order of its data; returns how
+ * many. */
 int merak_ckpt_piece_boxes(const struct merak_ckpt_piece *piece,
                            struct merak_box boxes[MERAK_FLAT_BOXES]);
-/* What two boxes of a tensor share; false if nothing. */
+/* The intersection of two boxes of a tensor; false if empty. */
 bool merak_ckpt_box_meet(const struct merak_box *a, const struct merak_box *b,
                          struct merak_box *both);
-/* Name, box, range and data make sense. */
+/* Check name, box, range and data. */
 enum merak_status merak_ckpt_piece_check(const struct merak_ckpt_piece *piece,
                                          struct merak_error *err) MERAK_CHECKED;
 
 size_t merak_ckpt_piece_bytes(const struct merak_ckpt_piece *piece);
 
 /*
- * Read elements `both` of a part from the shard's file to where they belong in
+ * Read elements `both` of a part from the shard file to their position in
  * `data`, which holds the elements of box `to`.
  *
- *   check  read all of the part, and compare it with its checksum
+ *   check  read all of the part, and check its checksum
  */
 enum merak_status merak_ckpt_part_read(int fd, const char *path,
                                        const struct merak_ckpt_part *part,
@@ -129,12 +129,12 @@ enum merak_status merak_ckpt_part_read(int fd, const char *path,
                                        bool check,
                                        struct merak_error *err) MERAK_CHECKED;
 
-/* The hash of a shard's bytes that are in no part. */
+/* The hash of a shard file's bytes outside of all parts. */
 enum merak_status merak_ckpt_rest_hash(const struct merak_ckpt_manifest *mf,
                                        int shard, int fd, const char *path,
                                        char hash[MERAK_HASH_TEXT],
                                        struct merak_error *err) MERAK_CHECKED;
-/* Of one that was opened; borrowed. */
+/* The manifest of an open checkpoint; borrowed. */
 const struct merak_ckpt_manifest *
 merak_ckpt_manifest(const struct merak_ckpt *ckpt);
 
@@ -159,27 +159,27 @@ char *merak_ckpt_name(char *buf, uint64_t step, enum merak_ckpt_kind kind);
 enum merak_status merak_ckpt_list(const char *run_dir,
                                   struct merak_ckpt_entry **entries_p, int *n_p,
                                   struct merak_error *err) MERAK_CHECKED;
-/* MERAK_ERR_CONFIG if a run has any: --out is to be another directory. */
+/* MERAK_ERR_CONFIG if a run has any: --out must be another directory. */
 enum merak_status merak_ckpt_check_none(const char *run_dir,
                                         struct merak_error *err) MERAK_CHECKED;
 /* Remove what dead saves left (*.tmp). */
 enum merak_status
 merak_ckpt_remove_debris(const char *run_dir,
                          struct merak_error *err) MERAK_CHECKED;
-/* COMMITTED's text for a manifest; returns its length. */
+/* The contents of COMMITTED for a manifest; returns their length. */
 size_t merak_ckpt_record(char buf[MERAK_CKPT_MAX_RECORD], uint64_t step,
                          const char *manifest, size_t bytes);
 /* Load one: COMMITTED agrees with the manifest, the manifest is sound and
- * covers its tensors, every file is there in its size. */
+ * covers its tensors, every file exists with its size. */
 enum merak_status merak_ckpt_load(const char *dir,
                                   struct merak_ckpt_manifest **mf_p,
                                   struct merak_error *err) MERAK_CHECKED;
-/* The same without looking at shards and master. */
+/* The same without checking shard files and master. */
 enum merak_status
 merak_ckpt_load_manifest(const char *dir, struct merak_ckpt_manifest **mf_p,
                          struct merak_error *err) MERAK_CHECKED;
 
-/* Is the file there, in its size? */
+/* Does the file exist with its size? */
 enum merak_status merak_ckpt_check_size(const char *dir,
                                         const struct merak_ckpt_file *file,
                                         struct merak_error *err) MERAK_CHECKED;
@@ -198,47 +198,49 @@ struct merak_ckpt_save {
     char tmp[PATH_MAX];
 };
 
-/* A place to write, save->tmp.  Collective. */
+/* Make the directory save->tmp.  Collective. */
 enum merak_status merak_ckpt_save_begin(struct merak_ckpt_save *save,
                                         const char *run_dir,
                                         const struct merak_ckpt_state *state,
                                         struct merak_ckpt_keep keep,
                                         const struct merak_ckpt_comm *comm,
                                         struct merak_error *err) MERAK_CHECKED;
-/* Agree on how each rank's shard went.  Collective. */
+/* Agree on the status of all ranks' shard files.  Collective. */
 enum merak_status
 merak_ckpt_save_written(const struct merak_ckpt_save *save,
                         enum merak_status rc,
                         struct merak_error *err) MERAK_CHECKED;
-/* Master, manifest, commit; rank 0 alone. */
+/* Write master and manifest, commit; only on rank 0. */
 enum merak_status merak_ckpt_save_finish(const struct merak_ckpt_save *save,
                                          struct merak_error *err) MERAK_CHECKED;
-/* Agree on how that went.  Collective. */
+/* Agree on its status.  Collective. */
 enum merak_status
 merak_ckpt_save_finished(const struct merak_ckpt_save *save,
                          enum merak_status rc,
                          struct merak_error *err) MERAK_CHECKED;
 
-/* --- the copy that a save beside training is made from (bulk_copy.c) ----- */
+/* --- the copy for an asynchronous save (bulk_copy.c) ----- */
 
-/* Like memcpy(), past the cache: for what is not read again soon. */
+/* memcpy() with non-temporal stores, for data that is not read soon. */
 void merak_bulk_copy(void *to, const void *from, size_t n);
 
-/* Pieces being copied to pieces, whose data stands together in their order. */
+/* Copying pieces to pieces whose data is contiguous, in order. */
 struct merak_ckpt_copying {
     const struct merak_ckpt_piece *from, *to;
     int n;
-    atomic_size_t next; /* byte of the copy that nobody has taken yet */
+    atomic_size_t next; /* offset in the copy that no thread has taken yet */
 };
 void merak_ckpt_copying_begin(struct merak_ckpt_copying *c,
                               const struct merak_ckpt_piece *from,
                               const struct merak_ckpt_piece *to, int n);
-/* Copy what no other thread has taken, until nothing is left to take. */
+/* Copy shares that no other thread has taken, until none is left. */
 void merak_ckpt_copying_share(struct merak_ckpt_copying *c);
 
-/* --- what a node's ranks save together (node_copy.c) --------------------- */
+/* --- saves written by a node's first rank (node_copy.c)
+ * --------------------- */
 
-/* The pieces of all of them, in their copies, which are mapped here. */
+/* The pieces of all ranks of the node, in their copies, which are mapped
+ * here. */
 struct merak_ckpt_node_pieces {
     struct merak_ckpt_piece *piece;
     char (*name)[MERAK_CKPT_MAX_TENSOR];
@@ -248,15 +250,15 @@ struct merak_ckpt_node_pieces {
     int n_maps;
 };
 
-/* Memory that others of the node can map by the descriptor. */
+/* Memory that other ranks of the node can map by the descriptor. */
 enum merak_status merak_ckpt_node_memory(size_t bytes, int *fd_p, void **map_p,
                                          struct merak_error *err) MERAK_CHECKED;
 /*
- * Tell the node's first rank what this one saves, and where; collective on the
- * node.
+ * Send the node's first rank this one's pieces and their locations; collective
+ * on the node.
  *
  *   piece, n   this rank's, whose data is in `copy`
- *   all_p      out  of the first rank: everybody's; of others: none
+ *   all_p      out  on the first rank: all pieces; on others: none
  */
 enum merak_status merak_ckpt_node_gather(const struct merak_ckpt_node *node,
                                          const struct merak_ckpt_piece *piece,
@@ -268,31 +270,31 @@ void merak_ckpt_node_release(struct merak_ckpt_node_pieces *all);
 
 /* --- files --------------------------------------------------------------- */
 
-/* Pieces [first, end) of a list, and who makes their data; fill NULL: it is
- * there. */
+/* Pieces [first, end) of a list, and a function to fill them; NULL: they are
+ * filled. */
 struct merak_ckpt_source {
     const struct merak_ckpt_piece *piece;
     int first, end;
     merak_ckpt_fill_fn fill;
     void *arg;
-    bool spare_core; /* nothing else computes meanwhile: a thread may hash */
-    struct merak_progress *progress; /* of who waits, or NULL */
-    atomic_size_t *written;          /* for who does not, or NULL */
+    bool spare_core; /* a core is idle: a second thread may hash */
+    struct merak_progress *progress; /* for a blocking save, or NULL */
+    atomic_size_t *written;          /* for an asynchronous save, or NULL */
 };
 
-/* shard-FILE.h5 and shard-FILE.json. */
+/* Write shard-FILE.h5 and shard-FILE.json. */
 enum merak_status merak_ckpt_shard_write(const char *dir, int file,
                                          uint64_t step,
                                          const struct merak_ckpt_source *source,
                                          struct merak_error *err) MERAK_CHECKED;
-/* The master over a manifest's shards, which need not be there; the same bytes
- * for the same manifest, as long as HDF5 is the same. */
+/* Write the master for a manifest's shard files, which need not exist; the
+ * same manifest and HDF5 version give the same bytes. */
 enum merak_status
 merak_ckpt_master_write(const char *path, const struct merak_ckpt_state *state,
                         const struct merak_ckpt_manifest *mf,
                         struct merak_error *err) MERAK_CHECKED;
 
-/* The master's entry of a manifest, and who wrote it. */
+/* Add to a manifest the master's entry, and the versions that wrote it. */
 enum merak_status
 merak_ckpt_master_record(const char *path, json_t *root,
                          struct merak_error *err) MERAK_CHECKED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare.c - what two checkpoints' tensors have alike, and what not */
+/* compare.c - compare the tensors of two checkpoints */
 #include "config.h"
 
 #include "io/ckpt/ckpt_impl.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements of either that are held at once. */
+/* Elements of each that are in memory at a time. */
 #define CHUNK ((size_t)4 << 20)
 
 struct comparing {
@@ -41,7 +41,7 @@ static void compare_elements(struct merak_ckpt_difference *d, size_t first,
             d->a_at = x[i];
             d->b_at = y[i];
         }
-        if (larger > 0) /* 0 and -0 differ by no number */
+        if (larger > 0) /* 0 and -0 differ only in their bits */
             d->max_rel = fmax(d->max_rel, apart / larger);
     }
 }

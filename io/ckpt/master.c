@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* master.c - the file that shows every tensor of a checkpoint whole
+/* master.c - the file in which every tensor of a checkpoint is whole
  *
- * A virtual dataset a tensor, pieced together from the shards' datasets.
- * Sources are named without a directory: HDF5 looks for them beside the
- * master, from whatever directory it is read.  HDF5 shows a source it cannot
- * open as fill values and tells nobody, hence the NaN.
+ * One virtual dataset per tensor, composed of datasets of shard files.
+ * Sources are named without a directory: HDF5 looks for them next to the
+ * master, whatever the working directory.  HDF5 returns fill values for a
+ * source that it cannot open, without an error, hence the NaN.
  */
 #include "config.h"
 

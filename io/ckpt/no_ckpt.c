@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* no_ckpt.c - checkpoints of a build without HDF5: none are written
+/* no_ckpt.c - a build without HDF5 writes no checkpoints
  *
- * They are read without it (part.c).
- * What asks for them says so at once (train_options.c); these are for who
- * calls the library.
+ * Reading needs no HDF5 (part.c).  Options that need it fail early
+ * (train_options.c); these functions are for callers of the library.
  */
 #include "config.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* part.c - read a tensor's part from a shard, checked, to where it belongs
+/* part.c - read a tensor's part from a shard file, with its checksum
  *
- * A part's bytes stand together in its file, and the manifest has their
- * checksum: they are read by offset, block after block, without HDF5, whose
- * parser is not made for damaged files.  What is read is put to its place and
- * added to the checksum while it is in cache; a part that turns out to be
- * damaged has then been copied, and the caller is told not to use it.
+ * A part's bytes are contiguous in its file, and the manifest has their
+ * checksum: they are read by offset, block by block, without HDF5, whose
+ * parser is not robust against damaged files.  Each block is copied to its
+ * destination and added to the checksum while it is in cache; a damaged part
+ * has then been copied already, and the caller gets an error and must not use
+ * it.
  */
 #include "config.h"
 
@@ -28,7 +29,7 @@ size_t merak_ckpt_part_bytes(const struct merak_ckpt_part *part)
  * their destination, in the order of either. */
 struct runs {
     const struct merak_box *part, *to, *both;
-    int outer;                 /* dims that a run is inside of */
+    int outer;                 /* dims outside a run */
     size_t at[MERAK_MAX_DIMS]; /* of the run, in `both` */
     size_t n;                  /* elements of a run */
     bool over;
@@ -61,7 +62,7 @@ static void runs_next(struct runs *r)
     r->over = true;
 }
 
-/* Where the run is in a box, in elements. */
+/* The offset of the run in a box, in elements. */
 static size_t run_index(const struct runs *r, const struct merak_box *box)
 {
     size_t index = 0;
@@ -74,8 +75,9 @@ static size_t run_index(const struct runs *r, const struct merak_box *box)
     return index;
 }
 
-/* Bytes [at, at + n) of the part are in `block`, or where they belong if that
- * is NULL: copy what of them is wanted, and go on to the run that has more. */
+/* Bytes [at, at + n) of the part are in `block`, or if that is NULL at their
+ * destination already: copy those that are needed, and advance to the run that
+ * needs later ones. */
 static void take_block(struct runs *r, const char *block, size_t at, size_t n,
                        char *data)
 {
@@ -93,11 +95,11 @@ static void take_block(struct runs *r, const char *block, size_t at, size_t n,
     }
 }
 
-/* What is worth a read of its own, straight to its destination. */
+/* The least that is read directly to its destination. */
 #define STRAIGHT ((size_t)64 << 10)
 
-/* Where to read the next bytes to: their destination if one run has enough of
- * them, and then no more than it has; else NULL. */
+/* Where to read the next bytes directly to: the destination, if one run has
+ * enough of them, with *n limited to the run; else NULL. */
 static char *straight(const struct runs *r, size_t at, size_t *n, char *data)
 {
     size_t lo, left;
@@ -112,7 +114,7 @@ static char *straight(const struct runs *r, size_t at, size_t *n, char *data)
     return data + run_index(r, r->to) * sizeof(float) + (at - lo);
 }
 
-/* Where the next wanted byte is, at `at` or behind it. */
+/* The offset of the next needed byte, at `at` or after it. */
 static size_t next_wanted(const struct runs *r, size_t at)
 {
     size_t lo = r->over ? at : run_index(r, r->part) * sizeof(float);
@@ -174,7 +176,7 @@ enum merak_status merak_ckpt_part_read(int fd, const char *path,
     return rc;
 }
 
-/* Bytes from .. to of a file, added. */
+/* Add bytes from .. to of a file to a hash. */
 static enum merak_status add_range(int fd, const char *path, uint64_t from,
                                    uint64_t to, struct merak_hasher *hasher,
                                    char *block, struct merak_error *err)

@@ -47,8 +47,8 @@ bool merak_ckpt_box_meet(const struct merak_box *a, const struct merak_box *b,
     return true;
 }
 
-/* A name is an HDF5 path: no empty or dotted component, so that it means
- * what it says. */
+/* A name is an HDF5 path: no component may be empty or begin with a dot, so
+ * that the path is literal. */
 static bool is_tensor_name(const char *name)
 {
     const char *at = name;

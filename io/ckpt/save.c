@@ -4,32 +4,32 @@
  * A run's directory holds
  *
  *   step-00000020/        a checkpoint: committed, never changed again
- *     shard-00000.h5      one HDF5 file a rank, by its place in the plan (its
- *                         logical rank, not Slurm's), or one a node, by the
+ *     shard-00000.h5      one HDF5 file per rank, by number in the plan (its
+ *                         logical rank, not Slurm's), or one per node, by the
  *                         node's index (node_copy.c)
  *     shard-00001.h5
  *     master.h5           every tensor whole: virtual datasets over the shards
- *     manifest.json       what belongs to it: sizes, checksums, boxes, state
+ *     manifest.json       its contents: sizes, checksums, boxes, state
  *     COMMITTED           written last; holds the manifest's checksum
- *   step-00000040.tmp/    a save under way or cut short, or one being removed
+ *   step-00000040.tmp/    a save under way or interrupted, or one being removed
  *   step-00000020.old/    a checkpoint that a new step-00000020 replaces
- *   LATEST                the name of the newest, one line; for people and
+ *   LATEST                the name of the newest, one line; for users and
  *                         scripts, the reader does not need it
  *   OWNER                 the run that saves here now: owner.c
- *   model/                config.json of what is trained, and what else makes
- *                         a model folder of a checkpoint: run_model.c
+ *   model/                config.json of the model, and what else makes
+ *                         a checkpoint a model folder: run_model.c
  *
  * The step has at least eight digits.  All checksums are xxh3-128, 32 hex
  * digits, as `xxhsum -H2` prints them.
  *
  * shard-RANK.h5.  Root attributes: format "merak-checkpoint", version, step,
  * rank (the number in its name).  A dataset for each box of a tensor that the
- * rank, or a rank of the node, holds, contiguous,
- * IEEE f32 little-endian, named TENSOR@LO:HI,LO:HI.. after the box
+ * rank, or a rank of the node, holds, contiguous, IEEE f32 little-endian,
+ * named TENSOR@LO:HI,LO:HI.. after the box
  * ("param/h.0.attn.qkv.w@0:2304,0:384"; a scalar is "TENSOR@").  Attributes:
  * tensor, shape (of the whole), lo (the box's first corner).  A flat range
- * (ZeRO) is written as the few boxes it is made of, so that everything that
- * reads shards knows boxes only.
+ * (ZeRO) is written as the few boxes it consists of, so that readers of shard
+ * files have to know only boxes.
  *
  * master.h5.  Root attributes: format, version and the whole state.  For each
  * tensor a virtual dataset TENSOR in its own shape (a scalar as [1]), sources
@@ -37,13 +37,13 @@
  *
  * manifest.json.  One object:
  *   format "merak-checkpoint", version 1
- *   merak, hdf5          versions that wrote it, for people
+ *   merak, hdf5          versions that wrote it, for users
  *   state    { step, consumed_samples, consumed_tokens, seed (text), model_id,
  *              data_id, dtype, tp, pp, dp, seq, global_batch, recipe, imported,
- *              init_from; the last five came later and may be absent }
+ *              init_from; the last five were added later, may be absent }
  *   master   { file, bytes, xxh128 }
  *   shards   [ { file, bytes, xxh128, step, rest (xxh128 of the bytes that are
- *                in no part; came later and may be absent),
+ *                in no part; added later and may be absent),
  *                parts [ { tensor, shape, lo, len, offset (of the dataset's
  *                          bytes in the file), xxh128 (of them) } ] } ]
  * The parts of all shards tile every tensor: each element has one writer.
@@ -52,36 +52,36 @@
  *   merak-checkpoint 1 step STEP manifest BYTES XXH128
  *   XXH128 of the line above, its newline included
  *
- * A checkpoint is valid if COMMITTED's second line fits its first, its first
- * fits manifest.json, the manifest's parts tile their tensors, and the files
- * it names are there in the size it gives.  What a file holds is checked
- * against its checksums before the first byte of it is used: what is around
- * parts with the first of them, each part as it is read; a file without `rest`
- * as a whole.
+ * A checkpoint is valid if COMMITTED's second line matches its first, its
+ * first matches manifest.json, the manifest's parts tile their tensors, and
+ * the files it names exist with their sizes.  A file's contents are checked
+ * against its checksums before any byte is used: the bytes around parts when
+ * the first part is read, each part as it is read; a file without `rest` as a
+ * whole.
  *
- * The writer, rank 0 unless said otherwise:
+ * The writer, rank 0 unless stated otherwise:
  *   1  remove what dead saves left (*.tmp), make step-N.tmp
  *      -- all ranks agree --
  *   2  every rank: shard-RANK.h5, fsync; shard-RANK.json (its entry of the
- *      manifest, gone before the commit)
+ *      manifest, removed before the commit)
  *      -- all ranks agree --
  *   3  merge the entries, check the tiling; master.h5 and manifest.json,
  *      fsync each and the directory; COMMITTED, fsync, the directory again
- *   4  an older step-N there: rename it to step-N.old, fsync the run's
+ *   4  if there is an older step-N: rename it to step-N.old, fsync the run's
  *      directory
  *   5  rename step-N.tmp to step-N, fsync the run's directory: committed
- *   6  LATEST through a rename; remove what is no longer kept, each renamed
+ *   6  LATEST by a rename; remove what is no longer kept, each renamed
  *      to .tmp first, so that nothing half removed looks like a checkpoint
  *      -- all ranks agree --
  * While training goes on (async.c) a thread does 2 and 3 to 6, from a copy of
  * the tensors, and the ranks agree between steps.
  * A failure in 1 to 5 removes step-N.tmp and is returned by all ranks.
  *
- * The reader, after any crash: of the directories step-N and step-N.old,
- * the valid one with the highest N, step-N before step-N.old.  *.tmp is never
- * read.  Until step 5 is on disk that is what was newest before the save
- * (in 4: step-N.old is the same files by another name); from then on the new
- * one, all of whose bytes and names were synced before its rename.
+ * The reader, after any crash: of the directories step-N and step-N.old, the
+ * valid one with the highest N, step-N before step-N.old.  *.tmp is never
+ * read.  Until step 5 is on disk that is the newest from before the save (in
+ * 4: step-N.old has the same files under another name); from then on it is the
+ * new one, all of whose bytes and names were synced before its rename.
  */
 #include "config.h"
 
@@ -101,7 +101,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- 1: a place to write ----------------------------------------------------
+/* --- 1: the directory ----------------------------------------------------
  */
 
 enum merak_status merak_ckpt_remove_debris(const char *run_dir,
@@ -139,7 +139,7 @@ static enum merak_status prepare(const struct merak_ckpt_save *save,
 /* --- 3: master, manifest, COMMITTED -----------------------------------------
  */
 
-/* One shard's entry; its file is not needed any more. */
+/* Take one shard file's entry, and remove its JSON file. */
 static enum merak_status take_shard(const struct merak_ckpt_save *save,
                                     int file, json_t *shards,
                                     struct merak_error *err)
@@ -205,7 +205,7 @@ static enum merak_status merge_shards(const struct merak_ckpt_save *save,
     return rc;
 }
 
-/* COMMITTED vouches for the manifest, so it may not be there before it: the
+/* COMMITTED vouches for the manifest, so it must not exist before it: the
  * directory is synced in between as well. */
 static enum merak_status write_records(const struct merak_ckpt_save *save,
                                        json_t *root, struct merak_error *err)
@@ -255,8 +255,8 @@ static enum merak_status complete(const struct merak_ckpt_save *save,
 /* --- 4, 5: commit ------------------------------------------------------------
  */
 
-/* A loadable step-N steps aside as step-N.old, which the reader takes while
- * there is no step-N.  A damaged one must not push out a good .old. */
+/* A loadable step-N is renamed to step-N.old, which the reader uses while
+ * there is no step-N.  A damaged one must not replace a good .old. */
 static enum merak_status set_aside(const struct merak_ckpt_save *save,
                                    struct merak_error *err)
 {
@@ -286,7 +286,7 @@ static enum merak_status commit(const struct merak_ckpt_save *save,
     if (rename(save->tmp, save->final) != 0)
         return merak_file_fail(err, "rename", save->tmp);
     rc = merak_dir_sync(save->run_dir, err);
-    if (rc != MERAK_OK) /* perhaps not on disk: then not committed at all */
+    if (rc != MERAK_OK) /* it may not be on disk, so take it back */
         (void)rename(save->final, save->tmp);
     return rc;
 }
@@ -312,7 +312,7 @@ static enum merak_status write_latest(const struct merak_ckpt_save *save,
     return merak_dir_sync(save->run_dir, err);
 }
 
-/* The checkpoint is safe: what fails from here on is worth a warning only. */
+/* The checkpoint is safe: failures from here on only give a warning. */
 static void tidy(const struct merak_ckpt_save *save)
 {
     struct merak_error err;

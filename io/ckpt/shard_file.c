@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_file.c - write one shard of a checkpoint
+/* shard_file.c - write one shard file of a checkpoint
  *
- * HDF5 lays the file out, and the tensors' bytes go to their places by plain
- * writes: an error is an errno, none of HDF5's locks is held meanwhile, and a
- * full file system cannot wreck the library (h5.c).
+ * HDF5 lays the file out, and the tensors' bytes are written by plain writes:
+ * errors are errno values, the lock on HDF5 is not held meanwhile, and a full
+ * file system cannot crash the library (h5.c).
  *
  * The format is described in save.c.
  */
@@ -25,19 +25,20 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* HDF5's own part of a file: superblock, headers and attributes, alignment.
- * For the first look at free space, on the high side. */
+/* HDF5's part of a file: superblock, headers, attributes, alignment; a high
+ * estimate, for the first check of free space. */
 #define DATASET_OVERHEAD ((size_t)2048 + 4096)
 #define FILE_OVERHEAD ((size_t)65536)
 
-/* What is hashed and written at once: it stays in cache between the two. */
+/* Bytes that are hashed and written at a time: they stay in cache between the
+ * two. */
 #define BLOCK ((size_t)256 << 10)
 
-/* Starting a thread takes as long as hashing a part of that. */
+/* With fewer bytes, starting a thread does not pay off. */
 #define WORTH_A_THREAD ((size_t)8 << 20)
 
-/* A box of a tensor, of which piece's data it is from byte `at` on, and where
- * it goes in the file. */
+/* A box of a tensor: its piece, the offset `at` in the piece's data, and the
+ * offset in the file. */
 struct run {
     const char *tensor;
     struct merak_box box;
@@ -47,9 +48,9 @@ struct run {
     char hash[MERAK_HASH_TEXT];
 };
 
-/* Checksums of the file while it is written, from memory: what is around runs
- * is in HDF5's image.  They need the runs to be written in the order of the
- * file, which a source that fills pieces one by one may not have. */
+/* Checksums of the file, made from memory while it is written: bytes around
+ * runs are in HDF5's image.  This requires that runs are written in file
+ * order, which a source that fills pieces one by one may not do. */
 struct sums {
     struct merak_hasher *file, *rest, *part;
     char *block;
@@ -57,10 +58,10 @@ struct sums {
     bool in_order;
 };
 
-/* What is done with each run. */
+/* What to do with each run. */
 enum { HASH = 1, WRITE = 2 };
 
-/* The thread that hashes while this one writes, where a core is to spare. */
+/* The thread that hashes while this one writes, if a core is idle. */
 struct hashing {
     bool started;
     pthread_t thread;
@@ -142,7 +143,7 @@ static bool put_header(hid_t file, const struct shard *shard)
            merak_h5_put_number(file, "rank", (uint64_t)shard->number);
 }
 
-/* All of the file but the tensors' bytes; their places in run[].offset. */
+/* Create all of the file except the tensors' bytes; sets run[].offset. */
 static bool make_contents(hid_t file, void *arg)
 {
     struct shard *shard = arg;
@@ -177,7 +178,7 @@ static void sums_fini(struct sums *sums)
     free(sums->block);
 }
 
-/* What HDF5 has up to there, since the last run. */
+/* Hash HDF5's bytes since the last run, up to `to`. */
 static void add_rest(struct shard *shard, const struct merak_h5_stage *stage,
                      uint64_t to)
 {
@@ -222,8 +223,8 @@ static void count_written(const struct merak_ckpt_source *source, size_t n)
         atomic_fetch_add(source->written, n);
 }
 
-/* The hashes are of the bytes in memory: what reads back otherwise was damaged
- * on its way.  A thread that does both has blocks in cache for the second. */
+/* Hashes are of the bytes in memory, so data damaged on its way to disk is
+ * detected.  A thread that does both uses blocks in cache for the second. */
 static enum merak_status do_run(struct shard *shard,
                                 const struct merak_h5_stage *stage,
                                 struct run *run, int what,
@@ -258,7 +259,7 @@ static int compare_offsets(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* The runs of a piece stand together, unless all data is there. */
+/* The runs of a piece are consecutive, unless all data is in memory. */
 static enum merak_status do_runs(struct shard *shard,
                                  const struct merak_h5_stage *stage, int what,
                                  struct merak_error *err)
@@ -279,7 +280,7 @@ static enum merak_status do_runs(struct shard *shard,
     return rc;
 }
 
-/* The file's checksums, or none where it was not written in order. */
+/* Take the file's checksums, or none if it was not written in order. */
 static void take_sums(struct shard *shard, const struct merak_h5_stage *stage)
 {
     if (!shard->sums.in_order)
@@ -301,7 +302,7 @@ static void *hash_all(void *arg)
     return NULL;
 }
 
-/* Where no thread can be had, who writes hashes. */
+/* If no thread can be started, the writer hashes. */
 static void start_hashing(struct shard *shard,
                           const struct merak_h5_stage *stage)
 {
@@ -396,7 +397,7 @@ static json_t *parts_json(const struct shard *shard)
     return parts;
 }
 
-/* What rank 0 merges into the manifest. */
+/* Write the entry that rank 0 merges into the manifest. */
 static enum merak_status write_json(const struct shard *shard,
                                     struct merak_error *err)
 {
@@ -422,7 +423,8 @@ static enum merak_status write_json(const struct shard *shard,
     return rc;
 }
 
-/* What failed is told too: a quota may be used up where there is space. */
+/* Add the needed bytes to the failure: a quota may be exhausted while there is
+ * space. */
 static enum merak_status tell_need(const struct shard *shard,
                                    struct merak_error *err)
 {
@@ -437,8 +439,8 @@ static enum merak_status tell_need(const struct shard *shard,
                            shard->need_bytes, free_bytes);
 }
 
-/* Better to find out before gigabytes are written.  A file system that says
- * nothing useful (0 blocks in all) is not asked. */
+/* Check before gigabytes are written.  A file system that reports 0 blocks in
+ * total gives no information. */
 static enum merak_status check_space(const struct shard *shard,
                                      struct merak_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_body.c - statements of templates as trees */
+/* jinja_body.c - parsing statements of templates */
 #include "config.h"
 
 #include "io/template/jinja_parse.h"
@@ -96,7 +96,7 @@ static struct jinja_node *parse_for(struct jinja_parser *p)
     return node;
 }
 
-/* "| filter | filter" behind what is captured. */
+/* "| filter | filter" after a captured block. */
 static struct jinja_node *parse_filters(struct jinja_parser *p)
 {
     struct jinja_node *node = merak_jinja_node(p, JINJA_CAPTURED);
@@ -202,8 +202,8 @@ static bool ends_with(struct jinja_parser *p, const char *const *ends)
     return false;
 }
 
-/* Up to a tag with one of the words, which is then next; or to the program's
- * end, where there are none. */
+/* Parse up to a tag with one of the words, which is then next; or to the
+ * program's end if there are no words. */
 static struct jinja_node *parse_body(struct jinja_parser *p,
                                      const char *const *ends)
 {

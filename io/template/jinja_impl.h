@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* io/template/jinja_impl.h - values, nodes and memory of templates
  *
- * All memory of a template, and all of one rendering, is of an arena that is
+ * All memory of a template, and of each rendering, is from an arena that is
  * freed as a whole.  The first error is kept (rc, err); after it functions do
- * nothing and give values that are undefined, so that callers need not ask.
+ * nothing and return undefined values, so that callers need no checks.
  */
 #ifndef MERAK_IO_TEMPLATE_JINJA_IMPL_H
 #define MERAK_IO_TEMPLATE_JINJA_IMPL_H
@@ -24,16 +24,16 @@ struct jinja_arena {
     size_t bytes;
     enum merak_status rc;
     struct merak_error *err;
-    int line; /* where the program is, for errors */
+    int line; /* the current line, for errors */
 };
 
-/* Zeroed; never NULL: past the bound, or without memory, the program ends by
- * an error and gets a place that nobody reads. */
+/* Zeroed; never NULL: beyond the limit, or without memory, it sets the error
+ * and returns memory that is not read. */
 void *merak_jinja_alloc(struct jinja_arena *a, size_t bytes);
 void merak_jinja_arena_free(struct jinja_arena *a);
-/* Blanks in place of control characters. */
+/* Replace control characters by blanks. */
 void merak_jinja_one_line(char *text);
-/* The first error, with the line. */
+/* Keep the first error, with the line. */
 void merak_jinja_fail(struct jinja_arena *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -55,7 +55,7 @@ enum jinja_kind {
     JINJA_FUNCTION,
 };
 
-/* Marks travel with bytes through whatever is made of a text. */
+/* Marks stay attached to bytes through all operations on a text. */
 struct jinja_text {
     const char *at;
     size_t n;
@@ -69,16 +69,16 @@ struct jinja_value;
 struct jinja_list {
     struct jinja_value *item;
     size_t n, room;
-    bool is_tuple; /* written in round brackets */
+    bool is_tuple; /* written in parentheses */
 };
 
 struct jinja_dict {
-    struct jinja_pair *pair; /* in the order of insertion */
+    struct jinja_pair *pair; /* in insertion order */
     size_t n, room;
     bool is_namespace;
 };
 
-/* Of `for`: the items, and which of them is the loop's. */
+/* The state of a `for`: the items, and the current one. */
 struct jinja_loop {
     const struct jinja_list *items;
     size_t i;
@@ -86,7 +86,7 @@ struct jinja_loop {
 
 struct jinja_value {
     enum jinja_kind kind;
-    const char *name; /* of what is undefined; of a method or function */
+    const char *name; /* of an undefined value, a method or a function */
     union {
         bool truth;
         int64_t integer;
@@ -105,7 +105,7 @@ struct jinja_pair {
     struct jinja_value value;
 };
 
-/* Text, or what is captured of it, with its marks. */
+/* Text, or captured text, with its marks. */
 struct jinja_out {
     char *at;
     size_t n, room;
@@ -133,11 +133,11 @@ void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
 bool merak_jinja_truth(struct jinja_value v);
 bool merak_jinja_same(struct jinja_value a, struct jinja_value b);
 bool merak_jinja_is(struct jinja_value v, const char *text);
-/* As Python's str() says it. */
+/* As Python's str(). */
 struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v);
-/* As json.dumps() says it, on one line. */
+/* As json.dumps(), on one line. */
 struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v);
-/* What a `for` goes over: items, keys or characters. */
+/* What a `for` iterates over: items, keys or characters. */
 struct jinja_list *merak_jinja_items(struct jinja_arena *a,
                                      struct jinja_value v);
 
@@ -147,16 +147,16 @@ void merak_jinja_mark_put(struct jinja_arena *a, struct jinja_out *out,
                           struct merak_jinja_mark mark);
 struct jinja_value merak_jinja_out_text(const struct jinja_out *out);
 
-/* Bytes [begin, end), with the marks that reach into it. */
+/* Bytes [begin, end), with the marks that overlap them. */
 struct jinja_text merak_jinja_cut(struct jinja_arena *a, struct jinja_text text,
                                   size_t begin, size_t end);
-/* Without characters of `set` at the ends; NULL: white space. */
+/* Strip characters of `set` at the ends; NULL: white space. */
 struct jinja_text merak_jinja_strip(struct jinja_arena *a,
                                     struct jinja_text text, const char *set,
                                     size_t n_set, bool left, bool right);
-/* Bytes of the character at text, 1 of what is no UTF-8. */
+/* Bytes of the character at text, 1 if it is not UTF-8. */
 size_t merak_jinja_char_bytes(const char *text, size_t n);
-/* Bytes of white space that begin a text, as Python has it. */
+/* Bytes of white space at the beginning of a text, as in Python. */
 size_t merak_jinja_space(const char *text, size_t n);
 
 /* --- programs --------------------------------------------------------------
@@ -178,7 +178,7 @@ enum jinja_op {
     JINJA_CONST, /* value */
     JINJA_NAME,
     JINJA_MAKE_LIST, /* list; a tuple if it has a value */
-    JINJA_MAKE_DICT, /* list of keys and values in turns */
+    JINJA_MAKE_DICT, /* list of alternating keys and values */
     JINJA_ATTRIBUTE, /* a, name */
     JINJA_ITEM,      /* a, b */
     JINJA_SLICE,     /* a; list of begin, end, step, each may be NULL */
@@ -192,10 +192,11 @@ enum jinja_op {
     JINJA_COMPARE,  /* a, name, b */
     JINJA_BINARY,   /* a, name, b */
     JINJA_CHOOSE,   /* a if b else other */
-    JINJA_CAPTURED, /* what a filter of a block is of */
+    JINJA_CAPTURED, /* the input of a block's filter */
 };
 
-/* One of a list: of arguments, parameters (`node` is then a default), items. */
+/* An entry of a list of arguments, parameters (`node` is then a default) or
+ * items. */
 struct jinja_entry {
     const char *name; /* of a keyword or parameter; else NULL */
     struct jinja_node *node;
@@ -220,10 +221,10 @@ struct jinja_node {
 
 struct jinja_macro {
     const struct jinja_node *node;
-    struct jinja_scope *scope; /* that it was defined in */
+    struct jinja_scope *scope; /* where it was defined */
 };
 
-/* jinja_lex.c: pieces of a program, cut as it is read. */
+/* jinja_lex.c: the tokens of a program. */
 enum jinja_token_kind {
     JINJA_T_END,
     JINJA_T_DATA,
@@ -240,7 +241,7 @@ enum jinja_token_kind {
 struct jinja_token {
     enum jinja_token_kind kind;
     int line;
-    const char *at; /* of text the text; else as it is written, ended by 0 */
+    const char *at; /* for text the text; else as written, terminated by 0 */
     size_t n;
     double real;
     int64_t integer;
@@ -273,7 +274,8 @@ struct jinja_run {
     bool has_date;
 };
 
-/* Arguments of a call: those with a name are in the order of the call, too. */
+/* Arguments of a call, in the order of the call, including those with a
+ * name. */
 struct jinja_args {
     struct jinja_value *value;
     const char **name; /* NULL: by position */
@@ -283,16 +285,16 @@ struct jinja_args {
 /* jinja_eval.c */
 struct jinja_value merak_jinja_eval(struct jinja_run *r,
                                     const struct jinja_node *node);
-/* Give names of the innermost scope values; several take a list's items. */
+/* Assign in the innermost scope; several targets take a list's items. */
 void merak_jinja_assign(struct jinja_run *r, const struct jinja_target *t,
                         struct jinja_value value);
 void merak_jinja_put_name(struct jinja_run *r, const char *name,
                           struct jinja_value value);
-/* A new scope in another. */
+/* Enter a new scope inside another. */
 void merak_jinja_enter(struct jinja_run *r, struct jinja_scope *outer);
-/* A chain of operators is as deep as it is long. */
+/* The depth of a chain of operators is its length. */
 enum { JINJA_MOST_DEPTH = 1000 };
-/* jinja_run.c: a list of statements. */
+/* jinja_run.c: run a list of statements. */
 void merak_jinja_run(struct jinja_run *r, const struct jinja_node *node);
 struct jinja_value merak_jinja_call_macro(struct jinja_run *r,
                                           const struct jinja_macro *macro,
@@ -307,8 +309,9 @@ bool merak_jinja_test(struct jinja_run *r, const char *name,
                       struct jinja_value v, const struct jinja_args *args);
 bool merak_jinja_is_function(const char *name);
 bool merak_jinja_is_method(struct jinja_value v, const char *name);
-/* Functions that both have: a text's strip(), replace(), case ('u'pper,
- * 'l'ower, 't'itle, 'c'apitalize) and join(), a dict's items ('i'). */
+/* Functions that are both methods and filters: a text's strip(), replace(),
+ * case ('u'pper, 'l'ower, 't'itle, 'c'apitalize) and join(), a dict's items
+ * ('i'). */
 struct jinja_value merak_jinja_strip_args(struct jinja_run *r,
                                           struct jinja_text text,
                                           const struct jinja_args *args,
@@ -323,17 +326,17 @@ struct jinja_value merak_jinja_join(struct jinja_run *r,
                                     struct jinja_text between);
 struct jinja_value merak_jinja_parts(struct jinja_run *r,
                                      const struct jinja_dict *dict, char what);
-/* An argument that is a text, or fails. */
+/* An argument that must be a text. */
 struct jinja_text merak_jinja_text_arg(struct jinja_run *r,
                                        const struct jinja_args *args, size_t i,
                                        const char *of);
-/* Where the next `part` begins, or behind the text's end. */
+/* Where the next `part` begins, or beyond the text's end. */
 size_t merak_jinja_text_find(struct jinja_text text, size_t from,
                              struct jinja_text part);
 /* a in b. */
 bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
                     struct jinja_value b);
-/* Argument i, or that of the name; undefined if there is none. */
+/* Argument i, or the one called `name`; undefined if there is none. */
 struct jinja_value merak_jinja_arg(const struct jinja_args *args, size_t i,
                                    const char *name);
 

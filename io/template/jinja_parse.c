@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_parse.c - templates as trees
+/* jinja_parse.c - parsing expressions of templates
  *
- * In the order of binding, the weakest first: a if b else c; or; and; not;
- * comparisons and in; + and -; ~; * / // %; signs; then what stands behind a
- * value: .name, [item], (arguments), |filter, is test.
+ * By precedence, the lowest first: a if b else c; or; and; not; comparisons
+ * and in; + and -; ~; * / // %; signs; then postfix operators: .name, [item],
+ * (arguments), |filter, is test.
  */
 #include "config.h"
 
@@ -36,7 +36,7 @@ static struct jinja_node *make_of(struct jinja_parser *p, enum jinja_op op,
     return node;
 }
 
-/* After an error all is at its end. */
+/* After an error this is always the end. */
 const struct jinja_token *merak_jinja_here(struct jinja_parser *p)
 {
     static const struct jinja_token end = {.kind = JINJA_T_END};
@@ -135,7 +135,7 @@ struct jinja_entry **merak_jinja_entry(struct jinja_parser *p,
     return &entry->next;
 }
 
-/* Up to the sign that ends them; "name=" where names may be. */
+/* Parse up to the closing sign; with "name=" if names are allowed. */
 static struct jinja_entry *parse_list(struct jinja_parser *p, const char *end,
                                       bool names)
 {
@@ -178,7 +178,7 @@ static struct jinja_node *parse_dict(struct jinja_parser *p)
     return node;
 }
 
-/* Behind "(": in brackets, or with a comma a tuple. */
+/* After "(": an expression in parentheses, or with a comma a tuple. */
 static struct jinja_node *parse_round(struct jinja_parser *p)
 {
     struct jinja_node *node = merak_jinja_node(p, JINJA_MAKE_LIST), *first;
@@ -227,7 +227,7 @@ static struct jinja_node *parse_word(struct jinja_parser *p)
     return make_of(p, JINJA_NAME, NULL, word, NULL);
 }
 
-/* Texts side by side are one. */
+/* Adjacent texts are concatenated. */
 static struct jinja_node *parse_texts(struct jinja_parser *p)
 {
     struct jinja_out out = {.n = 0};
@@ -271,7 +271,7 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
     return node;
 }
 
-/* Behind "[": an item, or begin:end:step. */
+/* After "[": an item, or begin:end:step. */
 static struct jinja_node *parse_subscript(struct jinja_parser *p,
                                           struct jinja_node *of)
 {
@@ -297,7 +297,7 @@ static struct jinja_node *parse_subscript(struct jinja_parser *p,
     return node;
 }
 
-/* What stands behind a value without a filter. */
+/* Postfix operators, without filters. */
 static struct jinja_node *parse_postfix(struct jinja_parser *p,
                                         struct jinja_node *node)
 {
@@ -329,7 +329,7 @@ struct jinja_node *merak_jinja_parse_filter(struct jinja_parser *p,
     return node;
 }
 
-/* Does a value begin here, that a test without brackets has? */
+/* Does a value begin here, as argument of a test without parentheses? */
 static bool is_value(struct jinja_parser *p)
 {
     if (merak_jinja_sees(p, JINJA_T_NAME, NULL))
@@ -385,7 +385,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *p, bool filters)
     return node;
 }
 
-/* Operators of one strength, from the left. */
+/* Operators of equal precedence, left-associative. */
 static struct jinja_node *
 parse_chain(struct jinja_parser *p,
             struct jinja_node *(*inner)(struct jinja_parser *),
@@ -510,7 +510,7 @@ struct jinja_node *merak_jinja_parse_choice(struct jinja_parser *p)
     return node;
 }
 
-/* Of `set` and a tag that prints: with commas a tuple. */
+/* For `set` and tags that print: with commas a tuple. */
 struct jinja_node *merak_jinja_parse_value(struct jinja_parser *p)
 {
     struct jinja_node *first = merak_jinja_parse_choice(p), *node;

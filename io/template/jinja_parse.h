@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/template/jinja_parse.h - what the parsers of templates share */
+/* io/template/jinja_parse.h - shared by the parsers of templates */
 #ifndef MERAK_IO_TEMPLATE_JINJA_PARSE_H
 #define MERAK_IO_TEMPLATE_JINJA_PARSE_H
 
@@ -11,11 +11,11 @@ struct jinja_parser {
     int depth;
 };
 
-/* The token that is next; after an error all is at its end. */
+/* The next token; after an error, always the end. */
 const struct jinja_token *merak_jinja_here(struct jinja_parser *p);
 const struct jinja_token *merak_jinja_take(struct jinja_parser *p);
-/* Is it of the kind, and the text, if one is given?  Accept takes it then,
- * expect fails where it is not. */
+/* Has it this kind, and this text, if one is given?  Accept then takes it,
+ * expect fails otherwise. */
 bool merak_jinja_sees(struct jinja_parser *p, enum jinja_token_kind kind,
                       const char *text);
 bool merak_jinja_accept(struct jinja_parser *p, enum jinja_token_kind kind,
@@ -26,20 +26,20 @@ void merak_jinja_expect(struct jinja_parser *p, enum jinja_token_kind kind,
                         const char *text);
 const char *merak_jinja_take_name(struct jinja_parser *p);
 void merak_jinja_unexpected(struct jinja_parser *p, const char *wanted);
-/* One level further; false where there are too many. */
+/* Go one level deeper; false if there are too many. */
 bool merak_jinja_deeper(struct jinja_parser *p);
 
 struct jinja_node *merak_jinja_node(struct jinja_parser *p, enum jinja_op op);
 struct jinja_node *merak_jinja_constant(struct jinja_parser *p,
                                         struct jinja_value value);
-/* At the end of a list; where the next goes. */
+/* Append to a list; returns where the next entry goes. */
 struct jinja_entry **merak_jinja_entry(struct jinja_parser *p,
                                        struct jinja_entry **to,
                                        const char *name,
                                        struct jinja_node *node);
 
-/* An expression; one that has no "if"; one that may be several, with commas
- * between; and a filter with its arguments, behind "|". */
+/* Parse an expression; one without "if"; one or several separated by commas;
+ * and a filter with its arguments, after "|". */
 struct jinja_node *merak_jinja_parse_choice(struct jinja_parser *p);
 struct jinja_node *merak_jinja_parse_or(struct jinja_parser *p);
 struct jinja_node *merak_jinja_parse_value(struct jinja_parser *p);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_run.c - statements of templates, and templates as a whole */
+/* jinja_run.c - running statements of templates, and whole templates */
 #include "config.h"
 
 #include "io/template/jinja_impl.h"
@@ -9,7 +9,7 @@
 /* --- statements ------------------------------------------------------------
  */
 
-/* The items that the loop's test lets pass. */
+/* The items that pass the loop's test. */
 static struct jinja_list *loop_items(struct jinja_run *r,
                                      const struct jinja_node *node)
 {
@@ -55,7 +55,7 @@ static void run_for(struct jinja_run *r, const struct jinja_node *node)
         merak_jinja_run(r, node->other);
 }
 
-/* What a body writes, through filters. */
+/* The output of a body, after filters. */
 static struct jinja_value capture(struct jinja_run *r,
                                   const struct jinja_node *node)
 {
@@ -220,7 +220,7 @@ static int by_begin(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* From the arena to the caller. */
+/* Move the output from the arena to the caller. */
 static enum merak_status hand_over(const struct jinja_out *from,
                                    struct merak_jinja_output *to,
                                    struct merak_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* added.c - tokens that are found in a text as they stand */
+/* added.c - added tokens, which are matched verbatim in a text */
 #include "config.h"
 
 #include "io/tokenizer/added.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 
 struct merak_added_set {
-    const struct merak_added_token **token; /* by first byte, then longest */
+    const struct merak_added_token **token; /* by first byte, longest first */
     size_t n;
-    size_t first[257]; /* of a first byte: [first[b], first[b + 1]) */
+    size_t first[257]; /* tokens with first byte b: [first[b], first[b + 1]) */
 };
 
 static int by_text(const void *a, const void *b)
@@ -77,7 +77,7 @@ match(const struct merak_added_set *set, const unsigned char *text, size_t n)
     return NULL;
 }
 
-/* Where the character begins that ends before text[end]. */
+/* The beginning of the character that ends before text[end]. */
 static size_t char_before(const unsigned char *text, size_t end)
 {
     size_t from = end - 1;
@@ -127,8 +127,8 @@ static size_t strip_right(const unsigned char *text, size_t n, size_t end)
     return end;
 }
 
-/* What was taken by rstrip may be part of the next token's text, which is
- * looked for in the text as it is: then nothing is between. */
+/* White space taken by rstrip may also be part of the next token's text, which
+ * is searched in the original text: then no text is between them. */
 enum merak_status merak_added_cut(const struct merak_added_set *set,
                                   const unsigned char *text, size_t n,
                                   merak_part_fn fn, void *arg,

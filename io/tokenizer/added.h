@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/added.h - tokens that are found in a text as they stand, and
- * not merged from its pieces */
+/* io/tokenizer/added.h - added tokens, which are matched verbatim in a text
+ * and not merged from its pieces */
 #ifndef MERAK_IO_TOKENIZER_ADDED_H
 #define MERAK_IO_TOKENIZER_ADDED_H
 
@@ -12,15 +12,15 @@
 
 struct merak_added_token {
     int32_t id;
-    bool normalized;     /* looked for in normalized text, after the others */
-    bool special;        /* not part of the text when it is decoded */
-    bool single_word;    /* not found beside what belongs to a word */
-    bool lstrip, rstrip; /* takes the blanks before, or behind it, too */
-    char *text;          /* what is looked for: normalized if need be */
+    bool normalized;     /* matched in normalized text, after the others */
+    bool special;        /* left out when decoding */
+    bool single_word;    /* not matched next to a word character */
+    bool lstrip, rstrip; /* also takes the blanks before, or after it */
+    char *text;          /* the text to match, normalized if needed */
     size_t n;
 };
 
-struct merak_added_set; /* of all that are, or are not, `normalized` */
+struct merak_added_set; /* of all tokens that are, or are not, `normalized` */
 
 enum merak_status merak_added_set_create(const struct merak_added_token *tokens,
                                          size_t n, bool normalized,
@@ -28,7 +28,7 @@ enum merak_status merak_added_set_create(const struct merak_added_token *tokens,
                                          struct merak_error *err) MERAK_CHECKED;
 void merak_added_set_destroy(struct merak_added_set *set);
 
-/* A part of a text: a token, or what is between. */
+/* A part of a text: a token, or text between tokens. */
 struct merak_added_part {
     const struct merak_added_token *token; /* NULL: text */
     size_t from, end;
@@ -37,8 +37,8 @@ typedef enum merak_status (*merak_part_fn)(void *arg,
                                            const struct merak_added_part *part,
                                            struct merak_error *err);
 /*
- * Calls fn for the parts in order; a failure ends it.  The leftmost token is
- * taken, the longest of those that begin there.
+ * Call fn for the parts in order, until it fails.  The leftmost token is
+ * taken, and of those that begin there the longest.
  */
 enum merak_status merak_added_cut(const struct merak_added_set *set,
                                   const unsigned char *text, size_t n,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bpe.c - byte-pair merges
  *
- * The symbols of a piece are a doubly linked list in arrays; candidate
- * merges wait in a heap ordered by (rank, position).  A candidate whose
- * symbols have changed since is skipped when it comes up.  n bytes take
- * O(n log n), so that a megabyte of one letter is no trap.
+ * The symbols of a piece are a doubly linked list in arrays; candidate merges
+ * wait in a heap ordered by (rank, position).  A candidate whose symbols have
+ * changed since is skipped when it comes up.  n bytes take O(n log n), so a
+ * megabyte of one letter is no problem.
  */
 #include "config.h"
 
@@ -39,8 +39,8 @@ struct candidate {
     int32_t left, right, id;
 };
 
-/* Most pieces are words that come again: short ones are looked up, each in
- * the one slot of its hash, the newest staying. */
+/* Most pieces are repeated words: short ones are cached, one per hash slot,
+ * where the newest replaces the older. */
 struct cached {
     uint8_t bytes, n; /* bytes 0: free */
     unsigned char key[CACHE_KEY];
@@ -191,7 +191,7 @@ static enum merak_status make_room(struct merak_bpe *bpe, size_t n,
     bpe->id = malloc(room * sizeof(*bpe->id));
     bpe->prev = malloc(room * sizeof(*bpe->prev));
     bpe->next = malloc(room * sizeof(*bpe->next));
-    /* n - 1 pairs to begin with, two more after each of n - 1 merges */
+    /* n - 1 pairs initially, two more after each of n - 1 merges */
     bpe->heap = malloc(3 * room * sizeof(*bpe->heap));
     if (bpe->id == NULL || bpe->prev == NULL || bpe->next == NULL ||
         bpe->heap == NULL) {
@@ -202,7 +202,7 @@ static enum merak_status make_room(struct merak_bpe *bpe, size_t n,
     return MERAK_OK;
 }
 
-/* Offer the pair that begins with symbol `at`. */
+/* Add the pair that begins with symbol `at` as a candidate. */
 static void offer(struct merak_bpe *bpe, int32_t at)
 {
     int32_t next = at == NONE ? NONE : bpe->next[at];
@@ -223,7 +223,7 @@ static void apply(struct merak_bpe *bpe, const struct candidate *c)
     if (bpe->id[c->at] != c->left || next == NONE || bpe->id[next] != c->right)
         return;
     bpe->id[c->at] = c->id;
-    bpe->id[next] = NONE; /* gone: candidates that begin there are stale */
+    bpe->id[next] = NONE; /* removed: candidates that begin there are stale */
     bpe->next[c->at] = bpe->next[next];
     if (bpe->next[next] != NONE)
         bpe->prev[bpe->next[next]] = c->at;
@@ -231,7 +231,8 @@ static void apply(struct merak_bpe *bpe, const struct candidate *c)
     offer(bpe, c->at);
 }
 
-/* The bytes of a character that is no token: theirs, or the unknown one. */
+/* Spell a character that is not a token: by its bytes' tokens, or as the
+ * unknown token. */
 static size_t spell(const struct merak_bpe *bpe, const unsigned char *text,
                     size_t bytes, size_t n, bool *unknown)
 {
@@ -280,7 +281,7 @@ static size_t first_bytes(struct merak_bpe *bpe, const unsigned char *piece,
     return n;
 }
 
-/* Leaves the tokens at the front of bpe->id; how many. */
+/* Leaves the tokens at the front of bpe->id; returns how many. */
 static size_t merge_piece(struct merak_bpe *bpe, const unsigned char *piece,
                           size_t n)
 {
@@ -307,7 +308,7 @@ static size_t merge_piece(struct merak_bpe *bpe, const unsigned char *piece,
     return n_ids;
 }
 
-/* Is the piece a token, and is that enough? */
+/* Is the whole piece a token, and are merges ignored then? */
 static bool whole_piece(struct merak_bpe *bpe, const unsigned char *piece,
                         size_t n)
 {

@@ -2,7 +2,7 @@
 /* io/tokenizer/bpe.h - byte-pair merges
  *
  * Sennrich et al. 2016 (arXiv:1508.07909): a text is cut into pieces, and
- * within each the adjacent pair with the lowest rank, the leftmost of equals,
+ * within each the adjacent pair with the lowest rank (the leftmost of equals)
  * is merged until no pair has a rank.  The first symbols are bytes, as in
  * Radford et al. 2019, or characters.
  */
@@ -19,14 +19,14 @@
 struct merak_bpe;
 
 struct merak_bpe_options {
-    /* The token of each byte: the first symbols, or of `chars` those of a
-     * character that has none; -1: there is none. */
+    /* The token of each byte: the first symbols, or with `chars` those of a
+     * character without a token; -1: there is none. */
     int32_t byte_id[256];
     bool chars;         /* the first symbols are characters */
-    bool ignore_merges; /* a piece that is a token is that token */
-    int32_t unknown;    /* of `chars`: where bytes have no token; -1: nothing */
-    bool fuse_unknown;  /* unknown ones side by side are one */
-    const struct merak_token_index *index; /* borrowed; of chars and of
+    bool ignore_merges; /* a piece that is a token is not merged */
+    int32_t unknown;    /* `chars`: for bytes without a token; -1: dropped */
+    bool fuse_unknown;  /* adjacent unknown tokens become one */
+    const struct merak_token_index *index; /* borrowed; for chars and
                                               ignore_merges */
 };
 
@@ -35,15 +35,17 @@ enum merak_status merak_bpe_create(const struct merak_bpe_options *opt,
                                    size_t max_merges, struct merak_bpe **bpe_p,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_bpe_destroy(struct merak_bpe *bpe);
-/* left right -> id, in rank order; of a pair given twice the later counts. */
+/* left right -> id, in rank order; if a pair is given twice the later one
+ * counts. */
 void merak_bpe_merge(struct merak_bpe *bpe, int32_t left, int32_t right,
                      int32_t id);
-/* The same where ranks are given, from 0; equal ones go from left to right. */
+/* The same with given ranks, from 0; equal ranks are merged from left to
+ * right. */
 void merak_bpe_merge_ranked(struct merak_bpe *bpe, int32_t left, int32_t right,
                             int32_t id, uint32_t rank);
 /*
- * Tokens of one piece: *ids_p [*n_p], good until the next call.
- * Uses scratch and a cache of its own: one thread at a time.
+ * The tokens of one piece: *ids_p [*n_p], valid until the next call.  Uses
+ * scratch and a cache: one thread at a time.
  */
 enum merak_status merak_bpe_encode(struct merak_bpe *bpe,
                                    const unsigned char *piece, size_t n,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/buffer.h - bytes that grow */
+/* io/tokenizer/buffer.h - a growing buffer of bytes */
 #ifndef MERAK_IO_TOKENIZER_BUFFER_H
 #define MERAK_IO_TOKENIZER_BUFFER_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/chat.h - conversations as the text that a model was taught
+/* io/tokenizer/chat.h - conversations as text in a model's chat format
  *
- * Models come with a template, a program that makes a text of messages
- * (`chat_template` of tokenizer_config.json, or chat_template.jinja).  It is
- * run (io/template).  For tokenizers without one, the usual formats are rows of
- * a table (chat_formats.c) that can be asked for by name.
+ * Models come with a template, a program that turns messages into text
+ * (`chat_template` of tokenizer_config.json, or chat_template.jinja), which is
+ * run (io/template).  For tokenizers without one, a table has the usual
+ * formats (chat_formats.c), to be selected by name.
  */
 #ifndef MERAK_IO_TOKENIZER_CHAT_H
 #define MERAK_IO_TOKENIZER_CHAT_H
@@ -23,8 +23,8 @@ struct merak_chat_turn {
     size_t n;
 };
 
-/* A conversation's text, and which of it are answers, what ends each of them
- * included.  Zeros at first; may be used again. */
+/* A conversation's text, and which parts of it are answers, each with the
+ * token that ends it.  Initialize with zeros; may be reused. */
 struct merak_chat_text {
     struct merak_buffer text;
     struct merak_chat_span {
@@ -37,33 +37,33 @@ void merak_chat_text_fini(struct merak_chat_text *text);
 struct merak_chat;
 
 /*
- *   tokenizer  as of merak_tokenizer_open(): the template is looked for beside
+ *   tokenizer  as for merak_tokenizer_open(): the template is searched next to
  *              it
- *   format     a word of merak_chat_names(), or NULL: the template says
+ *   format     a name in merak_chat_names(), or NULL: use the template
  *
- * MERAK_ERR_UNSUPPORTED where there is no template, or none that is understood,
- * MERAK_ERR_CONFIG of a word that is none; all name the words there are.  A
- * template that asks for the date gets today's, or that of the environment's
+ * MERAK_ERR_UNSUPPORTED if there is no template, or it cannot be run,
+ * MERAK_ERR_CONFIG for an unknown name; all list the names.  A template that
+ * asks for the date gets today's, or that of the environment variable
  * SOURCE_DATE_EPOCH.
  */
 enum merak_status merak_chat_open(const char *tokenizer, const char *format,
                                   struct merak_chat **chat_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_chat_close(struct merak_chat *chat);
-/* The format's word, or the name of the file that the template is of. */
+/* The format's name, or the name of the template's file. */
 const char *merak_chat_name(const struct merak_chat *chat);
-/* Is the date in one of the texts so far? */
+/* Has one of the texts so far asked for the date? */
 bool merak_chat_has_date(const struct merak_chat *chat);
 /* "chatml, gemma, .." */
 const char *merak_chat_names(void);
 /*
- * The text of a conversation, as the model's own template makes it without a
- * prompt for what is to follow.  An answer goes from where what was said
- * begins, or the thoughts before it, to the token that ends it; where the
- * template marks what is generated, that.
+ * The text of a conversation, as made by the model's own template without a
+ * generation prompt.  An answer extends from the beginning of its content, or
+ * of the thoughts before it, to the token that ends it; if the template marks
+ * what is generated, those parts are used.
  *
- * MERAK_ERR_FORMAT says why the template refuses the messages, or names the
- * one, from 1, that it has no place for.
+ * MERAK_ERR_FORMAT gives the template's reason for refusing the messages, or
+ * the number, from 1, of the message that is not allowed.
  */
 enum merak_status merak_chat_render(struct merak_chat *chat,
                                     const struct merak_chat_turn *turn,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_formats.c - what the usual templates make of messages
+/* chat_formats.c - the usual chat formats
  *
- * From what publishers say of their formats: Meta's prompt formats of Llama 2,
- * 3 and 3.1, OpenAI's ChatML as Qwen and SmolLM 2 have it, Mistral AI's
- * [INST], Google's Gemma, Microsoft's Phi-3, and Zephyr.
+ * From the publishers' documentation: Meta's prompt formats of Llama 2, 3 and
+ * 3.1, OpenAI's ChatML as used by Qwen and SmolLM 2, Mistral AI's [INST],
+ * Google's Gemma, Microsoft's Phi-3, and Zephyr.
  */
 #include "config.h"
 
 #include "io/tokenizer/chat_formats.h"
 
 #define LLAMA3(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
-/* The date is the one that the template has where nobody says another. */
+/* The date is the template's default. */
 #define LLAMA31_SYSTEM                                       \
     LLAMA3("system")                                         \
     "Cutting Knowledge Date: December 2023\nToday Date: 26 " \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grapheme.c - where a reader sees one character, by the rules of UAX #29 */
+/* grapheme.c - grapheme clusters, by the rules of UAX #29 */
 #include "config.h"
 
 #include "io/tokenizer/grapheme.h"
 
 #include "io/tokenizer/unicode.h"
 
-/* Grapheme_Cluster_Break, pictures, and what Indic conjuncts go by. */
+/* Classes: Grapheme_Cluster_Break, pictographs, and Indic conjuncts. */
 enum join {
     JOIN_OTHER,
     JOIN_CONTROL,
@@ -14,7 +14,7 @@ enum join {
     JOIN_LF,
     JOIN_EXTEND,
     JOIN_LINKER, /* extends, and links consonants */
-    JOIN_APART,  /* extends, and no consonants are linked over it */
+    JOIN_APART,  /* extends, but links no consonants */
     JOIN_ZWJ,
     JOIN_REGIONAL,
     JOIN_PREPEND,
@@ -66,11 +66,11 @@ static bool stands_alone(enum join c)
     return c == JOIN_CONTROL || c == JOIN_CR || c == JOIN_LF;
 }
 
-/* What is known of a cluster up to its last character so far. */
+/* The state of a cluster up to its last character so far. */
 struct cluster {
     enum join last;
-    int picture;       /* 1: what extends one is the last; 2: a ZWJ behind it */
-    int conjunct;      /* 1: a consonant; 2: a linker behind it */
+    int picture;       /* 1: a pictograph and extenders; 2: then a ZWJ */
+    int conjunct;      /* 1: a consonant; 2: followed by a linker */
     bool odd_regional; /* of regional indicators, two are a flag */
 };
 

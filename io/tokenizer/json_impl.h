@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/json_impl.h - what the readers of a tokenizer.json share */
+/* io/tokenizer/json_impl.h - shared by the readers of a tokenizer.json */
 #ifndef MERAK_IO_TOKENIZER_JSON_IMPL_H
 #define MERAK_IO_TOKENIZER_JSON_IMPL_H
 
@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#define MERAK_ALPHABET_END 0x144 /* the alphabet's last character plus one */
+#define MERAK_ALPHABET_END 0x144 /* last character of the alphabet plus one */
 
 struct merak_json_loader {
     json_t *root;
@@ -31,7 +31,7 @@ bool merak_json_is_text(const json_t *value, const char *text);
 
 /* json_tokens.c: vocab->token, index and added. */
 enum merak_status merak_json_tokens(struct merak_json_loader *ld) MERAK_CHECKED;
-/* The id of one of the model's tokens as the file writes it, or -1. */
+/* The id of a model's token, as written in the file, or -1. */
 int32_t merak_json_token_id(const struct merak_json_loader *ld,
                             const char *text);
 /* json_merges.c: vocab->bpe. */

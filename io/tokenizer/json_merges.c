@@ -24,7 +24,7 @@ static enum merak_status find_bytes(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
-/* Tokens of characters: what stands for a character that is none. */
+/* For tokens of characters: find the tokens for a character without one. */
 static enum merak_status find_fallback(struct merak_json_loader *ld,
                                        json_t *model,
                                        struct merak_bpe_options *opt)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nfc.c - normalization form C (UAX #15)
  *
- * Nothing below U+0300 changes or combines with what is before it, so a text
- * is copied up to the character before the first above, and a stretch is
- * normalized that ends before the next below: decomposed, marks put in the
- * order of their combining classes, composed again.
+ * Nothing below U+0300 changes or combines with what precedes it.  So a text
+ * is copied up to the character before the first one from there on; then a
+ * stretch is normalized that ends before the next lower one: decomposed, marks
+ * sorted by their combining classes, composed again.
  */
 #include "config.h"
 
@@ -43,7 +43,7 @@ struct composition {
 
 struct mark {
     uint32_t cp, class;
-    size_t order; /* of its coming */
+    size_t order; /* position in the stretch */
 };
 
 /* A stretch, decomposed. */
@@ -85,7 +85,7 @@ static const struct decomposition *find_parts(uint32_t cp)
                : NULL;
 }
 
-/* The character that two compose to, or 0. */
+/* The composition of two characters, or 0. */
 static uint32_t compose(uint32_t first, uint32_t second)
 {
     size_t lo = 0, hi = COUNT(compositions);
@@ -161,7 +161,7 @@ static int by_class(const void *a, const void *b)
     return x->order < y->order ? -1 : 1;
 }
 
-/* Marks between two starters go by their classes. */
+/* Sort the marks between two starters by their classes. */
 static void sort_marks(struct stretch *s)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -175,12 +175,12 @@ static void sort_marks(struct stretch *s)
     }
 }
 
-/* In place; a mark meets its starter unless one of its class, or above, is
- * between them. */
+/* Compose in place: a mark combines with its starter unless one of the same
+ * class or a higher one is between them. */
 static void compose_all(struct stretch *s)
 {
     size_t starter = SIZE_MAX, out = 0;
-    uint32_t last = 0; /* class of what stands before, past the starter */
+    uint32_t last = 0; /* class of the previous mark after the starter */
 
     for (size_t i = 0; i < s->n; i++) {
         struct mark m = s->mark[i];
@@ -217,13 +217,13 @@ static enum merak_status write_out(const struct stretch *s,
     return rc;
 }
 
-/* Could the character that this byte begins change or combine? */
+/* Could a character that begins with this byte change or combine? */
 static bool may_change(unsigned char lead)
 {
     return lead >= 0xcc;
 }
 
-/* Where the character begins that ends before text[at]. */
+/* The beginning of the character that ends before text[at]. */
 static size_t before(const unsigned char *text, size_t at)
 {
     size_t from = at;

@@ -5,7 +5,7 @@
 
 #include "io/tokenizer/buffer.h"
 
-/* Append text in form C; bytes that are not UTF-8 stay where they are. */
+/* Append text in form C; bytes that are not UTF-8 are unchanged. */
 enum merak_status merak_nfc(const unsigned char *text, size_t n,
                             struct merak_buffer *out,
                             struct merak_error *err) MERAK_CHECKED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces.c - the patterns that texts are cut into pieces by */
+/* pieces.c - the patterns that split texts into pieces */
 #include "config.h"
 
 #include "io/tokenizer/pieces.h"
@@ -65,7 +65,7 @@ static size_t contraction(const unsigned char *text, size_t n)
     return 0;
 }
 
-/* The same in letters of any case; the long s (U+017F) is one of s. */
+/* The same, ignoring case; the long s (U+017F) counts as s. */
 static size_t any_contraction(const unsigned char *text, size_t n)
 {
     unsigned char lower[3] = {text[0]};
@@ -130,7 +130,7 @@ static size_t sign_piece(const unsigned char *text, size_t n, size_t from)
     return end;
 }
 
-/* \s*[\r\n]+, or 0: what the last line break of a run of spaces ends. */
+/* \s*[\r\n]+, or 0: a run of spaces up to its last line break. */
 static size_t line_piece(const unsigned char *text, size_t n)
 {
     size_t run = run_of(MERAK_CHAR_SPACE, text, n, 0);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/pieces.h - the patterns that texts are cut into pieces by
+/* io/tokenizer/pieces.h - the patterns that split texts into pieces
  *
- * Patterns are known as a whole and found by code of our own: what an engine
- * for regular expressions takes for a letter depends on its version.  A run
- * of bytes that are not UTF-8 is a piece of its own, and the text before it
- * ends there.
+ * Known patterns are recognized as a whole and matched by our own code: what a
+ * regular expression engine considers a letter depends on its version.  A run
+ * of bytes that are not UTF-8 is a separate piece, and the text before it ends
+ * there.
  */
 #ifndef MERAK_IO_TOKENIZER_PIECES_H
 #define MERAK_IO_TOKENIZER_PIECES_H
@@ -31,7 +31,7 @@ enum merak_split merak_split_find(const char *pattern);
 /* Length of the first piece of text[0 .. n), n >= 1. */
 size_t merak_piece(enum merak_split split, const unsigned char *text, size_t n);
 
-/* What is done to numerals before. */
+/* How digits are split off first. */
 enum merak_digits {
     MERAK_DIGITS_NONE,
     MERAK_DIGITS_RUNS, /* a run is a piece */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.c - what is done to a text before its pieces are merged */
+/* rules.c - processing of a text before its pieces are merged */
 #include "config.h"
 
 #include "io/tokenizer/rules.h"
@@ -61,7 +61,7 @@ static enum merak_status replace_blanks(const unsigned char *text, size_t n,
     return rc;
 }
 
-/* Bytes of white space that the text begins with. */
+/* Bytes of white space at the beginning of a text. */
 static size_t blanks_before(const unsigned char *text, size_t n)
 {
     size_t at = 0, bytes;
@@ -180,7 +180,7 @@ enum merak_status merak_rules_prepare(const struct merak_rules *rules,
                         : merak_buffer_add(out, text, n, err);
 }
 
-/* Up to the next mark behind the first character. */
+/* The piece up to the next mark after the first character. */
 static size_t marked_piece(const unsigned char *text, size_t n)
 {
     const unsigned char *next =
@@ -223,7 +223,7 @@ static enum merak_status cut_digits(const struct merak_rules *rules,
     return rc;
 }
 
-/* One cut within the other, so that no text is looked over twice. */
+/* The splits are nested, so that no text is scanned twice. */
 enum merak_status merak_rules_cut(const struct merak_rules *rules,
                                   const unsigned char *text, size_t n,
                                   merak_piece_fn fn, void *arg,

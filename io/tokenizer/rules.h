@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/rules.h - what is done to a text before its pieces are merged,
- * and to tokens when they become text again
+/* io/tokenizer/rules.h - processing of a text before its pieces are merged,
+ * and of tokens when they become text again
  *
- * A text is cut at added tokens that stand for themselves; each part between
- * is normalized, cut at added tokens that are looked for in normalized text,
- * and each part of that prepared: blanks marked, a blank put in front, cut
- * into pieces.
+ * A text is split at added tokens that are matched verbatim; each part between
+ * is normalized, split at added tokens that are matched in normalized text,
+ * and each part of that prepared: blanks are marked, a blank is prepended, and
+ * it is split into pieces.
  */
 #ifndef MERAK_IO_TOKENIZER_RULES_H
 #define MERAK_IO_TOKENIZER_RULES_H
@@ -23,24 +23,24 @@
                     */
 
 enum merak_step_kind {
-    MERAK_NORMAL_PREPEND, /* `to` in front of what is not empty */
+    MERAK_NORMAL_PREPEND, /* prepend `to` unless empty */
     MERAK_NORMAL_REPLACE, /* each `from` by `to` */
-    MERAK_NORMAL_BLANKS,  /* each two blanks and more by `to` */
-    MERAK_NORMAL_STRIP,   /* white space at the ends left out */
+    MERAK_NORMAL_BLANKS,  /* two or more blanks by `to` */
+    MERAK_NORMAL_STRIP,   /* remove white space at the ends */
     MERAK_NORMAL_NFC,
-    MERAK_NORMAL_SPM, /* as `spm` has it */
-    MERAK_NORMAL_MAP, /* its map alone, as Hugging Face's library does it */
+    MERAK_NORMAL_SPM, /* as specified by `spm` */
+    MERAK_NORMAL_MAP, /* only its map, as in Hugging Face's library */
 };
 struct merak_normal_step {
     enum merak_step_kind kind;
-    char *from, *to;  /* NULL where not used */
+    char *from, *to;  /* NULL if not used */
     bool left, right; /* which ends */
 };
 
-/* When a blank is put in front of a part. */
+/* When a blank is prepended to a part. */
 enum merak_prefix {
     MERAK_PREFIX_NEVER,
-    MERAK_PREFIX_FIRST,  /* where the text begins */
+    MERAK_PREFIX_FIRST,  /* at the beginning of the text */
     MERAK_PREFIX_ALWAYS, /* unless one is there */
 };
 
@@ -51,28 +51,28 @@ struct merak_rules {
     struct merak_normal_step step[MERAK_MAX_STEPS];
     int n_steps;
     struct merak_spm_normal spm;
-    bool words; /* a part is cut at white space, which is left out, first */
+    bool words; /* first split at white space, which is dropped */
     enum merak_prefix prefix;
-    bool marks;     /* blanks are MERAK_MARK from here on */
+    bool marks;     /* replace blanks by MERAK_MARK */
     bool cut_marks; /* and each begins a piece */
     enum merak_digits digits;
     enum merak_split split;
-    bool drop_blank; /* decoding leaves out a blank that begins the text */
+    bool drop_blank; /* decoding drops a blank at the beginning */
     /* Tokens that the template puts around a text. */
     int32_t before[MERAK_MAX_AROUND], after[MERAK_MAX_AROUND];
     int n_before, n_after;
 };
 
 void merak_rules_fini(struct merak_rules *rules);
-/* Append the text as the steps make it. */
+/* Append the text after all normalization steps. */
 enum merak_status merak_rules_normalize(const struct merak_rules *rules,
                                         const unsigned char *text, size_t n,
                                         struct merak_buffer *out,
                                         struct merak_error *err) MERAK_CHECKED;
-/* Does preparing change a text?  If not it is only cut. */
+/* Does preparing change a text?  If not it is only split. */
 bool merak_rules_prepares(const struct merak_rules *rules);
-/* Append a part with its blanks marked and one in front; `first`: the text
- * begins with it. */
+/* Append a part with blanks marked and one prepended; `first`: the part begins
+ * the text. */
 enum merak_status merak_rules_prepare(const struct merak_rules *rules,
                                       const unsigned char *text, size_t n,
                                       bool first, struct merak_buffer *out,
@@ -82,7 +82,7 @@ size_t merak_rules_word(const unsigned char *text, size_t n, size_t *from_p);
 typedef enum merak_status (*merak_piece_fn)(void *arg,
                                             const unsigned char *piece,
                                             size_t n, struct merak_error *err);
-/* Cut what was prepared: fn gets the pieces in order, a failure ends it. */
+/* Split prepared text: call fn for the pieces in order, until it fails. */
 enum merak_status merak_rules_cut(const struct merak_rules *rules,
                                   const unsigned char *text, size_t n,
                                   merak_piece_fn fn, void *arg,

@@ -3,11 +3,12 @@
  *
  * The precompiled map is a u32 (bytes of the trie), the trie, and texts that
  * end in zeros.  The trie is a double array as of the Darts-clone library:
- * units of 32 bits, from the root at 0; a child is at its parent's place xor
- * the parent's offset xor its byte, which the unit repeats; a unit with a leaf
- * has its value, where in the texts the replacement begins, at its place xor
- * its offset.  Of the texts in the trie that the input begins with the longest
- * is replaced.  Nothing here is trusted: places are checked as they come.
+ * units of 32 bits, from the root at 0; a child is at its parent's index xor
+ * the parent's offset xor its byte, which the unit repeats; the value of a
+ * unit with a leaf, which is the offset of the replacement in the texts, is at
+ * the unit's index xor its offset.  The longest text in the trie that is a
+ * prefix of the input is replaced.  Nothing here is trusted: indices are
+ * checked as they are used.
  */
 #include "config.h"
 
@@ -59,8 +60,8 @@ static size_t offset_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* Bytes of text that are replaced, by *by_p: the shortest text in the trie or
- * the longest; 0: none. */
+/* The length of the prefix that is replaced, by *by_p: the shortest in the
+ * trie or the longest; 0: none. */
 static size_t find(const struct map *map, const unsigned char *text, size_t n,
                    bool shortest, const char **by_p)
 {
@@ -87,7 +88,7 @@ static size_t find(const struct map *map, const unsigned char *text, size_t n,
     return found;
 }
 
-/* What the text begins with: bytes of it, and what they become. */
+/* A prefix of the text, and its replacement. */
 struct prefix {
     const char *by;
     size_t bytes, n;
@@ -181,7 +182,7 @@ enum merak_status merak_spm_normalize(const struct merak_spm_normal *normal,
 
 /* --- Hugging Face's way -------------------------------------------------- */
 
-#define MOST_AT_ONCE 5 /* bytes of a character that is replaced whole */
+#define MOST_AT_ONCE 5 /* bytes of a grapheme that is replaced as a whole */
 
 static enum merak_status put_replaced(const struct map *map,
                                       const unsigned char *text, size_t n,

@@ -15,16 +15,15 @@ struct merak_spm_normal {
 
 /* Is the map one that merak_spm_normalize() can follow? */
 bool merak_spm_map_is_sound(const unsigned char *map, size_t bytes);
-/* Append the text as the model's pieces are written. */
+/* Append the text in the form of the model's pieces. */
 enum merak_status merak_spm_normalize(const struct merak_spm_normal *normal,
                                       const unsigned char *text, size_t n,
                                       struct merak_buffer *out,
                                       struct merak_error *err) MERAK_CHECKED;
 /*
- * The same map as Hugging Face's library follows it, and no rule beside: a
- * character as a reader sees it, of less than six bytes, is replaced whole by
- * what the shortest text that it begins with becomes; else code point by code
- * point.
+ * The same map as used by Hugging Face's library, without other rules: a
+ * grapheme of less than six bytes is replaced as a whole by the replacement of
+ * its shortest prefix in the map; else each code point separately.
  */
 enum merak_status merak_spm_replace(const struct merak_spm_normal *normal,
                                     const unsigned char *text, size_t n,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token_index.c - the id of a token by its text: open addressing, at most
- * half full, over texts that lie end to end */
+/* token_index.c - the id of a token by its text: a hash table with open
+ * addressing, at most half full, over concatenated texts */
 #include "config.h"
 
 #include "io/tokenizer/token_index.h"
@@ -53,7 +53,7 @@ void merak_token_index_destroy(struct merak_token_index *index)
     free(index);
 }
 
-/* The entry of a text, or the free one where it would be. */
+/* The entry of a text, or the free one for it. */
 static struct entry *find(const struct merak_token_index *index,
                           const void *text, size_t n)
 {
@@ -74,7 +74,7 @@ enum merak_status merak_token_index_add(struct merak_token_index *index,
     enum merak_status rc;
 
     if (n == 0 || n > UINT32_MAX)
-        return MERAK_OK; /* no text has it */
+        return MERAK_OK; /* no text has this id */
     e = find(index, text, n);
     if (e->id >= 0)
         return MERAK_OK;

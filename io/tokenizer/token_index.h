@@ -15,7 +15,7 @@ enum merak_status
 merak_token_index_create(size_t max_tokens, struct merak_token_index **index_p,
                          struct merak_error *err) MERAK_CHECKED;
 void merak_token_index_destroy(struct merak_token_index *index);
-/* The text is copied; of one given twice the first id stays. */
+/* The text is copied; if it is given twice the first id is kept. */
 enum merak_status merak_token_index_add(struct merak_token_index *index,
                                         const void *text, size_t n, int32_t id,
                                         struct merak_error *err) MERAK_CHECKED;

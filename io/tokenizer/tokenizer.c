@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c - text to token ids and back
  *
- * A text is cut at added tokens that are found in it as it stands; each part
- * between is normalized, cut at those that are found in normalized text, and
- * what is left prepared, cut into pieces and merged (rules.h).
+ * A text is split at added tokens that are matched verbatim; each part between
+ * is normalized, split at those that are matched in normalized text, and the
+ * rest is prepared, split into pieces and merged (rules.h).
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define BATCH 4096 /* ids handed on at a time */
+#define BATCH 4096 /* ids passed on at a time */
 #define EOD_TEXT "<|endoftext|>"
 
 struct merak_tokenizer {
@@ -35,7 +35,7 @@ struct encoding {
     merak_ids_fn sink;
     void *arg;
     struct merak_error *err;
-    const unsigned char *text; /* being cut */
+    const unsigned char *text; /* being split */
     bool first;                /* it begins the whole text */
     size_t n;
     int32_t id[BATCH];
@@ -43,7 +43,7 @@ struct encoding {
 
 /* --- opening ----------------------------------------------------------- */
 
-/* What families call the token that ends a document, best first. */
+/* Names of the token that ends a document, in order of preference. */
 static const char *const eod_texts[] = {
     EOD_TEXT, "<|end_of_text|>", "</s>", "<|eos|>", "<eos>", "[EOS]",
 };
@@ -79,7 +79,7 @@ static enum merak_status index_added(struct merak_tokenizer *tok,
                           : rc;
 }
 
-/* The ids of "byte": 256 bytes and the end of a document. */
+/* Make the tokenizer "byte": 256 bytes and the end of a document. */
 static enum merak_status make_bytes(struct merak_tokenizer *tok,
                                     struct merak_error *err)
 {
@@ -103,7 +103,7 @@ static enum merak_status make_bytes(struct merak_tokenizer *tok,
     return MERAK_OK;
 }
 
-/* *.model is SentencePiece's, anything else a tokenizer.json. */
+/* Load *.model as SentencePiece's, anything else as a tokenizer.json. */
 static enum merak_status load_path(struct merak_tokenizer *tok,
                                    const char *path, struct merak_error *err)
 {
@@ -114,7 +114,7 @@ static enum merak_status load_path(struct merak_tokenizer *tok,
                  : merak_vocab_load(path, &tok->vocab, err);
 }
 
-/* The file, or the one in the folder. */
+/* Load the file, or the one in the folder. */
 static enum merak_status load_file(struct merak_tokenizer *tok,
                                    const char *name, struct merak_error *err)
 {
@@ -251,7 +251,7 @@ encode_part(struct encoding *e, const unsigned char *text, size_t n, bool first)
                           : rc;
 }
 
-/* What is between added tokens of both kinds. */
+/* Encode text between added tokens of both kinds. */
 static enum merak_status
 encode_text(struct encoding *e, const unsigned char *text, size_t n, bool first)
 {
@@ -376,8 +376,8 @@ void merak_text_begin(struct merak_text *text,
     *text = (struct merak_text){.tok = tok};
 }
 
-/* How many of the bytes are whole characters: all but a last one that goes
- * on.  Bytes that are no UTF-8 do not wait. */
+/* How many of the bytes are complete characters: all except an incomplete last
+ * one.  Bytes that are not UTF-8 count as complete. */
 static size_t whole_bytes(const char *bytes, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unicode.c - UTF-8 and the classes of characters that GPT-2 splits by */
+/* unicode.c - UTF-8, and the character classes of split patterns */
 #include "config.h"
 
 #include "io/tokenizer/unicode.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/unicode.h - UTF-8 and the classes of characters that GPT-2
- * splits by */
+/* io/tokenizer/unicode.h - UTF-8, and the character classes of split
+ * patterns */
 #ifndef MERAK_IO_TOKENIZER_UNICODE_H
 #define MERAK_IO_TOKENIZER_UNICODE_H
 
@@ -13,7 +13,7 @@ enum merak_char {
     MERAK_CHAR_LETTER,  /* \p{L} */
     MERAK_CHAR_NUMBER,  /* \p{N} */
     MERAK_CHAR_SPACE,   /* White_Space */
-    MERAK_CHAR_INVALID, /* a byte that begins no well-formed UTF-8 */
+    MERAK_CHAR_INVALID, /* a byte that does not begin well-formed UTF-8 */
 };
 
 /* Class of the character at text[0 .. n), n >= 1; *bytes_p is its length,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unigram.c - the likeliest cut of a text into pieces, from left to right */
+/* unigram.c - the likeliest segmentation of a text, from left to right */
 #include "config.h"
 
 #include "io/tokenizer/unigram.h"
@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The best cut of what ends at a byte. */
+/* The best segmentation of the text that ends at a byte. */
 struct best {
     double score;
-    int32_t id;    /* its last piece; -1: nothing ends here */
+    int32_t id;    /* its last piece; -1: no piece ends here */
     uint32_t size; /* bytes of it */
 };
 
@@ -76,8 +76,8 @@ static enum merak_status make_room(struct merak_unigram *u, size_t n,
     return MERAK_OK;
 }
 
-/* A cut that goes on at `at` with a piece of this size; of equal ones the
- * first that was offered stays. */
+/* Offer a segmentation that continues at `at` with a piece of this size; of
+ * equal ones the first is kept. */
 static void offer(struct merak_unigram *u, size_t at, double score, int32_t id,
                   size_t size)
 {
@@ -85,7 +85,7 @@ static void offer(struct merak_unigram *u, size_t at, double score, int32_t id,
     double sum = u->best[at].score + score;
 
     if (u->opt.single)
-        sum = (double)(float)sum; /* as if the sum had been one of floats */
+        sum = (double)(float)sum; /* as if summed in floats */
     if (b->id >= 0 && sum <= b->score)
         return;
     *b = (struct best){sum, id, (uint32_t)size};
@@ -130,7 +130,7 @@ static bool have_tokens(const struct merak_unigram *u,
     return i == n;
 }
 
-/* Ids of unknown characters side by side, before u->id[to]. */
+/* Put the ids of adjacent unknown characters before u->id[to]. */
 static size_t put_unknown(struct merak_unigram *u, const unsigned char *text,
                           size_t n, size_t to)
 {
@@ -147,7 +147,7 @@ static size_t put_unknown(struct merak_unigram *u, const unsigned char *text,
     return to;
 }
 
-/* Ids of the best cut, from the last one back, at the end of u->id. */
+/* Put the ids of the best segmentation, backwards, at the end of u->id. */
 static size_t collect(struct merak_unigram *u, const unsigned char *text,
                       size_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/vocab.h - what a tokenizer's file holds */
+/* io/tokenizer/vocab.h - the contents of a tokenizer's file */
 #ifndef MERAK_IO_TOKENIZER_VOCAB_H
 #define MERAK_IO_TOKENIZER_VOCAB_H
 
@@ -12,7 +12,7 @@
 #include "io/tokenizer/rules.h"
 #include "io/tokenizer/unigram.h"
 
-/* A token's bytes, as they stand in a text; NULL: no token has this id. */
+/* A token's bytes, as in a text; NULL: no token has this id. */
 struct merak_token_text {
     char *bytes;
     size_t n;
@@ -27,13 +27,13 @@ struct merak_vocab {
     struct merak_token_index *index; /* of the model's tokens, as written */
     struct merak_bpe *bpe;
     struct merak_unigram *unigram; /* instead of bpe */
-    int32_t eod; /* what the file says ends a text; -1: nothing */
+    int32_t eod; /* ends a text, according to the file; -1: none */
 };
 
-/* A tokenizer.json. */
+/* Load a tokenizer.json. */
 enum merak_status merak_vocab_load(const char *path, struct merak_vocab *vocab,
                                    struct merak_error *err) MERAK_CHECKED;
-/* A SentencePiece model, tokenizer.model. */
+/* Load a SentencePiece model, tokenizer.model. */
 enum merak_status merak_vocab_load_spm(const char *path,
                                        struct merak_vocab *vocab,
                                        struct merak_error *err) MERAK_CHECKED;

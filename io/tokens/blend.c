@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Of a turn; decimal weights like 0.7 are off by 1e-16 of the period. */
+/* In turns; decimal weights like 0.7 are off by 1e-16 of the period. */
 #define WHOLE_TOLERANCE 1e-9
 
 static bool period_fits(const double *share, size_t n, uint32_t period)
@@ -83,7 +83,7 @@ static void fill_period(struct merak_blend *blend, uint32_t *had)
         size_t at = 0;
 
         for (size_t k = 0; k < blend->n; k++) {
-            /* P times the deficit, in whole numbers. */
+            /* P times the deficit, as an integer. */
             int64_t deficit = (int64_t)blend->count[k] * (i + 1) -
                               (int64_t)had[k] * blend->period;
 
@@ -146,7 +146,7 @@ enum merak_status merak_blend_init(struct merak_blend *blend,
     }
     fill_period(&b, had);
     *blend = b;
-    b = (struct merak_blend){0}; /* the caller's now */
+    b = (struct merak_blend){0}; /* now owned by the caller */
 out:
     merak_blend_fini(&b);
     free(share);

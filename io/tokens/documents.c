@@ -23,7 +23,7 @@
 struct lines {
     const char *path, *key; /* key NULL: none was given */
     const struct merak_document_reader *reader;
-    unsigned long long number; /* of the line at hand, from 1 */
+    unsigned long long number; /* of the current line, from 1 */
     struct merak_chat_turn *turn;
     size_t room;
 };
@@ -257,7 +257,7 @@ static enum merak_status read_mapped(int fd, const char *path, size_t n,
     return rc;
 }
 
-/* A pipe, or a file that does not tell its size: until it ends. */
+/* Read a pipe, or a file without a size, to its end. */
 static enum merak_status read_stream(int fd, const char *path,
                                      merak_document_fn fn, void *arg,
                                      struct merak_error *err)
@@ -280,7 +280,7 @@ static enum merak_status read_stream(int fd, const char *path,
         got = read(fd, text + n, room - n);
         if (got > 0)
             n += (size_t)got;
-        else if (got < 0) /* EINTR too: the program is told to stop */
+        else if (got < 0) /* also EINTR: the program was asked to stop */
             rc = merak_file_fail(err, "read", path);
     }
     if (rc == MERAK_OK)

@@ -9,13 +9,13 @@
  *   16  u64      tokens in PREFIX.bin
  *   24  u64      documents in PREFIX.idx
  *   32  u64      XXH3 (64 bits) of all of PREFIX.idx
- *   40  u64      the same of what follows
- *   48  bits     of token i bit i % 8 of byte i / 8, from the lowest; 1: a
- * model is trained to predict it.  What is left of the last byte is 0.
+ *   40  u64      the same of the bits
+ *   48  bits     token i has bit i % 8 of byte i / 8, from the lowest; 1: a
+ *                model is trained to predict it; unused bits are 0
  *
- * The sum of the index ties it to its pair: a mask that stands beside the
- * tokens of another run of `merak data pack` is refused.  A writer gives names
- * in the order .bin, .mask, .idx, so that no index is there without its mask.
+ * The checksum of the index ties the mask to its pair of files: one that
+ * belongs to another run of `merak data pack` is refused.  A writer renames in
+ * the order .bin, .mask, .idx, so that no index exists without its mask.
  */
 #include "config.h"
 
@@ -58,7 +58,7 @@ static uint64_t get_u64(const unsigned char *from)
     return le64toh(value);
 }
 
-/* Version and the zeros behind it are one number. */
+/* Version and the zeros after it are written as one number. */
 void merak_mask_header(uint64_t tokens, uint64_t documents, uint64_t idx_sum,
                        uint64_t sum,
                        unsigned char head[MERAK_MASK_HEADER_BYTES])
@@ -217,7 +217,7 @@ enum merak_status merak_mask_open(const char *prefix, uint64_t tokens,
     if (rc != MERAK_OK)
         goto out;
     *mask_p = m;
-    m = NULL; /* the caller's now */
+    m = NULL; /* now owned by the caller */
 out:
     merak_mask_close(m);
     return rc;

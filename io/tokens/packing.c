@@ -20,12 +20,12 @@ struct cutter {
     struct merak_packing *packing;
     const struct merak_packed_document *doc;
     size_t seq;
-    uint64_t from, end; /* of the piece at hand; end 0: nothing in it yet */
+    uint64_t from, end; /* of the current piece; end 0: it is empty */
     struct merak_error *err;
     enum merak_status rc;
 };
 
-/* Tokens [from, to) that are to be predicted. */
+/* How many of tokens [from, to) are to be predicted. */
 static uint64_t count(const struct merak_packed_document *doc, uint64_t from,
                       uint64_t to)
 {
@@ -38,7 +38,7 @@ static uint64_t count(const struct merak_packed_document *doc, uint64_t from,
     return n;
 }
 
-/* Tokens [from, end) of the document. */
+/* Add tokens [from, end) of the document as a piece. */
 static void put_piece(struct cutter *c, uint64_t from, uint64_t end)
 {
     struct merak_packing *p = c->packing;
@@ -62,7 +62,7 @@ static void put_piece(struct cutter *c, uint64_t from, uint64_t end)
                                      .counted = count(c->doc, from + 1, end)};
 }
 
-/* An answer more: tokens [begin, end), 1 <= begin. */
+/* Add another answer: tokens [begin, end), 1 <= begin. */
 static void add_answer(struct cutter *c, uint64_t begin, uint64_t end)
 {
     uint64_t most = (uint64_t)c->seq + 1;
@@ -71,7 +71,7 @@ static void add_answer(struct cutter *c, uint64_t begin, uint64_t end)
         put_piece(c, c->from, c->end);
         c->from = c->end;
     }
-    if (end - c->from > most) { /* alone with as much before it as fits */
+    if (end - c->from > most) { /* alone, with as much before it as fits */
         c->from = end - begin < most ? end - most : begin - 1;
         for (; end - c->from > most; c->from += c->seq)
             put_piece(c, c->from, c->from + most);
@@ -108,12 +108,12 @@ merak_packing_add(struct merak_packing *packing,
 
 /* --- samples ----------------------------------------------------------- */
 
-/* Samples that are not full, by the places that are left in them. */
+/* Samples that are not full, by the number of free positions. */
 struct shelves {
     size_t seq;
-    size_t *top;           /* [seq + 1]: the newest sample of so many; NONE */
+    size_t *top;           /* [seq + 1]: the newest such sample, or NONE */
     size_t *next;          /* [pieces]: the one below it */
-    unsigned long *filled; /* a bit each of top[] that is not NONE */
+    unsigned long *filled; /* a bit for each entry of top[] that is not NONE */
 };
 
 static enum merak_status shelves_init(struct shelves *s, size_t seq,
@@ -145,7 +145,7 @@ static void put_back(struct shelves *s, size_t sample, size_t left)
     s->filled[left / WORD_BITS] |= 1UL << left % WORD_BITS;
 }
 
-/* Take a sample with the fewest places left, at least n; NONE. */
+/* Take a sample with the fewest free positions, at least n; or NONE. */
 static size_t take_fullest(struct shelves *s, size_t n, size_t *left_p)
 {
     size_t word = n / WORD_BITS, left, sample;
@@ -165,7 +165,8 @@ static size_t take_fullest(struct shelves *s, size_t n, size_t *left_p)
     return sample;
 }
 
-/* Pieces' indices, the longest first, of equals as they came. */
+/* The indices of pieces, the longest first, equal ones in order of
+ * addition. */
 static enum merak_status sort_pieces(const struct merak_packing *p, size_t seq,
                                      size_t *order, struct merak_error *err)
 {
@@ -183,7 +184,7 @@ static enum merak_status sort_pieces(const struct merak_packing *p, size_t seq,
     return MERAK_OK;
 }
 
-/* sample_of[piece]; how many samples there are. */
+/* Fill sample_of[piece]; returns the number of samples. */
 static enum merak_status fit(const struct merak_packing *p, size_t seq,
                              const size_t *order, size_t *sample_of,
                              size_t *n_samples_p, struct merak_error *err)
@@ -207,7 +208,7 @@ static enum merak_status fit(const struct merak_packing *p, size_t seq,
     return rc;
 }
 
-/* Samples get the numbers in which their first pieces come; number: room. */
+/* Number samples in the order of their first pieces; number: scratch. */
 static void renumber(struct merak_packing *p, size_t *sample_of, size_t *number)
 {
     size_t n = 0;
@@ -225,7 +226,7 @@ static void renumber(struct merak_packing *p, size_t *sample_of, size_t *number)
         p->first[s + 1] += p->first[s];
 }
 
-/* Pieces in the order of their samples; next: room. */
+/* Sort pieces in the order of their samples; next: scratch. */
 static enum merak_status gather(struct merak_packing *p,
                                 const size_t *sample_of, size_t *next,
                                 struct merak_error *err)

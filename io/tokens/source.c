@@ -50,15 +50,15 @@ static enum merak_status count_samples(struct merak_source *src,
                           path, (unsigned long long)tokens,
                           split == MERAK_TRAIN ? "training" : "validation", seq,
                           seq + 1);
-    /* Neighbours share one token: the last target of one is the first input
-     * of the next. */
+    /* Adjacent samples share a token: the last target of one is the first
+     * input of the next. */
     src->samples[split] = (tokens - 1) / seq;
     return MERAK_OK;
 }
 
 /* --- documents packed into samples -------------------------------------- */
 
-/* Which tokens of a document are to be predicted; room grows. */
+/* Read which tokens of a document are to be predicted; grows the buffer. */
 static enum merak_status read_counted(const struct merak_token_file *file,
                                       struct merak_packed_document *doc,
                                       unsigned char **buffer, size_t *room,
@@ -165,10 +165,10 @@ static size_t find_file(const struct merak_source *src, enum merak_split split,
 struct part {
     size_t file, n;
     uint64_t from;
-    bool is_first; /* of what this file has in the split */
+    bool is_first; /* of this file's tokens in the split */
 };
 
-/* As many of the n tokens from `at` on of a split's stream as are in file f. */
+/* The part in file f of the n tokens from `at` on of a split's stream. */
 static struct part part_of(const struct merak_source *src,
                            enum merak_split split, size_t f, uint64_t at,
                            size_t n)
@@ -202,10 +202,10 @@ static enum merak_status read_stream(const struct merak_source *src,
     return rc;
 }
 
-/* What there is to say of a token. */
+/* Marks of a token. */
 enum { COUNTED = 1, BEGINS = 2 };
 
-/* The first document that ends behind token `at`. */
+/* The first document that ends after token `at`. */
 static size_t find_document(const struct merak_token_file *file, uint64_t at)
 {
     size_t lo = 0, hi = (size_t)file->documents - 1;
@@ -253,7 +253,7 @@ static enum merak_status mark_part(const struct merak_source *src,
     return MERAK_OK;
 }
 
-/* src->mark[0 .. seq] of a sample of the stream. */
+/* Set src->mark[0 .. seq] for a sample of the stream. */
 static enum merak_status mark_sample(const struct merak_source *src,
                                      enum merak_split split, uint64_t sample,
                                      struct merak_error *err)
@@ -279,7 +279,7 @@ static bool is_plain(const struct merak_source *src)
     return !src->masked && !src->documents;
 }
 
-/* Those that are not to be predicted are taken out. */
+/* Remove targets that are not to be predicted. */
 static void drop_targets(const unsigned char *mark, int32_t *targets, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -333,7 +333,7 @@ static enum merak_status read_piece(const struct merak_source *src,
     return rc;
 }
 
-/* What is left of the sequence is token 0, and nothing is predicted there. */
+/* The rest of the sequence is filled with token 0, without targets. */
 static enum merak_status packed_sample(const struct merak_source *src,
                                        enum merak_split split, uint64_t sample,
                                        size_t vocab, int32_t *tokens,
@@ -367,7 +367,7 @@ enum merak_status merak_source_sample(const struct merak_source *src,
                : stream_sample(src, split, sample, vocab, tokens, targets, err);
 }
 
-/* Each token that fills a sequence up is a document of its own. */
+/* Each filler token counts as a document. */
 static void packed_starts(const struct merak_source *src,
                           enum merak_split split, uint64_t sample,
                           int32_t *starts)
@@ -406,7 +406,7 @@ enum merak_status merak_source_starts(const struct merak_source *src,
     return rc;
 }
 
-/* What mark_sample() found. */
+/* Count the marks of mark_sample(). */
 static uint64_t count_marks(const struct merak_source *src)
 {
     uint64_t n = 0;
@@ -425,14 +425,14 @@ uint64_t merak_source_counted(const struct merak_source *src,
         return src->counted[split][sample];
     if (!src->documents)
         return src->seq;
-    /* Documents are in memory: there is nothing to fail. */
+    /* Documents are in memory, so this cannot fail. */
     return mark_sample(src, split, sample, NULL) == MERAK_OK ? count_marks(src)
                                                              : 0;
 }
 
 /* --- opening ------------------------------------------------------------ */
 
-/* So that no step has to read masks before it begins. */
+/* Count now, so that no step has to read masks before it begins. */
 static enum merak_status count_stream(struct merak_source *src,
                                       enum merak_split split,
                                       struct merak_error *err)

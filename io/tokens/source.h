@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokens/source.h - one data set of a blend: its files laid end to end,
- * cut into a training and a validation stream
+/* io/tokens/source.h - one data set of a blend: its concatenated files,
+ * divided into a training and a validation stream
  *
  * The last floor(fraction * tokens) tokens of every file are for validation;
- * each split's stream is its parts of all files in order.
+ * each split's stream consists of its parts of all files in order.
  *
  * Samples are cut from the stream, or documents are packed into them
- * (packing.h): then a document is for validation that begins in the tail.
+ * (packing.h): then documents that begin in the tail are for validation.
  */
 #ifndef MERAK_IO_TOKENS_SOURCE_H
 #define MERAK_IO_TOKENS_SOURCE_H
@@ -25,13 +25,13 @@ struct merak_source {
     bool masked;    /* a file has a mask */
     bool documents; /* nothing is predicted across documents */
     struct merak_packing packing[2];
-    uint64_t *counted[2]; /* [samples] of streams with masks */
-    unsigned char *mark;  /* [seq + 1], of source.c */
+    uint64_t *counted[2]; /* [samples] for streams with masks */
+    unsigned char *mark;  /* [seq + 1], used by source.c */
 };
 
 /*
  * opt gives seq, valid_fraction, packing and documents.  MERAK_ERR_MISMATCH
- * tells the tokens found and needed if a split that is asked for has no whole
+ * gives the tokens found and needed if a requested split does not have a whole
  * sample.
  */
 enum merak_status merak_source_open(const char *path,
@@ -41,8 +41,8 @@ enum merak_status merak_source_open(const char *path,
 void merak_source_close(struct merak_source *src);
 /* Tokens of both splits. */
 uint64_t merak_source_tokens(const struct merak_source *src);
-/* Sample 0 .. samples[split] - 1, the arrays as merak_data_sample() and
- * merak_data_starts() have them. */
+/* Sample 0 .. samples[split] - 1, with arrays as in merak_data_sample() and
+ * merak_data_starts(). */
 enum merak_status merak_source_sample(const struct merak_source *src,
                                       enum merak_split split, uint64_t sample,
                                       size_t vocab, int32_t *tokens,
@@ -52,7 +52,7 @@ enum merak_status merak_source_starts(const struct merak_source *src,
                                       enum merak_split split, uint64_t sample,
                                       int32_t *starts,
                                       struct merak_error *err) MERAK_CHECKED;
-/* Targets of a sample that are to be predicted: known without reading. */
+/* The number of a sample's targets to be predicted, without reading it. */
 uint64_t merak_source_counted(const struct merak_source *src,
                               enum merak_split split, uint64_t sample);
 

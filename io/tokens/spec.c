@@ -18,7 +18,7 @@ static bool is_number(const char *word, double *value_p)
     return end != word && *end == '\0';
 }
 
-/* The words of spec->text into path, for now weights and paths alike. */
+/* Put the words of spec->text into path, at first both weights and paths. */
 static enum merak_status split_words(const char *text,
                                      struct merak_data_spec *spec,
                                      struct merak_error *err)
@@ -55,7 +55,7 @@ static enum merak_status parse_words(const char *text,
     if (spec->n == 0)
         return bad_syntax(text, "no path", err);
     if (spec->n == 1 || !is_number(spec->path[0], &first)) {
-        strcpy(spec->text, text); /* undo the cuts at blanks */
+        strcpy(spec->text, text); /* undo the splits at blanks */
         spec->path[0] = spec->text;
         spec->weight[0] = 1.0;
         spec->n = 1;

@@ -16,8 +16,8 @@ struct merak_data_spec {
 };
 
 /*
- * A single word, and a text that does not start with a number, is one path.
- * MERAK_ERR_CONFIG quotes the text and tells what is missing.
+ * A single word, or a text that does not start with a number, is one path.
+ * MERAK_ERR_CONFIG quotes the text and names what is missing.
  */
 enum merak_status merak_data_spec_parse(const char *text,
                                         struct merak_data_spec *spec,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokens/token_file.h - one file of tokens, whatever its format
+/* io/tokens/token_file.h - one file of tokens, in any format
  *
- * Files are read with pread and not mapped: a file that shrinks, or a disk
- * that fails, is then an error with a text and not a SIGBUS.
+ * Files are read with pread and not mapped: if a file shrinks, or a disk
+ * fails, the result is an error message and not a SIGBUS.
  */
 #ifndef MERAK_IO_TOKENS_FILE_H
 #define MERAK_IO_TOKENS_FILE_H
@@ -26,13 +26,13 @@ enum merak_token_type {
 };
 
 struct merak_token_file {
-    char *path;         /* of the file that holds the tokens */
+    char *path;         /* of the file with the tokens */
     const char *format; /* "Megatron .bin/.idx", "llm.c" */
     enum merak_token_type type;
     int fd;
     uint64_t first_byte; /* where token 0 is */
     uint64_t tokens;
-    uint64_t documents; /* 0: the format does not tell */
+    uint64_t documents; /* 0: not in this format */
     struct merak_mask *mask; /* NULL: every token is to be predicted */
     uint64_t *begin;         /* merak_token_file_documents() */
 };
@@ -43,10 +43,10 @@ size_t merak_token_bytes(enum merak_token_type type);
 const char *merak_token_type_name(enum merak_token_type type);
 
 /*
- * Open what a user calls a data set: a Megatron prefix or one of its
- * files, an llm.c file, or a pattern of such files, taken in sorted order.
- * Every size, count and pointer is checked against every other.
- *   files_p, n_p  out  [n], yours to merak_token_files_close
+ * Open a data set: a Megatron prefix or one of its files, an llm.c file, or a
+ * pattern of such files, in sorted order.  All sizes, counts and pointers are
+ * checked for consistency.
+ *   files_p, n_p  out  [n], to be closed by merak_token_files_close
  */
 enum merak_status merak_token_files_open(const char *path,
                                          struct merak_token_file **files_p,
@@ -54,8 +54,9 @@ enum merak_status merak_token_files_open(const char *path,
                                          struct merak_error *err) MERAK_CHECKED;
 void merak_token_files_close(struct merak_token_file *files, size_t n);
 /*
- * Set file->begin[documents + 1]: the first token of each, and the number of
- * all.  MERAK_ERR_UNSUPPORTED names the file where its format does not tell.
+ * Set file->begin[documents + 1]: the first token of each document, then the
+ * number of tokens.  MERAK_ERR_UNSUPPORTED names the file if its format has no
+ * documents.
  */
 enum merak_status
 merak_token_file_documents(struct merak_token_file *file,
@@ -65,7 +66,7 @@ merak_token_file_documents(struct merak_token_file *file,
  *   vocab  ids must be below; 0: any that fits
  *   out    i32[n]
  * MERAK_ERR_CORRUPT names the file, the position and the id.  Allocates
- * nothing; safe from any thread.
+ * nothing; thread-safe.
  */
 enum merak_status merak_token_file_read(const struct merak_token_file *file,
                                         uint64_t at, size_t n, size_t vocab,
@@ -74,30 +75,30 @@ enum merak_status merak_token_file_read(const struct merak_token_file *file,
 
 /* --- formats: each opens one file, for merak_token_files_open --------- */
 
-/* The file has the bytes that its type and number of tokens come to, and those
- * before the first; `where` says what told them: "header". */
+/* Check that the file's size matches its type, its number of tokens and the
+ * bytes before the first; `where` is the source of these: "header". */
 enum merak_status
 merak_token_file_check_size(const struct merak_token_file *file, uint64_t bytes,
                             const char *where,
                             struct merak_error *err) MERAK_CHECKED;
-/* Close one of which opening failed, or whose fields were handed on. */
+/* Close a file whose opening failed, or whose fields were moved. */
 void merak_token_file_fini(struct merak_token_file *file);
 
-/* prefix.bin and prefix.idx. */
+/* Open prefix.bin and prefix.idx. */
 enum merak_status merak_megatron_open(const char *prefix,
                                       struct merak_token_file *file,
                                       struct merak_error *err) MERAK_CHECKED;
-/* Its documents, for merak_token_file_documents. */
+/* Read its documents, for merak_token_file_documents. */
 enum merak_status
 merak_megatron_documents(struct merak_token_file *file,
                          struct merak_error *err) MERAK_CHECKED;
-/* One file with llm.c's header. */
+/* Open one file with llm.c's header. */
 enum merak_status merak_llmc_open(const char *path,
                                   struct merak_token_file *file,
                                   struct merak_error *err) MERAK_CHECKED;
 
-/* What the readers look for and io/tokens/pack.c writes. */
-#define MERAK_IDX_MAGIC "MMIDIDX\0" /* and the literal's own NUL: 9 bytes */
+/* Constants for the readers and for io/tokens/pack.c. */
+#define MERAK_IDX_MAGIC "MMIDIDX\0" /* with the literal's NUL: 9 bytes */
 #define MERAK_IDX_MAGIC_BYTES 9
 #define MERAK_IDX_VERSION 1
 #define MERAK_IDX_HEADER_BYTES 34

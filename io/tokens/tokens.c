@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokens.c - the order samples are drawn in
  *
- * Training sample `index` is found without looking at any other:
+ * Training sample `index` is found without computing any other:
  *
  *   1. The blend (blend.h) gives the source k and the sample's number
- *      among those of k; a single data set is a blend of one.
- *   2. number = epoch * samples(k) + i, so that every source goes through
+ *      in k; a single data set is a blend of one.
+ *   2. number = epoch * samples(k) + i, so every source goes through
  *      its own epochs at its own pace.
- *   3. A permutation keyed by (seed, k, epoch) takes i to sample s of k.
+ *   3. A permutation keyed by (seed, k, epoch) maps i to sample s of k.
  *   4. s is tokens [s*T, s*T + T] of k's training stream, or what packing.h
- *      put together.
+ *      packed.
  *
- * The position in the data is therefore `index` alone, and any rank may read
- * any sample.
+ * So the position in the data is just `index`, and any rank can read any
+ * sample.
  */
 #include "config.h"
 
@@ -47,8 +47,8 @@ static void hash_text(XXH3_state_t *h, const char *text)
     XXH3_128bits_update(h, text, strlen(text) + 1);
 }
 
-/* Name (without folders: a data set may move), type, size, and the ids at
- * both ends, which tell another file of the same size. */
+/* Name (without folders: a data set may move), type, size, and the ids at both
+ * ends, which distinguish files of the same size. */
 static enum merak_status hash_file(XXH3_state_t *h,
                                    const struct merak_token_file *file,
                                    size_t vocab, struct merak_error *err)
@@ -184,7 +184,7 @@ enum merak_status merak_data_open(const struct merak_data_options *opt,
     if (rc != MERAK_OK)
         goto out;
     *data_p = data;
-    data = NULL; /* the caller's now */
+    data = NULL; /* now owned by the caller */
 out:
     merak_data_close(data);
     merak_data_spec_fini(&spec);
@@ -242,7 +242,7 @@ locate_train(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
     return &data->source[k];
 }
 
-/* Validation goes through the sources one after the other. */
+/* The validation split goes through the sources one after the other. */
 static const struct merak_source *
 locate_valid(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
 {

@@ -3,9 +3,9 @@
  *
  * Reads Megatron's .bin/.idx (given by prefix or either file), llm.c token
  * files, patterns of either, and weighted blends of several.  Sample s of a
- * data set is the tokens [s*T, s*T + T] of its documents laid end to end (T
- * inputs and T targets share T-1), or a few of its documents (packing.h):
- * stateless either way, so the position in the data is one count.
+ * data set is tokens [s*T, s*T + T] of its concatenated documents (T inputs
+ * and T targets share T-1), or some whole documents (packing.h).  Both are
+ * stateless, so the position in the data is a single number.
  */
 #ifndef MERAK_IO_TOKENS_TOKENS_H
 #define MERAK_IO_TOKENS_TOKENS_H
@@ -19,7 +19,7 @@
 struct merak_data;
 
 enum merak_packing_kind {
-    MERAK_PACKING_AUTO, /* best fit where a file has a mask, else a stream */
+    MERAK_PACKING_AUTO, /* best fit if a file has a mask, else a stream */
     MERAK_PACKING_STREAM,
     MERAK_PACKING_BEST_FIT,
 };
@@ -27,41 +27,41 @@ enum merak_packing_kind {
 struct merak_data_options {
     const char *spec;   /* "PATH" or "W1 PATH1 W2 PATH2 .." */
     size_t seq;         /* T */
-    uint64_t seed;      /* of the shuffle; order is a function of (seed,
+    uint64_t seed;      /* of the shuffle, which is a function of (seed,
                            epoch) */
     double valid_fraction; /* tail of every file kept for validation */
-    size_t vocab;       /* ids must be below; 0: not checked */
+    size_t vocab;       /* ids must be below it; 0: not checked */
     enum merak_packing_kind packing;
-    bool documents; /* merak_data_starts() will be asked for, and nothing is
+    bool documents; /* merak_data_starts() will be called, and nothing is
                        predicted across documents */
 };
 
 enum merak_split { MERAK_TRAIN, MERAK_VALID };
 
 /*
- * Open all files of a data set, each checked in its sizes and pointers; tokens
- * when they are read.  opt is borrowed for the call.
+ * Open all files of a data set, and check their sizes and pointers; tokens are
+ * checked when read.  opt is borrowed for the call.
  *
- * MERAK_ERR_CORRUPT or MERAK_ERR_FORMAT names a file, MERAK_ERR_MISMATCH says
- * that a split has no sample.
+ * MERAK_ERR_CORRUPT or MERAK_ERR_FORMAT names a file, MERAK_ERR_MISMATCH: a
+ * split has no sample.
  */
 enum merak_status merak_data_open(const struct merak_data_options *opt,
                                   struct merak_data **data_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_data_close(struct merak_data *data);
-/* Samples in one epoch of a split; of a blend, of all its data sets together
- * (each goes through epochs of its own, at its own pace). */
+/* Samples in one epoch of a split; for a blend, the total of its data sets
+ * (each goes through its own epochs, at its own pace). */
 uint64_t merak_data_samples(const struct merak_data *data,
                             enum merak_split split);
 uint64_t merak_data_tokens(const struct merak_data *data);
 /* 64 hex digits: fingerprint of what is read (names, sizes, weights). */
 const char *merak_data_id(const struct merak_data *data);
 /*
- * Sample number `index` (0.., beyond an epoch it goes on with the next
- * epoch's order; the validation split is read in file order, no shuffle).
- *   tokens, targets  out  i32[T]; of targets MERAK_NO_TARGET where nothing is
+ * Sample number `index` (0.., beyond an epoch it continues with the next
+ * epoch's order; the validation split is not shuffled).
+ *   tokens, targets  out  i32[T]; a target is MERAK_NO_TARGET if it is not
  *                    to be predicted
- * MERAK_ERR_CORRUPT names file and position of an id >= vocab.  Of data with
+ * MERAK_ERR_CORRUPT names file and position of an id >= vocab.  For data with
  * masks or documents one thread at a time, here and below.
  */
 enum merak_status merak_data_sample(const struct merak_data *data,
@@ -69,20 +69,20 @@ enum merak_status merak_data_sample(const struct merak_data *data,
                                     int32_t *tokens, int32_t *targets,
                                     struct merak_error *err) MERAK_CHECKED;
 
-/* Where the document of each token of it starts: i32[T], from 0.  Of data that
- * was opened for documents. */
+/* The start of the document of each of its tokens: i32[T], from 0.  For data
+ * that was opened with `documents`. */
 enum merak_status merak_data_starts(const struct merak_data *data,
                                     enum merak_split split, uint64_t index,
                                     int32_t *starts,
                                     struct merak_error *err) MERAK_CHECKED;
 /* May a target be MERAK_NO_TARGET? */
 bool merak_data_is_masked(const struct merak_data *data);
-/* How many are not, in samples [index, index + n); nothing is read for it. */
+/* How many targets are not, in samples [index, index + n), without reading. */
 uint64_t merak_data_counted(const struct merak_data *data,
                             enum merak_split split, uint64_t index, uint64_t n);
-/* Of the training samples that documents are packed into: their places, those
- * that documents take, the targets to be predicted, and documents, or pieces of
- * long ones.  False if there are no such samples. */
+/* Of the packed training samples: their positions, those filled by documents,
+ * the targets to be predicted, and the number of documents, or pieces of long
+ * ones.  False if samples are not packed. */
 struct merak_data_packed {
     uint64_t places, filled, counted, pieces;
 };

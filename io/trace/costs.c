@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.c - what a rank's trace says of the work that its run was
+/* costs.c - the work of a run's instructions, in a rank's trace
  *
  * In trace-RANK.h5 (trace.c), all absent in traces of older runs:
  *
  *   root attributes: backend (of kernels, "cpu"), dtype ("fp32", "bf16"),
  *   threads (of a rank), ranks_per_node (logical ranks fill nodes in order;
  *   absent: not known)
- *   /costs  [instructions] of a compound of 40 bytes, what a cost model asks
- *           of an instruction (partitioner/program/program.h); its op and
+ *   /costs  [instructions] of a compound of 40 bytes, the cost model's
+ *           input (partitioner/program/program.h); an instruction's op and
  *           peers are in /planned:
  *     flops   f64
  *     bytes   f64  read and written, or sent
  *     width   f64  of a kernel (partitioner/device/rates.h)
- *     reuse   f64  bytes, of a kernel (there, too); absent in older runs
+ *     reuse   f64  bytes, of a kernel (likewise); absent in older runs
  *     inside  i32  of a collective's members or a transfer's ends, this rank
  *                  counted, how many the plan has on this rank's node; 0:
  *                  moves nothing
  *     tp      i32  of a kernel, tensor ranks that share the model
- *   /plan   [1] of text, in rank 0's file alone: the plan, as io/plan_file.c
- *           has it
+ *   /plan   [1] of text, only in rank 0's file: the plan in the format of
+ *           io/plan_file.c
  */
 #include "config.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diff.c - two traced steps, side by side */
+/* diff.c - comparing two traced steps */
 #include "config.h"
 
 #include "io/trace/diff.h"
@@ -14,7 +14,7 @@
  */
 
 struct sample {
-    struct merak_trace_sum of; /* what it is one call of */
+    struct merak_trace_sum of; /* the sum that this call belongs to */
     double busy_s;
 };
 
@@ -172,7 +172,7 @@ enum merak_status merak_trace_diff(const struct merak_trace_sum *a, size_t n_a,
         c->b = order >= 0 ? &b[j++] : NULL;
         delta_s = (c->b != NULL ? c->b->total_s : 0) -
                   (c->a != NULL ? c->a->total_s : 0);
-        /* To the nanosecond that records have: sums round. */
+        /* Round to nanoseconds, as in records: sums have rounding errors. */
         c->delta_s = (double)llround(delta_s * 1e9) * 1e-9;
     }
     qsort(changes, n, sizeof(*changes), largest_first);

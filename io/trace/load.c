@@ -115,11 +115,11 @@ static bool get_records(hid_t file, struct merak_trace_rank *rank)
     return rank->records != NULL;
 }
 
-/* Nanoseconds since a run's epoch, either way: 31 years.  Sums and differences
- * of a few such are numbers, too. */
+/* The limit of nanoseconds since a run's epoch, either way: 31 years.  Sums
+ * and differences of a few such numbers do not overflow. */
 #define MOST_NS INT64_C(1000000000000000000)
 
-/* A prediction ends after it starts, or is -1 twice. */
+/* A prediction ends after it starts, or both are -1. */
 static enum merak_status check_planned(const struct merak_trace_rank *rank,
                                        const char *path,
                                        struct merak_error *err)
@@ -218,7 +218,7 @@ enum merak_status merak_trace_load(const char *dir,
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
         rc = load_rank(merak_path(path, dir, merak_trace_file(name, i)), i,
                        &ranks[i], err);
-        /* A wider run was traced here before: not its left-over files. */
+        /* Ignore files left by an earlier run with more ranks. */
         if (rc == MERAK_OK && i == 0 && ranks[0].info.ranks < n)
             n = ranks[0].info.ranks;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* no_trace.c - traces of a build without HDF5: none
+/* no_trace.c - a build without HDF5 writes no traces
  *
- * What asks for them says so at once (train_options.c); these are for who
- * calls the library, and for `merak trace`.
+ * Options that ask for them fail early (train_options.c); these functions are
+ * for callers of the library and for `merak trace`.
  */
 #include "config.h"
 
@@ -53,7 +53,7 @@ enum merak_status merak_trace_close(struct merak_trace *trace,
 {
     (void)trace;
     (void)err;
-    return MERAK_OK; /* there is none to close */
+    return MERAK_OK; /* none was opened */
 }
 
 enum merak_status merak_trace_load(const char *dir,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planned.c - what a rank's trace says of the plan that it ran
+/* planned.c - the planned instructions in a rank's trace
  *
  * /planned in trace-RANK.h5 (trace.c): [instructions] of a compound of 72
- * bytes, absent in traces of runs that did not know:
+ * bytes, absent in traces of runs without a plan:
  *   op            text of 32 bytes, ends in a zero
  *   tag           u64  \
  *   first, second i32   > struct merak_trace_planned says what they mean

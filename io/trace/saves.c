@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saves.c - what a rank's trace says of the checkpoints that were saved
+/* saves.c - the saved checkpoints in a rank's trace
  *
  * /saves in trace-RANK.h5 (trace.c): [saves] of a compound of 48 bytes, absent
  * in traces of earlier versions:

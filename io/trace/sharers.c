@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sharers.c - how many ranks of a node used its ways at once */
+/* sharers.c - how many ranks of a node used its uplink at once */
 #include "config.h"
 
 #include "io/trace/sharers.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A way's number of users changes by so many. */
+/* A time when a way's number of users changes. */
 struct turn {
     int64_t at;
     int by;
@@ -47,7 +47,7 @@ static int by_time(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Any of those at this time: equal times have equal integrals. */
+/* Any turn at this time will do: equal times have equal integrals. */
 static double share_at(const struct turn *turn, size_t n, int64_t at)
 {
     size_t lo = 0;
@@ -62,7 +62,7 @@ static double share_at(const struct turn *turn, size_t n, int64_t at)
     return turn[lo].share_ns;
 }
 
-/* Of one way; turn has room for two a use. */
+/* Process one way; turn has room for two per use. */
 static void share_way(const struct merak_trace_use *use, size_t n,
                       struct turn *turn, struct merak_trace_event *events)
 {
@@ -93,7 +93,7 @@ static void share_way(const struct merak_trace_use *use, size_t n,
             continue;
         share =
             share_at(turn, n_turns, e->to) - share_at(turn, n_turns, e->from);
-        if (share > 0) /* not lost beside what came before */
+        if (share > 0) /* not lost to rounding */
             e->sharers = fmax(e->sharers, (double)(e->to - e->from) / share);
     }
 }

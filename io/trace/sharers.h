@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/trace/sharers.h - how many ranks of a node used its ways at once */
+/* io/trace/sharers.h - how many ranks of a node used its uplink at once */
 #ifndef MERAK_IO_TRACE_SHARERS_H
 #define MERAK_IO_TRACE_SHARERS_H
 
@@ -12,12 +12,12 @@
 struct merak_trace_event {
     int64_t from, to;
     int members, class;
-    double sharers; /* of the way that most shared; at least 1 */
+    double sharers; /* of the way with the most sharers; at least 1 */
 };
 
-/* A member's use of the way out of its node, or of the one into it. */
+/* A member's use of a way: its node's uplink, out of the node or into it. */
 struct merak_trace_use {
-    int way; /* any numbers */
+    int way; /* arbitrary numbers */
     int event;
 };
 
@@ -30,9 +30,9 @@ enum merak_status merak_trace_use(struct merak_trace_uses *uses, int way,
                                   int event,
                                   struct merak_error *err) MERAK_CHECKED;
 /*
- * Fill in events' sharers.  While c members use a way at once each gets 1/c of
- * it, so the number of an event that lasts from a to b is (b - a) / (the
- * integral of 1/c from a to b).  Sorts the uses.
+ * Fill in the events' sharers.  While c members use a way each gets 1/c of it,
+ * so an event from a to b has (b - a) / (the integral of 1/c from a to b)
+ * sharers.  Sorts the uses.
  */
 enum merak_status merak_trace_share(struct merak_trace_uses *uses,
                                     struct merak_trace_event *events, int n,

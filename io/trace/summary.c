@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary.c - where the time of traced steps went */
+/* summary.c - how traced steps spent their time */
 #include "config.h"
 
 #include "io/trace/summary.h"
@@ -47,7 +47,7 @@ static size_t make_intervals(const struct merak_trace_lane *lane,
     return n;
 }
 
-/* Time covered by any of what is chosen. */
+/* Time covered by any of the kinds in `what`. */
 static double covered_s(const struct interval *at, size_t n, unsigned what)
 {
     int64_t total = 0, end = INT64_MIN;
@@ -175,7 +175,7 @@ static enum merak_status add_step(const struct merak_trace_rank *ranks, int n,
     return MERAK_OK;
 }
 
-/* Those of one name together; returns how many are left. */
+/* Merge entries of the same name; returns how many are left. */
 static size_t join_names(struct merak_trace_busy *busy, size_t n)
 {
     size_t kept = 0;

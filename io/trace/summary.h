@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/trace/summary.h - where the time of traced steps went */
+/* io/trace/summary.h - how traced steps spent their time */
 #ifndef MERAK_IO_TRACE_SUMMARY_H
 #define MERAK_IO_TRACE_SUMMARY_H
 
 #include "io/trace/view.h"
 
-/* Steps of one rank; the parts add up:
- * step = compute + exposed + wait + idle. */
+/* Steps of one rank; the parts add up: step = compute + exposed + wait +
+ * idle. */
 struct merak_trace_split {
     double step_s; /* first start to last end over all ranks */
     double compute_s;
     double exposed_s; /* communication while nothing was computed */
-    double hidden_s;  /* communication beside compute */
-    double wait_s;    /* in a collective, for its last member to come, and
-                         nothing else going on */
+    double hidden_s;  /* communication overlapped with compute */
+    double wait_s;    /* for the last member of a collective, with nothing else
+                         under way */
     double idle_s;    /* none of these: the pipeline's bubble, and stalls */
 };
 
@@ -24,7 +24,7 @@ struct merak_trace_busy {
     size_t calls;
 };
 
-/* Means of the steps; split  out  [n], by rank */
+/* Means over the steps; split  out [n], by rank */
 enum merak_status merak_trace_split(const struct merak_trace_rank *ranks, int n,
                                     const int32_t *steps, int n_steps,
                                     struct merak_trace_split *split,

@@ -19,9 +19,9 @@
  *     kind, queue, phase  u8 with an HDF5 enum of their names
  *     chunk             u8
  *   /saves    [saves] of a compound, or absent; see saves.c
- *   The records of a step stand together, steps in order.  Kept are the first
- *   step, every k-th and the last; the last is only known at the end, so the
- *   newest other step waits in the engine's memory.
+ *   The records of a step are contiguous, steps in order.  The first step,
+ *   every k-th and the last are kept; the last is only known at the end, so
+ *   the newest of the others is kept in the engine's memory.
  *
  * trace.h5, written when rank 0 closes.  Root attributes: format, version,
  * ranks.
@@ -29,8 +29,8 @@
  *   /first    [ranks + 1] u64: rank r has records first[r] .. first[r+1] - 1
  *   /rank/RANK  external link to the root of trace-RANK.h5
  *
- * After each kept step the file is flushed to the system: a trace of a run
- * that was killed holds all steps but the last few.
+ * The file is flushed to the system after each kept step: the trace of a
+ * killed run has all kept steps except the last few.
  */
 #include "config.h"
 
@@ -64,14 +64,14 @@ struct merak_trace {
     hsize_t n; /* records written */
     hsize_t n_saves;
     const struct merak_trace_record *waiting; /* the newest step, if it is not
-                                                 written; the caller's */
+                                                 written; borrowed */
     int n_waiting;
 };
 
 /* --- the record's type
  * --------------------------------------------------------- */
 
-/* Insert an enum of u8, whose words end with the first "?", and close it. */
+/* Insert an enum of u8, whose names end with the first "?", and close it. */
 static bool insert_enum(hid_t type, const char *member, size_t offset,
                         const char *(*name)(uint8_t))
 {
@@ -148,7 +148,8 @@ static size_t longest_name(const struct merak_trace_info *info)
     return size;
 }
 
-/* Names of one length, the longest's: no heap to walk when they are read. */
+/* Names have fixed length, that of the longest, so that no heap has to be
+ * read. */
 static bool put_names(hid_t file, const struct merak_trace_info *info)
 {
     hsize_t n = (hsize_t)info->n_instrs;
@@ -191,7 +192,7 @@ static bool make_records(struct merak_trace *trace)
     return trace->set >= 0;
 }
 
-/* Nor may it meet the limit of a file's size. */
+/* HDF5 must not reach the limit on file sizes either. */
 static bool is_allowed(uint64_t bytes)
 {
     struct rlimit lim;
@@ -203,9 +204,9 @@ static bool is_allowed(uint64_t bytes)
     return false;
 }
 
-/* HDF5 must not meet a full file system (h5.c).  False, and errno, if there
- * are not as many bytes left; a file system that says nothing of use (no
- * blocks at all) has enough. */
+/* HDF5 must not fill the file system (h5.c).  False, with errno, if fewer
+ * bytes are free; a file system that reports no blocks is assumed to have
+ * enough. */
 static bool is_left(const char *dir, size_t bytes)
 {
     struct statvfs fs;
@@ -217,7 +218,7 @@ static bool is_left(const char *dir, size_t bytes)
     return false;
 }
 
-/* Reserve what n more records may take, where the file system can. */
+/* Reserve the space of n more records, if the file system supports that. */
 static bool has_space(const struct merak_trace *trace, int n)
 {
     size_t bytes =
@@ -233,7 +234,7 @@ static bool has_space(const struct merak_trace *trace, int n)
     return errno != ENOSPC && errno != EDQUOT && is_left(trace->dir, bytes);
 }
 
-/* What is in the file before the first record, and some to begin with. */
+/* Bytes in the file before the first record, and some more. */
 static size_t first_bytes(const struct merak_trace_info *info)
 {
     size_t each =
@@ -322,7 +323,7 @@ enum merak_status merak_trace_create(const char *dir,
 /* --- appending
  * ----------------------------------------------------------------- */
 
-/* Are this step's records kept, whatever comes after it? */
+/* Are this step's records kept, whether or not steps follow? */
 static bool wants(const struct merak_trace *trace, int64_t step)
 {
     return trace->first_step < 0 || step == trace->first_step ||

@@ -11,8 +11,8 @@
 
 /* One instruction as it ran; 48 bytes on disk. */
 struct merak_trace_record {
-    int64_t start_ns, end_ns; /* of the same clock on all ranks: ns since the
-                                 run's epoch, offsets between nodes removed */
+    int64_t start_ns, end_ns; /* by one clock for all ranks: ns since the run's
+                                 epoch, corrected for clock offsets */
     uint64_t bytes;           /* moved, or 0 */
     int32_t instr;            /* id in the program */
     int32_t step;
@@ -25,22 +25,22 @@ struct merak_trace_record {
     uint32_t reserved;
 };
 
-/* What was known of an instruction before the run; 72 bytes on disk. */
+/* What the plan has for an instruction; 72 bytes on disk. */
 struct merak_trace_planned {
-    char op[32]; /* "linear_dx", "all-reduce", "send"; of no use: "" */
+    char op[32]; /* "linear_dx", "all-reduce", "send"; or "" */
     /* Instructions of several ranks with equal tag, first and second are one
      * event: a transfer from first to second, or a collective of -second
-     * ranks of which first is the first.  0, -1, -1: moves nothing. */
+     * ranks, the first of which is `first`. 0, -1, -1: no communication. */
     uint64_t tag;
     int32_t first, second;
     /* Predicted, since the step's start; both -1: not predicted. */
     int64_t start_ns, end_ns;
-    uint8_t again; /* 1: computes again what was dropped */
+    uint8_t again; /* 1: recomputation */
     uint8_t reserved[7];
 };
 
-/* What a cost model asks of an instruction; 40 bytes on disk.  costs.c says
- * what the fields mean. */
+/* The cost model's input for an instruction; 40 bytes on disk.  costs.c
+ * describes the fields. */
 struct merak_trace_cost {
     double flops, bytes, width, reuse;
     int32_t inside, tp;
@@ -53,11 +53,11 @@ struct merak_trace_save {
     uint64_t bytes;       /* of this rank's tensors */
     int64_t start_ns;     /* training waits for it .. */
     int64_t resumed_ns;   /* .. until then */
-    int64_t written_ns;   /* this rank's file was on the disk */
-    int64_t committed_ns; /* rank 0: the checkpoint was; others: -1 */
+    int64_t written_ns;   /* this rank's file was on disk */
+    int64_t committed_ns; /* rank 0: committed on disk; others: -1 */
 };
 
-/* Written beside the records, once per rank. */
+/* Written with the records, once per rank. */
 struct merak_trace_info {
     int rank, ranks, stage, stages, tp, dp, tp_index, dp_index;
     int microbatches;
@@ -76,36 +76,35 @@ struct merak_trace_info {
 
 struct merak_trace;
 
-/* Create dir/trace-RANK.h5.  keep_every: steps kept besides first and last;
- * 0: 100. */
+/* Create dir/trace-RANK.h5.  keep_every: the interval of steps kept besides
+ * first and last; 0: 100. */
 enum merak_status merak_trace_create(const char *dir,
                                      const struct merak_trace_info *info,
                                      int keep_every,
                                      struct merak_trace **trace_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /*
- * Append one step's records, in order of steps.  Outside the step loop's
- * critical path.  Call it for every step: the last one given is kept whatever
- * its number.
+ * Append one step's records, in order of steps, outside of the step's critical
+ * path.  Call it for every step: the last one is kept whatever its number.
  *
- *   records  borrowed until the next call or the close: those of a step that
- *            is not wanted are only looked at when no other came after it
+ *   records  borrowed until the next call or the close: records of a step that
+ *            is not kept are only written if no other step follows
  */
 enum merak_status merak_trace_step(struct merak_trace *trace,
                                    const struct merak_trace_record *records,
                                    int n,
                                    struct merak_error *err) MERAK_CHECKED;
-/* Append one save, once it is over. */
+/* Append one save, once it is complete. */
 enum merak_status merak_trace_save(struct merak_trace *trace,
                                    const struct merak_trace_save *save,
                                    struct merak_error *err) MERAK_CHECKED;
 /* Close; NULL is fine.  Rank 0 also writes dir/trace.h5, virtual datasets over
- * all ranks: it closes last (a barrier before), or it shows what was written
- * so far. */
+ * all ranks: it should close last (after a barrier), else it contains only
+ * what was written so far. */
 enum merak_status merak_trace_close(struct merak_trace *trace,
                                     struct merak_error *err) MERAK_CHECKED;
 
-/* "kernel", "p2p", "F": of a record's fields; "?" if there is no such. */
+/* "kernel", "p2p", "F": names of a record's fields; "?" if unknown. */
 const char *merak_trace_kind_name(uint8_t kind);
 const char *merak_trace_queue_name(uint8_t queue);
 const char *merak_trace_phase_name(uint8_t phase);
@@ -116,8 +115,8 @@ struct merak_trace_rank {
     char **names;
     struct merak_trace_record *records;
     size_t n;
-    struct merak_trace_planned *planned; /* [info.n_instrs]; NULL: the trace
-                                            does not tell */
+    struct merak_trace_planned *planned; /* [info.n_instrs]; NULL: not in the
+                                            trace */
     struct merak_trace_cost *cost;       /* likewise */
     char *plan;                          /* likewise */
     struct merak_trace_save *saves;      /* [n_saves]; NULL: likewise */

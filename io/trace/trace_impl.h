@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/trace/trace_impl.h - what the files of the trace module share */
+/* io/trace/trace_impl.h - shared by the files of the trace module */
 #ifndef MERAK_IO_TRACE_IMPL_H
 #define MERAK_IO_TRACE_IMPL_H
 
@@ -16,21 +16,22 @@
 
 /* "trace-00003.h5"; buf of 32.  Returns buf. */
 char *merak_trace_file(char *buf, int rank);
-/* The compound type of a record, in memory and on disk alike; < 0 on
+/* The compound type of a record, the same in memory and on disk; < 0 on
  * failure. */
 hid_t merak_trace_type(void);
-/* Write the plan, if the caller knows one; read it, if the file has one. */
+/* Write the planned instructions, if there are any; read them, if the file has
+ * them. */
 bool merak_trace_put_planned(hid_t file, const struct merak_trace_info *info);
 bool merak_trace_get_planned(hid_t file, struct merak_trace_rank *rank);
-/* The same of what the run was. */
+/* The same for costs, plan and attributes of the run. */
 bool merak_trace_put_costs(hid_t file, const struct merak_trace_info *info);
 bool merak_trace_get_costs(hid_t file, struct merak_trace_rank *rank);
-/* Saves: an empty list of them, < 0 on failure; one more behind n; all. */
+/* Saves: make an empty list, < 0 on failure; append one after n; read all. */
 hid_t merak_trace_make_saves(hid_t file);
 bool merak_trace_put_save(hid_t set, hsize_t n,
                           const struct merak_trace_save *save);
 bool merak_trace_get_saves(hid_t file, struct merak_trace_rank *rank);
-/* dir/trace.h5 over the files of ranks 0..ranks-1 as they are now. */
+/* Write dir/trace.h5 over the current files of ranks 0..ranks-1. */
 enum merak_status
 merak_trace_write_master(const char *dir, int ranks,
                          struct merak_error *err) MERAK_CHECKED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_master.c - one file that shows the traces of all ranks
+/* trace_master.c - one file that contains the traces of all ranks
  *
  * The format is described in trace.c.
  */
@@ -34,7 +34,8 @@ static int64_t count_records(const char *path)
     return n;
 }
 
-/* first[r + 1] - first[r] records of rank r; none of one that is missing. */
+/* Set first[], with first[r + 1] - first[r] records of rank r; 0 if its file
+ * is missing. */
 static void count_all(const char *dir, int ranks, uint64_t *first)
 {
     char path[PATH_MAX], name[32];
@@ -98,7 +99,7 @@ static bool put_first(hid_t file, int ranks, const uint64_t *first)
     hid_t space = H5Screate_simple(1, &n, NULL), set = -1;
     bool ok;
 
-    /* Small, and written by HDF5: into the image. */
+    /* It is small, so HDF5 writes it, into the image. */
     if (space >= 0)
         set = merak_h5_dataset(file, "first", H5T_STD_U64LE, space);
     ok = set >= 0 && H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_words.c - what of traces needs no files: words, and giving back */
+/* trace_words.c - functions on traces that need no files: names, freeing */
 #include "config.h"
 
 #include "io/trace/trace.h"

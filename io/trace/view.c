@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view.c - one traced step of all ranks, transfers matched */
+/* view.c - one traced step of all ranks, with transfers matched */
 #include "config.h"
 
 #include "io/trace/view.h"
@@ -13,7 +13,7 @@
 /* --- steps -----------------------------------------------------------------
  */
 
-/* The records of a step; they stand in order of their steps. */
+/* The records of a step; records are in order of steps. */
 struct range {
     const struct merak_trace_record *first, *end;
 };
@@ -73,11 +73,11 @@ enum merak_status merak_trace_steps(const struct merak_trace_rank *ranks, int n,
 /* --- who meets whom --------------------------------------------------------
  */
 
-/* A record that has peers, and the event that it is a part of. */
+/* A record that has peers, and the key of its event. */
 struct seat {
     uint64_t tag;
     int first, second;
-    int nth; /* of this rank's records of the same tag, first and second */
+    int nth; /* of this rank's records with this tag, first, second */
     int rank;
     size_t span;
 };
@@ -98,7 +98,7 @@ static int compare_places(const struct seat *x, const struct seat *y)
     return (x->span > y->span) - (x->span < y->span);
 }
 
-/* To count a rank's records of one name. */
+/* Order for counting a rank's records with the same key. */
 static int by_rank(const void *a, const void *b)
 {
     int order = compare_events(a, b);
@@ -106,7 +106,7 @@ static int by_rank(const void *a, const void *b)
     return order != 0 ? order : compare_places(a, b);
 }
 
-/* To find the members of each event together. */
+/* Order in which the members of an event are adjacent. */
 static int by_event(const void *a, const void *b)
 {
     const struct seat *x = a, *y = b;
@@ -119,7 +119,7 @@ static int by_event(const void *a, const void *b)
     return compare_places(x, y);
 }
 
-/* False if the record has no peers, or nothing tells which. */
+/* False if the record has no peers, or they are not known. */
 static bool take_seat(const struct merak_trace_rank *rank,
                       const struct merak_trace_record *rec, struct seat *seat)
 {
@@ -175,14 +175,14 @@ static struct merak_trace_span *span_of(const struct merak_trace_view *view,
     return &view->rank[seat->rank].span[seat->span];
 }
 
-/* Not busy before `from`; clocks of two nodes agree to microseconds only. */
+/* Not busy before `from`; clocks of two nodes agree only to microseconds. */
 static void begin_at(struct merak_trace_span *span, int64_t from)
 {
     if (from > span->start_ns)
         span->start_ns = from < span->end_ns ? from : span->end_ns;
 }
 
-/* All seats of one event. */
+/* Match all seats of one event. */
 static void meet(const struct merak_trace_view *view, const struct seat *seat,
                  size_t n)
 {
@@ -302,7 +302,7 @@ enum merak_status merak_trace_view_create(const struct merak_trace_rank *ranks,
     if (rc != MERAK_OK)
         goto out;
     *view_p = view;
-    view = NULL; /* the caller's now */
+    view = NULL; /* now owned by the caller */
 out:
     merak_trace_view_destroy(view);
     return rc;

@@ -76,7 +76,7 @@ enum merak_status merak_float_file_bytes(struct merak_float_file *file,
                           : rc;
 }
 
-/* Does a finite number become infinite, when it is rounded to this? */
+/* Does rounding make a finite number infinite? */
 static bool is_lost(float x, uint16_t half, enum merak_safetensors_type type)
 {
     uint16_t exponent = type == MERAK_SAFETENSORS_BF16 ? 0x7f80 : 0x7c00;
@@ -84,7 +84,8 @@ static bool is_lost(float x, uint16_t half, enum merak_safetensors_type type)
     return (half & 0x7fff) == exponent && isfinite(x);
 }
 
-/* n halves to `to`; the index of the first that is lost, or n. */
+/* Round n numbers to 16 bits; returns the index of the first that is lost, or
+ * n. */
 static size_t narrow(unsigned char *to, enum merak_safetensors_type type,
                      const float *x, size_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/weights/float_file.h - write a file of numbers, a stream of f32 rounded
- * to what the file holds
+/* io/weights/float_file.h - write a stream of f32 to a file, rounded to the
+ * file's type
  */
 #ifndef MERAK_IO_WEIGHTS_FLOAT_FILE_H
 #define MERAK_IO_WEIGHTS_FLOAT_FILE_H
@@ -13,7 +13,7 @@
 
 struct merak_float_file;
 
-/* Make PATH.tmp; borrows nothing. */
+/* Create PATH.tmp; borrows nothing. */
 enum merak_status
 merak_float_file_create(const char *path, struct merak_float_file **file_p,
                         struct merak_error *err) MERAK_CHECKED;
@@ -21,14 +21,14 @@ enum merak_status merak_float_file_bytes(struct merak_float_file *file,
                                          const void *data, size_t n,
                                          struct merak_error *err) MERAK_CHECKED;
 /*
- * n numbers, to nearest, ties to even.  MERAK_ERR_MISMATCH if a finite one
- * becomes infinite: its index and value, without a name.
+ * Append n numbers, rounded to nearest, ties to even.  MERAK_ERR_MISMATCH
+ * gives index and value if a finite one becomes infinite.
  */
 enum merak_status merak_float_file_put(struct merak_float_file *file,
                                        enum merak_safetensors_type type,
                                        const float *x, size_t n,
                                        struct merak_error *err) MERAK_CHECKED;
-/* Sync, and give the file its name. */
+/* Sync, and rename the file to PATH. */
 enum merak_status
 merak_float_file_commit(struct merak_float_file *file,
                         struct merak_error *err) MERAK_CHECKED;

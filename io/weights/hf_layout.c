@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_layout.c - the tensors of a Hugging Face folder that parameters are */
+/* hf_layout.c - the tensors of a Hugging Face folder for given parameters */
 #include "config.h"
 
 #include "io/weights/hf_weights.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts of a tensor are near each other. */
+/* Search backwards: parts of a tensor are near each other. */
 static int find_tensor(const struct merak_hf_layout *layout, const char *name)
 {
     for (int i = layout->n - 1; i >= 0; i--) {
@@ -32,7 +32,7 @@ static int add_tensor(struct merak_hf_layout *layout,
     return layout->n++;
 }
 
-/* The config.json says another length than the model has. */
+/* Does the length from config.json match the model's? */
 static enum merak_status check_part(const struct merak_named *param,
                                     const struct merak_hf_tensor *part,
                                     struct merak_error *err)

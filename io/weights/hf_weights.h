@@ -18,8 +18,8 @@ struct merak_hf_layout_tensor {
     size_t dim[2];
 };
 
-/* The tensors that parameters are, in the parameters' order, and which of them
- * each is or is in. */
+/* The tensors that contain the parameters, in the parameters' order, and the
+ * tensor of each parameter. */
 struct merak_hf_layout {
     struct merak_hf_layout_tensor *tensor;
     int n;
@@ -41,10 +41,10 @@ void merak_hf_layout_fini(struct merak_hf_layout *layout);
 struct merak_hf_weights;
 
 /*
- * Open the safetensors files of a folder whose config.json says what family
- * they are of.  They hold these parameters, all of them and no others;
- * MERAK_ERR_MISMATCH names the first that is not so (named.h).  What is no
- * weight there, or the copy of one, is passed over.
+ * Open the safetensors files of a folder, whose config.json has the family.
+ * They must contain exactly these parameters; MERAK_ERR_MISMATCH names the
+ * first difference (named.h).  Tensors that are not weights, or copies of one,
+ * are ignored.
  *
  *   param  [n_params]  borrowed as long as the folder is open
  */
@@ -54,20 +54,20 @@ enum merak_status merak_hf_weights_open(const char *dir,
                                         struct merak_hf_weights **weights_p,
                                         struct merak_error *err) MERAK_CHECKED;
 void merak_hf_weights_close(struct merak_hf_weights *weights);
-/* The files; and tensor t's place in them, behind a prefix or not. */
+/* The files. */
 const struct merak_safetensors *
 merak_hf_weights_files(const struct merak_hf_weights *weights);
 /* Is this tensor of the files one of the model's? */
 bool merak_hf_weights_has(const struct merak_hf_weights *weights,
                           const struct merak_safetensor *tensor);
-/* Fill piece->data with the piece of the parameter of this name; memory for a
- * block of rows beside it. */
+/* Fill piece->data with the piece of the parameter of this name; uses memory
+ * for a block of rows. */
 enum merak_status merak_hf_weights_read(const struct merak_hf_weights *weights,
                                         const char *param,
                                         const struct merak_ckpt_piece *piece,
                                         struct merak_error *err) MERAK_CHECKED;
-/* A tied output layer that is stored all the same is the embedding's table to
- * the bit; MERAK_ERR_MISMATCH if not. */
+/* If a tied output layer is stored, it must equal the embedding table bitwise;
+ * else MERAK_ERR_MISMATCH. */
 enum merak_status
 merak_hf_weights_check_tied(const struct merak_hf_weights *weights,
                             struct merak_error *err) MERAK_CHECKED;

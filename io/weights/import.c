@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Who reads anything of a shard checks all of it. */
+/* The most bytes of a shard file, except for a single tensor. */
 #define SHARD_BYTES ((uint64_t)4 << 30)
 
 struct importing {
@@ -24,7 +24,7 @@ struct importing {
     struct merak_hf_params params;
     struct merak_hf_weights *weights;
     struct merak_ckpt_piece *piece; /* [params.n], all with data `buf` */
-    char (*name)[512];              /* of them */
+    char (*name)[512];              /* of the pieces */
     int *first;                     /* of a shard; [n_shards + 1] */
     int n_shards;
     float *buf;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* named.c - names with shapes: those of a model, those of a file */
+/* named.c - names with shapes, of a model or of a file */
 #include "config.h"
 
 #include "io/weights/named.h"
@@ -59,8 +59,8 @@ static const struct merak_named *find(const struct merak_named *list, int n,
     return bsearch(&key, list, (size_t)n, sizeof(*list), compare_names);
 }
 
-/* ", the nearest name is NAME", or "": of those that `others` lacks, which may
- * be this one by another name, else of all. */
+/* ", the nearest name is NAME", or "": among those that `others` lacks, which
+ * may be this one under another name, else among all. */
 static const char *nearest(const struct merak_named *list, int n,
                            const struct merak_named *others, int n_others,
                            const char *name, char *text, size_t bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/weights/named.h - names with shapes: those of a model, those of a file */
+/* io/weights/named.h - names with shapes, of a model or of a file */
 #ifndef MERAK_IO_WEIGHTS_NAMED_H
 #define MERAK_IO_WEIGHTS_NAMED_H
 
@@ -13,17 +13,18 @@ struct merak_named {
     struct merak_shape shape;
 };
 
-/* The parameters of a graph, in its order; free() the list, names are the
- * graph's. */
+/* The parameters of a graph, in its order; free() the list; names are borrowed
+ * from the graph. */
 enum merak_status merak_named_params(const struct merak_graph *graph,
                                      struct merak_named **named_p, int *n_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /*
- * Are both lists the same, whatever their order?  MERAK_ERR_MISMATCH names the
- * first that is missing in `have`, else of another shape there, else too many
- * there, with the nearest name of the other list, and how many more there are.
+ * Are both lists equal, in any order?  MERAK_ERR_MISMATCH names the first that
+ * is missing in `have`, else one of another shape, else one that is only in
+ * `have`, with the most similar name in the other list, and how many more
+ * there are.
  *
- *   where  what `have` is of, in the message
+ *   where  where `have` comes from, for the message
  */
 enum merak_status merak_named_compare(const struct merak_named *want,
                                       int n_want,

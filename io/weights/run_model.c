@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_model.c - RUN/model: what makes a model folder of a checkpoint
+/* run_model.c - RUN/model: the files that make a checkpoint a model folder
  *
- * A folder of small files beside a run's checkpoints:
+ * A folder of small files next to a run's checkpoints:
  *
- *   config.json            of what the run trains, as --model has it
+ *   config.json            of the run's model, as given by --model
  *   tokenizer.json ..      as they are in the model's folder
- *   weights.json           of an import: how tensors were stored, so that an
- *                          export can be the same files
+ *   weights.json           of an import: how tensors were stored, so that
+ *                          an export can write the same files
  *   model.safetensors.index.json
- *                          of an import of several files, as it was
+ *                          of an import of several files, unchanged
  *
  * weights.json is one object:
  *   format "merak-weights", version 1
- *   from     the folder, as it was named
+ *   from     the folder, as given
  *   files    [ { file, metadata (of the safetensors header, may be absent),
  *                tensors [ [ NAME, DTYPE ] ] in the order of their data } ]
  */
@@ -32,7 +32,7 @@
 #define RECORD_FORMAT "merak-weights"
 #define RECORD_VERSION 1
 
-/* What transformers and its like look for beside config.json. */
+/* Files that transformers and similar libraries read besides config.json. */
 static const char *const tokenizer_files[] = {
     "tokenizer.json",     "tokenizer_config.json",
     "tokenizer.model",    "special_tokens_map.json",
@@ -46,7 +46,7 @@ enum { N_FILES = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]) };
 /* --- files ------------------------------------------------------------------
  */
 
-/* Through a name of its own: whoever reads finds the old file or the new. */
+/* By a temporary name, so that readers find the old file or the new one. */
 static enum merak_status replace(const char *path, const char *text,
                                  size_t bytes, struct merak_error *err)
 {
@@ -61,7 +61,7 @@ static enum merak_status replace(const char *path, const char *text,
     return rc;
 }
 
-/* Does the file hold just that? */
+/* Does the file have exactly these contents? */
 static bool holds(const char *path, const char *text, size_t bytes)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.c - the safetensors files of a folder, and numbers in them
+/* safetensors.c - the safetensors files of a folder, and reading their numbers
  *
  * The format is described in safetensors_header.c and safetensors_index.c.
  * Data is read with pread: a file that shrinks is an error, where a mapping
@@ -114,8 +114,8 @@ void merak_safetensors_close(struct merak_safetensors *st)
 /* --- numbers ---------------------------------------------------------------
  */
 
-/* n halves in the upper half of `out` become n floats: what is written never
- * passes what is still to be read. */
+/* Widen n 16-bit numbers in the upper half of `out` in place: writes never
+ * pass what is still to be read. */
 static void widen(float *out, size_t n, enum merak_safetensors_type type)
 {
     const char *raw = (const char *)out + n * sizeof(uint16_t);

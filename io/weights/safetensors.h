@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/weights/safetensors.h - safetensors files, one or several of a folder
+/* io/weights/safetensors.h - the one or several safetensors files of a folder
  *
  * The format is described in safetensors_header.c.
  */
@@ -18,8 +18,7 @@
 
 enum { MERAK_SAFETENSORS_DIMS = 8 };
 
-/* What numbers are read and written as; other types are known by their
- * names only. */
+/* The types that are read and written; others are known only by name. */
 enum merak_safetensors_type {
     MERAK_SAFETENSORS_F32,
     MERAK_SAFETENSORS_BF16,
@@ -27,13 +26,13 @@ enum merak_safetensors_type {
     MERAK_SAFETENSORS_OTHER,
 };
 
-/* "F32", "BF16", "F16"; "?" of others. */
+/* "F32", "BF16", "F16"; "?" for others. */
 const char *merak_safetensors_type_name(enum merak_safetensors_type type);
-/* Of an element: 4, 2, 2; 0 of others. */
+/* Bytes of an element: 4, 2, 2; 0 for others. */
 size_t merak_safetensors_type_bytes(enum merak_safetensors_type type);
 
 struct merak_safetensor {
-    const char *name, *dtype; /* as the file has them; borrowed from it */
+    const char *name, *dtype; /* as in the file; borrowed from it */
     enum merak_safetensors_type type;
     int ndim;
     size_t dim[MERAK_SAFETENSORS_DIMS];
@@ -44,7 +43,7 @@ struct merak_safetensor {
 
 struct merak_safetensors_file {
     char *path;
-    const char *name; /* the last part of it */
+    const char *name; /* without the folder */
     int fd;
     json_t *root; /* the header: owns the tensors' names */
 };
@@ -54,14 +53,14 @@ struct merak_safetensors {
     int n_files;
     struct merak_safetensor *tensor; /* by file, then by offset */
     int n;
-    bool indexed; /* there is an index beside the files */
+    bool indexed; /* the folder has an index */
 };
 
 /*
  * Open the files of a folder: model.safetensors, or those that
- * model.safetensors.index.json names.  Headers are read and checked whole:
- * every tensor lies inside its file, is as long as its shape says, overlaps
- * none, and has a name of its own.
+ * model.safetensors.index.json names.  Headers are read and checked
+ * completely: every tensor is inside its file, has the length of its shape,
+ * overlaps no other, and has a unique name.
  *
  * MERAK_ERR_NOT_FOUND if the folder has neither file; MERAK_ERR_CORRUPT or
  * MERAK_ERR_FORMAT name the file and what is wrong with it.
@@ -70,10 +69,10 @@ enum merak_status merak_safetensors_open(const char *dir,
                                          struct merak_safetensors **st_p,
                                          struct merak_error *err) MERAK_CHECKED;
 void merak_safetensors_close(struct merak_safetensors *st);
-/* Does the folder have files that merak_safetensors_open() would look at? */
+/* Does the folder have files that merak_safetensors_open() would open? */
 bool merak_safetensors_is_one(const char *dir);
-/* Elements [first, first + n) of a tensor.  MERAK_ERR_FORMAT if it holds none
- * of the three types; MERAK_ERR_CORRUPT if the file has become shorter. */
+/* Elements [first, first + n) of a tensor.  MERAK_ERR_FORMAT if it has none of
+ * the three types; MERAK_ERR_CORRUPT if the file has become shorter. */
 enum merak_status merak_safetensors_read(const struct merak_safetensors *st,
                                          const struct merak_safetensor *t,
                                          size_t first, size_t n, float *out,
@@ -94,22 +93,22 @@ uint64_t merak_safetensors_bytes(const struct merak_safetensors_entry *entry);
 struct merak_safetensors_writer;
 
 /*
- * Make PATH.tmp and write the header: metadata (NULL: {"format": "pt"}), then
- * the tensors in this order, which is that of their data.
+ * Create PATH.tmp and write the header: metadata (NULL: {"format": "pt"}),
+ * then the tensors in this order, which is also that of their data.
  */
 enum merak_status merak_safetensors_create(
     const char *path, const struct merak_safetensors_entry *entry, int n,
     const json_t *metadata, struct merak_safetensors_writer **writer_p,
     struct merak_error *err) MERAK_CHECKED;
 /*
- * The next n elements, of one tensor, rounded to its type: to nearest, ties to
- * even.  MERAK_ERR_MISMATCH names the first that is finite and the type cannot
- * hold.
+ * Append the next n elements, of one tensor, rounded to its type: to nearest,
+ * ties to even.  MERAK_ERR_MISMATCH names the first finite one that the type
+ * cannot represent.
  */
 enum merak_status merak_safetensors_put(struct merak_safetensors_writer *writer,
                                         const float *x, size_t n,
                                         struct merak_error *err) MERAK_CHECKED;
-/* All elements are there: sync, and give the file its name. */
+/* After all elements: sync, and rename the file to PATH. */
 enum merak_status
 merak_safetensors_commit(struct merak_safetensors_writer *writer,
                          struct merak_error *err) MERAK_CHECKED;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/weights/transfer.h - weights of others in, ours out
+/* io/weights/transfer.h - importing and exporting weights
  *
- * One tensor is in memory at a time.  Numbers are carried as they are: f32,
- * bf16 and fp16 become f32, and these again what they were.
+ * One tensor is in memory at a time.  Numbers are preserved exactly: f32, bf16
+ * and fp16 are widened to f32, and narrowed to their old type again.
  */
 #ifndef MERAK_IO_WEIGHTS_TRANSFER_H
 #define MERAK_IO_WEIGHTS_TRANSFER_H
@@ -13,7 +13,8 @@
 #include "io/weights/safetensors.h"
 #include "merak/status.h"
 
-/* Called after each tensor; a failure ends it all, and what was made goes. */
+/* Called after each tensor; a failure ends the transfer and removes its
+ * output. */
 typedef enum merak_status (*merak_transfer_fn)(void *arg, uint64_t done_bytes,
                                                uint64_t all_bytes,
                                                struct merak_error *err);
@@ -25,11 +26,11 @@ struct merak_transfer_summary {
 };
 
 /*
- * A Hugging Face folder to a run's directory that holds no checkpoint yet:
- * RUN/step-00000000, without moments, and RUN/model.
+ * Import a Hugging Face folder into a run's directory without checkpoints:
+ * makes RUN/step-00000000, without moments, and RUN/model.
  *
- *   unknown  as of merak_hf_config_read()
- *   note     out  what that said; [MERAK_HF_NOTE_BYTES]
+ *   unknown  as in merak_hf_config_read()
+ *   note     out  its note; [MERAK_HF_NOTE_BYTES]
  */
 struct merak_import {
     const char *dir, *run;
@@ -46,18 +47,18 @@ enum merak_status merak_weights_import(const struct merak_import *import,
 enum merak_export_format { MERAK_EXPORT_HF, MERAK_EXPORT_LLMC };
 
 /*
- * A run's newest checkpoint, or one of them, to a folder that is empty or not
- * there.  hf: config.json, safetensors, and an index where they are several;
- * llmc: model.bin alone.
+ * Export a run's newest checkpoint, or a given one, to a folder that is empty
+ * or absent. hf: config.json, safetensors, and an index if there are several;
+ * llmc: only model.bin.
  */
 struct merak_export {
     const char *ckpt, *out;
     enum merak_export_format format;
-    bool typed; /* numbers are of `type`, else as they were imported, or f32 */
+    bool typed; /* write numbers as `type`; else as imported, or f32 */
     enum merak_safetensors_type type;
-    uint64_t shard_bytes; /* of a file at most, but for one tensor; 0: as it was
-                             imported, else 5 GB */
-    const char *model;    /* whose config.json it is; NULL: RUN/model */
+    uint64_t shard_bytes; /* the most of a file, except for a single tensor; 0:
+                             as imported, else 5 GB */
+    const char *model;    /* with the config.json; NULL: RUN/model */
     enum merak_hf_unknown unknown;
     merak_transfer_fn progress;
     void *arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/weights/transfer_impl.h - what imports and exports share */
+/* io/weights/transfer_impl.h - shared by imports and exports */
 #ifndef MERAK_IO_WEIGHTS_TRANSFER_IMPL_H
 #define MERAK_IO_WEIGHTS_TRANSFER_IMPL_H
 
@@ -9,7 +9,7 @@
 #include "io/weights/hf_weights.h"
 #include "io/weights/transfer.h"
 
-/* A family's model as it is described, for its parameters' names and shapes. */
+/* A family's described model, for its parameters' names and shapes. */
 struct merak_hf_params {
     struct merak_model *model;
     struct merak_named *param;
@@ -22,17 +22,17 @@ enum merak_status merak_hf_params_init(struct merak_hf_params *params,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_hf_params_fini(struct merak_hf_params *params);
 
-/* The whole of a parameter as a piece of a checkpoint; name  in  "param/..",
- * that of the piece. */
+/* A whole parameter as a piece of a checkpoint; `name` is that of the piece,
+ * "param/..". */
 struct merak_ckpt_piece merak_whole_piece(const char *name,
                                           const struct merak_shape *shape,
                                           float *data);
-/* Does a checkpoint hold these parameters and no others?  As
+/* Does a checkpoint have exactly these parameters?  As
  * merak_named_compare(). */
 enum merak_status merak_ckpt_has_params(const struct merak_ckpt *ckpt,
                                         const struct merak_named *param, int n,
                                         struct merak_error *err) MERAK_CHECKED;
-/* The whole of a parameter of a checkpoint. */
+/* Read a whole parameter of a checkpoint. */
 enum merak_status merak_ckpt_read_param(struct merak_ckpt *ckpt,
                                         const struct merak_named *param,
                                         float *data,
@@ -43,19 +43,19 @@ struct merak_exporting {
     const struct merak_export *export;
     struct merak_ckpt *ckpt;
     char run_dir[PATH_MAX];
-    char model[PATH_MAX]; /* whose config.json it is */
+    char model[PATH_MAX]; /* with the config.json */
     struct merak_hf_config config;
     struct merak_hf_params params;
     struct merak_hf_layout layout;
-    float *buf; /* the largest tensor */
+    float *buf; /* room for the largest tensor */
     uint64_t done, all;
 };
 
-/* Tell of `bytes` more. */
+/* Report `bytes` more. */
 enum merak_status merak_exporting_tell(struct merak_exporting *e,
                                        uint64_t bytes,
                                        struct merak_error *err) MERAK_CHECKED;
-/* export_hf.c, export_llmc.c: into the folder that is there and empty. */
+/* export_hf.c, export_llmc.c: export into an existing, empty folder. */
 enum merak_status merak_export_hf(struct merak_exporting *e,
                                   struct merak_transfer_summary *summary,
                                   struct merak_error *err) MERAK_CHECKED;
