@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/calibrate.h - what the files of `merak calibrate` share */
+/* cmd/calibrate.h - shared by the files of `merak calibrate` */
 #ifndef MERAK_CMD_CALIBRATE_H
 #define MERAK_CMD_CALIBRATE_H
 
@@ -10,69 +10,69 @@
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
-/* Where models are run: as in training, one arena and one transport.  Nodes
- * all run the same at the same time, each for itself. */
+/* Where models run: as in training, with one arena and one transport.  All
+ * nodes run the same at the same time, independently. */
 struct calibrate_world {
     const struct merak_backend *backend;
     struct merak_boot *boot;
-    struct merak_accel *accel; /* of a backend that has any, open all along */
-    void *device;              /* its memory for the models, as the arena */
+    struct merak_accel *accel; /* if the backend has any; open all the time */
+    void *device;              /* its memory for the models, like the arena */
     struct merak_arena arena;
     struct merak_transport *tr;
-    struct merak_team node; /* ranks of this node: a model is theirs */
+    struct merak_team node; /* ranks of this node: they run a model */
     struct merak_team all;
     int *rank_of; /* storage of both teams */
 };
 
-/* Steps of one program, in the order in which they were run. */
+/* Steps of one program, in the order of execution. */
 struct calibrate_steps {
     int n;
-    double *length;  /* [n] what kernels took together */
+    double *length;  /* [n] total time of kernels */
     double *seconds; /* [n][instr] of each step's slowest node and rank */
-    double *shared;  /* [n][instr] of exchanges, since the last member came; of
-                      * those that are exposed, until kernels go on */
+    double *shared;  /* [n][instr] of exchanges, from the arrival of the last
+                      * member; if exposed, until kernels continue */
 };
 
-/* A program's instructions, of a mean of the middle steps. */
+/* Times of a program's instructions, means over the middle steps. */
 struct calibrate_times {
     double *seconds; /* [instr] */
     double *shared;
 };
 
-/* calibrate_alone.c: this rank's rates of products, memory, copies and
+/* calibrate_alone.c: this rank's rates of matrix products, memory, copies and
  * wake-ups; all ranks call it at the same time. */
 enum merak_status calibrate_alone(const struct merak_backend *backend,
                                   int threads, struct merak_device *device,
                                   struct merak_error *err) MERAK_CHECKED;
-/* The part of that that is about processes, not about kernels. */
+/* The part of it that measures processes, not kernels. */
 enum merak_status calibrate_wake(struct merak_device *device,
                                  struct merak_error *err) MERAK_CHECKED;
-/* calibrate_accel.c: the same of an accelerator.  Each rank of a node opens
- * another one, if there are as many. */
+/* calibrate_accel.c: the same for an accelerator.  Each rank of a node opens a
+ * different one, if there are enough. */
 enum merak_status calibrate_accel_open(struct calibrate_world *world,
                                        int threads,
                                        struct merak_error *err) MERAK_CHECKED;
 void calibrate_accel_close(struct calibrate_world *world);
-/* Bytes that are free there; 0: it takes the host's. */
+/* Free bytes of its memory; 0: it uses the host's. */
 double calibrate_accel_memory(const struct calibrate_world *world);
 enum merak_status calibrate_accel(struct calibrate_world *world,
                                   struct merak_device *device,
                                   struct merak_error *err) MERAK_CHECKED;
-/* Have a call of a kernel tuned (merak_accel_ops.tune) on random operands. */
+/* Tune a call of a kernel (merak_accel_ops.tune) on random operands. */
 enum merak_status
 calibrate_accel_tune(struct calibrate_world *world, const char *op,
                      struct merak_kernel_call *call,
                      void (*tell)(void *arg, const char *line), void *arg,
                      struct merak_error *err) MERAK_CHECKED;
-/* Seconds of a kernel on such operands. */
+/* Seconds of a kernel on random operands. */
 enum merak_status calibrate_accel_time(struct calibrate_world *world,
                                        const char *op,
                                        struct merak_kernel_call *call,
                                        double *seconds_p,
                                        struct merak_error *err) MERAK_CHECKED;
-/* calibrate_tune.c: choose for the products and the attention of a model's
- * step, as one of tp ranks has them, into device->tuned; what attention then
- * takes goes to device->rates. */
+/* calibrate_tune.c: choose algorithms for the matrix products and the
+ * attention of a model's step, in the shapes of one of tp ranks, into
+ * device->tuned; attention's times then go to device->rates. */
 struct calibrate_tune {
     const char *model; /* its config.json, or the directory */
     int seq, micro_batch, tp;
@@ -83,8 +83,8 @@ enum merak_status calibrate_tune(struct calibrate_world *world,
                                  struct merak_error *err) MERAK_CHECKED;
 /* Sorts the values. */
 double calibrate_median(double *value, size_t n);
-/* Wake-ups: who has one end of a socket pair sends back what comes until the
- * other is closed; *seconds_p is half of what that takes. */
+/* Wake-ups: the process with one end of a socket pair echoes what it receives
+ * until the other end is closed; *seconds_p is half of the round trip. */
 void calibrate_echo(int fd);
 bool calibrate_ping(int fd, double *seconds_p);
 
@@ -93,93 +93,94 @@ enum merak_status calibrate_world_open(struct calibrate_world *world,
                                        size_t arena_bytes,
                                        struct merak_error *err) MERAK_CHECKED;
 void calibrate_world_close(struct calibrate_world *world);
-/* Tell peers, who may wait for this rank in a transfer, if it fails; returns
- * rc. */
+/* If rc is a failure, notify peers, which may wait for this rank in a
+ * transfer; returns rc. */
 enum merak_status
 calibrate_world_tell(struct calibrate_world *world, enum merak_status rc,
                      const struct merak_error *err) MERAK_CHECKED;
 
 /* calibrate_run.c */
 /*
- * Train on random tokens for a round: one step, or where they are short,
- * several after one that is not counted.  Collective; all ranks
- * get the same times.
+ * Train on random tokens for a round: one step, or if steps are short, several
+ * after one that is not counted.  Collective; all ranks get the same times.
  *
- *   program  of this rank, whose peers, if any, are its node's ranks; borrowed
+ *   program  of this rank, whose peers, if any, are on its node; borrowed
  *   vocab    of tokens
- *   steps    of the same program, to which these are added; free by
- *            calibrate_steps_fini(), after a failure too
+ *   steps    earlier ones of this program, to be extended; free by
+ *            calibrate_steps_fini(), also after a failure
  */
 enum merak_status calibrate_run(struct calibrate_world *world,
                                 const struct merak_program *program,
                                 size_t vocab, struct calibrate_steps *steps,
                                 struct merak_error *err) MERAK_CHECKED;
 void calibrate_steps_fini(struct calibrate_steps *steps);
-/* Whether the compute queue stands still for an exchange and nothing else, and
- * between which of its instructions. */
+/* Does the compute queue wait for this exchange and nothing else, and between
+ * which of its instructions? */
 bool calibrate_exposed(const struct merak_program *program, int id,
                        int *before_p, int *behind_p);
-/* What counts of at least one step; free by calibrate_times_fini(). */
+/* The means over the middle steps of at least one; free by
+ * calibrate_times_fini(). */
 enum merak_status calibrate_middle(const struct calibrate_steps *steps,
                                    const struct merak_program *program,
                                    struct calibrate_times *times,
                                    struct merak_error *err) MERAK_CHECKED;
 void calibrate_times_fini(struct calibrate_times *times);
 
-/* calibrate_beside.c: models that replicas train. */
+/* calibrate_beside.c: models trained by replicas. */
 #define CALIBRATE_REPLICAS 24
 struct calibrate_beside {
     int n;
     struct calibrate_replicas {
         struct merak_planned *planned;
-        struct merak_program *program; /* this rank's of them */
-        double took_s, lost_s;         /* kernels of micro-batches */
+        struct merak_program *program; /* this rank's one */
+        double took_s, lost_s;         /* by kernels of micro-batches */
     } model[CALIBRATE_REPLICAS];
 };
 
 /*
  * Add a model.
  *
- *   alone, alone_times   one rank's program, and what it took
- *   planned, rank        the replicas' programs, which are taken, and this
+ *   alone, alone_times   one rank's program, and its times
+ *   planned, rank        the replicas' programs, taken over, and this
  *                        rank's among them
- *   times                what the replicas' took
+ *   times                those of the replicas' programs
  */
 void calibrate_beside_add(struct calibrate_beside *beside,
                           const struct merak_program *alone,
                           const struct calibrate_times *alone_times,
                           struct merak_planned *planned, int rank,
                           const struct calibrate_times *times);
-/* The device's loss beside exchanges; as it was if there are no models. */
+/* Fit the device's loss during exchanges; unchanged if there are no models. */
 enum merak_status calibrate_beside_fit(const struct calibrate_beside *beside,
                                        struct merak_device *device,
                                        struct merak_error *err) MERAK_CHECKED;
 void calibrate_beside_fini(struct calibrate_beside *beside);
 
-/* calibrate_kernels.c: time the kernels of small models of each dtype, and
- * with several ranks on a node, of models that are shared out among them, and
- * the exchanges of these, going round all of them so many times.  Fills the
- * device's tables, and its link if a node has several ranks.  Collective. */
+/* calibrate_kernels.c: time the kernels of small models of each dtype and,
+ * with several ranks on a node, kernels and exchanges of models that are split
+ * over them, in `rounds` rounds over all of them.  Fills the device's tables,
+ * and its link if a node has several ranks.  Collective. */
 enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
                                     int rounds, bool quick,
                                     struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
 
-/* calibrate_net.c: exchanges and transfers between nodes, of as many ranks on
- * each, in so many rounds.  Fills the device's net, and with several ranks on a
- * node what these have together.  Collective; opens the world and closes it. */
+/* calibrate_net.c: time exchanges and transfers between nodes, with equally
+ * many ranks on each, in `rounds` rounds.  Fills the device's net, and with
+ * several ranks on a node their total rate.  Collective; opens the world and
+ * closes it. */
 enum merak_status calibrate_net(struct calibrate_world *world, int rounds,
                                 struct merak_device *device,
                                 struct merak_error *err) MERAK_CHECKED;
 
 struct calibrate_from {
     const char *dir;     /* the trace of a run */
-    const char *device;  /* that its times are held against */
-    const char *backend; /* that it has to have run on */
+    const char *device;  /* to compare its times with */
+    const char *backend; /* that it must have run on */
     const char *out;
 };
 /* calibrate_trace.c: correct a device file by a run.  Prints what has changed,
- * or why not; returns the exit code. */
+ * or why nothing has; returns the exit code. */
 int calibrate_from_trace(const struct calibrate_from *from);
 
 #endif

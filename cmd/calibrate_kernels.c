@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_kernels.c - what kernels and exchanges take in small models
+/* calibrate_kernels.c - time kernels and exchanges in small models
  *
- * Models in many widths, of as many layers as make their weights too much for
- * a core's own cache, are trained for some steps (calibrate_run.c), in several
- * rounds over all of them.  A size of an op gets the mean of its calls.  Ranks
- * that were started together all train at the same time: each a model of its
- * own, some of these as replicas (calibrate_beside.c), and those of a node one
- * that is cut into as many tensor parts.
+ * Models of many widths, with enough layers for their weights to exceed a
+ * core's private cache, are trained for some steps (calibrate_run.c), in
+ * several rounds over all of them.  Each size of an op gets the mean of its
+ * calls.  All ranks train at the same time: each its own model, some of them
+ * as replicas (calibrate_beside.c), and the ranks of a node one that is split
+ * by tensor parallelism.
  */
 #include "config.h"
 
@@ -36,8 +36,8 @@ static const struct shape {
 };
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
-/* Of accelerators with memory of their own: those above are launches to
- * them. */
+/* For accelerators with their own memory, where the shapes above would only
+ * measure launches. */
 static const struct shape large_shapes[SHAPES] = {
     {256, 64, 3, 256, 1, 4096},     {768, 64, 2, 1024, 1, 8192},
     {768, 64, 2, 1024, 8, 50257},   {1024, 64, 2, 512, 4, 8192},
@@ -50,7 +50,7 @@ static const struct shape large_shapes[SHAPES] = {
     {2560, 80, 1, 1024, 4, 8192},   {384, 64, 3, 1024, 4, 8192},
 };
 #define MODELS (4 * SHAPES) /* two families, two dtypes */
-#define TRIALS (6 * MODELS) /* alone, as replicas, cut; other orders */
+#define TRIALS (6 * MODELS) /* alone, as replicas, split; other orders */
 #define LINK_LATENCY_S 2e-5
 #define LINK_BYTES_PER_S 4e9
 _Static_assert(SHAPES <= CALIBRATE_REPLICAS, "each is trained by replicas");
@@ -64,14 +64,15 @@ struct model {
     const char *schedule;
 };
 
-/* A model in one of the ways in which it is trained. */
+/* A model in one of the ways it is trained. */
 struct trial {
     struct model model;
     struct calibrate_steps steps;
 };
 
-/* Weights are of what an exchange would take by numbers like a node's, not of
- * what it took: those would have the few that found everybody waiting decide.
+/* Samples are weighted by an exchange's estimated time with typical numbers of
+ * a node, not by its measured time, else the few that found all members
+ * waiting would dominate.
  */
 struct exchanges {
     struct merak_line line;
@@ -168,16 +169,17 @@ own_program(const struct timer *t, const struct model *m,
     return planned->program[several ? t->world->boot->local_rank : 0];
 }
 
-/* Heads are shared out among tensor ranks. */
+/* Heads are divided among tensor ranks. */
 static bool divides(const struct model *m)
 {
     return m->shape->hidden / m->shape->head_dim % (size_t)m->tp == 0;
 }
 
-/* --- what a run says ------------------------------------------------------ */
+/* --- results of a run
+ * ------------------------------------------------------ */
 
-/* The mean of the calls of an instruction's op and size goes to the table once,
- * with the first of them. */
+/* Add the mean over all calls of an instruction's op and size to the table,
+ * once, at the first of them. */
 static void add_kernel(const struct merak_program *prog, int at,
                        const double *seconds, struct merak_rates *rates)
 {
@@ -202,7 +204,8 @@ static void add_kernel(const struct merak_program *prog, int at,
         merak_rates_add(rates, in->op->name, &point);
 }
 
-/* Others share the core with kernels and say less of links. */
+/* Use only exposed ones: others share the core with kernels and say less about
+ * links. */
 static void add_exchange(struct timer *t, const struct merak_program *prog,
                          int id, double seconds)
 {
@@ -232,7 +235,7 @@ static void take_times(struct timer *t, const struct merak_program *prog,
     }
 }
 
-/* The latency and bandwidth that exchanges met, where they say both. */
+/* Fit latency and bandwidth of exchanges, if both can be determined. */
 static void fit_link(const struct exchanges *l, struct merak_device *device)
 {
     double latency, per_byte;
@@ -250,7 +253,7 @@ static void fit_link(const struct exchanges *l, struct merak_device *device)
 
 /* --- trials --------------------------------------------------------------- */
 
-/* Every shape once more, by turns of either family, as replicas. */
+/* Every shape is also run as replicas, alternating between the families. */
 static bool has_replicas(const struct timer *t, int i)
 {
     struct model m = model_of(t, i);
@@ -266,9 +269,9 @@ static void add_trial(struct timer *t, const struct model *m)
         t->trial[t->n_trials++] = (struct trial){.model = *m};
 }
 
-/* What kernels read was touched just before where all is recomputed, and long
- * before where gradients of weights come behind all others.  (Not of tensor
- * ranks: there kernels run beside other exchanges, and lose less to them.) */
+/* Kernels read what was touched just before if all is recomputed, and long
+ * before if weight gradients come after all others.  (Not with tensor ranks:
+ * there kernels overlap with other exchanges, and lose less to them.) */
 static void add_other_orders(struct timer *t, struct model m)
 {
     if (m.dtype != MERAK_F32 || t->quick)
@@ -302,7 +305,7 @@ static void add_trials(struct timer *t)
     }
 }
 
-/* Of the largest of all programs. */
+/* The arena of the largest program. */
 static enum merak_status find_arena(const struct timer *t, size_t *bytes_p)
 {
     enum merak_status rc = MERAK_OK;
@@ -353,9 +356,9 @@ static enum merak_status run_trials(struct timer *t)
     return rc;
 }
 
-/* --- what they say -------------------------------------------------------- */
+/* --- results -------------------------------------------------------- */
 
-/* Both are the caller's to free, also after a failure. */
+/* The caller frees both, also after a failure. */
 static enum merak_status sum_up(const struct timer *t,
                                 const struct trial *trial,
                                 struct merak_planned **planned_p,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_trace.c - `merak calibrate --from`: a device, corrected by a run */
+/* calibrate_trace.c - `merak calibrate --from`: correct a device by a run */
 #include "config.h"
 
 #include "cmd/calibrate.h"
@@ -43,7 +43,7 @@ static void print_changes(const struct merak_trace_rank *rank, const char *dir,
         print_change(&changes[i]);
 }
 
-/* "cpu, refined", once. */
+/* Append ", refined" to the name, once. */
 static void name_refined(struct merak_device *device)
 {
     static const char suffix[] = ", refined";
@@ -55,7 +55,7 @@ static void name_refined(struct merak_device *device)
         return;
     n = n < most ? n : most;
     while (n > 0 && ((unsigned char)device->name[n] & 0xc0) == 0x80)
-        n--; /* no part of a letter */
+        n--; /* do not split a character */
     strcpy(device->name + n, suffix);
 }
 
@@ -85,7 +85,7 @@ static enum merak_status refine(const struct calibrate_from *from,
     return rc;
 }
 
-/* Several would read and write the same files. */
+/* Several tasks would read and write the same files. */
 static enum merak_status check_alone(const struct calibrate_from *from,
                                      struct merak_error *err)
 {
@@ -117,7 +117,7 @@ int calibrate_from_trace(const struct calibrate_from *from)
     }
     rc = merak_trace_load(from->dir, &ranks, &n, &err);
     if (rc == MERAK_ERR_IO)
-        rc = MERAK_ERR_CORRUPT; /* not ours to write */
+        rc = MERAK_ERR_CORRUPT; /* do not write it */
     if (rc == MERAK_OK)
         rc = refine(from, ranks, n, &device, &err);
     merak_trace_unload(ranks, n);

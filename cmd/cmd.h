@@ -28,8 +28,8 @@ int merak_cmd_trace(int argc, char **argv);
 int merak_cmd_train(int argc, char **argv);
 
 /*
- * The options of a command that is about one thing, RUN or KIND, which is
- * argv[1] then, or NULL: nothing was said.  A second word is MERAK_ERR_CONFIG.
+ * Parse the options of a command with one word, such as RUN or KIND, which is
+ * then argv[1], or NULL if not given.  A second word is MERAK_ERR_CONFIG.
  */
 enum merak_status merak_cmd_one_word(const struct merak_option_table *table,
                                      int argc, char **argv, void *target,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_data.c - `merak data`: makes token files and shows what is in them */
+/* cmd_data.c - `merak data`: make token files and show what is in them */
 #include "config.h"
 
 #include "cmd/cmd.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_plan.c - `merak plan`: what a run would look like */
+/* cmd_plan.c - `merak plan`: predict what a run would look like */
 #include "config.h"
 
 #include "cmd/cmd.h"

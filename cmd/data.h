@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/data.h - what `merak data pack` and `merak data show` share */
+/* cmd/data.h - shared by `merak data pack` and `merak data show` */
 #ifndef MERAK_CMD_DATA_H
 #define MERAK_CMD_DATA_H
 
@@ -10,7 +10,7 @@
 #include "merak/status.h"
 #include "runtime/runtime.h"
 
-/* Each gets argv from its own name on and returns the exit code. */
+/* Each gets argv from its name on and returns the exit code. */
 int merak_data_pack(int argc, char **argv);
 int merak_data_show(int argc, char **argv);
 

@@ -14,10 +14,10 @@ struct merak_answers {
     struct merak_tokenizer *tokenizer;
     struct merak_pack *pack;
     struct merak_chat *chat; /* for messages */
-    bool special;    /* a prompt and its completion stand between what the
-                        tokenizer's template puts around a text */
-    bool append_eod; /* behind messages, too */
-    /* of the parts; zeros at first */
+    bool special;    /* put the tokens of the tokenizer's template around a
+                        prompt and its completion */
+    bool append_eod; /* also after messages */
+    /* scratch for the parts; initially zeros */
     struct merak_chat_text text;
     struct merak_answer_ids {
         int32_t *id;
@@ -27,13 +27,14 @@ struct merak_answers {
 };
 
 /*
- * A conversation as a document of the pack.  Answers are predicted, with what
- * ends them: of a completion the tokenizer's end of a document, if it has one.
+ * Add a conversation to the pack as a document.  Answers are predicted,
+ * including what ends them: for a completion the tokenizer's end of a
+ * document, if it has one.
  *
  * A conversation is tokenized as one text, as Hugging Face's
- * apply_chat_template() does; a token that holds a part of an answer is of the
- * answer.  Where tokens do not spell the text (it was normalized), its parts
- * are tokenized each for itself.
+ * apply_chat_template() does; a token that contains a part of an answer
+ * belongs to the answer.  If tokens do not spell the text (it was normalized),
+ * its parts are tokenized separately.
  */
 enum merak_status merak_answers_take(struct merak_answers *answers,
                                      bool is_chat,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data_show.c - `merak data show`: what a data set holds, all of it checked */
+/* data_show.c - `merak data show`: the contents of a data set, all of it
+ * checked */
 #include "config.h"
 
 #include "cmd/cmd.h"
@@ -61,7 +62,7 @@ static enum merak_status scan_file(const struct merak_token_file *file,
     return MERAK_OK;
 }
 
-/* Text of the first tokens, other than printable ASCII as \xNN. */
+/* Text of the first tokens; bytes other than printable ASCII as \xNN. */
 static enum merak_status print_text(const struct show *show,
                                     const struct scan *scan,
                                     struct merak_error *err)
@@ -199,7 +200,7 @@ static void print_help(void)
     merak_options_help(&table, stdout);
 }
 
-/* Words of the command line stay in argv[1 .. *argc). */
+/* Words of the command line are kept in argv[1 .. *argc). */
 static int parse(struct show *show, int *argc, char **argv)
 {
     struct merak_error err;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/eval.h - what the parts of `merak eval` share */
+/* cmd/eval.h - shared by the parts of `merak eval` */
 #ifndef MERAK_CMD_EVAL_H
 #define MERAK_CMD_EVAL_H
 
@@ -18,8 +18,8 @@ struct merak_eval {
 };
 
 /*
- * Log-likelihoods of the answers in a file of JSON lines, and how often the
- * right one is the likeliest; printed.
+ * Print log-likelihoods of the answers in a file of JSON lines, and how often
+ * the right one is the likeliest.
  */
 enum merak_status merak_eval_choices(const struct merak_eval *eval,
                                      struct merak_lm *lm,

@@ -49,7 +49,7 @@ int merak_cmd_flush(const char *name, int code)
     return MERAK_EXIT_RESOURCE;
 }
 
-/* A signal handler can reach nothing else. */
+/* A signal handler can only access globals. */
 static volatile sig_atomic_t stop_signal;
 
 static void note_stop(int number)
@@ -63,7 +63,7 @@ void merak_cmd_catch_stops(void)
     struct sigaction old, action = {.sa_handler = note_stop};
 
     for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
-        /* nohup has SIGHUP ignored, and so it stays */
+        /* nohup ignores SIGHUP, which is kept */
         if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(stops[i], &action, NULL);
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jobscript_fill.c - a job script from its template
+/* jobscript_fill.c - making a job script from its template
  *
- * Templates are scripts that work as they stand (jobscripts/).  What is filled
- * in are values of their lines "#SBATCH --KEY=VALUE" of the first component;
- * lines behind the job's name, for what they do not say; and the lines that
- * begin with program=(, variants=(, degrees=(, SPARES= and RUN_DIR=, to the
- * bracket's end.
+ * Templates are working scripts (jobscripts/).  Filled in are: values in the
+ * lines "#SBATCH --KEY=VALUE" of the first component; lines after the job's
+ * name, for keys that the template lacks; and the lines that begin with
+ * program=(, variants=(, degrees=(, SPARES= and RUN_DIR=, up to the closing
+ * bracket.
  */
 #include "config.h"
 
@@ -74,7 +74,7 @@ static void put_quoted(const char *word, FILE *out)
     fputc('\'', out);
 }
 
-/* name=(WORD...), over as many lines as that takes. */
+/* name=(WORD...), on as many lines as needed. */
 static void put_array(const char *name, const char *const *word, int n,
                       FILE *out)
 {
@@ -103,7 +103,7 @@ static void put_text(const char *key, const char *value, FILE *out)
         fprintf(out, "#SBATCH --%s=%s\n", key, value);
 }
 
-/* What templates have no line for. */
+/* Lines that templates do not have. */
 static void put_more(const struct merak_jobscript *job, FILE *out)
 {
     put_text("partition", job->partition, out);
@@ -127,8 +127,8 @@ static int tasks_of(const struct merak_jobscript *job)
     return job->tasks > 0 ? job->tasks : job->gpus;
 }
 
-/* A line of the first component's header, its value replaced where one was
- * said. */
+/* A line of the first component's header, with its value replaced if one is
+ * given. */
 static void put_header(const struct merak_jobscript *job, const char *line,
                        FILE *out)
 {
@@ -184,8 +184,8 @@ static void put_degrees(const struct merak_jobscript *job, FILE *out)
     fputs(")\n", out);
 }
 
-/* Is this the first line of what is filled in, of the part behind the header?
- * Then it is printed. */
+/* If this line, after the header, begins a part to be filled in, print that
+ * part. */
 static bool put_part(const struct merak_jobscript *job, const char *line,
                      FILE *out)
 {
@@ -215,7 +215,7 @@ static void put_setup(const struct merak_jobscript *job, FILE *out)
         fputc('\n', out);
 }
 
-/* The line with the bracket that an array ends with. */
+/* The line with an array's closing bracket. */
 static const char *const *end_of_array(const char *const *line)
 {
     while ((*line)[strlen(*line) - 1] != ')')

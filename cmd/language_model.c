@@ -34,8 +34,8 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The folder that the model's files are in: --model if that is one; else
- * --ckpt, or what its run keeps of its model; "" if none has a config.json. */
+/* The folder of the model's files: --model if that is a folder; else --ckpt,
+ * or its run's model folder; "" if none has a config.json. */
 static void find_folder(const struct merak_lm_options *opt,
                         char folder[PATH_MAX])
 {
@@ -103,8 +103,8 @@ static void add_ends(struct merak_lm *lm, const json_t *ids)
     }
 }
 
-/* eos_token_id of one file, an id or a list; the file may be missing, and
- * what is wrong in it is no matter of ours. */
+/* Read eos_token_id of one file, an id or a list; the file may be missing, and
+ * errors in it are ignored. */
 static void read_ends(struct merak_lm *lm, const char *path)
 {
     json_t *root = json_load_file(path, 0, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* one_word.c - the command line of a command that is about one thing */
+/* one_word.c - the command line of a command with one word */
 #include "config.h"
 
 #include "cmd/cmd.h"

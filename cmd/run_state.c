@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_state.c - is a run going, how far is it, what did it leave */
+/* run_state.c - whether a run is running, its progress, and its files */
 #include "config.h"
 
 #include "cmd/run_state.h"
@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Steps that the time of one is taken from, and the silence that is more than
- * a slow step: so many times that, at least so long. */
+/* The number of steps for the median step time; and how much longer than that,
+ * and how long at least, a silence must be to count. */
 enum { MEDIAN_STEPS = 50, SILENT_STEPS = 10 };
 #define SILENT_S 30.0
 
@@ -56,7 +56,7 @@ static int is_hang(const struct dirent *entry)
     return strncmp(entry->d_name, "hang-", 5) == 0;
 }
 
-/* Beside the metrics. */
+/* Hang reports are next to the metrics. */
 static void find_hangs(const struct merak_run_log *log,
                        struct merak_run_state *state)
 {
@@ -224,7 +224,8 @@ static bool is_of_job(const char *path, const char *job)
     return same;
 }
 
-/* In the directory that the job was started in, or up to three below. */
+/* In the directory that the job was started in, or up to three levels
+ * below. */
 static bool find_below(const char *top, const char *job, char *dir, size_t size)
 {
     static const char *const below[] = {"run.jsonl", "*/run.jsonl",
@@ -260,7 +261,7 @@ bool merak_run_find(const char *word, char *dir, size_t size,
     struct stat st;
 
     if (stat(word, &st) == 0 || strspn(word, "0123456789") != strlen(word)) {
-        /* the run of a job script has its checkpoints one below */
+        /* a job script's run has its checkpoints one level below */
         snprintf(dir, size, "%.4000s/ckpt/run.jsonl", word);
         if (stat(dir, &st) == 0)
             snprintf(dir, size, "%.4000s/ckpt", word);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/run_state.h - what `merak top` and `merak report` say of a run */
+/* cmd/run_state.h - the state of a run for `merak top` and `merak report` */
 #ifndef MERAK_CMD_RUN_STATE_H
 #define MERAK_CMD_RUN_STATE_H
 
@@ -10,8 +10,8 @@
 enum merak_run_phase {
     MERAK_RUN_STARTING, /* no step yet */
     MERAK_RUN_GOING,
-    MERAK_RUN_SILENT,  /* for longer than steps take */
-    MERAK_RUN_STOPPED, /* its owner is gone, steps are left */
+    MERAK_RUN_SILENT,  /* for longer than a step takes */
+    MERAK_RUN_STOPPED, /* its owner is gone, steps remain */
     MERAK_RUN_DONE,
 };
 
@@ -19,7 +19,7 @@ struct merak_run_state {
     enum merak_run_phase phase;
     double now, silent_s; /* since the last step, or the start */
     uint64_t step, steps; /* steps 0: not known */
-    double step_s;        /* median of the last */
+    double step_s;        /* median of the last steps */
     double flops_per_s;   /* of the model; 0: not known */
     double eta_s;         /* -1: not known */
     char checkpoint[64];  /* the newest; "" */
@@ -27,33 +27,34 @@ struct merak_run_state {
     char hangs_in[4096];  /* the directory of hang reports */
     char **hang;          /* [n_hangs] their names */
     int n_hangs;
-    double idle; /* share of a step in which ranks do not compute; -1: not
+    double idle; /* the share of a step in which ranks do not compute; -1: not
                     known */
 };
 
 extern const char *const merak_run_phases[];
 
-/* What is known of a rank; -1: not that. */
+/* What is known about a rank; -1: not known. */
 struct merak_run_rank {
     const char *host; /* "?" */
     int stage, tp, dp;
     double compute_s, memory_bytes;
-    double percent; /* longer than its peers */
+    double percent; /* by which it takes longer than its peers */
     bool slow;
 };
 
-/* How many ranks the run's last start has. */
+/* The number of ranks in the run's last start. */
 size_t merak_run_ranks(const struct merak_run_log *log);
 struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r);
 
-/* Look at a run's directory; `now` in seconds since 1970. */
+/* Examine a run's directory; `now` in seconds since 1970. */
 void merak_run_state_find(const char *dir, const struct merak_run_log *log,
                           double now, struct merak_run_state *state);
 void merak_run_state_fini(struct merak_run_state *state);
 /* "1:02:03"; returns text. */
 const char *merak_run_time_text(double seconds, char text[32]);
-/* The directory that a word means: itself, or for a job's number the directory
- * below the job's own in which it saves; false: there is none, said in err. */
+/* The run's directory for a word: the word itself, or for a job number the
+ * directory in which the job saves, below the one it was started in.  False,
+ * with err, if there is none. */
 bool merak_run_find(const char *word, char *dir, size_t size,
                     struct merak_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sandbox_child.c - a command that is waited for, and ended with all that it
+/* sandbox_child.c - waiting for a command, and killing it with all that it
  * started
  */
 #include "config.h"
@@ -22,7 +22,7 @@ static int exit_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Whether pid has ended.  Others that it left to us are collected by the way.
+/* Has pid ended?  Also reaps orphans that were left to us.
  */
 static bool has_ended(pid_t pid, int *status_p)
 {
@@ -52,7 +52,7 @@ static pid_t parent_of(pid_t pid)
     n = fread(line, 1, sizeof(line) - 1, in);
     fclose(in);
     line[n] = '\0';
-    end = strrchr(line, ')'); /* a program's name may hold anything */
+    end = strrchr(line, ')'); /* a program's name may contain anything */
     return end != NULL && strlen(end) > 4 ? (pid_t)atoi(end + 4) : 0;
 }
 
@@ -63,8 +63,8 @@ static bool is_ours(pid_t pid)
     return pid == getpid();
 }
 
-/* Kill COMMAND and all that it started.  The daemons are not below us: they
- * were left to init before we took in orphans. */
+/* Kill COMMAND and all that it started.  The daemons are not our descendants:
+ * init adopted them before we became a subreaper. */
 static void kill_all(pid_t pid)
 {
     DIR *proc = opendir("/proc");

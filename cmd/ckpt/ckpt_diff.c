@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_diff.c - `merak ckpt diff`: what two checkpoints have alike, and what
- * not
+/* ckpt_diff.c - `merak ckpt diff`: compare two checkpoints
  *
- * The degrees that wrote them are told, but make no difference: the same values
- * in other files are the same checkpoint.
+ * The degrees that wrote them are printed, but do not count as differences:
+ * the same values in other files are the same checkpoint.
  */
 #include "config.h"
 
@@ -18,7 +17,7 @@ struct diff {
     struct merak_ckpt *a, *b;
     int n, n_equal; /* tensors */
     bool state_differs;
-    json_t *tensors, *state; /* with json: differences */
+    json_t *tensors, *state; /* with --json: the differences */
     struct merak_progress progress;
 };
 

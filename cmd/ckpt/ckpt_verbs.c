@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_verbs.c - what the verbs of `merak ckpt` share */
+/* ckpt_verbs.c - functions shared by the verbs of `merak ckpt` */
 #include "config.h"
 
 #include "cmd/ckpt/ckpt_verbs.h"
@@ -57,7 +57,7 @@ int ckpt_failed(const char *verb, enum merak_status rc,
     char name[32];
     int code = merak_cmd_failed(name_of(verb, name), rc, err);
 
-    /* it is the file that asks for what there is not */
+    /* the file needs something unsupported */
     return rc == MERAK_ERR_UNSUPPORTED ? MERAK_EXIT_DATA : code;
 }
 
@@ -75,7 +75,7 @@ int ckpt_flushed_json(const char *verb, json_t *root, int code)
     bool printed = text != NULL;
 
     if (printed)
-        (void)puts(text); /* ckpt_flushed() sees whether it did */
+        (void)puts(text); /* ckpt_flushed() checks for errors */
     free(text);
     json_decref(root);
     if (printed)

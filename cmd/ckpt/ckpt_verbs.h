@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/ckpt/ckpt_verbs.h - the verbs of `merak ckpt`, and what they share
+/* cmd/ckpt/ckpt_verbs.h - the verbs of `merak ckpt`, and their shared
+ * functions
  *
- * Each ckpt_run_VERB() gets argv from its own name on, prints its own errors,
- * one line, and returns the exit code.
+ * Each ckpt_run_VERB() gets argv from its name on, prints its own errors, one
+ * line, and returns the exit code.
  */
 #ifndef MERAK_CMD_CKPT_CKPT_VERBS_H
 #define MERAK_CMD_CKPT_CKPT_VERBS_H
@@ -16,12 +17,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* diff's, as that of diff(1). */
+/* Exit code of diff, as in diff(1). */
 enum { CKPT_EXIT_DIFFERENT = 1 };
 
 struct ckpt_verb {
     const char *name;
-    const char *arguments; /* behind it, in the usage */
+    const char *arguments; /* after the verb in the usage */
     const char *about;
     const struct merak_option_table *options;
     int (*run)(int argc, char **argv);
@@ -46,15 +47,15 @@ int ckpt_run_export(int argc, char **argv);
 /* The words of a command line that are neither options nor their values. */
 enum { CKPT_MOST_WORDS = 2 };
 struct ckpt_words {
-    const char *word[CKPT_MOST_WORDS]; /* NULL: it is not there */
+    const char *word[CKPT_MOST_WORDS]; /* NULL: not given */
 };
 /*
- * Parse argv, whose words may stand among its options.
+ * Parse argv, whose words may be anywhere among its options.
  *
- *   least, most  how many words there are
- *   what         those are, for messages: "a directory"
+ *   least, most  the number of words
+ *   what         what they are, for messages: "a directory"
  *
- * MERAK_EXIT_DONE, or the exit code once what is wrong was said.
+ * MERAK_EXIT_DONE, or the exit code after printing what is wrong.
  */
 int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
                char **argv, int least, int most, const char *what,
@@ -62,20 +63,20 @@ int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
 
 /* --- output -------------------------------------------------------------- */
 
-/* Print the error as one line; the exit code of its status. */
+/* Print the error as one line; returns the exit code of its status. */
 int ckpt_failed(const char *verb, enum merak_status rc,
                 const struct merak_error *err);
-/* Output that did not arrive is no success: the last thing before `code`. */
+/* Flush output, as the last thing: returns `code`, or that of a failure. */
 int ckpt_flushed(const char *verb, int code);
-/* The same behind one line of JSON, whose reference it takes; NULL stands for
- * want of memory. */
+/* The same after printing one line of JSON, whose reference it takes; NULL:
+ * out of memory. */
 int ckpt_flushed_json(const char *verb, json_t *root, int code);
 
 /* "1.2 GB"; buf of 16. */
 const char *ckpt_size_text(char *buf, uint64_t bytes);
 uint64_t ckpt_total_bytes(const struct merak_ckpt_manifest *mf);
-/* When a checkpoint was committed: local time, or that of UTC as ISO 8601 has
- * it; "?" if it cannot be told.  buf of 32. */
+/* When a checkpoint was committed: in local time, or in UTC as ISO 8601; "?"
+ * if unknown. buf of 32. */
 const char *ckpt_time_text(char *buf, const char *dir, bool iso);
 
 #endif

@@ -14,20 +14,20 @@ struct reshard_layout {
 };
 
 struct reshard_pieces {
-    struct merak_ckpt_piece *piece; /* data not set; names are the source's */
+    struct merak_ckpt_piece *piece; /* data not set; names are borrowed */
     int n;
-    int *first; /* of a rank; [n_ranks + 1] */
+    int *first; /* by rank; [n_ranks + 1] */
     int n_ranks;
     size_t most_bytes; /* the largest piece */
     uint64_t bytes;    /* all of them */
 };
 
 /*
- * The pieces that ranks of a layout would save of what is in `from`: stages,
- * tensor parts and optimizer states are cut as training cuts them.
+ * The pieces of `from` that the ranks of a layout would save: stages, tensor
+ * parts and optimizer states are split as in training.
  *
- * MERAK_ERR_MISMATCH if the checkpoint is of another model, MERAK_ERR_CONFIG if
- * the degrees do not fit it.
+ * MERAK_ERR_MISMATCH if the checkpoint is of another model, MERAK_ERR_CONFIG
+ * if the degrees are not possible for it.
  */
 enum merak_status reshard_pieces_init(struct reshard_pieces *pieces,
                                       const struct merak_ckpt *from,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_summary.c - `merak trace summary`: where the time of a step went */
+/* trace_summary.c - `merak trace summary`: how a step spent its time */
 #include "config.h"
 
 #include "cmd/trace/trace_verbs.h"
@@ -48,7 +48,7 @@ static void print_ranks(const struct trace *trace,
         print_row("mean", "", &mean);
 }
 
-/* Nothing where the trace has no prediction. */
+/* Prints nothing if the trace has no prediction. */
 static enum merak_status print_predicted(const struct trace *trace,
                                          const struct merak_trace_split *split,
                                          struct merak_error *err)
@@ -103,7 +103,7 @@ static enum merak_status print_busiest(const struct trace_options *opt,
     return MERAK_OK;
 }
 
-/* A step is saved by all ranks or by none; the table says which was slowest. */
+/* A step is saved by all ranks or none; the table names the slowest. */
 static void print_save(const struct trace *trace, size_t i)
 {
     double stall_s = 0, write_s = 0, committed_s = 0;

@@ -13,10 +13,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Runs of more ranks than this are drawn by stages. */
+/* Runs with more ranks than this are drawn by stage. */
 enum { MOST_ROWS = 32 };
 
-/* Which ranks are drawn, from top to bottom. */
+/* The ranks that are drawn, from top to bottom. */
 struct rows {
     int *rank;
     int n;
@@ -88,7 +88,7 @@ static enum merak_status make_bars(const struct trace *trace,
     return rc;
 }
 
-/* "stage 1" where a stage is one row, else "s1 d0 t1" for stage, dp, tp. */
+/* "stage 1" if a stage is one row, else "s1 d0 t1" for stage, dp, tp. */
 static void name_row(const struct merak_trace_info *info, bool stages,
                      char name[48])
 {
@@ -139,7 +139,7 @@ static int terminal_width(void)
         width = atoi(columns);
     if (width < 40)
         width = 100;
-    return (width > 400 ? 400 : width) - 10; /* names stand in front */
+    return (width > 400 ? 400 : width) - 10; /* for the names */
 }
 
 static enum merak_status write_out(const char *path, const char *text,

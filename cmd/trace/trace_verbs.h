@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/trace/trace_verbs.h - what the verbs of `merak trace` share
+/* cmd/trace/trace_verbs.h - shared by the verbs of `merak trace`
  *
  * Each run_VERB() prints its own errors, one line, and returns the exit code.
  */
@@ -27,7 +27,7 @@ struct trace {
     int n_steps;
 };
 
-/* Steps to look at: in a trace's own list, or one. */
+/* The steps to examine: part of a trace's list, or a single one. */
 struct trace_steps {
     const int32_t *step;
     int n;
@@ -42,19 +42,20 @@ int trace_run_perfetto(const struct trace_options *opt,
 int trace_run_plan(const struct trace_options *opt, const struct trace *trace);
 int trace_run_diff(const struct trace_options *opt, const struct trace *trace);
 
-/* A run's trace, or the prediction that is in it.  Say why not and return the
- * exit code; MERAK_EXIT_DONE if it is there.  Unload it either way. */
+/* Load a run's trace, or the prediction in it.  Returns MERAK_EXIT_DONE, or
+ * the exit code after printing the error.  Unload it either way. */
 int trace_load(const struct trace_options *opt, const char *dir,
                struct trace *trace);
 int trace_load_predicted(const struct trace_options *opt,
                          const struct trace *from, struct trace *trace);
 void trace_unload(struct trace *trace);
 
-/* The step asked for, or all kept but the first, which pays for page faults
- * and first touches.  False, and one line, if it was not kept. */
+/* The requested step, or all kept ones except the first, which includes page
+ * faults and first touches.  If it was not kept, prints a line and returns
+ * false. */
 bool trace_choose_steps(const struct trace_options *opt,
                         const struct trace *trace, struct trace_steps *steps);
-/* The step asked for, or the last. */
+/* The requested step, or the last. */
 bool trace_choose_one(const struct trace_options *opt,
                       const struct trace *trace, int32_t *step_p);
 /* " 1, 2, .. 100" */
@@ -64,7 +65,7 @@ void trace_print_run(const struct trace *trace);
 
 int trace_failed(const struct trace_options *opt, enum merak_status rc,
                  const struct merak_error *err);
-/* The exit code once everything is on standard output. */
+/* Flush standard output; returns the exit code. */
 int trace_flushed(const struct trace_options *opt);
 
 #endif
