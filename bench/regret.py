@@ -249,7 +249,7 @@ class Bench:
             ["--merak-tp=auto", "--merak-pp=auto"],
             ["--memory-gib", f"{self.limit / 1024:.6f}"])
         chosen = self.plan({}, True)
-        programs = re.search(r"programs (\w+)", log).group(1)
+        programs = re.search(r"program id (\w+)", log).group(1)
         if chosen.key[0] != programs:
             sys.exit(f"merak plan and merak train differ: {chosen.name()}\n"
                      f"{log}")

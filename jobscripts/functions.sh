@@ -6,22 +6,22 @@
 #
 #   ckpt/          the checkpoints
 #   metrics.jsonl  one line a step
-#   starts         one line for each start, with the checkpoint it went on from
+#   starts         one line for each start, with the checkpoint it resumed from
 #   crashes        one line for each crash since the last orderly end
 #   DONE           training is finished; a job that finds it does nothing
 #
 # What the program's exit code leads to:
 #
 #   0        finished: DONE is written
-#   75       saved: go on
-#   66..69   options, data, launcher, resources: the next run would fail as
-#            this one: stop
-#   other    a crash: go on, unless it is the MAX_CRASHES-th in succession
+#   75       saved: restart
+#   66..69   options, data, launcher, resources: the next run would fail, too:
+#            stop
+#   other    a crash: restart, unless it is the MAX_CRASHES-th in succession
 #
-# and none goes on that is the MAX_IDLE-th in succession without a new
+# There is no restart after MAX_IDLE runs in succession without a new
 # checkpoint, nor after MAX_RESTARTS.
 
-# No `set -e`: exit codes are what this is about.
+# No `set -e`: the script acts on exit codes.
 set -u -o pipefail
 
 MAX_RESTARTS=${MAX_RESTARTS:-200} # for whatever reason
@@ -87,8 +87,8 @@ idle_starts()
         END { print n + 0 }' "$RUN_DIR/starts" 2>/dev/null || echo 0
 }
 
-# Count this end: an orderly one forgives the crashes before it.  Prints how
-# many there are in succession.
+# Count this end: an orderly one clears the crashes before it.  Prints how many
+# there are in succession.
 count_crash()
 {
     case $1 in
@@ -106,7 +106,7 @@ count_crash()
 
 step='' asked=no interrupted=no
 
-# srun hands USR1 on to all tasks.  (TERM it would answer by killing them.)
+# srun passes USR1 on to all tasks.  (On TERM it would kill them.)
 on_usr1()
 {
     asked=yes interrupted=yes
@@ -116,10 +116,10 @@ on_usr1()
 
 # run_step SRUN_OPTION...: the step; its exit code is ours.
 #
-# --kill-on-bad-exit=0: 75 is no zero, and one task always is the first to
-# exit; srun would kill the others as they finish.  When a task dies Slurm's
-# PMIx ends the step at once, and --wait bounds what else may hang.
-# --cpus-per-task: Slurm 22.05 to 23.02 do not hand it on to steps.
+# --kill-on-bad-exit=0: 75 is not zero, and one task always exits first; srun
+# would kill the others as they finish.  When a task dies Slurm's PMIx ends the
+# step at once, and --wait bounds other hangs.
+# --cpus-per-task: Slurm 22.05 to 23.02 do not pass it on to steps.
 run_step()
 {
     local code
@@ -148,7 +148,7 @@ begin()
 
     mkdir -p "$RUN_DIR" || exit 69
     if [ -e "$RUN_DIR/DONE" ]; then
-        say "$RUN_DIR/DONE is there: nothing to do"
+        say "$RUN_DIR/DONE exists: nothing to do"
         exit 0
     fi
     before=$(newest_checkpoint)
@@ -162,7 +162,7 @@ begin()
     say "restart $2 on ${SLURM_JOB_NODELIST-}, from ${before:-the beginning}"
 }
 
-# judge CODE SERIES RESTART: what decide() says, into $verdict.
+# judge CODE SERIES RESTART: the output of decide(), into $verdict.
 judge()
 {
     local after
