@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* option_file.c - options from a file, and into one
  *
- * The file is TOML, but for what options have no use for: a line is empty, a
- * comment, a [table] (whose name is for people), or `name = value`, the value
- * a number, true or false, a word, or a string in "" or ''.  Strings in "" may
- * have \" and \\.  Numbers may have _ between digits.
+ * The file is a subset of TOML: a line is empty, a comment, a [table] (whose
+ * name is ignored), or `name = value`, where the value is a number, true or
+ * false, a word, or a string in "" or ''.  Strings in "" may have \" and \\.
+ * Numbers may have _ between digits.
  */
 #include "config.h"
 
@@ -23,7 +23,7 @@ struct reader {
     const char *path;
     const struct merak_option_table *const *tables;
     int n_tables, line;
-    char *out; /* "--name=value" strings, one behind the other */
+    char *out; /* "--name=value" strings, one after the other */
     size_t used;
     int n;
     struct merak_error *err;
@@ -82,7 +82,7 @@ static enum merak_status unknown(const struct reader *r, const char *name,
                       merak_nearest_text(&nearest, text, sizeof(text)));
 }
 
-/* What a line may have behind its value. */
+/* Is only what a line may have after its value left? */
 static bool is_end(const char *at)
 {
     at += strspn(at, " \t\r");
@@ -101,7 +101,7 @@ static enum merak_status read_string(struct reader *r, const char *at)
         r->out[r->used++] = *at;
     }
     return is_end(at + 1) ? MERAK_OK
-                          : bad(r, "expected nothing behind the string");
+                          : bad(r, "expected nothing after the string");
 }
 
 static enum merak_status read_word(struct reader *r, const char *at)
@@ -120,7 +120,7 @@ static enum merak_status read_word(struct reader *r, const char *at)
     return MERAK_OK;
 }
 
-/* A flag is an option without a value, where it is true. */
+/* A flag that is true becomes an option without a value. */
 static enum merak_status read_flag(struct reader *r, size_t start,
                                    const char *at)
 {
@@ -135,7 +135,7 @@ static enum merak_status read_flag(struct reader *r, size_t start,
                : bad(r, "expected true or false");
 }
 
-/* TOML's words for a choice of no and yes. */
+/* Map TOML's true and false to the words yes and no. */
 static const char *plain(const struct merak_option *row, const char *at)
 {
     if (row->words == NULL || strncmp(row->words, "no|yes", 6) != 0)
@@ -176,8 +176,8 @@ static enum merak_status read_line(struct reader *r, const char *line)
     return rc;
 }
 
-/* A line never grows by more than the dashes, the = and its end, and a word
- * for another one. */
+/* A line grows at most by the dashes, the = and its terminator, and by one word
+ * replacing another. */
 static size_t room_for(const char *text)
 {
     size_t lines = 1;
@@ -223,7 +223,7 @@ static enum merak_status read_file(struct reader *r)
     text[n] = '\0';
     if (ferror(file) || n == MOST_BYTES - 1 || strlen(text) != n)
         rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                        "--config %.150s: cannot be read, or is no text",
+                        "--config %.150s: cannot be read, or is not text",
                         r->path);
     else
         rc = read_lines(r, text);
@@ -234,8 +234,8 @@ out:
     return rc;
 }
 
-/* The file that argv names, taken out of it; NULL: none.  `missing`: its value
- * is. */
+/* The file that --config names, removed from argv; NULL: none.  `missing`: the
+ * option has no value. */
 static const char *take_config(int *argc, char **argv, bool *missing)
 {
     const char *path = NULL;
@@ -256,7 +256,7 @@ static const char *take_config(int *argc, char **argv, bool *missing)
     return path;
 }
 
-/* argv[0], the file's options, the others. */
+/* Join argv[0], the file's options and the others. */
 static enum merak_status join(const struct reader *r, int *argc, char ***argv,
                               char **text_p)
 {
@@ -322,7 +322,7 @@ static void save_word(const struct merak_option *row, int index, FILE *out)
     fprintf(out, "\"%.*s\"", (int)strcspn(word, "|"), word);
 }
 
-/* As short as it can be for the same number to be read. */
+/* Write the shortest text that reads as the same number. */
 static void save_real(double value, bool narrow, FILE *out)
 {
     char text[40];
@@ -382,8 +382,8 @@ static void save_value(const struct merak_option *row, const void *field,
     }
 }
 
-/* Is it what no line says: a text that is not there, a flag that was not
- * given, a count of 0 where none can be asked for? */
+/* Is it not set: no text, a flag that was not given, a 0 that is below the
+ * option's bounds? */
 static bool is_unset(const struct merak_option *row, const void *field)
 {
     switch (row->kind) {

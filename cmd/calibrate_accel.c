@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_accel.c - what each rank measures of an accelerator by itself
+/* calibrate_accel.c - what each rank measures on its accelerator
  *
- * The same figures as calibrate_alone.c has of a processor, and attention's
- * rate: operands are random numbers in the device's memory, since products of
- * zeros take less power and so less time, and times are the device's, of
- * several calls behind each other.  What a kernel costs that has nothing to do
- * is so what a launch costs when the host is ahead.
+ * The same quantities as in calibrate_alone.c, and attention's rate.  Operands
+ * are random numbers in device memory, since products of zeros take less power
+ * and so less time; times are measured on the device, over several consecutive
+ * calls.  So the cost of a kernel without work is that of a launch when the
+ * host is ahead.
  *
- * A transfer goes through the host's memory (runtime/engine/accel.c): a link is
- * as fast as a copy from the device, one between processes, and one back.
+ * A transfer goes through host memory (runtime/engine/accel.c): a link takes
+ * as long as a copy from the device, one between processes, and one back.
  */
 #include "config.h"
 
@@ -25,7 +25,7 @@
 #include <string.h>
 
 #define RUNS 7
-#define CALLS 8 /* of a run */
+#define CALLS 8 /* per run */
 #define ALIGN 256
 #define DEADLINE_S 60
 #define RANDOMS ((size_t)1 << 18)
@@ -34,7 +34,7 @@
 struct probe {
     struct calibrate_world *world;
     struct merak_event *begin, *end;
-    bool large; /* it has memory of its own, and is worth large operands */
+    bool large; /* it has its own memory, and needs large operands */
 };
 
 /* --- one kernel ----------------------------------------------------------- */
@@ -51,7 +51,7 @@ static enum merak_status finish(const struct probe *p,
     return merak_accel_wait(device_of(p), event, DEADLINE_S, NULL, err);
 }
 
-/* Small numbers of both signs, the same again and again. */
+/* Small numbers of both signs, repeated. */
 static void fill(unsigned char *to, size_t bytes, enum merak_dtype dtype)
 {
     for (size_t i = 0; i < RANDOMS && (i + 1) * 4 <= bytes; i++) {
@@ -112,7 +112,8 @@ static size_t operand_bytes(const struct merak_operand *op)
         merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype), ALIGN);
 }
 
-/* Gives a call, whose operands have shapes, places in `memory` and data. */
+/* Give the operands of a call, which have shapes, addresses in `memory` and
+ * data. */
 static enum merak_status place(const struct probe *p, unsigned char *memory,
                                struct merak_kernel_call *call,
                                struct merak_error *err)
@@ -131,14 +132,13 @@ static enum merak_status place(const struct probe *p, unsigned char *memory,
     return rc;
 }
 
-/* What is done with a call whose operands are in place. */
+/* What to do with a call whose operands are set. */
 typedef enum merak_status (*use_fn)(const struct probe *p,
                                     const struct merak_kernel *kernel,
                                     const struct merak_kernel_call *call,
                                     void *arg, struct merak_error *err);
 
-/* Gives a call, whose operands have shapes, memory for as long as `use` is
- * about it. */
+/* Give the operands of a call, which have shapes, memory while `use` runs. */
 static enum merak_status with_call(const struct probe *p, const char *op,
                                    struct merak_kernel_call *call, use_fn use,
                                    void *arg, struct merak_error *err)
@@ -182,7 +182,7 @@ static enum merak_status time_call(const struct probe *p,
     return rc;
 }
 
-/* Seconds of a kernel: the median run after one that warms up. */
+/* Seconds of a kernel: the median run, after a warm-up. */
 static enum merak_status time_kernel(const struct probe *p, const char *op,
                                      struct merak_kernel_call *call,
                                      double *seconds_p, struct merak_error *err)
@@ -258,7 +258,7 @@ static enum merak_status gemm_rate(const struct probe *p,
     return rc;
 }
 
-/* Of sizes that transformers have; the peak is the best of them. */
+/* With sizes of transformers; the peak is the best of them. */
 static enum merak_status measure_gemm(const struct probe *p,
                                       enum merak_dtype dtype,
                                       struct merak_device *device,
@@ -291,7 +291,7 @@ static enum merak_status measure_gemm(const struct probe *p,
     return MERAK_OK;
 }
 
-/* Causal, forward and backward as the op counts its FLOPs. */
+/* Causal, forward and backward, with the op's FLOPs. */
 static enum merak_status measure_attention(const struct probe *p,
                                            enum merak_dtype dtype,
                                            struct merak_device *device,
@@ -359,7 +359,7 @@ static enum merak_status measure_memory(const struct probe *p,
     return MERAK_OK;
 }
 
-/* One way of a copy between the device and pinned memory of the host. */
+/* Time a copy between the device and pinned host memory, one way. */
 static enum merak_status time_copy(const struct probe *p, void *memory,
                                    void *host, bool out, double *seconds_p,
                                    struct merak_error *err)
@@ -421,7 +421,7 @@ static enum merak_status measure_link(const struct probe *p,
     if (rc == MERAK_OK) {
         device->link_bytes_per_s =
             (double)COPY_BYTES / calibrate_median(seconds, RUNS);
-        printf("  copy to another's memory        %9.2f GB/s%s\n",
+        printf("  copy to a peer's memory         %9.2f GB/s%s\n",
                device->link_bytes_per_s / 1e9, pinned ? "" : ", not pinned");
     }
     if (pinned)
@@ -463,8 +463,8 @@ enum merak_status calibrate_accel_open(struct calibrate_world *world,
 
     if (ops->timer_create == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--backend %s has no times of its own to measure by; "
-                          "use another",
+                          "--backend %s has no timers to measure with; use "
+                          "another",
                           world->backend->name);
     if (ops->devices != NULL)
         rc = ops->devices(device, 16, &n, err);

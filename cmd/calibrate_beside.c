@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_beside.c - what kernels lose to exchanges that run beside them
+/* calibrate_beside.c - what kernels lose to concurrent exchanges
+ * (interference)
  *
  * A model is trained by one rank, then by replicas that sum its gradients
- * while the backward goes on: what the same kernels take longer they have
- * lost.  The simulator, given the kernels' times alone, says what they would
- * lose with a second for each round, or for each byte; the latency and the
- * rate are those with which it comes nearest to all models, by the sum of
- * relative errors, since a neighbour who came or went makes some of them
- * large.  Both these weights and how many rounds find communication awake
- * depend on the result, so that is found by going round some times.
+ * during the backward: the additional time of the same kernels is their loss.
+ * The simulator, given the kernels' undisturbed times, computes the loss per
+ * second of latency in each round, and per second for each byte; latency and
+ * rate are fitted to all models by the sum of relative errors, since other
+ * users of the machine make some errors large.  The weights, and how many
+ * rounds find the communication thread awake, depend on the result, so the fit
+ * is iterated.
  */
 #include "config.h"
 
@@ -24,9 +25,9 @@
 
 #define FIRST_LATENCY 5e-5
 #define ROUNDS 12
-#define LEAST_ERROR 0.005 /* of a model's time: what is nearer counts alike */
+#define LEAST_ERROR 0.005 /* of a model's time: smaller ones weigh the same */
 
-/* An instruction that both programs have. */
+/* Is it the same instruction in both programs? */
 static bool is_same(const struct merak_instr *a, const struct merak_instr *b)
 {
     return a->kind == b->kind && a->node == b->node && a->op == b->op &&
@@ -39,7 +40,7 @@ static bool counts(const struct merak_instr *in)
     return in->kind == MERAK_INSTR_KERNEL && in->microbatch >= 0;
 }
 
-/* -1: none.  Both are in nearly the same order. */
+/* -1: none.  Both programs are in nearly the same order. */
 static int find_same(const struct merak_program *alone, int from,
                      const struct merak_instr *in)
 {
@@ -52,8 +53,8 @@ static int find_same(const struct merak_program *alone, int from,
     return -1;
 }
 
-/* All ranks' programs, of all models on all ranks, are the square of a node's
- * ranks: one's own is kept. */
+/* Keep only this rank's program: if each rank kept all, a node's memory would
+ * grow with the square of its ranks. */
 static void drop_others(struct merak_planned *planned, int rank)
 {
     for (int i = 0; i < planned->n_programs; i++) {
@@ -64,7 +65,7 @@ static void drop_others(struct merak_planned *planned, int rank)
     }
 }
 
-/* Instructions get the times that they take with nothing beside them. */
+/* Instructions get the times that they take without communication. */
 void calibrate_beside_add(struct calibrate_beside *b,
                           const struct merak_program *alone,
                           const struct calibrate_times *alone_times,
@@ -91,7 +92,7 @@ void calibrate_beside_add(struct calibrate_beside *b,
     }
 }
 
-/* What kernels of micro-batches lose, says the simulator. */
+/* The simulated loss of kernels of micro-batches. */
 static enum merak_status simulated_loss(struct merak_program *prog,
                                         const struct merak_cost_model *cost,
                                         double *lost_p, struct merak_error *err)
@@ -125,7 +126,7 @@ struct equations {
     double rr, rb, bb, r1, b1;
 };
 
-/* latency and per_byte are what came out the last time. */
+/* latency and per_byte are the last iteration's results. */
 static enum merak_status add_model(struct equations *e,
                                    const struct calibrate_replicas *r,
                                    const struct merak_device *device,
@@ -156,7 +157,7 @@ static enum merak_status add_model(struct equations *e,
     return rc;
 }
 
-/* Neither is below 0: then it is the other alone. */
+/* If one would be negative, fit only the other. */
 static void solve(const struct equations *e, double *latency_p,
                   double *per_byte_p)
 {
@@ -196,7 +197,7 @@ enum merak_status calibrate_beside_fit(const struct calibrate_beside *b,
         return rc;
     device->interference_latency_s = latency;
     device->interference_bytes_per_s = per_byte > 0 ? 1 / per_byte : 0;
-    printf("  beside an exchange, kernels lose %.1f us a round, %.3f ns a "
+    printf("  during an exchange, kernels lose %.1f us a round, %.3f ns a "
            "byte\n",
            latency * 1e6, per_byte * 1e9);
     return MERAK_OK;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_net.c - what ranks of different nodes give each other, and take
+/* calibrate_net.c - time communication between nodes
  *
- * Of each node one rank, then all of them at once, each with those of the same
- * number on the other nodes, do what steps do: transfers, round a ring of all
- * nodes, and all-reduces among all of them.  So what counts is what an
- * exchange over all nodes meets, far or near, and links have bytes in both
+ * One rank of each node, then all ranks at once, communicate as in steps with
+ * the ranks of the same local number on other nodes: transfers around a ring
+ * of all nodes, and all-reduces over all of them.  So the result is that of an
+ * exchange over all nodes, far or near, and links carry bytes in both
  * directions.  The thread that waits for messages is woken by another one
- * before and wakes it behind, as communication and compute threads of a step
- * do.
+ * before and wakes it afterwards, like the communication and compute threads
+ * in a step.
  *
- * A size of messages takes the median of several rounds, each of the rank that
- * took longest.  That is fitted with
+ * For each message size the median of several rounds is taken, each by its
+ * slowest rank.  These are fitted with
  *
  *   seconds = rounds latency + bytes / rate
  *
- * with rounds and bytes as merak_cost_exchange() counts them: one latency, the
- * rate of a rank that is alone on its node, and the rate of a node's ranks
- * together.  The latency is that of least squares of relative errors, so that
- * small messages have as much of a say as large ones; rates are those with
- * which all sizes together take what they took, most of which is the largest's.
+ * with rounds and bytes as in merak_cost_exchange(): one latency, the rate of
+ * a rank that is alone on its node, and the total rate of a node's ranks.  The
+ * latency minimizes the squares of relative errors, so that small messages
+ * count as much as large ones; rates are such that the total time of all
+ * sizes, dominated by the largest, is exact.
  */
 #include "config.h"
 
@@ -37,31 +37,31 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* From the least that an all-reduce reduces in two rounds. */
+/* From the smallest all-reduce that uses two rounds. */
 static const size_t sizes[] = {8 << 10, 32 << 10, 128 << 10, 512 << 10,
                                2 << 20, 8 << 20,  32 << 20};
 #define SIZES ((int)(sizeof(sizes) / sizeof(*sizes)))
 #define MOST_BYTES ((size_t)32 << 20)
 
-#define TEST_S 0.03   /* to be spent on a size in each round */
-#define LONGEST_S 0.5 /* after which larger sizes say nothing new */
+#define TEST_S 0.03   /* spent on a size in each round */
+#define LONGEST_S 0.5 /* no larger sizes are tested after this */
 #define MOST_REPEATS 200.0
 
 enum kind { TRANSFER, ALL_REDUCE, KINDS };
 enum crowd { ALONE, TOGETHER, CROWDS };
 
-/* A size of one kind, by so many ranks of each node. */
+/* One size of one kind, by one or all ranks of each node. */
 struct test {
     enum kind kind;
     enum crowd crowd;
     size_t bytes;
-    int repeats;     /* of a round */
-    double *seconds; /* [n] of rounds */
+    int repeats;     /* per round */
+    double *seconds; /* [n] by round */
     int n;
     double least, median;
 };
 
-/* Of one crowd. */
+/* Sums over one crowd's tests. */
 struct sums {
     struct merak_line line;
     double rounds, bytes, seconds;
@@ -70,10 +70,10 @@ struct sums {
 struct net {
     struct calibrate_world *world;
     int rounds;
-    struct merak_team team; /* this rank's number, one of each node */
+    struct merak_team team; /* ranks with this local number, one per node */
     int *member;            /* storage of it */
     double *of_rank;        /* [size] */
-    double *seconds;        /* storage of all tests */
+    double *seconds;        /* storage for all tests */
     struct test test[CROWDS * KINDS * SIZES];
     int n_tests;
     pthread_t waker; /* the other thread */
@@ -83,8 +83,8 @@ struct net {
 
 /* --- one exchange or transfer --------------------------------------------- */
 
-/* What is sent or reduced; then what comes, or an all-reduce's scratch, which
- * has all members' cuts, each rounded up. */
+/* Room for what is sent or reduced, and for what is received, or an
+ * all-reduce's scratch: all members' cuts, each rounded up. */
 static size_t arena_bytes(const struct net *net)
 {
     return 2 * MOST_BYTES + (size_t)net->team.n * 128;
@@ -109,7 +109,7 @@ static enum merak_status all_reduce(const struct net *net, size_t bytes)
     return rc == MERAK_OK ? merak_request_wait(w->tr, req, net->err) : rc;
 }
 
-/* To the next node, from the one before. */
+/* Send to the next node, receive from the one before. */
 static enum merak_status transfer(const struct net *net, size_t bytes)
 {
     const struct merak_team *team = &net->team;
@@ -148,7 +148,8 @@ static enum merak_status repeat(const struct net *net, const struct test *t,
 
 /* --- tests ---------------------------------------------------------------- */
 
-/* Of all ranks; who does not take part brings 0, and waits here. */
+/* The maximum over all ranks; ranks that do not take part contribute 0 and
+ * wait here. */
 static enum merak_status longest(struct net *net, double *seconds_p)
 {
     const struct merak_team *all = &net->world->all;
@@ -173,7 +174,7 @@ static enum merak_status time_test(struct net *net, const struct test *t,
     return rc == MERAK_OK ? longest(net, seconds_p) : rc;
 }
 
-/* The first time warms up and says how many fit in a test. */
+/* The first run warms up and determines how many fit in a test. */
 static enum merak_status run_test(struct net *net, struct test *t)
 {
     double *seconds = &t->seconds[t->n];
@@ -190,7 +191,7 @@ static enum merak_status run_test(struct net *net, struct test *t)
     return rc;
 }
 
-/* Of one kind, larger ones only while they do not take too long. */
+/* Run all sizes of one kind, larger ones only if they do not take too long. */
 static enum merak_status run_sizes(struct net *net, struct test *first)
 {
     double growth = (double)sizes[1] / (double)sizes[0];
@@ -235,7 +236,7 @@ static void add_tests(struct net *net)
                           .seconds = net->seconds + i * net->rounds};
 }
 
-/* --- what they say -------------------------------------------------------- */
+/* --- results -------------------------------------------------------- */
 
 static void sum_up(struct net *net)
 {
@@ -286,31 +287,31 @@ static void fit(const struct net *net, struct merak_device *device)
     }
     for (int i = 0; i < crowds; i++)
         merak_line_share_latency(&sums[i].line, &top, &bottom);
-    /* within what leaves some time to the bytes of each test */
+    /* limited so that each test has some time left for its bytes */
     latency = fmin(fmax(top / bottom, 0), 0.99 * most);
     for (int i = 0; i < crowds; i++)
         rate[i] = sums[i].bytes / (sums[i].seconds - sums[i].rounds * latency);
     device->net_latency_s = latency;
     device->net_bytes_per_s = rate[ALONE];
-    device->node_bytes_per_s = rate[TOGETHER]; /* 0: a rank is all there is */
+    device->node_bytes_per_s = rate[TOGETHER]; /* 0: only one rank per node */
 }
 
 static void print_net(const struct net *net, const struct merak_device *device)
 {
     int ranks = net->world->node.n;
 
-    printf("  between %d nodes: %.1f us a round, %.4f GB/s of a rank",
+    printf("  between %d nodes: %.1f us a round, %.4f GB/s per rank",
            net->team.n, device->net_latency_s * 1e6,
            device->net_bytes_per_s / 1e9);
     if (ranks > 1)
-        printf(", %.4f GB/s of %d together", device->node_bytes_per_s / 1e9,
+        printf(", %.4f GB/s for %d together", device->node_bytes_per_s / 1e9,
                ranks);
     putchar('\n');
 }
 
 /* --- set-up --------------------------------------------------------------- */
 
-/* This rank's number on each node, in the order of nodes. */
+/* The ranks with this rank's local number, in the order of nodes. */
 static enum merak_status make_team(struct net *net)
 {
     const struct merak_boot *boot = net->world->boot;

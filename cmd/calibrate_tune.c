@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_tune.c - an accelerator's choices for the shapes of one model
+/* calibrate_tune.c - choose an accelerator's algorithms for one model's shapes
  *
- * Which algorithm is the fastest for a product, and which kernel for attention,
- * is not known before it was tried, and may not be tried in a run, where ranks
- * would choose unlike and a second run unlike the first.  So it is tried here,
- * once for each product of a model's step, and kept in the device file, which
- * runs read.
+ * The fastest algorithm for a matrix product, or kernel for attention, is only
+ * known by trying.  Runs must not try, since ranks could choose differently,
+ * and a second run differently from the first.  So it is tried here, once for
+ * each product of a model's step, and stored in the device file, which runs
+ * read.
  */
 #include "config.h"
 
@@ -41,7 +41,7 @@ static bool is_attention(const struct merak_instr *in)
            strncmp(in->op->name, "attention", strlen("attention")) == 0;
 }
 
-/* Of what there are several ways to compute. */
+/* Are there several ways to compute it? */
 static bool is_tuned(const struct merak_instr *in)
 {
     return is_attention(in) || (in->kind == MERAK_INSTR_KERNEL &&
@@ -50,7 +50,7 @@ static bool is_tuned(const struct merak_instr *in)
                                  strcmp(in->op->name, "linear_dw") == 0));
 }
 
-/* Of one op and with operands of the same sizes. */
+/* Have both the same op and operands of the same sizes? */
 static bool is_alike(const struct merak_program *prog,
                      const struct merak_instr *a, const struct merak_instr *b)
 {
@@ -78,8 +78,7 @@ static bool was_tuned(const struct merak_program *prog, int at)
     return false;
 }
 
-/* What was chosen, timed as any kernel is: plans cost attention of this model
- * so. */
+/* Time the chosen kernel, for the cost of this model's attention in plans. */
 static enum merak_status add_rate(struct tuner *t,
                                   const struct merak_program *prog,
                                   const struct merak_instr *in)
@@ -162,13 +161,12 @@ enum merak_status calibrate_tune(struct calibrate_world *world,
 
     if (ops == NULL || ops->tune == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--model has products tuned for, and backend %s has "
-                          "nothing to choose: leave it out, or use --backend "
-                          "cuda",
+                          "--model tunes kernels, and backend %s has none to "
+                          "choose from: leave it out, or use --backend cuda",
                           world->backend->name);
     rc = merak_hf_config_load(how->model, &config, err);
     if (rc == MERAK_ERR_FORMAT || rc == MERAK_ERR_NOT_FOUND)
-        rc = MERAK_ERR_CONFIG; /* of the option */
+        rc = MERAK_ERR_CONFIG; /* the option is wrong */
     ops->tuned_for(world->accel, text, sizeof(text));
     if (rc == MERAK_OK && device->tuned_for == NULL) {
         device->tuned_for = strdup(text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_doctor.c - `merak doctor`: is this machine, or this allocation, fit for a
- * run, and what would mend it
+/* cmd_doctor.c - `merak doctor`: is this machine, or this allocation, fit for
+ * a run, and how to fix it
  */
 #include "config.h"
 
@@ -27,7 +27,7 @@ struct doctor {
 
 static const struct merak_option rows[] = {
     {"dir", MERAK_OPTION_TEXT, AT(dir),
-     .about = "where checkpoints are to be; something is written there and "
+     .about = "directory for checkpoints; a test file is written there and "
               "removed (the working directory)",
      .arg = "DIR"},
     {"json", MERAK_OPTION_FILE, AT(json),
@@ -47,8 +47,8 @@ static void print_help(void)
          "\n"
          "Examine this machine, or the nodes of a job: Slurm's PMIx and SPANK\n"
          "plugins, switches, binding, links, a directory, clocks, limits.  "
-         "What is\n"
-         "wrong is told with what would mend it.\n");
+         "Each\n"
+         "problem is printed with its fix.\n");
     merak_options_help(&table, stdout);
     puts("\nexit codes: 0 no error; 66 options; else what a run would end "
          "with:\n68 launcher, 69 memory or disk, 1 links");
@@ -72,7 +72,7 @@ static enum merak_status write_json(const struct merak_examination *ex,
                              to_file ? path : "the output");
 }
 
-/* Rank 0's. */
+/* On rank 0 only. */
 static enum merak_status report(const struct doctor *d,
                                 const struct merak_examination *ex,
                                 struct merak_error *err)
@@ -88,7 +88,7 @@ static enum merak_status report(const struct doctor *d,
     return d->json != NULL ? write_json(ex, d->json, err) : MERAK_OK;
 }
 
-/* All tasks end with one code. */
+/* All tasks end with the same code. */
 static int run(const struct doctor *d, struct merak_boot *boot)
 {
     struct merak_examination ex = {.tasks = 0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_eval.c - `merak eval`: how likely a checkpoint holds token files, or
- * one of several answers
+/* cmd_eval.c - `merak eval`: the likelihood of token files, or of one of
+ * several answers
  */
 #include "config.h"
 
@@ -26,25 +26,25 @@ static const struct merak_option rows[] = {
     {"data", MERAK_OPTION_TEXT, offsetof(struct merak_eval, data),
      .about = "token files, as merak train takes them", .arg = "DATA"},
     {"seq", MERAK_OPTION_SIZE, offsetof(struct merak_eval, seq),
-     .about = "tokens in a sequence, or of a prompt with a choice at most (the "
-              "model's positions, no more than 1024)",
+     .about = "tokens in a sequence, or the most in a prompt with a choice "
+              "(the model's positions, no more than 1024)",
      .least = 1},
     {"valid-fraction", MERAK_OPTION_REAL,
      offsetof(struct merak_eval, valid_fraction),
-     .about = "judge by this tail of every file alone (all of it)", .most = 1,
+     .about = "evaluate only this tail of every file (all of it)", .most = 1,
      .positive = true},
     {"packing", MERAK_OPTION_WORD, offsetof(struct merak_eval, packing),
      .about = "documents into sequences, as in training (auto: best-fit where "
               "answers are marked)",
      .words = "auto|stream|best-fit"},
     {"doc-mask", MERAK_OPTION_YES, offsetof(struct merak_eval, doc_mask),
-     .about = "each document of a sequence for itself, from position 0"},
+     .about = "each document of a sequence separately, from position 0"},
     {"samples", MERAK_OPTION_COUNT, offsetof(struct merak_eval, samples),
      .about = "sequences of --data, at most; 0: all (0)"},
     {"choices", MERAK_OPTION_TEXT, offsetof(struct merak_eval, choices),
      .about = "JSON lines with prompt, choices and answer", .arg = "FILE"},
     {"json", MERAK_OPTION_YES, offsetof(struct merak_eval, json),
-     .about = "print what was found as a line of JSON"},
+     .about = "print the results as a line of JSON"},
 };
 static const struct merak_option_table table = {rows,
                                                 sizeof(rows) / sizeof(rows[0])};
@@ -56,7 +56,7 @@ struct totals {
     uint64_t tokens, bytes;
 };
 
-/* Bytes of text that the targets stand for; special tokens are none. */
+/* Bytes of text of the targets; special tokens have none. */
 static enum merak_status count_bytes(const struct merak_lm *lm,
                                      const int32_t *ids, size_t n,
                                      struct totals *t, struct merak_error *err)
@@ -77,7 +77,7 @@ static enum merak_status count_bytes(const struct merak_lm *lm,
     return MERAK_OK;
 }
 
-/* What is judged, and room for a sequence. */
+/* The data to evaluate, and room for a sequence. */
 struct judge {
     const struct merak_data *data;
     enum merak_split split;
@@ -87,7 +87,8 @@ struct judge {
     float *nll;
 };
 
-/* Of what begins at i; starts are of no use but where documents count. */
+/* The end of the document that begins at i; without documents, of the
+ * sequence. */
 static size_t document_end(const struct judge *j, size_t i)
 {
     size_t end = i + 1;
@@ -104,7 +105,7 @@ static bool has_target(const struct judge *j, size_t from, size_t end)
     return from < end;
 }
 
-/* Documents do not see each other: each is a sequence of its own. */
+/* Documents do not attend to each other: each is a separate sequence. */
 static enum merak_status score(const struct judge *j, struct merak_lm *lm,
                                struct merak_error *err)
 {
@@ -170,7 +171,7 @@ static enum merak_status judge_all(const struct merak_eval *eval,
     if (rc == MERAK_OK && t->tokens == 0)
         rc = merak_fail(err, MERAK_ERR_MISMATCH,
                         "--data has no token to predict in the %" PRIu64
-                        " sequences that are judged",
+                        " sequences that are evaluated",
                         n);
     free(ids);
     free(j.nll);

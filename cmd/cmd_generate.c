@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_generate.c - `merak generate`: a model goes on with a text */
+/* cmd_generate.c - `merak generate`: a model continues a text */
 #include "config.h"
 
 #include "cmd/cmd.h"
@@ -29,7 +29,7 @@ struct job {
 static const struct merak_option rows[] = {
     MERAK_LM_ROWS(struct job),
     {"prompt", MERAK_OPTION_TEXT, offsetof(struct job, prompt),
-     .about = "the text to go on with", .arg = "TEXT"},
+     .about = "the text to continue", .arg = "TEXT"},
     {"prompt-file", MERAK_OPTION_TEXT, offsetof(struct job, prompt_file),
      .about = "the same from a file; - is standard input", .arg = "FILE"},
     {"ids", MERAK_OPTION_YES, offsetof(struct job, ids),
@@ -37,16 +37,17 @@ static const struct merak_option rows[] = {
     {"tokens", MERAK_OPTION_SIZE, offsetof(struct job, tokens),
      .about = "tokens to generate, at most (128)", .least = 1},
     {"temperature", MERAK_OPTION_REAL, offsetof(struct job, temperature),
-     .about = "0 takes the likeliest token, 1 draws as the model has it (0)"},
+     .about = "0 takes the likeliest token, 1 samples as the model predicts "
+              "(0)"},
     {"top-k", MERAK_OPTION_SIZE, offsetof(struct job, top_k),
-     .about = "draw among the K likeliest tokens; 0: all (0)", .arg = "K"},
+     .about = "sample from the K likeliest tokens; 0: all (0)", .arg = "K"},
     {"top-p", MERAK_OPTION_REAL, offsetof(struct job, top_p),
-     .about = "draw among the fewest tokens of probability P in all (1)",
+     .about = "sample from the fewest tokens of total probability P (1)",
      .most = 1, .positive = true, .arg = "P"},
     {"seed", MERAK_OPTION_COUNT, offsetof(struct job, seed),
-     .about = "of what is drawn (0)"},
+     .about = "of the sampling (0)"},
     {"ignore-eod", MERAK_OPTION_YES, offsetof(struct job, ignore_eod),
-     .about = "go on behind the token that ends a text"},
+     .about = "continue after the token that ends a text"},
 };
 static const struct merak_option_table table = {rows,
                                                 sizeof(rows) / sizeof(rows[0])};
@@ -96,7 +97,7 @@ static enum merak_status parse_ids(const char *text, struct merak_ids *ids,
         id = strtol(text, &end, 10);
         if (end == text || errno != 0 || id < 0 || id > INT32_MAX)
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "--ids: \"%.20s\" is no token id", text);
+                              "--ids: \"%.20s\" is not a token id", text);
         rc = merak_ids_add(ids, &(int32_t){(int32_t)id}, 1, err);
         text = end;
     }
@@ -121,8 +122,7 @@ static enum merak_status encode(const struct job *job, struct merak_lm *lm,
     free(read);
     if (rc == MERAK_OK && ids->n == 0)
         rc = merak_fail(err, MERAK_ERR_CONFIG,
-                        "the prompt has no token: a model goes on with what "
-                        "is there");
+                        "the prompt has no tokens: give at least one");
     return rc;
 }
 
@@ -137,8 +137,8 @@ static bool is_end(const struct merak_lm *lm, int32_t id)
     return false;
 }
 
-/* Text is shown as it comes; of a character whose bytes are in several tokens
- * nothing is shown before all are there. */
+/* Print text as it is generated; a character whose bytes are in several tokens
+ * is printed when it is complete. */
 static enum merak_status show(const struct job *job, struct merak_text *text,
                               int32_t id, struct merak_error *err)
 {
@@ -255,7 +255,7 @@ static void print_help(void)
 {
     puts("usage: merak generate --ckpt DIR --prompt TEXT [OPTION]...\n"
          "\n"
-         "Goes on with the prompt, token by token; the text is printed as it "
+         "Continue the prompt, token by token; the text is printed as it "
          "comes.\n");
     merak_options_help(&table, stdout);
     puts("\nmerak-generate(1) has the rest.");

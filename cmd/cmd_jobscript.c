@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_jobscript.c - `merak jobscript`: a job script for a site, refused where
- * Slurm would refuse it, or the run it starts
+/* cmd_jobscript.c - `merak jobscript`: a job script for a site; it is refused
+ * if Slurm would refuse it, or the run it starts
  */
 #include "config.h"
 
@@ -79,13 +79,13 @@ static const struct merak_option rows[] = {
     {"shared", MERAK_OPTION_YES, AT(shared),
      .about = "other jobs may run on the same nodes"},
     {"mail", MERAK_OPTION_TEXT, AT(mail),
-     .about = "that gets a word when the job ends, fails or comes back (none)",
+     .about = "notified when the job ends, fails or is requeued (none)",
      .arg = "ADDRESS"},
     {"spares", MERAK_OPTION_INT, AT(spares),
-     .about = "spare: nodes beside those that train (1)", .least = 1,
+     .about = "spare: nodes in addition to those that train (1)", .least = 1,
      .most = 1000},
     {"array", MERAK_OPTION_TEXT, AT(array),
-     .about = "array: elements as Slurm has them, 0-7%2 (all variants)",
+     .about = "array: elements as Slurm writes them, 0-7%2 (all variants)",
      .arg = "LIST"},
     {"second-partition", MERAK_OPTION_TEXT, AT(second_partition),
      .about = "het: of the second component (the site's default)",
@@ -95,8 +95,8 @@ static const struct merak_option rows[] = {
     {"pp", MERAK_OPTION_INT, AT(pp), .about = "pipeline stages (auto)",
      .words = "auto", .least = 1, .most = 65535},
     {"run-dir", MERAK_OPTION_TEXT, AT(run_dir),
-     .about = "where the run keeps all it has (runs/NAME below the directory "
-              "of sbatch)",
+     .about = "directory of all files of the run (runs/NAME below the "
+              "directory of sbatch)",
      .arg = "DIR"},
     {"setup", MERAK_OPTION_CALL,
      .about = "a line of bash before the run, as \"module load merak\"; may "
@@ -115,10 +115,10 @@ static const struct {
     const char *name, *about;
 } kinds[MERAK_JOB_KINDS] = {
     [MERAK_JOB_SINGLE] = {"single", "one job, which requeues itself"},
-    [MERAK_JOB_CHAIN] = {"chain", "jobs that wait for each other's end"},
+    [MERAK_JOB_CHAIN] = {"chain", "a chain of jobs, one after another"},
     [MERAK_JOB_ARRAY] = {"array", "a run for each element of an array"},
     [MERAK_JOB_HET] = {"het",
-                       "training, and beside it every checkpoint is judged"},
+                       "training, and an evaluation of every checkpoint"},
     [MERAK_JOB_SPARE] = {"spare",
                          "spare nodes: failed runs start again at once, "
                          "without the node"},
@@ -128,12 +128,12 @@ static void print_help(void)
 {
     puts("usage: merak jobscript KIND [OPTION]... [-- PROGRAM [ARG]...]\n"
          "\n"
-         "Print a job script for sbatch: it saves before the time limit, goes "
-         "on from\n"
+         "Print a job script for sbatch: it saves before the time limit, "
+         "resumes from\n"
          "there, and stops when it is done or makes no progress.  PROGRAM is "
          "what\n"
-         "stands behind srun; checkpoints and metrics are the script's to "
-         "say.\n"
+         "srun starts; the script adds the options for checkpoints and "
+         "metrics.\n"
          "\n"
          "kinds:");
     for (int k = 0; k < MERAK_JOB_KINDS; k++)
@@ -142,7 +142,7 @@ static void print_help(void)
     merak_options_help(&table, stdout);
 }
 
-/* --- what single options cannot know -------------------------------------- */
+/* --- checks of several options -------------------------------------- */
 
 static enum merak_status find_kind(const char *word,
                                    enum merak_jobscript_kind *kind_p,
@@ -171,8 +171,8 @@ static enum merak_status find_kind(const char *word,
                       word);
 }
 
-/* Words on a line of #SBATCH: sbatch takes what is behind a blank for the next
- * one. */
+/* A word on a line of #SBATCH: sbatch would take text after a blank for the
+ * next word. */
 static enum merak_status check_word(const char *option, const char *text,
                                     struct merak_error *err)
 {
@@ -212,19 +212,19 @@ static enum merak_status check_words(const struct merak_jobscript *job,
         rc = check_word(word[i].option, word[i].text, err);
     if (rc == MERAK_OK && job->name != NULL && strchr(job->name, '/') != NULL)
         rc = merak_fail(err, MERAK_ERR_CONFIG,
-                        "--name: it is a directory's too, so without a /, got "
-                        "\"%.60s\"",
+                        "--name: it names a directory, too, so without a /, "
+                        "got \"%.60s\"",
                         job->name);
     for (int i = 0; i < job->setup.n && rc == MERAK_OK; i++) {
         if (strchr(job->setup.word[i], '\n') != NULL)
             rc = merak_fail(err, MERAK_ERR_CONFIG,
-                            "--setup: expected one line; say it once for each");
+                            "--setup: expected one line; repeat it for each");
     }
     return rc;
 }
 
-/* Seconds of a time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; -1
- * if it is none. */
+/* Seconds of a time in sbatch's format: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; -1
+ * if it is not one. */
 static double seconds_of(const char *text)
 {
     long part[3] = {0, 0, 0}, days = 0;
@@ -256,7 +256,8 @@ static double seconds_of(const char *text)
     return (double)part[0] * 60 + (double)part[1];
 }
 
-/* USR1 may come up to a minute early, and something is to be done before. */
+/* USR1 may arrive up to a minute early, and the run needs some time before
+ * it. */
 static enum merak_status check_time(const struct merak_jobscript *job,
                                     struct merak_error *err)
 {
@@ -276,7 +277,7 @@ static enum merak_status check_time(const struct merak_jobscript *job,
                           "early leave nothing of --time %s; %s",
                           save_s, job->time != NULL ? job->time : "12:00:00",
                           job->save_s > 0 ? "save later or ask for more time"
-                                          : "say --save-seconds");
+                                          : "give --save-seconds");
     return MERAK_OK;
 }
 
@@ -299,7 +300,7 @@ static enum merak_status check_degrees(const struct merak_jobscript *job,
     if (tasks % tp != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--tp %ld does not divide the %ld tasks of a node, "
-                          "which its groups do not leave",
+                          "and its groups stay within nodes",
                           tp, tasks);
     if (nodes * tasks % (tp * pp) != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -309,7 +310,7 @@ static enum merak_status check_degrees(const struct merak_jobscript *job,
     return MERAK_OK;
 }
 
-/* The greatest element of "0-7%2,9", or -1 if that is no list. */
+/* The greatest element of "0-7%2,9", or -1 if it is not a list. */
 static long last_element(const char *list)
 {
     long last = -1;
@@ -342,7 +343,7 @@ static long last_element(const char *list)
     }
 }
 
-/* Options of other kinds are refused, and what elements there are. */
+/* Refuse options of other kinds, and check the elements of an array. */
 static enum merak_status check_kind(struct merak_jobscript *job, char all[32],
                                     struct merak_error *err)
 {
@@ -376,7 +377,7 @@ static enum merak_status check_kind(struct merak_jobscript *job, char all[32],
     if (job->array != NULL && job->variant.n > 0 &&
         last_element(job->array) >= job->variant.n)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--array %.40s, but --variant is there %d times: "
+                          "--array %.40s, but --variant is given %d times: "
                           "elements are 0 to %d",
                           job->array, job->variant.n, job->variant.n - 1);
     if (job->array == NULL && job->variant.n > 0) {
@@ -398,14 +399,13 @@ static enum merak_status check_program(const struct merak_jobscript *job,
             if (strncmp(job->program[i], ours[k], n) == 0 &&
                 (job->program[i][n] == '\0' || job->program[i][n] == '='))
                 return merak_fail(err, MERAK_ERR_CONFIG,
-                                  "%s is the script's to say: it goes below "
-                                  "--run-dir",
+                                  "%s is set by the script, below --run-dir",
                                   ours[k]);
         }
         if (i == 0 && strcmp(job->program[0], "srun") == 0)
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "srun is the script's to say: give what stands "
-                              "behind it");
+                              "srun is added by the script: give the command "
+                              "that it starts");
     }
     return MERAK_OK;
 }
@@ -417,9 +417,9 @@ struct partition {
     long nodes;
 };
 
-/* "NAME LIMIT NODES" of sinfo, a line a partition, a star behind the default's
- * name: the one that is asked for (NULL: the default) into *p, or false, and
- * all names. */
+/* Parse sinfo's "NAME LIMIT NODES", a line per partition, with a star after
+ * the default's name: sets *p to the requested one (NULL: the default), or
+ * returns false; also lists all names. */
 static bool find_partition(char *text, const char *name, struct partition *p,
                            char names[160])
 {
@@ -444,7 +444,7 @@ static bool find_partition(char *text, const char *name, struct partition *p,
     return false;
 }
 
-/* Where there is a Slurm that answers, what it has. */
+/* Check against Slurm's partitions, if there is a Slurm that answers. */
 static enum merak_status check_site(const struct merak_jobscript *job,
                                     struct merak_error *err)
 {
@@ -457,7 +457,7 @@ static enum merak_status check_site(const struct merak_jobscript *job,
     if (merak_ask(argv, 5, text, sizeof(text)) != 0)
         return MERAK_OK;
     if (!find_partition(text, job->partition, &p, names)) {
-        /* a list of several is for Slurm to judge */
+        /* a list of several is left to Slurm */
         if (job->partition == NULL || strchr(job->partition, ',') != NULL)
             return MERAK_OK;
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -495,7 +495,7 @@ static enum merak_status check(struct merak_jobscript *job, char all[32],
     return rc == MERAK_OK ? check_site(job, err) : rc;
 }
 
-/* Words behind "--" are the program's; *argc_p is then without them. */
+/* Words after "--" belong to the program; *argc_p is set to exclude them. */
 static void take_program(int *argc_p, char **argv, struct merak_jobscript *job)
 {
     for (int i = 1; i < *argc_p; i++) {

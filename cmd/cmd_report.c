@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_report.c - `merak report`: a run as a page for a browser, which needs
- * nothing else
+/* cmd_report.c - `merak report`: a run as a self-contained page for a browser
  */
 #include "config.h"
 
@@ -21,9 +20,10 @@
 #include <string.h>
 #include <time.h>
 
-/* A chart's size in pixels, and points of a line at most. */
+/* A chart's size in pixels, and the most points of a line. */
 enum { WIDTH = 1000, HEIGHT = 220, LEFT = 80, TOP = 12, POINTS = 500 };
-/* Nodes that are listed; ranks up to which all of them are shown at once. */
+/* The most nodes that are listed; and the most ranks that are expanded by
+ * default. */
 enum { MOST_HOSTS = 256, OPEN_RANKS = 64 };
 
 struct report {
@@ -33,7 +33,7 @@ struct report {
 
 static const struct merak_option rows[] = {
     {"out", MERAK_OPTION_TEXT, offsetof(struct report, out),
-     .about = "where to, -: standard output (required)", .arg = "FILE",
+     .about = "output file, -: standard output (required)", .arg = "FILE",
      .letter = 'o'},
 };
 
@@ -42,7 +42,7 @@ static const struct merak_option_table table = {rows,
 
 /* --- charts --------------------------------------------------------------- */
 
-/* What a chart shows of a step; NAN: nothing. */
+/* The value of a step in a chart; NAN: none. */
 typedef double (*value_fn)(const struct merak_run_step *step);
 
 static double loss_of(const struct merak_run_step *s)
@@ -102,7 +102,7 @@ static double y_of(const struct chart *c, double v)
     return TOP + (c->most - v) / span * (HEIGHT - TOP - 24);
 }
 
-/* Means of equal parts of the steps that have a value. */
+/* Means over equal parts of the steps with a value. */
 static void put_line(FILE *out, const struct chart *c, value_fn value,
                      const char *color)
 {
@@ -174,8 +174,8 @@ static void put_chart(FILE *out, const struct merak_run_log *log,
 
 /* --- time ----------------------------------------------------------------- */
 
-/* Steps whose times follow each other without a gap of more than so many of
- * their own length, and a minute, are one stretch. */
+/* Is there a gap between two steps of more than a number of step lengths, and
+ * a minute? */
 static bool is_gap(const struct merak_run_step *before,
                    const struct merak_run_step *after)
 {
@@ -323,7 +323,7 @@ static void put_host(FILE *out, const struct merak_run_log *log,
             ", %zu rank%s</summary>\n<table><tr><th>rank</th>"
             "<th>stage</th><th>tp</th><th>dp</th>%s</tr>\n",
             here, here == 1 ? "" : "s",
-            log->ranks != NULL ? "<th>computes of a step</th><th>resident</th>"
+            log->ranks != NULL ? "<th>compute per step</th><th>resident</th>"
                                : "");
     for (size_t r = 0; r < n; r++) {
         if (strcmp(merak_run_rank(log, r).host, host) == 0)
@@ -332,7 +332,7 @@ static void put_host(FILE *out, const struct merak_run_log *log,
     fputs("</table></details>\n", out);
 }
 
-/* Nodes, and below each its ranks. */
+/* Nodes, each with its ranks. */
 static void put_placement(FILE *out, const struct merak_run_log *log)
 {
     size_t n = json_array_size(log->starts);
@@ -410,7 +410,7 @@ static void put_straggler(FILE *out, const json_t *incident)
             (long long)json_integer_value(json_object_get(incident, "rank")));
     merak_svg_text(out, host != NULL ? host : "?");
     if (over)
-        fputs(" kept pace again</td></tr>\n", out);
+        fputs(" was no longer slow</td></tr>\n", out);
     else
         fprintf(out,
                 " was slow: it computed %.3g s a step, %.0f %% more than the "
@@ -445,7 +445,7 @@ static void put_incidents(FILE *out, const struct merak_run_log *log,
         put_start(out, json_array_get(log->starts, i));
     fputs("</table>\n", out);
     if (log->n_redone > 0)
-        fprintf(out, "<p>%zu steps were done again after a restart.</p>\n",
+        fprintf(out, "<p>%zu steps were repeated after a restart.</p>\n",
                 log->n_redone);
     put_stragglers(out, log);
     for (int i = 0; i < s->n_hangs; i++)

@@ -2,10 +2,10 @@
 /* cmd_sandbox.c - `merak sandbox`: run a command under a private real Slurm
  *
  * The daemons are started and stopped by a script, merak-sandbox, which also
- * says what it leaves in its directory.  This file supervises: it cleans the
- * environment, starts the script, runs COMMAND in the foreground, and stops
- * the daemons when COMMAND or we end.  If we are killed outright, the pipe we
- * hold closes and the script's keeper stops them.
+ * documents what it leaves in its directory.  This file supervises: it cleans
+ * the environment, starts the script, runs COMMAND in the foreground, and
+ * stops the daemons when COMMAND or we end.  If we are killed outright, the
+ * pipe we hold closes and the script's keeper stops them.
  */
 #include "config.h"
 
@@ -34,9 +34,9 @@
 /* The keeper's end of the pipe, agreed with the script. */
 enum { KEEPER_FD = 3 };
 
-/* COMMAND is killed so long after it was told to end: Slurm's own srun hangs
- * at the end of some heterogeneous steps, in its PMIx agent, and heeds
- * nothing. */
+/* COMMAND is killed this long after it was asked to end: Slurm's own srun
+ * hangs at the end of some heterogeneous steps, in its PMIx agent, and ignores
+ * signals. */
 enum { GRACE_SECONDS = 5 };
 
 struct sandbox {
@@ -49,12 +49,12 @@ struct sandbox {
     char script[PATH_MAX + 32];
     char plugin_file[PATH_MAX + 64];
     int pipe[2];
-    sigset_t signals; /* blocked in us, taken by merak_child_wait() */
+    sigset_t signals; /* blocked, accepted by merak_child_wait() */
 };
 
 #define AT(field) offsetof(struct sandbox, field)
 
-/* Bounds are the script's. */
+/* Bounds are those of the script. */
 static const struct merak_option rows[] = {
     {"nodes", MERAK_OPTION_INT, AT(nodes), .about = "number of nodes (4)",
      .least = 1, .most = 60},
@@ -98,7 +98,7 @@ static int fail(const char *what, const char *why)
 /* --- where things are ---------------------------------------------------- */
 
 /* The directory of the `merak` that the user calls: in a build tree the
- * program itself lies in .libs, behind libtool's wrapper. */
+ * program itself is in .libs, called by libtool's wrapper. */
 static int find_exe_dir(char *dir, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", dir, size - 1);
@@ -167,7 +167,7 @@ static int choose_dir(struct sandbox *sb)
              tmp != NULL && tmp[0] == '/' ? tmp : "/tmp");
     if (mkdtemp(sb->temp_dir) == NULL)
         return fail(sb->temp_dir, strerror(errno));
-    /* munged wants its socket open to all; the key beside it is not */
+    /* munged needs its socket accessible to all; the key next to it is not */
     if (chmod(sb->temp_dir, 0755) != 0)
         return fail(sb->temp_dir, strerror(errno));
     sb->dir = sb->temp_dir;
@@ -176,8 +176,8 @@ static int choose_dir(struct sandbox *sb)
 
 /* --- the environment ----------------------------------------------------- */
 
-/* Variables of another Slurm, or of a job we run in, would change what the
- * sandbox's commands do; so would our own options. */
+/* Variables of another Slurm, or of the surrounding job, would affect the
+ * sandbox's commands; so would our own options. */
 static bool is_foreign(const char *entry)
 {
     const char *const prefixes[] = {"MERAK_",  "SLURM", "SRUN_", "SBATCH_",
@@ -227,10 +227,11 @@ static int enter_environment(const struct sandbox *sb)
     return 0;
 }
 
-/* The script's range, told before anything is made. */
+/* Check the script's range before anything is made. */
 /*
- * A network of our own, for all that we start: what the script makes in it
- * meets no other sandbox, no firewall, and goes with its last process.
+ * A private network namespace for all that we start: what the script creates
+ * in it does not conflict with other sandboxes or a firewall, and vanishes
+ * with its last process.
  */
 static int enter_network(void)
 {
@@ -287,7 +288,7 @@ static int start_daemons(struct sandbox *sb, bool keeper)
     return merak_child_wait(pid, &sb->signals, 0);
 }
 
-/* A ^C that ends COMMAND must not end the cleaning up. */
+/* A ^C that ends COMMAND must not interrupt the clean-up. */
 static int stop_daemons(const struct sandbox *sb)
 {
     char *argv[8] = {(char *)sb->script, "stop", "--dir", (char *)sb->dir};
@@ -324,7 +325,8 @@ static int run_command(const struct sandbox *sb, char **command)
     return merak_child_wait(pid, &sb->signals, GRACE_SECONDS);
 }
 
-/* srun says "More processors requested than permitted", and not what of. */
+/* srun prints "More processors requested than permitted", but not the
+ * limit. */
 static void explain_refusal(const struct sandbox *sb)
 {
     char path[PATH_MAX + 16], line[1024];
@@ -341,8 +343,8 @@ static void explain_refusal(const struct sandbox *sb)
         fclose(log);
     if (refused)
         fprintf(stderr,
-                "merak sandbox: a job asked for more than there is: %d nodes "
-                "of %d CPUs; --nodes and --cpus make them larger\n",
+                "merak sandbox: a job asked for more than the available %d "
+                "nodes of %d CPUs; --nodes and --cpus set these\n",
                 sb->nodes, sb->cpus);
 }
 
@@ -352,7 +354,7 @@ static int do_run(struct sandbox *sb, char **command)
 {
     int rc;
 
-    /* Neither end may reach COMMAND: the pipe is to close with us. */
+    /* COMMAND must not inherit either end: the pipe must close when we end. */
     if (pipe2(sb->pipe, O_CLOEXEC) != 0)
         return fail("pipe", strerror(errno));
     rc = choose_dir(sb);
@@ -360,9 +362,9 @@ static int do_run(struct sandbox *sb, char **command)
         return rc;
     rc = start_daemons(sb, true);
     if (rc != 0) {
-        if (rc > 128) /* interrupted: take down what is there */
+        if (rc > 128) /* interrupted: stop what was started */
             stop_daemons(sb);
-        rmdir(sb->temp_dir); /* unless there are logs in it */
+        rmdir(sb->temp_dir); /* unless it contains logs */
         return rc;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* not before the daemons, see kill_all */
@@ -429,7 +431,7 @@ int merak_cmd_sandbox(int argc, char **argv)
         return misused("expected `-- COMMAND`, `start --dir DIR` or `stop "
                        "--dir DIR`; see --help");
     if (sb.link_gbit > 0 && (start || stop))
-        return misused("--link-gbit: that network is COMMAND's alone; "
+        return misused("--link-gbit: that network exists only for COMMAND; "
                        "expected `-- COMMAND`, which may be a shell");
     rc = prepare(&sb);
     if (rc == 0 && sb.link_gbit > 0)

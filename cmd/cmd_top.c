@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_top.c - `merak top`: a run while it goes on, from the files it keeps */
+/* cmd_top.c - `merak top`: shows a running run, from its files */
 #include "config.h"
 
 #include "cmd/cmd.h"
@@ -24,10 +24,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Metrics that are looked at: some thousand steps. */
+/* How much of the metrics is read: some thousand steps. */
 #define LAST_BYTES ((size_t)1 << 20)
 enum { SPARK_WIDTH = 60 };
-/* Ranks that have a line each. */
+/* The most ranks with one line each. */
 enum { MOST_RANKS = 16 };
 
 struct top {
@@ -39,12 +39,12 @@ struct top {
 
 static const struct merak_option rows[] = {
     {"once", MERAK_OPTION_YES, AT(once),
-     .about = "print the page once and end; so it does where standard output "
-              "is no terminal"},
+     .about = "print the page once and exit, as it does where standard output "
+              "is not a terminal"},
     {"json", MERAK_OPTION_YES, AT(json),
-     .about = "print an object of JSON once and end"},
+     .about = "print a JSON object once and exit"},
     {"every", MERAK_OPTION_REAL, AT(every_s),
-     .about = "seconds between two looks (2)", .least = 0.2, .most = 3600},
+     .about = "seconds between updates (2)", .least = 0.2, .most = 3600},
 };
 
 static const struct merak_option_table table = {rows,
@@ -156,22 +156,22 @@ static void print_step(const struct merak_run_log *log,
     fputc('\n', out);
     if (s->idle >= 0)
         fprintf(out,
-                "  idle      %.1f %% of a step ranks do not compute: bubble "
-                "and waits\n",
+                "  idle      %.1f %% of a step without compute: bubble and "
+                "waits\n",
                 100 * s->idle);
     merak_bytes_text(last->peak_bytes, bytes);
-    fprintf(out, "  memory    %s resident at most, of rank 0", bytes);
+    fprintf(out, "  memory    %s peak resident, of rank 0", bytes);
     merak_bytes_text(merak_run_log_number(log, "memory", 0), bytes);
     fprintf(out, "; its arena %s\n", bytes);
 }
 
-/* Ranks that are worth a line: all of a small run; else who is slow. */
+/* Which ranks get a line: all of a small run, else slow ones. */
 static bool is_listed(const struct merak_run_rank *rank, size_t n)
 {
     return n <= MOST_RANKS || rank->slow;
 }
 
-/* What each did in the last steps. */
+/* What each rank did in the last steps. */
 static void print_pace(const struct merak_run_log *log, FILE *out)
 {
     double step_s = json_number_value(json_object_get(log->ranks, "step_s"));
@@ -221,7 +221,7 @@ static void print_page(const char *dir, const struct merak_run_log *log,
     if (s->phase == MERAK_RUN_GOING && s->eta_s >= 0)
         fprintf(out, ", %s left", merak_run_time_text(s->eta_s, text));
     if (s->phase != MERAK_RUN_GOING)
-        fprintf(out, ", last sign %s ago",
+        fprintf(out, ", last update %s ago",
                 merak_run_time_text(s->silent_s, text));
     fputc('\n', out);
     if (log->n > 0)
@@ -318,9 +318,9 @@ static enum merak_status show(const char *dir, bool json, FILE *out,
     return MERAK_OK;
 }
 
-/* --- over and over -------------------------------------------------------- */
+/* --- refreshing -------------------------------------------------------- */
 
-/* The terminal as it was, whatever ends this. */
+/* The terminal's settings, to be restored at any end. */
 static struct termios terminal_was;
 
 static void restore_terminal(void)
@@ -356,7 +356,7 @@ static bool take_terminal(void)
     return true;
 }
 
-/* Wait for the next look; false: q was pressed. */
+/* Wait for the next refresh; false: q was pressed. */
 static bool wait_for_key(double seconds)
 {
     struct pollfd key = {.fd = 0, .events = POLLIN};
@@ -384,7 +384,7 @@ static enum merak_status watch(const char *dir, double every_s,
             out == NULL ? merak_fail_nomem(err, 0) : show(dir, false, out, err);
         if (out != NULL)
             fclose(out);
-        printf("\033[H\033[2J%s\n  q ends this\n", page != NULL ? page : "");
+        printf("\033[H\033[2J%s\n  q quits\n", page != NULL ? page : "");
         free(page);
         fflush(stdout);
         if (rc == MERAK_OK)
@@ -398,8 +398,7 @@ static void print_help(void)
 {
     puts("usage: merak top RUN|JOBID [OPTION]...\n"
          "\n"
-         "A run while it goes on: loss, speed, memory, checkpoints, from the "
-         "files\n"
+         "Watch a run: loss, speed, memory, checkpoints, from the files\n"
          "in RUN, where its checkpoints are.  A job's run is looked for below "
          "the\n"
          "directory that the job was started in.\n");

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a program with a model of its own has no use for. */
+/* Options that programs with their own model do not have. */
 struct model_options {
     const char *model;
     int unknown; /* enum merak_hf_unknown */
@@ -28,7 +28,7 @@ static const struct merak_option rows[] = {
      .arg = "DIR", .group = "model"},
     {"config-unknown", MERAK_OPTION_WORD,
      offsetof(struct model_options, unknown),
-     .about = "fields of config.json that nothing is known of (refuse)",
+     .about = "what to do with unknown fields of config.json (refuse)",
      .words = "refuse|ignore"},
 };
 
@@ -66,7 +66,7 @@ int merak_cmd_train(int argc, char **argv)
     struct model_options opt = {.model = NULL};
     struct merak_hf_config config;
     struct merak_error err;
-    char *from_file = NULL; /* options are parts of it until the end */
+    char *from_file = NULL; /* options point into it */
     bool help = false;
     int code;
     enum merak_status rc;

@@ -34,7 +34,7 @@ static enum merak_status reserve(struct merak_answer_ids *ids, size_t n,
     return MERAK_OK;
 }
 
-/* A merak_ids_fn; nothing is counted yet. */
+/* A merak_ids_fn; ids are initially not to be predicted. */
 static enum merak_status add_ids(void *arg, const int32_t *id, size_t n,
                                  struct merak_error *err)
 {
@@ -49,7 +49,7 @@ static enum merak_status add_ids(void *arg, const int32_t *id, size_t n,
     return MERAK_OK;
 }
 
-/* A text for itself, of an answer or not. */
+/* Tokenize a text separately, as an answer or not. */
 static enum merak_status add_text(struct merak_answers *a, const char *text,
                                   size_t n, bool counted,
                                   struct merak_error *err)
@@ -63,7 +63,7 @@ static enum merak_status add_text(struct merak_answers *a, const char *text,
     return rc;
 }
 
-/* Runs of ids that are alike. */
+/* Add runs of ids that are all predicted or all not. */
 static enum merak_status put_document(struct merak_answers *a,
                                       struct merak_error *err)
 {
@@ -83,8 +83,8 @@ static enum merak_status put_document(struct merak_answers *a,
 /* --- a prompt and its completion -------------------------------------------
  */
 
-/* What the tokenizer's template puts before and behind a text whose ids are
- * ids[0 .. n): the ids of the whole are around those. */
+/* Find the ids that the tokenizer's template puts before and after a text,
+ * whose own ids are ids[0 .. n). */
 static enum merak_status find_template(struct merak_answers *a,
                                        const struct merak_chat_turn *prompt,
                                        struct merak_answer_ids *whole,
@@ -104,7 +104,7 @@ static enum merak_status find_template(struct merak_answers *a,
     if (begin + ids->n > whole->n)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "--special-tokens: the tokenizer's template changes "
-                          "the text that it is put around");
+                          "the text that it is applied to");
     *begin_p = begin;
     return MERAK_OK;
 }
@@ -159,10 +159,9 @@ static enum merak_status take_pair(struct merak_answers *a,
 /* --- messages ---------------------------------------------------------------
  */
 
-/* Where a token's bytes end that are looked for from `at` on; SIZE_MAX: they
- * are not there.  *begin_p: where they begin.  A blank that encoding put in
- * front is not in the text, and white space that a special token takes with it
- * is in no token. */
+/* Search a token's bytes from `at` on: returns their end, or SIZE_MAX;
+ * *begin_p is their beginning.  A blank that encoding prepended is not in the
+ * text, and white space that a special token absorbs is in no token. */
 static size_t match(const struct merak_buffer *text, size_t at,
                     const char *bytes, size_t n, size_t *begin_p)
 {
@@ -181,8 +180,8 @@ static size_t match(const struct merak_buffer *text, size_t at,
     return SIZE_MAX;
 }
 
-/* Which of the ids have a part of an answer; false if they do not spell the
- * text. */
+/* Mark the ids that contain a part of an answer; false if they do not spell
+ * the text. */
 static bool mark_answers(struct merak_answers *a)
 {
     const struct merak_chat_text *t = &a->text;

@@ -26,13 +26,13 @@ struct job {
     struct merak_tokenizer *tok;
     struct merak_pack *pack;
     enum { NOTHING, TEXTS, ANSWERS } holds; /* so far */
-    struct merak_chat *chat;                /* once there are messages */
+    struct merak_chat *chat;                /* opened at the first messages */
     struct merak_answers answers;
     uint64_t empty; /* documents without text */
     struct merak_progress progress;
 };
 
-/* What is wrong with the output is not the data's fault. */
+/* Failures of the output are not those of the data. */
 static enum merak_status of_output(enum merak_status rc,
                                    struct merak_error *err)
 {
@@ -60,7 +60,7 @@ static void tell_progress(struct job *job, size_t bytes)
     merak_progress_add(&job->progress, (double)bytes);
 }
 
-/* Texts and answers do not go into one file: of a text all is predicted. */
+/* Texts and answers cannot be in one file: all of a text is predicted. */
 static enum merak_status hold(struct job *job, int what,
                               struct merak_error *err)
 {
@@ -70,8 +70,8 @@ static enum merak_status hold(struct job *job, int what,
         rc = of_output(merak_pack_add_mask(job->pack, job->out, err), err);
     else if (job->holds != NOTHING && (int)job->holds != what)
         rc = merak_fail(err, MERAK_ERR_FORMAT,
-                        "%s, after %s: pack them apart, training takes both "
-                        "(--data \"1 A 1 B\")",
+                        "%s, after %s: pack them separately, training takes "
+                        "both (--data \"1 A 1 B\")",
                         what == ANSWERS ? "answers" : "a text",
                         what == ANSWERS ? "texts" : "answers");
     job->holds = what == ANSWERS ? ANSWERS : TEXTS;
@@ -134,8 +134,8 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
         return rc;
     if (job->append_eod && merak_tokenizer_eod(job->tok) < 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--append-eod: %s has no added token "
-                          "<|endoftext|>, or another that ends a text",
+                          "--append-eod: %s has no added token <|endoftext|>, "
+                          "nor another that ends a text",
                           job->tokenizer);
     rc = merak_pack_create(job->out, job->format,
                            merak_tokenizer_vocab(job->tok), &job->pack, err);
@@ -146,7 +146,7 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
     return of_output(rc, err);
 }
 
-/* 0 where one of them does not tell, as standard input. */
+/* 0 if the size of one is unknown, as for standard input. */
 static double bytes_of(int n, char **paths)
 {
     double bytes = 0;
@@ -191,7 +191,7 @@ static void print_totals(const struct job *job)
            merak_token_type_name(t.type), (unsigned long long)t.documents,
            merak_tokenizer_vocab(job->tok), job->tokenizer);
     if (job->holds == ANSWERS)
-        printf("%s.mask: %llu of them are of answers%s%s%s\n", job->out,
+        printf("%s.mask: %llu of them are in answers%s%s%s\n", job->out,
                (unsigned long long)t.counted,
                job->chat == NULL          ? ""
                : job->chat_format != NULL ? ", chat format "
@@ -219,9 +219,9 @@ static const struct merak_option rows[] = {
     {"append-eod", MERAK_OPTION_YES, AT(append_eod),
      .about = "end every document with the end-of-document token"},
     {"special-tokens", MERAK_OPTION_YES, AT(special),
-     .about = "put around every document what the tokenizer's template says"},
+     .about = "add the tokenizer's special tokens to every document"},
     {"json-key", MERAK_OPTION_TEXT, AT(json_key),
-     .about = "where the text is in a line of JSON (text)", .arg = "KEY"},
+     .about = "key of the text in a line of JSON (text)", .arg = "KEY"},
     {"chat", MERAK_OPTION_TEXT, AT(chat_format),
      .about = "how messages become text (as the tokenizer's chat template "
               "does): chatml, gemma, llama2, llama3, llama3.1, mistral, phi3, "
@@ -242,11 +242,11 @@ static void print_help(void)
          "standard\n"
          "input.  Lines with \"prompt\" and \"completion\", or with "
          "\"messages\", are\n"
-         "packed with a mask: training predicts their answers alone.\n");
+         "packed with a mask: training predicts only their answers.\n");
     merak_options_help(&table, stdout);
 }
 
-/* Words of the command line stay in argv[1 .. *argc). */
+/* Words of the command line are kept in argv[1 .. *argc). */
 static int parse(struct job *job, int *argc, char **argv)
 {
     struct merak_error err;

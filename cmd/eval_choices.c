@@ -2,9 +2,9 @@
 /* eval_choices.c - which of several answers is the likeliest
  *
  * A line of the file is {"prompt": TEXT, "choices": [TEXT, ..], "answer": N},
- * the answer from 0 and not needed.  The tokens of a choice are those of
- * prompt and choice together behind those of the prompt alone; where the two
- * do not agree so far, from where they part.
+ * with the optional answer counted from 0.  The tokens of a choice are those
+ * of prompt and choice together after those of the prompt alone; if these do
+ * not agree, from where they begin to differ.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@
 struct question {
     const char *prompt;
     json_t *choices;
-    int answer; /* -1: not said */
+    int answer; /* -1: not given */
 };
 
 struct tally {
@@ -90,7 +90,7 @@ static enum merak_status encode(struct reader *r, const char *a, const char *b,
     rc = merak_tokenizer_encode_whole(r->lm->tokenizer, text, n + m,
                                       merak_ids_add, ids, r->err);
     free(text);
-    /* nothing is likely behind nothing: a text begins where one ended */
+    /* the first token needs a context: use the end of a document */
     if (rc == MERAK_OK && n == 0 && eod >= 0 &&
         (ids->n == 0 || ids->id[0] != eod)) {
         rc = merak_ids_add(ids, &eod, 1, r->err);
@@ -111,8 +111,8 @@ static size_t common(const struct merak_ids *a, const struct merak_ids *b)
     return n;
 }
 
-/* Log-likelihood of the tokens of r->whole from `start` on.  What the decoder
- * has of them already stays. */
+/* Log-likelihood of the tokens of r->whole from `start` on.  Tokens that the
+ * decoder already has are reused. */
 static enum merak_status judge(struct reader *r, size_t start, double *sum_p)
 {
     struct merak_decoder *d = r->lm->decoder;
@@ -150,8 +150,8 @@ static enum merak_status judge_choice(struct reader *r,
         return rc;
     start = common(&r->prompt, &r->whole);
     if (start == 0 || start == r->whole.n)
-        return bad_line(r, "a choice has no token of its own behind another: "
-                           "give a prompt");
+        return bad_line(r, "a choice has no token of its own after the "
+                           "prompt's: give a prompt");
     if (r->whole.n > r->eval->seq)
         return merak_fail(r->err, MERAK_ERR_CONFIG,
                           "%s, line %zu: %zu tokens, more than --seq %zu",
@@ -234,8 +234,9 @@ static enum merak_status take_line(struct reader *r, const char *text, size_t n)
         return MERAK_OK;
     root = json_loadb(text, n, 0, &bad);
     if (root == NULL)
-        return merak_fail(r->err, MERAK_ERR_FORMAT, "%s, line %zu: no JSON: %s",
-                          r->eval->choices, r->line, bad.text);
+        return merak_fail(r->err, MERAK_ERR_FORMAT,
+                          "%s, line %zu: not JSON: %s", r->eval->choices,
+                          r->line, bad.text);
     rc = parse(r, root, &q);
     if (rc == MERAK_OK)
         rc = ask(r, &q);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/language_model.h - what `merak generate` and `merak eval` share: a
+/* cmd/language_model.h - shared by `merak generate` and `merak eval`: a
  * checkpoint's model, ready to run, and its tokenizer */
 #ifndef MERAK_CMD_LANGUAGE_MODEL_H
 #define MERAK_CMD_LANGUAGE_MODEL_H
@@ -14,55 +14,55 @@ struct merak_lm_options {
     const char *ckpt, *model, *tokenizer;
     int unknown; /* enum merak_hf_unknown */
     int dtype;   /* index of "fp32|bf16" */
-    int threads; /* 0: all cores there are */
+    int threads; /* 0: all available cores */
 };
 
 /* Rows of a table of options whose target has a merak_lm_options called lm. */
-#define MERAK_LM_ROWS(type)                                                  \
-    {"ckpt", MERAK_OPTION_TEXT, offsetof(type, lm.ckpt),                     \
-     .about = "Hugging Face folder, checkpoint, or a run: its newest "       \
-                  "(required)",                                              \
-         .arg = "DIR"},                                                      \
-        {"model", MERAK_OPTION_TEXT, offsetof(type, lm.model),               \
-         .about = "Hugging Face folder, or its config.json (of --ckpt)",     \
-         .arg = "DIR"},                                                      \
-        {"config-unknown", MERAK_OPTION_WORD, offsetof(type, lm.unknown),    \
-         .about = "fields of config.json that nothing is known of (refuse)", \
-         .words = "refuse|ignore"},                                          \
-        {"tokenizer", MERAK_OPTION_TEXT, offsetof(type, lm.tokenizer),       \
-         .about =                                                            \
-             "byte, tokenizer.json, tokenizer.model, or a folder (of the "   \
-             "model)",                                                       \
-         .arg = "T"},                                                        \
-        {"dtype", MERAK_OPTION_WORD, offsetof(type, lm.dtype),               \
-         .about = "compute dtype (fp32)", .words = "fp32|bf16"},             \
-    {                                                                        \
-        "threads", MERAK_OPTION_INT, offsetof(type, lm.threads),             \
-            .about = "(SLURM_CPUS_PER_TASK, or the cores there are)",        \
-            .most = 65535                                                    \
+#define MERAK_LM_ROWS(type)                                                 \
+    {"ckpt", MERAK_OPTION_TEXT, offsetof(type, lm.ckpt),                    \
+     .about = "Hugging Face folder, checkpoint, or a run: its newest "      \
+              "(required)",                                                 \
+     .arg = "DIR"},                                                         \
+        {"model", MERAK_OPTION_TEXT, offsetof(type, lm.model),              \
+         .about = "Hugging Face folder, or its config.json (of --ckpt)",    \
+         .arg = "DIR"},                                                     \
+        {"config-unknown", MERAK_OPTION_WORD, offsetof(type, lm.unknown),   \
+         .about = "what to do with unknown fields of config.json (refuse)", \
+         .words = "refuse|ignore"},                                         \
+        {"tokenizer", MERAK_OPTION_TEXT, offsetof(type, lm.tokenizer),      \
+         .about =                                                           \
+             "byte, tokenizer.json, tokenizer.model, or a folder (of the "  \
+             "model)",                                                      \
+         .arg = "T"},                                                       \
+        {"dtype", MERAK_OPTION_WORD, offsetof(type, lm.dtype),              \
+         .about = "compute dtype (fp32)", .words = "fp32|bf16"},            \
+    {                                                                       \
+        "threads", MERAK_OPTION_INT, offsetof(type, lm.threads),            \
+            .about = "(SLURM_CPUS_PER_TASK, or the available cores)",       \
+            .most = 65535                                                   \
     }
 
 struct merak_lm {
     struct merak_hf_config config;
-    struct merak_tokenizer *tokenizer; /* NULL: none was to be had */
+    struct merak_tokenizer *tokenizer; /* NULL: none was found */
     struct merak_decoder *decoder;     /* merak_lm_load() */
-    int32_t end[MERAK_MAX_ENDS];       /* what ends a text */
+    int32_t end[MERAK_MAX_ENDS];       /* tokens that end a text */
     int n_ends;
 };
 
 /*
  * Read the configuration, and the tokenizer if there is one.
  *
- *   need_tokenizer  that there is none is an error
+ *   need_tokenizer  it is an error if there is none
  */
 enum merak_status merak_lm_open(const struct merak_lm_options *opt,
                                 bool need_tokenizer, struct merak_lm *lm,
                                 struct merak_error *err) MERAK_CHECKED;
 /*
- * Load the weights, for sequences of so many tokens.
+ * Load the weights, for sequences of up to `positions` tokens.
  *
- *   grows  a sequence counts as long as it is so far, where that says how
- *          rotary positions are scaled; else as long as `positions`
+ *   grows  if the scaling of rotary positions depends on the sequence's
+ *          length, use the current length; else `positions`
  */
 enum merak_status merak_lm_load(struct merak_lm *lm,
                                 const struct merak_lm_options *opt,
@@ -70,7 +70,7 @@ enum merak_status merak_lm_load(struct merak_lm *lm,
                                 struct merak_error *err) MERAK_CHECKED;
 void merak_lm_close(struct merak_lm *lm);
 
-/* Ids that grow as a tokenizer hands them on: a merak_ids_fn. */
+/* A growing list of ids, filled by a merak_ids_fn. */
 struct merak_ids {
     int32_t *id;
     size_t n, room;

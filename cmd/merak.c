@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merak.c - the `merak` command: finds the subcommand and calls it */
+/* merak.c - the `merak` command: finds the subcommand and runs it */
 #include "config.h"
 
 #include "cmd/cmd.h"
@@ -19,20 +19,20 @@ struct command {
 /* In the order of a training run's life. */
 static const struct command commands[] = {
     {"data", "make token files, show what they hold", merak_cmd_data},
-    {"plan", "what a run would look like", merak_cmd_plan},
+    {"plan", "predict what a run would look like", merak_cmd_plan},
     {"calibrate", "measure this machine for plans", merak_cmd_calibrate},
-    {"jobscript", "a job script for this site", merak_cmd_jobscript},
+    {"jobscript", "write a job script for this site", merak_cmd_jobscript},
     {"train", "train a model", merak_cmd_train},
-    {"top", "a run while it goes on", merak_cmd_top},
-    {"report", "a run as a page for a browser", merak_cmd_report},
-    {"eval", "how likely texts and answers are", merak_cmd_eval},
-    {"generate", "go on with a text", merak_cmd_generate},
+    {"top", "watch a run", merak_cmd_top},
+    {"report", "show a run as a page for a browser", merak_cmd_report},
+    {"eval", "evaluate how likely texts and answers are", merak_cmd_eval},
+    {"generate", "continue a text", merak_cmd_generate},
     {"ckpt", "list, show, verify, import and export checkpoints",
      merak_cmd_ckpt},
-    {"trace", "where the time of a step went", merak_cmd_trace},
-    {"doctor", "what is wrong with this machine or allocation",
+    {"trace", "show where the time of a step went", merak_cmd_trace},
+    {"doctor", "find what is wrong with this machine or allocation",
      merak_cmd_doctor},
-    {"sandbox", "a private Slurm on this machine", merak_cmd_sandbox},
+    {"sandbox", "run a private Slurm on this machine", merak_cmd_sandbox},
     {NULL, NULL, NULL},
 };
 
@@ -41,8 +41,8 @@ static void print_usage(FILE *out)
     fputs("usage: merak COMMAND [OPTION]...\n\ncommands:\n", out);
     for (const struct command *c = commands; c->name != NULL; c++)
         fprintf(out, "  %-9s %s\n", c->name, c->about);
-    fputs("\n`merak COMMAND --help` tells a command's options; "
-          "merak(1) the rest.\n",
+    fputs("\n`merak COMMAND --help` lists a command's options; "
+          "merak(1) has the rest.\n",
           out);
 }
 
@@ -51,8 +51,8 @@ static void nothing(int number)
     (void)number;
 }
 
-/* The write that is too long fails, and so is told.  The programs started from
- * here have the signal as it was. */
+/* Catch SIGXFSZ and do nothing: a write beyond the limit then fails with an
+ * error.  Programs started from here get the default again. */
 static void survive_file_limits(void)
 {
     const struct sigaction action = {.sa_handler = nothing,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_config.c - reading Hugging Face config.json files
  *
- * Fields that say what is computed are read or refused by name (hf_family.c);
- * what does not change the mathematics (token ids, dtypes, library versions) is
- * in lists, and any other field is unknown: it may say anything.
+ * Fields that determine what is computed are read or refused by name
+ * (hf_family.c).  Fields that do not change the mathematics (token ids,
+ * dtypes, library versions) are in lists.  Any other field is unknown and may
+ * mean anything.
  */
 #include "config.h"
 
@@ -25,9 +26,9 @@
 /* --- fields that change no numbers ---------------------------------------- */
 
 /*
- * What transformers writes into any file, or reads for other uses of a model
- * than training it: token ids, generation, classes and labels, outputs that
- * are returned, dtypes and devices, how something is computed but not what.
+ * Fields that transformers writes into any file, or reads for uses of a model
+ * other than training: token ids, generation, classes and labels, returned
+ * outputs, dtypes and devices, how something is computed but not what.
  */
 static const char *const common_known[] = {"architectures",
                                            "attn_implementation",
@@ -93,7 +94,7 @@ static const char *const common_known[] = {"architectures",
 /* --- the model
  * ------------------------------------------------------------------------ */
 
-/* What any file may ask for, and none of these models has. */
+/* Fields that any file may set, for features not supported here. */
 static void read_common(struct merak_hf_reader *r)
 {
     const json_t *pruned = merak_hf_field(r, "pruned_heads");
@@ -149,9 +150,8 @@ static void check_unknown(struct merak_hf_reader *r,
         add_note(c, "unknown fields are ignored: ", names);
     else
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                           "unknown in a file of the %s family, and maybe "
-                           "mathematics: %s; --config-unknown ignore leaves "
-                           "%s out",
+                           "unknown for the %s family, and may change the "
+                           "model: %s; --config-unknown ignore leaves %s out",
                            f->type, names, found == 1 ? "it" : "them");
 }
 
@@ -219,7 +219,7 @@ static enum merak_status parse(const char *text, size_t n,
     struct merak_hf_config c = {0};
 
     if (root == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG, "no valid JSON: line %d: %s",
+        return merak_fail(err, MERAK_ERR_CONFIG, "not valid JSON: line %d: %s",
                           why.line, why.text);
     if (json_is_object(root))
         read_root(&r, unknown, &c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_rope.c - rotary positions as config.json has them
+/* hf_rope.c - rotary positions in config.json
  *
  * Older files have "rope_scaling" with a "type", newer ones "rope_parameters"
- * with a "rope_type", and theta in there.
+ * with a "rope_type", which also contains theta.
  */
 #include "config.h"
 
@@ -17,8 +17,8 @@
 
 #define KINDS "rope_type default, linear, dynamic, llama3, yarn or longrope"
 
-/* Fields of any kind: transformers passes over those that a kind does not
- * use. */
+/* Known fields: like transformers, those that a kind does not use are
+ * ignored. */
 static const char *const known[] = {"attention_factor",
                                     "beta_fast",
                                     "beta_slow",
@@ -67,13 +67,13 @@ static double yarn_magnitude(double factor, double scale)
     return factor <= 1 ? 1 : 0.1 * scale * log(factor) + 1;
 }
 
-/* Channels of a head that turn. */
+/* Channels of a head that are rotated. */
 static size_t turned(const struct merak_hf_config *c)
 {
     return c->rope_scaling.turned > 0 ? c->rope_scaling.turned : c->head_dim;
 }
 
-/* The pair that turns so often over the original positions. */
+/* The pair that makes `turns` rotations over the original positions. */
 static double yarn_pair(const struct merak_hf_config *c, double turns,
                         double positions)
 {
@@ -81,7 +81,7 @@ static double yarn_pair(const struct merak_hf_config *c, double turns,
            (2 * log((double)c->rope_theta));
 }
 
-/* As in transformers a number that is 0 is not given. */
+/* As in transformers, 0 means not given. */
 static double or_else(double x, double otherwise)
 {
     return x == 0 ? otherwise : x;
@@ -117,7 +117,7 @@ static void read_yarn(struct merak_hf_reader *in, struct merak_hf_config *c)
                             fast, s->low, slow, s->high);
 }
 
-/* Factors of pairs: so many positive numbers. */
+/* The factors of `pairs` pairs, positive numbers. */
 static void read_pairs(struct merak_hf_reader *in, const char *name,
                        size_t pairs, double to[MERAK_HF_PAIRS])
 {
@@ -144,8 +144,9 @@ static void read_pairs(struct merak_hf_reader *in, const char *name,
     }
 }
 
-/* Ding et al. 2024 (arXiv:2402.13753).  Of phi3 the positions that frequencies
- * were made for stand beside, and silence is a number: as in transformers. */
+/* Ding et al. 2024 (arXiv:2402.13753).  For phi3, as in transformers, the
+ * original positions are a field of config.json itself, with a fixed
+ * default. */
 static void read_longrope(struct merak_hf_reader *r, struct merak_hf_reader *in,
                           struct merak_hf_config *c)
 {
@@ -166,7 +167,7 @@ static void read_longrope(struct merak_hf_reader *r, struct merak_hf_reader *in,
     read_pairs(in, "long_factor", turned(c) / 2, c->rope_long);
 }
 
-/* Of phi3, whose older files call longrope "su" or "yarn". */
+/* For phi3, whose older files call longrope "su" or "yarn". */
 static void read_phi3_kind(struct merak_hf_reader *r, const char *name,
                            const char *type, struct merak_hf_reader *in,
                            struct merak_hf_config *c)
@@ -198,8 +199,8 @@ static void read_kind(struct merak_hf_reader *r, const char *name,
     } else if (strcmp(type, "longrope") == 0) {
         read_longrope(r, in, c);
     } else if (strcmp(type, "default") != 0 && strcmp(type, "dynamic") != 0) {
-        /* dynamic: plain up to max_position_embeddings, and no sequence that
-         * is trained on is longer */
+        /* dynamic equals default up to max_position_embeddings, and no
+         * training sequence is longer */
         merak_hf_refuse(r, name, KINDS);
     }
 }
@@ -210,14 +211,15 @@ static void check_rest(struct merak_hf_reader *in, const char *name)
 
     if (merak_hf_unasked(in, known, known, names, sizeof(names)) > 0 &&
         in->rc == MERAK_OK)
-        in->rc =
-            merak_fail(in->err, MERAK_ERR_CONFIG,
-                       "unknown in %s, and maybe mathematics: %s", name, names);
+        in->rc = merak_fail(in->err, MERAK_ERR_CONFIG,
+                            "unknown in %s, and may change the model: %s", name,
+                            names);
 }
 
-/* Of phi3 a share of each head's channels may turn, the first ones, which is
- * said beside or, which wins, inside: as in transformers, where others have
- * either no such field or no code for it. */
+/* For phi3, only a fraction of each head's channels, the first ones, may be
+ * rotated.  The fraction is in config.json or, with precedence, in the rope
+ * object, as in transformers; there, other families have no such field or
+ * ignore it. */
 static void read_turned(struct merak_hf_reader *r, struct merak_hf_reader *in,
                         struct merak_hf_config *c)
 {
@@ -233,7 +235,7 @@ static void read_turned(struct merak_hf_reader *r, struct merak_hf_reader *in,
         merak_hf_refuse(r, "partial_rotary_factor", "1");
     else if (n == 0 || n % 2 != 0)
         merak_hf_refuse(r, "partial_rotary_factor",
-                        "a share of head_dim that is an even number");
+                        "a fraction of head_dim that is an even number");
     c->rope_scaling.turned = n;
 }
 

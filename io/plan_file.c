@@ -5,27 +5,27 @@
  * reads the degrees without a JSON library (spank_plugin/plan_head.c):
  *
  *   merak_plan  the format's version, 2
- *   sent        {pp_bytes, dp_bytes}: of a step, by a link between stages and
- *               one between replicas; left out where it is not known
+ *   sent        {pp_bytes, dp_bytes} per step, over a link between stages and
+ *               one between replicas; absent if not known
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
  *               dtype, scatter, cut, drop, branches, tp_batch}: struct
- *               merak_plan in words; branches is there only if it is not
- *               described (once it was gathered, a flag, which is read
- *               still), tp_batch if it is not 0.  But for micro-batches: a
- *               sub-pipeline's halves together.  cut is null
- *               where merak_stages_cut() says, drop ({attention, blocks} of
- *               each part) where recompute does;
- *               scatter may be left out, for 0
- *   run         {model, seq, global_batch}: what it is for; model is
+ *               merak_plan as text; branches is present only if it is not
+ *               described (older files have a flag, gathered, which is
+ *               still read), tp_batch if it is not 0.  Micro-batches: a
+ *               sub-pipeline's halves count as one.  cut is null
+ *               if merak_stages_cut() decides, drop ({attention, blocks} of
+ *               each part) if recompute does;
+ *               scatter is 0 if absent
+ *   run         {model, seq, global_batch} it is for; model is
  *               merak_graph_fingerprint()
  *   program     merak_program_ids(), 16 digits: a run whose programs have
- *               another is not this plan
+ *               another id does not run this plan
  *   id          XXH3 of plan, run, program and sent as compact JSON with sorted
- *               keys, 16 digits: a change of any is noticed
+ *               keys, 16 digits, to detect changes of any
  *   predicted   {step_s, memory_bytes, device}
  *
- * All other keys are for people and other programs.
+ * All other keys are for users and other programs.
  */
 #include "config.h"
 
@@ -46,7 +46,7 @@ enum { FORMAT = 2 };
 
 static const char *const dtype_words[] = {"fp32", "bf16", NULL};
 
-/* Is it true or false, not a word of two? */
+/* Is the choice a boolean, not one of two words? */
 static bool is_flag(const struct merak_choice *c)
 {
     char word[MERAK_CHOICE_WORD];
@@ -77,7 +77,7 @@ static json_t *drop_object(const struct merak_drop *drop, int n)
     return array;
 }
 
-/* Micro-batches that are run as one. */
+/* Micro-batches that run as one. */
 static int halves(const struct merak_plan *p)
 {
     return p->sub_pipeline ? 2 : 1;
@@ -125,7 +125,7 @@ static int put_choices(json_t *object, const struct merak_plan *p)
 
 json_t *merak_plan_object(const struct merak_plan *p)
 {
-    /* In this order; what else there is follows. */
+    /* In this order; other keys follow. */
     static const char *const keys[] = {
         "tp",           "pp",          "dp",       "order",        "chunks",
         "microbatches", "micro_batch", "schedule", "sub_pipeline", "recompute",
@@ -150,7 +150,7 @@ json_t *merak_plan_object(const struct merak_plan *p)
     return NULL;
 }
 
-/* Of what a plan is; false when out of memory. */
+/* The id of a plan; false when out of memory. */
 static bool make_id(const json_t *file, char id[MERAK_FINGERPRINT_TEXT])
 {
     json_t *all = json_pack("{s:O?, s:O?, s:O?, s:O*}", "plan",
@@ -169,7 +169,7 @@ static bool make_id(const json_t *file, char id[MERAK_FINGERPRINT_TEXT])
     return true;
 }
 
-/* NULL where it is not known. */
+/* NULL if not known. */
 static json_t *sent_object(const struct merak_sent *sent)
 {
     if (sent->pp_bytes == 0 && sent->dp_bytes == 0)
@@ -204,7 +204,7 @@ json_t *merak_plan_file_object(struct merak_plan_file *file)
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Reads fields until the first that is wrong; then every call is a no-op. */
+/* Reads fields until the first wrong one; then every call is a no-op. */
 struct reader {
     const char *name; /* of the file */
     enum merak_status rc;
@@ -292,8 +292,8 @@ static const json_t *read_object(struct reader *r, const json_t *in,
     return value;
 }
 
-/* Places of cuts, ascending, one fewer than there are parts between blocks
- * that all stages run. */
+/* Cut points, ascending, one fewer than there are parts, without
+ * vocabulary-parallel layers. */
 static void read_cut(struct reader *r, const json_t *in,
                      struct merak_plan_file *file)
 {
@@ -354,7 +354,8 @@ static void read_drop(struct reader *r, const json_t *in,
     file->plan.drop = file->drop;
 }
 
-/* The file has what the options say: a sub-pipeline's halves together. */
+/* In the file, as in options, a sub-pipeline's halves count as one
+ * micro-batch. */
 static void halve(struct reader *r, struct merak_plan *p)
 {
     if (!p->sub_pipeline || r->rc != MERAK_OK)
@@ -368,7 +369,7 @@ static void halve(struct reader *r, struct merak_plan *p)
     p->microbatches *= 2;
 }
 
-/* One that is missing is as is usual, if a file may leave it out. */
+/* A missing choice gets its default, if it may be absent. */
 static long read_choice(struct reader *r, const json_t *in,
                         const struct merak_choice *c)
 {
@@ -394,7 +395,7 @@ static long read_choice(struct reader *r, const json_t *in,
     return found < 0 ? 0 : found;
 }
 
-/* It stays the object's. */
+/* Borrowed from the object. */
 static const char *read_schedule(struct reader *r, const json_t *in)
 {
     const json_t *value = json_object_get(in, "schedule");
@@ -447,7 +448,7 @@ static void read_plan(struct reader *r, const json_t *in,
     read_drop(r, in, file);
 }
 
-/* Absent or odd predictions harm nobody. */
+/* Absent or wrong predictions are harmless. */
 static void read_predicted(const json_t *in, struct merak_plan_file *file)
 {
     const char *device = json_string_value(json_object_get(in, "device"));
@@ -471,8 +472,8 @@ static void check_id(struct reader *r, const json_t *in,
     else if (strcmp(id, file->id) != 0)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
                            "plan %s was changed after it was saved: its id is "
-                           "%s, what it says has %s; choices are fixed by "
-                           "`merak plan --what-if`",
+                           "%s, its content has %s; fix choices by `merak plan "
+                           "--what-if`",
                            r->name, file->id, id);
 }
 
@@ -539,7 +540,7 @@ enum merak_status merak_plan_file_decode(const char *text, size_t bytes,
     if (r.rc != MERAK_OK)
         goto out;
     *file_p = file;
-    file = NULL; /* the caller's now */
+    file = NULL; /* now owned by the caller */
 out:
     json_decref(in);
     merak_plan_file_destroy(file);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_text.c - a plan in a line, for people */
+/* plan_text.c - a plan as a line of text */
 #include "config.h"
 
 #include "io/plan_file.h"
@@ -12,11 +12,12 @@
 const char *merak_plan_state_text(const struct merak_plan *p)
 {
     static const char *const text[] = {
-        "", ", optimizer state split over dp",
-        ", optimizer state split over tp where weights are alike",
-        ", optimizer state split over dp, and tp where weights are alike"};
+        "", ", optimizer state sharded over dp",
+        ", optimizer state sharded over tp for weights replicated across tp",
+        ", optimizer state sharded over dp, and over tp for weights replicated "
+        "across tp"};
     bool alike = p->tp > 1 &&
-                 p->tp_batch_percent > 0; /* tensor ranks hold layers whole */
+                 p->tp_batch_percent > 0; /* tensor ranks hold whole layers */
 
     return text[p->zero1 ? (p->dp > 1) + 2 * alike : 0];
 }
@@ -33,12 +34,12 @@ const char *merak_plan_branches_text(const struct merak_plan *p)
     }
 }
 
-/* " (18 blocks in 2 of 4 stages, attention in 1)": what is recomputed, where
- * the plan says which; else nothing. */
+/* " (18 blocks in 2 of 4 stages, attention in 1)": what is recomputed, if the
+ * plan specifies it; else "". */
 static void describe_drops(const struct merak_plan *p, char *text, size_t size)
 {
     int parts = merak_plan_parts(p), some = 0, attention = 0;
-    long long blocks = 0; /* of what a file says */
+    long long blocks = 0; /* wide: a file may have any numbers */
     const char *of = parts > p->pp ? "parts" : parts > 1 ? "stages" : "stage";
     int n;
 
@@ -62,8 +63,8 @@ static void describe_drops(const struct merak_plan *p, char *text, size_t size)
     snprintf(text + n, size - (size_t)n, ")");
 }
 
-/* "1f1b of 2 chunks a rank, ": nothing where one stage has no pipeline, and
- * micro-batches run one after the other. */
+/* "1f1b of 2 chunks a rank, "; "" if there is only one stage and micro-batches
+ * run one after the other. */
 static void describe_schedule(const struct merak_plan *p, char *text,
                               size_t size)
 {
@@ -95,18 +96,20 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
         snprintf(samples, sizeof(samples),
                  ", samples cut over tp in %d %% of the model",
                  p->tp_batch_percent);
-    snprintf(
-        text, bytes,
-        "tp %d, pp %d, dp %d; %s%d micro-batch%s of %zu%s; %s%s, "
-        "ranks %s%s%s%s, recomputation %s%s%s",
-        p->tp, p->pp, p->dp, schedule, m, m == 1 ? "" : "es",
-        p->micro_batch * (size_t)width,
-        p->sub_pipeline ? " in halves that hide each other's exchanges" : "",
-        p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
-        merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER], p->order_tp_pp_dp,
-                          order),
-        p->scatter > 0 ? ", stage boundaries in tp parts" : "", sp, samples,
-        merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
-                          (long)p->recompute, recompute),
-        drops, merak_plan_branches_text(p));
+    snprintf(text, bytes,
+             "tp %d, pp %d, dp %d; %s%d micro-batch%s of %zu%s; %s%s, "
+             "ranks %s%s%s%s, recomputation %s%s%s",
+             p->tp, p->pp, p->dp, schedule, m, m == 1 ? "" : "es",
+             p->micro_batch * (size_t)width,
+             p->sub_pipeline ? " in halves that overlap each other's "
+                               "communication"
+                             : "",
+             p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
+             merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
+                               p->order_tp_pp_dp, order),
+             p->scatter > 0 ? ", stage boundaries scattered over tp" : "", sp,
+             samples,
+             merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
+                               (long)p->recompute, recompute),
+             drops, merak_plan_branches_text(p));
 }

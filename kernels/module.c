@@ -74,11 +74,11 @@ static enum merak_status fail_absent(const struct merak_module_ask *ask,
     if (only != NULL && *only != '\0')
         return merak_fail(err, MERAK_ERR_NOT_FOUND,
                           "%s \"%s\" is in merak_%s.so, and "
-                          "MERAK_MODULE_DIR=%.100s has none",
+                          "MERAK_MODULE_DIR=%.100s does not have it",
                           ask->kind, ask->name, ask->name, only);
     return merak_fail(err, MERAK_ERR_NOT_FOUND,
-                      "%s \"%s\" is not there: this Merak was built "
-                      "without it (no %.80s); %s",
+                      "%s \"%s\" does not exist: this Merak was built without "
+                      "it (no %.80s); %s",
                       ask->kind, ask->name,
                       at->n > 0 ? at->path[at->n - 1] : "module", ask->mend);
 }
@@ -98,7 +98,7 @@ static enum merak_status open_at(const char *path,
     if (symbol == NULL) {
         dlclose(handle);
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "%.100s has no symbol %s: it is no module of Merak",
+                          "%.100s has no symbol %s: it is not a Merak module",
                           path, ask->symbol);
     }
     *symbol_p = symbol;
@@ -142,7 +142,7 @@ static enum merak_status check_module(const struct merak_module *m,
         strcmp(m->backend->name, name) == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                      "%.100s is of another build of Merak than this one "
+                      "%.100s is from another build of Merak than this one "
                       "(%s): install both from one build",
                       path, PACKAGE_VERSION);
 }

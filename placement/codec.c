@@ -6,20 +6,20 @@
  *           auto
  *   body  = tp "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/" tree "/"
  *           map
- *   bytes = "" | ":" pp-bytes ":" dp-bytes       "" where they are not known
- *   nodes = a host list in the launcher's order; nodes are numbered from 0
+ *   bytes = "" | ":" pp-bytes ":" dp-bytes       "" if not known
+ *   nodes = a hostlist in the launcher's order; nodes are numbered from 0
  *   tree  = part *("," part)      part = name "(" tree ")" | low ["-" high]
  *   map   = run *("," run)        run  = first "+" n "*" each
  *
- * The tree holds every node once, by number, at its leaf, or at the top if
- * its place is unknown; switches without a node of ours are left out.  The
+ * The tree holds every node once, by number, at its leaf, or at the top if its
+ * location is unknown; switches without a node of the step are left out.  The
  * map lists tasks in their order: n nodes from `first` upwards with `each`
- * tasks in a row (PMI's process mapping).  Numbers are decimal.  A degree of
+ * consecutive tasks (PMI's process mapping).  Numbers are decimal.  A degree of
  * 0 is auto.
  *
  * The rank map is not written: every reader computes the same one from this.
- * 2000 nodes take about 10 KiB.  The reader trusts nothing: a user can put
- * any text in a job's environment.
+ * 2000 nodes take about 10 KiB.  The reader trusts nothing, since a user can
+ * put any text in a job's environment.
  */
 #include "config.h"
 
@@ -32,13 +32,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Another way to compute the map is another version. */
+/* A change in how the map is computed needs another version. */
 static const char magic[] = "merak2/";
 
-/* Longer text is refused unread; Slurm cannot carry more anyway. */
+/* Longer text is rejected unread; Slurm cannot pass more anyway. */
 enum { MAX_TEXT = 1 << 18 };
 
-/* Of bytes in a step: an exabyte; sums in take_number() stay within 64 bits. */
+/* Most bytes in a step; sums in take_number() stay within 64 bits. */
 static const int64_t MAX_BYTES = INT64_C(1) << 59;
 
 /* --- writing ------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static int count_parts(const char *path)
     return shared_parts(path, path, &length);
 }
 
-/* Open the switches of path behind its first `length` characters. */
+/* Open the switches of path after its first `length` characters. */
 static void open_switches(FILE *out, const char *path, size_t length)
 {
     const char *p = path + length;
@@ -293,8 +293,8 @@ static int64_t take_number(struct reader *r, int64_t max)
     return r->p > start ? value : -1;
 }
 
-/* What stands before the next "/", as a string of its own; NULL if there is
- * no "/" or no memory. */
+/* A copy of the text before the next "/"; NULL if there is no "/" or no
+ * memory. */
 static char *take_field(struct reader *r)
 {
     const char *end = strchr(r->p, '/');
@@ -307,7 +307,7 @@ static char *take_field(struct reader *r)
     return field;
 }
 
-/* A number and the character behind it; -1 if either is not there. */
+/* A number and the character after it; -1 if either is missing. */
 static int64_t take_field_number(struct reader *r, int64_t max, char end)
 {
     int64_t value = take_number(r, max);
@@ -346,7 +346,7 @@ static enum merak_status read_degrees(struct reader *r)
     return in->dp < 0 ? malformed(r, "TPxPPxDP was expected") : MERAK_OK;
 }
 
-/* ":PP:DP", if it is there; the word ends before it. */
+/* Read ":PP:DP", if present, and cut it off the word. */
 static bool read_bytes(struct reader *r, char *word)
 {
     struct merak_placement_input *in = &r->plan->input;
@@ -411,7 +411,7 @@ static enum merak_status read_nodes(struct reader *r)
     return MERAK_OK;
 }
 
-/* "low" or "low-high": these nodes are at path. */
+/* Read "low" or "low-high": these nodes are at path. */
 static enum merak_status read_range(struct reader *r, const char *path)
 {
     struct merak_site *site = &r->plan->site;
@@ -423,7 +423,7 @@ static enum merak_status read_range(struct reader *r, const char *path)
         return malformed(r, "a range of nodes was expected");
     for (int64_t i = low; i <= high; i++) {
         if (r->placed[i])
-            return malformed(r, "a node is at two places");
+            return malformed(r, "a node is listed twice");
         r->placed[i] = true;
         site->node_path[i] = strdup(path);
         if (site->node_path[i] == NULL)
@@ -433,9 +433,9 @@ static enum merak_status read_range(struct reader *r, const char *path)
 }
 
 /*
- * The parts below the switch whose path is path[0 .. length).  A part that
- * begins with digits up to "(" is a switch too: names may be numbers, without
- * dots, which would make two of one.
+ * Read the parts below the switch whose path is path[0 .. length).  A part that
+ * is digits up to "(" is a switch, too, since names may be numbers.  A name has
+ * no dots, which would make it two.
  */
 static enum merak_status read_tree(struct reader *r, char *path, size_t length,
                                    int depth)
@@ -478,12 +478,12 @@ static enum merak_status read_places(struct reader *r)
         return rc;
     for (int i = 0; i < r->plan->site.n_nodes; i++) {
         if (!r->placed[i])
-            return malformed(r, "a node is at no place");
+            return malformed(r, "a node is missing");
     }
     return take(r, '/') ? MERAK_OK : malformed(r, "\"/\" was expected");
 }
 
-/* One run; adds its tasks to the site, whose array has room for all. */
+/* Read one run and add its tasks to the site, whose array has room for all. */
 static enum merak_status read_run(struct reader *r)
 {
     struct merak_site *site = &r->plan->site;
@@ -522,7 +522,7 @@ static enum merak_status read_map(struct reader *r)
     return MERAK_OK;
 }
 
-/* Degrees are all known and fit, or tp or pp is auto. */
+/* Check that the degrees are known and fit, or that tp or pp is auto. */
 static enum merak_status check_degrees(const struct reader *r)
 {
     struct merak_placement_input in = r->plan->input;
@@ -590,8 +590,8 @@ enum merak_status merak_plan_placement(const struct merak_placement_plan *plan,
     if (merak_placement_id(p) != plan->id) {
         merak_placement_destroy(p);
         return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "plan %016" PRIx64 " is damaged: its id does not "
-                          "match",
+                          "placement %016" PRIx64 " is damaged: its id does "
+                          "not match",
                           plan->id);
     }
     *placement_p = p;

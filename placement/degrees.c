@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* degrees.c - the words of the options, and whether tp * pp * dp fits */
+/* degrees.c - the words of options, and the check that tp * pp * dp fits */
 #include "config.h"
 
 #include "placement/placement.h"
@@ -44,7 +44,7 @@ enum merak_status merak_domain_parse(const char *word,
     return MERAK_ERR_PARAM;
 }
 
-/* n tasks are no multiple of unit: the multiples on either side would be. */
+/* Fail since n_tasks is not a multiple of unit; names the nearest multiples. */
 static enum merak_status fail_split(int n_tasks, int tp, int pp, long long unit,
                                     struct merak_error *err)
 {
@@ -80,7 +80,7 @@ enum merak_status merak_degrees_resolve(int n_tasks, int *tp, int *pp, int *dp,
     if (*dp != 0 && unit * *dp != n_tasks)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "tp=%d x pp=%d x dp=%d makes %lld, not the %d tasks "
-                          "there are; nearest: dp=%lld, or %lld tasks",
+                          "of the step; nearest: dp=%lld, or %lld tasks",
                           t, p, *dp, unit * *dp, n_tasks, n_tasks / unit,
                           unit * *dp);
     *tp = t;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostlist.c - Slurm's short form of many names
+/* hostlist.c - Slurm's hostlist expressions
  *
  *   list   = item *("," item)
  *   item   = literal *( "[" range *("," range) "]" literal )
  *   range  = low [ "-" high ]      decimal, padded to low's width
  *
- * Several brackets in one item multiply, the last varying fastest.
+ * Several brackets in one item form all combinations, the last varies fastest.
  */
 #include "config.h"
 
@@ -88,8 +88,8 @@ static enum merak_status expand_item(struct expansion *x, size_t len,
                                      const char *p, const char *end,
                                      int brackets);
 
-/* One range of a bracket; *p_p is moved behind it.  rest is what follows the
- * bracket. */
+/* Expand one range of a bracket and move *p_p past it.  rest is what follows
+ * the bracket. */
 static enum merak_status expand_range(struct expansion *x, size_t len,
                                       const char **p_p, const char *close,
                                       const char *rest, const char *end,
@@ -104,7 +104,7 @@ static enum merak_status expand_range(struct expansion *x, size_t len,
         high = parse_number(p_p, close, &width_high);
     }
     if (low < 0 || high < low)
-        return malformed(x, "a range that is no number-number");
+        return malformed(x, "a range that is not number-number");
     for (int i = low; i <= high; i++) {
         size_t room = sizeof(x->name) - len;
         int n = snprintf(x->name + len, room, "%0*d", width, i);
@@ -119,7 +119,7 @@ static enum merak_status expand_range(struct expansion *x, size_t len,
     return MERAK_OK;
 }
 
-/* The rest [p, end) of an item whose first len characters stand in x->name. */
+/* Expand the rest [p, end) of an item; x->name has its first len characters. */
 static enum merak_status expand_item(struct expansion *x, size_t len,
                                      const char *p, const char *end,
                                      int brackets)
@@ -186,8 +186,8 @@ enum merak_status merak_hostlist_expand(const char *text, int max,
     return MERAK_OK;
 }
 
-/* Length of name before its trailing number; the number by *value, or -1 if
- * it has none that a range could hold. */
+/* Length of name before its trailing number; *value gets the number, or -1 if
+ * it has none that a range can hold. */
 static size_t split_number(const char *name, int *value, int *width)
 {
     size_t len = strlen(name), prefix = len;
@@ -200,9 +200,9 @@ static size_t split_number(const char *name, int *value, int *width)
     return prefix;
 }
 
-/* Whether b continues a: same prefix, as many digits, number one up.  Of a
- * number that grows by a digit (9, 10) none is padding, and it continues, too;
- * one that has fewer (01, 2) does not. */
+/* Does b continue a: same prefix, same number of digits, number one higher?  A
+ * number that grows by a digit (9, 10) has no padding and continues, too; one
+ * with fewer digits (01, 2) does not. */
 static bool follows(const char *a, const char *b)
 {
     int value_a, value_b, width_a, width_b;
@@ -215,7 +215,7 @@ static bool follows(const char *a, const char *b)
            (strlen(b) > strlen(a) && b[prefix] != '0');
 }
 
-/* Whether b may stand in the same bracket as a. */
+/* May b be in the same bracket as a? */
 static bool shares_prefix(const char *a, const char *b)
 {
     int value_a, value_b, width;
@@ -263,7 +263,7 @@ void merak_hostlist_fold(FILE *out, char *const *name, int n)
     }
 }
 
-/* The number at *p, whatever its length, is compared by its digits. */
+/* Compare the numbers at *a and *b by their digits, whatever their length. */
 static int compare_digits(const char **a, const char **b)
 {
     size_t len_a, len_b;

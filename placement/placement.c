@@ -92,16 +92,16 @@ static enum merak_status site_check(const struct merak_site *s,
 
 /* --- building the map ---------------------------------------------------- */
 
-/* What compute() works on besides the result. */
+/* What computing the map needs in addition to the result. */
 struct build {
     const struct merak_site *site;
     struct merak_placement *p;
     int *tasks;   /* all tasks along the walk, by id within a node */
     int *count;   /* tasks, later islands, of each place */
-    int *islands; /* the order in which they are dealt out */
+    int *islands; /* island of each cell of the grid */
 };
 
-/* "3,1": how many tasks the first nodes have. */
+/* "3,1": the number of tasks of each of the first nodes. */
 static void list_counts(const struct build *b, char *text, size_t size)
 {
     size_t used = 0;
@@ -120,14 +120,14 @@ static void list_counts(const struct build *b, char *text, size_t size)
     }
 }
 
-/* The node at `place` has a number of tasks that TP groups cannot fill. */
+/* Fail since TP groups cannot fill the tasks of the node at `place`. */
 static enum merak_status fail_node(const struct build *b, int place,
                                    struct merak_error *err)
 {
     const struct merak_placement *p = b->p;
     const char *name = p->node_name[p->walk.node[place]];
     int tp = p->degree[MERAK_AXIS_TP], count = b->count[place];
-    int even = p->n_tasks / p->n_nodes; /* if all had as many */
+    int even = p->n_tasks / p->n_nodes; /* if all had the same */
     char counts[64];
 
     if (count < tp)
@@ -140,12 +140,12 @@ static enum merak_status fail_node(const struct build *b, int place,
         even = even / tp * tp > 0 ? even / tp * tp : tp;
     list_counts(b, counts, sizeof(counts));
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "node %s has %d tasks (of %s), no multiple of tp=%d; "
+                      "node %s has %d tasks (of %s), not a multiple of tp=%d; "
                       "nearest: --ntasks-per-node=%d",
                       name, count, counts, tp, even);
 }
 
-/* Tasks along the walk; counts per place. */
+/* List tasks along the walk, and count them per place. */
 static enum merak_status list_tasks(struct build *b, struct merak_error *err)
 {
     struct merak_placement *p = b->p;
@@ -166,9 +166,9 @@ static enum merak_status list_tasks(struct build *b, struct merak_error *err)
 }
 
 /*
- * Turn tasks per place into islands per place.  Where islands may leave
- * their node they are cut along the walk, and count for the place of their
- * first task.
+ * Turn tasks per place into islands per place.  If islands may leave their
+ * node, they are cut along the walk and count for the place of their first
+ * task.
  */
 static enum merak_status cut_islands(struct build *b, struct merak_error *err)
 {
@@ -185,7 +185,7 @@ static enum merak_status cut_islands(struct build *b, struct merak_error *err)
     return MERAK_OK;
 }
 
-/* Weights have MERAK_MAX_WEIGHT at most; what there is keeps some. */
+/* Set the weights, at most MERAK_MAX_WEIGHT; nonzero bytes keep some weight. */
 static void weigh(struct merak_grid *grid, enum merak_order order,
                   uint64_t pp_bytes, uint64_t dp_bytes)
 {
@@ -203,7 +203,7 @@ static void weigh(struct merak_grid *grid, enum merak_order order,
     grid->dp_weight = (int64_t)dp;
 }
 
-/* Where the members of all islands are. */
+/* List the places of the members of all islands. */
 static int *list_places(const struct build *b, int width,
                         struct merak_error *err)
 {
@@ -305,9 +305,8 @@ static void count_groups(struct merak_placement *p,
 
 /* --- compute ------------------------------------------------------------- */
 
-/* Of both orders the cheaper map; of equal ones that whose nearer axis has more
- * bytes.
- * The bytes that they are compared by are the placement's from now on. */
+/* Choose the order with the cheaper map, or, if equal, the one whose nearer
+ * axis has more bytes.  The bytes used to compare become the placement's. */
 static enum merak_status choose_order(struct build *b, int *other,
                                       enum merak_order *order_p,
                                       struct merak_error *err)
@@ -471,7 +470,7 @@ void merak_placement_destroy(struct merak_placement *p)
     free(p);
 }
 
-/* --- asking it ----------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------- */
 
 int merak_placement_n_tasks(const struct merak_placement *p)
 {

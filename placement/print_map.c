@@ -64,8 +64,8 @@ void merak_placement_print(const struct merak_placement *p, FILE *out,
                            int max_nodes)
 {
     fprintf(out,
-            "merak: plan %016" PRIx64 ": %d tasks on %d node%s, tp=%d x pp=%d "
-            "x dp=%d, order %s\n",
+            "merak: placement %016" PRIx64 ": %d tasks on %d node%s, tp=%d x "
+            "pp=%d x dp=%d, order %s\n",
             p->id, p->n_tasks, p->n_nodes, p->n_nodes == 1 ? "" : "s",
             p->degree[MERAK_AXIS_TP], p->degree[MERAK_AXIS_PP],
             p->degree[MERAK_AXIS_DP], merak_order_name(p->order));

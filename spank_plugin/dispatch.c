@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dispatch.c - the callbacks of the SPANK plugin
  *
- *   srun    init, options   note what was asked for
- *           init_post_opt   refuse what is wrong in itself, before a job is
- *                           submitted
- *           local_user_init the step exists and nothing runs: ask Slurm where
- *                           the tasks will be, compute the plan, refuse what
- *                           does not fit, hand the plan to the tasks
- *   sbatch, salloc          note, refuse, and hand on to the job by MERAK_*;
- *                           Slurm hands on the options itself
- *   node    task_init       as the user: the plan becomes variables
+ *   srun    init, options   store the settings
+ *           init_post_opt   refuse settings that are invalid in themselves,
+ *                           before a job is submitted
+ *           local_user_init the step exists and nothing runs yet: ask Slurm
+ *                           where the tasks will be, compute the plan, refuse
+ *                           what does not fit, pass the plan to the tasks
+ *   sbatch, salloc          store, refuse, and pass on to the job as MERAK_*;
+ *                           Slurm itself passes on the options
+ *   node    task_init       as the user: set variables from the plan
  *
- * On nodes nothing before task_init does anything: those callbacks run as
- * root, and an error in them drains the node.  Refusing is one line and exit
- * code 66.  The plugin is to be `optional` in plugstack.conf, so that its
- * absence harms nobody.
+ * On nodes, callbacks before task_init do nothing: they run as root, and an
+ * error in them drains the node.  A refusal is one line and exit code 66.  The
+ * plugin should be `optional` in plugstack.conf, so that a missing file does
+ * not break jobs.
  */
 #include "config.h"
 
@@ -35,15 +35,15 @@
 SPANK_PLUGIN(merak, 1)
 
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
-/* Should init ever fail: the job's fault, not the node's. */
+/* If init ever fails, fail the job, not the node. */
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE;
 #endif
 
-/* Nodes shown by --merak-map=show; a file gets all. */
+/* Nodes shown by --merak-map=show; a file lists all. */
 enum { MAX_SHOWN = 32 };
 
-/* SPANK gives callbacks no place for state of ours.  Filled by the main
- * thread before a step exists, read-only after. */
+/* SPANK has no place for a plugin's state.  Filled by the main thread before a
+ * step exists, read-only after that. */
 static struct settings settings;
 static bool in_allocation;
 
@@ -53,8 +53,8 @@ static void refuse(const struct merak_error *err)
     exit(EXIT_REFUSED);
 }
 
-/* Whether srun runs in an allocation that was there before it; asked before
- * srun has made one of its own. */
+/* Does srun run in an existing allocation?  To be called before srun makes its
+ * own. */
 static bool is_in_allocation(void)
 {
     char line[4096];
@@ -71,11 +71,11 @@ static bool is_in_allocation(void)
 }
 
 /*
- * Refuse a step that exists but is not launched.  srun gives its own
- * allocation back when it exits.  In somebody else's the step would hold its
- * CPUs until the job ends: no public call ends a step that never ran.  There
- * it is launched, its tasks leave in task_init, before the program, and what
- * srun would say about their exit codes is dropped: all has been said.
+ * Refuse a step that exists but is not launched.  srun releases its own
+ * allocation when it exits.  In an existing allocation the step would hold its
+ * CPUs until the job ends, since no public call ends a step that never ran.
+ * There it is launched, its tasks exit in task_init, before the program, and
+ * srun's messages about their exit codes are dropped.
  */
 static void refuse_step(const struct merak_error *err)
 {
@@ -94,8 +94,8 @@ static void refuse_step(const struct merak_error *err)
 
 /* --- options ------------------------------------------------------------- */
 
-/* Whether srun got this value from the sbatch or salloc around it: it then
- * stands in the environment under a name of Slurm's. */
+/* Did srun get this value from the sbatch or salloc around it?  It is then in
+ * the environment under one of Slurm's names. */
 static bool is_inherited(enum setting setting, const char *text)
 {
     static const char *const prefixes[] = {
@@ -119,10 +119,10 @@ static bool is_inherited(enum setting setting, const char *text)
 }
 
 /*
- * srun calls this first for what it inherited, then for its command line.  On
- * its line a second, different value is a mistake, typically of the
- * components of a heterogeneous step, which share one value.  sbatch calls it
- * for #SBATCH lines and then for its command line: the last one counts.
+ * srun calls this first for inherited options, then for its command line, where
+ * a second, different value is a mistake, typically of the components of a
+ * heterogeneous step, which share one value.  sbatch calls it for #SBATCH lines
+ * and then for its command line: the last one counts.
  */
 static int note_option(int val, const char *given, int remote)
 {
@@ -158,7 +158,7 @@ static int register_options(spank_t sp)
     return 0;
 }
 
-/* Plugins are also loaded into slurmd and for prologs: nothing to do there. */
+/* Plugins are also loaded into slurmd and for prologs: do nothing there. */
 int slurm_spank_init(spank_t sp, int ac, char *av[])
 {
     spank_context_t context = spank_context();
@@ -173,8 +173,8 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
     return register_options(sp);
 }
 
-/* Of a heterogeneous step this is called once for each component, and the
- * tasks of all have the environment of the last. */
+/* For a heterogeneous step this is called once for each component, and all
+ * tasks get the environment of the last. */
 static void pass_wishes(void)
 {
     if (getenv(PLAN_VARIABLE) != NULL)
@@ -204,7 +204,7 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
 
 /* --- planning, in srun --------------------------------------------------- */
 
-/* How a degree was said, for a message. */
+/* A degree as given, for a message. */
 static const char *word(enum setting setting)
 {
     const char *text = settings_text(&settings, setting);
@@ -212,7 +212,7 @@ static const char *word(enum setting setting)
     return text[0] != '\0' ? text : "auto";
 }
 
-/* Without waiting: a pipe that nobody reads is an error. */
+/* Open without blocking: a pipe without a reader is an error. */
 static FILE *open_map(const char *where)
 {
     int fd = open(where, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK,
@@ -245,7 +245,7 @@ static void show(const struct merak_placement *p)
                     strerror(errno));
 }
 
-/* tp or pp is the program's choice; what was said must divide the tasks. */
+/* The program chooses tp or pp; the given degrees must divide the tasks. */
 static enum merak_status check_auto(const struct merak_placement_plan *plan,
                                     struct merak_error *err)
 {
@@ -258,14 +258,14 @@ static enum merak_status check_auto(const struct merak_placement_plan *plan,
     if (plan->site.n_tasks % unit == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%d tasks are no multiple of the %lld that tp=%s, "
-                      "pp=%s, dp=%s make together; nearest: %lld tasks",
+                      "%d tasks are not a multiple of the %lld of tp=%s x "
+                      "pp=%s x dp=%s; nearest: %lld tasks",
                       plan->site.n_tasks, unit, word(SET_TP), word(SET_PP),
                       word(SET_DP),
                       (plan->site.n_tasks + unit - 1) / unit * unit);
 }
 
-/* Compute the map and put what came out of it into the plan. */
+/* Compute the map and store the result in the plan. */
 static enum merak_status place(struct merak_placement_plan *plan,
                                struct merak_error *err)
 {
@@ -283,14 +283,14 @@ static enum merak_status place(struct merak_placement_plan *plan,
     return MERAK_OK;
 }
 
-/* Statuses that are the user's to put right; with any other the program
- * plans by itself. */
+/* Is it a mistake that the user has to fix?  With any other error the program
+ * makes its own plan. */
 static bool is_refusal(enum merak_status status)
 {
     return status == MERAK_ERR_CONFIG || status == MERAK_ERR_PARAM;
 }
 
-/* A plan file has the degrees. */
+/* Take the degrees from a plan file, if one is given. */
 static enum merak_status apply_plan_file(struct merak_placement_input *input,
                                          bool *is_auto, struct merak_error *err)
 {
@@ -313,7 +313,7 @@ static bool wants_torch(void)
     return strcmp(settings_text(&settings, SET_ENV), "torch") == 0;
 }
 
-/* A rank without coordinates is none that torch could use. */
+/* Torch cannot use ranks without coordinates. */
 static enum merak_status check_env(const char *why, struct merak_error *err)
 {
     if (!wants_torch())
@@ -344,8 +344,8 @@ static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
     return rc;
 }
 
-/* The components of a heterogeneous step are placed apart, and this callback
- * sees the first only: such a step is planned by the program. */
+/* The components of a heterogeneous step are placed separately, and this
+ * callback only sees the first: the program plans such a step. */
 static bool is_heterogeneous(void)
 {
     const char *size = getenv("SLURM_HET_SIZE");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_head.c - the degrees of a plan file and what it sends, in srun
+/* plan_head.c - read the degrees and bytes sent from a plan file, in srun
  *
  * io/plan_file.c writes these keys first and in this order, so that they can
- * be read without a JSON library: the plugin links libc alone.  Whether the
- * rest of the file is whole is the program's to say.
+ * be read without a JSON library: the plugin only links libc.  The program
+ * checks the rest of the file.
  */
 #include "config.h"
 
@@ -53,8 +53,7 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
         got.order == MERAK_ORDER_AUTO)
         return merak_fail(
             err, MERAK_ERR_CONFIG,
-            "--merak-plan: %s is no plan that `merak plan "
-            "--json` saved%s",
+            "--merak-plan: %s is not a plan that `merak plan --json` saved%s",
             path,
             found >= 1 && version != FORMAT ? ": it has another version" : "");
     *head = got;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c - what was asked for, by whom, and whether it makes sense
+/* settings.c - the requested settings, their sources, and checks
  *
- * Nothing here fails on the spot: Slurm makes an error in an option callback
- * fatal with an exit code of its own, so mistakes are remembered.
+ * Nothing here fails at once: Slurm makes an error in an option callback fatal
+ * with its own exit code, so mistakes are recorded.
  */
 #include "config.h"
 
@@ -28,7 +28,7 @@ static const struct {
                    "Merak: which groups are kept close, nearest first"},
     [SET_TP_DOMAIN] = {"merak-tp-domain", "MERAK_TP_DOMAIN", "tp-domain",
                        "node|any",
-                       "Merak: what a tensor-parallel group may not leave"},
+                       "Merak: where a tensor-parallel group must stay"},
     [SET_PLAN] = {"merak-plan", "MERAK_PLAN_FILE", NULL, "FILE",
                   "Merak: run the plan that `merak plan --json FILE` saved"},
     [SET_MAP] = {"merak-map", NULL, NULL, "show|quiet|FILE",
@@ -62,7 +62,7 @@ void setting_wish(enum setting setting, char name[NAME_LONGEST])
     snprintf(name, NAME_LONGEST, WISH_PREFIX "%s", names[setting].variable);
 }
 
-/* What the user wrote, to be named in a message. */
+/* Describe where the user gave a setting, for a message. */
 static void describe(enum setting setting, enum source source, char *out,
                      size_t size)
 {
@@ -74,7 +74,7 @@ static void describe(enum setting setting, enum source source, char *out,
         snprintf(out, size, "--%s", names[setting].option);
 }
 
-/* The first mistake is the one that is told. */
+/* Record a mistake; the first one is reported. */
 static void refuse(struct settings *s, enum setting setting, enum source source,
                    const char *what, const char *got)
 {
@@ -203,7 +203,7 @@ void settings_note_environment(struct settings *s)
         const char *text =
             names[i].variable != NULL ? getenv(names[i].variable) : NULL;
 
-        /* An option says it already; a mistake here would then be moot. */
+        /* An option overrides it, so a mistake here would not matter. */
         if (text != NULL && text[0] != '\0' && s->value[i].source < FROM_ENV)
             settings_note(s, (enum setting)i, FROM_ENV, text, false);
     }
@@ -230,7 +230,7 @@ void settings_input(const struct settings *s,
         input->tp_domain = MERAK_DOMAIN_NODE;
     *is_auto = strcmp(settings_text(s, SET_TP), "auto") == 0 ||
                strcmp(settings_text(s, SET_PP), "auto") == 0;
-    /* The program chooses the order, too, unless it was said. */
+    /* The program chooses the order, too, unless it is given. */
     if (*is_auto && s->value[SET_ORDER].source == FROM_NOWHERE)
         input->order = MERAK_ORDER_AUTO;
 }
@@ -296,7 +296,7 @@ void settings_export(const struct settings *s)
     }
 }
 
-/* A path goes whole: tasks may start in another directory. */
+/* A path is made absolute: tasks may start in another directory. */
 static void pass(const struct settings *s, enum setting setting,
                  const char *wish)
 {
@@ -316,8 +316,8 @@ void settings_pass(const struct settings *s)
         if (names[i].variable == NULL)
             continue;
         setting_wish(setting, wish);
-        /* srun adds its environment to the tasks': taking a leftover away
-         * here would not take it away there */
+        /* srun adds its environment to the tasks': unsetting a leftover here
+         * would not unset it there */
         if (s->active && s->value[i].source > FROM_NOWHERE)
             pass(s, setting, wish);
         else if (getenv(wish) != NULL)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* site.c - the layout of a step and the switch tree, from slurmctld
  *
- * Two RPCs of srun.  Slurm's functions are looked up in the process: linking
- * libslurm would bring a second copy of its state.
+ * Two RPCs, made by srun.  Slurm's functions are looked up in the process:
+ * linking libslurm would add a second copy of its state.
  */
 #include "config.h"
 
@@ -34,7 +34,7 @@ static enum merak_status unexpected(struct merak_error *err)
                       "Slurm's answer about the step's layout makes no sense");
 }
 
-/* Nodes by name, in Slurm's order; every task on its node. */
+/* Copy the nodes' names, in Slurm's order, and the node of every task. */
 static enum merak_status copy_layout(const slurm_step_layout_t *layout,
                                      struct merak_site *site,
                                      struct merak_error *err)
@@ -55,7 +55,7 @@ static enum merak_status copy_layout(const slurm_step_layout_t *layout,
         rc = merak_site_init(site, list.n, (int)layout->task_cnt, err);
     for (int i = 0; rc == MERAK_OK && i < list.n; i++) {
         site->node_name[i] = list.name[i];
-        list.name[i] = NULL; /* the site's now */
+        list.name[i] = NULL; /* now owned by the site */
         for (int k = 0; k < layout->tasks[i]; k++, seen++) {
             if (layout->tids[i][k] < layout->task_cnt)
                 site->node_of_task[layout->tids[i][k]] = i;
@@ -84,11 +84,11 @@ static enum merak_status load_layout(uint32_t job, uint32_t step,
 
     if (get == NULL || release == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "this Slurm does not tell a step's layout");
+                          "this Slurm does not report a step's layout");
     layout = get(&id);
     if (layout == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "slurmctld does not tell the step's layout");
+                          "slurmctld does not report the step's layout");
     rc = copy_layout(layout, site, err);
     release(layout);
     return rc;
@@ -160,7 +160,7 @@ static char *load_topology(void)
     return text;
 }
 
-/* Every node's path, "" where the tree does not say. */
+/* Set every node's path, "" if it is not in the tree. */
 static enum merak_status find_paths(struct merak_site *site,
                                     struct merak_error *err)
 {
@@ -177,7 +177,7 @@ static enum merak_status find_paths(struct merak_site *site,
     for (int i = 0; i < site->n_nodes && rc == MERAK_OK; i++) {
         if (tree != NULL && merak_topology_path(tree, site->node_name[i], path,
                                                 sizeof(path)) != MERAK_OK)
-            slurm_verbose("merak: node %s is at no leaf switch",
+            slurm_verbose("merak: node %s is on no leaf switch",
                           site->node_name[i]);
         site->node_path[i] = strdup(path);
         if (site->node_path[i] == NULL)

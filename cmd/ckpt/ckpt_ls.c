@@ -18,7 +18,7 @@ static const struct merak_option rows[] = {
 const struct merak_option_table ckpt_ls_options = {rows, sizeof(rows) /
                                                              sizeof(rows[0])};
 
-/* One of a run's checkpoints, as it was found. */
+/* One of a run's checkpoints. */
 struct found {
     const struct merak_ckpt_entry *entry;
     char dir[PATH_MAX];
@@ -48,7 +48,8 @@ static void print_one(const struct found *found)
         return;
     }
     if (found->mf == NULL) {
-        printf("%-20s not committed: a save under way, or cut short\n", name);
+        printf("%-20s not committed: a save in progress, or interrupted\n",
+               name);
         return;
     }
     state = &found->mf->state;

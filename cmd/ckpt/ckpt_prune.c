@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_prune.c - `merak ckpt prune`: remove checkpoints that are not kept, as
- * training would have
+/* ckpt_prune.c - `merak ckpt prune`: remove checkpoints as training would have
  */
 #include "config.h"
 
@@ -16,19 +15,19 @@ struct prune {
     bool dry_run, json;
     int removed;
     uint64_t freed_bytes;
-    json_t *all; /* what becomes of each */
+    json_t *all; /* the fate of each */
 };
 
 #define AT(field) offsetof(struct prune, field)
 
 static const struct merak_option rows[] = {
     {"keep", MERAK_OPTION_INT, AT(keep),
-     .about = "the newest that can be loaded stay, so many of them (2)",
+     .about = "how many of the newest loadable checkpoints stay (2)",
      .least = MERAK_CKPT_MIN_KEEP, .most = 1000000},
     {"keep-every", MERAK_OPTION_COUNT, AT(every),
-     .about = "those of multiples of so many steps stay as well; 0: none (0)"},
+     .about = "those at multiples of this many steps stay, too; 0: none (0)"},
     {"dry-run", MERAK_OPTION_YES, AT(dry_run),
-     .about = "say what would be removed, and remove nothing"},
+     .about = "print what would be removed, and remove nothing"},
     {"json", MERAK_OPTION_YES, AT(json), .about = "as a line of JSON"},
 };
 const struct merak_option_table ckpt_prune_options = {
@@ -49,9 +48,9 @@ static void take_fate(void *arg, const struct merak_ckpt_fate *fate)
                                     fate->stays, "why", fate->why));
 }
 
-/* A run that saves meanwhile removes what it keeps no longer by itself.  What
- * there is is noted first: who claims a directory removes what dead saves left
- * there. */
+/* Claims the directory, since a running run removes old checkpoints itself.
+ * The list is made before that, because claiming removes what dead saves
+ * left. */
 static enum merak_status prune(struct prune *p, const char *run,
                                struct merak_error *err)
 {

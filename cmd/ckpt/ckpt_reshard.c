@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_reshard.c - `merak ckpt reshard`: a checkpoint as other degrees would
- * have written it
+/* ckpt_reshard.c - `merak ckpt reshard`: rewrite a checkpoint for other
+ * degrees
  *
- * Any layout resumes any checkpoint; one that was written in its own has each
- * rank read and check its own file alone.  Tensors go from shards to shards
- * piece by piece: memory is that of the largest piece.
+ * Any layout can resume any checkpoint, but with one written in its own layout
+ * each rank reads and checks only its own file.  Tensors are copied piece by
+ * piece, in memory for the largest piece.
  */
 #include "config.h"
 
@@ -42,24 +42,25 @@ static const struct merak_option rows[] = {
     {"out", MERAK_OPTION_TEXT, AT(out),
      .about = "the run's directory, which has no checkpoint yet (required)",
      .arg = "RUN"},
-    DEGREE(tp, "tensor-parallel degree that will train"),
+    DEGREE(tp, "tensor-parallel degree of the run"),
     DEGREE(pp, "pipeline stages"),
     DEGREE(dp, "replicas"),
     {"zero1", MERAK_OPTION_BOOL, AT(zero1),
-     .about = "moments cut over replicas, as of merak train (on)",
+     .about = "optimizer state split over replicas, as in merak train (on)",
      .words = "off|on"},
     {"model", MERAK_OPTION_TEXT, AT(model_option),
-     .about = "whose config.json it is (that of DIR's run)", .arg = "DIR"},
+     .about = "Hugging Face folder, or its config.json (that of DIR's run)",
+     .arg = "DIR"},
     {"config-unknown", MERAK_OPTION_WORD, AT(unknown),
-     .about = "fields of config.json that nothing is known of (refuse)",
+     .about = "what to do with unknown fields of config.json (refuse)",
      .words = "refuse|ignore"},
     {"json", MERAK_OPTION_YES, AT(json),
-     .about = "say what was done as a line of JSON"},
+     .about = "report what was done as a line of JSON"},
 };
 const struct merak_option_table ckpt_reshard_options = {
     rows, sizeof(rows) / sizeof(rows[0])};
 
-/* RUN/model of RUN/step-N, unless another was named. */
+/* RUN/model of RUN/step-N, unless another is given. */
 static enum merak_status find_model(struct reshard *r, struct merak_error *err)
 {
     const char *dir = merak_ckpt_path(r->from), *slash;
@@ -84,8 +85,8 @@ static enum merak_status find_model(struct reshard *r, struct merak_error *err)
     if (access(r->model, F_OK) == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%.150s is not there: say whose config.json it is, with "
-                      "--model",
+                      "%.150s does not exist: give the model's config.json "
+                      "with --model",
                       r->model);
 }
 
@@ -101,7 +102,7 @@ static enum merak_status fill(void *arg, int i, struct merak_error *err)
     return rc;
 }
 
-/* What exports go by, too. */
+/* Copy the model folder, which exports need. */
 static enum merak_status copy_model(const struct reshard *r,
                                     struct merak_error *err)
 {

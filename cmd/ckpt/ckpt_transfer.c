@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_transfer.c - `merak ckpt import` and `merak ckpt export`: weights of
- * others in, ours out
+/* ckpt_transfer.c - `merak ckpt import` and `merak ckpt export`: converting
+ * weights
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 
 struct transfer {
     const char *out, *model;
-    int format, dtype; /* by the options' words */
+    int format, dtype; /* indices of the options' words */
     int unknown;       /* enum merak_hf_unknown */
     uint64_t shard_bytes;
     bool json, has_dtype, has_format;
@@ -56,17 +56,17 @@ static enum merak_status set_size(void *target, const char *text,
                       text);
 }
 
-#define UNKNOWN                                                        \
-    {                                                                  \
-        "config-unknown", MERAK_OPTION_WORD, AT(unknown),              \
-            .about = "fields of config.json that nothing is known of " \
-                     "(refuse)",                                       \
-            .words = "refuse|ignore"                                   \
+#define UNKNOWN                                                       \
+    {                                                                 \
+        "config-unknown", MERAK_OPTION_WORD, AT(unknown),             \
+            .about = "what to do with unknown fields of config.json " \
+                     "(refuse)",                                      \
+            .words = "refuse|ignore"                                  \
     }
-#define JSON                                               \
-    {                                                      \
-        "json", MERAK_OPTION_YES, AT(json),                \
-            .about = "say what was done as a line of JSON" \
+#define JSON                                                  \
+    {                                                         \
+        "json", MERAK_OPTION_YES, AT(json),                   \
+            .about = "report what was done as a line of JSON" \
     }
 
 static const struct merak_option import_rows[] = {
@@ -82,16 +82,18 @@ static const struct merak_option export_rows[] = {
      .about = "a Hugging Face folder, or llm.c's model.bin (required)",
      .words = "hf|llmc", .given = AT(has_format)},
     {"out", MERAK_OPTION_TEXT, AT(out),
-     .about = "a folder that is empty or not there (required)", .arg = "DIR"},
+     .about = "a folder that is empty or does not exist (required)",
+     .arg = "DIR"},
     {"dtype", MERAK_OPTION_WORD, AT(dtype),
      .about = "of all tensors (as they were imported, else fp32)",
      .words = "fp32|bf16|fp16", .given = AT(has_dtype)},
     {"shard-size", MERAK_OPTION_CALL, 0,
-     .about = "a file's tensors have at most so many bytes, such as 5GB (as "
-              "they were imported, else 5GB)",
+     .about = "most bytes of tensors in a file, such as 5GB (as they were "
+              "imported, else 5GB)",
      .arg = "SIZE", .set = set_size},
     {"model", MERAK_OPTION_TEXT, AT(model),
-     .about = "whose config.json it is (that of RUN/model)", .arg = "DIR"},
+     .about = "Hugging Face folder, or its config.json (RUN/model)",
+     .arg = "DIR"},
     UNKNOWN,
     JSON,
 };

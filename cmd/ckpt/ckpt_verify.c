@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_verify.c - `merak ckpt verify`: every byte against its checksum, and a
- * new master file where that is what is wrong
+/* ckpt_verify.c - `merak ckpt verify`: check all checksums, and repair the
+ * master file
  */
 #include "config.h"
 
@@ -12,12 +12,12 @@
 
 struct verify {
     bool json, repair;
-    json_t *all; /* with json: what was found */
+    json_t *all; /* with --json: the findings */
 };
 
 static const struct merak_option rows[] = {
     {"repair-master", MERAK_OPTION_YES, offsetof(struct verify, repair),
-     .about = "make the master file anew where it is damaged or missing"},
+     .about = "rewrite the master file if it is damaged or missing"},
     {"json", MERAK_OPTION_YES, offsetof(struct verify, json),
      .about = "as a line of JSON"},
 };
@@ -41,14 +41,14 @@ static void take_damage(void *arg, const char *line)
         printf("%s: %s\n", one->dir, line);
 }
 
-/* What became of the master, as JSON has it; NULL: it cannot be helped. */
+/* Repair the master; returns the result as in JSON, or NULL if impossible. */
 static const char *repair(const struct verify *v, const char *dir)
 {
     static const char *const text[] = {
         [MERAK_CKPT_REPAIR_SOUND] = "sound",
-        [MERAK_CKPT_REPAIR_SAME] = "made anew, as it was",
+        [MERAK_CKPT_REPAIR_SAME] = "rewritten, as it was",
         [MERAK_CKPT_REPAIR_REWRITTEN] =
-            "made anew, with an entry of its own in the manifest",
+            "rewritten, with a new entry in the manifest",
     };
     enum merak_ckpt_repair found;
     struct merak_error err;

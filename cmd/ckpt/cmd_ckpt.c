@@ -18,19 +18,18 @@ const struct ckpt_verb ckpt_verb[] = {
      &ckpt_show_options, ckpt_run_show},
     {"verify", "DIR [OPTION]...", "check every byte against its checksum",
      &ckpt_verify_options, ckpt_run_verify},
-    {"diff", "DIR DIR [OPTION]...",
-     "what two checkpoints have alike, and what not", &ckpt_diff_options,
-     ckpt_run_diff},
+    {"diff", "DIR DIR [OPTION]...", "compare two checkpoints",
+     &ckpt_diff_options, ckpt_run_diff},
     {"reshard", "DIR --out RUN [OPTION]...",
-     "write a checkpoint anew, as other degrees would", &ckpt_reshard_options,
-     ckpt_run_reshard},
+     "write a copy of a checkpoint as other degrees would",
+     &ckpt_reshard_options, ckpt_run_reshard},
     {"prune", "RUN [OPTION]...", "remove checkpoints that are not kept",
      &ckpt_prune_options, ckpt_run_prune},
     {"import", "FOLDER --out RUN [OPTION]...",
      "make a Hugging Face folder's weights a run's first checkpoint",
      &ckpt_import_options, ckpt_run_import},
     {"export", "DIR --format hf|llmc --out FOLDER [OPTION]...",
-     "make a model folder of a checkpoint's weights", &ckpt_export_options,
+     "make a model folder from a checkpoint's weights", &ckpt_export_options,
      ckpt_run_export},
 };
 const int ckpt_n_verbs = sizeof(ckpt_verb) / sizeof(ckpt_verb[0]);
@@ -38,7 +37,7 @@ const int ckpt_n_verbs = sizeof(ckpt_verb) / sizeof(ckpt_verb[0]);
 static const char notes[] =
     "\n"
     "DIR is one checkpoint (RUN/step-00000020) or the directory of a run:\n"
-    "then its newest is meant, and verify checks all of them.\n"
+    "then its newest is used; verify checks all of them.\n"
     "\n"
     "Exit codes: 0 fine, 1 different (diff), 66 usage, 67 damaged, missing or\n"
     "of another model, 69 memory or disk.  merak-ckpt(1) has the rest.\n";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard_pieces.c - what each rank of a training run would save
  *
- * The layout is found as training finds it: the model is described, sharded and
- * cut into stages, and a rank's program says which parts its slots hold.
+ * The layout is found as in training: the model is described, sharded and cut
+ * into stages, and a rank's program has the parts that its slots hold.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 
 #define DEFAULT_SEQ ((size_t)1024)
 
-/* A tensor of a parameter, and the slot that holds this rank's part of it. */
+/* A tensor of a parameter, and the slot of this rank's part of it. */
 static const struct kind {
     const char *name;
     size_t slot; /* offset in merak_param_slots */
@@ -84,7 +84,7 @@ static enum merak_status add_piece(struct building *b,
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "%s has no tensor %s, which the model has",
                           merak_ckpt_path(b->from), name);
-    if (t == NULL || slot < 0) /* it was imported, or frozen */
+    if (t == NULL || slot < 0) /* imported, or frozen */
         return MERAK_OK;
     b->used[t - b->mf->tensor] = true;
     piece = &out->piece[out->n++];
@@ -147,7 +147,7 @@ static enum merak_status add_ranks(struct building *b, struct merak_error *err)
     for (int i = 0; i < b->mf->n_tensors && rc == MERAK_OK; i++) {
         if (!b->used[i])
             rc = merak_fail(err, MERAK_ERR_MISMATCH,
-                            "%s has tensor %s, which the model has not",
+                            "%s has tensor %s, which the model does not have",
                             merak_ckpt_path(b->from), b->mf->tensor[i].name);
     }
     return rc;

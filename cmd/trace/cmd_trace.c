@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_trace.c - `merak trace`: where a step's time went; its command line */
+/* cmd_trace.c - `merak trace`: how a step spent its time; the command line */
 #include "config.h"
 
 #include "cmd/cmd.h"
@@ -20,15 +20,14 @@ static const char usage[] =
     "       merak trace plan DIR -o FILE\n"
     "       merak trace diff DIR (DIR | --predicted) [--step N] [--top N]\n"
     "\n"
-    "  summary      each rank's compute, communication (exposed, and hidden\n"
-    "               behind compute), waits for others in collectives, and "
-    "idle\n"
-    "               time; the busiest instructions\n"
+    "  summary      each rank's compute, communication (exposed, and hidden,\n"
+    "               i.e. overlapped with compute), waits for others in\n"
+    "               collectives, and idle time; the busiest instructions\n"
     "  svg          a picture of one step\n"
     "  perfetto     all steps as events for ui.perfetto.dev\n"
     "  plan         the plan that the run followed, for another to follow\n"
-    "  diff         two runs, or a run and what was predicted of it, side by\n"
-    "               side: where the difference of their steps comes from\n"
+    "  diff         two runs, or a run and its prediction, side by side:\n"
+    "               where the difference of their steps comes from\n"
     "\n";
 
 static const char notes[] =
@@ -57,7 +56,7 @@ static const struct merak_option rows[] = {
 static const struct merak_option_table table = {rows,
                                                 sizeof(rows) / sizeof(rows[0])};
 
-/* What goes with which verb. */
+/* The options of each verb. */
 static const struct verb {
     const char *name;
     int (*run)(const struct trace_options *opt, const struct trace *trace);
@@ -70,7 +69,8 @@ static const struct verb {
     {"diff", trace_run_diff, false, true, true},
 };
 
-/* --- helpers of the verbs --------------------------------------------------
+/* --- functions for the verbs
+   --------------------------------------------------
  */
 
 int trace_failed(const struct trace_options *opt, enum merak_status rc,
@@ -202,7 +202,7 @@ static int help(const struct trace_options *opt)
     return trace_flushed(opt);
 }
 
-/* Options that the verb has, and where its output goes. */
+/* Check that the verb has the given options, and where its output goes. */
 static int check_options(const struct verb *verb,
                          const struct trace_options *opt)
 {

@@ -39,7 +39,7 @@ int trace_run_plan(const struct trace_options *opt, const struct trace *trace)
 
     if (text == NULL) {
         fprintf(stderr,
-                "merak trace plan: %s has no plan: the run was of an older "
+                "merak trace plan: %s has no plan: it was written by an older "
                 "merak\n",
                 trace->dir);
         return MERAK_EXIT_DATA;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt.c - open a checkpoint and read pieces of its tensors
  *
- * The reader goes by the manifest straight to the shards' bytes, not through
- * the master: HDF5 gives fill values for a source it cannot read, and no error.
- * A byte is checked when it is read: parts of tensors by their own checksums
- * (part.c), and what is around them when the shard is opened.
+ * The reader uses the manifest to read bytes of shard files directly, not
+ * through the master: for a source that HDF5 cannot read it returns fill
+ * values and no error.  Bytes are checked when read: parts of tensors by their
+ * own checksums (part.c), and the bytes around them when the shard file is
+ * opened.
  */
 #include "config.h"
 
@@ -20,15 +21,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Shards kept open at once; a limit on descriptors is often 1024. */
+/* Shard files kept open at the same time; the limit on descriptors is often
+ * 1024. */
 #define MAX_OPEN 32
 
 struct merak_ckpt {
     char dir[PATH_MAX];
     struct merak_ckpt_manifest *mf;
-    bool *checked;      /* by shard: what is around its parts is right */
+    bool *checked;      /* by shard: the bytes around its parts are right */
     bool *part_checked; /* by part */
-    int n_open, next; /* open[next] is closed for another when all are used */
+    int n_open, next; /* if all are used, open[next] is closed for another */
     struct {
         int shard;
         int fd;
@@ -61,7 +63,7 @@ static enum merak_status make_ckpt(const char *dir,
     return MERAK_OK;
 }
 
-/* Behind the entry of that path; 0 if it is none of them. */
+/* The index after the entry of that path; 0 if there is none. */
 static int entry_behind(const struct merak_ckpt_entry *entries, int n,
                         const char *path)
 {
@@ -109,7 +111,7 @@ static enum merak_status open_newest(const char *run_dir, const char *after,
             break;
         }
         merak_warn("ckpt", "%s skipped: %s", dir, why.text);
-        /* Not NOT_FOUND: who starts afresh then would lose a run. */
+        /* Not NOT_FOUND: starting from scratch would lose the run. */
         rc = merak_fail(err, MERAK_ERR_CORRUPT,
                         "every checkpoint in %s is damaged, %s: %s", run_dir,
                         entries[i].name, why.text);
@@ -189,8 +191,8 @@ const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
 /* --- reading ----------------------------------------------------------------
  */
 
-/* The file as a whole, where a checkpoint of an earlier version has no checksum
- * of what is around the parts. */
+/* Check the whole file, if a checkpoint of an earlier version has no checksum
+ * of the bytes around parts. */
 static enum merak_status check_whole(struct merak_ckpt *ckpt, int shard,
                                      const char *path, struct merak_error *err)
 {
@@ -224,7 +226,7 @@ static enum merak_status check_around(const struct merak_ckpt *ckpt, int shard,
     if (rc != MERAK_OK || strcmp(hash, want) == 0)
         return rc;
     return merak_fail(err, MERAK_ERR_CORRUPT,
-                      "%s is damaged: the checksum of what is around its "
+                      "%s is damaged: the checksum of the data around its "
                       "tensors is not the one in the manifest",
                       path);
 }
@@ -278,7 +280,7 @@ static enum merak_status open_shard(struct merak_ckpt *ckpt, int shard,
     return MERAK_OK;
 }
 
-/* Elements `both` of a part to where they belong in `data`, which holds the
+/* Read elements `both` of a part to their position in `data`, which holds the
  * elements of `box`. */
 static enum merak_status read_part(struct merak_ckpt *ckpt,
                                    const struct merak_ckpt_part *part,

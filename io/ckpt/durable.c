@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* durable.c - files that are there after a power loss */
+/* durable.c - files that survive a power loss */
 #include "config.h"
 
 #include "io/ckpt/durable.h"
@@ -22,7 +22,7 @@
 
 char *merak_path(char *buf, const char *dir, const char *name)
 {
-    /* Unsigned so that gcc does not warn of a cut that cannot happen. */
+    /* Unsigned, so that gcc does not warn of an impossible truncation. */
     if ((unsigned)snprintf(buf, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
         buf[0] = '\0';
     return buf;
@@ -66,8 +66,8 @@ void merak_hasher_take(struct merak_hasher *hasher, char hash[MERAK_HASH_TEXT])
     XXH3_128bits_reset((XXH3_state_t *)hasher);
 }
 
-/* Blocks that stay in cache, not a mapping: the speed is the same, and a disk
- * that fails gives EIO where a mapping would kill the process. */
+/* Read in blocks that stay in cache instead of mapping: this is as fast, and a
+ * failing disk gives EIO, where a mapping would kill the process. */
 static enum merak_status hash_stream(int fd, const char *path,
                                      struct merak_hasher *hasher,
                                      uint64_t *bytes_p, struct merak_error *err)
@@ -184,8 +184,8 @@ static enum merak_status make_one(const char *path, struct merak_error *err)
         return merak_file_fail(err, "make directory", path);
     if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%.150s is no directory: expected one, or a name "
-                          "that is not there yet",
+                          "%.150s is not a directory: expected one, or a name "
+                          "that does not exist yet",
                           path);
     return MERAK_OK;
 }

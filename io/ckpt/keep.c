@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keep.c - which checkpoints of a run stay, and removing the others
+/* keep.c - which checkpoints of a run to keep, and removing the others
  *
- * One that goes is renamed to .tmp first, so that nothing half removed looks
- * like a checkpoint.
+ * One that is removed is renamed to .tmp first, so that nothing half removed
+ * looks like a checkpoint.
  */
 #include "config.h"
 
@@ -33,15 +33,14 @@ static enum merak_status remove_one(const char *run_dir,
         return rc;
     if (rename(from, to) != 0)
         return merak_file_fail(err, "rename", from);
-    /* The name first, durably, then the files under it. */
+    /* Remove the name first, durably, then the files under it. */
     rc = merak_dir_sync(run_dir, err);
     if (rc == MERAK_OK)
         rc = merak_dir_remove(to, err);
     return rc;
 }
 
-/* Was it imported?  Then it is what a user put there, and no save removes
- * it. */
+/* Was it imported?  Then a user put it there, and saves do not remove it. */
 static bool is_imported(const char *run_dir,
                         const struct merak_ckpt_entry *entry)
 {
@@ -95,22 +94,22 @@ struct walk {
     struct merak_ckpt_keep keep;
     uint64_t newest;
     bool debris;
-    int good; /* that can be loaded, so far */
+    int good; /* loadable ones so far */
     uint64_t good_step;
 };
 
-/* Why it goes, or stays. */
+/* Is it removed, and why or why not? */
 static bool goes(struct walk *w, const struct merak_ckpt_entry *entry,
                  const char **why_p)
 {
     if (entry->kind == MERAK_CKPT_TMP) {
-        *why_p = "a save that was cut short, or is under way";
+        *why_p = "a save that was interrupted, or is in progress";
         return w->debris;
     }
     *why_p = "later than the step that is saved";
     if (entry->step > w->newest)
         return false;
-    *why_p = "its step is there again";
+    *why_p = "its step was saved again";
     if (w->good > 0 && entry->kind == MERAK_CKPT_OLD &&
         w->good_step == entry->step)
         return true;
@@ -124,7 +123,7 @@ static bool goes(struct walk *w, const struct merak_ckpt_entry *entry,
         *why_p = "older than those that are kept";
         return true;
     }
-    *why_p = "damaged: it does not count";
+    *why_p = "damaged: not counted";
     if (can_be_loaded(w->run_dir, entry)) {
         *why_p = "one of the newest";
         w->good_step = entry->step;

@@ -27,7 +27,7 @@ char *merak_ckpt_name(char *buf, uint64_t step, enum merak_ckpt_kind kind)
     return buf;
 }
 
-/* False if the name is not one merak_ckpt_name() makes. */
+/* False if merak_ckpt_name() does not make such a name. */
 static bool parse_name(const char *name, struct merak_ckpt_entry *entry)
 {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
@@ -107,7 +107,7 @@ enum merak_status merak_ckpt_check_none(const char *run_dir,
 
     if (rc == MERAK_OK && n > 0)
         rc = merak_fail(err, MERAK_ERR_CONFIG,
-                        "%.100s has checkpoints already, %s for one: give "
+                        "%.100s already has checkpoints, such as %s: give "
                         "--out another directory",
                         run_dir, entries[0].name);
     free(entries);
@@ -140,8 +140,8 @@ size_t merak_ckpt_record(char buf[MERAK_CKPT_MAX_RECORD], uint64_t step,
     return (size_t)n;
 }
 
-/* Its second line is the hash of its first: which of the two files is
- * damaged can be told. */
+/* Its second line is the hash of its first, which shows which of the two files
+ * is damaged. */
 static bool record_is_sound(const char *record, size_t bytes)
 {
     const char *end = memchr(record, '\n', bytes);
@@ -191,7 +191,7 @@ static enum merak_status read_pair(const char *dir, char **record_p,
                             record_p, record_bytes_p, err);
     if (rc == MERAK_ERR_NOT_FOUND)
         return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "not committed: a save was cut short");
+                          "not committed: a save was interrupted");
     if (rc != MERAK_OK)
         return rc;
     rc = merak_durable_read(merak_path(path, dir, MERAK_CKPT_MANIFEST),
@@ -202,7 +202,7 @@ static enum merak_status read_pair(const char *dir, char **record_p,
     return rc;
 }
 
-/* A directory that was renamed to another step would be taken for that. */
+/* A directory renamed to another step would be mistaken for it. */
 static enum merak_status check_name(const char *dir, uint64_t step,
                                     struct merak_error *err)
 {
@@ -213,7 +213,7 @@ static enum merak_status check_name(const char *dir, uint64_t step,
         entry.step == step)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CORRUPT,
-                      "it holds step %" PRIu64 ", not what its name says",
+                      "it holds step %" PRIu64 ", not the one in its name",
                       step);
 }
 
@@ -285,7 +285,7 @@ enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
     for (int i = 0; i < n; i++)
         there += entries[i].kind != MERAK_CKPT_TMP;
     free(entries);
-    /* A file system that says nothing useful (0 blocks in all) is not asked. */
+    /* A file system that reports 0 blocks in total gives no information. */
     if (statvfs(run_dir, &fs) != 0 || fs.f_blocks == 0)
         return MERAK_OK;
     most = (uint64_t)newest >= there ? (uint64_t)newest + 1 - there : 1;

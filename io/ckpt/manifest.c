@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.c - a checkpoint's manifest, read and checked
+/* manifest.c - reading and checking a checkpoint's manifest
  *
- * The format is described in save.c.  Nothing in the JSON is believed
- * before it was checked: names stay inside the directory, boxes inside their
- * tensor, products inside size_t.
+ * The format is described in save.c.  Nothing in the JSON is trusted before it
+ * is checked: names must stay inside the directory, boxes inside their tensor,
+ * products inside size_t.
  */
 #include "config.h"
 
@@ -50,7 +50,8 @@ json_t *merak_ckpt_sizes_json(const size_t *value, int n)
     return array;
 }
 
-/* The seed is text: JSON integers end at 2^63 here and at 2^53 elsewhere. */
+/* The seed is text: JSON integers are limited to 2^63 here and to 2^53
+ * elsewhere. */
 json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
 {
     char seed[24];
@@ -94,7 +95,7 @@ static enum merak_status parse_state(json_t *json,
     int imported = 0;
     char *end;
 
-    /* Checkpoints of 0.1 have neither seq nor what follows it here. */
+    /* Checkpoints of 0.1 have neither seq nor the fields after it. */
     if (json_unpack_ex(json, &why, 0,
                        "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
                        "s?I, s?I, s?s, s?b, s?s}",
@@ -124,7 +125,7 @@ static enum merak_status parse_state(json_t *json,
     return MERAK_OK;
 }
 
-/* A plain name: what a manifest names never leaves its directory. */
+/* A plain file name, so that nothing outside of the directory is used. */
 static bool is_file_name(const char *name)
 {
     return *name != '\0' && *name != '.' && strlen(name) < 64 &&
@@ -257,7 +258,7 @@ static enum merak_status parse_shards(json_t *shards,
     return rc;
 }
 
-/* Sorted, the parts of a tensor are neighbours. */
+/* After sorting, the parts of a tensor are adjacent. */
 static void find_tensors(struct merak_ckpt_manifest *mf)
 {
     struct merak_ckpt_tensor *t = NULL;
@@ -353,7 +354,7 @@ out:
     return rc;
 }
 
-/* Before anything else: a later format may mean anything. */
+/* Check this first: a later format may be entirely different. */
 static enum merak_status check_version(json_t *root, struct merak_error *err)
 {
     json_error_t why;
@@ -431,8 +432,9 @@ static enum merak_status fail_overlap(const struct merak_ckpt_manifest *mf,
                       mf->shard[b->shard].name);
 }
 
-/* Disjoint parts that add up to the whole tile it.  Parts are sorted by their
- * first corner: past the end of part i along dim 0 nothing meets it. */
+/* Parts tile a tensor if they are disjoint and their sizes add up.  They are
+ * sorted by their first corner, so none that begins past the end of part i
+ * along dim 0 intersects it. */
 static enum merak_status cover_one(const struct merak_ckpt_manifest *mf,
                                    const struct merak_ckpt_tensor *t,
                                    enum merak_status status,
@@ -464,7 +466,8 @@ static enum merak_status cover_one(const struct merak_ckpt_manifest *mf,
     }
     if (n != merak_shape_count(&t->shape))
         return merak_fail(err, status,
-                          "tensor %s: %zu of its %zu elements are in no shard",
+                          "tensor %s: %zu of its %zu elements are in no shard "
+                          "file",
                           t->name, merak_shape_count(&t->shape) - n,
                           merak_shape_count(&t->shape));
     return MERAK_OK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node_copy.c - copies of a node's ranks, of which the first writes all
+/* node_copy.c - the first rank of a node writes the copies of all its ranks
  *
- * A file a node is easier on a parallel file system than one a rank.  Each rank
- * copies what it saves to memory that it shares; the node's first rank maps
- * the others' memory once, by their descriptors below /proc, and writes what is
- * in it as if all were its own.
+ * One file per node is easier on a parallel file system than one per rank.
+ * Each rank copies what it saves to shared memory; the node's first rank maps
+ * the memory of the others once, by their descriptors in /proc, and writes the
+ * contents like its own.
  */
 #include "config.h"
 
@@ -21,16 +21,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Cards are told so many at a time: whoever has no memory for more can still
- * hear the others. */
+/* Cards are broadcast in blocks on the stack, so that a rank without memory
+ * can still take part. */
 #define BLOCK 32
 
 struct header {
     int64_t pid;
     int fd, n; /* n: pieces */
     size_t bytes;
-    dev_t dev; /* of the memory behind fd, and */
-    ino_t ino; /* by which others know that they opened it */
+    dev_t dev; /* of the memory of fd, and */
+    ino_t ino; /* to check that others opened it */
 };
 
 /* A piece, in a form that another process can read. */
@@ -51,7 +51,7 @@ enum merak_status merak_ckpt_node_memory(size_t bytes, int *fd_p, void **map_p,
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
         if (fd >= 0)
             close(fd);
-        return merak_file_fail(err, "get memory for", "the copy");
+        return merak_file_fail(err, "allocate", "the copy");
     }
     map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) {
@@ -75,8 +75,8 @@ static void fill_card(struct card *card, const struct merak_ckpt_piece *piece,
     card->at = (size_t)((const char *)piece->data - (const char *)copy);
 }
 
-/* In a container of its own a task has numbers that mean another process here:
- * a checkpoint of whatever that has would look sound. */
+/* A task in another container has pids that are another process here: without
+ * this check, a checkpoint of that process's data would look sound. */
 static enum merak_status open_peer(const struct header *h, const char *path,
                                    int *fd_p, struct merak_error *err)
 {
@@ -150,8 +150,8 @@ static void take_card(struct merak_ckpt_node_pieces *all,
                                   .data = (float *)(void *)(copy + card->at)};
 }
 
-/* One rank tells, the others hear; *rc is the first thing that went wrong
- * here, *told that on the way. */
+/* Broadcast one rank's cards. *rc is the first local failure; returns that of
+ * the broadcast. */
 static enum merak_status tell(const struct merak_ckpt_node *node, int root,
                               struct header *h,
                               const struct merak_ckpt_piece *piece,

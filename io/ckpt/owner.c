@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owner.c - the record by which a run has its directory to itself
+/* owner.c - the record by which a run owns its directory
  *
  * RUN/OWNER is one line of JSON, made with O_EXCL by the run's rank 0 and
  * removed by it:
@@ -8,23 +8,24 @@
  *   boot, pids           the machine's boot id and its namespace of pids
  *   cluster, job, step, restart   SLURM_CLUSTER_NAME, SLURM_JOB_ID,
  *                        SLURM_STEP_ID, SLURM_RESTART_COUNT; "" without Slurm
- * The owner touches it every BEAT_S seconds by the descriptor that it made it
- * with, so that the time is the file server's, and not that of a record which
- * took this one's place.
+ * The owner touches it every BEAT_S seconds, by the descriptor that created
+ * it: so the time is the file server's, and never that of a record that has
+ * replaced this one.
  *
- * Who finds a record takes the directory over if its run is gone:
- *   1  same boot and namespace: if there is no such process, or one of the
- *      same number that started at another time; else the run is there
- *   2  same job, another restart: Slurm starts a job again only after it has
- *      given up what ran of it
- *   3  otherwise by the record's time: older than STALE_S by the file server's
- *      clock (a file made now tells what that says), the run is gone; if it
- *      changes while it is watched, it is there; if it does not for STALE_S,
+ * A run that finds a record takes the directory over if the other run is gone:
+ *   1  same boot and namespace: gone if there is no such process, or one of the
+ *      same pid that started at another time; else alive
+ *   2  same job, another restart: gone, since Slurm restarts a job only after
+ *      it has ended what was running
+ *   3  otherwise, by the record's time: older than STALE_S by the file server's
+ *      clock (that of a newly made file), the run is gone; if the time
+ *      changes while it is watched, it is alive; if not for STALE_S,
  *      it is gone
- * To take over, the record is renamed, looked at once more, and removed.
+ * To take over, the record is renamed, checked once more, and removed.
  *
- * A run that was stopped or cut off for longer than that finds another's
- * record before its next save (merak_ckpt_owner_check()), and ends without it.
+ * A run that was stopped or disconnected for longer than that finds the
+ * other's record before its next save (merak_ckpt_owner_check()), and ends
+ * without saving.
  */
 #include "config.h"
 
@@ -52,19 +53,19 @@
 #define OWNER_VERSION 1
 #define BEAT_S 10
 #define STALE_S 60
-/* Others that come and go between two looks of ours. */
+/* How often another may come and go between two checks of ours. */
 #define MAX_TRIES 8
-/* Of the thread: it calls futimens() and nothing else. */
+/* The stack of the thread, which only calls futimens(). */
 #define STACK_BYTES ((size_t)64 << 10)
 
 enum { RECORD_BYTES = 768 };
 
 struct record {
-    char text[RECORD_BYTES]; /* "" where nothing is written yet */
+    char text[RECORD_BYTES]; /* "": nothing is written yet */
     struct timespec touched;
 };
 
-/* What a record says. */
+/* The contents of a record. */
 struct run {
     char host[128], boot[48], pids[48], cluster[64], job[32], step[32];
     int64_t pid, started, restart;
@@ -75,10 +76,10 @@ struct merak_ckpt_owner {
     char path[PATH_MAX]; /* dir/OWNER */
     struct run self;
     char text[RECORD_BYTES]; /* ours */
-    int fd;                  /* of it, once it is there; -1 */
-    /* Another's record that is watched. */
+    int fd;                  /* of the record once it exists, else -1 */
+    /* Another's record that is being watched. */
     struct record seen;
-    int64_t seen_ns; /* since when it is as it is; 0: none is */
+    int64_t seen_ns; /* since when it is unchanged; 0: none is watched */
     /* The thread */
     bool beats;
     bool ends;
@@ -87,11 +88,11 @@ struct merak_ckpt_owner {
     pthread_cond_t end;
 };
 
-/* --- who this is, and who another was --------------------------------------
+/* --- this process, and others --------------------------------------
  */
 
 /* State and start, in clock ticks since the boot, of a process of this
- * namespace; false if /proc does not tell. */
+ * namespace; false if /proc does not have them. */
 static bool read_process(int64_t pid, char *state_p, int64_t *started_p)
 {
     char path[64], line[1024], *at;
@@ -99,7 +100,7 @@ static bool read_process(int64_t pid, char *state_p, int64_t *started_p)
 
     snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", pid);
     merak_first_line(path, line, sizeof(line));
-    at = strrchr(line, ')'); /* behind the name, which may hold anything */
+    at = strrchr(line, ')'); /* after the name, which may contain anything */
     if (at == NULL ||
         sscanf(at,
                ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
@@ -201,7 +202,7 @@ static const char *name_run(const char *text, char *buf, size_t size)
     return buf;
 }
 
-/* --- is another's run still there? ------------------------------------------
+/* --- is another's run still alive? ------------------------------------------
  */
 
 enum fate { THERE, GONE, UNKNOWN };
@@ -236,8 +237,8 @@ static enum fate fate_of_run(const struct merak_ckpt_owner *owner,
     return UNKNOWN;
 }
 
-/* Seconds since a file in dir was touched, by the clock of whoever keeps
- * dir; 0 if that cannot be found out. */
+/* Seconds since a file in dir was touched, by the file server's clock; 0 if
+ * unknown. */
 static double age_of(const char *dir, const struct timespec *touched)
 {
     char path[PATH_MAX];
@@ -256,7 +257,8 @@ static double age_of(const char *dir, const struct timespec *touched)
     return age;
 }
 
-/* By the record's time: looks at it, and at what the look before saw. */
+/* By the record's time: compares it with the server's clock and with what the
+ * last check saw. */
 static enum fate watch(struct merak_ckpt_owner *owner,
                        const struct record *record)
 {
@@ -281,7 +283,7 @@ static enum fate watch(struct merak_ckpt_owner *owner,
 /* --- the record -------------------------------------------------------------
  */
 
-/* Opening it, NFS asks the server for what is new. */
+/* Opening it makes NFS revalidate with the server. */
 static enum merak_status read_record(const char *path, struct record *record,
                                      struct merak_error *err)
 {
@@ -328,8 +330,8 @@ static enum merak_status write_record(struct merak_ckpt_owner *owner,
     return MERAK_OK;
 }
 
-/* Away with a record, unless it is no longer the one that was judged: then it
- * goes back to where it was. */
+/* Remove a record, unless it is no longer the one that was judged: then it is
+ * put back. */
 static void displace(const struct merak_ckpt_owner *owner,
                      const struct record *judged)
 {
@@ -339,7 +341,7 @@ static void displace(const struct merak_ckpt_owner *owner,
     snprintf(name, sizeof(name), MERAK_CKPT_OWNER ".%.100s.%" PRId64,
              owner->self.host, owner->self.pid);
     if (rename(owner->path, merak_path(path, owner->dir, name)) != 0)
-        return; /* another was quicker */
+        return; /* another run was faster */
     if (read_record(path, &record, NULL) == MERAK_OK &&
         strcmp(record.text, judged->text) != 0)
         (void)link(path, owner->path);
@@ -372,7 +374,7 @@ static void *beat(void *arg)
         while (!owner->ends &&
                pthread_cond_timedwait(&owner->end, &owner->lock, &next) == 0)
             ;
-        /* A record that is another's now shows at the next check. */
+        /* If the record is another's now, the next check finds out. */
         if (!owner->ends)
             (void)futimens(owner->fd, NULL);
     }
@@ -380,7 +382,7 @@ static void *beat(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads there were before. */
+/* Block signals: other threads handle them. */
 static enum merak_status start_beats(struct merak_ckpt_owner *owner,
                                      struct merak_error *err)
 {
@@ -470,7 +472,7 @@ enum merak_status merak_ckpt_owner_claim(struct merak_ckpt_owner *owner,
             return rc;
         rc = read_record(owner->path, &record, err);
         if (rc == MERAK_ERR_NOT_FOUND)
-            continue; /* it ended just now */
+            continue; /* it has just ended */
         if (rc != MERAK_OK)
             return rc;
         fate = fate_of_run(owner, record.text);
@@ -520,8 +522,8 @@ enum merak_status merak_ckpt_owner_check(struct merak_ckpt_owner *owner,
     if (rc != MERAK_OK || strcmp(record.text, owner->text) == 0)
         return rc;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%.80s was taken over by %s: this run was not heard of "
-                      "for %d s",
+                      "%.80s was taken over by %s: this run gave no sign of "
+                      "life for %d s",
                       owner->dir, name_run(record.text, who, sizeof(who)),
                       STALE_S);
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* repair.c - a master file that is damaged or missing, made anew
+/* repair.c - recreate a damaged or missing master file
  *
- * The master has no data: all that is in it stands in the manifest's entries of
- * the shards.  HDF5 makes the same bytes of them as when the checkpoint was
- * saved, and what is there then is as it was.  Another version of HDF5 may not,
- * and earlier versions of Merak had the time in their masters: then the
- * manifest gets a new entry for the master, and COMMITTED a new line,
+ * The master has no data: all its contents follow from the manifest's entries
+ * of shard files.  The same HDF5 makes the same bytes as when the checkpoint
+ * was saved.  Another version of HDF5 may not, and masters of earlier versions
+ * of Merak contain timestamps: then the manifest gets a new entry for the
+ * master, and COMMITTED a new line:
  *
  *   1  master.h5.new, manifest.json.new and COMMITTED.new, each synced, and the
  *      directory
  *   2  rename them over the old ones in this order, and sync the directory
  *
- * Between the second and the third rename COMMITTED does not fit the manifest;
- * COMMITTED.new does, and the next repair goes on from there.
+ * Between the second and the third rename COMMITTED does not match the
+ * manifest; COMMITTED.new does, and the next repair continues from there.
  */
 #include "config.h"
 
@@ -49,7 +49,7 @@ static enum merak_status put_in_place(const char *dir, const char *name,
     return MERAK_OK;
 }
 
-/* Where a repair was cut short between its last two renames. */
+/* Finish a repair that was interrupted between its last two renames. */
 static void finish_earlier(const char *dir)
 {
     char path[PATH_MAX], record[MERAK_CKPT_MAX_RECORD];
@@ -71,7 +71,7 @@ static void finish_earlier(const char *dir)
     free(text);
 }
 
-/* The entry of the new master, in a manifest and a record of their own. */
+/* Write a new manifest with the new master's entry, and a new record. */
 static enum merak_status write_records(const char *dir, const char *master,
                                        const struct merak_ckpt_manifest *mf,
                                        struct merak_error *err)
@@ -97,8 +97,8 @@ static enum merak_status write_records(const char *dir, const char *master,
     return rc;
 }
 
-/* Not the shards' bytes, which merak_ckpt_verify() looks at, but that the files
- * are there: else this is no checkpoint to be repaired. */
+/* Check that the shard files exist, else this is no checkpoint to repair;
+ * merak_ckpt_verify() checks their bytes. */
 static enum merak_status check_shards(const char *dir,
                                       const struct merak_ckpt_manifest *mf,
                                       struct merak_error *err)
@@ -110,7 +110,7 @@ static enum merak_status check_shards(const char *dir,
     return rc;
 }
 
-/* What was there before is as it was. */
+/* Remove the new files; the old ones are unchanged. */
 static void remove_new(const char *dir)
 {
     static const char *const names[] = {MERAK_CKPT_MASTER NEW,
@@ -161,8 +161,8 @@ enum merak_status merak_ckpt_repair_master(const char *ckpt_dir,
     enum merak_status rc;
 
     if (strlen(ckpt_dir) >= MERAK_DIR_MAX || !merak_ckpt_is_one(ckpt_dir))
-        return merak_fail(err, MERAK_ERR_NOT_FOUND, "%.200s is no checkpoint",
-                          ckpt_dir);
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "%.200s is not a checkpoint", ckpt_dir);
     rc = merak_ckpt_load_manifest(ckpt_dir, &mf, err);
     if (rc == MERAK_ERR_CORRUPT) {
         finish_earlier(ckpt_dir);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.c - check everything a checkpoint holds, name what is damaged
+/* verify.c - check all of a checkpoint, name what is damaged
  *
- * A shard is read once, in order: what is read is added to the checksum of the
- * file and to that of the part it is in, or of what is around the parts.
+ * A shard file is read once, in order: each block is added to the checksum of
+ * the file and to that of its part, or of the bytes around parts.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Stays in cache while it is added to two checksums. */
+/* A block stays in cache while it is added to two checksums. */
 #define BLOCK ((size_t)256 << 10)
 
 struct verify {
@@ -51,7 +51,7 @@ static void damage(struct verify *v, const char *fmt, ...)
         v->report(v->arg, line);
 }
 
-/* Damage, unless the file is what the manifest says. */
+/* Report damage, unless the file matches the manifest. */
 static bool is_as_written(struct verify *v, const struct merak_ckpt_file *file,
                           uint64_t bytes, const char *hash)
 {
@@ -100,7 +100,7 @@ struct walk {
     const char *path;
     int fd;
     uint64_t at;
-    bool cut;      /* it ends, or cannot be read, before its end */
+    bool cut;      /* it is shorter than it should be, or cannot be read */
     int n_damaged; /* parts */
 };
 
@@ -143,8 +143,8 @@ static void walk_part(struct walk *w, const struct merak_ckpt_part *part)
     damage(w->v, "%s: tensor %s is damaged", name, part->tensor);
 }
 
-/* The parts that are hit are named behind the file; in one that is as it was
- * written none can be, unless memory was bad then. */
+/* Damaged parts are listed after the file; in an undamaged file there are
+ * none, unless memory was bad when it was written. */
 static void walk_shard(struct walk *w, int shard, uint64_t bytes)
 {
     const struct merak_ckpt_manifest *mf = w->v->mf;
@@ -161,7 +161,9 @@ static void walk_shard(struct walk *w, int shard, uint64_t bytes)
     else
         sound = is_as_written(w->v, file, bytes, hash);
     if (!sound && w->n_damaged == 0)
-        damage(w->v, "%s: its tensors are sound, the damage is around them",
+        damage(w->v,
+               "%s: its tensors are sound; the damage is in the data around "
+               "them",
                file->name);
 }
 
@@ -184,7 +186,7 @@ static void check_shard(struct verify *v, int shard)
         walk_shard(&w, shard, bytes);
         close(w.fd);
     }
-    if (v->progress != NULL) /* as if all had been read */
+    if (v->progress != NULL) /* count it as read entirely */
         merak_progress_add(v->progress,
                            done + (double)file->bytes - v->progress->done);
 }
@@ -244,8 +246,8 @@ enum merak_status merak_ckpt_verify_watched(
     enum merak_status rc;
 
     if (strlen(ckpt_dir) >= MERAK_DIR_MAX || !merak_ckpt_is_one(ckpt_dir))
-        return merak_fail(err, MERAK_ERR_NOT_FOUND, "%.200s is no checkpoint",
-                          ckpt_dir);
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "%.200s is not a checkpoint", ckpt_dir);
     rc = merak_ckpt_load_manifest(ckpt_dir, &mf, &why);
     if (rc != MERAK_OK && rc != MERAK_ERR_CORRUPT)
         return merak_fail(err, rc, "%s: %s", ckpt_dir, why.text);

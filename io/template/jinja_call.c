@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_call.c - functions and methods of templates
  *
- * Those that templates use on messages of text; what else there is, for tools
- * and pictures above all, is named where a template comes to it.
+ * Only those that templates use on messages of text; others, mostly for tools
+ * and pictures, are reported when a template reaches them.
  */
 #include "config.h"
 
@@ -28,7 +28,7 @@ struct jinja_text merak_jinja_text_arg(struct jinja_run *r,
 
     if (v.kind == JINJA_TEXT)
         return v.text;
-    merak_jinja_fail(r->a, "%.40s without a text", of);
+    merak_jinja_fail(r->a, "%.40s without a string", of);
     return (struct jinja_text){"", 0, NULL, 0};
 }
 
@@ -94,7 +94,7 @@ struct jinja_value merak_jinja_replace(struct jinja_run *r,
     size_t from = 0, at;
 
     if (args->n > 2 || (old.n == 0 && r->a->rc == MERAK_OK))
-        merak_jinja_fail(r->a, "replace of so many, or of nothing");
+        merak_jinja_fail(r->a, "replace with a count, or of an empty string");
     for (at = merak_jinja_text_find(text, 0, old);
          at <= text.n && r->a->rc == MERAK_OK;
          at = merak_jinja_text_find(text, from, old)) {
@@ -139,7 +139,7 @@ static bool has_end(struct jinja_run *r, struct jinja_text text,
                 memcmp(at_begin ? text.at : text.at + text.n - w->n, w->at,
                        w->n) == 0);
     if (with.kind != JINJA_LIST)
-        merak_jinja_fail(r->a, "%s without a text",
+        merak_jinja_fail(r->a, "%s without a string",
                          at_begin ? "startswith" : "endswith");
     for (size_t i = 0; with.kind == JINJA_LIST && i < with.list->n; i++) {
         if (with.list->item[i].kind == JINJA_TEXT &&
@@ -268,7 +268,7 @@ static struct jinja_value make_namespace(struct jinja_run *r,
         }
         from = args->value[i].kind == JINJA_DICT ? args->value[i].dict : NULL;
         if (from == NULL)
-            merak_jinja_fail(r->a, "a namespace of what is no dict");
+            merak_jinja_fail(r->a, "a namespace of a value that is not a dict");
         for (size_t k = 0; from != NULL && k < from->n; k++)
             merak_jinja_set(r->a, v.dict, from->pair[k].key,
                             from->pair[k].value);
@@ -284,7 +284,7 @@ static struct jinja_value range(struct jinja_run *r,
 
     for (size_t i = 0; i < args->n; i++) {
         if (args->value[i].kind != JINJA_INT)
-            merak_jinja_fail(r->a, "a range of what is no number");
+            merak_jinja_fail(r->a, "a range of a value that is not a number");
     }
     if (r->a->rc != MERAK_OK || args->n == 0 || args->n > 3)
         return list;
@@ -316,7 +316,7 @@ static struct jinja_value date(struct jinja_run *r,
     if (localtime_r(&r->now, &now) != NULL)
         n = strftime(text, 256, end, &now);
     if (n == 0 && format.n > 0)
-        merak_jinja_fail(r->a, "no date of the form %.40s", end);
+        merak_jinja_fail(r->a, "the date format %.40s", end);
     return merak_jinja_text(text, n);
 }
 

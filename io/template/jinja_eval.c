@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_eval.c - templates, run
+/* jinja_eval.c - evaluating expressions of templates
  *
- * Names are looked for in scopes from the inside out.  Each turn of a loop and
- * each call of a macro has a scope of its own, an `if` has none: what is set
- * in a loop is gone behind it, but for fields of a namespace().
+ * Names are looked up in scopes from the inside out.  Each iteration of a loop
+ * and each call of a macro has its own scope, an `if` has none: what is set in
+ * a loop is lost after it, except fields of a namespace().
  */
 #include "config.h"
 
@@ -45,7 +45,8 @@ static void assign_field(struct jinja_run *r, const struct jinja_target *t,
     struct jinja_value space = look_up(r, t->name);
 
     if (space.kind != JINJA_DICT || !space.dict->is_namespace)
-        merak_jinja_fail(r->a, "%.40s.%.40s is set, and %.40s is no namespace",
+        merak_jinja_fail(r->a,
+                         "%.40s.%.40s is set, and %.40s is not a namespace",
                          t->name, t->field, t->name);
     else
         merak_jinja_set(
@@ -65,7 +66,7 @@ void merak_jinja_assign(struct jinja_run *r, const struct jinja_target *t,
     for (; t != NULL && r->a->rc == MERAK_OK; t = t->next, i++) {
         if (list != NULL &&
             (i >= list->n || (t->next == NULL && i + 1 < list->n))) {
-            merak_jinja_fail(r->a, "%zu values, and another number of names",
+            merak_jinja_fail(r->a, "%zu values for another number of names",
                              list->n);
             return;
         }
@@ -170,7 +171,7 @@ static struct jinja_value item(struct jinja_run *r, struct jinja_value v,
                                           : merak_jinja_undefined("an item");
 }
 
-/* An end of a slice: of a number, clamped, or else `none`. */
+/* An end of a slice: a number, clamped, or `none` if it is absent. */
 static int64_t slice_end(struct jinja_run *r, const struct jinja_entry *entry,
                          int64_t n, int64_t low, int64_t high, int64_t none)
 {
@@ -182,7 +183,7 @@ static int64_t slice_end(struct jinja_run *r, const struct jinja_entry *entry,
     if (v.kind == JINJA_NONE)
         return none;
     if (v.kind != JINJA_INT)
-        merak_jinja_fail(r->a, "a slice by what is no number");
+        merak_jinja_fail(r->a, "a slice by a value that is not a number");
     v.integer += v.integer < 0 ? n : 0;
     return v.integer < low ? low : v.integer > high ? high : v.integer;
 }
@@ -199,7 +200,8 @@ static struct jinja_value slice(struct jinja_run *r,
 
     if (r->a->rc != MERAK_OK ||
         (v.kind != JINJA_LIST && v.kind != JINJA_TEXT)) {
-        merak_jinja_fail(r->a, "a slice of what is no list and no text");
+        merak_jinja_fail(r->a, "a slice of a value that is not a list or a "
+                               "string");
         return part;
     }
     list = merak_jinja_items(r->a, v);
@@ -295,15 +297,15 @@ static struct jinja_value binary(struct jinja_run *r, const char *sign,
     if (x.kind == JINJA_UNDEFINED || y.kind == JINJA_UNDEFINED) {
         const char *name = x.kind == JINJA_UNDEFINED ? x.name : y.name;
 
-        merak_jinja_fail(r->a, "%.40s is undefined, and stands at %s",
+        merak_jinja_fail(r->a, "%.40s is undefined, and an operand of %s",
                          name != NULL ? name : "this", sign);
     } else {
-        merak_jinja_fail(r->a, "%s of values that it is not for", sign);
+        merak_jinja_fail(r->a, "%s of values that it does not apply to", sign);
     }
     return merak_jinja_undefined(NULL);
 }
 
-/* -1, 0 or 1 of numbers and texts. */
+/* Compare numbers or texts: -1, 0 or 1. */
 static int order(struct jinja_run *r, struct jinja_value x,
                  struct jinja_value y)
 {
@@ -313,7 +315,7 @@ static int order(struct jinja_run *r, struct jinja_value x,
     if (x.kind == JINJA_INT && y.kind == JINJA_INT)
         return (x.integer > y.integer) - (x.integer < y.integer);
     if (x.kind != JINJA_TEXT || y.kind != JINJA_TEXT) {
-        merak_jinja_fail(r->a, "a comparison of what has no order");
+        merak_jinja_fail(r->a, "a comparison of values without an order");
         return 0;
     }
     n = x.text.n < y.text.n ? x.text.n : y.text.n;
@@ -429,7 +431,7 @@ static struct jinja_value make_dict(struct jinja_run *r,
         struct jinja_value key = merak_jinja_eval(r, entry->node);
 
         if (key.kind != JINJA_TEXT)
-            merak_jinja_fail(r->a, "a key that is no text");
+            merak_jinja_fail(r->a, "a key that is not a string");
         else
             merak_jinja_set(r->a, v.dict, key.text,
                             merak_jinja_eval(r, entry->next->node));
@@ -444,7 +446,7 @@ static struct jinja_value minus(struct jinja_run *r, struct jinja_value v)
     else if (v.kind == JINJA_INT)
         return integers(r, '-', 0, v.integer);
     else
-        merak_jinja_fail(r->a, "- of what is no number");
+        merak_jinja_fail(r->a, "- of a value that is not a number");
     return v;
 }
 

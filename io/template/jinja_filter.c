@@ -19,7 +19,7 @@ bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
         return a.kind == JINJA_TEXT &&
                merak_jinja_find(b.dict, a.text.at, a.text.n) != NULL;
     if (b.kind == JINJA_TEXT) {
-        merak_jinja_fail(r->a, "what is no text, in a text");
+        merak_jinja_fail(r->a, "a value that is not a string, in a string");
         return false;
     }
     list = merak_jinja_items(r->a, b);
@@ -87,15 +87,15 @@ bool merak_jinja_test(struct jinja_run *r, const char *name,
 /* --- filters ---------------------------------------------------------------
  */
 
-/* What `map`, `select` and kin do to each: a field, a filter or a test by
- * name, with the arguments behind it. */
+/* What `map`, `select` etc. apply to each item: a field, a filter or a test by
+ * name, with the arguments after it. */
 static struct jinja_args behind(const struct jinja_args *args, size_t n)
 {
     n = n < args->n ? n : args->n;
     return (struct jinja_args){args->value + n, args->name + n, args->n - n};
 }
 
-/* A name among arguments, ended by 0. */
+/* An argument that is a name, terminated by 0. */
 static const char *name_arg(struct jinja_run *r, const struct jinja_args *args,
                             size_t i, const char *of)
 {
@@ -173,7 +173,7 @@ static struct jinja_value length(struct jinja_run *r, struct jinja_value v)
     else if (v.kind == JINJA_LIST || v.kind == JINJA_TEXT)
         n = merak_jinja_items(r->a, v)->n;
     else if (v.kind != JINJA_UNDEFINED)
-        merak_jinja_fail(r->a, "the length of what has none");
+        merak_jinja_fail(r->a, "the length of a value that has none");
     return merak_jinja_int((int64_t)n);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_lex.c - templates as tokens
+/* jinja_lex.c - tokens of templates
  *
- * Between tags is data.  A "-" at a tag's inner side takes the white space on
- * its outer side away.  Without one, a statement or comment takes the blanks
- * before it on its line, and the newline behind it: trim_blocks and
- * lstrip_blocks, as transformers sets them.
+ * Between tags is data.  A "-" at a tag's inner side removes the white space
+ * on its outer side.  Without one, a statement or comment removes the blanks
+ * before it on its line, and the newline after it: trim_blocks and
+ * lstrip_blocks, as set by transformers.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@ struct lexer {
     struct jinja_arena *a;
     const char *at, *end;
     int line;
-    bool line_starts; /* what was taken last ended by a newline */
+    bool line_starts; /* the last token ended with a newline */
     struct jinja_token *token;
     size_t n, room;
 };
@@ -69,7 +69,7 @@ static void skip_space(struct lexer *l)
     }
 }
 
-/* Behind a tag's end. */
+/* Skip white space after a tag's end. */
 static void end_tag(struct lexer *l, char sign, bool trims)
 {
     const char *from = l->at;
@@ -167,7 +167,7 @@ static size_t read_code(const char *at, const char *end, unsigned long *code)
     return *code < 0x110000 ? digits + 2 : 0;
 }
 
-/* One escape of Python's; an unknown one is as it stands. */
+/* One Python escape; an unknown one is taken literally. */
 static size_t read_escape(struct lexer *l, const char *at, const char *end,
                           char *to, size_t *n)
 {
@@ -205,7 +205,7 @@ static void lex_text(struct lexer *l)
     while (end < l->end && *end != quote)
         end += *end == '\\' && end + 1 < l->end ? 2 : 1;
     if (end >= l->end) {
-        merak_jinja_fail(l->a, "a text that is not ended");
+        merak_jinja_fail(l->a, "a string that is not ended");
         return;
     }
     text = copy(l, from, (size_t)(end - from));
@@ -336,7 +336,7 @@ static const char *find_tag(const char *at, const char *end)
     return end;
 }
 
-/* Newlines as one character, and one at the end left out. */
+/* Make newlines a single character, and remove one at the end. */
 static char *normalize(struct jinja_arena *a, const char *text, size_t *n_p)
 {
     char *to = merak_jinja_alloc(a, *n_p + 1);

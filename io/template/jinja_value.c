@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_value.c - values of templates, and the memory they are in */
+/* jinja_value.c - values of templates, and their memory */
 #include "config.h"
 
 #include "io/template/jinja_impl.h"
@@ -12,7 +12,7 @@
 /* --- memory ----------------------------------------------------------------
  */
 
-/* No published template comes near it with a book in a message. */
+/* No published template comes near it, even with a book in a message. */
 #define MOST_BYTES ((size_t)512 << 20)
 #define BLOCK_BYTES ((size_t)64 << 10)
 
@@ -47,7 +47,7 @@ static struct jinja_block *add_block(struct jinja_arena *a, size_t bytes)
 
 void *merak_jinja_alloc(struct jinja_arena *a, size_t bytes)
 {
-    /* Large enough for any struct that is asked for by itself. */
+    /* Large enough for any single struct that is requested. */
     static _Thread_local _Alignas(16) char nowhere[512];
     struct jinja_block *b = a->block;
     size_t n = (bytes + 15) & ~(size_t)15;
@@ -62,8 +62,8 @@ void *merak_jinja_alloc(struct jinja_arena *a, size_t bytes)
     return memset(at, 0, n);
 }
 
-/* Room for n + 1 of something that grows; false without memory, and the old
- * stays. */
+/* Make room for n + 1 elements; false without memory: the old array is
+ * kept. */
 static bool grow(struct jinja_arena *a, void **at, size_t n, size_t *room,
                  size_t bytes)
 {
@@ -93,7 +93,7 @@ void merak_jinja_arena_free(struct jinja_arena *a)
     a->bytes = 0;
 }
 
-/* A template says what it likes, also to terminals. */
+/* A template's output is not trusted, since it may be shown on terminals. */
 void merak_jinja_one_line(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -198,7 +198,7 @@ void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
     dict->pair[dict->n++] = (struct jinja_pair){key, value};
 }
 
-/* --- asking of them --------------------------------------------------------
+/* --- properties --------------------------------------------------------
  */
 
 bool merak_jinja_truth(struct jinja_value v)
@@ -308,7 +308,7 @@ struct jinja_list *merak_jinja_items(struct jinja_arena *a,
                                                         a, v.text, i, i + n)});
         }
     } else if (v.kind != JINJA_UNDEFINED) {
-        merak_jinja_fail(a, "this is no list that can be gone through");
+        merak_jinja_fail(a, "a loop over a value that is not a list");
     }
     return list.list;
 }
@@ -360,7 +360,7 @@ struct jinja_value merak_jinja_out_text(const struct jinja_out *out)
                                          out->mark, out->n_marks}};
 }
 
-/* A mark of nothing, as of an answer that is empty, stays where it touches. */
+/* An empty mark, as of an empty answer, is kept if it touches the range. */
 struct jinja_text merak_jinja_cut(struct jinja_arena *a, struct jinja_text text,
                                   size_t begin, size_t end)
 {
@@ -416,7 +416,7 @@ size_t merak_jinja_space(const char *text, size_t n)
     return 0;
 }
 
-/* Bytes of a character of the set that begins a text. */
+/* Bytes of the character that begins a text if it is in the set, else 0. */
 static size_t of_set(const char *text, size_t n, const char *set, size_t n_set)
 {
     size_t bytes;

@@ -80,7 +80,7 @@ static void add_list(struct jinja_arena *a, struct jinja_out *out,
     add(a, out, round ? ")" : "]");
 }
 
-/* The shortest that is read as the same number, as Python's repr(). */
+/* The shortest text that is read as the same number, as in Python's repr(). */
 static void add_real(struct jinja_arena *a, struct jinja_out *out, double x)
 {
     char text[40];
@@ -100,7 +100,7 @@ static void add_value(struct jinja_arena *a, struct jinja_out *out,
     char text[40];
 
     if (depth > 50)
-        merak_jinja_fail(a, "a value in values too deep to be written");
+        merak_jinja_fail(a, "a value nested too deeply to be written");
     if (a->rc != MERAK_OK)
         return;
     switch (v.kind) {
@@ -149,7 +149,7 @@ struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v)
     struct jinja_out out = {.n = 0};
 
     if (v.kind == JINJA_UNDEFINED)
-        merak_jinja_fail(a, "tojson of what is undefined");
+        merak_jinja_fail(a, "tojson of an undefined value");
     add_value(a, &out, v, true, 0);
     return merak_jinja_out_text(&out).text;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.c - conversations as the text that a model was taught */
+/* chat.c - conversations as text in a model's chat format */
 #include "config.h"
 
 #include "io/tokenizer/chat.h"
@@ -20,19 +20,19 @@ struct merak_chat {
     struct merak_jinja *template; /* NULL: one of our rows .. */
     struct merak_chat_format format;
     const char *name;
-    /* the tokenizer's, of its files */
+    /* from the tokenizer's files */
     json_t *config, *map;
     struct merak_jinja_word word[MOST_WORDS];
     size_t n_words;
     const char *bos, *eos;
     time_t now;
     bool has_date;
-    struct merak_jinja_output made; /* by the template */
+    struct merak_jinja_output made; /* output of the template */
 };
 
 /* --- opening -------------------------------------------------------------- */
 
-/* A file beside the tokenizer's, or in its folder. */
+/* The path of a file next to the tokenizer's, or in its folder. */
 static void beside(const char *tokenizer, const char *name, char path[PATH_MAX])
 {
     const char *slash = strrchr(tokenizer, '/');
@@ -45,7 +45,8 @@ static void beside(const char *tokenizer, const char *name, char path[PATH_MAX])
              n > 0 || tokenizer[0] == '/' ? "/" : "", name);
 }
 
-/* Names with a text, as "bos_token": "<s>", or {"content": "<s>", ..}. */
+/* Read names with a text, such as "bos_token": "<s>", or {"content": "<s>",
+ * ..}. */
 static void read_words(struct merak_chat *chat, const json_t *config)
 {
     static const char end[] = "_token";
@@ -81,7 +82,7 @@ static const char *word_of(const struct merak_chat *chat, const char *name,
     return or_else;
 }
 
-/* A text, or a list of texts with names, of which one is the default. */
+/* The template: a text, or the default one in a list of named texts. */
 static const char *template_of(const json_t *config)
 {
     const json_t *template = json_object_get(config, "chat_template"), *each;
@@ -97,7 +98,7 @@ static const char *template_of(const json_t *config)
     return json_string_value(template);
 }
 
-/* All of a small file as a string, yours to free; NULL if it is not there. */
+/* Read a small file as a string, to be freed; NULL if it does not exist. */
 static char *read_text(const char *path)
 {
     FILE *f = fopen(path, "re");
@@ -141,8 +142,7 @@ static enum merak_status find_word(const char *word,
     return MERAK_OK;
 }
 
-/* The clock, or the instant that is said to be now, as of packages that are
- * built again. */
+/* The current time, or SOURCE_DATE_EPOCH, as in reproducible builds. */
 static time_t read_clock(void)
 {
     const char *said = getenv("SOURCE_DATE_EPOCH");
@@ -167,19 +167,17 @@ static enum merak_status open_template(struct merak_chat *chat,
     chat->name = own != NULL ? "chat_template.jinja" : "tokenizer_config.json";
     if (template == NULL)
         rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                        "messages need a chat template, and there is none "
-                        "beside %s (tokenizer_config.json or "
-                        "chat_template.jinja); say which with --chat "
-                        "FORMAT: %s",
+                        "messages need a chat template, and there is none next "
+                        "to %s (tokenizer_config.json or chat_template.jinja); "
+                        "choose one with --chat FORMAT: %s",
                         tokenizer, merak_chat_names());
     else
         rc = merak_jinja_compile(template, strlen(template), &chat->template,
                                  err);
     if (rc != MERAK_OK && template != NULL)
         merak_error_wrap(err,
-                         "the chat template of %s is none that can be run "
-                         "here (say which format comes nearest with --chat "
-                         "FORMAT: %s)",
+                         "the chat template of %s cannot be run here (choose "
+                         "the nearest format with --chat FORMAT: %s)",
                          tokenizer, merak_chat_names());
     free(own);
     return rc;
@@ -263,7 +261,7 @@ static void put(struct renderer *r, const char *text, size_t n)
         r->rc = merak_buffer_add(&r->out->text, text, n, r->err);
 }
 
-/* A text of the format; NULL is nothing. */
+/* Append a text of the format, or nothing if NULL. */
 static void put_own(struct renderer *r, const char *text)
 {
     for (; text != NULL && *text != '\0'; text++) {
@@ -317,7 +315,7 @@ static void put_answer(struct renderer *r, const struct merak_chat_turn *turn)
     add_answer(r, begin, r->out->text.n);
 }
 
-/* system: what goes into this turn of the user; NULL: nothing. */
+/* system: the message to insert into this turn of the user, or NULL. */
 static void put_turn(struct renderer *r, const struct merak_chat_turn *turn,
                      const struct merak_chat_turn *system, bool is_last)
 {
@@ -338,7 +336,7 @@ static void put_turn(struct renderer *r, const struct merak_chat_turn *turn,
     put_own(r, f->turn[turn->role][1]);
 }
 
-/* Is message i, from 0, one that may stand there? */
+/* Check that the format allows message i, from 0, there. */
 static enum merak_status check_turn(const struct merak_chat_format *f,
                                     const struct merak_chat_turn *turn,
                                     size_t i, size_t first,
@@ -351,19 +349,19 @@ static enum merak_status check_turn(const struct merak_chat_format *f,
     if (turn[i].role == MERAK_CHAT_SYSTEM && i > 0 &&
         (f->alternates || f->system != MERAK_CHAT_SYSTEM_TURN))
         return merak_fail(err, MERAK_ERR_FORMAT,
-                          "message %zu is of the system; %s has it at the "
-                          "beginning alone",
+                          "message %zu has role system; %s has it only at the "
+                          "beginning",
                           i + 1, f->name);
     if (turn[i].role == MERAK_CHAT_SYSTEM &&
         f->system == MERAK_CHAT_SYSTEM_REFUSED)
         return merak_fail(err, MERAK_ERR_FORMAT,
-                          "message %zu is of the system, for which %s has no "
-                          "place; say it as the user",
+                          "message %zu has role system, which %s does not "
+                          "have; give it role user",
                           i + 1, f->name);
     if (f->alternates && i >= first && turn[i].role != turn_of)
         return merak_fail(err, MERAK_ERR_FORMAT,
-                          "message %zu is of the %s, expected of the %s: in "
-                          "%s they take turns",
+                          "message %zu has role %s, expected %s: in %s they "
+                          "take turns",
                           i + 1, role[turn[i].role], role[turn_of], f->name);
     if (f->last_answer != NULL && turn[i].role == MERAK_CHAT_ANSWER &&
         memmem(turn[i].text, turn[i].n, "</think>", 8) != NULL)
@@ -374,7 +372,7 @@ static enum merak_status check_turn(const struct merak_chat_format *f,
     return MERAK_OK;
 }
 
-/* The turn that the system's message goes into, or n: none. */
+/* The turn that the system's message is inserted into; n: none. */
 static size_t find_place(const struct merak_chat_format *f,
                          const struct merak_chat_turn *turn, size_t n)
 {
@@ -412,11 +410,11 @@ static enum merak_status render_row(struct merak_chat *chat,
     return r.rc;
 }
 
-/* --- what the tokenizer's template makes -----------------------------------
+/* --- running the tokenizer's template -----------------------------------
  */
 
-/* What ends an answer belongs to it: the token behind it, as "</s>" or
- * "<|im_end|>", and blanks before that; not one that begins a text. */
+/* The token that ends an answer belongs to it, such as "</s>" or "<|im_end|>"
+ * after it, with blanks before that; but not one that begins a text. */
 static size_t end_of_answer(const struct merak_chat *chat, const char *text,
                             size_t n, size_t at)
 {
@@ -438,7 +436,7 @@ static size_t end_of_answer(const struct merak_chat *chat, const char *text,
     return end;
 }
 
-/* Thoughts that the message has are of the answer, with the token that begins
+/* Thoughts before the answer belong to it, including the token that begins
  * them. */
 static size_t begin_of_answer(const char *text, size_t at)
 {
@@ -456,7 +454,7 @@ static size_t begin_of_answer(const char *text, size_t at)
     return at;
 }
 
-/* Message i in what was made: from its first mark to its last. */
+/* Find message i in the output: from its first mark to its last. */
 static void find_answer(struct renderer *r, size_t i)
 {
     const struct merak_jinja_output *made = &r->chat->made;
@@ -478,8 +476,8 @@ static void find_answer(struct renderer *r, size_t i)
     }
     if (parts == 0)
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "message %zu is of the assistant, and what it says "
-                           "is not, or not in one piece, in the text that the "
+                           "message %zu has role assistant, and its content is "
+                           "not, or not in one piece, in the text that the "
                            "chat template makes",
                            i + 1);
     else
@@ -487,7 +485,7 @@ static void find_answer(struct renderer *r, size_t i)
                    end_of_answer(r->chat, made->text, made->n, end));
 }
 
-/* What the template itself says is generated, or else the answers. */
+/* Use what the template itself marks as generated, or else the answers. */
 static void find_answers(struct renderer *r, const struct merak_chat_turn *turn,
                          size_t n)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c - reading a tokenizer.json
  *
- * Such a file has a "model", of which there are two kinds, "added_tokens", and
- * what is done before and after (json_rules.c).  The model of BPE has a
- * "vocab" (token -> id) and "merges" (in rank order, "a b" or ["a", "b"]);
- * that of Unigram a "vocab" of tokens with scores, in the order of ids.  A
- * file that asks for anything else would give other ids than it should, so
- * whatever is not known to be harmless is refused by its name.
+ * Such a file has a "model" of one of two kinds, "added_tokens", and the
+ * processing before and after (json_rules.c).  A BPE model has a "vocab"
+ * (token -> id) and "merges" (in rank order, "a b" or ["a", "b"]); a Unigram
+ * model has a "vocab" of tokens with scores, in the order of ids.  Anything
+ * that is not known to be harmless is refused by name, since ignoring it could
+ * give wrong ids.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- what is asked for ------------------------------------------------- */
+/* --- keys ------------------------------------------------- */
 
 static const char *const root_keys[] = {
     "version",       "truncation",     "padding", "added_tokens", "normalizer",
@@ -54,7 +54,7 @@ static enum merak_status check_keys(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
-/* What would cut a text short, or make it longer. */
+/* Refuse what would truncate or pad a text. */
 static enum merak_status check_absent(struct merak_json_loader *ld)
 {
     static const char *const parts[] = {"truncation", "padding"};
@@ -143,8 +143,8 @@ static enum merak_status check_around(struct merak_json_loader *ld,
         if ((size_t)ids[i] >= ld->vocab->n ||
             ld->vocab->token[ids[i]].bytes == NULL)
             return merak_fail(ld->err, MERAK_ERR_FORMAT,
-                              "%s: post_processor puts token %d around a "
-                              "text, and there is none",
+                              "%s: post_processor puts token %d around a text, "
+                              "and it does not exist",
                               ld->path, (int)ids[i]);
     }
     return MERAK_OK;

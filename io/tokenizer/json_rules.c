@@ -2,9 +2,9 @@
 /* json_rules.c - normalizer, pre_tokenizer, post_processor and decoder of a
  * tokenizer.json
  *
- * Each is an object with a "type", or null, or a "Sequence" of such.  A file
- * that asks for anything else than is known here would give other ids than it
- * should, so it is refused by the name of what it asks for.
+ * Each is an object with a "type", or null, or a "Sequence" of such.  Unknown
+ * types and options are refused by name, since ignoring them could give wrong
+ * ids.
  */
 #include "config.h"
 
@@ -50,7 +50,7 @@ bool merak_json_is_text(const json_t *value, const char *text)
 typedef enum merak_status (*part_fn)(struct merak_json_loader *ld,
                                      const json_t *part, const char *type);
 
-/* What is said of a type that is not known. */
+/* Refuse a type that is not known. */
 static enum merak_status unknown_part(struct merak_json_loader *ld,
                                       const char *what, const json_t *part,
                                       const char *wanted)
@@ -60,8 +60,8 @@ static enum merak_status unknown_part(struct merak_json_loader *ld,
     return merak_json_unsupported(ld, what, type == NULL ? part : type, wanted);
 }
 
-/* fn for a part called `name` of the file, or for each of a sequence's
- * `list`; not for null. */
+/* Call fn for the file's part `name`, or for each part in a sequence's `list`;
+ * not for null. */
 static enum merak_status each_part(struct merak_json_loader *ld,
                                    const char *name, const char *list,
                                    part_fn fn)
@@ -118,7 +118,7 @@ static enum merak_status add_step(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
-/* A String, or the Regex of two blanks and more. */
+/* A String, or the Regex for two or more blanks. */
 static enum merak_status replacement(struct merak_json_loader *ld,
                                      const json_t *part)
 {
@@ -143,8 +143,8 @@ static enum merak_status strip(struct merak_json_loader *ld, const json_t *part)
     enum merak_status rc;
 
     if (!json_is_boolean(left) || !json_is_boolean(right))
-        return merak_json_malformed(ld, "normalizer Strip does not tell which "
-                                        "ends");
+        return merak_json_malformed(ld, "normalizer Strip does not give its "
+                                        "sides");
     rc = add_step(ld, MERAK_NORMAL_STRIP, NULL, NULL);
     if (rc != MERAK_OK)
         return rc;
@@ -153,7 +153,7 @@ static enum merak_status strip(struct merak_json_loader *ld, const json_t *part)
     return MERAK_OK;
 }
 
-/* Value of a base64 digit; -1 if it is none. */
+/* Value of a base64 digit; -1: not a digit. */
 static int base64_digit(char c)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -163,7 +163,7 @@ static int base64_digit(char c)
     return at == NULL ? -1 : (int)(at - digits);
 }
 
-/* Decode into `to`, which has room; false if the text is no base64. */
+/* Decode into `to`, which has room; false if the text is not base64. */
 static bool decode_base64(const char *text, size_t n, unsigned char *to,
                           size_t *bytes_p)
 {
@@ -182,7 +182,7 @@ static bool decode_base64(const char *text, size_t n, unsigned char *to,
         if (digit < 0)
             return false;
         bits = bits << 6 | (uint32_t)digit;
-        /* six bits a digit: a byte is whole but behind every fourth */
+        /* six bits per digit: each completes a byte, except every fourth */
         if (i % 4 != 0)
             to[bytes++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
     }
@@ -237,7 +237,7 @@ static enum merak_status normalizer_part(struct merak_json_loader *ld,
 /* --- pre-tokenizer ------------------------------------------------------- */
 
 static const char order_text[] =
-    "ByteLevel, Metaspace behind a WhitespaceSplit or not, or Digits and one "
+    "ByteLevel, Metaspace after an optional WhitespaceSplit, or Digits and one "
     "Split before a ByteLevel";
 
 static enum merak_status byte_level(struct merak_json_loader *ld,
@@ -263,12 +263,12 @@ static enum merak_status byte_level(struct merak_json_loader *ld,
         return MERAK_OK;
     if (rules->split != MERAK_SPLIT_NONE)
         return merak_json_unsupported(ld, "pre_tokenizer.use_regex", regex,
-                                      "false behind a Split");
+                                      "false after a Split");
     rules->split = MERAK_SPLIT_GPT2;
     return MERAK_OK;
 }
 
-/* Blanks are no longer there where the normalizer replaces them. */
+/* Does the normalizer replace blanks? */
 static bool replaces_blanks(const struct merak_rules *rules)
 {
     for (int i = 0; i < rules->n_steps; i++) {
@@ -322,7 +322,7 @@ static enum merak_status digits(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
-/* When Metaspace puts a blank in front: older files say yes or no. */
+/* When Metaspace prepends a blank: older files have a boolean. */
 static enum merak_status metaspace_prefix(struct merak_json_loader *ld,
                                           const json_t *part,
                                           enum merak_prefix *prefix_p)
@@ -419,7 +419,7 @@ static enum merak_status add_around(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
-/* Tokens around "A", the text. */
+/* The template's tokens around "A", the text. */
 static enum merak_status text_template(struct merak_json_loader *ld,
                                        const json_t *part)
 {
@@ -467,8 +467,8 @@ static enum merak_status post_part(struct merak_json_loader *ld,
 
 /* --- decoder ------------------------------------------------------------- */
 
-/* Blanks for marks, bytes for their tokens and joining are what decoding
- * tokens of characters is; what may differ is the blank in front. */
+/* Decoding tokens of characters always replaces marks by blanks and byte
+ * tokens by bytes, and joins them; only the leading blank may differ. */
 static enum merak_status decoder_part(struct merak_json_loader *ld,
                                       const json_t *part, const char *type)
 {

@@ -2,9 +2,8 @@
 /* json_tokens.c - vocabulary and added tokens of a tokenizer.json
  *
  * Tokens of a byte-level model are written in an alphabet: printable bytes as
- * themselves, the others as U+0100 and on in order.  Those of SentencePiece's
- * kind are characters, blanks written as U+2581, and bytes that no token has
- * as "<0x0A>".
+ * themselves, the others as U+0100 and on in order.  Those of SentencePiece
+ * are characters, with blanks written as U+2581, and single bytes as "<0x0A>".
  */
 #include "config.h"
 
@@ -31,8 +30,8 @@ static void set_alphabet(struct merak_json_loader *ld)
     }
 }
 
-/* Bytes of a token written in the alphabet; in place, n becomes theirs.
- * False if a character is not of the alphabet. */
+/* Convert a token from the alphabet to bytes, in place; *n_p is updated.
+ * False if a character is not in the alphabet. */
 static bool to_bytes(const struct merak_json_loader *ld, char *text,
                      size_t *n_p)
 {
@@ -81,8 +80,8 @@ static bool byte_token(const char *text, unsigned *byte_p)
     return true;
 }
 
-/* Bytes of a token of characters; in place: blanks for their marks, and the
- * byte that "<0x0A>" stands for. */
+/* Convert a token of characters to bytes, in place: marks become blanks, and
+ * "<0x0A>" the byte. */
 static size_t to_text(char *text)
 {
     size_t n = strlen(text), out = 0, mark = strlen(MERAK_MARK);
@@ -118,8 +117,8 @@ static enum merak_status set_token(struct merak_json_loader *ld, size_t id,
     bytes = strdup(text);
     if (bytes == NULL)
         return merak_fail_nomem(ld->err, n + 1);
-    /* Special tokens may have characters that are not of the alphabet: they
-     * then stand for themselves. */
+    /* Special tokens may have characters that are not in the alphabet: they
+     * are then taken literally. */
     if (!added && ld->byte_level && !to_bytes(ld, bytes, &n))
         memcpy(bytes, text, n + 1);
     token->bytes = bytes;
@@ -137,7 +136,7 @@ static enum merak_status set_token(struct merak_json_loader *ld, size_t id,
                                  ld->err);
 }
 
-/* Ids of the vocabulary: those that are written, or places in a list. */
+/* Count the ids of the vocabulary: those given, or indices in a list. */
 static enum merak_status count_tokens(struct merak_json_loader *ld,
                                       json_t *added)
 {
@@ -166,7 +165,7 @@ static enum merak_status count_tokens(struct merak_json_loader *ld,
     return rc;
 }
 
-/* From the last one on: of a text that is there twice its id counts. */
+/* Backwards: if a text occurs twice, the last id counts. */
 static enum merak_status set_listed(struct merak_json_loader *ld)
 {
     enum merak_status rc = MERAK_OK;
@@ -176,7 +175,7 @@ static enum merak_status set_listed(struct merak_json_loader *ld)
 
         if (!json_is_string(text))
             return merak_fail(ld->err, MERAK_ERR_FORMAT,
-                              "%s: entry %zu of the vocabulary is no token "
+                              "%s: entry %zu of the vocabulary is not a token "
                               "with a score",
                               ld->path, i);
         rc = set_token(ld, i, json_string_value(text), false);
@@ -230,8 +229,8 @@ static enum merak_status check_added(struct merak_json_loader *ld,
         return merak_json_malformed(ld, "an added token without content");
     if (!json_is_boolean(json_object_get(entry, "normalized")))
         return merak_fail(ld->err, MERAK_ERR_FORMAT,
-                          "%s: added token \"%.40s\" does not tell whether "
-                          "it is normalized",
+                          "%s: added token \"%.40s\" does not give whether it "
+                          "is normalized",
                           ld->path, content);
     for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
         json_t *flag = json_object_get(entry, flags[i]);
@@ -245,8 +244,8 @@ static enum merak_status check_added(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
-/* What of an added token is looked for: a normalized one goes through the
- * normalizer, too. */
+/* Set the text that an added token matches: that of a normalized one is
+ * normalized too. */
 static enum merak_status set_added_text(struct merak_json_loader *ld,
                                         struct merak_added_token *added,
                                         const char *content)
@@ -281,7 +280,7 @@ static enum merak_status add_token(struct merak_json_loader *ld, json_t *entry)
                           "%s: added token \"%.40s\" has id %lld, %d in the "
                           "vocabulary",
                           ld->path, content, (long long)id, (int)known);
-    /* It is found in the text as written, not in the alphabet. */
+    /* It is matched as written, not in the alphabet. */
     if (known >= 0) {
         free(ld->vocab->token[id].bytes);
         ld->vocab->token[id].bytes = NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_unigram.c - the scores of a tokenizer.json's Unigram model
  *
- * Hugging Face's library adds scores in double precision, takes the least of
- * all tokens for that of an unknown character, less a penalty, and looks for
- * every token in a text, also those that stand for bytes.
+ * Hugging Face's library adds scores in double precision, uses the lowest
+ * score minus a penalty for unknown characters, and matches every token in a
+ * text, even those for bytes.
  */
 #include "config.h"
 
@@ -32,7 +32,7 @@ static enum merak_status take_scores(struct merak_json_loader *ld,
 
         if (json_array_size(entry) != 2 || !json_is_number(number))
             return merak_fail(ld->err, MERAK_ERR_FORMAT,
-                              "%s: entry %zu of the vocabulary is no token "
+                              "%s: entry %zu of the vocabulary is not a token "
                               "with a score",
                               ld->path, i);
         score[i] = json_number_value(number);

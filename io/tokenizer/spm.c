@@ -2,12 +2,12 @@
 /* spm.c - reading a SentencePiece model, tokenizer.model
  *
  * Such a file is a protocol buffer: fields in any order, each a number with a
- * kind (varint, 8 bytes, a length and so many bytes, 4 bytes) and its value.
- * Of the model field 1 is a piece, again and again, in the order of ids (1 its
- * text, 2 its score, 3 its type); 2 says how it was trained (3 the model's
- * type, 24 blanks behind words, 35 bytes to fall back to, 40 to 42 the ids of
- * unknown, begin and end); 3 is the normalizer (2 its map, 3 a blank in front,
- * 4 no more than one blank, 5 blanks marked).  What is not there has a default.
+ * kind (varint, 8 bytes, a length and that many bytes, 4 bytes) and its value.
+ * In the model, field 1 is a piece, repeated in the order of ids (1 its text,
+ * 2 its score, 3 its type); 2 is the training specification (3 the model's
+ * type, 24 blanks after words, 35 byte fallback, 40 to 42 the ids of unknown,
+ * begin and end); 3 is the normalizer (2 its map, 3 prepend a blank, 4
+ * collapse blanks, 5 mark blanks).  Absent fields have defaults.
  *
  * BPE merges the adjacent pair whose piece has the best score, the leftmost of
  * equals: all pairs that make up a piece have its rank.
@@ -66,7 +66,7 @@ struct span {
 
 struct field {
     uint64_t number, value; /* of a varint, or the bits of 4 bytes */
-    struct span bytes;      /* of those with a length */
+    struct span bytes;      /* of kinds with a length */
 };
 
 static bool take_varint(struct span *s, uint64_t *value_p)
@@ -85,7 +85,7 @@ static bool take_varint(struct span *s, uint64_t *value_p)
     return false;
 }
 
-/* False where the span does not hold a field. */
+/* False if the span does not begin with a field. */
 static bool take_field(struct span *s, struct field *f)
 {
     uint64_t key, n = 0;
@@ -121,7 +121,7 @@ static bool take_field(struct span *s, struct field *f)
 static enum merak_status damaged(struct spm *m, const char *what)
 {
     return merak_fail(m->err, MERAK_ERR_FORMAT,
-                      "%s: no SentencePiece model: %s", m->path, what);
+                      "%s: not a SentencePiece model: %s", m->path, what);
 }
 
 static enum merak_status unsupported(struct spm *m, const char *what)
@@ -251,12 +251,12 @@ static enum merak_status check(struct spm *m)
         return unsupported(m, "a model of words or characters, supported: "
                               "Unigram and BPE");
     if (m->suffix != 0)
-        return unsupported(m, "blanks behind words, supported: in front");
+        return unsupported(m, "spaces after words, supported: before");
     if (m->map_bytes > 0 && !merak_spm_map_is_sound(m->map, m->map_bytes))
         return damaged(m, "the normalizer's map has no trie");
     if (m->unknown < 0 || (size_t)m->unknown >= m->n ||
         m->piece[m->unknown].type != PIECE_UNKNOWN)
-        return damaged(m, "no piece stands for what is unknown");
+        return damaged(m, "no piece for unknown text");
     if (m->begin >= (int64_t)m->n || m->end >= (int64_t)m->n)
         return damaged(m, "no piece begins or ends a text");
     for (size_t i = 0; i < m->n; i++) {
@@ -268,7 +268,7 @@ static enum merak_status check(struct spm *m)
 
 /* --- tokens -------------------------------------------------------------- */
 
-/* Text of a piece: blanks for their marks; the byte of "<0x0A>". */
+/* Set the text of a piece: marks become blanks, "<0x0A>" the byte. */
 static enum merak_status set_text(struct spm *m, size_t id,
                                   struct merak_token_text *token)
 {
@@ -297,7 +297,7 @@ static enum merak_status set_text(struct spm *m, size_t id,
     return MERAK_OK;
 }
 
-/* Pieces that stand for themselves in a text, or in none at all. */
+/* Add pieces that are matched verbatim in a text, or never. */
 static enum merak_status set_added(struct spm *m, size_t id)
 {
     struct merak_added_token *added = &m->vocab->added[m->vocab->n_added];
@@ -359,7 +359,7 @@ static enum merak_status find_bytes(struct spm *m, int32_t byte_id[256])
     }
     return m->byte_fallback == 0 || found == 256
                ? MERAK_OK
-               : damaged(m, "bytes to fall back to are not all there");
+               : damaged(m, "byte fallback does not have all bytes");
 }
 
 /* --- merges -------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bigram.c - what a model must beat
+/* bigram.c - a bigram model as a baseline
  *
- * Pairs are counted in a hash table with open addressing, so that a
- * vocabulary of any size costs what its text holds.  The count of a token,
- * as context and as successor, is the pair of it and a wildcard.
+ * Pairs are counted in a hash table with open addressing, so the cost depends
+ * on the text and not on the size of the vocabulary.  The count of a token, as
+ * context or as successor, is stored as a pair with a wildcard.
  */
 #include "config.h"
 
@@ -20,17 +20,17 @@
 
 #define ANY UINT32_MAX /* no id: ids are below 2^31 */
 #define DISCOUNTS 20   /* D = (i + 1) / DISCOUNTS */
-#define HELD_OUT 10    /* one sample of as many chooses D */
+#define HELD_OUT 10    /* one sample in ten chooses D */
 
 struct cell {
     uint32_t a, b; /* both ANY: free */
     uint64_t count;
-    uint64_t distinct; /* of (a, ANY): successors met after a */
+    uint64_t distinct; /* of (a, ANY): successors seen after a */
 };
 
 struct counts {
     struct cell *cell;
-    size_t mask, used; /* at most half are used */
+    size_t mask, used; /* at most half full */
     uint64_t total;
     size_t vocab;
 };
@@ -81,7 +81,7 @@ static enum merak_status grow(struct counts *c, struct merak_error *err)
     return MERAK_OK;
 }
 
-/* One more (a, b); true if it is the first. */
+/* Count one more (a, b); true if it is the first. */
 static bool bump(struct counts *c, uint32_t a, uint32_t b)
 {
     struct cell *cell = find(c, a, b);
@@ -261,8 +261,8 @@ enum merak_status merak_bigram_evaluate(const struct merak_data *data,
 
     if (samples == 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a bigram is judged on the validation split, and "
-                          "there is none: give a validation fraction");
+                          "a bigram is evaluated on the validation split, "
+                          "which is empty: give a validation fraction");
     valid = merak_data_counted(data, MERAK_VALID, 0, samples);
     rc = counts_init(&pass.counts, 1024, err);
     if (rc != MERAK_OK)

@@ -2,8 +2,8 @@
 /* llmc.c - llm.c's token files
  *
  * Little endian.  A header of 256 i32 (magic, version, number of tokens,
- * zeros), then the tokens: u16 under magic 20240520 version 1, u32 under
- * magic 20240801 version 7.  The file's size must be that of the tokens.
+ * zeros), then the tokens: u16 under magic 20240520 version 1, u32 under magic
+ * 20240801 version 7.  The file's size must match the number of tokens.
  */
 #include "config.h"
 
@@ -68,7 +68,7 @@ static enum merak_status parse_header(const int32_t head[3], uint64_t bytes,
                           (int)head[1], (int)kinds[k].version);
     if (head[2] < 0)
         return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "%s: its header tells %d tokens", file->path,
+                          "%s: its header gives %d tokens", file->path,
                           (int)head[2]);
     file->type = kinds[k].type;
     file->tokens = (uint64_t)head[2];
@@ -108,7 +108,7 @@ enum merak_status merak_llmc_open(const char *path,
     if (rc != MERAK_OK)
         goto out;
     *file = f;
-    f = (struct merak_token_file){.fd = -1}; /* the caller's now */
+    f = (struct merak_token_file){.fd = -1}; /* now owned by the caller */
 out:
     merak_token_file_fini(&f);
     return rc;

@@ -16,8 +16,8 @@
  *      34+12S+8D i8[S]    modes, in multimodal files only
  *
  * Merak reads a file as one stream of tokens unless documents are asked for,
- * so that all three arrays are redundant; they are checked entry by entry,
- * since an index that does not fit its tokens is the trace of a broken copy.
+ * so all three arrays are redundant; they are checked entry by entry, since an
+ * index that does not match its tokens indicates a broken copy.
  */
 #include "config.h"
 
@@ -112,12 +112,12 @@ static enum merak_status read_header(struct idx *idx, struct merak_error *err)
     return check_type(idx, err);
 }
 
-/* The arrays' places; the counts must explain the size of the file. */
+/* Set the arrays' offsets; the counts must match the size of the file. */
 static enum merak_status check_size(struct idx *idx, struct merak_error *err)
 {
     uint64_t s = idx->sequences, d = idx->entries;
 
-    /* Also keeps the sums below from wrapping. */
+    /* This also keeps the sums below from overflowing. */
     if (s > idx->bytes / 12 || d > idx->bytes / 8)
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "%s: %llu bytes cannot hold the %llu sequences and "
@@ -136,7 +136,8 @@ static enum merak_status check_size(struct idx *idx, struct merak_error *err)
                       (ull)d);
 }
 
-/* Lengths [first, first + n) against their pointers; *tokens_p runs on. */
+/* Check lengths [first, first + n) against their pointers; advances
+ * *tokens_p. */
 static enum merak_status check_block(const struct idx *idx, uint64_t first,
                                      size_t n, uint64_t *tokens_p,
                                      struct merak_error *err)
@@ -161,7 +162,7 @@ static enum merak_status check_block(const struct idx *idx, uint64_t first,
                               (ull)(first + i), (int)length);
         if (load_u64(pointers + 8 * i) != *tokens_p * bytes)
             return merak_fail(err, MERAK_ERR_CORRUPT,
-                              "%s: sequence %llu is said to be at byte %lld, "
+                              "%s: sequence %llu has its pointer at byte %lld, "
                               "expected %llu from the lengths before it",
                               idx->path, (ull)(first + i),
                               (long long)load_u64(pointers + 8 * i),
@@ -189,7 +190,7 @@ static enum merak_status check_sequences(const struct idx *idx,
     return MERAK_OK;
 }
 
-/* Entry `at` of the document array, given the one before it. */
+/* Check entry `at` of the document array, given the one before it. */
 static enum merak_status check_document(const struct idx *idx, uint64_t at,
                                         uint64_t before, uint64_t value,
                                         struct merak_error *err)
@@ -312,7 +313,7 @@ static enum merak_status read_entry(const struct idx *idx, uint64_t array,
     return rc;
 }
 
-/* A document begins where its first sequence does. */
+/* A document begins with its first sequence. */
 static enum merak_status read_begins(const struct idx *idx, uint64_t *begin,
                                      uint64_t tokens, struct merak_error *err)
 {
@@ -377,7 +378,7 @@ enum merak_status merak_megatron_documents(struct merak_token_file *file,
     if (rc != MERAK_OK)
         goto out;
     file->begin = begin;
-    begin = NULL; /* the file's now */
+    begin = NULL; /* now owned by the file */
 out:
     if (idx.fd >= 0)
         close(idx.fd);
@@ -412,7 +413,7 @@ enum merak_status merak_megatron_open(const char *prefix,
     if (rc != MERAK_OK)
         goto out;
     *file = f;
-    f = (struct merak_token_file){.fd = -1}; /* the caller's now */
+    f = (struct merak_token_file){.fd = -1}; /* now owned by the caller */
 out:
     merak_token_file_fini(&f);
     free(index);

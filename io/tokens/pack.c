@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pack.c - writing token files
  *
- * The formats are described where they are read: megatron.c and
- * llmc.c, and mask.c.  Of a Megatron pair the .idx is renamed last, and an old
- * one is removed before the .bin is renamed: at no time does an index stand
- * beside the tokens, or the mask, of another.
+ * The formats are described where they are read: in megatron.c, llmc.c and
+ * mask.c.  The .idx of a Megatron pair is renamed last, and an old one is
+ * removed before the .bin is renamed: so an index never exists with the tokens
+ * or the mask of another.
  */
 #include "config.h"
 
@@ -30,10 +30,10 @@
 struct out {
     char *path, *temporary;
     int fd;    /* -1: not open */
-    bool made; /* the temporary file is there */
+    bool made; /* the temporary file exists */
     unsigned char *buffer;
     size_t used;
-    XXH3_state_t *sum; /* of what is written; NULL: not wanted */
+    XXH3_state_t *sum; /* of what is written; NULL: not needed */
 };
 
 struct merak_pack {
@@ -42,14 +42,14 @@ struct merak_pack {
     size_t vocab;
     struct out bin, idx; /* idx: Megatron only */
     struct out mask;     /* path NULL: none */
-    char *stale;         /* a mask of before that is to go */
-    unsigned char bits;  /* of the mask, that make no byte yet */
+    char *stale;         /* an old mask, to be removed */
+    unsigned char bits;  /* of the mask, an incomplete byte */
     bool counted;
     uint64_t n_counted;
     int32_t *length;     /* of each document */
     size_t n_documents, room;
     uint64_t tokens;  /* of ended documents */
-    uint64_t pending; /* of the one at hand */
+    uint64_t pending; /* of the current one */
 };
 
 /* --- one file ---------------------------------------------------------- */
@@ -154,7 +154,7 @@ static enum merak_token_type choose_type(enum merak_pack_format format,
     return format == MERAK_PACK_LLMC ? MERAK_TOKEN_U32 : MERAK_TOKEN_I32;
 }
 
-/* An .idx beside an llm.c file would make it a Megatron pair. */
+/* With an .idx, an llm.c file would look like a Megatron pair. */
 static enum merak_status check_no_index(const char *prefix,
                                         struct merak_error *err)
 {
@@ -257,8 +257,8 @@ enum merak_status merak_pack_add_mask(struct merak_pack *pack,
 
     if (pack->format != MERAK_PACK_MEGATRON)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "llm.c's format has no room for which tokens are "
-                          "answers; use --format megatron");
+                          "llm.c's format cannot mark tokens of answers; use "
+                          "--format megatron");
     rc = out_start_sum(&pack->idx, err);
     if (rc == MERAK_OK)
         rc = out_open(&pack->mask, prefix, ".mask", err);
@@ -273,7 +273,7 @@ void merak_pack_set_counted(struct merak_pack *pack, bool counted)
     pack->counted = counted;
 }
 
-/* Of token `at` of the file. */
+/* Write the bit of token `at` of the file. */
 static enum merak_status put_bit(struct merak_pack *pack, uint64_t at,
                                  struct merak_error *err)
 {
@@ -350,8 +350,8 @@ enum merak_status merak_pack_end_document(struct merak_pack *pack,
         pack->length = grown;
         pack->room = room;
     }
-    /* llm.c keeps no documents and their lengths are not needed: there the
-     * cast may cut. */
+    /* llm.c has no documents, so lengths are not needed and the cast may
+     * truncate. */
     pack->length[pack->n_documents++] = (int32_t)pack->pending;
     pack->tokens += pack->pending;
     pack->pending = 0;
@@ -383,7 +383,7 @@ static enum merak_status put_lengths(struct merak_pack *pack,
     return rc;
 }
 
-/* Pointers, then documents of one sequence each. */
+/* Write pointers, then documents of one sequence each. */
 static enum merak_status put_places(struct merak_pack *pack,
                                     struct merak_error *err)
 {
@@ -441,7 +441,7 @@ static enum merak_status write_header(struct merak_pack *pack,
                             err);
 }
 
-/* The index is written: its sum is part of the header. */
+/* After the index is written, since its checksum is part of the header. */
 static enum merak_status finish_mask(struct merak_pack *pack,
                                      struct merak_error *err)
 {

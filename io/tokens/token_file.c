@@ -131,7 +131,7 @@ enum merak_status merak_token_file_documents(struct merak_token_file *file,
         return MERAK_OK;
     if (file->documents == 0)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "%s: %s files do not tell where documents begin; "
+                          "%s: %s files do not record where documents begin; "
                           "`merak data pack` without --format llmc makes files "
                           "that do",
                           file->path, file->format);
@@ -147,7 +147,7 @@ static bool ends_with(const char *s, const char *suffix)
     return n >= m && strcmp(s + n - m, suffix) == 0;
 }
 
-/* Does stem[0 .. n) with suffix exist, as anything? */
+/* Does a file of any kind named stem[0 .. n) with suffix exist? */
 static bool exists(const char *stem, size_t n, const char *suffix)
 {
     char path[4096];
@@ -198,7 +198,7 @@ static enum merak_status open_one(const char *path,
                       path, path);
 }
 
-/* skip_idx: the .bin stands for all of its files. */
+/* skip_idx: the .bin represents the pair. */
 static enum merak_status open_all(char *const *paths, size_t n_paths,
                                   bool skip_idx,
                                   struct merak_token_file **files_p,
@@ -226,7 +226,7 @@ static enum merak_status open_all(char *const *paths, size_t n_paths,
     }
     *files_p = files;
     *n_p = n;
-    files = NULL; /* the caller's now */
+    files = NULL; /* now owned by the caller */
 out:
     merak_token_files_close(files, n);
     return rc;
@@ -251,7 +251,7 @@ static enum merak_status open_pattern(const char *pattern,
     } else if (code != 0) {
         rc = merak_fail(err, MERAK_ERR_IO, "cannot list %s", pattern);
     } else {
-        /* By bytes: glob's own order changes with the locale. */
+        /* By bytes: glob's own order depends on the locale. */
         qsort(found.gl_pathv, found.gl_pathc, sizeof(*found.gl_pathv),
               compare_paths);
         rc = open_all(found.gl_pathv, found.gl_pathc,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* perfetto.c - a trace as events that ui.perfetto.dev opens
+/* perfetto.c - a trace as events for ui.perfetto.dev
  *
  * Chrome's trace event format: "X" is a slice with a duration, "M" names a
  * process or thread, "s" and "f" are the ends of an arrow, each bound to the
  * slice around its time on its thread.  Slices of one thread must not overlap
- * unless they nest, so a queue whose transfers do gets further threads, its
- * lanes.  Source: "Trace Event Format", Google, 2016.
+ * unless they nest, so a queue with overlapping transfers gets more threads,
+ * its lanes.  Source: "Trace Event Format", Google, 2016.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define MAX_LANES 64 /* of a queue; what has no room shares the last */
+#define MAX_LANES 64 /* per queue; further transfers share the last */
 
 struct writer {
     FILE *out;
@@ -26,7 +26,7 @@ struct writer {
     int64_t zero_ns;
     uint64_t *arrow;  /* by rank: id of its first span in the step */
     uint64_t n_spans; /* of all ranks and steps so far */
-    bool comma;       /* something stands before the next event */
+    bool comma;       /* the next event needs a comma before it */
     uint8_t *n_lanes; /* [n * MERAK_QUEUE_COUNT] named so far */
 };
 
@@ -110,7 +110,7 @@ static void name_lanes(struct writer *w, int rank, int queue, int lane)
             snprintf(name, sizeof(name), "%s",
                      merak_trace_queue_name((uint8_t)queue));
         else
-            snprintf(name, sizeof(name), "%s, beside (%d)",
+            snprintf(name, sizeof(name), "%s, concurrent (%d)",
                      merak_trace_queue_name((uint8_t)queue), *named);
         name_event(w, rank, thread, "thread_name", name);
         begin_event(w, 'M', rank, thread);
@@ -129,7 +129,7 @@ static int64_t length_ns(const struct merak_trace_span *span)
 {
     int64_t ns = span->end_ns - span->record->start_ns;
 
-    return ns > 0 ? ns : 1; /* an arrow binds to a slice with a length */
+    return ns > 0 ? ns : 1; /* an arrow needs a slice of nonzero length */
 }
 
 static void put_args(struct writer *w, int rank,
@@ -176,7 +176,7 @@ static void put_slice(struct writer *w, int rank, int thread,
     fputs("}", w->out);
 }
 
-/* A transfer's arrow has the number of its receive among all spans. */
+/* The id of a transfer's arrow is the index of its receive among all spans. */
 static void put_arrow(struct writer *w, int rank, int thread,
                       const struct placed *at)
 {
@@ -210,7 +210,7 @@ static int compare_starts(const void *a, const void *b)
     return (x->instr > y->instr) - (x->instr < y->instr);
 }
 
-/* The first lane that is free; they are when busy[] says. */
+/* The first free lane; lane i is free from busy[i] on. */
 static int find_lane(const struct merak_trace_span *span, int64_t *busy)
 {
     int lane = 0;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One block as load.c makes it: the pointers, then the text. */
+/* One block, as in load.c: the pointers, then the text. */
 static char **copy_names(char *const *names, int n)
 {
     size_t bytes = 1;
@@ -28,7 +28,7 @@ static char **copy_names(char *const *names, int n)
     return copy;
 }
 
-/* All that a record holds but its times and step is the instruction's. */
+/* Take from any record of an instruction all except times and step. */
 static void fill_records(const struct merak_trace_rank *from,
                          struct merak_trace_rank *to)
 {
@@ -85,7 +85,7 @@ enum merak_status merak_trace_predicted(const struct merak_trace_rank *ranks,
         if (rc == MERAK_OK && predicted[r].n == 0)
             rc = merak_fail(err, MERAK_ERR_NOT_FOUND,
                             "the trace of rank %d has no prediction: the run "
-                            "was of an older merak, or made no plan",
+                            "used an older merak, or made no plan",
                             ranks[r].info.rank);
     }
     if (rc == MERAK_OK)

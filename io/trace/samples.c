@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* samples.c - what a run says of the device that it ran on
+/* samples.c - measurements of the device from a traced run
  *
- * Records of the compute queue follow each other without gaps, so a kernel's
- * time is its record's.  What an exchange or a transfer costs a step is more
- * than its record shows: the communication thread has to be woken before, and
- * what waits for it after.  So it counts
+ * Records of the compute queue are consecutive without gaps, so a kernel's
+ * time is its record's.  An exchange or a transfer costs a step more than its
+ * record shows: the communication thread has to be woken before it, and
+ * whatever waits for it after it.  So its time is counted
  *
- *   from  the end of what this rank did last before it was started, of all
- *         members the latest, and not before the queue's last exchange was
- *         over, as the simulator has it;
- *   to    its end, or where nothing was computed then and nothing else ended
- *         before, the start of what was computed next; of all members the
- *         latest.
+ *   from  the end of what the rank did last before it was started; the latest
+ *         of all members, and not before the end of the queue's previous
+ *         exchange, as in the simulator;
+ *   to    its end; or, if nothing was computed then and nothing else ended
+ *         before, the start of what was computed next; the latest of all
+ *         members.
  *
- * In a chain of kernels and exchanges these add up to the step, and a peer
- * that comes late does not count.
+ * In a chain of kernels and exchanges these add up to the step, and waiting
+ * for a late peer does not count.
  */
 #include "config.h"
 
@@ -31,7 +31,7 @@
 
 #define MOST_AMOUNT 1e24 /* FLOPs or bytes of an instruction */
 
-/* When a record with peers counts from and to, on its rank. */
+/* The counted time of a record with peers, on its rank. */
 struct part {
     int64_t from, to;
 };
@@ -118,10 +118,10 @@ static int64_t noticed(const struct times *t, int64_t end)
     size_t ended = upto(t->over, t->n_compute, end), all;
 
     if (started > ended || started == t->n_compute)
-        return end; /* something is computed, or nothing more */
+        return end; /* something is being computed, or nothing follows */
     all = upto(t->end, t->n, end);
     if (all < t->n && t->end[all] <= t->begin[started])
-        return end; /* that is what was waited for */
+        return end; /* the next kernel waited for that instead */
     return t->begin[started];
 }
 
@@ -191,7 +191,7 @@ static void join(struct merak_trace_event *event, const struct part *part,
     event->class = class;
 }
 
-/* A transfer is over when it is received, and noticed there. */
+/* A transfer is over when it is received, and that is noticed. */
 static void add_part(const struct merak_trace_span *span,
                      const struct times *times, int64_t *queue_free,
                      struct merak_trace_event *event, int class)
@@ -211,7 +211,7 @@ static void add_part(const struct merak_trace_span *span,
     join(event, &part, class);
 }
 
-/* Of the ways of its node, by what goes to other nodes. */
+/* Add its uses of its node's uplink, if data goes to other nodes. */
 static enum merak_status add_uses(struct sampling *s, int r,
                                   const struct merak_trace_record *rec,
                                   int event, int class)
@@ -263,7 +263,7 @@ static enum merak_status sample_lane(struct sampling *s, int r,
     return rc;
 }
 
-/* Events whose members the trace has all. */
+/* Add the events of which the trace has all members. */
 static void add_events(struct sampling *s,
                        const struct merak_trace_event *events, int n)
 {
@@ -361,18 +361,18 @@ static enum merak_status sample_steps(struct sampling *s, const int32_t *step,
     return rc;
 }
 
-/* --- what a trace has to have --------------------------------------------- */
+/* --- checks of a trace --------------------------------------------- */
 
 static bool is_amount(double x)
 {
-    return x >= 0 && x <= MOST_AMOUNT; /* not if it is no number */
+    return x >= 0 && x <= MOST_AMOUNT; /* false for NaN */
 }
 
 static bool makes_sense(const struct merak_trace_rank *rank, int instr)
 {
     const struct merak_trace_cost *c = &rank->cost[instr];
     int second = rank->planned[instr].second;
-    int most; /* who meet; of a transfer, two */
+    int most; /* ranks that meet; for a transfer, two */
 
     if (second < -rank->info.ranks)
         return false;
@@ -391,16 +391,16 @@ static enum merak_status check_rank(const struct merak_trace_rank *rank,
     if (rank->planned == NULL || rank->cost == NULL ||
         rank->info.backend[0] == '\0')
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%s: rank %d's trace does not say what its "
-                          "instructions were to do: the run was of an older "
-                          "merak; run it again",
+                          "%s: rank %d's trace does not record what its "
+                          "instructions do: the run used an older merak; run "
+                          "it again",
                           dir, number);
     if (strcmp(rank->info.backend, backend) != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "%s is of a run on backend %s, not %s%s", dir,
                           rank->info.backend, backend,
                           strcmp(rank->info.backend, "emu") == 0
-                              ? ": its kernels take what they are told"
+                              ? ": its kernels take the times they are given"
                               : "");
     if (strcmp(rank->info.dtype, "fp32") != 0 &&
         strcmp(rank->info.dtype, "bf16") != 0)
@@ -411,8 +411,8 @@ static enum merak_status check_rank(const struct merak_trace_rank *rank,
     for (int i = 0; i < rank->info.n_instrs; i++) {
         if (!makes_sense(rank, i))
             return merak_fail(err, MERAK_ERR_CORRUPT,
-                              "%s: what rank %d's trace says of instruction "
-                              "%d makes no sense",
+                              "%s: rank %d's trace of instruction %d makes no "
+                              "sense",
                               dir, number, i);
     }
     return MERAK_OK;

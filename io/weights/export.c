@@ -24,7 +24,7 @@ enum merak_status merak_exporting_tell(struct merak_exporting *e,
                : e->export->progress(e->export->arg, e->done, e->all, err);
 }
 
-/* The run's directory is the one that the checkpoint is in. */
+/* The run's directory is the one that contains the checkpoint. */
 static void name_run(struct merak_exporting *e)
 {
     char *slash;
@@ -37,7 +37,7 @@ static void name_run(struct merak_exporting *e)
         slash[slash == e->run_dir] = '\0';
 }
 
-/* A checkpoint that was given as "step-N/" has its slash behind it. */
+/* A checkpoint may be given with a trailing slash, "step-N/". */
 static enum merak_status open_ckpt(struct merak_exporting *e,
                                    struct merak_error *err)
 {
@@ -68,8 +68,8 @@ static enum merak_status find_config(struct merak_exporting *e,
     if (e->export->model == NULL &&
         access(merak_path(path, e->model, "config.json"), F_OK) != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%.120s is not there: say with --model DIR what "
-                          "config.json the run was trained by",
+                          "%.120s does not exist: give the config.json of the "
+                          "run with --model DIR",
                           path);
     return merak_hf_config_read(e->model, e->export->unknown, &e->config, err);
 }
@@ -107,7 +107,7 @@ static enum merak_status open_all(struct merak_exporting *e,
     return rc == MERAK_OK ? get_memory(e, err) : rc;
 }
 
-/* The folder is there, and nothing in it is anybody's. */
+/* Make the folder, or check that it is empty. */
 static enum merak_status make_out(const char *out, struct merak_error *err)
 {
     enum merak_status rc = merak_dir_make(out, err);
@@ -121,7 +121,7 @@ static enum merak_status make_out(const char *out, struct merak_error *err)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             rc = merak_fail(err, MERAK_ERR_CONFIG,
                             "%.100s is not empty, it has %.60s: give --out a "
-                            "name that is not there yet",
+                            "name that does not exist yet",
                             out, entry->d_name);
     }
     if (dir != NULL)
@@ -146,7 +146,7 @@ enum merak_status merak_weights_export(const struct merak_export *export,
         rc = export->format == MERAK_EXPORT_HF
                  ? merak_export_hf(e, summary, err)
                  : merak_export_llmc(e, summary, err);
-        if (rc != MERAK_OK) /* all that is there was made here */
+        if (rc != MERAK_OK) /* everything in it was made here */
             (void)merak_dir_remove(export->out, NULL);
     }
     free(e->buf);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* export_hf.c - a checkpoint's weights to a Hugging Face folder
  *
- * What was imported goes out as it came in, to the byte: names, types, files,
- * the order in them (RUN/model/weights.json).  Else files are as transformers
- * would write them: tensors in the order of the model, cut into files by
- * size, in a file by name.
+ * Imported weights are exported exactly as they were, bytewise: names, types,
+ * files and their order (RUN/model/weights.json).  Else files are as
+ * transformers writes them: tensors in model order, split into files by size,
+ * sorted by name in a file.
  *
- * config.json is written last: a folder without one is no model.
+ * config.json is written last: a folder without one is not a model.
  */
 #include "config.h"
 
@@ -33,14 +33,14 @@ struct out_tensor {
 
 struct out_file {
     char name[256];
-    int first, n;           /* of the list of tensors */
-    const json_t *metadata; /* NULL: the usual */
+    int first, n;           /* in the list of tensors */
+    const json_t *metadata; /* NULL: the default */
 };
 
 struct hf {
     struct merak_exporting *e;
     json_t *record; /* of an import, or NULL */
-    bool as_it_was; /* files are those of the record */
+    bool as_it_was; /* files are as in the record */
     struct out_tensor *tensor;
     int n; /* the layout's */
     struct out_file *file;
@@ -104,7 +104,8 @@ static int find_tensor(const struct merak_hf_layout *layout, const char *base)
     return -1;
 }
 
-/* One [NAME, DTYPE] of the record; false if it is none of the model's. */
+/* Take one [NAME, DTYPE] of the record; false if the model has no such
+ * tensor. */
 static bool take_recorded(struct hf *hf, const json_t *json)
 {
     const struct merak_exporting *e = hf->e;
@@ -149,7 +150,7 @@ static bool list_recorded(struct hf *hf)
     return hf->n == hf->e->layout.n;
 }
 
-/* Files of the usual names, tensors in their order. */
+/* Split into files with the default names, tensors in order. */
 static void cut_files(struct hf *hf)
 {
     uint64_t most = hf->e->export->shard_bytes, bytes = 0;
@@ -215,7 +216,7 @@ static enum merak_status make_lists(struct hf *hf, struct merak_error *err)
 /* --- tensors -----------------------------------------------------------------
  */
 
-/* A matrix in buf, by its columns. */
+/* Write the matrix in buf by columns. */
 static enum merak_status put_transposed(struct merak_safetensors_writer *w,
                                         const float *buf, size_t rows,
                                         size_t cols, struct merak_error *err)
@@ -299,7 +300,7 @@ static enum merak_status write_json(const char *dir, const char *name,
     if (text == NULL)
         return merak_fail_nomem(err, 0);
     n = strlen(text);
-    text[n] = '\n'; /* in the place of the null byte */
+    text[n] = '\n'; /* instead of the null byte */
     rc = merak_durable_write(merak_path(path, dir, name), text, n + 1, err);
     free(text);
     return rc;
@@ -351,7 +352,7 @@ static enum merak_status write_index(const struct hf *hf,
 /* --- config.json
  * --------------------------------------------------------------- */
 
-/* What other readers look for beside model_type. */
+/* Other readers look for the class besides model_type. */
 static const char *const classes[][2] = {
     {"gpt2", "GPT2LMHeadModel"},       {"llama", "LlamaForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},     {"qwen3", "Qwen3ForCausalLM"},
@@ -370,7 +371,7 @@ static const char *class_of(const struct merak_exporting *e)
     return NULL;
 }
 
-/* As transformers calls the type of most numbers. */
+/* transformers' name of the type of most numbers. */
 static const char *type_word(const struct hf *hf)
 {
     static const char *const words[] = {"float32", "bfloat16", "float16"};
@@ -386,7 +387,8 @@ static const char *type_word(const struct hf *hf)
     return words[most];
 }
 
-/* Change what is not true of the files, and tell whether that was needed. */
+/* Change fields that do not match the files; returns whether any was
+ * changed. */
 static bool adapt(const struct hf *hf, json_t *root)
 {
     static const char *const fields[] = {"dtype", "torch_dtype"};
@@ -424,7 +426,8 @@ static enum merak_status write_config(const struct hf *hf,
         return rc;
     root = json_loadb(text, bytes, 0, NULL);
     if (root == NULL)
-        rc = merak_fail(err, MERAK_ERR_CONFIG, "%.120s is no valid JSON", from);
+        rc =
+            merak_fail(err, MERAK_ERR_CONFIG, "%.120s is not valid JSON", from);
     else if (adapt(hf, root))
         rc = write_json(hf->e->export->out, "config.json", root, JSON_INDENT(2),
                         err);

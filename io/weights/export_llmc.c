@@ -4,11 +4,11 @@
  *   256 int32    header, little-endian: 20240326; 3 for f32 or 5 for bf16;
  *                positions; vocabulary V; layers; heads; width C; V rounded up
  *                to a multiple of 128; zeros
- *   16 tensors   one after the other, each with all layers; matrices are
+ *   16 tensors   consecutive, each with all layers; matrices are
  *                [out, in]; the token table has zeros below its V rows
  *
- * It is GPT-2's mathematics alone, with the tanh form of GELU, an epsilon of
- * 1e-5, an MLP of 4 C, and a tied output layer.
+ * Only GPT-2's mathematics, with the tanh form of GELU, an epsilon of 1e-5, an
+ * MLP of 4 C, and a tied output layer.
  */
 #include "config.h"
 
@@ -64,8 +64,8 @@ static enum merak_status check_model(const struct merak_hf_config *c,
     if (wrong == NULL)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--format llmc: llm.c computes models of %s, and this "
-                      "one is none; --format hf takes it",
+                      "--format llmc: llm.c has only models of %s, and this is "
+                      "not one; --format hf takes it",
                       wrong);
 }
 

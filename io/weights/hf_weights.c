@@ -3,8 +3,8 @@
  *
  * A box of a parameter is some rows and some columns of a matrix, which is
  * stored by rows or, transposed, by columns, perhaps below other matrices.
- * Whole stored rows are read, a block at a time, and what is wanted of them is
- * picked: small reads would cost more than bytes that are not wanted.
+ * Whole stored rows are read, a block at a time, and the needed elements are
+ * picked: many small reads would cost more than unneeded bytes.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define BLOCK ((size_t)1 << 20) /* elements */
-#define STRIPE ((size_t)16)     /* elements of a row that are picked at once */
+#define STRIPE ((size_t)16)     /* elements of a row picked at a time */
 
 struct merak_hf_weights {
     struct merak_hf_config config;
@@ -37,8 +37,8 @@ static const char *base_name(const struct merak_hf_weights *w,
     return merak_hf_tensor_base(&w->config, t->name);
 }
 
-/* Shapes of more dims than ours have are told by as many as there is room
- * for: none of them fits. */
+/* Shapes of more dims than ours have are truncated: they never match
+ * anyway. */
 static struct merak_named named(const char *name, const size_t *dim, int ndim)
 {
     struct merak_named out = {.name = name};
@@ -91,8 +91,7 @@ static int find_layout(const struct merak_hf_layout *layout, const char *name)
     return -1;
 }
 
-/* Where each tensor is.  One may be there with the family's prefix and
- * without. */
+/* Find each tensor, stored with the family's prefix or without it. */
 static enum merak_status place_tensors(struct merak_hf_weights *w,
                                        struct merak_error *err)
 {
@@ -128,7 +127,7 @@ static enum merak_status lay_out(struct merak_hf_weights *w, const char *dir,
     enum merak_status rc =
         merak_hf_layout_init(&w->layout, &w->config, w->param, n_params, err);
 
-    if (rc != MERAK_OK) /* it knows of names and shapes alone */
+    if (rc != MERAK_OK) /* the message has only names and shapes */
         merak_error_wrap(err, "%.60s", dir);
     return rc;
 }
@@ -196,8 +195,8 @@ bool merak_hf_weights_has(const struct merak_hf_weights *weights,
 /* --- reading ---------------------------------------------------------------
  */
 
-/* The coordinates, in one dim that takes the place of dims [first, end), of
- * the elements of a box along them. */
+/* The coordinates of a box's elements along dims [first, end), merged into one
+ * dim. */
 static size_t *list_coordinates(const struct merak_box *box, int first, int end,
                                 size_t *n_p)
 {
@@ -220,7 +219,7 @@ static size_t *list_coordinates(const struct merak_box *box, int first, int end,
     return list;
 }
 
-/* How many dims are the matrix's rows. */
+/* How many dims form the matrix's rows. */
 static int row_dims(const struct merak_shape *shape, size_t rows)
 {
     size_t n = 1;
@@ -232,8 +231,8 @@ static int row_dims(const struct merak_shape *shape, size_t rows)
 }
 
 /*
- * A box that is read: element `each` of stored row `line` goes to
- * out[i * line_step + k * each_step], by their places i and k in the lists.
+ * Reading a box: element each[k] of stored row line[i] goes to out[i *
+ * line_step + k * each_step].
  */
 struct picking {
     const struct merak_safetensors *st;
@@ -254,8 +253,8 @@ static void pick_stripe(const struct picking *p, const float *row, size_t i,
         out[k * p->each_step] = row[p->each[k] - p->each[0]];
 }
 
-/* Stored rows [i, i + n) of the list are neighbours.  What turns them writes
- * each of so many cache lines in turn until they are full. */
+/* Stored rows [i, i + n) of the list are adjacent.  When transposing, STRIPE
+ * cache lines are written in turn until they are full. */
 static enum merak_status pick_block(const struct picking *p, size_t i, size_t n,
                                     float *buf, struct merak_error *err)
 {
@@ -275,7 +274,7 @@ static enum merak_status pick_block(const struct picking *p, size_t i, size_t n,
     return MERAK_OK;
 }
 
-/* Is the box a run of whole stored rows, and in their order? */
+/* Is the box a run of whole stored rows, in order? */
 static bool is_run(const struct picking *p)
 {
     return p->n_each == p->width && p->each_step == 1 &&
@@ -382,9 +381,8 @@ static enum merak_status compare_block(const struct merak_hf_weights *w,
         rc = merak_safetensors_read(w->st, table, at, n, buf + n, err);
     if (rc == MERAK_OK && memcmp(buf, buf + n, n * sizeof(*buf)) != 0)
         rc = merak_fail(err, MERAK_ERR_MISMATCH,
-                        "tensor %.80s differs from %.80s, and config.json "
-                        "says tie_word_embeddings true: one of them would be "
-                        "lost",
+                        "tensor %.80s differs from %.80s, and config.json has "
+                        "tie_word_embeddings true: one of them would be lost",
                         w->copy->name, table->name);
     return rc;
 }
@@ -393,7 +391,7 @@ enum merak_status
 merak_hf_weights_check_tied(const struct merak_hf_weights *weights,
                             struct merak_error *err)
 {
-    /* every family looks tokens up first */
+    /* the embedding is the first parameter in every family */
     const struct merak_safetensor *table = weights->place[0];
     enum merak_status rc = MERAK_OK;
     float *buf;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_header.c - the header of a safetensors file, read and checked
+/* safetensors_header.c - reading and checking the header of a safetensors file
  *
  * A file is
  *
@@ -8,12 +8,12 @@
  *   the rest  data
  *
  * The object has a member for each tensor, {"dtype": "F32", "shape": [2, 3],
- * "data_offsets": [0, 24]}: bytes of the data, first and behind the last.
- * "__metadata__", which may be there, is no tensor but an object of text.
- * Tensors are row-major and little-endian, and cover the data without gap or
- * overlap.
+ * "data_offsets": [0, 24]}: offsets in the data, of the first byte and after
+ * the last.  The optional "__metadata__" is not a tensor but an object of
+ * strings.  Tensors are row-major and little-endian, and cover the data
+ * without gap or overlap.
  *
- * Nothing in a header is believed before it was checked.
+ * Nothing in a header is trusted before it is checked.
  */
 #include "config.h"
 
@@ -72,7 +72,7 @@ size_t merak_safetensors_type_bytes(enum merak_safetensors_type type)
 
 /* --- a tensor's entry ----------------------------------------------------- */
 
-/* What an entry of a header says. */
+/* The contents of a header's entry. */
 struct entry {
     const char *dtype;
     json_t *shape, *offsets;
@@ -104,8 +104,8 @@ static enum merak_status take_type(const char *name, struct entry *e,
         }
     }
     return merak_fail(err, MERAK_ERR_FORMAT,
-                      "tensor %.80s has dtype %.40s, which nothing is known of",
-                      name, e->dtype);
+                      "tensor %.80s has dtype %.40s, which is unknown", name,
+                      e->dtype);
 }
 
 static enum merak_status take_shape(const char *name, const struct entry *e,
@@ -125,8 +125,8 @@ static enum merak_status take_shape(const char *name, const struct entry *e,
 
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
             return merak_fail(err, MERAK_ERR_FORMAT,
-                              "tensor %.80s: dim %zu of its shape is no whole "
-                              "number",
+                              "tensor %.80s: dim %zu of its shape is not a "
+                              "whole number",
                               name, d);
         t->dim[d] = (size_t)json_integer_value(dim);
         if (!merak_size_mul(t->count, t->dim[d], &t->count))
@@ -134,8 +134,7 @@ static enum merak_status take_shape(const char *name, const struct entry *e,
     }
     if (t->count > SIZE_MAX / 8 || !merak_size_mul(t->count, e->bits, bits_p))
         return merak_fail(err, MERAK_ERR_FORMAT,
-                          "tensor %.80s: the product of its shape is beyond "
-                          "what there can be",
+                          "tensor %.80s: the product of its shape is too large",
                           name);
     return MERAK_OK;
 }
@@ -152,8 +151,8 @@ static enum merak_status take_offsets(const char *name, const struct entry *e,
     if (json_array_size(e->offsets) != 2 || !json_is_integer(a) ||
         !json_is_integer(b) || lo < 0 || hi < lo)
         return merak_fail(err, MERAK_ERR_FORMAT,
-                          "tensor %.80s: data_offsets are no two rising whole "
-                          "numbers",
+                          "tensor %.80s: data_offsets are not two ascending "
+                          "whole numbers",
                           name);
     if ((uint64_t)hi > data_bytes)
         return merak_fail(err, MERAK_ERR_CORRUPT,
@@ -206,7 +205,7 @@ static int compare_places(const void *a, const void *b)
     return c == 0 ? strcmp(x->name, y->name) : c;
 }
 
-/* Sorted, each tensor begins where the one before it ends. */
+/* Check that each tensor, sorted, begins where the one before it ends. */
 static enum merak_status check_places(const struct merak_safetensor *t, int n,
                                       uint64_t at, uint64_t end,
                                       struct merak_error *err)
@@ -274,7 +273,7 @@ static enum merak_status take_header(struct merak_safetensors *st, json_t *root,
                         err);
 }
 
-/* N, and whether there are so many bytes. */
+/* Read N, and check that the file has that many bytes. */
 static enum merak_status read_length(const struct merak_safetensors_file *f,
                                      uint64_t file_bytes, uint64_t *n_p,
                                      struct merak_error *err)
@@ -296,7 +295,7 @@ static enum merak_status read_length(const struct merak_safetensors_file *f,
     if (n > MERAK_SAFETENSORS_MOST_HEADER)
         return merak_fail(err, MERAK_ERR_FORMAT,
                           "its header has %llu bytes, expected at most %llu: "
-                          "no safetensors file",
+                          "not a safetensors file",
                           (unsigned long long)n,
                           (unsigned long long)MERAK_SAFETENSORS_MOST_HEADER);
     if (n > file_bytes - LENGTH_BYTES)
@@ -323,11 +322,11 @@ static enum merak_status read_header(struct merak_safetensors_file *f,
         f->root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
         if (f->root == NULL)
             rc = merak_fail(err, MERAK_ERR_FORMAT,
-                            "its header is no valid JSON: byte %d: %.120s",
+                            "its header is not valid JSON: byte %d: %.120s",
                             why.position, why.text);
         else if (!json_is_object(f->root))
             rc = merak_fail(err, MERAK_ERR_FORMAT,
-                            "its header is no JSON object");
+                            "its header is not a JSON object");
     }
     free(text);
     return rc;

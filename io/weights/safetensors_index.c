@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_index.c - the index of a folder of several safetensors files
  *
- * It is a JSON object whose "weight_map" tells the file of each tensor, by its
- * name in the folder.  Every tensor is in one file, and where the index says.
+ * It is a JSON object whose "weight_map" has the file name of each tensor.
+ * Every tensor must be in exactly one file, the one in the index.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A file beside the index, and no other. */
+/* The file must be in the index's folder. */
 static bool is_file_name(const char *name)
 {
     return *name != '\0' && *name != '.' && strlen(name) < 256 &&
@@ -72,7 +72,7 @@ static int compare_name(const void *key, const void *entry)
     return strcmp(key, (*y)->name);
 }
 
-/* Is each tensor of the index where it says? */
+/* Is each tensor of the index in its file? */
 static enum merak_status check_map(const struct merak_safetensors *st,
                                    const struct merak_safetensor **sorted,
                                    const char *dir, json_t *map,
@@ -150,7 +150,7 @@ static enum merak_status load_index(const char *path, json_t **root_p,
         *root_p = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
         if (*root_p == NULL)
             rc = merak_fail(err, MERAK_ERR_FORMAT,
-                            "%.100s is no valid JSON: line %d: %.100s", path,
+                            "%.100s is not valid JSON: line %d: %.100s", path,
                             why.line, why.text);
     }
     free(text);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_writer.c - write a safetensors file, tensor after tensor
+/* safetensors_writer.c - write a safetensors file, tensor by tensor
  *
  * The header is compact JSON, a tensor's members in the order dtype, shape,
- * data_offsets, padded with spaces to a multiple of 8 bytes: as other writers
- * of the format have it, so that equal tensors in equal order are equal files.
+ * data_offsets, padded with spaces to a multiple of 8 bytes, as in other
+ * writers of the format, so that equal tensors in equal order give equal
+ * files.
  */
 #include "config.h"
 
@@ -19,7 +20,7 @@
 struct merak_safetensors_writer {
     struct merak_float_file *file;
     struct merak_safetensors_entry *entry; /* names borrowed */
-    int n, at;                             /* at: what is being written */
+    int n, at;                             /* at: the one being written */
     size_t done;                           /* elements of it */
 };
 
@@ -130,7 +131,7 @@ enum merak_status merak_safetensors_create(
     return rc;
 }
 
-/* Past tensors that have no element left. */
+/* Skip tensors that are complete. */
 static void skip_done(struct merak_safetensors_writer *w)
 {
     while (w->at < w->n && w->done == count_of(&w->entry[w->at])) {
@@ -165,7 +166,7 @@ merak_safetensors_commit(struct merak_safetensors_writer *writer,
     skip_done(writer);
     if (writer->at < writer->n)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "tensor %.100s is not written whole",
+                          "tensor %.100s is not written completely",
                           writer->entry[writer->at].name);
     return merak_float_file_commit(writer->file, err);
 }

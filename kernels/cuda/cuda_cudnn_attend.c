@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_cudnn_attend.c - calls of attention that cuDNN has
+/* cuda_cudnn_attend.c - calls of attention that cuDNN runs
  *
- * A shape's plan is made at its first call, which is the warm-up's.  What
- * cannot be is said once and left to the own kernel.
+ * A shape's plan is made at its first call, in the warm-up.  What cuDNN cannot
+ * run is logged once and left to the own kernel.
  */
 #include "config.h"
 
@@ -17,29 +17,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_VERSION 91002 /* 9.10.0 and 9.10.1 compute it wrong */
+#define LEAST_VERSION 91002 /* 9.10.0 and 9.10.1 give wrong results */
 #define WHOLE_TILES_UNTIL                              \
-    91500 /* so do others, without whole tiles of keys \
+    91500 /* so do these without whole tiles of keys   \
            */
 #define WAYS 8
 #define REASONS 16
 
-/* A shape that was asked for. */
+/* A requested shape. */
 struct entry {
     struct entry *next;
     struct merak_cudnn_shape shape;
     struct merak_cudnn_way way;
-    struct merak_cudnn_plan *plan; /* NULL: the own kernel has it */
+    struct merak_cudnn_plan *plan; /* NULL: the own kernel runs it */
 };
 
 struct merak_cudnn_attention {
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* for all below */
     char *soname;
     int major;
-    bool tried;                /* to open cuDNN */
+    bool tried;                /* cuDNN was to be opened */
     struct merak_cudnn *cudnn; /* or NULL */
     struct entry *entry;
-    const char *said[REASONS]; /* why calls have no shape */
+    const char *said[REASONS]; /* reasons already logged */
 };
 
 enum merak_status
@@ -83,7 +83,7 @@ void merak_cudnn_attention_destroy(struct merak_cudnn_attention *a)
     free(a);
 }
 
-/* cuDNN, opened if it was not; NULL: it cannot be, which was said. */
+/* cuDNN, opened at the first call; NULL: it cannot be, as was logged. */
 static struct merak_cudnn *cudnn_of(struct merak_cudnn_attention *a)
 {
     struct merak_error err = {.status = MERAK_OK};
@@ -93,7 +93,8 @@ static struct merak_cudnn *cudnn_of(struct merak_cudnn_attention *a)
     a->tried = true;
     if (merak_cudnn_open(a->soname, NULL, &a->cudnn, &err) != MERAK_OK) {
         a->cudnn = NULL;
-        merak_warn("cuda", "%s: the own kernels have attention", err.text);
+        merak_warn("cuda", "%s: attention runs in Merak's own kernels",
+                   err.text);
     }
     return a->cudnn;
 }
@@ -106,11 +107,10 @@ bool merak_cudnn_may(const struct merak_cudnn_shape *shape, int64_t version,
         *why = "is older than 9.10.2";
     else if (major < 8)
         *why = "needs compute capability 8.0";
-    /* The form of the graph that is the same in each run is so on Hopper;
-     * other generations were not looked at. */
+    /* The deterministic form of the graph was verified on Hopper, but not on
+     * other generations. */
     else if (shape->backward != 0 && major != 9)
-        *why = "has gradients that are equal in each run on compute "
-               "capability 9 only";
+        *why = "has deterministic gradients only on compute capability 9";
     else if (shape->backward != 0 && version <= WHOLE_TILES_UNTIL &&
              shape->T % 128 != 0)
         *why = "needs multiples of 128 positions before 9.15.1";
@@ -134,18 +134,18 @@ static void tell_plan(const struct merak_cudnn *c, const struct entry *e)
         e->way.engine, e->way.samples, e->shape.B, e->way.workspace_bytes);
 }
 
-/* Of a choice that was made by measuring, that it is not taken is a warning:
- * other ranks may take it. */
+/* Log why cuDNN is not used; a warning if it was chosen by measuring, since
+ * other ranks may use it. */
 static void tell_refusal(const struct entry *e, const char *why)
 {
     char shape[160];
 
     merak_cudnn_name_shape(&e->shape, shape, sizeof(shape));
     merak_log(e->way.version != 0 ? MERAK_LOG_WARN : MERAK_LOG_INFO, "cuda",
-              "%s: the own kernel, as %s", shape, why);
+              "%s: Merak's own kernel, as %s", shape, why);
 }
 
-/* The first of cuDNN's answers that becomes a plan. */
+/* Make a plan of the first of cuDNN's answers that allows one. */
 static enum merak_status first_plan(struct merak_cudnn *c, struct entry *e,
                                     struct merak_error *err)
 {
@@ -194,7 +194,7 @@ static void make_plan(struct merak_cudnn_attention *a, struct entry *e,
         rc = merak_fail(&err, MERAK_ERR_UNSUPPORTED, "cuDNN %s", why);
     else if (scratch_bytes < merak_cudnn_way_bytes(&e->shape, &e->way))
         rc = merak_fail(&err, MERAK_ERR_UNSUPPORTED,
-                        "the plan was made without it");
+                        "the plan reserves too little memory for it");
     else if (e->way.engine < 0)
         rc = first_plan(c, e, &err);
     else
@@ -205,8 +205,7 @@ static void make_plan(struct merak_cudnn_attention *a, struct entry *e,
         tell_refusal(e, err.text);
 }
 
-/* The shape's entry, which the first call makes; NULL: there is no memory for
- * one. */
+/* The shape's entry, made at the first call; NULL: out of memory. */
 static struct entry *entry_of(struct merak_cudnn_attention *a,
                               const struct merak_cudnn_shape *shape,
                               const struct merak_cudnn_way *way,
@@ -229,7 +228,7 @@ static struct entry *entry_of(struct merak_cudnn_attention *a,
     return e;
 }
 
-/* Once for each reason, and only where cuDNN was asked for. */
+/* Log each reason once, and only if cuDNN is requested. */
 static void tell_reason(struct merak_cudnn_attention *a, const char *why)
 {
     enum merak_cudnn_mode mode;
@@ -243,7 +242,8 @@ static void tell_reason(struct merak_cudnn_attention *a, const char *why)
         if (a->said[i] != NULL)
             continue;
         a->said[i] = why;
-        merak_info("cuda", "attention %s: the own kernel, cuDNN has none", why);
+        merak_info("cuda", "attention %s: Merak's own kernel, cuDNN has none",
+                   why);
         return;
     }
 }
@@ -298,7 +298,7 @@ enum merak_status merak_cudnn_attend(struct merak_cudnn_attention *a,
 /* --- choosing ---------------------------------------------------------------
  */
 
-/* What was made of the shape before. */
+/* Drop the shape's entry. */
 static void forget(struct merak_cudnn_attention *a,
                    const struct merak_cudnn_shape *shape)
 {

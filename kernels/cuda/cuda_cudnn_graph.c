@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_cudnn_graph.c - attention as a graph of cuDNN's operations
+/* cuda_cudnn_graph.c - attention as a graph of cuDNN operations
  *
  * cuDNN has kernels for whole graphs that it knows; those of attention begin
- * with a product of queries and keys and are recognised by what follows.  So
- * operations stand in the order in which it expects them, and a mask makes its
- * own numbers of rows and columns:
+ * with a product of queries and keys and are recognized by what follows.  So
+ * operations are in the order that it expects, and a mask generates its own row
+ * and column indices:
  *
  *   forward   s = scale Q K', masked;  m = max s;  l = sum exp(s - m)
  *             lse = m + log l;  O = (exp(s - m) / l) V
@@ -12,13 +12,13 @@
  *             dV = p' dO;  ds = scale p (dO V' - delta)
  *             dK = ds' Q;  dQ = ds K
  *
- * dQ is the product itself, without an accumulator that key blocks add to as
- * they come: that form keeps dO V' in the workspace and adds in one order, so
- * two runs agree to the bit.
+ * dQ is the product itself, without an accumulator that key blocks add to in
+ * any order: this form keeps dO V' in the workspace and adds in a fixed order,
+ * so two runs agree bit for bit.
  *
- * Tensors are [B, H, T, D] to cuDNN however they lie in memory; all but
- * those that have a name (merak_cudnn_uid) are virtual, in no memory.  The
- * first call that fails is kept, and no other is made.
+ * For cuDNN, tensors are [B, H, T, D] whatever their layout in memory; all
+ * except those with an id (merak_cudnn_uid) are virtual, without memory.  The
+ * first failure is kept, and no more calls are made.
  */
 #include "config.h"
 
@@ -29,7 +29,7 @@
 
 #define FIRST_VIRTUAL 100
 
-/* How a tensor lies. */
+/* The layout of a tensor. */
 struct form {
     int64_t dim[4], stride[4];
     int type;
@@ -51,7 +51,7 @@ static void *make(struct merak_cudnn_graph *g, int type)
     void *desc = NULL;
 
     if (g->status == MERAK_CUDNN_OK && g->n_descs == MERAK_CUDNN_DESCRIPTORS)
-        note(g, MERAK_CUDNN_INTERNAL_ERROR, "so many descriptors");
+        note(g, MERAK_CUDNN_INTERNAL_ERROR, "that many descriptors");
     if (g->status != MERAK_CUDNN_OK)
         return NULL;
     note(g, g->call->desc_create(type, &desc), "a descriptor");
@@ -85,12 +85,12 @@ static void finalize(struct merak_cudnn_graph *g, void *desc, const char *what)
         note(g, g->call->desc_finalize(desc), what);
 }
 
-/* Operations stand in the graph in the order in which they are finished. */
+/* Operations are in the graph in the order in which they are finalized. */
 static void add_op(struct merak_cudnn_graph *g, void *op, const char *what)
 {
     finalize(g, op, what);
     if (g->status == MERAK_CUDNN_OK && g->n_ops == MERAK_CUDNN_OPS)
-        note(g, MERAK_CUDNN_INTERNAL_ERROR, "so many operations");
+        note(g, MERAK_CUDNN_INTERNAL_ERROR, "that many operations");
     if (g->status == MERAK_CUDNN_OK)
         g->op[g->n_ops++] = op;
 }
@@ -101,7 +101,7 @@ static void add_op(struct merak_cudnn_graph *g, void *op, const char *what)
 static void *tensor(struct merak_cudnn_graph *g, int64_t uid,
                     const struct form *form, bool by_value)
 {
-    /* lse of a call's later samples begins anywhere */
+    /* lse of later samples may begin at any element */
     const int64_t alignment =
         form->type == MERAK_CUDNN_BFLOAT16 ? 16 : (int64_t)sizeof(float);
     void *t = make(g, MERAK_CUDNN_TENSOR);
@@ -127,7 +127,7 @@ static void *tensor(struct merak_cudnn_graph *g, int64_t uid,
     return t;
 }
 
-/* In no memory, row-major. */
+/* A virtual tensor, row-major. */
 static void *inner(struct merak_cudnn_graph *g, int64_t heads, int64_t rows,
                    int64_t columns, int type)
 {
@@ -139,7 +139,7 @@ static void *inner(struct merak_cudnn_graph *g, int64_t heads, int64_t rows,
     return tensor(g, g->next_uid++, &form, false);
 }
 
-/* A matrix of scores, or of what is made of them. */
+/* A matrix of scores, or of values computed from them. */
 static void *scores(struct merak_cudnn_graph *g, int type)
 {
     return inner(g, g->heads, g->rows, g->rows, type);
@@ -182,7 +182,7 @@ static void *heads_turned(struct merak_cudnn_graph *g, enum merak_cudnn_uid uid,
     return tensor(g, uid, &form, false);
 }
 
-/* lse lies as [B, T, H]. */
+/* lse is [B, T, H] in memory. */
 static void *lse(struct merak_cudnn_graph *g, const struct merak_cudnn_shape *s)
 {
     const struct form form = {
@@ -263,7 +263,7 @@ static void *reduce(struct merak_cudnn_graph *g, int operator, void * x,
     return y;
 }
 
-/* y has x's elements and other strides. */
+/* y has x's elements with other strides. */
 static void *reshape(struct merak_cudnn_graph *g, void *x, void *y)
 {
     void *op = make(g, MERAK_CUDNN_OP_RESHAPE);
@@ -278,7 +278,7 @@ static void *reshape(struct merak_cudnn_graph *g, void *x, void *y)
 /* --- masks ------------------------------------------------------------------
  */
 
-/* Of each score, the number of its row (2) or column (3). */
+/* The index of each score's row (2) or column (3). */
 static void *index_of(struct merak_cudnn_graph *g, void *s, int64_t axis)
 {
     void *y = scores(g, MERAK_CUDNN_INT32);
@@ -288,7 +288,7 @@ static void *index_of(struct merak_cudnn_graph *g, void *s, int64_t axis)
     return y;
 }
 
-/* s where `a mode b`, and else the score of what is not seen. */
+/* s where `a mode b` holds, and the score of masked keys elsewhere. */
 static void *keep_where(struct merak_cudnn_graph *g, void *s, int mode, void *a,
                         void *b, void *hidden)
 {
@@ -344,7 +344,7 @@ static void forward(struct merak_cudnn_graph *g,
            heads(g, MERAK_CUDNN_UID_O, s, s->H, s->o_row));
 }
 
-/* delta, which is in memory: the kernels read it again. */
+/* delta is in memory since the kernels read it again. */
 static void *make_delta(struct merak_cudnn_graph *g,
                         const struct merak_cudnn_shape *s, void *d_o)
 {
@@ -373,8 +373,8 @@ static void *probabilities(struct merak_cudnn_graph *g,
     return pointwise(g, MERAK_CUDNN_EXP, x, NULL, scores(g, MERAK_CUDNN_FLOAT));
 }
 
-/* y = x' z, where x is of scores: keys' gradients, for each query head, which
- * are added up if several share a kv head. */
+/* y = x' z, where x has the shape of scores: gradients of keys or values for
+ * each query head, summed if several share a kv head. */
 static void turned_product(struct merak_cudnn_graph *g,
                            const struct merak_cudnn_shape *s, void *x, void *z,
                            void *y)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_cudnn_measure.c - is cuDNN faster than the own kernel?
  *
- * Of calibrations, never of a run.  A way of cuDNN's that is faster counts for
- * nothing unless it gives the own kernel's numbers, and the same bits again:
- * what it says of itself does not tell the latter.
+ * Used by calibrations, never in a run.  A faster way is only accepted if it
+ * matches the own kernel's results and gives the same bits again: cuDNN's notes
+ * do not reliably state the latter.
  */
 #include "config.h"
 
@@ -21,8 +21,8 @@
 
 #define RUNS 20
 #define WAYS 8
-#define GAIN 0.98 /* of the time before: less is noise */
-/* Both round probabilities and results to bf16 on their own. */
+#define GAIN 0.98 /* of the best time so far: a smaller gain is noise */
+/* Both round probabilities and results to bf16 separately. */
 #define NEAR (1.0 / 64)
 #define MOST_BYTES (INT64_C(4) << 30)
 
@@ -34,7 +34,7 @@ struct measuring {
     struct merak_cudnn_choice *choice;
     float ms; /* of the choice */
     size_t bytes;
-    unsigned char *own, *once, *again; /* outputs, one behind the other */
+    unsigned char *own, *once, *again; /* outputs, one after the other */
 };
 
 /* --- outputs ----------------------------------------------------------------
@@ -70,7 +70,7 @@ static double number(const unsigned char *from, size_t i,
     return (double)((const float *)from)[i];
 }
 
-/* NaNs are near nothing. */
+/* NaNs are not near anything. */
 static bool is_near(const unsigned char *a, const unsigned char *b, size_t n,
                     enum merak_dtype dtype)
 {
@@ -105,7 +105,7 @@ static bool are_near(const struct measuring *m)
 /* --- times ------------------------------------------------------------------
  */
 
-/* A plan's, or without one the own kernel's, of the runs behind the first. */
+/* Time a plan, or the own kernel without one, in the runs after the first. */
 static enum merak_status time_runs(const struct measuring *m,
                                    const struct merak_cudnn_plan *plan,
                                    const struct merak_cudnn_memory *memory,
@@ -124,7 +124,7 @@ static enum merak_status time_runs(const struct measuring *m,
     return rc == MERAK_OK ? b->end(b->arg, ms_p, err) : rc;
 }
 
-/* Does a plan give what it should?  `why`, if not. */
+/* Check a plan's results; *why is set if they are wrong. */
 static enum merak_status check_plan(const struct measuring *m,
                                     const struct merak_cudnn_plan *plan,
                                     const struct merak_cudnn_memory *memory,
@@ -142,9 +142,9 @@ static enum merak_status check_plan(const struct measuring *m,
     if (rc == MERAK_OK)
         rc = read_outputs(m, m->again, err);
     if (rc == MERAK_OK && !are_near(m))
-        *why = "other numbers than the own kernel";
+        *why = "results that differ from Merak's own kernel's";
     else if (rc == MERAK_OK && memcmp(m->once, m->again, m->bytes) != 0)
-        *why = "other bits in a second run";
+        *why = "different bits in a second run";
     return rc;
 }
 
@@ -185,7 +185,7 @@ static enum merak_status measure_plan(struct measuring *m,
     return MERAK_OK;
 }
 
-/* A way that cannot be made ready is left out. */
+/* Measure a way; one that cannot be prepared is skipped. */
 static enum merak_status measure_way(struct measuring *m,
                                      const struct merak_cudnn_way *way,
                                      struct merak_error *err)
@@ -218,7 +218,7 @@ static enum merak_status measure_samples(struct measuring *m, int64_t samples,
     part.B = samples;
     if (merak_cudnn_ways(m->cudnn, &part, MOST_BYTES, way, WAYS, &n, NULL) !=
         MERAK_OK)
-        n = 0; /* it has none */
+        n = 0; /* there are none */
     for (int i = 0; i < n && rc == MERAK_OK; i++)
         rc = measure_way(m, &way[i], err);
     return rc;
@@ -233,8 +233,8 @@ static enum merak_status measure_own(struct measuring *m,
     return rc == MERAK_OK ? read_outputs(m, m->own, err) : rc;
 }
 
-/* Backward, all samples at once need as many times the memory, so few of them
- * come first. */
+/* The memory of the backward pass grows with the samples run at once, so few of
+ * them are tried first. */
 static enum merak_status measure_ways(struct measuring *m,
                                       struct merak_error *err)
 {

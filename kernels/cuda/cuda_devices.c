@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_devices.c - which GPUs there are, and which Merak takes
+/* cuda_devices.c - list the GPUs that Merak can use
  *
- * CUDA numbers the devices that CUDA_VISIBLE_DEVICES leaves.  What a node has
- * in common with other tasks is the PCI bus; sysfs knows what memory that is
- * next to.
+ * CUDA numbers the devices that CUDA_VISIBLE_DEVICES leaves.  A GPU's PCI
+ * address is the same for all tasks of a node; sysfs has its NUMA node.
  */
 #include "config.h"
 
@@ -16,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What configure was told, --with-cuda-arch. */
+/* The value of configure's --with-cuda-arch. */
 #ifndef MERAK_CUDA_ARCHS
 #define MERAK_CUDA_ARCHS "80"
 #endif
@@ -61,7 +60,7 @@ enum merak_status merak_cuda_gather(int device, struct merak_cuda_facts *facts,
         code =
             cudaDeviceGetPCIBusId(facts->bus, (int)sizeof(facts->bus), device);
     if (code != cudaSuccess)
-        return merak_cuda_fail(err, device, "ask what there is", code);
+        return merak_cuda_fail(err, device, "ask for its properties", code);
     for (char *c = facts->bus; *c != '\0'; c++)
         *c = (char)tolower((unsigned char)*c);
     snprintf(facts->name, sizeof(facts->name), "%.127s", prop.name);
@@ -77,7 +76,7 @@ enum merak_status merak_cuda_gather(int device, struct merak_cuda_facts *facts,
     return MERAK_OK;
 }
 
-/* "0000:1b:00.0" as sysfs writes it. */
+/* The NUMA node of "0000:1b:00.0", by sysfs. */
 static int numa_of(const char *bus)
 {
     char path[64];
@@ -104,7 +103,7 @@ enum merak_status merak_cuda_check_device(int device, struct merak_error *err)
                : rc;
 }
 
-/* As nvidia-smi does. */
+/* Write it like nvidia-smi. */
 static void write_uuid(const cudaUUID_t *uuid, char text[48])
 {
     size_t n = (size_t)snprintf(text, 48, "GPU");
@@ -145,9 +144,9 @@ enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
     cudaError_t code;
     int n = 0, fit = 0;
 
-    /* Streams share so many ways to the GPU, 8 if nobody says more: one that
-     * waits for another rank would hold up whoever shares its way.  Read when
-     * a context is made. */
+    /* Streams share this number of hardware queues, 8 by default: a stream that
+     * waits for another rank would block those on the same queue.  Read when a
+     * context is created. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (rc != MERAK_OK)
         return rc;
@@ -161,7 +160,7 @@ enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
         fit += rc == MERAK_OK;
     }
     if (fit == 0)
-        return rc; /* why the last one is not */
+        return rc; /* the error of the last one */
     *n_p = fit;
     return MERAK_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_errors.c - CUDA's codes as Merak's, with what to do about them */
+/* cuda_errors.c - CUDA's error codes as Merak's, with fixes */
 #include "config.h"
 
 #include "kernels/cuda/cuda_gpu.h"
@@ -16,27 +16,26 @@ struct remedy {
 
 static const struct remedy remedies[] = {
     {cudaErrorMemoryAllocation, MERAK_ERR_NOMEM,
-     "use more stages, a larger tp, a smaller micro-batch, or end what else "
-     "uses the GPU (nvidia-smi shows it)"},
+     "use more stages, a larger tp, a smaller micro-batch, or end other "
+     "processes on the GPU (nvidia-smi shows them)"},
     {cudaErrorInsufficientDriver, MERAK_ERR_UNSUPPORTED,
-     "no driver of NVIDIA's, or one older than this module's CUDA, is loaded "
-     "on this node: install one of release 580 or later, or use --backend "
-     "cpu"},
+     "no NVIDIA driver, or one older than this module's CUDA, is loaded on "
+     "this node: install one of release 580 or later, or use --backend cpu"},
     {cudaErrorNoDevice, MERAK_ERR_UNSUPPORTED,
-     "this task was given no GPU: ask for one a task (--gpus-per-task=1), see "
-     "that CUDA_VISIBLE_DEVICES names it, or use --backend cpu"},
+     "this task was given no GPU: ask for one per task (--gpus-per-task=1), "
+     "see that CUDA_VISIBLE_DEVICES names it, or use --backend cpu"},
     {cudaErrorStubLibrary, MERAK_ERR_UNSUPPORTED,
      "libcuda.so.1 is the toolkit's stub, not a driver: take lib64/stubs out "
      "of LD_LIBRARY_PATH"},
     {cudaErrorSystemDriverMismatch, MERAK_ERR_UNSUPPORTED,
-     "the driver in the kernel and libcuda.so.1 are of two releases: reboot "
-     "the node, or install the one that is loaded"},
+     "the driver in the kernel and libcuda.so.1 are of different releases: "
+     "reboot the node, or install the one that is loaded"},
     {cudaErrorSystemNotReady, MERAK_ERR_UNSUPPORTED,
      "the node's GPU services are not up: see nvidia-fabricmanager and "
      "nvidia-persistenced"},
     {cudaErrorDevicesUnavailable, MERAK_ERR_UNSUPPORTED,
-     "another process holds it in exclusive mode: end that, or start one task "
-     "a GPU"},
+     "another process holds it in exclusive mode: end it, or start one task "
+     "per GPU"},
     {cudaErrorNoKernelImageForDevice, MERAK_ERR_UNSUPPORTED,
      "the module has no kernels for its compute capability: build Merak for "
      "it (configure --with-cuda-arch)"},

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_facts.c - which GPUs are refused, which are warned of, and in what words
- */
+/* cuda_facts.c - which GPUs are refused, and warnings about others */
 #include "config.h"
 
 #include "kernels/cuda/cuda_facts.h"
@@ -11,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What bf16 products in the kernels need, whatever was built. */
+/* What the kernels' bf16 products need, whatever the module is built for. */
 #define LEAST_MAJOR 8
 
-/* The first release of the driver for a CUDA, which serves all of a major. */
+/* The first driver release for a CUDA version; it serves all of a major one. */
 static int first_release(int cuda)
 {
     return cuda >= 13000 ? 580 : cuda >= 12000 ? 525 : 450;
@@ -40,8 +39,8 @@ enum merak_status merak_cuda_check_driver(const struct merak_cuda_driver *d,
     return MERAK_OK;
 }
 
-/* Is there code for a device in the first of `archs`, or where it is not the
- * first, `later`?  An "a" is for its own generation alone. */
+/* Is there code for a device in `arch`?  `later`: it is not the first of archs,
+ * so without PTX.  An "a" is for its own generation only. */
 static bool serves(const char *arch, bool later, int capability)
 {
     char *end;
@@ -76,9 +75,9 @@ enum merak_status merak_cuda_check_facts(int device,
 {
     if (facts->mig || strstr(facts->name, " MIG ") != NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "GPU %d (%.60s) is cut in MIG slices and Merak plans "
-                          "for whole GPUs: ask for a whole one, or use "
-                          "--backend cpu",
+                          "GPU %d (%.60s) is divided into MIG instances and "
+                          "Merak plans for whole GPUs: ask for a whole one, or "
+                          "use --backend cpu",
                           device, facts->name);
     if (facts->major < LEAST_MAJOR)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
@@ -136,7 +135,7 @@ void merak_cuda_describe_facts(int device, const struct merak_cuda_facts *f,
         (void)add_clocks(f, text + n, bytes - (size_t)n);
 }
 
-/* Parts of one line. */
+/* Append a part to the line. */
 static void add_warning(char *text, size_t bytes, const char *part)
 {
     size_t n = strlen(text);
@@ -153,8 +152,8 @@ void merak_cuda_warn_facts(int device, const struct merak_cuda_facts *f,
     if (f->ecc == MERAK_CUDA_ECC_OFF) {
         snprintf(
             part, sizeof(part),
-            "GPU %d has ECC off: a flipped bit stays unseen (nvidia-smi -e "
-            "1 and a reset turn it on)",
+            "GPU %d has ECC off: a flipped bit goes unnoticed (nvidia-smi -e 1 "
+            "and a reset turn it on)",
             device);
         add_warning(text, bytes, part);
     }

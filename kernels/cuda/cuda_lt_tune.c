@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_lt_tune.c - algorithms of cuBLASLt that were timed: choosing them, and
- * choices that were made before
+/* cuda_lt_tune.c - choose algorithms of cuBLASLt by timing, and use earlier
+ * choices
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #define TIMED 20 /* runs of a candidate */
 #define ALGO_BYTES sizeof(((cublasLtMatmulAlgo_t *)NULL)->data)
 
-/* A choice as a line: what decides it, and the algorithm's bytes. */
+/* Report a choice as a line: its key and the algorithm's bytes. */
 static void tell_choice(const struct merak_cuda_lt *lt,
                         const struct merak_lt_shape *s)
 {
@@ -32,7 +32,7 @@ static void tell_choice(const struct merak_cuda_lt *lt,
     lt->tell(lt->tell_arg, line);
 }
 
-/* Milliseconds of some runs of a candidate; below 0: it does not run. */
+/* Milliseconds of TIMED runs of a candidate; negative: it does not run. */
 static float time_candidate(const struct merak_cuda_lt *lt,
                             const struct merak_lt_shape *s,
                             const struct merak_cuda_product *p, void *stream,
@@ -53,7 +53,7 @@ static float time_candidate(const struct merak_cuda_lt *lt,
     return ms;
 }
 
-/* Of the calibration, never of a run: it waits for the device. */
+/* For calibrations only, never in a run: it waits for the device. */
 enum merak_status merak_lt_tune(const struct merak_cuda_lt *lt,
                                 struct merak_lt_shape *s,
                                 const struct merak_cuda_product *p,
@@ -129,8 +129,8 @@ enum merak_status merak_cuda_lt_use(struct merak_cuda_lt *lt, const char *line,
 
     if (!read_choice(line, &choice))
         return merak_fail(err, MERAK_ERR_FORMAT,
-                          "\"%.60s..\" is no choice of an algorithm: calibrate "
-                          "again",
+                          "\"%.60s..\" is not a choice of an algorithm: "
+                          "calibrate again",
                           line);
     more = realloc(lt->choice, (lt->n_choices + 1) * sizeof(*more));
     if (more == NULL)

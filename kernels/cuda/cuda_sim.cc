@@ -225,7 +225,7 @@ static void leave(struct thread *self)
         merak_sim_at.thread = sim.running->index;
     } else if (sim.n_finished < sim.n_threads) {
         merak_sim_fatal(
-            "others wait where this thread and its like never come");
+            "other threads wait at a barrier that this one never reaches");
     }
     if (to != &self->context)
         switch_to(&self->context, to);
@@ -319,7 +319,7 @@ static void free_pieces(void)
 
         for (size_t k = 0; k < GUARD_BYTES; k++)
             if (p->bytes[p->size + k] != POISON)
-                merak_sim_fatal("shared memory is written behind its end");
+                merak_sim_fatal("shared memory is written past its end");
         free(p->bytes);
     }
     sim.n_pieces = 0;

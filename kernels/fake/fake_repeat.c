@@ -2,9 +2,9 @@
 /* fake_repeat.c - what the fake device prepares once for many steps: tables of
  * calls, captured operations, timers
  *
- * A table lies in the device's memory, and its calls are run in an order that
- * is another each time.  What is captured keeps its arguments, the step too: a
- * kernel that looks at it sees an old one, as a graph's would.
+ * A table is in device memory, and its calls are run in a different order each
+ * time.  Captured operations keep their arguments, including the step: a kernel
+ * that reads it sees an old one, as in a CUDA graph.
  */
 #include "config.h"
 
@@ -41,7 +41,7 @@ enum merak_status merak_fake_elapsed(struct merak_accel *accel,
 /* --- choices -----------------------------------------------------------------
  */
 
-/* There is nothing to choose: what is told and used has the form alone. */
+/* There is nothing to choose: lines only have the right form. */
 enum merak_status merak_fake_tune(struct merak_accel *accel, int queue,
                                   const struct merak_kernel *kernel,
                                   const struct merak_kernel_call *call,
@@ -73,7 +73,7 @@ enum merak_status merak_fake_use_tuned(struct merak_accel *accel,
     if (sscanf(line, "%31s %zu", op, &n) == 2)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_FORMAT,
-                      "\"%.60s\" is no choice of the fake device's", line);
+                      "\"%.60s\" is not a choice of the fake device", line);
 }
 
 enum merak_status merak_fake_use_choices(const char *const *line, int n,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_file.c - device files: device.h describes them */
+/* device_file.c - read and write device files, as device.h describes them */
 #include "config.h"
 
 #include "partitioner/device/device_file.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What numbers have to lie between, to have finite times of any kernel. */
+/* Range of numbers, so that the time of any kernel is finite. */
 #define LEAST 1e-30
 #define MOST 1e30
 
@@ -25,13 +25,13 @@ struct reader {
     enum merak_status rc;
 };
 
-/* 0 or a number of such a size that no quotient of two of them is too large. */
+/* Is it 0, or in the range in which no quotient of two overflows? */
 static bool is_amount(double x)
 {
     return x == 0 || (x >= LEAST && x <= MOST);
 }
 
-/* A positive number at object[name] (zero too, where `zero`). */
+/* A positive number at object[name] (or zero, if `zero`). */
 static double number(struct reader *r, const json_t *object, const char *name,
                      bool zero)
 {
@@ -53,7 +53,7 @@ static double number(struct reader *r, const json_t *object, const char *name,
     return x;
 }
 
-/* Fields of the file and of its objects; a list ends with NULL. */
+/* Fields of the file and of its objects; each list ends with NULL. */
 static const char *const device_fields[] = {"name",
                                             "ranks_per_node",
                                             "memory_bytes",
@@ -82,8 +82,7 @@ static const char *const net_fields[] = {"bytes_per_s", "latency_s",
 static const char *const tuned_fields[] = {"for", "choices", NULL};
 static const char *const beside_fields[] = {"latency_s", "bytes_per_s", NULL};
 
-/* A field that is not known is one that is misspelt: what it says would be
- * taken to be left out. */
+/* Refuse unknown fields: a misspelled one would otherwise be ignored. */
 static void check_fields(struct reader *r, const json_t *in, const char *where,
                          const char *const *fields)
 {
@@ -199,7 +198,7 @@ static void read_beside(struct reader *r, const json_t *beside,
     d->interference_bytes_per_s = number(r, beside, "bytes_per_s", true);
 }
 
-/* What kernels without a table take: optional. */
+/* Times of kernels without a table; optional. */
 static void read_roofline(struct reader *r, const json_t *in,
                           struct merak_device *d)
 {
@@ -215,7 +214,7 @@ static void read_roofline(struct reader *r, const json_t *in,
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: field \"roofline\" is %.40s; expected \"max\" "
                            "or \"sum\"",
-                           r->path, word == NULL ? "no string" : word);
+                           r->path, word == NULL ? "not a string" : word);
 }
 
 static void read_transport(struct reader *r, const json_t *in,
@@ -231,7 +230,7 @@ static void read_transport(struct reader *r, const json_t *in,
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: field \"transport\" is %.40s; expected "
                            "\"nccl\" or \"ucx\"",
-                           r->path, word == NULL ? "no string" : word);
+                           r->path, word == NULL ? "not a string" : word);
 }
 
 /* --- kernels -------------------------------------------------------------- */
@@ -301,8 +300,8 @@ static void read_tables(struct reader *r, const json_t *in, const char *name,
     read_kernels(r, kernels, "bf16", &rates[MERAK_BF16]);
 }
 
-/* As much as there is room for, and no part of a letter: what is no UTF-8 can
- * not be written again. */
+/* Copy what fits, but no part of a character: invalid UTF-8 could not be
+ * written again. */
 static void copy_name(char *to, size_t size, const char *name)
 {
     size_t n = strlen(name);
@@ -316,7 +315,7 @@ static void copy_name(char *to, size_t size, const char *name)
     to[n] = '\0';
 }
 
-/* --- what is tuned ----------------------------------------------------------
+/* --- tuned choices ----------------------------------------------------------
  */
 
 enum merak_status merak_device_add_tuned(struct merak_device *device,
@@ -363,7 +362,7 @@ static void read_tuned(struct reader *r, const json_t *in,
     {
         if (r->rc == MERAK_OK && !json_is_string(line))
             r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                               "%s: choice %zu of \"tuned\" is no string",
+                               "%s: choice %zu of \"tuned\" is not a string",
                                r->path, i);
         if (r->rc == MERAK_OK)
             r->rc = merak_device_add_tuned(d, json_string_value(line), r->err);
@@ -509,7 +508,7 @@ static void put_groups(json_t *out, const struct merak_device *device)
     json_object_set_new(json_object_get(out, "link"), "groups", groups);
 }
 
-/* Beside what every device has. */
+/* Write the optional fields. */
 static void put_rest(json_t *out, const struct merak_device *device)
 {
     if (device->peak_flops_per_s[MERAK_F32] > 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.c - describing a model: what it is made of, and the call that adds
- * an op; describe_layers.c has the layers */
+/* describe.c - describing a model: inputs, parameters, recycling, and the call
+ * that adds an op; describe_layers.c has the layers */
 #include "config.h"
 
 #include "merak/model.h"
@@ -37,7 +37,7 @@ static enum merak_status check_options(const struct merak_model_options *opt,
         !merak_size_mul(opt->micro_batch, opt->seq, &n) || n > INT32_MAX)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "micro-batch %zu of %zu tokens, expected at least 1 "
-                          "of each and at most %d in all",
+                          "of each and at most %d total",
                           opt->micro_batch, opt->seq, INT32_MAX);
     return MERAK_OK;
 }
@@ -106,14 +106,14 @@ void merak_model_fail(struct merak_model *m, enum merak_status status,
     va_end(ap);
 }
 
-/* Keep the failure of a call below; err is m->error. */
+/* Record the failure of a call that was given &m->error. */
 static void keep(struct merak_model *m, enum merak_status rc)
 {
     if (rc != MERAK_OK)
         m->status = rc;
 }
 
-/* False if nothing may be added any more. */
+/* False if nothing more may be added. */
 static bool open_for(struct merak_model *m, const char *what)
 {
     if (m->status == MERAK_OK && m->complete)
@@ -140,8 +140,8 @@ static bool is_read(const struct merak_graph *graph,
     return false;
 }
 
-/* Every recycled value has its output and a reader, and there are passes to
- * recycle. */
+/* Every recycled value must have an output and a reader, and the number of
+ * passes must fit. */
 static void check_recycling(struct merak_model *m)
 {
     const struct merak_graph *graph = m->graph;
@@ -149,7 +149,7 @@ static void check_recycling(struct merak_model *m)
     for (int i = 0; i < graph->n_recycling; i++) {
         if (graph->recycling[i].out == NULL)
             merak_model_fail(m, MERAK_ERR_PARAM,
-                             "nothing is left for %s: say what with "
+                             "nothing is passed on for %s: give it with "
                              "merak_recycle()",
                              graph->recycling[i].in->name);
     }
@@ -161,8 +161,8 @@ static void check_recycling(struct merak_model *m)
     }
     if (graph->n_recycling > 0 && graph->passes == 0)
         merak_model_fail(m, MERAK_ERR_PARAM,
-                         "the model recycles %s and does not say how many "
-                         "passes it runs: call merak_passes()",
+                         "the model recycles %s and does not set the number of "
+                         "its passes: call merak_passes()",
                          graph->recycling[0].in->name);
     if (graph->n_recycling == 0 && graph->passes > 1)
         merak_model_fail(m, MERAK_ERR_PARAM,
@@ -187,7 +187,7 @@ static void check_frozen(struct merak_model *m)
                          "all parameters are frozen: nothing is left to train");
 }
 
-/* Complete the graph: it is used from now on. */
+/* Complete the graph; nothing may be added to it from now on. */
 static void complete(struct merak_model *m)
 {
     check_recycling(m);
@@ -446,19 +446,19 @@ void merak_recycle(struct merak_model *m, struct merak_value *recycled,
         return;
     if (to == NULL)
         merak_model_fail(m, MERAK_ERR_PARAM,
-                         "merak_recycle: %s is not of merak_recycled()",
+                         "merak_recycle: %s is not from merak_recycled()",
                          recycled == NULL ? "NULL" : recycled->name);
     else if (output == NULL || output->graph != m->graph ||
              output->producer < 0)
         merak_model_fail(m, MERAK_ERR_PARAM,
-                         "merak_recycle: %s cannot be left for %s: expected "
-                         "what an op of this model makes",
+                         "merak_recycle: %s cannot be passed on for %s: "
+                         "expected an output of an op of this model",
                          output == NULL ? "NULL" : output->name,
                          recycled->name);
     else if (to->out != NULL)
         merak_model_fail(m, MERAK_ERR_PARAM,
-                         "merak_recycle: %s is left for %s already, and now "
-                         "%s",
+                         "merak_recycle: %s is already passed on for %s, and "
+                         "now %s",
                          to->out->name, recycled->name, output->name);
     else if (!is_alike(recycled, output))
         merak_model_fail(m, MERAK_ERR_PARAM,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe_layers.c - the layers of a model: each adds one op, or few, to its
+/* describe_layers.c - the layers of a model: each adds one op or a few to its
  * graph */
 #include "config.h"
 
@@ -39,7 +39,7 @@ struct merak_value *merak_embedding_padded(struct merak_model *m,
     return merak_embedding_with(m, tokens, table, &opt);
 }
 
-/* As the compute dtype has it. */
+/* x as rounded to a compute dtype. */
 static double round_to(enum merak_dtype dtype, float x)
 {
     union {
@@ -79,8 +79,8 @@ struct merak_value *merak_add_position(struct merak_model *m,
     return apply(m, "add_position", NULL, merak_model_add_starts(m, in, 2), in);
 }
 
-/* A bias of several dims (heads and channels) is a vector all the same:
- * unless something read it as a matrix before. */
+/* A bias of several dims (heads and channels) counts as a vector, unless an
+ * earlier op has read it as a matrix. */
 static void make_bias(struct merak_model *m, struct merak_value *bias)
 {
     if (bias == NULL || bias->kind != MERAK_VALUE_PARAM)
@@ -211,7 +211,7 @@ attention_attrs(struct merak_model *m,
     struct merak_attrs attrs = {.f = {(double)opt->dropout, (double)opt->scale,
                                       (double)opt->soft_cap}};
 
-    /* more keys than there are: all */
+    /* a window of the whole sequence or more is no limit */
     if (opt->window > 0 && opt->window < m->graph->seq)
         attrs.i[1] = (int64_t)opt->window;
     if (opt->dropout != 0.0f)
@@ -302,7 +302,7 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
 
     if (m->graph->loss != NULL)
         merak_model_fail(m, MERAK_ERR_PARAM,
-                         "cross_entropy: the model has its loss already");
+                         "cross_entropy: the model already has its loss");
     max = apply(m, "xent_max", NULL, 1, &logits);
     if (merak_apply(m, "xent_sum", NULL, 3,
                     (struct merak_value *[]){logits, max, targets},

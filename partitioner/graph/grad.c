@@ -3,8 +3,8 @@
  *
  * Forward nodes are visited last to first, and each one's gradient builder
  * emits its nodes.  By the time a node is visited, every use of its outputs
- * has contributed: sums of activations' gradients come out last use first,
- * which fixes their rounding.
+ * has contributed: gradients of activations are summed last use first, which
+ * fixes their rounding.
  */
 #include "config.h"
 
@@ -128,8 +128,8 @@ static enum merak_status check_contribution(const struct merak_grad *g,
     return MERAK_OK;
 }
 
-/* Once more for an activation that has a gradient already: the later use
- * stands on the left. */
+/* Add to the gradient that an activation already has; the later use is the
+ * left operand. */
 static enum merak_status sum_grads(struct merak_grad *g, struct merak_value *v,
                                    struct merak_value *grad,
                                    struct merak_error *err)
@@ -152,14 +152,14 @@ enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
     bool frozen = v->kind == MERAK_VALUE_PARAM && v->frozen;
     enum merak_status rc;
 
-    /* Of a frozen parameter what comes beside another's is kept in mind, and
-     * nothing is done with it. */
+    /* A frozen parameter's gradient that an op computes together with another
+     * one is recorded and not used. */
     if (!merak_grad_wanted(g, v) && !frozen)
         return MERAK_OK;
     rc = check_contribution(g, v, grad, err);
     if (rc != MERAK_OK)
         return rc;
-    /* What an op passes through stays the gradient of its output. */
+    /* A gradient that an op passes on remains that of the op's output. */
     if (grad->of < 0)
         grad->of = v->id;
     if (v->kind == MERAK_VALUE_PARAM) {
@@ -227,9 +227,9 @@ enum merak_status merak_grad_param(struct merak_grad *g,
 /* --- the pass
  * --------------------------------------------------------------------- */
 
-/* Parameters that are trained are wanted, and what is computed from what is
- * wanted.  Of ops without a gradient nothing is: but the loss's chain ends in
- * one closed form, which asks for its logits alone. */
+/* Gradients are wanted of trained parameters and of what is computed from
+ * them, except for outputs of ops without a gradient.  That includes the ops
+ * of the loss: its closed form needs only the gradient of the logits. */
 static void mark_wanted(struct merak_grad *g)
 {
     for (int i = 0; i < g->n_values; i++)
@@ -281,7 +281,7 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
         return merak_fail(err, MERAK_ERR_PARAM, "the graph has no loss");
     if (graph->n_nodes != graph->n_forward)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "the graph has its gradients already");
+                          "the graph already has its gradients");
     g.sum = calloc(n, sizeof(*g.sum));
     g.wanted = calloc(n, sizeof(*g.wanted));
     g.uses = calloc(n, sizeof(*g.uses));
@@ -292,7 +292,7 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
     mark_wanted(&g);
     rc = emit(&g, err);
     if (rc == MERAK_OK) {
-        /* Uses were counted from the last; they are numbered from the first. */
+        /* Uses were counted from the last one; number them from the first. */
         for (int i = g.n_values; i < g.graph->n_values; i++) {
             struct merak_value *v = g.graph->value[i];
 

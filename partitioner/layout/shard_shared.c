@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_shared.c - blocks that all pipeline stages run together
+/* shard_shared.c - vocabulary-parallel layers over all pipeline stages
  *
  * A vocabulary is the index that embeddings look up and cross-entropies sum
- * over.  What has one is cut by it along the stages' axis, and so is what
- * makes logits, back to the parameter they come from.  An embedding begins
- * with inputs of the model; what takes activations is of the head, and all
- * that comes after it up to the loss.
+ * over.  Nodes that have one are cut by it along the stages' axis, and so are
+ * the nodes that compute logits, back to the parameter they come from.  Those
+ * that read only inputs of the model are the embedding; those that read
+ * activations are the head, and so is all that follows them up to the loss.
  */
 #include "config.h"
 
@@ -25,7 +25,7 @@ struct cutter {
     int axis; /* the stages' */
     int n_shared;
     struct merak_strategy *strategy;
-    int *dim;     /* by value: the dim that is wanted split, or -1 */
+    int *dim;     /* by value: the dim that must be split, or -1 */
     int found[3]; /* by block: nodes that are cut */
 };
 
@@ -33,7 +33,7 @@ static bool takes_activations(const struct merak_graph *graph,
                               const struct merak_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
-        /* Tensor ranks that share out samples have slices of the tokens. */
+        /* Where tensor ranks divide the samples, they have slices of tokens. */
         if (merak_value_origin(graph, node->in[i])->kind ==
             MERAK_VALUE_ACTIVATION)
             return true;
@@ -41,8 +41,8 @@ static bool takes_activations(const struct merak_graph *graph,
     return false;
 }
 
-/* The index of a node that is a vocabulary, by its own letter or because
- * logits are wanted; or -1. */
+/* The index of a node that is a vocabulary, by its letter or because consumers
+ * need that dim of an output split; or -1. */
 static int vocabulary_of(const struct cutter *c, const struct merak_node *node)
 {
     const struct merak_signature *sig = &c->sig[node->id];
@@ -73,8 +73,8 @@ static enum merak_status check_cut(const struct cutter *c,
     }
     if (index->kind == MERAK_INDEX_WHOLE || !index->uneven)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "%s cannot be cut over all stages: its op needs "
-                          "the vocabulary whole; use --schedule 1f1b",
+                          "%s cannot be cut over all stages: its op needs the "
+                          "whole vocabulary; use --schedule 1f1b",
                           node->name);
     if (index->extent < ranks)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -95,7 +95,7 @@ static enum merak_status cut_node(struct cutter *c,
         return MERAK_OK;
     c->found[block]++;
     c->strategy[node->id].cut[c->axis] = (int8_t)cut;
-    /* What is summed over the vocabulary is wanted split by it. */
+    /* Inputs that have the vocabulary must be split by it. */
     for (int i = 0; i < node->n_in; i++) {
         for (int d = 0; d < node->in[i]->shape.ndim; d++) {
             if (c->sig[node->id].operand_dim[i][d] == cut)
@@ -105,7 +105,7 @@ static enum merak_status cut_node(struct cutter *c,
     return check_cut(c, node, cut, err);
 }
 
-/* A parameter is held in one way: cut for all of its uses, or for none. */
+/* A parameter has one layout: cut for all of its uses, or for none. */
 static enum merak_status check_params(const struct cutter *c,
                                       struct merak_error *err)
 {
@@ -191,8 +191,9 @@ static int block_of_input(const struct merak_sharded *sharded,
     return block;
 }
 
-/* Of an op that is cut it follows from the op; the partial results of one are
- * its block's until they are whole; and so is what the head's results make. */
+/* A cut op's layer follows from its inputs.  Partial results belong to the
+ * layer that made them until they are whole.  Whatever is computed from the
+ * head's results belongs to the head. */
 static int block_of(const struct merak_sharded *sharded,
                     const struct merak_node *node)
 {
@@ -223,7 +224,7 @@ enum merak_status merak_shared_mark(struct merak_sharded *sharded,
         return merak_fail_nomem(err, nodes);
     for (int n = 0; n < graph->n_nodes; n++)
         sharded->shared[n] = (uint8_t)block_of(sharded, graph->node[n]);
-    /* A copy that is whole is its consumer's, which comes after it. */
+    /* A whole copy belongs to its consumer, which comes after it. */
     for (int n = graph->n_nodes - 1; n >= 0; n--) {
         const struct merak_node *node = graph->node[n];
 

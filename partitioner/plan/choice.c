@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choice.c - the table of what is chosen of a plan, and its values as text */
+/* choice.c - the table of a plan's choices, and their values as text */
 #include "config.h"
 
 #include "partitioner/plan/choice.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- options that are no single value ------------------------------------- */
+/* --- options that are not a single value ---------------------------------- */
 
 static enum merak_status set_schedule(void *target, const char *text,
                                       struct merak_error *err)
@@ -52,7 +52,7 @@ static enum merak_status set_cut(void *target, const char *text,
         name, MERAK_OPTION_##KIND, AT(field), GIVEN(ID), .about = text, \
                                                          __VA_ARGS__    \
     }
-/* What is the same for a run but for the help's text. */
+/* Options of `merak plan` and of a run that differ only in the help text. */
 #define BOTH(ID, name, KIND, field, text, run_text, ...)         \
     .option = OPTION(ID, name, KIND, field, text, __VA_ARGS__),  \
     .run = OPTION(ID, name, KIND, field, run_text, __VA_ARGS__), \
@@ -68,9 +68,9 @@ static enum merak_status set_cut(void *target, const char *text,
     .near = merak_near_##function, .near_memory = memory, \
     .near_numbers = numbers
 #define DEGREE .least = 1, .most = 65535
-#define TP_BATCH_TEXT                                                       \
-    "percent of the model, from its end, where tensor ranks may share out " \
-    "samples and hold whole weights (0)"
+#define TP_BATCH_TEXT                                                    \
+    "percent of the model, from its end, that may use data parallelism " \
+    "inside the tp group instead of split weights (0)"
 
 /* A row is read line by line, not in columns. */
 /* clang-format off */
@@ -112,10 +112,10 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .key = "chunks", IN_PLAN(chunks), NEAR(chunks, 8, 7)},
     [MERAK_CHOICE_SUB_PIPELINE] = {
         BOTH(SUB_PIPELINE, "sub-pipeline", BOOL, sub_pipeline,
-             "micro-batches in two halves, exchanges of one behind compute of "
-             "the other (no)",
-             "micro-batches in two halves, exchanges of one behind the other "
-             "(no)", .words = "no|yes"),
+             "micro-batches in two halves, communication of one overlapped "
+             "with compute of the other (no)",
+             "micro-batches in two halves, communication of one overlapped "
+             "with compute of the other (no)", .words = "no|yes"),
         .key = "sub_pipeline", IN_PLAN(sub_pipeline), NEAR(usual, 10, 9)},
     [MERAK_CHOICE_ZERO1] = {
         BOTH(ZERO1, "zero1", BOOL, zero1,
@@ -140,15 +140,15 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
                        "the least that fits; or for each part a (attention) "
                        "or how many of its first blocks: a-2-0 (none)"),
         .run = OPTION(RECOMPUTE, "recompute", WORD, recompute,
-                      "drop activations and compute them again: all, "
+                      "drop activations and recompute them: all, "
                       "attention's, or per stage the least that fits (none)",
                       .words = "none|full|selective|auto"),
         .kind = MERAK_OPTION_WORD,
         .key = "recompute", IN_PLAN(recompute), NEAR(recompute, 3, 2)},
     [MERAK_CHOICE_CUT] = {
-        .option = CALL(CUT, "cut", set_cut, "PLACES",
-                       "places where parts but the first begin, 1-3-5, or "
-                       "auto (even work)"),
+        .option = CALL(CUT, "cut", set_cut, "POINTS",
+                       "cut points where all parts except the first begin, "
+                       "1-3-5, or auto (even work)"),
         .kind = MERAK_OPTION_CALL, NEAR(cut, 1, 1)},
     [MERAK_CHOICE_TP_BATCH] = {
         BOTH(TP_BATCH, "tp-batch", INT, tp_batch_percent,
@@ -157,18 +157,18 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         NEAR(usual, 0, 8)},
     [MERAK_CHOICE_BOUNDARY] = {
         BOTH(BOUNDARY, "boundary", WORD, boundary,
-             "what tensor ranks hold alike, to the next stage: auto, whole or "
-             "scatter (auto)",
-             "what tensor ranks hold alike, to the next stage: whole from "
-             "each, or in parts and gathered there (auto: by links)",
+             "activations replicated across tp, sent to the next stage: auto, "
+             "whole or scatter (auto)",
+             "activations replicated across tp, sent to the next stage: whole "
+             "by each rank, or scattered and gathered there (auto: by links)",
              .words = "auto|whole|scatter")},
     [MERAK_CHOICE_BRANCHES] = {
         BOTH(BRANCHES, "branches", WORD, branches,
-             "order of nodes, where the model is no chain: described, "
+             "order of nodes, where the model is not a chain: described, "
              "gathered, blocks or auto (described)",
-             "order of nodes that the model is cut in, where it is no chain: "
-             "as described, gathered (few bytes alive) or blocks of even time "
-             "(auto: the fastest, as predicted)",
+             "order of nodes that the model is cut in, where it is not a "
+             "chain: as described, gathered (few bytes alive) or blocks of "
+             "even time (auto: the fastest, as predicted)",
              .words = "described|gathered|blocks|auto"),
         .key = "branches", IN_PLAN(branches), .n_words = 3,
         .is_implied = true},
@@ -186,7 +186,7 @@ static long load(enum merak_option_kind kind, const void *at)
 {
     switch (kind) {
     case MERAK_OPTION_INT:
-    case MERAK_OPTION_WORD: /* our enums are ints */
+    case MERAK_OPTION_WORD: /* the enums are ints */
         return *(const int *)at;
     case MERAK_OPTION_SIZE:
         return (long)*(const size_t *)at;
@@ -337,7 +337,7 @@ void merak_choices_of(const struct merak_plan *plan,
 
     *choices = (struct merak_choices){
         .schedule = plan->schedule,
-        /* What is in parts between nodes alone is what auto comes to. */
+        /* To scatter only between nodes is what auto chooses. */
         .boundary = plan->scatter == 0   ? MERAK_BOUNDARY_WHOLE
                     : plan->scatter == 1 ? MERAK_BOUNDARY_SCATTER
                                          : MERAK_BOUNDARY_AUTO,

@@ -20,7 +20,7 @@ static size_t count_items(const char *text)
     return n;
 }
 
-/* The number at *text_p, which is moved behind it; -1 if there is none. */
+/* The number at *text_p, which is moved past it; -1 if there is none. */
 static int next_number(const char **text_p)
 {
     size_t n = strspn(*text_p, "0123456789");
@@ -30,7 +30,7 @@ static int next_number(const char **text_p)
     return value;
 }
 
-/* Over a dash that an item follows, or the end; false at what is neither. */
+/* Skip a dash that an item follows; also true at the end, else false. */
 static bool skip_dash(const char **text_p)
 {
     if (**text_p == '\0')
@@ -43,12 +43,12 @@ static bool skip_dash(const char **text_p)
 static enum merak_status bad_cut(const char *text, struct merak_error *err)
 {
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--cut: expected auto, or places with dashes between, "
-                      "as in 1-3-5, got \"%.60s\"",
+                      "--cut: expected auto, or cut points with dashes "
+                      "between, as in 1-3-5, got \"%.60s\"",
                       text);
 }
 
-/* Between two places that are one, or in the wrong order, lies nothing. */
+/* Cut points must ascend: otherwise nothing lies between two of them. */
 static enum merak_status check_order(const char *text, const int *cut, size_t n,
                                      struct merak_error *err)
 {
@@ -56,12 +56,12 @@ static enum merak_status check_order(const char *text, const int *cut, size_t n,
         if (cut[i] == cut[i - 1])
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "--cut %.60s: nothing lies between %d and %d; "
-                              "expected a place once",
+                              "expected each cut point once",
                               text, cut[i - 1], cut[i]);
         if (cut[i] < cut[i - 1])
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "--cut %.60s: %d comes behind %d; expected "
-                              "ascending places",
+                              "--cut %.60s: %d comes after %d; expected "
+                              "ascending cut points",
                               text, cut[i], cut[i - 1]);
     }
     return MERAK_OK;

@@ -14,7 +14,7 @@ int merak_plan_own_parts(const struct merak_plan *plan)
     return merak_plan_parts(plan) - merak_plan_shared(plan);
 }
 
-/* Append an item; what has no room ends the list. */
+/* Append an item; one that has no room ends the list with "..". */
 static void append(const char *item, char *text, size_t bytes)
 {
     size_t at = strlen(text), n = strlen(item) + (at > 0);
@@ -91,7 +91,7 @@ enum merak_status merak_given_check(const struct merak_given_lists *lists,
     if (lists->cut != NULL && lists->n_cut + 1 != has) {
         merak_cut_text(lists->cut, lists->n_cut, list, sizeof(list));
         if (has > 1)
-            snprintf(places, sizeof(places), "%d place%s", has - 1,
+            snprintf(places, sizeof(places), "%d cut point%s", has - 1,
                      has == 2 ? "" : "s");
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "cut %s makes %d parts, and %s: give %s, or pp x "
@@ -102,7 +102,7 @@ enum merak_status merak_given_check(const struct merak_given_lists *lists,
     if (lists->drop != NULL && lists->n_drop != has) {
         merak_drop_text(lists->drop, lists->n_drop, list, sizeof(list));
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "recompute %s is of %d part%s, and %s: give a list "
+                          "recompute %s lists %d part%s, and %s: give a list "
                           "of %d",
                           list, lists->n_drop, lists->n_drop == 1 ? "" : "s",
                           text, has);

@@ -16,8 +16,8 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 
     if (global_batch % pass != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--global-batch %zu is no multiple of --micro-batch "
-                          "%zu x dp %d; nearest: %zu",
+                          "--global-batch %zu is not a multiple of "
+                          "--micro-batch %zu x dp %d; nearest: %zu",
                           global_batch, plan->micro_batch, plan->dp,
                           (global_batch / pass + 1) * pass);
     if (plan->sub_pipeline && plan->micro_batch % 2 != 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.c - one rank's program: made, printed, destroyed */
+/* program.c - one rank's program: built and destroyed */
 #include "config.h"
 
 #include "partitioner/program/program.h"
@@ -28,7 +28,7 @@ void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
         updates = updates || strcmp(instr->op->name, "adamw") == 0 ||
                   strcmp(instr->op->name, "grad_add") == 0;
     *writes_p = out;
-    /* Of a slice: its queries' gradients are new. */
+    /* For a slice: its queries' gradients are new. */
     if (instr->kind == MERAK_INSTR_KERNEL &&
         strcmp(instr->op->name, "attention_dx") == 0)
         out &= out - 1;
@@ -94,15 +94,15 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
     if (tp != plan->tp || stages->n != merak_plan_parts(plan) ||
         sharded->n_shared != merak_plan_shared(plan))
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "the plan says tp %d and pp %d with %d chunks, but "
-                          "the graph is sharded for %d, with %d blocks over "
-                          "all stages, and cut in %d",
+                          "the plan has tp %d and pp %d with %d chunks, but "
+                          "the graph is sharded for %d, with %d "
+                          "vocabulary-parallel layers, and cut in %d",
                           plan->tp, plan->pp, merak_plan_chunks(plan), tp,
                           sharded->n_shared, stages->n);
     if (merak_plan_passes(plan) != graph_passes(sharded->graph))
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "the plan says %d forward passes, but the model "
-                          "runs %d",
+                          "the plan has %d forward passes, but the model runs "
+                          "%d",
                           merak_plan_passes(plan),
                           graph_passes(sharded->graph));
     /* instructions are counted in ints */
@@ -115,12 +115,12 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           plan->microbatches, most);
     if (plan->sub_pipeline && plan->microbatches % 2 != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a sub-pipeline takes micro-batches in pairs; %d "
-                          "are not even",
+                          "a sub-pipeline takes micro-batches in pairs; %d is "
+                          "odd",
                           plan->microbatches);
     if (plan->dp > 1 && sharded->mesh.n_axes >= MERAK_MAX_AXES)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "no room for a dp axis beside %d tensor axes",
+                          "no room for a dp axis besides %d tensor axes",
                           sharded->mesh.n_axes);
     if (rank < 0 || rank >= plan->tp * plan->pp * plan->dp)
         return merak_fail(err, MERAK_ERR_PARAM,
@@ -239,10 +239,10 @@ static void run_passes(struct merak_build *b)
     }
 }
 
-/* What an action sends is kept for send_lag actions more, and the one behind
- * them is the first that may have to wait for it.  Where the schedule sends
- * long before the receiver's turn that is more than one, or stages would wait
- * for each other. */
+/* What an action sends is kept for send_lag more actions, and the one after
+ * them is the first that may have to wait for it.  If the schedule sends long
+ * before the receiver's turn, that is more than one, or stages would wait for
+ * each other. */
 static enum merak_status find_send_lag(struct merak_build *b,
                                        const struct merak_plan *plan,
                                        struct merak_error *err)

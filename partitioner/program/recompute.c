@@ -2,10 +2,10 @@
 /* recompute.c - what each stage drops after its forward
  *
  * Stages differ in what they hold: under 1F1B the first keeps p micro-batches
- * and the last one.  AUTO lets each stage recompute the least that fits: of
- * nothing, attention only, and the first k blocks, the one that computes
- * least again.  What fits is not estimated: the stage's program is built and
- * its memory plan read.
+ * and the last keeps one.  AUTO lets each stage recompute the least that fits:
+ * nothing, attention only, or the first k blocks, whichever recomputes least.
+ * What fits is not estimated: the stage's program is built and its memory plan
+ * read.
  */
 #include "config.h"
 
@@ -60,8 +60,8 @@ static int count_blocks(const struct chooser *c)
     return n;
 }
 
-/* Of the last rank of the stage: cuts give it the largest pieces, and all
- * ranks of a stage must choose alike. */
+/* Measure the last rank of the stage: cuts give it the largest pieces, and all
+ * ranks of a stage must make the same choice. */
 static enum merak_status measure(const struct chooser *c, struct need *need,
                                  struct merak_error *err)
 {
@@ -94,14 +94,14 @@ static enum merak_status refuse(const struct chooser *c, size_t bytes,
                                 struct merak_error *err)
 {
     return merak_fail(err, MERAK_ERR_NOMEM,
-                      "stage %d needs %.1f MiB a rank with everything "
-                      "recomputed, and %.1f MiB are given; use more stages, a "
-                      "larger tp or a smaller micro-batch",
+                      "stage %d needs %.1f MiB per rank with everything "
+                      "recomputed, and the limit is %.1f MiB; use more stages, "
+                      "a larger tp or a smaller micro-batch",
                       c->stage, (double)bytes / 0x1p20,
                       (double)c->plan->memory_bytes / 0x1p20);
 }
 
-/* The fewest blocks to recompute that fit; none is known not to. */
+/* The fewest blocks to recompute so that the stage fits; 0 does not. */
 static enum merak_status fewest_blocks(struct chooser *c, int *blocks_p,
                                        struct need *need,
                                        struct merak_error *err)
@@ -153,7 +153,7 @@ static enum merak_status choose_least(struct chooser *c,
     return MERAK_OK;
 }
 
-/* As a planner or an option has decided before. */
+/* Take what a planner or an option has decided. */
 static enum merak_status take_given(struct chooser *c, struct merak_error *err)
 {
     int chunks = merak_plan_chunks(c->plan);
@@ -170,8 +170,8 @@ static enum merak_status take_given(struct chooser *c, struct merak_error *err)
                               part, has, drop.blocks, has);
         if (!may && (drop.attention || drop.blocks > 0))
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "recompute: schedule %s computes nothing again "
-                              "on stage %d; give 0 for part %d, or use 1f1b",
+                              "recompute: schedule %s recomputes nothing on "
+                              "stage %d; give 0 for part %d, or use 1f1b",
                               c->schedule->name, c->stage, part);
         c->stages->drop[part] = drop;
     }

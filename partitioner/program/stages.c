@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stages.c - where a graph is cut into pipeline stages
  *
- * A cut stands before a forward node; what crosses it are the activations
- * made before and used at or after it, seen through converted copies (a
+ * A cut is before a forward node.  It is crossed by the activations made
+ * before and used at or after it, looking through converted copies (a
  * conversion belongs to its consumer).  Candidates are positions where fewer
  * values cross than before and after: in a transformer one, the residual
- * stream, so that stages are made of whole attention and MLP blocks; beside a
- * second tower, or under a skip, that and what is on its way past.  Where nodes
- * stand by blocks they are those between blocks.  Among them
- * a dynamic programme minimises the longest stage (forward, backward and
+ * stream, so that stages are made of whole attention and MLP blocks; with a
+ * second tower, or under a skip connection, that and what passes by.  If nodes
+ * are ordered by blocks, candidates are the positions between blocks.  Among
+ * them a dynamic program minimizes the longest stage (forward, backward and
  * sending its boundary), then the bytes that cross.
  *
- * Blocks that all stages run together are parts of their own, after the
- * others, and take no stage longer than another: cuts are of what lies
- * between them.
+ * Shared blocks, the vocabulary-parallel layers of all stages, are separate
+ * parts, after the others, and take as long on every stage: only what lies
+ * between them is cut.
  */
 #include "config.h"
 
@@ -31,7 +31,7 @@ struct cutter {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     const struct merak_cost_model *cost;
-    int n_stages;    /* parts but for shared blocks */
+    int n_stages;    /* parts without shared blocks */
     int *last_use;   /* by value: last forward node that uses it or a copy */
     double *seconds; /* by forward node: with its gradient nodes, prefix sum */
     double *flops;   /* by forward node: with its gradient nodes */
@@ -60,7 +60,7 @@ static void find_last_uses(struct cutter *c)
     }
 }
 
-/* Time of a forward node is that of all nodes that differentiate it, too. */
+/* A forward node's time includes that of all nodes that differentiate it. */
 static void sum_costs(struct cutter *c)
 {
     double sum = 0;
@@ -88,7 +88,7 @@ static size_t value_bytes(const struct merak_value *value)
     return merak_shape_count(&value->shape) * merak_dtype_bytes(value->dtype);
 }
 
-/* What crosses behind each forward node, in order, from cut[1] on. */
+/* A cut before each forward node but the first, in order, from cut[1] on. */
 static void scan(struct cutter *c)
 {
     const struct merak_graph *g = c->graph;
@@ -129,7 +129,7 @@ static void scan(struct cutter *c)
 }
 
 /* Keep the positions, or rows of them, where fewer values cross than before
- * and after: of the ends of the graph any number does. */
+ * and after; at the ends of the graph one side is enough. */
 static void keep_least(struct cutter *c)
 {
     int n = c->n_cuts, kept = 1;
@@ -149,7 +149,7 @@ static void keep_least(struct cutter *c)
     c->n_cuts = kept;
 }
 
-/* Between blocks, where that is how nodes stand. */
+/* Keep the positions between blocks, if nodes are ordered by blocks. */
 static void keep_between_blocks(struct cutter *c)
 {
     const int *block = c->sharded->block;
@@ -164,7 +164,7 @@ static void keep_between_blocks(struct cutter *c)
     c->n_cuts = kept;
 }
 
-/* Every part has something between the shared blocks. */
+/* Keep positions so that every part has something between the shared blocks. */
 static void keep_between_shared(struct cutter *c)
 {
     const struct merak_graph *g = c->graph;
@@ -195,14 +195,14 @@ static double stage_seconds(const struct cutter *c, int from, int to)
            (c->cut[from].bytes + c->cut[to].bytes) / link;
 }
 
-/* Segments lie between candidates.  Of stages that are equally long those are
- * taken that send the fewest bytes. */
+/* Segments are between candidates.  Among stages of equal time those that send
+ * the fewest bytes are taken. */
 static void extend(struct merak_balance *balance, int part, int from,
                    double most)
 {
     const struct cutter *c = balance->arg;
 
-    (void)most; /* which is no bound here */
+    (void)most; /* not a limit here */
     for (int to = from + 1; to <= merak_balance_last_end(balance, part); to++)
         merak_balance_join(balance, part, from, to, stage_seconds(c, from, to),
                            c->cut[from].bytes);
@@ -213,7 +213,7 @@ static int owner_of(const struct merak_graph *g, const struct merak_node *node)
 {
     if (node->forward != node->id)
         return node->forward;
-    /* A copy whose node does not say for whom: its first consumer's. */
+    /* A copy whose node does not name its consumer belongs to the first. */
     for (int n = node->id + 1; n < g->n_nodes; n++) {
         for (int i = 0; i < g->node[n]->n_in; i++) {
             if (g->node[n]->in[i] == node->out[0])
@@ -230,8 +230,8 @@ static int compare_bytes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* What crosses at the median place: in a transformer the residual stream, in
- * spite of logits and sums of losses at its end. */
+/* What crosses at the median candidate: in a transformer the residual stream,
+ * despite logits and sums of losses at its end. */
 static enum merak_status find_stream(struct cutter *c, struct merak_error *err)
 {
     int n = c->n_cuts - 2;
@@ -267,8 +267,8 @@ static void number_blocks(const struct cutter *c, struct merak_stages *stages)
     }
 }
 
-/* Shared blocks have numbers behind those of all others, and nothing of them
- * is recomputed: their backward follows at once. */
+/* Shared blocks have numbers after those of all others, and are not recomputed:
+ * their backward follows at once. */
 static void assign_shared(const struct cutter *c, struct merak_stages *stages)
 {
     int blocks = 0;
@@ -295,7 +295,7 @@ static void assign(const struct cutter *c, const int *bound,
             stages->of_node[n] = s;
     }
     number_blocks(c, stages);
-    /* Copies of copies: the later one first, so that it is settled. */
+    /* Copies of copies: the later one first, so that it is assigned. */
     for (int n = g->n_nodes - 1; n >= 0; n--) {
         int owner;
 
@@ -368,8 +368,8 @@ static enum merak_status cutter_init(struct cutter *c,
         keep_between_shared(c);
     if (c->n_cuts - 2 < n - 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "the model has %d places to cut it, %d stages need "
-                          "%d; use a smaller pp or more layers",
+                          "the model has %d cut points, %d stages need %d; use "
+                          "a smaller pp or more layers",
                           c->n_cuts - 2, n, n - 1);
     return find_stream(c, err);
 }
@@ -508,8 +508,8 @@ enum merak_status merak_stages_at(const struct merak_sharded *sharded,
         bound[s] = place[s - 1] + 1;
         if (bound[s] <= bound[s - 1] || bound[s] >= bound[n]) {
             rc = merak_fail(err, MERAK_ERR_PARAM,
-                            "stage %d begins at place %d: expected ascending "
-                            "places from 0 to %d",
+                            "stage %d begins at cut point %d: expected "
+                            "ascending ones from 0 to %d",
                             s, place[s - 1], c.n_cuts - 3);
             goto out;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refine.c - samples by class, and what they say of kernels */
+/* refine.c - samples by class, and corrections of kernel times */
 #include "config.h"
 
 #include "partitioner/refine/refine_impl.h"
@@ -57,7 +57,7 @@ static uint64_t mix_real(uint64_t hash, double x)
     return merak_rng_mix(hash, bits);
 }
 
-/* What is_same() compares, or a part of it. */
+/* Hash what is_same() compares, or a part of it. */
 static int *bucket_of(const struct merak_refine *refine,
                       const struct merak_sample_class *class)
 {
@@ -154,7 +154,7 @@ static int compare_weighted(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value at half the weight, of n > 0 pairs, which are sorted. */
+/* The value at half the weight of n > 0 pairs, which get sorted. */
 static double median(struct weighted *pair, int n)
 {
     double total = 0, below = 0;
@@ -212,7 +212,7 @@ static double predict(const struct refine_run *run,
     return merak_cost_kernel(&run->base, what->op, what->tp, &what->size);
 }
 
-/* Which of a device's numbers decides what a kernel takes by the roofline. */
+/* Which of a device's numbers bounds a kernel by the roofline. */
 enum decider { BY_PRODUCTS, BY_MEMORY, BY_CALL, DECIDERS };
 
 static enum decider decider_of(const struct merak_cost_model *model,
@@ -226,8 +226,8 @@ static enum decider decider_of(const struct merak_cost_model *model,
     return compute > memory ? BY_PRODUCTS : BY_MEMORY;
 }
 
-/* How much longer than predicted such classes took, weighted by time: the
- * geometric mean of both, or what is far off would have all the say. */
+/* Ratios of measured to predicted time of classes.  Weights are the geometric
+ * mean of both times, since outliers would otherwise dominate. */
 struct ratios {
     struct weighted *pair;
     int n;
@@ -281,7 +281,7 @@ static enum merak_status note_rate(struct refine_run *run, enum decider by,
     return merak_refine_note(run, &change);
 }
 
-/* What no kernel of the run tells is known by the device's rates alone. */
+/* Scale the device's rates, for kernels that the run did not sample. */
 static enum merak_status scale_rates(struct refine_run *run,
                                      struct weighted *pair)
 {
@@ -308,7 +308,7 @@ static enum merak_status scale_rates(struct refine_run *run,
     return rc;
 }
 
-/* The table that such kernels are looked up in, made if there is none. */
+/* The table that a class is looked up in, created if there is none. */
 static enum merak_status table_of(struct refine_run *run,
                                   const struct merak_sample_class *what,
                                   struct merak_rates **rates_p)
@@ -330,7 +330,7 @@ static bool is_alike(const struct refine_class *c,
            strcmp(op_of(&c->what), op_of(what)) == 0;
 }
 
-/* All classes of an op, the first of which is `what`. */
+/* Correct an op by all its classes, the first of which is `what`. */
 static enum merak_status refine_op(struct refine_run *run,
                                    const struct merak_sample_class *what,
                                    struct weighted *pair)
@@ -367,8 +367,8 @@ static enum merak_status refine_op(struct refine_run *run,
     return merak_refine_note(run, &change);
 }
 
-/* Did exchanges or transfers run beside kernels?  Those among tensor ranks are
- * known to be in their kernels' times. */
+/* Did exchanges or transfers run at the same time as kernels?  Those among
+ * tensor ranks are already included in their kernels' times. */
 static bool had_beside(const struct merak_refine *refine)
 {
     int tp = 1;
@@ -387,11 +387,11 @@ static bool had_beside(const struct merak_refine *refine)
     return false;
 }
 
-/* What kernels lost is in their times by now: not once more. */
+/* What kernels lose is now included in their times: do not add it twice. */
 static enum merak_status drop_beside(struct refine_run *run)
 {
     struct merak_device *d = run->device;
-    struct merak_change change = {.what = "lost beside exchanges, a round",
+    struct merak_change change = {.what = "lost during exchanges, a round",
                                   .unit = MERAK_CHANGE_LATENCY,
                                   .before = d->interference_latency_s};
 
@@ -426,7 +426,7 @@ static enum merak_status refine_kernels(struct refine_run *run)
 
 /* --- a device ------------------------------------------------------------- */
 
-/* The device's tables, for what is predicted meanwhile to stay as it was. */
+/* Copy the device's tables, since the old ones are still used to predict. */
 static enum merak_status copy_rates(const struct merak_rates *from,
                                     struct merak_rates **to_p,
                                     struct merak_error *err)

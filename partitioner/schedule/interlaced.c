@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interlaced.c - 1F1B with blocks that all stages run together
+/* interlaced.c - 1F1B with vocabulary-parallel layers over all stages
  *
- * For models whose embeddings are large against their layers.  Chunk 0 is the
- * stage's own part; the others are blocks cut over all stages: chunk 1 feeds
- * stage 0 (an embedding; an encoder's), chunk 2 follows the last stage (a
+ * For models whose embeddings are large compared to their layers.  Chunk 0 is
+ * the stage's own part; the others are layers cut over all stages: chunk 1
+ * feeds stage 0 (an embedding; an encoder's), chunk 2 follows the last stage (a
  * head, up to the loss), chunk 3 feeds stage p / 2 (a decoder's embedding).
- * All stages go in steps of two slots, and stage s has in step t forward
- * t - s/2 and backward t - (p - 1 - s/2), even stages the forward first, odd
- * ones the backward: 1F1B folded, with as many in flight.  Embeddings'
- * forwards stand at a step's start, their backwards at its end; a head's
- * forward and backward stand together behind the slot that has the last
- * stage's forward: at the step's end, or between its slots where p is odd.
+ * All stages run in steps of two slots.  In step t stage s runs forward t - s/2
+ * and backward t - (p - 1 - s/2), even stages the forward first, odd ones the
+ * backward: 1F1B folded, with as many in flight.  Embeddings run forwards at
+ * the start of a step and backwards at its end.  A head runs its forward and
+ * backward together, after the slot of the last stage's forward: at the step's
+ * end, or between its slots if p is odd.
  *
- * A slot is as long as the longer of f and b.  With f = b, and blocks of f'
- * and b' together, the step takes (m + p - 1)(f + b) + m(f' + b').
- * Source: Lin et al. 2024 (nnScaler; arXiv:2301.08984), "interlaced pipeline";
- * its blocks are embeddings only.
+ * A slot is as long as the longer of f and b.  With f = b, and f' and b' for
+ * all layers of all stages, the step takes (m + p - 1)(f + b) + m(f' + b').
+ * Source: Lin et al. 2024 (nnScaler; arXiv:2301.08984), "interlaced pipeline",
+ * with embeddings only.
  */
 #include "config.h"
 
@@ -46,7 +46,7 @@ static int interlaced_follows(const struct merak_schedule_args *args, int chunk)
     return chunk == HEAD ? args->stages - 1 : -1;
 }
 
-/* An action of a chunk for a micro-batch, if there is such a one. */
+/* Add an action of a chunk for a micro-batch, if both exist. */
 static struct merak_action *put(const struct merak_schedule_args *args,
                                 enum merak_action_kind kind, int microbatch,
                                 int chunk, struct merak_action *action)
@@ -115,7 +115,7 @@ static void interlaced_fill(const struct merak_schedule_args *args,
 
 const struct merak_schedule merak_schedule_interlaced = {
     .name = "interlaced",
-    .about = "1f1b with embedding and head cut over all stages",
+    .about = "1f1b with vocabulary-parallel embedding and head",
     .min_chunks = 2,
     .max_chunks = 4,
     .usual_chunks = 3,

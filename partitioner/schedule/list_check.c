@@ -11,8 +11,8 @@
 
 #define N_KINDS 4
 
-/* How often the actions of all stages are listed, by what they are; and of the
- * stage that is looked at, which have come. */
+/* How often each action is listed on all stages, and which ones have been seen
+ * on the stage that is being checked. */
 struct ledger {
     const struct merak_timetable *table;
     int *listed, *seen_on;
@@ -76,8 +76,8 @@ static enum merak_status count_listed(struct ledger *ledger,
     return MERAK_OK;
 }
 
-/* How often each of the stages that have a part must run this on it: 0, 1,
- * or -1, as it likes but once at most. */
+/* How often each stage that has a part must run this on it: 0, 1, or -1 for
+ * optionally once. */
 static int times_due(const struct merak_timetable *table,
                      const struct merak_action *a)
 {
@@ -113,7 +113,7 @@ static enum merak_status check_due(const struct ledger *ledger, int stage,
                       name, part, stage, listed, abs(due) * holders);
 }
 
-/* Every forward and backward once, and what may be at most once. */
+/* Every forward and backward once, and optional actions at most once. */
 static enum merak_status check_complete(const struct ledger *ledger,
                                         struct merak_error *err)
 {
@@ -139,7 +139,7 @@ static enum merak_status check_complete(const struct ledger *ledger,
     return rc;
 }
 
-/* What an action needs of its own stage: at most this many. */
+/* The most actions of its own stage that an action needs. */
 #define MOST_NEEDS 3
 
 static int list_needs(const struct ledger *ledger, int stage,
@@ -189,7 +189,7 @@ static enum merak_status check_order(struct ledger *ledger, int stage,
             merak_action_name(table, a, name, sizeof(name));
             merak_action_name(table, &need[n - 1], other, sizeof(other));
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "stage %d, action %d: %s stands before %s", stage,
+                              "stage %d, action %d: %s comes before %s", stage,
                               i, name, other);
         }
         ledger->seen_on[cell_of(table, stage, a)] = stage + 1;

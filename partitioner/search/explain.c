@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.c - what a search found, and why the others lost */
+/* explain.c - the result of a search, and why the runners-up lost */
 #include "config.h"
 
 #include "partitioner/search/finalist.h"
@@ -15,14 +15,14 @@
 
 /* --- why a plan lost ------------------------------------------------------ */
 
-/* A part of a step; what is below 1e-9 of it is rounding. */
+/* Seconds of a part of a step; less than 1e-9 of the step is rounding. */
 static double part_seconds(double s, double step_s)
 {
     return s > 1e-9 * step_s ? s : 0;
 }
 
-/* What one that was not simulated would take if the table were as far off as
- * it is of the chosen one. */
+/* Seconds as simulated, or else as estimated, corrected by the ratio of
+ * simulation to estimate of the chosen plan. */
 static double seconds_of(const struct merak_search *s,
                          const struct merak_candidate *c)
 {
@@ -66,7 +66,7 @@ static void explain_memory(const struct merak_search *s,
              lost->memory_stage, all, above);
 }
 
-/* What it loses most by, and what it gains most by if that matters. */
+/* Name the part of the step it loses most in, and its gain if that matters. */
 static void explain_time(const struct merak_search_choice *best,
                          struct merak_search_choice *lost)
 {
@@ -89,7 +89,7 @@ static void explain_time(const struct merak_search_choice *best,
                  merak_seconds_text(-by[less], change));
 }
 
-/* Memory, of one that would be faster; else time. */
+/* A plan that would be faster lost by memory, any other by time. */
 static void explain(const struct merak_search *s,
                     const struct merak_search_choice *best,
                     struct merak_search_choice *lost)
@@ -100,16 +100,16 @@ static void explain(const struct merak_search *s,
         explain_memory(s, lost);
     else
         snprintf(lost->why, sizeof(lost->why),
-                 "rated too near to the chosen one to be simulated: fix it "
-                 "to see");
+                 "estimated time too close to the chosen plan's: not "
+                 "simulated; set it with --what-if to compare");
 }
 
 /* --- which are named ------------------------------------------------------ */
 
-/* At most so many that need more memory, where others fit. */
+/* Most runners-up that need more memory, if enough others fit. */
 #define MAX_BIG 2
 
-/* How far a plan has to be from those that are named already. */
+/* In what a runner-up has to differ from those already named. */
 enum unlike { OTHER_DEGREES, OTHER_SCHEDULE, OTHER_ANY };
 
 static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
@@ -126,7 +126,7 @@ static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
     return by == OTHER_SCHEDULE || merak_search_compare_plans(a, b) == 0;
 }
 
-/* By its programs, or else by the table. */
+/* Does it need too much memory, by its programs or else by the table? */
 static bool is_big(const struct merak_search *s,
                    const struct merak_candidate *c)
 {
@@ -137,11 +137,11 @@ static bool is_big(const struct merak_search *s,
 struct runners {
     const struct merak_search *s;
     struct merak_search_result *r;
-    bool big[MERAK_SEARCH_CHOICES]; /* by choice */
+    bool big[MERAK_SEARCH_CHOICES]; /* is_big(), by choice */
 };
 
-/* Is one like it named already?  Plans that fit do not stand in the way of
- * those that do not, nor these of them. */
+/* Is a similar one already named?  Plans that fit are only compared with those
+ * that fit, and those that do not fit with the others. */
 static bool is_named(const struct runners *n, const struct merak_candidate *c,
                      enum unlike by)
 {
@@ -154,7 +154,7 @@ static bool is_named(const struct runners *n, const struct merak_candidate *c,
     return false;
 }
 
-/* Name those of a list that do or do not fit, until there are `most`. */
+/* Name those of a list that fit, or with `big` do not, up to `most` choices. */
 static void name_some(struct runners *n, const struct merak_candidate *list,
                       int n_list, bool big, enum unlike by, int most)
 {
@@ -181,9 +181,9 @@ static int by_time(const void *a, const void *b)
     return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
 }
 
-/* The next best of other degrees or micro-batch size: those that fit, and a
- * few of those that would be faster had they the memory.  Where these are not
- * enough, with other schedules, or with anything else that differs. */
+/* The runners-up with other degrees or micro-batch size: those that fit, and a
+ * few that would be faster if they fit in memory.  If these are not enough,
+ * those with other schedules, then those that differ in anything else. */
 static void choose_runners(const struct merak_search *s,
                            struct merak_search_result *r)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fixed.c - cuts and recomputation that are given, not searched for
  *
- * A given cut is the only one that a candidate is rated with, and makes as
- * many parts as its degrees and chunks have to have.  Given recomputation
- * takes cuts out of the search whose parts have fewer blocks than are to be
- * computed again.
+ * A given cut is the only one that a candidate is rated with; its degrees and
+ * chunks have to match the number of parts.  Given recomputation excludes cuts
+ * whose parts have fewer blocks than are to be recomputed.
  */
 #include "config.h"
 
@@ -42,8 +41,8 @@ enum merak_status merak_fixed_valid(const struct merak_given_lists *lists,
 
         if (lists->cut[i] <= before)
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "cut %s: place %d comes behind %d; expected "
-                              "ascending places from 0",
+                              "cut %s: %d comes after %d; expected ascending "
+                              "cut points from 0",
                               cut, lists->cut[i], before);
     }
     if (lists->cut == NULL || lists->drop == NULL ||
@@ -51,7 +50,7 @@ enum merak_status merak_fixed_valid(const struct merak_given_lists *lists,
         return MERAK_OK;
     merak_drop_text(lists->drop, lists->n_drop, drop, sizeof(drop));
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "cut %s makes %d parts, and recompute %s is of %d: give "
+                      "cut %s makes %d parts, and recompute %s lists %d: give "
                       "recompute a list of %d",
                       cut, lists->n_cut + 1, drop, lists->n_drop,
                       lists->n_cut + 1);
@@ -82,7 +81,7 @@ void merak_fixed_bound(const struct merak_candidate *cand, int *bound)
     bound[lists->n_cut + 1] = merak_candidate_segments(cand);
 }
 
-/* Blocks that segments are, as a part of their own. */
+/* Number of blocks of segments from .. to - 1 as a part. */
 static int count_blocks(const struct merak_table *table, int from, int to)
 {
     int n = 1;
@@ -103,7 +102,7 @@ bool merak_fixed_allows(const struct merak_candidate *cand, const int *bound)
     return allows;
 }
 
-/* --- can it be as is asked? ----------------------------------------------- */
+/* --- can the lists be met? ------------------------------------------------ */
 
 static enum merak_status check_places(const struct merak_candidate *cand,
                                       struct merak_error *err)
@@ -116,12 +115,11 @@ static enum merak_status check_places(const struct merak_candidate *cand,
         return MERAK_OK;
     merak_cut_text(lists->cut, lists->n_cut, list, sizeof(list));
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "cut %s: there is no place %d; expected places from 0 "
-                      "to %d",
+                      "cut %s: there is no cut point %d; expected 0 to %d",
                       list, lists->cut[lists->n_cut - 1], most);
 }
 
-/* Of given cuts. */
+/* Given cuts: does each part have the blocks it is to drop? */
 static enum merak_status check_blocks(const struct merak_candidate *cand,
                                       struct merak_error *err)
 {
@@ -145,7 +143,7 @@ static enum merak_status check_blocks(const struct merak_candidate *cand,
     return MERAK_OK;
 }
 
-/* Parts as short as their blocks allow: is there enough of the model? */
+/* Does the model have enough blocks for parts as short as possible? */
 static enum merak_status find_blocks(const struct merak_candidate *cand,
                                      struct merak_error *err)
 {
@@ -168,11 +166,11 @@ static enum merak_status find_blocks(const struct merak_candidate *cand,
     merak_drop_text(lists->drop, lists->n_drop, list, sizeof(list));
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "recompute %s: the model's %d blocks cannot be cut into "
-                      "parts of so many; give smaller numbers",
+                      "parts with that many; give smaller numbers",
                       list, count_blocks(table, 0, end));
 }
 
-/* Some schedules compute nothing again on some stages. */
+/* Some schedules recompute nothing on some stages. */
 static enum merak_status check_stages(const struct merak_candidate *cand,
                                       const struct merak_schedule *schedule,
                                       struct merak_error *err)
@@ -192,9 +190,8 @@ static enum merak_status check_stages(const struct merak_candidate *cand,
                 continue;
             merak_drop_text(lists->drop, lists->n_drop, list, sizeof(list));
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "recompute %s: schedule %s computes nothing "
-                              "again on stage %d; give 0 for part %d, or "
-                              "schedule 1f1b",
+                              "recompute %s: schedule %s recomputes nothing on "
+                              "stage %d; give 0 for part %d, or schedule 1f1b",
                               list, schedule->name, s, part);
         }
     }

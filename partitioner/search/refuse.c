@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refuse.c - what binds where a search found no plan
+/* refuse.c - find which constraint binds where a search found no plan
  *
- * What binds is found as a struct merak_refusal, of numbers, and what would do
- * is added to it by nearest_plan.c; say() alone makes a sentence of it.
+ * The constraint is found as numbers, in a struct merak_refusal; nearest_plan.c
+ * adds the changes that would work; only say() puts it into words.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 
 /* --- memory --------------------------------------------------------------- */
 
-/* The fewest replicas that are left. */
+/* The fewest replicas that the request allows. */
 static int least_dp(const struct merak_search *s)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -38,10 +38,10 @@ static bool is_hopeless(const struct merak_search *s)
 }
 
 /*
- * However a model is cut, its tensor ranks and stages have all of it, and some
- * things more than once.  Every replica has parameters and accumulators; what
- * the optimizer keeps is there once at least, and then in each replica reduced
- * gradients besides (program/params.c).  No rank can have less than the mean.
+ * However a model is cut, its tensor ranks and stages together hold all of it.
+ * Every replica has parameters and accumulators; optimizer state exists at
+ * least once, and if it is split over replicas, each also holds its part of the
+ * reduced gradients (program/params.c).  Some rank takes at least the mean.
  */
 bool merak_search_is_hopeless(struct merak_search *s)
 {
@@ -76,7 +76,7 @@ enum merak_status merak_search_rate_plain(struct merak_search *s)
     return rc;
 }
 
-/* NULL: none could run, whatever the memory. */
+/* The smallest candidate; NULL: none could run, whatever the memory. */
 static const struct merak_candidate *least(const struct merak_search *s)
 {
     const struct merak_candidate *c = NULL;
@@ -92,7 +92,7 @@ static const struct merak_candidate *least(const struct merak_search *s)
     return c;
 }
 
-/* The request for this one plan. */
+/* A request that only this plan satisfies. */
 static struct merak_search_input only(const struct merak_search *s,
                                       const struct merak_candidate *c)
 {
@@ -111,7 +111,7 @@ static struct merak_search_input only(const struct merak_search *s,
     return in;
 }
 
-/* Four digits of a number of bytes with its unit, no less than it is. */
+/* Round bytes up to four digits in their unit. */
 static size_t round_up(double bytes)
 {
     double unit = 1;
@@ -127,7 +127,7 @@ static size_t round_up(double bytes)
     return (size_t)ceil(ceil(bytes / unit * (1 - 1e-12)) * unit);
 }
 
-/* What the smallest plan takes in fact: its table may have been off. */
+/* Bytes that the smallest plan takes when built; 0: not found. */
 static size_t enough_memory(const struct merak_search *s,
                             const struct merak_candidate *c)
 {
@@ -145,7 +145,7 @@ static size_t enough_memory(const struct merak_search *s,
 
 /* --- numbers that do not divide ------------------------------------------- */
 
-/* Can tensor ranks not share out the micro-batch, as is asked? */
+/* Does the request have tensor ranks split a micro-batch that they cannot? */
 static bool has_no_samples(const struct merak_search *s,
                            struct merak_refusal *r)
 {
@@ -164,7 +164,7 @@ static bool has_no_samples(const struct merak_search *s,
     return pin->tp_batch_percent > 0 && b > 0 && b % (half * tp) != 0;
 }
 
-/* Does no dp that is left, with the micro-batch, divide the batch? */
+/* Does no allowed dp, with the micro-batch, divide the batch? */
 static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -179,7 +179,7 @@ static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
     return s->in->global_batch % ((size_t)r->plan.dp * b) != 0;
 }
 
-/* A sub-pipeline of an odd micro-batch? */
+/* Is a sub-pipeline requested with an odd micro-batch? */
 static bool has_no_halves(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -188,7 +188,7 @@ static bool has_no_halves(const struct merak_search *s, struct merak_refusal *r)
     return pin->sub_pipeline && pin->micro_batch % 2 != 0;
 }
 
-/* pp, as far as it is asked for; 0: it is not. */
+/* pp as requested, directly or by tp and dp; 0: it is free. */
 static int pp_asked(const struct merak_search *s)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -198,7 +198,7 @@ static int pp_asked(const struct merak_search *s)
     return pin->pp;
 }
 
-/* Does no pp of the ranks have so many parts? */
+/* Can no allowed pp have this many parts? */
 static bool has_no_pp(const struct merak_search *s, int parts)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -210,7 +210,7 @@ static bool has_no_pp(const struct merak_search *s, int parts)
     return !found;
 }
 
-/* Do given lists not go with degrees and chunks, or with the model? */
+/* Do given lists not match degrees and chunks, or the model? */
 static bool has_no_lists(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -230,13 +230,14 @@ static bool has_no_lists(const struct merak_search *s, struct merak_refusal *r)
         (void)!merak_given_check(&pin->list, &plan, &r->why);
     else if (r->why.status == MERAK_OK && has_no_pp(s, parts))
         merak_fail(&r->why, MERAK_ERR_CONFIG,
-                   "%s of %d parts: no pp of %d ranks times chunks is %d",
-                   pin->list.cut != NULL ? "cut" : "recompute", parts, s->tasks,
-                   parts);
+                   "%s %d parts, but no pp that divides %d ranks gives pp x "
+                   "chunks = %d",
+                   pin->list.cut != NULL ? "--cut makes" : "--recompute lists",
+                   parts, s->tasks, parts);
     return r->why.status != MERAK_OK;
 }
 
-/* Parts of a stage that are its own, as asked for. */
+/* The requested number of a stage's own parts. */
 static int own_chunks(const struct merak_choices *pin)
 {
     const struct merak_schedule *schedule;
@@ -248,7 +249,7 @@ static int own_chunks(const struct merak_choices *pin)
     return pin->chunks > 1 ? pin->chunks : 1;
 }
 
-/* More stages, or parts, than the model has places for? */
+/* Are there more stages, or parts, than the model has cut points for? */
 static bool has_no_parts(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -265,7 +266,7 @@ static bool has_no_parts(const struct merak_search *s, struct merak_refusal *r)
     return most > 0 && pin->pp > most / r->plan.chunks;
 }
 
-/* Does the schedule not go with slices, micro-batch or chunks? */
+/* Does the schedule not allow the slices, micro-batch or chunks? */
 static bool has_no_schedule(const struct merak_search *s,
                             struct merak_refusal *r)
 {
@@ -307,7 +308,7 @@ static bool has_no_tensor(const struct merak_search *s, struct merak_refusal *r)
     return s->n_tp_refused > 0 && s->in->pin.tp > 0;
 }
 
-/* Do the degrees not multiply to the ranks? */
+/* Do the degrees not multiply to the number of ranks? */
 static bool has_no_degrees(const struct merak_search *s,
                            struct merak_refusal *r)
 {
@@ -315,7 +316,7 @@ static bool has_no_degrees(const struct merak_search *s,
     return !merak_search_has_degrees(s);
 }
 
-/* The first of these binds. */
+/* The first of these that holds is the one that binds. */
 static const struct {
     enum merak_constraint constraint;
     bool (*binds)(const struct merak_search *s, struct merak_refusal *r);
@@ -349,18 +350,19 @@ static void say_memory(const struct merak_search *s,
 {
     const struct merak_plan *p = &r->plan;
     char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT];
-    char why[96] = "; the smallest (", state[MERAK_BYTES_TEXT];
+    char why[96] = "; the plan that needs least (", state[MERAK_BYTES_TEXT];
 
     merak_bytes_text(r->need, need);
     merak_bytes_text(r->have, limit);
     if (is_hopeless(s)) {
         merak_bytes_text(s->state, state);
         snprintf(why, sizeof(why),
-                 ": weights, gradients and optimizer alone are %s; even (",
+                 ": weights, gradients and optimizer alone need %s; the "
+                 "smallest plan (",
                  state);
     }
     merak_fail(err, MERAK_ERR_CONFIG,
-               "memory: no plan fits in %s a rank%stp %d, pp %d, dp %d, "
+               "memory: no plan fits in %s per rank%stp %d, pp %d, dp %d, "
                "micro-batch %zu, %s) needs %s on stage %d",
                limit, why, p->tp, p->pp, p->dp,
                p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule, need,
@@ -374,13 +376,13 @@ static void say_samples(const struct merak_search *s,
 
     if (pin->schedule != NULL && merak_schedule_slices(pin->schedule) > 1)
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "schedule %s runs micro-batches of 1, which tensor ranks "
-                   "cannot share out, as --tp-batch %d asks",
+                   "schedule %s runs micro-batches of 1, which cannot be split "
+                   "over tensor-parallel ranks, as --tp-batch %d requires",
                    pin->schedule, pin->tp_batch_percent);
     else
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "micro-batch: tensor ranks cannot share out %.0f, as "
-                   "--tp-batch %d asks",
+                   "micro-batch %.0f cannot be split over tensor-parallel "
+                   "ranks, which --tp-batch %d requires",
                    r->have, pin->tp_batch_percent);
 }
 
@@ -408,8 +410,8 @@ static void say_reason(const struct merak_search *s,
     case MERAK_BINDS_DEGREES:
         merak_search_name_degrees(&s->in->pin, given);
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "degrees: %s: tp x pp x dp must be the %d ranks, tp must "
-                   "divide the %d of a node",
+                   "degrees: %s: tp x pp x dp must be the %d ranks, and tp "
+                   "must divide the %d of a node",
                    given, s->tasks, s->in->ranks_per_node);
         break;
     case MERAK_BINDS_TENSOR:
@@ -429,7 +431,7 @@ static void say_reason(const struct merak_search *s,
         break;
     case MERAK_BINDS_BATCH:
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "global batch: %.0f sequences are no multiple of dp %d x "
+                   "global batch: %.0f sequences are not a multiple of dp %d x "
                    "micro-batch %zu",
                    r->have, r->plan.dp, r->plan.micro_batch);
         break;
@@ -438,9 +440,8 @@ static void say_reason(const struct merak_search *s,
         break;
     default:
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "degrees: %d ranks and a global batch of %zu have no tp x "
-                   "pp x dp that the model can be cut to and dp x micro-batch "
-                   "divides the batch",
+                   "no tp x pp x dp of %d ranks suits this model with dp x "
+                   "micro-batch dividing the global batch %zu",
                    s->tasks, s->in->global_batch);
     }
 }
@@ -451,7 +452,8 @@ static void say(const struct merak_search *s, const struct merak_refusal *r,
 {
     say_reason(s, r, err);
     if (r->n_fixes == 0)
-        merak_error_fix(err, err->status, "; no single change would do");
+        merak_error_fix(err, err->status,
+                        "; no change of a single option makes it fit");
     for (int i = 0; i < r->n_fixes; i++) {
         size_t at = strlen(err->text);
 
@@ -465,7 +467,7 @@ static void say(const struct merak_search *s, const struct merak_refusal *r,
 
 /* --- together ------------------------------------------------------------- */
 
-/* Add what would do, and tell who wants to know. */
+/* Add the changes that would work, and report to the caller. */
 static enum merak_status refuse(const struct merak_search *s,
                                 struct merak_refusal *r)
 {
@@ -501,7 +503,7 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
         char need[MERAK_BYTES_TEXT];
 
         merak_bytes_text(r.need, need);
-        snprintf(r.fix[r.n_fixes++], sizeof(r.fix[0]), "%s a rank", need);
+        snprintf(r.fix[r.n_fixes++], sizeof(r.fix[0]), "%s per rank", need);
     }
     return refuse(s, &r);
 }

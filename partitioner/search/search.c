@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.c - the planner: from a request to the plan that is chosen
+/* search.c - the planner: from a request to the chosen plan
  *
  * enumerate.c lists degrees, sizes and tables, variants.c the schedules of
- * each, rate.c times them, finalists.c builds the best.
+ * each, rate.c estimates their steps, finalists.c builds the best.
  */
 #include "config.h"
 
@@ -17,10 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHEAP 2000 /* instructions of a plan that is tried on suspicion */
-#define TIGHT 1.25 /* memory by the table that such a plan may be above */
+#define CHEAP 2000 /* instructions; cheaper plans may be slightly too large: */
+#define TIGHT 1.25 /* memory by the table, over the limit */
 #define MAX_TASKS INT32_MAX
-#define MAX_BATCH (1 << 20) /* sequences: as many micro-batches to follow */
+#define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */
 
 const char *merak_search_part_name(enum merak_search_part part)
 {
@@ -50,7 +50,7 @@ enum merak_status merak_search_keep(struct merak_search *s,
     }
     *list = grown;
     (*list)[*n] = *cand;
-    (*list)[(*n)++].follow = NULL; /* lives no longer than the rating */
+    (*list)[(*n)++].follow = NULL; /* it only lives while rating */
     return MERAK_OK;
 }
 
@@ -66,8 +66,8 @@ enum merak_status merak_search_room(struct merak_search *s,
     return MERAK_OK;
 }
 
-/* Hardly a cut can be faster: all work evenly on the stages, and the pipeline
- * filled once, with chunks or by the gradients of activations alone. */
+/* Hardly any cut can be faster: work is even over the stages, and the pipeline
+ * is filled once, by chunks or with the bubble of a zero-bubble schedule. */
 double merak_search_lower_bound(const struct merak_candidate *cand)
 {
     const struct merak_plan *p = &cand->plan;
@@ -84,8 +84,8 @@ double merak_search_effort(const struct merak_candidate *c)
     return c->table->n_nodes * slices * (units < settled ? units : settled);
 }
 
-/* Cuts that may fit although the table says no, if they are faster than
- * those that it says yes to. */
+/* Also keep a cut that may fit though by the table it does not, if it is faster
+ * than the one that does. */
 static enum merak_status rate_tight(struct merak_search *s,
                                     const struct merak_candidate *cand)
 {
@@ -195,7 +195,7 @@ static enum merak_status check(const struct merak_search_input *in,
     if (in->nodes > MAX_TASKS / in->ranks_per_node)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "%d nodes of %d ranks: expected at most %d ranks "
-                          "in all",
+                          "total",
                           in->nodes, in->ranks_per_node, MAX_TASKS);
     if (in->global_batch > MAX_BATCH)
         return merak_fail(err, MERAK_ERR_PARAM,
@@ -224,7 +224,7 @@ static enum merak_status search_once(const struct merak_search_input *input,
         rc = merak_search_rate_all(&s);
     if (rc == MERAK_OK)
         rc = merak_search_finals(&s);
-    /* Then slower ones, which are smaller, may. */
+    /* Nothing fits: try slower plans, which may take less memory. */
     if (rc == MERAK_OK && s.n_cands > 0 && !s.cand[0].settled) {
         s.n_cands = s.n_bigs = 0;
         s.effort = 0;
@@ -255,7 +255,7 @@ enum merak_status merak_search(const struct merak_search_input *input,
     struct merak_search_input by_hosts = *input;
     enum merak_status rc = search_once(input, result_p, err);
 
-    /* Programs end in no order of queues, or not at all. */
+    /* No program ran in a device's queues without a deadlock. */
     if (rc != MERAK_ERR_CORRUPT || !input->direct || input->insists_direct)
         return rc;
     by_hosts.direct = false;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shared.c - candidates with blocks that all stages run together
+/* shared.c - candidates with vocabulary-parallel layers, run by all stages
  *
- * Where an embedding and a head are so large that no stage can take one, or
- * none with a fair share of the rest, they are cut over all stages.  Each
- * number of stages then has a sharded graph and a table of its own, so that
- * few are made: none that could not come near the best of the other
- * schedules, which are all rated before.
+ * An embedding and a head that are too large for one stage, or for one that
+ * also has a fair share of the rest, are split over all stages.  Each number of
+ * stages then needs its own sharded graph and table, so these are made only if
+ * they could come near the best of the other schedules, which are all rated
+ * before.
  */
 #include "config.h"
 
@@ -17,11 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NEAR 1.1 /* of the best step: rating may be off by so much */
+#define NEAR 1.1 /* times the best step: the error of an estimate */
 
-/* --- what such a step takes at least -------------------------------------- */
+/* --- a lower bound of the step -------------------------------------------- */
 
-/* From the last stage to the first, over the stages between them. */
+/* Seconds from the last stage to the first, through the stages between. */
 static double relay_s(const struct merak_search *s,
                       const struct merak_plan *plan, double bytes)
 {
@@ -50,11 +50,11 @@ static double shortest_relay_s(const struct merak_search *s,
 }
 
 /*
- * By the table of the same model without such blocks.  Of neighbouring stages
- * one runs a forward while the other runs a backward, so that of a micro-batch
- * two stages take as long as two of the longer ones; meanwhile a head's input
- * comes down from the last stage.  Then all run their shares of the blocks.
- * The first micro-batch goes up, and the last one comes down, alone.
+ * From the table of the same model without such layers.  One of two neighbor
+ * stages runs a forward while the other runs a backward, so that a micro-batch
+ * takes two of the longer ones on two stages; meanwhile a head's input comes
+ * down from the last stage.  Then all run their parts of the layers.  The first
+ * micro-batch goes up, and the last one comes down, alone.
  */
 static double least_step(const struct merak_search *s,
                          const struct merak_candidate *cand)
@@ -69,7 +69,7 @@ static double least_step(const struct merak_search *s,
         const struct merak_segment *seg = &t->segment[i];
 
         if (i == 0 || (head && i == t->n - 1)) {
-            ends += seg->f_s + seg->b_s; /* a block's are among these */
+            ends += seg->f_s + seg->b_s; /* includes the layer's time */
             continue;
         }
         f += seg->f_s;
@@ -93,8 +93,8 @@ static bool may_pay(const struct merak_search *s,
 
 /* --- rating --------------------------------------------------------------- */
 
-/* With and without ZeRO-1, for an order of ranks: exchanges between stages
- * take longer or shorter, and with them the table's blocks. */
+/* Rate with and without ZeRO-1, for an order of ranks: that order changes the
+ * time of communication between stages, and so the table. */
 static enum merak_status rate_order(struct merak_search *s,
                                     const struct merak_sharded *sharded,
                                     struct merak_candidate *cand)
@@ -110,8 +110,8 @@ static enum merak_status rate_order(struct merak_search *s,
         return rc;
     if (table->n - table->n_shared < p->pp) {
         merak_fail(&s->schedule_error, MERAK_ERR_CONFIG,
-                   "stages: beside %d blocks over all stages the model cannot "
-                   "be cut for pp %d, only into %d parts",
+                   "stages: besides %d vocabulary-parallel layers the model "
+                   "cannot be cut for pp %d, only into %d parts",
                    table->n_shared, p->pp, table->n - table->n_shared);
         return MERAK_OK;
     }
@@ -145,7 +145,7 @@ static enum merak_status rate_orders(struct merak_search *s,
         merak_graphs_shard(s->graphs, &cand->plan, &sharded, &why);
 
     if (rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED) {
-        s->schedule_error = why; /* nothing to cut, or not so often */
+        s->schedule_error = why; /* nothing to split, or not over pp stages */
         return MERAK_OK;
     }
     if (rc != MERAK_OK && s->err != NULL)
@@ -189,7 +189,7 @@ static enum merak_status rate_chunks(struct merak_search *s,
     return rc;
 }
 
-/* Of all blocks, then of fewer. */
+/* Rate with both vocabulary-parallel layers, then with one. */
 static enum merak_status rate_schedule(struct merak_search *s,
                                        const struct merak_schedule *schedule,
                                        const struct merak_candidate *whole)
@@ -203,7 +203,7 @@ static enum merak_status rate_schedule(struct merak_search *s,
             rc = rate_chunks(s, schedule, whole, v);
     }
     if (pinned > MERAK_MAX_SHARED + 1 || (pinned > 0 && pinned < 2))
-        rc = rate_chunks(s, schedule, whole, pinned); /* says why not */
+        rc = rate_chunks(s, schedule, whole, pinned); /* sets the error */
     return rc;
 }
 

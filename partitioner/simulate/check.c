@@ -2,16 +2,15 @@
 /* check.c - prove a set of programs sound before any process waits
  *
  * Three independent proofs:
- *   memory   each program's instructions are walked in order over the arena
+ *   memory   each program's instructions are walked in order over the arena,
  *            cut at slot edges.  A read must find what was last written
- *            there, through the same slot; whatever touches memory another
- *            instruction used must start after that one is complete, by the
+ *            there, through the same slot; an instruction that touches memory
+ *            another one used must start after that one is complete, by the
  *            compute queue's order and the waits alone.
- *   matches  every receive has a send of equal bytes and tag and the other
- *            way round; members of a group run the same exchanges in the
- *            same order.
- *   progress the programs, run without time, all end.
- * Nothing here uses what the builder knew: only the finished programs.
+ *   matches  every receive has a send of equal bytes and tag and vice versa;
+ *            members of a group run the same exchanges in the same order.
+ *   progress the programs, simulated, all end.
+ * Nothing here uses the builder's data, only the finished programs.
  */
 #include "config.h"
 
@@ -84,7 +83,7 @@ static enum merak_status check_slots(const struct merak_program *prog,
     return rc;
 }
 
-/* Bytes an exchange reads and writes must be those of its slots. */
+/* The bytes an exchange reads and writes must be those of its slots. */
 static bool exchange_fits(const struct merak_program *prog,
                           const struct merak_instr *in)
 {
@@ -105,13 +104,13 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
     const struct merak_instr *in = &prog->instr[i];
 
     if (in->id != i)
-        return fail_at(prog, in, err, "its id is not its place");
+        return fail_at(prog, in, err, "its id is not its index");
     if (in->n_in + in->n_out > MERAK_MAX_OPERANDS ||
         in->scratch >= prog->n_slots)
-        return fail_at(prog, in, err, "names a slot that is not there");
+        return fail_at(prog, in, err, "names a slot that does not exist");
     for (int o = 0; o < in->n_in + in->n_out; o++) {
         if (in->slot[o] < 0 || in->slot[o] >= prog->n_slots)
-            return fail_at(prog, in, err, "names a slot that is not there");
+            return fail_at(prog, in, err, "names a slot that does not exist");
     }
     for (int w = 0; w < in->n_wait; w++) {
         int at = prog->wait[in->first_wait + w];
@@ -129,14 +128,14 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
 
 /* --- one program: memory -------------------------------------------------- */
 
-/* A piece of the arena, between two neighbouring slot edges. */
+/* A range of the arena between two adjacent slot edges. */
 struct cell {
-    int whole;   /* what is in it: a slot that is its own whole, or -1 */
+    int whole;   /* its contents: a slot that is its own whole, or -1 */
     int value;   /* of the slot through which it was written, or -1 */
     int writer;  /* instruction, or -1: from before the step */
-    int compute; /* the latest on that queue, which ends in order, that read
-                    it since; or -1 */
-    int *reader; /* the others */
+    int compute; /* its latest reader since on the compute queue, which ends in
+                    order; or -1 */
+    int *reader; /* readers on other queues */
     int n_readers, cap_readers;
 };
 
@@ -147,8 +146,7 @@ struct memory {
     int n_edges;
     struct cell *cell;
     int *lo, *hi; /* cells of each slot */
-    int *proven;  /* by instruction: the latest that was seen to follow it,
-                     plus 1 */
+    int *proven;  /* by instruction: 1 + the latest one known to follow it */
 };
 
 static int compare_sizes(const void *a, const void *b)
@@ -173,7 +171,7 @@ static int cell_at(const struct memory *m, size_t offset)
     return lo;
 }
 
-/* Parameters and optimizer state are there when a step begins. */
+/* Parameters and optimizer state exist when a step begins. */
 static void fill_memory(struct memory *m)
 {
     const struct merak_program *prog = m->prog;
@@ -263,7 +261,7 @@ static enum merak_status check_read(struct memory *m,
                                     struct merak_error *err)
 {
     const struct merak_slot *s = &m->prog->slot[slot];
-    int writer = -1; /* of the cell before: large slots have many alike */
+    int writer = -1; /* of the last cell: those of a slot are often the same */
     enum merak_status rc = MERAK_OK;
 
     for (int c = m->lo[slot]; c < m->hi[slot] && rc == MERAK_OK; c++) {
@@ -298,7 +296,7 @@ static enum merak_status check_write(struct memory *m,
                                      const struct merak_instr *in, int slot,
                                      struct merak_error *err)
 {
-    int writer = -1, compute = -1; /* of the cell before */
+    int writer = -1, compute = -1; /* of the last cell */
     enum merak_status rc = MERAK_OK;
 
     for (int c = m->lo[slot]; c < m->hi[slot] && rc == MERAK_OK; c++) {
@@ -355,7 +353,7 @@ static void note_write(struct memory *m, const struct merak_instr *in, int slot)
     }
 }
 
-/* Apply `what` to the operands in a mask. */
+/* Check and note an instruction's reads and writes. */
 static enum merak_status check_access(struct memory *m,
                                       const struct merak_instr *in,
                                       struct merak_error *err)
@@ -386,7 +384,7 @@ static enum merak_status check_access(struct memory *m,
     return rc;
 }
 
-/* What is asked for after the step must still be there. */
+/* Results that are read after the step must still be there. */
 static enum merak_status check_results(struct memory *m,
                                        struct merak_error *err)
 {
@@ -458,7 +456,7 @@ static enum merak_status check_arrival(struct merak_meet *meet,
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CORRUPT,
                       "rank %d instruction %d (%s) and rank %d instruction %d "
-                      "(%s) do not agree on what moves",
+                      "(%s) do not agree on what is sent",
                       prog->rank, in->id, in->name, other->rank, first->id,
                       first->name);
 }
@@ -546,7 +544,7 @@ static enum merak_status compare_orders(const struct merak_program *a,
     }
 }
 
-/* Each member against the first one of its groups that is here. */
+/* Compare each member with the first one of its group among the programs. */
 static enum merak_status check_orders(const struct merak_meet *meet,
                                       struct merak_program *const *programs,
                                       int n, struct merak_error *err)

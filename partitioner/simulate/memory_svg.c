@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_svg.c - the memory of each stage's ranks as an SVG document
  *
- * A row is a bar cut by category, in the order of enum merak_category; a
- * line shows what a rank may take.
+ * A row is a bar split by category, in the order of enum merak_category; a
+ * line marks the memory limit of a rank.
  */
 #include "config.h"
 
@@ -18,9 +18,9 @@
 #define ROW 30.0
 #define BAR 20.0
 #define FOOT 44.0
-#define RIGHT 110.0 /* for the numbers behind the bars */
+#define RIGHT 110.0 /* for the numbers right of the bars */
 
-/* None of these is a colour of the step's. */
+/* None of these is a color of the step's picture. */
 static const char *const fill[MERAK_CAT_COUNT] = {
     [MERAK_CAT_PARAM] = "#3f3a7a",     [MERAK_CAT_GRAD] = "#c65b9b",
     [MERAK_CAT_OPTIMIZER] = "#8a6a55", [MERAK_CAT_ACTIVATION] = "#3aa6a0",
@@ -44,7 +44,7 @@ static double scale_of(const struct merak_memory_picture *p)
 
     for (int r = 0; r < p->n_rows; r++)
         most = total(p, r) > most ? total(p, r) : most;
-    /* A limit far away would leave nothing to be seen. */
+    /* With a limit far above, the bars would be too short to see. */
     if ((double)p->limit_bytes > most && (double)p->limit_bytes < 8 * most)
         most = (double)p->limit_bytes;
     return most;
@@ -56,8 +56,8 @@ static double x_of(double bytes, double scale)
            (MERAK_SVG_WIDTH - MERAK_SVG_LEFT - RIGHT) * bytes / scale;
 }
 
-/* Where a label begins that stands behind a bar: beyond the line of the limit
- * where that would go through it. */
+/* Where the label right of a bar begins: beyond the line of the limit if that
+ * would cross it. */
 static double label_x(const struct merak_memory_picture *p, double at,
                       double scale)
 {
@@ -103,7 +103,7 @@ static void put_limit(FILE *out, const struct merak_memory_picture *p,
     char bytes[MERAK_BYTES_TEXT], text[MERAK_BYTES_TEXT + 32];
 
     merak_bytes_text((double)p->limit_bytes, bytes);
-    snprintf(text, sizeof(text), "a rank may take %s", bytes);
+    snprintf(text, sizeof(text), "limit of a rank: %s", bytes);
     if ((double)p->limit_bytes <= scale)
         fprintf(out,
                 "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "

@@ -2,7 +2,7 @@
 /* timeline_svg.c - a step as an SVG document
  *
  * A row has a tall lane for compute and two thin ones below it for exchanges
- * and transfers, so that overlap is seen.
+ * and transfers, so that overlap is visible.
  */
 #include "config.h"
 
@@ -17,12 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOP 86.0 /* title, note and the step's length stand above */
+#define TOP 86.0 /* room for title, note and the step's length */
 #define ROW 44.0
 #define LANE 26.0 /* compute */
 #define THIN 4.0  /* an exchange or a transfer */
 #define FOOT 46.0
-#define RIGHT 84.0 /* for what is idle of a row */
+#define RIGHT 84.0 /* for a row's idle time */
 
 static const struct {
     const char *fill, *name;
@@ -42,8 +42,8 @@ static double x_of(const struct merak_picture *p, double seconds)
            (MERAK_SVG_WIDTH - MERAK_SVG_LEFT - RIGHT) * seconds / p->end_s;
 }
 
-/* Digits that are as wide as the box are made smaller, and left out where
- * nobody could read them. */
+/* Digits as wide as the box are made smaller, or left out if they would be
+ * unreadable. */
 static void put_number(FILE *out, int number, double x, double width, double y)
 {
     int digits = number < 10 ? 1 : number < 100 ? 2 : number < 1000 ? 3 : 4;
@@ -121,7 +121,7 @@ static void put_axis(FILE *out, const struct merak_picture *p)
     }
 }
 
-/* From the step's start to its end, with its length. */
+/* Draw a line from the step's start to its end, with its length. */
 static void put_total(FILE *out, const struct merak_picture *p)
 {
     double from = x_of(p, 0), to = x_of(p, p->end_s), y = TOP - 18.0;
@@ -136,7 +136,7 @@ static void put_total(FILE *out, const struct merak_picture *p)
     put_line(out, to, y - 5.0, to, y + 5.0, "#333");
 }
 
-/* Its name, what is idle of it, and behind its boxes the colour of that. */
+/* Write a row's name and idle time, and draw its background as idle. */
 static void put_row(FILE *out, const struct merak_picture *p, int row)
 {
     double y = TOP + ROW * row, from = x_of(p, 0), to = x_of(p, p->end_s);
@@ -160,8 +160,8 @@ static void put_shares(FILE *out, const struct merak_picture *p)
     char text[256];
 
     snprintf(text, sizeof(text),
-             "idle %.1f %% of the mean row: bubble %.1f %%, communication "
-             "alone %.1f %%%s%s",
+             "idle %.1f %% of the mean row: bubble %.1f %%, exposed "
+             "communication %.1f %%%s%s",
              100 * mean->idle, 100 * mean->bubble,
              100 * (mean->idle - mean->bubble), p->note != NULL ? "; " : "",
              p->note != NULL ? p->note : "");
@@ -179,7 +179,7 @@ static void put_key(FILE *out, double *x, double y, const char *class,
     *x += 124.0;
 }
 
-/* Of what is in the picture. */
+/* Only kinds that occur in the picture. */
 static void put_legend(FILE *out, const struct merak_picture *p, double y)
 {
     bool has[MERAK_BAR_COUNT] = {false};
@@ -226,8 +226,8 @@ static void put_picture(FILE *out, const struct merak_picture *p, bool about)
     merak_svg_end(out);
 }
 
-/* With bars shorter than least_s merged, and what they are left out; 0: as it
- * is. */
+/* Make the document, with bars shorter than least_s merged and without their
+ * descriptions; 0: in full. */
 static enum merak_status make_text(const struct merak_picture *picture,
                                    double least_s, char **text_p,
                                    struct merak_error *err)

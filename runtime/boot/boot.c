@@ -23,8 +23,8 @@ static int env_int(const char *name)
     return *end == '\0' && n >= 0 && n < 1 << 30 ? (int)n : -1;
 }
 
-/* SLURM_NTASKS counts only inside a step: a batch script has it too, and is
- * one process. */
+/* SLURM_NTASKS counts only inside a step: a batch script also has it, but is a
+ * single process. */
 int merak_boot_launched(const char **by_p)
 {
     static const char *const names[] = {"SLURM_STEP_NUM_TASKS",
@@ -81,15 +81,15 @@ static void warn_alone_in_job(void)
                    n);
 }
 
-/* Where PMIx was left out of the build. */
+/* For builds without PMIx. */
 #ifndef HAVE_PMIX
 static enum merak_status refuse_without_pmix(int tasks, const char *by,
                                              struct merak_error *err)
 {
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "%d tasks were started (%s), but this Merak was built "
-                      "without PMIx, by which they would find each other: "
-                      "start one, or build it with PMIx and UCX",
+                      "without PMIx, which they need to find each other: start "
+                      "one, or build it with PMIx and UCX",
                       tasks, by);
 }
 #endif
@@ -130,7 +130,7 @@ enum merak_status merak_boot_share(struct merak_boot *boot,
                                    size_t bytes, void *all,
                                    struct merak_error *err)
 {
-    /* A card: how it went here, and what is shared. */
+    /* A card: this rank's status, then what is shared. */
     const size_t head = sizeof(struct merak_error), stride = head + bytes;
     char *card = calloc((size_t)boot->size + 1, stride);
     struct merak_error why = *err;
@@ -190,7 +190,7 @@ static enum merak_status number_nodes(struct merak_boot *boot, char **hosts,
     int node = 0;
 
     for (int r = 0; r < boot->size; r++) {
-        /* Neighbours in rank order mostly share a node. */
+        /* Consecutive ranks mostly share a node. */
         if (r == 0 || strcmp(host[r], host[r - 1]) != 0)
             node = find_host(boot->hosts, boot->n_nodes, host[r]);
         if (node < 0) {

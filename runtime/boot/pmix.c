@@ -5,8 +5,9 @@
  * fence, abort, resolve.  No groups, no events.  Hosts come from the
  * PMIX_HOSTNAME key: the environment variable of that name is gethostname's
  * answer and may differ from Slurm's node name, and node ids of remote ranks
- * are wrong before Slurm 25.05.  Of its own rank PMIx 5 answers the key by
- * gethostname too: that one is looked up in the job's list of nodes.
+ * are wrong before Slurm 25.05.  For a task's own rank PMIx 5 returns
+ * gethostname for the key too: that name is looked up in the job's list of
+ * nodes.
  */
 #include "config.h"
 
@@ -23,11 +24,12 @@
 
 #define CARD_MAX 4096
 #define DEADLINE_S 300.0
-/* To find out who has not come to a fence whose deadline has passed. */
+/* Limits for finding out which tasks have not reached a fence that timed
+ * out. */
 #define ASK_S 2.0
 #define MOST_ASKED 4096
 
-/* Of all others; commit makes it theirs to get. */
+/* Put it for all other tasks, which can get it after a commit. */
 static enum merak_status put(const char *key, const void *data, size_t bytes,
                              struct merak_error *err)
 {
@@ -44,14 +46,14 @@ static enum merak_status put(const char *key, const void *data, size_t bytes,
 /* --- who has not come ------------------------------------------------------
  */
 
-/* What a task puts before it waits in its n-th fence: its process. */
+/* The key under which a task puts its process id before its n-th fence. */
 static void mark_key(unsigned n, char key[PMIX_MAX_KEYLEN + 1])
 {
     snprintf(key, PMIX_MAX_KEYLEN + 1, "merak.fence.%u", n);
 }
 
-/* Ask for a task's mark; NULL: it could not be asked for.  What is known of it
- * from an earlier fence is no answer. */
+/* Ask for a task's mark of this fence; NULL: it could not be asked for.  A
+ * mark of an earlier fence is no answer. */
 static struct pmix_call *ask_for_mark(struct pmix_boot *boot, int rank)
 {
     struct pmix_call *c = merak_pmix_call_create();
@@ -89,7 +91,7 @@ static void name_absent(const struct merak_boot *boot, int rank, int n,
         snprintf(text + used, size - used, ", ..");
 }
 
-/* A task of this node that was stopped just when it had put its mark. */
+/* A task of this node that was stopped after it had put its mark. */
 static bool is_stopped(const struct pmix_boot *boot, int rank,
                        const pmix_value_t *mark)
 {
@@ -103,8 +105,8 @@ static bool is_stopped(const struct pmix_boot *boot, int rank,
     return merak_process_state((long)pid) == 'T';
 }
 
-/* ": task 2 on n1 has not", of those whose mark is not there; what is asked of
- * a task that never comes to it nobody answers. */
+/* ": task 2 on n1 has not": the tasks without a mark.  For a task that never
+ * reaches the fence the question gets no answer. */
 static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
 {
     int n = 0,
@@ -153,9 +155,9 @@ static enum merak_status mark_and_commit(struct pmix_boot *boot,
                               : merak_pmix_fail(err, "PMIx_Commit", st);
 }
 
-/* What this task has put before is committed.  Data is always collected: Slurm
- * answers a fence that collects none at once, without the other nodes, unless
- * the site sets PMIxFenceBarrier in mpi.conf. */
+/* Commits what this task has put before.  Always collects data: without it
+ * Slurm completes a fence at once, without waiting for other nodes, unless the
+ * site sets PMIxFenceBarrier in mpi.conf. */
 static enum merak_status fence(struct pmix_boot *boot, struct merak_error *err)
 {
     const bool collect = true;
@@ -180,7 +182,7 @@ static enum merak_status fence(struct pmix_boot *boot, struct merak_error *err)
             boot->stuck = true;
             tell_absent(boot, absent, sizeof(absent));
             merak_fail(&boot->gave_up, MERAK_ERR_TIMEOUT,
-                       "task %d: not all %d tasks have come to a PMIx fence "
+                       "task %d: not all %d tasks have reached a PMIx fence "
                        "within %.0f s%s",
                        boot->base.rank, boot->base.size, boot->base.deadline_s,
                        absent);
@@ -236,7 +238,7 @@ static enum merak_status pmix_allgather(struct merak_boot *base,
     return merak_pmix_get(boot, 0, base->size, key, take_card, &all, err);
 }
 
-/* Rank 0 puts; what the fence collects is fetched by each node once. */
+/* Rank 0 puts the data; the fence brings it to each node once. */
 static enum merak_status pmix_broadcast(struct merak_boot *base, void *data,
                                         size_t bytes, struct merak_error *err)
 {
@@ -304,7 +306,7 @@ static enum merak_status get_size(struct pmix_boot *boot,
     PMIX_VALUE_RELEASE(value);
     if (n == 0 || n > 1u << 20 || boot->me.rank >= n)
         return merak_fail(err, MERAK_ERR_PEER,
-                          "the PMIx server says rank %u of %u", boot->me.rank,
+                          "the PMIx server gives rank %u of %u", boot->me.rank,
                           n);
     boot->base.size = (int)n;
     boot->base.rank = (int)boot->me.rank;
@@ -325,8 +327,8 @@ static bool has_me(const struct pmix_boot *boot, const char *node)
     return found;
 }
 
-/* The name that the others know this node by; NULL where the server keeps no
- * list. */
+/* The name by which other tasks know this node; NULL if the server has no list
+ * of nodes. */
 static char *resolve_my_node(const struct pmix_boot *boot)
 {
     char *nodes = NULL, *name = NULL, *rest = NULL;
@@ -343,7 +345,7 @@ static char *resolve_my_node(const struct pmix_boot *boot)
     return name;
 }
 
-/* Into host[rank]. */
+/* Copies the name into host[rank]. */
 static enum merak_status take_host(int rank, const pmix_value_t *value,
                                    void *arg, struct merak_error *err)
 {
@@ -351,7 +353,7 @@ static enum merak_status take_host(int rank, const pmix_value_t *value,
 
     if (value->type != PMIX_STRING)
         return merak_fail(err, MERAK_ERR_PEER,
-                          "the PMIx server does not say where rank %d is",
+                          "the PMIx server does not give the node of rank %d",
                           rank);
     host[rank] = strdup(value->data.string);
     return host[rank] != NULL ? MERAK_OK : merak_fail_nomem(err, 256);

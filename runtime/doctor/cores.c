@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores.c - which cores the tasks of a node may use, and whether they share */
+/* cores.c - which cores the tasks of a node may use, and whether they share
+ * any */
 #include "config.h"
 
 #include "runtime/doctor/doctor.h"
@@ -89,7 +90,7 @@ int merak_cores_count(const struct merak_cores *cores)
     return n;
 }
 
-/* Tasks that may use a core which another may use, too. */
+/* The number of tasks that share a core with another task. */
 static int count_sharers(const struct merak_cores *cores, int n)
 {
     unsigned char *taken = calloc(MERAK_MOST_CORES, 1);
@@ -136,11 +137,11 @@ static void judge_sharing(const struct merak_cores *cores, int n, int total,
         f = merak_find(found, MERAK_FINDING_WARNING, "binding",
                        "%d tasks on %d core%s: they take turns", n, total,
                        total == 1 ? "" : "s");
-        merak_find_fix(f, "fewer tasks a node, or nodes with more cores");
+        merak_find_fix(f, "fewer tasks per node, or nodes with more cores");
         return;
     }
     f = merak_find(found, MERAK_FINDING_WARNING, "binding",
-                   "%d of %d tasks may use cores that others may use, too",
+                   "%d of %d tasks are not bound to cores of their own",
                    sharers, n);
     merak_find_fix(f,
                    "srun --cpu-bind=cores --cpus-per-task=%d; from 22.05 on "

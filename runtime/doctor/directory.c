@@ -23,14 +23,14 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* What is written to measure the rate, and how long for at most. */
+/* How much is written to measure the rate, and for how long at most. */
 #define PROBE_BYTES ((size_t)16 << 20)
 #define BLOCK_BYTES ((size_t)1 << 20)
 #define PROBE_NS INT64_C(400000000)
-/* Room below which a note is made of it. */
+/* Less free space than this gets a note. */
 #define LITTLE_ROOM_BYTES (UINT64_C(1) << 30)
 
-/* statfs(2)'s numbers of the file systems that clusters have. */
+/* Magic numbers of statfs(2) for the file systems of clusters. */
 static const struct {
     unsigned long magic;
     const char *name;
@@ -104,7 +104,7 @@ static void try_locks(int fd, struct merak_directory *d)
     d->fcntl_errno = fcntl(fd, F_SETLK, &lock) == 0 ? 0 : errno;
 }
 
-/* Bytes a second as a save sees them: written and synced. */
+/* Bytes per second as a save sees them: written and synced. */
 static void measure_writing(int fd, struct merak_directory *d)
 {
     int64_t start = merak_clock_ns(), written;
@@ -195,7 +195,7 @@ static void judge_room(const struct merak_directory *d,
         merak_bytes_text((double)d->free_bytes, bytes);
         f = merak_find(found, MERAK_FINDING_WARNING, "files",
                        "%s are free in %s", bytes, d->path);
-        merak_find_fix(f, "a checkpoint takes 12 bytes a parameter, and two "
+        merak_find_fix(f, "a checkpoint takes 12 bytes per parameter, and two "
                           "are kept: choose another directory, or `merak ckpt "
                           "prune` older runs");
     }
@@ -203,7 +203,7 @@ static void judge_room(const struct merak_directory *d,
         f = merak_find(found, MERAK_FINDING_WARNING, "files",
                        "room for %" PRIu64 " more files in %s", d->free_files,
                        d->path);
-        merak_find_fix(f, "a checkpoint is one file a task and three more: "
+        merak_find_fix(f, "a checkpoint is one file per task and three more: "
                           "remove files there");
     }
 }
@@ -241,8 +241,8 @@ static void judge_names(const struct merak_directory *d,
     }
     if (d->dir_sync_errno != 0) {
         f = merak_find(found, MERAK_FINDING_WARNING, "files",
-                       "fsync of directory %s: %s; a commit may be lost with "
-                       "the power",
+                       "fsync of directory %s: %s; a commit may be lost in a "
+                       "power failure",
                        d->path, strerror(d->dir_sync_errno));
         merak_find_fix(f, "keep checkpoints on a file system that can sync "
                           "directories");
@@ -271,7 +271,7 @@ void merak_directory_judge(const struct merak_directory *d,
     judge_names(d, found);
     if (d->fs != NULL && strcmp(d->fs, "tmpfs") == 0) {
         f = merak_find(found, MERAK_FINDING_WARNING, "files",
-                       "%s is memory (tmpfs): what is there is gone with the "
+                       "%s is in memory (tmpfs): its files are lost with the "
                        "node",
                        d->path);
         merak_find_fix(f, "keep checkpoints on a disk that all nodes share");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* examine.c - every task looks around; rank 0 has what all found
+/* examine.c - every task examines its machine; rank 0 collects the findings
  *
- * Slurm is asked by rank 0 alone, machines by the first task of each node, all
- * tasks bring the cores that they may use.  Findings go to rank 0 as JSON, in
- * cards of the size that boots take.
+ * Only rank 0 asks Slurm, the first task of each node examines the machine,
+ * and all tasks report the cores that they may use.  Findings go to rank 0 as
+ * JSON, in cards of the boot's size.
  */
 #include "config.h"
 
@@ -51,7 +51,7 @@ static void check_directory(const char *dir, struct merak_findings *found)
     merak_directory_judge(&d, found);
 }
 
-/* A name that rank 0 makes in dir, or "" if it cannot. */
+/* Rank 0 makes a file in dir; `mark` is its path, or "" if that fails. */
 static void make_mark(const struct merak_boot *boot, const char *dir,
                       char mark[PATH_MAX])
 {
@@ -69,7 +69,7 @@ static void make_mark(const struct merak_boot *boot, const char *dir,
         close(fd);
 }
 
-/* Does every node see what rank 0 writes there? */
+/* Does every node see the file that rank 0 made? */
 static enum merak_status check_shared(struct merak_boot *boot, const char *dir,
                                       struct merak_findings *found,
                                       struct merak_error *err)
@@ -84,7 +84,7 @@ static enum merak_status check_shared(struct merak_boot *boot, const char *dir,
     if (rc == MERAK_OK && boot->local_rank == 0 && mark[0] != '\0' &&
         stat(mark, &st) != 0) {
         f = merak_find(found, MERAK_FINDING_ERROR, "files",
-                       "%.120s is not what %.64s has there", dir,
+                       "%.120s is not the same directory as on %.64s", dir,
                        boot->hosts[boot->node_of[0]]);
         merak_find_fix(f, "name a directory that all nodes share (NFS, "
                           "Lustre, ..)");
@@ -160,7 +160,7 @@ static bool unpack_finding(json_t *from, struct merak_finding *f)
     return true;
 }
 
-/* Equal texts make one finding. */
+/* Findings with equal texts are merged. */
 static bool is_same(const struct merak_finding *a,
                     const struct merak_finding *b)
 {
@@ -209,7 +209,7 @@ static int threads_asked_for(void)
     return text != NULL ? atoi(text) : 1;
 }
 
-/* The tasks of a node side by side. */
+/* Compare the cores of a node's tasks. */
 static enum merak_status judge_cores(const struct merak_boot *boot, int node,
                                      const struct merak_cores *cores,
                                      struct merak_examination *ex,
@@ -234,7 +234,7 @@ static enum merak_status judge_cores(const struct merak_boot *boot, int node,
     return rc;
 }
 
-/* What one rank brought. */
+/* Parse the text of one rank. */
 static enum merak_status take(const char *text, int node,
                               struct merak_cores *cores,
                               struct merak_examination *ex,
@@ -249,8 +249,7 @@ static enum merak_status take(const char *text, int node,
     list = json_string_value(json_object_get(all, "cores"));
     if (list == NULL || !merak_cores_parse(list, cores))
         rc = merak_fail(err, MERAK_ERR_PEER,
-                        "a task brought no findings; do all run the same "
-                        "merak?");
+                        "a task sent no findings; do all run the same merak?");
     json_array_foreach(json_object_get(all, "found"), i, one)
     {
         if (rc == MERAK_OK && unpack_finding(one, &f))
@@ -260,7 +259,7 @@ static enum merak_status take(const char *text, int node,
     return rc;
 }
 
-/* texts[rank]: what all brought. */
+/* Merge texts[rank] of all ranks. */
 static enum merak_status draw_up(const struct merak_boot *boot, char **texts,
                                  struct merak_examination *ex,
                                  struct merak_error *err)
@@ -279,7 +278,7 @@ static enum merak_status draw_up(const struct merak_boot *boot, char **texts,
     return rc;
 }
 
-/* Cards of all, one round after the other, until the longest text is over. */
+/* Allgather cards, round by round, until the longest text is complete. */
 static enum merak_status swap_texts(struct merak_boot *boot, const char *mine,
                                     char **texts, struct merak_error *err)
 {

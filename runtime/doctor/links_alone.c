@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links_alone.c - what UCX has on one machine, and its rate
+/* links_alone.c - UCX's transports on one machine, and their rate
  *
- * Two workers of one process stand for two tasks.  UCX is left to choose
- * between them, then held to TCP, which is what is between nodes where there
- * is nothing better.
+ * Two workers of one process act as two tasks.  UCX first chooses the
+ * transport; then it is limited to TCP, which nodes without a better network
+ * use.
  */
 #include "config.h"
 
@@ -107,7 +107,7 @@ static ucs_status_t pass_one(struct pair *pair)
     return got != UCS_OK ? got : sent;
 }
 
-/* The first message finds the connection and touches the memory. */
+/* The first message, not timed, connects and touches the memory. */
 static ucs_status_t measure(struct pair *pair, double *bytes_per_s)
 {
     ucs_status_t st = pass_one(pair);
@@ -123,8 +123,8 @@ static ucs_status_t measure(struct pair *pair, double *bytes_per_s)
     return st;
 }
 
-/* "posix/memory, cma/memory" of the lines "#  lane[0]:  5:posix/memory.0 ..",
- * which is how UCX tells what an endpoint uses. */
+/* "posix/memory, cma/memory" of the lines "#  lane[0]: 5:posix/memory.0 ..",
+ * with which UCX lists what an endpoint uses. */
 static void name_lanes(ucp_ep_h ep, char *text, size_t size)
 {
     char *page = NULL, name[64];
@@ -185,7 +185,7 @@ static void probe(const char *tls, const char *what, char *data,
         f = merak_find(found, MERAK_FINDING_WARNING, "links", "UCX %s, %s: %s",
                        ucp_get_version_string(), what, ucs_status_string(st));
         merak_find_fix(f, "ucx_info -d lists devices and transports; "
-                          "UCX_LOG_LEVEL=info says why one is left out");
+                          "UCX_LOG_LEVEL=info shows why one is left out");
         return;
     }
     merak_bytes_text(rate, text);
@@ -203,6 +203,6 @@ void merak_links_alone(struct merak_findings *found)
     memset(data, 1, MESSAGE_BYTES);
     probe(NULL, "within the node", data, found);
     if (getenv("UCX_TLS") == NULL)
-        probe("tcp,self", "held to TCP", data, found);
+        probe("tcp,self", "limited to TCP", data, found);
     free(data);
 }

@@ -21,12 +21,12 @@
 #include <sys/statvfs.h>
 #include <sys/timex.h>
 
-/* Descriptors of a task: its own files and UCX's devices; and per peer a
+/* File descriptors of a task: its own files and UCX's devices; and per peer a
  * watched process, a connection and a mapped arena. */
 enum { OWN_FILES = 128, FILES_PER_PEER = 3 };
-/* Queues that tasks of one node share by /dev/shm, where UCX makes them. */
+/* UCX's queues between tasks of one node, in /dev/shm. */
 #define SHM_PER_TASK_BYTES (UINT64_C(8) << 20)
-/* A trace asks for the time twice an instruction. */
+/* A trace reads the clock twice per instruction. */
 #define SLOW_CLOCK_S 1e-6
 #define CLOCK_CALLS 2000
 
@@ -96,8 +96,8 @@ static void gather_limits(struct merak_machine *m)
             files.rlim_max == RLIM_INFINITY ? UINT64_MAX : files.rlim_max;
 }
 
-/* The least of this process's cgroup and those above it; version 2 alone has
- * one tree, in which the path of /proc/self/cgroup is below the mount. */
+/* The smallest limit of this process's cgroup and its parents, version 2 only:
+ * it has one tree, so the path in /proc/self/cgroup is below the mount. */
 static uint64_t cgroup_limit(const char *root)
 {
     char line[PATH_MAX], path[PATH_MAX + 64], text[64], *slash;
@@ -160,7 +160,7 @@ static void gather_clocks(const char *root, struct merak_machine *m)
         (double)(merak_clock_ns() - start) * 1e-9 / (CLOCK_CALLS + 1);
 }
 
-/* The driver's page of the first GPU there is. */
+/* From the driver's /proc file of the first GPU. */
 static void read_gpu_name(const char *root, struct merak_machine *m)
 {
     char full[PATH_MAX], line[128];
@@ -210,7 +210,7 @@ static void read_gpu_driver(const char *root, struct merak_machine *m)
     }
 }
 
-/* Of this machine, not of one that a test made. */
+/* Only for this machine, not for one that a test made up. */
 static void ask_backend(struct merak_machine *m)
 {
     struct merak_accel_device device[16];
@@ -260,8 +260,8 @@ static void judge_memlock(const struct merak_machine *m,
         return;
     merak_bytes_text((double)m->memlock_bytes, bytes);
     f = merak_find(found, MERAK_FINDING_WARNING, "limits",
-                   "%s of memory may be locked; sending by RDMA (%d device%s) "
-                   "needs what is sent locked",
+                   "%s of memory may be locked; RDMA (%d device%s) needs its "
+                   "buffers locked",
                    bytes, m->rdma_devices, m->rdma_devices == 1 ? "" : "s");
     merak_find_fix(f, "LimitMEMLOCK=infinity in slurmd's unit and "
                       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; "
@@ -278,7 +278,7 @@ static void judge_files(const struct merak_machine *m, int tasks,
         return;
     f = merak_find(found, MERAK_FINDING_WARNING, "limits",
                    "%" PRIu64
-                   " files may be open, a task among %d wants %" PRIu64,
+                   " files may be open, a task among %d needs %" PRIu64,
                    m->open_files, tasks, need);
     if (m->most_open_files >= need)
         merak_find_fix(f,
@@ -340,7 +340,7 @@ static void judge_memory(const struct merak_machine *m, int local_tasks,
         merak_bytes_text((double)m->shm_free_bytes, bytes);
         merak_bytes_text((double)want, all);
         f = merak_find(found, MERAK_FINDING_WARNING, "memory",
-                       "%s are free in /dev/shm, %d task%s on a node may want "
+                       "%s are free in /dev/shm, %d task%s on a node may need "
                        "%s for UCX's queues",
                        bytes, local_tasks, local_tasks == 1 ? "" : "s", all);
         merak_find_fix(f, "remove what is left over there, or mount a larger "
@@ -358,8 +358,8 @@ static void judge_pages(const struct merak_machine *m,
         return;
     if (strcmp(word, "never") == 0 || strcmp(word, "deny") == 0) {
         f = merak_find(found, MERAK_FINDING_NOTE, "hugepages",
-                       "shared memory gets small pages (%s), where a task's "
-                       "arena is",
+                       "shared memory, which has a task's arena, gets small "
+                       "pages (%s)",
                        word);
         merak_find_fix(f, "as root: echo advise > /sys/kernel/mm/"
                           "transparent_hugepage/shmem_enabled");
@@ -379,13 +379,13 @@ static void judge_clocks(const struct merak_machine *m,
     if (m->clock_known && !m->clock_kept) {
         f = merak_find(found, MERAK_FINDING_NOTE, "clocks",
                        "no time service keeps this clock right");
-        merak_find_fix(f, "run chronyd or another NTP client: a run's owner "
-                          "is told by file times, and logs are compared");
+        merak_find_fix(f, "run chronyd or another NTP client: the owner of a "
+                          "run is found by file times, and logs are compared");
     }
     if (m->clock_call_s > SLOW_CLOCK_S) {
         f = merak_find(found, MERAK_FINDING_WARNING, "clocks",
-                       "asking for the time takes %.1f us (clock source %s): "
-                       "traces cost steps time",
+                       "reading the clock takes %.1f us (clock source %s): "
+                       "traces slow steps down",
                        m->clock_call_s * 1e6,
                        m->clock_source[0] != '\0' ? m->clock_source
                                                   : "unknown");
@@ -393,11 +393,10 @@ static void judge_clocks(const struct merak_machine *m,
                           "where the hardware is)");
     }
     if (found->n == before)
-        merak_find(found, MERAK_FINDING_OK, "clocks",
-                   "%s, %.0f ns to ask for the time",
-                   m->clock_source[0] != '\0' ? m->clock_source
-                                              : "source unknown",
-                   m->clock_call_s * 1e9);
+        merak_find(
+            found, MERAK_FINDING_OK, "clocks", "%s, %.0f ns to read the clock",
+            m->clock_source[0] != '\0' ? m->clock_source : "source unknown",
+            m->clock_call_s * 1e9);
 }
 
 static void judge_cpu(const struct merak_machine *m, int local_tasks,

@@ -15,16 +15,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The longest that srun or scontrol is waited for. */
+/* How long srun or scontrol is waited for. */
 #define PATIENCE_S 1.0
 #define TEXT_BYTES ((size_t)4 << 20)
-/* Files that include each other. */
+/* The depth of files that include each other. */
 enum { MOST_DEPTH = 4 };
 
 /* The line of plugstack.conf that loads the plugin. */
 struct plugin_line {
     bool found, required;
-    char file[PATH_MAX]; /* that it is in */
+    char file[PATH_MAX]; /* that contains the line */
     char path[PATH_MAX]; /* of the plugin */
 };
 
@@ -144,7 +144,7 @@ static void read_plugstack(const char *path, const char *plugin_dir, int depth,
     fclose(file);
 }
 
-/* The line "slurm-wlm 22.05.8" among what srun may complain of. */
+/* Keep the line "slurm-wlm 22.05.8"; srun may also print complaints. */
 static void keep_version(char *text)
 {
     char *at = strncmp(text, "slurm", 5) == 0 ? text : strstr(text, "\nslurm");
@@ -154,7 +154,7 @@ static void keep_version(char *text)
     text[strcspn(text, "\n")] = '\0';
 }
 
-/* "slurm-wlm 22.05.8": 0x160508 but for the last byte; 0: not that. */
+/* "slurm-wlm 22.05.8": 0x160500; 0: not of that form. */
 static uint32_t release_of(const char *version)
 {
     unsigned int major, minor;
@@ -173,13 +173,13 @@ static void judge_plugin(const struct plugin_line *line, uint32_t slurm,
 
     if (access(line->path, R_OK) != 0) {
         f = merak_find(found, MERAK_FINDING_WARNING, "plugin",
-                       "%.80s loads %.100s, which is not there", line->file,
+                       "%.80s loads %.100s, which does not exist", line->file,
                        line->path);
         merak_find_fix(f, "install Merak on this machine, too, or take the "
                           "line out");
     } else if (release == 0) {
         f = merak_find(found, MERAK_FINDING_WARNING, "plugin",
-                       "%.200s is no plugin of Slurm's", line->path);
+                       "%.200s is not a Slurm plugin", line->path);
         merak_find_fix(f, "install Merak again");
     } else if (slurm != 0 && (release & 0xffff00u) != slurm) {
         f = merak_find(found, MERAK_FINDING_WARNING, "plugin",
@@ -202,8 +202,7 @@ static void judge_plugin(const struct plugin_line *line, uint32_t slurm,
     }
     if (line->required) {
         f = merak_find(found, MERAK_FINDING_WARNING, "plugin",
-                       "%.150s says `required`: without the file nobody's "
-                       "jobs start",
+                       "%.150s has `required`: without the file no job starts",
                        line->file);
         merak_find_fix(f, "write `optional` there");
     }
@@ -234,7 +233,7 @@ static void check_plugin(char *text, const char *config, uint32_t slurm,
                        "srun has no --merak-tp: degrees are options of the "
                        "program, tasks are placed when it starts");
         merak_find_fix(f, "copy share/merak/plugstack.conf.d/merak.conf to "
-                          "plugstack.conf.d beside slurm.conf");
+                          "plugstack.conf.d next to slurm.conf");
     }
 }
 
@@ -268,15 +267,16 @@ static void judge_tree(const struct merak_topology *tree, int switches,
     }
     if (missing != NULL) {
         f = merak_find(found, MERAK_FINDING_WARNING, "topology",
-                       "no switch has node %.64s: it counts as far from all",
+                       "node %.64s is on no switch: it counts as far from all "
+                       "others",
                        missing);
         merak_find_fix(f, "add it to topology.conf");
     } else {
         merak_find(found, MERAK_FINDING_OK, "topology", "%d switches%s",
                    switches,
                    n_nodes < 2 ? ""
-                   : apart     ? ", the nodes of this job below several"
-                               : ", the nodes of this job below one");
+                   : apart     ? ", the nodes of this job under several"
+                               : ", the nodes of this job under one");
     }
 }
 
@@ -321,8 +321,8 @@ static void check_all(char *text, char *config, const char *const *nodes,
 
     if (merak_ask(version, PATIENCE_S, release, sizeof(release)) != 0) {
         f = merak_find(found, MERAK_FINDING_NOTE, "slurm",
-                       "srun is not here, or has no configuration: one task "
-                       "alone can be run");
+                       "srun is not here, or has no configuration: only one "
+                       "task can run");
         merak_find_fix(f, "`merak sandbox -- COMMAND` runs it under a private "
                           "Slurm");
         return;
@@ -391,6 +391,6 @@ void merak_slurm_environment(struct merak_findings *found)
         f = merak_find(found, MERAK_FINDING_NOTE, "links",
                        "UCX_TLS=%.100s: other transports are not used",
                        variable("UCX_TLS"));
-        merak_find_fix(f, "unset it, unless it is meant");
+        merak_find_fix(f, "unset it, unless it is intended");
     }
 }

@@ -79,12 +79,12 @@ void merak_engine_fail(struct merak_engine *e, const struct merak_error *err)
     atomic_fetch_add(&e->progress_count, 1);
     merak_futex_wake(&e->progress_count);
     if (e->wake_fd >= 0 && write(e->wake_fd, &one, sizeof(one)) < 0) {
-        /* The counter is full: the thread is awake anyway. */
+        /* The counter is full: the thread is awake already. */
     }
 }
 
 #ifdef MERAK_DEBUG
-/* Whoever reads a slot after its last user reads NaNs. */
+/* Fill slots with NaNs after their last use, to expose later reads. */
 static void poison_dead_slots(struct merak_engine *e,
                               const struct merak_instr *instr)
 {
@@ -98,7 +98,8 @@ static void poison_dead_slots(struct merak_engine *e,
         if (whole == e->program->norm || s->dtype == MERAK_F64)
             continue; /* read by the caller after the step */
         if (e->opt.accel != NULL)
-            continue; /* issued is not over: other queues may still read */
+            continue; /* complete only means issued: other queues may still
+                       * read */
         if (atomic_fetch_sub(&e->users_left[whole], 1) == 1)
             memset(e->opt.arena + s->offset, 0xff, s->bytes);
     }
@@ -119,12 +120,12 @@ void merak_engine_complete(struct merak_engine *e,
                                   memory_order_release);
             return;
         }
-        /* In one total order with setting comm_sleeps and looking once more:
-         * one of the two sees the other. */
+        /* Sequentially consistent with the other thread's "set comm_sleeps,
+         * then check again": one of the two sees the other's store. */
         atomic_store(&e->done[instr->id], e->run);
         if (atomic_load(&e->comm_sleeps) &&
             write(e->wake_fd, &one, sizeof(one)) < 0)
-            return; /* the counter is full: it is being woken */
+            return; /* the counter is full: it is being woken already */
         return;
     }
     atomic_store_explicit(&e->done[instr->id], e->run, memory_order_release);
@@ -220,7 +221,7 @@ enum merak_status merak_engine_local(struct merak_engine *e,
         break;
     }
     return merak_fail(err, MERAK_ERR_PARAM,
-                      "instruction %d (%s) moves data and stands in the "
+                      "instruction %d (%s) transfers data and is in the "
                       "compute queue",
                       instr->id, instr->name);
 }
@@ -239,7 +240,7 @@ static enum merak_status timed_out(struct merak_engine *e,
         (unsigned long long)e->step->step, mine, e->opt.deadline_s, theirs);
 }
 
-/* Of the compute thread, until there is progress after `seen`. */
+/* The compute thread sleeps until progress_count differs from `seen`. */
 static void sleep_on(struct merak_engine *e, uint32_t seen, int64_t ns)
 {
     atomic_store(&e->slept_at, seen);
@@ -248,7 +249,7 @@ static void sleep_on(struct merak_engine *e, uint32_t seen, int64_t ns)
     atomic_store(&e->compute_sleeps, false);
 }
 
-/* Wait until every instruction that instr names is complete. */
+/* Wait until all of instr's waits are complete. */
 static enum merak_status wait_for(struct merak_engine *e,
                                   const struct merak_instr *instr,
                                   struct merak_error *err)
@@ -277,10 +278,10 @@ static enum merak_status wait_for(struct merak_engine *e,
     }
 }
 
-/* When an instruction of the compute queue whose waits are complete starts:
- * when the queue was done with what came before, or if there are waits, now,
- * since the communication thread may have had this core until they were over;
- * or where it is emulated, when the last of the waits was over. */
+/* The start time of a compute instruction whose waits are complete: the end of
+ * the one before; if it has waits, now, since the communication thread may
+ * have used this core until then; if emulated, not before the last of the
+ * waits was over. */
 static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr)
 {
     int64_t due;
@@ -370,7 +371,7 @@ enum merak_status merak_engine_run(struct merak_engine *e,
 
     e->step = step;
     e->at_step = step->step;
-    /* peers are told of a failure as of one in the step */
+    /* a failure here is reported to peers like one in the step */
     rc = merak_engine_accel_begin(e, &own);
     e->compute_ns = merak_clock_ns();
     e->run++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tell.c - what a rank's engine does, for the report of a hang
  *
- * Records are written by both threads while this reads them: they are of
- * instructions that are complete, or not looked at.
+ * Both threads write records while this reads them: only records of complete
+ * instructions are used.
  */
 #include "config.h"
 
@@ -39,8 +39,8 @@ static void append_instr(const struct merak_engine *e, int id, char *text,
     append(text, size, "%s", what);
 }
 
-/* The instruction that ended last, of those received from `peer` (-1: of
- * all); -1: there is none. */
+/* The instruction that ended last, among receives from `peer` or all (-1); -1:
+ * there is none. */
 static int last_done(const struct merak_engine *e, int peer)
 {
     int last = -1;
@@ -70,7 +70,7 @@ static void tell_compute(const struct merak_engine *e, char *text, size_t size)
     pending = merak_engine_pending(e, &e->program->instr[at]);
     append(text, size, ", %s ", pending < 0 ? "computes" : "compute is at");
     append_instr(e, at, text, size);
-    append(text, size, " since %.1f s",
+    append(text, size, " for %.1f s",
            seconds_ago(atomic_load_explicit(&e->compute_since_ns,
                                             memory_order_relaxed)));
     if (pending < 0)
@@ -79,7 +79,7 @@ static void tell_compute(const struct merak_engine *e, char *text, size_t size)
     append_instr(e, pending, text, size);
 }
 
-/* The oldest transfer under way. */
+/* Append the oldest transfer under way. */
 static void tell_flight(const struct merak_engine *e, char *text, size_t size)
 {
     const struct merak_instr *instr;
@@ -90,16 +90,16 @@ static void tell_flight(const struct merak_engine *e, char *text, size_t size)
     instr = &e->program->instr[e->flight[0].instr];
     append(text, size, ", in flight ");
     append_instr(e, instr->id, text, size);
-    append(text, size, " since %.1f s",
+    append(text, size, " for %.1f s",
            seconds_ago(e->record[instr->id].start_ns + e->opt.epoch_ns));
     if (instr->kind != MERAK_INSTR_SEND && instr->kind != MERAK_INSTR_RECV)
         return;
     last = last_done(e, instr->peer);
     if (last >= 0)
-        append(text, size, " (from rank %d came last, %.1f s ago, step %d, %s)",
-               instr->peer,
-               seconds_ago(e->record[last].end_ns + e->opt.epoch_ns),
-               (int)e->record[last].step, e->program->instr[last].name);
+        append(
+            text, size, " (last received from rank %d %.1f s ago: step %d, %s)",
+            instr->peer, seconds_ago(e->record[last].end_ns + e->opt.epoch_ns),
+            (int)e->record[last].step, e->program->instr[last].name);
 }
 
 void merak_engine_tell(const struct merak_engine *e, char *text, size_t size)
@@ -112,7 +112,7 @@ void merak_engine_tell(const struct merak_engine *e, char *text, size_t size)
     tell_flight(e, text, size);
     if (last < 0)
         return;
-    append(text, size, ", last did ");
+    append(text, size, ", last finished ");
     append_instr(e, last, text, size);
     append(text, size, " %.1f s ago",
            seconds_ago(e->record[last].end_ns + e->opt.epoch_ns));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decoder.c - a model run forward, token after token
+/* decoder.c - forward passes of a model, token by token
  *
- * A token runs the nodes that a wish takes (decoder_nodes.c) on values that
- * lie where they were put once (decoder_memory.c).
+ * For each token, the nodes of one of the lists run (decoder_nodes.c) on
+ * values with fixed addresses (decoder_memory.c).
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART 256 /* tokens computed at once, at most */
+#define PART 256 /* the most tokens computed at once */
 
 /* --- creation ---------------------------------------------------------- */
 
@@ -142,7 +142,8 @@ void merak_decoder_destroy(struct merak_decoder *d)
 
 /* --- running ----------------------------------------------------------- */
 
-/* Positions [from, from + n) of a value, or from 0 on if it is read back. */
+/* The new n positions of a value, or all from 0 on if earlier ones are
+ * read. */
 static void set_operand(const struct merak_decoder *d,
                         const struct merak_value *v, size_t n, bool back,
                         struct merak_operand *op)
@@ -218,7 +219,7 @@ static void set_input(struct merak_decoder *d, enum merak_input_kind kind,
     }
 }
 
-/* One part of the sequence, n <= d->part tokens. */
+/* Run one part of the sequence, n <= d->part tokens. */
 static enum merak_status run_part(struct merak_decoder *d, enum merak_wish wish,
                                   const int32_t *tokens, const int32_t *targets,
                                   size_t n, struct merak_error *err)
@@ -242,7 +243,7 @@ static enum merak_status check_room(const struct merak_decoder *d, size_t n,
     if (n > 0 && n <= d->graph->seq - d->length)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
-                      "%zu tokens behind %zu, with room for %zu in all", n,
+                      "%zu tokens after %zu, with room for %zu total", n,
                       d->length, d->graph->seq);
 }
 
@@ -258,7 +259,7 @@ static const float *last_logits(struct merak_decoder *d)
     return d->wide;
 }
 
-/* Tokens of which keys and values alone are wanted. */
+/* Run tokens of which only keys and values are needed. */
 static enum merak_status run_cache(struct merak_decoder *d,
                                    const int32_t *tokens, size_t n,
                                    struct merak_error *err)
@@ -273,8 +274,8 @@ static enum merak_status run_cache(struct merak_decoder *d,
     return rc;
 }
 
-/* n more tokens: where the sequence is no longer an early one, keys and values
- * of what is there are computed again. */
+/* Begin n more tokens: once the sequence is longer than the early model's,
+ * keys and values of all earlier tokens are computed again. */
 static enum merak_status begin(struct merak_decoder *d, const int32_t *tokens,
                                size_t n, struct merak_error *err)
 {
@@ -293,8 +294,8 @@ static enum merak_status begin(struct merak_decoder *d, const int32_t *tokens,
     return run_cache(d, d->told, length, err);
 }
 
-/* All but the last token leave keys and values alone: of their logits nobody
- * asks. */
+/* Only keys and values are computed for all but the last token, since nobody
+ * needs their logits. */
 enum merak_status merak_decoder_next(struct merak_decoder *d,
                                      const int32_t *tokens, size_t n,
                                      const float **logits_p,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decoder_nodes.c - which nodes of a model's graph a wish takes */
+/* decoder_nodes.c - which nodes of the graph to run for cache, logits or
+ * loss */
 #include "config.h"
 
 #include "runtime/infer/decoder_impl.h"
@@ -17,7 +18,8 @@ static bool has_positions(const struct merak_graph *g,
            v->shape.dim[1] == g->seq;
 }
 
-/* Mark what value v depends on, itself computed by node `at` or before. */
+/* Mark the nodes that value v depends on, including the one that computes
+ * it. */
 static void mark(const struct merak_graph *g, const struct merak_value *v,
                  bool *node)
 {
@@ -42,7 +44,7 @@ static const struct merak_node *find_node(const struct merak_graph *g,
     return NULL;
 }
 
-/* Does positions' mixing in a node go beyond what a cache gives? */
+/* Does a node mix positions in a way that the cache does not support? */
 static bool mixes_positions(const struct merak_graph *g,
                             const struct merak_node *node)
 {
@@ -105,8 +107,8 @@ enum merak_status merak_decoder_find_nodes(struct merak_decoder *d,
                           g->passes);
     if (max == NULL || loss == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "the model has no cross-entropy loss, so nothing "
-                          "tells which of its values are logits");
+                          "the model has no cross-entropy loss, so its logits "
+                          "cannot be found");
     d->logits = max->in[0];
     d->nll = loss->out[0];
     mark(g, d->logits, d->wanted[MERAK_WISH_LOGITS]);

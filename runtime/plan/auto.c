@@ -25,8 +25,8 @@ static void pin_no(struct merak_choices *pin, enum merak_choice_id id)
     pin->given[id] = true;
 }
 
-/* What is given, but for degrees that are said to be auto; and none of what no
- * other trainer has, in a plan for one. */
+/* The given choices, except degrees given as auto; for another trainer's plan,
+ * features that no other trainer has are off. */
 static struct merak_choices pins_of(const struct merak_choices *choice,
                                     bool for_others)
 {
@@ -43,8 +43,8 @@ static struct merak_choices pins_of(const struct merak_choices *choice,
     return pin;
 }
 
-/* The kernels of a run on the device: `merak calibrate` begins a device's
- * name with theirs.  Without any, scratch is not counted. */
+/* Find the backend of a run on the device, whose name `merak calibrate` begins
+ * with the backend's.  Without one, scratch is not counted. */
 static enum merak_status fill_scratch(struct plan_auto *plan,
                                       struct merak_error *err)
 {
@@ -69,7 +69,7 @@ static enum merak_status fill_scratch(struct plan_auto *plan,
                                 plan->device.n_tuned, err);
 }
 
-/* How tasks exchange, as a run would choose it. */
+/* Choose the transport as a run would. */
 static void fill_transport(struct plan_auto *plan)
 {
     int transport = plan->opt->transport;
@@ -112,7 +112,7 @@ static enum merak_status fill_input(struct plan_auto *plan,
 /* --- pictures ------------------------------------------------------------- */
 
 /* Micro-batches that are drawn: enough to see the pipeline fill, settle and
- * drain.  Schedules in rounds take multiples of the stages, sub-pipelines even
+ * drain.  Schedules in rounds need multiples of the stages, sub-pipelines even
  * numbers. */
 static int drawn_microbatches(const struct merak_plan *p)
 {
@@ -121,7 +121,7 @@ static int drawn_microbatches(const struct merak_plan *p)
     return p->microbatches > few ? few : p->microbatches;
 }
 
-/* A rank of each stage, built and simulated to be seen. */
+/* Build and simulate one rank of each stage, to be drawn. */
 static enum merak_status build(const struct plan_auto *plan,
                                const struct merak_plan *drawn,
                                struct merak_planned **planned_p,
@@ -182,7 +182,7 @@ static enum merak_status draw(const struct plan_auto *plan,
     return rc;
 }
 
-/* Of all micro-batches. */
+/* For all micro-batches. */
 static enum merak_status print_phases(const struct plan_auto *plan,
                                       const struct merak_search_result *result,
                                       struct merak_error *err)
@@ -248,11 +248,11 @@ static enum merak_status plan_one(const struct plan_options *opt,
 
 struct machine_row {
     int nodes, ranks;
-    struct merak_plan plan; /* its lists are gone */
+    struct merak_plan plan; /* without its lists */
     double step_s, tokens_per_s;
 };
 
-/* The best plan for so many nodes; MERAK_ERR_CONFIG: there is none. */
+/* The best plan for `nodes` nodes; MERAK_ERR_CONFIG: there is none. */
 static enum merak_status rate_machine(const struct plan_options *opt, int nodes,
                                       struct merak_progress *progress,
                                       struct machine_row *row,
@@ -324,12 +324,12 @@ static void print_machines(const struct plan_options *opt,
     }
     knee = plan_knee(nodes, rate, n);
     if (knee < n - 1)
-        printf("knee: %d nodes; beyond it a further node brings less than half "
-               "of what one of the first did\n",
+        printf("knee: %d nodes; beyond it a further node adds less than half "
+               "of what each of the first added\n",
                nodes[knee]);
 }
 
-/* What does not fit the model on few nodes may on more. */
+/* A model that does not fit on few nodes may fit on more. */
 static enum merak_status tabulate(const struct plan_options *opt,
                                   struct merak_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* page.c - a plan as a page for a browser, which needs nothing else */
+/* page.c - a plan as a self-contained page for a browser */
 #include "config.h"
 
 #include "runtime/plan/auto.h"
@@ -61,7 +61,7 @@ static void put_head(FILE *out, const struct plan_drawing *d)
     fputs("</p>\n", out);
 }
 
-/* All choices, to be given to a search again. */
+/* All choices, as they can be given to a search. */
 static void put_choices(FILE *out, const struct merak_plan *plan)
 {
     char *choices = merak_choices_line(plan);
@@ -98,7 +98,7 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     }
     fputs("</tr><tr><td>largest rank</td>", out);
     put_size(out, (double)most);
-    fputs("</tr><tr><td>sent in a step, inside nodes</td>", out);
+    fputs("</tr><tr><td>sent in a step, within nodes</td>", out);
     put_size(out, link);
     fputs("</tr><tr><td>sent in a step, between nodes</td>", out);
     put_size(out, net);
@@ -107,7 +107,7 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
 
 static void put_parts(FILE *out, const struct merak_search_choice *c)
 {
-    fputs("<h2>What the step is spent on</h2>\n<table>\n", out);
+    fputs("<h2>Where the time of a step goes</h2>\n<table>\n", out);
     for (int i = 0; i < MERAK_PART_COUNT; i++) {
         double share = c->part_s[i] / c->step_s;
 
@@ -150,17 +150,17 @@ static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
 static void put_stages(FILE *out, const struct plan_drawing *d)
 {
     fputs("<h2>Stages</h2>\n<p>Blocks are attentions and MLPs, or what the "
-          "model has in their place. Times are of one micro-batch; memory and "
-          "what is sent in a step are one rank's.</p>\n"
+          "model has instead. Times are of one micro-batch; memory and data "
+          "sent in a step are one rank's.</p>\n"
           "<div style=\"overflow-x:auto\"><table>\n<tr><th>stage</th>"
           "<th>layers</th><th>parameters</th><th>blocks</th><th>recomputed</th>"
-          "<th>forward</th><th>backward</th><th>again</th>",
+          "<th>forward</th><th>backward</th><th>recompute</th>",
           out);
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         fprintf(out, "<th>%s</th>",
                 merak_category_name((enum merak_category)c));
-    fputs("<th>in all</th><th>sent inside</th><th>between</th><th>from .. "
-          "to</th></tr>\n",
+    fputs("<th>total</th><th>sent intra-node</th><th>inter-node</th><th>from "
+          ".. to</th></tr>\n",
           out);
     for (int s = 0; s < d->plan->pp; s++)
         put_stage(out, &d->stage[s], s);
@@ -170,8 +170,8 @@ static void put_stages(FILE *out, const struct plan_drawing *d)
 static void put_runners(FILE *out, const struct merak_search_result *r)
 {
     fprintf(out,
-            "<h2>Next best</h2>\n<p>%d plans rated, %d simulated.</p>\n"
-            "<table>\n<tr><th>plan</th><th>step</th><th>why it lost</th>"
+            "<h2>Runners-up</h2>\n<p>%d plans estimated, %d simulated.</p>\n"
+            "<table>\n<tr><th>plan</th><th>step</th><th>why not chosen</th>"
             "</tr>\n",
             r->n_rated, r->n_simulated);
     for (int i = 1; i < r->n_choices; i++) {

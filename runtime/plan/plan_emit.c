@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_emit.c - a plan in the words of Megatron-LM, torchtitan and DeepSpeed
+/* plan_emit.c - a plan as options of Megatron-LM, torchtitan and DeepSpeed
  *
- * Only what the other has the same thing for is said in its words.  What it
- * does otherwise, or not at all, is named: a run of it is then not the one that
- * was planned.
+ * Only features that the other trainer has in the same form become its
+ * options.  What it does differently, or not at all, is listed: its run is
+ * then not the one that was planned.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@ static void note(FILE *notes, const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("merak plan: not said: ", notes);
+    fputs("merak plan: cannot express: ", notes);
     va_start(ap, fmt);
     vfprintf(notes, fmt, ap);
     va_end(ap);
@@ -33,26 +33,27 @@ static bool is_schedule(const struct merak_plan *p, const char *name)
     return strcmp(p->schedule, name) == 0;
 }
 
-/* Sequences of a micro-batch, as others count them. */
+/* Sequences of a micro-batch, as other trainers count them. */
 static size_t micro_batch(const struct merak_plan *p)
 {
     return p->micro_batch * (p->sub_pipeline ? 2 : 1);
 }
 
-/* What none of them has. */
+/* Features that none of them has. */
 static void note_own(const struct merak_plan *p, FILE *notes)
 {
     if (p->tp_batch_percent > 0)
         note(notes,
-             "the last %d %% of the model share out samples over tensor ranks",
+             "samples divided over tensor ranks in the last %d %% of the model",
              p->tp_batch_percent);
     if (p->sub_pipeline)
-        note(notes, "micro-batches in two halves, exchanges of one behind the "
-                    "other");
+        note(notes, "micro-batches in two halves, communication of one "
+                    "overlapped with compute of the other");
     if (p->cut != NULL)
-        note(notes, "the stages are not of equal layers (--cut of the plan)");
+        note(notes, "stages of unequal numbers of layers (--cut of the plan)");
     if (p->drop != NULL)
-        note(notes, "stages recompute different parts; here all do alike");
+        note(notes, "stages that recompute different parts; emitted the same "
+                    "for all");
 }
 
 /* --- Megatron-LM ---------------------------------------------------------- */
@@ -130,7 +131,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
         note(notes, "the model's norms, activation or windows, which are not "
                     "those of Llama");
     if (e->config == NULL)
-        note(notes, "the model, which is a program's own");
+        note(notes, "the model, which a program describes");
     note_own(p, notes);
 }
 
@@ -179,14 +180,13 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
             : full                                    ? "full"
                                                       : "none");
     if (p->pp > 1 && schedule == NULL)
-        note(notes, "schedule %s; 1F1B stands in its place", p->schedule);
+        note(notes, "schedule %s; emitted 1F1B instead", p->schedule);
     if (p->zero1 && p->dp > 1)
-        note(notes, "only the optimizer's state is split over replicas; "
-                    "torchtitan's shards hold parameters, too, gathered once "
-                    "a step");
+        note(notes, "sharding of the optimizer state alone; torchtitan shards "
+                    "parameters, too, and gathers them once a step");
     if (p->tp > 1 && p->sp == MERAK_SP_OFF)
         note(notes, "no sequence parallelism; torchtitan's tensor parallelism "
-                    "has it always");
+                    "always has it");
     if (p->order_tp_pp_dp)
         note(notes, "ranks in the order tp-pp-dp; torchtitan's are "
                     "tp-dp-pp");
@@ -216,15 +216,16 @@ static void emit_deepspeed(const struct plan_emitted *e, FILE *out, FILE *notes)
     json_decref(o);
     if (p->tp > 1 || p->pp > 1)
         note(notes,
-             "degrees, which are the program's: PipelineModule(..., topology="
-             "PipeModelDataParallelTopology(num_pp=%d, num_mp=%d, num_dp=%d))",
+             "degrees, which the program sets: PipelineModule(..., "
+             "topology=PipeModelDataParallelTopology(num_pp=%d, num_mp=%d, "
+             "num_dp=%d))",
              p->pp, p->tp, p->dp);
     if (p->pp > 1 && !is_schedule(p, "1f1b"))
         note(notes, "schedule %s; DeepSpeed's pipeline runs 1f1b", p->schedule);
     if (p->order_tp_pp_dp)
         note(notes, "ranks in the order tp-pp-dp");
     if (p->recompute == MERAK_RECOMPUTE_SELECTIVE)
-        note(notes, "attention alone is recomputed; the model decides");
+        note(notes, "recomputation of attention alone; the model decides");
     note_own(p, notes);
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_options.c - options of `merak plan`; named as `merak train` names
- * them */
+/* plan_options.c - options of `merak plan`; named as in `merak train` */
 #include "config.h"
 
 #include "runtime/plan/planned_model.h"
@@ -23,7 +22,7 @@
 #define DEGREE .least = 1, .most = 65535
 #define MOST_GIB 1e6
 
-/* As the help has them. */
+/* In the order of the help. */
 #define CHOICES(first, last) MERAK_CHOICE_ROWS(option, first, last, AT(choice))
 #define CHOICE_ROWS                                                         \
     CHOICES(TP, SUB_PIPELINE), CHOICES(RECOMPUTE, RECOMPUTE),               \
@@ -89,21 +88,21 @@ static enum merak_status set_tokens(void *target, const char *text,
     if (end == text || (*end != '\0' && (at == NULL || end[1] != '\0')) ||
         !(value >= 1 && value <= 1e18))
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--tokens: expected a number, with k, M, G (or B) or "
-                          "T behind it, as 1T; got \"%.60s\"",
+                          "--tokens: expected a number, with suffix k, M, G "
+                          "(or B) or T, as 1T; got \"%.60s\"",
                           text);
     opt->run.tokens = value;
     return MERAK_OK;
 }
 
-/* What only a search reads comes last. */
+/* Options that only a search reads come last. */
 static const struct merak_option rows[] = {
     CHOICE_ROWS,
     {"model", MERAK_OPTION_TEXT, AT(model),
      .about = "Hugging Face folder, or its config.json (required)",
      .arg = "DIR"},
     {"config-unknown", MERAK_OPTION_WORD, AT(unknown),
-     .about = "fields of config.json that nothing is known of (refuse)",
+     .about = "what to do with unknown fields of config.json (refuse)",
      .words = "refuse|ignore"},
     {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
      .about = "sequences in a step (4 pp micro-batches a replica)", .least = 1,
@@ -126,8 +125,7 @@ static const struct merak_option rows[] = {
      .about = "kernels whose scratch memory is counted (cpu; the device's)",
      .arg = "NAME", GIVEN(backend)},
     {"transport", MERAK_OPTION_WORD, AT(transport),
-     .about = "what moves what tasks exchange: ucx by way of hosts, nccl from "
-              "GPU to GPU (auto: nccl on GPUs)",
+     .about = "ucx: through host memory; nccl: GPU to GPU (auto: nccl on GPUs)",
      .words = "auto|ucx|nccl"},
     {"gflops", MERAK_OPTION_REAL, AT(cost.flops_per_s),
      .about = "of one rank (150)", .positive = true, .unit = 1e9, GIVEN(cost)},
@@ -138,7 +136,7 @@ static const struct merak_option rows[] = {
      .about = "GB/s between ranks (5)", .positive = true, .unit = 1e9,
      GIVEN(cost)},
     {"unit-ms", MERAK_OPTION_REAL, AT(unit_ms),
-     .about = "stages alike: a forward takes X ms, a backward twice",
+     .about = "identical stages: a forward takes X ms, a backward twice that",
      .positive = true, GIVEN(cost)},
     {"svg", MERAK_OPTION_TEXT, AT(svg),
      .about = "write the picture there: the step, and memory", .arg = "FILE"},
@@ -155,10 +153,10 @@ static const struct merak_option rows[] = {
      .about = "documents of a sequence do not see each other"},
     {"emit", MERAK_OPTION_WORD, AT(emit),
      .about = "instead of the text the plan as another trainer's flags or "
-              "file; what that has no words for goes to standard error",
+              "file; what it cannot express goes to standard error",
      .words = "none|megatron|torchtitan|deepspeed"},
     {"tokens", MERAK_OPTION_CALL, 0,
-     .about = "days and GPU-hours of a run over so many, as 1T or 300G",
+     .about = "days and GPU-hours of a run over N tokens, as 1T or 300G",
      .arg = "N", .set = set_tokens},
     {"price", MERAK_OPTION_REAL, AT(run.price),
      .about = "of a rank's device an hour: the run's cost, too",
@@ -204,8 +202,8 @@ static enum merak_status no_choice(const char *name, struct merak_error *err)
                       list);
 }
 
-/* Fixed already, by its option or earlier in the list?  Of two values one
- * would be dropped without a word. */
+/* Is it fixed already, by its option or earlier in the list?  One of two
+ * values would be dropped silently. */
 static enum merak_status check_once(const struct merak_choices *made,
                                     const char *name, const char *value,
                                     struct merak_error *err)
@@ -220,7 +218,7 @@ static enum merak_status check_once(const struct merak_choices *made,
     return MERAK_OK;
 }
 
-/* "tp=4,schedule=gpipe": each as if it were an option. */
+/* "tp=4,schedule=gpipe": like the options of these names. */
 static enum merak_status fix_choices(struct plan_options *opt,
                                      struct merak_error *err)
 {
@@ -256,7 +254,7 @@ static enum merak_status fix_choices(struct plan_options *opt,
     return rc;
 }
 
-/* --- what single options cannot know of each other ------------------------ */
+/* --- checks of several options together ------------------------ */
 
 static enum merak_status count_microbatches(struct plan_options *opt,
                                             struct merak_error *err)
@@ -286,7 +284,7 @@ static enum merak_status take_lists(struct plan_options *opt,
     return rc;
 }
 
-/* A table has no room for one plan's pictures and files. */
+/* A table has no pictures or files of a single plan. */
 static enum merak_status check_table(const struct plan_options *opt,
                                      struct merak_error *err)
 {
@@ -315,12 +313,12 @@ static enum merak_status check_search(const struct plan_options *opt,
     if (opt->given.cost)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--gflops, --memory-gbs, --link-gbs and --unit-ms "
-                          "are for a plan without --device, which says what "
-                          "the machine does");
+                          "are for a plan without --device, which describes "
+                          "the machine");
     return MERAK_OK;
 }
 
-/* A device file to edit: nothing is planned. */
+/* --print-device prints a device file to edit and plans nothing. */
 static enum merak_status check_print_device(struct plan_options *opt,
                                             struct merak_error *err)
 {
@@ -332,7 +330,7 @@ static enum merak_status check_print_device(struct plan_options *opt,
     return MERAK_OK;
 }
 
-/* A name that is none is said before what else is missing for a device. */
+/* An unknown device name is reported before options that a device needs. */
 static enum merak_status check_device(const struct plan_options *opt,
                                       struct merak_error *err)
 {
@@ -371,7 +369,8 @@ static enum merak_status check(struct plan_options *opt,
                           "or its config.json");
     if (opt->run.price > 0 && opt->run.tokens <= 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--price is of a run: give --tokens, too");
+                          "--price needs the tokens of a run: give --tokens, "
+                          "too");
     if (opt->program)
         opt->phases = MERAK_PHASES_PROGRAM;
     if (opt->print != NULL &&
@@ -385,7 +384,7 @@ static enum merak_status check(struct plan_options *opt,
     if (opt->search)
         return check_search(opt, err);
     merak_choices_take(&opt->choice, &opt->plan);
-    opt->plan.scatter = /* all links are alike */
+    opt->plan.scatter = /* all links are the same */
         merak_boundary_choose(opt->choice.boundary, &opt->cost, &opt->plan, 0);
     rc = count_microbatches(opt, err);
     return rc == MERAK_OK ? take_lists(opt, err) : rc;

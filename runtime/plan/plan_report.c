@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_report.c - what the search for a plan found: for people, and as the
- * plan file that merak-plan(1) describes
+/* plan_report.c - results of the search for a plan: as text, and as the plan
+ * file that merak-plan(1) describes
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@
 
 enum { COUNT_TEXT = MERAK_SECONDS_TEXT };
 
-/* "20.26 B": so many parameters. */
+/* "20.26 B" parameters. */
 static const char *count_text(double n, char text[COUNT_TEXT])
 {
     static const char *const unit[] = {"", " k", " M", " B", " T"};
@@ -46,7 +46,7 @@ void plan_report_heading(const struct plan_auto *plan,
              plan->in.ranks_per_node, plan->device.name);
 }
 
-/* To be pasted, and changed. */
+/* To be copied and edited. */
 static void print_choices(const struct merak_plan *plan)
 {
     char *choices = merak_choices_line(plan);
@@ -80,10 +80,10 @@ static void print_choice(const struct plan_auto *plan,
     printf("%s\n", text);
     print_choices(&r->choice[0].plan);
     if (plan->identified)
-        printf("programs %016" PRIx64 "\n", plan->file.program);
+        printf("program id %016" PRIx64 "\n", plan->file.program);
     if (plan->by_hosts)
-        puts("exchanges by way of hosts (--transport ucx): no plan was found "
-             "whose programs are sure to end in NCCL's queues");
+        puts("transport: ucx, staged through host memory: no plan was proved "
+             "to run to its end in NCCL's in-order queues");
 }
 
 const char *plan_report_utilisation(const struct merak_search_result *r)
@@ -111,7 +111,7 @@ static void print_time(const struct plan_auto *plan,
                100 * c->part_s[i] / c->step_s);
 }
 
-/* What all ranks send in a step. */
+/* Bytes that all ranks send in a step. */
 static void print_links(const struct merak_search_result *r)
 {
     const struct merak_plan *p = &r->choice[0].plan;
@@ -124,13 +124,13 @@ static void print_links(const struct merak_search_result *r)
     }
     merak_bytes_text(link, inside);
     merak_bytes_text(net, between);
-    printf("sent in a step: %s inside nodes, %s between\n", inside, between);
+    printf("sent in a step: %s within nodes, %s between\n", inside, between);
 }
 
 static void print_stages(const struct merak_search_result *r)
 {
     printf("\nstage     layers   params    forward   backward  in flight  "
-           "recomputed  link GB    net GB  parameters\n");
+           "recomputed  intra-node GB  inter-node GB  parameters\n");
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32], params[COUNT_TEXT];
@@ -138,7 +138,7 @@ static void print_stages(const struct merak_search_result *r)
 
         snprintf(again, sizeof(again), "%d/%d", st->blocks_recomputed,
                  st->n_blocks);
-        printf("%5d %10s %8s %10s %10s %10d %11s %8.4g %9.4g  %s .. %s\n", s,
+        printf("%5d %10s %8s %10s %10s %10d %11s %14.4g %14.4g  %s .. %s\n", s,
                st->layers, count_text((double)st->params, params),
                merak_seconds_text(st->forward_s, forward),
                merak_seconds_text(st->backward_s, backward), st->in_flight,
@@ -155,7 +155,7 @@ static void print_memory(const struct merak_search_result *r)
     printf("\nmemory of a rank, of %s:\nstage", text);
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         printf(" %13s", merak_category_name((enum merak_category)c));
-    printf("        in all\n");
+    printf("         total\n");
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
 
@@ -169,8 +169,8 @@ static void print_memory(const struct merak_search_result *r)
     }
 }
 
-/* Choices that the line leaves out as long as they are as in the chosen
- * plan. */
+/* Print choices that differ from the chosen plan and that the line does not
+ * have yet. */
 static void print_others(const struct merak_plan *p,
                          const struct merak_plan *chosen)
 {
@@ -212,7 +212,7 @@ static void print_runner(const struct merak_search_choice *c,
 
 static void print_runners(const struct merak_search_result *r)
 {
-    printf("\n%d plans rated, %d simulated; next best:\n", r->n_rated,
+    printf("\n%d plans estimated, %d simulated; runners-up:\n", r->n_rated,
            r->n_simulated);
     for (int i = 1; i < r->n_choices; i++)
         print_runner(&r->choice[i], &r->choice[0].plan);
@@ -261,7 +261,7 @@ static json_t *runner_object(const struct merak_search_choice *c)
     return runner;
 }
 
-/* A name that is not UTF-8, which paths may be, is null. */
+/* A name that is not UTF-8, as paths may be, becomes null. */
 static json_t *request_object(const struct plan_auto *plan)
 {
     return json_pack("{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model",
@@ -272,7 +272,7 @@ static json_t *request_object(const struct plan_auto *plan)
                      (json_int_t)plan->in.global_batch);
 }
 
-/* What was predicted, beside the plan. */
+/* The predictions for the plan. */
 static json_t *prediction_object(const struct plan_auto *plan,
                                  const struct merak_search_result *r)
 {

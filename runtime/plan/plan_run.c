@@ -31,8 +31,8 @@ struct report {
     const struct plan_model *model;
     struct merak_planned *planned;
     struct merak_timeline *timeline;
-    double idle;       /* of the compute queues, share of the step */
-    uint64_t programs; /* their id */
+    double idle;       /* of the compute queues, as a share of the step */
+    uint64_t programs; /* program id */
 };
 
 /* --- numbers -------------------------------------------------------------- */
@@ -81,16 +81,16 @@ static void print_head(const struct report *r)
            p->tp, p->pp, p->dp, p->schedule,
            p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
     printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
-           "each replica\nprograms %016" PRIx64 "\n\n",
+           "each replica\nprogram id %016" PRIx64 "\n\n",
            r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch,
            r->programs);
 }
 
-/* A stage's parts together. */
+/* The sum of a stage's parts. */
 struct stage_sum {
     size_t params;
     double flops;
-    int blocks, again; /* recomputed whole */
+    int blocks, again; /* `again`: recomputed entirely */
     bool attention;    /* recomputed */
 };
 
@@ -102,10 +102,10 @@ static struct stage_sum sum_stage(const struct report *r, int stage)
     struct stage_sum sum = {0};
 
     if (merak_plan_schedule(plan, &schedule, NULL) != MERAK_OK)
-        return sum; /* a built plan has one */
+        return sum; /* a plan that was built has a schedule */
     for (int c = 0; c < merak_plan_chunks(plan); c++) {
         int part = merak_plan_part(schedule, plan, stage, c);
-        /* A block that all stages run is shared out among them. */
+        /* A vocabulary-parallel layer is divided among all stages. */
         int share = part < stages->n - merak_plan_shared(plan) ? 1 : plan->pp;
 
         sum.params += stages->params[part] / (size_t)share;
@@ -148,7 +148,7 @@ static void print_memory(const struct report *r)
             printf(" %9.2f", mib(r->planned->program[s]->category_bytes[c]));
         putchar('\n');
     }
-    printf("  %-20s", "in all");
+    printf("  %-20s", "total");
     for (int s = 0; s < r->planned->n_programs; s++)
         printf(" %9.2f", mib(r->planned->program[s]->arena_bytes));
     printf("\n\n");
@@ -192,7 +192,7 @@ static json_t *stage_object(const struct report *r, int s)
         "attention_recomputed", sum.attention);
 }
 
-/* The plan as a run replays it. */
+/* The plan as a file that a run can replay. */
 static void fill_file(const struct report *r, struct merak_plan_file *file)
 {
     *file = (struct merak_plan_file){.plan = r->planned->plan,
@@ -233,7 +233,7 @@ static enum merak_status print_json(const struct report *r,
 
 /* --- pictures ------------------------------------------------------------- */
 
-/* Rows as a search would give them. */
+/* Rows as a search returns them. */
 static struct merak_search_stage *make_stages(const struct report *r)
 {
     struct merak_search_stage *stage =
@@ -284,7 +284,7 @@ static enum merak_status print_pictures(const struct report *r,
 
 /* --- the command ---------------------------------------------------------- */
 
-/* All choices are given: there is no other plan to take instead. */
+/* All choices are given, so there is no other plan to use instead. */
 static enum merak_status prove_direct(struct merak_planned *planned,
                                       const struct merak_program_options *opt,
                                       struct merak_error *err)

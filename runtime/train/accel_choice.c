@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accel_choice.c - which backend a run has, and which task has which
+/* accel_choice.c - which backend a run uses, and which task uses which
  * accelerator
  *
- * Slurm may show a task its own GPU alone or all of the node's.  Both are the
- * same here: tasks of a node tell each other what they see, by the place on
- * the bus, and all work out who takes what.
+ * Slurm may show a task only its own GPU or all of the node's.  Both work the
+ * same way: tasks of a node exchange the bus addresses of the GPUs that they
+ * see, and all compute the same assignment.
  */
 #include "config.h"
 
@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of an accelerator's memory, for what its libraries load and allocate. */
+/* Memory of an accelerator kept free for its libraries. */
 #define RESERVE ((size_t)1 << 30)
 #define MAX_CPUS 4096
 
@@ -35,7 +35,7 @@ static bool is_same(const struct merak_accel_device *a,
     return strcmp(a->bus, b->bus) == 0;
 }
 
-/* How many of the first n tasks have this one. */
+/* How many of the first n tasks use this device. */
 static int holders(const struct merak_accel_card *card, const int *choice,
                    int n, const struct merak_accel_device *device)
 {
@@ -80,8 +80,8 @@ enum merak_status merak_accel_judge_sharing(const struct merak_accel_device *d,
     if (transport != NULL && strcmp(transport, "nccl") == 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "task %d on %.40s shares %.40s at %s with another "
-                          "task, and NCCL wants a GPU for each: start no more "
-                          "tasks than there are GPUs, or say --transport ucx",
+                          "task, and NCCL needs a GPU for each: start no more "
+                          "tasks than there are GPUs, or use --transport ucx",
                           rank, host, d->name, d->bus);
     merak_warn("train",
                "task %d on %s shares %s at %s with another task: "
@@ -93,7 +93,7 @@ enum merak_status merak_accel_judge_sharing(const struct merak_accel_device *d,
 /* --- what a task sees -------------------------------------------------------
  */
 
-/* The memory next to a processor, or -1. */
+/* The NUMA node of a processor, or -1. */
 static int numa_of_cpu(int cpu)
 {
     char path[64];
@@ -116,7 +116,7 @@ static int numa_of_cpu(int cpu)
     return node;
 }
 
-/* The memory next to all processors that this process may run on, or -1. */
+/* The NUMA node of all processors that this process may run on, or -1. */
 static int own_numa(void)
 {
     size_t bytes = CPU_ALLOC_SIZE(MAX_CPUS);
@@ -167,7 +167,7 @@ static bool file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Find the backend and its devices; a backend that is no accelerator has
+/* Find the backend and its devices; a backend without accelerators has
  * none. */
 static enum merak_status look(const char *name,
                               const struct merak_backend **backend_p,
@@ -182,7 +182,7 @@ static enum merak_status look(const char *name,
     if ((*backend_p)->accel->devices != NULL)
         return (*backend_p)
             ->accel->devices(card->device, MERAK_ACCEL_MAX, &card->n, err);
-    card->n = 1; /* each task's own */
+    card->n = 1; /* one per task */
     snprintf(card->device[0].bus, sizeof(card->device[0].bus), "%d",
              (int)getpid());
     card->device[0].numa = -1;
@@ -192,10 +192,10 @@ static enum merak_status look(const char *name,
 /* --- the run's backend ------------------------------------------------------
  */
 
-/* What one task can say of backend "auto". */
+/* What one task finds for backend "auto". */
 struct vote {
     bool can;
-    char why[200]; /* not, though there are GPUs; "" */
+    char why[200]; /* why not, though there are GPUs; or "" */
 };
 
 static struct vote vote(void)
@@ -225,16 +225,16 @@ static enum merak_status refuse_mixture(const struct merak_boot *boot,
     while (votes[without].can)
         without++;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "task %d on %.40s has a GPU and task %d on %.40s has not "
-                      "(%.80s): start tasks that all have one, or say "
+                      "task %d on %.40s has a GPU and task %d on %.40s has "
+                      "none (%.80s): start tasks that all have one, or use "
                       "--backend cpu",
                       with, boot->hosts[boot->node_of[with]], without,
                       boot->hosts[boot->node_of[without]],
                       votes[without].why[0] != '\0' ? votes[without].why
-                                                    : "it was given none");
+                                                    : "none was given to it");
 }
 
-/* Make "auto" a backend; the same on all ranks. */
+/* Resolve "auto" to a backend; the same on all ranks. */
 static enum merak_status resolve(struct merak_trainer *t,
                                  struct merak_error *err)
 {
@@ -253,10 +253,10 @@ static enum merak_status resolve(struct merak_trainer *t,
     t->opt.backend = can > 0 ? "cuda" : "cpu";
     if (rc == MERAK_OK && can > 0)
         snprintf(t->backend_why, sizeof(t->backend_why),
-                 "chosen because tasks have GPUs; --backend cpu to insist");
+                 "chosen because tasks have GPUs; --backend cpu overrides it");
     else if (rc == MERAK_OK && votes[0].why[0] != '\0')
         snprintf(t->backend_why, sizeof(t->backend_why),
-                 "chosen though there are GPUs: %s", votes[0].why);
+                 "chosen although there are GPUs: %s", votes[0].why);
     free(votes);
     return rc;
 }
@@ -264,7 +264,7 @@ static enum merak_status resolve(struct merak_trainer *t,
 /* --- this task's accelerator ------------------------------------------------
  */
 
-/* The cards of this node's tasks, in order; *me_p is this one's place. */
+/* The cards of this node's tasks, in order; *me_p is this one's index. */
 static int node_cards(const struct merak_boot *boot,
                       const struct merak_accel_card *all,
                       struct merak_accel_card *here, int *me_p)
@@ -281,7 +281,8 @@ static int node_cards(const struct merak_boot *boot,
     return n;
 }
 
-/* Which of those that this task sees; -1 on failure.  Collective. */
+/* The index of this task's accelerator among those it sees; -1 on failure.
+ * Collective. */
 static enum merak_status assign(struct merak_trainer *t,
                                 const struct merak_accel_card *mine,
                                 struct merak_error *err)
@@ -349,7 +350,7 @@ merak_accel_judge_kernels(const struct merak_boot *boot, const char *variable,
     return MERAK_OK;
 }
 
-/* Collective: rc is how it went until here. */
+/* Collective; rc is this rank's status so far. */
 static enum merak_status compare_kernels(const struct merak_trainer *t,
                                          enum merak_status rc,
                                          struct merak_error *err)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choose.c - the plan of a run that was saved, or is searched for
+/* choose.c - a run's plan: from a file, or searched for
  *
  * Rank 0 reads the plan that --plan names, or, where degrees are auto,
- * searches for one: it knows the graph, the nodes and the least memory of
- * any task.  The others get the plan as text, and all run it to the letter:
- * both ways end in a struct merak_plan_file.
+ * searches for one: it knows the graph, the nodes and the least memory of any
+ * task.  The others get the plan as text, and all follow it exactly.  Both
+ * ways end in a struct merak_plan_file.
  */
 #include "config.h"
 
@@ -33,8 +33,9 @@ static const char *saved_plan(const struct merak_trainer *t)
 
 /* --- the machine ---------------------------------------------------------- */
 
-/* Tasks that nodes have, if all have as many; else the most that divides all
- * counts: a node of 8 tasks is then two of 4 beside one of 4. */
+/* Tasks per node, if equal on all nodes; else the largest number that divides
+ * all counts: with nodes of 8 and 4 tasks, the node of 8 counts as two of
+ * 4. */
 static int tasks_per_node(const struct merak_boot *boot)
 {
     int common = 0;
@@ -65,8 +66,8 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     rc = merak_chosen_device(word, device, err);
     if (rc != MERAK_OK)
         return rc;
-    /* The one that is built in is one core; a file was measured as it is to
-     * be used, and emu is what it is told to be. */
+    /* The built-in device is one core; a file was measured as it will be used,
+     * and emu is used as given. */
     if (t->opt.device == NULL && strcasecmp(word, "cpu") == 0 &&
         strcmp(t->opt.backend, "emu") != 0) {
         for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
@@ -78,7 +79,7 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     return MERAK_OK;
 }
 
-/* Of a device that was not said, links are known by their usual speeds. */
+/* Without --device, links have default speeds. */
 static enum merak_status find_links(struct merak_trainer *t,
                                     struct merak_error *err)
 {
@@ -98,7 +99,7 @@ static enum merak_status find_links(struct merak_trainer *t,
 
 /* --- searching, on rank 0 ------------------------------------------------- */
 
-/* What was said is not changed. */
+/* Given choices are not changed. */
 static enum merak_status fill_pins(const struct merak_trainer *t,
                                    struct merak_choices *pin,
                                    struct merak_error *err)
@@ -118,12 +119,12 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
     pin->order_tp_pp_dp = order == MERAK_ORDER_TP_PP_DP;
     if (o->emu_unit_ms > 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--emu-unit-ms makes all stages alike: there is "
-                          "nothing to plan by; give tp and pp");
+                          "--emu-unit-ms makes all stages identical: there is "
+                          "nothing to plan; give tp and pp");
     return MERAK_OK;
 }
 
-/* What a search is asked, as `merak plan` would ask for this allocation. */
+/* The input of the search, as in `merak plan` for this allocation. */
 static enum merak_status fill_input(struct merak_trainer *t,
                                     struct merak_search_input *in,
                                     struct merak_error *err)
@@ -165,7 +166,7 @@ static void log_search(const struct merak_search_input *in,
 {
     merak_info("train",
                "searched for a plan for %d x %d tasks (%s), %.2f GiB each: %d "
-               "rated, %d simulated in %.2f s",
+               "estimated, %d simulated in %.2f s",
                in->nodes, in->ranks_per_node, in->device->name,
                (double)result->memory_limit / 0x1p30, result->n_rated,
                result->n_simulated,
@@ -205,7 +206,8 @@ static enum merak_status read_saved(const char *path, char **text_p,
     return rc;
 }
 
-/* --- does the plan fit what was said? ------------------------------------- */
+/* --- does the plan match the options?
+ * ------------------------------------- */
 
 static enum merak_status contradicts(const char *name, const char *said,
                                      const char *has, struct merak_error *err)
@@ -244,8 +246,7 @@ static enum merak_status check_tasks(const struct merak_trainer *t,
                       t->boot->size);
 }
 
-/* The options' choices with the degrees of the launch, as far as a plan can
- * contradict them. */
+/* The choices of options and launch that a plan could contradict. */
 static struct merak_choices choices_said(const struct merak_trainer *t)
 {
     const struct merak_ranks *r = &t->ranks;
@@ -259,7 +260,7 @@ static struct merak_choices choices_said(const struct merak_trainer *t)
     given[MERAK_CHOICE_PP] = r->pp > 0;
     given[MERAK_CHOICE_DP] = r->dp > 0;
     given[MERAK_CHOICE_BOUNDARY] = said.boundary != MERAK_BOUNDARY_AUTO;
-    /* A search was told, and may have found no such order. */
+    /* A search knows it, and may have found no such order. */
     given[MERAK_CHOICE_BRANCHES] =
         said.branches != MERAK_BRANCHES_AUTO && saved_plan(t) != NULL;
     return said;
@@ -273,7 +274,7 @@ static enum merak_status check_choices(const struct merak_trainer *t,
     struct merak_choices has;
 
     merak_choices_of(p, &has);
-    has.list = (struct merak_given_lists){.cut = NULL}; /* none is said */
+    has.list = (struct merak_given_lists){.cut = NULL}; /* no option has one */
     has.boundary =
         p->scatter > 0 ? MERAK_BOUNDARY_SCATTER : MERAK_BOUNDARY_WHOLE;
     for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
@@ -290,7 +291,7 @@ static enum merak_status check_choices(const struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* The plan, and what a saved one is for. */
+/* Check the plan, and what a saved one was made for. */
 static enum merak_status check_chosen(const struct merak_trainer *t,
                                       struct merak_error *err)
 {
@@ -311,7 +312,7 @@ static enum merak_status check_chosen(const struct merak_trainer *t,
     return rc;
 }
 
-/* From here on the options say what the plan says. */
+/* Copy the plan's choices into the options. */
 static void take_choices(struct merak_trainer *t)
 {
     const struct merak_plan *p = &t->chosen->plan;
@@ -326,8 +327,8 @@ static void take_choices(struct merak_trainer *t)
     o->choice.recompute = p->recompute;
 }
 
-/* A saved plan tells the device that it was made for, not its costs: those of
- * one that is built in are known, a file's are not. */
+/* A saved plan names the device it was made for, without its costs: they are
+ * known if the device is built in, not if it is a file. */
 static void predict_as_planned(struct merak_trainer *t)
 {
     const char *name = t->chosen->device;
@@ -351,7 +352,7 @@ static void predict_as_planned(struct merak_trainer *t)
 
 /* --- together ------------------------------------------------------------- */
 
-/* Rank 0's text, to all. */
+/* Broadcast rank 0's text. */
 static enum merak_status share(struct merak_trainer *t, char **text_p,
                                struct merak_error *err)
 {
@@ -381,8 +382,8 @@ static void log_choice(const struct merak_trainer *t, const char *path)
                file->step_s, (double)file->memory_bytes / 0x1p20);
 }
 
-/* Programs depend on what is known of links, and files named alike may differ
- * from node to node: all take rank 0's. */
+/* Programs depend on link parameters, and files of the same name may differ
+ * between nodes: all take rank 0's. */
 static enum merak_status share_links(struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -412,7 +413,8 @@ static enum merak_status share_links(struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* Those of the device file, if it is of such a device: a line each. */
+/* The kernel choices in the device file, if it is for this kind of device, one
+ * per line. */
 static enum merak_status join_choices(const struct merak_trainer *t,
                                       char **text_p, struct merak_error *err)
 {
@@ -460,8 +462,8 @@ static enum merak_status use_lines(const struct merak_trainer *t, char *text,
     return rc;
 }
 
-/* Ranks whose kernels differ would differ in their bits, and in their plans'
- * scratch: all take rank 0's choices, before they plan. */
+/* With different kernel choices ranks would compute different bits, and plan
+ * different scratch: all take rank 0's, before they plan. */
 static enum merak_status use_choices(struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -488,8 +490,8 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     char *text = NULL;
     enum merak_status rc = MERAK_OK;
 
-    /* A device without a plan is what emu emulates.  Rank 0 searches, and all
-     * predict by the same costs. */
+    /* --device without a plan is what emu emulates.  Rank 0 searches, and all
+     * ranks predict with the same costs. */
     if (t->opt.device != NULL || searches)
         rc = find_device(t, t->opt.device != NULL ? t->opt.device : "cpu", err);
     else

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link_choice.c - does NCCL move what tasks exchange?
+/* link_choice.c - whether NCCL is the transport between GPUs
  *
- * --transport nccl says so, and what is in the way ends the run with a reason.
- * Where nobody says anything it does if the backend is cuda, every task has a
- * GPU of its own, the library is there and the programs are proved to end in
- * its queues; else exchanges go by way of hosts, and the log says why.  All
- * tasks come to the same answer.
+ * With --transport nccl, anything that prevents it ends the run with a reason.
+ * By default NCCL is used if the backend is cuda, every task has its own GPU,
+ * the library is found and the programs are proved not to deadlock in its
+ * queues; else data goes through host memory, and the log gives the reason.
+ * The choice is the same on all tasks.
  *
- * The proof comes with the plan, since programs that are for NCCL reserve what
- * its exchanges stage; whether it is there is seen when memory is.
+ * The proof is part of planning, since programs for NCCL reserve memory for
+ * its staging; the library is looked for later, once memory is allocated.
  */
 #include "config.h"
 
@@ -58,8 +58,8 @@ static enum merak_status refuse_sharing(const struct merak_trainer *t,
 
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "ranks %d and %d share %.32s at %s%s%.40s on %.40s, and "
-                      "NCCL serves one task a GPU: start no more tasks than "
-                      "there are GPUs, or use --transport ucx",
+                      "NCCL supports one task per GPU: start no more tasks "
+                      "than there are GPUs, or use --transport ucx",
                       t->ranks.logical_rank[a], t->ranks.logical_rank[b],
                       card->name, card->bus, known ? ", " : "", card->uuid,
                       t->boot->hosts[place[a].node]);
@@ -113,7 +113,7 @@ enum merak_status merak_link_prove(struct merak_trainer *t,
     return rc;
 }
 
-/* What can be known before anything is opened; the same on all tasks. */
+/* Check what is possible before opening anything; the same on all tasks. */
 static enum merak_status look(struct merak_trainer *t,
                               const struct merak_link_ops **ops_p,
                               struct merak_error *err)
@@ -153,7 +153,7 @@ static enum merak_status open_link(struct merak_trainer *t,
     return merak_link_open(&opt, &t->link, err);
 }
 
-/* Sums in another order than was asked for are no replacement. */
+/* If --reduce fast is impossible, fail rather than sum in another order. */
 static enum merak_status check_reduce(const struct merak_trainer *t,
                                       struct merak_error *err)
 {

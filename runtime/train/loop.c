@@ -16,12 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Set by SIGUSR1, SIGTERM and SIGINT: save at the end of the step and ask for
- * another run.  A signal handler has no other way to speak. */
+/* Set by SIGUSR1, SIGTERM and SIGINT: save at the end of the step and exit
+ * with a request to resubmit. */
 static volatile sig_atomic_t stop_asked;
 
-/* What the one who typed Ctrl-C reads: of all tasks one says so, and a handler
- * may but write(2).  NULL: another task. */
+/* Printed on Ctrl-C by one of the tasks; it is prepared, since a handler may
+ * only call write(2).  NULL: another task prints it. */
 static const char *interrupt_line;
 
 static void on_stop_signal(int sig)
@@ -32,17 +32,17 @@ static void on_stop_signal(int sig)
     stop_asked = 1;
     if (sig == SIGINT && interrupt_line != NULL)
         n = write(STDERR_FILENO, interrupt_line, strlen(interrupt_line));
-    (void)n; /* a terminal that is gone is no reason not to save */
+    (void)n; /* the run is saved even if the terminal is gone */
     errno = saved;
 }
 
-/* Handlers have a stack of their own: oneDNN's products point the stack pointer
- * into a workspace on the heap, and the frame of a signal that comes meanwhile
- * would lie on what is below that.  Without one, signals stay uncaught. */
+/* Handlers have their own stack: oneDNN's matrix products point the stack
+ * pointer into a workspace on the heap, and a signal's frame would overwrite
+ * what is below it.  Without this stack, signals are not caught. */
 static char handler_stack[64 << 10];
 
-/* SIGINT is caught once: the second one ends the program as it would any.  In
- * a shell script's background it is ignored, and stays so. */
+/* SIGINT is caught once: a second one ends the program as usual.  If it is
+ * ignored, as in the background of a shell script, it stays ignored. */
 static void catch_signals(const struct merak_trainer *t)
 {
     const stack_t stack = {.ss_sp = handler_stack,
@@ -55,10 +55,10 @@ static void catch_signals(const struct merak_trainer *t)
     if (t->program->rank == 0)
         interrupt_line =
             t->opt.ckpt != NULL
-                ? "merak: interrupted: the step is finished and saved; once "
-                  "more ends the run at once\n"
+                ? "merak: interrupted: the step is finished and saved; a "
+                  "second signal ends the run at once\n"
                 : "merak: interrupted: the step is finished, nothing is saved "
-                  "(no --ckpt); once more ends the run at once\n";
+                  "(no --ckpt); a second signal ends the run at once\n";
     sigaction(SIGUSR1, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     sa.sa_flags |= (int)SA_RESETHAND;
@@ -100,11 +100,12 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
 }
 
 /*
- * What micro-batches' losses and gradients, means over all of their tokens, are
- * summed and divided by: how many micro-batches there are in samples
- * [base, base + n), or where not every target counts, how many targets there
- * are for those that a micro-batch has.  All ranks know it of the whole global
- * batch before it is computed, so that no cut of it changes the mean.
+ * The sum of the micro-batches' losses and gradients, each a mean over all its
+ * tokens, is divided by this: the number of micro-batches in samples [base,
+ * base + n); or, if not every target counts, the number of counted targets
+ * divided by the tokens of a micro-batch.  All ranks know it for the whole
+ * global batch in advance, so the mean does not depend on how the batch is
+ * split.
  */
 static double shares(const struct merak_trainer *t, enum merak_split split,
                      uint64_t base, uint64_t n)
@@ -118,7 +119,7 @@ static double shares(const struct merak_trainer *t, enum merak_split split,
     return counted > 0 ? (double)counted / tokens : INFINITY;
 }
 
-/* Sum of the micro-batches' losses this rank answers for, of so many shares. */
+/* The sum of the losses that this rank reports, divided by n_shares. */
 static double own_loss(const struct merak_trainer *t,
                        const struct merak_program *p, double n_shares)
 {
@@ -169,7 +170,7 @@ static enum merak_status run_engine(struct merak_trainer *t,
 }
 
 /* Mean loss over the first eval_samples samples of the held-out split, rounded
- * up to whole global batches: the same ones on every layout. */
+ * up to whole global batches: the same samples with every layout. */
 static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
                                   struct merak_error *err)
 {
@@ -227,9 +228,9 @@ struct step_result {
     double loss, stop, saving;
 };
 
-/* One optimizer step, then one small sum over all ranks: the loss, whether
- * anybody was asked to stop, who is still at a save, and now and then how long
- * ranks compute. */
+/* One optimizer step, then one small sum over all ranks: the loss, whether any
+ * was asked to stop, how many are busy with a save, and sometimes the compute
+ * times of ranks. */
 static enum merak_status run_step(struct merak_trainer *t,
                                   struct step_result *r,
                                   struct merak_error *err)
@@ -280,7 +281,8 @@ static enum merak_status check_finite(const struct merak_trainer *t,
                       (unsigned long long)t->step, loss, norm);
 }
 
-/* The weights that the step left: all ranks know the sum, and say the same. */
+/* Check the weights after the step: all ranks have the same sum, so the result
+ * is the same. */
 static enum merak_status check_valid_loss(const struct merak_trainer *t,
                                           double loss, struct merak_error *err)
 {
@@ -331,7 +333,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
                    (unsigned long long)t->step, valid);
     rc = merak_report_metrics(t, r->loss, norm, lr, step_s,
                               has_valid ? &valid : NULL, err);
-    t->broken = rc != MERAK_OK; /* rank 0 alone writes them */
+    t->broken = rc != MERAK_OK; /* only rank 0 writes them */
     return rc;
 }
 
@@ -378,7 +380,7 @@ static enum merak_status run_steps(struct merak_trainer *t,
     return rc;
 }
 
-/* A step that all agree has failed does not cost the save before it. */
+/* Complete the previous save, even if all ranks agree that a step failed. */
 static void settle_after(struct merak_trainer *t, enum merak_status rc)
 {
     struct merak_error why;
@@ -411,7 +413,7 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
         merak_info("train", "stopped after step %llu of %llu%s",
                    (unsigned long long)t->step,
                    (unsigned long long)t->opt.steps,
-                   t->opt.ckpt != NULL ? "; saved, wants another run"
+                   t->opt.ckpt != NULL ? "; saved: resubmit to continue"
                                        : "; nothing saved: no --ckpt");
         *exit_code_p = MERAK_EXIT_AGAIN;
     }

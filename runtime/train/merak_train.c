@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merak_train.c - merak_train(): a training program's whole main()
+/* merak_train.c - merak_train(): main() of a training program
  *
- * Set-up goes in phases.  After each, the ranks agree: all return the first
+ * Set-up has phases.  After each, the ranks agree: all return the first
  * failure in rank order, rank 0 prints it once, and all exit with the same
  * code.  Only a failure inside a step ends the run through the launcher.
  */
@@ -25,7 +25,7 @@
 #define GRACE_NS INT64_C(7000000000)
 #define TURN_NS INT64_C(50000000)
 
-/* The exit code for a failure in a phase whose own code is `phase`. */
+/* The exit code for a failure in a phase whose default code is `phase`. */
 static int exit_code(enum merak_status rc, int phase)
 {
     switch (rc) {
@@ -85,7 +85,7 @@ static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
     return merak_data_open(&opt, &t->data, err);
 }
 
-/* The vocabulary: rows of the table the token ids select from. */
+/* The vocabulary: rows of the embedding table. */
 static size_t model_vocab(const struct merak_graph *graph)
 {
     for (int i = 0; i < graph->n_nodes; i++) {
@@ -97,8 +97,8 @@ static size_t model_vocab(const struct merak_graph *graph)
     return 0;
 }
 
-/* What is planned and what a stage drops depend on the memory there is, and
- * ranks must choose alike: all go by the least of any. */
+/* Plan and recomputation depend on the available memory, and all ranks must
+ * choose the same: all use the least of any rank. */
 static enum merak_status share_memory(struct merak_trainer *t,
                                       struct merak_error *err)
 {
@@ -107,8 +107,8 @@ static enum merak_status share_memory(struct merak_trainer *t,
 
     if (t->opt.memory_gib > 0 && !asked)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--memory-gib is what --recompute auto or a degree "
-                          "that is auto has to fit; it needs one of these");
+                          "--memory-gib is the limit for --recompute auto or a "
+                          "degree that is auto; it needs one of these");
     t->memory_bytes = (size_t)(t->opt.memory_gib * 0x1p30);
     if (t->memory_bytes > 0 || !asked)
         return MERAK_OK;
@@ -116,9 +116,9 @@ static enum merak_status share_memory(struct merak_trainer *t,
                               err);
 }
 
-/* Ranks that hold the same weights must compute the same bits: where machines
- * are unlike, all use the instruction set of the least.  Collective: rc is how
- * it went until here. */
+/* Ranks that hold the same weights must compute the same bits: if machines
+ * differ, all use the smallest instruction set.  Collective; rc is this rank's
+ * status so far. */
 static enum merak_status share_isa(struct merak_boot *boot,
                                    enum merak_status rc,
                                    struct merak_error *err)
@@ -149,7 +149,7 @@ static enum merak_status share_isa(struct merak_boot *boot,
     return rc;
 }
 
-/* Degrees, and who is who. */
+/* Degrees and the rank map. */
 static enum merak_status set_up_ranks(struct merak_trainer *t,
                                       struct merak_error *err)
 {
@@ -172,8 +172,8 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* Programs of all ranks together, if all made theirs; a chosen plan must have
- * become what it was chosen for.  id[size] is scratch; collective. */
+/* The id of all ranks' programs, if all were built; it must be the one that a
+ * chosen plan records. id[size] is scratch; collective. */
 static enum merak_status identify(struct merak_trainer *t, enum merak_status rc,
                                   uint64_t *id, struct merak_error *err)
 {
@@ -192,17 +192,18 @@ static enum merak_status identify(struct merak_trainer *t, enum merak_status rc,
     if (t->chosen == NULL || t->chosen->program == mine)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "the plan makes programs %016" PRIx64
-                      " here and made %016" PRIx64
+                      "the plan has program id %016" PRIx64
+                      " here and had %016" PRIx64
                       " when it was saved: another Merak or another model "
                       "made it; plan again",
                       mine, t->chosen->program);
 }
 
 /*
- * Heap that libraries will want in the steps: workspaces of products, which
- * never fit quite where the last one was, HDF5's buffers.  Touched once, then
- * free for them: its pages come neither in a step nor on top of the arena.
+ * Heap that libraries need in steps: workspaces of matrix products, which
+ * rarely fit where the last one was, and HDF5's buffers.  It is touched once
+ * and freed, so that its pages are neither faulted in during a step nor added
+ * to the peak later.
  */
 static void make_room_on_heap(void)
 {
@@ -213,9 +214,9 @@ static void make_room_on_heap(void)
     free((void *)room);
 }
 
-/* What a run costs once, and in no tensor: kernels' first calls, the queues of
- * messages, HDF5's caches, the heap's room.
- * Everything else on the way to the baseline is set up by then. */
+/* One-time memory that belongs to no tensor: kernels' first calls, message
+ * queues, HDF5's caches, heap.  All else that counts in the baseline is set up
+ * before. */
 static enum merak_status warm_up(struct merak_trainer *t,
                                  struct merak_error *err)
 {
@@ -233,7 +234,7 @@ static enum merak_status warm_up(struct merak_trainer *t,
                           : rc;
 }
 
-/* The programs, if all is well so far; id[size] is scratch; collective. */
+/* Make the programs, if rc is MERAK_OK; id[size] is scratch; collective. */
 static enum merak_status make_programs(struct merak_trainer *t,
                                        enum merak_status rc, uint64_t *id,
                                        struct merak_error *err)
@@ -243,8 +244,8 @@ static enum merak_status make_programs(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = merak_trainer_describe(t, err);
     if (rc == MERAK_OK && merak_node_order_is_open(t)) {
-        /* All are here, or in identify() if they failed: for them this round
-         * is that one. */
+        /* Ranks that failed are in identify() already, whose allgather matches
+         * this one. */
         rc = merak_boot_share(t->boot, rc, &none, sizeof(none), id, err);
         if (rc != MERAK_OK)
             return rc;
@@ -257,7 +258,7 @@ static enum merak_status make_programs(struct merak_trainer *t,
     return identify(t, rc, id, err);
 }
 
-/* All set-up; *phase_p is the exit code of the phase that failed. */
+/* Set up everything; *phase_p is the exit code of the phase that failed. */
 static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
                                 struct merak_error *err)
 {
@@ -280,8 +281,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         return rc;
     *phase_p = MERAK_EXIT_CONFIG;
     rc = merak_trainer_connect(t, err);
-    /* Who waited for a peer in vain ends the step, and does not wait for it
-     * once more. */
+    /* After waiting for a peer in vain, do not wait for it again here. */
     if (rc != MERAK_ERR_TIMEOUT && rc != MERAK_ERR_LOST)
         rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
@@ -300,7 +300,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     if (rc != MERAK_OK)
         return rc;
     *phase_p = MERAK_EXIT_CONFIG;
-    rc = warm_up(t, err); /* last: what it frees is there for the steps */
+    rc = warm_up(t, err); /* last, so that steps can use what it frees */
     if (rc != MERAK_OK)
         return rc;
     *phase_p = MERAK_EXIT_DATA;
@@ -338,9 +338,9 @@ static void tear_down(struct merak_trainer *t)
 }
 
 /*
- * How long to leave the word to others.  Who only heard of a failure leaves it
- * to the rank that failed; a peer that is gone is noticed by all on its node
- * at once, and the first of them speaks.
+ * How long to wait for others to print the error first.  A rank that was only
+ * notified leaves it to the rank that failed; a peer that is gone is noticed
+ * by all of its node at once, and the first of them prints it.
  */
 static int64_t grace_ns(const struct merak_trainer *t, enum merak_status rc)
 {
@@ -356,12 +356,12 @@ static int64_t grace_ns(const struct merak_trainer *t, enum merak_status rc)
 static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
                          int code)
 {
-    /* before ranks are dealt out there is the launcher's number alone */
+    /* before the rank map is known there is only the launcher's number */
     bool named = t->ranks.logical_rank != NULL;
     bool ours = err->status != MERAK_ERR_TIMEOUT || merak_hang_report(t, err);
     int64_t ns = ours ? grace_ns(t, err->status) : GRACE_NS;
 
-    if (t->tr != NULL) /* whoever reports asks this rank, too */
+    if (t->tr != NULL) /* the rank that reports also asks this one */
         merak_transport_linger(t->tr, ns);
     fprintf(stderr, "merak: [%s%d] error: %s\n", named ? "" : "task ",
             named ? t->ranks.logical : t->boot->rank, err->text);
@@ -379,7 +379,7 @@ static int run(struct merak_trainer *t)
 
     if (rc != MERAK_OK) {
         code = exit_code(rc, phase);
-        /* rank 0 may be the one that is stuck, or gone */
+        /* rank 0 may itself be stuck or gone */
         if (rc == MERAK_ERR_TIMEOUT || rc == MERAK_ERR_LOST)
             fail_in_step(t, &err, code);
         if (t->boot->rank == 0)
@@ -411,11 +411,10 @@ static void print_help(const char *program)
 }
 
 /*
- * Products ask for a workspace and free it, thousands of times a step.  Where
- * it happens to lie at the heap's end, glibc gives its pages back each time
- * and faults them in again, and the peak of the resident size depends on
- * which of two shapes the heap came to have.  What was got is kept, unless the
- * user set glibc's own variables.
+ * Matrix products allocate and free a workspace thousands of times per step.
+ * If it is at the heap's end, glibc returns its pages each time and faults
+ * them in again, and the peak resident size varies from run to run.  So freed
+ * memory is kept, unless the user has set glibc's own variables.
  */
 static void keep_heap(void)
 {
@@ -424,7 +423,7 @@ static void keep_heap(void)
         getenv("MALLOC_TRIM_THRESHOLD_") != NULL ||
         getenv("MALLOC_MMAP_THRESHOLD_") != NULL)
         return;
-    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that glibc takes */
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the largest that glibc accepts */
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif
 }

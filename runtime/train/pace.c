@@ -2,10 +2,10 @@
 /* pace.c - how long each rank computes, and who is slower than its peers
  *
  * Every rank keeps the times of its kernels for the last --straggler-steps
- * steps.  Each time so many are done (and at steps 1, 2, 4, .. before, for
- * `merak top`) the quartiles of all ranks ride on the sum of the losses, in
- * places of their own: no exchange is added, and the losses' sum stays what it
- * is to the bit.
+ * steps.  Each time that many steps are done (and at steps 1, 2, 4, .. before,
+ * for `merak top`) the quartiles of all ranks are appended to the sum of the
+ * losses, as separate elements: this adds no collective and leaves the losses'
+ * sum bitwise unchanged.
  */
 #include "config.h"
 
@@ -24,17 +24,17 @@
 
 /* Values of a rank in the sum: three quartiles, resident bytes. */
 enum { VALUES = 4 };
-/* RUN/ranks.json is not written more often. */
+/* The shortest interval of writing RUN/ranks.json. */
 #define WRITE_NS INT64_C(1000000000)
 
 struct merak_pace {
-    uint64_t steps; /* that were noted */
+    uint64_t steps; /* recorded */
     int window;
     double *compute_s; /* [window], a ring: of this rank */
     double *step_s;    /* [window], a ring: whole steps */
     double *sorted;    /* [window]: scratch */
-    double *sum;       /* of a step: others' values, then VALUES a rank */
-    size_t used;       /* values of others in it; 0: it is not due */
+    double *sum;       /* of a step: the loop's values, VALUES per rank */
+    size_t used;       /* the caller's values in it; 0: it is not due */
     struct merak_pace_rank *rank; /* [ranks], rank 0's */
     int64_t written_ns;
 };
@@ -60,7 +60,7 @@ static double median_without(const double *sorted, int n, double own)
     return (sorted[low] + sorted[high]) / 2;
 }
 
-/* Relative times by which ranks are held against each other. */
+/* Relative times by which ranks are compared. */
 struct measure {
     double quarter, median, three_quarters;
 };
@@ -73,8 +73,8 @@ static struct measure measure_of(const struct merak_pace_rank *r, bool alone)
                             r->three_quarters_s / unit};
 }
 
-/* Ranks of one kind: of a stage, or if stage is -1 all, each against its own
- * least time.  median and late are scratch of n. */
+/* Compare the ranks of a stage, or if stage is -1 all ranks, each relative to
+ * its own least time.  median and late are scratch of n. */
 static void find_in(struct merak_pace_rank *rank, int n, int stage,
                     double limit, double *median, double *late)
 {
@@ -98,7 +98,7 @@ static void find_in(struct merak_pace_rank *rank, int n, int stage,
         double usual, bound = 1 + (rank[i].slow ? limit / 2 : limit) / 100;
         bool now;
 
-        /* with all ranks, only who has no peers of its own is judged */
+        /* among all ranks, only those without peers are judged */
         if (alone ? rank[i].percent >= 0 : rank[i].stage != stage)
             continue;
         usual = median_without(median, k, m.median);
@@ -238,9 +238,10 @@ double *merak_pace_sum(struct merak_trainer *t)
     return t->pace != NULL ? t->pace->sum : NULL;
 }
 
-/* --- telling -------------------------------------------------------------- */
+/* --- reporting
+ * -------------------------------------------------------------- */
 
-/* Others' usual time, as percent has it. */
+/* The usual time of peers, from percent. */
 static double usual_s(const struct merak_pace_rank *r)
 {
     return r->median_s / (1 + r->percent / 100);
@@ -275,10 +276,10 @@ static void tell(struct merak_trainer *t, int r)
                    "step, %.0f %% more than the usual %.3g, in the last %d "
                    "steps",
                    r, host,
-                   has_peers(t) ? "its peers" : "it was, and others are not",
+                   has_peers(t) ? "its peers" : "before, and others are not",
                    p->median_s, p->percent, usual_s(p), t->pace->window);
     else
-        merak_info("train", "rank %d on %s keeps pace again", r, host);
+        merak_info("train", "rank %d on %s is no longer slow", r, host);
     tell_incident(t, r, host);
 }
 
@@ -291,10 +292,10 @@ static double median_step_s(struct merak_pace *p)
 
 /*
  * RUN/ranks.json, what `merak top` shows of ranks: format "merak-ranks",
- * version 1; time, step; steps (that times are medians of), step_s; idle (the
- * share of a step in which ranks do not compute, their mean); ranks [[seconds
- * of a step that it computes, bytes resident, percent longer than its peers,
- * 1: a straggler], ..] by number.
+ * version 1; time, step; steps (over which times are medians), step_s; idle
+ * (the mean share of a step in which ranks do not compute); ranks [[seconds
+ * per step that it computes, bytes resident, percent longer than its peers, 1:
+ * a straggler], ..] by number.
  */
 static json_t *state_json(const struct merak_trainer *t, double step_s)
 {
@@ -320,7 +321,7 @@ static json_t *state_json(const struct merak_trainer *t, double step_s)
                      step_s > busy ? 1 - busy / step_s : 0.0, "ranks", list);
 }
 
-/* What cannot be written is missed by nobody but those who look. */
+/* Failures are ignored: only `merak top` reads the file. */
 static void write_state(struct merak_trainer *t)
 {
     char path[PATH_MAX], part[PATH_MAX];
@@ -338,7 +339,7 @@ static void write_state(struct merak_trainer *t)
         unlink(part);
 }
 
-/* Who became slow, and who is no longer; false: nothing is new. */
+/* Find ranks that became slow or are no longer; false: no change. */
 static bool find_stragglers(struct merak_trainer *t)
 {
     struct merak_pace_rank *rank = t->pace->rank;

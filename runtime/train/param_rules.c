@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* param_rules.c - what options say of parameters by their names */
+/* param_rules.c - options that select parameters by name */
 #include "config.h"
 
 #include "runtime/train/param_rules.h"
@@ -15,7 +15,7 @@ static const char *const option[] = {[MERAK_FREEZE] = "freeze",
                                      [MERAK_NO_DECAY] = "no-decay",
                                      [MERAK_LR_SCALE] = "lr-scale"};
 
-/* Behind the last "=", which is taken off the pattern. */
+/* Cut the pattern at its last "=" and parse the scale after it. */
 static enum merak_status take_scale(struct merak_param_rule *rule,
                                     struct merak_error *err)
 {
@@ -45,9 +45,9 @@ enum merak_status merak_param_rules_add(struct merak_param_rules *rules,
 
     if (rules->n == MERAK_PARAM_RULES)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--%s %.60s: there are %d of --freeze, --no-decay "
-                          "and --lr-scale already, and no room for more; use "
-                          "wider patterns",
+                          "--%s %.60s: there are already %d of --freeze, "
+                          "--no-decay and --lr-scale, and no room for more; "
+                          "use wider patterns",
                           option[kind], text, MERAK_PARAM_RULES);
     if (text[0] == '\0' || strlen(text) >= sizeof(rule->pattern))
         return merak_fail(err, MERAK_ERR_CONFIG,

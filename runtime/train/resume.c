@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume.c - before the first step: the run's directory, and what to go on
+/* resume.c - before the first step: the run's directory, and what to resume
  * from
  *
- * What could not be saved is not computed: the directory is made, claimed for
- * this run, written to by every rank and measured before the first step.
+ * To fail before computing anything that could not be saved, the directory is
+ * made, claimed for this run, written to by every rank and checked for space
+ * before the first step.
  *
- * All ranks load the checkpoint that rank 0 chose.  A shard whose checksum is
- * wrong shows when its rank reads it; then all go on with the next older
- * checkpoint.
+ * All ranks load the checkpoint that rank 0 chose.  If a rank finds a wrong
+ * checksum in a shard file, all try the next older checkpoint.
  */
 #include "config.h"
 
@@ -25,8 +25,8 @@
 /* --- the run's directory ----------------------------------------------------
  */
 
-/* A checkpoint that is resumed by its own name: what is saved goes beside it,
- * not into it. */
+/* If --ckpt names a single checkpoint, new ones are saved next to it, not into
+ * it. */
 static enum merak_status name_run_dir(struct merak_trainer *t,
                                       struct merak_error *err)
 {
@@ -49,8 +49,8 @@ static enum merak_status name_run_dir(struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* Another run may be there, or have been: then rank 0 has to look for a while,
- * with the others at its side, whose waits have a deadline. */
+/* If another run may own the directory, rank 0 has to watch it for a while;
+ * the others take part, since their waits have a deadline. */
 static enum merak_status claim(struct merak_trainer *t, struct merak_error *err)
 {
     const struct timespec pause = {1, 0};
@@ -64,7 +64,7 @@ static enum merak_status claim(struct merak_trainer *t, struct merak_error *err)
         again = mine == MERAK_IN_PROGRESS;
         if (mine == MERAK_IN_PROGRESS) {
             if (!told)
-                merak_info("train", "%s: waiting whether it still lives",
+                merak_info("train", "%s: waiting to see whether it is alive",
                            err->text);
             told = true;
             nanosleep(&pause, NULL);
@@ -144,8 +144,8 @@ void merak_run_dir_close(struct merak_trainer *t)
 /* --- what to go on from -----------------------------------------------------
  */
 
-/* The newest checkpoint behind `path`, "": of all; its path into that of all
- * ranks, and open.  NOT_FOUND if there never was one. */
+/* Open the next older checkpoint than `path` ("": the newest) on all ranks and
+ * set path.  NOT_FOUND if there never was one. */
 static enum merak_status open_next(struct merak_trainer *t, char *path,
                                    struct merak_ckpt **ckpt_p,
                                    struct merak_error *err)
@@ -169,8 +169,8 @@ static enum merak_status open_next(struct merak_trainer *t, char *path,
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
-/* Where of a recipe that begins which is not to change unseen: sums that have
- * other bits, and rules for parameters by their names. */
+/* The part of a recipe that should not change silently: the reduction, which
+ * changes bits, and the rules for parameters. */
 static const char *rules_of(const char *recipe)
 {
     static const char *const rule[] = {" --reduce ", " --freeze ",
@@ -185,9 +185,9 @@ static const char *rules_of(const char *recipe)
     return first;
 }
 
-/* Not refused, as a changed learning rate is not; but the position in the data
- * counts samples, which are not what they were.  Checkpoints of before this was
- * recorded tell the sequence by what they consumed. */
+/* Changes are allowed, like a changed learning rate, but samples of another
+ * length make the position in the data inexact.  Older checkpoints do not
+ * record the sequence length: it follows from tokens and samples. */
 static void warn_of_changes(const struct merak_trainer *t,
                             const struct merak_ckpt *ckpt)
 {
@@ -198,10 +198,11 @@ static void warn_of_changes(const struct merak_trainer *t,
     if (seq == 0 && state->consumed_samples > 0)
         seq = state->consumed_tokens / state->consumed_samples;
     if (seq != 0 && seq != t->opt.seq)
-        merak_warn("train",
-                   "--seq %zu, but %s was trained with --seq %" PRIu64
-                   ": samples are cut anew, tokens may come again or never",
-                   t->opt.seq, merak_ckpt_path(ckpt), seq);
+        merak_warn(
+            "train",
+            "--seq %zu, but %s was trained with --seq %" PRIu64
+            ": samples are cut differently, tokens may repeat or be lost",
+            t->opt.seq, merak_ckpt_path(ckpt), seq);
     if (state->global_batch != 0 && state->global_batch != t->opt.global_batch)
         merak_warn("train",
                    "--global-batch %zu, but %s was trained with "
@@ -221,7 +222,7 @@ static void report_resume(const struct merak_trainer *t,
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
 
     if (t->opt.init_from != NULL)
-        merak_info("train", "--init-from %s is not read: the run goes on",
+        merak_info("train", "--init-from %s is not read: the run resumes",
                    t->opt.init_from);
     if (state->imported) {
         merak_info("train", "weights are those of %s, imported from %s",
@@ -238,15 +239,15 @@ static void report_resume(const struct merak_trainer *t,
         warn_of_changes(t, ckpt);
 }
 
-/* May the run go on from an older checkpoint than the newest? */
+/* May the run resume from an older checkpoint than the newest? */
 static bool may_skip(const struct merak_trainer *t)
 {
     return t->opt.resume == MERAK_RESUME_AUTO &&
            !merak_ckpt_is_one(t->opt.ckpt);
 }
 
-/* A file that is not there any more is damage, too: NOT_FOUND would be a reason
- * to start anew. */
+/* A missing file is damage, too: NOT_FOUND would start the run from
+ * scratch. */
 static enum merak_status load(struct merak_trainer *t, struct merak_ckpt *ckpt,
                               struct merak_error *err)
 {

@@ -19,9 +19,9 @@
 
 #define AT(field) offsetof(struct merak_train_options, field)
 
-/* All that a run has; it cuts evenly, and the launch numbers ranks. */
+/* The choices of a run; cuts are even, and the launch orders ranks. */
 #define CHOICES(first, last) MERAK_CHOICE_ROWS(run, first, last, AT(choice))
-/* The first of a group of the help. */
+/* The first row of a group in the help. */
 #define GROUP_OF(first, last, heading) \
     MERAK_CHOICE_GROUP(run, first, last, AT(choice), heading)
 
@@ -75,7 +75,7 @@ static const struct merak_option rows[] = {
      .about = "sequences in a step, over all replicas (8)", .least = 1,
      .most = INT_MAX, .given = AT(given.global_batch)},
     {"steps", MERAK_OPTION_COUNT, AT(steps),
-     .about = "optimizer steps in all (100)"},
+     .about = "total optimizer steps (100)"},
     {"max-seconds", MERAK_OPTION_REAL, AT(max_seconds),
      .about = "save and exit 75 after this time; 0: never (0)"},
     {"lr", MERAK_OPTION_FLOAT, AT(lr), .about = "peak learning rate (3e-4)",
@@ -88,7 +88,7 @@ static const struct merak_option rows[] = {
      .words = "cosine|linear|constant|wsd"},
     {"decay-share", MERAK_OPTION_REAL, AT(decay_share),
      .about = "wsd: part of all steps, at their end, in which the learning "
-              "rate goes down (0.1)",
+              "rate decays (0.1)",
      .most = 1, .positive = true},
     {"no-decay", MERAK_OPTION_CALL,
      .about = "no weight decay of parameters whose names match, as *.wte.*; "
@@ -108,7 +108,7 @@ static const struct merak_option rows[] = {
     {"weight-decay", MERAK_OPTION_FLOAT, AT(weight_decay),
      .about = "of matrices; norms and biases get none (0.1)"},
     {"clip", MERAK_OPTION_FLOAT, AT(clip),
-     .about = "global gradient norm clipped to this; 0: not (1.0)"},
+     .about = "global gradient norm clipped to this; 0: no clipping (1.0)"},
     {"seed", MERAK_OPTION_COUNT, AT(seed),
      .about = "weights, dropout, order (1234)"},
     GROUP_OF(TP, DP, "parallelism"),
@@ -116,13 +116,13 @@ static const struct merak_option rows[] = {
      .about = "run the plan that `merak plan` saved there (MERAK_PLAN_FILE)",
      .arg = "FILE"},
     {"device", MERAK_OPTION_TEXT, AT(device),
-     .about = "that degrees which are auto are planned for and emu is: cpu, "
-              "a file of `merak calibrate`, .. (cpu)",
+     .about = "that auto degrees are planned for and emu emulates: cpu, a file "
+              "of `merak calibrate`, .. (cpu)",
      .arg = "NAME"},
     CHOICES(SCHEDULE, CHUNKS),
     GROUP_OF(RECOMPUTE, RECOMPUTE, "memory"),
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
-     .about = "what a task may use, for --recompute auto (7/8 of what is "
+     .about = "memory a task may use, for --recompute auto (7/8 of the "
               "available)",
      .most = 1e6},
     CHOICES(SUB_PIPELINE, ZERO1),
@@ -141,24 +141,24 @@ static const struct merak_option rows[] = {
               "(0)",
      .most = 1e9},
     {"transport", MERAK_OPTION_WORD, AT(transport),
-     .about = "what moves what tasks exchange: ucx by way of hosts, nccl from "
-              "GPU to GPU, self for one task (auto: nccl where it serves)",
+     .about = "ucx: through host memory; nccl: GPU to GPU; self: one task "
+              "(auto: nccl where usable)",
      .words = "auto|self|ucx|nccl"},
     {"reduce", MERAK_OPTION_BOOL, AT(reduce_fast),
-     .about = "sums over tasks: in their order, or, with nccl, in whichever "
-              "is fast (ordered)",
+     .about = "order of sums over tasks: that of the tasks, or, with nccl, "
+              "whichever is fast (ordered)",
      .words = "ordered|fast"},
     {"threads", MERAK_OPTION_INT, AT(threads),
-     .about = "per task (SLURM_CPUS_PER_TASK, or the cores there are)",
+     .about = "per task (SLURM_CPUS_PER_TASK, or the available cores)",
      .most = 65535},
     {"deadline", MERAK_OPTION_REAL, AT(deadline_s),
      .about = "seconds any wait may take (300)", .most = 1e9, .positive = true},
     {"straggler-percent", MERAK_OPTION_REAL, AT(straggler_percent),
-     .about = "tell of a rank that computes so much longer than its peers; "
-              "0: of none (25)",
+     .about = "warn about a rank whose compute takes this many percent longer "
+              "than its peers'; 0: never (25)",
      .most = 1e6},
     {"straggler-steps", MERAK_OPTION_INT, AT(straggler_steps),
-     .about = "steps that this is judged by (50)", .least = 4, .most = 1e6},
+     .about = "steps whose median is compared (50)", .least = 4, .most = 1e6},
     {"ckpt", MERAK_OPTION_TEXT, AT(ckpt),
      .about = "checkpoint directory (none)", .arg = "DIR",
      .group = "checkpoints"},
@@ -168,25 +168,24 @@ static const struct merak_option rows[] = {
      .about = "committed checkpoints to keep, at least 2; 0: all (2)",
      .most = 1e9},
     {"ckpt-keep-every", MERAK_OPTION_COUNT, AT(ckpt_keep_every),
-     .about = "keep those of multiples of so many steps as well; 0: none (0)"},
+     .about = "also keep those at multiples of this many steps; 0: none (0)"},
     {"ckpt-async", MERAK_OPTION_WORD, AT(ckpt_async),
      .about = "save while training goes on, from a copy of the state (auto: "
               "where memory allows)",
      .words = "auto|no|yes"},
     {"ckpt-writers", MERAK_OPTION_WORD, AT(ckpt_writers),
-     .about = "who writes a file of a checkpoint: each rank, or one rank of "
-              "each node what all of its ranks have (rank)",
+     .about = "who writes shard files: each rank its own, or one rank of each "
+              "node one for all of its ranks (rank)",
      .words = "rank|node"},
     {"resume", MERAK_OPTION_WORD, AT(resume),
-     .about = "go on from the newest checkpoint in --ckpt (auto)",
+     .about = "resume from the newest checkpoint in --ckpt (auto)",
      .words = "auto|must|no"},
     {"init-from", MERAK_OPTION_TEXT, AT(init_from),
-     .about = "weights of a run that begins: a Hugging Face folder's, or those "
-              "of another run's checkpoint (by the seed)",
+     .about = "initial weights: a Hugging Face folder's, or those of another "
+              "run's checkpoint (random, by --seed)",
      .arg = "DIR"},
     {"data-changed", MERAK_OPTION_BOOL, AT(data_changed),
-     .about = "resume although --data is not what it was (no)",
-     .words = "no|yes"},
+     .about = "resume although --data has changed (no)", .words = "no|yes"},
     {"trace", MERAK_OPTION_TEXT, AT(trace), .about = "trace directory (none)",
      .arg = "DIR", .group = "output"},
     {"trace-every", MERAK_OPTION_INT, AT(trace_every),
@@ -247,8 +246,8 @@ static enum merak_status check_below_one(const char *name, double value,
                                   name, value);
 }
 
-/* As they are stored: what is just below 1 as text may be 1 as a float, by
- * which the moments' bias correction divides. */
+/* Check the stored floats: a text just below 1 may become 1, and the moments'
+ * bias correction would divide by 0. */
 static enum merak_status check_fractions(const struct merak_train_options *opt,
                                          struct merak_error *err)
 {
@@ -262,7 +261,7 @@ static enum merak_status check_fractions(const struct merak_train_options *opt,
     return rc;
 }
 
-/* The option that asks for what HDF5 is for, or NULL. */
+/* The option that needs HDF5, or NULL. */
 static const char *needs_hdf5(const struct merak_train_options *opt)
 {
     return opt->ckpt != NULL         ? "ckpt"
@@ -271,7 +270,7 @@ static const char *needs_hdf5(const struct merak_train_options *opt)
                                      : NULL;
 }
 
-/* What single options cannot know of each other. */
+/* Checks of several options together. */
 static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
 {
@@ -330,9 +329,9 @@ const struct merak_option_table *merak_train_options_table(void)
 void merak_train_options_help(void)
 {
     merak_options_help(&table, stdout);
-    puts("\nexit codes: 0 finished; 75 saved, wants another run; 66 "
-         "configuration;\n67 data or checkpoint; 68 launcher; 69 memory or "
-         "disk; else a crash");
+    puts("\nexit codes: 0 finished; 75 stopped early: resubmit to continue;\n"
+         "66 configuration; 67 data or checkpoint; 68 launcher; 69 memory or "
+         "disk;\nelse a crash");
 }
 
 float merak_learning_rate(const struct merak_train_options *opt, uint64_t step)

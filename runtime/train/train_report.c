@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_report.c - what people read of a run: the plan, the steps, the memory
+/* train_report.c - text printed about a run: the plan, the steps, the memory
  */
 #include "config.h"
 
@@ -84,7 +84,7 @@ void merak_report_categories(const struct merak_trainer *t, char *text,
     }
 }
 
-/* Of the device's own memory, or of the arena itself; -1: not known. */
+/* Bytes in use of the device's memory, or of the arena; -1: not known. */
 static long long reserved_bytes(const struct merak_trainer *t)
 {
     struct stat st;
@@ -108,7 +108,7 @@ static void report_arena(const struct merak_trainer *t)
                text, reserved_bytes(t));
 }
 
-/* Emulated kernels have nothing to say. */
+/* Emulated kernels have nothing to report. */
 static void report_backend(const struct merak_trainer *t)
 {
     char text[512];
@@ -123,7 +123,7 @@ static void report_backend(const struct merak_trainer *t)
         merak_info("train", "backend %s: %s", t->backend->name, t->backend_why);
 }
 
-/* What moves what accelerators exchange. */
+/* The transport between accelerators. */
 static void report_link(const struct merak_trainer *t)
 {
     char text[256];
@@ -133,7 +133,7 @@ static void report_link(const struct merak_trainer *t)
         merak_info("train", "transport nccl: %s", text);
     } else if (t->link_why[0] != '\0') {
         merak_info("train",
-                   "transport %s, by way of hosts, though there are "
+                   "transport %s, through host memory, although there are "
                    "GPUs: %s",
                    t->tr->ops->name, t->link_why);
     }
@@ -200,7 +200,7 @@ void merak_report_plan(const struct merak_trainer *t)
                    "%d forward passes of each micro-batch, the last with "
                    "gradients",
                    t->plan.passes);
-    merak_info("train", "programs %016" PRIx64, t->program_id);
+    merak_info("train", "program id %016" PRIx64, t->program_id);
     report_stages(t);
     report_arena(t);
     merak_info("train",
@@ -284,7 +284,7 @@ void merak_report_save(const struct merak_trainer *t,
                t->save_bytes / seconds * 1e-9, wait);
 }
 
-/* Of a step, and what it is of the device's peak; 0 where nothing says that. */
+/* FLOP/s of a step, and its share of the device's peak; 0 if unknown. */
 static double flops_per_s(const struct merak_trainer *t, double step_s,
                           double *mfu_p)
 {
@@ -297,7 +297,7 @@ static double flops_per_s(const struct merak_trainer *t, double step_s,
     return rate;
 }
 
-/* What is about the process that writes, and the time of day. */
+/* Memory use of the writing process, and the time of day. */
 static void write_usage(struct merak_trainer *t, double step_s)
 {
     double mfu, rate = flops_per_s(t, step_s, &mfu);
@@ -340,8 +340,8 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
     return MERAK_OK;
 }
 
-/* KiB resident of mappings of arenas that are not ours: node peers' pages that
- * this rank read in place.  They are the peers' memory, yet count in VmHWM. */
+/* Resident KiB of mapped arenas of node peers, which this rank read in place.
+ * They are the peers' memory, yet count in VmHWM. */
 static size_t peers_resident_kib(const struct merak_trainer *t)
 {
     FILE *f = fopen("/proc/self/smaps", "re");
@@ -364,7 +364,7 @@ static size_t peers_resident_kib(const struct merak_trainer *t)
     return kib;
 }
 
-/* Share of the arena's pages that were ever touched, in percent. */
+/* Percent of the arena's pages that were ever touched. */
 static double touched_percent(const struct merak_trainer *t)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

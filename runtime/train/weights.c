@@ -2,7 +2,7 @@
 /* weights.c - initial values, and weights from checkpoints and elsewhere
  *
  * A parameter's element is a function of (seed, name, global element index),
- * so what a rank fills in does not depend on the layout.
+ * so its initial value does not depend on the layout.
  */
 #include "config.h"
 
@@ -101,7 +101,7 @@ static enum merak_status fill_slot(struct merak_trainer *t, int slot,
     return rc;
 }
 
-/* A device's moments are zero since it was cleared. */
+/* On a device moments are zero since the arena was cleared. */
 static void clear_moments(struct merak_trainer *t,
                           const struct merak_param_slots *p)
 {
@@ -151,8 +151,8 @@ void merak_piece_of_slot(const struct merak_trainer *t,
     piece->data = merak_slot_host(t, t->program, slot);
 }
 
-/* n elements of f32 into a slot from its element lo on, as the slot's dtype;
- * buf is used up. */
+/* Store n f32 elements in a slot from element lo on, in the slot's dtype;
+ * overwrites buf. */
 static enum merak_status store(struct merak_trainer *t, int slot, size_t lo,
                                float *buf, size_t n, struct merak_error *err)
 {
@@ -177,7 +177,7 @@ static enum merak_status read_piece(const struct merak_weight_source *source,
                : merak_ckpt_read(source->ckpt, piece, err);
 }
 
-/* A tensor from elsewhere into a slot: in place, or through buf[CHUNK]. */
+/* Read a tensor of the source into a slot: in place, or through buf[CHUNK]. */
 static enum merak_status read_slot(struct merak_trainer *t,
                                    const struct merak_weight_source *source,
                                    const struct merak_param_slots *p, int slot,
@@ -219,7 +219,7 @@ static enum merak_status clear_slot(struct merak_trainer *t, int slot,
     return rc;
 }
 
-/* A parameter that was frozen has none there: they start at 0. */
+/* Moments of a parameter that was frozen are not saved: they start at 0. */
 static enum merak_status load_moments(struct merak_trainer *t,
                                       const struct merak_weight_source *source,
                                       const struct merak_param_slots *p,
@@ -244,7 +244,7 @@ static enum merak_status load_moments(struct merak_trainer *t,
     return rc != MERAK_OK ? rc : clear_slot(t, p->v, buf, err);
 }
 
-/* The weight, and the master copy where there is one. */
+/* The weight and, if there is one, the master copy. */
 static enum merak_status load_weight(struct merak_trainer *t,
                                      const struct merak_weight_source *source,
                                      const struct merak_param_slots *p,
@@ -286,7 +286,7 @@ enum merak_status merak_weights_take(struct merak_trainer *t,
     return rc;
 }
 
-/* Only a run's own checkpoints know what was trained on, and with what. */
+/* Only checkpoints of a run record its data and settings. */
 static enum merak_status check_run(const struct merak_trainer *t,
                                    const struct merak_ckpt *ckpt,
                                    struct merak_error *err)
@@ -304,12 +304,12 @@ static enum merak_status check_run(const struct merak_trainer *t,
         !t->opt.data_changed)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %s was trained on other data than "
-                          "--data; say --data-changed yes if that is meant",
+                          "--data; give --data-changed yes if that is intended",
                           merak_ckpt_path(ckpt));
     return MERAK_OK;
 }
 
-/* All of a checkpoint, or the weights that an import made one of. */
+/* Load all of a checkpoint, or only weights if it is an import. */
 static enum merak_status load_params(struct merak_trainer *t,
                                      struct merak_ckpt *ckpt,
                                      struct merak_error *err)

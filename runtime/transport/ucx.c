@@ -2,8 +2,9 @@
 /* ucx.c - the transport over UCX: progress, failure, end
  *
  * One worker, used by one thread.  Endpoints are made on first use.  Between
- * nodes they report a dead peer; inside a node they do not, since UCX gives
- * up shared memory for that: there the peers' processes are watched.
+ * nodes they report a dead peer.  On a node they do not, since with peer error
+ * handling UCX does not use shared memory: there the peers' processes are
+ * watched.
  */
 #include "config.h"
 
@@ -16,12 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a rank that fails tries to tell its peers; a report of who hangs is
+/* How long a rank that fails tries to notify its peers; a report of hangs is
  * made after that. */
 #define ABORT_NS INT64_C(1000000000)
-/* And how long one that ends waits for what it sent. */
+/* How long a rank that ends waits for what it sent. */
 #define FLUSH_NS INT64_C(2000000000)
-/* How long close() waits for peers that are not there yet. */
+/* How long close() waits for peers that have not reached it yet. */
 #define CLOSE_S 30.0
 
 enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
@@ -53,7 +54,7 @@ static bool is_far(const struct ucx *tr, int peer)
     return tr->boot->node_of[peer] != tr->boot->node_of[tr->base.rank];
 }
 
-/* The first failure that is heard of counts. */
+/* Only the first failure is recorded. */
 static void note_lost(struct ucx *tr, int peer, const char *how)
 {
     if (tr->closing)
@@ -110,16 +111,17 @@ static enum merak_status make_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
     if (st == UCS_OK)
         return MERAK_OK;
     merak_ucx_fail(err, "ucp_ep_create", st);
-    merak_error_wrap(err, "no way to rank %d", peer);
+    merak_error_wrap(err, "no route to rank %d", peer);
     return MERAK_ERR_FABRIC;
 }
 
 /*
- * Between nodes either direction has a connection of its own.  UCX joins the
- * first endpoint that one rank makes to another with the first the other way;
- * on TCP that is one stream, in which the answer that a large message waits
- * for stands behind the large message going the other way: two ranks that
- * send to each other took turns.  So the higher rank sends through its second.
+ * Between nodes each direction has its own connection.  UCX shares one
+ * connection between the first endpoints of two ranks to each other.  On TCP
+ * that is one stream, in which the reply that a large message waits for queues
+ * behind a large message in the other direction, so two ranks that send to
+ * each other would take turns.  So the higher rank sends through its second
+ * endpoint.
  */
 enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
                                struct merak_error *err)
@@ -163,8 +165,8 @@ static void finish(struct ucx *tr, ucs_status_ptr_t p, int64_t limit)
     ucp_request_free(p);
 }
 
-/* All at once: a stopped rank, which takes nothing, must not be in the way of
- * the others. */
+/* Post to all peers first: a stopped rank, which receives nothing, must not
+ * delay the others. */
 static void ucx_abort(struct merak_transport *base, const char *why)
 {
     struct ucx *tr = (struct ucx *)base;
@@ -223,7 +225,7 @@ static enum merak_status ucx_test(struct merak_transport *tr,
     if (rc == MERAK_OK)
         merak_ucx_request_free((struct ucx_request *)req);
     else if (err != NULL)
-        *err = req->err; /* UCX may still know a failed one: kept for close */
+        *err = req->err; /* UCX may still use a failed one: kept until close */
     return rc;
 }
 
@@ -243,7 +245,7 @@ static enum merak_status ucx_arm(struct merak_transport *base)
 
 /* --- end ------------------------------------------------------------------ */
 
-/* Take back what is still posted, so that nothing writes into its buffers. */
+/* Cancel what is still posted, so that nothing writes into its buffers. */
 static bool cancel_all(struct ucx *tr)
 {
     bool any = false;
@@ -261,9 +263,9 @@ static bool cancel_all(struct ucx *tr)
 }
 
 /*
- * All ranks are here, and all they sent has arrived: then endpoints can go
- * without their peers taking it for a failure.  The second barrier keeps
- * every rank progressing until all have flushed.
+ * Make sure that all ranks are here and all they sent has arrived: then
+ * closing endpoints does not look like a failure to peers.  The second barrier
+ * keeps every rank progressing until all have flushed.
  */
 static void part_in_peace(struct ucx *tr)
 {
@@ -298,10 +300,10 @@ static ucs_status_ptr_t start_close(ucp_ep_h ep)
 }
 
 /*
- * After a failure endpoints go with their worker: to close them would wait
- * for peers that may be gone.  Otherwise all at once, since each waits for its
- * peer: one after the other, ranks would wait for each other in circles until
- * time was up.
+ * After a failure endpoints are destroyed with their worker: closing them
+ * would wait for peers that may be gone.  Otherwise all are closed at once,
+ * since each close waits for its peer: one after the other, ranks would wait
+ * for each other in a cycle until the deadline.
  */
 static void close_endpoints(struct ucx *tr)
 {

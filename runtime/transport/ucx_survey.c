@@ -2,10 +2,10 @@
 /* ucx_survey.c - asking all ranks what they do, once one has waited too long
  *
  * A question is an active message with the asker's rank; the answer has the
- * answering rank in its header and a text as data.  Whoever advances the
- * transport answers: an engine's communication thread also while a kernel
- * computes.  What gives no answer is stopped, gone, cut off, or works outside
- * of any wait.
+ * answering rank in its header and a text as data.  The thread that advances
+ * the transport answers: an engine's communication thread does even while a
+ * kernel computes.  A rank that gives no answer is stopped, gone, unreachable,
+ * or busy outside of any wait.
  */
 #include "config.h"
 
@@ -19,11 +19,11 @@
 #include <unistd.h>
 
 #define SURVEY_NS INT64_C(3000000000)
-/* How much longer who was asked stays to answer. */
+/* How much longer a rank that was asked stays to answer. */
 #define SLACK_NS INT64_C(500000000)
 #define NAP_US 1000
 
-/* What is amiss with a node peer's process, NULL: nothing that is known. */
+/* What is wrong with a node peer's process; NULL: nothing known. */
 static const char *what_is_amiss(const struct ucx *tr, int rank)
 {
     if (merak_watch_has_ended(tr->watch, rank))
@@ -50,7 +50,7 @@ static void append(char *text, size_t size, const char *more)
     snprintf(text + n, size - n, "%s", more);
 }
 
-/* What this rank does, and what it sees of the processes beside it. */
+/* What this rank does, and what it sees of its node peers' processes. */
 static void describe_self(struct ucx *tr, char *text, size_t size)
 {
     const int *node_of = tr->boot->node_of;
@@ -67,7 +67,7 @@ static void describe_self(struct ucx *tr, char *text, size_t size)
 
         if (amiss == NULL)
             continue;
-        snprintf(more, sizeof(more), "; beside it the process of rank %d %s",
+        snprintf(more, sizeof(more), "; on its node the process of rank %d %s",
                  merak_transport_rank_name(&tr->base, r), amiss);
         append(text, size, more);
     }
@@ -93,7 +93,7 @@ ucs_status_t merak_ucx_on_ask(void *arg, const void *header,
     tr->answers_until_ns = merak_clock_ns() + SURVEY_NS + SLACK_NS;
     if (!tr->asked[rank])
         tr->n_asked++;
-    tr->asked[rank] = true; /* answered where sends may be posted */
+    tr->asked[rank] = true; /* answered later, where sends may be posted */
     return UCS_OK;
 }
 
@@ -116,7 +116,7 @@ ucs_status_t merak_ucx_on_tell(void *arg, const void *header,
     return UCS_OK;
 }
 
-/* Give it to UCX; buffers are the transport's own and outlive the send. */
+/* Send it; buffers belong to the transport and outlive the send. */
 static void post_message(struct ucx *tr, int to, unsigned id, const void *data,
                          size_t bytes)
 {
@@ -132,7 +132,7 @@ static void post_message(struct ucx *tr, int to, unsigned id, const void *data,
     p = ucp_am_send_nbx(ep, id, &tr->own_rank, sizeof(tr->own_rank), data,
                         bytes, &param);
     if (p != NULL && !UCS_PTR_IS_ERR(p))
-        ucp_request_free(p); /* it goes on by itself */
+        ucp_request_free(p); /* the send still completes */
 }
 
 void merak_ucx_answer(struct ucx *tr)
@@ -163,8 +163,8 @@ static void progress_or_nap(struct merak_transport *base)
     base->ops->find_lost(base);
 }
 
-/* True if no lower rank asked meanwhile: of two that begin together one has
- * to give way. */
+/* True if no lower rank asked meanwhile: of two that begin together the higher
+ * one gives way. */
 static bool ask_all(struct ucx *tr, struct merak_told *told)
 {
     int64_t limit = merak_clock_ns() + SURVEY_NS;
@@ -183,8 +183,8 @@ static bool ask_all(struct ucx *tr, struct merak_told *told)
 
 /*
  * Deadlines of several ranks pass within seconds of each other.  The first to
- * ask writes the report; the others stay and answer until it has it, for one
- * that left early would stand in it as the culprit.
+ * ask writes the report; the others stay and answer until it is done, since
+ * one that left early would be reported as the culprit.
  */
 bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told)
 {
@@ -195,7 +195,7 @@ bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told)
     memset(told, 0, (size_t)base->size * sizeof(*told));
     describe_self(tr, told[me].text, sizeof(told[me].text));
     told[me].heard = true;
-    base->ops->progress(base); /* a question may have come just now */
+    base->ops->progress(base); /* a question may have just arrived */
     ours = tr->first_asker < 0 && ask_all(tr, told);
     if (!ours) {
         while (merak_clock_ns() < tr->answers_until_ns)

@@ -65,7 +65,7 @@ static char *with_its_id(const uint8_t *data, size_t n,
                          const struct merak_error *err)
 {
     static const char begins[] = "plan x was changed after it was saved: ",
-                      said[] = "what it says has ";
+                      said[] = "its content has ";
     const char *id = strncmp(err->text, begins, strlen(begins)) == 0
                          ? strstr(err->text, said)
                          : NULL;

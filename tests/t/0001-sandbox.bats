@@ -134,8 +134,8 @@ start_background()
     [ "$status" -eq 1 ]
     [ "${lines[0]}" = "srun: error: Unable to allocate resources: More \
 processors requested than permitted" ]
-    [ "${lines[1]}" = "merak sandbox: a job asked for more than there is: 2 \
-nodes of 3 CPUs; --nodes and --cpus make them larger" ]
+    [ "${lines[1]}" = "merak sandbox: a job asked for more than the \
+available 2 nodes of 3 CPUs; --nodes and --cpus set these" ]
     [ "${#lines[@]}" -eq 2 ]
 }
 

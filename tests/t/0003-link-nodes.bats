@@ -88,7 +88,7 @@ from 0.001 to 100, got \"$n\"" ]
     done
     run merak sandbox start --dir "$BATS_TEST_TMPDIR/s" --link-gbit 1
     [ "$status" -eq 66 ]
-    [[ $output == "merak sandbox: --link-gbit: that network is COMMAND's"* ]]
+    [[ $output == "merak sandbox: --link-gbit: that network exists only"* ]]
     [ "$EUID" -ne 0 ] || only="setpriv --bounding-set -sys_admin"
     run $only merak sandbox --link-gbit 1 -- true
     echo "$output"

@@ -29,12 +29,12 @@ rejects()
 }
 
 @test "a dp that does not fit" {
-    rejects "tp=2 x pp=1 x dp=3 makes 6, not the 4 tasks there are; nearest: \
+    rejects "tp=2 x pp=1 x dp=3 makes 6, not the 4 tasks of the step; nearest: \
 dp=2, or 6 tasks" -n4 --merak-tp=2 --merak-dp=3
 }
 
 @test "a node whose tasks are no multiple of tp" {
-    rejects "node n1 has 3 tasks (of 3,1), no multiple of tp=2; nearest: \
+    rejects "node n1 has 3 tasks (of 3,1), not a multiple of tp=2; nearest: \
 --ntasks-per-node=2" -n4 -N2 -m plane=3 --overcommit --merak-tp=2
 }
 
@@ -94,8 +94,8 @@ auto: give numbers, or a plan" -n2 --merak-tp=auto --merak-env=torch
 }
 
 @test "what is said beside auto must divide the tasks" {
-    rejects "6 tasks are no multiple of the 4 that tp=auto, pp=4, dp=auto make \
-together; nearest: 8 tasks" -n6 --merak-tp=auto --merak-pp=4
+    rejects "6 tasks are not a multiple of the 4 of tp=auto x pp=4 x dp=auto; \
+nearest: 8 tasks" -n6 --merak-tp=auto --merak-pp=4
 }
 
 @test "sbatch and salloc refuse before there is a job" {

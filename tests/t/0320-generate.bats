@@ -127,7 +127,7 @@ JSON
         --model config.json --tokenizer byte --tokens 256
     refused 66 "the prompt has no token" --ckpt run --model config.json \
         --tokenizer byte --prompt ""
-    refused 66 '--ids: "x" is no token id' --ckpt run --model config.json \
+    refused 66 '--ids: "x" is not a token id' --ckpt run --model config.json \
         --ids --prompt "1 x"
     refused 66 "token 300 is outside the vocabulary of 257" --ckpt run \
         --model config.json --ids --prompt "1 300 2"

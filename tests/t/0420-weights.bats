@@ -150,7 +150,7 @@ loss_is()
     # a run that goes on does not begin again
     run merak train --model gpt2 --ckpt run --init-from gpt2 "${options[@]}" \
         --steps 4
-    [[ $output == *"--init-from gpt2 is not read: the run goes on"*"resumed run/step-00000003"* ]]
+    [[ $output == *"--init-from gpt2 is not read: the run resumes"*"resumed run/step-00000003"* ]]
 }
 
 # refused CODE WHAT COMMAND...: one line, which has WHAT
@@ -193,13 +193,13 @@ refused()
         merak train --model wide.json --init-from run "${options[@]}" --steps 1
     refused 67 "holds neither model.safetensors" merak train --model qwen3 \
         --init-from "$vectors" "${options[@]}" --steps 1
-    refused 66 "run has checkpoints already" merak ckpt import qwen3 --out run
-    refused 66 "llm.c computes models of the gpt2 family" \
+    refused 66 "run already has checkpoints" merak ckpt import qwen3 --out run
+    refused 66 "llm.c has only models of the gpt2 family" \
         merak ckpt export run --format llmc --out llmc
     [ ! -e llmc ]
     refused 66 "qwen3 is not empty" merak ckpt export run --format hf --out qwen3
     rm -r run/model
-    refused 66 "run/model/config.json is not there: say with --model" \
+    refused 66 "run/model/config.json does not exist: give the" \
         merak ckpt export run --format hf --out out
     merak ckpt export run --format hf --model qwen3 --dtype bf16 --out out
     [ -e out/config.json ]

@@ -79,11 +79,11 @@ short()
     [ "$status" -eq 66 ]
     run merak data pack --tokenizer byte --chat zephyr --out x chat.jsonl
     [ "$status" -eq 0 ]
-    [ "${lines[1]}" = "x.mask: 5 of them are of answers, chat format zephyr" ]
+    [ "${lines[1]}" = "x.mask: 5 of them are in answers, chat format zephyr" ]
     printf 'some text of a few words, and some more\n' >t.txt
     merak data pack --tokenizer byte --format llmc --out l t.txt
     run merak train --model "$TESTS/vectors/parity/gpt2-tied.json" --steps 1 \
         --data l.bin --seq 8 --doc-mask --global-batch 1 --valid-fraction 0
     [ "$status" -eq 67 ]
-    [[ $output == *"do not tell where documents begin"* ]]
+    [[ $output == *"do not record where documents begin"* ]]
 }

@@ -51,7 +51,7 @@ refused()
 @test "a global batch that does not divide" {
     SRUN=(--merak-dp=2)
     train 2 --global-batch 3
-    refused 66 "--global-batch 3 is no multiple"
+    refused 66 "--global-batch 3 is not a multiple"
 }
 
 @test "more stages than the model has places to cut" {
@@ -204,7 +204,7 @@ a file" ]
         --seq 32 --steps 1 --deadline 3
     echo "$output"
     [ "$status" -ne 0 ] && [ "$status" -ne 124 ] # did not wait for task 0
-    [[ $output == *"task 1: not all 2 tasks have come to a PMIx fence within 3 s: task 0 on n"[1-4]" has not"* ]]
+    [[ $output == *"task 1: not all 2 tasks have reached a PMIx fence within 3 s: task 0 on n"[1-4]" has not"* ]]
     assert_no_job_left
     assert_no_node_drained
 }

@@ -61,7 +61,7 @@ stop_once()
         sed -n 2p "$page" | grep -Eq 'rank 2 on n[1-4] gave no answer'
         [ "$(grep -cE '^  rank [013] on n[1-4]: step [0-9]+, ' "$page")" -eq 3 ]
         grep -q 'rank 2.* is stopped' "$page"
-        grep -q ', last did instruction [0-9]* (' "$page"
+        grep -q ', last finished instruction [0-9]* (' "$page"
         # all of it on standard error, too
         [ "$(grep -cFf "$page" "$RUNS/$run/out")" -ge 5 ]
         [ "$(cat "$RUNS/$run/status")" -eq 1 ]

@@ -25,7 +25,7 @@ by_hand()
     ranks=$(sed 's/.*ranks \([a-z-]*\),.*/\1/' <<<"$line")
     recompute=$(sed 's/.*recomputation \([a-z]*\).*/\1/' <<<"$line")
     samples=$(sed -n 's/.*samples cut over tp in \([0-9]*\) %.*/\1/p' <<<"$line")
-    [[ $line != *"state split"* ]] || zero1=yes
+    [[ $line != *"state sharded"* ]] || zero1=yes
     [[ $line != *"in halves"* ]] || sub=yes
     train "$1" "$2" "${@:3}" --merak-tp="$(chosen tp)" --merak-pp="$(chosen pp)" \
         --merak-order="$ranks" -- "${usual[@]}" --schedule "${schedule:-1f1b}" \
@@ -59,7 +59,7 @@ by_hand()
     [ "$status" -eq 0 ]
     [ "$(chosen pp)" = 4 ]
     [[ $output == *"; gpipe, "*" of 2; "* ]]
-    [[ $output != *"state split"* ]]
+    [[ $output != *"state sharded"* ]]
     by_hand 8 by-hand-pinned
     same_losses pinned by-hand-pinned
 }

@@ -166,7 +166,7 @@ refused()
     refused 67 "trace-00000.h5" --from "$RUNS/short/trace"
     train 2 emulated --tp 2 --micro-batch 1 --steps 5 --trace-every 1 \
         --backend emu --emu-unit-ms 5
-    refused 66 "on backend emu, not cpu: its kernels take what they are told" \
+    refused 66 "on backend emu, not cpu: its kernels take the times they" \
         --from "$RUNS/emulated/trace"
     # its exchanges are real
     run merak calibrate --from "$RUNS/emulated/trace" --backend emu \

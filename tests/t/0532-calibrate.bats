@@ -16,7 +16,7 @@ teardown() { assert_no_node_drained; }
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'exchanges: ' <<<"$output")" -eq 1 ] # rank 0 alone prints
-    [ "$(grep -c 'beside an exchange, kernels lose ' <<<"$output")" -eq 1 ]
+    [ "$(grep -c 'during an exchange, kernels lose ' <<<"$output")" -eq 1 ]
     jq -e '.ranks_per_node == 2 and .link.latency_s > 0' "$RUNS/two.json"
     jq -e '.beside == null or (.beside | .latency_s < 10 and
         .latency_s + .bytes_per_s > 0)' "$RUNS/two.json"
@@ -74,10 +74,10 @@ refused()
 }
 
 @test "what says nothing of links is refused in one line" {
-    refused "2 ranks on n1, 1 on n2: plans have as many on each node, so start \
-as many (srun -N 2 --ntasks-per-node=2)" -N2 -n3 --
-    refused "--net measures links between nodes, and there is n1 alone: " \
+    refused "2 ranks on n1, 1 on n2: plans have the same number on each node: \
+start that many (srun -N 2 --ntasks-per-node=2)" -N2 -n3 --
+    refused "--net measures links between nodes, and there is only n1: " \
         -N1 -n2 -w n1 -- --net
     refused "no device \"abacus\"" -N2 -n2 -- --net --device abacus
-    refused "--net measures links alone: " -n1 -- --net --threads 2
+    refused "--net measures only links: " -n1 -- --net --threads 2
 }

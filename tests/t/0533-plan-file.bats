@@ -104,11 +104,11 @@ save()
     [[ $line == *"none.json: No such file"* ]]
     echo '{"tp": 2}' >"$RUNS/other.json"
     refuse srun -n4 --overcommit --merak-plan="$RUNS/other.json" echo ran
-    [[ $line == *"other.json is no plan that"* ]]
+    [[ $line == *"other.json is not a plan that"* ]]
     sed 's/"merak_plan": 2/"merak_plan": 1/' "$RUNS/fit.json" \
         >"$RUNS/other.json"
     refuse srun -n4 --overcommit --merak-plan="$RUNS/other.json" echo ran
-    [[ $line == *"other.json is no plan that"*"another version"* ]]
+    [[ $line == *"other.json is not a plan that"*"another version"* ]]
     train 8 refused -- --plan "$RUNS/fit.json"
     refused 66 "the plan is for 4 tasks (tp 2 x pp 2 x dp 1) and this run has 8"
     train 4 refused --merak-plan="$RUNS/fit.json" -- --seq 16

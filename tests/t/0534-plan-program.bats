@@ -88,7 +88,7 @@ go()
         --global-batch 8 --seq 32
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c 'next best' <<<"$output")" -eq 1 ]
+    [ "$(grep -c 'runners-up' <<<"$output")" -eq 1 ]
     run srun -n4 --overcommit "$BUILD/examples/unet" plan --device cpu
     echo "$output"
     [ "$status" -eq 66 ]

@@ -158,7 +158,7 @@ TABLE
     within is_over
     submit sh -c 'touch started'
     ends 0
-    grep -q 'DONE is there: nothing to do' "$LOG"
+    grep -q 'DONE exists: nothing to do' "$LOG"
     [ ! -e started ]
 }
 

@@ -128,8 +128,8 @@ single --spares 1|--spares is for spare, not for single
 chain --array 0-3|--array is for array, not for chain
 array --array 0-|--array: expected elements
 array --array 0-3 --variant "--lr 1"|elements are 0 to 0
-single -- srun merak train|srun is the script
-single -- merak train --ckpt x|--ckpt is the script
+single -- srun merak train|srun is added by the script
+single -- merak train --ckpt x|--ckpt is set by the script
 single --partion x|(did you mean --partition?)
 TABLE
 }
@@ -181,7 +181,7 @@ TABLE
     within all_over
     cat "job$BATS_TEST_NUMBER"-*.log "$RUN/evals.log"
     steps_are 4
-    grep -q 'step-00000004: judged' "$RUN/evals.log"
+    grep -q 'evaluating step-00000004' "$RUN/evals.log"
     grep -q 'loss' "$RUN/evals.log"
 }
 

@@ -63,9 +63,9 @@ SCRIPT
     cp other.json out.json
     found plugin warning "was built for Slurm ${release%.*}.99, this is $release"
     cp gone.json out.json
-    found plugin warning "gone/spank_merak.so, which is not there"
+    found plugin warning "gone/spank_merak.so, which does not exist"
     cp required.json out.json
-    found plugin warning 'says `required`'
+    found plugin warning 'has `required`'
     cp none.json out.json
     found plugin note "srun has no --merak-tp"
 }

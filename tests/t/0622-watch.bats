@@ -120,7 +120,7 @@ p.feed(page)
 assert p.stack == [], p.stack
 assert p.tags["svg"] == 5, p.tags
 assert "rank 3 on n2 gave no answer" in page
-assert "steps were done again" in page
+assert "steps were repeated" in page
 assert page.count("started at step") == 2
 assert "http" not in page
 PY
@@ -148,7 +148,7 @@ def read_until(wanted):
             text += os.read(fd, 65536)
 read_until(b"step      3 of 8")
 assert text.startswith(b"\033[?1049h\033[?25l"), text
-assert b"q ends this" in text or read_until(b"q ends this") is None
+assert b"q quits" in text or read_until(b"q quits") is None
 raw = termios.tcgetattr(fd)[3]
 assert not raw & termios.ECHO and not raw & termios.ICANON
 os.rename("live/all", "live/metrics.jsonl")

@@ -42,7 +42,7 @@ same_losses()
     diff <(losses "$1") <(losses "$2")
 }
 
-programs() { sed -n 's/.*programs \([0-9a-f]\{16\}\)$/\1/p' <<<"$output"; }
+programs() { sed -n 's/.*program id \([0-9a-f]\{16\}\)$/\1/p' <<<"$output"; }
 
 # refused CODE TEXT: the exit code, and exactly one line of ours, with TEXT
 refused()

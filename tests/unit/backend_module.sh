@@ -41,7 +41,7 @@ refuses()
 mkdir "$tmp/none" "$tmp/broken"
 echo no >"$tmp/broken/merak_cuda.so"
 MERAK_MODULE_DIR=$tmp/none train --backend cuda
-refuses "a module that is not there" "has none"
+refuses "a module that is not there" "does not have it"
 MERAK_MODULE_DIR=$tmp/broken train --backend cuda
 refuses "a module that is no module" "cannot be loaded"
 train --backend nix
@@ -66,7 +66,7 @@ train --backend fake --device "$tmp/other.json" &&
     grep -q "are for NVIDIA H200, this is threads: they are not used" "$tmp/err"
 ok $? "choices for another kind are not, with a warning" "$tmp/out" "$tmp/err"
 train --backend fake --device "$tmp/broken.json"
-[ $? -ne 0 ] && grep -q "broken.json: .*is no choice" "$tmp/err"
+[ $? -ne 0 ] && grep -q "broken.json: .*is not a choice" "$tmp/err"
 ok $? "a choice that is none is refused" "$tmp/out" "$tmp/err"
 if [ -e /dev/nvidiactl ]; then
     n=$((n + 1))

@@ -66,7 +66,7 @@ has "an unknown option is named" "$tmp/out" '"--modle" (did you mean --model?)'
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
 has "the plan is printed" "$tmp/out" "on 2 x 8 h100" "tokens/s" \
-    "stage     layers   params" "pipeline bubble" "in all" "next best:"
+    "stage     layers   params" "pipeline bubble" "total" "runners-up:"
 has "the plan is saved" "$tmp/plan.json" '"merak_plan": 2' '"nodes": 2' \
     '"cut":' '"runners_up":' '"why":'
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
@@ -93,7 +93,7 @@ has "a plan for Megatron is its flags" "$tmp/out" "--global-batch-size 32" \
 has "what the other has no words for is told" "$tmp/err" "num_pp=2, num_mp=2"
 refuses 'got "4,2"; several, up to 16, are ascending' --nodes 4,2
 refuses "--tokens: expected a number" --tokens 1x
-refuses "--price is of a run: give --tokens" --price 2
+refuses "--price needs the tokens of a run: give --tokens" --price 2
 refuses "prints a table: give one for --json" --nodes 1,2 --device h100 \
     --global-batch 8 --json x.json
 
@@ -177,8 +177,8 @@ pictured()
 }
 pictured "a plan that is searched for can be drawn" --device h100 \
     --what-if pp=2
-grep -q 'a rank may take 75.62 GiB' "$tmp/p.svg" || echo none >"$tmp/p.html"
-has "its page has what lost, and why" "$tmp/p.html" "<h2>Next best</h2>" \
+grep -q 'limit of a rank: 75.62 GiB' "$tmp/p.svg" || echo none >"$tmp/p.html"
+has "its page has what lost, and why" "$tmp/p.html" "<h2>Runners-up</h2>" \
     "pipeline bubble" "sent in a step, between nodes" "of peak FLOP/s"
 pictured "a plan that is given can be drawn" --pp 2 --schedule gpipe
 "$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
@@ -205,7 +205,7 @@ cpu="--device cpu --global-batch 8 --seq 16"
 refuses "--print: no phase \"layout\"; there are graph, layouts" $cpu \
     --print graph,layout
 refuses "schedule 3f1b: a model of 1 forward pass given" $cpu --schedule 3f1b
-refuses "memory: no plan fits in 1 KiB a rank" $cpu --memory 0.00000095367432
+refuses "memory: no plan fits in 1 KiB per rank" $cpu --memory 0.00000095367432
 refuses "no device \"b200\"" --device b200 --global-batch 8
 refuses "give --device" --nodes 2 --global-batch 8
 refuses "give --global-batch" --device h100
@@ -245,20 +245,20 @@ refuses "--what-if tp=2: tp is fixed already" $cpu --what-if tp=2 --tp 1
 refuses "boundary is fixed already" $cpu --boundary whole \
     --what-if boundary=scatter
 cut="--pp 2 --seq 16"
-refuses "--cut: expected auto, or places with dashes between, as in 1-3-5, got \"1-\"" \
+refuses "or cut points with dashes between, as in 1-3-5, got \"1-\"" \
     $cut --cut 1-
 refuses "--cut 3-3: nothing lies between 3 and 3" $cut --cut 3-3
-refuses "--cut 3-1: 1 comes behind 3; expected ascending" $cut --cut 3-1
-refuses "cut 1-3 makes 3 parts, and pp 2 has 2: give 1 place" $cut --cut 1-3
-refuses "expected ascending places from 0 to" $cut --cut 99
+refuses "--cut 3-1: 1 comes after 3; expected ascending" $cut --cut 3-1
+refuses "cut 1-3 makes 3 parts, and pp 2 has 2: give 1 cut point" $cut --cut 1-3
+refuses "expected ascending ones from 0 to" $cut --cut 99
 refuses "--recompute: expected none|full|selective|auto, or for each part" \
     $cut --recompute a-b
-refuses "recompute a is of 1 part, and pp 2 has 2: give a list of 2" $cut \
+refuses "recompute a lists 1 part, and pp 2 has 2: give a list of 2" $cut \
     --recompute a
 refuses "recompute: part 1 has " $cut --recompute 0-99
 refuses "on stage 1; give 0 for part 1" $cut --schedule scp --recompute 0-a
 refuses "cut is fixed already" $cpu --cut 1 --what-if cut=1
-refuses "cut 99: there is no place 99; expected places from 0 to" \
+refuses "cut 99: there is no cut point 99; expected 0 to" \
     --device cpu --ranks-per-node 2 --global-batch 8 --what-if pp=2,cut=99
 refuses "device file ./none.json: No such file" \
     --device ./none.json --global-batch 8

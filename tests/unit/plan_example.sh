@@ -50,7 +50,7 @@ refuses()
 
 plan $unet -- --nodes 4 --device h200 --global-batch 64
 has "a program's model is planned" "unet, 582.6 k parameters, on 4 x 8 h200" \
-    "% of peak FLOP/s" "memory of a rank, of " "next best:"
+    "% of peak FLOP/s" "memory of a rank, of " "runners-up:"
 cp "$tmp/out" "$tmp/short"
 plan $unet -- --nodes 4 --device h200 --global-batch 64 --seq 256
 cmp -s "$tmp/short" "$tmp/out"
@@ -60,12 +60,12 @@ cpu=(--device cpu --ranks-per-node 4 --global-batch 8 --seq 32 --dtype fp32)
 plan $unet -- "${cpu[@]}" --what-if pp=4,schedule=gpipe --print graph,blocks \
     --json "$tmp/p.json" --svg "$tmp/p.svg" --html "$tmp/p.html"
 has "with choices that are fixed, and its phases" "tp 1, pp 4, dp 1" "gpipe" \
-    "linear(" "block 0, part 0: " "part 3: " "programs "
+    "linear(" "block 0, part 0: " "part 3: " "program id "
 [ "$(grep -o '</svg>' "$tmp/p.svg" | wc -l)" -eq 3 ] &&
     grep -q '>stage 3<' "$tmp/p.svg" && grep -q '>unet, ' "$tmp/p.html" &&
     tail -n 1 "$tmp/p.html" | grep -q '</html>$'
 ok $? "and pictures" "$tmp/out" "$tmp/err"
-grep -q "\"program\": \"$(sed -n 's/^programs //p' "$tmp/out")\"" \
+grep -q "\"program\": \"$(sed -n 's/^program id //p' "$tmp/out")\"" \
     "$tmp/p.json" && grep -q '"model": ".*/unet"' "$tmp/p.json"
 ok $? "and a file of the programs that are printed" "$tmp/out" "$tmp/err"
 
@@ -112,7 +112,7 @@ refuses "no device \"h1000\"" --device h1000 --global-batch 64
 refuses "no choice \"chunk\"" "${cpu[@]}" --what-if chunk=2
 refuses "--print: no phase \"layout\"" --print layout
 refuses "--nodes: expected an integer 1..65535, got \"x\"" --nodes x
-refuses "memory: no plan fits in 1 KiB a rank" "${cpu[@]}" \
+refuses "memory: no plan fits in 1 KiB per rank" "${cpu[@]}" \
     --memory 0.00000095367432
 refuses "tp x pp x dp must be the 4 ranks" "${cpu[@]}" --what-if tp=3
 echo "1..$n"

@@ -191,8 +191,8 @@ static void sharing_is_refused_under_nccl(void **state)
     assert_string_equal(
         err.text,
         "task 3 on n1 shares NVIDIA H200 at 0000:1b:00.0 with another task, "
-        "and NCCL wants a GPU for each: start no more tasks than there are "
-        "GPUs, or say --transport ucx");
+        "and NCCL needs a GPU for each: start no more tasks than there are "
+        "GPUs, or use --transport ucx");
 }
 
 int main(void)

@@ -237,7 +237,7 @@ static void what_is_not_known_is_refused(void **state)
         enum merak_status want;
         const char *text;
     } row[] = {
-        {NULL, NULL, MERAK_ERR_UNSUPPORTED, "there is none beside"},
+        {NULL, NULL, MERAK_ERR_UNSUPPORTED, "there is none next to"},
         {"{% include 'x' %}", NULL, MERAK_ERR_UNSUPPORTED, "--chat FORMAT"},
         {"{{ messages }}", "alpaca", MERAK_ERR_CONFIG, "there are chatml"},
         {"\n{{ messages", NULL, MERAK_ERR_UNSUPPORTED,
@@ -274,10 +274,10 @@ static void turns_that_have_no_place_are_refused(void **state)
         int role[3];
         const char *said, *text;
     } row[] = {
-        {"gemma", {S, U, A}, "x", "message 1 is of the system"},
-        {"gemma", {U, U, A}, "x", "message 2 is of the user, expected of the "},
-        {"llama2", {U, A, S}, "x", "message 3 is of the system"},
-        {"mistral", {A, U, A}, "x", "message 1 is of the assistant"},
+        {"gemma", {S, U, A}, "x", "message 1 has role system"},
+        {"gemma", {U, U, A}, "x", "message 2 has role user, expected "},
+        {"llama2", {U, A, S}, "x", "message 3 has role system"},
+        {"mistral", {A, U, A}, "x", "message 1 has role assistant"},
         {"qwen3", {S, U, A}, "<think>y</think>z", "message 3 has </think>"},
     };
 

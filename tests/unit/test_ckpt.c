@@ -471,7 +471,7 @@ static void a_failure_of_one_rank_is_returned_by_all(void **state)
     /* A directory that cannot be made fails on rank 0, returned by all. */
     snprintf(path, sizeof(path), "%s/LATEST", dir);
     assert_int_equal(world_save(path, &two, 20, 2, &err), MERAK_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "LATEST is no directory"));
+    assert_non_null(strstr(err.text, "LATEST is not a directory"));
     assert_int_equal(world_check(dir, &two, &err), 10);
 }
 

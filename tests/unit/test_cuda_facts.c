@@ -127,11 +127,12 @@ static void devices_are_judged(void **state)
          "GPU 2 (Tesla V100) has compute capability 7.0 and Merak needs 8.0 or "
          "later: use newer GPUs, or --backend cpu"},
         {be_a_slice, "80 90a",
-         "GPU 2 (NVIDIA H200 MIG 1g.18gb) is cut in MIG slices and Merak plans "
-         "for whole GPUs: ask for a whole one, or use --backend cpu"},
+         "GPU 2 (NVIDIA H200 MIG 1g.18gb) is divided into MIG instances and "
+         "Merak plans for whole GPUs: ask for a whole one, or use --backend "
+         "cpu"},
         {be_cut_in_slices, "80 90a",
-         "GPU 2 (NVIDIA H200) is cut in MIG slices and Merak plans for whole "
-         "GPUs: ask for a whole one, or use --backend cpu"},
+         "GPU 2 (NVIDIA H200) is divided into MIG instances and Merak plans "
+         "for whole GPUs: ask for a whole one, or use --backend cpu"},
         {let_nobody_in, "80 90a",
          "GPU 2 (NVIDIA H200) is in compute mode \"prohibited\": its "
          "administrator sets that back by `nvidia-smi -c DEFAULT`"},
@@ -260,9 +261,9 @@ static void facts_are_gathered_and_told(void **state)
               "1980 of 1985 MHz, memory at 3201 of 3201 MHz, power cap 500 W");
     merak_cuda_warn_facts(2, &f, text, sizeof(text));
     assert_string_equal(
-        text, "GPU 2 has ECC off: a flipped bit stays unseen (nvidia-smi -e 1 "
-              "and a reset turn it on); GPU 2 may take 500 W of its usual 700: "
-              "it will be slower (nvidia-smi -pl 700 sets it back)");
+        text, "GPU 2 has ECC off: a flipped bit goes unnoticed (nvidia-smi -e "
+              "1 and a reset turn it on); GPU 2 may take 500 W of its usual "
+              "700: it will be slower (nvidia-smi -pl 700 sets it back)");
     for (size_t bytes = 1; bytes < sizeof(text); bytes += 7) {
         char small[384];
 

@@ -457,7 +457,7 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(merak_decoder_next(d, ids, PROMPT + TEXT + 1, NULL, &err),
                      MERAK_ERR_PARAM);
     assert_string_equal(err.text,
-                        "209 tokens behind 0, with room for 208 in all");
+                        "209 tokens after 0, with room for 208 total");
     load_config("linear", &other);
     save("linear", &other);
     snprintf(path, sizeof(path), "%s/linear", scratch);

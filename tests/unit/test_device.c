@@ -375,7 +375,7 @@ static void bad_files_are_refused(void **state)
         {PLAIN ", \"tuned\": 1}", "\"tuned\" is of another kind"},
         {PLAIN ", \"tuned\": {\"for\": \"x\"}}", "expected \"for\", a string"},
         {PLAIN ", \"tuned\": {\"for\": \"x\", \"choices\": [\"a\", 1]}}",
-         "choice 1 of \"tuned\" is no string"},
+         "choice 1 of \"tuned\" is not a string"},
         {PLAIN ", \"tuned\": {\"for\": \"x\", \"choices\": [], \"by\": 1}}",
          "no field \"by\" of tuned; there are for, choices"},
     };

@@ -322,8 +322,8 @@ struct cores_row {
 static const struct cores_row cores_rows[] = {
     {{"0-3", "4-7"}, 4, "2 tasks, 8 cores (0-7), each with its own", NULL},
     {{"0-7"}, 4, "1 task, 8 cores (0-7)", NULL},
-    {{"0-7", "0-7"}, 1, "2 of 2 tasks may use cores", "--cpus-per-task=4"},
-    {{"0-3", "3-7", "8"}, 1, "2 of 3 tasks may use cores", "--cpu-bind=cores"},
+    {{"0-7", "0-7"}, 1, "2 of 2 tasks are not bound", "--cpus-per-task=4"},
+    {{"0-3", "3-7", "8"}, 1, "2 of 3 tasks are not bound", "--cpu-bind=cores"},
     {{"0", "0"}, 1, "2 tasks on 1 core: they take turns", "fewer tasks"},
     {{"0-1", "2-3"},
      4,

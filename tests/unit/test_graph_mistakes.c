@@ -154,7 +154,7 @@ static const struct {
     const char *says;
 } mistakes[] = {
     {no_loss, MERAK_BF16, "declares no loss"},
-    {two_losses, MERAK_BF16, "has its loss already"},
+    {two_losses, MERAK_BF16, "already has its loss"},
     {unused_parameter, MERAK_BF16, "does not depend on parameter spare"},
     {same_name_twice, MERAK_BF16, "parameter w: the name is taken"},
     {name_with_slash, MERAK_BF16, "\"a/b\": expected 1 to 200 printable"},

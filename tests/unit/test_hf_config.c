@@ -183,7 +183,7 @@ static const struct {
     {LLAMA,
      "{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,"
      "\"phase\":1}}",
-     "unknown in rope_scaling, and maybe mathematics: phase"},
+     "unknown in rope_scaling, and may change the model: phase"},
     {LLAMA, "{\"pad_token_id\":32000}", "pad_token_id is 32000"},
     {LLAMA, "{\"pad_token_id\":-32001}", "pad_token_id is -32001"},
     {LLAMA, "{\"pad_token_id\":\"x\"}", "pad_token_id is \"x\""},
@@ -460,7 +460,8 @@ static void bad_files_are_refused(void **state)
     assert_int_equal(config_load("{\"model_type\":\"gpt2\"", &c, &err),
                      MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "line 1"));
-    assert_int_equal(config_load("{\"a\":1,\"a\":2}", &c, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(config_load("{\"a\":1,\"a\":2}", &c, &err),
+                     MERAK_ERR_CONFIG);
     memset(nested, '[', 200000);
     nested[200000] = '\0';
     assert_int_equal(config_load(nested, &c, &err), MERAK_ERR_CONFIG);

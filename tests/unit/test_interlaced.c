@@ -289,7 +289,7 @@ static void what_does_not_fit_is_refused(void **state)
         {2, 2, 61, false, "wte is tied: cut over all stages"},
         {4, 3, 3, false, "a vocabulary of 3 cannot be cut over 4 ranks"},
         {2, 3, 61, true, "runs no sub-pipeline"},
-        {16, 3, 61, false, "places to cut it, 16 stages need 15"},
+        {16, 3, 61, false, "cut points, 16 stages need 15"},
     };
     struct small_model model = {
         .layers = 4, .vocab = 61, .hidden = 16, .heads = 4};

@@ -70,13 +70,13 @@ static const struct {
     int slices, stage, at, with;
     const char *text;
 } swap_rows[] = {
-    {"1f1b", 0, 1, 0, 1, "stage 1, action 0: B0 stands before F0"},
-    {"zb-h1", 0, 0, 2, 3, "stage 0, action 2: W0 stands before B0"},
-    {"scp", 0, 0, 3, 4, "stage 0, action 3: B0 stands before R0"},
+    {"1f1b", 0, 1, 0, 1, "stage 1, action 0: B0 comes before F0"},
+    {"zb-h1", 0, 0, 2, 3, "stage 0, action 2: W0 comes before B0"},
+    {"scp", 0, 0, 3, 4, "stage 0, action 3: B0 comes before R0"},
     {"sliced", 4, 1, 0, 1,
-     "stage 1, action 0: F0 slice 1 stands before F0 slice 0"},
+     "stage 1, action 0: F0 slice 1 comes before F0 slice 0"},
     {"sliced", 4, 1, 4, 6,
-     "stage 1, action 4: B0 slice 2 stands before B0 slice 3"},
+     "stage 1, action 4: B0 slice 2 comes before B0 slice 3"},
 };
 
 static void lists_out_of_order_are_named(void **state)

@@ -39,9 +39,9 @@ static void change_one(const char *text, struct merak_search_input *in)
     double gib;
     int n = 0;
 
-    if (sscanf(text, "%lf GiB a rank%n", &gib, &n) == 1 && n > 0)
+    if (sscanf(text, "%lf GiB per rank%n", &gib, &n) == 1 && n > 0)
         in->memory_bytes = (size_t)ceil(gib * 0x1p30);
-    else if (sscanf(text, "%lf MiB a rank%n", &gib, &n) == 1 && n > 0)
+    else if (sscanf(text, "%lf MiB per rank%n", &gib, &n) == 1 && n > 0)
         in->memory_bytes = (size_t)ceil(gib * 0x1p20);
     else if (sscanf(text, "schedule %31[^,]", schedule) == 1)
         pin->schedule = schedule;
@@ -130,13 +130,13 @@ static void the_nearest_change_gives_a_plan(void **state)
          "or cut auto"},
         {{LARGE, 1, 4, 32, 4, {.list = {.drop = nothing, .n_drop = 4}}},
          "or recompute auto"},
-        {{SMALL, 1, 0, 7, 0, {.dp = 4}}, "7 sequences are no multiple of dp 4"},
+        {{SMALL, 1, 0, 7, 0, {.dp = 4}}, "7 sequences are not a multiple"},
         {{SMALL, 2, 0, 64, 0, {.tp = 16}}, "tp must divide the 8 of a node"},
         {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 3}}, "must be the 16 ranks"},
         {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 4, .dp = 4}},
          "must be the 16 ranks"},
         {{SMALL, 8, 0, 64, 0, {.tp = 8}}, "12 heads cannot be cut over tp=8"},
-        {{SMALL, 64, 0, 3, 0, {0}}, "512 ranks and a global batch of 3"},
+        {{SMALL, 64, 0, 3, 0, {0}}, "512 ranks suits this model"},
         {{SMALL, 8, 0, 64, 0, {.pp = 64}}, "cannot be cut for pp 64, only"},
         {{SMALL,
           1,
@@ -153,9 +153,9 @@ static void the_nearest_change_gives_a_plan(void **state)
         {{SMALL, 1, 0, 64, 0, {.micro_batch = 2, .schedule = "sliced:4"}},
          "sliced:4 runs micro-batches of 1"},
         {{SMALL, 1, 0, 64, 0, {.micro_batch = 48}},
-         "no multiple of dp 1 x micro-batch 48"},
+         "not a multiple of dp 1 x micro-batch 48"},
         {{SMALL, 1, 0, 64, 0, {.micro_batch = 128}},
-         "no multiple of dp 1 x micro-batch 128"},
+         "not a multiple of dp 1 x micro-batch 128"},
         {{SMALL,
           1,
           0,
@@ -174,7 +174,7 @@ static void the_nearest_change_gives_a_plan(void **state)
            .micro_batch = 3,
            .given[MERAK_CHOICE_TP_BATCH] = true,
            .tp_batch_percent = 100}},
-         "cannot share out 3"},
+         "micro-batch 3 cannot be split"},
     };
 
     (void)state;

@@ -516,7 +516,7 @@ static const struct {
     {"\n\nsize = ", ":3: expected a number"},
     {"size = 1 2", "a value of several words goes in quotes"},
     {"text = \"open", "the string has no end"},
-    {"text = \"a\" b", "expected nothing behind the string"},
+    {"text = \"a\" b", "expected nothing after the string"},
     {"text = [1, 2]", "expected a number, a word, or a string"},
     {"[table", "expected [NAME]"},
     {"on = 1", "expected true or false"},

@@ -345,7 +345,7 @@ static void options_are_checked_before_a_model_is(void **state)
                          MERAK_OK);
     assert_int_equal(merak_param_rules_add(&rules, MERAK_FREEZE, "b", &err),
                      MERAK_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "--freeze b: there are 64"));
+    assert_non_null(strstr(err.text, "--freeze b: there are already 64"));
 }
 
 /* --- learning rates ------------------------------------------------------- */

@@ -103,24 +103,24 @@ static void descriptions_are_checked(void **state)
 {
     static const struct mistake_row rows[] = {
         {NO_MISTAKE, NULL},
-        {NO_PASSES, "the model recycles recycled.0 and does not say how many "
-                    "passes it runs: call merak_passes()"},
+        {NO_PASSES, "the model recycles recycled.0 and does not set the number "
+                    "of its passes: call merak_passes()"},
         {NO_PASS, "merak_passes: 0 passes, expected 1 to 64"},
         {OTHER_PASSES, "merak_passes: 3 passes, after 2 were asked for"},
         {NOTHING_RECYCLED, "2 passes of a model that recycles nothing are all "
                            "the same: use merak_recycled(), or 1 pass"},
-        {NOTHING_LEFT, "nothing is left for recycled.0: say what with "
+        {NOTHING_LEFT, "nothing is passed on for recycled.0: give it with "
                        "merak_recycle()"},
         {NOTHING_READ, "nothing reads recycled.0: use it or leave it out"},
-        {LEFT_TWICE, "merak_recycle: rmsnorm.2 is left for recycled.0 "
-                     "already, and now add.1"},
+        {LEFT_TWICE, "merak_recycle: rmsnorm.2 is already passed on for "
+                     "recycled.0, and now add.1"},
         {OTHER_SHAPE, "merak_recycle: rmsnorm.2:1 is f32[2,3] and recycled.0 "
                       "expects bf16[2,3,4]"},
         {OTHER_DTYPE, "merak_recycle: rmsnorm.2:1 is f32[2,3] and recycled.1 "
                       "expects bf16[2,3]"},
-        {NOT_MADE, "merak_recycle: table cannot be left for recycled.0: "
-                   "expected what an op of this model makes"},
-        {NOT_RECYCLED, "merak_recycle: table is not of merak_recycled()"},
+        {NOT_MADE, "merak_recycle: table cannot be passed on for recycled.0: "
+                   "expected an output of an op of this model"},
+        {NOT_RECYCLED, "merak_recycle: table is not from merak_recycled()"},
         {NO_DIMS, "merak_recycled: 0 dims, expected 1 to 6"},
         {TOO_MANY, "more than 8 recycled values"},
     };

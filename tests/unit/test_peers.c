@@ -121,8 +121,8 @@ static void one_is_stopped(struct rank *me, const void *arg)
         CHECK(told[r].heard);
         CHECK(strstr(told[r].text, "waits for a recv of 8 bytes, peer rank 1, "
                                    "for ") == told[r].text);
-        CHECK(strstr(told[r].text, "; beside it the process of rank 1 is "
-                                   "stopped") != NULL);
+        CHECK(strstr(told[r].text, "; on its node the process of rank 1 "
+                                   "is stopped") != NULL);
     }
     kill(s->pid, SIGKILL);
 }

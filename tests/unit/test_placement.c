@@ -151,10 +151,10 @@ static const struct {
     {"a:1", 2, 2, 0,
      "1 task cannot be split into tp=2 x pp=2; nearest: 4 tasks"},
     {"a:4,4", 2, 2, 3,
-     "tp=2 x pp=2 x dp=3 makes 12, not the 8 tasks there are; nearest: dp=2, "
-     "or 12 tasks"},
+     "tp=2 x pp=2 x dp=3 makes 12, not the 8 tasks of the step; nearest: "
+     "dp=2, or 12 tasks"},
     {"a:3,1", 2, 1, 0,
-     "node n1 has 3 tasks (of 3,1), no multiple of tp=2; nearest: "
+     "node n1 has 3 tasks (of 3,1), not a multiple of tp=2; nearest: "
      "--ntasks-per-node=2"},
     {"a:2,2", 4, 1, 0,
      "tp=4 does not fit in node n1, which has 2 tasks; nearest: "

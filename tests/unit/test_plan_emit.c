@@ -89,7 +89,7 @@ static void torchtitan_gets_toml(void **state)
              "pipeline_parallel_schedule = \"1F1B\"\n"
              "pipeline_parallel_microbatch_size = 2\n\n"
              "[activation_checkpoint]\nmode = \"selective\"\n");
-    assert_non_null(strstr(notes, "shards hold parameters, too"));
+    assert_non_null(strstr(notes, "torchtitan shards parameters, too"));
     free(out);
     free(notes);
 }
@@ -159,11 +159,11 @@ static void whole_pipelines_close(struct merak_plan *plan)
 
 static const struct noted_row noted_rows[] = {
     {PLAN_EMIT_MEGATRON, zb_v, "schedule zb-v"},
-    {PLAN_EMIT_TORCHTITAN, zb_h1, "schedule zb-h1; 1F1B stands"},
+    {PLAN_EMIT_TORCHTITAN, zb_h1, "schedule zb-h1; emitted 1F1B"},
     {PLAN_EMIT_DEEPSPEED, zb_v, "schedule zb-v"},
     {PLAN_EMIT_MEGATRON, samples, "the last 25 % of the model"},
     {PLAN_EMIT_TORCHTITAN, halves, "in two halves"},
-    {PLAN_EMIT_DEEPSPEED, uneven, "not of equal layers"},
+    {PLAN_EMIT_DEEPSPEED, uneven, "unequal numbers of layers"},
     {PLAN_EMIT_TORCHTITAN, whole_pipelines_close, "order tp-pp-dp"},
 };
 

@@ -206,7 +206,7 @@ static void what_does_not_fit_is_refused(void **state)
     (void)state;
     plan.memory_bytes = 1 << 16;
     assert_int_equal(planned_try(&gpt, &plan, &err), MERAK_ERR_NOMEM);
-    assert_non_null(strstr(err.text, "0.1 MiB are given"));
+    assert_non_null(strstr(err.text, "the limit is 0.1 MiB"));
     assert_non_null(strstr(err.text, "stage 0"));
 }
 

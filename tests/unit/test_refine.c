@@ -320,7 +320,7 @@ static void other_sizes_are_scaled(void **state)
     assert_true(d.interference_latency_s == 0 &&
                 d.interference_bytes_per_s == 0);
     assert_near_one("lost",
-                    find(changes, n, "lost beside exchanges, a round")->before,
+                    find(changes, n, "lost during exchanges, a round")->before,
                     1e-4);
     free(changes);
     merak_device_fini(&d);
@@ -447,31 +447,31 @@ static void what_does_not_tell_is_refused(void **state)
     } row[] = {
         {{.backend = "emu"},
          MERAK_ERR_CONFIG,
-         "run is of a run on backend emu, not cpu: its kernels take what"},
+         "run is of a run on backend emu, not cpu: its kernels take"},
         {{.dtype = "int8"}, MERAK_ERR_CONFIG, "a run in int8; device files"},
-        {{.no_cost = true}, MERAK_ERR_CONFIG, "the run was of an older merak"},
+        {{.no_cost = true}, MERAK_ERR_CONFIG, "the run used an older merak"},
         {{.steps = 3},
          MERAK_ERR_CONFIG,
          "run has 3 steps, of which the first does not count; expected 3"},
         {{.ranks = 1}, MERAK_ERR_CONFIG, "traces of 1 of the run's 2 ranks"},
         {{.flops = -1},
          MERAK_ERR_CORRUPT,
-         "rank 0's trace says of instruction 2 makes no sense"},
+         "rank 0's trace of instruction 2 makes no sense"},
         {{.flops = NAN},
          MERAK_ERR_CORRUPT,
-         "rank 0's trace says of instruction 2 makes no sense"},
+         "rank 0's trace of instruction 2 makes no sense"},
         {{.flops = 1e300},
          MERAK_ERR_CORRUPT,
-         "rank 0's trace says of instruction 2 makes no sense"},
+         "rank 0's trace of instruction 2 makes no sense"},
         {{.second = INT_MIN},
          MERAK_ERR_CORRUPT,
-         "rank 0's trace says of instruction 1 makes no sense"},
+         "rank 0's trace of instruction 1 makes no sense"},
         {{.inside = 3},
          MERAK_ERR_CORRUPT,
-         "rank 0's trace says of instruction 1 makes no sense"},
+         "rank 0's trace of instruction 1 makes no sense"},
         {{.inside = -1},
          MERAK_ERR_CORRUPT,
-         "rank 0's trace says of instruction 1 makes no sense"},
+         "rank 0's trace of instruction 1 makes no sense"},
     };
 
     (void)state;

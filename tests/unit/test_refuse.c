@@ -176,11 +176,11 @@ static void hopeless_requests_say_what_binds(void **state)
         const char *says[3];
     } rows[] = {
         {{0},
-         {"no plan fits in 1 GiB a rank: weights, gradients and optimizer "
-          "alone are 3.921 GiB",
-          "even (tp ", "; nearest: "}},
+         {"no plan fits in 1 GiB per rank: weights, gradients and optimizer "
+          "alone need 3.921 GiB",
+          "the smallest plan (tp ", "; nearest: "}},
         {{.tp = 1, .pp = 1, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true},
-         {"alone are 15.69 GiB", "even (tp 1, pp 1, dp 4,"}},
+         {"alone need 15.69 GiB", "smallest plan (tp 1, pp 1, dp 4,"}},
         {{.dp = 3}, {"must be the 4 ranks"}},
         {{.pp = 4, .chunks = 99, .schedule = "interleaved"}, {"of 99 chunks"}},
     };

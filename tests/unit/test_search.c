@@ -67,7 +67,7 @@ static void refusals_say_what_binds(void **state)
     } rows[] = {
         {{0}, 8, 1000, {"no plan fits", "nearest: "}},
         {{0}, 2147483647, 0, {"a global batch of 2147483647", "at most"}},
-        {{.dp = 4}, 6, 0, {"no multiple of dp 4 x micro-batch 1", "8"}},
+        {{.dp = 4}, 6, 0, {"not a multiple of dp 4 x micro-batch 1", "8"}},
         {{.tp = 3},
          8,
          0,
@@ -82,7 +82,8 @@ static void refusals_say_what_binds(void **state)
           .tp_batch_percent = 50},
          8,
          0,
-         {"cannot share out 1, as --tp-batch 50 asks",
+         {"micro-batch 1 cannot be split over tensor-parallel ranks, which "
+          "--tp-batch 50 requires",
           "nearest: micro-batch 2"}},
         {{.pp = 2,
           .dp = 2,
@@ -93,13 +94,15 @@ static void refusals_say_what_binds(void **state)
           .given[MERAK_CHOICE_SUB_PIPELINE] = true},
          8,
          0,
-         {"cannot share out 2, as --tp-batch 9 asks", "nearest: "}},
+         {"micro-batch 2 cannot be split over tensor-parallel ranks, which "
+          "--tp-batch 9 requires",
+          "nearest: "}},
         {{.tp = 4,
           .given[MERAK_CHOICE_TP_BATCH] = true,
           .tp_batch_percent = 100},
          6,
          0,
-         {"no multiple of dp 1 x micro-batch 4", "global batch 8"}},
+         {"not a multiple of dp 1 x micro-batch 4", "global batch 8"}},
         {{.tp = 2,
           .schedule = "sliced:2",
           .given[MERAK_CHOICE_TP_BATCH] = true,
@@ -119,7 +122,8 @@ static void refusals_say_what_binds(void **state)
         {{.schedule = "interlaced", .pp = 2, .chunks = 3},
          8,
          0,
-         {"beside 2 blocks over all stages the model cannot be cut for pp 2",
+         {"besides 2 vocabulary-parallel layers the model cannot be cut for "
+          "pp 2",
           "nearest: chunks 2"}},
     };
 

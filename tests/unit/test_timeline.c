@@ -239,7 +239,7 @@ static void memory_is_drawn_in_proportion(void **state)
     assert_int_equal(count_of(text, "<title>"), 3); /* not of empty parts */
     assert_int_equal(count_of(text, "a&lt;b"), 1);
     assert_int_equal(count_of(text, "2 KiB"), 2);
-    assert_int_equal(count_of(text, "a rank may take 4 KiB"), 1);
+    assert_int_equal(count_of(text, "limit of a rank: 4 KiB"), 1);
     assert_int_equal(count_of(text, "stroke-dasharray"), 1);
     /* the limit is the right end: the scratch is half as wide as that */
     assert_int_equal(sscanf(strstr(text, "<line x1="), "<line x1=\"%lf", &most),
@@ -269,7 +269,7 @@ static void memory_is_drawn_in_proportion(void **state)
     p.limit_bytes = 1 << 20;
     assert_int_equal(merak_memory_svg(&p, &text, NULL), MERAK_OK);
     assert_int_equal(count_of(text, "stroke-dasharray"), 0);
-    assert_int_equal(count_of(text, "a rank may take 1 MiB"), 1);
+    assert_int_equal(count_of(text, "limit of a rank: 1 MiB"), 1);
     free(text);
 }
 

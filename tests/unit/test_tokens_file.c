@@ -67,8 +67,8 @@ static const struct damage {
     {IDX, 17, 9, MERAK_ERR_FORMAT,
      "d.idx: unknown token type code 9, expected 1-5 or 8"},
     {IDX, 17, 4, MERAK_ERR_CORRUPT,
-     "d.idx: sequence 1 is said to be at byte 6, expected 12 from the lengths "
-     "before it"},
+     "d.idx: sequence 1 has its pointer at byte 6, expected 12 from the "
+     "lengths before it"},
     {IDX, 25, 0xff, MERAK_ERR_CORRUPT,
      "d.idx: 82 bytes cannot hold the 18374686479671623682 sequences and 3 "
      "document entries of its header"},
@@ -77,10 +77,10 @@ static const struct damage {
     {IDX, 37, 0x80, MERAK_ERR_CORRUPT,
      "d.idx: sequence 0 has length -2147483645"},
     {IDX, 34, 4, MERAK_ERR_CORRUPT,
-     "d.idx: sequence 1 is said to be at byte 6, expected 8 from the lengths "
+     "d.idx: sequence 1 has its pointer at byte 6, expected 8 from the lengths "
      "before it"},
     {IDX, 42, 2, MERAK_ERR_CORRUPT,
-     "d.idx: sequence 0 is said to be at byte 2, expected 0 from the lengths "
+     "d.idx: sequence 0 has its pointer at byte 2, expected 0 from the lengths "
      "before it"},
     {IDX, 38, 3, MERAK_ERR_CORRUPT,
      "d.bin: 10 bytes, expected 12 for the 6 u16 tokens of its .idx"},
@@ -279,7 +279,7 @@ static const struct {
      MERAK_ERR_CORRUPT,
      "900 bytes, too few for llm.c's header of 1024"},
     {{20240520, 2, 3}, 1030, MERAK_ERR_FORMAT, "llm.c version 2, expected 1"},
-    {{20240520, 1, -3}, 1030, MERAK_ERR_CORRUPT, "its header tells -3 tokens"},
+    {{20240520, 1, -3}, 1030, MERAK_ERR_CORRUPT, "its header gives -3 tokens"},
     {{20240326, 3, 3},
      1030,
      MERAK_ERR_FORMAT,

@@ -390,7 +390,7 @@ static void what_is_stopped_leaves_nothing(void **state)
     /* and what is there is nobody's to write over */
     assert_int_equal(merak_weights_import(&import, note, &summary, &err),
                      MERAK_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "has checkpoints already"));
+    assert_non_null(strstr(err.text, "already has checkpoints"));
     export.out = scratch_path("llama");
     assert_int_equal(merak_weights_export(&export, &summary, &err),
                      MERAK_ERR_CONFIG);
