@@ -54,17 +54,6 @@ static void need(const struct rank *r, enum merak_status rc)
     exit(1);
 }
 
-static size_t scratch(void *arg, const char *op,
-                      const struct merak_kernel_call *call)
-{
-    const struct merak_kernel *kernel;
-
-    if (merak_kernel_find(arg, op, &kernel, NULL) != MERAK_OK ||
-        kernel->scratch == NULL)
-        return 0;
-    return kernel->scratch(call);
-}
-
 static enum merak_status load(void *arg, enum merak_input_kind input,
                               int microbatch, int32_t *ids,
                               struct merak_error *err)
@@ -89,8 +78,7 @@ static void open_rank(struct rank *r, const struct merak_backend *backend,
                               .schedule = "1f1b",
                               .zero1 = true,
                               .threads = 1};
-    struct merak_program_options po = {
-        .scratch = scratch, .scratch_arg = (void *)(uintptr_t)backend};
+    struct merak_program_options po = {.memory = merak_backend_memory(backend)};
     struct merak_transport_options to = {0};
     struct merak_engine_options eo = {.backend = backend,
                                       .transport_rank = r->transport_rank,

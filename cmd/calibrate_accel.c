@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "kernels/geometry.h"
 #include "runtime/engine/engine.h"
 
 #include <stdio.h>
@@ -108,8 +109,8 @@ static enum merak_status launch_run(const struct probe *p,
 
 static size_t operand_bytes(const struct merak_operand *op)
 {
-    return merak_size_align(
-        merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype), ALIGN);
+    return merak_size_align(merak_local_room(op) * merak_dtype_bytes(op->dtype),
+                            ALIGN);
 }
 
 /* Give the operands of a call, which have shapes, addresses in `memory` and

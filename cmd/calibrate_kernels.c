@@ -151,8 +151,7 @@ static enum merak_status build(const struct timer *t, const struct model *m,
                               .threads = t->threads,
                               .recompute = m->recompute};
     const struct merak_program_options opt = {
-        .scratch = merak_kernel_scratch,
-        .scratch_arg = (void *)(uintptr_t)t->world->backend,
+        .memory = merak_backend_memory(t->world->backend),
     };
 
     snprintf(plan.schedule, sizeof(plan.schedule), "%s", m->schedule);

@@ -60,7 +60,8 @@ static bool is_alike(const struct merak_program *prog,
         const struct merak_slot *x = &prog->slot[a->slot[i]];
         const struct merak_slot *y = &prog->slot[b->slot[i]];
 
-        if (x->dtype != y->dtype || x->box.ndim != y->box.ndim ||
+        if (x->dtype != y->dtype || x->ld != y->ld ||
+            x->box.ndim != y->box.ndim ||
             memcmp(x->box.len, y->box.len,
                    (size_t)x->box.ndim * sizeof(*x->box.len)) != 0)
             return false;
@@ -134,8 +135,7 @@ static enum merak_status tune_dtype(struct tuner *t,
                               .threads = 1,
                               .schedule = "1f1b"};
     const struct merak_program_options opt = {
-        .scratch = merak_kernel_scratch,
-        .scratch_arg = (void *)(uintptr_t)t->world->backend,
+        .memory = merak_backend_memory(t->world->backend),
     };
     struct merak_planned *planned = NULL;
 

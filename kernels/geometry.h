@@ -30,6 +30,19 @@ static inline size_t merak_local_last(const struct merak_operand *op)
     return op->local.dim[op->local.ndim - 1];
 }
 
+/* Elements between the beginnings of two rows. */
+static inline size_t merak_local_ld(const struct merak_operand *op)
+{
+    return op->ld != 0 ? op->ld : merak_local_last(op);
+}
+
+/* Elements from the beginning of an operand to its end. */
+static inline size_t merak_local_room(const struct merak_operand *op)
+{
+    return op->ld == 0 ? merak_local_count(op)
+                       : merak_local_span(op, 0, op->local.ndim - 1) * op->ld;
+}
+
 /* Output o of a call. */
 static inline const struct merak_operand *
 merak_call_out(const struct merak_kernel_call *call, int o)

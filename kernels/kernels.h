@@ -44,6 +44,8 @@ struct merak_backend {
      * that ranks with different values would compute different bits, and the
      * value it has if it is empty or not set.  May be NULL. */
     const char *variable, *variable_default;
+    /* merak_kernel_memory.row_bytes */
+    size_t row_bytes;
     /* The dtypes it computes in, a bit 1u << dtype each.  0: all. */
     unsigned dtypes;
     /* Called once, before the first kernel: starts the threads of a rank, opens
@@ -91,10 +93,12 @@ enum merak_status merak_kernel_find(const struct merak_backend *backend,
                                     const char *op,
                                     const struct merak_kernel **kernel_p,
                                     struct merak_error *err) MERAK_CHECKED;
-/* Scratch bytes of a kernel call, for planners (`scratch` of struct
- * merak_program_options); arg is a const struct merak_backend. */
+/* Scratch bytes of a kernel call; arg is a const struct merak_backend. */
 size_t merak_kernel_scratch(void *arg, const char *op,
                             const struct merak_kernel_call *call);
+/* For planners: what its kernels ask of memory. */
+struct merak_kernel_memory
+merak_backend_memory(const struct merak_backend *backend);
 
 /* Sleep until CLOCK_MONOTONIC reads deadline_ns, to emulate the time of an
  * instruction of the "emu" backend.  Returns at once if that is past. */

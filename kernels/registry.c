@@ -223,3 +223,12 @@ size_t merak_kernel_scratch(void *arg, const char *op,
         return 0;
     return kernel->scratch(call);
 }
+
+struct merak_kernel_memory
+merak_backend_memory(const struct merak_backend *backend)
+{
+    const struct merak_backend *b = kernels_of(backend);
+
+    return (struct merak_kernel_memory){merak_kernel_scratch,
+                                        (void *)(uintptr_t)b, b->row_bytes};
+}

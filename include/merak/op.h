@@ -79,8 +79,10 @@ struct merak_infer {
 
 /*
  * One operand of a kernel call: the part this rank holds.
- * data is contiguous row-major of shape `local`; element (i0,i1..) of it is
- * global element (lo[0]+i0, lo[1]+i1, ..) of a tensor of shape `full`.
+ * data is row-major of shape `local`; element (i0,i1..) of it is global element
+ * (lo[0]+i0, lo[1]+i1, ..) of a tensor of shape `full`.  It is contiguous,
+ * except that an op with ld_in or ld_out set for the operand has to observe
+ * `ld`.
  */
 struct merak_operand {
     void *data;
@@ -88,6 +90,9 @@ struct merak_operand {
     struct merak_shape local;
     struct merak_shape full;
     size_t lo[MERAK_MAX_DIMS];
+    size_t ld; /* leading dimension: elements between the beginnings of two
+                  rows, a row being the last dim; 0: contiguous.  Elements
+                  behind a row are undefined and may be written. */
 };
 
 /* What changes from step to step; borrowed by every kernel of the step. */
@@ -123,6 +128,17 @@ typedef enum merak_status (*merak_kernel_fn)(
     const struct merak_kernel_call *call, struct merak_error *err);
 /* Bytes of scratch that such a call needs; its data pointers are not set. */
 typedef size_t (*merak_scratch_fn)(const struct merak_kernel_call *call);
+
+/* What a backend's kernels ask of the memory they are given; all zeros:
+ * nothing. */
+struct merak_kernel_memory {
+    size_t (*scratch)(void *arg, const char *op,
+                      const struct merak_kernel_call *call);
+    void *arg;
+    size_t row_bytes; /* rows of bf16 should begin this many bytes apart, or a
+                         multiple, where every op that has the value allows
+                         (ld_in, ld_out); 0: contiguous */
+};
 
 struct merak_grad; /* a gradient being built */
 struct merak_node;
@@ -160,6 +176,9 @@ struct merak_op {
      * and type: kernels read each element before they write it.  Programs
      * share it where input 0 is not needed afterwards. */
     bool in_place;
+    /* Inputs and outputs, a bit each, for which the kernels of all backends
+     * whose memory has row_bytes observe merak_operand.ld. */
+    uint8_t ld_in, ld_out;
     /* A call that reads nothing of its step may be recorded once and replayed
      * in every step. */
     enum merak_step_use step_use;

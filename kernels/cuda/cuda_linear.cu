@@ -3,9 +3,10 @@
  * preparation
  *
  * The fast kernels of libraries need bf16 rows at multiples of 16 bytes.
- * Rows that are not (logits of 50257 words) are staged: copied to scratch
- * with a padded stride, or written there and copied back, some rows at a time
- * so that scratch stays small.  Stored tensors are never padded.
+ * Programs leave room behind rows that are not (the logits of 50257 words), if
+ * nothing but products and losses uses them; others are staged: copied to
+ * scratch with a padded stride, or written there and copied back, some rows at
+ * a time so that scratch stays small.  Stored tensors are never padded.
  *
  * A bias is f32 and enters the sum before it is rounded.  Libraries need it in
  * the output's type, so for bf16 outputs it is rounded first.
@@ -30,7 +31,8 @@ struct merak_linear {
     enum merak_dtype dtype; /* of all except dw, which is f32 */
     struct merak_gemm_sizes s;
     size_t ld_k, ld_n; /* strides that products see */
-    size_t rows;       /* of m, at once */
+    bool k_staged, n_staged;
+    size_t rows; /* of m, at once */
     bool has_bias;
     size_t w_at, k_at, n_at, bias_at, work_at; /* offsets in scratch */
     size_t work_bytes, scratch_bytes;
@@ -66,6 +68,15 @@ static size_t reserve(merak_linear *l, size_t bytes)
     return at;
 }
 
+/* The operand of the n side: y, or its gradient. */
+static const struct merak_operand *
+n_side_of(const struct merak_kernel_call *call, enum merak_form form)
+{
+    return &call->operand[form == FORM_Y    ? call->n_in
+                          : form == FORM_DX ? 0
+                                            : 1];
+}
+
 static merak_linear plan(const struct merak_kernel_call *call,
                          enum merak_form form)
 {
@@ -79,23 +90,26 @@ static merak_linear plan(const struct merak_kernel_call *call,
                             : merak_linear_dw_sizes(call);
     elem = merak_dtype_bytes(l.dtype);
     l.ld_k = padded(l.dtype, l.s.k);
-    l.ld_n = padded(l.dtype, l.s.n);
+    l.k_staged = l.ld_k != l.s.k;
+    l.ld_n = n_side_of(call, form)->ld;
+    if (l.ld_n == 0) {
+        l.ld_n = padded(l.dtype, l.s.n);
+        l.n_staged = l.ld_n != l.s.n;
+    }
     l.has_bias = form == FORM_Y && call->n_in > 2 && call->first;
-    staged_row =
-        ((l.ld_k != l.s.k ? l.ld_k : 0) + (l.ld_n != l.s.n ? l.ld_n : 0)) *
-        elem;
+    staged_row = ((l.k_staged ? l.ld_k : 0) + (l.n_staged ? l.ld_n : 0)) * elem;
     l.rows = l.s.m;
     if (staged_row > 0 && MERAK_STAGE_BYTES / staged_row < l.rows) {
         l.rows = MERAK_STAGE_BYTES / staged_row / STAGE_ROWS * STAGE_ROWS;
         if (l.rows == 0)
             l.rows = STAGE_ROWS;
     }
-    if (l.ld_k != l.s.k) {
+    if (l.k_staged) {
         l.k_at = reserve(&l, l.rows * l.ld_k * elem);
         if (form != FORM_DW)
             l.w_at = reserve(&l, l.s.n * l.ld_k * elem);
     }
-    if (l.ld_n != l.s.n)
+    if (l.n_staged)
         l.n_at = reserve(&l, l.rows * l.ld_n * elem);
     if (form == FORM_Y && call->n_in > 2 && l.dtype == MERAK_BF16)
         l.bias_at = reserve(&l, l.s.n * elem);
@@ -134,17 +148,18 @@ static enum merak_status prepare_bias(const struct merak_kernel_call *call,
 /* A side of m, or w: where it is stored, and what is passed to products. */
 struct merak_side {
     void *data;
-    size_t columns, ld;
-    char *stage; /* NULL: products use the stored one */
+    size_t columns;
+    size_t stored_ld, ld; /* strides in memory, and in products */
+    char *stage;          /* NULL: products use the stored one */
 };
 
 static merak_side side(const struct merak_kernel_call *call,
                        const struct merak_operand *op, size_t columns,
-                       size_t ld, size_t stage_at)
+                       size_t ld, bool staged, size_t stage_at)
 {
-    merak_side s = {op->data, columns, ld, nullptr};
+    merak_side s = {op->data, columns, staged ? columns : ld, ld, nullptr};
 
-    if (ld != columns)
+    if (staged)
         s.stage = static_cast<char *>(call->scratch) + stage_at;
     return s;
 }
@@ -153,7 +168,7 @@ static merak_side side(const struct merak_kernel_call *call,
 static void *row_of(const merak_linear &l, const merak_side &s, size_t row)
 {
     return static_cast<char *>(s.data) +
-           row * s.columns * merak_dtype_bytes(l.dtype);
+           row * s.stored_ld * merak_dtype_bytes(l.dtype);
 }
 
 /* Rows [row, row + rows) in the form for products; `in`: they are read. */
@@ -255,6 +270,15 @@ static enum merak_status part(const struct merak_kernel_call *call,
     return l.form == FORM_DX ? unstage(call, l, ks, row, rows, err) : MERAK_OK;
 }
 
+/* Rows of the n side are one dim, or contiguous. */
+static bool n_is_matrix(const struct merak_kernel_call *call,
+                        const merak_linear &l)
+{
+    const struct merak_operand *op = n_side_of(call, l.form);
+
+    return op->ld == 0 || merak_local_last(op) == l.s.n;
+}
+
 static enum merak_status run(const struct merak_kernel_call *call,
                              enum merak_form form, struct merak_error *err)
 {
@@ -268,17 +292,20 @@ static enum merak_status run(const struct merak_kernel_call *call,
     if (rc != MERAK_OK)
         return rc;
     l = plan(call, form);
-    ks = side(call, &op[form == FORM_DX ? 2 : 0], l.s.k, l.ld_k, l.k_at);
-    ns = side(call,
-              &op[form == FORM_Y    ? call->n_in
-                  : form == FORM_DX ? 0
-                                    : 1],
-              l.s.n, l.ld_n, l.n_at);
+    if (!n_is_matrix(call, l))
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "linear: padded rows of %zu elements are not the "
+                          "columns of a product of %zu",
+                          merak_local_last(n_side_of(call, form)), l.s.n);
+    ks = side(call, &op[form == FORM_DX ? 2 : 0], l.s.k, l.ld_k, l.k_staged,
+              l.k_at);
+    ns = side(call, n_side_of(call, form), l.s.n, l.ld_n, l.n_staged, l.n_at);
     if (form == FORM_DW)
         w = merak_cuda_matrix{op[2].data, MERAK_F32, l.s.k};
     else
-        rc = stage(call, l, side(call, &op[1], l.s.k, l.ld_k, l.w_at), 0, l.s.n,
-                   true, &w, err);
+        rc = stage(call, l,
+                   side(call, &op[1], l.s.k, l.ld_k, l.k_staged, l.w_at), 0,
+                   l.s.n, true, &w, err);
     if (rc == MERAK_OK && form == FORM_Y)
         rc = prepare_bias(call, l, &bias, err);
     for (size_t row = 0; row < l.s.m && rc == MERAK_OK; row += l.rows)

@@ -20,6 +20,7 @@ template <typename T> struct merak_xent {
     T *out;
     float *result, *z;
     size_t rows, V;
+    size_t ld, out_ld; /* elements between rows of logits, of out */
     float scale;
     bool first; /* first rank of the vocabulary: sets rows without a target */
     bool alike; /* out's rows have the same 16-byte alignment as logits' */
@@ -57,7 +58,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK) row_maxima(merak_xent<T> x)
 {
     constexpr int N = merak_piece<T>::N;
     size_t row = grid_thread() / THREADS;
-    const T *logits = x.logits + row * x.V;
+    const T *logits = x.logits + row * x.ld;
     float max = -INFINITY;
 
     if (row >= x.rows)
@@ -113,7 +114,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK) row_sums(merak_xent<T> x)
 {
     constexpr int N = merak_piece<T>::N;
     size_t row = grid_thread() / THREADS;
-    const T *logits = x.logits + row * x.V;
+    const T *logits = x.logits + row * x.ld;
     float max, sum = 0;
 
     if (row >= x.rows)
@@ -160,7 +161,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
 {
     constexpr int N = merak_piece<T>::N;
     size_t row = grid_thread() / THREADS, target;
-    const T *logits = x.logits + row * x.V;
+    const T *logits = x.logits + row * x.ld;
     float max, scale;
 
     if (row >= x.rows)
@@ -177,7 +178,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         for (int i = 0; i < N; i++)
             v[i] =
                 expf(v[i] - max) * scale - (at + i == target ? x.scale : 0.0f);
-        write_logits(x.out + row * x.V, at, x.V, x.alike, v);
+        write_logits(x.out + row * x.out_ld, at, x.V, x.alike, v);
     }
 }
 
@@ -189,6 +190,7 @@ static merak_xent<T> view_logits(const struct merak_kernel_call *call)
 
     x.logits = static_cast<const T *>(l->data);
     x.V = merak_local_last(l);
+    x.ld = merak_local_ld(l);
     x.rows = merak_local_span(l, 0, l->local.ndim - 1);
     x.result = static_cast<float *>(merak_call_out(call, 0)->data);
     if (call->n_in > 1)
@@ -247,7 +249,9 @@ static enum merak_status xent_dlogits(const struct merak_kernel_call *call,
     x.targets = view_targets(call, 3);
     x.out = static_cast<T *>(merak_call_out(call, 0)->data);
     x.scale = (float)call->attrs->f[0];
-    x.alike = ((uintptr_t)x.out - (uintptr_t)x.logits) % 16 == 0;
+    x.out_ld = merak_local_ld(merak_call_out(call, 0));
+    x.alike =
+        ((uintptr_t)x.out - (uintptr_t)x.logits) % 16 == 0 && x.ld == x.out_ld;
     return run_logits(call, "xent_dlogits", x, row_gradients<T, WARP>,
                       row_gradients<T, ROW_BLOCK>, err);
 }

@@ -11,6 +11,7 @@ static const struct merak_backend backend = {
     .kernel = merak_cuda_kernels,
     .accel = &merak_cuda_accel,
     .use_choices = merak_cudnn_use,
+    .row_bytes = 16,
     .variable = MERAK_CUDNN_VARIABLE,
     .variable_default = MERAK_CUDNN_DEFAULT,
     .dtypes = 1u << MERAK_F32 | 1u << MERAK_BF16,

@@ -95,6 +95,14 @@ void merak_cost_elementwise(const struct merak_infer *inf, double flops,
  * inputs (least, most) and outputs, and the gradient or NULL. */
 #define MERAK_OP(op, least, most, outs, gradient) \
     MERAK_OP_STEP(op, least, most, outs, gradient, MERAK_STEP_NONE)
+/* The same with ld_in and ld_out. */
+#define MERAK_OP_LD(op, least, most, outs, gradient, in, out)                \
+    {                                                                        \
+        .name = #op, .min_in = (least), .max_in = (most), .n_out = (outs),   \
+        .infer = op##_infer, .signature = op##_signature, .cost = op##_cost, \
+        .grad = (gradient), .ld_in = (in), .ld_out = (out),                  \
+        .step_use = MERAK_STEP_NONE                                          \
+    }
 /* The same for an op whose kernels read the step. */
 #define MERAK_OP_STEP(op, least, most, outs, gradient, use)                  \
     {                                                                        \

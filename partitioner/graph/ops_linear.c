@@ -280,9 +280,9 @@ BY_DIMS(linear_db)
 MERAK_COST(linear_db, 1)
 
 const struct merak_op merak_ops_linear[] = {
-    MERAK_OP(linear, 2, 3, 1, linear_grad),
-    MERAK_OP(linear_dx, 2, 2, 1, NULL),
-    MERAK_OP(linear_dw, 2, 2, 1, NULL),
+    MERAK_OP_LD(linear, 2, 3, 1, linear_grad, 0, 1),
+    MERAK_OP_LD(linear_dx, 2, 2, 1, NULL, 1, 0),
+    MERAK_OP_LD(linear_dw, 2, 2, 1, NULL, 2, 0),
     MERAK_OP(linear_db, 1, 1, 1, NULL),
     {.name = NULL},
 };

@@ -72,8 +72,8 @@ static enum merak_status mean_loss_grad(struct merak_grad *g,
 }
 
 const struct merak_op merak_ops_loss[] = {
-    MERAK_OP(xent_max, 1, 1, 1, NULL),
-    MERAK_OP(xent_sum, 3, 3, 2, NULL),
+    MERAK_OP_LD(xent_max, 1, 1, 1, NULL, 1, 0),
+    MERAK_OP_LD(xent_sum, 3, 3, 2, NULL, 1, 0),
     MERAK_OP(xent_loss, 3, 3, 1, NULL),
     MERAK_OP(mean_loss, 1, 1, 1, mean_loss_grad),
     /* Logits are the largest activation: their gradient may overwrite them. */
@@ -85,6 +85,8 @@ const struct merak_op merak_ops_loss[] = {
      .signature = xent_dlogits_signature,
      .cost = xent_dlogits_cost,
      .in_place = true,
+     .ld_in = 1,
+     .ld_out = 1,
      .step_use = MERAK_STEP_NONE},
     {.name = NULL},
 };

@@ -122,8 +122,7 @@ int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
     slot->offset = 0;
     slot->whole = id;
     if (slot->bytes == 0)
-        slot->bytes =
-            (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
+        slot->bytes = merak_slot_room(slot) * merak_dtype_bytes(slot->dtype);
     b->use[id] = (struct merak_use){
         .next_free = -1, .part = -1, .over = -1, .touched = -1};
     prog->n_slots++;
@@ -286,6 +285,7 @@ static int staged_slot(struct merak_build *b, size_t bytes)
 /* Sizes, cost and scratch of an instruction. */
 static void measure(struct merak_build *b, struct merak_instr *in)
 {
+    const struct merak_kernel_memory *memory = &b->opt->memory;
     struct merak_kernel_call call;
     size_t bytes;
 
@@ -293,10 +293,10 @@ static void measure(struct merak_build *b, struct merak_instr *in)
     case MERAK_INSTR_KERNEL:
         merak_program_call(b->prog, in, &call);
         measure_kernel(b, in, &call);
-        if (b->opt->scratch != NULL)
-            in->scratch = shared_slot(
-                b, MERAK_CAT_SCRATCH,
-                b->opt->scratch(b->opt->scratch_arg, in->op->name, &call));
+        if (memory->scratch != NULL)
+            in->scratch =
+                shared_slot(b, MERAK_CAT_SCRATCH,
+                            memory->scratch(memory->arg, in->op->name, &call));
         break;
     case MERAK_INSTR_EXCHANGE:
         in->bytes = merak_exchange_bytes(in->exchange);

@@ -123,6 +123,8 @@ struct merak_build {
     struct merak_flow *flow; /* by value */
     int *local;              /* values made or used here, not parameters */
     int n_local;
+    bool
+        *may_pad; /* by value: merak_graph_may_pad(), and stays on this stage */
     /* params.c, grad_uses.c, optimizer_step.c */
     int *param_slot;             /* by value: PARAM: its slot; PARAM_GRAD: its
                                     accumulator; else -1 */

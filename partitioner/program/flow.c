@@ -22,6 +22,8 @@
 
 #include "partitioner/program/build.h"
 
+#include "partitioner/graph/padding.h"
+
 #include "base/error.h"
 
 #include <limits.h>
@@ -269,6 +271,18 @@ static void collect_local(struct merak_build *b)
     }
 }
 
+/* What is sent or carried to the next pass is contiguous. */
+static void find_padded(struct merak_build *b)
+{
+    merak_graph_may_pad(b->graph, b->may_pad);
+    for (int v = 0; v < b->graph->n_values; v++) {
+        if (b->flow[v].from >= 0 || b->flow[v].to >= 0)
+            b->may_pad[v] = false;
+    }
+    for (int i = 0; i < b->graph->n_recycling; i++)
+        b->may_pad[b->graph->recycling[i].out->id] = false;
+}
+
 void merak_build_flow(struct merak_build *b)
 {
     struct reach r = {.b = b, .stages = b->prog->plan.pp};
@@ -291,5 +305,6 @@ void merak_build_flow(struct merak_build *b)
         find_neighbours(&r, v);
     }
     collect_local(b);
+    find_padded(b);
     free(r.at);
 }

@@ -35,12 +35,21 @@ void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
     *reads_p = updates ? in | out : in;
 }
 
+size_t merak_slot_room(const struct merak_slot *slot)
+{
+    size_t count = slot->flat_hi - slot->flat_lo;
+
+    if (slot->ld == 0)
+        return count;
+    return count / slot->box.len[slot->box.ndim - 1] * slot->ld;
+}
+
 static void fill_operand(const struct merak_slot *slot,
                          struct merak_operand *op)
 {
     size_t count = merak_box_count(&slot->box);
 
-    *op = (struct merak_operand){.dtype = slot->dtype};
+    *op = (struct merak_operand){.dtype = slot->dtype, .ld = slot->ld};
     if (slot->flat_hi - slot->flat_lo != count) { /* a flat range */
         op->local = (struct merak_shape){1, {slot->flat_hi - slot->flat_lo}};
         op->full = (struct merak_shape){1, {count}};
@@ -185,6 +194,7 @@ static void make_tables(struct merak_build *b)
 
     b->flow = merak_build_alloc(b, values * sizeof(*b->flow));
     b->local = merak_build_alloc(b, values * sizeof(*b->local));
+    b->may_pad = merak_build_alloc(b, values * sizeof(*b->may_pad));
     b->param_slot = merak_build_alloc(b, values * sizeof(*b->param_slot));
     b->param_index = merak_build_alloc(b, values * sizeof(*b->param_index));
     b->uses_of = merak_build_alloc(b, values * sizeof(*b->uses_of));

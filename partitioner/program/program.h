@@ -62,6 +62,7 @@ struct merak_slot {
     enum merak_dtype dtype;
     struct merak_box box;    /* the part: local shape is box.len, of box.full */
     size_t flat_lo, flat_hi; /* of the box's elements; all unless flat */
+    size_t ld;               /* merak_operand.ld */
     int whole; /* slot this one is a part of (a flat range of a parameter, one
                   element of a vector), else its own index */
 };
@@ -163,10 +164,7 @@ struct merak_program_options {
     bool direct; /* transfers go from accelerator to accelerator (streams.h):
                     exchanges stage one at a time, with the memory that takes
                     (partitioner/program/staged.h) */
-    /* Scratch bytes of a kernel call on the backend in use; NULL: none. */
-    size_t (*scratch)(void *arg, const char *op,
-                      const struct merak_kernel_call *call);
-    void *scratch_arg;
+    struct merak_kernel_memory memory;   /* of the backend in use */
     const struct merak_cost_model *cost; /* NULL: built-in */
     double unit_s; /* > 0: identical stages: F of a micro-batch takes this
                       long, B twice, R at most as long as F, the step's end
@@ -182,6 +180,8 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                                       struct merak_program **program_p,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_program_destroy(struct merak_program *program);
+/* Elements between a slot's beginning and its end. */
+size_t merak_slot_room(const struct merak_slot *slot);
 /* The operands of a KERNEL as its kernel sees them; the caller fills in data,
  * scratch and step. */
 void merak_program_call(const struct merak_program *program,

@@ -10,6 +10,8 @@
 
 #include "partitioner/program/build.h"
 
+#include "partitioner/graph/padding.h"
+
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -50,6 +52,19 @@ void merak_build_loss(struct merak_build *b)
         merak_build_begin(b, b->prog->loss);
 }
 
+/* Leave room behind each row if the backend's kernels want it. */
+static void pad_rows(const struct merak_build *b, struct merak_slot *slot)
+{
+    struct merak_shape local = {.ndim = slot->box.ndim};
+
+    if (!b->may_pad[slot->value] ||
+        slot->flat_hi - slot->flat_lo != merak_box_count(&slot->box))
+        return;
+    for (int d = 0; d < local.ndim; d++)
+        local.dim[d] = slot->box.len[d];
+    slot->ld = merak_padded_ld(&local, slot->dtype, b->opt->memory.row_bytes);
+}
+
 static int new_slot(struct merak_build *b, int v, int microbatch)
 {
     const struct merak_value *value = b->graph->value[v];
@@ -60,6 +75,7 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
                               .dtype = value->dtype};
 
     merak_build_box(b, v, &layout, &slot);
+    pad_rows(b, &slot);
     if (b->slices > 1 && merak_build_is_sliced(b, v)) {
         int whole = merak_build_slot(b, &slot);
 
@@ -241,7 +257,9 @@ static int slot_over(struct merak_build *b, int slot, int to)
     if (id >= 0)
         return b->prog->slot[id].value == to ? id : -1;
     merak_build_box(b, to, &layout, &proto);
+    pad_rows(b, &proto);
     if (from->whole != slot || proto.dtype != from->dtype ||
+        proto.ld != from->ld ||
         memcmp(&proto.box, &from->box, sizeof(proto.box)) != 0 ||
         proto.flat_lo != from->flat_lo || proto.flat_hi != from->flat_hi)
         return -1;

@@ -49,10 +49,8 @@ enum merak_status merak_built_init(struct merak_built *b,
 
     *b = (struct merak_built){
         .in = in, .schedule = cand->schedule, .plan = cand->plan};
-    b->opt = (struct merak_program_options){.direct = in->direct,
-                                            .scratch = in->scratch,
-                                            .scratch_arg = in->scratch_arg,
-                                            .cost = cost};
+    b->opt = (struct merak_program_options){
+        .direct = in->direct, .memory = in->memory, .cost = cost};
     b->program = calloc(pp, sizeof(*b->program));
     place = calloc(parts, sizeof(*place));
     rc = place == NULL || b->program == NULL

@@ -63,10 +63,7 @@ struct merak_search_input {
     const struct merak_device *device;
     struct merak_choices pin; /* given choices are not searched; a list's drop
                                  overrides recompute */
-    /* as in struct merak_program_options */
-    size_t (*scratch)(void *arg, const char *op,
-                      const struct merak_kernel_call *call);
-    void *scratch_arg;
+    struct merak_kernel_memory memory; /* as in struct merak_program_options */
     bool direct; /* likewise; plans are then proved not to deadlock in a
                     device's queues (merak_program_check_streams()).  If all
                     fail, plans through host memory are searched, unless: */

@@ -14,6 +14,7 @@
  */
 #include "config.h"
 
+#include "partitioner/graph/padding.h"
 #include "partitioner/program/staged.h"
 #include "partitioner/program/program.h"
 
@@ -42,8 +43,7 @@ static enum merak_status check_slot(const struct merak_program *prog, int s,
 {
     const struct merak_slot *slot = &prog->slot[s];
     const struct merak_slot *whole;
-    size_t need =
-        (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
+    size_t need = merak_slot_room(slot) * merak_dtype_bytes(slot->dtype);
 
     if (slot->bytes < need || slot->flat_hi > merak_box_count(&slot->box))
         return merak_fail(err, MERAK_ERR_CORRUPT,
@@ -98,6 +98,14 @@ static bool exchange_fits(const struct merak_program *prog,
             (in->scratch >= 0 && prog->slot[in->scratch].bytes >= scratch));
 }
 
+static bool may_use(const struct merak_program *prog,
+                    const struct merak_instr *in, int operand)
+{
+    return prog->slot[in->slot[operand]].ld == 0 ||
+           (in->kind == MERAK_INSTR_KERNEL &&
+            merak_op_observes_ld(in->op, in->n_in, operand));
+}
+
 static enum merak_status check_instr(const struct merak_program *prog, int i,
                                      struct merak_error *err)
 {
@@ -111,6 +119,8 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
     for (int o = 0; o < in->n_in + in->n_out; o++) {
         if (in->slot[o] < 0 || in->slot[o] >= prog->n_slots)
             return fail_at(prog, in, err, "names a slot that does not exist");
+        if (!may_use(prog, in, o))
+            return fail_at(prog, in, err, "cannot use a slot of padded rows");
     }
     for (int w = 0; w < in->n_wait; w++) {
         int at = prog->wait[in->first_wait + w];

@@ -59,8 +59,7 @@ static enum merak_status fill_scratch(struct plan_auto *plan,
     } else if (merak_backend_find(name, &backend, NULL) != MERAK_OK) {
         return MERAK_OK;
     }
-    plan->in.scratch = merak_kernel_scratch;
-    plan->in.scratch_arg = (void *)(uintptr_t)backend;
+    plan->in.memory = merak_backend_memory(backend);
     if (plan->opt->given.backend)
         plan->in.direct = merak_backend_is_direct(backend);
     if (backend->use_choices == NULL)
@@ -129,11 +128,8 @@ static enum merak_status build(const struct plan_auto *plan,
                                struct merak_error *err)
 {
     struct merak_cost_model cost;
-    const struct merak_program_options po = {.direct = plan->in.direct,
-                                             .scratch = plan->in.scratch,
-                                             .scratch_arg =
-                                                 plan->in.scratch_arg,
-                                             .cost = &cost};
+    const struct merak_program_options po = {
+        .direct = plan->in.direct, .memory = plan->in.memory, .cost = &cost};
     enum merak_status rc;
 
     merak_device_cost(&plan->device, plan->in.dtype, plan->in.ranks_per_node,

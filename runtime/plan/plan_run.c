@@ -306,8 +306,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
 
     if (rc != MERAK_OK)
         return rc;
-    po.scratch = merak_kernel_scratch;
-    po.scratch_arg = (void *)(uintptr_t)backend;
+    po.memory = merak_backend_memory(backend);
     po.direct = r->opt->transport == PLAN_TRANSPORT_NCCL ||
                 (r->opt->transport == PLAN_TRANSPORT_AUTO &&
                  merak_backend_is_direct(backend));

@@ -140,11 +140,10 @@ static enum merak_status fill_input(struct merak_trainer *t,
                                       .ranks_per_node = per_node,
                                       .memory_bytes = t->memory_bytes,
                                       .threads = 1,
-                                      .device = &t->device,
-                                      .scratch = merak_kernel_scratch};
+                                      .device = &t->device};
     if (merak_backend_find(t->opt.backend, &t->backend, err) != MERAK_OK)
         return err->status;
-    in->scratch_arg = (void *)(uintptr_t)t->backend;
+    in->memory = merak_backend_memory(t->backend);
     in->direct = t->direct;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
     return fill_pins(t, &in->pin, err);

@@ -30,8 +30,7 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                     struct merak_error *err)
 {
     const struct merak_search_choice *best = &result->choice[0];
-    const struct merak_program_options po = {.scratch = in->scratch,
-                                             .scratch_arg = in->scratch_arg};
+    const struct merak_program_options po = {.memory = in->memory};
 
     *file = (struct merak_plan_file){.plan = best->plan,
                                      .seq = in->seq,

@@ -41,9 +41,7 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
                                     .threads = p->threads,
                                     .device = &t->device,
                                     .direct = t->direct,
-                                    .scratch = merak_kernel_scratch,
-                                    .scratch_arg =
-                                        (void *)(uintptr_t)t->backend};
+                                    .memory = merak_backend_memory(t->backend)};
 
     merak_choices_of(p, &in.pin);
     in.pin.list = (struct merak_given_lists){.cut = NULL};

@@ -96,8 +96,7 @@ merak_trainer_program_options(const struct merak_trainer *t)
         .dump_grads = t->opt.dump_grads != NULL,
         .direct = t->direct,
         .cost = &t->cost,
-        .scratch = merak_kernel_scratch,
-        .scratch_arg = (void *)(uintptr_t)t->backend,
+        .memory = merak_backend_memory(t->backend),
         .unit_s = t->opt.emu_unit_ms * 1e-3,
     };
 }

@@ -30,6 +30,12 @@ END
         >"$RUNS/deep.json"
 }
 
+setup()
+{
+    ! grep -qs "^MERAK_CFLAGS=.*-fsanitize=" "$BUILD/config.log" ||
+        skip "sanitizers take memory of their own"
+}
+
 # train MODEL SEQ MICRO-BATCH TP PP DP [OPTION...]: what all ranks say is then in
 # $RUNS/out
 train()

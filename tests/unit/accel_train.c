@@ -264,8 +264,7 @@ struct merak_planned *accel_build(const struct accel_row *row,
                                       .dtype =
                                           row->bf16 ? MERAK_BF16 : MERAK_F32};
     struct merak_program_options po = {.direct = direct,
-                                       .scratch = merak_kernel_scratch,
-                                       .scratch_arg = (void *)(uintptr_t)cpu};
+                                       .memory = merak_backend_memory(cpu)};
     struct merak_plan plan =
         planned_plan(row->tp, row->pp, row->dp, 4, row->schedule, row->zero1);
 

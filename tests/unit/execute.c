@@ -17,7 +17,7 @@ enum progress { NOT_YET, STARTED, DONE };
 
 struct run {
     struct executed *ex;
-    const struct merak_backend *ref;
+    const struct merak_backend *backend;
     enum progress **state; /* by rank and instruction */
     int (*next)[MERAK_QUEUE_COUNT];
     struct merak_meet *meet;
@@ -42,6 +42,13 @@ static size_t draw(struct run *r, size_t n)
 
 /* --- boxes ---------------------------------------------------------------- */
 
+static void combine_bf16(enum merak_combine how, uint16_t *out, uint16_t in)
+{
+    float a = merak_bf16_to_f32(*out), b = merak_bf16_to_f32(in);
+
+    *out = merak_f32_to_bf16(how == MERAK_SUM ? a + b : a > b ? a : b);
+}
+
 static void combine(enum merak_dtype dtype, enum merak_combine how, void *out,
                     const void *in)
 {
@@ -49,6 +56,8 @@ static void combine(enum merak_dtype dtype, enum merak_combine how, void *out,
         memcpy(out, in, merak_dtype_bytes(dtype));
     else if (dtype == MERAK_F64)
         *(double *)out += *(const double *)in;
+    else if (dtype == MERAK_BF16)
+        combine_bf16(how, out, *(const uint16_t *)in);
     else if (how == MERAK_SUM)
         *(float *)out += *(const float *)in;
     else if (*(const float *)in > *(float *)out)
@@ -87,7 +96,8 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
     call.step = &step;
     for (int i = 0; i < in->n_in + in->n_out; i++)
         call.operand[i].data = slot_data(r->ex, rank, in->slot[i]);
-    assert_int_equal(merak_kernel_find(r->ref, in->op->name, &kernel, &err),
+    call.device = r->ex->device;
+    assert_int_equal(merak_kernel_find(r->backend, in->op->name, &kernel, &err),
                      MERAK_OK);
     if (kernel->scratch != NULL) {
         call.scratch_bytes = kernel->scratch(&call);
@@ -312,10 +322,11 @@ static bool advance(struct run *r)
 void executed_step(struct executed *ex, uint64_t seed)
 {
     struct merak_planned *p = ex->planned;
-    struct run r = {.ex = ex, .seed = seed};
+    struct run r = {.ex = ex, .backend = ex->backend, .seed = seed};
     struct merak_error err = {0};
 
-    assert_int_equal(merak_backend_find("ref", &r.ref, &err), MERAK_OK);
+    if (r.backend == NULL)
+        assert_int_equal(merak_backend_find("ref", &r.backend, &err), MERAK_OK);
     assert_int_equal(
         merak_meet_create(p->program, p->n_programs, &r.meet, &err), MERAK_OK);
     r.state = calloc((size_t)p->n_programs, sizeof(*r.state));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* execute.h - run the programs of all ranks in one process, for tests
  *
- * With the reference kernels and real data.  Ranks and queues advance in a
- * random order, and a transfer or an exchange reads and writes memory as late
- * as its waits allow: what only works in a friendly order fails here.
+ * With the reference kernels, or others, and real data.  Ranks and queues
+ * advance in a random order, and a transfer or an exchange reads and writes
+ * memory as late as its waits allow: what only works in a friendly order fails
+ * here.
  */
 #ifndef MERAK_TESTS_EXECUTE_H
 #define MERAK_TESTS_EXECUTE_H
@@ -16,6 +17,9 @@ struct executed {
     struct merak_planned *planned;
     unsigned char **arena; /* by rank; new slots are NaN before the run */
     struct merak_step step;
+    /* What runs kernels: NULL for the reference; and their device. */
+    const struct merak_backend *backend;
+    void *device;
 };
 
 /* Parameters from their names and element indices. */

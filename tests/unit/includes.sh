@@ -31,7 +31,7 @@ partitioner/program     base include/merak partitioner/graph partitioner/layout 
 partitioner/simulate    base partitioner/graph partitioner/schedule partitioner/program
 partitioner/assembly    base include/merak partitioner/order partitioner/program
 partitioner/search      base partitioner/graph partitioner/schedule partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly
-partitioner/search/table base partitioner/program partitioner/search
+partitioner/search/table base partitioner/graph partitioner/program partitioner/search
 io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout
 io/weights              base include/merak io io/ckpt partitioner/graph

@@ -283,7 +283,7 @@ double kc_document_starts = 0.2;
 
 static size_t operand_bytes(const struct merak_operand *op)
 {
-    return merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
+    return merak_local_room(op) * merak_dtype_bytes(op->dtype);
 }
 
 static void allocate(struct merak_operand *op, unsigned char guard)

@@ -9,6 +9,7 @@
 #ifndef MERAK_TESTS_KCASE_H
 #define MERAK_TESTS_KCASE_H
 
+#include "kernels/geometry.h"
 #include "kernels/kernels.h"
 
 /* Dtype classes of operands in rows. */

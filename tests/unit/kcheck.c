@@ -6,6 +6,8 @@
 
 #include "unit/kcheck.h"
 
+#include "partitioner/graph/padding.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +140,77 @@ void kc_check_addresses(const struct kc_suite *suite, const struct kc *c)
     for (int o = 0; o < n; o++)
         free((char *)odd.call.operand[o].data -
              merak_dtype_bytes(odd.call.operand[o].dtype));
+}
+
+/* --- padded rows -----------------------------------------------------------
+ */
+
+/* Copy the rows of an operand to memory where they are ld elements apart, or
+ * with 0 contiguous. */
+static void move_rows(struct merak_operand *op, size_t ld, unsigned char guard)
+{
+    size_t size = merak_dtype_bytes(op->dtype), row = merak_local_last(op);
+    size_t from = merak_local_ld(op), to = ld != 0 ? ld : row;
+    size_t rows = merak_local_count(op) / row;
+    char *data = malloc(rows * to * size + 64);
+
+    assert_non_null(data);
+    memset(data, 0xff, rows * to * size);
+    memset(data + rows * to * size, guard, 64);
+    for (size_t i = 0; i < rows; i++)
+        memcpy(data + i * to * size, (char *)op->data + i * from * size,
+               row * size);
+    free(op->data);
+    op->data = data;
+    op->ld = ld;
+}
+
+/* Products take padded rows as rows of a matrix: several dims are none. */
+static bool is_matrix(const struct kc *c, const struct merak_operand *x)
+{
+    struct merak_gemm_sizes s;
+
+    if (strcmp(c->op, "linear") == 0)
+        s = merak_linear_sizes(&c->call);
+    else if (strcmp(c->op, "linear_dx") == 0)
+        s = merak_linear_dx_sizes(&c->call);
+    else if (strcmp(c->op, "linear_dw") == 0)
+        s = merak_linear_dw_sizes(&c->call);
+    else
+        return true;
+    return s.n == merak_local_last(x);
+}
+
+int kc_check_padding(const struct kc_suite *suite, const struct kc *c)
+{
+    const struct merak_op *op = merak_op_find(c->op);
+    struct kc want, padded;
+    int n = 0, n_in = c->call.n_in;
+
+    assert_non_null(op);
+    kc_copy(&want, c);
+    kc_copy(&padded, c);
+    padded.call.attrs = &padded.attrs;
+    for (int o = 0; o < n_in + c->call.n_out; o++) {
+        struct merak_operand *x = &padded.call.operand[o];
+
+        if (!merak_op_observes_ld(op, n_in, o) || !is_matrix(&padded, x))
+            continue;
+        move_rows(x, (merak_local_last(x) + 7) / 8 * 8 + 8, padded.guard);
+        n++;
+    }
+    if (n > 0) {
+        suite->run(&want);
+        suite->run(&padded);
+        for (int o = 0; o < n_in + c->call.n_out; o++) {
+            if (padded.call.operand[o].ld != 0)
+                move_rows(&padded.call.operand[o], 0, padded.guard);
+        }
+        kc_check_outputs(suite, &padded, &want);
+    }
+    kc_destroy(&want);
+    kc_destroy(&padded);
+    return n;
 }
 
 /* --- shards ----------------------------------------------------------------

@@ -47,6 +47,10 @@ void kc_check_same_bits(const struct kc *got, const struct kc *want,
  * off its boundary. */
 void kc_check_addresses(const struct kc_suite *suite, const struct kc *c);
 
+/* The suite's outputs are those of contiguous rows where rows are padded, with
+ * NaNs, of every operand that the op takes so; how many there are. */
+int kc_check_padding(const struct kc_suite *suite, const struct kc *c);
+
 /* Shards of a call make what the reference gives for the whole; how many ways
  * this op was cut. */
 int kc_check_cuts(const struct kc_suite *suite, const struct kc *c);

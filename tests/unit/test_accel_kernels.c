@@ -44,7 +44,7 @@ static int drawn_shapes = DRAWN;
 
 static size_t operand_bytes(const struct merak_operand *op)
 {
-    return merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
+    return merak_local_room(op) * merak_dtype_bytes(op->dtype);
 }
 
 /* The next piece of the device's memory. */
@@ -193,6 +193,12 @@ static void check_slices(const struct kc *c)
         (void)kc_check_slices(&suite, c);
 }
 
+static void check_padding(const struct kc *c)
+{
+    if (!is_left_out(c))
+        (void)kc_check_padding(&suite, c);
+}
+
 /* --- cases ----------------------------------------------------------------
  */
 
@@ -237,6 +243,16 @@ static void slices_make_the_whole(void **state)
 {
     (void)state;
     visit_all(MERAK_F32, check_slices);
+    count_failures();
+}
+
+static void rows_may_be_padded(void **state)
+{
+    (void)state;
+    if (device.backend->row_bytes == 0)
+        skip();
+    visit_all(MERAK_F32, check_padding);
+    visit_all(MERAK_BF16, check_padding);
     count_failures();
 }
 
@@ -343,16 +359,44 @@ static void draw_embedding(struct kc_row *row)
         .operand = {{'i', 2, {1, T}}, {'c', 2, {V, C}}, {'c', 3, {1, T, C}}}};
 }
 
+/* One of the ops on logits; vocabularies that a warp has, and a block. */
+static void draw_xent(struct kc_row *row)
+{
+    static const char *const op[] = {"xent_max", "xent_sum", "xent_dlogits"};
+    size_t n = draw(40), V = draw(9000), which = draw(1000) % 3;
+
+    *row = (struct kc_row){
+        .n_in = which == 0   ? 1
+                : which == 1 ? 3
+                             : 4,
+        .n_out = which == 1 ? 2 : 1,
+        .vocab = V,
+        .attrs.f[0] = 1.0 / (double)n,
+        .operand = {{'c', 3, {1, n, V}}, {'p', 2, {1, n}}, {'p', 2, {1, n}}}};
+    snprintf(row->op, sizeof(row->op), "%s", op[which]);
+    if (which == 0)
+        row->operand[1].type = 'f';
+    if (which == 1) {
+        row->operand[2].type = 't';
+        row->operand[3] = row->operand[4] = (struct kc_operand){'f', 2, {1, n}};
+    }
+    if (which == 2) {
+        row->operand[3] = (struct kc_operand){'t', 2, {1, n}};
+        row->operand[4] = row->operand[0];
+    }
+}
+
 static void shapes_that_were_drawn(void **state)
 {
     static void (*const kind[])(struct kc_row * row) = {
-        draw_linear, draw_layernorm, draw_attention, draw_embedding};
+        draw_linear, draw_layernorm, draw_attention, draw_embedding, draw_xent};
+    const int n = sizeof(kind) / sizeof(*kind);
 
     (void)state;
-    for (int i = 0; i < drawn_shapes * 4; i++) {
+    for (int i = 0; i < drawn_shapes * n; i++) {
         struct kc_row row;
 
-        kind[i % 4](&row);
+        kind[i % n](&row);
         kc_visit_row(&row, MERAK_F32, compare_with_ref);
         kc_visit_row(&row, MERAK_BF16, compare_with_ref);
     }
@@ -366,6 +410,7 @@ int main(void)
         cmocka_unit_test(every_op_in_bf16),
         cmocka_unit_test(shards_make_the_whole),
         cmocka_unit_test(slices_make_the_whole),
+        cmocka_unit_test(rows_may_be_padded),
         cmocka_unit_test(shapes_that_were_drawn),
         cmocka_unit_test(attention_that_libraries_have),
     };

@@ -127,7 +127,7 @@ static void run_row(struct rank *me, const void *arg)
     const struct row *row = job->row;
     const struct small_model model = {
         .layers = 2, .vocab = 61, .hidden = 32, .heads = 4};
-    struct merak_program_options po = {.scratch = merak_kernel_scratch};
+    struct merak_program_options po = {.unit_s = 0};
     struct merak_engine_options eo = {.tr = me->tr,
                                       .transport_rank = me->rank_of,
                                       .arena = me->arena.base,
@@ -145,7 +145,7 @@ static void run_row(struct rank *me, const void *arg)
     }
     CHECK_OK(merak_backend_find("cpu", &eo.backend, ERR));
     CHECK_OK(eo.backend->open(1, ERR));
-    po.scratch_arg = (void *)(uintptr_t)eo.backend;
+    po.memory = merak_backend_memory(eo.backend);
     plan.threads = 1;
     plan.microbatches = 4;
     strcpy(plan.schedule, "1f1b");

@@ -195,7 +195,7 @@ static void run_row(struct rank *me, const void *arg)
     const struct small_model model = {
         .layers = 2, .vocab = 61, .hidden = 32, .heads = 4};
     const struct merak_backend *backend;
-    struct merak_program_options po = {.scratch = merak_kernel_scratch};
+    struct merak_program_options po = {.unit_s = 0};
     struct merak_engine_options eo = {.tr = me->tr,
                                       .transport_rank = me->rank_of,
                                       .arena = me->arena.base,
@@ -207,7 +207,7 @@ static void run_row(struct rank *me, const void *arg)
 
     CHECK_OK(merak_backend_find("cpu", &backend, ERR));
     CHECK_OK(backend->open(plan.threads, ERR));
-    po.scratch_arg = (void *)(uintptr_t)backend;
+    po.memory = merak_backend_memory(backend);
     plan.microbatches = 4;
     strcpy(plan.schedule, "1f1b");
     planned = planned_build(&model, &plan, &po);

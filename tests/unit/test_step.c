@@ -144,24 +144,12 @@ static double shares(const struct fixture *f)
     return n / (double)(f->plan.micro_batch * f->seq);
 }
 
-static size_t scratch(void *arg, const char *op,
-                      const struct merak_kernel_call *call)
-{
-    const struct merak_kernel *kernel;
-    struct merak_error err;
-
-    ok(merak_kernel_find(arg, op, &kernel, &err), &err);
-    return kernel->scratch == NULL ? 0 : kernel->scratch(call);
-}
-
 static void make_program(struct fixture *f)
 {
     struct merak_model_options mo = {f->row->micro_batch, f->seq, MERAK_F32};
     struct merak_shard_options so = {.tp = 1};
-    struct merak_program_options po = {.dump_grads = true,
-                                       .scratch = scratch,
-                                       .scratch_arg =
-                                           (void *)(uintptr_t)f->backend};
+    struct merak_program_options po = {
+        .dump_grads = true, .memory = merak_backend_memory(f->backend)};
     struct merak_graph *graph;
     struct merak_error err;
 

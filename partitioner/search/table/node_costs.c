@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "partitioner/search/table/walker.h"
+#include "partitioner/graph/padding.h"
 #include "partitioner/program/staged.h"
 #include "partitioner/program/instr_cost.h"
 
@@ -34,6 +35,8 @@ static void local_operand(const struct merak_walker *w,
         op->local.dim[d] = box.len[d];
         op->lo[d] = box.lo[d];
     }
+    if (w->may_pad[v->id])
+        op->ld = merak_padded_ld(&op->local, v->dtype, w->in->memory.row_bytes);
 }
 
 static int tensor_ranks(const struct merak_walker *w)
@@ -116,9 +119,9 @@ static void measure_kernel(struct merak_walker *w,
                                                   tensor_ranks(w), &size);
     w->table->segment[w->of_node[node->id]].flops +=
         w->table->width * cost.flops;
-    if (w->in->scratch != NULL)
-        w->node_scratch[node->id] =
-            (double)w->in->scratch(w->in->scratch_arg, node->op->name, &call);
+    if (w->in->memory.scratch != NULL)
+        w->node_scratch[node->id] = (double)w->in->memory.scratch(
+            w->in->memory.arg, node->op->name, &call);
 }
 
 /* Number of stages on the node of the first. */

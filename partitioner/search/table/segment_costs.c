@@ -13,6 +13,7 @@
 
 #include "partitioner/program/pairs.h"
 #include "partitioner/search/table/walker.h"
+#include "partitioner/graph/padding.h"
 #include "partitioner/program/instr_cost.h"
 
 #include "base/error.h"
@@ -281,6 +282,7 @@ static enum merak_status walker_init(struct merak_walker *w)
     size_t n = nodes + values;
 
     w->bytes = calloc(values, sizeof(double));
+    w->may_pad = calloc(values, sizeof(bool));
     w->ready = calloc(2 * values, sizeof(double));
     w->runs = calloc(nodes, sizeof(bool));
     w->node_s = calloc(nodes, sizeof(double));
@@ -294,11 +296,11 @@ static enum merak_status walker_init(struct merak_walker *w)
     w->back = calloc(values, sizeof(bool));
     w->order = calloc(nodes, sizeof(int));
     w->start = calloc((size_t)w->table->n + 2, sizeof(int));
-    if (w->bytes == NULL || w->ready == NULL || w->node_s == NULL ||
-        w->node_scratch == NULL || w->takes_s == NULL || w->live == NULL ||
-        w->low == NULL || w->high == NULL || w->first == NULL ||
-        w->last == NULL || w->runs == NULL || w->back == NULL ||
-        w->order == NULL || w->start == NULL)
+    if (w->bytes == NULL || w->may_pad == NULL || w->ready == NULL ||
+        w->node_s == NULL || w->node_scratch == NULL || w->takes_s == NULL ||
+        w->live == NULL || w->low == NULL || w->high == NULL ||
+        w->first == NULL || w->last == NULL || w->runs == NULL ||
+        w->back == NULL || w->order == NULL || w->start == NULL)
         return merak_fail_nomem(w->err, n * sizeof(double));
     for (int k = 0; k < MERAK_KEEPS; k++) {
         w->recompute[k] = calloc(nodes, sizeof(bool));
@@ -308,6 +310,7 @@ static enum merak_status walker_init(struct merak_walker *w)
     }
     for (size_t v = 0; v < values; v++)
         w->first[v] = w->last[v] = -1;
+    merak_graph_may_pad(w->graph, w->may_pad);
     merak_plan_coord(w->sharded, 0, 0, w->coord);
     sort_nodes(w);
     return MERAK_OK;
@@ -316,6 +319,7 @@ static enum merak_status walker_init(struct merak_walker *w)
 static void walker_fini(struct merak_walker *w)
 {
     free(w->bytes);
+    free(w->may_pad);
     free(w->ready);
     free(w->node_s);
     free(w->node_scratch);

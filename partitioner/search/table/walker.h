@@ -18,6 +18,7 @@ struct merak_walker {
     const int *block;   /* by forward node, for the model as one part */
     int coord[MERAK_MAX_AXES];
     double *bytes;                 /* by value: this rank's part */
+    bool *may_pad;                 /* by value: merak_graph_may_pad() */
     double *node_s, *node_scratch; /* by node */
     double *takes_s;               /* by node: what a concurrent kernel loses */
     bool *runs;                    /* by node: it is in the current walk */
