@@ -53,6 +53,12 @@ export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS="halt_on_error=1 suppressions=$top/tests/tsan.supp"
 export LSAN_OPTIONS="suppressions=$top/tests/lsan.supp:print_suppressions=0"
 
+# Scripts also run programs that only `make check` builds.
+build_all()
+{
+    build_tree "$@" && make -j"$(nproc)" -C "$build/tests" check TESTS=
+}
+
 # build_part PART [OPTION OF CONFIGURE]...; gcc's warnings are ./check's
 build_part()
 {
@@ -60,7 +66,7 @@ build_part()
     shift
     say "building in $build"
     mkdir -p "$build"
-    (quietly "$build/build.log" build_tree --without-cuda "$@") && cd "$build"
+    (quietly "$build/build.log" build_all --without-cuda "$@") && cd "$build"
 }
 
 # Slurm's daemons and srun are not instrumented, and load no plugin that is.
