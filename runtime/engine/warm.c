@@ -20,13 +20,14 @@ static bool is_alike(const struct merak_program *p, const struct merak_instr *a,
                      const struct merak_instr *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out ||
-        a->accumulate != b->accumulate)
-        return false;
+        a->accumulate != b->accumulate || a->first != b->first)
+        return false; /* `first`: a product with a bias is another one */
     for (int i = 0; i < a->n_in + a->n_out; i++) {
         const struct merak_slot *x = &p->slot[a->slot[i]];
         const struct merak_slot *y = &p->slot[b->slot[i]];
 
-        if (x->dtype != y->dtype || x->box.ndim != y->box.ndim ||
+        if (x->dtype != y->dtype || x->ld != y->ld ||
+            x->box.ndim != y->box.ndim ||
             memcmp(x->box.len, y->box.len,
                    (size_t)x->box.ndim * sizeof(*x->box.len)) != 0)
             return false;
