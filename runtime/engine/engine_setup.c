@@ -162,6 +162,12 @@ static enum merak_status allocate(struct merak_engine *e,
         for (int k = 0; k < p->instr[i].n_in + p->instr[i].n_out; k++)
             e->users[p->slot[p->instr[i].slot[k]].whole]++;
     }
+    /* What no instruction still uses of a slot may already be another one's
+     * while an instruction still uses a part of it: these are not filled. */
+    for (int s = 0; s < p->n_slots; s++) {
+        if (p->slot[s].bytes < p->slot[p->slot[s].whole].bytes)
+            e->users[p->slot[s].whole] = 0;
+    }
 #endif
     return MERAK_OK;
 }
