@@ -32,8 +32,7 @@ END
 
 setup()
 {
-    ! grep -qs "^MERAK_CFLAGS=.*-fsanitize=" "$BUILD/config.log" ||
-        skip "sanitizers take memory of their own"
+    ! is_built_with || skip "sanitizers take memory of their own"
 }
 
 # train MODEL SEQ MICRO-BATCH TP PP DP [OPTION...]: what all ranks say is then in

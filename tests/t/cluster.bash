@@ -15,6 +15,12 @@ srun()
     command srun "$@"
 }
 
+# Is this build one with a sanitizer (of that name)?
+is_built_with()
+{
+    grep -qs "^MERAK_CFLAGS=.*-fsanitize=[a-z,]*${1-}" "$BUILD/config.log"
+}
+
 # Every node takes jobs, and says so at once or within a few seconds of the
 # last job's end.
 assert_no_node_drained()
