@@ -12,10 +12,12 @@
 const char *merak_plan_state_text(const struct merak_plan *p)
 {
     static const char *const text[] = {
-        "", ", optimizer state sharded over dp",
+        "",
+        ", optimizer state sharded over dp",
         ", optimizer state sharded over tp for weights replicated across tp",
-        ", optimizer state sharded over dp, and over tp for weights replicated "
-        "across tp"};
+        (", optimizer state sharded over dp, and over tp for weights "
+         "replicated across tp"),
+    };
     bool alike = p->tp > 1 &&
                  p->tp_batch_percent > 0; /* tensor ranks hold whole layers */
 

@@ -66,8 +66,8 @@ static json_t *load(const char *file)
 
 static const char *const requests[] = {
     "--device h100 --nodes 2 --global-batch 32 --seq 16",
-    "--device cpu --ranks-per-node 4 --global-batch 8 --seq 16 --dtype fp32 "
-    "--what-if tp=2,pp=2,schedule=gpipe",
+    ("--device cpu --ranks-per-node 4 --global-batch 8 --seq 16 --dtype fp32 "
+     "--what-if tp=2,pp=2,schedule=gpipe"),
     "--tp 2 --pp 2 --recompute full --global-batch 8 --seq 16",
 };
 
