@@ -27,16 +27,16 @@ struct rows {
 
 static struct merak_bar bar_of(const struct merak_trace_rank *rank,
                                const struct merak_trace_view *view, int row,
-                               bool parts_w,
+                               bool splits_w,
                                const struct merak_trace_span *span)
 {
     const struct merak_trace_record *rec = span->record;
     enum merak_bar_kind kind =
         merak_bar_kind((enum merak_queue)rec->queue,
-                       (enum merak_phase)rec->phase, rec->microbatch, parts_w);
+                       (enum merak_phase)rec->phase, rec->microbatch, splits_w);
 
     if (rank->planned != NULL && rank->planned[rec->instr].again &&
-        merak_bar_lane(&(struct merak_bar){.kind = kind}) == 0)
+        merak_bar_track(&(struct merak_bar){.kind = kind}) == 0)
         kind = MERAK_BAR_RECOMPUTE;
     return (struct merak_bar){
         .row = row,
@@ -53,7 +53,7 @@ static enum merak_status make_bars(const struct trace *trace,
                                    struct merak_picture *picture,
                                    struct merak_error *err)
 {
-    bool parts_w = merak_bars_part_w(trace->rank[0].info.schedule);
+    bool splits_w = merak_bars_splits_w(trace->rank[0].info.schedule);
     struct merak_trace_view *view;
     struct merak_bar *bars;
     size_t most = 1;
@@ -74,7 +74,7 @@ static enum merak_status make_bars(const struct trace *trace,
         int rank = rows->rank[r];
 
         for (size_t i = 0; i < view->rank[rank].n; i++)
-            bars[n++] = bar_of(&trace->rank[rank], view, r, parts_w,
+            bars[n++] = bar_of(&trace->rank[rank], view, r, splits_w,
                                &view->rank[rank].span[i]);
     }
     picture->end_s = (double)(view->end_ns - view->start_ns) * 1e-9;

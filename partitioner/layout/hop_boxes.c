@@ -22,7 +22,8 @@
  * the other is combined: enough to keep a link busy, and little compared to
  * what is reduced. */
 #define WINDOW_BYTES ((size_t)1 << 20)
-#define CHUNK_MIN ((size_t)16 << 10)
+/* Smaller messages would not be worth their latency. */
+#define MIN_CHUNK_BYTES ((size_t)16 << 10)
 
 /* The hop, so that boxes can be computed member by member. */
 struct view {
@@ -45,8 +46,8 @@ static bool has_flat(const struct merak_mesh *mesh,
 
 /* The part that the member at position q of the axis holds; in a flat view, a
  * one-dimensional box in the row of local elements. */
-static void part_of(const struct view *v, const struct merak_layout *layout,
-                    int q, struct merak_box *part)
+static void member_box(const struct view *v, const struct merak_layout *layout,
+                       int q, struct merak_box *part)
 {
     int coord[MERAK_MAX_AXES];
     struct merak_box box;
@@ -111,12 +112,12 @@ static void fill_boxes(const struct view *v, struct merak_exchange *ex)
 {
     struct merak_box had, wanted, theirs;
 
-    part_of(v, v->from, ex->me, &had);
-    part_of(v, v->to, ex->me, &wanted);
+    member_box(v, v->from, ex->me, &had);
+    member_box(v, v->to, ex->me, &wanted);
     for (int q = 0; q < ex->n; q++) {
-        part_of(v, v->to, q, &theirs);
+        member_box(v, v->to, q, &theirs);
         common_part(&had, &theirs, &had, &ex->send[q]);
-        part_of(v, v->from, q, &theirs);
+        member_box(v, v->from, q, &theirs);
         common_part(&theirs, &wanted, &wanted, &ex->recv[q]);
     }
 }
@@ -126,8 +127,8 @@ static void fill_slice(const struct view *v, struct merak_exchange *ex)
 {
     struct merak_box had, wanted;
 
-    part_of(v, v->from, v->coord[v->axis], &had);
-    part_of(v, v->to, v->coord[v->axis], &wanted);
+    member_box(v, v->from, v->coord[v->axis], &had);
+    member_box(v, v->to, v->coord[v->axis], &wanted);
     common_part(&had, &wanted, &had, &ex->send[0]);
     common_part(&had, &wanted, &wanted, &ex->recv[0]);
 }
@@ -136,9 +137,9 @@ static void fill(const struct view *v, struct merak_exchange *ex)
 {
     struct merak_box part;
 
-    part_of(v, v->from, v->coord[v->axis], &part);
+    member_box(v, v->from, v->coord[v->axis], &part);
     box_shape(&part, &ex->in);
-    part_of(v, v->to, v->coord[v->axis], &part);
+    member_box(v, v->to, v->coord[v->axis], &part);
     box_shape(&part, &ex->out);
     if (ex->kind == MERAK_CONVERT_ALL_REDUCE)
         fill_all_reduce(ex);
@@ -185,14 +186,14 @@ enum merak_status merak_exchange_init(struct merak_exchange *ex,
                      .from = from,
                      .to = &hop->to,
                      .axis = hop->axis};
-    struct merak_hop sound;
+    struct merak_hop valid_hop;
     size_t bytes;
 
     if (hop->axis < 0 || hop->axis >= mesh->n_axes ||
         !merak_layout_change(mesh, from, hop->axis, hop->to.at[hop->axis],
-                             &sound) ||
-        sound.kind != hop->kind ||
-        !merak_layout_equal(mesh, &sound.to, &hop->to))
+                             &valid_hop) ||
+        valid_hop.kind != hop->kind ||
+        !merak_layout_equal(mesh, &valid_hop.to, &hop->to))
         return refuse(mesh, from, &hop->to, hop->axis, err);
     memcpy(v.coord, coord, sizeof(*coord) * (size_t)mesh->n_axes);
     v.flat = has_flat(mesh, from) || has_flat(mesh, &hop->to);
@@ -228,8 +229,8 @@ size_t merak_exchange_chunk(const struct merak_exchange *ex)
     if (ex->combine == MERAK_STORE || ex->n < 2)
         return SIZE_MAX;
     chunk = WINDOW_BYTES / 2 / (size_t)(ex->n - 1);
-    return chunk < CHUNK_MIN ? CHUNK_MIN
-                             : chunk / STAGING_ALIGN * STAGING_ALIGN;
+    return chunk < MIN_CHUNK_BYTES ? MIN_CHUNK_BYTES
+                                   : chunk / STAGING_ALIGN * STAGING_ALIGN;
 }
 
 /* Two chunks at most. */

@@ -240,7 +240,7 @@ int merak_sharded_tensor_axes(const struct merak_sharded *sharded)
     return sharded->mesh.n_axes - (sharded->n_shared > 0);
 }
 
-double merak_sharded_cut_share(const struct merak_sharded *sharded)
+double merak_sharded_split_fraction(const struct merak_sharded *sharded)
 {
     double all = 0, cut = 0;
 

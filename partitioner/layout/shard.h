@@ -117,7 +117,7 @@ void merak_sharded_destroy(struct merak_sharded *sharded);
 /* Number of the mesh's axes inside a stage. */
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);
 /* The fraction of the parameters' elements that is split over tensor ranks. */
-double merak_sharded_cut_share(const struct merak_sharded *sharded);
+double merak_sharded_split_fraction(const struct merak_sharded *sharded);
 /* The tensor axes, as bits, along which a parameter (value id) is replicated
  * and its optimizer state is distributed under ZeRO-1. */
 unsigned merak_sharded_flat_axes(const struct merak_sharded *sharded,

@@ -192,8 +192,8 @@ bool merak_plan_recomputes(const struct merak_schedule *schedule,
     return merak_schedule_recomputes(schedule, &args);
 }
 
-bool merak_plan_sums_behind(const struct merak_schedule *schedule,
-                            const struct merak_plan *plan, int part)
+bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
+                              const struct merak_plan *plan, int part)
 {
     return plan->tp > 1 && part > 0 && !schedule->splits_w &&
            merak_plan_shared(plan) == 0;

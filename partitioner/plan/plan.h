@@ -61,8 +61,8 @@ struct merak_plan {
                   samples: merak_shard_options */
     enum merak_dtype dtype;
     int threads; /* per rank */
-    /* Ascending cut points (merak_stages_places) where all parts except the
-     * first begin, or NULL: merak_stages_cut() chooses them.  Borrowed; not
+    /* Ascending cut points (merak_stages_count_points) where all parts except
+     * the first begin, or NULL: merak_stages_cut() chooses them.  Borrowed; not
      * kept by programs. */
     const int *cut;
     /* What each part drops, or NULL: as `recompute` asks.  Also borrowed. */
@@ -129,8 +129,8 @@ bool merak_plan_recomputes(const struct merak_schedule *schedule,
  * longer by one sum per stage.  (If weight gradients are separate actions,
  * nothing waits for them.)
  */
-bool merak_plan_sums_behind(const struct merak_schedule *schedule,
-                            const struct merak_plan *plan, int part);
+bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
+                              const struct merak_plan *plan, int part);
 /* Coordinates of tp_index on the tensor axes, the first outermost, and of
  * stage on the stages' axis if there is one. */
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,

@@ -28,17 +28,17 @@ int merak_boundary_ways(const struct merak_sharded *sharded,
                         const struct merak_layout *layout, int *axis_p)
 {
     int axes = merak_sharded_tensor_axes(sharded);
-    int ways = 1, alike = 0, axis = -1;
+    int ways = 1, replicated = 0, axis = -1;
 
     for (int a = 0; a < axes; a++) {
         if (layout->at[a].kind != MERAK_REPLICATED)
             continue;
         ways *= sharded->mesh.axis[a].size;
         axis = a;
-        alike++;
+        replicated++;
     }
     if (axis_p != NULL)
-        *axis_p = alike == axes ? MERAK_GROUP_TP : axis;
+        *axis_p = replicated == axes ? MERAK_GROUP_TP : axis;
     return ways;
 }
 
@@ -134,24 +134,24 @@ bool merak_build_scatters(const struct merak_build *b, int value, int from,
 
 /* The ranks that a value is replicated on: how many, this rank's index among
  * them, their group's key. */
-struct alike {
+struct replication {
     int n, me, key;
 };
 
-static struct alike alike_of(const struct merak_build *b, int value)
+static struct replication replication_of(const struct merak_build *b, int value)
 {
     const struct merak_layout layout = merak_build_layout(b, value);
-    struct alike a = {0};
+    struct replication a = {0};
 
     a.n = merak_boundary_ways(b->sharded, &layout, &a.key);
     a.me = a.key == MERAK_GROUP_TP ? b->prog->tp_index : b->coord[a.key];
     return a;
 }
 
-/* This rank's part of a value that is in a slot. */
-static int part_of(struct merak_build *b, int value, int slot)
+/* The slot of this rank's part of a value that is sent in parts. */
+static int scattered_slot(struct merak_build *b, int value, int slot)
 {
-    struct alike a = alike_of(b, value);
+    struct replication a = replication_of(b, value);
     struct merak_slot part;
     size_t count;
     int id;
@@ -174,8 +174,8 @@ static int part_of(struct merak_build *b, int value, int slot)
 
 static int slot_of(struct merak_build *b, int value, int microbatch)
 {
-    return merak_build_piece(b, NULL, 0,
-                             merak_build_value(b, value, microbatch));
+    return merak_build_slice_slot(b, NULL, 0,
+                                  merak_build_value(b, value, microbatch));
 }
 
 int merak_build_moved(struct merak_build *b, int value, int microbatch,
@@ -184,13 +184,13 @@ int merak_build_moved(struct merak_build *b, int value, int microbatch,
     const struct merak_flow *f = &b->flow[value];
     int slot = slot_of(b, value, microbatch);
 
-    return (send ? f->parts_to : f->parts_from) ? part_of(b, value, slot)
+    return (send ? f->parts_to : f->parts_from) ? scattered_slot(b, value, slot)
                                                 : slot;
 }
 
 /* The exchange that gathers a value in a slot from its parts. */
 static struct merak_exchange *gather_of(struct merak_build *b, int value,
-                                        const struct alike *a, int slot)
+                                        const struct replication *a, int slot)
 {
     const struct merak_slot *s = &b->prog->slot[slot];
     struct merak_mesh mesh = {.n_axes = 1, .axis[0].size = a->n};
@@ -226,12 +226,12 @@ void merak_build_gather(struct merak_build *b, int value, int microbatch)
         /* Its transfers have the same tag, but connect other ranks. */
         .tag = merak_build_tag(b, merak_build_turn(b, microbatch), value),
         .name = f->gather_name};
-    struct alike a;
+    struct replication a;
 
     if (!f->parts_from || slot < 0)
         return;
-    a = alike_of(b, value);
-    in.slot[0] = part_of(b, value, slot);
+    a = replication_of(b, value);
+    in.slot[0] = scattered_slot(b, value, slot);
     in.slot[1] = slot;
     in.exchange = gather_of(b, value, &a, slot);
     in.group = merak_build_group(b, a.key);

@@ -59,12 +59,14 @@ struct merak_open {
     uint8_t *done; /* by chunk: the kinds of actions it has had, as bits */
 };
 
-/* Instruction `instr` starts after `early` is complete, whatever it reads. */
+/* An extra wait: `instr` starts after `early` is complete, though it shares no
+ * memory with it. */
 struct merak_gate {
     int instr, early;
 };
 
-/* What this stage hands on to the next pass, or gets from the previous one. */
+/* A recycled value: what this stage gives to the next pass, or gets from the
+ * previous one. */
 struct merak_carry {
     int in, out;  /* values */
     int from, to; /* stages: makes it, reads it first */
@@ -132,7 +134,7 @@ struct merak_build {
     int n_params;                /* of the whole model */
     struct merak_open *open;     /* by micro-batch and pass */
     struct merak_uses *uses;     /* by parameter of this stage */
-    bool sums_due;               /* some of them have to be summed */
+    bool reduce_pending; /* some gradients are delayed: see grad_uses.c */
     struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
     struct merak_first_use *gather;   /* parameters by their first reader */
     int gathered;                     /* how many are emitted */
@@ -237,7 +239,7 @@ void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
  * has run the kinds of actions in `done` (bits). */
 void merak_build_release(struct merak_build *b, int chunk, unsigned done,
                          int microbatch, int n);
-/* End of the micro-batches. */
+/* End of the micro-batches: release the slots that sends were still reading. */
 void merak_build_settle(struct merak_build *b);
 void merak_build_loss(struct merak_build *b);
 
@@ -251,8 +253,8 @@ bool merak_build_is_sliced(const struct merak_build *b, int value);
 void merak_build_cut(struct merak_build *b, int slot);
 /* The slot of operand i of a node in the current slice, from the slot of the
  * whole value. */
-int merak_build_piece(const struct merak_build *b,
-                      const struct merak_node *node, int i, int slot);
+int merak_build_slice_slot(const struct merak_build *b,
+                           const struct merak_node *node, int i, int slot);
 /* Does a node run in the current slice? */
 bool merak_build_runs(const struct merak_build *b,
                       const struct merak_node *node);
@@ -271,9 +273,9 @@ bool merak_build_runs_now(const struct merak_build *b, int node);
 void merak_build_set_pass(struct merak_build *b, const struct merak_action *a);
 /* The number of the current pass and slice among those of all micro-batches. */
 int merak_build_turn(const struct merak_build *b, int microbatch);
-/* Is a value sent or copied to the next pass?  Send or copy it. */
-bool merak_build_is_left(const struct merak_build *b, int value);
-void merak_build_leave(struct merak_build *b, int value, int microbatch);
+/* Does a value go to the next pass?  Send it there, or copy it. */
+bool merak_build_is_recycled(const struct merak_build *b, int value);
+void merak_build_recycle(struct merak_build *b, int value, int microbatch);
 /* Send or receive what goes to the next pass. */
 void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
                        int microbatch, bool send);
@@ -321,8 +323,8 @@ void merak_build_uses(struct merak_build *b);
  * step. */
 void merak_build_grads_made(struct merak_build *b, int chunk,
                             const struct merak_node *node);
-/* An action has ended: sum what was left until then. */
-void merak_build_sums_due(struct merak_build *b);
+/* An action has ended: reduce the gradients that were delayed until then. */
+void merak_build_delayed_reduces(struct merak_build *b);
 
 /* --- optimizer_step.c --- */
 void merak_build_gathers(struct merak_build *b);
@@ -340,7 +342,8 @@ void merak_build_step_hop(struct merak_build *b,
 /* --- grad_sync.c --- */
 /* Is a parameter replicated along a tensor axis, so that these ranks can divide
  * its state? */
-bool merak_build_is_alike(const struct merak_build *b, int param, int axis);
+bool merak_build_is_replicated(const struct merak_build *b, int param,
+                               int axis);
 /* Does this rank update a flat part of a parameter?  The layout of that part,
  * and of its optimizer state; over b->mesh. */
 bool merak_build_is_flat(const struct merak_build *b, int param);
@@ -352,10 +355,10 @@ bool merak_build_is_primary(const struct merak_build *b, int param);
 int merak_build_own_part(struct merak_build *b,
                          const struct merak_param_slots *p);
 /* Sum a gradient, in a layout that may be partial along the axes of
- * merak_build_is_alike(), over those and replicas; sets p->grad. */
+ * merak_build_is_replicated(), over those and replicas; sets p->grad. */
 void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
                         int slot, const struct merak_layout *layout);
-/* Gather it, once its parts are updated. */
+/* Gather a parameter, once its parts are updated. */
 void merak_build_gather_param(struct merak_build *b,
                               const struct merak_param_slots *p);
 

@@ -142,7 +142,7 @@ static void emit_kernel(struct merak_build *b, const struct merak_node *node,
 
         if (i == node->n_in)
             merak_build_overwrite(b, item, in->microbatch);
-        in->slot[i] = merak_build_piece(
+        in->slot[i] = merak_build_slice_slot(
             b, node, i, merak_build_value(b, value->id, in->microbatch));
     }
     if (b->rc != MERAK_OK)
@@ -186,7 +186,7 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
 
         if (b->flow[v].to >= 0 && merak_build_reads(b, v))
             merak_build_transfer(b, v, microbatch, true);
-        merak_build_leave(b, v, microbatch);
+        merak_build_recycle(b, v, microbatch);
     }
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
         microbatch == b->prog->plan.microbatches - 1 &&

@@ -159,7 +159,7 @@ static void touch_all(struct reach *r)
 }
 
 /* A stage that has a value gets it with its first part on the value's way. */
-static void come_early(struct reach *r)
+static void receive_with_first_part(struct reach *r)
 {
     const struct merak_build *b = r->b;
 
@@ -299,7 +299,7 @@ void merak_build_flow(struct merak_build *b)
         b->flow[v] = (struct merak_flow){
             .home = -1, .from = -1, .to = -1, .free_slot = -1};
     touch_all(&r);
-    come_early(&r);
+    receive_with_first_part(&r);
     for (int v = 0; v < b->graph->n_values; v++) {
         b->skips = b->skips || skips(&r, v);
         find_neighbours(&r, v);

@@ -14,7 +14,7 @@
 
 #include "partitioner/program/build.h"
 
-bool merak_build_is_alike(const struct merak_build *b, int param, int axis)
+bool merak_build_is_replicated(const struct merak_build *b, int param, int axis)
 {
     return (merak_sharded_flat_axes(b->sharded, param) >> axis & 1) != 0;
 }
@@ -24,7 +24,7 @@ bool merak_build_is_alike(const struct merak_build *b, int param, int axis)
 static bool is_flat_along(const struct merak_build *b, int param, int axis)
 {
     return !b->graph->value[param]->frozen && b->prog->plan.zero1 &&
-           (axis == b->dp_axis || merak_build_is_alike(b, param, axis));
+           (axis == b->dp_axis || merak_build_is_replicated(b, param, axis));
 }
 
 bool merak_build_is_flat(const struct merak_build *b, int param)
@@ -121,7 +121,7 @@ void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
     struct merak_layout at = *layout;
 
     for (int a = 0; a < b->mesh.n_axes && b->rc == MERAK_OK; a++) {
-        if (merak_build_is_alike(b, p->value, a))
+        if (merak_build_is_replicated(b, p->value, a))
             slot = reduce_along(b, p, slot, a, &at);
     }
     if (b->rc != MERAK_OK)

@@ -29,11 +29,12 @@ static void add_use(struct merak_build *b, struct merak_uses *uses,
     uses->at[value->use].value = value->id;
     uses->at[value->use].stage = stage;
     if (uses->n++ == 0)
-        uses->alike = true;
+        uses->same_layout = true;
     else
-        uses->alike = uses->alike &&
-                      merak_layout_equal(&b->sharded->mesh, &layout[value->id],
-                                         &layout[uses->last]);
+        uses->same_layout =
+            uses->same_layout &&
+            merak_layout_equal(&b->sharded->mesh, &layout[value->id],
+                               &layout[uses->last]);
     uses->last = value->id;
     uses->spread = uses->spread || stage != b->stage;
     uses->left += stage == b->stage;
@@ -86,7 +87,7 @@ static struct merak_layout summed_layout(const struct merak_build *b, int param,
     struct merak_layout to = merak_build_layout(b, param);
 
     for (int a = 0; a < b->mesh.n_axes; a++) {
-        if (merak_build_is_alike(b, param, a) &&
+        if (merak_build_is_replicated(b, param, a) &&
             from->at[a].kind == MERAK_PARTIAL_SUM)
             to.at[a] = from->at[a];
     }
@@ -117,7 +118,8 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
         int next = slot; /* an all-reduce works in place */
 
         if (b->dp_axis >= 0)
-            hop[h].to.at[b->dp_axis] = (struct merak_place){0, -1};
+            hop[h].to.at[b->dp_axis] =
+                (struct merak_place){MERAK_REPLICATED, -1};
         if (hop[h].kind != MERAK_CONVERT_ALL_REDUCE)
             next = grad_slot(b, param, &hop[h].to);
         merak_step_exchange(
@@ -156,16 +158,17 @@ static void transfer(struct merak_build *b, int param, int slot, int stage,
 static struct merak_layout sum_layout(const struct merak_build *b, int param,
                                       const struct merak_uses *uses)
 {
-    return merak_build_layout(b, uses->alike ? uses->at[0].value : param);
+    return merak_build_layout(b, uses->same_layout ? uses->at[0].value : param);
 }
 
-/* One use's part of the sum: its accumulator, converted if layouts differ. */
-static int part_of(struct merak_build *b, int param,
-                   const struct merak_uses *uses, int u)
+/* The slot of one use's gradient: its accumulator, converted if layouts
+ * differ. */
+static int use_grad_slot(struct merak_build *b, int param,
+                         const struct merak_uses *uses, int u)
 {
     int v = uses->at[u].value;
 
-    if (uses->alike)
+    if (uses->same_layout)
         return b->param_slot[v];
     return convert(b, param, v, b->param_slot[v], u,
                    merak_build_layout(b, param));
@@ -192,9 +195,9 @@ static int sum_uses(struct merak_build *b, int param,
             transfer(b, param, sum, before, false, MERAK_TAG_TIE + u);
         }
         if (u == 0) {
-            sum = part_of(b, param, uses, u);
+            sum = use_grad_slot(b, param, uses, u);
         } else {
-            int slot[2] = {part_of(b, param, uses, u), sum};
+            int slot[2] = {use_grad_slot(b, param, uses, u), sum};
 
             merak_step_kernel(b, "grad_add", 1, 1, slot, &merak_step_plain,
                               merak_build_name(b, "add d/%s", name));
@@ -256,14 +259,14 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses)
         return;
     layout = sum_layout(b, p->value, uses);
     layout = summed_layout(b, p->value, &layout);
-    if (uses->alike)
+    if (uses->same_layout)
         sum = convert(b, p->value, uses->at[0].value, sum, uses->n, layout);
     if (b->rc == MERAK_OK)
         merak_build_reduce(b, p, sum, &layout);
 }
 
-/* Is a gradient that only this stage makes complete, but not summed yet? */
-static bool is_made(const struct merak_uses *uses)
+/* Is a gradient that only this stage makes complete, but not reduced yet? */
+static bool is_complete(const struct merak_uses *uses)
 {
     return uses->n > 0 && uses->left == 0 && !uses->spread && !uses->finished;
 }
@@ -281,23 +284,23 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
         if (uses == NULL)
             continue;
         uses->left--;
-        if (!is_made(uses))
+        if (!is_complete(uses))
             continue;
-        if (merak_plan_sums_behind(b->schedule, &b->prog->plan,
-                                   b->chunk[chunk].part))
-            b->sums_due = true;
+        if (merak_plan_delays_reduce(b->schedule, &b->prog->plan,
+                                     b->chunk[chunk].part))
+            b->reduce_pending = true;
         else
             finish_grad(b, uses);
     }
 }
 
-void merak_build_sums_due(struct merak_build *b)
+void merak_build_delayed_reduces(struct merak_build *b)
 {
-    for (int i = 0; i < b->prog->n_params && b->sums_due; i++) {
-        if (b->rc == MERAK_OK && is_made(&b->uses[i]))
+    for (int i = 0; i < b->prog->n_params && b->reduce_pending; i++) {
+        if (b->rc == MERAK_OK && is_complete(&b->uses[i]))
             finish_grad(b, &b->uses[i]);
     }
-    b->sums_due = false;
+    b->reduce_pending = false;
 }
 
 void merak_build_finish_grads(struct merak_build *b)

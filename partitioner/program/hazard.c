@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hazard.c - the waits of a program
  *
- * The arena is cut at every offset where a slot begins or ends.  For each
- * piece the last writer and the readers since are kept, so one rule covers
- * data and the reuse of memory: read after write, write after read, write
- * after write.  Waits that the compute queue's order or another wait implies
- * are left out.
+ * The arena is cut into intervals at every offset where a slot begins or ends.
+ * For each of them the last writer and the readers since are kept, so one rule
+ * covers data and the reuse of memory: read after write, write after read,
+ * write after write.  Waits that the compute queue's order or another wait
+ * implies are left out.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-struct piece {
+struct interval {
     int writer;  /* or -1 */
     int compute; /* latest compute instruction that read since, or -1 */
     int readers; /* head of a list of others that did, or -1 */
@@ -28,21 +28,21 @@ struct reader {
 };
 
 struct range {
-    int lo, hi; /* pieces */
+    int lo, hi; /* intervals [lo, hi) */
 };
 
 struct hazards {
     struct merak_build *b;
     struct merak_order order;
-    size_t *edge; /* sorted */
-    int n_edges;
-    struct piece *piece;
+    size_t *offset; /* sorted */
+    int n_offsets;
+    struct interval *interval;
     struct range *range; /* by slot */
     struct reader *reader;
     int n_readers, cap_readers, free_reader;
     int *found; /* candidates of one instruction */
     int n_found, cap_found;
-    int gate;   /* next of the build's gates */
+    int gate;   /* next of the build's gates: waits that no memory causes */
     int *stamp; /* by instruction: last instruction that found it */
 };
 
@@ -53,12 +53,12 @@ static int compare_sizes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int find_edge(const struct hazards *h, size_t offset)
+static int find_offset(const struct hazards *h, size_t offset)
 {
-    const size_t *e = bsearch(&offset, h->edge, (size_t)h->n_edges,
-                              sizeof(*h->edge), compare_sizes);
+    const size_t *e = bsearch(&offset, h->offset, (size_t)h->n_offsets,
+                              sizeof(*h->offset), compare_sizes);
 
-    return (int)(e - h->edge);
+    return (int)(e - h->offset);
 }
 
 static void cut_arena(struct hazards *h)
@@ -67,21 +67,21 @@ static void cut_arena(struct hazards *h)
     int n = 0, unique = 0;
 
     for (int s = 0; s < prog->n_slots; s++) {
-        h->edge[n++] = prog->slot[s].offset;
-        h->edge[n++] = prog->slot[s].offset + prog->slot[s].bytes;
+        h->offset[n++] = prog->slot[s].offset;
+        h->offset[n++] = prog->slot[s].offset + prog->slot[s].bytes;
     }
-    qsort(h->edge, (size_t)n, sizeof(*h->edge), compare_sizes);
+    qsort(h->offset, (size_t)n, sizeof(*h->offset), compare_sizes);
     for (int i = 0; i < n; i++) {
-        if (unique == 0 || h->edge[i] != h->edge[unique - 1])
-            h->edge[unique++] = h->edge[i];
+        if (unique == 0 || h->offset[i] != h->offset[unique - 1])
+            h->offset[unique++] = h->offset[i];
     }
-    h->n_edges = unique;
+    h->n_offsets = unique;
     for (int s = 0; s < prog->n_slots; s++)
         h->range[s] = (struct range){
-            find_edge(h, prog->slot[s].offset),
-            find_edge(h, prog->slot[s].offset + prog->slot[s].bytes)};
+            find_offset(h, prog->slot[s].offset),
+            find_offset(h, prog->slot[s].offset + prog->slot[s].bytes)};
     for (int i = 0; i < unique; i++)
-        h->piece[i] = (struct piece){-1, -1, -1};
+        h->interval[i] = (struct interval){-1, -1, -1};
 }
 
 static bool hazards_init(struct hazards *h, struct merak_build *b)
@@ -89,11 +89,11 @@ static bool hazards_init(struct hazards *h, struct merak_build *b)
     size_t slots = (size_t)b->prog->n_slots + 1;
 
     *h = (struct hazards){.b = b, .free_reader = -1};
-    h->edge = calloc(2 * slots, sizeof(*h->edge));
-    h->piece = calloc(2 * slots, sizeof(*h->piece));
+    h->offset = calloc(2 * slots, sizeof(*h->offset));
+    h->interval = calloc(2 * slots, sizeof(*h->interval));
     h->range = calloc(slots, sizeof(*h->range));
     h->stamp = calloc((size_t)b->prog->n_instrs + 1, sizeof(*h->stamp));
-    if (h->edge == NULL || h->piece == NULL || h->range == NULL ||
+    if (h->offset == NULL || h->interval == NULL || h->range == NULL ||
         h->stamp == NULL) {
         merak_build_fail(b, merak_fail_nomem(b->err, slots * 64));
         return false;
@@ -107,8 +107,8 @@ static bool hazards_init(struct hazards *h, struct merak_build *b)
 static void hazards_fini(struct hazards *h)
 {
     merak_order_fini(&h->order);
-    free(h->edge);
-    free(h->piece);
+    free(h->offset);
+    free(h->interval);
     free(h->range);
     free(h->stamp);
     free(h->reader);
@@ -131,7 +131,7 @@ static void find(struct hazards *h, int early, int late)
         h->found[h->n_found++] = early;
 }
 
-static void add_reader(struct hazards *h, struct piece *piece, int instr)
+static void add_reader(struct hazards *h, struct interval *interval, int instr)
 {
     int r = h->free_reader;
 
@@ -143,16 +143,16 @@ static void add_reader(struct hazards *h, struct piece *piece, int instr)
             return;
         r = h->n_readers++;
     }
-    h->reader[r] = (struct reader){instr, piece->readers};
-    piece->readers = r;
+    h->reader[r] = (struct reader){instr, interval->readers};
+    interval->readers = r;
 }
 
-static void drop_readers(struct hazards *h, struct piece *piece)
+static void drop_readers(struct hazards *h, struct interval *interval)
 {
-    while (piece->readers >= 0) {
-        int r = piece->readers;
+    while (interval->readers >= 0) {
+        int r = interval->readers;
 
-        piece->readers = h->reader[r].next;
+        interval->readers = h->reader[r].next;
         h->reader[r].next = h->free_reader;
         h->free_reader = r;
     }
@@ -161,15 +161,15 @@ static void drop_readers(struct hazards *h, struct piece *piece)
 static void after_write(struct hazards *h, int slot, int instr)
 {
     for (int p = h->range[slot].lo; p < h->range[slot].hi; p++)
-        find(h, h->piece[p].writer, instr);
+        find(h, h->interval[p].writer, instr);
 }
 
 static void after_reads(struct hazards *h, int slot, int instr)
 {
     for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
-        find(h, h->piece[p].writer, instr);
-        find(h, h->piece[p].compute, instr);
-        for (int r = h->piece[p].readers; r >= 0; r = h->reader[r].next)
+        find(h, h->interval[p].writer, instr);
+        find(h, h->interval[p].compute, instr);
+        for (int r = h->interval[p].readers; r >= 0; r = h->reader[r].next)
             find(h, h->reader[r].instr, instr);
     }
 }
@@ -178,18 +178,18 @@ static void note_read(struct hazards *h, int slot, int instr)
 {
     for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
         if (is_compute(h, instr))
-            h->piece[p].compute = instr;
+            h->interval[p].compute = instr;
         else
-            add_reader(h, &h->piece[p], instr);
+            add_reader(h, &h->interval[p], instr);
     }
 }
 
 static void note_write(struct hazards *h, int slot, int instr)
 {
     for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
-        drop_readers(h, &h->piece[p]);
-        h->piece[p].compute = -1;
-        h->piece[p].writer = instr;
+        drop_readers(h, &h->interval[p]);
+        h->interval[p].compute = -1;
+        h->interval[p].writer = instr;
     }
 }
 

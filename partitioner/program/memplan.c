@@ -22,7 +22,8 @@ static size_t padded(const struct merak_life *life)
     return merak_size_align(life->bytes, MERAK_ALIGN);
 }
 
-static bool lives_meet(const struct merak_life *a, const struct merak_life *b)
+static bool lives_overlap(const struct merak_life *a,
+                          const struct merak_life *b)
 {
     int i = 0, j = 0;
 
@@ -99,7 +100,7 @@ static size_t best_gap(const struct placed *now, const struct placed *placed,
     for (int i = 0; i < n && best_size > need; i++) {
         const struct merak_life *p = placed[i].life;
 
-        if ((placed[i].when & now->when) == 0 || !lives_meet(now->life, p))
+        if ((placed[i].when & now->when) == 0 || !lives_overlap(now->life, p))
             continue;
         if (p->offset >= end + need && p->offset - end < best_size) {
             best = end;

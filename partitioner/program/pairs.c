@@ -166,7 +166,7 @@ static int end_of(const struct pair *p, int stream)
 }
 
 /* The item that makes a node's input in a stream, or -1: it is ready. */
-static int maker(const struct pair *p, int stream, int producer)
+static int producer_item(const struct pair *p, int stream, int producer)
 {
     int at = producer < 0 ? -1 : p->place[producer];
 
@@ -186,7 +186,7 @@ static double ready_at(const struct pair *p, int stream)
     double at = 0;
 
     for (int k = 0; k < node->n_in; k++) {
-        int from = maker(p, stream, node->in[k]->producer);
+        int from = producer_item(p, stream, node->in[k]->producer);
 
         if (from >= 0 && from < p->next[stream] && p->end[stream][from] > at)
             at = p->end[stream][from];

@@ -166,7 +166,7 @@ static bool is_read_next(const struct merak_build *b, int value)
            (b->pass + 1 < b->passes - 1 ? PASS_BEFORE : PASS_LAST);
 }
 
-bool merak_build_is_left(const struct merak_build *b, int value)
+bool merak_build_is_recycled(const struct merak_build *b, int value)
 {
     bool left = false;
 
@@ -226,7 +226,7 @@ static void copy(struct merak_build *b, const struct merak_carry *c,
         merak_build_push(b, &in);
 }
 
-void merak_build_leave(struct merak_build *b, int value, int microbatch)
+void merak_build_recycle(struct merak_build *b, int value, int microbatch)
 {
     for (int i = 0; i < b->n_carries && b->pass < b->passes - 1; i++) {
         const struct merak_carry *c = &b->carry[i];

@@ -16,9 +16,9 @@
 
 #include <stdlib.h>
 
-/* Extend the life of `slot` that instruction `at` is in to `until`, or to where
- * the next one begins. */
-static void draw_out(struct merak_build *b, int slot, int at, int until)
+/* Extend the lifetime of `slot` that includes instruction `at` to `until`, or
+ * to where its next lifetime begins. */
+static void extend_life(struct merak_build *b, int slot, int at, int until)
 {
     struct merak_use *use = &b->use[b->prog->slot[slot].whole];
 
@@ -58,9 +58,9 @@ static void keep_for_exchanges(struct merak_build *b)
         if (in->kind == MERAK_INSTR_EXCHANGE) {
             int until = next[prog->slot[in->slot[1]].whole] - 1;
 
-            draw_out(b, in->slot[0], i, until);
+            extend_life(b, in->slot[0], i, until);
             if (in->scratch >= 0)
-                draw_out(b, in->scratch, i, until);
+                extend_life(b, in->scratch, i, until);
         }
         for (int k = 0; k < in->n_in + in->n_out; k++)
             next[prog->slot[in->slot[k]].whole] = i;
@@ -115,8 +115,8 @@ static void sum_lives(const struct merak_build *b,
     }
 }
 
-static void account(struct merak_build *b,
-                    const int64_t (*used)[MERAK_CAT_COUNT])
+static void sum_categories(struct merak_build *b,
+                           const int64_t (*used)[MERAK_CAT_COUNT])
 {
     struct merak_program *prog = b->prog;
     size_t rest = prog->arena_bytes - prog->persistent_bytes;
@@ -181,7 +181,7 @@ void merak_build_place(struct merak_build *b)
     prog->arena_bytes = prog->persistent_bytes + bytes;
     place_slots(b, lives, slot, n);
     sum_lives(b, lives, slot, n, used);
-    account(b, (const int64_t(*)[MERAK_CAT_COUNT])used);
+    sum_categories(b, (const int64_t(*)[MERAK_CAT_COUNT])used);
 out:
     free(used);
     free(slot);

@@ -128,8 +128,8 @@ static bool has_positions(const struct merak_build *b,
            node->out[0]->kind == MERAK_VALUE_PARAM_GRAD;
 }
 
-int merak_build_piece(const struct merak_build *b,
-                      const struct merak_node *node, int i, int slot)
+int merak_build_slice_slot(const struct merak_build *b,
+                           const struct merak_node *node, int i, int slot)
 {
     const struct merak_value *value =
         node == NULL     ? b->graph->value[b->prog->slot[slot].value]

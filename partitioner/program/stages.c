@@ -35,8 +35,8 @@ struct cutter {
     int *last_use;   /* by value: last forward node that uses it or a copy */
     double *seconds; /* by forward node: with its gradient nodes, prefix sum */
     double *flops;   /* by forward node: with its gradient nodes */
-    struct merak_cut_place *cut; /* candidates, in order; [0] is the start, [n -
-                        1] the end of the graph */
+    struct merak_cut_point *cut; /* candidates, in order; [0] is the graph's
+                                    start, [n_cuts - 1] its end */
     int n_cuts;
     double stream_bytes; /* that cross at the median candidate */
 };
@@ -96,7 +96,7 @@ static void scan(struct cutter *c)
     double bytes = 0;
     bool any = false;
 
-    c->cut[0] = (struct merak_cut_place){.node = 0};
+    c->cut[0] = (struct merak_cut_point){.node = 0};
     c->n_cuts = 1;
     for (int n = 0; n < g->n_nodes; n++) {
         const struct merak_node *node = g->node[n];
@@ -104,7 +104,7 @@ static void scan(struct cutter *c)
         if (node->phase != MERAK_PHASE_F || merak_node_is_convert(node))
             continue;
         if (any)
-            c->cut[c->n_cuts++] = (struct merak_cut_place){
+            c->cut[c->n_cuts++] = (struct merak_cut_point){
                 .node = n, .alive = alive, .bytes = bytes};
         any = true;
         for (int i = 0; i < node->n_out; i++) {
@@ -125,7 +125,7 @@ static void scan(struct cutter *c)
             }
         }
     }
-    c->cut[c->n_cuts++] = (struct merak_cut_place){.node = g->n_nodes};
+    c->cut[c->n_cuts++] = (struct merak_cut_point){.node = g->n_nodes};
 }
 
 /* Keep the positions, or rows of them, where fewer values cross than before
@@ -459,10 +459,10 @@ out:
     return rc;
 }
 
-enum merak_status merak_stages_places(const struct merak_sharded *sharded,
-                                      int *n_p, struct merak_error *err)
+enum merak_status merak_stages_count_points(const struct merak_sharded *sharded,
+                                            int *n_p, struct merak_error *err)
 {
-    struct merak_cut_place *place = NULL;
+    struct merak_cut_point *place = NULL;
     enum merak_status rc = merak_stages_list(sharded, &place, n_p, err);
 
     free(place);
@@ -470,7 +470,7 @@ enum merak_status merak_stages_places(const struct merak_sharded *sharded,
 }
 
 enum merak_status merak_stages_list(const struct merak_sharded *sharded,
-                                    struct merak_cut_place **place_p, int *n_p,
+                                    struct merak_cut_point **place_p, int *n_p,
                                     struct merak_error *err)
 {
     struct cutter c = {0};

@@ -10,7 +10,7 @@
 
 /* Which part of the model each node of the sharded graph is in (gradient and
  * convert nodes included).  Parts are pipeline stages, or with several model
- * chunks per rank the pieces that the schedule gives to stages; after these
+ * chunks per rank the parts that the schedule gives to stages; after these
  * come the vocabulary-parallel layers, which all stages run together. */
 struct merak_stages {
     int n;
@@ -34,7 +34,7 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err) MERAK_CHECKED;
 /* A cut point: what crosses it are values of nodes before it. */
-struct merak_cut_place {
+struct merak_cut_point {
     int node;     /* the first after it */
     int alive;    /* values that cross */
     double bytes; /* of them, global sizes */
@@ -42,12 +42,12 @@ struct merak_cut_place {
 /* The cut points in order: place[0] is the graph's start, then n cut points
  * follow, and place[n + 1] is its end.  The caller frees *place_p. */
 enum merak_status merak_stages_list(const struct merak_sharded *sharded,
-                                    struct merak_cut_place **place_p, int *n_p,
+                                    struct merak_cut_point **place_p, int *n_p,
                                     struct merak_error *err) MERAK_CHECKED;
 /* The number of cut points; a stage can begin at each. */
-enum merak_status merak_stages_places(const struct merak_sharded *sharded,
-                                      int *n_p,
-                                      struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_stages_count_points(const struct merak_sharded *sharded, int *n_p,
+                          struct merak_error *err) MERAK_CHECKED;
 /* Cut at cut points place[n - 1] (vocabulary-parallel layers not counted),
  * ascending; 0 is the first after the graph's start. */
 enum merak_status merak_stages_at(const struct merak_sharded *sharded,

@@ -35,7 +35,7 @@ struct merak_uses {
         int stage;
     } at[MERAK_MAX_USES];
     int last;      /* value added last */
-    bool alike;    /* all in the same layout */
+    bool same_layout; /* all uses' gradients are in one layout */
     bool spread;   /* over several stages */
     bool finished; /* its summed gradient is emitted */
     int left;      /* this stage's uses whose gradient is still to come */

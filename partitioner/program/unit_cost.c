@@ -41,9 +41,9 @@ static int sum_of(const struct merak_build *b, const struct merak_instr *in)
            kind_of(b, in);
 }
 
-/* The share of each chunk's forward, in the last pass, that is dropped. */
-static void find_shares(const struct merak_build *b, const double *sum,
-                        double *share)
+/* The fraction of each chunk's forward, in the last pass, that is dropped. */
+static void find_fractions(const struct merak_build *b, const double *sum,
+                           double *fraction)
 {
     const struct merak_program *prog = b->prog;
 
@@ -53,14 +53,14 @@ static void find_shares(const struct merak_build *b, const double *sum,
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch == 0 &&
             in->pass == b->passes - 1 && kind_of(b, in) == MERAK_ACT_F &&
             is_dropped(b, in))
-            share[in->chunk] += in->cost_s / sum[sum_of(b, in)];
+            fraction[in->chunk] += in->cost_s / sum[sum_of(b, in)];
     }
 }
 
-static double units_of(const struct merak_build *b, int kind, double share)
+static double units_of(const struct merak_build *b, int kind, double fraction)
 {
     if (kind == MERAK_ACT_R)
-        return share;
+        return fraction;
     return kind == MERAK_ACT_B && !b->schedule->splits_w ? 2.0 : 1.0;
 }
 
@@ -69,10 +69,11 @@ void merak_build_unit_costs(struct merak_build *b)
     struct merak_program *prog = b->prog;
     size_t n = (size_t)(b->passes * b->n_chunks) * MERAK_ACTIONS;
     double *sum = merak_build_alloc(b, n * sizeof(*sum));
-    double *share = merak_build_alloc(b, (size_t)b->n_chunks * sizeof(*share));
-    int pieces = b->n_chunks * (prog->plan.sub_pipeline ? 2 : 1);
+    double *fraction =
+        merak_build_alloc(b, (size_t)b->n_chunks * sizeof(*fraction));
+    int parts = b->n_chunks * (prog->plan.sub_pipeline ? 2 : 1);
 
-    if (b->opt->unit_s <= 0 || sum == NULL || share == NULL)
+    if (b->opt->unit_s <= 0 || sum == NULL || fraction == NULL)
         return;
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
@@ -80,7 +81,7 @@ void merak_build_unit_costs(struct merak_build *b)
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch == 0)
             sum[sum_of(b, in)] += in->cost_s;
     }
-    find_shares(b, sum, share);
+    find_fractions(b, sum, fraction);
     for (int i = 0; i < prog->n_instrs; i++) {
         struct merak_instr *in = &prog->instr[i];
         int kind = kind_of(b, in);
@@ -88,8 +89,8 @@ void merak_build_unit_costs(struct merak_build *b)
         if (in->queue != MERAK_QUEUE_COMPUTE)
             continue;
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch >= 0)
-            in->cost_s *= units_of(b, kind, share[in->chunk]) * b->opt->unit_s /
-                          pieces / sum[sum_of(b, in)];
+            in->cost_s *= units_of(b, kind, fraction[in->chunk]) *
+                          b->opt->unit_s / parts / sum[sum_of(b, in)];
         else
             in->cost_s = 0;
     }

@@ -23,16 +23,16 @@
 #include <string.h>
 
 /* The order of a pair's halves in a list of items, from `from` on. */
-struct zipped {
+struct interleaving {
     const struct merak_items *items;
     int from, lead;
     struct merak_pair_step *order;
-    struct zipped *next;
+    struct interleaving *next;
 };
 
 struct unroll {
     struct merak_build *b;
-    struct zipped *zipped; /* those made so far */
+    struct interleaving *interleaving; /* those made so far */
     struct merak_action *action;
     int n;
     int width;   /* micro-batches of an action */
@@ -267,9 +267,9 @@ order_of(struct unroll *u, const struct merak_items *items, int from,
 {
     struct merak_build *b = u->b;
     struct merak_pair_list list = {.n = items->n - from, .n_lead = lead};
-    struct zipped *z;
+    struct interleaving *z;
 
-    for (z = u->zipped; z != NULL; z = z->next) {
+    for (z = u->interleaving; z != NULL; z = z->next) {
         if (z->items == items && z->from == from && z->lead == lead)
             return z->order;
     }
@@ -278,13 +278,13 @@ order_of(struct unroll *u, const struct merak_items *items, int from,
     list.lead = lead > 0 ? nodes_of(b, next, 0, lead) : NULL;
     if (b->rc != MERAK_OK)
         return NULL;
-    *z = (struct zipped){items, from, lead, NULL, u->zipped};
+    *z = (struct interleaving){items, from, lead, NULL, u->interleaving};
     z->order = merak_build_alloc(b, (2 * (size_t)(list.n + lead) + 1) *
                                         sizeof(*z->order));
     if (z->order != NULL)
         merak_build_fail(b,
                          merak_pair_order(b->sharded, &list, z->order, b->err));
-    u->zipped = z;
+    u->interleaving = z;
     return z->order;
 }
 
@@ -350,7 +350,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
                            parts that nothing overwrites */
     pass_on(u, a);
     run_items(u, a, next);
-    merak_build_sums_due(b);
+    merak_build_delayed_reduces(b);
     /* Slices share their micro-batch's slots. */
     if (b->rc == MERAK_OK &&
         a->slice == (a->kind == MERAK_ACT_F ? b->slices - 1 : 0))

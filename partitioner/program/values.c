@@ -138,9 +138,9 @@ static void give_back(struct merak_build *b, int v, int slot)
     b->flow[v].free_slot = slot;
 }
 
-/* A slot that a send reads is not reused for one more action, or as long as the
- * schedule needs: the send may still be in progress when the compute queue has
- * moved on. */
+/* A slot that a send reads is not reused for one more action, or for as many as
+ * the schedule needs: the send may still be in progress when the compute queue
+ * has moved on. */
 static void give_back_later(struct merak_build *b, int v, int slot)
 {
     if (!merak_build_grow(b, (void **)&b->lag, &b->cap_lag, b->n_lag,
@@ -188,7 +188,7 @@ static void release_values(struct merak_build *b, struct merak_open *open)
 
         if (slot < 0 || is_loss(b, v) || is_kept(b, open, v))
             continue;
-        if (b->flow[v].to >= 0 || merak_build_is_left(b, v))
+        if (b->flow[v].to >= 0 || merak_build_is_recycled(b, v))
             give_back_later(b, v, slot);
         else
             give_back(b, v, slot);
@@ -211,9 +211,9 @@ static bool reads(const struct merak_node *node, int v)
 }
 
 /* Does anything after this item read a value, in this action or a later one? */
-static bool is_read_behind(const struct merak_build *b,
-                           const struct merak_open *open,
-                           const struct merak_item *item, int v)
+static bool is_read_after(const struct merak_build *b,
+                          const struct merak_open *open,
+                          const struct merak_item *item, int v)
 {
     const struct merak_item *end = b->items->item + b->items->n;
 
@@ -237,7 +237,7 @@ static bool stays(const struct merak_build *b, int v)
 {
     const struct merak_flow *f = &b->flow[v];
 
-    return f->from < 0 && f->to < 0 && !merak_build_is_left(b, v) &&
+    return f->from < 0 && f->to < 0 && !merak_build_is_recycled(b, v) &&
            b->param_slot[v] < 0 && !is_loss(b, v) &&
            b->graph->value[v]->producer >= 0;
 }
@@ -282,7 +282,7 @@ void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
         return;
     open = open_of(b, microbatch);
     if (open == NULL || open->map[from] < 0 || open->map[to] >= 0 ||
-        is_read_behind(b, open, item, from))
+        is_read_after(b, open, item, from))
         return;
     slot = slot_over(b, open->map[from], to);
     if (slot < 0)

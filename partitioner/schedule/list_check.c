@@ -76,10 +76,10 @@ static enum merak_status count_listed(struct ledger *ledger,
     return MERAK_OK;
 }
 
-/* How often each stage that has a part must run this on it: 0, 1, or -1 for
- * optionally once. */
-static int times_due(const struct merak_timetable *table,
-                     const struct merak_action *a)
+/* How often each stage that has a part must run an action on it: 0 or 1, or -1
+ * if it may run it once. */
+static int required_count(const struct merak_timetable *table,
+                          const struct merak_action *a)
 {
     switch (a->kind) {
     case MERAK_ACT_F:
@@ -94,23 +94,23 @@ static int times_due(const struct merak_timetable *table,
     return 0;
 }
 
-static enum merak_status check_due(const struct ledger *ledger, int stage,
-                                   const struct merak_action *a,
-                                   struct merak_error *err)
+static enum merak_status check_count(const struct ledger *ledger, int stage,
+                                     const struct merak_action *a,
+                                     struct merak_error *err)
 {
     const struct merak_timetable *table = ledger->table;
     int part = part_of(table, stage, a->chunk);
-    int due = times_due(table, a);
+    int required = required_count(table, a);
     int holders = part >= table->lists->chain ? table->args.stages : 1;
     int listed = ledger->listed[cell_of(table, stage, a)];
     char name[48];
 
-    if (due < 0 ? listed <= holders : listed == due * holders)
+    if (required < 0 ? listed <= holders : listed == required * holders)
         return MERAK_OK;
     merak_action_name(table, a, name, sizeof(name));
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "%s of part %d (stage %d) is listed %d times, not %d",
-                      name, part, stage, listed, abs(due) * holders);
+                      name, part, stage, listed, abs(required) * holders);
 }
 
 /* Every forward and backward once, and optional actions at most once. */
@@ -133,7 +133,7 @@ static enum merak_status check_complete(const struct ledger *ledger,
             left /= args->slices;
             a.microbatch = left % args->microbatches;
             a.chunk = left / args->microbatches;
-            rc = check_due(ledger, s, &a, err);
+            rc = check_count(ledger, s, &a, err);
         }
     }
     return rc;

@@ -8,7 +8,7 @@
  *   drop-last  the last stage never recomputes: its backward follows its
  *              forward at once, so what it keeps is used at once
  *   early      a stage that would wait for a gradient recomputes meanwhile:
- *              in the drain, and before the first backward of a stage whose
+ *              in the cool-down, and before the first backward of a stage whose
  *              next stage runs its own first backward early
  *   third      stage p-2 swaps its first backward with its third forward,
  *              which fills the gap before that gradient: the path now turns
@@ -24,10 +24,10 @@
  *   scp    m(f + b + r) + (p - 1)(f + b) - 2r - min(r, b - f)
  *          (p = 2: ... - r - min(2r, b), as no stage precedes p-2)
  *
- * At b = 2f, r = f the last is m(f + b + r) + (p - 2)(f + b): no order in
+ * At b = 2f, r = f scp takes m(f + b + r) + (p - 2)(f + b): no order in
  * which stage p-2 recomputes is faster.  Stage p-2 must get past its second
  * and third forward before the last stage takes their outputs, so what it
- * sends is kept for one action longer than with rendezvous.
+ * sends is kept for one action longer than with synchronous sends.
  *
  * The price: every stage holds one micro-batch recomputed in full, and stage
  * p-2 has three in flight instead of two.
@@ -43,8 +43,9 @@ static int min(int a, int b)
     return a < b ? a : b;
 }
 
-/* Micro-batches 0 .. n-1 are recomputed before their gradient in the fill. */
-static int early_in_fill(const struct merak_schedule_args *args)
+/* In the warm-up, micro-batches 0 .. n-1 are recomputed before their gradient
+ * arrives. */
+static int early_in_warm_up(const struct merak_schedule_args *args)
 {
     int from_last = args->stages - 1 - args->stage;
 
@@ -55,9 +56,9 @@ static int early_in_fill(const struct merak_schedule_args *args)
     return (args->moves & MERAK_MOVE_DROP_LAST) && from_last == 1;
 }
 
-/* Micro-batches m-n .. m-1 are recomputed before theirs in the drain.  If the
- * last stage does not recompute, stage p-2 never waits there. */
-static int early_in_drain(const struct merak_schedule_args *args)
+/* In the cool-down, micro-batches m-n .. m-1 are.  If the last stage does not
+ * recompute, stage p-2 never waits there. */
+static int early_in_cool_down(const struct merak_schedule_args *args)
 {
     int from_last = args->stages - 1 - args->stage;
 
@@ -69,19 +70,20 @@ static int early_in_drain(const struct merak_schedule_args *args)
 
 static bool is_early(const struct merak_schedule_args *args, int microbatch)
 {
-    return microbatch < early_in_fill(args) ||
-           microbatch >= args->microbatches - early_in_drain(args);
+    return microbatch < early_in_warm_up(args) ||
+           microbatch >= args->microbatches - early_in_cool_down(args);
 }
 
 static int moves_count(const struct merak_schedule_args *args)
 {
     int m = args->microbatches;
-    int early = early_in_fill(args) + early_in_drain(args);
+    int early = early_in_warm_up(args) + early_in_cool_down(args);
 
     return 2 * m + min(m, early);
 }
 
-/* Move the pairs of `1f1b` from the end to the front, with Rs in between. */
+/* Move the forwards and backwards of 1F1B from the end of actions[] to its
+ * front, with Rs in between. */
 static void insert_early(const struct merak_schedule_args *args,
                          struct merak_action *actions)
 {

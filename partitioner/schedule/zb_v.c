@@ -52,7 +52,7 @@ static void put_all(struct writer *list, int chunk)
     put(list, MERAK_ACT_W, chunk);
 }
 
-static void drain(struct writer *list, int p, int r)
+static void cool_down(struct writer *list, int p, int r)
 {
     for (int i = 0; i < r; i++) {
         put(list, MERAK_ACT_B, 0);
@@ -87,7 +87,7 @@ static void zb_v_fill(const struct merak_schedule_args *args,
         put_all(&list, 0);
         put_all(&list, 1);
     }
-    drain(&list, p, r);
+    cool_down(&list, p, r);
 }
 
 static int zb_v_part(const struct merak_schedule_args *args, int chunk)

@@ -20,19 +20,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work up to which every cut is rated: cuts times actions. */
+/* Every cut is rated up to this product of cuts, parts and units. */
 #define EXHAUSTIVE 20000
 #define MAX_ROUNDS 40
 
 struct cuts {
     struct merak_rater rater;
     struct merak_candidate *cand;
-    double limit;      /* bytes that a stage has to fit in, or DBL_MAX */
-    double part_limit; /* share of it for one part: merak_part_limit() */
+    double limit;            /* bytes that a stage has to fit in, or DBL_MAX */
+    double part_bytes_limit; /* of it, for one part: merak_part_limit() */
     double known_s;    /* upper bound of the best cut's step */
     int n, parts;      /* segments to be cut, and parts to cut them into:
                           without vocabulary-parallel layers */
-    size_t room;       /* bytes of all bounds */
+    size_t bound_bytes; /* of bound[] */
     int *bound;
     double *rest_s; /* [segment + 1] seconds from there to the end */
     struct merak_balance balance;
@@ -41,7 +41,7 @@ struct cuts {
 /* --- trying one ----------------------------------------------------------- */
 
 /* Keep c->bound if it is the best so far. */
-static bool try_bound(struct cuts *c)
+static bool try_cut(struct cuts *c)
 {
     struct merak_candidate *cand = c->cand;
     double part_s[MERAK_PART_COUNT], bytes = 0, step;
@@ -61,7 +61,7 @@ static bool try_bound(struct cuts *c)
     cand->bytes = bytes;
     cand->stage = stage;
     memcpy(cand->part_s, part_s, sizeof(part_s));
-    memcpy(cand->bound, c->bound, c->room);
+    memcpy(cand->bound, c->bound, c->bound_bytes);
     memcpy(cand->drop, c->rater.drop,
            (size_t)c->rater.parts * sizeof(*cand->drop));
     return true;
@@ -117,13 +117,13 @@ static void try_all(struct cuts *c)
         c->known_s = step * (1 + 1e-6);
     merak_cuts_first(c->bound, c->parts, c->n);
     do
-        try_bound(c);
+        try_cut(c);
     while (merak_cuts_next(c->bound, c->parts, c->n));
 }
 
 /* --- the shortest longest stage ------------------------------------------- */
 
-/* Blocks that a part needs to have because they are given to be dropped. */
+/* The fewest blocks that a part has: those that the request recomputes. */
 static int least_blocks(const struct cuts *c, int part)
 {
     const struct merak_drop *drop = merak_fixed_drop(c->cand);
@@ -159,13 +159,13 @@ static void extend(struct merak_balance *balance, int part, int from,
     }
 }
 
-/* Each part gets an equal share of its stage's memory; the cut that is found
+/* Each part gets an equal fraction of its stage's memory; the cut that is found
  * is then rated with all parts of a stage together. */
 static void extend_strictly(struct merak_balance *balance, int part, int from,
                             double most)
 {
     struct cuts *c = balance->arg;
-    double share = c->part_limit;
+    double part_bytes = c->part_bytes_limit;
     struct merak_range range;
     int known = 0; /* a longer part drops at least as many blocks */
     int least = least_blocks(c, part);
@@ -179,8 +179,8 @@ static void extend_strictly(struct merak_balance *balance, int part, int from,
         merak_range_add(c->cand->table, &range);
         if (range.f_s + range.b_s > most)
             return;
-        need = merak_part_need(&c->rater, &range, part, share, known);
-        if (need.bytes > share)
+        need = merak_part_need(&c->rater, &range, part, part_bytes, known);
+        if (need.bytes > part_bytes)
             return;
         known = need.blocks > 0 ? need.blocks - 1 : 0;
         time = range.f_s + range.b_s + need.recompute_s;
@@ -193,7 +193,7 @@ static void extend_strictly(struct merak_balance *balance, int part, int from,
  * can, so that none could end later than it does here. */
 static bool may_fit(struct cuts *c)
 {
-    double share = c->part_limit;
+    double part_bytes = c->part_bytes_limit;
     int from = 0;
 
     for (int part = 0; part < c->parts && from < c->n; part++) {
@@ -203,7 +203,7 @@ static bool may_fit(struct cuts *c)
         merak_range_start(&range, from, &c->rater.marks);
         while (fits && range.to < c->n) {
             merak_range_add(c->cand->table, &range);
-            fits = merak_part_least(&c->rater, &range, part) <= share;
+            fits = merak_part_least(&c->rater, &range, part) <= part_bytes;
         }
         from = fits ? range.to : range.to - 1;
     }
@@ -227,8 +227,8 @@ static double longest_worth(const struct cuts *c)
 
 /*
  * The cut whose longest part is shortest; in every cut some part takes at least
- * `least`.  Any bound that the cut stays within gives the same cut, and a tight
- * bound leaves little to examine.
+ * `least`.  Any limit that the cut stays within gives the same cut, and a tight
+ * one leaves little to examine.
  */
 static bool balance(struct cuts *c, double least)
 {
@@ -248,10 +248,10 @@ static bool balance_strictly(struct cuts *c, double least)
     bool found;
 
     c->balance.extend = extend_strictly;
-    c->part_limit = merak_part_limit(&c->rater, c->rater.limit);
+    c->part_bytes_limit = merak_part_limit(&c->rater, c->rater.limit);
     found = may_fit(c) && balance(c, least);
     for (int s = 0; s < c->parts; s++)
-        c->rater.range[s].to = 0; /* their marks were overwritten */
+        c->rater.range[s].to = 0; /* others have used their marks (range.h) */
     return found;
 }
 
@@ -278,11 +278,11 @@ static void improve(struct cuts *c)
         moved = false;
         for (int s = 1; s < c->parts; s++) {
             for (int by = -1; by <= 1; by += 2) {
-                memcpy(c->bound, c->cand->bound, c->room);
+                memcpy(c->bound, c->cand->bound, c->bound_bytes);
                 c->bound[s] += by;
                 if (c->bound[s] > c->bound[s - 1] &&
                     c->bound[s] < c->bound[s + 1])
-                    moved = try_bound(c) || moved;
+                    moved = try_cut(c) || moved;
             }
         }
     }
@@ -291,16 +291,16 @@ static void improve(struct cuts *c)
 /* The balanced cut is the best if it fits in memory without recomputation. */
 static void try_some(struct cuts *c, const int *balanced)
 {
-    memcpy(c->bound, balanced, c->room);
-    try_bound(c);
+    memcpy(c->bound, balanced, c->bound_bytes);
+    try_cut(c);
     if (c->limit < DBL_MAX &&
         (c->cand->rated_s == 0 || merak_drops_any(c->cand->drop, c->parts))) {
         if (balance_strictly(c, longest_part(c, balanced)))
-            try_bound(c);
+            try_cut(c);
     }
     for (int s = 0; s <= c->parts; s++)
         c->bound[s] = (int)((long)c->n * s / c->parts);
-    try_bound(c);
+    try_cut(c);
 }
 
 static enum merak_status cuts_init(struct cuts *c,
@@ -317,16 +317,17 @@ static enum merak_status cuts_init(struct cuts *c,
                        .n = merak_candidate_segments(cand),
                        .parts = merak_plan_parts(&cand->plan) -
                                 merak_plan_shared(&cand->plan)};
-    c->room = (size_t)(merak_plan_parts(&cand->plan) + 1) * sizeof(*c->bound);
+    c->bound_bytes =
+        (size_t)(merak_plan_parts(&cand->plan) + 1) * sizeof(*c->bound);
     rc = merak_rater_init(&c->rater, cost, cand, limit, err);
-    c->bound = malloc(c->room);
+    c->bound = malloc(c->bound_bytes);
     c->rest_s = calloc((size_t)c->n + 1, sizeof(*c->rest_s));
     ok = merak_balance_init(&c->balance, c->n, c->parts);
     c->balance.extend = extend;
     c->balance.arg = c;
     c->balance.rest_s = c->rest_s;
     if (rc == MERAK_OK && (c->bound == NULL || !ok || c->rest_s == NULL))
-        rc = merak_fail_nomem(err, c->room);
+        rc = merak_fail_nomem(err, c->bound_bytes);
     for (int b = 0; b <= cand->table->n_shared && rc == MERAK_OK; b++)
         c->bound[c->parts + b] = c->n + b;
     for (int s = c->n - 1; s >= 0 && rc == MERAK_OK; s--)
@@ -352,7 +353,7 @@ static void cuts_fini(struct cuts *c)
 
 enum merak_status merak_search_cut(const struct merak_cost_model *cost,
                                    struct merak_candidate *cand,
-                                   const int *like, double limit, bool any,
+                                   const int *initial, double limit, bool any,
                                    struct merak_error *err)
 {
     struct cuts c;
@@ -363,16 +364,16 @@ enum merak_status merak_search_cut(const struct merak_cost_model *cost,
         goto out;
     if (merak_fixed_cut(cand)) {
         merak_fixed_bound(cand, c.bound);
-        try_bound(&c);
+        try_cut(&c);
         goto out;
     }
     if (is_small(&c)) {
         try_all(&c);
         goto out;
     }
-    if (like != NULL) {
-        memcpy(c.bound, like, c.room);
-        try_bound(&c);
+    if (initial != NULL) {
+        memcpy(c.bound, initial, c.bound_bytes);
+        try_cut(&c);
     }
     if (cand->rated_s == 0)
         try_some(&c, cand->balanced);
@@ -393,7 +394,7 @@ enum merak_status merak_search_balance(const struct merak_cost_model *cost,
             merak_fixed_bound(cand, c.bound);
         else
             balance(&c, c.rest_s[0] / c.parts);
-        memcpy(cand->balanced, c.bound, c.room);
+        memcpy(cand->balanced, c.bound, c.bound_bytes);
     }
     cuts_fini(&c);
     return rc;

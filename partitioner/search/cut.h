@@ -8,12 +8,12 @@
 /*
  * Fill cand->bound, drop and the rated fields with the best cuts found whose
  * stages take at most `limit` bytes each; rated_s is 0 if there are none.
- * With `any`, stages may take more.  `like`, if not NULL, is used if it fits
+ * With `any`, stages may take more.  `initial`, if not NULL, is used if it fits
  * and there are too many cuts to try all.  A given cut is the only one tried.
  */
 enum merak_status merak_search_cut(const struct merak_cost_model *cost,
                                    struct merak_candidate *cand,
-                                   const int *like, double limit, bool any,
+                                   const int *initial, double limit, bool any,
                                    struct merak_error *err) MERAK_CHECKED;
 /* Find cand->balanced, which is the same for any schedule of these parts. */
 enum merak_status merak_search_balance(const struct merak_cost_model *cost,

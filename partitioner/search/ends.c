@@ -23,7 +23,7 @@ static int stage_of(const struct merak_rater *r, int segment)
     return r->lists->stage_of[part];
 }
 
-bool merak_is_on(const struct merak_rater *r, int segment, int s)
+bool merak_stage_runs(const struct merak_rater *r, int segment, int s)
 {
     int stage = stage_of(r, segment);
 
@@ -59,8 +59,9 @@ double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
            merak_cost_exchange(cost, kind, bytes, dp, r->dp_inside);
 }
 
-struct merak_interference merak_over_dp_takes(const struct merak_rater *r,
-                                              bool reduce, double bytes)
+struct merak_interference
+merak_over_dp_interference(const struct merak_rater *r, bool reduce,
+                           double bytes)
 {
     enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
 
@@ -73,7 +74,8 @@ struct merak_interference merak_over_dp_takes(const struct merak_rater *r,
 
 /* When the sum of tied gradients arrives, by stage: the running sum goes up
  * from stage to stage, and the total comes back. */
-static void tie(const struct merak_rater *r, const double *end, double *tied)
+static void sum_tied(const struct merak_rater *r, const double *end,
+                     double *tied)
 {
     const struct merak_table *t = r->table;
     int pp = r->plan->pp;
@@ -132,7 +134,7 @@ static struct merak_param_state own_hold(const struct merak_rater *r, int s,
     for (int k = 0; k < r->table->n_shares && hold.n > 0; k++) {
         const struct merak_share *share = &r->table->share[k];
 
-        if (share->prev == i && !merak_is_on(r, share->segment, s))
+        if (share->prev == i && !merak_stage_runs(r, share->segment, s))
             merak_param_state_drop(&hold, &share->hold);
     }
     return merak_param_state_of(&hold, r->plan->zero1);
@@ -176,7 +178,7 @@ struct merak_drain {
 /* The reduction of a segment's weight gradients. */
 struct merak_reduction {
     double seconds;
-    struct merak_interference takes; /* from a concurrent kernel */
+    struct merak_interference interference; /* from a concurrent kernel */
     int next;                        /* segment whose turn is next, or -1 */
 };
 
@@ -194,13 +196,13 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
         return;
     *add = (struct merak_reduction){
         .seconds = hold.convert_s + reduce,
-        .takes = merak_over_dp_takes(r, true,
-                                     4 * (hold.bf16_elems + hold.f32_elems)),
+        .interference = merak_over_dp_interference(
+            r, true, 4 * (hold.bf16_elems + hold.f32_elems)),
         .next = -1};
     /* Each parameter's wakes communication if it ends before the next. */
     work = r->lists->schedule->splits_w ? seg->w_s : seg->b_s;
-    if (add->seconds < work && hold.n * add->takes.wake_s < work)
-        add->takes.wake_s *= hold.n;
+    if (add->seconds < work && hold.n * add->interference.wake_s < work)
+        add->interference.wake_s *= hold.n;
     if (d->first >= 0)
         r->ends.reduction[d->last].next = i;
     else
@@ -217,16 +219,16 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
 static double begin_next(const struct merak_rater *r, struct merak_drain *d)
 {
     const struct merak_reduction *next = &r->ends.reduction[d->first];
-    double takes = next->takes.copy_s, until = d->free + next->seconds;
+    double lost_s = next->interference.copy_s, until = d->free + next->seconds;
 
     if (d->free > d->awake)
-        takes += next->takes.wake_s;
-    if (until < d->free + next->takes.wake_s)
-        until = d->free + next->takes.wake_s;
+        lost_s += next->interference.wake_s;
+    if (until < d->free + next->interference.wake_s)
+        until = d->free + next->interference.wake_s;
     d->awake = until > d->awake ? until : d->awake;
     d->free += next->seconds;
     d->first = next->next;
-    return takes;
+    return lost_s;
 }
 
 static void begin_all(const struct merak_rater *r, struct merak_drain *d)
@@ -267,14 +269,14 @@ static void exchange(const struct merak_rater *r,
 /*
  * The last backward of a part, which begins at `from` at the earliest.  A
  * segment's weight gradients are summed over replicas once it is done, or,
- * with sums_behind, once all segments of the part are.
+ * with delays_reduce, once all segments of the part are.
  */
 static void drain_part(const struct merak_rater *r, int s, int part,
                        double from, struct merak_drain *d)
 {
     const struct merak_range *g = &r->range[part];
     bool splits = r->lists->schedule->splits_w;
-    bool behind = part > 0 && r->sums_behind;
+    bool delayed = part > 0 && r->delays_reduce;
     double begins = r->player.made[part] - (splits ? g->w_s : g->b_s);
 
     begins = from > begins ? from : begins;
@@ -285,10 +287,10 @@ static void drain_part(const struct merak_rater *r, int s, int part,
         compute(r, splits ? seg->w_s : seg->b_s, d);
         if (!splits)
             exchange(r, seg, d);
-        if (!behind)
+        if (!delayed)
             add_reduction(r, s, i, d);
     }
-    for (int i = g->to - 1; behind && i >= g->from; i--)
+    for (int i = g->to - 1; delayed && i >= g->from; i--)
         add_reduction(r, s, i, d);
 }
 
@@ -500,7 +502,7 @@ double merak_whole_step(const struct merak_rater *r, struct merak_tail *busiest,
     double *tied = r->player.before; /* no longer in use */
     const double *done = drain_all(r);
 
-    tie(r, done, tied);
+    sum_tied(r, done, tied);
     for (int s = 0; s < r->plan->pp; s++) {
         struct merak_range holds = merak_stage_holds(r, s);
         struct merak_tail t = tail_of(r, s, &holds, done[s], tied[s]);

@@ -118,19 +118,18 @@ static enum merak_status rate_degrees(struct merak_search *s,
 
 /* Is this width allowed?  2, a sub-pipeline, needs communication to overlap. */
 static bool has_width(const struct merak_search *s,
-                      const struct merak_table *like, int width)
+                      const struct merak_table *key, int width)
 {
     bool fixed = s->in->pin.given[MERAK_CHOICE_SUB_PIPELINE];
     bool wanted = s->in->pin.sub_pipeline;
     size_t unit = s->in->pin.micro_batch;
 
-    if (unit > 0 && unit != (size_t)width * like->micro_batch)
+    if (unit > 0 && unit != (size_t)width * key->micro_batch)
         return false;
     if (width == 1)
         return merak_choice_allows(fixed, wanted, false);
-    return (like->tp > 1 || fixed) &&
-           merak_choice_allows(fixed, wanted, true) &&
-           s->in->global_batch % (2 * like->micro_batch) == 0;
+    return (key->tp > 1 || fixed) && merak_choice_allows(fixed, wanted, true) &&
+           s->in->global_batch % (2 * key->micro_batch) == 0;
 }
 
 /* Is the order of nodes given? */
@@ -141,16 +140,16 @@ static bool is_pinned(const struct merak_search *s)
 }
 
 enum merak_status merak_search_tables(struct merak_search *s,
-                                      const struct merak_table *like,
+                                      const struct merak_table *key,
                                       struct merak_table *table[2])
 {
     const struct merak_sharded *sharded = NULL;
     struct merak_error why;
-    const struct merak_plan plan = merak_search_plan_of(like);
+    const struct merak_plan plan = merak_search_plan_of(key);
     enum merak_status rc = merak_graphs_shard(s->graphs, &plan, &sharded, &why);
 
     table[0] = table[1] = NULL;
-    if (rc == MERAK_ERR_CONFIG && like->tp > 1) {
+    if (rc == MERAK_ERR_CONFIG && key->tp > 1) {
         s->tp_error = why;
         s->n_tp_refused++;
         return MERAK_OK;
@@ -164,10 +163,10 @@ enum merak_status merak_search_tables(struct merak_search *s,
     for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
         /* If the graph has no such order, a pinned one falls back to the order
          * of its description. */
-        if (has_width(s, like, width) &&
-            (sharded->order == like->branches || is_pinned(s)) &&
-            merak_search_may_pay(s, like, sharded))
-            rc = merak_search_add_table(s, sharded, like, NULL, width, 1,
+        if (has_width(s, key, width) &&
+            (sharded->order == key->branches || is_pinned(s)) &&
+            merak_search_may_pay(s, key, sharded))
+            rc = merak_search_add_table(s, sharded, key, NULL, width, 1,
                                         &table[width - 1]);
     }
     return rc;
@@ -206,21 +205,21 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
                                       enum merak_branches branches)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
-    struct merak_table like = {
+    struct merak_table key = {
         .tp = tp,
         .sp = s->in->pin.given[MERAK_CHOICE_SP] ? s->in->pin.sp : MERAK_SP_AUTO,
         .tp_batch_percent = s->in->pin.tp_batch_percent,
         .micro_batch = b,
         .branches = branches};
-    enum merak_status rc = merak_search_tables(s, &like, automatic);
+    enum merak_status rc = merak_search_tables(s, &key, automatic);
 
     if (rc == MERAK_OK)
         rc = merak_search_rate_tables(s, automatic, none);
     if (rc != MERAK_OK || tp == 1 || s->in->pin.given[MERAK_CHOICE_SP] ||
         (automatic[0] == NULL && automatic[1] == NULL))
         return rc;
-    like.sp = MERAK_SP_ON;
-    rc = merak_search_tables(s, &like, on);
+    key.sp = MERAK_SP_ON;
+    rc = merak_search_tables(s, &key, on);
     return rc == MERAK_OK ? merak_search_rate_tables(s, on, automatic) : rc;
 }
 
@@ -260,22 +259,22 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
     return false;
 }
 
-/* Larger micro-batches are tried while they are not much worse. */
+/* Larger micro-batches are tried until two in a row bring nothing. */
 static enum merak_status rate_sizes(struct merak_search *s, int tp)
 {
     enum merak_status rc = MERAK_OK;
     int refused = s->n_tp_refused, n;
     double before = s->best_s;
 
-    for (size_t b = 1, idle = 0;
-         b <= s->in->global_batch && idle < 2 && rc == MERAK_OK; b++) {
+    for (size_t b = 1, no_gain = 0;
+         b <= s->in->global_batch && no_gain < 2 && rc == MERAK_OK; b++) {
         if (!merak_search_is_size(s, tp, b))
             continue;
         n = s->n_cands;
         rc = rate_tables(s, tp, b);
         if (s->n_tp_refused > refused)
             break;
-        idle = s->n_cands > n && s->best_s < before ? 0 : idle + (b > 2);
+        no_gain = s->n_cands > n && s->best_s < before ? 0 : no_gain + (b > 2);
         before = s->best_s;
     }
     return rc;

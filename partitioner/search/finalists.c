@@ -285,7 +285,8 @@ static enum merak_status move_about(struct merak_search *s,
     return rc;
 }
 
-/* Simulate other cuts of a good plan, while there is effort left. */
+/* Hill climbing from a good plan: simulate other cuts of it, while there is
+ * effort left. */
 static enum merak_status climb(struct merak_search *s,
                                struct merak_candidate *c)
 {

@@ -10,17 +10,17 @@
 
 /* The part of stage s that is the i-th to read its parameters: a
  * vocabulary-parallel embedding comes before the stage's own parts. */
-static const struct merak_range *read_as(const struct merak_rater *r, int s,
-                                         int i)
+static const struct merak_range *in_read_order(const struct merak_rater *r,
+                                               int s, int i)
 {
     int chunk = r->parts > r->chain && i < 2 ? 1 - i : i;
 
     return &r->range[r->lists->part[s * r->chunks + chunk]];
 }
 
-/* What stage s gathers for a segment and has not for an earlier one. */
-static struct merak_param_state fresh_hold(const struct merak_rater *r, int s,
-                                           const struct merak_segment *seg)
+/* What stage s gathers for a segment, but not for an earlier one. */
+static struct merak_param_state new_hold(const struct merak_rater *r, int s,
+                                         const struct merak_segment *seg)
 {
     struct merak_param_state hold = seg->hold;
 
@@ -28,7 +28,7 @@ static struct merak_param_state fresh_hold(const struct merak_rater *r, int s,
         const struct merak_share *share =
             &r->table->share[seg->first_share + i];
 
-        if (!merak_is_on(r, share->prev, s))
+        if (!merak_stage_runs(r, share->prev, s))
             merak_param_state_add(&hold, &share->hold);
     }
     return merak_param_state_of(&hold, r->plan->zero1);
@@ -55,7 +55,7 @@ static double gather_s(const struct merak_rater *r, int s,
 
     if (seg->n_shares == 0)
         return r->ends.gather_s[seg - r->table->segment];
-    hold = fresh_hold(r, s, seg);
+    hold = new_hold(r, s, seg);
     return merak_gathers_s(r, &hold);
 }
 
@@ -66,7 +66,7 @@ static void set_gathered(struct merak_rater *r, int s)
     double gathered = 0;
 
     for (int c = 0; c < r->chunks; c++) {
-        const struct merak_range *g = read_as(r, s, c);
+        const struct merak_range *g = in_read_order(r, s, c);
 
         for (int i = g->from; i < g->to; i++) {
             gathered += gather_s(r, s, &r->table->segment[i]);
@@ -93,18 +93,19 @@ static void add_gather_interference(const struct merak_rater *r, int s,
         r->cost->interference_bytes_per_s == 0)
         return;
     for (int c = 0; c < r->chunks && begins < *end_p; c++) {
-        const struct merak_range *g = read_as(r, s, c);
+        const struct merak_range *g = in_read_order(r, s, c);
 
         for (int i = g->from; i < g->to && begins < *end_p; i++) {
             const struct merak_param_state hold =
                 merak_param_state_of(&r->table->segment[i].hold, true);
-            struct merak_interference takes =
-                merak_over_dp_takes(r, false, gather_bytes(&hold));
+            struct merak_interference interference =
+                merak_over_dp_interference(r, false, gather_bytes(&hold));
 
             if (r->ends.gathered[i] == begins)
                 continue; /* no parameters to gather */
             if (begins >= start)
-                *end_p += takes.copy_s + (begins > 0 ? 0 : takes.wake_s);
+                *end_p += interference.copy_s +
+                          (begins > 0 ? 0 : interference.wake_s);
             begins = r->ends.gathered[i];
         }
     }

@@ -16,7 +16,7 @@ int merak_candidate_parts(const struct merak_candidate *cand);
 bool merak_fixed_cut(const struct merak_candidate *cand);
 /* Given drops by part, or NULL. */
 const struct merak_drop *merak_fixed_drop(const struct merak_candidate *cand);
-/* Fill bound from the given cut. */
+/* Fill bound[] from the given cut. */
 void merak_fixed_bound(const struct merak_candidate *cand, int *bound);
 /* Does each part with these bounds have the blocks it is to drop? */
 bool merak_fixed_allows(const struct merak_candidate *cand, const int *bound);

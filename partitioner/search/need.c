@@ -133,14 +133,14 @@ double merak_part_least(const struct merak_rater *r,
 
 /* Is it a vocabulary-parallel layer?  Those drop nothing: their backward
  * follows at once, or needs next to nothing. */
-static bool is_block(const struct merak_rater *r, int part)
+static bool is_shared(const struct merak_rater *r, int part)
 {
     return r->lists->stage_of[part] < 0;
 }
 
-static bool is_on(const struct merak_rater *r, int part, int stage)
+static bool stage_has(const struct merak_rater *r, int part, int stage)
 {
-    return is_block(r, part) || r->lists->stage_of[part] == stage;
+    return is_shared(r, part) || r->lists->stage_of[part] == stage;
 }
 
 /* A parameter of two parts of a stage is held once. */
@@ -157,8 +157,8 @@ static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
             low++;
         while (r->range[high].to <= share->segment)
             high++;
-        if (elements == 0 || low == high || !is_on(r, low, stage) ||
-            !is_on(r, high, stage))
+        if (elements == 0 || low == high || !stage_has(r, low, stage) ||
+            !stage_has(r, high, stage))
             continue;
         merak_param_state_drop(&sum->holds.hold, &share->hold);
         sum->holds.tied -= elements;
@@ -186,15 +186,15 @@ struct merak_range merak_stage_holds(const struct merak_rater *r, int stage)
 
 /* --- what to drop --------------------------------------------------------- */
 
-/* Chunks of a stage: all, or a single one. */
-struct few {
+/* All chunks of a stage, or a single one. */
+struct chunk_set {
     struct merak_rater *r;
     int stage, first, n;
     int known; /* dropping this many blocks is known not to fit */
 };
 
-/* Bytes and seconds with the drops in r->drop. */
-static struct merak_need keep_to(const struct few *f)
+/* What they need with the drops in r->drop; sets their keeps. */
+static struct merak_need need_with_drops(const struct chunk_set *f)
 {
     struct merak_rater *r = f->r;
     struct merak_need need = {0};
@@ -214,37 +214,37 @@ static struct merak_need keep_to(const struct few *f)
 }
 
 /* Drop attention, or the first blocks of the first parts. */
-static struct merak_need try_drop(const struct few *f, bool attention,
+static struct merak_need try_drop(const struct chunk_set *f, bool attention,
                                   int blocks)
 {
     struct merak_rater *r = f->r;
 
     for (int c = f->first; c < f->first + f->n; c++) {
         int part = part_at(r, f->stage, c);
-        int most = is_block(r, part) ? 0 : r->range[part].n_blocks;
+        int most = is_shared(r, part) ? 0 : r->range[part].n_blocks;
         int here = blocks < most ? blocks : most;
 
         r->drop[part] = (struct merak_drop){
-            .attention = attention && !is_block(r, part), .blocks = here};
+            .attention = attention && !is_shared(r, part), .blocks = here};
         blocks -= here;
     }
-    return keep_to(f);
+    return need_with_drops(f);
 }
 
-static int count_blocks(const struct few *f)
+static int count_blocks(const struct chunk_set *f)
 {
     int n = 0;
 
     for (int c = f->first; c < f->first + f->n; c++) {
         int part = part_at(f->r, f->stage, c);
 
-        n += is_block(f->r, part) ? 0 : f->r->range[part].n_blocks;
+        n += is_shared(f->r, part) ? 0 : f->r->range[part].n_blocks;
     }
     return n;
 }
 
 /* The fewest first blocks that fit, or all; `lo` blocks are known not to. */
-static int fewest_blocks(const struct few *f, double limit, int lo)
+static int fewest_blocks(const struct chunk_set *f, double limit, int lo)
 {
     int all = count_blocks(f), hi = all, by = 1;
 
@@ -264,7 +264,7 @@ static int fewest_blocks(const struct few *f, double limit, int lo)
     return hi;
 }
 
-static struct merak_need choose_least(const struct few *f, double limit)
+static struct merak_need choose_least(const struct chunk_set *f, double limit)
 {
     struct merak_need need = {0}, attention, blocks;
 
@@ -288,10 +288,10 @@ static struct merak_need choose_least(const struct few *f, double limit)
     return blocks;
 }
 
-static struct merak_need choose(const struct few *f, double limit)
+static struct merak_need choose(const struct chunk_set *f, double limit)
 {
     if (f->r->fixed)
-        return keep_to(f);
+        return need_with_drops(f);
     if (!f->r->lists->recomputes[f->stage])
         return try_drop(f, false, 0);
     switch (f->r->plan->recompute) {
@@ -329,7 +329,7 @@ struct merak_need merak_part_need(struct merak_rater *r,
                                   const struct merak_range *range, int part,
                                   double limit, int known)
 {
-    struct few f = {
+    struct chunk_set f = {
         .r = r, .stage = r->lists->stage_of[part], .n = 1, .known = known};
 
     while (part_at(r, f.stage, f.first) != part)
@@ -341,11 +341,11 @@ struct merak_need merak_part_need(struct merak_rater *r,
 double merak_stage_need(struct merak_rater *r, int stage,
                         const struct merak_drop *drop)
 {
-    const struct few f = {.r = r, .stage = stage, .n = r->chunks};
+    const struct chunk_set f = {.r = r, .stage = stage, .n = r->chunks};
 
     for (int c = 0; c < r->chunks; c++)
         r->drop[part_at(r, stage, c)] = drop[part_at(r, stage, c)];
-    return keep_to(&f).bytes;
+    return need_with_drops(&f).bytes;
 }
 
 double merak_stages_need(struct merak_rater *r, int *stage_p)
@@ -353,7 +353,7 @@ double merak_stages_need(struct merak_rater *r, int *stage_p)
     double most = 0;
 
     for (int s = 0; s < r->plan->pp; s++) {
-        const struct few f = {.r = r, .stage = s, .n = r->chunks};
+        const struct chunk_set f = {.r = r, .stage = s, .n = r->chunks};
         struct merak_need need = choose(&f, r->limit);
 
         if (need.bytes > most) {

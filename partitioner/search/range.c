@@ -16,9 +16,9 @@ void merak_param_state_add(struct merak_param_state *to,
     to->convert_s += what->convert_s;
     to->elements += what->elements;
     to->n += what->n;
-    to->bf16_elems_less += what->bf16_elems_less;
-    to->f32_elems_less += what->f32_elems_less;
-    to->convert_less_s += what->convert_less_s;
+    to->bf16_elems_saved += what->bf16_elems_saved;
+    to->f32_elems_saved += what->f32_elems_saved;
+    to->convert_saved_s += what->convert_saved_s;
     to->gather_s += what->gather_s;
 }
 
@@ -30,8 +30,8 @@ void merak_param_state_drop(struct merak_param_state *from,
     from->f32_elems -= what->f32_elems;
     from->elements -= what->elements;
     from->n -= what->n;
-    from->bf16_elems_less -= what->bf16_elems_less;
-    from->f32_elems_less -= what->f32_elems_less;
+    from->bf16_elems_saved -= what->bf16_elems_saved;
+    from->f32_elems_saved -= what->f32_elems_saved;
 }
 
 struct merak_param_state
@@ -40,9 +40,9 @@ merak_param_state_of(const struct merak_param_state *hold, bool zero1)
     struct merak_param_state of = *hold;
 
     if (zero1) {
-        of.bf16_elems -= hold->bf16_elems_less;
-        of.f32_elems -= hold->f32_elems_less;
-        of.convert_s -= hold->convert_less_s;
+        of.bf16_elems -= hold->bf16_elems_saved;
+        of.f32_elems -= hold->f32_elems_saved;
+        of.convert_s -= hold->convert_saved_s;
     } else {
         of.gather_s = 0;
     }

@@ -6,7 +6,8 @@
 #include "partitioner/search/table.h"
 
 /* A block's first segment in a range, and the sums over the blocks before it:
- * kept bytes if nothing is dropped, and the rest if those blocks are. */
+ * bytes kept if nothing is dropped; bytes kept, peak and seconds of
+ * recomputation if those blocks are. */
 struct merak_mark {
     int at;
     double all, least, peak, recompute_s;
@@ -18,7 +19,7 @@ struct merak_top {
     double bytes;
 };
 
-/* Storage, by segment, for the marks of ranges that do not overlap. */
+/* Scratch, by segment, for the marks of ranges that do not overlap. */
 struct merak_marks {
     struct merak_mark *mark;
     struct merak_top *top;

@@ -66,8 +66,8 @@ static enum merak_status make_player(struct merak_rater *r,
 }
 
 /* How the ranks of several stages share a node's uplink. */
-static void set_crowd(struct merak_rater *r,
-                      const struct merak_cost_model *cost)
+static void set_uplink_sharing(struct merak_rater *r,
+                               const struct merak_cost_model *cost)
 {
     const struct merak_plan *p = r->plan;
     int stage = merak_cost_sharers(cost, p, 0, false);
@@ -100,13 +100,14 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     for (int d = 0; d < p->dp; d++)
         rater->dp_inside +=
             merak_cost_together(cost, 0, merak_plan_rank(p, 0, d, 0));
-    set_crowd(rater, cost);
+    set_uplink_sharing(rater, cost);
     rc = merak_ends_init(rater, err);
     if (rc == MERAK_OK)
         rc = make_lists(rater, cand, err);
     if (rc != MERAK_OK)
         return rc;
-    rater->sums_behind = merak_plan_sums_behind(rater->lists->schedule, p, 1);
+    rater->delays_reduce =
+        merak_plan_delays_reduce(rater->lists->schedule, p, 1);
     rc = fill_sums(rater, err);
     if (rc != MERAK_OK)
         return rc;
@@ -171,8 +172,8 @@ static double cross_s(const struct merak_rater *r, double bytes, double part,
 }
 
 /* What kernels at either end lose to a crossing. */
-static double crossing_takes(const struct merak_rater *r, double bytes,
-                             double part, bool inside)
+static double crossing_loss_s(const struct merak_rater *r, double bytes,
+                              double part, bool inside)
 {
     struct merak_interference interference = {0};
 
@@ -232,8 +233,8 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
         cross_s(r, seg->down_bytes, seg->down_part, inside, &c.down_gather);
     if (stage_of[part - 1] == stage_of[part])
         return c;
-    c.up_lost = crossing_takes(r, seg->up_bytes, seg->up_part, inside);
-    c.down_lost = crossing_takes(r, seg->down_bytes, seg->down_part, inside);
+    c.up_lost = crossing_loss_s(r, seg->up_bytes, seg->up_part, inside);
+    c.down_lost = crossing_loss_s(r, seg->down_bytes, seg->down_part, inside);
     return c;
 }
 
@@ -317,8 +318,8 @@ static struct work work_of(const struct merak_rater *r, int stage)
     return work;
 }
 
-static void share_out(const struct merak_rater *r, double step, int at,
-                      const struct merak_tail *t, double *part_s)
+static void split_step(const struct merak_rater *r, double step, int at,
+                       const struct merak_tail *t, double *part_s)
 {
     double units = merak_plan_units(r->plan);
     struct work work = work_of(r, at);
@@ -355,7 +356,7 @@ static int busiest_stage(const struct merak_rater *r)
 
 /* Extrapolate the ends of a pipeline that has settled to all units, at the rate
  * of the last ones, but no faster than the busiest stage. */
-static void carry_on(struct merak_rater *r, double less_s, int busiest)
+static void extrapolate(struct merak_rater *r, double less_s, int busiest)
 {
     struct merak_player *p = &r->player;
     int by = r->lists->units - r->lists_less->units;
@@ -447,9 +448,9 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     }
     play(r, r->lists);
     if (r->lists_less != NULL)
-        carry_on(r, less_s, busiest);
+        extrapolate(r, less_s, busiest);
     step = merak_whole_step(r, &tail, busiest);
     if (part_s != NULL)
-        share_out(r, step, busiest, &tail, part_s);
+        split_step(r, step, busiest, &tail, part_s);
     return step;
 }

@@ -48,7 +48,7 @@ struct merak_rater {
     struct merak_search_tally tally; /* of this rater alone */
     int parts, chain, chunks;  /* chain: the parts that one stage runs */
     double limit;              /* bytes of a stage, if drops are chosen */
-    bool sums_behind;          /* merak_plan_sums_behind(), parts 1.. */
+    bool delays_reduce;        /* merak_plan_delays_reduce(), parts 1.. */
     bool fixed;                /* drop is given or already chosen */
     double most_s, most_bytes; /* give up above either; most_s 0: no
                                   limits */

@@ -16,57 +16,58 @@
 
 #include <float.h>
 
-#define LEAST_SAVED 0.01 /* of a layout's seconds */
-#define LEAST_CUT 0.05   /* of the weights */
+#define MIN_SAVED 0.01 /* of a layout's seconds */
+/* Of the weights, the fraction that stays split over tensor ranks. */
+#define MIN_SPLIT 0.05
 
 bool merak_search_may_pay(const struct merak_search *s,
-                          const struct merak_table *like,
+                          const struct merak_table *key,
                           const struct merak_sharded *sharded)
 {
-    if (like->tp_batch_percent == 0 || s->in->pin.given[MERAK_CHOICE_TP_BATCH])
+    if (key->tp_batch_percent == 0 || s->in->pin.given[MERAK_CHOICE_TP_BATCH])
         return true;
     return sharded->samples &&
            (merak_search_is_small(s) ||
-            (sharded->saved >= LEAST_SAVED &&
-             merak_sharded_cut_share(sharded) >= LEAST_CUT));
+            (sharded->saved >= MIN_SAVED &&
+             merak_sharded_split_fraction(sharded) >= MIN_SPLIT));
 }
 
 /* Rate with samples split in `percent` of the model, with larger micro-batches
- * while they help.  At 100 percent sequences are not split: the search over
- * layouts then finds nearly the same result sooner. */
+ * until two in a row bring nothing.  At 100 percent sequences are not split:
+ * the search over layouts then finds nearly the same result sooner. */
 static enum merak_status rate_samples(struct merak_search *s, int tp,
                                       int percent, bool *rated_p)
 {
     const struct merak_choices *pin = &s->in->pin;
     struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
-    struct merak_table like = {.tp = tp,
-                               .tp_batch_percent = percent,
-                               .branches = MERAK_BRANCHES_DESCRIBED};
+    struct merak_table key = {.tp = tp,
+                              .tp_batch_percent = percent,
+                              .branches = MERAK_BRANCHES_DESCRIBED};
     double before = DBL_MAX;
     int first = s->n_cands;
     enum merak_status rc = MERAK_OK;
 
-    like.sp = percent == 100 && !merak_search_is_small(s) ? MERAK_SP_OFF
-                                                          : MERAK_SP_AUTO;
+    key.sp = percent == 100 && !merak_search_is_small(s) ? MERAK_SP_OFF
+                                                         : MERAK_SP_AUTO;
     if (pin->given[MERAK_CHOICE_SP])
-        like.sp = pin->sp;
+        key.sp = pin->sp;
     if (pin->given[MERAK_CHOICE_BRANCHES] &&
         pin->branches != MERAK_BRANCHES_AUTO)
-        like.branches = pin->branches;
-    for (size_t b = (size_t)tp, idle = 0;
-         b <= s->in->global_batch && idle < 2 && rc == MERAK_OK;
+        key.branches = pin->branches;
+    for (size_t b = (size_t)tp, no_gain = 0;
+         b <= s->in->global_batch && no_gain < 2 && rc == MERAK_OK;
          b += (size_t)tp) {
         if (!merak_search_is_size(s, tp, b))
             continue;
-        like.micro_batch = b;
-        rc = merak_search_tables(s, &like, table);
+        key.micro_batch = b;
+        rc = merak_search_tables(s, &key, table);
         if (rc == MERAK_OK && table[0] == NULL && table[1] == NULL &&
             !merak_search_is_small(s))
             break;
         *rated_p = true;
         if (rc == MERAK_OK)
             rc = merak_search_rate_tables(s, table, none);
-        idle = merak_search_shortest(s, first) < before ? 0 : idle + 1;
+        no_gain = merak_search_shortest(s, first) < before ? 0 : no_gain + 1;
         before = merak_search_shortest(s, first);
     }
     return rc;

@@ -102,7 +102,7 @@ static enum merak_status rate_tight(struct merak_search *s,
 
 enum merak_status merak_search_rate_variant(struct merak_search *s,
                                             struct merak_candidate *cand,
-                                            const int **like)
+                                            const int **initial)
 {
     double limit = s->limit * MERAK_SEARCH_SLACK;
     enum merak_status rc = merak_search_room(s, cand);
@@ -112,19 +112,19 @@ enum merak_status merak_search_rate_variant(struct merak_search *s,
         merak_progress_note(s->in->progress, "best %.4g s a step", s->best_s);
     merak_progress_add(s->in->progress, 1);
     if (rc == MERAK_OK)
-        rc = merak_search_cut(&s->cost, cand, *like, limit, false, s->err);
+        rc = merak_search_cut(&s->cost, cand, *initial, limit, false, s->err);
     if (rc == MERAK_OK && cand->rated_s > 0 &&
         merak_search_effort(cand) < CHEAP)
         rc = rate_tight(s, cand);
     if (rc != MERAK_OK)
         return rc;
     if (cand->rated_s > 0) {
-        *like = cand->bound;
+        *initial = cand->bound;
         if (cand->rated_s < s->best_s)
             s->best_s = cand->rated_s;
         return merak_search_keep(s, &s->cand, &s->n_cands, cand);
     }
-    rc = merak_search_cut(&s->cost, cand, *like, limit, true, s->err);
+    rc = merak_search_cut(&s->cost, cand, *initial, limit, true, s->err);
     if (rc == MERAK_OK && cand->rated_s > 0)
         rc = merak_search_keep(s, &s->big, &s->n_bigs, cand);
     return rc;
@@ -172,12 +172,12 @@ enum merak_status merak_search_init(struct merak_search *s,
 
 enum merak_status merak_search_init_like(struct merak_search *s,
                                          const struct merak_search_input *in,
-                                         const struct merak_search *like)
+                                         const struct merak_search *other)
 {
     enum merak_status rc = start(s, in, NULL);
 
     if (rc == MERAK_OK)
-        s->graphs = merak_graphs_share(like->graphs);
+        s->graphs = merak_graphs_share(other->graphs);
     return rc;
 }
 

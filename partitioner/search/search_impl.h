@@ -35,7 +35,7 @@ struct merak_search {
     bool branches;           /* the model has some: try other orders */
     int n_nodes;             /* of a sharded graph */
     double effort;           /* instructions simulated */
-    double most_effort;      /* limit of effort for a climb */
+    double most_effort;      /* limit of effort for hill climbing */
     int n_rated, n_simulated;
     struct merak_search_tally tally;
     struct merak_error tp_error; /* of the last tp the model does not allow */
@@ -53,11 +53,11 @@ struct merak_search {
 enum merak_status merak_search_init(struct merak_search *s,
                                     const struct merak_search_input *in,
                                     struct merak_error *err) MERAK_CHECKED;
-/* The same for another request with the model of `like`. */
+/* The same for another request with the model of `other`: they share graphs. */
 enum merak_status
 merak_search_init_like(struct merak_search *s,
                        const struct merak_search_input *in,
-                       const struct merak_search *like) MERAK_CHECKED;
+                       const struct merak_search *other) MERAK_CHECKED;
 void merak_search_fini(struct merak_search *s);
 enum merak_status merak_search_rate_all(struct merak_search *s) MERAK_CHECKED;
 /* Append to one of the lists. */
@@ -106,29 +106,29 @@ bool merak_search_is_small(const struct merak_search *s);
 /* plan.scatter */
 int merak_search_scatter(const struct merak_search *s,
                          const struct merak_candidate *cand);
-/* Add a table to s->table.  `like` has what the graph does not specify, `plan`
+/* Add a table to s->table.  `key` has what the graph does not specify, `plan`
  * (or NULL) the ranks that run vocabulary-parallel layers. */
 enum merak_status merak_search_add_table(
     struct merak_search *s, const struct merak_sharded *sharded,
-    const struct merak_table *like, const struct merak_plan *plan, int width,
+    const struct merak_table *key, const struct merak_plan *plan, int width,
     int slices, struct merak_table **table_p) MERAK_CHECKED;
 /* Find cand->balanced. */
 enum merak_status
 merak_search_find_balance(struct merak_search *s,
                           struct merak_candidate *cand) MERAK_CHECKED;
-/* Rate with cuts that fit, or, if none do, without a limit.  *like: in, bounds
- * to try first, or NULL; out, the bounds found. */
+/* Rate with cuts that fit, or, if none do, without a limit.  *initial: in,
+ * bounds to try first, or NULL; out, the bounds found. */
 enum merak_status merak_search_rate_variant(struct merak_search *s,
                                             struct merak_candidate *cand,
-                                            const int **like) MERAK_CHECKED;
+                                            const int **initial) MERAK_CHECKED;
 /* The shortest estimated step of candidates from `first` on. */
 double merak_search_shortest(const struct merak_search *s, int first);
 /* Does a micro-batch of b divide the batch for any dp of this tp? */
 bool merak_search_is_size(const struct merak_search *s, int tp, size_t b);
-/* Tables with the choices of `like`, without and with a sub-pipeline; NULL
+/* Tables with the choices of `key`, without and with a sub-pipeline; NULL
  * where the model cannot be sharded like that, or it does not pay. */
 enum merak_status
-merak_search_tables(struct merak_search *s, const struct merak_table *like,
+merak_search_tables(struct merak_search *s, const struct merak_table *key,
                     struct merak_table *table[2]) MERAK_CHECKED;
 /* Rate all degrees with these tables, except those that equal `other`. */
 enum merak_status
@@ -138,9 +138,9 @@ merak_search_rate_tables(struct merak_search *s,
 
 /* --- sample_shares.c ----------------------------------------------------- */
 
-/* Is the table `like`, sharded like this, worth rating? */
+/* Is a table with the choices of `key`, sharded like this, worth rating? */
 bool merak_search_may_pay(const struct merak_search *s,
-                          const struct merak_table *like,
+                          const struct merak_table *key,
                           const struct merak_sharded *sharded);
 /* Rate candidates of this tp whose tensor ranks split samples. */
 enum merak_status merak_search_rate_samples(struct merak_search *s,
@@ -149,10 +149,10 @@ enum merak_status merak_search_rate_samples(struct merak_search *s,
 /* --- shared.c ------------------------------------------------------ */
 
 /* Rate candidates with vocabulary-parallel layers, for the model and the sizes
- * of `like`, a table without such layers. */
+ * of `whole`, a table without such layers. */
 enum merak_status
 merak_search_rate_shared(struct merak_search *s,
-                         const struct merak_table *like) MERAK_CHECKED;
+                         const struct merak_table *whole) MERAK_CHECKED;
 
 /* --- finalists.c ------------------------------------------------------ */
 

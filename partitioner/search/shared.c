@@ -102,7 +102,7 @@ static enum merak_status rate_order(struct merak_search *s,
     const struct merak_plan *p = &cand->plan;
     struct merak_table *table;
     struct merak_error why;
-    const int *like = NULL;
+    const int *initial = NULL;
     enum merak_status rc =
         merak_search_add_table(s, sharded, cand->table, p, 1, 1, &table);
 
@@ -130,7 +130,7 @@ static enum merak_status rate_order(struct merak_search *s,
         if (!merak_search_has_zero1(s, p, zero1 == 1))
             continue;
         c.plan.zero1 = zero1 == 1;
-        rc = merak_search_rate_variant(s, &c, &like);
+        rc = merak_search_rate_variant(s, &c, &initial);
     }
     return rc;
 }
@@ -208,18 +208,18 @@ static enum merak_status rate_schedule(struct merak_search *s,
 }
 
 enum merak_status merak_search_rate_shared(struct merak_search *s,
-                                           const struct merak_table *like)
+                                           const struct merak_table *whole)
 {
     const struct merak_schedule *const *all = merak_schedules();
     const char *want = s->in->pin.schedule;
     enum merak_status rc = MERAK_OK;
 
-    if (like->width > 1 || like->slices > 1 || like->n_shared > 0)
+    if (whole->width > 1 || whole->slices > 1 || whole->n_shared > 0)
         return MERAK_OK;
-    for (int pp = 1; pp <= s->tasks / like->tp && rc == MERAK_OK; pp++) {
+    for (int pp = 1; pp <= s->tasks / whole->tp && rc == MERAK_OK; pp++) {
         struct merak_candidate cand;
 
-        if (!merak_search_start(s, like, pp, &cand) ||
+        if (!merak_search_start(s, whole, pp, &cand) ||
             (pp == 1 && s->in->pin.pp != 1))
             continue;
         for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {

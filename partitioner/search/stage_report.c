@@ -24,16 +24,16 @@ static void name_params(const struct merak_program *prog,
     merak_program_layers(prog, stage->layers);
 }
 
-/* The share of what rank 0 of a stage sends evenly to these peers that leaves
- * its node, as a mean over replicas, which may be placed differently on nodes.
- * Tensor peers are not, since tp divides the ranks of a node. */
-static double far_share(const struct merak_program *prog,
-                        const struct merak_cost_model *cost, const int *peer,
-                        int n_peers)
+/* Of what rank 0 of a stage sends evenly to these peers, the fraction that
+ * leaves its node, as a mean over replicas, which may be placed differently on
+ * nodes. Tensor peers are not, since tp divides the ranks of a node. */
+static double inter_node_fraction(const struct merak_program *prog,
+                                  const struct merak_cost_model *cost,
+                                  const int *peer, int n_peers)
 {
     const struct merak_plan *plan = &prog->plan;
     bool replicas = false; /* the peers are replicas */
-    double far = 0;
+    double inter_node = 0;
     int n = 0, t, d, s;
 
     for (int k = 0; k < n_peers; k++) {
@@ -46,11 +46,11 @@ static double far_share(const struct merak_program *prog,
 
         for (int k = 0; k < n_peers; k++) {
             merak_plan_place(plan, peer[k], &t, &d, &s);
-            far += !merak_cost_together(
+            inter_node += !merak_cost_together(
                 cost, me, merak_plan_rank(plan, t, replicas ? d : i, s));
         }
     }
-    return n > 0 ? far / n / plan->dp : 0;
+    return n > 0 ? inter_node / n / plan->dp : 0;
 }
 
 /* Sum the bytes sent by level; those of a micro-batch count `repeat` times. */
@@ -61,28 +61,29 @@ static enum merak_status count_bytes(const struct merak_program *prog,
                                      struct merak_error *err)
 {
     size_t n = (size_t)prog->n_groups + 1;
-    double *share = calloc(n, sizeof(*share));
+    double *fraction = calloc(n, sizeof(*fraction));
 
-    if (share == NULL)
-        return merak_fail_nomem(err, n * sizeof(*share));
-    /* far_share() of each group. */
+    if (fraction == NULL)
+        return merak_fail_nomem(err, n * sizeof(*fraction));
+    /* inter_node_fraction() of each group. */
     for (int g = 0; g < prog->n_groups; g++)
-        share[g] = far_share(prog, cost, prog->group[g].rank, prog->group[g].n);
+        fraction[g] = inter_node_fraction(prog, cost, prog->group[g].rank,
+                                          prog->group[g].n);
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
         double bytes = (double)in->bytes * (in->microbatch >= 0 ? repeat : 1);
-        double far;
+        double inter_node;
 
         if (in->kind == MERAK_INSTR_EXCHANGE)
-            far = share[in->group];
+            inter_node = fraction[in->group];
         else if (in->kind == MERAK_INSTR_SEND)
-            far = far_share(prog, cost, &in->peer, 1);
+            inter_node = inter_node_fraction(prog, cost, &in->peer, 1);
         else
             continue;
-        stage->net_bytes += far * bytes;
-        stage->link_bytes += (1 - far) * bytes;
+        stage->net_bytes += inter_node * bytes;
+        stage->link_bytes += (1 - inter_node) * bytes;
     }
-    free(share);
+    free(fraction);
     return MERAK_OK;
 }
 

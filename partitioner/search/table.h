@@ -14,9 +14,9 @@ struct merak_param_state {
     double elements;    /* held by all tensor ranks together */
     int n;
     /* Where ZeRO-1 also splits state over tensor ranks that replicate a
-     * parameter (merak_sharded_flat_axes()): reductions of the above, and the
-     * time to gather the parameters. */
-    double bf16_elems_less, f32_elems_less, convert_less_s, gather_s;
+     * parameter (merak_sharded_flat_axes()): what that saves of the above, and
+     * the time to gather the parameters. */
+    double bf16_elems_saved, f32_elems_saved, convert_saved_s, gather_s;
 };
 
 /* What a forward keeps for its backward.  Blocks are those of recompute.c. */
@@ -27,8 +27,8 @@ enum merak_keep {
     MERAK_KEEPS
 };
 
-/* Something that an earlier segment (`prev`) holds, too: a stage that runs both
- * holds it once. */
+/* Something that an earlier segment (`prev`) holds, too, kept activations or
+ * tied parameters: a stage that runs both holds it once. */
 struct merak_share {
     int segment, prev;
     double kept[MERAK_KEEPS];
@@ -43,7 +43,7 @@ struct merak_segment {
     double flops;
     bool begins_block;
     double kept[MERAK_KEEPS];    /* bytes kept for the backward */
-    double recompute_s[MERAK_KEEPS]; /* to have again what is not */
+    double recompute_s[MERAK_KEEPS]; /* to recompute what is not kept */
     double peak; /* bytes while it runs, including what is kept */
     double up_bytes, down_bytes; /* crossing its lower end, F and B */
     double up_part, down_part;   /* the same if each tensor rank sends a part of

@@ -24,7 +24,7 @@ static enum merak_status rate_variants(struct merak_search *s,
                                        struct merak_candidate *cand,
                                        bool *recomputes_p)
 {
-    const int *like = NULL;
+    const int *initial = NULL;
     enum merak_status rc = MERAK_OK;
 
     for (int zero1 = 1; zero1 >= 0; zero1--) {
@@ -36,7 +36,7 @@ static enum merak_status rate_variants(struct merak_search *s,
                 continue;
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
-            rc = merak_search_rate_variant(s, &c, &like);
+            rc = merak_search_rate_variant(s, &c, &initial);
             *recomputes_p =
                 *recomputes_p ||
                 (rc == MERAK_OK &&
@@ -202,7 +202,7 @@ struct merak_plan merak_search_plan_of(const struct merak_table *table)
 
 enum merak_status merak_search_add_table(struct merak_search *s,
                                          const struct merak_sharded *sharded,
-                                         const struct merak_table *like,
+                                         const struct merak_table *key,
                                          const struct merak_plan *plan,
                                          int width, int slices,
                                          struct merak_table **table_p)
@@ -218,10 +218,10 @@ enum merak_status merak_search_add_table(struct merak_search *s,
                             table_p, s->err);
     if (rc != MERAK_OK)
         return rc;
-    (*table_p)->tp = like->tp;
-    (*table_p)->sp = like->sp;
-    (*table_p)->tp_batch_percent = like->tp_batch_percent;
-    (*table_p)->micro_batch = like->micro_batch;
+    (*table_p)->tp = key->tp;
+    (*table_p)->sp = key->sp;
+    (*table_p)->tp_batch_percent = key->tp_batch_percent;
+    (*table_p)->micro_batch = key->micro_batch;
     (*table_p)->passes = sharded->graph->passes;
     (*table_p)->branches = sharded->order;
     (*table_p)->may_slice = merak_sharded_may_slice(sharded);
@@ -259,7 +259,7 @@ static enum merak_status sliced_table(struct merak_search *s,
                                       int slices, struct merak_table **table_p)
 {
     const struct merak_sharded *sharded = NULL;
-    struct merak_table like = *whole;
+    struct merak_table key = *whole;
     struct merak_plan plan;
     enum merak_status rc = MERAK_OK;
 
@@ -268,22 +268,21 @@ static enum merak_status sliced_table(struct merak_search *s,
         (s->in->pin.given[MERAK_CHOICE_SP] || whole->sp == MERAK_SP_ON))
         return MERAK_OK;
     if (!whole->may_slice)
-        like.sp = MERAK_SP_OFF;
+        key.sp = MERAK_SP_OFF;
     for (int i = 0; i < s->n_tables; i++) {
         struct merak_table *t = s->table[i];
 
-        if (t->tp == like.tp && t->sp == like.sp && t->micro_batch == 1 &&
-            t->tp_batch_percent == like.tp_batch_percent &&
-            t->branches == like.branches && t->slices == slices) {
+        if (t->tp == key.tp && t->sp == key.sp && t->micro_batch == 1 &&
+            t->tp_batch_percent == key.tp_batch_percent &&
+            t->branches == key.branches && t->slices == slices) {
             *table_p = t;
             return MERAK_OK;
         }
     }
-    plan = merak_search_plan_of(&like);
+    plan = merak_search_plan_of(&key);
     rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
     if (rc == MERAK_OK)
-        rc =
-            merak_search_add_table(s, sharded, &like, NULL, 1, slices, table_p);
+        rc = merak_search_add_table(s, sharded, &key, NULL, 1, slices, table_p);
     return rc;
 }
 

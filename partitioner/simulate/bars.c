@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool merak_bars_part_w(const char *schedule)
+bool merak_bars_splits_w(const char *schedule)
 {
     const struct merak_schedule *s;
 
@@ -19,7 +19,7 @@ bool merak_bars_part_w(const char *schedule)
 
 enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
                                    enum merak_phase phase, int microbatch,
-                                   bool parts_w)
+                                   bool splits_w)
 {
     if (queue == MERAK_QUEUE_COLLECTIVE)
         return MERAK_BAR_EXCHANGE;
@@ -29,13 +29,13 @@ enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
         return MERAK_BAR_STEP;
     if (phase == MERAK_PHASE_F)
         return MERAK_BAR_FORWARD;
-    return phase == MERAK_PHASE_W && parts_w ? MERAK_BAR_WEIGHT
-                                             : MERAK_BAR_BACKWARD;
+    return phase == MERAK_PHASE_W && splits_w ? MERAK_BAR_WEIGHT
+                                              : MERAK_BAR_BACKWARD;
 }
 
 /* --- one box an action ---------------------------------------------------- */
 
-int merak_bar_lane(const struct merak_bar *bar)
+int merak_bar_track(const struct merak_bar *bar)
 {
     if (bar->kind == MERAK_BAR_EXCHANGE)
         return 1;
@@ -55,8 +55,8 @@ static int compare_bars(const void *a, const void *b)
 
     if (x->row != y->row)
         return x->row < y->row ? -1 : 1;
-    if (merak_bar_lane(x) != merak_bar_lane(y))
-        return merak_bar_lane(x) < merak_bar_lane(y) ? -1 : 1;
+    if (merak_bar_track(x) != merak_bar_track(y))
+        return merak_bar_track(x) < merak_bar_track(y) ? -1 : 1;
     return compare_starts(x, y);
 }
 
@@ -70,8 +70,8 @@ static bool is_one(const struct merak_bar *a, const struct merak_bar *b,
 
     if (a->row != b->row || a->kind != b->kind)
         return false;
-    if (merak_bar_lane(a) > 0)
-        return gap <= gap_s; /* of any micro-batch: their bars show none */
+    if (merak_bar_track(a) > 0)
+        return gap <= gap_s; /* of any micro-batches: they show no number */
     if (a->microbatch != b->microbatch || a->part != b->part)
         return false;
     return gap <= gap_s || (a->microbatch >= 0 && gap <= busy / 2);
@@ -107,7 +107,7 @@ int merak_bars_merge(struct merak_bar *bars, int n, double least_s)
         double length = bars[i].end_s - bars[i].start_s;
 
         if (last == NULL || last->row != bars[i].row ||
-            merak_bar_lane(last) != merak_bar_lane(&bars[i]) ||
+            merak_bar_track(last) != merak_bar_track(&bars[i]) ||
             length >= least_s || longest >= least_s ||
             bars[i].start_s - last->end_s >= least_s ||
             last->end_s - last->start_s >= 4 * least_s) {
@@ -144,7 +144,7 @@ static double covered_s(const struct merak_bar *bars, int n, bool compute)
     for (int i = 0; i < n; i++) {
         double from = bars[i].start_s > end ? bars[i].start_s : end;
 
-        if (compute && merak_bar_lane(&bars[i]) > 0)
+        if (compute && merak_bar_track(&bars[i]) > 0)
             continue;
         if (bars[i].end_s > from) {
             sum += bars[i].end_s - from;
@@ -185,16 +185,16 @@ enum merak_status merak_bars_share(const struct merak_bar *bars, int n,
 
 /* --- of a simulation ------------------------------------------------------ */
 
-static enum merak_bar_kind kind_of(const struct merak_instr *in, bool parts_w)
+static enum merak_bar_kind kind_of(const struct merak_instr *in, bool splits_w)
 {
     if (in->recompute && in->queue == MERAK_QUEUE_COMPUTE)
         return MERAK_BAR_RECOMPUTE;
-    return merak_bar_kind(in->queue, in->phase, in->microbatch, parts_w);
+    return merak_bar_kind(in->queue, in->phase, in->microbatch, splits_w);
 }
 
 enum merak_status merak_timeline_bars(struct merak_program *const *programs,
                                       const struct merak_timeline *timeline,
-                                      bool parts_w, struct merak_bar **bars_p,
+                                      bool splits_w, struct merak_bar **bars_p,
                                       int *n_p, struct merak_bar_share *share,
                                       struct merak_error *err)
 {
@@ -213,7 +213,7 @@ enum merak_status merak_timeline_bars(struct merak_program *const *programs,
             const struct merak_instr *in = &programs[p]->instr[i];
 
             bars[n++] = (struct merak_bar){.row = p,
-                                           .kind = kind_of(in, parts_w),
+                                           .kind = kind_of(in, splits_w),
                                            .microbatch = in->microbatch,
                                            .start_s = timeline->start[p][i],
                                            .end_s = timeline->end[p][i],

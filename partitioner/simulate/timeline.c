@@ -68,7 +68,7 @@ static void draw_row(const struct merak_picture *p, int row, int width,
         for (int c = 0; c < width; c++)
             best[c] = line[c] == '.' ? column_s * 0.3 : column_s;
         for (int i = 0; i < p->n_bars; i++) {
-            if (p->bars[i].row == row && merak_bar_lane(&p->bars[i]) == lane)
+            if (p->bars[i].row == row && merak_bar_track(&p->bars[i]) == lane)
                 draw_bar(&p->bars[i], width, column_s, best, line);
         }
     }

@@ -30,24 +30,24 @@ struct merak_bar {
 
 /* Fractions of a step, for a row or the mean of all rows. */
 struct merak_bar_share {
-    double idle;   /* nothing is computed; of that .. */
-    double bubble; /* .. nothing is sent or received, either */
+    double idle;   /* nothing is computed: what Megatron calls bubble */
+    double bubble; /* of that, nothing is sent or received, either */
 };
 
 /* Pictures have at most this many columns. */
 #define MERAK_BARS_FINEST 4000
 
 /* Are weight gradients separate actions?  False for unknown schedules. */
-bool merak_bars_part_w(const char *schedule);
-/* The kind of bar of an instruction; parts_w is merak_bars_part_w(). */
+bool merak_bars_splits_w(const char *schedule);
+/* The kind of bar of an instruction; splits_w is merak_bars_splits_w(). */
 enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
                                    enum merak_phase phase, int microbatch,
-                                   bool parts_w);
-/* Compute, exchanges and transfers run at the same time; the lane of a bar is
+                                   bool splits_w);
+/* Compute, exchanges and transfers run at the same time; the track of a bar is
  * 0, 1 or 2. */
-int merak_bar_lane(const struct merak_bar *bar);
+int merak_bar_track(const struct merak_bar *bar);
 /*
- * Sort bars by row, lane and start, and join those of one action and messages
+ * Sort bars by row, track and start, and join those of one action and messages
  * at most gap_s apart.  Returns how many are left.
  */
 int merak_bars_join(struct merak_bar *bars, int n, double gap_s);
@@ -66,7 +66,7 @@ enum merak_status merak_bars_share(const struct merak_bar *bars, int n,
  * free().  share as above. */
 enum merak_status merak_timeline_bars(struct merak_program *const *programs,
                                       const struct merak_timeline *timeline,
-                                      bool parts_w, struct merak_bar **bars_p,
+                                      bool splits_w, struct merak_bar **bars_p,
                                       int *n_p, struct merak_bar_share *share,
                                       struct merak_error *err) MERAK_CHECKED;
 

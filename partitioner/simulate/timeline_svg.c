@@ -58,7 +58,7 @@ static void put_number(FILE *out, int number, double x, double width, double y)
 static void put_about(FILE *out, const struct merak_bar *bar)
 {
     fprintf(out, "><title>%s", style[bar->kind].name);
-    if (bar->microbatch >= 0 && merak_bar_lane(bar) == 0)
+    if (bar->microbatch >= 0 && merak_bar_track(bar) == 0)
         fprintf(out, " %d", bar->microbatch);
     fprintf(out, ": %.3f ms from %.3f ms</title></rect>\n",
             (bar->end_s - bar->start_s) * 1e3, bar->start_s * 1e3);
@@ -69,7 +69,7 @@ static void put_bar(FILE *out, const struct merak_picture *p,
 {
     double x = x_of(p, bar->start_s), w = x_of(p, bar->end_s) - x;
     double y = TOP + ROW * bar->row, h = LANE;
-    int lane = merak_bar_lane(bar);
+    int lane = merak_bar_track(bar);
 
     if (lane > 0) {
         y += LANE + 2.0 + (lane == 2 ? THIN + 1.0 : 0.0);

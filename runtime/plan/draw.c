@@ -117,7 +117,7 @@ static enum merak_status pictures_init(const struct plan_drawing *d,
         return merak_fail_nomem(err, n * sizeof(*p->bytes));
     fill_rows(d, p);
     rc = merak_timeline_bars(d->planned->program, d->timeline,
-                             merak_bars_part_w(d->plan->schedule), &p->bars,
+                             merak_bars_splits_w(d->plan->schedule), &p->bars,
                              &p->step.n_bars, p->share, err);
     fill_title(d, p);
     p->step.share = p->share;

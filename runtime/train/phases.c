@@ -88,7 +88,7 @@ static double node_flops(const struct merak_graph *graph, const int *gradient,
 /* Nodes from cut point place[0] to place[1].  seen[], by value: the last block
  * that read it, counted from 1. */
 static void print_block(const struct merak_planned *planned, int block,
-                        const struct merak_cut_place *place,
+                        const struct merak_cut_point *place,
                         const int *gradient, int *seen)
 {
     const struct merak_graph *graph = planned->sharded->graph;
@@ -133,7 +133,7 @@ static enum merak_status print_blocks(const struct merak_planned *planned,
     size_t n = (size_t)graph->n_nodes + (size_t)graph->n_values;
     int *gradient = calloc(n, sizeof(*gradient)); /* the node's next one */
     int *seen = gradient + graph->n_nodes, n_places = 0;
-    struct merak_cut_place *place = NULL;
+    struct merak_cut_point *place = NULL;
     enum merak_status rc;
 
     if (gradient == NULL)

@@ -8,8 +8,9 @@
 struct schedule_row {
     const char *name;
     int chunks, group, slices, passes;
-    /* How long what is sent may have to be kept (schedule/time.h): the most
-     * at p <= 16, m <= 64. */
+    /* For how many actions a stage may have to keep what it sends, so that
+     * synchronous sends do not deadlock (merak_timetable_send_lag()): the most
+     * at p <= 16, m <= 64.  test_schedule_time.c checks it. */
     int send_lag;
 };
 

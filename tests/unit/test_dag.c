@@ -286,7 +286,7 @@ static void there_are_places_in_branches(void **state)
                                           NULL, MERAK_PLAN_ALL, NULL, &planned,
                                           NULL),
                          MERAK_OK);
-        assert_int_equal(merak_stages_places(planned->sharded, &n, NULL),
+        assert_int_equal(merak_stages_count_points(planned->sharded, &n, NULL),
                          MERAK_OK);
         print_message("# %s: %d places\n", dag_models[i].name, n);
         assert_true(n >= least[i]);

@@ -267,8 +267,9 @@ static void try_shared(struct trial *t, struct merak_graph *graph,
             snprintf(t->plan.schedule, sizeof(t->plan.schedule), "interlaced");
             assert_int_equal(merak_plan_schedule(&t->plan, &t->schedule, NULL),
                              MERAK_OK);
-            assert_int_equal(merak_stages_places(t->sharded, &t->places, NULL),
-                             MERAK_OK);
+            assert_int_equal(
+                merak_stages_count_points(t->sharded, &t->places, NULL),
+                MERAK_OK);
             if (pp <= t->places + 1)
                 try_boundaries(t, try_orders);
             merak_sharded_destroy(t->sharded);
@@ -287,7 +288,7 @@ static void try_degrees(struct trial *t, struct merak_graph *graph,
     try_shared(t, graph, &so);
     if (merak_shard(graph, &so, &t->sharded, NULL) != MERAK_OK)
         return;
-    assert_int_equal(merak_stages_places(t->sharded, &t->places, NULL),
+    assert_int_equal(merak_stages_count_points(t->sharded, &t->places, NULL),
                      MERAK_OK);
     for (int pp = 1; pp <= rest && pp <= t->places + 1; pp++) {
         if (has_degrees(t, graph, &so, pp))

@@ -69,9 +69,9 @@ static void an_action_is_one_box(void **state)
 static void weight_gradients_have_boxes_where_they_are_actions(void **state)
 {
     (void)state;
-    assert_false(merak_bars_part_w("1f1b"));
-    assert_true(merak_bars_part_w("zb-h1"));
-    assert_false(merak_bars_part_w("of a later merak"));
+    assert_false(merak_bars_splits_w("1f1b"));
+    assert_true(merak_bars_splits_w("zb-h1"));
+    assert_false(merak_bars_splits_w("of a later merak"));
     for (int parts = 0; parts < 2; parts++) {
         assert_int_equal(
             merak_bar_kind(MERAK_QUEUE_COMPUTE, MERAK_PHASE_W, 3, parts == 1),

@@ -67,7 +67,7 @@ static double slice_seconds(const struct merak_walker *w,
         .width = merak_kernel_width(inf->shape[0].ndim, inf->shape[0].dim)};
     int tp = tensor_ranks(w);
     double n = w->table->slices;
-    bool alike = strncmp(node->op->name, "attention", 9) == 0;
+    bool is_attention = strncmp(node->op->name, "attention", 9) == 0;
 
     if (!has_positions(w, node->out[0]) &&
         node->out[0]->kind != MERAK_VALUE_PARAM_GRAD) {
@@ -76,12 +76,12 @@ static double slice_seconds(const struct merak_walker *w,
         cost->flops /= n;
         return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
     }
-    for (int o = 0; o < node->n_in + node->n_out && !alike; o++) {
+    for (int o = 0; o < node->n_in + node->n_out && !is_attention; o++) {
         if (has_positions(w, o < node->n_in ? node->in[o]
                                             : node->out[o - node->n_in]))
             inf->shape[o].dim[1] /= (size_t)n;
     }
-    if (alike)
+    if (is_attention)
         *cost = (struct merak_cost){cost->flops / n, cost->bytes / n};
     else if (node->op->cost != NULL)
         node->op->cost(inf, cost);
@@ -136,8 +136,8 @@ static int stages_inside(const struct merak_walker *w)
 
 /* What the other half's concurrent kernel loses to a collective; measured times
  * of tensor ranks' kernels already include that. */
-static double takes(const struct merak_walker *w, enum merak_convert_kind kind,
-                    double bytes, int n)
+static double kernel_loss_s(const struct merak_walker *w,
+                            enum merak_convert_kind kind, double bytes, int n)
 {
     struct merak_interference interference = {0};
 
@@ -172,7 +172,7 @@ static void measure_convert(struct merak_walker *w,
             ? merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n)
             : merak_cost_exchange(&w->contended, hop->kind, bytes, ex.n,
                                   stages_inside(w));
-    w->takes_s[node->id] = takes(w, hop->kind, bytes / parts, ex.n);
+    w->lost_s[node->id] = kernel_loss_s(w, hop->kind, bytes / parts, ex.n);
     w->table->segment[w->of_node[node->id]].exchanged +=
         w->table->width * bytes / w->table->slices;
     merak_exchange_fini(&ex);

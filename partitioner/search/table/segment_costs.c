@@ -64,16 +64,16 @@ static double walk_segment(struct merak_walker *w, int seg, double *kernel_s,
             *kernel_s += w->node_s[node->id];
     }
     *met_s = compute > collective ? compute : collective;
-    return merak_walker_is_block(w, seg) ? compute : *met_s;
+    return merak_walker_is_shared(w, seg) ? compute : *met_s;
 }
 
 /* List the walk's nodes by segment, from the first up or from the last down. */
-static int list_nodes(const struct merak_walker *w, bool down, int *node)
+static int list_nodes(const struct merak_walker *w, bool backward, int *node)
 {
     int n = 0;
 
     for (int i = 0; i < w->table->n; i++) {
-        int seg = down ? w->table->n - 1 - i : i;
+        int seg = backward ? w->table->n - 1 - i : i;
 
         for (int at = w->start[seg]; at < w->start[seg + 1]; at++) {
             if (w->runs[w->order[at]])
@@ -87,21 +87,21 @@ static int list_nodes(const struct merak_walker *w, bool down, int *node)
  * is the start of the last one that began while no kernel ran. */
 struct pair_clock {
     double compute, collective;
-    double begun, takes;
+    double begun, lost_s;
 };
 
 static void run_exchange(struct pair_clock *clock, double at, double s,
-                         double takes)
+                         double lost_s)
 {
     if (at < clock->collective)
         at = clock->collective;
     clock->collective = at + s;
     if (at < clock->compute) {
-        clock->compute += takes;
+        clock->compute += lost_s;
         return;
     }
     clock->begun = at;
-    clock->takes = takes;
+    clock->lost_s = lost_s;
 }
 
 static void run_kernel(struct pair_clock *clock, double at, double s)
@@ -109,8 +109,8 @@ static void run_kernel(struct pair_clock *clock, double at, double s)
     if (at < clock->compute)
         at = clock->compute;
     if (at <= clock->begun && clock->begun < at + s) {
-        s += clock->takes;
-        clock->takes = 0;
+        s += clock->lost_s;
+        clock->lost_s = 0;
     }
     clock->compute = at + s;
 }
@@ -123,7 +123,7 @@ static void walk_step(struct merak_walker *w, const struct merak_node *node,
     double at = inputs_at(w, node, -1, ready);
 
     if (exchange)
-        run_exchange(clock, at, w->node_s[node->id], w->takes_s[node->id]);
+        run_exchange(clock, at, w->node_s[node->id], w->lost_s[node->id]);
     else
         run_kernel(clock, at, w->node_s[node->id]);
     for (int k = 0; k < node->n_out; k++)
@@ -158,7 +158,7 @@ static void walk_order(struct merak_walker *w, const int *node, int n,
 }
 
 /* Walk a pair of micro-batches, interleaved as in programs, through all. */
-static void walk_pairs(struct merak_walker *w, bool down, size_t of,
+static void walk_pairs(struct merak_walker *w, bool backward, size_t of,
                        bool counts)
 {
     size_t nodes = (size_t)w->graph->n_nodes + 1;
@@ -171,7 +171,7 @@ static void walk_pairs(struct merak_walker *w, bool down, size_t of,
         w->rc = merak_fail_nomem(w->err, nodes * sizeof(*order));
     } else {
         struct merak_pair_list list = {.node = node,
-                                       .n = list_nodes(w, down, node)};
+                                       .n = list_nodes(w, backward, node)};
 
         w->rc = merak_pair_order(w->sharded, &list, order, w->err);
         if (w->rc == MERAK_OK)
@@ -253,7 +253,7 @@ static void measure_times(struct merak_walker *w)
     walk(w, wt, offsetof(struct merak_segment, w_s), false);
     measure_recomputed(w);
     for (int s = 0; s < t->n; s++) {
-        double stages = merak_walker_is_block(w, s) ? w->plan->pp : 1;
+        double stages = merak_walker_is_shared(w, s) ? w->plan->pp : 1;
 
         t->total_s += stages * (t->segment[s].f_s + t->segment[s].b_s);
         t->flops += stages * t->segment[s].flops;
@@ -287,7 +287,7 @@ static enum merak_status walker_init(struct merak_walker *w)
     w->runs = calloc(nodes, sizeof(bool));
     w->node_s = calloc(nodes, sizeof(double));
     w->node_scratch = calloc(nodes, sizeof(double));
-    w->takes_s = calloc(nodes, sizeof(double));
+    w->lost_s = calloc(nodes, sizeof(double));
     w->live = calloc(nodes, sizeof(double));
     w->low = malloc(values * sizeof(int));
     w->high = malloc(values * sizeof(int));
@@ -297,7 +297,7 @@ static enum merak_status walker_init(struct merak_walker *w)
     w->order = calloc(nodes, sizeof(int));
     w->start = calloc((size_t)w->table->n + 2, sizeof(int));
     if (w->bytes == NULL || w->may_pad == NULL || w->ready == NULL ||
-        w->node_s == NULL || w->node_scratch == NULL || w->takes_s == NULL ||
+        w->node_s == NULL || w->node_scratch == NULL || w->lost_s == NULL ||
         w->live == NULL || w->low == NULL || w->high == NULL ||
         w->first == NULL || w->last == NULL || w->runs == NULL ||
         w->back == NULL || w->order == NULL || w->start == NULL)
@@ -323,7 +323,7 @@ static void walker_fini(struct merak_walker *w)
     free(w->ready);
     free(w->node_s);
     free(w->node_scratch);
-    free(w->takes_s);
+    free(w->lost_s);
     free(w->live);
     free(w->low);
     free(w->high);
@@ -345,7 +345,7 @@ static enum merak_status cut_everywhere(const struct merak_sharded *sharded,
                                         struct merak_error *err)
 {
     int n = 0, *place;
-    enum merak_status rc = merak_stages_places(sharded, &n, err);
+    enum merak_status rc = merak_stages_count_points(sharded, &n, err);
 
     if (rc != MERAK_OK)
         return rc;

@@ -10,9 +10,9 @@
 
 #include <stdlib.h>
 
-enum direction { UP, DOWN }; /* forward; gradients */
+enum direction { FORWARD, BACKWARD };
 
-/* --- lives ---------------------------------------------------------------- */
+/* --- live ranges ---------------------------------------------------------- */
 
 /* A node's segment uses what it reads and makes; for vocabulary-parallel layers
  * this only counts for values that no other segment uses. */
@@ -39,9 +39,9 @@ void merak_walker_find_spread(struct merak_walker *w)
         w->low[v] = w->table->n;
         w->high[v] = -1;
     }
-    for (int blocks = 0; blocks < 2; blocks++) {
+    for (int shared = 0; shared < 2; shared++) {
         for (int n = 0; n < w->graph->n_nodes; n++) {
-            if (merak_walker_is_block(w, w->of_node[n]) == (blocks == 1))
+            if (merak_walker_is_shared(w, w->of_node[n]) == (shared == 1))
                 spread_over(w, w->graph->node[n]);
         }
     }
@@ -53,14 +53,14 @@ static bool is_activation(const struct merak_value *v)
 }
 
 /* Find where a segment's nodes of one direction touch values, by position. */
-static int find_lives(struct merak_walker *w, int seg, enum direction dir)
+static int find_live_ranges(struct merak_walker *w, int seg, enum direction dir)
 {
     int at = 0;
 
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
         const struct merak_node *node = w->graph->node[w->order[i]];
 
-        if ((node->phase == MERAK_PHASE_F) != (dir == UP))
+        if ((node->phase == MERAK_PHASE_F) != (dir == FORWARD))
             continue;
         w->live[at] = w->node_scratch[node->id];
         for (int o = 0; o < node->n_in + node->n_out; o++) {
@@ -76,15 +76,15 @@ static int find_lives(struct merak_walker *w, int seg, enum direction dir)
     return at;
 }
 
-static void spread_life(struct merak_walker *w, int v, int from, int to)
+static void add_bytes(struct merak_walker *w, int v, int from, int to)
 {
     for (int at = from; at <= to; at++)
         w->live[at] += w->bytes[v];
 }
 
-/* Add the life of a value that is touched. */
-static void add_life(struct merak_walker *w, int seg, enum direction dir,
-                     const struct merak_value *v, int n)
+/* Add the live range of a value that is touched. */
+static void add_live_range(struct merak_walker *w, int seg, enum direction dir,
+                           const struct merak_value *v, int n)
 {
     int from = w->first[v->id], to = w->last[v->id];
     bool forward = merak_walker_forward(w, v);
@@ -92,17 +92,17 @@ static void add_life(struct merak_walker *w, int seg, enum direction dir,
     w->first[v->id] = w->last[v->id] = -1;
     if (!is_activation(v))
         return;
-    if (dir == DOWN && forward)
+    if (dir == BACKWARD && forward)
         from = 0; /* kept since its forward */
-    if (dir == UP && (w->back[v->id] || w->high[v->id] > seg))
+    if (dir == FORWARD && (w->back[v->id] || w->high[v->id] > seg))
         to = n - 1;
-    if (dir == UP && w->low[v->id] < seg)
+    if (dir == FORWARD && w->low[v->id] < seg)
         from = 0;
-    if (dir == DOWN && !forward && w->low[v->id] < seg)
+    if (dir == BACKWARD && !forward && w->low[v->id] < seg)
         to = n - 1;
-    if (dir == DOWN && !forward && w->high[v->id] > seg)
+    if (dir == BACKWARD && !forward && w->high[v->id] > seg)
         from = 0;
-    spread_life(w, v->id, from, to);
+    add_bytes(w, v->id, from, to);
 }
 
 /* Does a gradient node other than `but` read a value? */
@@ -142,7 +142,7 @@ static void overwrite(struct merak_walker *w, int seg)
     }
 }
 
-static void mark_back(struct merak_walker *w, int seg, bool mark)
+static void mark_gradient_inputs(struct merak_walker *w, int seg, bool mark)
 {
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
         const struct merak_node *node = w->graph->node[w->order[i]];
@@ -154,10 +154,10 @@ static void mark_back(struct merak_walker *w, int seg, bool mark)
 
 static double peak_of(struct merak_walker *w, int seg, enum direction dir)
 {
-    int n = find_lives(w, seg, dir);
+    int n = find_live_ranges(w, seg, dir);
     double peak = 0;
 
-    if (dir == DOWN)
+    if (dir == BACKWARD)
         overwrite(w, seg);
 
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
@@ -168,7 +168,7 @@ static double peak_of(struct merak_walker *w, int seg, enum direction dir)
                 o < node->n_in ? node->in[o] : node->out[o - node->n_in];
 
             if (w->first[v->id] >= 0)
-                add_life(w, seg, dir, v, n);
+                add_live_range(w, seg, dir, v, n);
         }
     }
     for (int at = 0; at < n; at++)
@@ -182,10 +182,10 @@ static void measure_peaks(struct merak_walker *w)
         struct merak_segment *seg = &w->table->segment[s];
         double up, down;
 
-        mark_back(w, s, true);
-        up = peak_of(w, s, UP);
-        down = peak_of(w, s, DOWN);
-        mark_back(w, s, false);
+        mark_gradient_inputs(w, s, true);
+        up = peak_of(w, s, FORWARD);
+        down = peak_of(w, s, BACKWARD);
+        mark_gradient_inputs(w, s, false);
         seg->peak = w->table->width * (up > down ? up : down);
     }
 }
@@ -203,7 +203,7 @@ static void add_crossing(struct merak_walker *w, int v, int segment)
 }
 
 /* Add what a vocabulary-parallel layer reads of others: each value once. */
-static void measure_block(struct merak_walker *w, int seg)
+static void measure_shared(struct merak_walker *w, int seg)
 {
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
         const struct merak_node *node = w->graph->node[w->order[i]];
@@ -212,7 +212,7 @@ static void measure_block(struct merak_walker *w, int seg)
             const struct merak_value *v = node->in[k];
 
             if (v->producer < 0 || !is_activation(v) ||
-                merak_walker_is_block(w, w->of_node[v->producer]) ||
+                merak_walker_is_shared(w, w->of_node[v->producer]) ||
                 w->last[v->id] == seg)
                 continue;
             w->last[v->id] = seg;
@@ -223,20 +223,21 @@ static void measure_block(struct merak_walker *w, int seg)
         w->last[v] = -1;
 }
 
-/* Add what crosses a segment's lower end or comes to a shared layer. */
+/* Add what crosses a segment's lower end, or what a vocabulary-parallel layer
+ * reads. */
 static void measure_crossings(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
         const struct merak_value *value = w->graph->value[v];
 
         if (value->producer < 0 || !is_activation(value) ||
-            merak_walker_is_block(w, w->high[v]))
+            merak_walker_is_shared(w, w->high[v]))
             continue;
         for (int s = w->low[v] + 1; s <= w->high[v]; s++)
             add_crossing(w, v, s);
     }
     for (int s = w->table->n - w->table->n_shared; s < w->table->n; s++)
-        measure_block(w, s);
+        measure_shared(w, s);
 }
 
 /* --- what is kept and held ------------------------------------------------ */
@@ -308,11 +309,12 @@ static void count_kept_value(struct merak_walker *w, int seg,
     }
 }
 
-/* Count what tensor ranks that replicate a parameter split of its state and
- * gather of it, inner axes first. */
-static void count_alike(const struct merak_walker *w,
-                        const struct merak_value *v,
-                        struct merak_param_state *hold)
+/* Under ZeRO-1 tensor ranks that replicate a parameter also divide its state:
+ * count the elements that each of them saves, and the time to gather the
+ * parameter, inner axes first. */
+static void count_zero1_savings(const struct merak_walker *w,
+                                const struct merak_value *v,
+                                struct merak_param_state *hold)
 {
     const struct merak_axis *axis = w->sharded->mesh.axis;
     unsigned axes = merak_sharded_flat_axes(w->sharded, v->id);
@@ -328,8 +330,8 @@ static void count_alike(const struct merak_walker *w,
             w->cost, MERAK_CONVERT_ALL_GATHER,
             (n - 1) * part * (double)merak_dtype_bytes(v->dtype), n, n);
     }
-    *(v->dtype == MERAK_F32 ? &hold->f32_elems_less : &hold->bf16_elems_less) =
-        count - part;
+    *(v->dtype == MERAK_F32 ? &hold->f32_elems_saved
+                            : &hold->bf16_elems_saved) = count - part;
 }
 
 static void count_param(struct merak_walker *w, int seg,
@@ -350,7 +352,7 @@ static void count_param(struct merak_walker *w, int seg,
             share.hold.f32_elems = count;
         else
             share.hold.bf16_elems = count;
-        count_alike(w, v, &share.hold);
+        count_zero1_savings(w, v, &share.hold);
         if (count > s->largest)
             s->largest = count;
     }
@@ -384,7 +386,7 @@ static void count_sums(const struct merak_walker *w,
             whole_s = exchange_s(w, MERAK_CONVERT_ALL_REDUCE,
                                  2 * (n - 1) / n * count, a);
             hold->convert_s += whole_s;
-            hold->convert_less_s +=
+            hold->convert_saved_s +=
                 whole_s - exchange_s(w, MERAK_CONVERT_REDUCE_SCATTER,
                                      (n - 1) / n * part, a);
         }

@@ -20,7 +20,7 @@ struct merak_walker {
     double *bytes;                 /* by value: this rank's part */
     bool *may_pad;                 /* by value: merak_graph_may_pad() */
     double *node_s, *node_scratch; /* by node */
-    double *takes_s;               /* by node: what a concurrent kernel loses */
+    double *lost_s; /* by node: what a concurrent kernel loses to it */
     bool *runs;                    /* by node: it is in the current walk */
     double *ready;                 /* by half and value: end of its producer */
     int *low, *high;   /* by value: first and last segment that uses it */
@@ -49,7 +49,7 @@ static inline bool merak_walker_forward(const struct merak_walker *w,
            w->graph->node[v->producer]->phase == MERAK_PHASE_F;
 }
 
-/* node_costs.c: fill bytes, node_s and takes_s. */
+/* node_costs.c: fill bytes, node_s and lost_s. */
 void merak_walker_measure_nodes(struct merak_walker *w);
 
 /* recompute_cost.c: fill recompute[]. */
@@ -60,7 +60,7 @@ void merak_walker_find_spread(struct merak_walker *w);
 void merak_walker_memory(struct merak_walker *w);
 
 /* Is a segment a vocabulary-parallel layer? */
-static inline bool merak_walker_is_block(const struct merak_walker *w, int seg)
+static inline bool merak_walker_is_shared(const struct merak_walker *w, int seg)
 {
     return seg >= w->table->n - w->table->n_shared;
 }
