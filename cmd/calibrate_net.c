@@ -157,7 +157,8 @@ static enum merak_status longest(struct net *net, double *seconds_p)
 
     memset(net->of_rank, 0, (size_t)all->n * sizeof(*net->of_rank));
     net->of_rank[all->me] = *seconds_p;
-    rc = merak_sum(net->world->tr, all, net->of_rank, (size_t)all->n, net->err);
+    rc = merak_all_reduce_sum(net->world->tr, all, net->of_rank, (size_t)all->n,
+                              net->err);
     for (int r = 0; r < all->n && rc == MERAK_OK; r++)
         *seconds_p = fmax(*seconds_p, net->of_rank[r]);
     return rc;

@@ -282,7 +282,8 @@ static enum merak_status take_slowest_node(struct run *r, double *length,
     memset(r->of_node, 0, (size_t)nodes * sizeof(*r->of_node));
     if (r->world->node.me == 0)
         r->of_node[boot->node_of[boot->rank]] = *length;
-    rc = merak_sum(r->world->tr, all, r->of_node, (size_t)nodes, r->err);
+    rc = merak_all_reduce_sum(r->world->tr, all, r->of_node, (size_t)nodes,
+                              r->err);
     if (rc != MERAK_OK)
         return rc;
     for (int i = 0; i < nodes; i++)
@@ -315,7 +316,8 @@ static enum merak_status add_step(struct run *r)
     for (size_t i = 0; i < n; i++)
         all[(size_t)r->world->node.me * n + i] = seconds_of(r, (int)i);
     if (size > 1)
-        rc = merak_sum(r->world->tr, &r->world->node, all, n * size, r->err);
+        rc = merak_all_reduce_sum(r->world->tr, &r->world->node, all, n * size,
+                                  r->err);
     if (rc == MERAK_OK)
         take_slowest(r, seconds);
     *length = 0;

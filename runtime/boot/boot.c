@@ -125,10 +125,10 @@ void merak_boot_close(struct merak_boot *boot)
         boot->ops->close(boot);
 }
 
-enum merak_status merak_boot_share(struct merak_boot *boot,
-                                   enum merak_status rc, const void *mine,
-                                   size_t bytes, void *all,
-                                   struct merak_error *err)
+enum merak_status merak_boot_allgather(struct merak_boot *boot,
+                                       enum merak_status rc, const void *mine,
+                                       size_t bytes, void *all,
+                                       struct merak_error *err)
 {
     /* A card: this rank's status, then what is shared. */
     const size_t head = sizeof(struct merak_error), stride = head + bytes;
@@ -170,7 +170,7 @@ enum merak_status merak_boot_agree(struct merak_boot *boot,
                                    enum merak_status rc,
                                    struct merak_error *err)
 {
-    return merak_boot_share(boot, rc, NULL, 0, NULL, err);
+    return merak_boot_allgather(boot, rc, NULL, 0, NULL, err);
 }
 
 static int find_host(const char *const *hosts, int n, const char *name)

@@ -67,9 +67,9 @@ enum merak_status merak_boot_agree(struct merak_boot *boot,
  * rank failed, `mine` is ignored and `all` is not written.  Saves a second
  * allgather.
  */
-enum merak_status merak_boot_share(struct merak_boot *boot,
-                                   enum merak_status rc, const void *mine,
-                                   size_t bytes, void *all,
-                                   struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_boot_allgather(struct merak_boot *boot,
+                                       enum merak_status rc, const void *mine,
+                                       size_t bytes, void *all,
+                                       struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -25,8 +25,8 @@
 #define STAGING_POLL_NS 50000
 /* Back-off: for how long to ignore transport events that move nothing; doubled
  * each time, up to the limit. */
-#define DEAF_NS 50000
-#define DEAF_MOST_NS 1000000
+#define BACKOFF_NS 50000
+#define BACKOFF_MAX_NS 1000000
 /* The most transfers of a link in queues: more than there are queues, so that
  * it is proved that nothing queued waits for what is held back (direct.c). */
 #define MAX_DIRECT 64
@@ -139,7 +139,7 @@ static enum merak_status wrap(struct merak_engine *e,
 
 /* With a link exchanges and messages are issued as one sequence: must this one
  * wait for the other queue, or for room? */
-static bool is_behind(const struct merak_engine *e, int q, int id)
+static bool must_wait_for_order(const struct merak_engine *e, int q, int id)
 {
     int other =
         q == MERAK_QUEUE_COLLECTIVE ? MERAK_QUEUE_P2P : MERAK_QUEUE_COLLECTIVE;
@@ -165,7 +165,8 @@ static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
     if (q == MERAK_QUEUE_COLLECTIVE && e->n_exchanging == MERAK_MAX_EXCHANGES)
         return NULL;
     instr = &e->program->instr[queue->instr[e->next[q]]];
-    if (is_behind(e, q, instr->id) || merak_engine_pending(e, instr) >= 0)
+    if (must_wait_for_order(e, q, instr->id) ||
+        merak_engine_pending(e, instr) >= 0)
         return NULL;
     *due_ns_p = merak_engine_due_ns(e, instr);
     return instr;
@@ -322,9 +323,9 @@ static void drain_fd(int fd)
  * Sleep until the transport or the compute thread has an event, or a peer's
  * process has ended; true if the transport has one.  While UCX connects over
  * TCP it always has events, but nothing moves until the peer answers, which
- * may need this core to do so: ignore transport events for deaf_ns.
+ * may need this core to do so: ignore transport events for backoff_ns.
  */
-static bool sleep_for_event(struct merak_engine *e, int64_t deaf_ns)
+static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
 {
     struct pollfd fds[3] = {
         {.fd = e->wake_fd, .events = POLLIN},
@@ -332,10 +333,10 @@ static bool sleep_for_event(struct merak_engine *e, int64_t deaf_ns)
         {.fd = merak_transport_lost_fd(e->opt.tr), .events = POLLIN}};
     int64_t most = 100000000, now, wake;
 
-    if (e->opt.tr->ops->event_fd != NULL && deaf_ns == 0)
+    if (e->opt.tr->ops->event_fd != NULL && backoff_ns == 0)
         fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
-    if (deaf_ns > 0)
-        most = deaf_ns;
+    if (backoff_ns > 0)
+        most = backoff_ns;
     else if (e->n_staged > 0 || e->n_direct > 0)
         most = STAGING_POLL_NS; /* accelerators do not wake us */
     else if (fds[1].fd < 0)
@@ -354,13 +355,14 @@ static bool sleep_for_event(struct merak_engine *e, int64_t deaf_ns)
     return fds[1].revents != 0;
 }
 
-static void sleep_or_nap(struct merak_engine *e, bool *called, int64_t *nap)
+static void sleep_with_backoff(struct merak_engine *e, bool *had_events,
+                               int64_t *backoff_ns)
 {
-    bool deaf = *called;
+    bool backs_off = *had_events;
 
-    *called = sleep_for_event(e, deaf ? *nap : 0);
-    if (deaf && *nap < DEAF_MOST_NS)
-        *nap *= 2;
+    *had_events = sleep_for_event(e, backs_off ? *backoff_ns : 0);
+    if (backs_off && *backoff_ns < BACKOFF_MAX_NS)
+        *backoff_ns *= 2;
 }
 
 static enum merak_status flight_timed_out(struct merak_engine *e,
@@ -385,8 +387,8 @@ static bool should_yield_core(const struct merak_engine *e)
 }
 
 /* Nothing moves: does the link report an error? */
-static enum merak_status look_at_link(struct merak_engine *e,
-                                      struct merak_error *err)
+static enum merak_status check_link(struct merak_engine *e,
+                                    struct merak_error *err)
 {
     return e->opt.link != NULL ? merak_link_test(e->opt.link, err) : MERAK_OK;
 }
@@ -406,8 +408,8 @@ static void run_comm(struct merak_engine *e)
     struct merak_error err = {.status = MERAK_OK};
     int64_t idle_since = 0, last = merak_clock_ns(), now;
     enum merak_status rc = MERAK_OK;
-    bool called = false; /* an event arrived, but nothing has moved since */
-    int64_t nap = DEAF_NS;
+    bool had_events = false; /* an event arrived, but nothing has moved since */
+    int64_t backoff_ns = BACKOFF_NS;
     unsigned did = 0;
 
     memset(e->next, 0, sizeof(e->next));
@@ -422,19 +424,19 @@ static void run_comm(struct merak_engine *e)
         if (did > 0) {
             idle_since = 0;
             last = now;
-            called = false;
-            nap = DEAF_NS;
+            had_events = false;
+            backoff_ns = BACKOFF_NS;
             continue;
         }
         if (rc == MERAK_OK)
-            rc = look_at_link(e, &err);
+            rc = check_link(e, &err);
         if (e->n_flights > 0 && rc == MERAK_OK &&
             (double)(now - last) * 1e-9 > e->opt.deadline_s)
             rc = flight_timed_out(e, &err);
         if (idle_since == 0)
             idle_since = now;
         if (now - idle_since >= e->comm_spin_ns || should_yield_core(e))
-            sleep_or_nap(e, &called, &nap);
+            sleep_with_backoff(e, &had_events, &backoff_ns);
     }
     if (rc != MERAK_OK)
         merak_engine_fail(e, &err);

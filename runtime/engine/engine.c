@@ -341,7 +341,8 @@ static enum merak_status run_compute(struct merak_engine *e,
 }
 
 /* Wait until the communication thread has finished this run. */
-static enum merak_status drain(struct merak_engine *e, struct merak_error *err)
+static enum merak_status wait_for_comm(struct merak_engine *e,
+                                       struct merak_error *err)
 {
     int64_t start = merak_clock_ns();
 
@@ -391,7 +392,7 @@ enum merak_status merak_engine_run(struct merak_engine *e,
     merak_noalloc_end();
     if (rc != MERAK_OK)
         merak_engine_fail(e, &own);
-    rc = drain(e, err != NULL ? err : &own);
+    rc = wait_for_comm(e, err != NULL ? err : &own);
     if (rc != MERAK_OK)
         return rc;
     rc = merak_engine_accel_finish(e, err);

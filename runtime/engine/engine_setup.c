@@ -71,6 +71,7 @@ static void fill_queues(struct merak_engine *e)
     }
 }
 
+/* A team is a program's group, in transport ranks. */
 static void fill_teams(struct merak_engine *e)
 {
     const struct merak_program *p = e->program;
@@ -92,13 +93,13 @@ static void fill_records(struct merak_engine *e)
     for (int i = 0; i < p->n_instrs; i++) {
         const struct merak_instr *instr = &p->instr[i];
         struct merak_trace_record *r = &e->record[i];
-        bool pair =
+        bool is_p2p =
             instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV;
 
         r->bytes = instr->bytes;
         r->instr = i;
         r->microbatch = (int16_t)instr->microbatch;
-        r->peer = (int16_t)(pair ? instr->peer : -1);
+        r->peer = (int16_t)(is_p2p ? instr->peer : -1);
         r->kind = (uint8_t)instr->kind;
         r->queue = (uint8_t)instr->queue;
         r->phase = (uint8_t)instr->phase;

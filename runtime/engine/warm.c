@@ -16,8 +16,9 @@
 #include <string.h>
 
 /* Do two kernel calls have the same one-time cost in a library? */
-static bool is_alike(const struct merak_program *p, const struct merak_instr *a,
-                     const struct merak_instr *b)
+static bool is_same_call(const struct merak_program *p,
+                         const struct merak_instr *a,
+                         const struct merak_instr *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out ||
         a->accumulate != b->accumulate || a->first != b->first)
@@ -39,7 +40,7 @@ static bool was_seen(const struct merak_program *p,
                      const struct merak_instr *instr, const int *seen, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (is_alike(p, instr, &p->instr[seen[i]]))
+        if (is_same_call(p, instr, &p->instr[seen[i]]))
             return true;
     }
     return false;

@@ -245,7 +245,7 @@ static enum merak_status resolve(struct merak_trainer *t,
     votes = calloc((size_t)t->boot->size, sizeof(*votes));
     if (votes == NULL)
         rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*votes));
-    rc = merak_boot_share(t->boot, rc, &mine, sizeof(mine), votes, err);
+    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), votes, err);
     for (int r = 0; r < t->boot->size && rc == MERAK_OK; r++)
         can += votes[r].can;
     if (rc == MERAK_OK && can > 0 && can < t->boot->size)
@@ -368,7 +368,7 @@ static enum merak_status compare_kernels(const struct merak_trainer *t,
     if (rc == MERAK_OK && t->accel->ops->tuned_for != NULL)
         t->accel->ops->tuned_for(t->accel, mine.made_for,
                                  sizeof(mine.made_for));
-    rc = merak_boot_share(t->boot, rc, &mine, sizeof(mine), all, err);
+    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), all, err);
     if (rc == MERAK_OK)
         rc = merak_accel_judge_kernels(t->boot, variable, all, err);
     free(all);

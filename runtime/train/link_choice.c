@@ -75,7 +75,7 @@ static enum merak_status check_sharing(const struct merak_trainer *t,
 
     if (place == NULL)
         rc = merak_fail_nomem(err, size * sizeof(*place));
-    rc = merak_boot_share(t->boot, rc, &mine, sizeof(mine), place, err);
+    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), place, err);
     for (int b = 1; b < t->boot->size && rc == MERAK_OK; b++) {
         for (int a = 0; a < b && rc == MERAK_OK; a++) {
             if (is_shared(&place[a], &place[b]))

@@ -200,7 +200,7 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
         return rc;
     if (!merak_data_is_masked(t->data))
         sum /= (double)runs;
-    rc = merak_sum(t->tr, &t->world, &sum, 1, err);
+    rc = merak_all_reduce_sum(t->tr, &t->world, &sum, 1, err);
     *loss_p = sum;
     return rc;
 }
@@ -261,8 +261,9 @@ static enum merak_status run_step(struct merak_trainer *t,
                             seconds_since(t->start_ns) > t->opt.max_seconds);
     sum[2] = merak_saving_is_busy(t);
     merak_pace_note(t);
-    rc = merak_sum(t->tr, &t->world, sum,
-                   MERAK_STEP_SUM + merak_pace_fill(t, MERAK_STEP_SUM), err);
+    rc = merak_all_reduce_sum(
+        t->tr, &t->world, sum,
+        MERAK_STEP_SUM + merak_pace_fill(t, MERAK_STEP_SUM), err);
     r->loss = sum[0];
     r->stop = sum[1];
     r->saving = sum[2];

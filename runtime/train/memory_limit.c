@@ -157,7 +157,7 @@ enum merak_status merak_memory_least(struct merak_boot *boot, size_t have,
 
     if (all == NULL)
         rc = merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
-    rc = merak_boot_share(boot, rc, &least, sizeof(least), all, err);
+    rc = merak_boot_allgather(boot, rc, &least, sizeof(least), all, err);
     for (int r = 0; r < boot->size && rc == MERAK_OK; r++)
         least = all[r] < least ? all[r] : least;
     if (rc == MERAK_OK)

@@ -128,7 +128,7 @@ static enum merak_status share_isa(struct merak_boot *boot,
 
     if (rc == MERAK_OK && all == NULL)
         rc = merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
-    rc = merak_boot_share(boot, rc, &mine, sizeof(mine), all, err);
+    rc = merak_boot_allgather(boot, rc, &mine, sizeof(mine), all, err);
     for (int r = 1; rc == MERAK_OK && r < boot->size; r++) {
         least = all[r] < all[least] ? r : least;
         most = all[r] > all[most] ? r : most;
@@ -179,7 +179,7 @@ static enum merak_status identify(struct merak_trainer *t, enum merak_status rc,
 {
     uint64_t mine = rc == MERAK_OK ? merak_program_id(t->program) : 0;
 
-    rc = merak_boot_share(t->boot, rc, &mine, sizeof(mine), id, err);
+    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), id, err);
     if (rc != MERAK_OK)
         return rc;
     mine = (uint64_t)t->plan.pp;
@@ -230,8 +230,7 @@ static enum merak_status warm_up(struct merak_trainer *t,
         merak_h5_warm_up();
     make_room_on_heap();
     rc = merak_agree(t->tr, &t->world, rc, err);
-    return rc == MERAK_OK ? merak_transport_rehearse(t->tr, &t->world, err)
-                          : rc;
+    return rc == MERAK_OK ? merak_transport_warm_up(t->tr, &t->world, err) : rc;
 }
 
 /* Make the programs, if rc is MERAK_OK; id[size] is scratch; collective. */
@@ -246,7 +245,7 @@ static enum merak_status make_programs(struct merak_trainer *t,
     if (rc == MERAK_OK && merak_node_order_is_open(t)) {
         /* Ranks that failed are in identify() already, whose allgather matches
          * this one. */
-        rc = merak_boot_share(t->boot, rc, &none, sizeof(none), id, err);
+        rc = merak_boot_allgather(t->boot, rc, &none, sizeof(none), id, err);
         if (rc != MERAK_OK)
             return rc;
         rc = merak_node_order_choose(t, err);

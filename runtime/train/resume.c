@@ -69,7 +69,7 @@ static enum merak_status claim(struct merak_trainer *t, struct merak_error *err)
             told = true;
             nanosleep(&pause, NULL);
         }
-        rc = merak_sum(t->tr, &t->world, &again, 1, err);
+        rc = merak_all_reduce_sum(t->tr, &t->world, &again, 1, err);
     } while (rc == MERAK_OK && again > 0);
     return rc == MERAK_OK ? merak_agree(t->tr, &t->world, mine, err) : rc;
 }
@@ -117,7 +117,7 @@ enum merak_status merak_run_dir_room(struct merak_trainer *t,
     if (t->run_dir == NULL || t->step >= steps)
         return MERAK_OK;
     bytes = (double)merak_saving_bytes(t);
-    rc = merak_sum(t->tr, &t->world, &bytes, 1, err);
+    rc = merak_all_reduce_sum(t->tr, &t->world, &bytes, 1, err);
     if (rc != MERAK_OK)
         return rc;
     t->save_bytes = bytes;

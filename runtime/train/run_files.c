@@ -11,7 +11,8 @@
  *     memory (bytes of rank 0's arena); predicted_s (of a step, absent
  *     if nothing was predicted); trace (directory, absent without);
  *     metrics (the file, absent if it is metrics.jsonl here);
- *     hosts ["n1", ..]; ranks [[host's index, stage, tp, dp], ..] by number
+ *     hosts ["n1", ..]; ranks [[host's index, stage, tp, dp], ..] by
+ *     logical rank
  *   metrics.jsonl   one line per step, unless --metrics names another file
  *   ranks.json      what ranks did in the last steps (pace.c)
  *   incidents.jsonl one line of JSON per incident: time (seconds since 1970),
@@ -19,7 +20,8 @@
  *     "straggler": rank, host; percent, compute_s, usual_s, over_steps: its
  *       kernels took compute_s of a step, its peers' usual_s: both are
  *       medians of over_steps steps; "straggler-over": no longer
- *     "hang": page (the file), ranks [[rank, host], ..] that gave no answer
+ *     "hang": page (file of the report), ranks [[rank, host], ..] that gave no
+ * answer
  */
 #include "config.h"
 

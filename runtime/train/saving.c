@@ -334,7 +334,8 @@ static enum merak_status open_async(struct merak_trainer *t,
     size_t bytes = merak_saving_bytes(t);
     size_t have = merak_memory_available(t->boot);
     double lack = t->arena_bytes > have || bytes > have - t->arena_bytes;
-    enum merak_status rc = merak_sum(t->tr, &t->world, &lack, 1, err);
+    enum merak_status rc =
+        merak_all_reduce_sum(t->tr, &t->world, &lack, 1, err);
 
     if (rc == MERAK_OK && lack == 0)
         rc = create_async(t, err);

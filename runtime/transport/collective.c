@@ -21,9 +21,9 @@ struct verdict {
 };
 
 /* Post both, then wait for both, so that neither delays the other's peer. */
-static enum merak_status swap(struct merak_transport *tr, const void *out,
-                              int to, void *in, int from, size_t bytes,
-                              uint64_t tag, struct merak_error *err)
+static enum merak_status sendrecv(struct merak_transport *tr, const void *out,
+                                  int to, void *in, int from, size_t bytes,
+                                  uint64_t tag, struct merak_error *err)
 {
     struct merak_request *send, *recv;
     enum merak_status rc;
@@ -59,10 +59,10 @@ static enum merak_status disseminate(struct merak_transport *tr,
     int n = team->n;
     enum merak_status rc;
 
-    for (int far = 1; far < n; far *= 2) {
-        rc = swap(tr, v, team->rank[(team->me + far) % n], &theirs,
-                  team->rank[(team->me + n - far) % n], sizeof(theirs),
-                  MERAK_TAG_OWN + MERAK_TAG_AGREE, err);
+    for (int distance = 1; distance < n; distance *= 2) {
+        rc = sendrecv(tr, v, team->rank[(team->me + distance) % n], &theirs,
+                      team->rank[(team->me + n - distance) % n], sizeof(theirs),
+                      MERAK_TAG_OWN + MERAK_TAG_AGREE, err);
         if (rc != MERAK_OK)
             return rc;
         if (theirs.member < v->member)
@@ -73,37 +73,38 @@ static enum merak_status disseminate(struct merak_transport *tr,
 
 /* More messages than UCX's shared-memory queues of short messages hold; and
  * sizes up to nearly their largest, to use all of UCX's short protocols. */
-#define REHEARSE_COUNT 256
-#define REHEARSE_BYTES 8000
-static const size_t rehearsed_bytes[] = {8, 200, 4000, REHEARSE_BYTES};
+#define WARM_UP_COUNT 256
+#define WARM_UP_BYTES 8000
+static const size_t warm_up_sizes[] = {8, 200, 4000, WARM_UP_BYTES};
 
-static size_t rehearsed(int i)
+static size_t warm_up_bytes(int i)
 {
-    return rehearsed_bytes[(size_t)i % (sizeof(rehearsed_bytes) /
-                                        sizeof(*rehearsed_bytes))];
+    return warm_up_sizes[(size_t)i %
+                         (sizeof(warm_up_sizes) / sizeof(*warm_up_sizes))];
 }
 
-/* Send all at once: receives are posted when messages have already arrived,
- * which a barrier ensures, since its messages come after them. */
-static enum merak_status rehearse(struct merak_transport *tr,
-                                  const struct merak_team *team, char *buf,
-                                  struct merak_request **req,
-                                  struct merak_error *err)
+/* Send all messages at once: receives are posted when messages have already
+ * arrived, which a barrier ensures, since its messages come after them. */
+static enum merak_status warm_up(struct merak_transport *tr,
+                                 const struct merak_team *team, char *buf,
+                                 struct merak_request **req,
+                                 struct merak_error *err)
 {
-    const uint64_t tag = MERAK_TAG_OWN + MERAK_TAG_REHEARSE;
+    const uint64_t tag = MERAK_TAG_OWN + MERAK_TAG_WARM_UP;
     int to = team->rank[(team->me + 1) % team->n];
     int from = team->rank[(team->me + team->n - 1) % team->n];
     enum merak_status rc = MERAK_OK;
     int posted = 0;
 
-    for (int i = 0; i < REHEARSE_COUNT && rc == MERAK_OK; i++) {
-        rc = tr->ops->send(tr, buf, rehearsed(i), to, tag, &req[posted], err);
+    for (int i = 0; i < WARM_UP_COUNT && rc == MERAK_OK; i++) {
+        rc = tr->ops->send(tr, buf, warm_up_bytes(i), to, tag, &req[posted],
+                           err);
         posted += rc == MERAK_OK;
     }
     if (rc == MERAK_OK)
         rc = merak_barrier(tr, team, err);
-    for (int i = 0; i < REHEARSE_COUNT && rc == MERAK_OK; i++) {
-        rc = tr->ops->recv(tr, buf + REHEARSE_BYTES, rehearsed(i), from, tag,
+    for (int i = 0; i < WARM_UP_COUNT && rc == MERAK_OK; i++) {
+        rc = tr->ops->recv(tr, buf + WARM_UP_BYTES, warm_up_bytes(i), from, tag,
                            &req[posted], err);
         posted += rc == MERAK_OK;
     }
@@ -112,9 +113,9 @@ static enum merak_status rehearse(struct merak_transport *tr,
     return rc;
 }
 
-enum merak_status merak_transport_rehearse(struct merak_transport *tr,
-                                           const struct merak_team *team,
-                                           struct merak_error *err)
+enum merak_status merak_transport_warm_up(struct merak_transport *tr,
+                                          const struct merak_team *team,
+                                          struct merak_error *err)
 {
     enum merak_status rc = check(tr, team, err);
     struct merak_request **req;
@@ -122,10 +123,10 @@ enum merak_status merak_transport_rehearse(struct merak_transport *tr,
 
     if (rc != MERAK_OK || team->n == 1)
         return rc;
-    req = calloc(2 * REHEARSE_COUNT, sizeof(*req));
-    buf = calloc(2, REHEARSE_BYTES);
-    rc = req == NULL || buf == NULL ? merak_fail_nomem(err, 2 * REHEARSE_BYTES)
-                                    : rehearse(tr, team, buf, req, err);
+    req = calloc(2 * WARM_UP_COUNT, sizeof(*req));
+    buf = calloc(2, WARM_UP_BYTES);
+    rc = req == NULL || buf == NULL ? merak_fail_nomem(err, 2 * WARM_UP_BYTES)
+                                    : warm_up(tr, team, buf, req, err);
     free(req);
     /* After a failure the fabric may still use it. */
     if (rc == MERAK_OK)
@@ -186,7 +187,7 @@ enum merak_status merak_broadcast(struct merak_transport *tr,
 {
     const uint64_t tag = MERAK_TAG_OWN + MERAK_TAG_BROADCAST;
     struct merak_request *req[32];
-    int n_reqs = 0, bit = 1, place;
+    int n_reqs = 0, bit = 1, position;
     enum merak_status rc = check(tr, team, err);
 
     if (rc != MERAK_OK)
@@ -195,21 +196,21 @@ enum merak_status merak_broadcast(struct merak_transport *tr,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "broadcast root %d, expected a member of 0..%d", root,
                           team->n - 1);
-    place = (team->me + team->n - root) % team->n;
-    while (bit < team->n && (place & bit) == 0)
+    position = (team->me + team->n - root) % team->n;
+    while (bit < team->n && (position & bit) == 0)
         bit *= 2;
-    if (place != 0) {
+    if (position != 0) {
         rc = tr->ops->recv(tr, buf, bytes,
-                           team->rank[(place - bit + root) % team->n], tag,
+                           team->rank[(position - bit + root) % team->n], tag,
                            &req[0], err);
         if (rc == MERAK_OK)
             rc = merak_request_wait(tr, req[0], err);
     }
     while (rc == MERAK_OK && (bit /= 2) > 0) {
-        if (place + bit >= team->n)
+        if (position + bit >= team->n)
             continue;
         rc = tr->ops->send(tr, buf, bytes,
-                           team->rank[(place + bit + root) % team->n], tag,
+                           team->rank[(position + bit + root) % team->n], tag,
                            &req[n_reqs], err);
         n_reqs += rc == MERAK_OK;
     }
@@ -234,7 +235,7 @@ static enum merak_status sum_scratch(struct merak_transport *tr, size_t count,
     return MERAK_OK;
 }
 
-/* With more members than this, short sums use gather_sum(). */
+/* With more members than this, short sums use allgather_sum(). */
 #define SUM_DIRECT 8
 #define SUM_GATHERED_BYTES ((size_t)256 << 10)
 
@@ -245,23 +246,27 @@ static enum merak_status sum_scratch(struct merak_transport *tr, size_t count,
  * Bruck et al. 1997, "Efficient algorithms for all-to-all communications in
  * multiport message-passing systems".
  */
-static enum merak_status gather_sum(struct merak_transport *tr,
-                                    const struct merak_team *team,
-                                    double *inout, size_t n,
-                                    struct merak_error *err)
+static enum merak_status allgather_sum(struct merak_transport *tr,
+                                       const struct merak_team *team,
+                                       double *inout, size_t n,
+                                       struct merak_error *err)
 {
     const int members = team->n;
     double *all = tr->sum_scratch; /* [members * n], mine first */
     enum merak_status rc = MERAK_OK;
 
     memcpy(all, inout, n * sizeof(*all));
-    for (int far = 1; far < members && rc == MERAK_OK; far *= 2) {
-        int count = far < members - far ? far : members - far;
+    for (int distance = 1; distance < members && rc == MERAK_OK;
+         distance *= 2) {
+        int count =
+            distance < members - distance ? distance : members - distance;
 
-        rc = swap(tr, all, team->rank[(team->me + members - far) % members],
-                  all + (size_t)far * n, team->rank[(team->me + far) % members],
-                  (size_t)count * n * sizeof(*all),
-                  MERAK_TAG_OWN + MERAK_TAG_SUM, err);
+        rc = sendrecv(tr, all,
+                      team->rank[(team->me + members - distance) % members],
+                      all + (size_t)distance * n,
+                      team->rank[(team->me + distance) % members],
+                      (size_t)count * n * sizeof(*all),
+                      MERAK_TAG_OWN + MERAK_TAG_SUM, err);
     }
     for (int m = 0; m < members && rc == MERAK_OK; m++) {
         const double *theirs =
@@ -286,9 +291,10 @@ static enum merak_status exchange_sum(struct merak_transport *tr,
     return rc == MERAK_OK ? merak_request_wait(tr, req, err) : rc;
 }
 
-enum merak_status merak_sum(struct merak_transport *tr,
-                            const struct merak_team *team, double *inout,
-                            size_t n, struct merak_error *err)
+enum merak_status merak_all_reduce_sum(struct merak_transport *tr,
+                                       const struct merak_team *team,
+                                       double *inout, size_t n,
+                                       struct merak_error *err)
 {
     struct merak_exchange ex = {.kind = MERAK_CONVERT_ALL_REDUCE,
                                 .combine = MERAK_SUM,
@@ -313,7 +319,7 @@ enum merak_status merak_sum(struct merak_transport *tr,
         rc = sum_scratch(tr, n + members * 9, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = gather ? gather_sum(tr, team, inout, n, err)
+    rc = gather ? allgather_sum(tr, team, inout, n, err)
                 : exchange_sum(tr, team, &ex, inout, err);
     if (rc != MERAK_OK) { /* the fabric may still write into it: leak it */
         tr->sum_scratch = NULL;

@@ -15,12 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEADLINE_DEFAULT_S 300.0
+#define DEFAULT_DEADLINE_S 300.0
 #define SPIN_NS 20000 /* longer spins ruin a shared core */
 /* A transport without a descriptor is polled at this interval. */
-#define NAP_NS 50000
+#define POLL_NS 50000
 /* And one whose events move nothing at intervals that double, up to this. */
-#define NAP_MOST_NS 1000000
+#define BACKOFF_MAX_NS 1000000
 /* Longest single block, in ms: an abort arrives as an event; this limits the
  * delay if one is lost. */
 #define BLOCK_MS 500
@@ -55,7 +55,7 @@ enum merak_status merak_transport_open(const char *name,
     if (o != NULL)
         opt = *o;
     if (opt.deadline_s <= 0)
-        opt.deadline_s = DEADLINE_DEFAULT_S;
+        opt.deadline_s = DEFAULT_DEADLINE_S;
     if (opt.arena == NULL || opt.arena_bytes == 0)
         opt.arena_fd = -1;
     for (size_t i = 0; i < N_TRANSPORTS; i++) {
@@ -242,7 +242,7 @@ static bool block(struct merak_transport *tr, int64_t left_ns)
     struct pollfd fds[2] = {
         {.fd = tr->ops->event_fd(tr), .events = POLLIN},
         {.fd = merak_transport_lost_fd(tr), .events = POLLIN}};
-    struct timespec nap = {.tv_nsec = NAP_NS};
+    struct timespec nap = {.tv_nsec = POLL_NS};
     int64_t ms = left_ns / 1000000 + 1;
     bool has_some = false;
 
@@ -284,13 +284,13 @@ struct wait_state {
     int64_t limit, idle;
     unsigned passes; /* wraps in a long wait */
     bool moved;
-    bool called; /* the transport had events when it last blocked */
-    long nap_ns; /* the last sleep after events that moved nothing */
+    bool had_events; /* the transport had events when it last blocked */
+    long backoff_ns; /* the last sleep after events that moved nothing */
 };
 
-static long longer_nap(long ns)
+static long longer_backoff(long ns)
 {
-    return ns == 0 ? NAP_NS : ns < NAP_MOST_NS ? 2 * ns : ns;
+    return ns == 0 ? POLL_NS : ns < BACKOFF_MAX_NS ? 2 * ns : ns;
 }
 
 /* Reading the clock and checking for an abort cost more than a pass, so only
@@ -320,10 +320,11 @@ static enum merak_status wait_check(struct merak_transport *tr,
         return timed_out(tr, req, err);
     if (w->moved)
         w->idle = now;
-    w->nap_ns = w->moved || !w->called ? 0 : longer_nap(w->nap_ns);
-    if (w->nap_ns > 0)
-        nanosleep(&(struct timespec){.tv_nsec = w->nap_ns}, NULL);
-    w->called =
+    w->backoff_ns =
+        w->moved || !w->had_events ? 0 : longer_backoff(w->backoff_ns);
+    if (w->backoff_ns > 0)
+        nanosleep(&(struct timespec){.tv_nsec = w->backoff_ns}, NULL);
+    w->had_events =
         !w->moved && now - w->idle >= tr->spin_ns && block(tr, w->limit - now);
     w->moved = false;
     return MERAK_IN_PROGRESS;

@@ -21,7 +21,8 @@ struct merak_request;
 /* Tags of send, recv and exchange are below 1 << MERAK_TAG_BITS. */
 #define MERAK_TAG_BITS 40
 
-/* Members of a collective, as transport ranks in member order. */
+/* Members of a collective, as transport ranks in member order: UCC's team,
+ * MPI's communicator. */
 struct merak_team {
     int n;
     int me;
@@ -118,7 +119,7 @@ struct merak_transport {
     const struct merak_request *waiting; /* in merak_request_wait() */
     int64_t waiting_since_ns;
     bool timed_out; /* a wait has: do not wait for the missing peer again */
-    void *sum_scratch;    /* of merak_sum(), NULL until needed */
+    void *sum_scratch; /* of merak_all_reduce_sum(), NULL until needed */
     size_t sum_scratch_bytes;
 };
 
@@ -194,13 +195,14 @@ enum merak_status merak_request_wait(struct merak_transport *tr,
  * transport and its library allocate their pools now and not in the first
  * steps.  Collective.
  */
-enum merak_status merak_transport_rehearse(struct merak_transport *tr,
-                                           const struct merak_team *team,
-                                           struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status
+merak_transport_warm_up(struct merak_transport *tr,
+                        const struct merak_team *team,
+                        struct merak_error *err) MERAK_CHECKED;
 
 /* Blocking collectives over whole buffers, for set-up and the end of a step;
- * built on exchange. */
+ * built on send and recv, except for sums in small teams, or of many numbers,
+ * which are exchanges. */
 enum merak_status merak_barrier(struct merak_transport *tr,
                                 const struct merak_team *team,
                                 struct merak_error *err) MERAK_CHECKED;
@@ -210,9 +212,10 @@ enum merak_status merak_broadcast(struct merak_transport *tr,
                                   struct merak_error *err) MERAK_CHECKED;
 /* Elementwise sum of n doubles, member order.  Allocates only if it needs
  * more scratch than any sum before. */
-enum merak_status merak_sum(struct merak_transport *tr,
-                            const struct merak_team *team, double *inout,
-                            size_t n, struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_all_reduce_sum(struct merak_transport *tr,
+                                       const struct merak_team *team,
+                                       double *inout, size_t n,
+                                       struct merak_error *err) MERAK_CHECKED;
 /*
  * Allgather of status: all members return the first failure in member order,
  * with its text and "rank N: " in front.

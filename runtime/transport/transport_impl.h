@@ -14,7 +14,7 @@ enum merak_own_tag {
     MERAK_TAG_AGREE, /* and barrier */
     MERAK_TAG_BROADCAST,
     MERAK_TAG_SUM,
-    MERAK_TAG_REHEARSE,
+    MERAK_TAG_WARM_UP,
 };
 
 /* The head of every transport's request. */

@@ -49,7 +49,7 @@ enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
 
 /* --- endpoints ------------------------------------------------------------ */
 
-static bool is_far(const struct ucx *tr, int peer)
+static bool is_on_other_node(const struct ucx *tr, int peer)
 {
     return tr->boot->node_of[peer] != tr->boot->node_of[tr->base.rank];
 }
@@ -100,7 +100,7 @@ static enum merak_status make_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
     };
     ucs_status_t st;
 
-    if (is_far(tr, peer)) {
+    if (is_on_other_node(tr, peer)) {
         params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                              UCP_EP_PARAM_FIELD_ERR_HANDLER;
         params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
@@ -128,7 +128,8 @@ enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
 {
     enum merak_status rc = MERAK_OK;
 
-    if (tr->answer[peer] == NULL && peer < tr->base.rank && is_far(tr, peer))
+    if (tr->answer[peer] == NULL && peer < tr->base.rank &&
+        is_on_other_node(tr, peer))
         rc = make_ep(tr, peer, &tr->answer[peer], err);
     if (rc == MERAK_OK && tr->ep[peer] == NULL)
         rc = make_ep(tr, peer, &tr->ep[peer], err);
@@ -267,7 +268,7 @@ static bool cancel_all(struct ucx *tr)
  * closing endpoints does not look like a failure to peers.  The second barrier
  * keeps every rank progressing until all have flushed.
  */
-static void part_in_peace(struct ucx *tr)
+static void flush_with_peers(struct ucx *tr)
 {
     struct merak_team all = {.n = tr->base.size, .me = tr->base.rank};
     ucp_request_param_t param = {0};
@@ -362,7 +363,7 @@ static void ucx_close(struct merak_transport *base)
     if (cancel_all(tr) || tr->aborted.status != MERAK_OK)
         tr->failed = true;
     if (!tr->failed)
-        part_in_peace(tr);
+        flush_with_peers(tr);
     destroy(tr);
 }
 

@@ -20,8 +20,8 @@
 #define UCX_AM_TELL 3
 
 enum ucx_kind {
-    UCX_DATA,  /* the data, or a struct ucx_offer */
-    UCX_TAKEN, /* nothing: the offered data has been read */
+    UCX_DATA,     /* the data, or a struct ucx_offer */
+    UCX_ACK,      /* nothing: the offered data has been read */
     UCX_ANNOUNCE, /* see ucx_inplace.c */
     UCX_DONE,     /* nothing; likewise */
 };

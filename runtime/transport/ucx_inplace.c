@@ -150,10 +150,10 @@ static void announce(const struct ucx_inplace *run, int q,
         out->box = ex->send[q];
 }
 
-/* One message each way with every other member. */
-static enum merak_status swap_with_all(struct ucx_inplace *run,
-                                       enum ucx_kind kind,
-                                       struct merak_error *err)
+/* Post a send to and a receive from every other member. */
+static enum merak_status sendrecv_with_all(struct ucx_inplace *run,
+                                           enum ucx_kind kind,
+                                           struct merak_error *err)
 {
     const struct merak_team *team = run->a.team;
     size_t bytes = kind == UCX_ANNOUNCE ? sizeof(*run->said) : 0;
@@ -193,7 +193,7 @@ enum merak_status merak_ucx_inplace_start(struct ucx_inplace *run,
     for (int q = 0; q < a->team->n; q++)
         announce(run, q, &run->said[q]);
     run->heard[a->team->me] = run->said[a->team->me];
-    return swap_with_all(run, UCX_ANNOUNCE, err);
+    return sendrecv_with_all(run, UCX_ANNOUNCE, err);
 }
 
 /* --- work -------------------------------------------------------------------
@@ -300,7 +300,7 @@ enum merak_status merak_ucx_inplace_advance(struct ucx_inplace *run,
     if (!work_slice(run))
         return MERAK_IN_PROGRESS;
     run->phase = DONE;
-    rc = swap_with_all(run, UCX_DONE, err);
+    rc = sendrecv_with_all(run, UCX_DONE, err);
     return rc == MERAK_OK ? check_requests(run, err) : rc;
 }
 

@@ -2,13 +2,13 @@
 /* ucx_p2p.c - messages between two ranks
  *
  * Short messages, and those from outside the arena or to another node, are UCX
- * tag messages.  A long one between node peers is offered: the sender sends
- * where in its arena the data is, and the receiver reads it there, slice by
- * slice in progress(), then acknowledges.  The sender runs no code meanwhile
- * and the data is copied once.  The receiver need not know in advance: an
- * offer has the tag of the data, is received into the buffer that the data
- * will overwrite, and is recognized by its length and magic (UCX 1.13 does not
- * always return which tag it matched).
+ * tag messages.  A long one between node peers is a rendezvous: the sender
+ * sends an offer (UCX's RTS), where in its arena the data is; the receiver
+ * reads it there, slice by slice in progress(), then sends an acknowledgement
+ * (ATS).  The sender runs no code meanwhile and the data is copied once.  The
+ * receiver need not know in advance: an offer has the tag of the data, is
+ * received into the buffer that the data will overwrite, and is recognized by
+ * its length and magic (UCX 1.13 does not always return which tag it matched).
  */
 #include "config.h"
 
@@ -123,7 +123,7 @@ static struct ucx_request *take_first(struct ucx_list *list)
 
 /* Has the process of a peer on this node ended?  Its memory is gone a moment
  * before its end of the watch is closed. */
-static bool has_ended(struct ucx *tr, int peer)
+static bool peer_has_ended(struct ucx *tr, int peer)
 {
     if (peer < 0 || tr->boot->node_of[peer] != tr->boot->node_of[tr->base.rank])
         return false;
@@ -141,7 +141,7 @@ static void fail_request(struct ucx_request *r, const char *call,
 {
     if (r->base.status != MERAK_IN_PROGRESS)
         return;
-    if (has_ended(r->tr, r->base.peer) &&
+    if (peer_has_ended(r->tr, r->base.peer) &&
         r->tr->aborted.status == MERAK_ERR_LOST) {
         r->base.err = r->tr->aborted;
         r->base.status = MERAK_ERR_LOST;
@@ -302,9 +302,9 @@ static bool can_offer(const struct ucx *tr, const char *buf, size_t bytes,
            (size_t)(buf - mine->base) <= mine->bytes - bytes;
 }
 
-static inline enum merak_status hand_out(struct ucx_request *r,
-                                         struct merak_request **req_p,
-                                         struct merak_error *err)
+static inline enum merak_status return_request(struct ucx_request *r,
+                                               struct merak_request **req_p,
+                                               struct merak_error *err)
 {
     enum merak_status rc;
 
@@ -355,9 +355,9 @@ enum merak_status merak_ucx_send(struct merak_transport *base, const void *buf,
         (uint64_t)((const char *)buf - tr->arena[base->rank].base);
     r->offer.bytes = bytes;
     r->offer.magic = OFFER_MAGIC;
-    post_recv(r, NULL, 0, make_tag(UCX_TAKEN, peer, tag));
+    post_recv(r, NULL, 0, make_tag(UCX_ACK, peer, tag));
     post_send(r, ep, &r->offer, sizeof(r->offer), UCX_DATA);
-    return hand_out(r, req_p, err);
+    return return_request(r, req_p, err);
 }
 
 enum merak_status merak_ucx_recv(struct merak_transport *tr, void *buf,
@@ -382,7 +382,7 @@ enum merak_status merak_ucx_send_kind(struct merak_transport *base,
     if (rc != MERAK_OK)
         return rc;
     post_send(r, ep, buf, bytes, kind);
-    return hand_out(r, req_p, err);
+    return return_request(r, req_p, err);
 }
 
 enum merak_status merak_ucx_recv_kind(struct merak_transport *base, void *buf,
@@ -397,10 +397,10 @@ enum merak_status merak_ucx_recv_kind(struct merak_transport *base, void *buf,
     if (r == NULL)
         return merak_fail_nomem(err, sizeof(*r));
     post_recv(r, buf, bytes, make_tag(kind, peer, tag));
-    return hand_out(r, req_p, err);
+    return return_request(r, req_p, err);
 }
 
-static void say_taken(struct ucx_request *r)
+static void send_ack(struct ucx_request *r)
 {
     struct merak_error err;
     ucp_ep_h ep;
@@ -408,7 +408,7 @@ static void say_taken(struct ucx_request *r)
 
     r->state = UCX_POSTED;
     if (rc == MERAK_OK) {
-        post_send(r, ep, NULL, 0, UCX_TAKEN);
+        post_send(r, ep, NULL, 0, UCX_ACK);
     } else {
         r->base.status = rc;
         r->base.err = err;
@@ -427,5 +427,5 @@ void merak_ucx_copy_slice(struct ucx *tr)
     memcpy(r->buf + r->copied, from + r->copied, n);
     r->copied += n;
     if (r->copied == r->base.bytes)
-        say_taken(take_first(&tr->copying));
+        send_ack(take_first(&tr->copying));
 }

@@ -50,7 +50,7 @@ static enum merak_status make_context(struct ucx *tr, struct merak_error *err)
     return st == UCS_OK ? MERAK_OK : merak_ucx_fail(err, "ucp_init", st);
 }
 
-static ucs_status_t handle_messages(struct ucx *tr)
+static ucs_status_t set_am_handlers(struct ucx *tr)
 {
     static const struct {
         unsigned id;
@@ -88,7 +88,7 @@ static enum merak_status make_worker(struct ucx *tr, struct merak_error *err)
     st = ucp_worker_get_efd(tr->worker, &tr->fd);
     if (st != UCS_OK)
         return merak_ucx_fail(err, "ucp_worker_get_efd", st);
-    st = handle_messages(tr);
+    st = set_am_handlers(tr);
     if (st != UCS_OK)
         return merak_ucx_fail(err, "ucp_worker_set_am_recv_handler", st);
     return MERAK_OK;
@@ -101,8 +101,8 @@ static enum merak_status make_worker(struct ucx *tr, struct merak_error *err)
  * size only from the environment, when the worker is made; a user's setting is
  * kept.
  */
-static enum merak_status make_worker_of_wide_queues(struct ucx *tr,
-                                                    struct merak_error *err)
+static enum merak_status make_worker_with_wide_queues(struct ucx *tr,
+                                                      struct merak_error *err)
 {
     static const char *const name[] = {"UCX_POSIX_FIFO_ELEM_SIZE",
                                        "UCX_SYSV_FIFO_ELEM_SIZE"};
@@ -136,9 +136,9 @@ static size_t longest_address(const struct card *cards, int n)
  * The second card: one byte for whether this rank could map its node peers'
  * arenas, then the worker's address.
  */
-static enum merak_status swap_addresses(struct ucx *tr, const void *address,
-                                        size_t bytes, bool mapped,
-                                        struct merak_error *err)
+static enum merak_status exchange_addresses(struct ucx *tr, const void *address,
+                                            size_t bytes, bool mapped,
+                                            struct merak_error *err)
 {
     size_t stride = tr->address_bytes + 1, n = (size_t)tr->base.size;
     const int *node_of = tr->boot->node_of;
@@ -182,10 +182,10 @@ static enum merak_status check_cards(const struct card *cards, int n,
 }
 
 /* The two allgathers of cards; address NULL: this rank failed with *err. */
-static enum merak_status meet(struct ucx *tr, struct card *cards,
-                              const struct merak_transport_options *opt,
-                              const void *address, size_t bytes,
-                              enum merak_status mine, struct merak_error *err)
+static enum merak_status
+allgather_cards(struct ucx *tr, struct card *cards,
+                const struct merak_transport_options *opt, const void *address,
+                size_t bytes, enum merak_status mine, struct merak_error *err)
 {
     struct merak_error why;
     struct card card = {.address_bytes = (uint32_t)bytes};
@@ -222,7 +222,7 @@ static enum merak_status meet(struct ucx *tr, struct card *cards,
     if (!mapped)
         merak_warn("ucx", "%s; node peers copy through UCX instead", why.text);
     merak_watch_connect(tr->watch, &cards->watch, sizeof(*cards));
-    rc = swap_addresses(tr, address, bytes, mapped, err);
+    rc = exchange_addresses(tr, address, bytes, mapped, err);
     if (rc == MERAK_OK) /* all have connected */
         merak_watch_accept(tr->watch);
     return rc;
@@ -246,7 +246,7 @@ static enum merak_status exchange_cards(struct ucx *tr,
         if (st != UCS_OK)
             mine = merak_ucx_fail(err, "ucp_worker_get_address", st);
     }
-    rc = meet(tr, cards, o, address, bytes, mine, err);
+    rc = allgather_cards(tr, cards, o, address, bytes, mine, err);
     if (address != NULL)
         ucp_worker_release_address(tr->worker, address);
     free(cards);
@@ -273,7 +273,7 @@ enum merak_status merak_ucx_set_up(struct ucx *tr,
              ? merak_fail_nomem(err, n * sizeof(*tr->arena))
              : make_context(tr, err);
     if (rc == MERAK_OK)
-        rc = make_worker_of_wide_queues(tr, err);
+        rc = make_worker_with_wide_queues(tr, err);
     rc = exchange_cards(tr, opt, rc, err);
     return rc;
 }

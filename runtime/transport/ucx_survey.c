@@ -24,7 +24,7 @@
 #define NAP_US 1000
 
 /* What is wrong with a node peer's process; NULL: nothing known. */
-static const char *what_is_amiss(const struct ucx *tr, int rank)
+static const char *process_problem(const struct ucx *tr, int rank)
 {
     if (merak_watch_has_ended(tr->watch, rank))
         return "has ended";
@@ -60,15 +60,15 @@ static void describe_self(struct ucx *tr, char *text, size_t size)
     if (tr->base.tell != NULL)
         tr->base.tell(tr->base.tell_arg, text, size);
     for (int r = 0; r < tr->base.size; r++) {
-        const char *amiss =
+        const char *problem =
             r != tr->base.rank && node_of[r] == node_of[tr->base.rank]
-                ? what_is_amiss(tr, r)
+                ? process_problem(tr, r)
                 : NULL;
 
-        if (amiss == NULL)
+        if (problem == NULL)
             continue;
         snprintf(more, sizeof(more), "; on its node the process of rank %d %s",
-                 merak_transport_rank_name(&tr->base, r), amiss);
+                 merak_transport_rank_name(&tr->base, r), problem);
         append(text, size, more);
     }
 }
@@ -203,14 +203,14 @@ bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told)
         return false;
     }
     for (int r = 0; r < base->size; r++) {
-        const char *amiss =
+        const char *problem =
             told[r].heard || tr->boot->node_of[r] != tr->boot->node_of[me]
                 ? NULL
-                : what_is_amiss(tr, r);
+                : process_problem(tr, r);
 
-        if (amiss != NULL)
+        if (problem != NULL)
             snprintf(told[r].text, sizeof(told[r].text), "its process %s",
-                     amiss);
+                     problem);
     }
     return true;
 }

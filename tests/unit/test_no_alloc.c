@@ -254,7 +254,7 @@ static void run_reserved(struct rank *me, const void *arg)
 
     CHECK(few != NULL && many != NULL && scratch != NULL);
     CHECK_OK(merak_transport_reserve(me->tr, 0, 1, me->all.n, ERR));
-    CHECK_OK(merak_sum(me->tr, &me->all, few, 16, ERR));
+    CHECK_OK(merak_all_reduce_sum(me->tr, &me->all, few, 16, ERR));
     atomic_store(&n_calls, 0);
     atomic_store(&counting, true);
     rc = merak_exchange(me->tr, &me->all, &ex, many, many, scratch, 5, &req,
@@ -275,10 +275,10 @@ static void run_sums(struct rank *me, const void *arg)
     static double many[5000];
 
     (void)arg;
-    CHECK_OK(merak_sum(me->tr, &me->all, many, 5000, ERR));
+    CHECK_OK(merak_all_reduce_sum(me->tr, &me->all, many, 5000, ERR));
     atomic_store(&n_calls, 0);
     atomic_store(&counting, true);
-    CHECK_OK(merak_sum(me->tr, &me->all, many, 4999, ERR));
+    CHECK_OK(merak_all_reduce_sum(me->tr, &me->all, many, 4999, ERR));
     atomic_store(&counting, false);
     CHECK(count_ours("sums") == 0);
 }

@@ -262,7 +262,7 @@ static void sum_all_lengths(struct rank *me, const void *arg)
     for (size_t k = 0; k < 5; k++) {
         for (size_t i = 0; i < lengths[k]; i++)
             x[i] = term(me->all.me, i);
-        CHECK_OK(merak_sum(me->tr, &me->all, x, lengths[k], ERR));
+        CHECK_OK(merak_all_reduce_sum(me->tr, &me->all, x, lengths[k], ERR));
         for (size_t i = 0; i < lengths[k]; i++) {
             double want = term(0, i);
 
@@ -313,8 +313,8 @@ static void rehearse_then_sum(struct rank *me, const void *arg)
 
     (void)arg;
     for (int i = 0; i < 2; i++)
-        CHECK_OK(merak_transport_rehearse(me->tr, &me->all, ERR));
-    CHECK_OK(merak_sum(me->tr, &me->all, &x, 1, ERR));
+        CHECK_OK(merak_transport_warm_up(me->tr, &me->all, ERR));
+    CHECK_OK(merak_all_reduce_sum(me->tr, &me->all, &x, 1, ERR));
     CHECK(x == me->all.n * (me->all.n - 1) / 2.0);
 }
 
@@ -427,7 +427,7 @@ static void a_lone_rank_talks_to_itself(void **state)
     assert_int_equal(merak_request_wait(tr, recv, &err), MERAK_OK);
     assert_int_equal(merak_request_wait(tr, send, &err), MERAK_OK);
     assert_int_equal(in, 42);
-    assert_int_equal(merak_sum(tr, &team, &x, 1, &err), MERAK_OK);
+    assert_int_equal(merak_all_reduce_sum(tr, &team, &x, 1, &err), MERAK_OK);
     assert_true(x == 4.5);
     assert_int_equal(merak_barrier(tr, &team, &err), MERAK_OK);
     assert_int_equal(merak_agree(tr, &team, MERAK_ERR_IO, NULL), MERAK_ERR_IO);
