@@ -53,6 +53,11 @@ if ! ../libtool --mode=execute valgrind --tool=callgrind \
     ! callgrind_annotate --inclusive=yes --threshold=100 "$tmp/out" \
         >"$tmp/text" 2>>"$tmp/log"; then
     sed 's/^/# /' "$tmp/log"
+    # valgrind 3.19 and what clang 14 writes
+    if grep -q "debuginfo reader" "$tmp/log"; then
+        echo "1..0 # SKIP valgrind cannot read what this compiler writes"
+        exit 0
+    fi
     echo "Bail out! callgrind cannot run the kernels"
     exit 1
 fi
