@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fuzz_short.sh - every fuzz target holds for a moment, those of model folders
-# for 15 seconds, and has its seeds read
+# for 15 seconds, or all for MERAK_TEST_FUZZ_SECONDS (30 in ./check), and has
+# its seeds read
 #
 # Run from the build directory of tests/.  The same inputs on every machine,
 # though a slower one tries fewer of them.  `make fuzz` goes on for long.
@@ -15,26 +16,52 @@ short=${short:-0.5}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
+targets=()
 for source in "$(dirname "$0")"/../fuzz/fuzz_*.c; do
-    target=$(basename "$source" .c)
-    grep -q '^int LLVMFuzzerTestOneInput' "$source" || continue
-    if [ ! -x "fuzz/$target" ]; then
-        n=$((n + 1))
-        echo "ok $n - $target # SKIP not built"
-        continue
-    fi
+    ! grep -q '^int LLVMFuzzerTestOneInput' "$source" ||
+        targets+=("$(basename "$source" .c)")
+done
+
+# run TARGET: it ends well, having tried some inputs
+run()
+{
+    local seconds runs
+
     # what comes from anybody's hands, as a model folder does, has 30 together
-    case $target in
+    case $1 in
     fuzz_safetensors | fuzz_tokenizer) seconds=15 runs=100000000 ;;
     *) seconds=$short runs=100000 ;;
     esac
-    TMPDIR=$tmp FUZZ_CRASHES=$tmp "fuzz/$target" --runs "$runs" \
-        --seconds "$seconds" >"$tmp/log" 2>&1 && grep -q inputs "$tmp/log"
-    ok $? "$target reads or refuses what it is given" "$tmp/log"
-    # a failure is kept, to be run again: fuzz/TARGET FILE
-    cp "$tmp"/crash-* . 2>/dev/null
-    rm -f "$tmp"/crash-*
+    if [ -n "${MERAK_TEST_FUZZ_SECONDS-}" ]; then
+        seconds=$MERAK_TEST_FUZZ_SECONDS runs=100000000
+    fi
+    TMPDIR=$tmp FUZZ_CRASHES=$tmp "fuzz/$1" --runs "$runs" \
+        --seconds "$seconds" >"$tmp/$1.log" 2>&1 &&
+        grep -q inputs "$tmp/$1.log"
+}
+
+# All at once: seconds are those of a processor.
+pids=()
+for target in "${targets[@]}"; do
+    if [ -x "fuzz/$target" ]; then
+        run "$target" &
+        pids+=($!)
+    else
+        pids+=(none)
+    fi
 done
+for i in "${!targets[@]}"; do
+    if [ "${pids[i]}" = none ]; then
+        n=$((n + 1))
+        echo "ok $n - ${targets[i]} # SKIP not built"
+        continue
+    fi
+    wait "${pids[i]}"
+    ok $? "${targets[i]} reads or refuses what it is given" \
+        "$tmp/${targets[i]}.log"
+done
+# a failure is kept, to be run again: fuzz/TARGET FILE
+cp "$tmp"/crash-* . 2>/dev/null
 [ "$n" -ge 14 ]
 ok $? "there is a target for each kind of file"
 [ -z "$(find "$tmp" -name 'merak-fuzz-*')" ]
