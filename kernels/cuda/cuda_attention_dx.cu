@@ -52,7 +52,7 @@ static __device__ __forceinline__ float score_slope(const F &f, float p,
 
 /* dq of a tile of queries. */
 template <typename T, int DP, bool PLAIN>
-static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
+static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS, 1)
     flash_dq(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
     typedef merak_tiling<T, DP> tiling;
@@ -168,10 +168,19 @@ static __device__ __forceinline__ size_t last_query(const F &f, size_t b,
     return stop;
 }
 
+/* Three blocks of 168 registers a thread fit a multiprocessor; for sm_100 they
+ * do not without spills. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define KEY_TILE_BLOCKS 2
+#else
+#define KEY_TILE_BLOCKS 3
+#endif
+
 /* dk and dv of a tile of keys; scores are transposed, with one row per key. */
 template <typename T, int DP, bool PLAIN, merak_which WHICH>
 static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS,
-                                         (PLAIN && DP == 64 ? 3 : 1))
+                                         (PLAIN && DP == 64 ? KEY_TILE_BLOCKS
+                                                            : 1))
     flash_dkv(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
     typedef merak_key_tiling<T, DP> tiling;

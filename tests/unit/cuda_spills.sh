@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# cuda_spills.sh - the module's kernels do not build if registers spill
+# cuda_spills.sh - where warnings are errors, the module's kernels do not build
+# if registers spill
 #
 # What builds them is tried on a kernel that has to spill, for every
 # architecture that the module is for, and on one that has not.  Run from the
@@ -58,6 +59,11 @@ nvcc=$(value NVCC)
 flags=$(value CUDA_ARCH_FLAGS)
 others=$(value nvcc_flags)
 others=$(sed -E 's/-gencode [^ ]+//g' <<<"${others//\\/}")
+# as with --enable-werror, whether this build has it or not
+case $others in
+*all-warnings*) ;;
+*) others="$others -Werror all-warnings" ;;
+esac
 for arch in $(grep -oE 'code=sm_[0-9a-z]+' <<<"$flags" | sed 's/code=sm_//'); do
     build 64 "$arch"
     ok $? "a kernel whose registers suffice is built for sm_$arch" "$tmp/log"
