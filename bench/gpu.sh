@@ -139,42 +139,34 @@ tests=$build/tests/unit
 [ -z "$pack" ] || export LD_LIBRARY_PATH=$pack/lib:${LD_LIBRARY_PATH:-}
 export MERAK_TEST_BACKEND=$backend
 
-# CUDA's libraries and headers may be in Python's packages alone.
-wheels=$($python - <<'END'
-import glob, os, site
+# wheel FILE: the directory of Python's nvidia packages that has this file
+wheel()
+{
+    $python - "$1" <<'END'
+import glob, os, site, sys
 for root in site.getsitepackages():
-    for so in glob.glob(os.path.join(root, "nvidia", "*", "lib", "libcublasLt.so.*")):
-        print(os.path.dirname(os.path.dirname(so)))
+    for so in glob.glob(os.path.join(root, "nvidia", sys.argv[1])):
+        print(os.path.dirname(so))
         raise SystemExit
 END
-)
+}
+
+# CUDA's libraries and headers may be in Python's packages alone.
+wheels=$(wheel "*/lib/libcublasLt.so.*")
+wheels=${wheels%/lib}
 cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
 if [ ! -e "$cuda/lib64/libcublasLt.so.13" ] && [ -n "$wheels" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$wheels/lib
 fi
 
 # So may cuDNN, which compiles with the toolkit's nvrtc.
-cudnn=$($python - <<'END'
-import glob, os, site
-for root in site.getsitepackages():
-    for so in glob.glob(os.path.join(root, "nvidia", "cudnn", "lib", "libcudnn.so.9")):
-        print(os.path.dirname(so))
-        raise SystemExit
-END
-)
+cudnn=$(wheel cudnn/lib/libcudnn.so.9)
 if ! ldconfig -p | grep -q libcudnn.so.9 && [ -n "$cudnn" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cudnn:$cuda/lib64${wheels:+:$wheels/lib}
 fi
 
 # The same for NCCL.
-nccl=$($python - <<'END'
-import glob, os, site
-for root in site.getsitepackages():
-    for so in glob.glob(os.path.join(root, "nvidia", "nccl", "lib", "libnccl.so.2")):
-        print(os.path.dirname(so))
-        raise SystemExit
-END
-)
+nccl=$(wheel nccl/lib/libnccl.so.2)
 if ! ldconfig -p | grep -q libnccl.so.2 && [ -n "$nccl" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nccl
 fi
