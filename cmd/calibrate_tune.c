@@ -50,30 +50,11 @@ static bool is_tuned(const struct merak_instr *in)
                                  strcmp(in->op->name, "linear_dw") == 0));
 }
 
-/* Have both the same op and operands of the same sizes? */
-static bool is_alike(const struct merak_program *prog,
-                     const struct merak_instr *a, const struct merak_instr *b)
-{
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out)
-        return false;
-    for (int i = 0; i < a->n_in + a->n_out; i++) {
-        const struct merak_slot *x = &prog->slot[a->slot[i]];
-        const struct merak_slot *y = &prog->slot[b->slot[i]];
-
-        if (x->dtype != y->dtype || x->ld != y->ld ||
-            x->box.ndim != y->box.ndim ||
-            memcmp(x->box.len, y->box.len,
-                   (size_t)x->box.ndim * sizeof(*x->box.len)) != 0)
-            return false;
-    }
-    return true;
-}
-
 static bool was_tuned(const struct merak_program *prog, int at)
 {
     for (int i = 0; i < at; i++) {
         if (is_tuned(&prog->instr[i]) &&
-            is_alike(prog, &prog->instr[i], &prog->instr[at]))
+            merak_instr_is_same_call(prog, &prog->instr[i], &prog->instr[at]))
             return true;
     }
     return false;

@@ -13,34 +13,12 @@
 #include "base/error.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-/* Do two kernel calls have the same one-time cost in a library? */
-static bool is_same_call(const struct merak_program *p,
-                         const struct merak_instr *a,
-                         const struct merak_instr *b)
-{
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out ||
-        a->accumulate != b->accumulate || a->first != b->first)
-        return false; /* `first`: a product with a bias is another one */
-    for (int i = 0; i < a->n_in + a->n_out; i++) {
-        const struct merak_slot *x = &p->slot[a->slot[i]];
-        const struct merak_slot *y = &p->slot[b->slot[i]];
-
-        if (x->dtype != y->dtype || x->ld != y->ld ||
-            x->box.ndim != y->box.ndim ||
-            memcmp(x->box.len, y->box.len,
-                   (size_t)x->box.ndim * sizeof(*x->box.len)) != 0)
-            return false;
-    }
-    return true;
-}
 
 static bool was_seen(const struct merak_program *p,
                      const struct merak_instr *instr, const int *seen, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (is_same_call(p, instr, &p->instr[seen[i]]))
+        if (merak_instr_is_same_call(p, instr, &p->instr[seen[i]]))
             return true;
     }
     return false;
