@@ -151,6 +151,15 @@ enum merak_status merak_link_test(struct merak_link *link,
 /* --- messages ---------------------------------------------------------------
  */
 
+/* Wait for what a call of the library began. */
+static enum merak_status settled(struct merak_link *link, int comm,
+                                 enum merak_status rc, struct merak_error *err)
+{
+    if (rc == MERAK_IN_PROGRESS)
+        return merak_link_settle(link, comm, err);
+    return rc == MERAK_OK ? rc : wrap(link, &link->comm[comm], rc, err);
+}
+
 /* Queue a group of messages. */
 static enum merak_status move(struct merak_link *link, int comm, int queue,
                               int n, struct merak_error *err)
@@ -159,9 +168,7 @@ static enum merak_status move(struct merak_link *link, int comm, int queue,
     enum merak_status rc = link->ops->move(
         link->comm[comm].comm, a->ops->stream(a, queue), link->piece, n, err);
 
-    if (rc == MERAK_IN_PROGRESS)
-        return merak_link_settle(link, comm, err);
-    return rc == MERAK_OK ? rc : wrap(link, &link->comm[comm], rc, err);
+    return settled(link, comm, rc, err);
 }
 
 enum merak_status merak_link_message(struct merak_link *link, int comm,
@@ -241,13 +248,10 @@ static enum merak_status gather_trial(struct merak_link *link, int comm,
         return MERAK_OK;
     rc = link->ops->gather(c->comm, stream, link->trial + bytes, link->trial,
                            bytes, err);
-    if (rc == MERAK_IN_PROGRESS)
-        rc = merak_link_settle(link, comm, err);
-    if (rc == MERAK_OK && link->fast) {
-        rc = link->ops->sum(c->comm, stream, &sum, err);
-        if (rc == MERAK_IN_PROGRESS)
-            rc = merak_link_settle(link, comm, err);
-    }
+    rc = settled(link, comm, rc, err);
+    if (rc == MERAK_OK && link->fast)
+        rc = settled(link, comm, link->ops->sum(c->comm, stream, &sum, err),
+                     err);
     return rc;
 }
 
@@ -261,7 +265,6 @@ static enum merak_status rehearse(struct merak_link *link, int comm,
 
     if (rc == MERAK_OK)
         rc = gather_trial(link, comm, err);
-
     if (rc == MERAK_OK)
         rc = drain(link, MERAK_QUEUE_COLLECTIVE, event, err);
     return rc;
