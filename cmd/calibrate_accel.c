@@ -109,8 +109,7 @@ static enum merak_status launch_run(const struct probe *p,
 
 static size_t operand_bytes(const struct merak_operand *op)
 {
-    return merak_size_align(merak_local_room(op) * merak_dtype_bytes(op->dtype),
-                            ALIGN);
+    return merak_size_align(merak_local_bytes(op), ALIGN);
 }
 
 /* Give the operands of a call, which have shapes, addresses in `memory` and

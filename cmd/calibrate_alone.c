@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "kernels/geometry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,15 +55,10 @@ static void shape_operand(struct merak_operand *op, enum merak_dtype dtype,
                                  .full = {.ndim = ndim, .dim = {a, b}}};
 }
 
-static size_t operand_bytes(const struct merak_operand *op)
-{
-    return merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
-}
-
 /* Touched memory, with small numbers, neither zero nor subnormal. */
 static void *make_data(const struct merak_operand *op, struct merak_error *err)
 {
-    size_t bytes = (operand_bytes(op) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    size_t bytes = (merak_local_bytes(op) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     void *data = aligned_alloc(ALIGN, bytes);
 
     if (data == NULL) {

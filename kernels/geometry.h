@@ -36,11 +36,14 @@ static inline size_t merak_local_ld(const struct merak_operand *op)
     return op->ld != 0 ? op->ld : merak_local_last(op);
 }
 
-/* Elements from the beginning of an operand to its end. */
-static inline size_t merak_local_room(const struct merak_operand *op)
+/* Bytes from the beginning of an operand to its end. */
+static inline size_t merak_local_bytes(const struct merak_operand *op)
 {
-    return op->ld == 0 ? merak_local_count(op)
-                       : merak_local_span(op, 0, op->local.ndim - 1) * op->ld;
+    size_t n = op->ld == 0
+                   ? merak_local_count(op)
+                   : merak_local_span(op, 0, op->local.ndim - 1) * op->ld;
+
+    return n * merak_dtype_bytes(op->dtype);
 }
 
 /* Output o of a call. */

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/log.h"
+#include "kernels/geometry.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -40,11 +41,6 @@ struct measuring {
 /* --- outputs ----------------------------------------------------------------
  */
 
-static size_t operand_bytes(const struct merak_operand *op)
-{
-    return merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
-}
-
 static enum merak_status read_outputs(const struct measuring *m,
                                       unsigned char *to,
                                       struct merak_error *err)
@@ -55,9 +51,9 @@ static enum merak_status read_outputs(const struct measuring *m,
          o < m->call.n_in + m->call.n_out && rc == MERAK_OK; o++) {
         const struct merak_operand *op = &m->call.operand[o];
 
-        rc =
-            m->bench->read(m->bench->arg, to, op->data, operand_bytes(op), err);
-        to += operand_bytes(op);
+        rc = m->bench->read(m->bench->arg, to, op->data, merak_local_bytes(op),
+                            err);
+        to += merak_local_bytes(op);
     }
     return rc;
 }
@@ -97,7 +93,7 @@ static bool are_near(const struct measuring *m)
         if (!is_near(m->once + at, m->own + at, merak_shape_count(&op->local),
                      op->dtype))
             return false;
-        at += operand_bytes(op);
+        at += merak_local_bytes(op);
     }
     return true;
 }
@@ -264,7 +260,7 @@ enum merak_status merak_cudnn_measure(struct merak_cudnn *cudnn,
     enum merak_status rc;
 
     for (int o = call->n_in; o < call->n_in + call->n_out; o++)
-        m.bytes += operand_bytes(&call->operand[o]);
+        m.bytes += merak_local_bytes(&call->operand[o]);
     m.own = malloc(3 * m.bytes);
     if (m.own == NULL)
         return merak_fail_nomem(err, 3 * m.bytes);

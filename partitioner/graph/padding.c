@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* padding.c - values whose rows lie apart in memory */
+/* padding.c - values whose rows are padded in memory */
 #include "config.h"
 
 #include "partitioner/graph/padding.h"
@@ -29,14 +29,14 @@ void merak_graph_may_pad(const struct merak_graph *graph, bool *may_p)
     }
 }
 
-size_t merak_padded_ld(const struct merak_shape *local, enum merak_dtype dtype,
+size_t merak_padded_ld(int ndim, const size_t *dim, enum merak_dtype dtype,
                        size_t row_bytes)
 {
     size_t row, ld;
 
-    if (row_bytes == 0 || dtype != MERAK_BF16 || local->ndim < 2)
+    if (row_bytes == 0 || dtype != MERAK_BF16 || ndim < 2)
         return 0;
-    row = local->dim[local->ndim - 1];
+    row = dim[ndim - 1];
     ld = merak_size_align(row * merak_dtype_bytes(dtype), row_bytes) /
          merak_dtype_bytes(dtype);
     return ld == row ? 0 : ld;

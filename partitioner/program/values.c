@@ -55,14 +55,10 @@ void merak_build_loss(struct merak_build *b)
 /* Leave room behind each row if the backend's kernels want it. */
 static void pad_rows(const struct merak_build *b, struct merak_slot *slot)
 {
-    struct merak_shape local = {.ndim = slot->box.ndim};
-
-    if (!b->may_pad[slot->value] ||
-        slot->flat_hi - slot->flat_lo != merak_box_count(&slot->box))
-        return;
-    for (int d = 0; d < local.ndim; d++)
-        local.dim[d] = slot->box.len[d];
-    slot->ld = merak_padded_ld(&local, slot->dtype, b->opt->memory.row_bytes);
+    if (b->may_pad[slot->value] &&
+        slot->flat_hi - slot->flat_lo == merak_box_count(&slot->box))
+        slot->ld = merak_padded_ld(slot->box.ndim, slot->box.len, slot->dtype,
+                                   b->opt->memory.row_bytes);
 }
 
 static int new_slot(struct merak_build *b, int v, int microbatch)

@@ -281,14 +281,9 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
 
 double kc_document_starts = 0.2;
 
-static size_t operand_bytes(const struct merak_operand *op)
-{
-    return merak_local_room(op) * merak_dtype_bytes(op->dtype);
-}
-
 static void allocate(struct merak_operand *op, unsigned char guard)
 {
-    size_t bytes = operand_bytes(op);
+    size_t bytes = merak_local_bytes(op);
 
     op->data = malloc(bytes + GUARD_BYTES);
     assert_non_null(op->data);
@@ -454,7 +449,7 @@ void kc_create_grad(struct kc *c, const struct kc_grad *grad,
         allocate(op, c->guard);
         if (from >= 0)
             memcpy(op->data, forward->call.operand[from].data,
-                   operand_bytes(op));
+                   merak_local_bytes(op));
         else
             fill(c, o, KC_FLOAT, 0, seed + 1000);
     }
@@ -466,7 +461,7 @@ void kc_copy(struct kc *to, const struct kc *from)
     for (int o = 0; o < from->call.n_in + from->call.n_out; o++) {
         allocate(&to->call.operand[o], to->guard);
         memcpy(to->call.operand[o].data, from->call.operand[o].data,
-               operand_bytes(&from->call.operand[o]));
+               merak_local_bytes(&from->call.operand[o]));
     }
 }
 
@@ -526,7 +521,7 @@ void kc_run_on(struct kc *c, const struct merak_backend *b)
     free(c->call.scratch);
     for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
         check_guard((char *)c->call.operand[o].data +
-                        operand_bytes(&c->call.operand[o]),
+                        merak_local_bytes(&c->call.operand[o]),
                     c->guard);
 }
 

@@ -42,11 +42,6 @@ static int drawn_shapes = DRAWN;
 /* --- one call -------------------------------------------------------------
  */
 
-static size_t operand_bytes(const struct merak_operand *op)
-{
-    return merak_local_room(op) * merak_dtype_bytes(op->dtype);
-}
-
 /* The next piece of the device's memory. */
 static void *take(size_t *used, size_t bytes)
 {
@@ -98,7 +93,7 @@ static void run_on_device(struct kc *c)
     call = c->call;
     with_accel_check(merak_kernel_find(device.backend, c->op, &k, &err), &err);
     for (int o = 0; o < n; o++) {
-        size_t bytes = operand_bytes(&call.operand[o]) + GUARD;
+        size_t bytes = merak_local_bytes(&call.operand[o]) + GUARD;
 
         call.operand[o].data = take(&used, bytes);
         with_accel_put(&device, call.operand[o].data, c->call.operand[o].data,
@@ -112,7 +107,7 @@ static void run_on_device(struct kc *c)
                      &err);
     with_accel_check(ops->launch(device.a, 0, k, &call, &err), &err);
     for (int o = 0; o < n; o++) {
-        size_t bytes = operand_bytes(&call.operand[o]);
+        size_t bytes = merak_local_bytes(&call.operand[o]);
         unsigned char guard[GUARD];
 
         with_accel_get(&device, c->call.operand[o].data, call.operand[o].data,

@@ -270,11 +270,12 @@ static void odd_rows_get_the_next_multiple(void **state)
     const struct merak_shape vector = {1, {50257}};
 
     (void)state;
-    assert_int_equal(merak_padded_ld(&odd, MERAK_BF16, 16), 50264);
-    assert_int_equal(merak_padded_ld(&even, MERAK_BF16, 16), 0);
-    assert_int_equal(merak_padded_ld(&odd, MERAK_F32, 16), 0);
-    assert_int_equal(merak_padded_ld(&odd, MERAK_BF16, 0), 0);
-    assert_int_equal(merak_padded_ld(&vector, MERAK_BF16, 16), 0);
+    assert_int_equal(merak_padded_ld(odd.ndim, odd.dim, MERAK_BF16, 16), 50264);
+    assert_int_equal(merak_padded_ld(even.ndim, even.dim, MERAK_BF16, 16), 0);
+    assert_int_equal(merak_padded_ld(odd.ndim, odd.dim, MERAK_F32, 16), 0);
+    assert_int_equal(merak_padded_ld(odd.ndim, odd.dim, MERAK_BF16, 0), 0);
+    assert_int_equal(merak_padded_ld(vector.ndim, vector.dim, MERAK_BF16, 16),
+                     0);
 }
 
 int main(void)

@@ -36,7 +36,8 @@ static void local_operand(const struct merak_walker *w,
         op->lo[d] = box.lo[d];
     }
     if (w->may_pad[v->id])
-        op->ld = merak_padded_ld(&op->local, v->dtype, w->in->memory.row_bytes);
+        op->ld = merak_padded_ld(box.ndim, box.len, v->dtype,
+                                 w->in->memory.row_bytes);
 }
 
 static int tensor_ranks(const struct merak_walker *w)
