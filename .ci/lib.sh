@@ -101,8 +101,8 @@ run_units()
 
     if [ "$rc" -ne 0 ] && grep -qE '^(FAIL|ERROR|XPASS)' check.log; then
         say "what failed, once more"
-        make -k -C tests recheck TEST_LIMIT="$limit" 2>&1 | tee -a check.log |
-            grep --line-buffered -E "$unit_lines"
+        make -k -C tests recheck TEST_LIMIT="$limit" "$@" 2>&1 |
+            tee -a check.log | grep --line-buffered -E "$unit_lines"
         rc=${PIPESTATUS[0]}
     fi
     count_units

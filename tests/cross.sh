@@ -76,6 +76,7 @@ mkdir -p "$build"
 export PKG_CONFIG_LIBDIR=/usr/lib/$host/pkgconfig:/usr/share/pkgconfig
 must quietly "$build/build.log" build_tree --host="$host" --enable-werror
 cd "$build" || exit 2
+export MERAK_TEST_EMULATED=1
 say "unit tests of the kernels and the partitioner under qemu-aarch64"
 # libtool knows where a program finds the libraries that are not installed
 run_units TESTS="$(tests_of kernels graph shard program search)" \

@@ -10,6 +10,7 @@
 #include "partitioner/simulate/simulate.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -193,7 +194,8 @@ static void twenty_billion_on_64_in_seconds(void **state)
                   result->n_rated, result->n_simulated);
     /* sanitizers keep what is freed, or have as much of their own, and time */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    assert_true(seconds < 10);
+    /* an emulator's time says nothing of a processor's: tests/cross.sh */
+    assert_true(getenv("MERAK_TEST_EMULATED") || seconds < 10);
     assert_true(after.ru_maxrss - before.ru_maxrss < 100 * 1024);
 #endif
     assert_int_equal(result->n_choices, MERAK_SEARCH_CHOICES);
