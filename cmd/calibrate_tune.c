@@ -22,7 +22,6 @@
 struct tuner {
     struct calibrate_world *world;
     struct merak_device *device;
-    const struct merak_program *prog;
     enum merak_status rc;
     struct merak_error *err;
 };
@@ -50,14 +49,33 @@ static bool is_tuned(const struct merak_instr *in)
                                  strcmp(in->op->name, "linear_dw") == 0));
 }
 
-static bool was_tuned(const struct merak_program *prog, int at)
+/* Is there such a call among the first n of a program? */
+static bool has_call(const struct merak_program *prog, int n,
+                     const struct merak_program *other,
+                     const struct merak_instr *in)
 {
-    for (int i = 0; i < at; i++) {
+    for (int i = 0; i < n; i++) {
         if (is_tuned(&prog->instr[i]) &&
-            merak_instr_is_same_call(prog, &prog->instr[i], &prog->instr[at]))
+            merak_instr_is_same_call(prog, &prog->instr[i], other, in))
             return true;
     }
     return false;
+}
+
+/* Ranks of a tensor-parallel group differ where a dimension does not divide,
+ * and in who adds a bias. */
+static bool was_tuned(const struct merak_planned *planned, int rank, int at)
+{
+    const struct merak_program *prog = planned->program[rank];
+    const struct merak_instr *in = &prog->instr[at];
+
+    for (int r = 0; r < rank; r++) {
+        const struct merak_program *other = planned->program[r];
+
+        if (has_call(other, other->n_instrs, prog, in))
+            return true;
+    }
+    return has_call(prog, at, prog, in);
 }
 
 /* Time the chosen kernel, for the cost of this model's attention in plans. */
@@ -83,14 +101,17 @@ static enum merak_status add_rate(struct tuner *t,
     return rc;
 }
 
-static void tune_program(struct tuner *t, const struct merak_program *prog)
+static void tune_rank(struct tuner *t, const struct merak_planned *planned,
+                      int rank)
 {
+    const struct merak_program *prog = planned->program[rank];
+
     for (int i = 0; i < prog->n_instrs && t->rc == MERAK_OK; i++) {
         const struct merak_instr *in = &prog->instr[i];
         struct merak_kernel_call call;
         enum merak_status rc;
 
-        if (!is_tuned(in) || was_tuned(prog, i))
+        if (!is_tuned(in) || was_tuned(planned, rank, i))
             continue;
         merak_program_call(prog, in, &call);
         rc = calibrate_accel_tune(t->world, in->op->name, &call, keep, t,
@@ -121,9 +142,9 @@ static enum merak_status tune_dtype(struct tuner *t,
     struct merak_planned *planned = NULL;
 
     t->rc = merak_plan_build(&plan, (size_t)how->seq, merak_hf_describe, config,
-                             0, &opt, &planned, t->err);
-    if (t->rc == MERAK_OK)
-        tune_program(t, planned->program[0]);
+                             MERAK_PLAN_ALL, &opt, &planned, t->err);
+    for (int rank = 0; rank < how->tp && t->rc == MERAK_OK; rank++)
+        tune_rank(t, planned, rank);
     merak_planned_destroy(planned);
     return t->rc;
 }

@@ -79,16 +79,17 @@ void merak_program_call(const struct merak_program *program,
         call->scratch_bytes = program->slot[instr->scratch].bytes;
 }
 
-bool merak_instr_is_same_call(const struct merak_program *program,
+bool merak_instr_is_same_call(const struct merak_program *a_program,
                               const struct merak_instr *a,
+                              const struct merak_program *b_program,
                               const struct merak_instr *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out ||
         a->accumulate != b->accumulate || a->first != b->first)
         return false;
     for (int i = 0; i < a->n_in + a->n_out; i++) {
-        const struct merak_slot *x = &program->slot[a->slot[i]];
-        const struct merak_slot *y = &program->slot[b->slot[i]];
+        const struct merak_slot *x = &a_program->slot[a->slot[i]];
+        const struct merak_slot *y = &b_program->slot[b->slot[i]];
 
         if (x->dtype != y->dtype || x->ld != y->ld ||
             x->box.ndim != y->box.ndim ||

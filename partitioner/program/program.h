@@ -187,11 +187,12 @@ size_t merak_slot_room(const struct merak_slot *slot);
 void merak_program_call(const struct merak_program *program,
                         const struct merak_instr *instr,
                         struct merak_kernel_call *call);
-/* Do two KERNELs ask the same of a library: the same op on operands of equal
- * types and sizes, both accumulating or neither, both with what is added once
- * (a bias) or neither? */
-bool merak_instr_is_same_call(const struct merak_program *program,
+/* Do two KERNELs, of one program or two, ask the same of a library: the same
+ * op on operands of equal types and sizes, both accumulating or neither, both
+ * with what is added once (a bias) or neither? */
+bool merak_instr_is_same_call(const struct merak_program *a_program,
                               const struct merak_instr *a,
+                              const struct merak_program *b_program,
                               const struct merak_instr *b);
 /* Which operands an instruction reads and writes: bit i is slot[i]. */
 void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,

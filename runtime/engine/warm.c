@@ -18,7 +18,7 @@ static bool was_seen(const struct merak_program *p,
                      const struct merak_instr *instr, const int *seen, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (merak_instr_is_same_call(p, instr, &p->instr[seen[i]]))
+        if (merak_instr_is_same_call(p, instr, p, &p->instr[seen[i]]))
             return true;
     }
     return false;
