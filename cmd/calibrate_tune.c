@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "io/hf_config.h"
+#include "partitioner/program/closure.h"
 #include "partitioner/program/instr_cost.h"
 
 #include <stdio.h>
@@ -36,8 +37,7 @@ static void keep(void *arg, const char *line)
 
 static bool is_attention(const struct merak_instr *in)
 {
-    return in->kind == MERAK_INSTR_KERNEL &&
-           strncmp(in->op->name, "attention", strlen("attention")) == 0;
+    return in->kind == MERAK_INSTR_KERNEL && merak_op_is_attention(in->op);
 }
 
 /* Are there several ways to compute it? */

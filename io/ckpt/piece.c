@@ -11,11 +11,8 @@
 int merak_ckpt_piece_boxes(const struct merak_ckpt_piece *piece,
                            struct merak_box boxes[MERAK_FLAT_BOXES])
 {
-    struct merak_shape local = {.ndim = piece->box.ndim};
-    int n;
-
-    memcpy(local.dim, piece->box.len, sizeof(local.dim));
-    n = merak_flat_boxes(&local, piece->flat_lo, piece->flat_hi, boxes);
+    struct merak_shape local = merak_box_shape(&piece->box);
+    int n = merak_flat_boxes(&local, piece->flat_lo, piece->flat_hi, boxes);
     for (int i = 0; i < n; i++) {
         for (int d = 0; d < boxes[i].ndim; d++) {
             boxes[i].full[d] = piece->shape.dim[d];

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "partitioner/graph/dims.h"
 #include "partitioner/graph/graph.h"
 
 #include <stdio.h>
@@ -89,12 +90,6 @@ static const char *more(int n, char *text, size_t bytes)
     return text;
 }
 
-static bool same_shape(const struct merak_shape *a, const struct merak_shape *b)
-{
-    return a->ndim == b->ndim &&
-           memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof(*a->dim)) == 0;
-}
-
 static void shape_text(const struct merak_shape *s, char *text, size_t bytes)
 {
     size_t at = (size_t)snprintf(text, bytes, "[");
@@ -147,8 +142,8 @@ static enum merak_status check_shapes(const struct merak_named *want,
     for (int i = 0; i < n_want; i++) {
         const struct merak_named *there = find(have, n_have, want[i].name);
 
-        if (there != NULL && !same_shape(&there->shape, &want[i].shape) &&
-            wrong++ == 0)
+        if (there != NULL &&
+            !merak_shape_equal(&there->shape, &want[i].shape) && wrong++ == 0)
             bad = &want[i];
     }
     if (wrong == 0)

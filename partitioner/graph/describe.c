@@ -431,9 +431,7 @@ static struct merak_recycling *find_recycling(struct merak_graph *graph,
 
 static bool is_alike(const struct merak_value *a, const struct merak_value *b)
 {
-    return a->dtype == b->dtype && a->shape.ndim == b->shape.ndim &&
-           memcmp(a->shape.dim, b->shape.dim,
-                  (size_t)a->shape.ndim * sizeof(a->shape.dim[0])) == 0;
+    return a->dtype == b->dtype && merak_shape_equal(&a->shape, &b->shape);
 }
 
 void merak_recycle(struct merak_model *m, struct merak_value *recycled,

@@ -338,6 +338,12 @@ const char *merak_shape_print(const struct merak_shape *shape, char *buf)
     return buf;
 }
 
+bool merak_shape_equal(const struct merak_shape *a, const struct merak_shape *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof(*a->dim)) == 0;
+}
+
 double merak_cost_bytes(const struct merak_infer *inf)
 {
     double bytes = 0;

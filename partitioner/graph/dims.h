@@ -61,6 +61,9 @@ void merak_dims_signature(const char *op, const char *pattern,
 #define MERAK_SHAPE_TEXT 136
 const char *merak_shape_print(const struct merak_shape *shape, char *buf);
 
+bool merak_shape_equal(const struct merak_shape *a,
+                       const struct merak_shape *b);
+
 /* Bytes of all operands, each once. */
 double merak_cost_bytes(const struct merak_infer *inf);
 /* `flops` for each element of operand 0, and the bytes of all operands. */

@@ -16,7 +16,6 @@
 #include "base/error.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct merak_grad {
     struct merak_graph *graph;
@@ -91,12 +90,6 @@ enum merak_status merak_grad_node(struct merak_grad *g,
 /* --- contributions
  * ------------------------------------------------------------ */
 
-static bool same_shape(const struct merak_shape *a, const struct merak_shape *b)
-{
-    return a->ndim == b->ndim &&
-           memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof(a->dim[0])) == 0;
-}
-
 static enum merak_status check_contribution(const struct merak_grad *g,
                                             const struct merak_value *v,
                                             const struct merak_value *grad,
@@ -115,7 +108,7 @@ static enum merak_status check_contribution(const struct merak_grad *g,
                           "%s: input %s is an activation, but this op's "
                           "gradient for that input is a parameter's",
                           g->at->op->name, v->name);
-    if (!same_shape(&v->shape, &grad->shape))
+    if (!merak_shape_equal(&v->shape, &grad->shape))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "%s: gradient %s does not have the shape of %s %s",
                           g->at->op->name, merak_shape_print(&grad->shape, a),

@@ -129,6 +129,11 @@ enum merak_status merak_graph_value(struct merak_graph *graph,
     return MERAK_OK;
 }
 
+size_t merak_value_bytes(const struct merak_value *value)
+{
+    return merak_shape_count(&value->shape) * merak_dtype_bytes(value->dtype);
+}
+
 /* --- nodes ------------------------------------------------------------------
  */
 
@@ -213,14 +218,23 @@ void merak_node_infer(const struct merak_node *node, struct merak_infer *inf)
     inf->n_in = node->n_in;
     inf->n_out = node->n_out;
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        const struct merak_value *v =
-            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        const struct merak_value *v = merak_node_operand(node, o);
 
         if (v == NULL) /* an output, before infer */
             continue;
         inf->shape[o] = v->shape;
         inf->dtype[o] = v->dtype;
     }
+}
+
+struct merak_cost merak_node_cost(const struct merak_node *node)
+{
+    struct merak_cost cost = {0};
+    struct merak_infer inf;
+
+    merak_node_infer(node, &inf);
+    node->op->cost(&inf, &cost);
+    return cost;
 }
 
 /* Complete a node that has its inputs and is not in the graph's array yet. */
@@ -375,16 +389,6 @@ void merak_graph_mark_recycling(const struct merak_graph *graph, bool *node)
     }
 }
 
-static double node_flops(const struct merak_node *node)
-{
-    struct merak_cost cost = {0};
-    struct merak_infer inf;
-
-    merak_node_infer(node, &inf);
-    node->op->cost(&inf, &cost);
-    return cost.flops;
-}
-
 double merak_graph_flops(const struct merak_graph *graph)
 {
     bool *again = calloc((size_t)graph->n_nodes + 1, sizeof(*again));
@@ -393,7 +397,7 @@ double merak_graph_flops(const struct merak_graph *graph)
     if (again != NULL && graph->n_recycling > 0)
         merak_graph_mark_recycling(graph, again);
     for (int i = 0; i < graph->n_nodes; i++)
-        flops += node_flops(graph->node[i]) *
+        flops += merak_node_cost(graph->node[i]).flops *
                  (again != NULL && again[i] ? graph->passes : 1);
     free(again);
     return flops;

@@ -191,8 +191,19 @@ enum merak_status merak_graph_node(struct merak_graph *graph,
                                    int n_in, struct merak_value *const *in,
                                    struct merak_node **node_p,
                                    struct merak_error *err) MERAK_CHECKED;
+/* A node's inputs, then its outputs; o < n_in + n_out. */
+static inline struct merak_value *
+merak_node_operand(const struct merak_node *node, int o)
+{
+    return o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+}
+
 /* Shapes and dtypes of a node's operands, as infer/signature/cost see them. */
 void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
+/* What a node costs on one device. */
+struct merak_cost merak_node_cost(const struct merak_node *node);
+/* Bytes of a whole value. */
+size_t merak_value_bytes(const struct merak_value *value);
 
 /* The graph a model describes: differentiates and checks it on first use.
  * Borrowed from the model.  Fails with the model's first mistake, or if no

@@ -21,8 +21,7 @@ void merak_graph_may_pad(const struct merak_graph *graph, bool *may_p)
         const struct merak_node *node = graph->node[i];
 
         for (int k = 0; k < node->n_in + node->n_out; k++) {
-            const struct merak_value *v =
-                k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+            const struct merak_value *v = merak_node_operand(node, k);
 
             may_p[v->id] &= merak_op_observes_ld(node->op, node->n_in, k);
         }

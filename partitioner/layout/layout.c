@@ -166,6 +166,15 @@ size_t merak_box_count(const struct merak_box *box)
     return n;
 }
 
+struct merak_shape merak_box_shape(const struct merak_box *box)
+{
+    struct merak_shape shape = {.ndim = box->ndim};
+
+    for (int d = 0; d < box->ndim; d++)
+        shape.dim[d] = box->len[d];
+    return shape;
+}
+
 /*
  * From the innermost dim out: whole dims, then one that may be cut, then only
  * dims of length 1.

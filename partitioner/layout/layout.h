@@ -190,5 +190,7 @@ size_t merak_exchange_bytes(const struct merak_exchange *ex);
 /* True if the box is one contiguous run; *offset_p its first element. */
 bool merak_box_contiguous(const struct merak_box *box, size_t *offset_p);
 size_t merak_box_count(const struct merak_box *box);
+/* Of the box on its own. */
+struct merak_shape merak_box_shape(const struct merak_box *box);
 
 #endif

@@ -8,11 +8,12 @@
 
 #include "partitioner/layout/shard_impl.h"
 
+#include "partitioner/graph/dims.h"
+
 #include "base/error.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* One shape and type; cost[from * MERAK_CODES + to], NAN: not computed yet. */
 struct kind {
@@ -32,9 +33,8 @@ struct merak_shard_costs {
 
 static bool is_kind(const struct kind *kind, const struct merak_value *v)
 {
-    return kind->dtype == v->dtype && kind->shape.ndim == v->shape.ndim &&
-           memcmp(kind->shape.dim, v->shape.dim,
-                  (size_t)v->shape.ndim * sizeof(size_t)) == 0;
+    return kind->dtype == v->dtype &&
+           merak_shape_equal(&kind->shape, &v->shape);
 }
 
 static enum merak_status add_kind(struct merak_shard_costs *costs,
@@ -178,8 +178,7 @@ static double local_bytes(const struct merak_shard_costs *costs,
     double bytes = 0;
 
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        const struct merak_value *v =
-            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        const struct merak_value *v = merak_node_operand(node, o);
         struct merak_layout layout;
 
         merak_strategy_layout(&costs->mesh, sig, node->n_in, strategy, o,
@@ -198,11 +197,8 @@ double merak_shard_node_s(const struct merak_shard_costs *costs,
                           const struct merak_signature *sig,
                           const struct merak_strategy *strategy)
 {
-    struct merak_cost cost = {0};
-    struct merak_infer inf;
+    struct merak_cost cost = merak_node_cost(node);
 
-    merak_node_infer(node, &inf);
-    node->op->cost(&inf, &cost);
     cost.flops /= merak_strategy_degree(&costs->mesh, strategy);
     return fmax(cost.flops / costs->opt.flops_per_s,
                 local_bytes(costs, node, sig, strategy) /

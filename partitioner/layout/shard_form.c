@@ -10,11 +10,12 @@
 
 #include "partitioner/layout/shard_form.h"
 
+#include "partitioner/graph/dims.h"
+
 #include "base/error.h"
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum merak_status merak_forms_init(struct merak_forms *forms,
                                    struct merak_error *err)
@@ -87,19 +88,13 @@ static bool is_input(const struct merak_node *node, int value)
     return false;
 }
 
-static bool same_shape(const struct merak_shape *a, const struct merak_shape *b)
-{
-    return a->ndim == b->ndim &&
-           memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof(size_t)) == 0;
-}
-
 /* The output whose gradient is `dy`.  Another node may have passed `dy` on, so
  * it is recognized by its shape. */
 static int output_of_grad(const struct merak_node *node,
                           const struct merak_value *dy)
 {
     for (int i = 0; i < node->n_out; i++)
-        if (same_shape(&node->out[i]->shape, &dy->shape))
+        if (merak_shape_equal(&node->out[i]->shape, &dy->shape))
             return i;
     return 0;
 }
@@ -143,8 +138,7 @@ static void add_grad_node(struct merak_forms *forms,
                            sig, &s);
     form->fixed_s += merak_shard_node_s(forms->costs, grad, sig, &s);
     for (int o = 0; o < grad->n_in + grad->n_out; o++) {
-        const struct merak_value *v =
-            o < grad->n_in ? grad->in[o] : grad->out[o - grad->n_in];
+        const struct merak_value *v = merak_node_operand(grad, o);
         int code;
 
         merak_strategy_layout(forms->mesh, sig, grad->n_in, &s, o, &layout);
@@ -173,7 +167,7 @@ static void add_passed_on(struct merak_forms *forms,
         for (int g = 0; g < form->n_grad; g++)
             brought = brought || form->grad[g].value == v->id;
         if (v->kind == MERAK_VALUE_ACTIVATION && !brought &&
-            same_shape(&v->shape, &node->out[0]->shape))
+            merak_shape_equal(&v->shape, &node->out[0]->shape))
             add_use(form->grad, &form->n_grad, v->id, dual);
     }
 }

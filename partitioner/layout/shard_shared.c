@@ -168,8 +168,7 @@ static bool is_cut(const struct merak_sharded *sharded,
     int axis = sharded->mesh.n_axes - 1;
 
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        const struct merak_value *v =
-            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        const struct merak_value *v = merak_node_operand(node, o);
 
         if (sharded->layout[v->id].at[axis].kind != MERAK_REPLICATED)
             return true;

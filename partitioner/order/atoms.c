@@ -112,20 +112,9 @@ static void list_nodes(struct maker *m)
 
 static double seconds_of(const struct merak_node *node)
 {
-    struct merak_infer inf;
-    struct merak_cost cost = {0};
+    struct merak_cost cost = merak_node_cost(node);
 
-    if (node->op->cost == NULL)
-        return 0;
-    merak_node_infer(node, &inf);
-    node->op->cost(&inf, &cost);
     return cost.flops / 1e12 + cost.bytes / 1e11;
-}
-
-static double bytes_of(const struct merak_value *v)
-{
-    return (double)merak_shape_count(&v->shape) *
-           (double)merak_dtype_bytes(v->dtype);
 }
 
 static double memory_of(const struct maker *m, const struct merak_node *node)
@@ -139,7 +128,7 @@ static double memory_of(const struct maker *m, const struct merak_node *node)
             bytes += STATE_BYTES * (double)merak_shape_count(&v->shape);
     }
     for (int i = 0; i < node->n_out; i++)
-        bytes += bytes_of(node->out[i]);
+        bytes += (double)merak_value_bytes(node->out[i]);
     return bytes;
 }
 
@@ -180,7 +169,8 @@ static void add_edges(struct maker *m, const struct merak_node *node)
             continue;
         if (before >= 0)
             dag->edge[dag->n_edges++] = (struct merak_dag_edge){
-                before, atom, v->producer >= 0 ? bytes_of(v) : 0};
+                before, atom,
+                v->producer >= 0 ? (double)merak_value_bytes(v) : 0};
         m->last[v->id] = atom;
     }
 }

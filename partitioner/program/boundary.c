@@ -22,8 +22,6 @@
 
 #include "base/size.h"
 
-#include <string.h>
-
 int merak_boundary_ways(const struct merak_sharded *sharded,
                         const struct merak_layout *layout, int *axis_p)
 {
@@ -84,8 +82,7 @@ double merak_boundary_bytes(const struct merak_sharded *sharded,
     for (int n = 0; n < graph->n_nodes; n++) {
         for (int i = 0; i < graph->node[n]->n_in; i++) {
             const struct merak_value *v = graph->node[n]->in[i];
-            double bytes = (double)merak_shape_count(&v->shape) *
-                           (double)merak_dtype_bytes(v->dtype);
+            double bytes = (double)merak_value_bytes(v);
 
             if (v->producer >= 0 &&
                 stages->of_node[v->producer] != stages->of_node[n] &&
@@ -196,12 +193,11 @@ static struct merak_exchange *gather_of(struct merak_build *b, int value,
     struct merak_mesh mesh = {.n_axes = 1, .axis[0].size = a->n};
     struct merak_layout from = {{{MERAK_FLAT, -1}}};
     struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_GATHER};
-    struct merak_shape shape = {.ndim = s->box.ndim};
+    struct merak_shape shape = merak_box_shape(&s->box);
     struct merak_exchange **ex = &b->join[value];
 
     if (*ex != NULL)
         return *ex;
-    memcpy(shape.dim, s->box.len, sizeof(shape.dim));
     merak_layout_replicated(&hop.to);
     *ex = merak_build_exchange(b, &mesh, &a->me, &hop, &from, &shape, s->dtype);
     return *ex;

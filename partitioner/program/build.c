@@ -216,8 +216,7 @@ static void measure_kernel(struct merak_build *b, struct merak_instr *in,
         inf.dtype[i] = call->operand[i].dtype;
         cost.bytes += (double)slot_bytes(b, in->slot[i]);
     }
-    if (in->op->cost != NULL)
-        in->op->cost(&inf, &cost);
+    in->op->cost(&inf, &cost);
     in->flops = cost.flops;
     in->bytes = (size_t)cost.bytes;
     in->reuse = reuse_distance(b, in);

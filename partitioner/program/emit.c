@@ -137,8 +137,7 @@ static void emit_kernel(struct merak_build *b, const struct merak_node *node,
                         const struct merak_item *item, struct merak_instr *in)
 {
     for (int i = 0; i < node->n_in + node->n_out; i++) {
-        const struct merak_value *value =
-            i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        const struct merak_value *value = merak_node_operand(node, i);
 
         if (i == node->n_in)
             merak_build_overwrite(b, item, in->microbatch);

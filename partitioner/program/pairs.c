@@ -65,18 +65,15 @@ struct pair {
 /* --- durations ------------------------------------------------------------ */
 
 /* Of the first tensor rank's shard. */
-static size_t local_count(const struct merak_sharded *sharded,
-                          const struct merak_value *value,
-                          struct merak_shape *shape)
+static struct merak_shape local_shape(const struct merak_sharded *sharded,
+                                      const struct merak_value *value)
 {
     const int first[MERAK_MAX_AXES] = {0};
     struct merak_box box;
 
     merak_layout_box(&sharded->mesh, &sharded->layout[value->id], &value->shape,
                      first, &box);
-    *shape = (struct merak_shape){.ndim = box.ndim};
-    memcpy(shape->dim, box.len, sizeof(shape->dim));
-    return merak_box_count(&box);
+    return merak_box_shape(&box);
 }
 
 static double kernel_seconds(const struct merak_sharded *sharded,
@@ -88,14 +85,12 @@ static double kernel_seconds(const struct merak_sharded *sharded,
     struct merak_cost cost = {0};
 
     for (int i = 0; i < node->n_in + node->n_out; i++) {
-        const struct merak_value *v =
-            i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        const struct merak_value *v = merak_node_operand(node, i);
 
-        local_count(sharded, v, &inf.shape[i]);
+        inf.shape[i] = local_shape(sharded, v);
         inf.dtype[i] = v->dtype;
     }
-    if (node->op->cost != NULL)
-        node->op->cost(&inf, &cost);
+    node->op->cost(&inf, &cost);
     size.flops = cost.flops;
     size.bytes = cost.bytes;
     return merak_cost_kernel(merak_cost_default(), node->op->name, 1, &size);
@@ -106,9 +101,9 @@ static double exchange_words(const struct merak_sharded *sharded,
                              const struct merak_node *node)
 {
     bool reduces = sharded->hop[node->id].kind == MERAK_CONVERT_ALL_REDUCE;
-    struct merak_shape shape;
-    size_t in = local_count(sharded, node->in[0], &shape);
-    size_t out = local_count(sharded, node->out[0], &shape);
+    struct merak_shape from = local_shape(sharded, node->in[0]);
+    struct merak_shape to = local_shape(sharded, node->out[0]);
+    size_t in = merak_shape_count(&from), out = merak_shape_count(&to);
 
     return (double)(in > out ? in : out) * (reduces ? 2 : 1);
 }

@@ -132,9 +132,8 @@ int merak_build_slice_slot(const struct merak_build *b,
                            const struct merak_node *node, int i, int slot)
 {
     const struct merak_value *value =
-        node == NULL     ? b->graph->value[b->prog->slot[slot].value]
-        : i < node->n_in ? node->in[i]
-                         : node->out[i - node->n_in];
+        node == NULL ? b->graph->value[b->prog->slot[slot].value]
+                     : merak_node_operand(node, i);
 
     if (b->slices == 1 || slot < 0 || !merak_build_is_sliced(b, value->id) ||
         (node != NULL && !has_positions(b, node)))

@@ -67,25 +67,15 @@ static void sum_costs(struct cutter *c)
 
     for (int n = 0; n < c->graph->n_nodes; n++) {
         const struct merak_node *node = c->graph->node[n];
-        struct merak_infer inf;
-        struct merak_cost cost = {0};
 
-        if (node->op->cost == NULL || merak_node_is_convert(node))
-            continue;
-        merak_node_infer(node, &inf);
-        node->op->cost(&inf, &cost);
-        c->flops[node->forward] += cost.flops;
+        if (!merak_node_is_convert(node))
+            c->flops[node->forward] += merak_node_cost(node).flops;
     }
     for (int n = 0; n < c->graph->n_nodes; n++) {
         if (!is_shared(c->sharded, n))
             sum += c->flops[n] / c->cost->flops_per_s;
         c->seconds[n + 1] = sum;
     }
-}
-
-static size_t value_bytes(const struct merak_value *value)
-{
-    return merak_shape_count(&value->shape) * merak_dtype_bytes(value->dtype);
 }
 
 /* A cut before each forward node but the first, in order, from cut[1] on. */
@@ -110,7 +100,7 @@ static void scan(struct cutter *c)
         for (int i = 0; i < node->n_out; i++) {
             if (c->last_use[node->out[i]->id] > n) {
                 alive++;
-                bytes += (double)value_bytes(node->out[i]);
+                bytes += (double)merak_value_bytes(node->out[i]);
             }
         }
         for (int v = 0; v < node->n_in; v++) {
@@ -121,7 +111,7 @@ static void scan(struct cutter *c)
                 seen = seen || merak_value_origin(g, node->in[u]) == in;
             if (!seen && in->producer >= 0 && c->last_use[in->id] == n) {
                 alive--;
-                bytes -= (double)value_bytes(in);
+                bytes -= (double)merak_value_bytes(in);
             }
         }
     }

@@ -26,8 +26,7 @@ static void measure(struct merak_decoder *d)
 
     for (int v = 0; v < g->n_values; v++) {
         const struct merak_value *value = g->value[v];
-        size_t bytes =
-            merak_shape_count(&value->shape) * merak_dtype_bytes(value->dtype);
+        size_t bytes = merak_value_bytes(value);
 
         d->place[v].row = d->place[v].positions ? bytes / g->seq : bytes;
         d->place[v].last = -1;

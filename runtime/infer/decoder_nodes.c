@@ -56,8 +56,7 @@ static bool mixes_positions(const struct merak_graph *g,
     merak_node_infer(node, &inf);
     node->op->signature(&inf, &sig);
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        const struct merak_value *v =
-            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        const struct merak_value *v = merak_node_operand(node, o);
 
         if (has_positions(g, v) &&
             sig.index[sig.operand_dim[o][1]].kind == MERAK_INDEX_WHOLE)

@@ -72,16 +72,8 @@ static double node_flops(const struct merak_graph *graph, const int *gradient,
 {
     double flops = 0;
 
-    for (int n = node; n >= 0; n = gradient[n]) {
-        struct merak_infer inf;
-        struct merak_cost cost = {0};
-
-        if (graph->node[n]->op->cost == NULL)
-            continue;
-        merak_node_infer(graph->node[n], &inf);
-        graph->node[n]->op->cost(&inf, &cost);
-        flops += cost.flops;
-    }
+    for (int n = node; n >= 0; n = gradient[n])
+        flops += merak_node_cost(graph->node[n]).flops;
     return flops;
 }
 

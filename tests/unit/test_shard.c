@@ -384,8 +384,7 @@ static void check_layouts(const struct merak_sharded *s,
     merak_node_infer(node, &inf);
     node->op->signature(&inf, &sig);
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        const struct merak_value *v =
-            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        const struct merak_value *v = merak_node_operand(node, o);
         struct merak_layout want;
 
         merak_strategy_layout(&s->mesh, &sig, node->n_in,

@@ -156,9 +156,7 @@ static void run_kernel(const struct run *run, const struct merak_node *node,
                      MERAK_OK);
     call.first = is_first(run, node, rank);
     for (int o = 0; o < node->n_in + node->n_out; o++)
-        fill_operand(run,
-                     o < node->n_in ? node->in[o] : node->out[o - node->n_in],
-                     rank, &call.operand[o]);
+        fill_operand(run, merak_node_operand(node, o), rank, &call.operand[o]);
     if (kernel->fn(&call, &err) != MERAK_OK)
         fail_msg("%s: %s", node->name, err.text);
 }

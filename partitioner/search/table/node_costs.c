@@ -8,6 +8,7 @@
 
 #include "partitioner/search/table/walker.h"
 #include "partitioner/graph/padding.h"
+#include "partitioner/program/closure.h"
 #include "partitioner/program/staged.h"
 #include "partitioner/program/instr_cost.h"
 
@@ -30,11 +31,8 @@ static void local_operand(const struct merak_walker *w,
     merak_layout_box(&w->sharded->mesh, &w->sharded->layout[v->id], &v->shape,
                      w->coord, &box);
     *op = (struct merak_operand){.dtype = v->dtype, .full = v->shape};
-    op->local.ndim = box.ndim;
-    for (int d = 0; d < box.ndim; d++) {
-        op->local.dim[d] = box.len[d];
-        op->lo[d] = box.lo[d];
-    }
+    op->local = merak_box_shape(&box);
+    memcpy(op->lo, box.lo, sizeof(op->lo));
     if (w->may_pad[v->id])
         op->ld = merak_padded_ld(box.ndim, box.len, v->dtype,
                                  w->in->memory.row_bytes);
@@ -68,7 +66,7 @@ static double slice_seconds(const struct merak_walker *w,
         .width = merak_kernel_width(inf->shape[0].ndim, inf->shape[0].dim)};
     int tp = tensor_ranks(w);
     double n = w->table->slices;
-    bool is_attention = strncmp(node->op->name, "attention", 9) == 0;
+    bool is_attention = merak_op_is_attention(node->op);
 
     if (!has_positions(w, node->out[0]) &&
         node->out[0]->kind != MERAK_VALUE_PARAM_GRAD) {
@@ -78,13 +76,12 @@ static double slice_seconds(const struct merak_walker *w,
         return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
     }
     for (int o = 0; o < node->n_in + node->n_out && !is_attention; o++) {
-        if (has_positions(w, o < node->n_in ? node->in[o]
-                                            : node->out[o - node->n_in]))
+        if (has_positions(w, merak_node_operand(node, o)))
             inf->shape[o].dim[1] /= (size_t)n;
     }
     if (is_attention)
         *cost = (struct merak_cost){cost->flops / n, cost->bytes / n};
-    else if (node->op->cost != NULL)
+    else
         node->op->cost(inf, cost);
     size.flops = cost->flops;
     size.bytes = cost->bytes;
@@ -102,14 +99,11 @@ static void measure_kernel(struct merak_walker *w,
     struct merak_kernel_size size;
 
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        local_operand(w,
-                      o < node->n_in ? node->in[o] : node->out[o - node->n_in],
-                      &call.operand[o]);
+        local_operand(w, merak_node_operand(node, o), &call.operand[o]);
         inf.shape[o] = call.operand[o].local;
         inf.dtype[o] = call.operand[o].dtype;
     }
-    if (node->op->cost != NULL)
-        node->op->cost(&inf, &cost);
+    node->op->cost(&inf, &cost);
     size = (struct merak_kernel_size){
         .flops = cost.flops,
         .bytes = cost.bytes,

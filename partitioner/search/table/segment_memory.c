@@ -21,8 +21,7 @@ static void spread_over(struct merak_walker *w, const struct merak_node *node)
     int seg = w->of_node[node->id], chain = w->table->n - w->table->n_shared;
 
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        int v =
-            o < node->n_in ? node->in[o]->id : node->out[o - node->n_in]->id;
+        int v = merak_node_operand(node, o)->id;
 
         if (seg >= chain && w->low[v] < chain)
             continue;
@@ -64,8 +63,7 @@ static int find_live_ranges(struct merak_walker *w, int seg, enum direction dir)
             continue;
         w->live[at] = w->node_scratch[node->id];
         for (int o = 0; o < node->n_in + node->n_out; o++) {
-            int v = o < node->n_in ? node->in[o]->id
-                                   : node->out[o - node->n_in]->id;
+            int v = merak_node_operand(node, o)->id;
 
             if (w->first[v] < 0)
                 w->first[v] = at;
@@ -164,8 +162,7 @@ static double peak_of(struct merak_walker *w, int seg, enum direction dir)
         const struct merak_node *node = w->graph->node[w->order[i]];
 
         for (int o = 0; o < node->n_in + node->n_out; o++) {
-            const struct merak_value *v =
-                o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+            const struct merak_value *v = merak_node_operand(node, o);
 
             if (w->first[v->id] >= 0)
                 add_live_range(w, seg, dir, v, n);
