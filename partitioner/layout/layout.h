@@ -126,15 +126,15 @@ bool merak_layout_change(const struct merak_mesh *mesh,
 
 /*
  * The cheapest path from one layout to another: Dijkstra over layouts, cost =
- * elements sent per rank with ring algorithms, times weight[axis] (NULL: 1),
- * plus one per hop.  Returns the number of hops (0 if equal) or -1 if there
- * is no path (R -> P).  Golden costs are those of SuperScaler's RVD search.
+ * elements sent per rank with ring algorithms, plus one per hop.  Returns the
+ * number of hops (0 if equal) or -1 if there is no path (R -> P).  Golden costs
+ * are those of SuperScaler's RVD search.
  */
 int merak_layout_path(const struct merak_mesh *mesh,
                       const struct merak_shape *shape,
                       const struct merak_layout *from,
-                      const struct merak_layout *to, const double *weight,
-                      struct merak_hop *hops, double *cost_p);
+                      const struct merak_layout *to, struct merak_hop *hops,
+                      double *cost_p);
 
 /*
  * What a collective moves, for one rank: for every member q of the group, it

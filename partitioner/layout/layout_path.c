@@ -23,7 +23,6 @@ _Static_assert(DIGITS == 10 && MERAK_MAX_AXES == 4, "MAX_STATES is theirs");
 struct search {
     const struct merak_mesh *mesh;
     const struct merak_shape *shape;
-    const double *weight;
     int n_states, goal;
     double dist[MAX_STATES];
     int16_t prev[MAX_STATES];
@@ -215,8 +214,6 @@ static void relax(struct search *s, int state, const struct merak_layout *from,
         return;
     cost = hop_words(hop.kind, merak_layout_words(s->mesh, from, s->shape),
                      s->mesh->axis[axis].size);
-    if (s->weight != NULL)
-        cost *= s->weight[axis];
     cost += s->dist[state] + 1;
     if (cost >= s->dist[next])
         return;
@@ -302,15 +299,14 @@ static int search_hops(const struct search *s, struct merak_hop *hops)
 int merak_layout_path(const struct merak_mesh *mesh,
                       const struct merak_shape *shape,
                       const struct merak_layout *from,
-                      const struct merak_layout *to, const double *weight,
-                      struct merak_hop *hops, double *cost_p)
+                      const struct merak_layout *to, struct merak_hop *hops,
+                      double *cost_p)
 {
     struct search s;
     int n = -1;
 
     s.mesh = mesh;
     s.shape = shape;
-    s.weight = weight;
     s.goal = merak_layout_code(mesh, to);
     search_init(&s, merak_layout_code(mesh, from));
     if (search_run(&s))

@@ -278,7 +278,7 @@ int merak_sharded_path(const struct merak_sharded *sharded,
     if (from->at[pp].kind == MERAK_REPLICATED &&
         to->at[pp].kind == MERAK_REPLICATED)
         mesh.n_axes = pp;
-    return merak_layout_path(&mesh, shape, from, to, NULL, hops, cost_p);
+    return merak_layout_path(&mesh, shape, from, to, hops, cost_p);
 }
 
 enum merak_status merak_shard_described(const struct merak_graph *graph,
@@ -296,8 +296,6 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
     rc = check(graph, opt, &heads, err);
     if (rc != MERAK_OK)
         return rc;
-    if (opt->kv_heads > 0)
-        heads.kv = (size_t)opt->kv_heads;
     sharded = calloc(1, sizeof(*sharded));
     strategy = calloc((size_t)graph->n_forward + 1, sizeof(*strategy));
     if (sharded == NULL || strategy == NULL) {

@@ -62,7 +62,6 @@ enum merak_branches {
 
 struct merak_shard_options {
     int tp;
-    int kv_heads; /* determines how tp is factored; 0: as in the graph */
     int stages;   /* pp, read if shared > 0 */
     int shared;   /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;

@@ -146,7 +146,7 @@ static double path_seconds(const struct merak_shard_costs *costs,
 
     merak_code_layout(&costs->mesh, from, &a);
     merak_code_layout(&costs->mesh, to, &b);
-    n = merak_layout_path(&costs->mesh, &kind->shape, &a, &b, NULL, hops, NULL);
+    n = merak_layout_path(&costs->mesh, &kind->shape, &a, &b, hops, NULL);
     if (n < 0)
         return INFINITY;
     for (int h = 0; h < n; h++)

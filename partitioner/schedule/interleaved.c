@@ -2,14 +2,14 @@
 /* interleaved.c - 1F1B over several model chunks per rank
  *
  * Chunk c of rank r is part c * p + r, so that a micro-batch goes round the
- * ranks v times.  Micro-batches go in groups: a rank runs one group through
- * chunk 0, the same through chunk 1, and so on; backwards run the chunks from
- * the last.  Rank r starts 2(p - r - 1) + (v - 1) group forwards ahead.  The
- * pipeline fills and drains in chunks: both take 1/v of what they do under
+ * ranks v times.  Micro-batches go in groups of p: a rank runs one group
+ * through chunk 0, the same through chunk 1, and so on; backwards run the
+ * chunks from the last.  Rank r starts 2(p - r - 1) + (v - 1) p forwards ahead.
+ * The pipeline fills and drains in chunks: both take 1/v of what they do under
  * 1F1B, for v times the transfers and (p - 1)/v more micro-batches in flight.
  *
  * A group's first micro-batch comes back to a rank after p forwards, so every
- * group, including the last, has at least p.
+ * group, including the last, has p.
  * Source: Narayanan et al. 2021 (arXiv:2104.04473), sec. 2.2.
  */
 #include "config.h"
@@ -26,14 +26,12 @@ static int interleaved_count(const struct merak_schedule_args *args)
 static struct merak_action nth(const struct merak_schedule_args *args,
                                enum merak_action_kind kind, int i)
 {
-    int first = i / (args->group * args->chunks) * args->group;
-    int left = args->microbatches - first;
-    int size = left < args->group ? left : args->group;
-    int chunk = (i - first * args->chunks) / size;
+    int p = args->stages, group = i / (p * args->chunks);
+    int chunk = i / p % args->chunks;
 
     return (struct merak_action){
         .kind = kind,
-        .microbatch = first + (i - first * args->chunks) % size,
+        .microbatch = group * p + i % p,
         .chunk = kind == MERAK_ACT_F ? chunk : args->chunks - 1 - chunk};
 }
 
@@ -41,8 +39,8 @@ static void interleaved_fill(const struct merak_schedule_args *args,
                              struct merak_action *actions)
 {
     int total = args->microbatches * args->chunks;
-    int ahead =
-        2 * (args->stages - 1 - args->stage) + (args->chunks - 1) * args->group;
+    int ahead = 2 * (args->stages - 1 - args->stage) +
+                (args->chunks - 1) * args->stages;
 
     for (int i = 0; i < total + ahead; i++) {
         if (i < total)
@@ -56,22 +54,14 @@ static enum merak_status
 interleaved_check(const struct merak_schedule_args *args,
                   struct merak_error *err)
 {
-    int p = args->stages, rest = args->microbatches % args->group;
+    int p = args->stages, rest = args->microbatches % p;
 
-    if (args->group < p) {
-        merak_fail(err, MERAK_ERR_CONFIG,
-                   "groups of %d micro-batches on %d stages given, they must "
-                   "be no smaller",
-                   args->group, p);
-        return merak_error_fix(err, MERAK_ERR_CONFIG, ": set group = %d", p);
-    }
-    if (rest != 0 && (rest < p || args->microbatches < args->group))
+    if (rest != 0)
         return merak_fail(
             err, MERAK_ERR_CONFIG,
             "%d micro-batches in groups of %d leave a group of %d, but each "
             "must have at least one per stage, %d: run %d micro-batches",
-            args->microbatches, args->group, rest, p,
-            args->microbatches + (rest < p ? p : args->group) - rest);
+            args->microbatches, p, rest, p, args->microbatches + p - rest);
     return MERAK_OK;
 }
 
@@ -79,7 +69,6 @@ const struct merak_schedule merak_schedule_interleaved = {
     .name = "interleaved",
     .about = "1f1b over v chunks per rank; bubble 1/v, transfers v times",
     .min_chunks = 2,
-    .takes_group = true,
     .count = interleaved_count,
     .fill = interleaved_fill,
     .min_stages = 2,

@@ -110,8 +110,6 @@ merak_schedule_defaults(const struct merak_schedule *sched,
 {
     struct merak_schedule_args full = *args;
 
-    if (full.group == 0)
-        full.group = full.stages;
     if (full.slices == 0)
         full.slices = 1;
     if (full.passes == 0)
@@ -128,11 +126,11 @@ static enum merak_status check_sizes(const struct merak_schedule_args *args,
                           "%d stages, %d micro-batches, %d chunks per rank "
                           "given: each must be 1 or more",
                           args->stages, args->microbatches, args->chunks);
-    if (args->group < 0 || args->slices < 0 || args->passes < 0)
+    if (args->slices < 0 || args->passes < 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "group %d, %d slices, %d passes given: each must "
-                          "be 1 or more, or 0 for the default",
-                          args->group, args->slices, args->passes);
+                          "%d slices, %d passes given: each must be 1 or more, "
+                          "or 0 for the default",
+                          args->slices, args->passes);
     if (args->stage < 0 || args->stage >= args->stages)
         return merak_fail(err, MERAK_ERR_PARAM, "no stage %d of %d",
                           args->stage, args->stages);
@@ -177,12 +175,6 @@ static enum merak_status check_extras(const struct merak_schedule *sched,
                    args->stages, sched->min_stages);
         return merak_error_fix(err, MERAK_ERR_CONFIG,
                                ": set pp = %d, or use 1f1b", sched->min_stages);
-    }
-    if (args->group > 0 && !sched->takes_group) {
-        merak_fail(err, MERAK_ERR_CONFIG, "group %d given, it has no groups",
-                   args->group);
-        return merak_error_fix(err, MERAK_ERR_CONFIG,
-                               ": leave it out, or use interleaved");
     }
     if (args->slices > 1 && !sched->takes_slices) {
         merak_fail(err, MERAK_ERR_CONFIG,
@@ -328,27 +320,6 @@ static enum merak_action_kind closing(const struct merak_action *actions, int n,
             kind = actions[i].kind;
     }
     return kind;
-}
-
-int merak_actions_in_flight(const struct merak_action *actions, int n,
-                            int chunk)
-{
-    int last_pass, open = 0, most = 0;
-    enum merak_action_kind close = closing(actions, n, &last_pass);
-
-    if (close == MERAK_ACT_F)
-        return 0; /* no backward will read what these forwards leave */
-    for (int i = 0; i < n; i++) {
-        if (chunk >= 0 && actions[i].chunk != chunk)
-            continue;
-        if (actions[i].kind == MERAK_ACT_F && actions[i].pass == last_pass)
-            open++;
-        if (open > most)
-            most = open;
-        if (actions[i].kind == close)
-            open--;
-    }
-    return most;
 }
 
 void merak_actions_in_flight_each(const struct merak_action *actions, int n,

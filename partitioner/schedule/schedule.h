@@ -63,7 +63,6 @@ struct merak_schedule_args {
     int chunks;       /* v >= 1 model chunks per rank */
     int stage;        /* 0 .. p-1 */
     /* What only some schedules read; 0: the schedule's own default. */
-    int group;      /* interleaved: micro-batches a chunk runs in a row; p */
     int slices;     /* sliced: pieces of a sequence; 1 */
     int passes;     /* the model's forwards before a backward; 1 (3f1b: 3) */
     unsigned moves; /* the schedule's own; callers leave it 0 */
@@ -80,7 +79,7 @@ struct merak_schedule {
     int min_chunks;    /* smallest v; 0: 1 */
     int usual_chunks;  /* default of v; 0: 1 */
     int min_stages;    /* 0: 1 */
-    bool takes_group, takes_slices;
+    bool takes_slices;
     int passes;     /* default of args->passes; 0: one, or more on one stage */
     unsigned moves; /* which of shifted critical path's */
     /* Number of actions of a stage. */
@@ -145,12 +144,9 @@ struct merak_schedule_args
 merak_schedule_defaults(const struct merak_schedule *sched,
                         const struct merak_schedule_args *args);
 
-/* The most forwards (of slices, if there are any) that are open at once in
- * this list: begun, and their last action, W or else B, not done yet.
- * chunk -1: of all chunks together. */
-int merak_actions_in_flight(const struct merak_action *actions, int n,
-                            int chunk);
-/* The same for each chunk; open[chunks] is scratch. */
+/* For each chunk the most forwards (of slices, if there are any) that are open
+ * at once in this list: begun, and their last action, W or else B, not done
+ * yet.  open[chunks] is scratch. */
 void merak_actions_in_flight_each(const struct merak_action *actions, int n,
                                   int chunks, int *open, int *most);
 /* Remove all but the forwards: the order that evaluation runs in, with the

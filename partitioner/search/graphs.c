@@ -97,8 +97,7 @@ static enum merak_status describe(struct merak_graphs *graphs,
 static bool same_options(const struct merak_shard_options *a,
                          const struct merak_shard_options *b)
 {
-    return a->tp == b->tp && a->kv_heads == b->kv_heads &&
-           a->shared == b->shared &&
+    return a->tp == b->tp && a->shared == b->shared &&
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
            a->tp_batch_percent == b->tp_batch_percent &&
            a->branches == b->branches && a->flops_per_s == b->flops_per_s &&

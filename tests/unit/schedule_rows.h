@@ -7,7 +7,7 @@
 
 struct schedule_row {
     const char *name;
-    int chunks, group, slices, passes;
+    int chunks, slices, passes;
     /* For how many actions a stage may have to keep what it sends, so that
      * synchronous sends do not deadlock (merak_timetable_send_lag()): the most
      * at p <= 16, m <= 64.  test_schedule_time.c checks it. */
@@ -27,7 +27,6 @@ static const struct schedule_row schedule_rows[] = {
     {.name = "eager", .chunks = 1, .send_lag = 1},
     {.name = "interleaved", .chunks = 2, .send_lag = 1},
     {.name = "interleaved", .chunks = 3, .send_lag = 1},
-    {.name = "interleaved", .chunks = 2, .group = 16, .send_lag = 28},
     {.name = "zb-h1", .chunks = 1, .send_lag = 1},
     {.name = "zb-v", .chunks = 2, .send_lag = 45},
     {.name = "sliced", .chunks = 1, .send_lag = 1},
@@ -47,7 +46,6 @@ schedule_row_args(const struct schedule_row *row, int stages, int microbatches)
     return (struct merak_schedule_args){.stages = stages,
                                         .microbatches = microbatches,
                                         .chunks = row->chunks,
-                                        .group = row->group,
                                         .slices = row->slices,
                                         .passes = row->passes};
 }

@@ -114,11 +114,11 @@ static double inter_rvd(int tp, const struct merak_shape *shape,
     for (size_t i = 0; i < sizeof(way) / sizeof(*way); i++) {
         const struct merak_layout at = {{way[i]}};
         double words = CROSS * merak_layout_words(&mesh, &at, shape), cost;
-        int n = merak_layout_path(&mesh, shape, &a, &at, NULL, hops, &cost);
+        int n = merak_layout_path(&mesh, shape, &a, &at, hops, &cost);
 
         assert_true(n >= 0);
         words += cost - n;
-        n = merak_layout_path(&mesh, shape, &at, &b, NULL, hops, &cost);
+        n = merak_layout_path(&mesh, shape, &at, &b, hops, &cost);
         assert_true(n >= 0);
         words += cost - n;
         best = words < best ? words : best;

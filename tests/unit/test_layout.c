@@ -214,7 +214,7 @@ static void paths_cost_what_rvd_says(void **state)
         struct merak_hop hops[MERAK_MAX_HOPS];
         double cost = -1, words = 0;
         int n = merak_layout_path(&mesh, &shape, &path_rows[i].from,
-                                  &path_rows[i].to, NULL, hops, &cost);
+                                  &path_rows[i].to, hops, &cost);
 
         assert_true(n >= 0);
         assert_near(&cost, &path_rows[i].cost, 1, 0.0, 0.0);
@@ -236,33 +236,8 @@ static void no_layout_becomes_partial(void **state)
     struct merak_hop hops[MERAK_MAX_HOPS];
 
     (void)state;
-    assert_int_equal(merak_layout_path(&mesh, &shape, &r, &p, NULL, hops, NULL),
-                     -1);
-    assert_int_equal(merak_layout_path(&mesh, &shape, &m, &p, NULL, hops, NULL),
-                     -1);
-}
-
-static void weights_steer_the_path(void **state)
-{
-    const struct merak_shape shape = {1, {1024}};
-    const struct merak_mesh mesh = mesh_of(2, (int[]){2, 2});
-    const struct merak_layout from = {{P, P}}, to = {{R, R}};
-    struct merak_hop hops[MERAK_MAX_HOPS];
-
-    (void)state;
-    for (int dear = 0; dear < 2; dear++) {
-        double weight[2] = {1, 1};
-
-        weight[dear] = 100;
-        /* scatter on the cheap axis first, sum the half on the dear one */
-        assert_int_equal(
-            merak_layout_path(&mesh, &shape, &from, &to, weight, hops, NULL),
-            3);
-        assert_int_equal(hops[0].kind, MERAK_CONVERT_REDUCE_SCATTER);
-        assert_int_equal(hops[0].axis, 1 - dear);
-        assert_int_equal(hops[1].kind, MERAK_CONVERT_ALL_REDUCE);
-        assert_int_equal(hops[1].axis, dear);
-    }
+    assert_int_equal(merak_layout_path(&mesh, &shape, &r, &p, hops, NULL), -1);
+    assert_int_equal(merak_layout_path(&mesh, &shape, &m, &p, hops, NULL), -1);
 }
 
 /* --- exchanges ------------------------------------------------------------ */
@@ -387,7 +362,7 @@ static void any_conversion_gives_what_slicing_gives(void **state)
         mesh = mesh_of(n_axes, size);
         from = draw_layout(&seed, &mesh, &shape, true);
         to = draw_layout(&seed, &mesh, &shape, false);
-        n = merak_layout_path(&mesh, &shape, &from, &to, NULL, hops, NULL);
+        n = merak_layout_path(&mesh, &shape, &from, &to, hops, NULL);
         if (n < 0)
             continue;
         taken++;
@@ -449,9 +424,8 @@ static void partial_values_are_combined(void **state)
             whole[i] =
                 t % 2 ? fmax(fmax(x[0], x[1]), x[2]) : x[0] + x[1] + x[2];
         }
-        assert_int_equal(merak_layout_path(&mesh, &shape, &from, &to[t / 2],
-                                           NULL, hops, NULL),
-                         1);
+        assert_int_equal(
+            merak_layout_path(&mesh, &shape, &from, &to[t / 2], hops, NULL), 1);
         virtual_hop(&mesh, &hops[0], &from, &shape, MERAK_F64, in, out);
         check_parts(&mesh, &to[t / 2], &shape, whole, out);
         parts_free(&mesh, in);
@@ -524,8 +498,7 @@ static void staging_is_what_cannot_move_in_place(void **state)
         struct merak_error err;
 
         assert_int_equal(merak_layout_path(&mesh, &shape, &scratch_rows[i].from,
-                                           &scratch_rows[i].to, NULL, hops,
-                                           NULL),
+                                           &scratch_rows[i].to, hops, NULL),
                          1);
         assert_int_equal(merak_exchange_init(&ex, &mesh, &hops[0],
                                              &scratch_rows[i].from, &shape,
@@ -551,7 +524,7 @@ static void reductions_stage_two_chunks(void **state)
         struct merak_error err;
 
         assert_int_equal(
-            merak_layout_path(&mesh, &shape, &from, &to, NULL, hops, NULL), 1);
+            merak_layout_path(&mesh, &shape, &from, &to, hops, NULL), 1);
         assert_int_equal(merak_exchange_init(&ex, &mesh, &hops[0], &from,
                                              &shape, MERAK_F32, coord, &err),
                          MERAK_OK);
@@ -571,7 +544,6 @@ int main(void)
         cmocka_unit_test(flat_boxes_cover_a_range_in_order),
         cmocka_unit_test(paths_cost_what_rvd_says),
         cmocka_unit_test(no_layout_becomes_partial),
-        cmocka_unit_test(weights_steer_the_path),
         cmocka_unit_test(any_conversion_gives_what_slicing_gives),
         cmocka_unit_test(flat_cuts_nest),
         cmocka_unit_test(partial_values_are_combined),

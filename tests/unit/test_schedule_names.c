@@ -82,10 +82,6 @@ static const struct refusal_row refusal_rows[] = {
      {.stages = 1, .microbatches = 8, .chunks = 2, .passes = 3},
      "schedule zb-v: a model of 3 forward passes given, in 2 chunks and 1 "
      "slices: several passes run whole, set both to 1"},
-    {"early",
-     {.stages = 4, .microbatches = 8, .chunks = 1, .group = 4},
-     "schedule early: group 4 given, it has no groups: leave it out, or use "
-     "interleaved"},
     {"interleaved",
      {.stages = 4, .microbatches = 8, .chunks = 1},
      "schedule interleaved: 1 model chunk per rank given, it runs 2 or more: "
@@ -94,10 +90,6 @@ static const struct refusal_row refusal_rows[] = {
      {.stages = 1, .microbatches = 8, .chunks = 2},
      "schedule interleaved: 1 stage given, it needs 2 or more: set pp = 2, "
      "or use 1f1b"},
-    {"interleaved",
-     {.stages = 4, .microbatches = 8, .chunks = 2, .group = 3},
-     "schedule interleaved: groups of 3 micro-batches on 4 stages given, "
-     "they must be no smaller: set group = 4"},
     {"interleaved",
      {.stages = 4, .microbatches = 10, .chunks = 2},
      "schedule interleaved: 10 micro-batches in groups of 4 leave a group of "
@@ -128,8 +120,8 @@ static const struct refusal_row refusal_rows[] = {
      "each must be 1 or more"},
     {"1f1b",
      {.stages = 4, .microbatches = 8, .chunks = 1, .slices = -2},
-     "schedule 1f1b: group 0, -2 slices, 0 passes given: each must be 1 or "
-     "more, or 0 for the default"},
+     "schedule 1f1b: -2 slices, 0 passes given: each must be 1 or more, or 0 "
+     "for the default"},
 };
 
 static void numbers_that_do_not_fit_are_refused(void **state)

@@ -409,8 +409,7 @@ static void count_grad(struct merak_walker *w, int seg,
     s->hold.grad_bytes += w->bytes[v->id];
     if (w->graph->value[v->of]->frozen)
         return;
-    n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, NULL, hop,
-                          NULL);
+    n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, hop, NULL);
     for (int h = 0; h < n; h++)
         s->hold.convert_s +=
             exchange_s(w, hop[h].kind, hop[h].words, hop[h].axis);
