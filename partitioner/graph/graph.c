@@ -8,6 +8,7 @@
 #include "partitioner/graph/mem_pool.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "base/text_writer.h"
@@ -54,23 +55,14 @@ const char *merak_graph_name(struct merak_graph *graph, const char *fmt, ...)
     return name;
 }
 
-/* Make room for one more pointer; the array doubles at powers of two. */
-static enum merak_status grow(void *array_p, int n, struct merak_error *err)
+/* Make room for one more node or value. */
+static enum merak_status grow(void *array_p, int *room, int n,
+                              struct merak_error *err)
 {
-    void **array = *(void ***)array_p;
-    size_t bytes;
-
-    if (n > 0 && (n & (n - 1)) != 0)
-        return MERAK_OK;
     if (n > INT32_MAX / 4)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "a graph of more than %d nodes or values", n);
-    bytes = (n == 0 ? 1 : 2 * (size_t)n) * sizeof(*array);
-    array = realloc(array, bytes);
-    if (array == NULL)
-        return merak_fail_nomem(err, bytes);
-    *(void ***)array_p = array;
-    return MERAK_OK;
+    return merak_grow(array_p, room, n, sizeof(void *), err);
 }
 
 /* --- values ----------------------------------------------------------------
@@ -112,7 +104,7 @@ enum merak_status merak_graph_value(struct merak_graph *graph,
 
     if (rc != MERAK_OK)
         return rc;
-    rc = grow(&graph->value, graph->n_values, err);
+    rc = grow(&graph->value, &graph->value_room, graph->n_values, err);
     if (rc != MERAK_OK)
         return rc;
     value = merak_pool_alloc(graph->pool, sizeof(*value));
@@ -286,7 +278,7 @@ merak_graph_node(struct merak_graph *graph, const struct merak_op *op,
 
     if (rc != MERAK_OK)
         return rc;
-    rc = grow(&graph->node, graph->n_nodes, err);
+    rc = grow(&graph->node, &graph->node_room, graph->n_nodes, err);
     if (rc != MERAK_OK)
         return rc;
     node = merak_pool_alloc(graph->pool, sizeof(*node));

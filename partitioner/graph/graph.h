@@ -157,9 +157,9 @@ struct merak_recycling {
 
 struct merak_graph {
     struct merak_value **value;
-    int n_values;
+    int n_values, value_room;
     struct merak_node **node;
-    int n_nodes;
+    int n_nodes, node_room;
     int n_forward;            /* nodes [0, n_forward) are phase F */
     struct merak_value *loss; /* f64 scalar, or NULL */
     enum merak_dtype dtype;   /* compute dtype */

@@ -11,6 +11,7 @@
 #include "partitioner/graph/dims.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ struct merak_shard_costs {
     struct merak_mesh mesh;
     struct merak_shard_options opt; /* defaults filled in */
     struct kind *kind;
-    int n_kinds;
+    int n_kinds, kind_room;
     int *kind_of; /* by value id */
 };
 
@@ -41,19 +42,20 @@ static enum merak_status add_kind(struct merak_shard_costs *costs,
                                   const struct merak_value *v,
                                   struct merak_error *err)
 {
-    size_t n = (size_t)costs->n_kinds + 1, cells = MERAK_CODES * MERAK_CODES;
-    struct kind *grown = realloc(costs->kind, n * sizeof(*grown));
-    double *cost = malloc(cells * sizeof(*cost));
+    size_t cells = MERAK_CODES * MERAK_CODES;
+    double *cost;
+    enum merak_status rc =
+        merak_grow(&costs->kind, &costs->kind_room, costs->n_kinds,
+                   sizeof(*costs->kind), err);
 
-    if (grown != NULL)
-        costs->kind = grown;
-    if (grown == NULL || cost == NULL) {
-        free(cost);
+    if (rc != MERAK_OK)
+        return rc;
+    cost = malloc(cells * sizeof(*cost));
+    if (cost == NULL)
         return merak_fail_nomem(err, cells * sizeof(*cost));
-    }
     for (size_t i = 0; i < cells; i++)
         cost[i] = NAN;
-    grown[costs->n_kinds++] = (struct kind){v->shape, v->dtype, cost};
+    costs->kind[costs->n_kinds++] = (struct kind){v->shape, v->dtype, cost};
     return MERAK_OK;
 }
 

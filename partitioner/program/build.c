@@ -7,6 +7,7 @@
 #include "partitioner/program/build.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "partitioner/program/staged.h"
 #include "base/size.h"
 #include "partitioner/graph/mem_pool.h"
@@ -55,22 +56,13 @@ const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
     return name == NULL ? "" : name;
 }
 
-bool merak_build_grow(struct merak_build *b, void **array, int *cap, int n,
+bool merak_build_grow(struct merak_build *b, void *array_p, int *cap, int n,
                       size_t size)
 {
-    int want = *cap == 0 ? 64 : *cap * 2;
-    void *p;
+    enum merak_status rc = merak_grow(array_p, cap, n, size, b->err);
 
-    if (n < *cap)
-        return true;
-    p = realloc(*array, (size_t)want * size);
-    if (p == NULL) {
-        merak_build_fail(b, merak_fail_nomem(b->err, (size_t)want * size));
-        return false;
-    }
-    *array = p;
-    *cap = want;
-    return true;
+    merak_build_fail(b, rc);
+    return rc == MERAK_OK;
 }
 
 /* --- slots ---------------------------------------------------------------- */
@@ -113,9 +105,9 @@ int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
     struct merak_slot *slot;
 
     if (b->rc != MERAK_OK ||
-        !merak_build_grow(b, (void **)&prog->slot, &b->cap_slots, id,
+        !merak_build_grow(b, &prog->slot, &b->cap_slots, id,
                           sizeof(*prog->slot)) ||
-        !merak_build_grow(b, (void **)&b->use, &cap, id, sizeof(*b->use)))
+        !merak_build_grow(b, &b->use, &cap, id, sizeof(*b->use)))
         return -1;
     slot = &prog->slot[id];
     *slot = *proto;
@@ -149,7 +141,7 @@ void merak_build_begin(struct merak_build *b, int slot)
     if (use->persistent || b->prog->slot[slot].whole != slot ||
         (use->n_spans > 0 && use->span[use->n_spans - 1].first < 0))
         return;
-    if (merak_build_grow(b, (void **)&use->span, &use->cap_spans, use->n_spans,
+    if (merak_build_grow(b, &use->span, &use->cap_spans, use->n_spans,
                          sizeof(*use->span)))
         use->span[use->n_spans++] = (struct merak_span){-1, -1};
 }
@@ -248,8 +240,8 @@ static int shared_slot(struct merak_build *b, enum merak_category category,
             b->prog->slot[b->shared[i]].category == category)
             id = b->shared[i];
     }
-    if (id < 0 && merak_build_grow(b, (void **)&b->shared, &b->cap_shared,
-                                   b->n_shared, sizeof(*b->shared))) {
+    if (id < 0 && merak_build_grow(b, &b->shared, &b->cap_shared, b->n_shared,
+                                   sizeof(*b->shared))) {
         id = merak_build_slot(b, &proto);
         if (id >= 0)
             b->shared[b->n_shared++] = id;
@@ -329,9 +321,8 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
     in->id = id;
     in->scratch = -1;
     measure(b, in);
-    if (b->rc != MERAK_OK ||
-        !merak_build_grow(b, (void **)&prog->instr, &b->cap_instrs, id,
-                          sizeof(*prog->instr)))
+    if (b->rc != MERAK_OK || !merak_build_grow(b, &prog->instr, &b->cap_instrs,
+                                               id, sizeof(*prog->instr)))
         return -1;
     prog->instr[id] = *in;
     prog->n_instrs++;

@@ -187,8 +187,8 @@ void *merak_build_alloc(struct merak_build *b, size_t bytes);
 void *merak_build_alloc_kept(struct merak_build *b, size_t bytes);
 const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Grow *array to hold n + 1 elements. */
-bool merak_build_grow(struct merak_build *b, void **array, int *cap, int n,
+/* merak_grow(); false if it fails. */
+bool merak_build_grow(struct merak_build *b, void *array_p, int *cap, int n,
                       size_t size);
 /* A new slot like `proto`; bytes are computed unless set. */
 int merak_build_slot(struct merak_build *b, const struct merak_slot *proto);

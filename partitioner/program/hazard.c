@@ -126,7 +126,7 @@ static void find(struct hazards *h, int early, int late)
         (is_compute(h, early) && is_compute(h, late)))
         return;
     h->stamp[early] = late + 1;
-    if (merak_build_grow(h->b, (void **)&h->found, &h->cap_found, h->n_found,
+    if (merak_build_grow(h->b, &h->found, &h->cap_found, h->n_found,
                          sizeof(*h->found)))
         h->found[h->n_found++] = early;
 }
@@ -138,8 +138,8 @@ static void add_reader(struct hazards *h, struct interval *interval, int instr)
     if (r >= 0) {
         h->free_reader = h->reader[r].next;
     } else {
-        if (!merak_build_grow(h->b, (void **)&h->reader, &h->cap_readers,
-                              h->n_readers, sizeof(*h->reader)))
+        if (!merak_build_grow(h->b, &h->reader, &h->cap_readers, h->n_readers,
+                              sizeof(*h->reader)))
             return;
         r = h->n_readers++;
     }
@@ -259,7 +259,7 @@ static void keep_waits(struct hazards *h, struct merak_instr *in)
     for (int i = 0; i < h->n_found; i++) {
         if (is_implied(h, in, h->found[i]))
             continue;
-        if (!merak_build_grow(h->b, (void **)&prog->wait, &h->b->cap_waits,
+        if (!merak_build_grow(h->b, &prog->wait, &h->b->cap_waits,
                               prog->n_waits, sizeof(*prog->wait)))
             return;
         prog->wait[prog->n_waits++] = h->found[i];

@@ -159,7 +159,7 @@ static void wait_for_gradient(const struct unroll *u,
             continue;
         early = find_receive(b, merak_build_moved(b, v, microbatch, false),
                              microbatch);
-        if (early >= 0 && merak_build_grow(b, (void **)&b->gate, &b->cap_gates,
+        if (early >= 0 && merak_build_grow(b, &b->gate, &b->cap_gates,
                                            b->n_gates, sizeof(*b->gate)))
             b->gate[b->n_gates++] =
                 (struct merak_gate){b->prog->n_instrs, early};

@@ -139,8 +139,7 @@ static void give_back(struct merak_build *b, int v, int slot)
  * has moved on. */
 static void give_back_later(struct merak_build *b, int v, int slot)
 {
-    if (!merak_build_grow(b, (void **)&b->lag, &b->cap_lag, b->n_lag,
-                          sizeof(*b->lag)))
+    if (!merak_build_grow(b, &b->lag, &b->cap_lag, b->n_lag, sizeof(*b->lag)))
         return;
     b->lag[b->n_lag++] =
         (struct merak_lag){.slot = slot, .value = v, .since = b->n_released};

@@ -5,6 +5,7 @@
 #include "partitioner/refine/refine_impl.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -176,18 +177,12 @@ double merak_refine_bound(double x, double most)
 enum merak_status merak_refine_note(struct refine_run *run,
                                     const struct merak_change *change)
 {
-    int room = run->room == 0 ? 32 : 2 * run->room;
-    struct merak_change *grown;
+    enum merak_status rc = merak_grow(&run->change, &run->room, run->n_changes,
+                                      sizeof(*run->change), run->err);
 
-    if (run->n_changes == run->room) {
-        grown = realloc(run->change, (size_t)room * sizeof(*grown));
-        if (grown == NULL)
-            return merak_fail_nomem(run->err, (size_t)room * sizeof(*grown));
-        run->change = grown;
-        run->room = room;
-    }
-    run->change[run->n_changes++] = *change;
-    return MERAK_OK;
+    if (rc == MERAK_OK)
+        run->change[run->n_changes++] = *change;
+    return rc;
 }
 
 /* --- kernels -------------------------------------------------------------- */

@@ -19,6 +19,7 @@
 #include "partitioner/program/program.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "partitioner/simulate/meet.h"
 #include "partitioner/program/instr_order.h"
 #include "partitioner/simulate/check.h"
@@ -146,7 +147,7 @@ struct cell {
     int compute; /* its latest reader since on the compute queue, which ends in
                     order; or -1 */
     int *reader; /* readers on other queues */
-    int n_readers, cap_readers;
+    int n_readers, reader_room;
 };
 
 struct memory {
@@ -333,20 +334,16 @@ static enum merak_status note_read(struct memory *m,
 {
     for (int c = m->lo[slot]; c < m->hi[slot]; c++) {
         struct cell *cell = &m->cell[c];
+        enum merak_status rc;
 
         if (in->queue == MERAK_QUEUE_COMPUTE) {
             cell->compute = in->id;
             continue;
         }
-        if (cell->n_readers == cell->cap_readers) {
-            int cap = cell->cap_readers * 2 + 4;
-            int *p = realloc(cell->reader, (size_t)cap * sizeof(*p));
-
-            if (p == NULL)
-                return merak_fail_nomem(err, (size_t)cap * sizeof(*p));
-            cell->reader = p;
-            cell->cap_readers = cap;
-        }
+        rc = merak_grow(&cell->reader, &cell->reader_room, cell->n_readers,
+                        sizeof(*cell->reader), err);
+        if (rc != MERAK_OK)
+            return rc;
         cell->reader[cell->n_readers++] = in->id;
     }
     return MERAK_OK;

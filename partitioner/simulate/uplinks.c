@@ -9,6 +9,7 @@
 #include "partitioner/simulate/net.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 
@@ -68,18 +69,12 @@ static bool is_here(const struct tally *t, int program)
 static enum merak_status add_share(struct merak_uplinks *w, int program,
                                    double ranks, struct merak_error *err)
 {
-    struct merak_uplink_share *share = w->share;
+    enum merak_status rc = merak_grow(&w->share, &w->share_room, w->n_shares,
+                                      sizeof(*w->share), err);
 
-    if (w->n_shares == w->share_room) {
-        w->share_room = 2 * w->share_room + 64;
-        share = realloc(share, (size_t)w->share_room * sizeof(*share));
-        if (share == NULL)
-            return merak_fail_nomem(err,
-                                    (size_t)w->share_room * sizeof(*share));
-        w->share = share;
-    }
-    share[w->n_shares++] = (struct merak_uplink_share){program, ranks};
-    return MERAK_OK;
+    if (rc == MERAK_OK)
+        w->share[w->n_shares++] = (struct merak_uplink_share){program, ranks};
+    return rc;
 }
 
 /* Add the shares of the node's ranks of one stage. */
@@ -120,23 +115,18 @@ static enum merak_status add_uplink(struct merak_uplinks *w, int first,
                                     struct merak_error *err)
 {
     int n = w->n_shares - first;
-    struct merak_uplink *uplink = w->uplink;
+    enum merak_status rc;
 
     for (int i = w->n - 1; i >= 0; i--) {
-        if (is_alike(w, &uplink[i], first, n)) {
+        if (is_alike(w, &w->uplink[i], first, n)) {
             w->n_shares = first;
             return MERAK_OK;
         }
     }
-    if (w->n == w->room) {
-        w->room = 2 * w->room + 16;
-        uplink = realloc(uplink, (size_t)w->room * sizeof(*uplink));
-        if (uplink == NULL)
-            return merak_fail_nomem(err, (size_t)w->room * sizeof(*uplink));
-        w->uplink = uplink;
-    }
-    uplink[w->n++] = (struct merak_uplink){first, n};
-    return MERAK_OK;
+    rc = merak_grow(&w->uplink, &w->room, w->n, sizeof(*w->uplink), err);
+    if (rc == MERAK_OK)
+        w->uplink[w->n++] = (struct merak_uplink){first, n};
+    return rc;
 }
 
 /* A node that only one program uses limits that program's own rate and is not

@@ -5,11 +5,13 @@
 #include "unit/near.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/open.h"
 #include "base/rng.h"
 #include "base/size.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -199,6 +201,51 @@ static void errors_are_one_line(void **state)
                         "file g h: no token \"a b c?[2Jd\xc3\": try e?f");
 }
 
+static void arrays_grow_and_keep_what_they_hold(void **state)
+{
+    struct merak_error err;
+    int *array = NULL, room = 0, grown = 0;
+
+    (void)state;
+    for (int n = 0; n < 1000; n++) {
+        int before = room;
+
+        assert_int_equal(merak_grow(&array, &room, n, sizeof(*array), &err),
+                         MERAK_OK);
+        assert_true(room > n);
+        grown += room != before;
+        array[n] = n;
+    }
+    for (int n = 0; n < 1000; n++)
+        assert_int_equal(array[n], n);
+    assert_true(grown < 10);
+    free(array);
+}
+
+static void arrays_that_cannot_grow_stay_as_they_are(void **state)
+{
+    static const struct {
+        int room;
+        size_t size;
+    } row[] = {{0, SIZE_MAX / 2},
+               {4, SIZE_MAX / 4},
+               {INT_MAX / 2 + 1, 1},
+               {INT_MAX, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        char *array = malloc(1), *same = array;
+        struct merak_error err;
+        int room = row[i].room;
+
+        assert_int_equal(merak_grow(&array, &room, room, row[i].size, &err),
+                         MERAK_ERR_NOMEM);
+        assert_ptr_equal(array, same);
+        assert_int_equal(room, row[i].room);
+        free(array);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +254,8 @@ int main(void)
         cmocka_unit_test(a_permutation_hits_every_place_once),
         cmocka_unit_test(normals_have_mean_zero_and_variance_one),
         cmocka_unit_test(cuts_cover_without_gap),
+        cmocka_unit_test(arrays_grow_and_keep_what_they_hold),
+        cmocka_unit_test(arrays_that_cannot_grow_stay_as_they_are),
         cmocka_unit_test(bytes_have_units),
         cmocka_unit_test(errors_keep_errno_and_take_context),
         cmocka_unit_test(errors_name_their_fix),

@@ -6,7 +6,7 @@
 
 #include "partitioner/search/table/walker.h"
 
-#include "base/error.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 
@@ -250,19 +250,13 @@ static int compare_shares(const void *a, const void *b)
 static void add_share(struct merak_walker *w, struct merak_share *share)
 {
     struct merak_table *t = w->table;
-    size_t n = 0;
-    void *grown;
+    int n = 0;
 
     for (int s = 0; s < t->n; s++)
-        n += (size_t)t->segment[s].n_shares;
-    if ((n & (n - 1)) == 0) { /* room for a power of two */
-        grown = realloc(t->share, (n == 0 ? 1 : 2 * n) * sizeof(*t->share));
-        if (grown == NULL) {
-            w->rc = merak_fail_nomem(w->err, n * sizeof(*t->share));
-            return;
-        }
-        t->share = grown;
-    }
+        n += t->segment[s].n_shares;
+    w->rc = merak_grow(&t->share, &w->share_room, n, sizeof(*t->share), w->err);
+    if (w->rc != MERAK_OK)
+        return;
     t->share[n] = *share;
     t->segment[share->segment].n_shares++;
     t->segment[share->prev].shared_later_elems +=

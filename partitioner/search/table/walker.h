@@ -14,6 +14,7 @@ struct merak_walker {
     const struct merak_plan *plan; /* for vocabulary-parallel layers, or NULL */
     struct merak_cost_model contended; /* all stages communicate at once */
     struct merak_table *table;
+    int share_room;     /* of table->share */
     const int *of_node; /* segment */
     const int *block;   /* by forward node, for the model as one part */
     int coord[MERAK_MAX_AXES];
