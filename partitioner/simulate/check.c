@@ -25,17 +25,26 @@
 #include "partitioner/simulate/check.h"
 #include "partitioner/simulate/simulate.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* --- one program: slots and waits ----------------------------------------- */
 
-static enum merak_status fail_at(const struct merak_program *prog,
-                                 const struct merak_instr *in,
-                                 struct merak_error *err, const char *what)
+/* The text comes after where the instruction is: ": .." or " does ..". */
+static enum merak_status __attribute__((format(printf, 4, 5)))
+fail_at(const struct merak_program *prog, const struct merak_instr *in,
+        struct merak_error *err, const char *fmt, ...)
 {
+    char what[sizeof(err->text)];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
     return merak_fail(err, MERAK_ERR_CORRUPT,
-                      "rank %d instruction %d (%s, micro-batch %d): %s",
+                      "rank %d instruction %d (%s, micro-batch %d)%s",
                       prog->rank, in->id, in->name, in->microbatch, what);
 }
 
@@ -113,27 +122,27 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
     const struct merak_instr *in = &prog->instr[i];
 
     if (in->id != i)
-        return fail_at(prog, in, err, "its id is not its index");
+        return fail_at(prog, in, err, ": its id is not its index");
     if (in->n_in + in->n_out > MERAK_MAX_OPERANDS ||
         in->scratch >= prog->n_slots)
-        return fail_at(prog, in, err, "names a slot that does not exist");
+        return fail_at(prog, in, err, ": names a slot that does not exist");
     for (int o = 0; o < in->n_in + in->n_out; o++) {
         if (in->slot[o] < 0 || in->slot[o] >= prog->n_slots)
-            return fail_at(prog, in, err, "names a slot that does not exist");
+            return fail_at(prog, in, err, ": names a slot that does not exist");
         if (!may_use(prog, in, o))
-            return fail_at(prog, in, err, "cannot use a slot of padded rows");
+            return fail_at(prog, in, err, ": cannot use a slot of padded rows");
     }
     for (int w = 0; w < in->n_wait; w++) {
         int at = prog->wait[in->first_wait + w];
 
         if (at < 0 || at >= i)
             return fail_at(prog, in, err,
-                           "waits for an instruction that is not before it");
+                           ": waits for an instruction that is not before it");
     }
     if ((in->kind == MERAK_INSTR_EXCHANGE || in->kind == MERAK_INSTR_SLICE) &&
         !exchange_fits(prog, in))
         return fail_at(prog, in, err,
-                       "its slots are not of its exchange's size");
+                       ": its slots are not of its exchange's size");
     return MERAK_OK;
 }
 
@@ -260,11 +269,9 @@ static enum merak_status must_follow(struct memory *m,
         return MERAK_OK;
     }
     e = &m->prog->instr[early];
-    return merak_fail(err, MERAK_ERR_CORRUPT,
-                      "rank %d instruction %d (%s, micro-batch %d) does not "
-                      "wait for %d (%s, micro-batch %d), %s",
-                      m->prog->rank, in->id, in->name, in->microbatch, early,
-                      e->name, e->microbatch, why);
+    return fail_at(m->prog, in, err,
+                   " does not wait for %d (%s, micro-batch %d), %s", early,
+                   e->name, e->microbatch, why);
 }
 
 static enum merak_status check_read(struct memory *m,
@@ -279,22 +286,17 @@ static enum merak_status check_read(struct memory *m,
         struct cell *cell = &m->cell[c];
 
         if (cell->whole != s->whole)
-            return merak_fail(
-                err, MERAK_ERR_CORRUPT,
-                "rank %d instruction %d (%s, micro-batch %d) reads slot %d "
-                "(%s), %s%s",
-                m->prog->rank, in->id, in->name, in->microbatch, slot, s->name,
+            return fail_at(
+                m->prog, in, err, " reads slot %d (%s), %s%s", slot, s->name,
                 cell->whole < 0 ? "which nothing wrote"
                                 : "which was overwritten by ",
                 cell->whole < 0 ? "" : m->prog->slot[cell->whole].name);
         /* One slot may hold a value, and then another over it. */
         if (cell->value >= 0 && s->value >= 0 && cell->value != s->value)
-            return merak_fail(
-                err, MERAK_ERR_CORRUPT,
-                "rank %d instruction %d (%s, micro-batch %d) reads slot %d "
-                "(%s), which was overwritten by %s",
-                m->prog->rank, in->id, in->name, in->microbatch, slot, s->name,
-                m->prog->sharded->graph->value[cell->value]->name);
+            return fail_at(m->prog, in, err,
+                           " reads slot %d (%s), which was overwritten by %s",
+                           slot, s->name,
+                           m->prog->sharded->graph->value[cell->value]->name);
         if (cell->writer == writer)
             continue;
         writer = cell->writer;
@@ -449,7 +451,8 @@ static enum merak_status check_arrival(struct merak_meet *meet,
         return MERAK_OK; /* its peers are not among the programs */
     for (int i = 0; i < met->n_here; i++) {
         if (met->at[i].program == p)
-            return fail_at(prog, in, err, "its tag is used twice in the step");
+            return fail_at(prog, in, err,
+                           ": its tag is used twice in the step");
     }
     (void)merak_meet_arrive(meet, p, in, 0.0);
     other = programs[met->at[0].program];
@@ -479,13 +482,10 @@ static enum merak_status check_complete(struct merak_meet *meet,
         return MERAK_OK;
     if (in->kind == MERAK_INSTR_EXCHANGE)
         return fail_at(programs[p], in, err,
-                       "not all members of its group run this exchange");
-    return merak_fail(err, MERAK_ERR_CORRUPT,
-                      "rank %d instruction %d (%s, micro-batch %d) has no %s "
-                      "of tag %llu on rank %d",
-                      programs[p]->rank, in->id, in->name, in->microbatch,
-                      in->kind == MERAK_INSTR_SEND ? "receive" : "send",
-                      (unsigned long long)in->tag, in->peer);
+                       ": not all members of its group run this exchange");
+    return fail_at(programs[p], in, err, " has no %s of tag %llu on rank %d",
+                   in->kind == MERAK_INSTR_SEND ? "receive" : "send",
+                   (unsigned long long)in->tag, in->peer);
 }
 
 static enum merak_status check_matches(struct merak_meet *meet,
