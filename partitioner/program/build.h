@@ -295,6 +295,10 @@ void merak_build_lists(struct merak_build *b);
 void merak_build_params(struct merak_build *b);
 
 /* --- emit.c --- */
+/* Add a send of a slot to this rank's peer in a stage, or a receive from it.
+ * The caller fills in what depends on what is sent; slot -1: nothing is. */
+void merak_build_message(struct merak_build *b, struct merak_instr *in,
+                         bool send, int slot, int stage);
 void merak_build_transfer(struct merak_build *b, int value, int microbatch,
                           bool send);
 void merak_build_load(struct merak_build *b, int value, int microbatch);

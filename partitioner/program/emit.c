@@ -6,10 +6,19 @@
 #include "partitioner/program/build.h"
 #include "partitioner/program/closure.h"
 
-static int peer_at(const struct merak_build *b, int stage)
+void merak_build_message(struct merak_build *b, struct merak_instr *in,
+                         bool send, int slot, int stage)
 {
-    return merak_plan_rank(&b->prog->plan, b->prog->tp_index, b->prog->dp_index,
-                           stage);
+    in->kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV;
+    in->queue = MERAK_QUEUE_P2P;
+    in->node = -1;
+    in->n_in = send ? 1 : 0;
+    in->n_out = send ? 0 : 1;
+    in->slot[0] = slot;
+    in->peer = merak_plan_rank(&b->prog->plan, b->prog->tp_index,
+                               b->prog->dp_index, stage);
+    if (slot >= 0)
+        merak_build_push(b, in);
 }
 
 void merak_build_transfer(struct merak_build *b, int v, int microbatch,
@@ -18,22 +27,14 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
     const struct merak_flow *f = &b->flow[v];
     int slot = merak_build_moved(b, v, microbatch, send);
     struct merak_instr in = {
-        .kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV,
-        .queue = MERAK_QUEUE_P2P,
         .phase = merak_build_is_forward(b, v) ? MERAK_PHASE_F : MERAK_PHASE_B,
         .microbatch = microbatch,
         .pass = b->pass,
         .chunk = f->chunk,
-        .node = -1,
-        .n_in = send ? 1 : 0,
-        .n_out = send ? 0 : 1,
-        .slot = {slot},
-        .peer = peer_at(b, send ? f->to : f->from),
         .tag = merak_build_tag(b, merak_build_turn(b, microbatch), v),
         .name = send ? f->send_name : f->recv_name};
 
-    if (slot >= 0)
-        merak_build_push(b, &in);
+    merak_build_message(b, &in, send, slot, send ? f->to : f->from);
 }
 
 void merak_build_load(struct merak_build *b, int v, int microbatch)

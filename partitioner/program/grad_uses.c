@@ -137,21 +137,15 @@ static void transfer(struct merak_build *b, int param, int slot, int stage,
                      bool send, int what)
 {
     const char *name = b->graph->value[param]->name;
-    struct merak_instr in = merak_step_instr(
-        send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV, MERAK_QUEUE_P2P,
-        merak_build_name(
+    struct merak_instr in = {
+        .phase = MERAK_PHASE_W,
+        .microbatch = -1,
+        .tag = merak_step_tag(b, b->param_index[param], what),
+        .name = merak_build_name(
             b, send ? "send d/%s -> stage %d" : "recv d/%s <- stage %d", name,
-            stage));
+            stage)};
 
-    if (b->rc != MERAK_OK)
-        return;
-    in.n_in = send ? 1 : 0;
-    in.n_out = send ? 0 : 1;
-    in.slot[0] = slot;
-    in.peer = merak_plan_rank(&b->prog->plan, b->prog->tp_index,
-                              b->prog->dp_index, stage);
-    in.tag = merak_step_tag(b, b->param_index[param], what);
-    merak_build_push(b, &in);
+    merak_build_message(b, &in, send, slot, stage);
 }
 
 /* The layout a running sum over uses has. */

@@ -183,23 +183,15 @@ void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
     int v = send ? c->out : c->in;
     int reader = b->pass + (send ? 1 : 0);
     struct merak_instr in = {
-        .kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV,
-        .queue = MERAK_QUEUE_P2P,
         .phase = MERAK_PHASE_F,
         .microbatch = microbatch,
         .pass = b->pass,
         .chunk = b->flow[v].chunk,
-        .node = -1,
-        .n_in = send ? 1 : 0,
-        .n_out = send ? 0 : 1,
-        .slot = {merak_build_value(b, v, microbatch)},
-        .peer = merak_plan_rank(&b->prog->plan, b->prog->tp_index,
-                                b->prog->dp_index, send ? c->to : c->from),
         .tag = merak_build_tag(b, microbatch * b->passes + reader, c->in),
         .name = c->name};
 
-    if (in.slot[0] >= 0)
-        merak_build_push(b, &in);
+    merak_build_message(b, &in, send, merak_build_value(b, v, microbatch),
+                        send ? c->to : c->from);
 }
 
 static void copy(struct merak_build *b, const struct merak_carry *c,
