@@ -13,6 +13,7 @@
 #include "partitioner/program/balance.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/need.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 
@@ -303,13 +304,11 @@ static void try_some(struct cuts *c, const int *balanced)
     try_cut(c);
 }
 
-static enum merak_status cuts_init(struct cuts *c,
-                                   const struct merak_cost_model *cost,
-                                   struct merak_candidate *cand, double limit,
-                                   bool any, struct merak_error *err)
+/* False if the search has failed. */
+static bool cuts_init(struct cuts *c, struct merak_search *s,
+                      struct merak_candidate *cand, double limit, bool any)
 {
     bool ok;
-    enum merak_status rc;
 
     *c = (struct cuts){.cand = cand,
                        .limit = any ? DBL_MAX : limit,
@@ -319,21 +318,25 @@ static enum merak_status cuts_init(struct cuts *c,
                                 merak_plan_shared(&cand->plan)};
     c->bound_bytes =
         (size_t)(merak_plan_parts(&cand->plan) + 1) * sizeof(*c->bound);
-    rc = merak_rater_init(&c->rater, cost, cand, limit, err);
+    if (s->rc != MERAK_OK)
+        return false;
+    s->rc = merak_rater_init(&c->rater, &s->cost, cand, limit, s->err);
     c->bound = malloc(c->bound_bytes);
     c->rest_s = calloc((size_t)c->n + 1, sizeof(*c->rest_s));
     ok = merak_balance_init(&c->balance, c->n, c->parts);
     c->balance.extend = extend;
     c->balance.arg = c;
     c->balance.rest_s = c->rest_s;
-    if (rc == MERAK_OK && (c->bound == NULL || !ok || c->rest_s == NULL))
-        rc = merak_fail_nomem(err, c->bound_bytes);
-    for (int b = 0; b <= cand->table->n_shared && rc == MERAK_OK; b++)
+    if (s->rc == MERAK_OK && (c->bound == NULL || !ok || c->rest_s == NULL))
+        s->rc = merak_fail_nomem(s->err, c->bound_bytes);
+    if (s->rc != MERAK_OK)
+        return false;
+    for (int b = 0; b <= cand->table->n_shared; b++)
         c->bound[c->parts + b] = c->n + b;
-    for (int s = c->n - 1; s >= 0 && rc == MERAK_OK; s--)
-        c->rest_s[s] = c->rest_s[s + 1] + cand->table->segment[s].f_s +
-                       cand->table->segment[s].b_s;
-    return rc;
+    for (int i = c->n - 1; i >= 0; i--)
+        c->rest_s[i] = c->rest_s[i + 1] + cand->table->segment[i].f_s +
+                       cand->table->segment[i].b_s;
+    return true;
 }
 
 static void cuts_fini(struct cuts *c)
@@ -351,16 +354,13 @@ static void cuts_fini(struct cuts *c)
     merak_rater_fini(&c->rater);
 }
 
-enum merak_status merak_search_cut(const struct merak_cost_model *cost,
-                                   struct merak_candidate *cand,
-                                   const int *initial, double limit, bool any,
-                                   struct merak_error *err)
+void merak_search_cut(struct merak_search *s, struct merak_candidate *cand,
+                      const int *initial, double limit, bool any)
 {
     struct cuts c;
-    enum merak_status rc = cuts_init(&c, cost, cand, limit, any, err);
 
     cand->rated_s = 0;
-    if (rc != MERAK_OK)
+    if (!cuts_init(&c, s, cand, limit, any))
         goto out;
     if (merak_fixed_cut(cand)) {
         merak_fixed_bound(cand, c.bound);
@@ -379,38 +379,36 @@ enum merak_status merak_search_cut(const struct merak_cost_model *cost,
         try_some(&c, cand->balanced);
 out:
     cuts_fini(&c);
-    return rc;
 }
 
-enum merak_status merak_search_balance(const struct merak_cost_model *cost,
-                                       struct merak_candidate *cand,
-                                       struct merak_error *err)
+void merak_search_balance(struct merak_search *s, struct merak_candidate *cand)
 {
     struct cuts c;
-    enum merak_status rc = cuts_init(&c, cost, cand, DBL_MAX, true, err);
 
-    if (rc == MERAK_OK) {
-        if (merak_fixed_cut(cand))
-            merak_fixed_bound(cand, c.bound);
-        else
-            balance(&c, c.rest_s[0] / c.parts);
-        memcpy(cand->balanced, c.bound, c.bound_bytes);
+    if (!cuts_init(&c, s, cand, DBL_MAX, true))
+        goto out;
+    cand->balanced = merak_pool_alloc(s->pool, c.bound_bytes);
+    if (cand->balanced == NULL) {
+        s->rc = merak_fail_nomem(s->err, c.bound_bytes);
+        goto out;
     }
+    if (merak_fixed_cut(cand))
+        merak_fixed_bound(cand, c.bound);
+    else
+        balance(&c, c.rest_s[0] / c.parts);
+    memcpy(cand->balanced, c.bound, c.bound_bytes);
+out:
     cuts_fini(&c);
-    return rc;
 }
 
-enum merak_status merak_search_polish(const struct merak_cost_model *cost,
-                                      struct merak_candidate *cand,
-                                      double limit, struct merak_error *err)
+void merak_search_polish(struct merak_search *s, struct merak_candidate *cand)
 {
     struct cuts c;
-    enum merak_status rc = cuts_init(&c, cost, cand, limit, false, err);
 
-    if (rc == MERAK_OK && !merak_fixed_cut(cand) && !is_small(&c))
+    if (cuts_init(&c, s, cand, s->limit * MERAK_SEARCH_SLACK, false) &&
+        !merak_fixed_cut(cand) && !is_small(&c))
         improve(&c);
     cuts_fini(&c);
-    return rc;
 }
 
 enum merak_status merak_search_rate(const struct merak_cost_model *cost,

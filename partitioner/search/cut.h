@@ -5,20 +5,19 @@
 
 #include "partitioner/search/rate.h"
 
+struct merak_search;
+
 /*
  * Fill cand->bound, drop and the rated fields with the best cuts found whose
- * stages take at most `limit` bytes each; rated_s is 0 if there are none.
+ * stages take at most `limit` bytes each; rated_s is 0 if there are none, or
+ * the search has failed.
  * With `any`, stages may take more.  `initial`, if not NULL, is used if it fits
  * and there are too many cuts to try all.  A given cut is the only one tried.
  */
-enum merak_status merak_search_cut(const struct merak_cost_model *cost,
-                                   struct merak_candidate *cand,
-                                   const int *initial, double limit, bool any,
-                                   struct merak_error *err) MERAK_CHECKED;
+void merak_search_cut(struct merak_search *s, struct merak_candidate *cand,
+                      const int *initial, double limit, bool any);
 /* Find cand->balanced, which is the same for any schedule of these parts. */
-enum merak_status merak_search_balance(const struct merak_cost_model *cost,
-                                       struct merak_candidate *cand,
-                                       struct merak_error *err) MERAK_CHECKED;
+void merak_search_balance(struct merak_search *s, struct merak_candidate *cand);
 /* Enumerate all ways to cut n segments into `parts`; false at the end. */
 void merak_cuts_first(int *bound, int parts, int n);
 bool merak_cuts_next(int *bound, int parts, int n);
@@ -28,9 +27,6 @@ enum merak_status merak_search_rate(const struct merak_cost_model *cost,
                                     struct merak_candidate *cand, double limit,
                                     struct merak_error *err) MERAK_CHECKED;
 /* Move the candidate's bounds one at a time while the step gets shorter. */
-enum merak_status merak_search_polish(const struct merak_cost_model *cost,
-                                      struct merak_candidate *cand,
-                                      double limit,
-                                      struct merak_error *err) MERAK_CHECKED;
+void merak_search_polish(struct merak_search *s, struct merak_candidate *cand);
 
 #endif

@@ -94,26 +94,25 @@ static bool wants_shared(const struct merak_search *s)
            want->feeds != NULL;
 }
 
-static enum merak_status rate_degrees(struct merak_search *s,
-                                      const struct merak_table *table)
+static void rate_degrees(struct merak_search *s,
+                         const struct merak_table *table)
 {
     int rest = s->tasks / table->tp;
-    enum merak_status rc = MERAK_OK;
 
-    if (wants_shared(s))
-        return merak_search_rate_shared(s, table);
-    for (int pp = 1; pp <= rest && pp <= table->n && rc == MERAK_OK; pp++) {
+    if (wants_shared(s)) {
+        merak_search_rate_shared(s, table);
+        return;
+    }
+    for (int pp = 1; pp <= rest && pp <= table->n && s->rc == MERAK_OK; pp++) {
         struct merak_candidate cand;
 
         if (!merak_search_start(s, table, pp, &cand))
             continue;
         if (s->relax_time_bound ||
             merak_search_lower_bound(&cand) < MERAK_SEARCH_HOPELESS * s->best_s)
-            rc = merak_search_rate_chunks(s, &cand);
-        if (rc == MERAK_OK)
-            rc = merak_search_rate_slices(s, &cand);
+            merak_search_rate_chunks(s, &cand);
+        merak_search_rate_slices(s, &cand);
     }
-    return rc;
 }
 
 /* Is this width allowed?  2, a sub-pipeline, needs communication to overlap. */
@@ -139,37 +138,38 @@ static bool is_pinned(const struct merak_search *s)
            s->in->pin.branches != MERAK_BRANCHES_AUTO;
 }
 
-enum merak_status merak_search_tables(struct merak_search *s,
-                                      const struct merak_table *key,
-                                      struct merak_table *table[2])
+void merak_search_tables(struct merak_search *s, const struct merak_table *key,
+                         struct merak_table *table[2])
 {
     const struct merak_sharded *sharded = NULL;
     struct merak_error why;
     const struct merak_plan plan = merak_search_plan_of(key);
-    enum merak_status rc = merak_graphs_shard(s->graphs, &plan, &sharded, &why);
+    enum merak_status rc;
 
     table[0] = table[1] = NULL;
+    if (s->rc != MERAK_OK)
+        return;
+    rc = merak_graphs_shard(s->graphs, &plan, &sharded, &why);
     if (rc == MERAK_ERR_CONFIG && key->tp > 1) {
         s->tp_error = why;
         s->n_tp_refused++;
-        return MERAK_OK;
+        return;
     }
-    if (rc != MERAK_OK && s->err != NULL)
-        *s->err = why;
-    if (rc == MERAK_OK) {
-        s->branches = s->branches || sharded->branches;
-        s->n_nodes = sharded->graph->n_nodes;
+    if (rc != MERAK_OK) {
+        merak_search_fail(s, rc, &why);
+        return;
     }
-    for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
+    s->branches = s->branches || sharded->branches;
+    s->n_nodes = sharded->graph->n_nodes;
+    for (int width = 1; width <= 2; width++) {
         /* If the graph has no such order, a pinned one falls back to the order
          * of its description. */
         if (has_width(s, key, width) &&
             (sharded->order == key->branches || is_pinned(s)) &&
             merak_search_may_pay(s, key, sharded))
-            rc = merak_search_add_table(s, sharded, key, NULL, width, 1,
-                                        &table[width - 1]);
+            table[width - 1] =
+                merak_search_add_table(s, sharded, key, NULL, width, 1);
     }
-    return rc;
 }
 
 static bool same_table(const struct merak_table *a, const struct merak_table *b)
@@ -185,24 +185,21 @@ static bool same_table(const struct merak_table *a, const struct merak_table *b)
     return true;
 }
 
-enum merak_status merak_search_rate_tables(struct merak_search *s,
-                                           struct merak_table *const table[2],
-                                           struct merak_table *const other[2])
+void merak_search_rate_tables(struct merak_search *s,
+                              struct merak_table *const table[2],
+                              struct merak_table *const other[2])
 {
-    enum merak_status rc = MERAK_OK;
-
-    for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         if (table[i] != NULL &&
             (other[i] == NULL || !same_table(table[i], other[i])))
-            rc = rate_degrees(s, table[i]);
+            rate_degrees(s, table[i]);
     }
-    return rc;
 }
 
 /* Rate with the cheapest layouts, then with the sequence split wherever
  * possible, which takes less memory. */
-static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
-                                      enum merak_branches branches)
+static void rate_layouts(struct merak_search *s, int tp, size_t b,
+                         enum merak_branches branches)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
     struct merak_table key = {
@@ -211,32 +208,29 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
         .tp_batch_percent = s->in->pin.tp_batch_percent,
         .micro_batch = b,
         .branches = branches};
-    enum merak_status rc = merak_search_tables(s, &key, automatic);
 
-    if (rc == MERAK_OK)
-        rc = merak_search_rate_tables(s, automatic, none);
-    if (rc != MERAK_OK || tp == 1 || s->in->pin.given[MERAK_CHOICE_SP] ||
+    merak_search_tables(s, &key, automatic);
+    merak_search_rate_tables(s, automatic, none);
+    if (tp == 1 || s->in->pin.given[MERAK_CHOICE_SP] ||
         (automatic[0] == NULL && automatic[1] == NULL))
-        return rc;
+        return;
     key.sp = MERAK_SP_ON;
-    rc = merak_search_tables(s, &key, on);
-    return rc == MERAK_OK ? merak_search_rate_tables(s, on, automatic) : rc;
+    merak_search_tables(s, &key, on);
+    merak_search_rate_tables(s, on, automatic);
 }
 
 /* Rate with nodes in the order of the description, then in other orders. */
-static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
+static void rate_tables(struct merak_search *s, int tp, size_t b)
 {
-    const struct merak_choices *pin = &s->in->pin;
-    enum merak_status rc = MERAK_OK;
-
-    if (is_pinned(s))
-        return rate_layouts(s, tp, b, pin->branches);
-    rc = rate_layouts(s, tp, b, MERAK_BRANCHES_DESCRIBED);
-    if (rc == MERAK_OK && s->branches)
-        rc = rate_layouts(s, tp, b, MERAK_BRANCHES_GATHERED);
-    if (rc == MERAK_OK && s->branches)
-        rc = rate_layouts(s, tp, b, MERAK_BRANCHES_BLOCKS);
-    return rc;
+    if (is_pinned(s)) {
+        rate_layouts(s, tp, b, s->in->pin.branches);
+        return;
+    }
+    rate_layouts(s, tp, b, MERAK_BRANCHES_DESCRIBED);
+    if (s->branches) {
+        rate_layouts(s, tp, b, MERAK_BRANCHES_GATHERED);
+        rate_layouts(s, tp, b, MERAK_BRANCHES_BLOCKS);
+    }
 }
 
 bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
@@ -260,24 +254,22 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
 }
 
 /* Larger micro-batches are tried until two in a row bring nothing. */
-static enum merak_status rate_sizes(struct merak_search *s, int tp)
+static void rate_sizes(struct merak_search *s, int tp)
 {
-    enum merak_status rc = MERAK_OK;
     int refused = s->n_tp_refused, n;
     double before = s->best_s;
 
     for (size_t b = 1, no_gain = 0;
-         b <= s->in->global_batch && no_gain < 2 && rc == MERAK_OK; b++) {
+         b <= s->in->global_batch && no_gain < 2 && s->rc == MERAK_OK; b++) {
         if (!merak_search_is_size(s, tp, b))
             continue;
         n = s->n_cands;
-        rc = rate_tables(s, tp, b);
+        rate_tables(s, tp, b);
         if (s->n_tp_refused > refused)
             break;
         no_gain = s->n_cands > n && s->best_s < before ? 0 : no_gain + (b > 2);
         before = s->best_s;
     }
-    return rc;
 }
 
 static bool may_have_tp(const struct merak_search *s, int tp)
@@ -287,23 +279,21 @@ static bool may_have_tp(const struct merak_search *s, int tp)
 }
 
 /* Tensor groups never leave a node. */
-enum merak_status merak_search_rate_all(struct merak_search *s)
+void merak_search_rate_all(struct merak_search *s)
 {
-    enum merak_status rc = MERAK_OK;
     int most = s->in->ranks_per_node;
 
-    for (int tp = 1; tp <= most && rc == MERAK_OK; tp++) {
+    for (int tp = 1; tp <= most; tp++) {
         if (may_have_tp(s, tp))
-            rc = rate_sizes(s, tp);
+            rate_sizes(s, tp);
     }
-    for (int tp = 2; tp <= most && rc == MERAK_OK; tp++) {
+    for (int tp = 2; tp <= most; tp++) {
         if (may_have_tp(s, tp) && !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
-            rc = merak_search_rate_samples(s, tp);
+            merak_search_rate_samples(s, tp);
     }
     /* Given cuts refer to a model without vocabulary-parallel layers. */
     if (s->in->pin.schedule != NULL || s->in->pin.list.cut != NULL)
-        return rc;
-    for (int i = 0, n = s->n_tables; i < n && rc == MERAK_OK; i++)
-        rc = merak_search_rate_shared(s, s->table[i]);
-    return rc;
+        return;
+    for (int i = 0, n = s->n_tables; i < n; i++)
+        merak_search_rate_shared(s, s->table[i]);
 }

@@ -229,7 +229,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     if (r->stage == NULL || cut == NULL)
         rc = merak_fail_nomem(s->err, sizeof(*r->stage));
     if (rc == MERAK_OK)
-        rc = merak_search_report(s->in, &s->cost, s->graphs, best, r, s->err);
+        rc = merak_search_report(s, best, r);
     if (rc != MERAK_OK) {
         merak_search_destroy(r);
         return rc;

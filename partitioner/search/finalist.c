@@ -35,9 +35,7 @@ void merak_built_fini(struct merak_built *b)
 }
 
 enum merak_status merak_built_init(struct merak_built *b,
-                                   const struct merak_search_input *in,
-                                   const struct merak_cost_model *cost,
-                                   struct merak_graphs *graphs,
+                                   const struct merak_search *s,
                                    const struct merak_candidate *cand,
                                    struct merak_error *err)
 {
@@ -48,18 +46,18 @@ enum merak_status merak_built_init(struct merak_built *b,
     enum merak_status rc;
 
     *b = (struct merak_built){
-        .in = in, .schedule = cand->schedule, .plan = cand->plan};
+        .search = s, .schedule = cand->schedule, .plan = cand->plan};
     b->opt = (struct merak_program_options){
-        .direct = in->direct, .memory = in->memory, .cost = cost};
+        .direct = s->in->direct, .memory = s->in->memory, .cost = &s->cost};
     b->program = calloc(pp, sizeof(*b->program));
     place = calloc(parts, sizeof(*place));
     rc = place == NULL || b->program == NULL
              ? merak_fail_nomem(err, parts * sizeof(*place))
              : MERAK_OK;
-    for (size_t s = 1; rc == MERAK_OK && s < parts; s++)
-        place[s - 1] = cand->bound[s] - 1;
+    for (size_t p = 1; rc == MERAK_OK && p < parts; p++)
+        place[p - 1] = cand->bound[p] - 1;
     if (rc == MERAK_OK)
-        rc = merak_graphs_shard(graphs, &cand->plan, &b->sharded, err);
+        rc = merak_graphs_shard(s->graphs, &cand->plan, &b->sharded, err);
     if (rc == MERAK_OK) {
         struct merak_assembly assembly = {.plan = cand->plan,
                                           .sharded = b->sharded};
@@ -140,7 +138,7 @@ static enum merak_status rate_with(const struct merak_cost_model *cost,
 static bool chooses_drops(const struct merak_built *b)
 {
     return b->plan.recompute == MERAK_RECOMPUTE_AUTO &&
-           b->in->pin.list.drop == NULL;
+           b->search->in->pin.list.drop == NULL;
 }
 
 /* How many more bytes a stage takes with all micro-batches than with the few of
@@ -152,11 +150,11 @@ struct growth {
 };
 
 static enum merak_status growth_init(struct growth *g,
-                                     const struct merak_cost_model *cost,
                                      const struct merak_candidate *cand,
                                      const struct merak_built *b,
                                      struct merak_error *err)
 {
+    const struct merak_cost_model *cost = &b->search->cost;
     enum merak_status rc;
 
     *g = (struct growth){.less = *cand};
@@ -194,8 +192,7 @@ static double growth_bytes(struct growth *g, int stage,
 struct settling {
     struct merak_built *b;
     struct growth *growth;
-    int stage, blocks; /* blocks: total of the stage */
-    double limit;
+    int stage, blocks;    /* blocks: total of the stage */
     struct merak_drop as; /* what the stage's program was built with */
     struct merak_error *err;
     enum merak_status rc;
@@ -231,7 +228,7 @@ static bool fits(struct settling *t, bool attention, int blocks)
     return t->rc != MERAK_OK ||
            (double)t->b->program[t->stage]->arena_bytes +
                    growth_bytes(t->growth, t->stage, t->b->stages->drop) <=
-               t->limit;
+               t->b->search->limit;
 }
 
 /* Find the fewest blocks; dropping lo does not fit, hi does or is all. */
@@ -289,10 +286,9 @@ static void settle(struct settling *t)
 
 static enum merak_status settle_stage(struct merak_built *b,
                                       struct growth *growth, int stage,
-                                      double limit, struct merak_error *err)
+                                      struct merak_error *err)
 {
-    struct settling t = {
-        .b = b, .growth = growth, .stage = stage, .limit = limit, .err = err};
+    struct settling t = {.b = b, .growth = growth, .stage = stage, .err = err};
 
     if (!chooses_drops(b) ||
         !merak_plan_recomputes(b->schedule, &b->plan, stage))
@@ -328,19 +324,19 @@ static enum merak_status prove_direct(struct merak_built *b,
 }
 
 static enum merak_status simulate(struct merak_built *b,
-                                  const struct merak_cost_model *cost,
-                                  struct merak_candidate *cand, double limit,
+                                  struct merak_candidate *cand,
                                   struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
     struct growth growth;
-    enum merak_status rc = growth_init(&growth, cost, cand, b, err);
+    enum merak_status rc = growth_init(&growth, cand, b, err);
 
     for (int s = 0; s < b->plan.pp && rc == MERAK_OK; s++)
-        rc = settle_stage(b, &growth, s, limit, err);
+        rc = settle_stage(b, &growth, s, err);
     growth_fini(&growth);
     if (rc == MERAK_OK)
-        rc = merak_simulate(b->program, b->plan.pp, cost, &timeline, err);
+        rc = merak_simulate(b->program, b->plan.pp, &b->search->cost, &timeline,
+                            err);
     if (rc == MERAK_OK && b->opt.direct)
         rc = prove_direct(b, err);
     if (rc != MERAK_OK) {
@@ -365,25 +361,23 @@ static enum merak_status simulate(struct merak_built *b,
     return MERAK_OK;
 }
 
-enum merak_status merak_search_try(const struct merak_search_input *in,
-                                   const struct merak_cost_model *cost,
-                                   struct merak_graphs *graphs, double limit,
+enum merak_status merak_search_try(const struct merak_search *s,
                                    struct merak_candidate *cand,
                                    struct merak_error *err)
 {
     double step = 0, bytes = 0;
     struct merak_built b;
-    enum merak_status rc = merak_built_init(&b, in, cost, graphs, cand, err);
+    enum merak_status rc = merak_built_init(&b, s, cand, err);
 
     if (rc == MERAK_OK)
         rc = merak_built_enough(cand, &b.plan.microbatches, err);
     if (rc == MERAK_OK)
-        rc = simulate(&b, cost, cand, limit, err);
+        rc = simulate(&b, cand, err);
     if (rc == MERAK_OK)
-        rc = rate_with(cost, cand, cand->plan.microbatches, &cand->rated_s,
+        rc = rate_with(&s->cost, cand, cand->plan.microbatches, &cand->rated_s,
                        cand->part_s, &cand->bytes, err);
     if (rc == MERAK_OK && b.plan.microbatches < cand->plan.microbatches) {
-        rc = rate_with(cost, cand, b.plan.microbatches, &step, NULL, &bytes,
+        rc = rate_with(&s->cost, cand, b.plan.microbatches, &step, NULL, &bytes,
                        err);
         cand->step_s += cand->rated_s - step;
         if (cand->bytes > bytes)

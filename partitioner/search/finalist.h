@@ -5,12 +5,11 @@
 #ifndef MERAK_PARTITIONER_SEARCH_FINALIST_H
 #define MERAK_PARTITIONER_SEARCH_FINALIST_H
 
-#include "partitioner/search/graphs.h"
-#include "partitioner/search/rate.h"
+#include "partitioner/search/search_impl.h"
 
 /* The programs of a candidate: that of the first rank of each stage. */
 struct merak_built {
-    const struct merak_search_input *in;
+    const struct merak_search *search;
     struct merak_program_options opt;
     const struct merak_sharded *sharded; /* from merak_graphs_shard() */
     struct merak_stages *stages;
@@ -20,9 +19,7 @@ struct merak_built {
 };
 
 enum merak_status merak_built_init(struct merak_built *b,
-                                   const struct merak_search_input *in,
-                                   const struct merak_cost_model *cost,
-                                   struct merak_graphs *graphs,
+                                   const struct merak_search *s,
                                    const struct merak_candidate *cand,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_built_fini(struct merak_built *b);
@@ -36,19 +33,16 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
                                      int *microbatches_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Build and simulate the candidate: sets its step_s and arena.  Where drops
- * are not given, each stage drops as little as fits in `limit`. */
-enum merak_status merak_search_try(const struct merak_search_input *in,
-                                   const struct merak_cost_model *cost,
-                                   struct merak_graphs *graphs, double limit,
+ * are not given, each stage drops as little as fits in s->limit.  A failure is
+ * the candidate's: the search may go on. */
+enum merak_status merak_search_try(const struct merak_search *s,
                                    struct merak_candidate *cand,
                                    struct merak_error *err) MERAK_CHECKED;
 
 /* Fill result->stage for a report on the plan. */
-enum merak_status merak_search_report(const struct merak_search_input *in,
-                                      const struct merak_cost_model *cost,
-                                      struct merak_graphs *graphs,
-                                      const struct merak_candidate *cand,
-                                      struct merak_search_result *result,
-                                      struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_search_report(const struct merak_search *s,
+                    const struct merak_candidate *cand,
+                    struct merak_search_result *result) MERAK_CHECKED;
 
 #endif

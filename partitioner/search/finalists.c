@@ -66,25 +66,27 @@ static void sort(struct merak_candidate *list, int n)
 }
 
 /* Build and simulate; `settled` if it fits. */
-static enum merak_status try_one(struct merak_search *s,
-                                 struct merak_candidate *c)
+static void try_one(struct merak_search *s, struct merak_candidate *c)
 {
-    enum merak_status rc =
-        merak_search_try(s->in, &s->cost, s->graphs, s->limit, c, s->err);
+    struct merak_error why = {.status = MERAK_OK};
+    enum merak_status rc;
 
+    if (s->rc != MERAK_OK)
+        return;
+    rc = merak_search_try(s, c, &why);
     s->effort += merak_search_effort(c);
     s->n_simulated++;
     /* The programs deadlock, or a value would go down the pipeline. */
     if (rc == MERAK_ERR_CORRUPT || rc == MERAK_ERR_UNSUPPORTED) {
         c->settled = false;
         c->step_s = c->arena = DBL_MAX;
-        if (s->err != NULL)
-            s->run_error = *s->err;
+        s->run_error = why;
         s->run_error.status = rc;
-        return MERAK_OK;
+        return;
     }
     c->settled = c->arena <= s->limit;
-    return rc;
+    if (rc != MERAK_OK)
+        merak_search_fail(s, rc, &why);
 }
 
 /* Does it equal the one tried last except for the schedule's name? */
@@ -116,44 +118,40 @@ static bool is_better(const struct merak_candidate *a,
                       : a->arena < b->arena;
 }
 
-/* A copy of the candidate's bounds to be changed; NULL and s->err when out of
- * memory. */
+/* A copy of the candidate's bounds to be changed; NULL if the search has
+ * failed. */
 static int *copy_bound(struct merak_search *s, const struct merak_candidate *c)
 {
-    size_t n = (size_t)merak_plan_parts(&c->plan) + 1;
-    int *bound = merak_pool_alloc(s->pool, n * sizeof(*bound));
+    size_t bytes = ((size_t)merak_plan_parts(&c->plan) + 1) * sizeof(int);
+    int *bound;
 
+    if (s->rc != MERAK_OK)
+        return NULL;
+    bound = merak_pool_alloc(s->pool, bytes);
     if (bound == NULL)
-        merak_fail_nomem(s->err, n * sizeof(*bound));
+        s->rc = merak_fail_nomem(s->err, bytes);
     else
-        memcpy(bound, c->bound, n * sizeof(*bound));
+        memcpy(bound, c->bound, bytes);
     return bound;
 }
 
-/* Try the plan with other bounds; if better, sets *better_p and replaces *c. */
-static enum merak_status try_cut(struct merak_search *s,
-                                 struct merak_candidate *c, const int *bound,
-                                 bool *better_p)
+/* Try the plan with other bounds; if it is better, *c becomes that. */
+static bool try_cut(struct merak_search *s, struct merak_candidate *c,
+                    const int *bound)
 {
     struct merak_candidate next = *c;
     size_t parts = (size_t)merak_plan_parts(&c->plan);
-    enum merak_status rc;
 
-    if (!merak_fixed_allows(c, bound))
-        return MERAK_OK;
-    rc = merak_search_room(s, &next);
-    if (rc != MERAK_OK)
-        return rc;
+    if (!merak_fixed_allows(c, bound) || !merak_search_room(s, &next))
+        return false;
     memcpy(next.bound, bound, (parts + 1) * sizeof(*bound));
-    rc = merak_search_rate(&s->cost, &next, s->limit * MERAK_SEARCH_SLACK,
-                           s->err);
-    if (rc == MERAK_OK)
-        rc = try_one(s, &next);
-    if (rc == MERAK_OK && is_better(&next, c)) {
-        *c = next;
-        *better_p = true;
-    }
-    return rc;
+    s->rc = merak_search_rate(&s->cost, &next, s->limit * MERAK_SEARCH_SLACK,
+                              s->err);
+    try_one(s, &next);
+    if (s->rc != MERAK_OK || !is_better(&next, c))
+        return false;
+    *c = next;
+    return true;
 }
 
 /* May stages drop more if a program takes more than the table estimated? */
@@ -164,34 +162,25 @@ static bool may_settle(const struct merak_candidate *c)
 }
 
 /* Try it with its cut improved, or as it was if only that fits. */
-static enum merak_status try_polished(struct merak_search *s,
-                                      struct merak_candidate *c)
+static void try_polished(struct merak_search *s, struct merak_candidate *c)
 {
     int *bound = may_settle(c) ? NULL : copy_bound(s, c);
-    bool better;
-    enum merak_status rc;
 
-    if (bound == NULL && !may_settle(c))
-        return MERAK_ERR_NOMEM;
-    rc =
-        merak_search_polish(&s->cost, c, s->limit * MERAK_SEARCH_SLACK, s->err);
-    if (rc == MERAK_OK)
-        rc = try_one(s, c);
-    if (rc == MERAK_OK && bound != NULL && !c->settled &&
+    merak_search_polish(s, c);
+    try_one(s, c);
+    if (bound != NULL && !c->settled &&
         memcmp(bound, c->bound,
                (size_t)merak_plan_parts(&c->plan) * sizeof(*bound)) != 0)
-        rc = try_cut(s, c, bound, &better);
-    return rc;
+        try_cut(s, c, bound);
 }
 
 /* Try the candidates with the best estimates. */
-static enum merak_status run_best(struct merak_search *s)
+static void run_best(struct merak_search *s)
 {
     struct merak_candidate last = {0};
     double best_s = DBL_MAX; /* of those that fit */
-    enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; i < s->n_cands && rc == MERAK_OK; i++) {
+    for (int i = 0; i < s->n_cands && s->rc == MERAK_OK; i++) {
         struct merak_candidate *c = &s->cand[i];
 
         if (best_s < DBL_MAX && is_enough(s, c->rated_s, best_s))
@@ -199,11 +188,10 @@ static enum merak_status run_best(struct merak_search *s)
         if (is_repeat(c, &last))
             continue;
         last = *c;
-        rc = try_polished(s, c);
+        try_polished(s, c);
         if (c->settled && c->step_s < best_s)
             best_s = c->step_s;
     }
-    return rc;
 }
 
 /* Does it need only a little too much memory?  A given cut has no alternative,
@@ -216,96 +204,84 @@ static bool is_tight(const struct merak_search *s,
 
 /* Try those that need a little too much memory by the table: their programs may
  * pack better, or fit with other cuts. */
-static enum merak_status run_tight(struct merak_search *s)
+static void run_tight(struct merak_search *s)
 {
-    enum merak_status rc = MERAK_OK;
-
-    for (int i = 0; i < s->n_bigs && rc == MERAK_OK && s->effort < EFFORT;
-         i++) {
+    for (int i = 0; i < s->n_bigs && s->effort < EFFORT; i++) {
         struct merak_candidate c = s->big[i];
 
         if (!is_tight(s, &c))
             continue;
-        rc = try_one(s, &c);
-        if (rc == MERAK_OK)
-            rc = merak_search_keep(s, &s->cand, &s->n_cands, &c);
+        try_one(s, &c);
+        merak_search_keep(s, &s->cand, &s->n_cands, &c);
     }
-    return rc;
 }
 
-/* Try to move one boundary to `to`. */
-static enum merak_status move(struct merak_search *s, struct merak_candidate *c,
-                              int part, int to, bool *moved_p)
+/* Move one boundary to `to` if that is better. */
+static bool move(struct merak_search *s, struct merak_candidate *c, int part,
+                 int to)
 {
     int at = c->bound[part];
     int *bound;
 
     if (to <= c->bound[part - 1] || to >= c->bound[part + 1] || to == at)
-        return MERAK_OK;
+        return false;
     bound = copy_bound(s, c);
     if (bound == NULL)
-        return MERAK_ERR_NOMEM;
+        return false;
     bound[part] = to;
-    return try_cut(s, c, bound, moved_p);
+    return try_cut(s, c, bound);
 }
 
 /* Try every way to cut it. */
-static enum merak_status sweep(struct merak_search *s,
-                               struct merak_candidate *c)
+static void sweep(struct merak_search *s, struct merak_candidate *c)
 {
     int *bound = copy_bound(s, c), parts = merak_candidate_parts(c);
-    enum merak_status rc = MERAK_OK;
-    bool better;
 
     if (bound == NULL)
-        return MERAK_ERR_NOMEM;
+        return;
     merak_cuts_first(bound, parts, merak_candidate_segments(c));
     do
-        rc = try_cut(s, c, bound, &better);
-    while (rc == MERAK_OK &&
+        try_cut(s, c, bound);
+    while (s->rc == MERAK_OK &&
            merak_cuts_next(bound, parts, merak_candidate_segments(c)));
-    return rc;
 }
 
-/* Try a boundary everywhere between its neighbours, the nearest first. */
-static enum merak_status move_about(struct merak_search *s,
-                                    struct merak_candidate *c, int part,
-                                    bool *moved_p)
+/* Try a boundary everywhere between its neighbours, the nearest first; does it
+ * move? */
+static bool move_about(struct merak_search *s, struct merak_candidate *c,
+                       int part)
 {
     int at = c->bound[part];
-    enum merak_status rc = MERAK_OK;
+    bool moved = false;
 
-    for (int by = 1; by < merak_candidate_segments(c) && rc == MERAK_OK; by++) {
-        for (int side = -1; side <= 1 && rc == MERAK_OK; side += 2) {
+    for (int by = 1; by < merak_candidate_segments(c); by++) {
+        for (int side = -1; side <= 1; side += 2) {
             if (s->effort > s->most_effort)
-                return MERAK_OK;
-            rc = move(s, c, part, at + side * by, moved_p);
+                return moved;
+            moved = move(s, c, part, at + side * by) || moved;
         }
     }
-    return rc;
+    return moved;
 }
 
 /* Hill climbing from a good plan: simulate other cuts of it, while there is
  * effort left. */
-static enum merak_status climb(struct merak_search *s,
-                               struct merak_candidate *c)
+static void climb(struct merak_search *s, struct merak_candidate *c)
 {
     int parts = merak_candidate_parts(c);
-    enum merak_status rc = MERAK_OK;
-    bool moved = true;
+    bool moved;
 
     if (merak_cuts_count(parts, merak_candidate_segments(c)) *
             merak_search_effort(c) <
-        (s->most_effort - s->effort) / MAX_CLIMBS)
-        return sweep(s, c);
-    while (moved) {
-        moved = false;
-        for (int part = 1; part < parts && rc == MERAK_OK; part++)
-            rc = move_about(s, c, part, &moved);
-        if (rc != MERAK_OK || s->effort > s->most_effort)
-            break;
+        (s->most_effort - s->effort) / MAX_CLIMBS) {
+        sweep(s, c);
+        return;
     }
-    return rc;
+    do {
+        moved = false;
+        for (int part = 1; part < parts; part++)
+            moved = move_about(s, c, part) || moved;
+    } while (moved && s->effort <= s->most_effort);
 }
 
 /* Is it the first with its order of nodes? */
@@ -320,41 +296,34 @@ static bool is_first(const struct merak_search *s, int cand)
 
 /* The best plan of each order of nodes gets the effort that it would get as the
  * only one; the others get what is left. */
-static enum merak_status climb_all(struct merak_search *s)
+static void climb_all(struct merak_search *s)
 {
     int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS;
     double left = EFFORT - s->effort;
-    enum merak_status rc = MERAK_OK;
 
     if (s->in->pin.list.cut != NULL)
-        return MERAK_OK;
+        return;
 
-    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+    for (int i = 0; i < n; i++) {
         if (s->cand[i].step_s <= 0 || !is_first(s, i))
             continue;
         s->most_effort = s->effort + left;
-        rc = climb(s, &s->cand[i]);
+        climb(s, &s->cand[i]);
     }
     s->most_effort = EFFORT;
-    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+    for (int i = 0; i < n; i++) {
         if (s->cand[i].step_s > 0 && !is_first(s, i))
-            rc = climb(s, &s->cand[i]);
+            climb(s, &s->cand[i]);
     }
-    return rc;
 }
 
-enum merak_status merak_search_finals(struct merak_search *s)
+void merak_search_finals(struct merak_search *s)
 {
-    enum merak_status rc;
-
     sort(s->cand, s->n_cands);
     sort(s->big, s->n_bigs);
-    rc = run_best(s);
-    if (rc == MERAK_OK)
-        rc = run_tight(s);
+    run_best(s);
+    run_tight(s);
     sort(s->cand, s->n_cands);
-    if (rc == MERAK_OK)
-        rc = climb_all(s);
+    climb_all(s);
     sort(s->cand, s->n_cands);
-    return rc;
 }

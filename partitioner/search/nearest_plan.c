@@ -26,15 +26,14 @@ bool merak_search_has_plan(const struct merak_search *of,
     bool found = false;
 
     if (merak_search_init_like(&s, in, of) == MERAK_OK &&
-        !merak_search_is_hopeless(&s) &&
-        merak_search_rate_all(&s) == MERAK_OK) {
-        for (int i = 0; i < s.n_cands && i < MAX_TRIED && !found; i++) {
-            struct merak_candidate *c = &s.cand[i];
+        !merak_search_is_hopeless(&s))
+        merak_search_rate_all(&s);
+    for (int i = 0;
+         s.rc == MERAK_OK && i < s.n_cands && i < MAX_TRIED && !found; i++) {
+        struct merak_candidate *c = &s.cand[i];
 
-            found = merak_search_try(in, &s.cost, s.graphs, s.limit, c, NULL) ==
-                        MERAK_OK &&
-                    c->arena <= s.limit;
-        }
+        found =
+            merak_search_try(&s, c, NULL) == MERAK_OK && c->arena <= s.limit;
     }
     merak_search_fini(&s);
     return found;

@@ -61,19 +61,17 @@ bool merak_search_is_hopeless(struct merak_search *s)
     return is_hopeless(s);
 }
 
-enum merak_status merak_search_rate_plain(struct merak_search *s)
+void merak_search_rate_plain(struct merak_search *s)
 {
     const struct merak_search_input *asked = s->in;
     struct merak_search_input plain = *asked;
-    enum merak_status rc;
 
     merak_search_narrow(&plain.pin);
     s->in = &plain;
-    rc = merak_search_rate_all(s);
+    merak_search_rate_all(s);
     s->in = asked;
     for (int i = 0; i < s->n_bigs; i++)
         s->big[i].lists = &asked->pin.list;
-    return rc;
 }
 
 /* The smallest candidate; NULL: none could run, whatever the memory. */

@@ -33,10 +33,10 @@ bool merak_search_may_pay(const struct merak_search *s,
 }
 
 /* Rate with samples split in `percent` of the model, with larger micro-batches
- * until two in a row bring nothing.  At 100 percent sequences are not split:
- * the search over layouts then finds nearly the same result sooner. */
-static enum merak_status rate_samples(struct merak_search *s, int tp,
-                                      int percent, bool *rated_p)
+ * until two in a row bring nothing; false if there is no table to rate with.
+ * At 100 percent sequences are not split: the search over layouts then finds
+ * nearly the same result sooner. */
+static bool rate_samples(struct merak_search *s, int tp, int percent)
 {
     const struct merak_choices *pin = &s->in->pin;
     struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
@@ -45,7 +45,7 @@ static enum merak_status rate_samples(struct merak_search *s, int tp,
                               .branches = MERAK_BRANCHES_DESCRIBED};
     double before = DBL_MAX;
     int first = s->n_cands;
-    enum merak_status rc = MERAK_OK;
+    bool rated = false;
 
     key.sp = percent == 100 && !merak_search_is_small(s) ? MERAK_SP_OFF
                                                          : MERAK_SP_AUTO;
@@ -55,32 +55,27 @@ static enum merak_status rate_samples(struct merak_search *s, int tp,
         pin->branches != MERAK_BRANCHES_AUTO)
         key.branches = pin->branches;
     for (size_t b = (size_t)tp, no_gain = 0;
-         b <= s->in->global_batch && no_gain < 2 && rc == MERAK_OK;
+         b <= s->in->global_batch && no_gain < 2 && s->rc == MERAK_OK;
          b += (size_t)tp) {
         if (!merak_search_is_size(s, tp, b))
             continue;
         key.micro_batch = b;
-        rc = merak_search_tables(s, &key, table);
-        if (rc == MERAK_OK && table[0] == NULL && table[1] == NULL &&
-            !merak_search_is_small(s))
+        merak_search_tables(s, &key, table);
+        if (table[0] == NULL && table[1] == NULL && !merak_search_is_small(s))
             break;
-        *rated_p = true;
-        if (rc == MERAK_OK)
-            rc = merak_search_rate_tables(s, table, none);
+        rated = true;
+        merak_search_rate_tables(s, table, none);
         no_gain = merak_search_shortest(s, first) < before ? 0 : no_gain + 1;
         before = merak_search_shortest(s, first);
     }
-    return rc;
+    return rated;
 }
 
-enum merak_status merak_search_rate_samples(struct merak_search *s, int tp)
+void merak_search_rate_samples(struct merak_search *s, int tp)
 {
     int first = s->n_cands;
-    bool rated = false;
-    enum merak_status rc = rate_samples(s, tp, 100, &rated);
+    bool rated = rate_samples(s, tp, 100);
 
-    if (rc == MERAK_OK &&
-        (merak_search_is_small(s) || (rated && s->n_cands == first)))
-        rc = rate_samples(s, tp, 50, &rated);
-    return rc;
+    if (merak_search_is_small(s) || (rated && s->n_cands == first))
+        rate_samples(s, tp, 50);
 }

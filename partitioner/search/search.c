@@ -35,35 +35,46 @@ const char *merak_search_part_name(enum merak_search_part part)
     return (unsigned)part < MERAK_PART_COUNT ? name[part] : "?";
 }
 
+void merak_search_fail(struct merak_search *s, enum merak_status rc,
+                       const struct merak_error *why)
+{
+    s->rc = rc;
+    if (s->err != NULL)
+        *s->err = *why;
+}
+
 /* --- rating one ----------------------------------------------------------- */
 
-enum merak_status merak_search_keep(struct merak_search *s,
-                                    struct merak_candidate **list, int *n,
-                                    const struct merak_candidate *cand)
+void merak_search_keep(struct merak_search *s, struct merak_candidate **list,
+                       int *n, const struct merak_candidate *cand)
 {
     void *grown = *list;
 
+    if (s->rc != MERAK_OK)
+        return;
     if ((*n & (*n - 1)) == 0) { /* room for a power of two */
         grown = realloc(*list, (*n == 0 ? 1 : 2 * (size_t)*n) * sizeof(**list));
-        if (grown == NULL)
-            return merak_fail_nomem(s->err, (size_t)*n * sizeof(**list));
+        if (grown == NULL) {
+            s->rc = merak_fail_nomem(s->err, (size_t)*n * sizeof(**list));
+            return;
+        }
     }
     *list = grown;
     (*list)[*n] = *cand;
     (*list)[(*n)++].follow = NULL; /* it only lives while rating */
-    return MERAK_OK;
 }
 
-enum merak_status merak_search_room(struct merak_search *s,
-                                    struct merak_candidate *cand)
+bool merak_search_room(struct merak_search *s, struct merak_candidate *cand)
 {
     size_t parts = (size_t)merak_plan_parts(&cand->plan);
 
+    if (s->rc != MERAK_OK)
+        return false;
     cand->bound = merak_pool_alloc(s->pool, (parts + 1) * sizeof(*cand->bound));
     cand->drop = merak_pool_alloc(s->pool, parts * sizeof(*cand->drop));
     if (cand->bound == NULL || cand->drop == NULL)
-        return merak_fail_nomem(s->err, parts * sizeof(int));
-    return MERAK_OK;
+        s->rc = merak_fail_nomem(s->err, parts * sizeof(int));
+    return s->rc == MERAK_OK;
 }
 
 /* Hardly any cut can be faster: work is even over the stages, and the pipeline
@@ -86,48 +97,43 @@ double merak_search_effort(const struct merak_candidate *c)
 
 /* Also keep a cut that may fit though by the table it does not, if it is faster
  * than the one that does. */
-static enum merak_status rate_tight(struct merak_search *s,
-                                    const struct merak_candidate *cand)
+static void rate_tight(struct merak_search *s,
+                       const struct merak_candidate *cand)
 {
     struct merak_candidate tight = *cand;
-    enum merak_status rc = merak_search_room(s, &tight);
 
-    if (rc == MERAK_OK)
-        rc = merak_search_cut(&s->cost, &tight, NULL, s->limit * TIGHT, false,
-                              s->err);
-    if (rc == MERAK_OK && tight.rated_s > 0 && tight.rated_s < cand->rated_s)
-        rc = merak_search_keep(s, &s->big, &s->n_bigs, &tight);
-    return rc;
+    if (!merak_search_room(s, &tight))
+        return;
+    merak_search_cut(s, &tight, NULL, s->limit * TIGHT, false);
+    if (tight.rated_s > 0 && tight.rated_s < cand->rated_s)
+        merak_search_keep(s, &s->big, &s->n_bigs, &tight);
 }
 
-enum merak_status merak_search_rate_variant(struct merak_search *s,
-                                            struct merak_candidate *cand,
-                                            const int **initial)
+void merak_search_rate_variant(struct merak_search *s,
+                               struct merak_candidate *cand,
+                               const int **initial)
 {
     double limit = s->limit * MERAK_SEARCH_SLACK;
-    enum merak_status rc = merak_search_room(s, cand);
 
+    if (!merak_search_room(s, cand))
+        return;
     s->n_rated++;
     if (s->best_s < DBL_MAX)
         merak_progress_note(s->in->progress, "best %.4g s a step", s->best_s);
     merak_progress_add(s->in->progress, 1);
-    if (rc == MERAK_OK)
-        rc = merak_search_cut(&s->cost, cand, *initial, limit, false, s->err);
-    if (rc == MERAK_OK && cand->rated_s > 0 &&
-        merak_search_effort(cand) < CHEAP)
-        rc = rate_tight(s, cand);
-    if (rc != MERAK_OK)
-        return rc;
+    merak_search_cut(s, cand, *initial, limit, false);
     if (cand->rated_s > 0) {
+        if (merak_search_effort(cand) < CHEAP)
+            rate_tight(s, cand);
         *initial = cand->bound;
         if (cand->rated_s < s->best_s)
             s->best_s = cand->rated_s;
-        return merak_search_keep(s, &s->cand, &s->n_cands, cand);
+        merak_search_keep(s, &s->cand, &s->n_cands, cand);
+        return;
     }
-    rc = merak_search_cut(&s->cost, cand, *initial, limit, true, s->err);
-    if (rc == MERAK_OK && cand->rated_s > 0)
-        rc = merak_search_keep(s, &s->big, &s->n_bigs, cand);
-    return rc;
+    merak_search_cut(s, cand, *initial, limit, true);
+    if (cand->rated_s > 0)
+        merak_search_keep(s, &s->big, &s->n_bigs, cand);
 }
 
 double merak_search_time(const struct merak_candidate *c)
@@ -148,9 +154,8 @@ void merak_search_fini(struct merak_search *s)
     merak_graphs_destroy(s->graphs);
 }
 
-static enum merak_status start(struct merak_search *s,
-                               const struct merak_search_input *in,
-                               struct merak_error *err)
+static bool start(struct merak_search *s, const struct merak_search_input *in,
+                  struct merak_error *err)
 {
     *s = (struct merak_search){.in = in, .best_s = DBL_MAX, .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
@@ -158,27 +163,27 @@ static enum merak_status start(struct merak_search *s,
                                              : in->device->memory_bytes);
     merak_device_cost(in->device, in->dtype, in->ranks_per_node, &s->cost);
     s->pool = merak_pool_create();
-    return s->pool != NULL ? MERAK_OK : merak_fail_nomem(err, sizeof(*s));
+    if (s->pool == NULL)
+        s->rc = merak_fail_nomem(err, sizeof(*s));
+    return s->rc == MERAK_OK;
 }
 
 enum merak_status merak_search_init(struct merak_search *s,
                                     const struct merak_search_input *in,
                                     struct merak_error *err)
 {
-    enum merak_status rc = start(s, in, err);
-
-    return rc == MERAK_OK ? merak_graphs_create(in, &s->graphs, err) : rc;
+    if (start(s, in, err))
+        s->rc = merak_graphs_create(in, &s->graphs, err);
+    return s->rc;
 }
 
 enum merak_status merak_search_init_like(struct merak_search *s,
                                          const struct merak_search_input *in,
                                          const struct merak_search *other)
 {
-    enum merak_status rc = start(s, in, NULL);
-
-    if (rc == MERAK_OK)
+    if (start(s, in, NULL))
         s->graphs = merak_graphs_share(other->graphs);
-    return rc;
+    return s->rc;
 }
 
 static enum merak_status check(const struct merak_search_input *in,
@@ -217,31 +222,28 @@ static enum merak_status search_once(const struct merak_search_input *input,
 
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_search_init(&s, input, err);
-    if (rc == MERAK_OK && merak_search_is_hopeless(&s))
-        rc = merak_search_rate_plain(&s);
-    if (rc == MERAK_OK && s.n_bigs == 0)
-        rc = merak_search_rate_all(&s);
-    if (rc == MERAK_OK)
-        rc = merak_search_finals(&s);
+    if (merak_search_init(&s, input, err) == MERAK_OK &&
+        merak_search_is_hopeless(&s))
+        merak_search_rate_plain(&s);
+    if (s.n_bigs == 0)
+        merak_search_rate_all(&s);
+    merak_search_finals(&s);
     /* Nothing fits: try slower plans, which may take less memory. */
-    if (rc == MERAK_OK && s.n_cands > 0 && !s.cand[0].settled) {
+    if (s.n_cands > 0 && !s.cand[0].settled) {
         s.n_cands = s.n_bigs = 0;
         s.effort = 0;
         s.relax_time_bound = true;
-        rc = merak_search_rate_all(&s);
-        if (rc == MERAK_OK)
-            rc = merak_search_finals(&s);
+        merak_search_rate_all(&s);
+        merak_search_finals(&s);
     }
-    if (rc != MERAK_OK)
-        goto out;
-    if (s.n_cands > 0 && s.cand[0].settled)
+    if (s.rc != MERAK_OK)
+        rc = s.rc;
+    else if (s.n_cands > 0 && s.cand[0].settled)
         rc = merak_search_choose(&s, result_p);
     else if (s.n_cands + s.n_bigs > 0)
         rc = merak_search_no_memory(&s);
     else
         rc = merak_search_no_division(&s);
-out:
     merak_search_fini(&s);
     if (rc == MERAK_OK)
         (*result_p)->direct = input->direct;

@@ -47,7 +47,9 @@ struct merak_search {
                                           fewest chunks it takes */
     struct merak_error fixed_error; /* of the first candidate that could not be
                                        cut, or recompute, as requested */
-    struct merak_error *err;
+    enum merak_status rc;    /* of the first failure: from then on the functions
+                                below that return no status do nothing */
+    struct merak_error *err; /* its text; or NULL */
 };
 
 enum merak_status merak_search_init(struct merak_search *s,
@@ -59,14 +61,16 @@ merak_search_init_like(struct merak_search *s,
                        const struct merak_search_input *in,
                        const struct merak_search *other) MERAK_CHECKED;
 void merak_search_fini(struct merak_search *s);
-enum merak_status merak_search_rate_all(struct merak_search *s) MERAK_CHECKED;
+/* Fail for a reason that was kept apart from s->err. */
+void merak_search_fail(struct merak_search *s, enum merak_status rc,
+                       const struct merak_error *why);
+void merak_search_rate_all(struct merak_search *s);
 /* Append to one of the lists. */
-enum merak_status
-merak_search_keep(struct merak_search *s, struct merak_candidate **list, int *n,
-                  const struct merak_candidate *cand) MERAK_CHECKED;
-/* Allocate a candidate's bounds and drops. */
-enum merak_status merak_search_room(struct merak_search *s,
-                                    struct merak_candidate *cand) MERAK_CHECKED;
+void merak_search_keep(struct merak_search *s, struct merak_candidate **list,
+                       int *n, const struct merak_candidate *cand);
+/* Allocate a candidate's bounds and drops; false if the search has failed. */
+bool merak_search_room(struct merak_search *s,
+                       struct merak_candidate *cand) MERAK_CHECKED;
 /* Approximate number of instructions in its programs. */
 double merak_search_effort(const struct merak_candidate *c);
 /* Seconds of a step as simulated, or, if it was not, as estimated. */
@@ -81,13 +85,11 @@ struct merak_plan merak_search_plan_of(const struct merak_table *table);
 
 /* Rate a plan of given degrees with one and more chunks a rank, under each
  * schedule. */
-enum merak_status
-merak_search_rate_chunks(struct merak_search *s,
-                         struct merak_candidate *cand) MERAK_CHECKED;
+void merak_search_rate_chunks(struct merak_search *s,
+                              struct merak_candidate *cand);
 /* The same in slices of sequences, with more of them while that helps. */
-enum merak_status
-merak_search_rate_slices(struct merak_search *s,
-                         const struct merak_candidate *whole) MERAK_CHECKED;
+void merak_search_rate_slices(struct merak_search *s,
+                              const struct merak_candidate *whole);
 
 /* --- enumerate.c --------------------------------------------------- */
 
@@ -106,35 +108,31 @@ bool merak_search_is_small(const struct merak_search *s);
 /* plan.scatter */
 int merak_search_scatter(const struct merak_search *s,
                          const struct merak_candidate *cand);
-/* Add a table to s->table.  `key` has what the graph does not specify, `plan`
- * (or NULL) the ranks that run vocabulary-parallel layers. */
-enum merak_status merak_search_add_table(
-    struct merak_search *s, const struct merak_sharded *sharded,
-    const struct merak_table *key, const struct merak_plan *plan, int width,
-    int slices, struct merak_table **table_p) MERAK_CHECKED;
-/* Find cand->balanced. */
-enum merak_status
-merak_search_find_balance(struct merak_search *s,
-                          struct merak_candidate *cand) MERAK_CHECKED;
+/* Add a table to s->table; NULL if the search has failed.  `key` has what the
+ * graph does not specify, `plan` (or NULL) the ranks that run
+ * vocabulary-parallel layers. */
+struct merak_table *merak_search_add_table(struct merak_search *s,
+                                           const struct merak_sharded *sharded,
+                                           const struct merak_table *key,
+                                           const struct merak_plan *plan,
+                                           int width, int slices);
 /* Rate with cuts that fit, or, if none do, without a limit.  *initial: in,
  * bounds to try first, or NULL; out, the bounds found. */
-enum merak_status merak_search_rate_variant(struct merak_search *s,
-                                            struct merak_candidate *cand,
-                                            const int **initial) MERAK_CHECKED;
+void merak_search_rate_variant(struct merak_search *s,
+                               struct merak_candidate *cand,
+                               const int **initial);
 /* The shortest estimated step of candidates from `first` on. */
 double merak_search_shortest(const struct merak_search *s, int first);
 /* Does a micro-batch of b divide the batch for any dp of this tp? */
 bool merak_search_is_size(const struct merak_search *s, int tp, size_t b);
 /* Tables with the choices of `key`, without and with a sub-pipeline; NULL
  * where the model cannot be sharded like that, or it does not pay. */
-enum merak_status
-merak_search_tables(struct merak_search *s, const struct merak_table *key,
-                    struct merak_table *table[2]) MERAK_CHECKED;
+void merak_search_tables(struct merak_search *s, const struct merak_table *key,
+                         struct merak_table *table[2]);
 /* Rate all degrees with these tables, except those that equal `other`. */
-enum merak_status
-merak_search_rate_tables(struct merak_search *s,
-                         struct merak_table *const table[2],
-                         struct merak_table *const other[2]) MERAK_CHECKED;
+void merak_search_rate_tables(struct merak_search *s,
+                              struct merak_table *const table[2],
+                              struct merak_table *const other[2]);
 
 /* --- sample_shares.c ----------------------------------------------------- */
 
@@ -143,21 +141,19 @@ bool merak_search_may_pay(const struct merak_search *s,
                           const struct merak_table *key,
                           const struct merak_sharded *sharded);
 /* Rate candidates of this tp whose tensor ranks split samples. */
-enum merak_status merak_search_rate_samples(struct merak_search *s,
-                                            int tp) MERAK_CHECKED;
+void merak_search_rate_samples(struct merak_search *s, int tp);
 
 /* --- shared.c ------------------------------------------------------ */
 
 /* Rate candidates with vocabulary-parallel layers, for the model and the sizes
  * of `whole`, a table without such layers. */
-enum merak_status
-merak_search_rate_shared(struct merak_search *s,
-                         const struct merak_table *whole) MERAK_CHECKED;
+void merak_search_rate_shared(struct merak_search *s,
+                              const struct merak_table *whole);
 
 /* --- finalists.c ------------------------------------------------------ */
 
 /* Simulate the best; both lists are then sorted, the chosen one first. */
-enum merak_status merak_search_finals(struct merak_search *s) MERAK_CHECKED;
+void merak_search_finals(struct merak_search *s);
 /* Order plans whose estimates are equal; 0 if the plans are equal, too. */
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b);
@@ -175,7 +171,7 @@ merak_search_choose(struct merak_search *s,
 bool merak_search_is_hopeless(struct merak_search *s);
 /* If no plan can fit, rate only the plainest ones, to find how much memory the
  * smallest takes. */
-enum merak_status merak_search_rate_plain(struct merak_search *s) MERAK_CHECKED;
+void merak_search_rate_plain(struct merak_search *s);
 
 /* Fail, with why there is no plan and which changes would work. */
 enum merak_status

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
 
@@ -95,48 +96,45 @@ static bool may_pay(const struct merak_search *s,
 
 /* Rate with and without ZeRO-1, for an order of ranks: that order changes the
  * time of communication between stages, and so the table. */
-static enum merak_status rate_order(struct merak_search *s,
-                                    const struct merak_sharded *sharded,
-                                    struct merak_candidate *cand)
+static void rate_order(struct merak_search *s,
+                       const struct merak_sharded *sharded,
+                       struct merak_candidate *cand)
 {
     const struct merak_plan *p = &cand->plan;
-    struct merak_table *table;
+    const struct merak_table *table =
+        merak_search_add_table(s, sharded, cand->table, p, 1, 1);
     struct merak_error why;
     const int *initial = NULL;
-    enum merak_status rc =
-        merak_search_add_table(s, sharded, cand->table, p, 1, 1, &table);
 
-    if (rc != MERAK_OK)
-        return rc;
+    if (table == NULL)
+        return;
     if (table->n - table->n_shared < p->pp) {
         merak_fail(&s->schedule_error, MERAK_ERR_CONFIG,
                    "stages: besides %d vocabulary-parallel layers the model "
                    "cannot be cut for pp %d, only into %d parts",
                    table->n_shared, p->pp, table->n - table->n_shared);
-        return MERAK_OK;
+        return;
     }
     cand->table = table;
     if (merak_fixed_check(cand, cand->schedule, &why) != MERAK_OK) {
         if (s->fixed_error.status == MERAK_OK)
             s->fixed_error = why;
-        return MERAK_OK;
+        return;
     }
     cand->plan.scatter = merak_search_scatter(s, cand);
     if (cand->balanced == NULL)
-        rc = merak_search_find_balance(s, cand);
-    for (int zero1 = 1; zero1 >= 0 && rc == MERAK_OK; zero1--) {
+        merak_search_balance(s, cand);
+    for (int zero1 = 1; zero1 >= 0; zero1--) {
         struct merak_candidate c = *cand;
 
         if (!merak_search_has_zero1(s, p, zero1 == 1))
             continue;
         c.plan.zero1 = zero1 == 1;
-        rc = merak_search_rate_variant(s, &c, &initial);
+        merak_search_rate_variant(s, &c, &initial);
     }
-    return rc;
 }
 
-static enum merak_status rate_orders(struct merak_search *s,
-                                     struct merak_candidate *cand)
+static void rate_orders(struct merak_search *s, struct merak_candidate *cand)
 {
     const struct merak_table *whole = cand->table;
     const struct merak_sharded *sharded = NULL;
@@ -146,87 +144,78 @@ static enum merak_status rate_orders(struct merak_search *s,
 
     if (rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED) {
         s->schedule_error = why; /* nothing to split, or not over pp stages */
-        return MERAK_OK;
+        return;
     }
-    if (rc != MERAK_OK && s->err != NULL)
-        *s->err = why;
-    for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
+    if (rc != MERAK_OK)
+        merak_search_fail(s, rc, &why);
+    for (int order = 0; order < 2; order++) {
         if (!merak_search_has_order(s, &cand->plan, order == 1))
             continue;
         cand->table = whole;
         cand->plan.order_tp_pp_dp = order == 1;
-        rc = rate_order(s, sharded, cand);
+        rate_order(s, sharded, cand);
     }
-    return rc;
 }
 
-static enum merak_status rate_chunks(struct merak_search *s,
-                                     const struct merak_schedule *schedule,
-                                     const struct merak_candidate *whole,
-                                     int chunks)
+static void rate_chunks(struct merak_search *s,
+                        const struct merak_schedule *schedule,
+                        const struct merak_candidate *whole, int chunks)
 {
     struct merak_candidate cand = *whole;
     struct merak_error why = {.status = MERAK_OK};
     struct merak_follow follow;
-    enum merak_status rc;
 
     snprintf(cand.plan.schedule, sizeof(cand.plan.schedule), "%s",
              schedule->name);
     cand.plan.chunks = chunks;
     if (merak_plan_schedule(&cand.plan, &cand.schedule, &why) != MERAK_OK) {
         s->schedule_error = why;
-        return MERAK_OK;
+        return;
     }
     if (!merak_fixed_parts(&cand) || !may_pay(s, &cand))
-        return MERAK_OK;
-    rc = merak_follow_init(&follow, cand.schedule, &cand.plan)
-             ? MERAK_OK
-             : merak_fail_nomem(s->err, sizeof(*follow.lists));
+        return;
     cand.follow = &follow;
-    if (rc == MERAK_OK)
-        rc = rate_orders(s, &cand);
+    if (merak_follow_init(&follow, cand.schedule, &cand.plan))
+        rate_orders(s, &cand);
+    else
+        s->rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
     merak_follow_fini(&follow);
-    return rc;
 }
 
 /* Rate with both vocabulary-parallel layers, then with one. */
-static enum merak_status rate_schedule(struct merak_search *s,
-                                       const struct merak_schedule *schedule,
-                                       const struct merak_candidate *whole)
+static void rate_schedule(struct merak_search *s,
+                          const struct merak_schedule *schedule,
+                          const struct merak_candidate *whole)
 {
     int pinned = s->in->pin.chunks;
-    enum merak_status rc = MERAK_OK;
 
     for (int v = MERAK_MAX_SHARED + 1;
-         v >= schedule->min_chunks && rc == MERAK_OK; v--) {
+         v >= schedule->min_chunks && s->rc == MERAK_OK; v--) {
         if (pinned == 0 || pinned == v)
-            rc = rate_chunks(s, schedule, whole, v);
+            rate_chunks(s, schedule, whole, v);
     }
     if (pinned > MERAK_MAX_SHARED + 1 || (pinned > 0 && pinned < 2))
-        rc = rate_chunks(s, schedule, whole, pinned); /* sets the error */
-    return rc;
+        rate_chunks(s, schedule, whole, pinned); /* sets the error */
 }
 
-enum merak_status merak_search_rate_shared(struct merak_search *s,
-                                           const struct merak_table *whole)
+void merak_search_rate_shared(struct merak_search *s,
+                              const struct merak_table *whole)
 {
     const struct merak_schedule *const *all = merak_schedules();
     const char *want = s->in->pin.schedule;
-    enum merak_status rc = MERAK_OK;
 
     if (whole->width > 1 || whole->slices > 1 || whole->n_shared > 0)
-        return MERAK_OK;
-    for (int pp = 1; pp <= s->tasks / whole->tp && rc == MERAK_OK; pp++) {
+        return;
+    for (int pp = 1; pp <= s->tasks / whole->tp && s->rc == MERAK_OK; pp++) {
         struct merak_candidate cand;
 
         if (!merak_search_start(s, whole, pp, &cand) ||
             (pp == 1 && s->in->pin.pp != 1))
             continue;
-        for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {
+        for (int i = 0; all[i] != NULL; i++) {
             if (all[i]->feeds != NULL &&
                 (want == NULL || strcmp(want, all[i]->name) == 0))
-                rc = rate_schedule(s, all[i], &cand);
+                rate_schedule(s, all[i], &cand);
         }
     }
-    return rc;
 }

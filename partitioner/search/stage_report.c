@@ -116,8 +116,7 @@ static void fill_parts(const struct merak_built *b,
 }
 
 static enum merak_status fill_stage(const struct merak_built *b,
-                                    const struct merak_candidate *cand,
-                                    const struct merak_cost_model *cost, int s,
+                                    const struct merak_candidate *cand, int s,
                                     struct merak_search_stage *stage,
                                     struct merak_error *err)
 {
@@ -128,8 +127,8 @@ static enum merak_status fill_stage(const struct merak_built *b,
            sizeof(stage->category_bytes));
     name_params(prog, stage);
     return count_bytes(
-        prog, cost, (double)cand->plan.microbatches / prog->plan.microbatches,
-        stage, err);
+        prog, &b->search->cost,
+        (double)cand->plan.microbatches / prog->plan.microbatches, stage, err);
 }
 
 /* Build the program whose arena is the stage's, with few micro-batches if more
@@ -138,9 +137,8 @@ static enum merak_status fill_stage(const struct merak_built *b,
  * remainder.  Chunks, pairs and slices have other turns: they are built in
  * full. */
 static enum merak_status
-report_stage(struct merak_built *b, const struct merak_cost_model *cost,
-             const struct merak_candidate *cand, int few, int s,
-             struct merak_search_stage *stage, struct merak_error *err)
+report_stage(struct merak_built *b, const struct merak_candidate *cand, int few,
+             int s, struct merak_search_stage *stage, struct merak_error *err)
 {
     int all = cand->plan.microbatches;
     bool plain = b->plan.chunks <= 1 && !b->plan.sub_pipeline &&
@@ -158,7 +156,7 @@ report_stage(struct merak_built *b, const struct merak_cost_model *cost,
     }
     if (rc != MERAK_OK)
         return rc;
-    rc = fill_stage(b, cand, cost, s, stage, err);
+    rc = fill_stage(b, cand, s, stage, err);
     merak_program_destroy(b->program[s]); /* one at a time */
     b->program[s] = NULL;
     return rc;
@@ -185,21 +183,19 @@ static enum merak_status count_in_flight(const struct merak_candidate *cand,
     return MERAK_OK;
 }
 
-enum merak_status merak_search_report(const struct merak_search_input *in,
-                                      const struct merak_cost_model *cost,
-                                      struct merak_graphs *graphs,
+enum merak_status merak_search_report(const struct merak_search *search,
                                       const struct merak_candidate *cand,
-                                      struct merak_search_result *result,
-                                      struct merak_error *err)
+                                      struct merak_search_result *result)
 {
     const struct merak_plan *p = &cand->plan;
+    struct merak_error *err = search->err;
     struct merak_rater rater = {0};
     struct merak_built b;
     int few = p->microbatches;
-    enum merak_status rc = merak_built_init(&b, in, cost, graphs, cand, err);
+    enum merak_status rc = merak_built_init(&b, search, cand, err);
 
     if (rc == MERAK_OK)
-        rc = merak_rater_init(&rater, cost, cand, 0, err);
+        rc = merak_rater_init(&rater, &search->cost, cand, 0, err);
     if (rc == MERAK_OK) {
         rater.fixed = true;
         memcpy(rater.drop, cand->drop,
@@ -213,7 +209,7 @@ enum merak_status merak_search_report(const struct merak_search_input *in,
         struct merak_search_stage *stage = &result->stage[s];
 
         fill_parts(&b, cand, &rater, s, stage);
-        rc = report_stage(&b, cost, cand, few, s, stage, err);
+        rc = report_stage(&b, cand, few, s, stage, err);
         result->flops_per_step += stage->flops * p->microbatches * p->dp;
     }
     merak_rater_fini(&rater);

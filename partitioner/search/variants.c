@@ -20,15 +20,13 @@
 #define MIN_SLICE 8 /* tokens */
 
 /* Rate with ZeRO-1 on and off, each order of ranks; *recomputes_p: any do. */
-static enum merak_status rate_variants(struct merak_search *s,
-                                       struct merak_candidate *cand,
-                                       bool *recomputes_p)
+static void rate_variants(struct merak_search *s, struct merak_candidate *cand,
+                          bool *recomputes_p)
 {
     const int *initial = NULL;
-    enum merak_status rc = MERAK_OK;
 
     for (int zero1 = 1; zero1 >= 0; zero1--) {
-        for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
+        for (int order = 0; order < 2; order++) {
             struct merak_candidate c = *cand;
 
             if (!merak_search_has_zero1(s, &cand->plan, zero1 == 1) ||
@@ -36,14 +34,13 @@ static enum merak_status rate_variants(struct merak_search *s,
                 continue;
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
-            rc = merak_search_rate_variant(s, &c, &initial);
-            *recomputes_p =
-                *recomputes_p ||
-                (rc == MERAK_OK &&
-                 merak_drops_any(c.drop, merak_plan_parts(&c.plan)));
+            merak_search_rate_variant(s, &c, &initial);
+            if (s->rc != MERAK_OK)
+                return;
+            *recomputes_p = *recomputes_p ||
+                            merak_drops_any(c.drop, merak_plan_parts(&c.plan));
         }
     }
-    return rc;
 }
 
 /* Can programs be built for it, and does the table cover what they do? */
@@ -114,26 +111,13 @@ static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
     return true;
 }
 
-enum merak_status merak_search_find_balance(struct merak_search *s,
-                                            struct merak_candidate *cand)
-{
-    size_t bytes = ((size_t)merak_plan_parts(&cand->plan) + 1) * sizeof(int);
-
-    cand->balanced = merak_pool_alloc(s->pool, bytes);
-    if (cand->balanced == NULL)
-        return merak_fail_nomem(s->err, bytes);
-    return merak_search_balance(&s->cost, cand, s->err);
-}
-
-static enum merak_status rate_schedules(struct merak_search *s,
-                                        struct merak_candidate *cand)
+static void rate_schedules(struct merak_search *s, struct merak_candidate *cand)
 {
     const struct merak_schedule *const *all = merak_schedules();
     const char *want = s->in->pin.schedule;
     struct seen seen = {.n = 0};
-    enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {
+    for (int i = 0; all[i] != NULL && s->rc == MERAK_OK; i++) {
         if ((want != NULL && strcmp(want, all[i]->name) != 0) ||
             !can_run(s, all[i], &cand->plan) || !is_asked(s, cand, all[i]) ||
             !is_new(&seen, all[i], &cand->plan))
@@ -141,19 +125,16 @@ static enum merak_status rate_schedules(struct merak_search *s,
         cand->schedule = all[i];
         cand->follow = &seen.follow[seen.n - 1];
         if (cand->balanced == NULL)
-            rc = merak_search_find_balance(s, cand);
-        if (rc != MERAK_OK)
-            break;
+            merak_search_balance(s, cand);
         snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "%s",
                  all[i]->name);
-        rc = rate_variants(s, cand, &seen.recompute[seen.n - 1]);
+        rate_variants(s, cand, &seen.recompute[seen.n - 1]);
         if (cand->plan.pp == 1)
             break; /* one stage: all the same */
     }
     cand->follow = NULL;
     while (seen.n > 0)
         merak_follow_fini(&seen.follow[--seen.n]);
-    return rc;
 }
 
 double merak_search_shortest(const struct merak_search *s, int first)
@@ -166,28 +147,26 @@ double merak_search_shortest(const struct merak_search *s, int first)
 }
 
 /* Try more chunks while that helps. */
-enum merak_status merak_search_rate_chunks(struct merak_search *s,
-                                           struct merak_candidate *cand)
+void merak_search_rate_chunks(struct merak_search *s,
+                              struct merak_candidate *cand)
 {
     int pinned = merak_fixed_chunks(&s->in->pin, cand->plan.pp);
     int first = s->n_cands, most = cand->table->n / cand->plan.pp;
     double before = DBL_MAX;
-    enum merak_status rc = MERAK_OK;
 
     if (pinned <= 1)
-        rc = rate_schedules(s, cand);
-    for (int v = 2; v <= most && cand->plan.pp > 1 && rc == MERAK_OK; v++) {
+        rate_schedules(s, cand);
+    for (int v = 2; v <= most && cand->plan.pp > 1 && s->rc == MERAK_OK; v++) {
         if (pinned == 1 || (pinned > 1 && pinned != v))
             continue;
         cand->plan.chunks = v;
         cand->balanced = NULL;
         first = s->n_cands;
-        rc = rate_schedules(s, cand);
+        rate_schedules(s, cand);
         if (s->n_cands > first && merak_search_shortest(s, first) > before)
             break;
         before = merak_search_shortest(s, first);
     }
-    return rc;
 }
 
 /* The choices of the plans that are rated with a table. */
@@ -200,33 +179,36 @@ struct merak_plan merak_search_plan_of(const struct merak_table *table)
                                .micro_batch = table->micro_batch};
 }
 
-enum merak_status merak_search_add_table(struct merak_search *s,
-                                         const struct merak_sharded *sharded,
-                                         const struct merak_table *key,
-                                         const struct merak_plan *plan,
-                                         int width, int slices,
-                                         struct merak_table **table_p)
+struct merak_table *merak_search_add_table(struct merak_search *s,
+                                           const struct merak_sharded *sharded,
+                                           const struct merak_table *key,
+                                           const struct merak_plan *plan,
+                                           int width, int slices)
 {
-    struct merak_table **grown =
-        realloc(s->table, ((size_t)s->n_tables + 1) * sizeof(*grown));
-    enum merak_status rc;
+    size_t room = ((size_t)s->n_tables + 1) * sizeof(*s->table);
+    struct merak_table **grown, *table = NULL;
 
-    if (grown == NULL)
-        return merak_fail_nomem(s->err, (size_t)s->n_tables * sizeof(*grown));
+    if (s->rc != MERAK_OK)
+        return NULL;
+    grown = realloc(s->table, room);
+    if (grown == NULL) {
+        s->rc = merak_fail_nomem(s->err, room);
+        return NULL;
+    }
     s->table = grown;
-    rc = merak_table_create(s->in, &s->cost, sharded, plan, width, slices,
-                            table_p, s->err);
-    if (rc != MERAK_OK)
-        return rc;
-    (*table_p)->tp = key->tp;
-    (*table_p)->sp = key->sp;
-    (*table_p)->tp_batch_percent = key->tp_batch_percent;
-    (*table_p)->micro_batch = key->micro_batch;
-    (*table_p)->passes = sharded->graph->passes;
-    (*table_p)->branches = sharded->order;
-    (*table_p)->may_slice = merak_sharded_may_slice(sharded);
-    s->table[s->n_tables++] = *table_p;
-    return MERAK_OK;
+    s->rc = merak_table_create(s->in, &s->cost, sharded, plan, width, slices,
+                               &table, s->err);
+    if (s->rc != MERAK_OK)
+        return NULL;
+    table->tp = key->tp;
+    table->sp = key->sp;
+    table->tp_batch_percent = key->tp_batch_percent;
+    table->micro_batch = key->micro_batch;
+    table->passes = sharded->graph->passes;
+    table->branches = sharded->order;
+    table->may_slice = merak_sharded_may_slice(sharded);
+    s->table[s->n_tables++] = table;
+    return table;
 }
 
 /* Bytes that tensor ranks replicate at the cut where most of it crosses. */
@@ -254,36 +236,31 @@ int merak_search_scatter(const struct merak_search *s,
 
 /* The table with micro-batches in `slices` slices; NULL if that is impossible.
  * Sequences split over tensor ranks have to be given up for it. */
-static enum merak_status sliced_table(struct merak_search *s,
-                                      const struct merak_table *whole,
-                                      int slices, struct merak_table **table_p)
+static const struct merak_table *sliced_table(struct merak_search *s,
+                                              const struct merak_table *whole,
+                                              int slices)
 {
     const struct merak_sharded *sharded = NULL;
     struct merak_table key = *whole;
     struct merak_plan plan;
-    enum merak_status rc = MERAK_OK;
 
-    *table_p = NULL;
     if (!whole->may_slice &&
         (s->in->pin.given[MERAK_CHOICE_SP] || whole->sp == MERAK_SP_ON))
-        return MERAK_OK;
+        return NULL;
     if (!whole->may_slice)
         key.sp = MERAK_SP_OFF;
     for (int i = 0; i < s->n_tables; i++) {
-        struct merak_table *t = s->table[i];
+        const struct merak_table *t = s->table[i];
 
         if (t->tp == key.tp && t->sp == key.sp && t->micro_batch == 1 &&
             t->tp_batch_percent == key.tp_batch_percent &&
-            t->branches == key.branches && t->slices == slices) {
-            *table_p = t;
-            return MERAK_OK;
-        }
+            t->branches == key.branches && t->slices == slices)
+            return t;
     }
     plan = merak_search_plan_of(&key);
-    rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
-    if (rc == MERAK_OK)
-        rc = merak_search_add_table(s, sharded, &key, NULL, 1, slices, table_p);
-    return rc;
+    if (s->rc == MERAK_OK)
+        s->rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
+    return merak_search_add_table(s, sharded, &key, NULL, 1, slices);
 }
 
 /* May the candidate run in this many slices?  It pays if there are few
@@ -303,11 +280,10 @@ static bool may_slice(const struct merak_search *s,
                              s->in->seq / (size_t)slices >= MIN_SLICE));
 }
 
-static enum merak_status rate_sliced(struct merak_search *s,
-                                     struct merak_candidate *cand, int slices)
+static void rate_sliced(struct merak_search *s, struct merak_candidate *cand,
+                        int slices)
 {
     struct merak_follow follow;
-    enum merak_status rc;
     bool recomputes = false;
 
     snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "sliced:%d",
@@ -318,45 +294,39 @@ static enum merak_status rate_sliced(struct merak_search *s,
     cand->balanced = NULL;
     if (!s->relax_time_bound &&
         merak_search_lower_bound(cand) >= MERAK_SEARCH_HOPELESS * s->best_s)
-        return MERAK_OK;
-    rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
-    if (rc != MERAK_OK || !is_asked(s, cand, cand->schedule))
-        return rc;
+        return;
+    s->rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
+    if (s->rc != MERAK_OK || !is_asked(s, cand, cand->schedule))
+        return;
     if (!merak_follow_init(&follow, cand->schedule, &cand->plan))
-        rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
+        s->rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
     cand->follow = &follow;
-    if (rc == MERAK_OK)
-        rc = merak_search_find_balance(s, cand);
-    if (rc == MERAK_OK)
-        rc = rate_variants(s, cand, &recomputes);
+    merak_search_balance(s, cand);
+    rate_variants(s, cand, &recomputes);
     merak_follow_fini(&follow);
     cand->follow = NULL;
-    return rc;
 }
 
 /* Try more slices while that helps, or the requested number. */
-enum merak_status merak_search_rate_slices(struct merak_search *s,
-                                           const struct merak_candidate *whole)
+void merak_search_rate_slices(struct merak_search *s,
+                              const struct merak_candidate *whole)
 {
     const char *want = s->in->pin.schedule;
     int asked = want != NULL ? merak_schedule_slices(want) : 0;
     double before = DBL_MAX;
-    enum merak_status rc = MERAK_OK;
 
     for (int n = asked > 1 ? asked : 2;
-         n <= MERAK_MAX_SLICES && may_slice(s, whole, n); n *= 2) {
+         n <= MERAK_MAX_SLICES && may_slice(s, whole, n) && s->rc == MERAK_OK;
+         n *= 2) {
         struct merak_candidate cand = *whole;
-        struct merak_table *table;
         int first = s->n_cands;
 
-        rc = sliced_table(s, whole->table, n, &table);
-        if (rc != MERAK_OK || table == NULL)
+        cand.table = sliced_table(s, whole->table, n);
+        if (cand.table == NULL)
             break;
-        cand.table = table;
-        rc = rate_sliced(s, &cand, n);
-        if (rc != MERAK_OK || merak_search_shortest(s, first) > before)
+        rate_sliced(s, &cand, n);
+        if (merak_search_shortest(s, first) > before)
             break;
         before = merak_search_shortest(s, first);
     }
-    return rc;
 }

@@ -136,13 +136,13 @@ static void rate_and_simulate(struct instance *it, double *rated_p,
     cand.table = table;
     assert_int_equal(
         merak_schedule_find(it->plan.schedule, &cand.schedule, &err), MERAK_OK);
-    assert_int_equal(merak_search_room(&s, &cand), MERAK_OK);
+    assert_true(merak_search_room(&s, &cand));
     draw_bound(cand.bound, merak_plan_parts(&cand.plan), table->n);
     assert_int_equal(merak_search_rate(&s.cost, &cand, DBL_MAX, &err),
                      MERAK_OK);
     *rated_p = cand.rated_s;
-    if (merak_search_try(&it->in, &s.cost, s.graphs, DBL_MAX, &cand, &err) !=
-        MERAK_OK)
+    s.limit = DBL_MAX;
+    if (merak_search_try(&s, &cand, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     *step_p = cand.step_s;
     merak_table_destroy(table);

@@ -155,8 +155,10 @@ static void plain_plans_tell_what_is_needed(void **state)
     assert_int_equal(merak_search_init(&all, &in, NULL), MERAK_OK);
     assert_int_equal(merak_search_init(&plain, &in, NULL), MERAK_OK);
     assert_true(merak_search_is_hopeless(&plain));
-    assert_int_equal(merak_search_rate_all(&all), MERAK_OK);
-    assert_int_equal(merak_search_rate_plain(&plain), MERAK_OK);
+    merak_search_rate_all(&all);
+    merak_search_rate_plain(&plain);
+    assert_int_equal(all.rc, MERAK_OK);
+    assert_int_equal(plain.rc, MERAK_OK);
     assert_ptr_equal(plain.in, &in);
     print_message("# %d plans rated, of all %d; %.4g GiB, of all %.4g\n",
                   plain.n_rated, all.n_rated, smallest(&plain) / 0x1p30,
