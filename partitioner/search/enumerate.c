@@ -32,8 +32,8 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand)
 {
     const struct merak_choices *pin = &s->in->pin;
-    int rest = s->tasks / table->tp;
-    size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
+    int rest = s->tasks / table->plan.tp;
+    size_t dp = (size_t)(rest / pp), pass = dp * table->plan.micro_batch;
 
     *cand = (struct merak_candidate){
         .table = table, .lists = &pin->list, .tally = &s->tally};
@@ -43,7 +43,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
         merak_given_parts(&pin->list) % pp != 0 ||
         (pin->dp != 0 && pin->dp != rest / pp))
         return false;
-    cand->plan = merak_search_plan_of(table);
+    cand->plan = table->plan;
     cand->plan.pp = pp;
     cand->plan.dp = rest / pp;
     cand->plan.chunks = 1;
@@ -97,7 +97,7 @@ static bool wants_shared(const struct merak_search *s)
 static void rate_degrees(struct merak_search *s,
                          const struct merak_table *table)
 {
-    int rest = s->tasks / table->tp;
+    int rest = s->tasks / table->plan.tp;
 
     if (wants_shared(s)) {
         merak_search_rate_shared(s, table);
@@ -117,7 +117,7 @@ static void rate_degrees(struct merak_search *s,
 
 /* Is this width allowed?  2, a sub-pipeline, needs communication to overlap. */
 static bool has_width(const struct merak_search *s,
-                      const struct merak_table *key, int width)
+                      const struct merak_plan *key, int width)
 {
     bool fixed = s->in->pin.given[MERAK_CHOICE_SUB_PIPELINE];
     bool wanted = s->in->pin.sub_pipeline;
@@ -138,18 +138,17 @@ static bool is_pinned(const struct merak_search *s)
            s->in->pin.branches != MERAK_BRANCHES_AUTO;
 }
 
-void merak_search_tables(struct merak_search *s, const struct merak_table *key,
+void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
                          struct merak_table *table[2])
 {
     const struct merak_sharded *sharded = NULL;
     struct merak_error why;
-    const struct merak_plan plan = merak_search_plan_of(key);
     enum merak_status rc;
 
     table[0] = table[1] = NULL;
     if (s->rc != MERAK_OK)
         return;
-    rc = merak_graphs_shard(s->graphs, &plan, &sharded, &why);
+    rc = merak_graphs_shard(s->graphs, key, &sharded, &why);
     if (rc == MERAK_ERR_CONFIG && key->tp > 1) {
         s->tp_error = why;
         s->n_tp_refused++;
@@ -202,7 +201,7 @@ static void rate_layouts(struct merak_search *s, int tp, size_t b,
                          enum merak_branches branches)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
-    struct merak_table key = {
+    struct merak_plan key = {
         .tp = tp,
         .sp = s->in->pin.given[MERAK_CHOICE_SP] ? s->in->pin.sp : MERAK_SP_AUTO,
         .tp_batch_percent = s->in->pin.tp_batch_percent,

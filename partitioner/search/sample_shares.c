@@ -21,7 +21,7 @@
 #define MIN_SPLIT 0.05
 
 bool merak_search_may_pay(const struct merak_search *s,
-                          const struct merak_table *key,
+                          const struct merak_plan *key,
                           const struct merak_sharded *sharded)
 {
     if (key->tp_batch_percent == 0 || s->in->pin.given[MERAK_CHOICE_TP_BATCH])
@@ -40,9 +40,9 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
 {
     const struct merak_choices *pin = &s->in->pin;
     struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
-    struct merak_table key = {.tp = tp,
-                              .tp_batch_percent = percent,
-                              .branches = MERAK_BRANCHES_DESCRIBED};
+    struct merak_plan key = {.tp = tp,
+                             .tp_batch_percent = percent,
+                             .branches = MERAK_BRANCHES_DESCRIBED};
     double before = DBL_MAX;
     int first = s->n_cands;
     bool rated = false;

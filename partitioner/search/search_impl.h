@@ -78,8 +78,6 @@ double merak_search_time(const struct merak_candidate *c);
 
 /* Lower bound of a step's seconds, for a perfect cut. */
 double merak_search_lower_bound(const struct merak_candidate *cand);
-/* A plan with the choices that a table is for; the rest is 0. */
-struct merak_plan merak_search_plan_of(const struct merak_table *table);
 
 /* --- variants.c ---------------------------------------------------- */
 
@@ -108,12 +106,12 @@ bool merak_search_is_small(const struct merak_search *s);
 /* plan.scatter */
 int merak_search_scatter(const struct merak_search *s,
                          const struct merak_candidate *cand);
-/* Add a table to s->table; NULL if the search has failed.  `key` has what the
- * graph does not specify, `plan` (or NULL) the ranks that run
+/* Add a table to s->table; NULL if the search has failed.  `key` has the
+ * choices that the graph does not specify, `plan` (or NULL) the ranks that run
  * vocabulary-parallel layers. */
 struct merak_table *merak_search_add_table(struct merak_search *s,
                                            const struct merak_sharded *sharded,
-                                           const struct merak_table *key,
+                                           const struct merak_plan *key,
                                            const struct merak_plan *plan,
                                            int width, int slices);
 /* Rate with cuts that fit, or, if none do, without a limit.  *initial: in,
@@ -127,7 +125,7 @@ double merak_search_shortest(const struct merak_search *s, int first);
 bool merak_search_is_size(const struct merak_search *s, int tp, size_t b);
 /* Tables with the choices of `key`, without and with a sub-pipeline; NULL
  * where the model cannot be sharded like that, or it does not pay. */
-void merak_search_tables(struct merak_search *s, const struct merak_table *key,
+void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
                          struct merak_table *table[2]);
 /* Rate all degrees with these tables, except those that equal `other`. */
 void merak_search_rate_tables(struct merak_search *s,
@@ -138,7 +136,7 @@ void merak_search_rate_tables(struct merak_search *s,
 
 /* Is a table with the choices of `key`, sharded like this, worth rating? */
 bool merak_search_may_pay(const struct merak_search *s,
-                          const struct merak_table *key,
+                          const struct merak_plan *key,
                           const struct merak_sharded *sharded);
 /* Rate candidates of this tp whose tensor ranks split samples. */
 void merak_search_rate_samples(struct merak_search *s, int tp);

@@ -102,7 +102,7 @@ static void rate_order(struct merak_search *s,
 {
     const struct merak_plan *p = &cand->plan;
     const struct merak_table *table =
-        merak_search_add_table(s, sharded, cand->table, p, 1, 1);
+        merak_search_add_table(s, sharded, &cand->table->plan, p, 1, 1);
     struct merak_error why;
     const int *initial = NULL;
 
@@ -206,7 +206,8 @@ void merak_search_rate_shared(struct merak_search *s,
 
     if (whole->width > 1 || whole->slices > 1 || whole->n_shared > 0)
         return;
-    for (int pp = 1; pp <= s->tasks / whole->tp && s->rc == MERAK_OK; pp++) {
+    for (int pp = 1; pp <= s->tasks / whole->plan.tp && s->rc == MERAK_OK;
+         pp++) {
         struct merak_candidate cand;
 
         if (!merak_search_start(s, whole, pp, &cand) ||

@@ -60,12 +60,9 @@ struct merak_segment {
 };
 
 struct merak_table {
-    int tp;
-    enum merak_seq_parallel sp;
-    int tp_batch_percent; /* plan.tp_batch_percent */
-    size_t micro_batch;
-    enum merak_branches branches; /* plan.branches */
-    bool may_slice;               /* no tensor axis cuts sequences */
+    struct merak_plan plan; /* tp, sp, tp_batch_percent, micro_batch and
+                               branches of the plans it is for; the rest is 0 */
+    bool may_slice;         /* no tensor axis cuts sequences */
     int width;  /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
                    one communicates while the other computes; else 1 */
     int slices; /* of a micro-batch, one being the unit of work: times are those

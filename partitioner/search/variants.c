@@ -169,19 +169,9 @@ void merak_search_rate_chunks(struct merak_search *s,
     }
 }
 
-/* The choices of the plans that are rated with a table. */
-struct merak_plan merak_search_plan_of(const struct merak_table *table)
-{
-    return (struct merak_plan){.tp = table->tp,
-                               .sp = table->sp,
-                               .tp_batch_percent = table->tp_batch_percent,
-                               .branches = table->branches,
-                               .micro_batch = table->micro_batch};
-}
-
 struct merak_table *merak_search_add_table(struct merak_search *s,
                                            const struct merak_sharded *sharded,
-                                           const struct merak_table *key,
+                                           const struct merak_plan *key,
                                            const struct merak_plan *plan,
                                            int width, int slices)
 {
@@ -200,12 +190,9 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
                                &table, s->err);
     if (s->rc != MERAK_OK)
         return NULL;
-    table->tp = key->tp;
-    table->sp = key->sp;
-    table->tp_batch_percent = key->tp_batch_percent;
-    table->micro_batch = key->micro_batch;
+    table->plan = *key;
+    table->plan.branches = sharded->order;
     table->passes = sharded->graph->passes;
-    table->branches = sharded->order;
     table->may_slice = merak_sharded_may_slice(sharded);
     s->table[s->n_tables++] = table;
     return table;
@@ -241,25 +228,24 @@ static const struct merak_table *sliced_table(struct merak_search *s,
                                               int slices)
 {
     const struct merak_sharded *sharded = NULL;
-    struct merak_table key = *whole;
-    struct merak_plan plan;
+    struct merak_plan key = whole->plan;
 
     if (!whole->may_slice &&
-        (s->in->pin.given[MERAK_CHOICE_SP] || whole->sp == MERAK_SP_ON))
+        (s->in->pin.given[MERAK_CHOICE_SP] || key.sp == MERAK_SP_ON))
         return NULL;
     if (!whole->may_slice)
         key.sp = MERAK_SP_OFF;
     for (int i = 0; i < s->n_tables; i++) {
         const struct merak_table *t = s->table[i];
+        const struct merak_plan *p = &t->plan;
 
-        if (t->tp == key.tp && t->sp == key.sp && t->micro_batch == 1 &&
-            t->tp_batch_percent == key.tp_batch_percent &&
-            t->branches == key.branches && t->slices == slices)
+        if (p->tp == key.tp && p->sp == key.sp && p->micro_batch == 1 &&
+            p->tp_batch_percent == key.tp_batch_percent &&
+            p->branches == key.branches && t->slices == slices)
             return t;
     }
-    plan = merak_search_plan_of(&key);
     if (s->rc == MERAK_OK)
-        s->rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
+        s->rc = merak_graphs_shard(s->graphs, &key, &sharded, s->err);
     return merak_search_add_table(s, sharded, &key, NULL, 1, slices);
 }
 
@@ -289,7 +275,7 @@ static void rate_sliced(struct merak_search *s, struct merak_candidate *cand,
     snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "sliced:%d",
              slices);
     cand->plan.chunks = 1;
-    cand->plan.sp = cand->table->sp;
+    cand->plan.sp = cand->table->plan.sp;
     cand->plan.scatter = merak_search_scatter(s, cand);
     cand->balanced = NULL;
     if (!s->relax_time_bound &&

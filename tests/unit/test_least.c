@@ -150,7 +150,7 @@ static void recomputation_never_needs_less_memory_than_the_bound(void **state)
 {
     (void)state;
     for (int seed = 0; seed < TABLES; seed++) {
-        struct rated r = {.table = {0}};
+        struct rated r = {.table = {.n = 0}};
         int bound[4] = {0, 1 + draw(3), 0, SEGMENTS};
 
         rated_init(&r, seed);
@@ -166,7 +166,7 @@ static void memory_bounds_grow_with_the_part(void **state)
 {
     (void)state;
     for (int seed = 0; seed < TABLES; seed++) {
-        struct rated r = {.table = {0}};
+        struct rated r = {.table = {.n = 0}};
 
         rated_init(&r, seed);
         for (int from = SEGMENTS - 1; from > 0; from--) {

@@ -49,22 +49,22 @@ static void rate_uniform(struct rivals *r, const struct merak_table *table,
                          bool order_tp_pp_dp)
 {
     const struct merak_search_input *in = r->s.in;
-    int dp = r->s.tasks / table->tp / pp;
+    int dp = r->s.tasks / table->plan.tp / pp;
     struct merak_candidate cand = {.table = table};
 
     cand.plan = (struct merak_plan){
-        .tp = table->tp,
+        .tp = table->plan.tp,
         .pp = pp,
         .dp = dp,
         .order_tp_pp_dp = order_tp_pp_dp,
         .chunks = 1,
         .microbatches =
-            (int)(in->global_batch / ((size_t)dp * table->micro_batch)),
-        .micro_batch = table->micro_batch,
+            (int)(in->global_batch / ((size_t)dp * table->plan.micro_batch)),
+        .micro_batch = table->plan.micro_batch,
         .schedule = "1f1b",
         .recompute = recompute,
         .zero1 = true,
-        .sp = table->sp,
+        .sp = table->plan.sp,
         .dtype = in->dtype,
         .threads = 1};
     assert_int_equal(merak_schedule_find("1f1b", &cand.schedule, NULL),
@@ -91,9 +91,8 @@ static void rate_table(struct rivals *r, int tp, size_t b)
     assert_int_equal(
         merak_table_create(s->in, &s->cost, sharded, NULL, 1, 1, &table, NULL),
         MERAK_OK);
-    table->tp = tp;
-    table->sp = MERAK_SP_AUTO;
-    table->micro_batch = b;
+    table->plan =
+        (struct merak_plan){.tp = tp, .sp = MERAK_SP_AUTO, .micro_batch = b};
     s->table = realloc(s->table, (size_t)(s->n_tables + 1) * sizeof(table));
     assert_non_null(s->table);
     s->table[s->n_tables++] = table;
