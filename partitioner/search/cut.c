@@ -127,7 +127,7 @@ static void try_all(struct cuts *c)
 /* The fewest blocks that a part has: those that the request recomputes. */
 static int least_blocks(const struct cuts *c, int part)
 {
-    const struct merak_drop *drop = merak_fixed_drop(c->cand);
+    const struct merak_drop *drop = c->cand->given.drop;
 
     return drop != NULL ? drop[part].blocks : 0;
 }
@@ -362,7 +362,7 @@ void merak_search_cut(struct merak_search *s, struct merak_candidate *cand,
     cand->rated_s = 0;
     if (!cuts_init(&c, s, cand, limit, any))
         goto out;
-    if (merak_fixed_cut(cand)) {
+    if (cand->given.cut != NULL) {
         merak_fixed_bound(cand, c.bound);
         try_cut(&c);
         goto out;
@@ -392,7 +392,7 @@ void merak_search_balance(struct merak_search *s, struct merak_candidate *cand)
         s->rc = merak_fail_nomem(s->err, c.bound_bytes);
         goto out;
     }
-    if (merak_fixed_cut(cand))
+    if (cand->given.cut != NULL)
         merak_fixed_bound(cand, c.bound);
     else
         balance(&c, c.rest_s[0] / c.parts);
@@ -406,7 +406,7 @@ void merak_search_polish(struct merak_search *s, struct merak_candidate *cand)
     struct cuts c;
 
     if (cuts_init(&c, s, cand, s->limit * MERAK_SEARCH_SLACK, false) &&
-        !merak_fixed_cut(cand) && !is_small(&c))
+        cand->given.cut == NULL && !is_small(&c))
         improve(&c);
     cuts_fini(&c);
 }

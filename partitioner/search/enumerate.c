@@ -36,7 +36,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     size_t dp = (size_t)(rest / pp), pass = dp * table->plan.micro_batch;
 
     *cand = (struct merak_candidate){
-        .table = table, .lists = &pin->list, .tally = &s->tally};
+        .table = table, .given = pin->list, .tally = &s->tally};
     if (pp > table->n || rest % pp != 0 ||
         s->in->global_batch % (pass * (size_t)table->width) != 0 ||
         (pin->pp != 0 && pin->pp != pp) ||

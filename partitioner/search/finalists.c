@@ -157,8 +157,7 @@ static bool try_cut(struct merak_search *s, struct merak_candidate *c,
 /* May stages drop more if a program takes more than the table estimated? */
 static bool may_settle(const struct merak_candidate *c)
 {
-    return c->plan.recompute == MERAK_RECOMPUTE_AUTO &&
-           merak_fixed_drop(c) == NULL;
+    return c->plan.recompute == MERAK_RECOMPUTE_AUTO && c->given.drop == NULL;
 }
 
 /* Try it with its cut improved, or as it was if only that fits. */
@@ -199,7 +198,7 @@ static void run_best(struct merak_search *s)
 static bool is_tight(const struct merak_search *s,
                      const struct merak_candidate *c)
 {
-    return merak_fixed_cut(c) || c->bytes <= s->limit * TIGHT;
+    return c->given.cut != NULL || c->bytes <= s->limit * TIGHT;
 }
 
 /* Try those that need a little too much memory by the table: their programs may

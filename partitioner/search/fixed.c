@@ -11,14 +11,6 @@
 
 #include "base/error.h"
 
-static const struct merak_given_lists none;
-
-static const struct merak_given_lists *
-lists_of(const struct merak_candidate *cand)
-{
-    return cand->lists != NULL ? cand->lists : &none;
-}
-
 int merak_candidate_segments(const struct merak_candidate *cand)
 {
     return cand->table->n - cand->table->n_shared;
@@ -61,19 +53,9 @@ int merak_fixed_chunks(const struct merak_choices *pin, int pp)
     return pin->chunks > 0 ? pin->chunks : merak_given_parts(&pin->list) / pp;
 }
 
-bool merak_fixed_cut(const struct merak_candidate *cand)
-{
-    return lists_of(cand)->cut != NULL;
-}
-
-const struct merak_drop *merak_fixed_drop(const struct merak_candidate *cand)
-{
-    return lists_of(cand)->drop;
-}
-
 void merak_fixed_bound(const struct merak_candidate *cand, int *bound)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
 
     bound[0] = 0;
     for (int i = 0; i < lists->n_cut; i++)
@@ -93,7 +75,7 @@ static int count_blocks(const struct merak_table *table, int from, int to)
 
 bool merak_fixed_allows(const struct merak_candidate *cand, const int *bound)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
     bool allows = true;
 
     for (int p = 0; lists->drop != NULL && p < lists->n_drop; p++)
@@ -107,7 +89,7 @@ bool merak_fixed_allows(const struct merak_candidate *cand, const int *bound)
 static enum merak_status check_places(const struct merak_candidate *cand,
                                       struct merak_error *err)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
     int most = merak_candidate_segments(cand) - 2;
     char list[64];
 
@@ -123,7 +105,7 @@ static enum merak_status check_places(const struct merak_candidate *cand,
 static enum merak_status check_blocks(const struct merak_candidate *cand,
                                       struct merak_error *err)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
     char list[64];
 
     merak_drop_text(lists->drop, lists->n_drop, list, sizeof(list));
@@ -147,7 +129,7 @@ static enum merak_status check_blocks(const struct merak_candidate *cand,
 static enum merak_status find_blocks(const struct merak_candidate *cand,
                                      struct merak_error *err)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
     const struct merak_table *table = cand->table;
     char list[64];
     int to = 0, part = 0, end = merak_candidate_segments(cand);
@@ -175,7 +157,7 @@ static enum merak_status check_stages(const struct merak_candidate *cand,
                                       const struct merak_schedule *schedule,
                                       struct merak_error *err)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
     const struct merak_plan *plan = &cand->plan;
     char list[64];
 
@@ -200,7 +182,7 @@ static enum merak_status check_stages(const struct merak_candidate *cand,
 
 bool merak_fixed_parts(const struct merak_candidate *cand)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
 
     return merak_given_parts(lists) == 0 ||
            merak_given_check(lists, &cand->plan, NULL) == MERAK_OK;
@@ -210,7 +192,7 @@ enum merak_status merak_fixed_check(const struct merak_candidate *cand,
                                     const struct merak_schedule *schedule,
                                     struct merak_error *err)
 {
-    const struct merak_given_lists *lists = lists_of(cand);
+    const struct merak_given_lists *lists = &cand->given;
     enum merak_status rc = MERAK_OK;
 
     if (lists->cut != NULL)

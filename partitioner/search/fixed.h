@@ -13,9 +13,6 @@ int merak_fixed_chunks(const struct merak_choices *pin, int pp);
 /* Segments and parts of a candidate, without vocabulary-parallel layers. */
 int merak_candidate_segments(const struct merak_candidate *cand);
 int merak_candidate_parts(const struct merak_candidate *cand);
-bool merak_fixed_cut(const struct merak_candidate *cand);
-/* Given drops by part, or NULL. */
-const struct merak_drop *merak_fixed_drop(const struct merak_candidate *cand);
 /* Fill bound[] from the given cut. */
 void merak_fixed_bound(const struct merak_candidate *cand, int *bound);
 /* Does each part with these bounds have the blocks it is to drop? */

@@ -7,7 +7,6 @@
 #include "config.h"
 
 #include "partitioner/search/ends.h"
-#include "partitioner/search/fixed.h"
 #include "partitioner/search/need.h"
 #include "partitioner/program/instr_cost.h"
 
@@ -124,9 +123,9 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     if (rater->range == NULL || rater->keeps == NULL || rater->drop == NULL ||
         rater->marks.mark == NULL || rater->marks.top == NULL)
         return merak_fail_nomem(err, parts * sizeof(*rater->range));
-    if (merak_fixed_drop(cand) != NULL) {
+    if (cand->given.drop != NULL) {
         rater->fixed = true;
-        memcpy(rater->drop, merak_fixed_drop(cand),
+        memcpy(rater->drop, cand->given.drop,
                (size_t)rater->chain * sizeof(*rater->drop));
     }
     return MERAK_OK;

@@ -10,9 +10,9 @@
 struct merak_candidate {
     const struct merak_table *table;
     const struct merak_schedule *schedule;
-    const struct merak_given_lists *lists; /* given cut and drops, or NULL */
-    const struct merak_follow *follow;     /* its action lists, or NULL */
-    struct merak_search_tally *tally;      /* to be added to, or NULL */
+    struct merak_given_lists given;    /* cut and drops, each or NULL */
+    const struct merak_follow *follow; /* its action lists, or NULL */
+    struct merak_search_tally *tally;  /* to be added to, or NULL */
     struct merak_plan plan;  /* cut and drop are NULL: see bound and drop */
     int *bound;              /* [parts + 1] segments, from 0 to table->n */
     struct merak_drop *drop; /* [parts] */

@@ -70,8 +70,6 @@ void merak_search_rate_plain(struct merak_search *s)
     s->in = &plain;
     merak_search_rate_all(s);
     s->in = asked;
-    for (int i = 0; i < s->n_bigs; i++)
-        s->big[i].lists = &asked->pin.list;
 }
 
 /* The smallest candidate; NULL: none could run, whatever the memory. */
