@@ -107,12 +107,11 @@ static double block_made(const struct merak_player *p, int block,
                          const struct merak_step_action *a)
 {
     const struct merak_meeting *m = meeting_of(p, block, a);
-    int at = block - p->lists->chain;
+    const struct merak_part_cost *cost = &p->cost.part[block];
 
     if (m->n < p->lists->stages)
         return -1;
-    return m->at + (a->kind == MERAK_ACT_B ? p->cost.b_latency[at]
-                                           : p->cost.f_latency[at]);
+    return m->at + (a->kind == MERAK_ACT_B ? cost->b_latency : cost->f_latency);
 }
 
 /* A stage has reached a block's action and could start it at `at`.  Returns
@@ -193,7 +192,7 @@ static double arrival(const struct merak_player *p, int s, int part,
         return input_comes(p, s, part, a);
     if (from >= 0 && from < l->chain)
         at = crosses(p, s, from, a, a->pass,
-                     up ? p->cost.up[part] : p->cost.down[from]);
+                     up ? p->cost.part[part].up : p->cost.part[from].down);
     else if (up && a->pass > 0)
         at = crosses(p, s, l->chain - 1, a, a->pass - 1, p->cost.recycled);
     block = up ? l->fed_by[part] : l->followed_by[part];
@@ -215,23 +214,23 @@ static double gather(const struct merak_player *p, int s, int part,
         from >= p->lists->chain || is_block(p->lists, part) ||
         p->lists->stage_of[from] == s)
         return 0;
-    return up ? p->cost.up_gather[part] : p->cost.down_gather[from];
+    return up ? p->cost.part[part].up_gather : p->cost.part[from].down_gather;
 }
 
 /* --- actions -------------------------------------------------------------- */
 
-static double duration(const struct merak_play_cost *cost, int part,
+static double duration(const struct merak_part_cost *cost,
                        const struct merak_step_action *a)
 {
     switch (a->kind) {
     case MERAK_ACT_F:
-        return cost->f[part];
+        return cost->f;
     case MERAK_ACT_B:
-        return a->recompute ? cost->b_recomputing[part] : cost->b[part];
+        return a->recompute ? cost->b_recomputing : cost->b;
     case MERAK_ACT_W:
-        return cost->w[part];
+        return cost->w;
     case MERAK_ACT_R:
-        return cost->r[part];
+        return cost->r;
     }
     return 0;
 }
@@ -247,8 +246,7 @@ static double start_of(struct merak_player *p, int s, int part,
     at = later(at, p->end[s]);
     if (p->sends != NULL && p->sends->lag > 0 && !is_taken(p, s, &at))
         return -1;
-    if (p->cost.up_gather != NULL)
-        at += gather(p, s, part, a);
+    at += gather(p, s, part, a);
     return is_block(p->lists, part) ? meet(p, s, part, a, at) : at;
 }
 
@@ -285,7 +283,7 @@ static bool play_stage(struct merak_player *p, int s)
 
         if (start < 0)
             break;
-        end = start + duration(&p->cost, part, a);
+        end = start + duration(&p->cost.part[part], a);
         if (a->kind == MERAK_ACT_F && a->unit == 0 &&
             p->cost.first_more != NULL)
             end += p->cost.first_more(p->cost.arg, s, part, start);

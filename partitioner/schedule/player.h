@@ -24,21 +24,24 @@
 
 #include "partitioner/schedule/action_lists.h"
 
-/* In any unit of time, for one unit of the lists.  Arrays are by part unless
- * stated otherwise. */
+/* Of a part, in any unit of time, for one unit of the lists. */
+struct merak_part_cost {
+    double f;
+    double b, b_recomputing; /* with W unless that is separate */
+    double w, r;
+    /* Transfers across its lower end, of forwards and backwards.  Negative:
+     * nothing crosses there that is waited for. */
+    double up, down;
+    double up_gather, down_gather; /* gathers after them */
+    /* Of a block: from when the last stage begins until the result for a unit
+     * is ready. */
+    double f_latency, b_latency;
+};
+
 struct merak_play_cost {
-    const double *f;
-    const double *b, *b_recomputing; /* with W unless that is separate */
-    const double *w, *r;
-    /* Transfers across a part's lower end, of forwards and backwards.
-     * Negative: nothing crosses there that is waited for. */
-    const double *up, *down;
-    const double *up_gather, *down_gather; /* gathers after them; or NULL */
+    const struct merak_part_cost *part;
     double recycled;   /* to the next pass, from the last part to the first */
     const double *hop; /* [block][stage]: passing a block's input to a stage */
-    /* By block: from when the last stage begins until the result for a unit
-     * is ready. */
-    const double *f_latency, *b_latency;
     bool unposted; /* receives are posted from the start, not one ahead */
     bool all_meet; /* every action of a block waits for all stages, not only
                       a head's forward */

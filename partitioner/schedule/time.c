@@ -93,7 +93,8 @@ struct run {
     struct merak_timetable *table;
     struct merak_player player;
     struct merak_sends sends;
-    double *cost; /* what player.cost points to */
+    struct merak_part_cost *cost; /* what player.cost points to, and */
+    double *hop;
 };
 
 /* Does an action of the same kind in another stage's list read what this one
@@ -166,34 +167,25 @@ static void set_costs(struct run *run, const struct merak_schedule_cost *cost)
     const struct merak_timetable *table = run->table;
     const struct merak_lists *lists = table->lists;
     int parts = lists->n_parts, chain = lists->chain;
-    int hops = (parts - chain) * lists->stages;
-    double *f = run->cost, *b = f + parts, *b_recomputing = b + parts;
-    double *w = b_recomputing + parts, *r = w + parts, *up = r + parts,
-           *hop = up;
 
     for (int k = 0; k < parts; k++) {
         bool recomputes = k < chain && lists->recomputes[lists->stage_of[k]];
+        struct merak_part_cost *c = &run->cost[k];
 
-        f[k] = share(table, cost->f, k);
-        w[k] = share(table, cost->w, k);
-        r[k] = recomputes ? share(table, cost->r, k) : 0;
-        b[k] = share(table, cost->b, k);
-        b[k] += table->sched->splits_w ? 0 : w[k];
-        b_recomputing[k] = b[k] + r[k];
+        c->f = c->f_latency = share(table, cost->f, k);
+        c->w = share(table, cost->w, k);
+        c->r = recomputes ? share(table, cost->r, k) : 0;
+        c->b = share(table, cost->b, k);
+        c->b += table->sched->splits_w ? 0 : c->w;
+        c->b_latency = c->b;
+        c->b_recomputing = c->b + c->r;
+        c->up = c->down = cost->hop;
     }
-    for (int i = 0; i < (hops > parts ? hops : parts); i++)
-        up[i] = cost->hop;
-    run->player.cost = (struct merak_play_cost){.f = f,
-                                                .b = b,
-                                                .b_recomputing = b_recomputing,
-                                                .w = w,
-                                                .r = r,
-                                                .up = up,
-                                                .down = up,
+    for (int i = 0; i < (parts - chain) * lists->stages; i++)
+        run->hop[i] = cost->hop;
+    run->player.cost = (struct merak_play_cost){.part = run->cost,
                                                 .recycled = cost->hop,
-                                                .hop = hop,
-                                                .f_latency = f + chain,
-                                                .b_latency = b + chain,
+                                                .hop = run->hop,
                                                 .unposted = cost->send_lag == 0,
                                                 .all_meet = cost->meet};
 }
@@ -229,6 +221,7 @@ static enum merak_status run_init(struct run *run,
     struct merak_timetable *table = run->table;
     const struct merak_lists *lists = table->lists;
     size_t stages = (size_t)lists->stages, parts = (size_t)lists->n_parts;
+    size_t blocks = parts - (size_t)lists->chain;
     size_t actions = stages * (size_t)lists->room;
     enum merak_status rc = merak_timetable_check(table, err);
     bool ok = true;
@@ -238,10 +231,12 @@ static enum merak_status run_init(struct run *run,
                              table->row[s].n);
     if (rc != MERAK_OK)
         return rc;
-    run->cost = calloc(6 * parts + parts * stages, sizeof(*run->cost));
+    run->cost = calloc(parts, sizeof(*run->cost));
+    run->hop = calloc(blocks * stages + 1, sizeof(*run->hop));
     ok = merak_player_init(&run->player, lists) && ok;
     run->player.start = calloc(2 * actions, sizeof(*run->player.start));
-    if (!ok || run->cost == NULL || run->player.start == NULL)
+    if (!ok || run->cost == NULL || run->hop == NULL ||
+        run->player.start == NULL)
         return merak_fail_nomem(err, actions * sizeof(*run->player.start));
     run->player.finish = run->player.start + actions;
     set_costs(run, cost);
@@ -251,6 +246,7 @@ static enum merak_status run_init(struct run *run,
 static void run_fini(struct run *run)
 {
     free(run->cost);
+    free(run->hop);
     free(run->player.start);
     free(run->sends.taker);
     free(run->sends.n_taken);

@@ -338,11 +338,10 @@ static void drain_backwards(const struct merak_rater *r)
 
         drain_part(r, s, part, from, &r->ends.drain[s]);
         from = 0;
-        if (part > 0 && r->player.cost.down[part] >= 0)
+        if (part > 0 && r->part_cost[part].down >= 0)
             from = r->ends.drain[s].at;
         if (from > 0 && r->lists->stage_of[part - 1] != s)
-            from +=
-                r->player.cost.down[part] + r->player.cost.down_gather[part];
+            from += r->part_cost[part].down + r->part_cost[part].down_gather;
     }
 }
 

@@ -58,9 +58,11 @@ static enum merak_status make_player(struct merak_rater *r,
     size_t parts = (size_t)r->parts, stages = (size_t)r->plan->pp;
     size_t blocks = parts - (size_t)r->chain;
 
-    r->costs = calloc(9 * parts + blocks * (stages + 2), sizeof(*r->costs));
-    if (!merak_player_init(&r->player, r->lists) || r->costs == NULL)
-        return merak_fail_nomem(err, 9 * parts * sizeof(*r->costs));
+    r->part_cost = calloc(parts, sizeof(*r->part_cost));
+    r->hop = calloc(blocks * stages + 1, sizeof(*r->hop));
+    if (!merak_player_init(&r->player, r->lists) || r->part_cost == NULL ||
+        r->hop == NULL)
+        return merak_fail_nomem(err, parts * sizeof(*r->part_cost));
     return MERAK_OK;
 }
 
@@ -135,7 +137,8 @@ void merak_rater_fini(struct merak_rater *rater)
 {
     merak_follow_fini(&rater->own);
     merak_player_fini(&rater->player);
-    free(rater->costs);
+    free(rater->part_cost);
+    free(rater->hop);
     merak_ends_fini(rater);
     free(rater->range);
     free(rater->keeps);
@@ -192,7 +195,7 @@ static bool is_inside(const struct merak_rater *r, int a, int b)
 
 /* The input of vocabulary-parallel layers is passed from stage to stage: a
  * gradient goes up for the first, activations go down for the second. */
-static void set_hops(const struct merak_rater *r, double *hop)
+static void set_hops(struct merak_rater *r)
 {
     int pp = r->plan->pp;
 
@@ -202,7 +205,7 @@ static void set_hops(const struct merak_rater *r, double *hop)
         bool head = part > r->chain;
         double bytes = head ? seg->up_bytes : seg->down_bytes;
         double one = head ? seg->up_part : seg->down_part;
-        double *hop_s = hop + (part - r->chain) * pp;
+        double *hop_s = r->hop + (part - r->chain) * pp;
 
         for (int s = head ? 0 : 1; s < (head ? pp - 1 : pp); s++) {
             double gather_s;
@@ -241,55 +244,37 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
  * the outermost ends and for vocabulary-parallel layers. */
 static void set_costs(struct merak_rater *r)
 {
-    size_t parts = (size_t)r->parts, blocks = parts - (size_t)r->chain;
     bool splits = r->lists->schedule->splits_w;
-    double *f = r->costs, *b = f + parts, *b_recomputing = b + parts,
-           *w = b_recomputing + parts;
-    double *recompute = w + parts, *up = recompute + parts, *down = up + parts;
-    double *up_gather = down + parts, *down_gather = up_gather + parts;
-    double *f_latency = down_gather + parts, *b_latency = f_latency + blocks;
     struct crossing below = {0};
 
     for (int k = 0; k < r->parts; k++) {
         const struct merak_range *g = &r->range[k];
+        const struct merak_segment *first = &r->table->segment[g->from];
+        double b_s = splits ? g->x_s : g->b_s, lost_s;
         double once = r->keeps[k].recompute_s;
         struct crossing above = {0};
 
         if (k + 1 < r->chain)
             above = crossing_of(r, k + 1);
-        f[k] = g->f_s + (below.up_lost + above.up_lost);
-        b[k] = below.down_lost + above.down_lost;
-        b_recomputing[k] = once + b[k] + (splits ? g->x_s : g->b_s);
-        b[k] += splits ? g->x_s : g->b_s;
-        w[k] = g->w_s;
-        recompute[k] = once;
-        up[k] = below.up;
-        down[k] = below.down;
-        up_gather[k] = below.up_gather;
-        down_gather[k] = below.down_gather;
+        lost_s = below.down_lost + above.down_lost;
+        r->part_cost[k] = (struct merak_part_cost){
+            .f = g->f_s + (below.up_lost + above.up_lost),
+            .b = lost_s + b_s,
+            .b_recomputing = once + lost_s + b_s,
+            .w = g->w_s,
+            .r = once,
+            .up = below.up,
+            .down = below.down,
+            .up_gather = below.up_gather,
+            .down_gather = below.down_gather,
+            .f_latency = first->f_latency_s,
+            .b_latency = first->b_latency_s};
         below = above;
     }
-    for (size_t i = 0; i < blocks; i++) {
-        const struct merak_segment *seg =
-            &r->table->segment[r->range[(size_t)r->chain + i].from];
-
-        f_latency[i] = seg->f_latency_s;
-        b_latency[i] = seg->b_latency_s;
-    }
-    set_hops(r, b_latency + blocks);
+    set_hops(r);
     r->player.cost =
-        (struct merak_play_cost){.f = f,
-                                 .b = b,
-                                 .b_recomputing = b_recomputing,
-                                 .w = w,
-                                 .r = recompute,
-                                 .up = up,
-                                 .down = down,
-                                 .up_gather = up_gather,
-                                 .down_gather = down_gather,
-                                 .hop = b_latency + blocks,
-                                 .f_latency = f_latency,
-                                 .b_latency = b_latency,
+        (struct merak_play_cost){.part = r->part_cost,
+                                 .hop = r->hop,
                                  .first_more = merak_first_forward_more,
                                  .arg = r};
 }

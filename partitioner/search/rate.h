@@ -59,7 +59,8 @@ struct merak_rater {
     double *work_s, *forward_s; /* [segment + 1] seconds of a unit before each
                                    segment; one allocation */
     struct merak_player player; /* plays the lists */
-    double *costs;              /* what player.cost points to */
+    struct merak_part_cost *part_cost; /* by part; player.cost points to it */
+    double *hop;                       /* [block][stage]; likewise */
     struct merak_marks marks;   /* of ranges, one mark and top a segment */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;
