@@ -36,19 +36,29 @@ static int part_of(const struct chooser *c, int chunk)
     return merak_plan_part(c->schedule, c->plan, c->stage, chunk);
 }
 
+void merak_recompute_set(struct merak_stages *stages,
+                         const struct merak_schedule *schedule,
+                         const struct merak_plan *plan, int stage,
+                         struct merak_drop drop)
+{
+    int left = drop.blocks;
+
+    for (int c = 0; c < merak_plan_chunks(plan); c++) {
+        int part = merak_plan_part(schedule, plan, stage, c);
+        int all = stages->n_blocks[part];
+
+        drop.blocks = left < all ? left : all;
+        stages->drop[part] = drop;
+        left -= drop.blocks;
+    }
+}
+
 /* Drop what attention makes, or all of the first blocks of the stage. */
 static void set_drop(struct chooser *c, bool attention, int blocks)
 {
-    int chunks = merak_plan_chunks(c->plan);
-
-    for (int i = 0; i < chunks; i++) {
-        int part = part_of(c, i), all = c->stages->n_blocks[part];
-        int here = blocks < all ? blocks : all;
-
-        c->stages->drop[part] =
-            (struct merak_drop){.attention = attention, .blocks = here};
-        blocks -= here;
-    }
+    merak_recompute_set(
+        c->stages, c->schedule, c->plan, c->stage,
+        (struct merak_drop){.attention = attention, .blocks = blocks});
 }
 
 static int count_blocks(const struct chooser *c)

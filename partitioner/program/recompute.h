@@ -21,5 +21,10 @@ enum merak_status merak_recompute_choose(
     const struct merak_sharded *sharded, const struct merak_plan *plan,
     int stage, const struct merak_program_options *opt,
     struct merak_stages *stages, struct merak_error *err) MERAK_CHECKED;
+/* Let a stage drop this: its blocks are the first ones, part by part. */
+void merak_recompute_set(struct merak_stages *stages,
+                         const struct merak_schedule *schedule,
+                         const struct merak_plan *plan, int stage,
+                         struct merak_drop drop);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/recompute.h"
 #include "partitioner/search/finalist.h"
 #include "partitioner/search/need.h"
 #include "partitioner/search/node_orders.h"
@@ -198,37 +199,20 @@ struct settling {
     enum merak_status rc;
 };
 
-static int part_of(const struct settling *t, int chunk)
-{
-    return merak_plan_part(t->b->schedule, &t->b->plan, t->stage, chunk);
-}
-
-static int chunks_of(const struct settling *t)
-{
-    return merak_plan_chunks(&t->b->plan);
-}
-
 /* Build the stage with these drops; does it fit? */
 static bool fits(struct settling *t, bool attention, int blocks)
 {
-    int left = blocks;
+    struct merak_built *b = t->b;
 
     if (t->rc != MERAK_OK)
         return true;
-    for (int c = 0; c < chunks_of(t); c++) {
-        int part = part_of(t, c), all = t->b->stages->n_blocks[part];
-        int here = left < all ? left : all;
-
-        t->b->stages->drop[part] =
-            (struct merak_drop){.attention = attention, .blocks = here};
-        left -= here;
-    }
     t->as = (struct merak_drop){.attention = attention, .blocks = blocks};
-    t->rc = merak_built_stage(t->b, t->stage, t->err);
+    merak_recompute_set(b->stages, b->schedule, &b->plan, t->stage, t->as);
+    t->rc = merak_built_stage(b, t->stage, t->err);
     return t->rc != MERAK_OK ||
-           (double)t->b->program[t->stage]->arena_bytes +
-                   growth_bytes(t->growth, t->stage, t->b->stages->drop) <=
-               t->b->search->limit;
+           (double)b->program[t->stage]->arena_bytes +
+                   growth_bytes(t->growth, t->stage, b->stages->drop) <=
+               b->search->limit;
 }
 
 /* Find the fewest blocks; dropping lo does not fit, hi does or is all. */
@@ -293,10 +277,11 @@ static enum merak_status settle_stage(struct merak_built *b,
     if (!chooses_drops(b) ||
         !merak_plan_recomputes(b->schedule, &b->plan, stage))
         return merak_built_stage(b, stage, err);
-    for (int c = 0; c < chunks_of(&t); c++) {
-        const struct merak_drop *drop = &b->stages->drop[part_of(&t, c)];
+    for (int c = 0; c < merak_plan_chunks(&b->plan); c++) {
+        int part = merak_plan_part(b->schedule, &b->plan, stage, c);
+        const struct merak_drop *drop = &b->stages->drop[part];
 
-        t.blocks += b->stages->n_blocks[part_of(&t, c)];
+        t.blocks += b->stages->n_blocks[part];
         t.as.attention = drop->attention;
         t.as.blocks += drop->blocks;
     }
