@@ -54,46 +54,37 @@ static void dual_of(const struct merak_shard_writer *w, int old,
 }
 
 /* One of the adds that replace the old sums, named after the next of them. */
-static enum merak_status emit_add(struct merak_shard_writer *w, int of,
-                                  struct merak_value *a, struct merak_value *b,
-                                  struct merak_value **sum_p,
-                                  struct merak_error *err)
+static struct merak_value *emit_add(struct merak_shard_writer *w, int of,
+                                    struct merak_value *a,
+                                    struct merak_value *b)
 {
     struct merak_grad_chain *chain = w->chain[of];
     const struct merak_node *old = chain->sums[0];
-    struct merak_value *in[2] = {a, b};
+    struct merak_node proto = *old, *node;
     struct merak_strategy strategy = MERAK_STRATEGY_NONE;
-    struct merak_node *node;
-    enum merak_status rc;
 
+    if (w->rc != MERAK_OK)
+        return NULL;
     assert(chain->n_sums > 0);
     chain->n_sums--;
     memmove(chain->sums, chain->sums + 1,
             (size_t)chain->n_sums * sizeof(chain->sums[0]));
     merak_strategy_alike(&w->mesh, &w->sig[old->id], 2,
                          merak_write_layout(w, a), &strategy);
-    rc = merak_graph_node(w->graph, old->op, &old->attrs, MERAK_PHASE_B,
-                          w->node[old->forward], 2, in, &node, err);
-    if (rc == MERAK_OK)
-        rc = merak_write_set_node(w, node, &strategy, NULL, err);
-    if (rc == MERAK_OK)
-        rc = merak_write_set_layout(w, node->out[0], merak_write_layout(w, a),
-                                    err);
-    if (rc == MERAK_OK)
-        rc = merak_write_rename(w, node->out[0], old->out[0]->name, "", err);
-    if (rc != MERAK_OK)
-        return rc;
-    node->name = merak_graph_name(w->graph, "%s", old->name);
-    if (node->name == NULL)
-        return merak_fail_nomem(err, strlen(old->name) + 1);
+    proto.forward = w->node[old->forward];
+    proto.in[0] = a;
+    proto.in[1] = b;
+    node = merak_write_node(w, &proto, &strategy, NULL);
+    if (node == NULL)
+        return NULL;
+    merak_write_set_layout(w, node->out[0], merak_write_layout(w, a));
+    node->out[0]->name = merak_write_name(w, "%s", old->out[0]->name);
     node->out[0]->of = w->entry[of].copies->value->id;
-    *sum_p = node->out[0];
-    return MERAK_OK;
+    return node->out[0];
 }
 
-static enum merak_status contribute(struct merak_shard_writer *w, int of,
-                                    struct merak_value *grad,
-                                    struct merak_error *err)
+static void contribute(struct merak_shard_writer *w, int of,
+                       struct merak_value *grad)
 {
     struct merak_grad_chain *chain = w->chain[of];
     int g = 0;
@@ -103,68 +94,59 @@ static enum merak_status contribute(struct merak_shard_writer *w, int of,
                                merak_write_layout(w, chain->group[g].sum),
                                merak_write_layout(w, grad)))
         g++;
-    if (g < chain->n_groups)
-        return emit_add(w, of, chain->group[g].sum, grad, &chain->group[g].sum,
-                        err);
+    if (g < chain->n_groups) {
+        chain->group[g].sum = emit_add(w, of, chain->group[g].sum, grad);
+        return;
+    }
     assert(g < MAX_GROUPS);
     chain->group[chain->n_groups++].sum = grad;
-    return MERAK_OK;
 }
 
 /* All contributions are in: convert the sums, add them up. */
-static enum merak_status finish_chain(struct merak_shard_writer *w, int of,
-                                      const struct merak_node *last,
-                                      struct merak_error *err)
+static void finish_chain(struct merak_shard_writer *w, int of,
+                         const struct merak_node *last)
 {
     struct merak_grad_chain *chain = w->chain[of];
     struct merak_value *total = NULL;
     struct merak_layout dual;
-    enum merak_status rc = MERAK_OK;
 
     dual_of(w, of, &dual);
-    for (int g = 0; g < chain->n_groups && rc == MERAK_OK; g++) {
-        struct merak_value *part;
+    for (int g = 0; g < chain->n_groups; g++) {
+        struct merak_value *part =
+            merak_write_convert(w, chain->group[g].sum, &dual, MERAK_PHASE_B,
+                                w->node[last->forward]);
 
-        rc = merak_write_convert(w, chain->group[g].sum, &dual, MERAK_PHASE_B,
-                                 w->node[last->forward], &part, err);
-        if (rc == MERAK_OK && g > 0)
-            rc = emit_add(w, of, total, part, &part, err);
-        if (rc == MERAK_OK)
-            total = part;
+        total = g == 0 ? part : emit_add(w, of, total, part);
     }
-    return rc != MERAK_OK ? rc
-                          : merak_write_add_copy(w, last->out[0]->id, total,
-                                                 MERAK_PHASE_B, err);
+    merak_write_add_copy(w, last->out[0]->id, total, MERAK_PHASE_B);
 }
 
 /* A sum of the old graph: its operands are contributions, or sums before it
  * in the chain. */
-static enum merak_status write_sum(struct merak_shard_writer *w,
-                                   const struct merak_node *old,
-                                   struct merak_error *err)
+static void write_sum(struct merak_shard_writer *w,
+                      const struct merak_node *old)
 {
     int of = old->out[0]->of;
     struct merak_grad_chain *chain = w->chain[of];
-    enum merak_status rc = MERAK_OK;
 
     if (chain == NULL) {
         chain = merak_pool_alloc(w->graph->pool, sizeof(*chain));
-        if (chain == NULL)
-            return merak_fail_nomem(err, sizeof(*chain));
+        if (chain == NULL) {
+            w->rc = merak_fail_nomem(w->err, sizeof(*chain));
+            return;
+        }
         w->chain[of] = chain;
     }
     assert(chain->n_sums < MAX_GROUPS);
     chain->sums[chain->n_sums++] = old;
-    for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
+    for (int i = 0; i < 2 && w->rc == MERAK_OK; i++) {
         const struct merak_value *v = old->in[i];
 
-        if (v->of == of && merak_node_is_sum(w->old->node[v->producer]))
-            continue;
-        rc = contribute(w, of, w->entry[v->id].copies->value, err);
+        if (v->of != of || !merak_node_is_sum(w->old->node[v->producer]))
+            contribute(w, of, w->entry[v->id].copies->value);
     }
-    if (rc != MERAK_OK || w->is_part[old->out[0]->id])
-        return rc;
-    return finish_chain(w, of, old, err);
+    if (!w->is_part[old->out[0]->id])
+        finish_chain(w, of, old);
 }
 
 /* --- nodes
@@ -184,25 +166,21 @@ static void strategy_of(const struct merak_shard_writer *w,
                                strategy);
 }
 
-static enum merak_status write_inputs(struct merak_shard_writer *w,
-                                      const struct merak_node *old,
-                                      struct merak_value **in,
-                                      struct merak_error *err)
+static void write_inputs(struct merak_shard_writer *w,
+                         const struct merak_node *old, struct merak_value **in)
 {
     int forward = old->phase == MERAK_PHASE_F ? -1 : w->node[old->forward];
     struct merak_strategy strategy;
-    enum merak_status rc = MERAK_OK;
 
     strategy_of(w, old, &strategy);
-    for (int i = 0; i < old->n_in && rc == MERAK_OK; i++) {
+    for (int i = 0; i < old->n_in; i++) {
         struct merak_layout layout;
-        int v = old->in[i]->id;
 
         merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               i, &layout);
-        rc = merak_write_get(w, v, &layout, old->phase, forward, &in[i], err);
+        in[i] =
+            merak_write_get(w, old->in[i]->id, &layout, old->phase, forward);
     }
-    return rc;
 }
 
 /* Is everything that a node reads made before old node `before`? */
@@ -216,37 +194,31 @@ static bool is_made(const struct merak_node *old, int before)
 }
 
 /* The inputs of the W nodes that follow a B node of the same forward node. */
-static enum merak_status fetch_for_weights(struct merak_shard_writer *w,
-                                           const struct merak_node *old,
-                                           struct merak_error *err)
+static void fetch_for_weights(struct merak_shard_writer *w,
+                              const struct merak_node *old)
 {
     struct merak_value *in[MERAK_MAX_OPERANDS];
-    enum merak_status rc = MERAK_OK;
 
-    for (int n = old->id + 1; n < w->old->n_nodes && rc == MERAK_OK; n++) {
+    for (int n = old->id + 1; n < w->old->n_nodes; n++) {
         const struct merak_node *next = w->old->node[n];
 
         if (old->phase != MERAK_PHASE_B || next->forward != old->forward ||
             merak_node_is_sum(next))
             break;
         if (next->phase == MERAK_PHASE_W && is_made(next, old->id))
-            rc = write_inputs(w, next, in, err);
+            write_inputs(w, next, in);
     }
-    return rc;
 }
 
-static enum merak_status
-write_output(struct merak_shard_writer *w, const struct merak_value *old,
-             struct merak_value *v, const struct merak_layout *layout,
-             const struct merak_node *node, struct merak_error *err)
+static void write_output(struct merak_shard_writer *w,
+                         const struct merak_value *old, struct merak_value *v,
+                         const struct merak_layout *layout,
+                         const struct merak_node *node)
 {
-    enum merak_status rc = merak_write_set_layout(w, v, layout, err);
     struct merak_layout dual;
 
-    if (rc == MERAK_OK)
-        rc = merak_write_rename(w, v, old->name, "", err);
-    if (rc != MERAK_OK)
-        return rc;
+    merak_write_set_layout(w, v, layout);
+    v->name = merak_write_name(w, "%s", old->name);
     v->kind = old->kind;
     v->use = old->use;
     if (old->of >= 0)
@@ -254,75 +226,56 @@ write_output(struct merak_shard_writer *w, const struct merak_value *old,
     if (old->kind == MERAK_VALUE_GRADIENT && old->of >= 0 &&
         !w->is_part[old->id]) {
         dual_of(w, old->of, &dual);
-        rc = merak_write_convert(w, v, &dual, MERAK_PHASE_B, node->forward, &v,
-                                 err);
+        v = merak_write_convert(w, v, &dual, MERAK_PHASE_B, node->forward);
     }
-    return rc != MERAK_OK
-               ? rc
-               : merak_write_add_copy(w, old->id, v, node->phase, err);
+    merak_write_add_copy(w, old->id, v, node->phase);
 }
 
 /* The loss and what is recycled by the next pass are needed whole. */
-static enum merak_status write_whole(struct merak_shard_writer *w,
-                                     const struct merak_value *old,
-                                     const struct merak_node *node,
-                                     struct merak_error *err)
+static void write_whole(struct merak_shard_writer *w,
+                        const struct merak_value *old,
+                        const struct merak_node *node)
 {
     struct merak_layout whole;
-    enum merak_status rc = MERAK_OK;
 
     merak_layout_replicated(&whole);
     if (old == w->old->loss)
-        rc = merak_write_get(w, old->id, &whole, MERAK_PHASE_F, node->id,
-                             &w->graph->loss, err);
-    for (int i = 0; i < w->old->n_recycling && rc == MERAK_OK; i++) {
+        w->graph->loss =
+            merak_write_get(w, old->id, &whole, MERAK_PHASE_F, node->id);
+    for (int i = 0; i < w->old->n_recycling; i++) {
         if (old == w->old->recycling[i].out)
-            rc = merak_write_get(w, old->id, &whole, MERAK_PHASE_F, node->id,
-                                 &w->graph->recycling[i].out, err);
+            w->graph->recycling[i].out =
+                merak_write_get(w, old->id, &whole, MERAK_PHASE_F, node->id);
     }
-    return rc;
 }
 
-static enum merak_status write_node(struct merak_shard_writer *w,
-                                    const struct merak_node *old,
-                                    struct merak_error *err)
+static void write_node(struct merak_shard_writer *w,
+                       const struct merak_node *old)
 {
-    struct merak_value *in[MERAK_MAX_OPERANDS];
-    const struct merak_signature *sig = &w->sig[old->id];
+    struct merak_node proto = *old, *node;
     struct merak_strategy strategy;
     int first = w->graph->n_nodes;
-    struct merak_node *node;
-    enum merak_status rc;
 
     strategy_of(w, old, &strategy);
-    rc = write_inputs(w, old, in, err);
-    if (rc == MERAK_OK)
-        rc = fetch_for_weights(w, old, err);
-    if (rc == MERAK_OK)
-        rc = merak_graph_node(
-            w->graph, old->op, &old->attrs, old->phase,
-            old->phase == MERAK_PHASE_F ? 0 : w->node[old->forward], old->n_in,
-            in, &node, err);
-    if (rc == MERAK_OK)
-        rc = merak_write_set_node(w, node, &strategy, NULL, err);
-    if (rc != MERAK_OK)
-        return rc;
-    node->name = merak_graph_name(w->graph, "%s", old->name);
-    if (node->name == NULL)
-        return merak_fail_nomem(err, strlen(old->name) + 1);
+    write_inputs(w, old, proto.in);
+    fetch_for_weights(w, old);
+    if (old->phase != MERAK_PHASE_F)
+        proto.forward = w->node[old->forward];
+    node = merak_write_node(w, &proto, &strategy, NULL);
+    if (node == NULL)
+        return;
     w->node[old->id] = node->id;
     for (int i = first; i < node->id && old->phase == MERAK_PHASE_F; i++)
         w->graph->node[i]->forward = node->id;
-    for (int i = 0; i < node->n_out && rc == MERAK_OK; i++) {
+    for (int i = 0; i < node->n_out && w->rc == MERAK_OK; i++) {
         struct merak_layout layout;
 
-        merak_strategy_layout(&w->mesh, sig, old->n_in, &strategy,
+        merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               old->n_in + i, &layout);
-        rc = write_output(w, old->out[i], node->out[i], &layout, node, err);
-        if (rc == MERAK_OK && old->phase == MERAK_PHASE_F)
-            rc = write_whole(w, old->out[i], node, err);
+        write_output(w, old->out[i], node->out[i], &layout, node);
+        if (old->phase == MERAK_PHASE_F)
+            write_whole(w, old->out[i], node);
     }
-    return rc;
 }
 
 /* --- the whole
@@ -348,12 +301,9 @@ static void leaf_layout(const struct merak_shard_writer *w,
     }
 }
 
-static enum merak_status write_leaves(struct merak_shard_writer *w,
-                                      struct merak_error *err)
+static void write_leaves(struct merak_shard_writer *w)
 {
-    enum merak_status rc = MERAK_OK;
-
-    for (int i = 0; i < w->old->n_values && rc == MERAK_OK; i++) {
+    for (int i = 0; i < w->old->n_values && w->rc == MERAK_OK; i++) {
         const struct merak_value *old = w->old->value[i];
         struct merak_layout layout;
         struct merak_value *v;
@@ -362,13 +312,25 @@ static enum merak_status write_leaves(struct merak_shard_writer *w,
             old->kind != MERAK_VALUE_RECYCLED)
             continue;
         leaf_layout(w, old, &layout);
-        rc = merak_graph_value(w->graph, old, &v, err);
-        if (rc == MERAK_OK)
-            rc = merak_write_set_layout(w, v, &layout, err);
-        if (rc == MERAK_OK)
-            rc = merak_write_add_copy(w, i, v, MERAK_PHASE_F, err);
+        w->rc = merak_graph_value(w->graph, old, &v, w->err);
+        if (w->rc != MERAK_OK)
+            return;
+        merak_write_set_layout(w, v, &layout);
+        merak_write_add_copy(w, i, v, MERAK_PHASE_F);
     }
-    return rc;
+}
+
+/* The values that passes recycle are leaves, too. */
+static void copy_frame(struct merak_shard_writer *w)
+{
+    w->graph->dtype = w->old->dtype;
+    w->graph->micro_batch = w->old->micro_batch;
+    w->graph->seq = w->old->seq;
+    w->graph->passes = w->old->passes;
+    w->graph->n_recycling = w->old->n_recycling;
+    for (int i = 0; i < w->old->n_recycling; i++)
+        w->graph->recycling[i].in =
+            w->entry[w->old->recycling[i].in->id].copies->value;
 }
 
 static void mark_parts(struct merak_shard_writer *w)
@@ -382,8 +344,7 @@ static void mark_parts(struct merak_shard_writer *w)
     }
 }
 
-static enum merak_status writer_init(struct merak_shard_writer *w,
-                                     struct merak_error *err)
+static void writer_init(struct merak_shard_writer *w)
 {
     size_t v = (size_t)w->old->n_values + 1, n = (size_t)w->old->n_nodes + 1;
 
@@ -392,11 +353,13 @@ static enum merak_status writer_init(struct merak_shard_writer *w,
     w->is_part = calloc(v, sizeof(*w->is_part));
     w->node = calloc(n, sizeof(*w->node));
     if (w->entry == NULL || w->chain == NULL || w->is_part == NULL ||
-        w->node == NULL)
-        return merak_fail_nomem(err, v * sizeof(*w->entry));
+        w->node == NULL) {
+        w->rc = merak_fail_nomem(w->err, v * sizeof(*w->entry));
+        return;
+    }
     w->mesh = w->out->mesh;
     mark_parts(w);
-    return merak_graph_create(&w->graph, err);
+    w->rc = merak_graph_create(&w->graph, w->err);
 }
 
 static void writer_fini(struct merak_shard_writer *w)
@@ -414,33 +377,27 @@ enum merak_status merak_shard_write(const struct merak_graph *graph,
                                     struct merak_sharded *sharded,
                                     struct merak_error *err)
 {
-    struct merak_shard_writer w = {
-        .old = graph, .sig = sig, .strategy = strategy, .out = sharded};
-    enum merak_status rc = writer_init(&w, err);
+    struct merak_shard_writer w = {.old = graph,
+                                   .sig = sig,
+                                   .strategy = strategy,
+                                   .out = sharded,
+                                   .err = err};
 
-    if (rc == MERAK_OK) {
-        w.graph->dtype = graph->dtype;
-        w.graph->micro_batch = graph->micro_batch;
-        w.graph->seq = graph->seq;
-        rc = write_leaves(&w, err);
+    writer_init(&w);
+    if (w.rc == MERAK_OK)
+        write_leaves(&w);
+    if (w.rc == MERAK_OK)
+        copy_frame(&w);
+    for (int i = 0; i < graph->n_nodes && w.rc == MERAK_OK; i++) {
+        if (merak_node_is_sum(graph->node[i]))
+            write_sum(&w, graph->node[i]);
+        else
+            write_node(&w, graph->node[i]);
     }
-    if (rc == MERAK_OK) {
-        w.graph->passes = w.old->passes;
-        w.graph->n_recycling = w.old->n_recycling;
-        for (int i = 0; i < w.old->n_recycling; i++)
-            w.graph->recycling[i].in =
-                w.entry[w.old->recycling[i].in->id].copies->value;
-    }
-    for (int i = 0; i < graph->n_nodes && rc == MERAK_OK; i++) {
-        const struct merak_node *node = graph->node[i];
-
-        rc = merak_node_is_sum(node) ? write_sum(&w, node, err)
-                                     : write_node(&w, node, err);
-    }
-    if (rc == MERAK_OK) {
+    if (w.rc == MERAK_OK) {
         sharded->graph = w.graph;
         w.graph = NULL;
     }
     writer_fini(&w);
-    return rc;
+    return w.rc;
 }

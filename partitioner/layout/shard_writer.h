@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/layout/shard_writer.h - a sharded graph being written: for
  * shard_copies.c and shard_write.c
+ *
+ * The first failure is kept in `rc` and `err`; after it, calls do nothing, and
+ * what they return must not be used.
  */
 #ifndef MERAK_PARTITIONER_LAYOUT_SHARD_WRITER_H
 #define MERAK_PARTITIONER_LAYOUT_SHARD_WRITER_H
@@ -34,43 +37,39 @@ struct merak_shard_writer {
     bool *is_part;         /* by old value: read by a sum of its own chain */
     int *node;             /* old node -> new node */
     size_t layouts, nodes; /* room in out's arrays */
+
+    enum merak_status rc;
+    struct merak_error *err;
 };
 
-/* Set a new value's layout, and a new node's strategy and hop (NULL: none). */
-enum merak_status merak_write_set_layout(struct merak_shard_writer *w,
-                                         const struct merak_value *v,
-                                         const struct merak_layout *layout,
-                                         struct merak_error *err) MERAK_CHECKED;
+/* Text in the new graph's memory. */
+const char *merak_write_name(struct merak_shard_writer *w, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Set a new value's layout. */
+void merak_write_set_layout(struct merak_shard_writer *w,
+                            const struct merak_value *v,
+                            const struct merak_layout *layout);
 /* That layout; valid until the next value is made. */
 const struct merak_layout *
 merak_write_layout(const struct merak_shard_writer *w,
                    const struct merak_value *v);
-enum merak_status merak_write_set_node(struct merak_shard_writer *w,
-                                       const struct merak_node *node,
-                                       const struct merak_strategy *strategy,
-                                       const struct merak_hop *hop,
-                                       struct merak_error *err) MERAK_CHECKED;
-/* Record a new value as a copy of an old one, made in this phase; name it. */
-enum merak_status merak_write_add_copy(struct merak_shard_writer *w, int old,
-                                       struct merak_value *value,
-                                       enum merak_phase phase,
-                                       struct merak_error *err) MERAK_CHECKED;
-enum merak_status merak_write_rename(struct merak_shard_writer *w,
-                                     struct merak_value *v, const char *name,
-                                     const char *suffix,
-                                     struct merak_error *err) MERAK_CHECKED;
+/* Append a node like `proto`, whose operands are new values, or NULL.  A hop
+ * (else NULL) is what a conversion does, and gives its name. */
+struct merak_node *merak_write_node(struct merak_shard_writer *w,
+                                    const struct merak_node *proto,
+                                    const struct merak_strategy *strategy,
+                                    const struct merak_hop *hop);
+/* Record a new value as a copy of an old one, made in this phase. */
+void merak_write_add_copy(struct merak_shard_writer *w, int old,
+                          struct merak_value *value, enum merak_phase phase);
 /* Convert a new value to another layout, with one node per hop. */
-enum merak_status merak_write_convert(struct merak_shard_writer *w,
-                                      struct merak_value *src,
-                                      const struct merak_layout *to,
-                                      enum merak_phase phase, int forward,
-                                      struct merak_value **dst_p,
-                                      struct merak_error *err) MERAK_CHECKED;
+struct merak_value *merak_write_convert(struct merak_shard_writer *w,
+                                        struct merak_value *src,
+                                        const struct merak_layout *to,
+                                        enum merak_phase phase, int forward);
 /* An old value in a layout, converted from the cheapest copy if need be. */
-enum merak_status merak_write_get(struct merak_shard_writer *w, int old,
-                                  const struct merak_layout *layout,
-                                  enum merak_phase phase, int forward,
-                                  struct merak_value **value_p,
-                                  struct merak_error *err) MERAK_CHECKED;
+struct merak_value *merak_write_get(struct merak_shard_writer *w, int old,
+                                    const struct merak_layout *layout,
+                                    enum merak_phase phase, int forward);
 
 #endif
