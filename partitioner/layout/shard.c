@@ -131,36 +131,36 @@ static enum merak_status check(const struct merak_graph *graph,
 /* --- the search
  * -------------------------------------------------------------------- */
 
-/* The cheapest strategies so far. */
-struct found {
-    struct merak_strategy *strategy;
-    double cost;  /* INFINITY: none yet */
-    long records; /* looked at for all of them */
+struct search {
+    const struct merak_graph *graph;
+    const struct merak_shard_options *opt;
+    struct merak_sharded *sharded; /* its mesh is set */
+    struct merak_signature *sig;
+    struct merak_shard_costs *costs;
+    struct merak_strategy *strategy; /* the cheapest so far */
+    double cost;                     /* INFINITY: none yet */
 };
 
 /* Search by another rule; the result is taken if it is cheaper by more than
  * rounding. */
-static enum merak_status try_rule(const struct merak_graph *graph,
-                                  const struct merak_mesh *mesh,
-                                  const struct merak_signature *sig,
-                                  struct merak_shard_costs *costs,
+static enum merak_status try_rule(struct search *s,
                                   const struct merak_cut_rule *rule,
-                                  struct found *found, struct merak_error *err)
+                                  struct merak_error *err)
 {
-    size_t bytes = ((size_t)graph->n_forward + 1) * sizeof(*found->strategy);
+    size_t bytes = ((size_t)s->graph->n_forward + 1) * sizeof(*s->strategy);
     struct merak_strategy *strategy = malloc(bytes);
     struct merak_shard_found next;
     enum merak_status rc;
 
     if (strategy == NULL)
         return merak_fail_nomem(err, bytes);
-    rc =
-        merak_shard_search(graph, mesh, sig, costs, rule, strategy, &next, err);
-    if (rc == MERAK_OK && next.cost < found->cost * (1 - 1e-9)) {
-        memcpy(found->strategy, strategy, bytes - sizeof(*strategy));
-        found->cost = next.cost;
+    rc = merak_shard_search(s->graph, &s->sharded->mesh, s->sig, s->costs, rule,
+                            strategy, &next, err);
+    if (rc == MERAK_OK && next.cost < s->cost * (1 - 1e-9)) {
+        memcpy(s->strategy, strategy, bytes - sizeof(*strategy));
+        s->cost = next.cost;
     }
-    found->records += next.records;
+    s->sharded->records += next.records;
     free(strategy);
     return rc;
 }
@@ -173,65 +173,50 @@ static int batch_from(const struct merak_graph *graph, int batch)
 
 /* First with the sequence never cut, unless SP_ON requires it; for SP_AUTO also
  * with the sequence free to be cut; then, if allowed, with samples, too. */
-static enum merak_status
-search(const struct merak_graph *graph, const struct merak_shard_options *opt,
-       const struct merak_signature *sig, struct merak_strategy *strategy,
-       struct merak_sharded *sharded, struct merak_error *err)
+static enum merak_status try_rules(struct search *s, struct merak_error *err)
 {
-    const struct merak_mesh *mesh = &sharded->mesh;
     struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
-                                  .batch_from = graph->n_forward};
-    struct found found = {strategy, INFINITY, 0};
-    struct merak_shard_costs *costs = NULL;
+                                  .batch_from = s->graph->n_forward};
+    bool is_cut = s->sharded->mesh.n_axes > 0;
     double whole;
     enum merak_status rc;
 
-    rc = merak_shard_costs_create(graph, mesh, opt, &costs, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (opt->sp == MERAK_SP_ON)
+    if (s->opt->sp == MERAK_SP_ON)
         rule.t = MERAK_T_MUST;
-    rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
-    if (rc == MERAK_OK && opt->sp == MERAK_SP_AUTO && mesh->n_axes > 0) {
+    rc = try_rule(s, &rule, err);
+    if (rc == MERAK_OK && s->opt->sp == MERAK_SP_AUTO && is_cut) {
         rule.t = MERAK_T_MAY;
-        rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
+        rc = try_rule(s, &rule, err);
     }
-    whole = found.cost;
-    if (rc == MERAK_OK && opt->tp_batch_percent > 0 && mesh->n_axes > 0) {
-        rule.batch_from = batch_from(graph, opt->tp_batch_percent);
-        rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
+    whole = s->cost;
+    if (rc == MERAK_OK && s->opt->tp_batch_percent > 0 && is_cut) {
+        rule.batch_from = batch_from(s->graph, s->opt->tp_batch_percent);
+        rc = try_rule(s, &rule, err);
     }
-    if (found.cost < whole)
-        sharded->saved = 1 - found.cost / whole;
-    sharded->records = found.records;
-    merak_shard_costs_destroy(costs);
+    if (s->cost < whole)
+        s->sharded->saved = 1 - s->cost / whole;
     return rc;
 }
 
 /* Does a tensor axis cut any node by samples? */
-static bool cuts_samples(const struct merak_graph *graph,
-                         const struct merak_mesh *mesh,
-                         const struct merak_signature *sig,
-                         const struct merak_strategy *strategy)
+static bool cuts_samples(const struct search *s)
 {
-    for (int n = 0; n < graph->n_forward; n++) {
-        if (merak_strategy_samples(mesh, &sig[n], &strategy[n]))
+    for (int n = 0; n < s->graph->n_forward; n++) {
+        if (merak_strategy_samples(&s->sharded->mesh, &s->sig[n],
+                                   &s->strategy[n]))
             return true;
     }
     return false;
 }
 
 /* Add the axis along which shared layers are cut over all stages. */
-static enum merak_status
-share(const struct merak_graph *graph, const struct merak_shard_options *opt,
-      const struct merak_signature *sig, struct merak_strategy *strategy,
-      struct merak_sharded *sharded, struct merak_error *err)
+static enum merak_status share(struct search *s, struct merak_error *err)
 {
-    struct merak_axis *axis = &sharded->mesh.axis[sharded->mesh.n_axes++];
+    struct merak_mesh *mesh = &s->sharded->mesh;
 
-    *axis = (struct merak_axis){"pp", opt->stages};
-    sharded->n_shared = opt->shared;
-    return merak_shared_cut(graph, sig, &sharded->mesh, opt->shared, strategy,
+    mesh->axis[mesh->n_axes++] = (struct merak_axis){"pp", s->opt->stages};
+    s->sharded->n_shared = s->opt->shared;
+    return merak_shared_cut(s->graph, s->sig, mesh, s->opt->shared, s->strategy,
                             err);
 }
 
@@ -286,9 +271,7 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
                                         struct merak_sharded **sharded_p,
                                         struct merak_error *err)
 {
-    struct merak_sharded *sharded = NULL;
-    struct merak_strategy *strategy = NULL;
-    struct merak_signature *sig = NULL;
+    struct search s = {.graph = graph, .opt = opt, .cost = INFINITY};
     struct heads heads;
     enum merak_status rc;
 
@@ -296,30 +279,34 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
     rc = check(graph, opt, &heads, err);
     if (rc != MERAK_OK)
         return rc;
-    sharded = calloc(1, sizeof(*sharded));
-    strategy = calloc((size_t)graph->n_forward + 1, sizeof(*strategy));
-    if (sharded == NULL || strategy == NULL) {
-        rc = merak_fail_nomem(err, sizeof(*sharded));
+    s.sharded = calloc(1, sizeof(*s.sharded));
+    s.strategy = calloc((size_t)graph->n_forward + 1, sizeof(*s.strategy));
+    if (s.sharded == NULL || s.strategy == NULL) {
+        rc = merak_fail_nomem(err, sizeof(*s.sharded));
         goto out;
     }
-    make_mesh((size_t)opt->tp, heads.kv, &sharded->mesh);
-    rc = merak_signatures(graph, &sig, err);
+    make_mesh((size_t)opt->tp, heads.kv, &s.sharded->mesh);
+    rc = merak_signatures(graph, &s.sig, err);
     if (rc == MERAK_OK)
-        rc = search(graph, opt, sig, strategy, sharded, err);
+        rc = merak_shard_costs_create(graph, &s.sharded->mesh, opt, &s.costs,
+                                      err);
     if (rc == MERAK_OK)
-        sharded->samples = cuts_samples(graph, &sharded->mesh, sig, strategy);
+        rc = try_rules(&s, err);
+    if (rc == MERAK_OK)
+        s.sharded->samples = cuts_samples(&s);
     if (rc == MERAK_OK && opt->shared > 0)
-        rc = share(graph, opt, sig, strategy, sharded, err);
+        rc = share(&s, err);
     if (rc == MERAK_OK)
-        rc = merak_shard_write(graph, sig, strategy, sharded, err);
+        rc = merak_shard_write(graph, s.sig, s.strategy, s.sharded, err);
     if (rc != MERAK_OK)
         goto out;
-    *sharded_p = sharded;
-    sharded = NULL;
+    *sharded_p = s.sharded;
+    s.sharded = NULL;
 out:
-    free(sig);
-    free(strategy);
-    merak_sharded_destroy(sharded);
+    merak_shard_costs_destroy(s.costs);
+    free(s.sig);
+    free(s.strategy);
+    merak_sharded_destroy(s.sharded);
     return rc;
 }
 
