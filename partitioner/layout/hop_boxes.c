@@ -108,45 +108,27 @@ static void fill_all_reduce(struct merak_exchange *ex)
         ex->recv[q] = ex->send[ex->me];
 }
 
-static void fill_boxes(const struct view *v, struct merak_exchange *ex)
-{
-    struct merak_box had, wanted, theirs;
-
-    member_box(v, v->from, ex->me, &had);
-    member_box(v, v->to, ex->me, &wanted);
-    for (int q = 0; q < ex->n; q++) {
-        member_box(v, v->to, q, &theirs);
-        common_part(&had, &theirs, &had, &ex->send[q]);
-        member_box(v, v->from, q, &theirs);
-        common_part(&theirs, &wanted, &wanted, &ex->recv[q]);
-    }
-}
-
-/* A slice has no peers: one box, the part of the input that is kept. */
-static void fill_slice(const struct view *v, struct merak_exchange *ex)
-{
-    struct merak_box had, wanted;
-
-    member_box(v, v->from, v->coord[v->axis], &had);
-    member_box(v, v->to, v->coord[v->axis], &wanted);
-    common_part(&had, &wanted, &had, &ex->send[0]);
-    common_part(&had, &wanted, &wanted, &ex->recv[0]);
-}
-
 static void fill(const struct view *v, struct merak_exchange *ex)
 {
-    struct merak_box part;
+    int me = v->coord[v->axis];
+    /* a slice has no peers: one box, the part of the input that is kept */
+    int first = ex->kind == MERAK_CONVERT_SLICE ? me : 0;
+    struct merak_box had, wanted, theirs;
 
-    member_box(v, v->from, v->coord[v->axis], &part);
-    box_shape(&part, &ex->in);
-    member_box(v, v->to, v->coord[v->axis], &part);
-    box_shape(&part, &ex->out);
-    if (ex->kind == MERAK_CONVERT_ALL_REDUCE)
+    member_box(v, v->from, me, &had);
+    member_box(v, v->to, me, &wanted);
+    box_shape(&had, &ex->in);
+    box_shape(&wanted, &ex->out);
+    if (ex->kind == MERAK_CONVERT_ALL_REDUCE) {
         fill_all_reduce(ex);
-    else if (ex->kind == MERAK_CONVERT_SLICE)
-        fill_slice(v, ex);
-    else
-        fill_boxes(v, ex);
+        return;
+    }
+    for (int q = 0; q < ex->n; q++) {
+        member_box(v, v->to, first + q, &theirs);
+        common_part(&had, &theirs, &had, &ex->send[q]);
+        member_box(v, v->from, first + q, &theirs);
+        common_part(&theirs, &wanted, &wanted, &ex->recv[q]);
+    }
 }
 
 static enum merak_combine combine_of(const struct merak_place *place)
