@@ -226,7 +226,9 @@ SCRIPT
     (! grep -q "leaving out" "job$BATS_TEST_NUMBER"-*.log)
     [ -e "$RUN/DONE" ]
     [ "$(wc -l <"$RUN/starts")" -eq 2 ]
-    [ "$(jq -c .hosts "$RUN/ckpt/run.jsonl" | sort -u | wc -l)" -eq 1 ]
+    # srun picks two of all three nodes again: those of Slurm 24.11 may differ,
+    # if the first step has not ended on its nodes
+    grep -q 'restart 0\.1 on n\[1-3\]' "job$BATS_TEST_NUMBER"-*.log
 }
 
 @test "with spare nodes, too, the second run without progress is the last" {
