@@ -19,11 +19,11 @@ traces()
     need_root
     merak sandbox --nodes 2 --link-gbit 1 -- \
         srun -N1 -n2 env UCX_LOG_LEVEL=info "$make_link" rate >near
-    grep -E 'ep_cfg.*(sysv|posix|cma)/memory' near
+    grep -E 'cfg[[#].*(sysv|posix|cma)/memory' near
     merak sandbox --nodes 2 --link-gbit 1 -- \
         srun -N2 -n2 env UCX_LOG_LEVEL=info "$make_link" rate >far
-    grep -E 'ep_cfg.*tcp/eth0' far
-    run ! grep -E 'ep_cfg.*(sysv|posix|cma)' far
+    grep -E 'cfg[[#].*tcp/eth0' far
+    run ! grep -E 'cfg[[#].*(sysv|posix|cma)' far
 }
 
 @test "nodes have names, addresses and processes of their own" {
