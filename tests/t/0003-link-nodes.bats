@@ -17,6 +17,7 @@ traces()
 
 @test "tasks of a node share memory, tasks of two nodes do not" {
     need_root
+    # UCX 1.13 logs "ep_cfg[0]: tag(..)", 1.18 "cfg#0 tag(..)"
     merak sandbox --nodes 2 --link-gbit 1 -- \
         srun -N1 -n2 env UCX_LOG_LEVEL=info "$make_link" rate >near
     grep -E 'cfg[[#].*(sysv|posix|cma)/memory' near

@@ -229,6 +229,7 @@ SCRIPT
     # srun picks two of all three nodes again: those of Slurm 24.11 may differ,
     # if the first step has not ended on its nodes
     grep -q 'restart 0\.1 on n\[1-3\]' "job$BATS_TEST_NUMBER"-*.log
+    jq -es 'length == 2 and all(.hosts | length == 2)' "$RUN/ckpt/run.jsonl"
 }
 
 @test "with spare nodes, too, the second run without progress is the last" {
