@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "kernels/geometry.h"
 
 #include <stdio.h>
@@ -58,7 +59,7 @@ static void shape_operand(struct merak_operand *op, enum merak_dtype dtype,
 /* Touched memory, with small numbers, neither zero nor subnormal. */
 static void *make_data(const struct merak_operand *op, struct merak_error *err)
 {
-    size_t bytes = (merak_local_bytes(op) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    size_t bytes = merak_size_align(merak_local_bytes(op), ALIGN);
     void *data = aligned_alloc(ALIGN, bytes);
 
     if (data == NULL) {

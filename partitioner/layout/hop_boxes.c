@@ -86,12 +86,6 @@ static void common_part(const struct merak_box *a, const struct merak_box *b,
     }
 }
 
-static void box_shape(const struct merak_box *box, struct merak_shape *shape)
-{
-    *shape = (struct merak_shape){.ndim = box->ndim};
-    memcpy(shape->dim, box->len, sizeof(shape->dim));
-}
-
 /* An all-reduce is cut flat, whatever the layout of its operand: member q
  * sums cut q. */
 static void fill_all_reduce(struct merak_exchange *ex)
@@ -117,8 +111,8 @@ static void fill(const struct view *v, struct merak_exchange *ex)
 
     member_box(v, v->from, me, &had);
     member_box(v, v->to, me, &wanted);
-    box_shape(&had, &ex->in);
-    box_shape(&wanted, &ex->out);
+    ex->in = merak_box_shape(&had);
+    ex->out = merak_box_shape(&wanted);
     if (ex->kind == MERAK_CONVERT_ALL_REDUCE) {
         fill_all_reduce(ex);
         return;

@@ -357,8 +357,7 @@ static void print_node(FILE *f, const struct merak_sharded *s,
     else
         print_cuts(f, s, node);
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        const struct merak_value *v =
-            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        const struct merak_value *v = merak_node_operand(node, o);
 
         fprintf(f, "%s%s[%s]", o == node->n_in ? " -> " : " ", v->name,
                 merak_layout_print(&s->mesh, &s->layout[v->id], text,

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "partitioner/program/build.h"
+#include "partitioner/graph/dims.h"
 #include "partitioner/graph/mem_pool.h"
 #include "partitioner/schedule/time.h"
 
@@ -90,11 +91,11 @@ bool merak_instr_is_same_call(const struct merak_program *a_program,
     for (int i = 0; i < a->n_in + a->n_out; i++) {
         const struct merak_slot *x = &a_program->slot[a->slot[i]];
         const struct merak_slot *y = &b_program->slot[b->slot[i]];
+        const struct merak_shape x_shape = merak_box_shape(&x->box);
+        const struct merak_shape y_shape = merak_box_shape(&y->box);
 
         if (x->dtype != y->dtype || x->ld != y->ld ||
-            x->box.ndim != y->box.ndim ||
-            memcmp(x->box.len, y->box.len,
-                   (size_t)x->box.ndim * sizeof(*x->box.len)) != 0)
+            !merak_shape_equal(&x_shape, &y_shape))
             return false;
     }
     return true;

@@ -93,8 +93,8 @@ struct run {
     struct merak_timetable *table;
     struct merak_player player;
     struct merak_sends sends;
-    struct merak_part_cost *cost; /* what player.cost points to, and */
-    double *hop;
+    struct merak_part_cost *cost; /* by part; player.cost points to it */
+    double *hop;                  /* [block][stage]; likewise */
 };
 
 /* Does an action of the same kind in another stage's list read what this one

@@ -10,7 +10,7 @@
 struct merak_candidate {
     const struct merak_table *table;
     const struct merak_schedule *schedule;
-    struct merak_given_lists given;    /* cut and drops, each or NULL */
+    struct merak_given_lists given;    /* cut, drops; NULL: not given */
     const struct merak_follow *follow; /* its action lists, or NULL */
     struct merak_search_tally *tally;  /* to be added to, or NULL */
     struct merak_plan plan;  /* cut and drop are NULL: see bound and drop */

@@ -24,7 +24,7 @@ struct merak_search {
     int tasks;
     struct merak_graphs *graphs;
     struct merak_table **table;
-    int n_tables;
+    int n_tables, table_room;
     struct merak_candidate *cand; /* those that fit */
     int n_cands;
     struct merak_candidate *big; /* those that need more memory */

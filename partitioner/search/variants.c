@@ -9,6 +9,7 @@
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
+#include "base/grow.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -175,17 +176,14 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
                                            const struct merak_plan *plan,
                                            int width, int slices)
 {
-    size_t room = ((size_t)s->n_tables + 1) * sizeof(*s->table);
-    struct merak_table **grown, *table = NULL;
+    struct merak_table *table = NULL;
 
     if (s->rc != MERAK_OK)
         return NULL;
-    grown = realloc(s->table, room);
-    if (grown == NULL) {
-        s->rc = merak_fail_nomem(s->err, room);
+    s->rc = merak_grow(&s->table, &s->table_room, s->n_tables,
+                       sizeof(*s->table), s->err);
+    if (s->rc != MERAK_OK)
         return NULL;
-    }
-    s->table = grown;
     s->rc = merak_table_create(s->in, &s->cost, sharded, plan, width, slices,
                                &table, s->err);
     if (s->rc != MERAK_OK)
