@@ -75,8 +75,13 @@ enum merak_status calibrate_accel_time(struct calibrate_world *world,
  * device->tuned; attention's times then go to device->rates. */
 struct calibrate_tune {
     const char *model; /* its config.json, or the directory */
-    int seq, micro_batch, tp;
+    int seq, micro_batch, tp; /* seq: 0 until checked, if not given */
 };
+/* Before anything is measured: can such a step be planned on this backend, and
+ * has it kernels to choose from?  Any failure is the options'. */
+enum merak_status calibrate_tune_check(const struct merak_backend *backend,
+                                       struct calibrate_tune *how,
+                                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status calibrate_tune(struct calibrate_world *world,
                                  const struct calibrate_tune *how,
                                  struct merak_device *device,

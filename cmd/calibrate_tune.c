@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_SEQ 1024 /* unless --seq gives more */
+
 struct tuner {
     struct calibrate_world *world;
     struct merak_device *device;
@@ -123,10 +125,10 @@ static void tune_rank(struct tuner *t, const struct merak_planned *planned,
     }
 }
 
-static enum merak_status tune_dtype(struct tuner *t,
-                                    const struct calibrate_tune *how,
-                                    struct merak_hf_config *config,
-                                    enum merak_dtype dtype)
+static enum merak_status
+build(const struct calibrate_tune *how, const struct merak_backend *backend,
+      struct merak_hf_config *config, enum merak_dtype dtype,
+      struct merak_planned **planned_p, struct merak_error *err)
 {
     struct merak_plan plan = {.tp = how->tp,
                               .pp = 1,
@@ -137,16 +139,55 @@ static enum merak_status tune_dtype(struct tuner *t,
                               .threads = 1,
                               .schedule = "1f1b"};
     const struct merak_program_options opt = {
-        .memory = merak_backend_memory(t->world->backend),
+        .memory = merak_backend_memory(backend),
     };
+
+    return merak_plan_build(&plan, (size_t)how->seq, merak_hf_describe, config,
+                            MERAK_PLAN_ALL, &opt, planned_p, err);
+}
+
+static enum merak_status tune_dtype(struct tuner *t,
+                                    const struct calibrate_tune *how,
+                                    struct merak_hf_config *config,
+                                    enum merak_dtype dtype)
+{
     struct merak_planned *planned = NULL;
 
-    t->rc = merak_plan_build(&plan, (size_t)how->seq, merak_hf_describe, config,
-                             MERAK_PLAN_ALL, &opt, &planned, t->err);
+    t->rc = build(how, t->world->backend, config, dtype, &planned, t->err);
     for (int rank = 0; rank < how->tp && t->rc == MERAK_OK; rank++)
         tune_rank(t, planned, rank);
     merak_planned_destroy(planned);
     return t->rc;
+}
+
+enum merak_status calibrate_tune_check(const struct merak_backend *backend,
+                                       struct calibrate_tune *how,
+                                       struct merak_error *err)
+{
+    struct merak_planned *planned = NULL;
+    struct merak_hf_config config;
+    enum merak_status rc;
+
+    if (backend->accel == NULL || backend->accel->tune == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--model tunes kernels, and backend %s has none to "
+                          "choose from: leave it out, or use --backend cuda",
+                          backend->name);
+    rc = merak_hf_config_load(how->model, &config, err);
+    if (rc == MERAK_OK && how->seq == 0)
+        how->seq = config.positions > 0 && config.positions < MOST_SEQ
+                       ? (int)config.positions
+                       : MOST_SEQ;
+    if (rc == MERAK_OK && config.positions > 0 &&
+        (size_t)how->seq > config.positions)
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "--seq %d is longer than the %zu positions of "
+                        "--model %.200s",
+                        how->seq, config.positions, how->model);
+    if (rc == MERAK_OK)
+        rc = build(how, backend, &config, MERAK_BF16, &planned, err);
+    merak_planned_destroy(planned);
+    return rc;
 }
 
 enum merak_status calibrate_tune(struct calibrate_world *world,
@@ -154,21 +195,13 @@ enum merak_status calibrate_tune(struct calibrate_world *world,
                                  struct merak_device *device,
                                  struct merak_error *err)
 {
-    const struct merak_accel_ops *ops =
-        world->accel == NULL ? NULL : world->accel->ops;
+    const struct merak_accel_ops *ops = world->accel->ops;
     struct tuner t = {.world = world, .device = device, .err = err};
     struct merak_hf_config config;
     char text[128];
     enum merak_status rc;
 
-    if (ops == NULL || ops->tune == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--model tunes kernels, and backend %s has none to "
-                          "choose from: leave it out, or use --backend cuda",
-                          world->backend->name);
     rc = merak_hf_config_load(how->model, &config, err);
-    if (rc == MERAK_ERR_FORMAT || rc == MERAK_ERR_NOT_FOUND)
-        rc = MERAK_ERR_CONFIG; /* the option is wrong */
     ops->tuned_for(world->accel, text, sizeof(text));
     if (rc == MERAK_OK && device->tuned_for == NULL) {
         device->tuned_for = strdup(text);

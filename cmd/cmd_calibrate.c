@@ -246,8 +246,9 @@ static const struct merak_option rows[] = {
      .about = "config.json of a model whose GEMMs and attention are tuned",
      .arg = "FILE"},
     {"seq", MERAK_OPTION_INT, AT(tune.seq),
-     .about = "of --model: tokens of a sequence (1024)", .least = 1,
-     .most = 1 << 24},
+     .about = "of --model: tokens of a sequence (the model's positions, at "
+              "most 1024)",
+     .least = 1, .most = 1 << 24},
     {"micro-batch", MERAK_OPTION_INT, AT(tune.micro_batch),
      .about = "of --model: sequences of a micro-batch (1)", .least = 1,
      .most = 1 << 20},
@@ -403,14 +404,15 @@ int merak_cmd_calibrate(int argc, char **argv)
         rc = merak_fail(&err, MERAK_ERR_CONFIG,
                         "--backend %s has no kernels to time; use cpu or ref",
                         c.backend_name);
+    c.tune.micro_batch = c.tune.micro_batch > 0 ? c.tune.micro_batch : 1;
+    c.tune.tp = c.tune.tp > 0 ? c.tune.tp : 1;
+    if (rc == MERAK_OK && c.tune.model != NULL)
+        rc = calibrate_tune_check(c.world.backend, &c.tune, &err);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);
         return MERAK_EXIT_CONFIG;
     }
     c.base = c.base != NULL ? c.base : "cpu";
-    c.tune.seq = c.tune.seq > 0 ? c.tune.seq : 1024;
-    c.tune.micro_batch = c.tune.micro_batch > 0 ? c.tune.micro_batch : 1;
-    c.tune.tp = c.tune.tp > 0 ? c.tune.tp : 1;
     if (c.from != NULL)
         return calibrate_from_trace(
             &(struct calibrate_from){c.from, c.base, c.backend_name, c.out});

@@ -280,6 +280,12 @@ enum merak_status merak_cuda_load_copies(struct merak_error *err)
     return merak_fail(err, MERAK_ERR_SYSTEM, "load kernels: %s",
                       cudaGetErrorString(cudaGetLastError()));
 }
+#else
+enum merak_status merak_cuda_load_copies(struct merak_error *err)
+{
+    (void)err;
+    return MERAK_OK;
+}
 #endif
 
 /* --- rows ------------------------------------------------------------------

@@ -101,24 +101,30 @@ static enum merak_status launch(const struct merak_cuda_context *cx,
                                 struct merak_error *err, void (*kernel)(P...),
                                 typename merak_same<P>::type... args)
 {
-    auto body = [&]() { kernel(args...); };
+    auto body = [=]() { kernel(args...); };
+    struct bound {
+        struct merak_sim_kernel kernel;
+        decltype(body) run;
+    } work = {{how.grid, how.block, how.shared_bytes,
+               [](void *self) { static_cast<bound *>(self)->run(); }},
+              body};
 
-    (void)cx;
-    (void)err;
-    merak_sim_launch(
-        how.grid, how.block, how.shared_bytes,
-        [](void *arg) { (*static_cast<decltype(body) *>(arg))(); }, &body);
-    return MERAK_OK;
+    static_assert(__is_trivially_copyable(decltype(body)),
+                  "arguments of kernels are copied as bytes");
+    if (merak_sim_launch(cx->stream, &work.kernel, sizeof(work)) == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_SYSTEM,
+                      "cannot launch the CUDA kernel of op \"%s\"", how.name);
 }
 
 static inline enum merak_status clear(const struct merak_cuda_context *cx,
                                       void *to, size_t bytes,
                                       struct merak_error *err)
 {
-    (void)cx;
-    (void)err;
-    memset(to, 0, bytes);
-    return MERAK_OK;
+    if (merak_sim_clear(cx->stream, to, bytes) == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_SYSTEM,
+                      "cannot clear %zu bytes of the CUDA device", bytes);
 }
 #endif
 

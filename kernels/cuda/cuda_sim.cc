@@ -178,6 +178,12 @@ static void forget_frames(struct context *c)
     c->fake = NULL;
     ASAN_UNPOISON_MEMORY_REGION(c->stack, STACK_BYTES);
 }
+
+/* The next launch may be from another thread. */
+static void forget_host(void)
+{
+    host_stack = NULL;
+}
 #else
 static void arrive(struct context *self)
 {
@@ -192,6 +198,10 @@ static void switch_to(struct context *from, struct context *to)
 static void forget_frames(struct context *c)
 {
     (void)c;
+}
+
+static void forget_host(void)
+{
 }
 #endif
 
@@ -374,23 +384,67 @@ static void run_block(size_t shared_bytes)
     free_pieces();
 }
 
-void merak_sim_launch(dim3 grid, dim3 block, size_t shared_bytes,
-                      void (*body)(void *arg), void *arg)
+/* More is refused on an sm_90, and at compile time if it is not requested. */
+#define SHARED_MOST ((size_t)227 << 10)
+
+static void run_kernel(void *work)
 {
+    struct merak_sim_kernel *k = static_cast<struct merak_sim_kernel *>(work);
+    const dim3 grid = k->grid, block = k->block;
+
     sim.n_threads = block.x * block.y * block.z;
     if (sim.n_threads == 0 || sim.n_threads > MAX_THREADS ||
-        sim.n_threads % LANES != 0 || grid.y > 65535 || grid.z > 65535)
+        sim.n_threads % LANES != 0 || grid.y > 65535 || grid.z > 65535 ||
+        k->shared_bytes > SHARED_MOST)
         merak_sim_fatal(
             "a launch that no device takes, or with part of a warp");
     sim.barrier.all = sim.n_threads;
-    sim.body = body;
-    sim.arg = arg;
+    sim.body = k->body;
+    sim.arg = work;
+    forget_host();
     merak_sim_at.block_dim = block;
     merak_sim_at.grid_dim = grid;
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
                 merak_sim_at.block = dim3(x, y, z);
-                run_block(shared_bytes);
+                run_block(k->shared_bytes);
             }
+}
+
+int (*merak_sim_queue)(void *stream, void (*run)(void *work), const void *work,
+                       size_t bytes);
+
+static int queue(void *stream, void (*run)(void *work), void *work,
+                 size_t bytes)
+{
+    if (merak_sim_queue != NULL)
+        return merak_sim_queue(stream, run, work, bytes);
+    run(work);
+    return 0;
+}
+
+int merak_sim_launch(void *stream, struct merak_sim_kernel *kernel,
+                     size_t bytes)
+{
+    return queue(stream, run_kernel, kernel, bytes);
+}
+
+struct clearing {
+    void *to;
+    size_t bytes;
+};
+
+static void run_clearing(void *work)
+{
+    const struct clearing *c = static_cast<struct clearing *>(work);
+
+    memset(c->to, 0, c->bytes);
+}
+
+int merak_sim_clear(void *stream, void *to, size_t bytes)
+{
+    struct clearing c = {to, bytes};
+
+    return queue(stream, run_clearing, &c, sizeof(c));
 }

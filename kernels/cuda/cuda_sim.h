@@ -14,6 +14,8 @@
 #ifndef MERAK_KERNELS_CUDA_CUDA_SIM_H
 #define MERAK_KERNELS_CUDA_CUDA_SIM_H
 
+#include "kernels/cuda/cuda_sim_queue.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,9 +56,18 @@ extern struct merak_sim_place merak_sim_at;
 [[noreturn]] void merak_sim_fatal(const char *what);
 /* Select another order of threads. */
 void merak_sim_seed(uint64_t seed);
-/* Run body(arg) for every thread of every block. */
-void merak_sim_launch(dim3 grid, dim3 block, size_t shared_bytes,
-                      void (*body)(void *arg), void *arg);
+/* What a launch is made of: body(this) runs one thread. */
+struct merak_sim_kernel {
+    dim3 grid, block;
+    size_t shared_bytes;
+    void (*body)(void *kernel);
+};
+/* Run body() for every thread of every block, now or in the stream.  `bytes`:
+ * of the struct that has `kernel` first and its arguments behind it. */
+int merak_sim_launch(void *stream, struct merak_sim_kernel *kernel,
+                     size_t bytes);
+/* Clear memory, now or in the stream. */
+int merak_sim_clear(void *stream, void *to, size_t bytes);
 
 /* Barriers of all threads of the block, or of all lanes of the warp. */
 void merak_sim_block_barrier(void);

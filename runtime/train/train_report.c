@@ -380,6 +380,26 @@ static double touched_percent(const struct merak_trainer *t)
     return 100.0 * (double)touched / (double)pages;
 }
 
+/* What other processes have of the device is in use, too. */
+static void report_device_memory(const struct merak_trainer *t)
+{
+    const struct merak_accel_ops *ops = t->accel->ops;
+    double mib = (double)t->accel->allocated / MIB;
+    double predicted = (double)t->arena_bytes / MIB;
+    size_t left = 0, all = 0;
+    char use[96] = "";
+
+    if (ops->memory != NULL &&
+        ops->memory(t->accel, &left, &all, NULL) == MERAK_OK)
+        snprintf(use, sizeof(use), "; %.2f of its %.2f GiB are in use",
+                 (double)(all - left) / 0x1p30, (double)all / 0x1p30);
+    merak_info("train",
+               "memory of rank %d: %.1f MiB of the device, %+.1f %% of the "
+               "predicted %.1f%s; of the host, peak resident %.1f MiB",
+               t->ranks.logical, mib, 100 * (mib - predicted) / predicted,
+               predicted, use, (double)merak_resident_kib("VmHWM:") / 1024);
+}
+
 void merak_report_memory(const struct merak_trainer *t)
 {
     double peak = (double)merak_resident_kib("VmHWM:") / 1024;
@@ -388,6 +408,10 @@ void merak_report_memory(const struct merak_trainer *t)
     double arena = (double)(t->arena_bytes + t->copy_bytes) / MIB;
     double own = peak - base - peers;
 
+    if (t->accel != NULL) {
+        report_device_memory(t);
+        return;
+    }
     merak_info("train",
                "memory of rank %d: peak resident %.1f MiB less baseline %.1f "
                "and peers' pages %.1f is %.1f MiB, %+.1f %% of the predicted "

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # 0509-nccl.bats - tasks of accelerators that exchange from device to device,
-# without any: a stand-in plays NCCL on the fake device's queues
+# without any: a stand-in plays NCCL on the fake device's queues, and on the
+# streams of what plays CUDA
 
 load cluster
 load parity
@@ -49,6 +50,35 @@ refused()
     line=$(grep 'memory of rank 0: predicted' "$RUNS/nccl/out")
     [[ $line =~ predicted\ ([0-9]+)\ bytes.*reserved\ ([0-9]+)$ ]]
     [ "${BASH_REMATCH[1]}" -eq "${BASH_REMATCH[2]}" ]
+}
+
+# cuda NAME [OPTION...]: two stages of two tensor-parallel ranks of backend
+# cuda, each with a GPU of its own
+cuda()
+{
+    PER_TASK="env MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES \
+        MERAK_STAND_IN_CUDA=devices=4" \
+        run_model gpt2-tied 0.5 2 2 1 "$1" --backend cuda --steps 6 "${@:2}"
+}
+
+@test "backend cuda exchanges by way of hosts and by NCCL to the same bits" {
+    libs=$BUILD/tests/unit/stand_in_cuda/.libs
+    [ -e "$libs/merak_cuda.so" ] || skip "built without CUDA"
+    MODULES=$BATS_TEST_TMPDIR
+    ln -s "$libs/merak_cuda.so" "$BUILD/runtime/nccl/.libs/merak_nccl.so" \
+        "$MODULES"
+    ln -s "$libs/cublaslt.so" "$MODULES/libcublasLt.so.13"
+    ln -s "$libs/cudnn.so" "$MODULES/libcudnn.so.9"
+    ln -s "$libs/nccl.so" "$MODULES/libnccl.so.2"
+    run_model gpt2-tied 0.5 2 2 1 cpu --steps 6
+    cuda staged
+    "$TESTS/parity.py" near "$RUNS/cpu" "$RUNS/staged"
+    cuda nccl-cuda --transport nccl
+    "$TESTS/parity.py" equal "$RUNS/staged" "$RUNS/nccl-cuda"
+    # where there is one GPU alone, NCCL refuses
+    MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES \
+        refused "with another task, and NCCL needs a GPU for each" \
+        --backend cuda --transport nccl
 }
 
 @test "sums in NCCL's order are recorded, and a change is told" {

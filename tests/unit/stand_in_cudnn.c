@@ -110,8 +110,8 @@ static const struct rule rules[] = {
     MANY(ENGINECFG, CFG_KNOBS, DESCRIPTOR, MERAK_CUDNN_KNOBS, false),
     NEEDS(PLAN, PLAN_HANDLE, HANDLE),
     NEEDS(PLAN, PLAN_CFG, DESCRIPTOR),
-    MANY(PACK, PACK_UIDS, INT64, 64, true),
-    MANY(PACK, PACK_POINTERS, VOID_PTR, 64, true),
+    MANY(PACK, PACK_UIDS, INT64, STAND_IN_POINTERS, true),
+    MANY(PACK, PACK_POINTERS, VOID_PTR, STAND_IN_POINTERS, true),
     MAY(PACK, PACK_WORKSPACE, VOID_PTR),
 };
 #define RULES (sizeof(rules) / sizeof(*rules))
@@ -530,6 +530,7 @@ EXPORT int cudnnBackendExecute(void *handle, void *plan, void *pack)
 {
     const struct si_desc *p = plan, *v = pack, *engine, *graph;
     unsigned char *workspace;
+    struct si_call call;
     int status;
 
     if (handle != &stream_of_handle || !p->is_final || !v->is_final ||
@@ -546,14 +547,22 @@ EXPORT int cudnnBackendExecute(void *handle, void *plan, void *pack)
     workspace = *(void *const *)si_element(v, MERAK_CUDNN_PACK_WORKSPACE, 0);
     if (workspace == NULL || (uintptr_t)workspace % 256 != 0)
         return refuse(BAD_PARAM, "a workspace", 0);
-    memset(workspace, 0xff, (size_t)p->workspace); /* all of it is there */
-    si_run(graph, find_pointer, (void *)(uintptr_t)v);
+    call.graph = graph;
+    call.jitter_at = NULL;
+    call.workspace = workspace;
+    call.workspace_bytes = (size_t)p->workspace;
+    call.n = (int)si_count(v, MERAK_CUDNN_PACK_UIDS);
+    for (int i = 0; i < call.n; i++) {
+        call.uid[i] = si_int64(v, MERAK_CUDNN_PACK_UIDS, i);
+        call.pointer[i] =
+            *(void *const *)si_element(v, MERAK_CUDNN_PACK_POINTERS, i);
+    }
     merak_stand_in_runs++;
     if (wrong("jitter") && merak_stand_in_runs % 2 == 0)
-        ++*(unsigned char *)find_pointer(
+        call.jitter_at = find_pointer(
             pack, si_int64(last_of(graph), MERAK_CUDNN_TENSOR_UID, 0));
     merak_stand_in_stream = stream_of_handle;
-    return 0;
+    return si_put(&call, stream_of_handle) == 0 ? 0 : EXECUTION_FAILED;
 }
 
 EXPORT size_t cudnnGetVersion(void)

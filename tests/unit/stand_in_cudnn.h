@@ -9,6 +9,7 @@
 
 #define STAND_IN_ATTRIBUTES 12 /* of a descriptor, at most */
 #define STAND_IN_OPS 32
+#define STAND_IN_POINTERS 64 /* of a call */
 
 /* An attribute as it was set. */
 struct si_attribute {
@@ -50,8 +51,19 @@ struct si_ends si_ends_of(const struct si_desc *op);
 
 /* Do an op's shapes go together?  NULL, or what does not. */
 const char *si_check_op(const struct si_desc *op);
-/* Run a graph on the host's memory; at() finds a tensor's data by its uid. */
-void si_run(const struct si_desc *graph, void *(*at)(void *arg, int64_t uid),
-            void *arg);
+
+/* What a run needs, also after the pack is gone. */
+struct si_call {
+    const struct si_desc *graph;
+    unsigned char *workspace; /* all of it is overwritten */
+    size_t workspace_bytes;
+    unsigned char *jitter_at; /* a byte that gets other bits, or NULL */
+    int n;
+    int64_t uid[STAND_IN_POINTERS];
+    void *pointer[STAND_IN_POINTERS];
+};
+/* Run a graph on the host's memory, at once; where MERAK_STAND_IN_STREAMS is
+ * defined, in a stream of stand_in_cuda.h.  0, or it was not queued. */
+int si_put(const struct si_call *call, void *stream);
 
 #endif

@@ -7,6 +7,9 @@
 #include "config.h"
 
 #include "unit/stand_in_cudnn.h"
+#ifdef MERAK_STAND_IN_STREAMS
+#include "unit/stand_in_cuda.h"
+#endif
 
 #include "base/half.h"
 
@@ -28,8 +31,7 @@ struct place {
 struct run {
     struct place place[MOST_TENSORS];
     int n;
-    void *(*at)(void *arg, int64_t uid);
-    void *arg;
+    const struct si_call *call;
 };
 
 /* --- reading ----------------------------------------------------------------
@@ -49,6 +51,15 @@ size_t si_bytes_of(int type)
     default:
         return sizeof(int);
     }
+}
+
+static void *data_of(const struct si_call *call, int64_t uid)
+{
+    for (int i = 0; i < call->n; i++) {
+        if (call->uid[i] == uid)
+            return call->pointer[i];
+    }
+    return NULL;
 }
 
 static const struct si_attribute *find(const struct si_desc *d, int name)
@@ -219,7 +230,7 @@ static struct place *place_of(struct run *r, const struct si_desc *t)
     }
     r->n++;
     if (!si_bool(t, MERAK_CUDNN_TENSOR_VIRTUAL)) {
-        p->data = r->at(r->arg, si_int64(t, MERAK_CUDNN_TENSOR_UID, 0));
+        p->data = data_of(r->call, si_int64(t, MERAK_CUDNN_TENSOR_UID, 0));
         return p;
     }
     p->number = calloc(count, sizeof(double));
@@ -377,14 +388,32 @@ static void run_op(struct run *r, const struct si_desc *op)
                     store(y, i, value(op, in, y, i));
 }
 
-void si_run(const struct si_desc *graph, void *(*at)(void *arg, int64_t uid),
-            void *arg)
+static void run_graph(void *work)
 {
-    struct run r = {.at = at, .arg = arg};
-    int64_t n = si_count(graph, MERAK_CUDNN_GRAPH_OPS);
+    const struct si_call *c = work;
+    struct run r = {.call = c};
+    int64_t n = si_count(c->graph, MERAK_CUDNN_GRAPH_OPS);
 
+    memset(c->workspace, 0xff, c->workspace_bytes);
     for (int64_t i = 0; i < n; i++)
-        run_op(&r, si_desc(graph, MERAK_CUDNN_GRAPH_OPS, i));
+        run_op(&r, si_desc(c->graph, MERAK_CUDNN_GRAPH_OPS, i));
     for (int i = 0; i < r.n; i++)
         free(r.place[i].number);
+    if (c->jitter_at != NULL)
+        ++*c->jitter_at;
+}
+
+int si_put(const struct si_call *call, void *stream)
+{
+#ifdef MERAK_STAND_IN_STREAMS
+    struct stand_in_stream *s = stream;
+
+    return s == NULL ? -1 : s->queue(s, run_graph, call, sizeof(*call));
+#else
+    struct si_call now = *call;
+
+    (void)stream;
+    run_graph(&now);
+    return 0;
+#endif
 }

@@ -97,8 +97,11 @@ static atomic_int moves;           /* of this process */
 static __thread struct job *group; /* of ncclGroupStart(), or NULL */
 static __thread int depth;
 
-/* Merak takes the fake device's queues to this library alone. */
+/* Merak takes the fake device's queues to this library alone, and streams of
+ * what plays CUDA (stand_in_cuda.h) as those of a GPU. */
+#ifndef MERAK_STAND_IN_STREAMS
 EXPORT const int merak_nccl_stand_in = 1;
+#endif
 
 static void read_faults(void)
 {
