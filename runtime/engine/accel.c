@@ -35,6 +35,7 @@
 #include <time.h>
 
 #define POLL_NS 20000
+#define SPIN_NS 20000 /* short copies are over before a sleep would end */
 #define SETTLE_NS ((int64_t)2000000000) /* for queues after a failed step */
 #define INPUT_ALIGN 64
 
@@ -188,10 +189,13 @@ enum merak_status merak_accel_wait(struct merak_accel *accel,
 
     for (;;) {
         enum merak_status rc = accel->ops->query(accel, event, err);
+        int64_t waited = merak_clock_ns() - start;
 
         if (rc != MERAK_IN_PROGRESS || (stop != NULL && atomic_load(stop) != 0))
             return rc;
-        if ((double)(merak_clock_ns() - start) * 1e-9 > deadline_s)
+        if (waited < SPIN_NS)
+            continue;
+        if ((double)waited * 1e-9 > deadline_s)
             return merak_fail(err, MERAK_ERR_TIMEOUT,
                               "the accelerator has not finished what was "
                               "issued %.3g s ago",

@@ -242,22 +242,6 @@ void *merak_slot_host(const struct merak_trainer *t,
     return (unsigned char *)t->arena.base + program->slot[slot].offset;
 }
 
-enum merak_status merak_slots_results(struct merak_trainer *t,
-                                      const struct merak_program *program,
-                                      struct merak_error *err)
-{
-    const int result[] = {program->loss, program->norm};
-    enum merak_status rc = MERAK_OK;
-
-    for (int i = 0; t->accel != NULL && i < 2 && rc == MERAK_OK; i++) {
-        if (result[i] >= 0)
-            rc = merak_slot_read(t, program, result[i], 0,
-                                 merak_slot_host(t, program, result[i]),
-                                 program->slot[result[i]].bytes, err);
-    }
-    return rc;
-}
-
 /* The length of the first part of a copy's host memory that is entirely pinned
  * or not at all: saved data is in the arena too, next to pages of
  * transfers. */
@@ -279,20 +263,17 @@ static size_t alike(const struct merak_trainer *t, const void *host,
     return bytes;
 }
 
-enum merak_status merak_slot_read(struct merak_trainer *t,
-                                  const struct merak_program *program, int slot,
-                                  size_t lo_bytes, void *to, size_t bytes,
-                                  struct merak_error *err)
+/* Queue what merak_slot_read() reads from an accelerator. */
+static enum merak_status queue_read(struct merak_trainer *t,
+                                    const struct merak_program *program,
+                                    int slot, size_t lo_bytes, void *to,
+                                    size_t bytes, struct merak_error *err)
 {
     const unsigned char *from =
         merak_slots_arena(t) + program->slot[slot].offset + lo_bytes;
     enum merak_status rc = MERAK_OK;
     unsigned char *host = to;
 
-    if (t->accel == NULL) {
-        memcpy(to, from, bytes);
-        return MERAK_OK;
-    }
     for (size_t n; bytes > 0 && rc == MERAK_OK; bytes -= n) {
         n = alike(t, host, bytes);
         rc = t->accel->ops->read(t->accel, MERAK_QUEUE_COPY, host, from, n,
@@ -300,7 +281,41 @@ enum merak_status merak_slot_read(struct merak_trainer *t,
         host += n;
         from += n;
     }
+    return rc;
+}
+
+enum merak_status merak_slot_read(struct merak_trainer *t,
+                                  const struct merak_program *program, int slot,
+                                  size_t lo_bytes, void *to, size_t bytes,
+                                  struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (t->accel == NULL) {
+        memcpy(to, merak_slots_arena(t) + program->slot[slot].offset + lo_bytes,
+               bytes);
+        return MERAK_OK;
+    }
+    rc = queue_read(t, program, slot, lo_bytes, to, bytes, err);
     return wait_for_copy(t, rc, err);
+}
+
+enum merak_status merak_slots_results(struct merak_trainer *t,
+                                      const struct merak_program *program,
+                                      struct merak_error *err)
+{
+    const int result[] = {program->loss, program->norm};
+    enum merak_status rc = MERAK_OK;
+
+    if (t->accel == NULL)
+        return MERAK_OK;
+    for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
+        if (result[i] >= 0)
+            rc = queue_read(t, program, result[i], 0,
+                            merak_slot_host(t, program, result[i]),
+                            program->slot[result[i]].bytes, err);
+    }
+    return wait_for_copy(t, rc, err); /* for both at once */
 }
 
 enum merak_status merak_slot_write(struct merak_trainer *t,
