@@ -25,16 +25,31 @@ template <typename T> struct merak_head_rows {
     size_t row, t0;
 };
 
+/* The functions of scores are powers: of 2 for bf16, which one instruction
+ * computes, of e for f32.  What they take is in units of that base: scores and
+ * lse, times UNIT. */
+template <typename T> struct merak_power {
+    static constexpr float UNIT = sizeof(T) == 2 ? 1.44269504088896340736f : 1;
+};
+
+template <typename T> static __device__ __forceinline__ float power(float x)
+{
+    return sizeof(T) == 2 ? rough_exp2(x) : expf(x);
+}
+
 /* PLAIN: without dropout and cap, so that a kernel has no code or registers for
- * them. */
+ * them, and scale is positive: a row's largest product has the largest score.
+ */
 template <typename T, bool PLAIN_> struct merak_flash {
     static constexpr bool PLAIN = PLAIN_;
-    size_t B, T_, H, R, first;
-    size_t window; /* most keys that a query sees, its own being the last */
+    size_t B, H, R;
+    unsigned T_, first; /* queries are positions first to T_ - 1 */
+    unsigned window; /* most keys that a query sees, its own being the last */
     int D;
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
                          q . k */
     float inverse_cap;
+    float scale_units; /* scale, in units of powers */
     bool whole, accumulate, drops;
     merak_drop drop;
     /* for dropout: this rank's first head among all heads, and the number of
@@ -42,48 +57,61 @@ template <typename T, bool PLAIN_> struct merak_flash {
     size_t group0, head0, full_R, full_T;
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
-    float *lse, *delta;    /* [B, T - first, H] */
+    float *lse;            /* [B, T - first, H] */
+    float *units, *delta;  /* [B, H, T - first]: lse in units of powers, and
+                              do . o; scratch of the backward */
     const int32_t *starts; /* [B, T - first], starts of the queries' documents;
                               NULL: all 0 */
 };
 
 template <typename F, typename U>
-static __device__ __forceinline__ U *head_at(const F &f,
-                                             const merak_head_rows<U> &x,
-                                             size_t b, size_t t, size_t h)
+static __device__ __forceinline__ U *
+head_at(const F &f, const merak_head_rows<U> &x, size_t b, size_t t, size_t h)
 {
-    return x.data + (b * f.T_ + t - x.t0) * x.row + h * f.D;
+    return x.data + (b * (size_t)f.T_ + t - x.t0) * x.row + h * f.D;
 }
 
 template <typename F>
 static __device__ __forceinline__ size_t lse_at(const F &f, size_t b, size_t t,
                                                 size_t h)
 {
-    return (b * f.T_ + t - f.first) * f.H + h;
+    return (b * (f.T_ - f.first) + t - f.first) * f.H + h;
+}
+
+/* The same in units and delta. */
+template <typename F>
+static __device__ __forceinline__ size_t units_at(const F &f, size_t b,
+                                                  size_t t, size_t h)
+{
+    return (b * f.H + h) * (f.T_ - f.first) + t - f.first;
 }
 
 /* --- scores ----------------------------------------------------------------
  */
 
-template <typename F>
+/* A score, in units of powers, of the product of a query with a key. */
+template <typename T, typename F>
 static __device__ __forceinline__ float score(const F &f, float product)
 {
-    float s = product * f.scale;
-
-    return !F::PLAIN && f.cap > 0 ? f.cap * tanhf(s * f.inverse_cap) : s;
+    if (!F::PLAIN && f.cap > 0)
+        return f.cap * merak_power<T>::UNIT *
+               tanhf(product * f.scale * f.inverse_cap);
+    return product * f.scale_units;
 }
 
 /* The first key that a query of a sample sees; it sees all from there up to its
- * own.  It never decreases for later queries. */
+ * own.  It never decreases for later queries, those after the end included. */
 template <typename F>
-static __device__ __forceinline__ size_t first_key(const F &f, size_t b,
-                                                   size_t query)
+static __device__ __forceinline__ unsigned first_key(const F &f, size_t b,
+                                                     unsigned query)
 {
-    size_t first = query >= f.window ? query - f.window + 1 : 0, start = 0;
+    unsigned first = query >= f.window ? query - f.window + 1 : 0, start = 0;
 
-    if (f.starts != nullptr && query < f.T_)
-        start =
-            (size_t)f.starts[b * (f.T_ - f.first) + query - f.first];
+    if (f.starts != nullptr) {
+        unsigned row = (query < f.T_ ? query : f.T_ - 1) - f.first;
+
+        start = (unsigned)f.starts[b * (f.T_ - f.first) + row];
+    }
     return first > start ? first : start;
 }
 
@@ -108,7 +136,7 @@ static __device__ __forceinline__ merak_mask mask_of(const F &f, size_t b,
 /* The factor of dropout for probability (query, key). */
 template <typename F>
 static __device__ __forceinline__ float kept(const F &f, const merak_mask &mask,
-                                             size_t query, size_t key)
+                                             unsigned query, unsigned key)
 {
     size_t element;
     uint32_t word[4], mine;
@@ -122,80 +150,131 @@ static __device__ __forceinline__ float kept(const F &f, const merak_mask &mask,
     return is_kept(f.drop, mine) ? f.drop.scale : 0.0f;
 }
 
-/* Do all `rows` queries see all `columns` keys?  Most tiles do, and need no
- * mask.  seen_from: the first key that the last query sees.  Kernels that are
- * not PLAIN have no registers left for this test. */
-template <typename F>
-static __device__ __forceinline__ bool is_open(const F &f, size_t query,
-                                               int rows, size_t key,
-                                               int columns, size_t seen_from)
+/* Do all queries from `query` on see all `columns` keys from `key` on?  Most
+ * tiles do, and need no mask.  seen_from: the first key that the last of these
+ * queries sees. */
+static __device__ __forceinline__ bool is_open(unsigned query, unsigned key,
+                                               int columns, unsigned seen_from)
 {
-    return F::PLAIN && key + columns <= query + 1 && key >= seen_from &&
-           query + rows <= f.T_;
+    return key + columns <= query + 1 && key >= seen_from;
 }
 
 /* --- tiles -----------------------------------------------------------------
  */
 
-/* Columns that fit into registers and shared memory together with the rows. */
-template <typename T> constexpr int flash_columns(int DP)
-{
-    return DP > 128 || (sizeof(T) == 4 && DP > 64) ? 32 : 64;
-}
-
-/* Tile sizes by dtype and padded head: rows of a block, divided among warps,
- * and columns, which they walk over. */
-template <typename T, int DP, int COLS = flash_columns<T>(DP)>
+/* Sizes of the tiles of a kernel: each of WARPS warps has 16 MT rows of the
+ * block's, and all walk over tiles of COLS columns, of which STAGES are in
+ * shared memory.  With two, one is loaded while the other is used. */
+template <typename T, int DP, int WARPS, int MT_, int COLS, int STAGES_>
 struct merak_tiling {
-    static constexpr int ROWS = sizeof(T) == 4 && DP > 128 ? 32 : 64;
-    static constexpr int COLUMNS = COLS;
-    static constexpr int THREADS = ROWS / TILE_ROWS * WARP;
+    static constexpr int MT = MT_, STAGES = STAGES_, COLUMNS = COLS;
+    static constexpr int WARP_ROWS = TILE_ROWS * MT, ROWS = WARPS * WARP_ROWS;
+    static constexpr int THREADS = WARPS * WARP;
     static constexpr int LD = tile_ld<T>(DP);
-    static constexpr int NT = COLUMNS / 8; /* groups of 8 columns */
-    static constexpr int ND = DP / 8;      /* groups of 8 channels */
+    static constexpr int ND = DP / 8; /* groups of 8 channels */
+    /* of f32 scores, which go through shared memory (chain_product) */
     static constexpr int PLD = tile_ld<T>(COLUMNS);
-    /* `rows` and `columns` tiles of channels and one of probabilities */
-    static constexpr size_t bytes(int rows, int columns)
+    static constexpr int ROOM = sizeof(T) == 4 ? WARP_ROWS * PLD : 0;
+    /* `rows` tiles of the block's rows and two of each stage's columns */
+    static constexpr size_t bytes(int rows)
     {
-        return sizeof(T) * ((size_t)(rows * ROWS + columns * COLUMNS) * LD +
-                            (size_t)ROWS * PLD);
+        return sizeof(T) * ((size_t)(rows * ROWS + 2 * STAGES * COLUMNS) * LD +
+                            (size_t)WARPS * ROOM);
     }
 };
 
-template <typename T>
-static __device__ __forceinline__ float attention_exp(float x)
+/* A stage's tile `i` of two, behind `rows` tiles of the block's rows. */
+template <typename tiling, typename T>
+static __device__ __forceinline__ T *column_tile(T *shared, int rows,
+                                                 unsigned stage, int i)
 {
-    return sizeof(T) == 2 ? rough_exp(x) : expf(x);
+    return shared + rows * tiling::ROWS * tiling::LD +
+           (stage % tiling::STAGES * 2 + i) * tiling::COLUMNS * tiling::LD;
 }
 
-static __device__ __forceinline__ int clamp_rows(size_t from, size_t end,
-                                                 int most)
+/* This warp's part of shared memory for f32 scores. */
+template <typename tiling, typename T>
+static __device__ __forceinline__ T *room_of(T *shared, int rows)
 {
-    size_t n = end > from ? end - from : 0;
-
-    return n < (size_t)most ? (int)n : most;
+    return column_tile<tiling>(shared, rows, 0, 2 * tiling::STAGES) +
+           threadIdx.x / WARP * tiling::ROOM;
 }
 
-/* Store up to 16 rows of channels, scaled; only `rows` of them exist. */
+/* Round i of a walk over n column tiles, n + STAGES - 1 rounds: load(i, stage)
+ * starts to load tile i.  When this returns true, tile i - (STAGES - 1) is
+ * there for all threads.  It is false in round 0 of two stages. */
+template <typename tiling, typename Load>
+static __device__ __forceinline__ bool next_columns(unsigned i, unsigned n,
+                                                    Load &load)
+{
+    if (tiling::STAGES == 1) {
+        if (i > 0)
+            __syncthreads(); /* the previous tile has been used */
+        load(i, 0);
+    }
+    if (tiling::STAGES == 1 || i > 0) {
+        copies_wait();
+        __syncthreads();
+    }
+    if (tiling::STAGES > 1 && i < n)
+        load(i, i % tiling::STAGES);
+    return tiling::STAGES == 1 || i > 0;
+}
+
+static __device__ __forceinline__ int clamp_rows(unsigned from, unsigned end,
+                                                 unsigned most)
+{
+    unsigned n = end > from ? end - from : 0;
+
+    return (int)(n < most ? n : most);
+}
+
+/* Store two neighboring elements. */
+static __device__ __forceinline__ void store_pair(float *to, const float *x)
+{
+    to[0] = x[0];
+    to[1] = x[1];
+}
+
+static __device__ __forceinline__ void store_pair(merak_bf16 *to,
+                                                  const float *x)
+{
+    *reinterpret_cast<merak_word *>(to) = pack2(x);
+}
+
+/* Store 16 rows of channels, scaled; only `rows` of them exist.  `whole`: pairs
+ * of them are aligned. */
 template <typename T, int ND>
 static __device__ __forceinline__ void
 store_rows(const float (&acc)[ND][4], T *to, size_t stride, int rows, int D,
-           const float (&scale)[2], bool accumulate)
+           const float (&scale)[2], bool whole, bool accumulate)
 {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 
 #pragma unroll
-    for (int n = 0; n < ND; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int row = g + i / 2 * 8, d = n * 8 + 2 * t + i % 2;
-            float x = acc[n][i] * scale[i / 2];
+    for (int half = 0; half < 2; half++) {
+        T *row = to + (g + half * 8) * stride + 2 * t;
 
-            if (row >= rows || d >= D)
+        if (g + half * 8 >= rows)
+            continue;
+#pragma unroll
+        for (int n = 0; n < ND; n++) {
+            float x[2] = {acc[n][half * 2] * scale[half],
+                          acc[n][half * 2 + 1] * scale[half]};
+            int left = D - n * 8 - 2 * t;
+
+            if (left > 0 && accumulate)
+                x[0] += to_f32(row[n * 8]);
+            if (left > 1 && accumulate)
+                x[1] += to_f32(row[n * 8 + 1]);
+            if (left > 1 && whole) {
+                store_pair(&row[n * 8], x);
                 continue;
-            if (accumulate)
-                x += to_f32(to[row * stride + d]);
-            from_f32(&to[row * stride + d], x);
+            }
+            if (left > 0)
+                from_f32(&row[n * 8], x[0]);
+            if (left > 1)
+                from_f32(&row[n * 8 + 1], x[1]);
         }
     }
 }
@@ -223,13 +302,15 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     merak_flash<T, PLAIN> f = {};
 
     f.B = at->B;
-    f.T_ = at->T;
+    f.T_ = (unsigned)at->T;
     f.H = at->G * at->R;
     f.R = at->R;
-    f.first = at->first;
+    f.first = (unsigned)at->first;
     f.D = (int)at->D;
-    f.window = at->window;
+    f.window =
+        at->window < UINT32_MAX ? (unsigned)at->window : (unsigned)UINT32_MAX;
     f.scale = (float)at->scale;
+    f.scale_units = f.scale * merak_power<T>::UNIT;
     f.cap = (float)at->cap;
     f.inverse_cap = at->cap > 0 ? (float)(1 / at->cap) : 0;
     f.drops = at->drop > 0;
@@ -257,20 +338,20 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.lse = static_cast<float *>(at->lse->data);
     if (at->starts != nullptr)
         f.starts = static_cast<const int32_t *>(at->starts->data);
-    f.delta = static_cast<float *>(scratch);
+    f.units = static_cast<float *>(scratch);
+    f.delta = f.units + (scratch != nullptr ? merak_local_count(at->lse) : 0);
     return f;
 }
 
-template <typename T, int DP>
+/* A block for each tile of rows among `positions`, head and sample. */
+template <typename tiling>
 static merak_launch tile_launch(size_t positions, size_t heads, size_t B,
-                                size_t bytes)
+                                int row_tiles)
 {
-    typedef merak_tiling<T, DP> tiling;
-
     return merak_launch{"attention",
                         dim3((unsigned)ceil_div(positions, tiling::ROWS),
                              (unsigned)heads, (unsigned)B),
-                        dim3(tiling::THREADS), bytes};
+                        dim3(tiling::THREADS), tiling::bytes(row_tiles)};
 }
 
 /* Do these kernels support the call? */
@@ -292,6 +373,11 @@ static enum merak_status check_attention(const struct merak_kernel_call *call,
                           "attention of %zu samples with %zu heads: the cuda "
                           "backend has up to 65535 of each",
                           at->B, at->G * at->R);
+    if (at->T > INT32_MAX / 2)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "attention of %zu positions: the cuda backend has up "
+                          "to 2^30",
+                          at->T);
     return MERAK_OK;
 }
 
@@ -323,7 +409,7 @@ static enum merak_status attend(const struct merak_kernel_call *call,
         return rc;
     if (call->operand[0].dtype != MERAK_BF16)
         return by_head<direction, float, false>(call, at, err);
-    return at->drop > 0 || at->cap > 0
+    return at->drop > 0 || at->cap > 0 || !(at->scale > 0)
                ? by_head<direction, merak_bf16, false>(call, at, err)
                : by_head<direction, merak_bf16, true>(call, at, err);
 }

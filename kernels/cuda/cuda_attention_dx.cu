@@ -13,127 +13,250 @@
 /* --- backward --------------------------------------------------------------
  */
 
-/* delta = do . o of every query, one per warp. */
-template <typename T, bool PLAIN>
+/* What the two passes need of a query: delta = do . o, by LANES lanes, and lse
+ * in units of powers, both by head, so that a tile's queries are neighbors. */
+template <typename T, bool PLAIN, int LANES>
 static __global__ void __launch_bounds__(ROW_BLOCK)
     flash_delta(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
-    size_t row = grid_thread() / WARP, Tq = f.T_ - f.first;
-    size_t h = row % f.H, t = f.first + row / f.H % Tq, b = row / f.H / Tq;
-    const T *o, *d_o;
+    constexpr int N = merak_piece<T>::N;
+    size_t row = grid_thread() / LANES, Tq = f.T_ - f.first;
+    size_t t = f.first + row % Tq, h = row / Tq % f.H, b = row / Tq / f.H;
+    bool there = row < f.B * Tq * f.H;
+    const T *o = nullptr, *d_o = nullptr;
     float sum = 0;
 
-    if (row >= f.B * Tq * f.H)
-        return;
-    o = head_at(f, f.o_in, b, t, h);
-    d_o = head_at(f, f.d_o, b, t, h);
-    for (int d = threadIdx.x % WARP; d < f.D; d += WARP)
-        sum += to_f32(o[d]) * to_f32(d_o[d]);
-    sum = warp_sum(sum);
-    if (threadIdx.x % WARP == 0)
-        f.delta[lse_at(f, b, t, h)] = sum;
+    if (there) {
+        o = head_at(f, f.o_in, b, t, h);
+        d_o = head_at(f, f.d_o, b, t, h);
+    }
+    for (int d = threadIdx.x % LANES * N; there && d < f.D; d += LANES * N) {
+        float x[N], y[N];
+
+        read(o + d, f.D - d, f.whole, x);
+        read(d_o + d, f.D - d, f.whole, y);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum += x[i] * y[i];
+    }
+#pragma unroll
+    for (int d = LANES / 2; d > 0; d /= 2)
+        sum += __shfl_xor_sync(ALL_LANES, sum, d);
+    if (there && threadIdx.x % LANES == 0) {
+        f.delta[row] = sum;
+        f.units[row] = f.lse[lse_at(f, b, t, h)] * merak_power<T>::UNIT;
+    }
 }
 
-/* The factor from a score's gradient to that of q . k; p is
+/* The factor from a score's gradient to that of q . k, without scale; p is
  * exp(score - lse). */
-template <typename F>
+template <typename T, typename F>
 static __device__ __forceinline__ float score_slope(const F &f, float p,
-                                                    float lse)
+                                                    float units)
 {
     float t;
 
     if (F::PLAIN || !(f.cap > 0))
-        return f.scale;
+        return 1;
     if (!(p > 0))
         return 0; /* the gradient is 0, too */
-    t = (lse + logf(p)) * f.inverse_cap;
-    return f.scale * (1.0f - t * t);
+    t = (units * (1 / merak_power<T>::UNIT) + logf(p)) * f.inverse_cap;
+    return 1.0f - t * t;
 }
 
-/* dq of a tile of queries. */
-template <typename T, int DP, bool PLAIN>
-static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS, 1)
-    flash_dq(const __grid_constant__ merak_flash<T, PLAIN> f)
+/* Rows of a warp as a left operand of products; KT > 0: held in registers, as
+ * 16 KT channels. */
+template <typename T, int MT, int KT> struct merak_flash_rows {
+    merak_held<MT, KT> left;
+
+    __device__ __forceinline__ void take(const T *rows, int ld)
+    {
+        hold(left, merak_left<T>{rows, ld});
+    }
+};
+
+template <typename T, int MT> struct merak_flash_rows<T, MT, 0> {
+    merak_left<T> left;
+
+    __device__ __forceinline__ void take(const T *rows, int ld)
+    {
+        left = {rows, ld};
+    }
+};
+
+/* Fewer where rows are long, so that most GPUs have the shared memory. */
+template <typename T, int DP> constexpr int flash_dx_warps()
 {
-    typedef merak_tiling<T, DP> tiling;
-    size_t h = blockIdx.y, b = blockIdx.z;
-    size_t from = f.first + (size_t)(gridDim.x - 1 - blockIdx.x) * tiling::ROWS;
-    size_t end = from + tiling::ROWS < f.T_ ? from + tiling::ROWS : f.T_;
-    int mine = threadIdx.x / WARP * TILE_ROWS;
-    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    T *q = static_cast<T *>(dynamic_shared());
-    T *d_o = q + tiling::ROWS * tiling::LD,
-      *k = d_o + tiling::ROWS * tiling::LD;
-    T *v = k + tiling::COLUMNS * tiling::LD;
-    T *ds = v + tiling::COLUMNS * tiling::LD + mine * tiling::PLD;
-    float dq[tiling::ND][4] = {}, lse[2] = {}, delta[2] = {};
-    const float one[2] = {1, 1};
-    int rows = clamp_rows(from + mine, end, TILE_ROWS);
-    const uint32_t first[2] = {
-        (uint32_t)first_key(f, b, from + mine + g),
-        (uint32_t)first_key(f, b, from + mine + g + 8)};
-    const size_t first_of_last = first_key(f, b, from + mine + TILE_ROWS - 1);
-    const merak_mask mask = mask_of(f, b, h);
+    return DP > 128 || (sizeof(T) == 4 && DP > 64) ? 2 : 4;
+}
 
-    for (int half = 0; half < 2; half++) {
-        if (g + half * 8 < rows) {
-            size_t at = lse_at(f, b, from + mine + g + half * 8, h);
+/* --- dq --------------------------------------------------------------------
+ */
 
-            lse[half] = f.lse[at];
-            delta[half] = f.delta[at];
+template <typename T, int DP, bool PLAIN>
+struct merak_dq_tiling
+    : merak_tiling<T, DP, flash_dx_warps<T, DP>(), (PLAIN && DP == 64 ? 2 : 1),
+                   (DP > 64 ? 32 : 64), (sizeof(T) == 2 && DP <= 128 ? 2 : 1)> {
+    static constexpr int HOLD = sizeof(T) == 2 && DP == 64 ? DP / 16 : 0;
+    static constexpr int SUB = PLAIN && DP == 64 ? 16 : 32; /* at once */
+    static constexpr int BLOCKS = PLAIN && DP == 64 ? 2 : 1;
+};
+
+/* Turn products of 16 queries with NT * 8 keys from `key` on, and of their
+ * gradients with values, into gradients of scores, without scale. */
+template <typename T, typename F, int NT>
+static __device__ __forceinline__ void
+slope_of_queries(const F &f, const merak_mask &mask, float (&s)[NT][4],
+                 const float (&dp)[NT][4], unsigned query, unsigned key,
+                 const float (&units)[2], const float (&delta)[2],
+                 const unsigned (&seen_from)[2], unsigned end, bool open)
+{
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unsigned row = query + g + i / 2 * 8,
+                     j = key + n * 8 + 2 * t + i % 2;
+            float p = power<T>(score<T>(f, s[n][i]) - units[i / 2]);
+
+            s[n][i] = p * (kept(f, mask, row, j) * dp[n][i] - delta[i / 2]) *
+                      score_slope<T>(f, p, units[i / 2]);
         }
     }
+    if (open)
+        return;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unsigned row = query + g + i / 2 * 8,
+                     j = key + n * 8 + 2 * t + i % 2;
+
+            if ((j > row) | (j < seen_from[i / 2]) | (j >= end))
+                s[n][i] = 0;
+        }
+    }
+}
+
+/* dq of a tile of queries; blocks as in the forward. */
+template <typename T, int DP, bool PLAIN>
+static __global__ void __launch_bounds__(merak_dq_tiling<T, DP, PLAIN>::THREADS,
+                                         merak_dq_tiling<T, DP, PLAIN>::BLOCKS)
+    flash_dq(const __grid_constant__ merak_flash<T, PLAIN> f)
+{
+    typedef merak_dq_tiling<T, DP, PLAIN> tiling;
+    constexpr int MT = tiling::MT, LD = tiling::LD, SUB = tiling::SUB;
+    size_t h = blockIdx.y, b = blockIdx.z;
+    unsigned from = f.first + (gridDim.x - 1 - blockIdx.x) * tiling::ROWS;
+    unsigned end = from + clamp_rows(from, f.T_, tiling::ROWS);
+    unsigned mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
+    unsigned key0 = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
+    unsigned tiles = (end - key0 + tiling::COLUMNS - 1) / tiling::COLUMNS;
+    unsigned last_from = first_key(f, b, mine + tiling::WARP_ROWS - 1);
+    T *q = static_cast<T *>(dynamic_shared()), *room = room_of<tiling>(q, 2);
+    T *d_o = q + tiling::ROWS * LD;
+    const T *k = head_at(f, f.k, b, key0, h / f.R);
+    const T *v = head_at(f, f.v, b, key0, h / f.R);
+    merak_flash_rows<T, MT, tiling::HOLD> my_q = {}, my_d_o = {};
+    float dq[MT][tiling::ND][4] = {}, units[MT][2] = {}, delta[MT][2] = {};
+    const float scale[2] = {f.scale, f.scale};
+    unsigned seen_from[MT][2];
+    const merak_mask mask = mask_of(f, b, h);
+    auto load = [&](unsigned i, unsigned stage) {
+        unsigned j = key0 + i * tiling::COLUMNS;
+        int keys = clamp_rows(j, f.T_, tiling::COLUMNS);
+
+        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
+            column_tile<tiling>(q, 2, stage, 0), k + (j - key0) * f.k.row,
+            f.k.row, keys, f.D, f.whole);
+        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
+            column_tile<tiling>(q, 2, stage, 1), v + (j - key0) * f.v.row,
+            f.v.row, keys, f.D, f.whole);
+    };
+
     load_tile<tiling::ROWS, DP, tiling::THREADS>(q, head_at(f, f.q, b, from, h),
                                                  f.q.row, (int)(end - from),
                                                  f.D, f.whole);
     load_tile<tiling::ROWS, DP, tiling::THREADS>(
         d_o, head_at(f, f.d_o, b, from, h), f.d_o.row, (int)(end - from), f.D,
         f.whole);
-    for (size_t j = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
-         j < end; j += tiling::COLUMNS) {
-        int keys = clamp_rows(j, f.T_, tiling::COLUMNS);
-        bool open = is_open(f, from + mine, TILE_ROWS, j, tiling::COLUMNS,
-                            first_of_last);
-        float s[tiling::NT][4] = {}, dp[tiling::NT][4] = {};
-
-        __syncthreads();
-        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-            k, head_at(f, f.k, b, j, h / f.R), f.k.row, keys, f.D, f.whole);
-        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-            v, head_at(f, f.v, b, j, h / f.R), f.v.row, keys, f.D, f.whole);
-        __syncthreads();
-        tile_product<DP, RIGHT_BY_COLUMN>(s, q + mine * tiling::LD, tiling::LD,
-                                          k, tiling::LD);
-        tile_product<DP, RIGHT_BY_COLUMN>(dp, d_o + mine * tiling::LD,
-                                          tiling::LD, v, tiling::LD);
 #pragma unroll
-        for (int n = 0; n < tiling::NT; n++) {
+    for (int m = 0; m < MT; m++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                size_t key = j + n * 8 + 2 * t + i % 2;
-                size_t query = from + mine + g + i / 2 * 8;
-                float x = attention_exp<T>(score(f, s[n][i]) - lse[i / 2]);
+        for (int half = 0; half < 2; half++) {
+            unsigned row =
+                mine + m * TILE_ROWS + threadIdx.x % WARP / 4 + half * 8;
 
-                s[n][i] =
-                    x * (kept(f, mask, query, key) * dp[n][i] - delta[i / 2]) *
-                    score_slope(f, x, lse[i / 2]);
-                if (!open && (key > query || key < first[i / 2] || key >= f.T_))
-                    s[n][i] = 0;
+            seen_from[m][half] = first_key(f, b, row);
+            if (row < end) {
+                units[m][half] = f.units[units_at(f, b, row, h)];
+                delta[m][half] = f.delta[units_at(f, b, row, h)];
             }
         }
-        put_tile(ds, tiling::PLD, s);
-        __syncwarp();
-        tile_product<tiling::COLUMNS, RIGHT_BY_ROW>(dq, ds, tiling::PLD, k,
-                                                    tiling::LD);
     }
-    if (rows > 0)
-        store_rows(dq, head_at(f, f.dq, b, from + mine, h), f.dq.row, rows, f.D,
-                   one, false);
+    for (unsigned i = 0; i < tiles + tiling::STAGES - 1; i++) {
+        unsigned at = i - (tiling::STAGES - 1);
+        unsigned j = key0 + at * tiling::COLUMNS;
+        const T *kt = column_tile<tiling>(q, 2, at, 0);
+        const T *vt = column_tile<tiling>(q, 2, at, 1);
+        bool there = next_columns<tiling>(i, tiles, load);
+
+        if (i == 0) {
+            copies_wait();
+            __syncthreads();
+            my_q.take(q + (mine - from) * LD, LD);
+            my_d_o.take(d_o + (mine - from) * LD, LD);
+        }
+        if (!there)
+            continue;
+#pragma unroll 1
+        for (int c = 0; c < tiling::COLUMNS; c += SUB) {
+            float s[MT][SUB / 8][4] = {}, dp[MT][SUB / 8][4] = {};
+
+            if (j + c >= mine + tiling::WARP_ROWS)
+                break; /* after all of this warp's queries */
+            tile_product<DP, RIGHT_BY_COLUMN>(s, my_q.left, kt + c * LD, LD);
+            tile_product<DP, RIGHT_BY_COLUMN>(dp, my_d_o.left, vt + c * LD, LD);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                unsigned query = mine + m * TILE_ROWS;
+
+                slope_of_queries<T>(f, mask, s[m], dp[m], query, j + c,
+                                    units[m], delta[m], seen_from[m], f.T_,
+                                    is_open(query, j + c, SUB, last_from));
+            }
+            chain_product<RIGHT_BY_ROW>(dq, s, room, tiling::PLD, kt + c * LD,
+                                        LD);
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        unsigned query = mine + m * TILE_ROWS;
+        int rows = clamp_rows(query, end, TILE_ROWS);
+
+        if (rows > 0)
+            store_rows(dq[m], head_at(f, f.dq, b, query, h), f.dq.row, rows,
+                       f.D, scale, f.whole, false);
+    }
 }
+
+/* --- dk, dv ----------------------------------------------------------------
+ */
 
 /* Which of dk and dv a launch computes: with heads above 128 channels there are
  * not enough registers for both. */
 enum merak_which { WHICH_BOTH, WHICH_DK, WHICH_DV };
+
+template <typename T, int DP, bool PLAIN>
+struct merak_dkv_tiling
+    : merak_tiling<T, DP, flash_dx_warps<T, DP>(), (PLAIN && DP == 64 ? 2 : 1),
+                   (DP > 64 ? 32 : 64), (sizeof(T) == 2 && DP <= 128 ? 2 : 1)> {
+    static constexpr int HOLD = sizeof(T) == 2 && DP == 64 ? DP / 16 : 0;
+    static constexpr int SUB = PLAIN && DP == 64 ? 16 : 32; /* at once */
+    static constexpr int BLOCKS = PLAIN && DP == 64 ? 2 : 1;
+};
 
 /* Factor of a probability; bit `bit` of `dropped` is set if it is dropped. */
 template <typename F>
@@ -145,20 +268,17 @@ static __device__ __forceinline__ float factor(const F &f, uint32_t dropped,
     return dropped >> bit & 1 ? 0.0f : f.drop.scale;
 }
 
-/* A warp holds dk and dv of its keys, so fewer columns. */
-template <typename T, int DP>
-using merak_key_tiling = merak_tiling<T, DP, (DP > 64 ? 32 : 64)>;
-
 /* One past the last query from `start` on that sees a key before `end`; only
  * documents, not windows, need a search. */
 template <typename F>
-static __device__ __forceinline__ size_t last_query(const F &f, size_t b,
-                                                    size_t start, size_t end)
+static __device__ __forceinline__ unsigned
+last_query(const F &f, size_t b, unsigned start, unsigned end)
 {
-    size_t stop = f.window < f.T_ - (end - 1) ? end - 1 + f.window : f.T_;
+    unsigned all = f.T_;
+    unsigned stop = f.window < all - (end - 1) ? end - 1 + f.window : all;
 
     while (f.starts != nullptr && start < stop) {
-        size_t middle = start + (stop - start) / 2;
+        unsigned middle = start + (stop - start) / 2;
 
         if (first_key(f, b, middle) < end)
             start = middle + 1;
@@ -168,134 +288,221 @@ static __device__ __forceinline__ size_t last_query(const F &f, size_t b,
     return stop;
 }
 
-/* Three blocks of 168 registers a thread fit a multiprocessor; for sm_100 they
- * do not without spills. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-#define KEY_TILE_BLOCKS 2
-#else
-#define KEY_TILE_BLOCKS 3
-#endif
+/* What a tile of queries has beside its rows, one for each. */
+template <typename tiling> struct merak_query_tile {
+    float units[tiling::COLUMNS], delta[tiling::COLUMNS];
+    uint32_t seen_from[tiling::COLUMNS]; /* the first key that it sees */
+};
+
+/* Turn products of 16 keys from `key` on with NT * 8 queries, columns
+ * [first, first + NT * 8) of a tile that begins with query i0, into
+ * probabilities; sets the bits of those that are dropped. */
+template <typename T, typename F, typename Q, int NT>
+static __device__ __forceinline__ void
+probabilities(const F &f, const merak_mask &mask, float (&s)[NT][4],
+              const Q &tile, int first, unsigned i0, unsigned key, bool open,
+              uint32_t &dropped)
+{
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int column = first + n * 8 + 2 * t + i % 2;
+            unsigned query = i0 + column, row = key + g + i / 2 * 8;
+
+            s[n][i] = power<T>(score<T>(f, s[n][i]) - tile.units[column]);
+            if (!F::PLAIN && kept(f, mask, query, row) == 0)
+                dropped |= 1u << (n * 4 + i);
+        }
+    }
+    if (open)
+        return;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const uint32_t *from = &tile.seen_from[first + n * 8 + 2 * t];
+        const unsigned seen_from[2] = {from[0], from[1]};
+
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unsigned query = i0 + first + n * 8 + 2 * t + i % 2;
+            unsigned row = key + g + i / 2 * 8;
+
+            if ((row > query) | (row < seen_from[i % 2]) | (query >= f.T_))
+                s[n][i] = 0;
+        }
+    }
+}
 
 /* dk and dv of a tile of keys; scores are transposed, with one row per key. */
 template <typename T, int DP, bool PLAIN, merak_which WHICH>
-static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS,
-                                         (PLAIN && DP == 64 ? KEY_TILE_BLOCKS
-                                                            : 1))
+static __global__ void
+__launch_bounds__(merak_dkv_tiling<T, DP, PLAIN>::THREADS,
+                  merak_dkv_tiling<T, DP, PLAIN>::BLOCKS)
     flash_dkv(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
-    typedef merak_key_tiling<T, DP> tiling;
+    typedef merak_dkv_tiling<T, DP, PLAIN> tiling;
     constexpr bool DK = WHICH != WHICH_DV, DV = WHICH != WHICH_DK;
-    MERAK_SHARED(float, lse, [tiling::COLUMNS]);
-    MERAK_SHARED(float, delta, [tiling::COLUMNS]);
-    MERAK_SHARED(uint32_t, seen_from, [tiling::COLUMNS]); /* key */
+    constexpr int MT = tiling::MT, LD = tiling::LD, SUB = tiling::SUB;
+    constexpr int COLUMNS = tiling::COLUMNS, THREADS = tiling::THREADS;
+    MERAK_SHARED(merak_query_tile<tiling>, beside, [tiling::STAGES]);
     size_t group = blockIdx.y, b = blockIdx.z;
-    size_t from = (size_t)blockIdx.x * tiling::ROWS;
-    size_t end = from + tiling::ROWS < f.T_ ? from + tiling::ROWS : f.T_;
-    size_t start = from > f.first ? from : f.first;
-    size_t stop = last_query(f, b, start, end);
-    int mine = threadIdx.x / WARP * TILE_ROWS;
-    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    T *k = static_cast<T *>(dynamic_shared());
-    T *v = k + tiling::ROWS * tiling::LD, *q = v + tiling::ROWS * tiling::LD;
-    T *d_o = q + tiling::COLUMNS * tiling::LD;
-    T *p = d_o + tiling::COLUMNS * tiling::LD + mine * tiling::PLD;
-    float dk[DK ? tiling::ND : 2][4] = {}, dv[DV ? tiling::ND : 2][4] = {};
-    const float one[2] = {1, 1};
-    int rows = clamp_rows(from + mine, end, TILE_ROWS);
+    unsigned from = blockIdx.x * tiling::ROWS;
+    unsigned end = from + clamp_rows(from, f.T_, tiling::ROWS);
+    unsigned mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
+    unsigned start = from > f.first ? from : f.first;
+    unsigned stop = last_query(f, b, start, end);
+    unsigned per_head =
+        stop > start ? (stop - start + COLUMNS - 1) / COLUMNS : 0;
+    unsigned tiles = per_head * (unsigned)f.R;
+    T *k = static_cast<T *>(dynamic_shared()), *room = room_of<tiling>(k, 2);
+    T *v = k + tiling::ROWS * LD;
+    merak_flash_rows<T, MT, tiling::HOLD> my_k = {};
+    /* there are no registers left to hold it */
+    const merak_left<T> my_v = {v + (mine - from) * LD, LD};
+    float dk[MT][DK ? tiling::ND : 2][4] = {},
+                                   dv[MT][DV ? tiling::ND : 2][4] = {};
+    const float one[2] = {1, 1}, scale[2] = {f.scale, f.scale};
+    /* what is used, and what is loaded next */
+    unsigned i0 = start, next_i0 = start;
+    size_t head = group * f.R, next_head = head;
+    auto load = [&](unsigned, unsigned stage) {
+        int queries = clamp_rows(next_i0, f.T_, COLUMNS), c = threadIdx.x;
+        merak_query_tile<tiling> &tile = beside[stage];
 
-    load_tile<tiling::ROWS, DP, tiling::THREADS>(
-        k, head_at(f, f.k, b, from, group), f.k.row, (int)(end - from), f.D,
-        f.whole);
-    load_tile<tiling::ROWS, DP, tiling::THREADS>(
-        v, head_at(f, f.v, b, from, group), f.v.row, (int)(end - from), f.D,
-        f.whole);
-    for (size_t h = group * f.R; h < (group + 1) * f.R; h++) {
-        const merak_mask mask = mask_of(f, b, h);
+        load_tile<COLUMNS, DP, THREADS>(column_tile<tiling>(k, 2, stage, 0),
+                                        head_at(f, f.q, b, next_i0, next_head),
+                                        f.q.row, queries, f.D, f.whole);
+        load_tile<COLUMNS, DP, THREADS>(
+            column_tile<tiling>(k, 2, stage, 1),
+            head_at(f, f.d_o, b, next_i0, next_head), f.d_o.row, queries, f.D,
+            f.whole);
+        if (c < COLUMNS) {
+            size_t at = units_at(f, b, next_i0, next_head) + c;
 
-        for (size_t i0 = start; i0 < stop; i0 += tiling::COLUMNS) {
-            uint32_t dropped = 0; /* one bit for each element of s */
-            int queries = clamp_rows(i0, f.T_, tiling::COLUMNS);
-            float s[tiling::NT][4] = {}, dp[tiling::NT][4] = {};
+            copy_4(&tile.units[c], &f.units[at], c < queries);
+            copy_4(&tile.delta[c], &f.delta[at], c < queries);
+            tile.seen_from[c] = first_key(f, b, next_i0 + c);
+        }
+        next_i0 += COLUMNS;
+        if (next_i0 >= stop) {
+            next_i0 = start;
+            next_head++;
+        }
+    };
 
+    load_tile<tiling::ROWS, DP, THREADS>(k, head_at(f, f.k, b, from, group),
+                                         f.k.row, (int)(end - from), f.D,
+                                         f.whole);
+    load_tile<tiling::ROWS, DP, THREADS>(v, head_at(f, f.v, b, from, group),
+                                         f.v.row, (int)(end - from), f.D,
+                                         f.whole);
+    for (unsigned i = 0; i < tiles + tiling::STAGES - 1; i++) {
+        unsigned at = i - (tiling::STAGES - 1);
+        const merak_query_tile<tiling> &tile = beside[at % tiling::STAGES];
+        const T *q = column_tile<tiling>(k, 2, at, 0);
+        const T *d_o = column_tile<tiling>(k, 2, at, 1);
+        const merak_mask mask = mask_of(f, b, head);
+        bool there = next_columns<tiling>(i, tiles, load);
+
+        if (i == 0) {
+            copies_wait();
             __syncthreads();
-            load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-                q, head_at(f, f.q, b, i0, h), f.q.row, queries, f.D, f.whole);
-            load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-                d_o, head_at(f, f.d_o, b, i0, h), f.d_o.row, queries, f.D,
-                f.whole);
-            for (int i = threadIdx.x; i < tiling::COLUMNS;
-                 i += tiling::THREADS) {
-                bool there = i < queries;
-                size_t at = there ? lse_at(f, b, i0 + i, h) : 0;
+            my_k.take(k + (mine - from) * LD, LD);
+        }
+        if (!there)
+            continue;
+#pragma unroll 1
+        for (int c = 0; c < COLUMNS; c += SUB) {
+            uint32_t dropped[MT] = {};
+            float s[MT][SUB / 8][4] = {}, dp[MT][SUB / 8][4] = {};
 
-                lse[i] = there ? f.lse[at] : 0.0f;
-                delta[i] = there ? f.delta[at] : 0.0f;
-                seen_from[i] = (uint32_t)first_key(f, b, i0 + i);
-            }
-            __syncthreads();
-            tile_product<DP, RIGHT_BY_COLUMN>(s, k + mine * tiling::LD,
-                                              tiling::LD, q, tiling::LD);
+            if (i0 + c + SUB <= mine)
+                continue; /* before all of this warp's keys */
+            tile_product<DP, RIGHT_BY_COLUMN>(s, my_k.left, q + c * LD, LD);
+            if constexpr (DK)
+                tile_product<DP, RIGHT_BY_COLUMN>(dp, my_v, d_o + c * LD, LD);
 #pragma unroll
-            for (int n = 0; n < tiling::NT; n++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int column = n * 8 + 2 * t + i % 2;
-                    uint32_t key = (uint32_t)from + mine + g + i / 2 * 8;
-                    bool seen = key <= (uint32_t)i0 + column &&
-                                key >= seen_from[column] && column < queries;
-                    float x = attention_exp<T>(score(f, s[n][i]) - lse[column]);
+            for (int m = 0; m < MT; m++) {
+                unsigned key = mine + m * TILE_ROWS;
 
-                    s[n][i] = seen ? x : 0.0f;
-                    if (seen && kept(f, mask, i0 + column, key) == 0)
-                        dropped |= 1u << (n * 4 + i);
-                }
+                probabilities<T>(f, mask, s[m], tile, c, i0, key,
+                                 is_open(i0 + c, key, TILE_ROWS,
+                                         tile.seen_from[c + SUB - 1]),
+                                 dropped[m]);
             }
             if constexpr (DV) {
-                float kept_p[tiling::NT][4];
+                float p[MT][SUB / 8][4];
 
 #pragma unroll
-                for (int n = 0; n < tiling::NT; n++) {
+                for (int m = 0; m < MT; m++) {
 #pragma unroll
-                    for (int i = 0; i < 4; i++)
-                        kept_p[n][i] = s[n][i] * factor(f, dropped, n * 4 + i);
-                }
-                put_tile(p, tiling::PLD, kept_p);
-                __syncwarp();
-                tile_product<tiling::COLUMNS, RIGHT_BY_ROW>(dv, p, tiling::PLD,
-                                                            d_o, tiling::LD);
-                __syncwarp();
-            }
-            if constexpr (DK) {
-                tile_product<DP, RIGHT_BY_COLUMN>(dp, v + mine * tiling::LD,
-                                                  tiling::LD, d_o, tiling::LD);
+                    for (int n = 0; n < SUB / 8; n++) {
 #pragma unroll
-                for (int n = 0; n < tiling::NT; n++) {
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        int column = n * 8 + 2 * t + i % 2;
-
-                        s[n][i] *= (factor(f, dropped, n * 4 + i) * dp[n][i] -
-                                    delta[column]) *
-                                   score_slope(f, s[n][i], lse[column]);
+                        for (int e = 0; e < 4; e++)
+                            p[m][n][e] =
+                                s[m][n][e] * factor(f, dropped[m], n * 4 + e);
                     }
                 }
-                put_tile(p, tiling::PLD, s);
-                __syncwarp();
-                tile_product<tiling::COLUMNS, RIGHT_BY_ROW>(dk, p, tiling::PLD,
-                                                            q, tiling::LD);
+                chain_product<RIGHT_BY_ROW>(dv, p, room, tiling::PLD,
+                                            d_o + c * LD, LD);
+            }
+            if constexpr (DK) {
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+#pragma unroll
+                    for (int n = 0; n < SUB / 8; n++) {
+#pragma unroll
+                        for (int e = 0; e < 4; e++) {
+                            int column =
+                                c + n * 8 + 2 * (threadIdx.x % 4) + e % 2;
+
+                            s[m][n][e] *= (factor(f, dropped[m], n * 4 + e) *
+                                               dp[m][n][e] -
+                                           tile.delta[column]) *
+                                          score_slope<T>(f, s[m][n][e],
+                                                         tile.units[column]);
+                        }
+                    }
+                }
+                chain_product<RIGHT_BY_ROW>(dk, s, room, tiling::PLD,
+                                            q + c * LD, LD);
             }
         }
+        i0 += COLUMNS;
+        if (i0 >= stop) {
+            i0 = start;
+            head++;
+        }
     }
-    if (rows > 0 && DK)
-        store_rows(dk, head_at(f, f.dk, b, from + mine, group), f.dk.row, rows,
-                   f.D, one, f.accumulate);
-    if (rows > 0 && DV)
-        store_rows(dv, head_at(f, f.dv, b, from + mine, group), f.dv.row, rows,
-                   f.D, one, f.accumulate);
+    copies_wait(); /* of rows that no query sees */
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        unsigned key = mine + m * TILE_ROWS;
+        int rows = clamp_rows(key, end, TILE_ROWS);
+
+        if (rows > 0 && DK)
+            store_rows(dk[m], head_at(f, f.dk, b, key, group), f.dk.row, rows,
+                       f.D, scale, f.whole, f.accumulate);
+        if (rows > 0 && DV)
+            store_rows(dv[m], head_at(f, f.dv, b, key, group), f.dv.row, rows,
+                       f.D, one, f.whole, f.accumulate);
+    }
 }
 
 /* --- calls -----------------------------------------------------------------
  */
+
+template <int LANES, typename T, bool PLAIN>
+static enum merak_status launch_delta(const struct merak_cuda_context *cx,
+                                      const merak_flash<T, PLAIN> &f,
+                                      struct merak_error *err)
+{
+    return launch(
+        cx, row_launch("attention_dx", f.B * (f.T_ - f.first) * f.H, LANES),
+        err, flash_delta<T, PLAIN, LANES>, f);
+}
 
 struct backward {
     template <typename T, int DP, bool PLAIN>
@@ -303,16 +510,14 @@ struct backward {
                                  const merak_flash<T, PLAIN> &f,
                                  struct merak_error *err)
     {
-        size_t bytes = merak_tiling<T, DP>::bytes(2, 2), Tq = f.T_ - f.first;
-        merak_launch keys = tile_launch<T, DP>(
-            f.T_, f.H / f.R, f.B, merak_key_tiling<T, DP>::bytes(2, 2));
-        enum merak_status rc;
+        merak_launch queries = tile_launch<merak_dq_tiling<T, DP, PLAIN>>(
+            f.T_ - f.first, f.H, f.B, 2);
+        merak_launch keys = tile_launch<merak_dkv_tiling<T, DP, PLAIN>>(
+            f.T_, f.H / f.R, f.B, 2);
+        enum merak_status rc = launch_delta<(DP == 64 ? 8 : 16)>(cx, f, err);
 
-        rc = launch(cx, row_launch("attention_dx", f.B * Tq * f.H, WARP), err,
-                    flash_delta<T, PLAIN>, f);
         if (rc == MERAK_OK)
-            rc = launch(cx, tile_launch<T, DP>(Tq, f.H, f.B, bytes), err,
-                        flash_dq<T, DP, PLAIN>, f);
+            rc = launch(cx, queries, err, flash_dq<T, DP, PLAIN>, f);
         if (rc != MERAK_OK)
             return rc;
         if constexpr (DP <= 128) {
@@ -343,13 +548,13 @@ CUDA_KERNEL(attention_packed_dx)
     return attend<backward>(call, &at, err);
 }
 
-/* delta has lse's shape. */
+/* Two numbers for each of lse. */
 CUDA_SCRATCH(attention_dx)
 {
-    return merak_local_count(&call->operand[5]) * sizeof(float);
+    return merak_local_count(&call->operand[5]) * 2 * sizeof(float);
 }
 
 CUDA_SCRATCH(attention_packed_dx)
 {
-    return merak_local_count(&call->operand[3]) * sizeof(float);
+    return merak_local_count(&call->operand[3]) * 2 * sizeof(float);
 }

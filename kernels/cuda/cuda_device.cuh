@@ -72,6 +72,11 @@ static enum merak_status launch(const struct merak_cuda_context *cx,
         rc = cudaFuncSetAttribute(entry,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   (int)how.shared_bytes);
+    if (rc == cudaErrorInvalidValue)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "the CUDA kernel of op \"%s\" needs %zu bytes of "
+                          "shared memory, more than this GPU gives a block",
+                          how.name, how.shared_bytes);
     if (rc == cudaSuccess)
         rc = cudaLaunchKernel(entry, how.grid, how.block, list,
                               how.shared_bytes, (cudaStream_t)cx->stream);
@@ -128,13 +133,17 @@ static inline enum merak_status clear(const struct merak_cuda_context *cx,
 }
 #endif
 
-/* e^x, wrong in about the last three bits: for results in bf16. */
-static __device__ __forceinline__ float rough_exp(float x)
+/* 2^x, wrong in about the last two bits, 0 for a denormal result: for results
+ * in bf16. */
+static __device__ __forceinline__ float rough_exp2(float x)
 {
 #ifdef __CUDACC__
-    return __expf(x);
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 #else
-    return expf(x);
+    return exp2f(x);
 #endif
 }
 
@@ -220,9 +229,16 @@ static __device__ __forceinline__ void unpack(const uint4 &raw, float (&x)[8])
     unpack2(raw.w, x + 6);
 }
 
+/* One instruction rounds two. */
 static __device__ __forceinline__ unsigned pack2(const float *x)
 {
+#ifdef __CUDA_ARCH__
+    __nv_bfloat162_raw two = __floats2bfloat162_rn(x[0], x[1]);
+
+    return (unsigned)two.x | (unsigned)two.y << 16;
+#else
     return (unsigned)to_bf16_bits(x[0]) | (unsigned)to_bf16_bits(x[1]) << 16;
+#endif
 }
 
 static __device__ __forceinline__ uint4 pack(const float (&x)[4])

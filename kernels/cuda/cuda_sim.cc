@@ -20,6 +20,7 @@
 #define LANES 32
 #define STACK_BYTES ((size_t)1 << 16)
 #define MAX_SHARED 16
+#define MAX_COPIES 256 /* of a thread, under way */
 #define MAX_EXCHANGE 32 /* bytes that a lane gives */
 #define GUARD_BYTES 64
 #define POISON 0xff /* NaN as a float, -1 as an index */
@@ -36,11 +37,20 @@ struct context {
 #endif
 };
 
+/* A copy that was started, at most 16 bytes. */
+struct copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+    unsigned bytes;
+};
+
 struct thread {
     struct context context;
     dim3 index;
     unsigned number;
     unsigned exchanges; /* that it has taken part in */
+    struct copy copy[MAX_COPIES];
+    unsigned n_copies; /* not waited for */
 };
 
 /* Who waits until all have come. */
@@ -247,6 +257,8 @@ static void enter(void)
 
     arrive(&self->context);
     sim.body(sim.arg);
+    if (self->n_copies > 0)
+        merak_sim_fatal("a thread ends before its copies");
     sim.n_finished++;
     leave(self);
     merak_sim_fatal("a thread that had ended was run");
@@ -287,6 +299,31 @@ const void *const *merak_sim_exchange(const void *mine, size_t bytes)
     w->slot[turn][lane] = w->given[turn][lane];
     merak_sim_warp_barrier();
     return w->slot[turn];
+}
+
+/* Copies happen as late as they may. */
+void merak_sim_copy(void *to, const void *from, unsigned bytes)
+{
+    struct thread *self = sim.running;
+
+    if (self->n_copies == MAX_COPIES)
+        merak_sim_fatal("too many copies that nothing waits for");
+    self->copy[self->n_copies++] = {to, from, bytes};
+}
+
+void merak_sim_copies_wait(void)
+{
+    struct thread *self = sim.running;
+
+    for (unsigned i = 0; i < self->n_copies; i++) {
+        const struct copy *c = &self->copy[i];
+
+        if (c->from != NULL)
+            memcpy(c->to, c->from, c->bytes);
+        else
+            memset(c->to, 0, c->bytes);
+    }
+    self->n_copies = 0;
 }
 
 /* --- shared memory ---------------------------------------------------------
@@ -363,6 +400,7 @@ static void start_thread(struct thread *t, unsigned number)
     t->number = number;
     t->index = dim3(number % d.x, number / d.x % d.y, number / d.x / d.y);
     t->exchanges = 0;
+    t->n_copies = 0;
     prepare(&t->context, enter);
     sim.ready[sim.n_ready++] = t;
 }

@@ -75,6 +75,10 @@ void merak_sim_warp_barrier(void);
 /* The `bytes` that each lane of the warp passed, valid until the next but one
  * exchange; all lanes take part. */
 const void *const *merak_sim_exchange(const void *mine, size_t bytes);
+/* Copy up to 16 bytes, or zeros if `from` is NULL, at this thread's next
+ * merak_sim_copies_wait(). */
+void merak_sim_copy(void *to, const void *from, unsigned bytes);
+void merak_sim_copies_wait(void);
 /* Shared memory of the block: one piece for each key, or that requested by the
  * launch. */
 void *merak_sim_shared(const void *key, size_t bytes);

@@ -191,7 +191,8 @@ static void tiles_of_attention_agree_with_the_reference(void **state)
     static const struct {
         size_t T, G, R, D;
     } sizes[] = {{150, 1, 2, 16}, {70, 2, 1, 80},  {65, 1, 1, 128},
-                 {129, 1, 1, 65}, {40, 1, 2, 136}, {35, 1, 1, 256}};
+                 {129, 1, 1, 65}, {40, 1, 2, 136}, {35, 1, 1, 256},
+                 {300, 1, 2, 64}, {257, 2, 1, 40}, {33, 1, 3, 64}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -208,6 +209,44 @@ static void tiles_of_attention_agree_with_the_reference(void **state)
         kc_visit_row(&row, MERAK_F32, compare_with_ref);
         kc_visit_row(&row, MERAK_BF16, compare_with_ref);
     }
+}
+
+/* What has neither dropout nor a soft cap has kernels of its own in bf16:
+ * windows and documents there, which end inside a warp's rows and behind the
+ * sequence's. */
+static void plain_attention_agrees_with_the_reference(void **state)
+{
+    static const struct {
+        size_t T, D;
+        int64_t window;
+        double starts; /* documents, as a fraction of tokens; 0: one */
+    } sizes[] = {{300, 8, 33, 0},   {200, 64, 128, 0},   {290, 8, 0, 0.01},
+                 {200, 8, 40, 0.2}, {150, 72, 70, 0.01}, {70, 136, 9, 0.1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t T = sizes[i].T, D = sizes[i].D;
+        bool documents = sizes[i].starts > 0;
+        struct kc_row row = {.op = "attention",
+                             .n_in = 3,
+                             .n_out = 2,
+                             .attrs.i = {3, sizes[i].window},
+                             .operand = {{'c', 5, {1, T, 1, 2, D}},
+                                         {'c', 4, {1, T, 1, D}},
+                                         {'c', 4, {1, T, 1, D}},
+                                         {'c', 5, {1, T, 1, 2, D}},
+                                         {'f', 4, {1, T, 1, 2}}}};
+
+        if (documents) {
+            memmove(&row.operand[4], &row.operand[3],
+                    2 * sizeof(row.operand[0]));
+            row.operand[3] = (struct kc_operand){'s', 2, {1, T}};
+            row.n_in = 4;
+            kc_document_starts = sizes[i].starts;
+        }
+        kc_visit_row(&row, MERAK_BF16, compare_with_ref);
+    }
+    kc_document_starts = 0.2;
 }
 
 static void heads_beyond_256_channels_are_refused(void **state)
@@ -503,6 +542,7 @@ int main(void)
         cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
         cmocka_unit_test(long_rows_and_columns_agree_with_the_reference),
         cmocka_unit_test(tiles_of_attention_agree_with_the_reference),
+        cmocka_unit_test(plain_attention_agrees_with_the_reference),
         cmocka_unit_test(windows_and_dropout_agree_with_the_reference),
         cmocka_unit_test(heads_beyond_256_channels_are_refused),
         cmocka_unit_test(orders_of_threads_give_the_same_bits),
