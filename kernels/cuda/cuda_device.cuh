@@ -263,26 +263,114 @@ static __device__ __forceinline__ uint4 pack(const float (&x)[8])
     return raw;
 }
 
-/* Read elements p[0 .. N), of which `left` exist; the others are zero.
- * `whole`: p is on a 16-byte boundary if left >= N. */
-template <typename T, int N>
-static __device__ __forceinline__ void read(const T *p, size_t left, bool whole,
-                                            float (&x)[N])
+/* 16 bytes of device memory, on a 16-byte boundary, in one instruction: nvcc
+ * may divide an access to a uint4 into four.  Loads are issued in the order of
+ * the text, so those of several pieces before the first is unpacked are in
+ * flight together. */
+static __device__ __forceinline__ uint4 load_16(const void *p)
+{
+#ifdef __CUDACC__
+    uint4 raw;
+
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return raw;
+#else
+    return *static_cast<const uint4 *>(p);
+#endif
+}
+
+/* The same, or zeros unless `exists`: without a branch. */
+static __device__ __forceinline__ uint4 load_16_if(bool exists, const void *p)
+{
+    uint4 raw = {0, 0, 0, 0};
+
+#ifdef __CUDACC__
+    asm volatile("{\n"
+                 ".reg .pred exists;\n"
+                 "setp.ne.u32 exists, %5, 0;\n"
+                 "@exists ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
+                 : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)
+                 : "l"(__cvta_generic_to_global(p)), "r"((unsigned)exists)
+                 : "memory");
+#else
+    if (exists)
+        raw = load_16(p);
+#endif
+    return raw;
+}
+
+static __device__ __forceinline__ void store_16(void *p, const uint4 &raw)
+{
+#ifdef __CUDACC__
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "r"(raw.x), "r"(raw.y),
+                   "r"(raw.z), "r"(raw.w)
+                 : "memory");
+#else
+    *static_cast<uint4 *>(p) = raw;
+#endif
+}
+
+static __device__ __forceinline__ void store_8(void *p, unsigned x, unsigned y)
+{
+#ifdef __CUDACC__
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "r"(x), "r"(y)
+                 : "memory");
+#else
+    *static_cast<uint2 *>(p) = uint2{x, y};
+#endif
+}
+
+/* Read elements at .. at + N - 1 of K arrays in device memory, of which `left`
+ * exist; the others are zero.  `whole`: p[k] + at are on 16-byte boundaries if
+ * left >= N.  The loads of all arrays are in flight together. */
+template <typename T, int N, int K>
+static __device__ __forceinline__ void read_all(const T *const (&p)[K],
+                                                size_t at, size_t left,
+                                                bool whole, float (&x)[K][N])
 {
     constexpr int PIECE = merak_piece<T>::N;
 
     if constexpr (N % PIECE == 0) {
         if (whole && left >= N) {
+            uint4 raw[K][N / PIECE];
+
 #pragma unroll
-            for (int i = 0; i < N; i += PIECE)
-                unpack(*reinterpret_cast<const uint4 *>(p + i),
-                       *reinterpret_cast<float(*)[PIECE]>(&x[i]));
+            for (int k = 0; k < K; k++)
+#pragma unroll
+                for (int i = 0; i < N / PIECE; i++)
+                    raw[k][i] = load_16(p[k] + at + i * PIECE);
+#pragma unroll
+            for (int k = 0; k < K; k++)
+#pragma unroll
+                for (int i = 0; i < N / PIECE; i++)
+                    unpack(raw[k][i], *reinterpret_cast<float(*)[PIECE]>(
+                                          &x[k][i * PIECE]));
             return;
         }
     }
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        x[i] = (size_t)i < left ? to_f32(p[i]) : 0.0f;
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[k][i] = (size_t)i < left ? to_f32(p[k][at + i]) : 0.0f;
+}
+
+/* The same of one array: elements p[0 .. N). */
+template <typename T, int N>
+static __device__ __forceinline__ void read(const T *p, size_t left, bool whole,
+                                            float (&x)[N])
+{
+    const T *const one[1] = {p};
+
+    read_all(one, 0, left, whole, *reinterpret_cast<float(*)[1][N]>(&x));
 }
 
 template <typename T, int N>
@@ -295,8 +383,8 @@ static __device__ __forceinline__ void write(T *p, size_t left, bool whole,
         if (whole && left >= N) {
 #pragma unroll
             for (int i = 0; i < N; i += PIECE)
-                *reinterpret_cast<uint4 *>(p + i) =
-                    pack(*reinterpret_cast<const float(*)[PIECE]>(&x[i]));
+                store_16(p + i,
+                         pack(*reinterpret_cast<const float(*)[PIECE]>(&x[i])));
             return;
         }
     }

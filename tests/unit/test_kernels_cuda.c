@@ -317,6 +317,124 @@ static void compare_cuts(const struct kc *c)
     seen += kc_check_cuts(&cuda_suite, c);
 }
 
+#define SAME(...)        \
+    {'c', __VA_ARGS__},  \
+    {                    \
+        'c', __VA_ARGS__ \
+    }
+
+/* Sizes of which 16-byte pieces go together: several loads of a thread, strips
+ * of runs and what is left of them, tokens of one row by hundreds, blocks of
+ * columns, samples that share sines.  At other addresses the same is done
+ * element by element, with the same bits. */
+static void whole_pieces_agree_with_the_reference(void **state)
+{
+    static const struct kc_row rows[] = {
+        {.op = "embedding",
+         .n_in = 2,
+         .n_out = 1,
+         .vocab = 6,
+         .operand = {{'i', 2, {1, 2500}},
+                     {'c', 2, {10, 16}},
+                     {'c', 3, {1, 2500, 16}}}},
+        {.op = "embedding",
+         .n_in = 2,
+         .n_out = 1,
+         .vocab = 90,
+         .attrs.f[0] = 2.5,
+         .operand = {{'i', 2, {2, 65}},
+                     {'c', 2, {90, 1040}},
+                     {'c', 3, {2, 65, 1040}}}},
+        {.op = "add_position",
+         .n_in = 2,
+         .n_out = 1,
+         .operand = {{'c', 3, {6, 3, 24}},
+                     {'c', 2, {5, 24}},
+                     {'c', 3, {6, 3, 24}}}},
+        {.op = "add_position",
+         .n_in = 3,
+         .n_out = 1,
+         .operand = {{'c', 3, {6, 7, 24}},
+                     {'c', 2, {9, 24}},
+                     {'s', 2, {6, 7}},
+                     {'c', 3, {6, 7, 24}}}},
+        {.op = "rope",
+         .n_in = 1,
+         .n_out = 1,
+         .attrs.f[0] = 10000,
+         .operand = {SAME(5, {5, 7, 2, 3, 32})}},
+        {.op = "rope", /* half of the channels; a piece of f32, none of bf16 */
+         .n_in = 1,
+         .n_out = 1,
+         .attrs = {.i[3] = 24, .f[0] = 10000},
+         .operand = {SAME(5, {3, 2, 2, 1, 48})}},
+        {.op = "rope",
+         .n_in = 1,
+         .n_out = 1,
+         .attrs = {.i[3] = 16, .f[0] = 10000},
+         .operand = {SAME(5, {3, 2, 2, 1, 48})}},
+        {.op = "rope", /* by two launches */
+         .n_in = 1,
+         .n_out = 1,
+         .attrs.f[0] = 10000,
+         .operand = {SAME(5, {3, 2, 1, 1, 272})}},
+        {.op = "dropout",
+         .n_in = 1,
+         .n_out = 1,
+         .attrs = {.i[0] = 5, .f[0] = 0.3},
+         .operand = {SAME(3, {2, 3, 1040})}},
+        {.op = "dropout", /* cut at 64, 30 and 15 of the channels */
+         .n_in = 1,
+         .n_out = 1,
+         .attrs = {.i[0] = 5, .f[0] = 0.3},
+         .operand = {SAME(3, {3, 5, 96})}},
+        {.op = "dropout",
+         .n_in = 1,
+         .n_out = 1,
+         .attrs = {.i[0] = 5, .f[0] = 0.3},
+         .operand = {SAME(3, {3, 5, 45})}},
+        {.op = "dropout",
+         .n_in = 1,
+         .n_out = 1,
+         .attrs = {.i[0] = 5, .f[0] = 0.3},
+         .operand = {SAME(3, {3, 5, 23})}},
+        {.op = "gelu", .n_in = 1, .n_out = 1, .operand = {SAME(2, {5, 1003})}},
+        {.op = "softcap",
+         .n_in = 1,
+         .n_out = 1,
+         .attrs.f[0] = 1.5,
+         .operand = {SAME(2, {7, 1208})}},
+        {.op = "swiglu",
+         .n_in = 2,
+         .n_out = 1,
+         .operand = {SAME(2, {9, 1024}), {'c', 2, {9, 1024}}}},
+        {.op = "sumsq",
+         .n_in = 1,
+         .n_out = 1,
+         .operand = {{'f', 1, {5003}}, {'d', 1, {1}}}},
+        {.op = "adamw",
+         .n_in = 2,
+         .n_out = 4,
+         .attrs.i[0] = 1,
+         .operand = {{'f', 1, {9001}},
+                     {'p', 1, {2}},
+                     {'f', 1, {9001}},
+                     {'f', 1, {9001}},
+                     {'p', 1, {9001}},
+                     {'b', 1, {9001}}}}};
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
+        for (int d = 0; d < 2; d++) {
+            enum merak_dtype dtype = d == 0 ? MERAK_F32 : MERAK_BF16;
+
+            kc_visit_row(&rows[r], dtype, compare_with_ref);
+            kc_visit_row(&rows[r], dtype, compare_addresses);
+            kc_visit_row(&rows[r], dtype, compare_cuts);
+        }
+    }
+}
+
 static void shards_make_the_whole(void **state)
 {
     (void)state;
@@ -547,6 +665,7 @@ int main(void)
         cmocka_unit_test(heads_beyond_256_channels_are_refused),
         cmocka_unit_test(orders_of_threads_give_the_same_bits),
         cmocka_unit_test(addresses_give_the_same_bits),
+        cmocka_unit_test(whole_pieces_agree_with_the_reference),
         cmocka_unit_test(shards_make_the_whole),
         cmocka_unit_test(slices_of_sequences_make_the_whole),
         cmocka_unit_test(gradients_of_logits_are_made_in_place),
