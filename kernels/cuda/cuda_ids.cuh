@@ -46,9 +46,8 @@ static __device__ __forceinline__ bool has_none(const merak_ids &ids, size_t i)
     return ids.what == MERAK_CUDA_FAULT_TARGET && ids.id[i] == MERAK_NO_TARGET;
 }
 
-/* Like quiet_local_id(), but ids outside the vocabulary are reported. */
-static __device__ __forceinline__ size_t local_id(const merak_ids &ids,
-                                                  size_t i)
+/* Report id i if it is outside the vocabulary. */
+static __device__ __forceinline__ void check_id(const merak_ids &ids, size_t i)
 {
     int32_t id = ids.id[i];
 
@@ -56,8 +55,16 @@ static __device__ __forceinline__ size_t local_id(const merak_ids &ids,
         !has_none(ids, i)) {
         ids.fault->id = id;
         ids.fault->vocabulary = ids.all;
+        __threadfence_system(); /* the host reads them if it sees `raised` */
         ids.fault->raised = ids.what;
     }
+}
+
+/* Like quiet_local_id(), but ids outside the vocabulary are reported. */
+static __device__ __forceinline__ size_t local_id(const merak_ids &ids,
+                                                  size_t i)
+{
+    check_id(ids, i);
     return quiet_local_id(ids, i);
 }
 

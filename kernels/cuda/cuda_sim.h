@@ -100,6 +100,10 @@ static inline void __syncwarp(void)
     merak_sim_warp_barrier();
 }
 
+static inline void __threadfence_system(void)
+{
+}
+
 template <typename T> static inline T merak_sim_shuffle(T value, unsigned lane)
 {
     T got;
