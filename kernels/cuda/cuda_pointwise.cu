@@ -16,34 +16,80 @@ template <typename T, int IN, int OUT> struct merak_map {
     bool whole;
 };
 
+/* Pieces that a thread takes at once, MAP_THREADS apart: so many loads of an
+ * input are in flight. */
+#define MAP_PIECES 2
+
+template <typename T, int IN, int OUT, typename F>
+static __device__ __forceinline__ void
+map_piece(const F &f, const float (&x)[IN][merak_piece<T>::N],
+          float (&y)[OUT][merak_piece<T>::N])
+{
+#pragma unroll
+    for (int j = 0; j < merak_piece<T>::N; j++) {
+        float a[IN], b[OUT];
+
+#pragma unroll
+        for (int k = 0; k < IN; k++)
+            a[k] = x[k][j];
+        f.at(a, b);
+#pragma unroll
+        for (int k = 0; k < OUT; k++)
+            y[k][j] = b[k];
+    }
+}
+
+/* MAP_PIECES whole pieces, the first at element i. */
+template <typename T, int IN, int OUT, typename F>
+static __device__ __forceinline__ void
+map_pieces(const merak_map<T, IN, OUT> &m, const F &f, size_t i)
+{
+    constexpr int N = merak_piece<T>::N;
+    uint4 raw[MAP_PIECES][IN];
+
+#pragma unroll
+    for (int u = 0; u < MAP_PIECES; u++)
+#pragma unroll
+        for (int k = 0; k < IN; k++)
+            raw[u][k] = load_16(m.in[k] + i + u * MAP_THREADS * N);
+#pragma unroll
+    for (int u = 0; u < MAP_PIECES; u++) {
+        float x[IN][N], y[OUT][N];
+
+#pragma unroll
+        for (int k = 0; k < IN; k++)
+            unpack(raw[u][k], x[k]);
+        map_piece<T>(f, x, y);
+#pragma unroll
+        for (int k = 0; k < OUT; k++)
+            store_16(m.out[k] + i + u * MAP_THREADS * N, pack(y[k]));
+    }
+}
+
 /* f.at(x, y) gives y[OUT] of x[IN].  An output may be an input. */
 template <typename T, int IN, int OUT, typename F>
 static __global__ void __launch_bounds__(MAP_THREADS)
     map_elements(merak_map<T, IN, OUT> m, F f)
 {
-    constexpr int N = merak_piece<T>::N;
+    constexpr int N = merak_piece<T>::N, TURN = MAP_THREADS * N;
+    constexpr int LAST = (MAP_PIECES - 1) * TURN;
 
-    for (size_t i = grid_thread() * N; i < m.n; i += grid_threads() * N) {
-        float x[IN][N], y[OUT][N];
+    for (size_t i = (size_t)blockIdx.x * MAP_PIECES * TURN + threadIdx.x * N;
+         i < m.n; i += (size_t)gridDim.x * MAP_PIECES * TURN) {
+        if (m.whole && i + LAST + N <= m.n) {
+            map_pieces(m, f, i);
+            continue;
+        }
+#pragma unroll 1
+        for (size_t at = i; at < m.n && at <= i + LAST; at += TURN) {
+            float x[IN][N], y[OUT][N];
 
-#pragma unroll
-        for (int k = 0; k < IN; k++)
-            read(m.in[k] + i, m.n - i, m.whole, x[k]);
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            float a[IN], b[OUT];
-
-#pragma unroll
-            for (int k = 0; k < IN; k++)
-                a[k] = x[k][j];
-            f.at(a, b);
+            read_all(m.in, at, m.n - at, m.whole, x);
+            map_piece<T>(f, x, y);
 #pragma unroll
             for (int k = 0; k < OUT; k++)
-                y[k][j] = b[k];
+                write(m.out[k] + at, m.n - at, m.whole, y[k]);
         }
-#pragma unroll
-        for (int k = 0; k < OUT; k++)
-            write(m.out[k] + i, m.n - i, m.whole, y[k]);
     }
 }
 
@@ -63,9 +109,10 @@ static enum merak_status map_as(const struct merak_kernel_call *call,
         m.out[k] = static_cast<T *>(merak_call_out(call, k)->data);
         m.whole = m.whole && is_aligned(m.out[k]);
     }
-    return launch(merak_cuda_context_of(call),
-                  map_launch(name, ceil_div(m.n, merak_piece<T>::N)), err,
-                  map_elements<T, IN, OUT, F>, m, f);
+    return launch(
+        merak_cuda_context_of(call),
+        map_launch(name, ceil_div(m.n, merak_piece<T>::N * MAP_PIECES)), err,
+        map_elements<T, IN, OUT, F>, m, f);
 }
 
 template <int IN, int OUT, typename F>

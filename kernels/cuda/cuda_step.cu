@@ -55,6 +55,42 @@ struct merak_square {
 
 typedef merak_rows_of<merak_square> merak_squares;
 
+/* A lane's part of the sum of n elements, of which it takes four in every
+ * 4 WARP, in order. */
+static __device__ __forceinline__ double lane_squares(const float *g, size_t n,
+                                                      unsigned lane)
+{
+    constexpr int PIECES = SUMSQ_BLOCK / (4 * WARP);
+    bool whole = (uintptr_t)g % 16 == 0;
+    double sum = 0;
+    float v[4];
+
+    if (whole && n >= SUMSQ_BLOCK) {
+        const float *mine = g + 4 * lane;
+        uint4 raw[PIECES]; /* in flight together */
+
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            raw[i] = load_16(mine + i * 4 * WARP);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            unpack(raw[i], v);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                sum += (double)v[k] * (double)v[k];
+        }
+        return sum;
+    }
+#pragma unroll 1
+    for (unsigned i = 4 * lane; i < SUMSQ_BLOCK && i < n; i += 4 * WARP) {
+        read(g + i, n - i, whole, v);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sum += (double)v[k] * (double)v[k];
+    }
+    return sum;
+}
+
 /* A warp sums a block. */
 static __global__ void __launch_bounds__(STEP_THREADS)
     square_blocks(merak_squares s)
@@ -66,23 +102,8 @@ static __global__ void __launch_bounds__(STEP_THREADS)
         merak_square t =
             s.table != nullptr ? s.table[tensor_of(s.table, s.n, b)] : s.one;
         size_t block = b - t.first, from = block * SUMSQ_BLOCK;
-        const float *g = t.g + from;
-        size_t n = t.count - from;
-        bool whole = (uintptr_t)g % 16 == 0;
-        double sum = 0;
+        double sum = warp_sum(lane_squares(t.g + from, t.count - from, lane));
 
-#pragma unroll 4
-        for (unsigned i = 4 * lane; i < SUMSQ_BLOCK; i += 4 * WARP) {
-            float v[4];
-
-            if (i >= n)
-                break;
-            read(g + i, n - i, whole, v);
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                sum += (double)v[k] * (double)v[k];
-        }
-        sum = warp_sum(sum);
         if (lane == 0)
             t.part[block] = sum;
     }
