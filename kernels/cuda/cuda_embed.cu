@@ -13,26 +13,112 @@ extern "C" {
 /* --- tokens ----------------------------------------------------------------
  */
 
+/* Pieces that a thread takes at once: their loads are in flight together. */
+#define ROW_PIECES 4
+
+/* A piece of a row. */
+struct merak_place {
+    size_t row, piece;
+};
+
+/* Piece k, where rows have so many: the first of a thread, or what advance()
+ * adds to get the next, so that it divides twice in all. */
+static __device__ __forceinline__ merak_place place_of(size_t k, size_t pieces)
+{
+    return merak_place{k / pieces, k % pieces};
+}
+
+static __device__ __forceinline__ void
+advance(merak_place *p, const merak_place &by, size_t pieces)
+{
+    p->row += by.row;
+    p->piece += by.piece;
+    if (p->piece >= pieces) {
+        p->piece -= pieces;
+        p->row++;
+    }
+}
+
+template <typename T> struct merak_gather {
+    merak_ids ids;
+    const T *table;
+    T *y;
+    size_t n, C;
+    float scale;
+    bool whole;
+};
+
+/* Whole pieces, of rows that exist. */
 template <typename T>
-static __global__ void __launch_bounds__(MAP_THREADS)
-    gather_rows(merak_ids ids, const T *table, T *y, size_t n, size_t C,
-                float scale, bool whole)
+static __device__ __forceinline__ void
+gather_pieces(const merak_gather<T> &g, const merak_place (&p)[ROW_PIECES])
 {
     constexpr int N = merak_piece<T>::N;
-    size_t pieces = (C + N - 1) / N;
+    size_t row[ROW_PIECES];
+    uint4 raw[ROW_PIECES];
 
-    for (size_t k = grid_thread(); k < n * pieces; k += grid_threads()) {
-        size_t i = k / pieces, at = k % pieces * N;
-        size_t row = local_id(ids, i);
-        float v[N] = {};
+#pragma unroll
+    for (int u = 0; u < ROW_PIECES; u++)
+        row[u] = p[u].row < g.n ? quiet_local_id(g.ids, p[u].row) : SIZE_MAX;
+#pragma unroll
+    for (int u = 0; u < ROW_PIECES; u++)
+        raw[u] = load_16_if(row[u] < g.ids.here,
+                            g.table + (row[u] < g.ids.here ? row[u] : 0) * g.C +
+                                p[u].piece * N);
+#pragma unroll
+    for (int u = 0; u < ROW_PIECES; u++) {
+        float v[N];
 
-        if (row < ids.here)
-            read(table + row * C + at, C - at, whole, v);
+        if (p[u].row >= g.n)
+            break;
+        unpack(raw[u], v);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            v[j] *= scale;
-        write(y + i * C + at, C - at, whole, v);
+            v[j] *= g.scale;
+        store_16(g.y + p[u].row * g.C + p[u].piece * N, pack(v));
+        if (p[u].piece == 0)
+            check_id(g.ids, p[u].row);
     }
+}
+
+/* Elements of a row from `at` on. */
+template <typename T>
+static __device__ __forceinline__ void gather_part(const merak_gather<T> &g,
+                                                   size_t i, size_t at)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t row = local_id(g.ids, i);
+    float v[N] = {};
+
+    if (row < g.ids.here)
+        read(g.table + row * g.C + at, g.C - at, false, v);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        v[j] *= g.scale;
+    write(g.y + i * g.C + at, g.C - at, false, v);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    gather_rows(const __grid_constant__ merak_gather<T> g)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t pieces = (g.C + N - 1) / N;
+    merak_place next = place_of(grid_thread(), pieces);
+    merak_place by = place_of(grid_threads(), pieces);
+
+    while (g.whole && next.row < g.n) {
+        merak_place p[ROW_PIECES];
+
+#pragma unroll
+        for (int u = 0; u < ROW_PIECES; u++) {
+            p[u] = next;
+            advance(&next, by, pieces);
+        }
+        gather_pieces(g, p);
+    }
+    for (; next.row < g.n; advance(&next, by, pieces))
+        gather_part(g, next.row, next.piece * N);
 }
 
 /* The factor that rows are multiplied by. */
@@ -46,16 +132,21 @@ static enum merak_status gather(const struct merak_kernel_call *call,
                                 struct merak_error *err)
 {
     const struct merak_operand *table = &call->operand[1];
-    const T *from = static_cast<const T *>(table->data);
-    T *to = static_cast<T *>(merak_call_out(call, 0)->data);
-    size_t C = merak_local_last(table), N = merak_piece<T>::N;
-    size_t n = merak_local_count(&call->operand[0]);
+    size_t N = merak_piece<T>::N, pieces;
+    merak_gather<T> g = {};
 
-    return launch(
-        merak_cuda_context_of(call),
-        map_launch("embedding", n * ceil_div(C, N)), err, gather_rows<T>,
-        view_ids(call, 0, table, 0, MERAK_CUDA_FAULT_TOKEN), from, to, n, C,
-        scale_of(call), C % N == 0 && is_aligned(from) && is_aligned(to));
+    g.ids = view_ids(call, 0, table, 0, MERAK_CUDA_FAULT_TOKEN);
+    g.table = static_cast<const T *>(table->data);
+    g.y = static_cast<T *>(merak_call_out(call, 0)->data);
+    g.n = merak_local_count(&call->operand[0]);
+    g.C = merak_local_last(table);
+    g.scale = scale_of(call);
+    g.whole = g.C % N == 0 && is_aligned(g.table) && is_aligned(g.y);
+    pieces = g.n * ceil_div(g.C, N);
+    return launch(merak_cuda_context_of(call),
+                  map_launch("embedding",
+                             g.whole ? ceil_div(pieces, ROW_PIECES) : pieces),
+                  err, gather_rows<T>, g);
 }
 
 CUDA_KERNEL(embedding)
@@ -219,41 +310,141 @@ static __device__ __forceinline__ size_t row_of(const merak_positions &p,
     return p.starts == nullptr ? t : t - (size_t)p.starts[i];
 }
 
+/* Whole pieces, of tokens that exist. */
+template <typename T>
+static __device__ __forceinline__ void
+position_pieces(const merak_positions &p, const T *x, const T *table, T *y,
+                const merak_place (&at)[ROW_PIECES])
+{
+    constexpr int N = merak_piece<T>::N;
+    uint4 raw[ROW_PIECES][2];
+
+#pragma unroll
+    for (int u = 0; u < ROW_PIECES; u++) {
+        bool here = at[u].row < p.B * p.T;
+        size_t row = here ? row_of(p, at[u].row) : 0;
+
+        raw[u][0] = load_16_if(here, x + at[u].row * p.C + at[u].piece * N);
+        raw[u][1] = load_16_if(here, table + row * p.C + at[u].piece * N);
+    }
+#pragma unroll
+    for (int u = 0; u < ROW_PIECES; u++) {
+        float v[N], w[N];
+
+        if (at[u].row >= p.B * p.T)
+            break;
+        unpack(raw[u][0], v);
+        unpack(raw[u][1], w);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            v[j] += w[j];
+        store_16(y + at[u].row * p.C + at[u].piece * N, pack(v));
+    }
+}
+
+/* Elements of token i from `at` on. */
+template <typename T>
+static __device__ __forceinline__ void position_part(const merak_positions &p,
+                                                     const T *x, const T *table,
+                                                     T *y, size_t i, size_t at)
+{
+    constexpr int N = merak_piece<T>::N;
+    float v[N], w[N];
+
+    read(x + i * p.C + at, p.C - at, false, v);
+    read(table + row_of(p, i) * p.C + at, p.C - at, false, w);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        v[j] += w[j];
+    write(y + i * p.C + at, p.C - at, false, v);
+}
+
 template <typename T>
 static __global__ void __launch_bounds__(MAP_THREADS)
     add_positions(merak_positions p, const T *x, const T *table, T *y)
 {
     constexpr int N = merak_piece<T>::N;
     size_t pieces = (p.C + N - 1) / N;
+    merak_place next = place_of(grid_thread(), pieces);
+    merak_place by = place_of(grid_threads(), pieces);
 
-    for (size_t k = grid_thread(); k < p.B * p.T * pieces;
-         k += grid_threads()) {
-        size_t i = k / pieces, at = k % pieces * N, left = p.C - at;
-        float v[N], w[N];
+    while (p.whole && next.row < p.B * p.T) {
+        merak_place at[ROW_PIECES];
 
-        read(x + i * p.C + at, left, p.whole, v);
-        read(table + row_of(p, i) * p.C + at, left, p.whole, w);
 #pragma unroll
-        for (int j = 0; j < N; j++)
-            v[j] += w[j];
-        write(y + i * p.C + at, left, p.whole, v);
+        for (int u = 0; u < ROW_PIECES; u++) {
+            at[u] = next;
+            advance(&next, by, pieces);
+        }
+        position_pieces(p, x, table, y, at);
     }
+    for (; next.row < p.B * p.T; advance(&next, by, pieces))
+        position_part(p, x, table, y, next.row, next.piece * N);
 }
 
-/* The first local token from i on with row r; B T or more: none.  With
- * documents all tokens are examined; threads of a warp have the same r and
- * examine the same ones. */
+/* The first local token from i on with row r; B T or more: none.  All tokens
+ * are examined; threads of a warp have the same r and examine the same ones. */
+static __device__ __forceinline__ size_t find_row(const merak_positions &p,
+                                                  size_t r, size_t i)
+{
+    while (i < p.B * p.T && row_of(p, i) != r)
+        i++;
+    return i;
+}
+
+/* The first local token with row r, and the next after i, which has it.
+ * Without documents there is one per sample. */
+static __device__ __forceinline__ size_t first_with(const merak_positions &p,
+                                                    size_t r)
+{
+    if (p.starts != nullptr)
+        return find_row(p, r, 0);
+    return r < p.t0 || r - p.t0 >= p.T ? p.B * p.T : r - p.t0;
+}
+
 static __device__ __forceinline__ size_t next_with(const merak_positions &p,
                                                    size_t r, size_t i)
 {
-    size_t n = p.B * p.T, at = r - p.t0;
+    return p.starts == nullptr ? i + p.T : find_row(p, r, i + 1);
+}
 
-    if (p.starts == nullptr) /* one per sample */
-        return r < p.t0 || at >= p.T ? n
-                                     : (i + p.T - 1 - at) / p.T * p.T + at;
-    while (i < n && row_of(p, i) != r)
-        i++;
-    return i;
+/* Add the elements at `at` of all tokens at position r, in order: of whole
+ * pieces, those of four tokens are in flight together. */
+template <typename T>
+static __device__ __forceinline__ void
+add_tokens(const merak_positions &p, const T *dy, size_t r, size_t at,
+           float (&sum)[merak_piece<T>::N])
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t n = p.B * p.T, i = first_with(p, r);
+    float v[N];
+
+    while (p.whole && i < n) {
+        uint4 raw[ROW_PIECES];
+        int held = 0;
+
+#pragma unroll
+        for (int u = 0; u < ROW_PIECES; u++) {
+            raw[u] = load_16_if(i < n, dy + i * p.C + at);
+            held += i < n;
+            i = i < n ? next_with(p, r, i) : n;
+        }
+#pragma unroll
+        for (int u = 0; u < ROW_PIECES; u++) {
+            if (u >= held)
+                break;
+            unpack(raw[u], v);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                sum[j] += v[j];
+        }
+    }
+    for (; i < n; i = next_with(p, r, i)) {
+        read(dy + i * p.C + at, p.C - at, false, v);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            sum[j] += v[j];
+    }
 }
 
 /* Row r of the gradient: the sum over the tokens at position r, in order. */
@@ -265,23 +456,17 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     size_t pieces = (p.C + N - 1) / N;
 
     for (size_t k = grid_thread(); k < p.rows * pieces; k += grid_threads()) {
-        size_t r = k / pieces, at = k % pieces * N, left = p.C - at;
+        size_t row = k / pieces, at = k % pieces * N, left = p.C - at;
         float sum[N] = {}, v[N];
 
-        for (size_t i = next_with(p, r, 0); i < p.B * p.T;
-             i = next_with(p, r, i + 1)) {
-            read(dy + i * p.C + at, left, p.whole, v);
-#pragma unroll
-            for (int j = 0; j < N; j++)
-                sum[j] += v[j];
-        }
+        add_tokens(p, dy, row, at, sum);
         if (p.accumulate) {
-            read(dw + r * p.C + at, left, p.whole, v);
+            read(dw + row * p.C + at, left, p.whole, v);
 #pragma unroll
             for (int j = 0; j < N; j++)
                 sum[j] += v[j];
         }
-        write(dw + r * p.C + at, left, p.whole, sum);
+        write(dw + row * p.C + at, left, p.whole, sum);
     }
 }
 
@@ -315,10 +500,11 @@ static enum merak_status position(const struct merak_kernel_call *call,
 {
     const struct merak_operand *op = call->operand;
     merak_positions p = view_positions(call, &op[1], 2);
+    size_t pieces = p.B * p.T * ceil_div(p.C, merak_piece<T>::N);
 
     return launch(merak_cuda_context_of(call),
                   map_launch("add_position",
-                             p.B * p.T * ceil_div(p.C, merak_piece<T>::N)),
+                             p.whole ? ceil_div(pieces, ROW_PIECES) : pieces),
                   err, add_positions<T>, p, static_cast<const T *>(op[0].data),
                   static_cast<const T *>(op[1].data),
                   static_cast<T *>(merak_call_out(call, 0)->data));
