@@ -250,7 +250,10 @@ CUDA_KERNEL(clip)
 /* --- AdamW -----------------------------------------------------------------
  */
 
-#define ADAMW_BLOCK (STEP_THREADS * 4) /* elements that a block takes */
+/* Elements that a block takes.  Its first thread finds the tensor by several
+ * dependent loads, and those of the elements wait for it. */
+#define ADAMW_PIECES 4 /* of a thread, four elements each */
+#define ADAMW_BLOCK (STEP_THREADS * 4 * ADAMW_PIECES)
 
 struct merak_tensor {
     const float *g, *scale;
@@ -285,47 +288,51 @@ view_tensor(const merak_tensors &s, merak_tensor *t, merak_adamw *step)
     step->decay = t->decays ? (float)lr * s.weight_decay : 0.0f;
 }
 
+/* Elements at .. at + 3 of a tensor. */
+static __device__ __forceinline__ void adamw_piece(const merak_tensor &t,
+                                                   const merak_adamw &step,
+                                                   float scale, size_t at)
+{
+    const float *const from[4] = {t.g, t.w, t.m, t.v};
+    size_t left = t.count - at;
+    float x[4][4];
+
+    read_all(from, at, left, t.whole, x);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        adamw_element(step, x[0][i] * scale, &x[1][i], &x[2][i], &x[3][i]);
+    write(t.w + at, left, t.whole, x[1]);
+    write(t.m + at, left, t.whole, x[2]);
+    write(t.v + at, left, t.whole, x[3]);
+    if (t.param == nullptr)
+        return;
+    if (t.whole && left >= 4)
+        store_8(t.param + at, pack2(x[1]), pack2(x[1] + 2));
+    else
+        write(t.param + at, left, false, x[1]);
+}
+
 static __global__ void __launch_bounds__(STEP_THREADS)
     adamw_blocks(merak_tensors s)
 {
     MERAK_SHARED(merak_tensor, tensor, [1]);
     MERAK_SHARED(merak_adamw, shared_step, [1]);
-    float g[4], w[4], m[4], v[4], scale;
-    size_t at, left;
     merak_tensor t;
     merak_adamw step;
+    size_t from;
+    float scale;
 
     if (threadIdx.x == 0)
         view_tensor(s, tensor, shared_step);
     __syncthreads();
     t = tensor[0];
     step = shared_step[0];
-    at = ((blockIdx.x - t.first) * STEP_THREADS + threadIdx.x) * 4;
-    left = t.count - at;
-    if (at >= t.count)
-        return;
     scale = t.scale[0];
-    read(t.g + at, left, t.whole, g);
-    read(t.w + at, left, t.whole, w);
-    read(t.m + at, left, t.whole, m);
-    read(t.v + at, left, t.whole, v);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        adamw_element(step, g[i] * scale, &w[i], &m[i], &v[i]);
-    write(t.w + at, left, t.whole, w);
-    write(t.m + at, left, t.whole, m);
-    write(t.v + at, left, t.whole, v);
-    if (t.param == nullptr)
-        return;
-    if (t.whole && left >= 4) {
-        uint2 two;
-
-        two.x = pack2(w);
-        two.y = pack2(w + 2);
-        *reinterpret_cast<uint2 *>(t.param + at) = two;
-    } else {
-        write(t.param + at, left, false, w);
-    }
+    from = (blockIdx.x - t.first) * ADAMW_BLOCK;
+#pragma unroll 1
+    for (size_t i = 4 * threadIdx.x; i < ADAMW_BLOCK && from + i < t.count;
+         i += 4 * STEP_THREADS)
+        adamw_piece(t, step, scale, from + i);
 }
 
 static merak_tensor tensor_row(const struct merak_kernel_call *call)
@@ -367,8 +374,8 @@ tensor_rows(const struct merak_kernel_call *const *call, int n, void *rows,
     }
     if (blocks >= INT32_MAX) /* the limit of a grid */
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "adamw of more than 2^41 elements: the cuda backend "
-                          "has a block of threads for each 1024");
+                          "adamw of more than 2^43 elements: the cuda backend "
+                          "has a block of threads for each 4096");
     *items_p = blocks;
     return MERAK_OK;
 }
