@@ -272,9 +272,21 @@ static merak_runs runs_of(const struct merak_operand *x)
 
 struct merak_dropout {
     merak_runs runs;
-    size_t groups; /* groups of four words that a run may touch */
+    size_t groups; /* of four words that a run may touch, or strips of it */
     merak_drop drop;
 };
+
+/* Run `run`: its sample, and its first element there. */
+static __device__ __forceinline__ void
+place_run(const merak_runs &r, size_t run, size_t *sample, size_t *element)
+{
+    *element = r.element;
+    for (int k = 0; k < r.digits; k++) {
+        *element += run % r.extent[k] * r.stride[k];
+        run /= r.extent[k];
+    }
+    *sample = r.sample + run;
+}
 
 /* A thread takes the elements of one Philox block that are in the run. */
 template <typename T>
@@ -285,21 +297,18 @@ static __global__ void __launch_bounds__(MAP_THREADS)
 
     for (size_t i = grid_thread(); i < r.count * d.groups;
          i += grid_threads()) {
-        size_t run = i / d.groups, rest = run, element = r.element, from, to;
+        size_t run = i / d.groups, sample, element, from, to;
         uint32_t word[4];
         uint64_t block;
 
-        for (int k = 0; k < r.digits; k++) {
-            element += rest % r.extent[k] * r.stride[k];
-            rest /= r.extent[k];
-        }
+        place_run(r, run, &sample, &element);
         block = element / 4 + i % d.groups;
         from = block * 4 > element ? block * 4 : element;
         to = block * 4 + 4 < element + r.length ? block * 4 + 4
                                                 : element + r.length;
         if (from >= to)
             continue;
-        philox(drop_key(d.drop, r.sample + rest), block, word);
+        philox(drop_key(d.drop, sample), block, word);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             size_t e = block * 4 + k, at = run * r.length + (e - element);
@@ -312,15 +321,87 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
+/* Runs of whole pieces that begin at Philox blocks: a warp takes a strip of a
+ * run, so that the place and key of a run are computed once for each thread. */
+#define STRIP_PIECES 4 /* of a thread: their loads are in flight together */
+
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    drop_strips(merak_dropout d, const T *x, T *y)
+{
+    constexpr int N = merak_piece<T>::N;
+    const merak_runs &r = d.runs;
+    size_t pieces = r.length / N, strips = d.groups;
+    unsigned lane = threadIdx.x % WARP;
+
+    for (size_t i = grid_thread() / WARP; i < r.count * strips;
+         i += grid_threads() / WARP) {
+        size_t run = i / strips, sample, element;
+        size_t first = i % strips * STRIP_PIECES * WARP + lane;
+        uint4 raw[STRIP_PIECES];
+        uint64_t key;
+
+#pragma unroll
+        for (int u = 0; u < STRIP_PIECES; u++)
+            raw[u] = load_16_if(first + u * WARP < pieces,
+                                x + run * r.length + (first + u * WARP) * N);
+        place_run(r, run, &sample, &element);
+        key = drop_key(d.drop, sample);
+#pragma unroll
+        for (int u = 0; u < STRIP_PIECES; u++) {
+            size_t at = (first + u * WARP) * N;
+            float v[N];
+
+            if (first + u * WARP >= pieces)
+                break;
+            unpack(raw[u], v);
+#pragma unroll
+            for (int g = 0; g < N; g += 4) {
+                uint32_t word[4];
+
+                philox(key, (element + at + g) / 4, word);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    v[g + k] = is_kept(d.drop, word[k])
+                                   ? v[g + k] * d.drop.scale
+                                   : 0.0f;
+            }
+            store_16(y + run * r.length + at, pack(v));
+        }
+    }
+}
+
+/* Do runs consist of whole pieces, and begin at Philox blocks?  Short ones
+ * would leave most lanes idle. */
+template <typename T>
+static bool has_strips(const merak_runs &r, const T *x, const T *y)
+{
+    size_t places = r.element;
+
+    for (int k = 0; k < r.digits; k++)
+        places |= r.stride[k];
+    return r.length % merak_piece<T>::N == 0 &&
+           r.length >= WARP / 4 * merak_piece<T>::N && places % 4 == 0 &&
+           is_aligned(x) && is_aligned(y);
+}
+
 template <typename T>
 static enum merak_status drop(const struct merak_kernel_call *call,
-                              const merak_dropout &d, struct merak_error *err)
+                              merak_dropout d, struct merak_error *err)
 {
-    return launch(merak_cuda_context_of(call),
-                  map_launch("dropout", d.runs.count * d.groups), err,
-                  drop_elements<T>, d,
-                  static_cast<const T *>(call->operand[0].data),
-                  static_cast<T *>(call->operand[1].data));
+    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
+    const T *x = static_cast<const T *>(call->operand[0].data);
+    T *y = static_cast<T *>(call->operand[1].data);
+
+    if (has_strips(d.runs, x, y)) {
+        d.groups =
+            ceil_div(d.runs.length, STRIP_PIECES * WARP * merak_piece<T>::N);
+        return launch(cx, map_launch("dropout", d.runs.count * d.groups * WARP),
+                      err, drop_strips<T>, d, x, y);
+    }
+    d.groups = (d.runs.length + 2) / 4 + 1;
+    return launch(cx, map_launch("dropout", d.runs.count * d.groups), err,
+                  drop_elements<T>, d, x, y);
 }
 
 CUDA_KERNEL(dropout)
@@ -333,7 +414,6 @@ CUDA_KERNEL(dropout)
     if (rc != MERAK_OK || merak_local_count(x) == 0)
         return rc;
     d.runs = runs_of(x);
-    d.groups = (d.runs.length + 2) / 4 + 1;
     d.drop = drop_of(call->step, call->attrs->i[0], p);
     return x->dtype == MERAK_BF16 ? drop<merak_bf16>(call, d, err)
                                   : drop<float>(call, d, err);
