@@ -34,6 +34,9 @@ struct __attribute__((may_alias, aligned(8))) uint2 {
 struct __attribute__((may_alias, aligned(16))) uint4 {
     unsigned x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct dim3 {
     unsigned x, y, z;
     constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)

@@ -4,6 +4,8 @@
 
 /* so that rows are staged in parts */
 #define MERAK_STAGE_BYTES 4096
+/* so that a block has several samples */
+#define MERAK_ROPE_BLOCKS 8
 
 #include "kernels/cuda/cuda_copy.cu"
 #include "kernels/cuda/cuda_embed.cu"
