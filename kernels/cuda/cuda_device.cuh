@@ -394,6 +394,29 @@ static __device__ __forceinline__ void write(T *p, size_t left, bool whole,
             from_f32(&p[i], x[i]);
 }
 
+/* A piece of a row. */
+struct merak_place {
+    size_t row, piece;
+};
+
+/* Piece k, where rows have so many: the first of a thread, or what advance()
+ * adds to get the next, so that it divides twice in all. */
+static __device__ __forceinline__ merak_place place_of(size_t k, size_t pieces)
+{
+    return merak_place{k / pieces, k % pieces};
+}
+
+static __device__ __forceinline__ void
+advance(merak_place *p, const merak_place &by, size_t pieces)
+{
+    p->row += by.row;
+    p->piece += by.piece;
+    if (p->piece >= pieces) {
+        p->piece -= pieces;
+        p->row++;
+    }
+}
+
 /* --- sums in a fixed order -------------------------------------------------
  */
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_loss.cu"
 #include "kernels/cuda/cuda_norm.cu"
 #include "kernels/cuda/cuda_pointwise.cu"
+#include "kernels/cuda/cuda_rope.cu"
 #include "kernels/cuda/cuda_step.cu"
 
 void cuda_host_seed(uint64_t seed)

@@ -18,11 +18,11 @@ cuda_embed gather_rows 4 4
 cuda_embed add_segments 8 1
 cuda_embed add_positions 8 4
 cuda_embed sum_positions 5 1
-cuda_embed turn_pairs 3 3
 cuda_norm norm_rows 2 1
 cuda_norm column_parts 2 0
 cuda_pointwise map_elements 3 3
 cuda_pointwise drop_strips 4 4
+cuda_rope turn_pairs 3 3
 cuda_step square_blocks 8 0
 cuda_step adamw_blocks 4 3
 '
