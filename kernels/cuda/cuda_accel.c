@@ -54,10 +54,24 @@ enum merak_status merak_cuda_check(struct merak_cuda *c, const char *what,
     return merak_cuda_keep(c, &now, err);
 }
 
+/* The thread's current device, as this module has set it; only here. */
+static enum merak_status select_device(struct merak_cuda *c,
+                                       struct merak_error *err)
+{
+    static __thread int current = -1;
+    enum merak_status rc = MERAK_OK;
+
+    if (current == c->device)
+        return MERAK_OK;
+    rc =
+        merak_cuda_check(c, "select the device", cudaSetDevice(c->device), err);
+    current = rc == MERAK_OK ? c->device : -1;
+    return rc;
+}
+
 enum merak_status merak_cuda_enter(struct merak_cuda *c,
                                    struct merak_error *err)
 {
-    static __thread int current = -1; /* as this module has set it */
     enum merak_status rc;
 
     pthread_mutex_lock(&c->lock);
@@ -65,13 +79,7 @@ enum merak_status merak_cuda_enter(struct merak_cuda *c,
     if (rc != MERAK_OK && err != NULL)
         *err = c->failure;
     pthread_mutex_unlock(&c->lock);
-    if (rc != MERAK_OK || current == c->device)
-        return rc;
-    rc =
-        merak_cuda_check(c, "select the device", cudaSetDevice(c->device), err);
-    if (rc == MERAK_OK)
-        current = c->device;
-    return rc;
+    return rc == MERAK_OK ? select_device(c, err) : rc;
 }
 
 /* --- work -------------------------------------------------------------------
@@ -421,10 +429,12 @@ static void drain(struct merak_cuda *c, int queue)
 static void cuda_close(struct merak_accel *accel)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc;
 
     if (c == NULL)
         return;
-    (void)cudaSetDevice(c->device);
+    rc = select_device(c, NULL);
+    (void)rc; /* all is freed, whatever happened before */
     for (int i = 0; i < c->queues; i++) {
         if (c->stream[i] == NULL)
             continue;
@@ -486,8 +496,7 @@ static enum merak_status open_device(struct merak_cuda *c,
     enum merak_status rc = merak_cuda_check_device(c->device, err);
 
     if (rc == MERAK_OK)
-        rc = merak_cuda_check(c, "select the device", cudaSetDevice(c->device),
-                              err);
+        rc = select_device(c, err);
     /* Create the context: problems with the device show here. */
     if (rc == MERAK_OK)
         rc = merak_cuda_check(c, "open a context", cudaFree(NULL), err);

@@ -146,6 +146,10 @@ ok $? "so is a task without a GPU" "$tmp/none.log"
     refused nothing "cannot multiply"
 ok $? "a product that cuBLASLt has no algorithm for is named" "$tmp/nothing.log"
 
+env "${with[@]}" MERAK_TEST_BACKEND=cuda MERAK_STAND_IN_CUDA=devices=2 \
+    unit/two_devices.t >"$tmp/two" 2>&1
+ok $? "a thread uses two GPUs in turn" "$tmp/two"
+
 if [ -e "$tmp/merak_nccl.so" ]; then
     env "${with[@]}" MERAK_TEST_BACKEND=cuda unit/nccl_alone.t >"$tmp/nccl" 2>&1
     ok $? "NCCL's communicators work on its streams" "$tmp/nccl"

@@ -299,7 +299,8 @@ void sc_wait_for_all(void)
     const struct timespec pause = {0, 50000};
 
     for (int i = 0; i < STREAMS; i++) {
-        while (cuda.stream[i].open && cuda.stream[i].capture == NULL &&
+        while (cuda.stream[i].open && cuda.stream[i].device == sc_current() &&
+               cuda.stream[i].capture == NULL &&
                cudaStreamQuery(&cuda.stream[i]) == cudaErrorNotReady)
             nanosleep(&pause, NULL);
     }
