@@ -72,6 +72,12 @@ int merak_accel_sharers(const struct merak_accel_card *card, const int *choice,
     return holders(card, choice, i, &card[i].device[choice[i]]);
 }
 
+int merak_accel_tasks(const struct merak_accel_card *card, const int *choice,
+                      int n, int i)
+{
+    return holders(card, choice, n, &card[i].device[choice[i]]);
+}
+
 enum merak_status merak_accel_judge_sharing(const struct merak_accel_device *d,
                                             const char *host, int rank,
                                             const char *transport,
@@ -302,6 +308,7 @@ static enum merak_status assign(struct merak_trainer *t,
         n = node_cards(t->boot, all, all + size, &me);
         merak_accel_assign(all + size, n, choice);
         t->card = mine->device[choice[me]];
+        t->card_tasks = merak_accel_tasks(all + size, choice, n, me);
         if (merak_accel_sharers(all + size, choice, me) > 0)
             rc = merak_accel_judge_sharing(
                 &t->card, t->boot->host, t->boot->rank,
@@ -424,5 +431,7 @@ size_t merak_task_memory(const struct merak_trainer *t)
         return merak_memory_available(t->boot);
     if (t->accel->ops->memory(t->accel, &left, &all, NULL) != MERAK_OK)
         return 0;
+    if (t->card_tasks > 1)
+        left /= (size_t)t->card_tasks;
     return left > RESERVE ? left - RESERVE : 0;
 }

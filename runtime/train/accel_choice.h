@@ -31,6 +31,9 @@ void merak_accel_assign(const struct merak_accel_card *card, int n,
 /* How many tasks before task i have its accelerator. */
 int merak_accel_sharers(const struct merak_accel_card *card, const int *choice,
                         int i);
+/* How many of all n tasks have its accelerator, task i included. */
+int merak_accel_tasks(const struct merak_accel_card *card, const int *choice,
+                      int n, int i);
 
 /* Tasks that share an accelerator take turns on it: log a warning, or return
  * MERAK_ERR_CONFIG if the transport does not support sharing. */

@@ -363,6 +363,9 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     struct merak_transport_options to = {.deadline_s = t->opt.deadline_s};
     enum merak_status rc = check_memory(t, err);
 
+    /* no task allocates before all that share its accelerator have checked */
+    if (t->backend->accel != NULL)
+        rc = merak_boot_agree(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = merak_slots_open(t, err);
     /* Stages need different amounts of memory: a rank that lacks it must not

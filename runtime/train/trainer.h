@@ -77,6 +77,7 @@ struct merak_trainer {
     size_t table_bytes; /* of the engine's tables, accelerators only */
     struct merak_accel *accel; /* NULL: kernels run on the host */
     struct merak_accel_device card; /* accel, as identified on its node */
+    int card_tasks; /* tasks that share it, with this one */
     void *accel_arena;
     struct merak_event *copied;  /* slots.c */
     struct merak_pinned *pinned; /* slots.c: of the arena, for transfers */
@@ -185,7 +186,8 @@ enum merak_status merak_choose(struct merak_trainer *t,
 enum merak_status merak_accel_choose(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* accel_choice.c: bytes available to this task's tensors: of the accelerator's
- * memory, less a reserve for libraries, or of the host's. */
+ * memory, its share if tasks share it, less a reserve for libraries; or of the
+ * host's.  To be asked before any task that shares it allocates. */
 size_t merak_task_memory(const struct merak_trainer *t);
 
 /* memory_limit.c: bytes that are left according to /proc and /sys below `root`

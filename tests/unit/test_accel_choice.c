@@ -25,8 +25,9 @@ struct row {
     const char *name;
     int tasks;
     struct task task[MAX_TASKS];
-    int want[MAX_TASKS]; /* of the node's 8 */
-    int sharers[MAX_TASKS];
+    int want[MAX_TASKS];     /* of the node's 8 */
+    int sharers[MAX_TASKS];  /* tasks before it that have the same */
+    int tasks_of[MAX_TASKS]; /* all that have the same; 0: it alone */
 };
 
 static const struct row rows[] = {
@@ -34,27 +35,32 @@ static const struct row rows[] = {
      4,
      {{0, 8, -1}, {0, 8, -1}, {0, 8, -1}, {0, 8, -1}},
      {0, 1, 2, 3},
+     {0},
      {0}},
     {"a task takes one near its cores",
      4,
      {{0, 8, 1}, {0, 8, 0}, {0, 8, 1}, {0, 8, 0}},
      {4, 0, 5, 1},
+     {0},
      {0}},
     {"far ones are better than shared ones",
      5,
      {{0, 8, 0}, {0, 8, 0}, {0, 8, 0}, {0, 8, 0}, {0, 8, 0}},
      {0, 1, 2, 3, 4},
+     {0},
      {0}},
     {"tasks that see their own alone have those",
      3,
      {{5, 1, 0}, {2, 1, 0}, {7, 1, -1}},
      {5, 2, 7},
+     {0},
      {0}},
     {"more tasks than accelerators share evenly",
      5,
      {{0, 2, -1}, {0, 2, -1}, {0, 2, -1}, {0, 2, -1}, {0, 2, -1}},
      {0, 1, 0, 1, 0},
-     {0, 0, 1, 1, 2}},
+     {0, 0, 1, 1, 2},
+     {3, 2, 3, 2, 3}},
 };
 
 /* As task t numbers them: from 0, the first that it sees. */
@@ -83,6 +89,9 @@ static void accelerators_are_shared_out(void **state)
         fill(&row->task[i], &card[i]);
     merak_accel_assign(card, row->tasks, choice);
     for (int i = 0; i < row->tasks; i++) {
+        int of = row->tasks_of[i] > 0 ? row->tasks_of[i] : 1;
+
+        assert_int_equal(merak_accel_tasks(card, choice, row->tasks, i), of);
         assert_int_equal(row->task[i].first + choice[i], row->want[i]);
         assert_int_equal(merak_accel_sharers(card, choice, i), row->sharers[i]);
     }

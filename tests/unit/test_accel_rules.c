@@ -342,6 +342,25 @@ static void memory_that_is_not_there_is_told_with_its_uses(void **state)
                   "micro-batch (MiB: parameters 1024.0, activations 3072.0)");
 }
 
+/* Of 3 GiB that are free each of n tasks plans with its share, less what its
+ * libraries take. */
+static void memory_is_divided_by_the_tasks_that_share_it(void **state)
+{
+    static const struct merak_accel_ops ops = {.memory = full_memory};
+    static const struct {
+        int tasks;
+        double gib;
+    } row[] = {{0, 2}, {1, 2}, {2, 0.5}, {3, 0}, {4, 0}};
+    struct merak_accel accel = {.ops = &ops};
+    struct merak_trainer t = {.accel = &accel};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        t.card_tasks = row[i].tasks;
+        assert_int_equal(merak_task_memory(&t), (size_t)(row[i].gib * 0x1p30));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +373,7 @@ int main(void)
         cmocka_unit_test(pinned_memory_is_copied_as_a_whole),
         cmocka_unit_test(a_copy_that_never_ends_times_out),
         cmocka_unit_test(memory_that_is_not_there_is_told_with_its_uses),
+        cmocka_unit_test(memory_is_divided_by_the_tasks_that_share_it),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
