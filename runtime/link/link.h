@@ -73,6 +73,17 @@ enum merak_status merak_link_open(const struct merak_link_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;
 /* Call it when queues are empty, or the link was aborted. */
 void merak_link_close(struct merak_link *link);
+/*
+ * Device memory that the library takes beside the arena for the communicators
+ * of these programs, as an estimate.
+ *
+ *   opt      in   transport_rank, program, n_programs
+ *   comms_p  out  how many this rank joins
+ *   bytes_p  out
+ */
+enum merak_status merak_link_memory(const struct merak_link_options *opt,
+                                    int *comms_p, size_t *bytes_p,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* "NCCL 2.28.9, 5 communicators, sums in member order" */
 void merak_link_describe(const struct merak_link *link, char *text,
                          size_t size);

@@ -15,6 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What NCCL allocates for a communicator of all its channels: 544 MiB with two
+ * ranks and 688 MiB with more on four A100s (NCCL's issue 964).  It grows with
+ * the channels, and messages of a pair have few (PAIR_CTAS). */
+#define GROUP_BYTES ((size_t)640 << 20)
+#define PAIR_BYTES ((size_t)160 << 20)
+
 /* --- which ------------------------------------------------------------------
  */
 
@@ -127,6 +133,24 @@ enum merak_status merak_link_find_comms(struct merak_link *link,
         rc = find_in(link, opt->program[p], opt->transport_rank, err);
     if (rc == MERAK_OK && link->n_comms > 0)
         qsort(link->comm, (size_t)link->n_comms, sizeof(*link->comm), compare);
+    return rc;
+}
+
+enum merak_status merak_link_memory(const struct merak_link_options *opt,
+                                    int *comms_p, size_t *bytes_p,
+                                    struct merak_error *err)
+{
+    struct merak_link link = {.n_comms = 0};
+    enum merak_status rc = merak_link_find_comms(&link, opt, err);
+    size_t bytes = 0;
+
+    for (int i = 0; i < link.n_comms; i++)
+        bytes += link.comm[i].pair ? PAIR_BYTES : GROUP_BYTES;
+    if (rc == MERAK_OK) {
+        *comms_p = link.n_comms;
+        *bytes_p = bytes;
+    }
+    merak_link_free_comms(&link);
     return rc;
 }
 

@@ -113,6 +113,23 @@ enum merak_status merak_link_prove(struct merak_trainer *t,
     return rc;
 }
 
+enum merak_status merak_link_estimate(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    const struct merak_program *program[] = {t->program, t->eval};
+    const struct merak_link_options opt = {
+        .transport_rank = t->ranks.transport_rank,
+        .program = program,
+        .n_programs = 2,
+    };
+
+    t->link_comms = 0;
+    t->link_bytes = 0;
+    if (!t->direct || t->accel == NULL || t->accel->ops->memory == NULL)
+        return MERAK_OK;
+    return merak_link_memory(&opt, &t->link_comms, &t->link_bytes, err);
+}
+
 /* Check what is possible before opening anything; the same on all tasks. */
 static enum merak_status look(struct merak_trainer *t,
                               const struct merak_link_ops **ops_p,

@@ -278,22 +278,29 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
     return rc;
 }
 
-static enum merak_status check_memory(const struct merak_trainer *t,
-                                      struct merak_error *err)
+enum merak_status merak_memory_check(struct merak_trainer *t,
+                                     struct merak_error *err)
 {
     bool on_host = t->accel == NULL || t->accel->ops->memory == NULL;
-    size_t have = merak_task_memory(t);
-    char table[160];
+    size_t have = merak_task_memory(t), need;
+    enum merak_status rc = merak_link_estimate(t, err);
+    char table[160], nccl[32] = "";
 
-    if (t->arena_bytes <= have)
-        return MERAK_OK;
+    need = t->arena_bytes + t->link_bytes;
+    if (rc != MERAK_OK || need <= have)
+        return rc;
     merak_report_categories(t, table, sizeof(table));
+    if (t->link_bytes > 0)
+        snprintf(nccl, sizeof(nccl), "NCCL about %.0f, ",
+                 (double)t->link_bytes / 0x1p20);
     return merak_fail(err, MERAK_ERR_NOMEM,
                       "the plan needs %.1f GiB a task and %.1f GiB are "
-                      "available%s; use more stages, a larger tp or a smaller "
-                      "micro-batch (MiB: %s)",
-                      (double)t->arena_bytes / 0x1p30, (double)have / 0x1p30,
-                      on_host ? "" : " on its GPU", table);
+                      "available%s; use more stages, a larger tp%s or a "
+                      "smaller micro-batch (MiB: %s%s)",
+                      (double)need / 0x1p30, (double)have / 0x1p30,
+                      on_host ? "" : " on its GPU",
+                      t->link_bytes > 0 ? ", --transport ucx" : "", nccl,
+                      table);
 }
 
 /* Use a calibration's choices if they are for this kind of device. */
@@ -361,7 +368,7 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
 {
     const char *transport = t->boot->size > 1 ? "ucx" : "self";
     struct merak_transport_options to = {.deadline_s = t->opt.deadline_s};
-    enum merak_status rc = check_memory(t, err);
+    enum merak_status rc = merak_memory_check(t, err);
 
     /* no task allocates before all that share its accelerator have checked */
     if (t->backend->accel != NULL)

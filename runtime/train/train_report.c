@@ -106,6 +106,12 @@ static void report_arena(const struct merak_trainer *t)
                "reserved %lld",
                t->ranks.logical, t->arena_bytes, (double)t->arena_bytes / MIB,
                text, reserved_bytes(t));
+    if (t->link != NULL && t->link_bytes > 0)
+        merak_info("train",
+                   "memory of rank %d: beside it about %.1f MiB for NCCL's %d "
+                   "communicators",
+                   t->ranks.logical, (double)t->link_bytes / MIB,
+                   t->link_comms);
 }
 
 /* Emulated kernels have nothing to report. */

@@ -88,6 +88,10 @@ struct merak_trainer {
     struct merak_link *link; /* from accelerator to accelerator; NULL: through
                                 host memory, by tr */
     char link_why[256];      /* why there is none; "": none is expected */
+    size_t link_bytes; /* of the accelerator that the link's library takes
+                          beside the arena, as estimated; 0: it has no memory
+                          of its own, or no link is expected */
+    int link_comms;    /* communicators it is estimated for */
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
     struct merak_data *data;
@@ -200,6 +204,9 @@ size_t merak_memory_available(const struct merak_boot *boot);
 enum merak_status merak_memory_least(struct merak_boot *boot, size_t have,
                                      size_t *bytes_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* setup.c: do the run's programs, and what a link takes beside them, fit? */
+enum merak_status merak_memory_check(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* setup.c: threads of a task, unless --threads is given. */
 int merak_default_threads(const struct merak_boot *boot);
 /* setup.c: the plan, and the model sharded for it, with nodes in the order
@@ -232,6 +239,9 @@ enum merak_status merak_trainer_epoch(struct merak_trainer *t,
  * many queues the accelerator needs. */
 bool merak_link_is_wanted(const struct merak_trainer *t);
 int merak_link_queues(const struct merak_trainer *t);
+/* Estimate link_bytes for the run's programs. */
+enum merak_status merak_link_estimate(struct merak_trainer *t,
+                                      struct merak_error *err) MERAK_CHECKED;
 /* Prove that the plan's programs do not deadlock in its queues; if they can
  * and --transport is auto, set t->direct to false and link_why to the
  * reason. */

@@ -361,6 +361,53 @@ static void memory_is_divided_by_the_tasks_that_share_it(void **state)
     }
 }
 
+/* A rank of three stages sends to one and receives from the other, is in one
+ * group of two and one of its own: five communicators, for which NCCL takes
+ * 1.25 GiB beside the arena. */
+static void memory_of_communicators_is_counted(void **state)
+{
+    static const struct merak_accel_ops ops = {.memory = full_memory};
+    struct merak_group group[] = {{.n = 2, .rank = (int[]){1, 3}},
+                                  {.n = 1, .rank = (int[]){1}}};
+    struct merak_instr instr[] = {
+        {.kind = MERAK_INSTR_RECV, .peer = 0, .phase = MERAK_PHASE_F},
+        {.kind = MERAK_INSTR_SEND, .peer = 2, .phase = MERAK_PHASE_F},
+        {.kind = MERAK_INSTR_SEND, .peer = 2, .phase = MERAK_PHASE_F},
+        {.kind = MERAK_INSTR_RECV, .peer = 2, .phase = MERAK_PHASE_B},
+        {.kind = MERAK_INSTR_SEND, .peer = 0, .phase = MERAK_PHASE_B},
+        {.kind = MERAK_INSTR_EXCHANGE, .group = 0},
+        {.kind = MERAK_INSTR_EXCHANGE, .group = 1},
+    };
+    struct merak_program program = {
+        .rank = 1,
+        .instr = instr,
+        .n_instrs = sizeof(instr) / sizeof(*instr),
+        .group = group,
+        .n_groups = 2,
+        .category_bytes = {[MERAK_CAT_PARAM] = (size_t)1 << 30}};
+    struct merak_accel accel = {.ops = &ops};
+    struct merak_trainer t = {.accel = &accel,
+                              .program = &program,
+                              .eval = &program,
+                              .arena_bytes = (size_t)1 << 30,
+                              .ranks = {.transport_rank = (int[]){0, 1, 2, 3}}};
+    struct merak_error err;
+
+    (void)state;
+    /* 2 GiB are left for tensors and NCCL */
+    assert_int_equal(merak_memory_check(&t, &err), MERAK_OK);
+    t.direct = true;
+    assert_int_equal(merak_memory_check(&t, &err), MERAK_ERR_NOMEM);
+    assert_int_equal(t.link_comms, 5);
+    assert_string_equal(
+        err.text, "the plan needs 2.2 GiB a task and 2.0 GiB are available on "
+                  "its GPU; use more stages, a larger tp, --transport ucx or a "
+                  "smaller micro-batch (MiB: NCCL about 1280, parameters "
+                  "1024.0)");
+    t.arena_bytes /= 2;
+    assert_int_equal(merak_memory_check(&t, &err), MERAK_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_never_ends_times_out),
         cmocka_unit_test(memory_that_is_not_there_is_told_with_its_uses),
         cmocka_unit_test(memory_is_divided_by_the_tasks_that_share_it),
+        cmocka_unit_test(memory_of_communicators_is_counted),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
