@@ -3,9 +3,9 @@
  *
  * With --transport nccl, anything that prevents it ends the run with a reason.
  * By default NCCL is used if the backend is cuda, every task has its own GPU,
- * the library is found and the programs are proved not to deadlock in its
- * queues; else data goes through host memory, and the log gives the reason.
- * The choice is the same on all tasks.
+ * the library is found, its communicators can be made and the programs are
+ * proved not to deadlock in its queues; else data goes through host memory, and
+ * the log gives the reason.  The choice is the same on all tasks.
  *
  * The proof is part of planning, since programs for NCCL reserve memory for
  * its staging; the library is looked for later, once memory is allocated.
@@ -184,6 +184,32 @@ static enum merak_status check_reduce(const struct merak_trainer *t,
                       t->link_why);
 }
 
+/* Go on through host memory; all tasks do.  If opening the link failed, the
+ * transport has told the ranks that waited to give up: open it anew. */
+static enum merak_status do_without(struct merak_trainer *t, bool opened,
+                                    const struct merak_error *why,
+                                    struct merak_error *err)
+{
+    enum merak_status rc;
+
+    snprintf(t->link_why, sizeof(t->link_why), "%s", why->text);
+    rc = check_reduce(t, err);
+    if (rc != MERAK_OK || !opened)
+        return rc;
+    t->tr->abandoned = true;
+    merak_transport_close(t->tr);
+    t->tr = NULL;
+    /* none opens it before all have closed it */
+    rc = merak_boot_agree(t->boot, MERAK_OK, err);
+    return rc == MERAK_OK ? merak_trainer_transport(t, err) : rc;
+}
+
+/* A rank may be gone, or not answer: the others would wait for it again. */
+static bool is_of_a_peer(enum merak_status rc)
+{
+    return rc == MERAK_ERR_LOST || rc == MERAK_ERR_TIMEOUT;
+}
+
 enum merak_status merak_link_choose(struct merak_trainer *t,
                                     struct merak_error *err)
 {
@@ -191,6 +217,7 @@ enum merak_status merak_link_choose(struct merak_trainer *t,
     struct merak_error why = {.status = MERAK_OK};
     const struct merak_link_ops *ops;
     enum merak_status rc;
+    bool opened;
 
     if (insists && t->backend->accel == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -201,13 +228,12 @@ enum merak_status merak_link_choose(struct merak_trainer *t,
     if (!t->direct)
         return check_reduce(t, err);
     rc = look(t, &ops, &why);
-    if (rc == MERAK_OK)
-        return open_link(t, ops, err);
-    if (insists) {
-        if (err != NULL)
-            *err = why;
-        return rc;
-    }
-    snprintf(t->link_why, sizeof(t->link_why), "%s", why.text);
-    return check_reduce(t, err);
+    opened = rc == MERAK_OK;
+    if (opened)
+        rc = open_link(t, ops, &why);
+    if (rc == MERAK_OK || (!insists && !is_of_a_peer(rc)))
+        return rc == MERAK_OK ? rc : do_without(t, opened, &why, err);
+    if (err != NULL)
+        *err = why;
+    return rc;
 }

@@ -363,11 +363,32 @@ static enum merak_status open_engines(struct merak_trainer *t,
     return rc;
 }
 
+enum merak_status merak_trainer_transport(struct merak_trainer *t,
+                                          struct merak_error *err)
+{
+    const char *transport = t->boot->size > 1 ? "ucx" : "self";
+    const struct merak_transport_options to = {
+        .deadline_s = t->opt.deadline_s,
+        .arena = t->arena.base,
+        .arena_bytes = t->arena.bytes,
+        .arena_fd = t->arena.fd,
+        .rank_name = t->ranks.logical_rank,
+        .tell = merak_trainer_tell,
+        .tell_arg = t,
+    };
+    enum merak_status rc;
+
+    if (t->opt.transport == MERAK_TRANSPORT_SELF)
+        transport = "self";
+    else if (t->opt.transport == MERAK_TRANSPORT_UCX)
+        transport = "ucx";
+    rc = merak_transport_open(transport, t->boot, &to, &t->tr, err);
+    return merak_boot_agree(t->boot, rc, err);
+}
+
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err)
 {
-    const char *transport = t->boot->size > 1 ? "ucx" : "self";
-    struct merak_transport_options to = {.deadline_s = t->opt.deadline_s};
     enum merak_status rc = merak_memory_check(t, err);
 
     /* no task allocates before all that share its accelerator have checked */
@@ -378,20 +399,8 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     /* Stages need different amounts of memory: a rank that lacks it must not
      * leave the others waiting for its address. */
     rc = merak_boot_agree(t->boot, rc, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (t->opt.transport == MERAK_TRANSPORT_SELF)
-        transport = "self";
-    else if (t->opt.transport == MERAK_TRANSPORT_UCX)
-        transport = "ucx";
-    to.arena = t->arena.base;
-    to.arena_bytes = t->arena.bytes;
-    to.arena_fd = t->arena.fd;
-    to.rank_name = t->ranks.logical_rank;
-    to.tell = merak_trainer_tell;
-    to.tell_arg = t;
-    rc = merak_transport_open(transport, t->boot, &to, &t->tr, err);
-    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_trainer_transport(t, err);
     if (rc == MERAK_OK)
         rc = merak_link_choose(t, err);
     if (rc == MERAK_OK)

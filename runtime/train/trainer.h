@@ -248,10 +248,14 @@ enum merak_status merak_link_estimate(struct merak_trainer *t,
 enum merak_status merak_link_prove(struct merak_trainer *t,
                                    struct merak_error *err) MERAK_CHECKED;
 /* Open the link, if there is to be one, once the transport is open.  If that
- * is impossible and --transport is auto, link_why gives the reason.
- * Collective. */
+ * is impossible or fails and --transport is auto, link_why gives the reason;
+ * the transport may then be another one than before.  Collective. */
 enum merak_status merak_link_choose(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
+/* setup.c: open the transport; collective. */
+enum merak_status merak_trainer_transport(struct merak_trainer *t,
+                                          struct merak_error *err)
+    MERAK_CHECKED;
 /* setup.c: arena, transport, engines; collective. */
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;

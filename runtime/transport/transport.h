@@ -119,6 +119,7 @@ struct merak_transport {
     const struct merak_request *waiting; /* in merak_request_wait() */
     int64_t waiting_since_ns;
     bool timed_out; /* a wait has: do not wait for the missing peer again */
+    bool abandoned; /* set before close: not to wait for peers then */
     void *sum_scratch; /* of merak_all_reduce_sum(), NULL until needed */
     size_t sum_scratch_bytes;
 };

@@ -360,7 +360,8 @@ static void ucx_close(struct merak_transport *base)
 {
     struct ucx *tr = (struct ucx *)base;
 
-    if (cancel_all(tr) || tr->aborted.status != MERAK_OK)
+    tr->closing = tr->closing || base->abandoned;
+    if (cancel_all(tr) || tr->aborted.status != MERAK_OK || base->abandoned)
         tr->failed = true;
     if (!tr->failed)
         flush_with_peers(tr);

@@ -52,17 +52,11 @@ refused()
     [ "${BASH_REMATCH[1]}" -eq "${BASH_REMATCH[2]}" ]
 }
 
-# cuda NAME [OPTION...]: two stages of two tensor-parallel ranks of backend
-# cuda, each with a GPU of its own
-cuda()
+# modules: what plays CUDA and its libraries, in MODULES
+modules()
 {
-    PER_TASK="env MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES \
-        MERAK_STAND_IN_CUDA=devices=4" \
-        run_model gpt2-tied 0.5 2 2 1 "$1" --backend cuda --steps 6 "${@:2}"
-}
+    local libs=$BUILD/tests/unit/stand_in_cuda/.libs
 
-@test "backend cuda exchanges by way of hosts and by NCCL to the same bits" {
-    libs=$BUILD/tests/unit/stand_in_cuda/.libs
     [ -e "$libs/merak_cuda.so" ] || skip "built without CUDA"
     MODULES=$BATS_TEST_TMPDIR
     ln -s "$libs/merak_cuda.so" "$BUILD/runtime/nccl/.libs/merak_nccl.so" \
@@ -70,6 +64,19 @@ cuda()
     ln -s "$libs/cublaslt.so" "$MODULES/libcublasLt.so.13"
     ln -s "$libs/cudnn.so" "$MODULES/libcudnn.so.9"
     ln -s "$libs/nccl.so" "$MODULES/libnccl.so.2"
+}
+
+# cuda NAME [OPTION...]: two stages of two tensor-parallel ranks of backend
+# cuda, each with a GPU of its own
+cuda()
+{
+    PER_TASK="env MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES \
+        MERAK_STAND_IN_CUDA=devices=4 ${BEFORE-}" \
+        run_model gpt2-tied 0.5 2 2 1 "$1" --backend cuda --steps 6 "${@:2}"
+}
+
+@test "backend cuda exchanges by way of hosts and by NCCL to the same bits" {
+    modules
     run_model gpt2-tied 0.5 2 2 1 cpu --steps 6
     cuda staged
     "$TESTS/parity.py" near "$RUNS/cpu" "$RUNS/staged"
@@ -79,6 +86,26 @@ cuda()
     MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES \
         refused "with another task, and NCCL needs a GPU for each" \
         --backend cuda --transport nccl
+}
+
+# On one task no communicator can be made.
+@test "where NCCL cannot start, data goes by way of hosts, unless it must not" {
+    modules
+    cat >"$MODULES/one-cannot" <<'END'
+#!/bin/sh
+[ "$PMIX_RANK" != 2 ] || export MERAK_STAND_IN=init
+exec "$@"
+END
+    chmod +x "$MODULES/one-cannot"
+    cuda by-hosts --transport ucx
+    BEFORE=$MODULES/one-cannot cuda fallen
+    "$TESTS/parity.py" equal "$RUNS/by-hosts" "$RUNS/fallen"
+    [ "$(grep -c 'through host memory, although there are GPUs: .*NCCL cannot begin a communicator: unhandled system error' \
+        "$RUNS/fallen/out")" -eq 1 ]
+    BEFORE=$MODULES/one-cannot run cuda insists --transport nccl
+    echo "$output"
+    [ "$status" -ne 0 ]
+    grep -q 'error: .*NCCL cannot begin a communicator' "$RUNS/insists/out"
 }
 
 @test "sums in NCCL's order are recorded, and a change is told" {
