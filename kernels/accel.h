@@ -225,6 +225,10 @@ struct merak_accel_ops {
 struct merak_accel {
     const struct merak_accel_ops *ops;
     size_t allocated; /* bytes that alloc() has returned so far, freed or not */
+    /* About how many operations a queue holds.  A call that finds it full
+     * blocks until one is over, and calls of other threads may, too.  0: any
+     * number. */
+    int depth;
 };
 
 /*

@@ -10,7 +10,7 @@
 
 #include "kernels/kernels.h"
 
-#define MERAK_MODULE_ABI 3
+#define MERAK_MODULE_ABI 4
 #define MERAK_MODULE_SYMBOL "merak_module"
 
 /* A module has to be from the same build as the library that opens it, since
@@ -29,7 +29,7 @@ struct merak_module_ask {
     const char *kind;   /* "transport", for messages */
     const char *built;  /* folder of the tree that it is built in */
     const char *symbol; /* the symbol it exports */
-    const char *mend; /* the fix if it is missing, "use --backend cpu" */
+    const char *mend;   /* the fix if it is missing, "use --backend cpu" */
 };
 
 /*

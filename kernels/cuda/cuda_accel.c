@@ -21,6 +21,7 @@
 #include <time.h>
 
 #define CLOSE_NS INT64_C(10000000000) /* time for queued work to end */
+#define DEPTH 1024                    /* launches that a stream takes */
 #define COMPUTE_QUEUE 0
 #define COPY_QUEUE 3
 
@@ -532,6 +533,7 @@ static enum merak_status cuda_open(int device, int queues, int threads,
     if (c == NULL)
         return merak_fail_nomem(err, sizeof(*c));
     c->base.ops = &merak_cuda_accel;
+    c->base.depth = DEPTH;
     c->device = device;
     c->queues = queues;
     pthread_mutex_init(&c->lock, NULL);

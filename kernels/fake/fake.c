@@ -7,6 +7,10 @@
  * each other; and operations are delayed at random, so that a missing wait
  * sooner or later shows as a wrong number.  MERAK_FAKE_SEED selects another
  * sequence of delays.
+ *
+ * A queue holds MERAK_FAKE_DEPTH operations.  As in CUDA's driver at its worst,
+ * a call that finds it full keeps all other threads' calls from the device
+ * until there is room.
  */
 #include "config.h"
 
@@ -110,7 +114,7 @@ static void leave_event(struct merak_event *event)
 static void take_one(struct queue *q)
 {
     struct fake *f = q->owner;
-    struct op *op = &q->ring[q->taken % RING];
+    struct op *op = &q->ring[q->taken % (uint64_t)f->base.depth];
     struct merak_error err = {.status = MERAK_OK};
     bool failed = f->failure.status != MERAK_OK;
 
@@ -179,10 +183,12 @@ struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
                                 struct merak_error *err)
 {
     struct queue *q = &f->queue[queue];
+    uint64_t depth = (uint64_t)f->base.depth;
     struct op *op = NULL;
 
+    pthread_mutex_lock(&f->calls);
     pthread_mutex_lock(&f->lock);
-    while (q->put - q->taken == RING)
+    while (q->put - q->taken == depth)
         pthread_cond_wait(&f->changed, &f->lock);
     if (f->failure.status != MERAK_OK) {
         if (err != NULL)
@@ -190,10 +196,11 @@ struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
     } else if (q->capture != NULL) {
         op = keep_op(q, kind, err);
     } else {
-        op = &q->ring[q->put % RING];
+        op = &q->ring[q->put % depth];
     }
     if (op == NULL) {
         pthread_mutex_unlock(&f->lock);
+        pthread_mutex_unlock(&f->calls);
         return NULL;
     }
     op->kind = kind;
@@ -207,6 +214,7 @@ enum merak_status merak_fake_put_end(struct fake *f, int queue)
     q->put += q->capture == NULL;
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->calls);
     return MERAK_OK;
 }
 
@@ -386,6 +394,7 @@ static enum merak_status fake_query(struct merak_accel *accel,
     struct fake *f = fake_of(accel);
     enum merak_status rc;
 
+    pthread_mutex_lock(&f->calls);
     pthread_mutex_lock(&f->lock);
     rc = f->failure.status;
     if (rc != MERAK_OK && err != NULL)
@@ -393,6 +402,7 @@ static enum merak_status fake_query(struct merak_accel *accel,
     if (rc == MERAK_OK && event->reached < event->recorded)
         rc = MERAK_IN_PROGRESS;
     pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->calls);
     return rc;
 }
 
@@ -445,6 +455,7 @@ static void fake_close(struct merak_accel *accel)
     pthread_mutex_destroy(&f->kernels);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->calls);
     free(f);
 }
 
@@ -474,9 +485,10 @@ static enum merak_status start_queues(struct fake *f, struct merak_error *err)
         q->owner = f;
         q->stream = (struct merak_fake_stream){stream_call, stream_bytes};
         q->random = random * 8 + (uint64_t)i;
-        q->ring = calloc(RING, sizeof(*q->ring));
+        q->ring = calloc((size_t)f->base.depth, sizeof(*q->ring));
         if (q->ring == NULL)
-            return merak_fail_nomem(err, RING * sizeof(*q->ring));
+            return merak_fail_nomem(err,
+                                    (size_t)f->base.depth * sizeof(*q->ring));
         rc = start_thread(q);
         if (rc != 0)
             return merak_fail(err, MERAK_ERR_SYSTEM,
@@ -486,6 +498,14 @@ static enum merak_status start_queues(struct fake *f, struct merak_error *err)
 }
 
 static const struct merak_accel_ops fake_ops;
+
+static int queue_depth(void)
+{
+    const char *text = getenv("MERAK_FAKE_DEPTH");
+    int depth = text != NULL ? atoi(text) : DEPTH;
+
+    return depth >= 64 && depth <= 65536 ? depth : DEPTH;
+}
 
 static enum merak_status fake_open(int device, int queues, int threads,
                                    struct merak_accel **accel_p,
@@ -501,6 +521,8 @@ static enum merak_status fake_open(int device, int queues, int threads,
     if (f == NULL)
         return merak_fail_nomem(err, sizeof(*f));
     f->base.ops = &fake_ops;
+    f->base.depth = queue_depth();
+    pthread_mutex_init(&f->calls, NULL);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     pthread_mutex_init(&f->kernels, NULL);

@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-#define RING 512 /* operations a queue holds; callers wait if it is full */
+#define DEPTH 1024 /* operations a queue holds, as in CUDA */
 #define MAX_BLOCKS 16
 #define MAX_PINNED 64
 #define DELAY_ONE_IN 8 /* fraction of operations that are delayed */
@@ -79,6 +79,9 @@ struct pinned {
 
 struct fake {
     struct merak_accel base;
+    /* Held by a call that puts something into a queue, also while it waits for
+     * room, and by queries. */
+    pthread_mutex_t calls;
     pthread_mutex_t lock; /* for all below, and for events */
     pthread_cond_t changed;
     bool closing;
@@ -95,7 +98,7 @@ static inline struct fake *fake_of(struct merak_accel *accel)
     return (struct fake *)accel;
 }
 
-/* The next free operation of a queue, with the lock held; put_end() queues
+/* The next free operation of a queue, with both locks held; put_end() queues
  * it.  NULL after a failure. */
 struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
                                 struct merak_error *err);
@@ -148,9 +151,8 @@ enum merak_status merak_fake_use_tuned(struct merak_accel *accel,
                                        const char *line,
                                        struct merak_error *err) MERAK_CHECKED;
 /* merak_backend.use_choices */
-enum merak_status
-merak_fake_use_choices(const char *const *line, int n,
-                       struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_fake_use_choices(const char *const *line, int n,
+                                         struct merak_error *err) MERAK_CHECKED;
 size_t merak_fake_table_bytes(const struct merak_kernel *kernel,
                               const struct merak_kernel_call *const *call,
                               int n);

@@ -120,6 +120,8 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
     if (rc == MERAK_OK)
         rc = create_events(e, err);
     if (rc == MERAK_OK)
+        rc = merak_engine_ahead_init(e, err);
+    if (rc == MERAK_OK)
         rc = allocate_inputs(e, err);
     if (rc == MERAK_OK)
         rc = merak_engine_batches_init(e, err);
@@ -162,6 +164,7 @@ void merak_engine_accel_fini(struct merak_engine *e)
         if (e->queue_event[q] != NULL)
             ops_of(e)->event_destroy(e->opt.accel, e->queue_event[q]);
     }
+    merak_engine_ahead_fini(e);
     merak_engine_replay_fini(e);
     merak_engine_times_fini(e);
     merak_engine_batches_fini(e);
@@ -204,14 +207,14 @@ enum merak_status merak_accel_wait(struct merak_accel *accel,
     }
 }
 
-/* Block the host until the event is complete or the other thread has
- * failed. */
-static enum merak_status wait_on_host(struct merak_engine *e,
-                                      struct merak_event *event,
-                                      struct merak_error *err)
+enum merak_status merak_engine_wait_event(struct merak_engine *e,
+                                          struct merak_event *event,
+                                          double patience,
+                                          struct merak_error *err)
 {
-    enum merak_status rc = merak_accel_wait(
-        e->opt.accel, event, e->opt.deadline_s, &e->failed_ready, err);
+    enum merak_status rc =
+        merak_accel_wait(e->opt.accel, event, patience * e->opt.deadline_s,
+                         &e->failed_ready, err);
 
     if (rc != MERAK_IN_PROGRESS)
         return rc;
@@ -253,7 +256,9 @@ enum merak_status merak_engine_mark_issued(struct merak_engine *e,
     if (e->opt.link != NULL && merak_instr_moves(instr))
         return rc; /* a peer may wait for what this thread issues next */
     rc = ops_of(e)->record(e->opt.accel, queue, e->queue_event[queue], err);
-    return rc == MERAK_OK ? wait_on_host(e, e->queue_event[queue], err) : rc;
+    return rc == MERAK_OK
+               ? merak_engine_wait_event(e, e->queue_event[queue], 1, err)
+               : rc;
 }
 
 static enum merak_status issue_load(struct merak_engine *e,
@@ -323,8 +328,10 @@ enum merak_status merak_engine_begin_instr(struct merak_engine *e,
                                            const struct merak_instr *instr,
                                            struct merak_error *err)
 {
-    enum merak_status rc = order_behind(e, instr, err);
+    enum merak_status rc = merak_engine_ahead(e, instr, err);
 
+    if (rc == MERAK_OK)
+        rc = order_behind(e, instr, err);
     return rc == MERAK_OK ? merak_engine_times_mark(e, instr, false, err) : rc;
 }
 
@@ -357,7 +364,9 @@ static enum merak_status issue_stretch(struct merak_engine *e,
     enum merak_status rc = MERAK_OK;
 
     if (instr->id == s->id[0]) {
-        rc = order_behind(e, instr, err);
+        rc = merak_engine_ahead(e, instr, err);
+        if (rc == MERAK_OK)
+            rc = order_behind(e, instr, err);
         if (rc == MERAK_OK)
             rc = ops_of(e)->replay(e->opt.accel, (int)instr->queue, s->replay,
                                    err);
@@ -459,7 +468,7 @@ enum merak_status merak_engine_accel_finish(struct merak_engine *e,
     for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
         rc = ops_of(e)->record(e->opt.accel, q, e->queue_event[q], err);
     for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
-        rc = wait_on_host(e, e->queue_event[q], err);
+        rc = merak_engine_wait_event(e, e->queue_event[q], 1, err);
     return rc;
 }
 

@@ -49,6 +49,15 @@ struct engine_stager {
     int instr;
 };
 
+/* Marks in the compute queue (accel_ahead.c). */
+struct engine_ahead {
+    int quarter; /* operations between two marks; 0: no limit */
+    int n;       /* since the last one */
+    struct merak_event *mark[2];
+    bool recorded[2];
+    int next; /* which is recorded next */
+};
+
 struct flight {
     int instr;
     bool staged; /* accelerators: being copied to the host, not yet sent */
@@ -79,6 +88,7 @@ struct merak_engine {
     bool input_pinned;
     size_t *input_at; /* by instruction: where in it */
     bool accel_sync;  /* wait after each instruction, to name a failing one */
+    struct engine_ahead ahead;
     struct engine_batches batches;
     struct engine_batch **batch_of; /* by instruction; NULL: launched alone */
     struct engine_stretch *stretch;
@@ -236,6 +246,20 @@ merak_engine_stage_test(struct merak_engine *e, const struct merak_instr *instr,
 enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         const struct merak_instr *instr,
                                         struct merak_error *err) MERAK_CHECKED;
+/* Block the host until the event is complete, or the other thread has failed;
+ * patience times the deadline. */
+enum merak_status
+merak_engine_wait_event(struct merak_engine *e, struct merak_event *event,
+                        double patience, struct merak_error *err) MERAK_CHECKED;
+/* accel_ahead.c: before issuing an instruction of the compute queue: wait if
+ * too much of what was issued is not over. */
+enum merak_status
+merak_engine_ahead_init(struct merak_engine *e,
+                        struct merak_error *err) MERAK_CHECKED;
+void merak_engine_ahead_fini(struct merak_engine *e);
+enum merak_status merak_engine_ahead(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* accel_share.c: which instruction copies what instr sends from the device in
  * this run: of those that send the same buffer, the first that asks. */
 enum merak_status

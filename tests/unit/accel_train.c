@@ -266,7 +266,9 @@ struct merak_planned *accel_build(const struct accel_row *row,
     struct merak_program_options po = {.direct = direct,
                                        .memory = merak_backend_memory(cpu)};
     struct merak_plan plan =
-        planned_plan(row->tp, row->pp, row->dp, 4, row->schedule, row->zero1);
+        planned_plan(row->tp, row->pp, row->dp,
+                     row->microbatches > 0 ? row->microbatches : 4,
+                     row->schedule, row->zero1);
 
     plan.chunks = row->chunks;
     plan.threads = 1;

@@ -19,6 +19,7 @@ struct accel_row {
     int tp, pp, dp, chunks;
     const char *schedule;
     bool zero1, recompute, bf16;
+    int microbatches; /* 0: four */
 };
 #define N_ACCEL_ROWS 11
 #define ACCEL_STEPS 2

@@ -312,20 +312,27 @@ struct fate {
     bool killed;        /* rank 1 is */
     double deadline_s;
     const char *text; /* that one of the statuses comes with */
+    int microbatches; /* 0: the row's */
 };
 
 /* Moves of one rank: some of the rehearsal, then of the first step. */
 static const struct fate fates[] = {
-    {"a move that never ends, tensor parallel", 6, "stall=9", false, 2, " 2 s"},
-    {"a move that never ends, two stages", 1, "stall=6", false, 2, " 2 s"},
+    {"a move that never ends, tensor parallel", 6, "stall=9", false, 2, " 2 s",
+     0},
+    {"a move that never ends, two stages", 1, "stall=6", false, 2, " 2 s", 0},
     {"a communicator that fails, tensor parallel", 6, "error=9", false, 60,
-     "NCCL can"},
+     "NCCL can", 0},
     {"a communicator that fails, two stages", 1, "error=6", false, 60,
-     "NCCL can"},
+     "NCCL can", 0},
     {"a rank that is killed, tensor parallel", 6, "", true, 60,
-     "rank 1 on node0 is gone"},
+     "rank 1 on node0 is gone", 0},
     {"a rank that is killed, two stages", 1, "", true, 60,
-     "rank 1 on node0 is gone"},
+     "rank 1 on node0 is gone", 0},
+    /* a step of more operations than the device's queues hold */
+    {"a move that never ends before a long queue, tensor parallel", 6,
+     "stall=9", false, 2, " timed out after 2 s", 24},
+    {"a move that never ends before a long queue, two stages", 1, "stall=6",
+     false, 2, " timed out after 2 s", 24},
 };
 
 #define FATAL_STEP 2
@@ -380,6 +387,7 @@ static void meet_fate(struct rank *me, const void *arg)
     const struct fate *fate = arg;
     const struct merak_backend *cpu;
     struct merak_planned *planned;
+    struct accel_row row = accel_rows[fate->row];
     struct merak_link *link = NULL;
     struct merak_accel *accel;
     const struct merak_program *p;
@@ -395,7 +403,9 @@ static void meet_fate(struct rank *me, const void *arg)
         setenv("MERAK_STAND_IN", fate->faults, 1);
     CHECK_OK(merak_backend_find("cpu", &cpu, ERR));
     CHECK_OK(cpu->open(1, ERR));
-    planned = accel_build(&accel_rows[fate->row], cpu, true);
+    if (fate->microbatches > 0)
+        row.microbatches = fate->microbatches;
+    planned = accel_build(&row, cpu, true);
     p = planned->program[me->all.me];
     CHECK_OK(fake()->open(0, MERAK_STREAMS, 1, &accel, ERR));
     CHECK_OK(fake()->alloc(accel, p->arena_bytes, &lo.trial, ERR));
