@@ -16,8 +16,8 @@
  *     first failure's text, and queued work may not have run.
  *
  * Functions may be called from several threads, but one queue is used by one
- * thread at a time.  Only open, alloc, the create and capture calls, tune and
- * the first launch of a shape allocate.
+ * thread at a time.  Only open, alloc, the create and capture calls, tune, the
+ * first launch of a shape and the first use of a queue allocate.
  */
 #ifndef MERAK_KERNELS_ACCEL_H
 #define MERAK_KERNELS_ACCEL_H

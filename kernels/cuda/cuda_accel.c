@@ -83,6 +83,39 @@ enum merak_status merak_cuda_enter(struct merak_cuda *c,
     return rc == MERAK_OK ? select_device(c, err) : rc;
 }
 
+/* Queue 0 computes and queue 3 copies inputs; the others move data that other
+ * ranks wait for. */
+static enum merak_status open_stream(struct merak_cuda *c, int queue,
+                                     struct merak_error *err)
+{
+    bool moves = queue != COMPUTE_QUEUE && queue != COPY_QUEUE;
+    enum merak_status rc = merak_cuda_check(
+        c, "create a stream",
+        cudaStreamCreateWithPriority(&c->stream[queue], cudaStreamNonBlocking,
+                                     moves ? c->greatest : c->least),
+        err);
+
+    c->context[queue] = (struct merak_cuda_context){
+        .stream = c->stream[queue],
+        .product = merak_cuda_lt_product,
+        .product_arg = c->lt,
+        .fault = c->fault,
+    };
+    return rc;
+}
+
+/* merak_cuda_enter(), for a call that uses a queue.  A context has few hardware
+ * queues, which its streams and NCCL's share: only what is used is opened. */
+static enum merak_status enter_queue(struct merak_cuda *c, int queue,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = merak_cuda_enter(c, err);
+
+    return rc == MERAK_OK && c->stream[queue] == NULL
+               ? open_stream(c, queue, err)
+               : rc;
+}
+
 /* --- work -------------------------------------------------------------------
  */
 
@@ -107,7 +140,7 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_kernel_call mine = *call;
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, &now);
+    enum merak_status rc = enter_queue(c, queue, &now);
     bool done = false;
 
     mine.device = &c->context[queue];
@@ -163,7 +196,7 @@ static enum merak_status copy(struct merak_accel *accel, int queue, void *to,
                               enum cudaMemcpyKind kind, struct merak_error *err)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = enter_queue(c, queue, err);
 
     if (rc != MERAK_OK || bytes == 0)
         return rc;
@@ -193,7 +226,7 @@ static enum merak_status cuda_fill(struct merak_accel *accel, int queue,
                                    struct merak_error *err)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = enter_queue(c, queue, err);
 
     if (rc != MERAK_OK || bytes == 0)
         return rc;
@@ -209,7 +242,7 @@ static enum merak_status cuda_pack(struct merak_accel *accel, int queue,
 {
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, &now);
+    enum merak_status rc = enter_queue(c, queue, &now);
 
     if (rc == MERAK_OK)
         rc = merak_cuda_pack(&c->context[queue], to, from, box, &now);
@@ -223,7 +256,7 @@ static enum merak_status cuda_unpack(struct merak_accel *accel, int queue,
 {
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, &now);
+    enum merak_status rc = enter_queue(c, queue, &now);
 
     if (rc == MERAK_OK)
         rc = merak_cuda_unpack(&c->context[queue], to, box, from, &now);
@@ -237,7 +270,7 @@ static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
 {
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, &now);
+    enum merak_status rc = enter_queue(c, queue, &now);
 
     if (rc == MERAK_OK)
         rc = merak_cuda_combine(&c->context[queue], to, pieces, &now);
@@ -247,7 +280,7 @@ static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
 static void *cuda_stream(struct merak_accel *accel, int queue)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
-    enum merak_status rc = merak_cuda_enter(c, NULL);
+    enum merak_status rc = enter_queue(c, queue, NULL);
 
     (void)rc; /* a failure shows when the caller uses the stream */
     return c->stream[queue];
@@ -286,7 +319,7 @@ static enum merak_status cuda_record(struct merak_accel *accel, int queue,
                                      struct merak_error *err)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = enter_queue(c, queue, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -300,7 +333,7 @@ static enum merak_status cuda_wait(struct merak_accel *accel, int queue,
                                    struct merak_error *err)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = enter_queue(c, queue, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -450,31 +483,16 @@ static void cuda_close(struct merak_accel *accel)
     free(c);
 }
 
-/* Queue 0 computes and queue 3 copies inputs; the others move data that other
- * ranks wait for. */
+/* The queues that every run uses.  Others are opened when they are used. */
 static enum merak_status open_streams(struct merak_cuda *c,
                                       struct merak_error *err)
 {
-    int least = 0, greatest = 0;
     enum merak_status rc = merak_cuda_check(
         c, "ask for streams' priorities",
-        cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+        cudaDeviceGetStreamPriorityRange(&c->least, &c->greatest), err);
 
-    for (int i = 0; i < c->queues && rc == MERAK_OK; i++) {
-        bool moves = i != COMPUTE_QUEUE && i != COPY_QUEUE;
-
-        rc = merak_cuda_check(
-            c, "create a stream",
-            cudaStreamCreateWithPriority(&c->stream[i], cudaStreamNonBlocking,
-                                         moves ? greatest : least),
-            err);
-        c->context[i] = (struct merak_cuda_context){
-            .stream = c->stream[i],
-            .product = merak_cuda_lt_product,
-            .product_arg = c->lt,
-            .fault = c->fault,
-        };
-    }
+    for (int i = 0; i <= COPY_QUEUE && i < c->queues && rc == MERAK_OK; i++)
+        rc = enter_queue(c, i, err);
     return rc;
 }
 

@@ -14,7 +14,8 @@ struct merak_cuda {
     struct merak_accel base;
     int device;
     int queues;
-    cudaStream_t stream[MERAK_CUDA_QUEUES];
+    int least, greatest;                    /* priorities of streams */
+    cudaStream_t stream[MERAK_CUDA_QUEUES]; /* NULL: not used yet */
     struct merak_cuda_context context[MERAK_CUDA_QUEUES];
     struct merak_cuda_fault *fault; /* host memory that kernels write */
     struct merak_cuda_lt *lt;

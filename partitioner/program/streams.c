@@ -38,6 +38,19 @@ static int lane_of(struct lanes *lanes, int way)
     return lanes->n++;
 }
 
+int merak_program_stream_count(const struct merak_program *program)
+{
+    struct lanes lanes = {.n = 0};
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct merak_instr *in = &program->instr[i];
+
+        if (in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_RECV)
+            (void)lane_of(&lanes, way_of(in));
+    }
+    return MERAK_QUEUE_COUNT + lanes.n;
+}
+
 void merak_program_streams(const struct merak_program *program, int *stream)
 {
     struct lanes lanes = {.n = 0};

@@ -32,5 +32,7 @@ enum merak_flow_kind merak_message_flow(const struct merak_instr *message);
  *   stream  out  [n_instrs]
  */
 void merak_program_streams(const struct merak_program *program, int *stream);
+/* How many that are: at least MERAK_QUEUE_COUNT. */
+int merak_program_stream_count(const struct merak_program *program);
 
 #endif

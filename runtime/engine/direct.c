@@ -70,7 +70,7 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
     e->comm = calloc((size_t)p->n_instrs + 1, sizeof(*e->comm));
     if (e->comm == NULL)
         return merak_fail_nomem(err, (size_t)p->n_instrs * sizeof(*e->comm));
-    e->n_streams = MERAK_STREAMS;
+    e->n_streams = merak_program_stream_count(p);
     merak_program_streams(p, e->stream);
     for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {
         const struct merak_instr *instr = &p->instr[i];

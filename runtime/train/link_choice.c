@@ -15,12 +15,15 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "partitioner/search/node_orders.h"
 #include "partitioner/simulate/check_streams.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MOST_STREAMS 32 /* CUDA_DEVICE_MAX_CONNECTIONS at most */
 
 bool merak_link_is_wanted(const struct merak_trainer *t)
 {
@@ -210,6 +213,38 @@ static bool is_of_a_peer(enum merak_status rc)
     return rc == MERAK_ERR_LOST || rc == MERAK_ERR_TIMEOUT;
 }
 
+/* Streams of this rank's GPU: the engines', and NCCL's own. */
+static int streams_of(const struct merak_trainer *t)
+{
+    int train = merak_program_stream_count(t->program);
+    int eval = merak_program_stream_count(t->eval);
+
+    return (train > eval ? train : eval) + 2 * t->link_comms + 1;
+}
+
+/* CUDA gives a process at most 32 hardware queues; streams beyond that share
+ * one, and then wait for each other. */
+static enum merak_status warn_of_streams(const struct merak_trainer *t,
+                                         struct merak_error *err)
+{
+    int mine = streams_of(t), most = 0, *all;
+    enum merak_status rc = MERAK_OK;
+
+    all = calloc((size_t)t->boot->size, sizeof(*all));
+    if (all == NULL)
+        rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*all));
+    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), all, err);
+    for (int r = 1; r < t->boot->size && rc == MERAK_OK; r++)
+        most = all[r] > all[most] ? r : most;
+    if (rc == MERAK_OK && t->boot->rank == 0 && all[most] > MOST_STREAMS)
+        merak_warn("train",
+                   "rank %d uses %d streams of its GPU, with NCCL's, and CUDA "
+                   "runs %d independently: transfers may wait for others",
+                   t->ranks.logical_rank[most], all[most], MOST_STREAMS);
+    free(all);
+    return rc;
+}
+
 enum merak_status merak_link_choose(struct merak_trainer *t,
                                     struct merak_error *err)
 {
@@ -231,8 +266,10 @@ enum merak_status merak_link_choose(struct merak_trainer *t,
     opened = rc == MERAK_OK;
     if (opened)
         rc = open_link(t, ops, &why);
-    if (rc == MERAK_OK || (!insists && !is_of_a_peer(rc)))
-        return rc == MERAK_OK ? rc : do_without(t, opened, &why, err);
+    if (rc == MERAK_OK)
+        return warn_of_streams(t, err);
+    if (!insists && !is_of_a_peer(rc))
+        return do_without(t, opened, &why, err);
     if (err != NULL)
         *err = why;
     return rc;

@@ -19,6 +19,7 @@
  *   devices=N   GPUs of this node (1)
  *   memory=N    MiB of each (16384)
  *   driver=N    what cudaDriverGetVersion() says (that of the headers)
+ *   streams=N   how many may be open (32)
  *   fault=N     the N-th kernel, from 0, touches memory that is not its own
  *   idle        kernels, products and memsets do nothing: memory is zeros
  */
@@ -220,7 +221,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
     pthread_mutex_lock(&cuda.lock);
     while (i < STREAMS && cuda.stream[i].open)
         i++;
-    if (i == STREAMS)
+    if (i >= sc_word("streams=", STREAMS))
         sc_die("more streams than it has");
     cuda.stream[i] = (struct CUstream_st){
         .base = {{fake_call, fake_bytes}, queue_kernels},

@@ -390,10 +390,31 @@ static void peers_have_lanes_for_each_way(void **state)
     assert_int_equal(stream[N - 1], MERAK_QUEUE_COLLECTIVE);
 }
 
+/* Only so many queues are opened. */
+static void lanes_in_use_are_counted(void **state)
+{
+    struct merak_instr instr[MERAK_LANES + 2];
+    struct merak_program prog = {.instr = instr};
+
+    (void)state;
+    memset(instr, 0, sizeof(instr));
+    assert_int_equal(merak_program_stream_count(&prog), MERAK_QUEUE_COUNT);
+    for (int i = 0; i < MERAK_LANES + 2; i++) {
+        int lanes = i < MERAK_LANES ? i + 1 : MERAK_LANES;
+
+        instr[i].kind = i % 2 == 0 ? MERAK_INSTR_SEND : MERAK_INSTR_RECV;
+        instr[i].peer = i / 2;
+        prog.n_instrs = i + 1;
+        assert_int_equal(merak_program_stream_count(&prog),
+                         MERAK_QUEUE_COUNT + lanes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_schedules_end),
+        cmocka_unit_test(lanes_in_use_are_counted),
         cmocka_unit_test(other_models_end),
         cmocka_unit_test(a_circle_of_groups_is_found),
         cmocka_unit_test(messages_in_another_order_are_found),
