@@ -5,6 +5,7 @@
 #include "runtime/link/link_impl.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "kernels/module.h"
@@ -14,7 +15,11 @@
 #include <string.h>
 #include <time.h>
 
+/* How long to spin before naps.  NCCL queues an operation of a non-blocking
+ * communicator on a thread of its own, which takes some 100 us, and a nap ends
+ * late. */
 #define SPIN_NS 20000
+#define LONG_SPIN_NS 500000 /* if that thread and both of ours have cores */
 #define NAP_NS 20000
 /* What a rehearsal sends between two members, each way. */
 #define TRIAL_BYTES (MERAK_LINK_TRIAL_BYTES / 2)
@@ -90,6 +95,11 @@ static enum merak_status wrap(const struct merak_link *link,
     return rc;
 }
 
+int64_t merak_link_spin_ns(int cores, bool shared)
+{
+    return shared || (cores > 0 && cores < 3) ? SPIN_NS : LONG_SPIN_NS;
+}
+
 /* May a wait that began at `start` continue? */
 static enum merak_status keep_on(struct merak_link *link, int64_t start,
                                  struct merak_error *err)
@@ -108,7 +118,7 @@ static enum merak_status keep_on(struct merak_link *link, int64_t start,
         return merak_fail(err, MERAK_ERR_TIMEOUT,
                           "%s: not all of its members have joined after %.3g s",
                           link->about, link->deadline_s);
-    if (waited > SPIN_NS)
+    if (waited > link->spin_ns)
         nanosleep(&nap, NULL);
     return MERAK_OK;
 }
@@ -363,6 +373,8 @@ enum merak_status merak_link_open(const struct merak_link_options *opt,
         link->deadline_s = opt->deadline_s > 0 ? opt->deadline_s : 300;
         link->fast = opt->fast;
         link->chunk = opt->chunk_bytes;
+        link->spin_ns =
+            merak_link_spin_ns(merak_cores_allowed(), opt->tr->spin_ns == 0);
         rc = begin(link, opt, err);
     }
     rc = merak_boot_agree(opt->boot, rc, err);

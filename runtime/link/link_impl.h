@@ -24,6 +24,7 @@ struct merak_link {
     struct merak_transport *tr;
     struct merak_accel *accel;
     double deadline_s;
+    int64_t spin_ns; /* before naps in a wait */
     bool fast;
     size_t chunk;           /* bytes; 0: by the number of members */
     struct link_comm *comm; /* [n_comms] in the order of merak_link_order() */
@@ -45,6 +46,10 @@ void merak_link_free_comms(struct merak_link *link);
 enum merak_status merak_link_share_ids(struct merak_link *link,
                                        struct merak_boot *boot,
                                        struct merak_error *err) MERAK_CHECKED;
+
+/* How long a wait spins: `cores` that the process may use, 0 if unknown;
+ * shared: tasks share them. */
+int64_t merak_link_spin_ns(int cores, bool shared);
 
 /* Wait until the library has queued what it was given. */
 enum merak_status merak_link_settle(struct merak_link *link, int comm,

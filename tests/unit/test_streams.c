@@ -348,7 +348,8 @@ static void exchanges_stage_in_one_slot(void **state)
 static void chunks_fit_into_a_window(void **state)
 {
     (void)state;
-    assert_int_equal(merak_staged_chunk(2), (size_t)8 << 20);
+    assert_int_equal(merak_staged_chunk(2), (size_t)32 << 20);
+    assert_int_equal(merak_staged_chunk(3), (size_t)32 << 20);
     assert_int_equal(merak_staged_chunk(9), (size_t)8 << 20);
     assert_int_equal(merak_staged_chunk(17), (size_t)4 << 20);
     for (int n = 2; n <= 65; n++) {
