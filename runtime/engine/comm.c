@@ -214,17 +214,22 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
 {
     /* The transport is called in program order, queue by queue. */
     bool held[MERAK_QUEUE_COUNT] = {false};
+    /* What is behind something that is not over in its stream is not asked. */
+    bool behind[MERAK_STREAMS] = {false};
 
     for (int i = 0; i < e->n_flights;) {
         struct flight *flight = &e->flight[i];
         const struct merak_instr *instr = &e->program->instr[flight->instr];
         bool direct = flight->direct;
-        enum merak_status rc = flight->staged && held[instr->queue]
-                                   ? MERAK_IN_PROGRESS
-                                   : advance(e, flight, instr, err);
+        bool waits = (direct && behind[e->stream[instr->id]]) ||
+                     (flight->staged && held[instr->queue]);
+        enum merak_status rc =
+            waits ? MERAK_IN_PROGRESS : advance(e, flight, instr, err);
 
         if (rc == MERAK_IN_PROGRESS) {
             held[instr->queue] = held[instr->queue] || flight->staged;
+            if (direct)
+                behind[e->stream[instr->id]] = true;
             i++;
             continue;
         }
