@@ -12,10 +12,12 @@
 #include "base/size.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +38,24 @@ size_t merak_resident_kib(const char *field)
     }
     fclose(f);
     return kib;
+}
+
+void merak_resident_bytes(size_t *now_p, size_t *peak_p)
+{
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    char text[128] = "";
+    struct rusage used;
+    size_t pages = 0;
+
+    if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 &&
+        sscanf(text, "%*s %zu", &pages) != 1)
+        pages = 0;
+    if (fd >= 0)
+        close(fd);
+    *now_p = pages * (size_t)sysconf(_SC_PAGESIZE);
+    *peak_p = getrusage(RUSAGE_SELF, &used) == 0
+                  ? (size_t)used.ru_maxrss * 1024
+                  : 0;
 }
 
 static const char *human_count(double n, char *buf, size_t size)
@@ -308,7 +328,9 @@ static void write_usage(struct merak_trainer *t, double step_s)
 {
     double mfu, rate = flops_per_s(t, step_s, &mfu);
     struct timespec now;
+    size_t resident, peak;
 
+    merak_resident_bytes(&resident, &peak);
     clock_gettime(CLOCK_REALTIME, &now);
     fprintf(t->metrics,
             ", \"time\": %lld.%03ld, \"elapsed_s\": %.3f, \"tokens\": %" PRIu64
@@ -318,8 +340,7 @@ static void write_usage(struct merak_trainer *t, double step_s)
     if (mfu > 0)
         fprintf(t->metrics, ", \"mfu\": %.6g", mfu);
     fprintf(t->metrics, ", \"memory_bytes\": %zu, \"memory_peak_bytes\": %zu",
-            merak_resident_kib("VmRSS:") * 1024,
-            merak_resident_kib("VmHWM:") * 1024);
+            resident, peak);
 }
 
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,

@@ -389,6 +389,9 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
 void merak_report_memory(const struct merak_trainer *t);
 /* A field of /proc/self/status in KiB ("VmRSS:", "VmHWM:"); 0 if unknown. */
 size_t merak_resident_kib(const char *field);
+/* Resident bytes of this process, and the most so far; for every step, since
+ * /proc/self/status takes ten times as long.  0: unknown. */
+void merak_resident_bytes(size_t *now_p, size_t *peak_p);
 
 /* merak_train.c: one run, from its options to the process's exit code.
  * `model` is the folder or config.json of the described model, to be recorded

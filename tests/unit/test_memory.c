@@ -143,11 +143,35 @@ static void tasks_get_a_share_each(void **state)
         assert_true(share > all / 8 && share < all / 2);
 }
 
+static bool is_near(size_t a, size_t b)
+{
+    return a < b + 4 * MIB && b < a + 4 * MIB;
+}
+
+/* What every step reports is what /proc/self/status says. */
+static void resident_memory_is_known(void **state)
+{
+    size_t bytes = 48 * MIB, now, peak;
+    char *block = malloc(bytes);
+
+    (void)state;
+    assert_non_null(block);
+    memset(block, 1, bytes);
+    merak_resident_bytes(&now, &peak);
+    assert_true(now > bytes &&
+                is_near(now, merak_resident_kib("VmRSS:") << 10));
+    free(block);
+    merak_resident_bytes(&now, &peak);
+    assert_true(now < bytes && peak > bytes);
+    assert_true(is_near(peak, merak_resident_kib("VmHWM:") << 10));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_tell_what_is_left),
         cmocka_unit_test(tasks_get_a_share_each),
+        cmocka_unit_test(resident_memory_is_known),
     };
 
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
