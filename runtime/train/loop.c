@@ -71,34 +71,6 @@ static double seconds_since(int64_t start_ns)
     return (double)(merak_clock_ns() - start_ns) * 1e-9;
 }
 
-enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
-                                     int microbatch, int32_t *ids,
-                                     struct merak_error *err)
-{
-    struct merak_trainer *t = arg;
-    size_t T = t->opt.seq, B = t->plan.micro_batch;
-    uint64_t first =
-        t->load_base + ((uint64_t)microbatch * (uint64_t)t->plan.dp +
-                        (uint64_t)t->program->dp_index) *
-                           B;
-    enum merak_status rc = MERAK_OK;
-
-    for (size_t b = 0; b < B && rc == MERAK_OK; b++) {
-        if (input == MERAK_INPUT_STARTS) {
-            rc = merak_data_starts(t->data, t->load_split, first + b,
-                                   ids + b * T, err);
-            continue;
-        }
-        rc = merak_data_sample(t->data, t->load_split, first + b, t->ids,
-                               t->ids + T, err);
-        if (rc == MERAK_OK)
-            memcpy(ids + b * T,
-                   input == MERAK_INPUT_TOKENS ? t->ids : t->ids + T,
-                   T * sizeof(*ids));
-    }
-    return rc;
-}
-
 /*
  * The sum of the micro-batches' losses and gradients, each a mean over all its
  * tokens, is divided by this: the number of micro-batches in samples [base,
@@ -115,7 +87,7 @@ static double shares(const struct merak_trainer *t, enum merak_split split,
 
     if (!merak_data_is_masked(t->data))
         return (double)n / (double)t->plan.micro_batch;
-    counted = merak_data_counted(t->data, split, base, n);
+    counted = merak_inputs_counted(t, split, base, n);
     return counted > 0 ? (double)counted / tokens : INFINITY;
 }
 
@@ -244,6 +216,7 @@ static enum merak_status run_step(struct merak_trainer *t,
     fill_step(t, &step);
     t->doing = "a step";
     t->load_base = t->consumed;
+    merak_inputs_begin(t, t->step + 1 == t->opt.steps);
     rc = run_engine(t, t->engine, &step, err);
     if (rc != MERAK_OK)
         return rc;

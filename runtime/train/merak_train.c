@@ -78,11 +78,9 @@ static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
         .packing = t->opt.packing,
         .documents = t->opt.doc_mask,
     };
+    enum merak_status rc = merak_data_open(&opt, &t->data, err);
 
-    t->ids = calloc(2 * t->opt.seq, sizeof(*t->ids));
-    if (t->ids == NULL)
-        return merak_fail_nomem(err, 2 * t->opt.seq * sizeof(*t->ids));
-    return merak_data_open(&opt, &t->data, err);
+    return rc == MERAK_OK ? merak_inputs_open(t, err) : rc;
 }
 
 /* The vocabulary: rows of the embedding table. */
@@ -323,8 +321,8 @@ static void tear_down(struct merak_trainer *t)
     merak_link_close(t->link);
     merak_transport_close(t->tr);
     merak_slots_close(t);
+    merak_inputs_close(t);
     merak_data_close(t->data);
-    free(t->ids);
     merak_program_destroy(t->eval);
     merak_program_destroy(t->program);
     merak_stages_destroy(t->stages);

@@ -95,7 +95,7 @@ struct merak_trainer {
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
     struct merak_data *data;
-    int32_t *ids; /* [2 * T]: a sample being loaded */
+    struct merak_inputs *inputs; /* samples of it, for this rank */
     struct merak_trace *trace;
     FILE *metrics;
     char *run_dir; /* of the checkpoints; NULL: none are saved */
@@ -356,6 +356,17 @@ void merak_trainer_costs(const struct merak_trainer *t,
 /* loop.c: the steps; *exit_code_p is MERAK_EXIT_DONE or _AGAIN. */
 enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
                                      struct merak_error *err) MERAK_CHECKED;
+
+/* inputs.c: what this rank loads of t->data, once the programs are there. */
+enum merak_status merak_inputs_open(struct merak_trainer *t,
+                                    struct merak_error *err) MERAK_CHECKED;
+void merak_inputs_close(struct merak_trainer *t);
+/* Before a training step; last: there is none after it to read for. */
+void merak_inputs_begin(struct merak_trainer *t, bool last);
+/* merak_data_counted(), while samples may be read. */
+uint64_t merak_inputs_counted(const struct merak_trainer *t,
+                              enum merak_split split, uint64_t base,
+                              uint64_t n);
 /* A merak_load_fn for both engines; arg is the trainer. */
 enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      int microbatch, int32_t *ids,

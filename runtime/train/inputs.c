@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inputs.c - the samples of a step, read before it begins
+ *
+ * With an accelerator a thread reads what this rank loads in the next training
+ * step while the present one computes: the device would otherwise wait for the
+ * first samples at the beginning of each.  They are those that the step would
+ * read; what was not read in advance is read when it is loaded: at the first
+ * step, in validation, after an error, which then ends the step as it would
+ * have.
+ *
+ * Tokens and targets of a micro-batch are read at once.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+/* Samples of some micro-batches: tokens, then targets, of each. */
+struct batch {
+    int32_t *ids;
+    uint64_t base; /* the step's first sample, of all ranks */
+    int n;         /* micro-batches that are there */
+};
+
+struct merak_inputs {
+    struct merak_trainer *t;
+    pthread_mutex_t data; /* one thread at a time reads (io/tokens) */
+
+    /* The micro-batch that was loaded last. */
+    int32_t *last;
+    enum merak_split last_split;
+    uint64_t last_first;
+    bool has_last;
+
+    struct batch now; /* of the present step; n = 0: nothing was read ahead */
+
+    /* The thread's, if there is one. */
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t changed;
+    struct batch next;
+    bool asked, quit; /* asked: next belongs to the thread */
+};
+
+static size_t microbatch_ids(const struct merak_trainer *t)
+{
+    return 2 * t->plan.micro_batch * t->opt.seq;
+}
+
+static uint64_t first_sample(const struct merak_trainer *t, uint64_t base,
+                             int microbatch)
+{
+    return base + ((uint64_t)microbatch * (uint64_t)t->plan.dp +
+                   (uint64_t)t->program->dp_index) *
+                      t->plan.micro_batch;
+}
+
+/* Read the samples of a micro-batch, of which `first` is the first. */
+static enum merak_status read_microbatch(struct merak_inputs *in,
+                                         enum merak_split split, uint64_t first,
+                                         int32_t *ids, struct merak_error *err)
+{
+    const struct merak_trainer *t = in->t;
+    size_t T = t->opt.seq, B = t->plan.micro_batch;
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t b = 0; b < B && rc == MERAK_OK; b++) {
+        pthread_mutex_lock(&in->data);
+        rc = merak_data_sample(t->data, split, first + b, ids + b * T,
+                               ids + (B + b) * T, err);
+        pthread_mutex_unlock(&in->data);
+    }
+    return rc;
+}
+
+static enum merak_status load_starts(struct merak_inputs *in, uint64_t first,
+                                     int32_t *ids, struct merak_error *err)
+{
+    const struct merak_trainer *t = in->t;
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t b = 0; b < t->plan.micro_batch && rc == MERAK_OK; b++) {
+        pthread_mutex_lock(&in->data);
+        rc = merak_data_starts(t->data, t->load_split, first + b,
+                               ids + b * t->opt.seq, err);
+        pthread_mutex_unlock(&in->data);
+    }
+    return rc;
+}
+
+/* Tokens and targets of a micro-batch, from where they are. */
+static enum merak_status find_microbatch(struct merak_inputs *in,
+                                         int microbatch, uint64_t first,
+                                         const int32_t **ids_p,
+                                         struct merak_error *err)
+{
+    const struct merak_trainer *t = in->t;
+    enum merak_status rc = MERAK_OK;
+
+    *ids_p = in->last;
+    if (t->load_split == MERAK_TRAIN && t->load_base == in->now.base &&
+        microbatch < in->now.n) {
+        *ids_p = in->now.ids + (size_t)microbatch * microbatch_ids(t);
+        return MERAK_OK;
+    }
+    if (in->has_last && in->last_split == t->load_split &&
+        in->last_first == first)
+        return MERAK_OK;
+    rc = read_microbatch(in, t->load_split, first, in->last, err);
+    in->has_last = rc == MERAK_OK;
+    in->last_split = t->load_split;
+    in->last_first = first;
+    return rc;
+}
+
+enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
+                                     int microbatch, int32_t *ids,
+                                     struct merak_error *err)
+{
+    struct merak_trainer *t = arg;
+    size_t n = t->plan.micro_batch * t->opt.seq;
+    uint64_t first = first_sample(t, t->load_base, microbatch);
+    const int32_t *from;
+    enum merak_status rc;
+
+    if (input == MERAK_INPUT_STARTS)
+        return load_starts(t->inputs, first, ids, err);
+    rc = find_microbatch(t->inputs, microbatch, first, &from, err);
+    if (rc == MERAK_OK)
+        memcpy(ids, input == MERAK_INPUT_TOKENS ? from : from + n,
+               n * sizeof(*ids));
+    return rc;
+}
+
+uint64_t merak_inputs_counted(const struct merak_trainer *t,
+                              enum merak_split split, uint64_t base, uint64_t n)
+{
+    uint64_t counted;
+
+    pthread_mutex_lock(&t->inputs->data);
+    counted = merak_data_counted(t->data, split, base, n);
+    pthread_mutex_unlock(&t->inputs->data);
+    return counted;
+}
+
+/* --- ahead ------------------------------------------------------------------
+ */
+
+/* Does this rank load tokens or targets? */
+static bool loads_samples(const struct merak_program *p)
+{
+    for (int i = 0; i < p->n_instrs; i++) {
+        if (p->instr[i].kind == MERAK_INSTR_LOAD &&
+            (p->instr[i].input == MERAK_INPUT_TOKENS ||
+             p->instr[i].input == MERAK_INPUT_TARGETS))
+            return true;
+    }
+    return false;
+}
+
+static void read_step(struct merak_inputs *in, struct batch *b)
+{
+    const struct merak_trainer *t = in->t;
+
+    for (b->n = 0; b->n < t->plan.microbatches; b->n++) {
+        if (read_microbatch(in, MERAK_TRAIN, first_sample(t, b->base, b->n),
+                            b->ids + (size_t)b->n * microbatch_ids(t),
+                            NULL) != MERAK_OK)
+            return;
+    }
+}
+
+static void *read_ahead(void *arg)
+{
+    struct merak_inputs *in = arg;
+
+    pthread_mutex_lock(&in->lock);
+    for (;;) {
+        while (!in->asked && !in->quit)
+            pthread_cond_wait(&in->changed, &in->lock);
+        if (in->quit)
+            break;
+        pthread_mutex_unlock(&in->lock);
+        read_step(in, &in->next);
+        pthread_mutex_lock(&in->lock);
+        in->asked = false;
+        pthread_cond_broadcast(&in->changed);
+    }
+    pthread_mutex_unlock(&in->lock);
+    return NULL;
+}
+
+void merak_inputs_begin(struct merak_trainer *t, bool last)
+{
+    struct merak_inputs *in = t->inputs;
+    struct batch read;
+
+    if (!in->has_thread)
+        return;
+    pthread_mutex_lock(&in->lock);
+    while (in->asked) /* to read it anew would take as long */
+        pthread_cond_wait(&in->changed, &in->lock);
+    read = in->next;
+    in->next = in->now;
+    in->now = read;
+    in->next.base = t->consumed + t->opt.global_batch;
+    in->next.n = 0;
+    in->asked = !last;
+    pthread_cond_broadcast(&in->changed);
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* --- open, close ------------------------------------------------------------
+ */
+
+/* Signals are for other threads (loop.c). */
+static enum merak_status start_thread(struct merak_inputs *in,
+                                      struct merak_error *err)
+{
+    size_t bytes = (size_t)in->t->plan.microbatches * microbatch_ids(in->t) *
+                   sizeof(int32_t);
+    sigset_t all, saved;
+    int code;
+
+    in->now.ids = malloc(bytes);
+    in->next.ids = malloc(bytes);
+    if (in->now.ids == NULL || in->next.ids == NULL)
+        return merak_fail_nomem(err, 2 * bytes);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    code = pthread_create(&in->thread, NULL, read_ahead, in);
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    if (code != 0)
+        return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
+                          strerror(code));
+    in->has_thread = true;
+    return MERAK_OK;
+}
+
+enum merak_status merak_inputs_open(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    struct merak_inputs *in = calloc(1, sizeof(*in));
+    size_t bytes = microbatch_ids(t) * sizeof(*in->last);
+
+    if (in == NULL)
+        return merak_fail_nomem(err, sizeof(*in));
+    t->inputs = in;
+    in->t = t;
+    pthread_mutex_init(&in->data, NULL);
+    pthread_mutex_init(&in->lock, NULL);
+    pthread_cond_init(&in->changed, NULL);
+    in->last = malloc(bytes);
+    if (in->last == NULL)
+        return merak_fail_nomem(err, bytes);
+    memset(in->last, 0, bytes); /* for the memory baseline */
+    return t->accel != NULL && loads_samples(t->program) ? start_thread(in, err)
+                                                         : MERAK_OK;
+}
+
+void merak_inputs_close(struct merak_trainer *t)
+{
+    struct merak_inputs *in = t->inputs;
+
+    if (in == NULL)
+        return;
+    if (in->has_thread) {
+        pthread_mutex_lock(&in->lock);
+        in->quit = true;
+        pthread_cond_broadcast(&in->changed);
+        pthread_mutex_unlock(&in->lock);
+        pthread_join(in->thread, NULL);
+    }
+    pthread_cond_destroy(&in->changed);
+    pthread_mutex_destroy(&in->lock);
+    pthread_mutex_destroy(&in->data);
+    free(in->now.ids);
+    free(in->next.ids);
+    free(in->last);
+    free(in);
+    t->inputs = NULL;
+}
