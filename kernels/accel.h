@@ -39,6 +39,8 @@ struct merak_accel_box {
     size_t elem_bytes;
 };
 
+#define MERAK_FUSED_MAX 5 /* calls that are run as one */
+
 /* `n` arrays of `count` elements, one from each member of a group, that are
  * reduced to one: element by element in member order, on any device.  The array
  * of member `me` is `mine`; those of the others are in `staged`, `stride` bytes
@@ -204,6 +206,24 @@ struct merak_accel_ops {
                                       const struct merak_step *step,
                                       struct merak_error *err);
 
+    /* --- consecutive calls as one: both NULL if not supported ------------- */
+
+    /* How many of these calls, from the first on, are run as one; less than 2:
+     * they are not.  n is at most MERAK_FUSED_MAX.  The calls have addresses
+     * and read nothing of their step; what one of them writes is disjoint from
+     * what the others read and write, or is exactly one of these operands, of
+     * equal type and rows (merak_calls_are_apart()).  Needs no device. */
+    int (*fusable)(const struct merak_kernel *const *kernel,
+                   const struct merak_kernel_call *const *call, int n);
+    /* Run as many calls as fusable() said, in this order or row by row; results
+     * are bit for bit those of single calls.  Bit o of unread[i]: output o of
+     * call i is read by no one but these calls, and need not be stored. */
+    enum merak_status (*launch_fused)(
+        struct merak_accel *accel, int queue,
+        const struct merak_kernel *const *kernel,
+        const struct merak_kernel_call *const *call, const unsigned *unread,
+        int n, struct merak_error *err);
+
     /* --- repeated work: all NULL if not supported ------------------------- */
 
     /* Until capture_end() work given to the queue is not run but recorded:
@@ -242,5 +262,12 @@ void merak_unpack_box(void *to, const struct merak_accel_box *box,
                       const void *from);
 /* The same as combine(), in host memory. */
 void merak_combine_pieces(void *to, const struct merak_accel_pieces *pieces);
+/*
+ * May these calls be run row by row, each row through all of them, instead of
+ * one after the other?  Is all that one of them writes, scratch included,
+ * disjoint from what the others read and write, or exactly the place of one of
+ * their operands, with rows of equal type, length and distance?
+ */
+bool merak_calls_are_apart(const struct merak_kernel_call *const *call, int n);
 
 #endif

@@ -50,6 +50,18 @@ enum merak_status merak_fake_kernel(struct fake *f,
     return rc;
 }
 
+static enum merak_status run_launch(struct fake *f, struct op *op,
+                                    struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_fake_kernel(f, op->kernel, &op->call, &op->step, err);
+
+    for (int i = 0; i < op->n_undefined; i++) /* NaNs */
+        memset(merak_fake_bytes(f, op->undefined[i].at), 0xff,
+               op->undefined[i].bytes);
+    return rc;
+}
+
 static enum merak_status run_op(struct queue *q, struct op *op,
                                 struct merak_error *err)
 {
@@ -57,7 +69,7 @@ static enum merak_status run_op(struct queue *q, struct op *op,
 
     switch (op->kind) {
     case LAUNCH:
-        return merak_fake_kernel(f, op->kernel, &op->call, &op->step, err);
+        return run_launch(f, op, err);
     case TABLE:
         return merak_fake_run_table(q, op, err);
     case WRITE:
@@ -123,7 +135,8 @@ static void take_one(struct queue *q)
             pthread_cond_wait(&f->changed, &f->lock);
     } else if (op->kind == CALL || (op->kind != RECORD && !failed)) {
         pthread_mutex_unlock(&f->lock);
-        hold_up(q);
+        if (!q->joined)
+            hold_up(q);
         if (run_op(q, op, &err) != MERAK_OK && err.status == MERAK_OK)
             err.status = MERAK_ERR_PARAM;
         pthread_mutex_lock(&f->lock);
@@ -136,6 +149,7 @@ static void take_one(struct queue *q)
     }
     if (op->kind == RECORD || op->kind == WAIT)
         leave_event(op->event);
+    q->joined = op->joined;
     q->taken++;
     pthread_cond_broadcast(&f->changed);
 }
@@ -204,6 +218,8 @@ struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
         return NULL;
     }
     op->kind = kind;
+    op->joined = false;
+    op->n_undefined = 0;
     return op;
 }
 
@@ -569,6 +585,8 @@ static const struct merak_accel_ops fake_ops = {
     .table_create = merak_fake_table_create,
     .table_destroy = merak_fake_table_destroy,
     .table_launch = merak_fake_table_launch,
+    .fusable = merak_fake_fusable,
+    .launch_fused = merak_fake_launch_fused,
     .capture_begin = merak_fake_capture_begin,
     .capture_end = merak_fake_capture_end,
     .replay = merak_fake_replay,

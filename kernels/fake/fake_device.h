@@ -36,8 +36,17 @@ struct merak_event {
     int users;          /* its creator and operations in queues; under lock */
 };
 
+/* What is left undefined by calls that are run as one. */
+struct undefined {
+    unsigned char *at; /* device address */
+    size_t bytes;
+};
+
 struct op {
     enum kind kind;
+    bool joined; /* the next one follows at once */
+    int n_undefined;
+    struct undefined undefined[MERAK_FUSED_MAX];
     void *to;
     const void *from;
     size_t bytes;
@@ -61,6 +70,7 @@ struct queue {
     pthread_t thread;
     bool started;
     uint64_t put, taken; /* operations queued and finished, since open */
+    bool joined;         /* the last one to the next */
     uint64_t random;
     struct op *ring;
     struct merak_replay *capture; /* gets new operations; NULL: the ring */
@@ -165,6 +175,14 @@ void merak_fake_table_destroy(struct merak_accel *accel,
 enum merak_status merak_fake_table_launch(
     struct merak_accel *accel, int queue, struct merak_table *table,
     const struct merak_step *step, struct merak_error *err) MERAK_CHECKED;
+int merak_fake_fusable(const struct merak_kernel *const *kernel,
+                       const struct merak_kernel_call *const *call, int n);
+enum merak_status
+merak_fake_launch_fused(struct merak_accel *accel, int queue,
+                        const struct merak_kernel *const *kernel,
+                        const struct merak_kernel_call *const *call,
+                        const unsigned *unread, int n,
+                        struct merak_error *err) MERAK_CHECKED;
 enum merak_status
 merak_fake_capture_begin(struct merak_accel *accel, int queue,
                          struct merak_error *err) MERAK_CHECKED;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_repeat.c - what the fake device prepares once for many steps: tables of
- * calls, captured operations, timers
+ * calls, captured operations, timers; and calls that are run as one
+ *
+ * Those are run one by one, without a delay in between.
  *
  * A table is in device memory, and its calls are run in a different order each
  * time.  Captured operations keep their arguments, including the step: a kernel
@@ -11,6 +13,7 @@
 #include "kernels/fake/fake_device.h"
 
 #include "base/error.h"
+#include "kernels/geometry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +162,83 @@ enum merak_status merak_fake_run_table(struct queue *q, const struct op *op,
         struct merak_kernel_call call = calls[(first + i) % t->n];
 
         rc = merak_fake_kernel(q->owner, t->kernel, &call, &op->step, err);
+    }
+    return rc;
+}
+
+/* --- calls that are run as one ----------------------------------------------
+ */
+
+#define MOST 3
+
+int merak_fake_fusable(const struct merak_kernel *const *kernel,
+                       const struct merak_kernel_call *const *call, int n)
+{
+    (void)kernel;
+    (void)call;
+    return n < MOST ? n : MOST;
+}
+
+static bool meet(const struct merak_operand *a, const struct merak_operand *b)
+{
+    const char *x = a->data, *y = b->data;
+
+    return x < y + merak_local_bytes(b) && y < x + merak_local_bytes(a);
+}
+
+/* Is output o of call i where another call has an output? */
+static bool is_overwritten(const struct merak_kernel_call *const *call, int n,
+                           int i, int o)
+{
+    for (int k = 0; k < n; k++) {
+        for (int p = 0; k != i && p < call[k]->n_out; p++) {
+            if (meet(merak_call_out(call[i], o), merak_call_out(call[k], p)))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* List what need not be stored; it is overwritten with NaNs. */
+static int list_undefined(const struct merak_kernel_call *const *call,
+                          const unsigned *unread, int n,
+                          struct undefined list[MERAK_FUSED_MAX])
+{
+    int count = 0;
+
+    for (int i = 0; i < n; i++) {
+        for (int o = 0; o < call[i]->n_out && count < MERAK_FUSED_MAX; o++) {
+            const struct merak_operand *x = merak_call_out(call[i], o);
+
+            if ((unread[i] & 1u << o) && !is_overwritten(call, n, i, o))
+                list[count++] =
+                    (struct undefined){x->data, merak_local_bytes(x)};
+        }
+    }
+    return count;
+}
+
+enum merak_status
+merak_fake_launch_fused(struct merak_accel *accel, int queue,
+                        const struct merak_kernel *const *kernel,
+                        const struct merak_kernel_call *const *call,
+                        const unsigned *unread, int n, struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        struct op *op = merak_fake_put_begin(f, queue, LAUNCH, err);
+
+        if (op == NULL)
+            return f->failure.status;
+        op->kernel = kernel[i];
+        op->call = *call[i];
+        op->step = *call[i]->step;
+        op->joined = i < n - 1;
+        if (i == n - 1)
+            op->n_undefined = list_undefined(call, unread, n, op->undefined);
+        rc = merak_fake_put_end(f, queue);
     }
     return rc;
 }

@@ -106,10 +106,11 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
     e->event = calloc(n, sizeof(*e->event));
     e->input_at = calloc(n, sizeof(*e->input_at));
     e->batch_of = calloc(n, sizeof(*e->batch_of));
+    e->fused_of = calloc(n, sizeof(*e->fused_of));
     e->stretch_of = calloc(n, sizeof(*e->stretch_of));
     e->stream = calloc(n, sizeof(*e->stream));
     if (e->event == NULL || e->input_at == NULL || e->batch_of == NULL ||
-        e->stretch_of == NULL || e->stream == NULL)
+        e->fused_of == NULL || e->stretch_of == NULL || e->stream == NULL)
         return merak_fail_nomem(err, n * sizeof(*e->event));
     e->n_streams = MERAK_QUEUE_COUNT;
     for (int i = 0; i < e->program->n_instrs; i++)
@@ -125,6 +126,8 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
         rc = allocate_inputs(e, err);
     if (rc == MERAK_OK)
         rc = merak_engine_batches_init(e, err);
+    if (rc == MERAK_OK)
+        rc = merak_engine_fused_init(e, err);
     if (rc == MERAK_OK)
         rc = merak_engine_times_init(e, err);
     return rc == MERAK_OK ? merak_engine_replay_init(e, err) : rc;
@@ -167,9 +170,11 @@ void merak_engine_accel_fini(struct merak_engine *e)
     merak_engine_ahead_fini(e);
     merak_engine_replay_fini(e);
     merak_engine_times_fini(e);
+    merak_engine_fused_fini(e);
     merak_engine_batches_fini(e);
     merak_engine_share_fini(e);
     free(e->stretch_of);
+    free(e->fused_of);
     free(e->batch_of);
     free(e->event);
     free(e->stream);
@@ -308,6 +313,11 @@ enum merak_status merak_engine_issue_work(struct merak_engine *e,
                                           const struct merak_instr *instr,
                                           struct merak_error *err)
 {
+    const struct engine_fused *f = e->fused_of[instr->id];
+
+    if (f != NULL)
+        return instr->id == f->id[0] ? merak_engine_issue_fused(e, f, err)
+                                     : MERAK_OK;
     switch (instr->kind) {
     case MERAK_INSTR_LOAD:
         return issue_load(e, instr, err);
@@ -355,6 +365,24 @@ static enum merak_status issue_batch(struct merak_engine *e,
     return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 
+/* Fused instructions are launched by their first one. */
+static enum merak_status issue_fused(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err)
+{
+    const struct engine_fused *f = e->fused_of[instr->id];
+    enum merak_status rc = MERAK_OK;
+
+    if (instr->id == f->id[0]) {
+        rc = merak_engine_begin_instr(e, instr, err);
+        if (rc == MERAK_OK)
+            rc = merak_engine_issue_fused(e, f, err);
+    }
+    return rc == MERAK_OK && instr->id == f->id[f->n - 1]
+               ? merak_engine_mark_issued(e, instr, err)
+               : rc;
+}
+
 /* A stretch is replayed when its first instruction is issued. */
 static enum merak_status issue_stretch(struct merak_engine *e,
                                        const struct merak_instr *instr,
@@ -386,6 +414,8 @@ enum merak_status merak_engine_issue(struct merak_engine *e,
         return issue_batch(e, instr, err);
     if (e->stretch_of[instr->id] != NULL)
         return issue_stretch(e, instr, err);
+    if (e->fused_of[instr->id] != NULL)
+        return issue_fused(e, instr, err);
     rc = merak_engine_begin_instr(e, instr, err);
     if (rc == MERAK_OK)
         rc = merak_engine_issue_work(e, instr, err);
@@ -472,16 +502,32 @@ enum merak_status merak_engine_accel_finish(struct merak_engine *e,
     return rc;
 }
 
-enum merak_status merak_engine_accel_warm(struct merak_engine *e,
-                                          const struct merak_instr *instr,
-                                          struct merak_error *err)
+/* Zero is a valid id in every table. */
+static enum merak_status clear_operands(struct merak_engine *e,
+                                        const struct merak_instr *instr,
+                                        struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
-    /* Zero is a valid id in every table. */
     for (int i = 0; i < instr->n_in + instr->n_out && rc == MERAK_OK; i++)
         rc = ops_of(e)->fill(e->opt.accel, (int)instr->queue,
                              merak_engine_slot(e, instr->slot[i]), 0,
                              e->program->slot[instr->slot[i]].bytes, err);
-    return rc == MERAK_OK ? issue_kernel(e, instr, err) : rc;
+    return rc;
+}
+
+enum merak_status merak_engine_accel_warm(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err)
+{
+    const struct engine_fused *f = e->fused_of[instr->id];
+    enum merak_status rc = clear_operands(e, instr, err);
+
+    if (rc == MERAK_OK)
+        rc = issue_kernel(e, instr, err);
+    if (f == NULL || instr->id != f->id[0])
+        return rc;
+    for (int i = 0; i < f->n && rc == MERAK_OK; i++)
+        rc = clear_operands(e, &e->program->instr[f->id[i]], err);
+    return rc == MERAK_OK ? merak_engine_issue_fused(e, f, err) : rc;
 }

@@ -43,6 +43,16 @@ void merak_accel_awaited(const struct merak_program *p, bool *awaited)
     }
 }
 
+bool merak_accel_waits(const struct merak_program *p,
+                       const struct merak_instr *instr)
+{
+    for (int w = 0; w < instr->n_wait; w++) {
+        if (p->instr[p->wait[instr->first_wait + w]].queue != instr->queue)
+            return true;
+    }
+    return false;
+}
+
 /* Ops that run once per parameter, independently of other parameters. */
 static bool is_of_one_parameter(const struct merak_instr *instr)
 {

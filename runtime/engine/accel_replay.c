@@ -6,7 +6,8 @@
  * is captured once, before the first step, and then replayed by one call (CUDA
  * graphs).  Only the first instruction of a stretch waits for another queue,
  * other queues wait only for the last, and no kernel depends on the step,
- * since a captured launch keeps its arguments.
+ * since a captured launch keeps its arguments.  What is fused (accel_fuse.c)
+ * obeys these rules too, so no stretch has a part of it.
  *
  * Off unless MERAK_ACCEL_GRAPHS=1, and when instructions are observed one by
  * one (times, MERAK_ACCEL_SYNC).
@@ -21,16 +22,6 @@
 #include <string.h>
 
 #define LEAST 4 /* the fewest instructions that are worth a graph */
-
-static bool waits_for_another_queue(const struct merak_program *p,
-                                    const struct merak_instr *instr)
-{
-    for (int w = 0; w < instr->n_wait; w++) {
-        if (p->instr[p->wait[instr->first_wait + w]].queue != instr->queue)
-            return true;
-    }
-    return false;
-}
 
 static bool is_the_same_each_step(const struct merak_engine *e,
                                   const struct merak_instr *instr)
@@ -65,7 +56,7 @@ static int end_of_stretch(const struct merak_engine *e, int from)
         const struct merak_instr *instr = &p->instr[q->instr[at]];
 
         if (!is_the_same_each_step(e, instr) ||
-            (at > from && waits_for_another_queue(p, instr)))
+            (at > from && merak_accel_waits(p, instr)))
             break;
         at++;
         if (e->event[instr->id] != NULL)

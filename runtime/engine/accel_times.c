@@ -25,16 +25,6 @@ bool merak_engine_has_times(const struct merak_engine *e)
     return e->opt.device_times && e->opt.accel->ops->timer_create != NULL;
 }
 
-static bool waits_for_others(const struct merak_program *p,
-                             const struct merak_instr *instr)
-{
-    for (int w = 0; w < instr->n_wait; w++) {
-        if (p->instr[p->wait[instr->first_wait + w]].queue != instr->queue)
-            return true;
-    }
-    return false;
-}
-
 static enum merak_status create_timers(struct merak_engine *e,
                                        struct merak_error *err)
 {
@@ -49,7 +39,7 @@ static enum merak_status create_timers(struct merak_engine *e,
         rc = a->ops->timer_create(a, &e->ended[i], err);
         if (rc == MERAK_OK &&
             (!begun[instr->queue] || merak_instr_moves(instr) ||
-             e->batch_of[i] != NULL || waits_for_others(p, instr)))
+             e->batch_of[i] != NULL || merak_accel_waits(p, instr)))
             rc = a->ops->timer_create(a, &e->began[i], err);
         begun[instr->queue] = true;
     }
@@ -139,23 +129,34 @@ static enum merak_status time_of(const struct merak_engine *e,
     return rc;
 }
 
-/* A batch's time is divided in proportion to what its instructions read and
- * write. */
-static void share_out(struct merak_engine *e, const struct engine_batch *batch)
+/* The time of instructions that were launched together is divided in proportion
+ * to what they read and write. */
+static void share_out(struct merak_engine *e, const int *id, int n,
+                      int64_t start_ns, int64_t end_ns)
 {
-    const struct merak_trace_record *last = &e->record[batch->id[batch->n - 1]];
-    double start = (double)last->start_ns, sum = 0, done = 0;
-    double length = (double)last->end_ns - start;
+    double start = (double)start_ns, length = (double)(end_ns - start_ns);
+    double sum = 0, done = 0;
 
-    for (int i = 0; i < batch->n; i++)
-        sum += (double)e->program->instr[batch->id[i]].bytes;
-    for (int i = 0; i < batch->n && sum > 0; i++) {
-        struct merak_trace_record *r = &e->record[batch->id[i]];
+    for (int i = 0; i < n; i++)
+        sum += (double)e->program->instr[id[i]].bytes;
+    for (int i = 0; i < n; i++) {
+        struct merak_trace_record *r = &e->record[id[i]];
 
-        r->start_ns = (int64_t)(start + length * done / sum);
-        done += (double)e->program->instr[batch->id[i]].bytes;
-        r->end_ns = (int64_t)(start + length * done / sum);
+        r->start_ns = (int64_t)(start + (sum > 0 ? length * done / sum : 0));
+        done += (double)e->program->instr[id[i]].bytes;
+        r->end_ns = (int64_t)(start + (sum > 0 ? length * done / sum : length));
     }
+}
+
+/* Instructions that instruction i was launched with; 1: it was alone. */
+static int launched_with(const struct merak_engine *e, const int *self,
+                         const int **id_p)
+{
+    const struct engine_batch *batch = e->batch_of[*self];
+    const struct engine_fused *fused = e->fused_of[*self];
+
+    *id_p = batch != NULL ? batch->id : fused != NULL ? fused->id : self;
+    return batch != NULL ? batch->n : fused != NULL ? fused->n : 1;
 }
 
 enum merak_status merak_engine_times_end(struct merak_engine *e,
@@ -165,24 +166,23 @@ enum merak_status merak_engine_times_end(struct merak_engine *e,
     enum merak_status rc = MERAK_OK;
 
     for (int i = 0; e->ended != NULL && i < e->program->n_instrs; i++) {
-        const struct merak_instr *instr = &e->program->instr[i];
-        struct engine_batch *batch = e->batch_of[i];
-        struct merak_trace_record *r = &e->record[i];
-        int64_t start = over[instr->queue];
+        enum merak_queue queue = e->program->instr[i].queue;
+        int64_t start = over[queue], end = 0;
+        const int *id;
+        int n = launched_with(e, &i, &id);
+        /* a batch is launched by its last instruction, others by their first */
+        int first = e->batch_of[i] != NULL ? i : id[0];
 
-        /* only its last instruction has timers */
-        if (batch != NULL && i != batch->id[batch->n - 1])
+        if (i != id[n - 1]) /* only the last one has an end */
             continue;
-        if (e->began[i] != NULL)
-            rc = time_of(e, e->began[i], &start, err);
+        if (e->began[first] != NULL)
+            rc = time_of(e, e->began[first], &start, err);
         if (rc == MERAK_OK)
-            rc = time_of(e, e->ended[i], &r->end_ns, err);
+            rc = time_of(e, e->ended[i], &end, err);
         if (rc != MERAK_OK)
             return rc;
-        r->start_ns = start;
-        over[instr->queue] = r->end_ns;
-        if (batch != NULL)
-            share_out(e, batch);
+        over[queue] = end;
+        share_out(e, id, n, start, end);
     }
     return rc;
 }

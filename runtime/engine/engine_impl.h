@@ -35,6 +35,13 @@ struct engine_batches {
     size_t bytes; /* of tables */
 };
 
+/* Consecutive instructions that are run as one kernel (accel_fuse.c). */
+struct engine_fused {
+    const int *id; /* [n], part of the compute queue */
+    int n;
+    unsigned unread[MERAK_FUSED_MAX]; /* merak_accel_ops.launch_fused */
+};
+
 /* Instructions that every step repeats as one CUDA graph (accel_replay.c). */
 struct engine_stretch {
     const int *id; /* [n], part of the compute queue */
@@ -91,6 +98,9 @@ struct merak_engine {
     struct engine_ahead ahead;
     struct engine_batches batches;
     struct engine_batch **batch_of; /* by instruction; NULL: launched alone */
+    struct engine_fused *fused;
+    int n_fused;
+    struct engine_fused **fused_of; /* by instruction; NULL: run alone */
     struct engine_stretch *stretch;
     int n_stretches;
     struct engine_stretch **stretch_of; /* by instruction; NULL: in none */
@@ -297,12 +307,25 @@ merak_engine_issue_work(struct merak_engine *e, const struct merak_instr *instr,
                         struct merak_error *err) MERAK_CHECKED;
 /* Set awaited[i] for instructions that another queue waits for. */
 void merak_accel_awaited(const struct merak_program *p, bool *awaited);
+/* Does an instruction wait for another queue than its own? */
+bool merak_accel_waits(const struct merak_program *p,
+                       const struct merak_instr *instr);
 
 /* accel_batch.c */
 enum merak_status
 merak_engine_batches_init(struct merak_engine *e,
                           struct merak_error *err) MERAK_CHECKED;
 void merak_engine_batches_fini(struct merak_engine *e);
+
+/* accel_fuse.c: find what is run as one kernel; launch that. */
+enum merak_status
+merak_engine_fused_init(struct merak_engine *e,
+                        struct merak_error *err) MERAK_CHECKED;
+void merak_engine_fused_fini(struct merak_engine *e);
+enum merak_status
+merak_engine_issue_fused(struct merak_engine *e,
+                         const struct engine_fused *fused,
+                         struct merak_error *err) MERAK_CHECKED;
 
 /* accel_replay.c: find stretches; capture them when the first step is known
  * and has not begun. */

@@ -21,7 +21,7 @@
 
 /* The fake device's own, and how often it was asked. */
 static const struct merak_accel_ops *asked_of;
-static int tables_launched, replayed, staged;
+static int tables_launched, fused, replayed, staged;
 static const unsigned char *staging; /* of staging_bytes */
 static size_t staging_bytes;
 
@@ -32,6 +32,18 @@ static enum merak_status count_table(struct merak_accel *a, int queue,
 {
     tables_launched++;
     return asked_of->table_launch(a, queue, table, step, err);
+}
+
+static enum merak_status
+count_fused(struct merak_accel *a, int queue,
+            const struct merak_kernel *const *kernel,
+            const struct merak_kernel_call *const *call, const unsigned *unread,
+            int n, struct merak_error *err)
+{
+    CHECK(n > 1 && n <= asked_of->fusable(kernel, call, n));
+    CHECK(merak_calls_are_apart(call, n));
+    fused++;
+    return asked_of->launch_fused(a, queue, kernel, call, unread, n, err);
 }
 
 static enum merak_status count_replay(struct merak_accel *a, int queue,
@@ -59,10 +71,11 @@ static void count_calls(struct merak_accel *a)
     asked_of = a->ops;
     counted = *a->ops;
     counted.table_launch = count_table;
+    counted.launch_fused = count_fused;
     counted.replay = count_replay;
     counted.read = count_read;
     a->ops = &counted;
-    tables_launched = replayed = staged = 0;
+    tables_launched = fused = replayed = staged = 0;
 }
 
 static bool is_sent(const struct merak_instr *in)
@@ -88,7 +101,8 @@ static int count_sent(const struct merak_program *p, int *twice_p)
 }
 
 /* Of every four sequences of delays the first runs each instruction by itself,
- * the others have tables, the third replays, and the last takes times. */
+ * the others have tables and fuse, the third replays, and the last takes
+ * times. */
 static unsigned char *train_on_fake(struct rank *me,
                                     const struct merak_program *p, int seed,
                                     size_t *bytes_p)
@@ -104,9 +118,11 @@ static unsigned char *train_on_fake(struct rank *me,
     staging = me->arena.base;
     staging_bytes = me->arena.bytes;
     setenv("MERAK_ACCEL_GRAPHS", seed % 4 == 2 ? "1" : "0", 1);
+    setenv("MERAK_ACCEL_FUSE", seed % 4 == 0 ? "0" : "1", 1);
     out = accel_train(me, p, &how, bytes_p);
     /* sums of squares, and updates */
     CHECK(tables_launched == (how.tables ? 2 * ACCEL_STEPS : 0));
+    CHECK((fused > 0) == (seed % 4 != 0));
     CHECK((replayed > 0) == (seed % 4 == 2));
     CHECK(staged <= sent * ACCEL_STEPS);
     CHECK(staged > 0 || sent == 0);
