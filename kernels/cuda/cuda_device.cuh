@@ -476,6 +476,26 @@ template <int THREADS> static __device__ __forceinline__ float row_max(float x)
     return x;
 }
 
+/* f(k, at) for each of a thread's pieces of a row of C elements that THREADS
+ * threads share, THREADS pieces apart: the k-th, from element `at` on.  PIECES:
+ * the most there are, to keep them in registers; 0: any number, k is 0. */
+template <typename T, int THREADS, int PIECES, typename F>
+static __device__ __forceinline__ void each_piece(unsigned C, F f)
+{
+    constexpr unsigned N = merak_piece<T>::N;
+    unsigned first = threadIdx.x % THREADS * N;
+
+    if constexpr (PIECES > 0) {
+#pragma unroll
+        for (int k = 0; k < PIECES; k++)
+            if (first + (unsigned)k * THREADS * N < C)
+                f(k, first + (unsigned)k * THREADS * N);
+    } else {
+        for (unsigned at = first; at < C; at += THREADS * N)
+            f(0, at);
+    }
+}
+
 /* Rows that a warp (short ones) or a block (long ones) works on. */
 #define ROW_BLOCK 256
 #define LONG_ROW 2048 /* elements; a warp takes shorter ones */

@@ -9,22 +9,8 @@
  */
 #include "config.h"
 
-#include "kernels/cuda/cuda_device.cuh"
-#include "kernels/cuda/cuda_ids.cuh"
 #include "kernels/cuda/cuda_kernels.h"
-
-template <typename T> struct merak_xent {
-    const T *logits;
-    merak_ids targets;
-    const float *max, *sum;
-    T *out;
-    float *result, *z;
-    size_t rows, V;
-    size_t ld, out_ld; /* elements between rows of logits, of out */
-    float scale;
-    bool first; /* first rank of the vocabulary: sets rows without a target */
-    bool alike; /* out's rows have the same 16-byte alignment as logits' */
-};
+#include "kernels/cuda/cuda_loss.cuh"
 
 /* Number of elements from the 16-byte boundary before p to p. */
 template <typename T>
@@ -54,7 +40,8 @@ static __device__ __forceinline__ void read_logits(const T *row, size_t at,
          from_ < end_; at += THREADS * N, from_ += THREADS * N)
 
 template <typename T, int THREADS>
-static __global__ void __launch_bounds__(ROW_BLOCK) row_maxima(merak_xent<T> x)
+static __global__ void __launch_bounds__(block_of(THREADS))
+    row_maxima(merak_xent<T> x)
 {
     constexpr int N = merak_piece<T>::N;
     size_t row = grid_thread() / THREADS;
@@ -72,7 +59,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK) row_maxima(merak_xent<T> x)
         for (int i = 0; i < N; i++)
             max = fmaxf(max, v[i]);
     }
-    max = row_max<THREADS>(max);
+    max = max_of_row<THREADS>(max);
     if (threadIdx.x % THREADS == 0)
         x.result[row] = max;
 }
@@ -110,7 +97,8 @@ static __device__ __forceinline__ void read_anywhere(const T *p, size_t left,
 }
 
 template <typename T, int THREADS>
-static __global__ void __launch_bounds__(ROW_BLOCK) row_sums(merak_xent<T> x)
+static __global__ void __launch_bounds__(block_of(THREADS))
+    row_sums(merak_xent<T> x)
 {
     constexpr int N = merak_piece<T>::N;
     size_t row = grid_thread() / THREADS;
@@ -126,17 +114,15 @@ static __global__ void __launch_bounds__(ROW_BLOCK) row_sums(merak_xent<T> x)
         read_anywhere(logits + at, x.V - at, v);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            sum += expf(v[i] - max);
+            sum = add_rn(sum, exp_below<T>(v[i], max));
     }
-    sum = row_sum<THREADS>(sum);
+    sum = sum_of_row<THREADS>(sum);
     if (threadIdx.x % THREADS == 0) {
         size_t target = local_id(x.targets, row);
-        bool none = has_none(x.targets, row);
 
-        x.result[row] = none ? (x.first ? 1.0f : 0.0f) : sum;
-        x.z[row] = none         ? (x.first ? max : 0.0f)
-                   : target < x.V ? to_f32(logits[target])
-                                  : 0.0f;
+        x.result[row] = sum_of(x, row, sum);
+        x.z[row] =
+            z_of(x, row, max, target < x.V ? to_f32(logits[target]) : 0.0f);
     }
 }
 
@@ -156,7 +142,7 @@ write_logits(T *row, size_t at, size_t V, bool whole, const float (&x)[N])
 }
 
 template <typename T, int THREADS>
-static __global__ void __launch_bounds__(ROW_BLOCK)
+static __global__ void __launch_bounds__(block_of(THREADS))
     row_gradients(merak_xent<T> x)
 {
     constexpr int N = merak_piece<T>::N;
@@ -176,73 +162,46 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         read_logits(logits, at, x.V, v);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            v[i] =
-                expf(v[i] - max) * scale - (at + i == target ? x.scale : 0.0f);
+            v[i] = slope_of(exp_below<T>(v[i], max), scale,
+                            at + i == target ? x.scale : 0.0f);
         write_logits(x.out + row * x.out_ld, at, x.V, x.alike, v);
     }
 }
 
-template <typename T>
-static merak_xent<T> view_logits(const struct merak_kernel_call *call)
-{
-    const struct merak_operand *l = &call->operand[0];
-    merak_xent<T> x = {};
-
-    x.logits = static_cast<const T *>(l->data);
-    x.V = merak_local_last(l);
-    x.ld = merak_local_ld(l);
-    x.rows = merak_local_span(l, 0, l->local.ndim - 1);
-    x.result = static_cast<float *>(merak_call_out(call, 0)->data);
-    if (call->n_in > 1)
-        x.max = static_cast<const float *>(call->operand[1].data);
-    return x;
-}
-
-template <typename T>
-static enum merak_status
-run_logits(const struct merak_kernel_call *call, const char *name,
-           const merak_xent<T> &x, void (*short_rows)(merak_xent<T>),
-           void (*long_rows)(merak_xent<T>), struct merak_error *err)
-{
-    bool is_short = x.V < LONG_ROW;
-
-    return launch(merak_cuda_context_of(call),
-                  row_launch(name, x.rows, is_short ? WARP : ROW_BLOCK), err,
-                  is_short ? short_rows : long_rows, x);
-}
+#define LOGITS_KERNELS(kernel, T)                                     \
+    {                                                                 \
+        kernel<T, WARP>, kernel<T, ROW_BLOCK>, kernel<T, WIDE_BLOCK>, \
+    }
 
 template <typename T>
 static enum merak_status xent_max(const struct merak_kernel_call *call,
                                   struct merak_error *err)
 {
-    return run_logits(call, "xent_max", view_logits<T>(call),
-                      row_maxima<T, WARP>, row_maxima<T, ROW_BLOCK>, err);
-}
+    static void (*const kernels[])(merak_xent<T>) =
+        LOGITS_KERNELS(row_maxima, T);
 
-static merak_ids view_targets(const struct merak_kernel_call *call, int o)
-{
-    const struct merak_operand *l = &call->operand[0];
-
-    return view_ids(call, o, l, l->local.ndim - 1, MERAK_CUDA_FAULT_TARGET);
+    return run_logits(call, "xent_max", view_logits<T>(call), kernels, err);
 }
 
 template <typename T>
 static enum merak_status xent_sum(const struct merak_kernel_call *call,
                                   struct merak_error *err)
 {
+    static void (*const kernels[])(merak_xent<T>) = LOGITS_KERNELS(row_sums, T);
     merak_xent<T> x = view_logits<T>(call);
 
     x.targets = view_targets(call, 2);
     x.z = static_cast<float *>(merak_call_out(call, 1)->data);
     x.first = call->first;
-    return run_logits(call, "xent_sum", x, row_sums<T, WARP>,
-                      row_sums<T, ROW_BLOCK>, err);
+    return run_logits(call, "xent_sum", x, kernels, err);
 }
 
 template <typename T>
 static enum merak_status xent_dlogits(const struct merak_kernel_call *call,
                                       struct merak_error *err)
 {
+    static void (*const kernels[])(merak_xent<T>) =
+        LOGITS_KERNELS(row_gradients, T);
     merak_xent<T> x = view_logits<T>(call);
 
     x.sum = static_cast<const float *>(call->operand[2].data);
@@ -252,8 +211,7 @@ static enum merak_status xent_dlogits(const struct merak_kernel_call *call,
     x.out_ld = merak_local_ld(merak_call_out(call, 0));
     x.alike =
         ((uintptr_t)x.out - (uintptr_t)x.logits) % 16 == 0 && x.ld == x.out_ld;
-    return run_logits(call, "xent_dlogits", x, row_gradients<T, WARP>,
-                      row_gradients<T, ROW_BLOCK>, err);
+    return run_logits(call, "xent_dlogits", x, kernels, err);
 }
 
 #define LOGITS_KERNEL(op)                                        \

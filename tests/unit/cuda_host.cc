@@ -7,6 +7,7 @@
 /* so that a block has several samples */
 #define MERAK_ROPE_BLOCKS 8
 
+#include "kernels/cuda/cuda_columns.cu"
 #include "kernels/cuda/cuda_copy.cu"
 #include "kernels/cuda/cuda_embed.cu"
 #include "kernels/cuda/cuda_linear.cu"
@@ -15,6 +16,7 @@
 #include "kernels/cuda/cuda_pointwise.cu"
 #include "kernels/cuda/cuda_rope.cu"
 #include "kernels/cuda/cuda_step.cu"
+#include "kernels/cuda/cuda_xent.cu"
 
 void cuda_host_seed(uint64_t seed)
 {
