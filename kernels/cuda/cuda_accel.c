@@ -152,6 +152,28 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
     return merak_cuda_launched(c, rc, &now, err);
 }
 
+static enum merak_status
+cuda_launch_fused(struct merak_accel *accel, int queue,
+                  const struct merak_kernel *const *kernel,
+                  const struct merak_kernel_call *const *call,
+                  const unsigned *unread, int n, struct merak_error *err)
+{
+    struct merak_cuda *c = merak_cuda_of(accel);
+    struct merak_kernel_call mine[MERAK_FUSED_MAX];
+    const struct merak_kernel_call *list[MERAK_FUSED_MAX];
+    struct merak_error now = {.status = MERAK_OK};
+    enum merak_status rc = merak_cuda_enter(c, &now);
+
+    for (int i = 0; i < n; i++) {
+        mine[i] = *call[i];
+        mine[i].device = &c->context[queue];
+        list[i] = &mine[i];
+    }
+    if (rc == MERAK_OK)
+        rc = merak_cuda_run_fused(kernel, list, unread, n, &now);
+    return merak_cuda_launched(c, rc, &now, err);
+}
+
 static enum merak_status cuda_tune(struct merak_accel *accel, int queue,
                                    const struct merak_kernel *kernel,
                                    const struct merak_kernel_call *call,
@@ -598,6 +620,8 @@ const struct merak_accel_ops merak_cuda_accel = {
     .table_create = merak_cuda_table_create,
     .table_destroy = merak_cuda_table_destroy,
     .table_launch = merak_cuda_table_launch,
+    .fusable = merak_cuda_fusable,
+    .launch_fused = cuda_launch_fused,
     .capture_begin = merak_cuda_capture_begin,
     .capture_end = merak_cuda_capture_end,
     .replay = merak_cuda_replay,

@@ -72,6 +72,15 @@ struct merak_cuda_many {
 };
 extern const struct merak_cuda_many merak_cuda_many[];
 
+/* merak_accel_ops.fusable, and such calls run as one (cuda_fuse.c). */
+int merak_cuda_fusable(const struct merak_kernel *const *kernel,
+                       const struct merak_kernel_call *const *call, int n);
+enum merak_status
+merak_cuda_run_fused(const struct merak_kernel *const *kernel,
+                     const struct merak_kernel_call *const *call,
+                     const unsigned *unread, int n,
+                     struct merak_error *err) MERAK_CHECKED;
+
 /* merak_pack_box() in device memory. */
 enum merak_status merak_cuda_pack(const struct merak_cuda_context *context,
                                   void *to, const void *from,

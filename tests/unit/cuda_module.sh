@@ -94,6 +94,14 @@ train graphs cuda MERAK_ACCEL_GRAPHS=1 --dtype bf16 &&
     near graphs cuda 0 >"$tmp/near"
 ok $? "so do CUDA graphs" "$tmp/graphs.log" "$tmp/near"
 
+for dtype in bf16 fp32; do
+    train fused cuda --dtype $dtype &&
+        train single cuda MERAK_ACCEL_FUSE=0 --dtype $dtype &&
+        near single fused 0 >"$tmp/near"
+    ok $? "and single kernels in place of fused ones in $dtype" \
+        "$tmp/single.log" "$tmp/near"
+done
+
 train traced cuda --dtype bf16 --trace "$tmp/trace" &&
     near traced cuda 0 >"$tmp/near"
 ok $? "and a traced run" "$tmp/traced.log" "$tmp/near"
@@ -103,6 +111,11 @@ train llama-cpu cpu --model "$tmp/llama.json" &&
     near llama llama-cpu 1e-5 >"$tmp/near"
 ok $? "a Llama's steps have the cpu backend's losses" "$tmp/llama.log" \
     "$tmp/near"
+
+train llama cuda --model "$tmp/llama.json" --dtype bf16 &&
+    train llama-single cuda MERAK_ACCEL_FUSE=0 --model "$tmp/llama.json" \
+        --dtype bf16 && near llama-single llama 0 >"$tmp/near"
+ok $? "fused or not, to the bit" "$tmp/llama-single.log" "$tmp/near"
 
 if grep -q '^#define HAVE_HDF5 1' ../config.h; then
     train whole cpu --steps 4 &&
