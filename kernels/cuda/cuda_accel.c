@@ -393,70 +393,6 @@ static enum merak_status cuda_query(struct merak_accel *accel,
     return rc == MERAK_OK ? check_fault(c, err) : rc;
 }
 
-/* --- memory -----------------------------------------------------------------
- */
-
-static enum merak_status cuda_memory(struct merak_accel *accel, size_t *left_p,
-                                     size_t *all_p, struct merak_error *err)
-{
-    struct merak_cuda *c = merak_cuda_of(accel);
-    enum merak_status rc = merak_cuda_enter(c, err);
-
-    return rc == MERAK_OK ? merak_cuda_check(c, "ask what memory is left",
-                                             cudaMemGetInfo(left_p, all_p), err)
-                          : rc;
-}
-
-static enum merak_status cuda_alloc(struct merak_accel *accel, size_t bytes,
-                                    void **address_p, struct merak_error *err)
-{
-    struct merak_cuda *c = merak_cuda_of(accel);
-    enum merak_status rc = merak_cuda_enter(c, err);
-    size_t left = 0, all = 0;
-    cudaError_t code;
-    char what[128];
-
-    if (rc != MERAK_OK)
-        return rc;
-    code = cudaMalloc(address_p, bytes > 0 ? bytes : 1);
-    if (code == cudaSuccess) {
-        accel->allocated += bytes;
-        return MERAK_OK;
-    }
-    (void)cudaGetLastError(); /* the device is still usable */
-    (void)cudaMemGetInfo(&left, &all);
-    snprintf(what, sizeof(what),
-             "allocate %zu bytes (%.2f GiB; %.2f of %.2f GiB are free)", bytes,
-             (double)bytes / 0x1p30, (double)left / 0x1p30,
-             (double)all / 0x1p30);
-    return merak_cuda_fail(err, c->device, what, code);
-}
-
-static void cuda_free(struct merak_accel *accel, void *address)
-{
-    if (address != NULL &&
-        merak_cuda_enter(merak_cuda_of(accel), NULL) == MERAK_OK)
-        (void)cudaFree(address);
-}
-
-static bool cuda_pin(struct merak_accel *accel, void *host, size_t bytes)
-{
-    if (bytes == 0 || merak_cuda_enter(merak_cuda_of(accel), NULL) != MERAK_OK)
-        return false;
-    /* locked memory is limited in many jobs (ulimit -l) */
-    if (cudaHostRegister(host, bytes, cudaHostRegisterPortable) == cudaSuccess)
-        return true;
-    (void)cudaGetLastError();
-    return false;
-}
-
-static void cuda_unpin(struct merak_accel *accel, void *host)
-{
-    if (merak_cuda_enter(merak_cuda_of(accel), NULL) == MERAK_OK &&
-        cudaHostUnregister(host) != cudaSuccess)
-        (void)cudaGetLastError();
-}
-
 /* --- open, close ------------------------------------------------------------
  */
 
@@ -591,12 +527,12 @@ const struct merak_accel_ops merak_cuda_accel = {
     .facts = merak_cuda_facts_text,
     .open = cuda_open,
     .close = cuda_close,
-    .alloc = cuda_alloc,
-    .free = cuda_free,
-    .memory = cuda_memory,
+    .alloc = merak_cuda_alloc,
+    .free = merak_cuda_free,
+    .memory = merak_cuda_memory,
     .describe = cuda_describe,
-    .pin = cuda_pin,
-    .unpin = cuda_unpin,
+    .pin = merak_cuda_pin,
+    .unpin = merak_cuda_unpin,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .launch = cuda_launch,

@@ -48,6 +48,19 @@ enum merak_status merak_cuda_check(struct merak_cuda *c, const char *what,
                                    cudaError_t code,
                                    struct merak_error *err) MERAK_CHECKED;
 
+/* --- cuda_memory.c: merak_accel_ops of these names -------------------------
+ */
+
+enum merak_status merak_cuda_memory(struct merak_accel *accel, size_t *left_p,
+                                    size_t *all_p,
+                                    struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_cuda_alloc(struct merak_accel *accel, size_t bytes,
+                                   void **address_p,
+                                   struct merak_error *err) MERAK_CHECKED;
+void merak_cuda_free(struct merak_accel *accel, void *address);
+bool merak_cuda_pin(struct merak_accel *accel, void *host, size_t bytes);
+void merak_cuda_unpin(struct merak_accel *accel, void *host);
+
 /* --- cuda_cudnn_tune.c: merak_accel_ops.tune for calls of attention ---------
  */
 

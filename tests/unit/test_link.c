@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "unit/accel_train.h"
+#include "unit/event_order.h"
 #include "unit/serial_exchange.h"
 #include "unit/stand_in_path.h"
 #include "unit/test_ranks.h"
@@ -19,7 +20,6 @@
 #include "runtime/link/link.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <signal.h>
 
 #define SEEDS 2 /* MERAK_TEST_SEEDS: others */
@@ -257,85 +257,6 @@ static void fast_sums_are_the_librarys(void **state)
 /* --- programs ---------------------------------------------------------------
  */
 
-/* Records and queries of a device's events: one is not asked for while an
- * earlier one of its queue, as far as is known, is not over. */
-#define MOST_EVENTS 4096
-
-static struct {
-    pthread_mutex_t lock;
-    const struct merak_accel_ops *ops;
-    struct {
-        const struct merak_event *event;
-        int queue, number; /* of its last record, in its queue */
-    } known[MOST_EVENTS];
-    int n, records[MERAK_STREAMS];
-    int pending[MERAK_STREAMS]; /* number that was found not over; 0: none */
-    int asked, early;
-} seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static int find_seen(const struct merak_event *event)
-{
-    for (int i = 0; i < seen.n; i++) {
-        if (seen.known[i].event == event)
-            return i;
-    }
-    CHECK(seen.n < MOST_EVENTS);
-    seen.known[seen.n].event = event;
-    return seen.n++;
-}
-
-static enum merak_status see_record(struct merak_accel *a, int queue,
-                                    struct merak_event *event,
-                                    struct merak_error *err)
-{
-    int i;
-
-    pthread_mutex_lock(&seen.lock);
-    i = find_seen(event);
-    seen.known[i].queue = queue;
-    seen.known[i].number = ++seen.records[queue];
-    pthread_mutex_unlock(&seen.lock);
-    return seen.ops->record(a, queue, event, err);
-}
-
-static enum merak_status see_query(struct merak_accel *a,
-                                   struct merak_event *event,
-                                   struct merak_error *err)
-{
-    enum merak_status rc = seen.ops->query(a, event, err);
-    int i, queue, number, *pending;
-
-    pthread_mutex_lock(&seen.lock);
-    i = find_seen(event);
-    queue = seen.known[i].queue;
-    number = seen.known[i].number;
-    pending = &seen.pending[queue];
-    if (queue == MERAK_QUEUE_COLLECTIVE || queue >= MERAK_QUEUE_COUNT) {
-        seen.asked++;
-        seen.early += *pending > 0 && number > *pending;
-        if (rc == MERAK_IN_PROGRESS && (*pending == 0 || number < *pending))
-            *pending = number;
-        else if (rc == MERAK_OK && number >= *pending)
-            *pending = 0;
-    }
-    pthread_mutex_unlock(&seen.lock);
-    return rc;
-}
-
-static void see_events(struct merak_accel *a)
-{
-    static struct merak_accel_ops ops;
-
-    seen.ops = a->ops;
-    ops = *a->ops;
-    ops.record = see_record;
-    ops.query = see_query;
-    a->ops = &ops;
-    seen.n = seen.asked = seen.early = 0;
-    memset(seen.records, 0, sizeof(seen.records));
-    memset(seen.pending, 0, sizeof(seen.pending));
-}
-
 static void compare_rank(struct rank *me, const void *arg)
 {
     const struct accel_row *row = arg;
@@ -351,8 +272,8 @@ static void compare_rank(struct rank *me, const void *arg)
     planned = accel_build(row, cpu, true);
     p = planned->program[me->all.me];
     want = accel_train(me, p, &how, &bytes);
-    how =
-        (struct accel_how){.fake = true, .link = nccl(), .opened = see_events};
+    how = (struct accel_how){
+        .fake = true, .link = nccl(), .opened = event_order_watch};
     for (int seed = 0; seed < seeds(); seed++) {
         unsigned char *got;
         size_t n;
@@ -362,10 +283,7 @@ static void compare_rank(struct rank *me, const void *arg)
         how.fast = row->tp == 2 && row->dp == 1 && !row->bf16 && seed == 1;
         got = accel_train(me, p, &how, &n);
         CHECK(n == bytes);
-        if (seen.early > 0)
-            fprintf(stderr, "%s: %d of %d queries are early\n", row->name,
-                    seen.early, seen.asked);
-        CHECK(seen.early == 0);
+        CHECK(event_order_early() == 0);
         if (memcmp(got, want, bytes) != 0) {
             fprintf(stderr, "%s: rank %d differs with seed %d\n", row->name,
                     me->all.me, how.seed);
