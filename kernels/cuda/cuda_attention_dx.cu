@@ -67,7 +67,7 @@ static __device__ __forceinline__ float score_slope(const F &f, float p,
 /* Rows of a warp as a left operand of products; KT > 0: held in registers, as
  * 16 KT channels. */
 template <typename T, int MT, int KT> struct merak_flash_rows {
-    merak_held<MT, KT> left;
+    merak_left_held<MT, KT> left;
 
     __device__ __forceinline__ void take(const T *rows, int ld)
     {

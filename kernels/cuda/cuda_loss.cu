@@ -26,7 +26,7 @@ static __device__ __forceinline__ void read_logits(const T *row, size_t at,
                                                    size_t V, float (&x)[N])
 {
     if (at + N <= V && at < V) {
-        unpack(*reinterpret_cast<const uint4 *>(row + at), x);
+        unpack(load_16(row + at), x);
         return;
     }
 #pragma unroll
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void
 write_logits(T *row, size_t at, size_t V, bool whole, const float (&x)[N])
 {
     if (whole && at + N <= V && at < V) {
-        *reinterpret_cast<uint4 *>(row + at) = pack(x);
+        store_16(row + at, pack(x));
         return;
     }
 #pragma unroll

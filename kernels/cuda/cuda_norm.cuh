@@ -99,7 +99,7 @@ template <typename T, int PIECES> struct merak_held {
     {
         if constexpr (PIECES > 0) {
             if (whole) {
-                raw[k] = *reinterpret_cast<const uint4 *>(row + at);
+                raw[k] = load_16(row + at);
             } else {
                 float x[merak_piece<T>::N];
 

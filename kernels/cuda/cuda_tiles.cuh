@@ -204,7 +204,7 @@ template <typename T> struct merak_left {
 };
 
 /* The same in registers, 16 MT rows of 16 KT bf16. */
-template <int MT, int KT> struct merak_held {
+template <int MT, int KT> struct merak_left_held {
     unsigned a[MT][KT][4];
 };
 
@@ -220,7 +220,7 @@ left_piece(const merak_left<merak_bf16> &left, int m, int k, unsigned (&a)[4])
 
 template <int MT, int KT>
 static __device__ __forceinline__ void
-left_piece(const merak_held<MT, KT> &left, int m, int k, unsigned (&a)[4])
+left_piece(const merak_left_held<MT, KT> &left, int m, int k, unsigned (&a)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -228,7 +228,7 @@ left_piece(const merak_held<MT, KT> &left, int m, int k, unsigned (&a)[4])
 }
 
 template <int MT, int KT>
-static __device__ __forceinline__ void hold(merak_held<MT, KT> &held,
+static __device__ __forceinline__ void hold(merak_left_held<MT, KT> &held,
                                             const merak_left<merak_bf16> &left)
 {
 #pragma unroll
@@ -241,7 +241,7 @@ static __device__ __forceinline__ void hold(merak_held<MT, KT> &held,
 
 /* Results, rounded, as a left operand. */
 template <int MT, int NT>
-static __device__ __forceinline__ void hold(merak_held<MT, NT / 2> &held,
+static __device__ __forceinline__ void hold(merak_left_held<MT, NT / 2> &held,
                                             const float (&c)[MT][NT][4])
 {
     static_assert(NT % 2 == 0, "pairs of eight columns");
@@ -328,7 +328,7 @@ static __device__ __forceinline__ void
 chain_product(float (&c)[MT][NT][4], const float (&left)[MT][LT][4],
               merak_bf16 *room, int ld, const merak_bf16 *b, int ldb)
 {
-    merak_held<MT, LT / 2> held;
+    merak_left_held<MT, LT / 2> held;
 
     (void)room, (void)ld;
     hold(held, left);

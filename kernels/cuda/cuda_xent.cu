@@ -25,7 +25,7 @@ static __device__ __forceinline__ uint4 read_piece(const T *row, unsigned at,
                                                    unsigned V)
 {
     constexpr int N = merak_piece<T>::N;
-    uint4 raw = *reinterpret_cast<const uint4 *>(row + at);
+    uint4 raw = load_16(row + at);
     float v[N];
 
     if (at + N <= V)
@@ -105,7 +105,7 @@ static __global__ void __launch_bounds__(block_of(THREADS), 1)
 #pragma unroll
             for (unsigned i = 0; i < N; i++)
                 v[i] = i == target - at ? add_rn(v[i], -x.scale) : v[i];
-        *reinterpret_cast<uint4 *>(x.out + row * x.out_ld + at) = pack(v);
+        store_16(x.out + row * x.out_ld + at, pack(v));
     });
 }
 
