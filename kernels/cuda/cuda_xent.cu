@@ -16,6 +16,7 @@ template <typename T, int THREADS> constexpr int pieces_of_row()
 
     return THREADS == WARP        ? LONG_ROW / N / WARP
            : THREADS == ROW_BLOCK ? WIDE_ROW / N / ROW_BLOCK
+           : sizeof(T) == 4       ? 6 /* 64 registers a thread, no spills */
                                   : 8;
 }
 
