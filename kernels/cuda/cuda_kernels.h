@@ -3,10 +3,13 @@
 #ifndef MERAK_KERNELS_CUDA_CUDA_KERNELS_H
 #define MERAK_KERNELS_CUDA_CUDA_KERNELS_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 #include "kernels/ops.h"
 #include "merak/op.h"
-
 #ifdef __cplusplus
+}
 #define CUDA_LINKAGE extern "C"
 #else
 #define CUDA_LINKAGE
