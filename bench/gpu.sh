@@ -15,9 +15,9 @@
 #   --total SECONDS   of all together: what does not fit is cut off or left out,
 #                     and the last line says how to go on
 #
-# Parts: build facts ops step repeat gpt2 kernels cudnn calibrate losses graphs
-# nccl ckpt llama ceilings sanitize, the most valuable first; build is added where
-# there is none.  Each prints `ok`, `FAILED`, `skipped` or `left` and why, in one
+# Parts: build facts ops step repeat gpt2 kernels autotune cudnn calibrate losses
+# graphs nccl ckpt llama ceilings sanitize, the most valuable first; build is
+# added where there is none.  Each prints `ok`, `FAILED`, `skipped` or `left` and why, in one
 # line; its whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one
 # table of all, OUT/DATE.log has the ends of all outputs, and all three are
 # written anew after each part.
@@ -37,7 +37,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
 limit= total=0 inner=
-all="build facts ops step repeat gpt2 kernels cudnn calibrate losses graphs nccl ckpt llama ceilings sanitize"
+all="build facts ops step repeat gpt2 kernels autotune cudnn calibrate losses graphs nccl ckpt llama ceilings sanitize"
 parts=()
 
 die()
@@ -626,6 +626,29 @@ import gpt2
 gpt2.write_tokens('$work/words', 2000000)"
 }
 
+# mfu MODEL T TOKENS_PER_S: model FLOPs as a percentage of an H100's or H200's
+# 989 TFLOP/s (bf16, dense), with attention's as in PaLM
+mfu()
+{
+    $python - "$work/model-$1.json" "$2" "$3" <<'END'
+import json, sys
+c = json.load(open(sys.argv[1]))
+if c["model_type"] == "gpt2":
+    layers, width, vocab = c["n_layer"], c["n_embd"], c["vocab_size"]
+    heads = width
+    layer = 12 * width ** 2 + 13 * width
+    n = (vocab + c["n_positions"] + 2) * width + layers * layer
+else:
+    layers, width, vocab = c["num_hidden_layers"], c["hidden_size"], c["vocab_size"]
+    heads = c["num_attention_heads"] * c["head_dim"]
+    kv = c["num_key_value_heads"] * c["head_dim"]
+    layer = width * (2 * heads + 2 * kv + 3 * c["intermediate_size"] + 2)
+    n = (vocab + 1) * width + layers * layer
+flops = 6 * n + 12 * layers * heads * int(sys.argv[2])
+print(f"{flops * float(sys.argv[3]) / 989e12 * 100:.1f}")
+END
+}
+
 # merak_rate MODEL B T STEPS [NAME [OPTION]..]: tokens/s, the median of the last half
 merak_rate()
 {
@@ -636,7 +659,10 @@ merak_rate()
         --metrics "$work/rate.jsonl" "${@:6}" >"$work/rate.log" 2>&1 ||
         { cat "$work/rate.log"; return 1; }
     grep -v ' step ' "$work/rate.log"
-    $python - "$work/rate.jsonl" "${5:-$1}" <<'END'
+    figure "merak_${5:-$1}_gib" "$(sed -n \
+        's/.*: \([0-9.]*\) MiB of the device.*/\1/p' "$work/rate.log" |
+        awk '{print $1 / 1024}')"
+    $python - "$work/rate.jsonl" "${5:-$1}" <<'END' >"$work/rate" || return 1
 import json, statistics, sys
 rows = [json.loads(x) for x in open(sys.argv[1])]
 late = rows[len(rows) // 2:]
@@ -644,6 +670,9 @@ print("losses", *(f"{x['loss']:.4f}" for x in rows[:20]))
 print("=", "merak_" + sys.argv[2],
       f"{statistics.median(x['tokens_per_s'] for x in late):.0f}")
 END
+    cat "$work/rate"
+    [ "$backend" != cuda ] || figure "merak_${5:-$1}_mfu" \
+        "$(mfu "$1" "$3" "$(awk '/^= / {print $3}' "$work/rate")")"
 }
 
 # torch_rate MODEL B T OPTION..: its failure is a figure, not the part's
@@ -661,18 +690,22 @@ torch_rate()
         return
     fi
     cat "$work/torch.json"
-    $python - "$work/torch.json" "$name" <<'END'
+    $python - "$work/torch.json" "$name" <<'END' >"$work/rate"
 import json, sys
-x = json.load(open(sys.argv[1]))
-print("=", f"pytorch_{sys.argv[2]}_{x['compile']}_{x['weights']}_{x['attention']}",
-      f"{x['tokens_per_s']:.0f}")
+x = json.loads(open(sys.argv[1]).read().splitlines()[-1])
+name = f"pytorch_{sys.argv[2]}_{x['compile']}_{x['weights']}_{x['attention']}"
+print("=", name, f"{x['tokens_per_s']:.0f}")
+print("=", name + "_gib", f"{x['peak_gib']:.3f}")
 END
+    cat "$work/rate"
+    figure "$(awk 'NR == 1 {print $2}' "$work/rate")_mfu" \
+        "$(mfu "$name" "$T" "$(awk 'NR == 1 {print $3}' "$work/rate")")"
 }
 
 # Whole steps, Merak and PyTorch in turn.
 part_gpt2()
 {
-    local model
+    local model attention
 
     needs_build
     make_words
@@ -687,11 +720,29 @@ part_gpt2()
         MERAK_CUDA_ATTENTION=cudnn merak_rate "$model" 16 1024 40 \
             "${model}_cudnn" || figure "merak_${model}_cudnn" FAILED
         has_torch || continue
-        torch_rate "$model" 16 1024 --compile default --weights autocast
-        merak_rate "$model" 16 1024 40 || return 1
-        torch_rate "$model" 16 1024 --compile default --weights bf16
         torch_rate "$model" 16 1024 --compile default --weights autocast \
-            --attention cudnn
+            --attention flash
+        merak_rate "$model" 16 1024 40 || return 1
+        for attention in flash cudnn; do
+            torch_rate "$model" 16 1024 --compile default --weights bf16 \
+                --attention $attention
+        done
+    done
+}
+
+# PyTorch's other compile modes, each with minutes of tuning.
+part_autotune()
+{
+    local mode
+
+    needs_gpu
+    needs_build
+    needs_torch
+    make_words
+    model_json 124m
+    merak_rate 124m 16 1024 40 || return 1
+    for mode in max-autotune max-autotune-no-cudagraphs; do
+        torch_rate 124m 16 1024 --compile $mode --weights bf16 --attention flash
     done
 }
 
@@ -723,7 +774,18 @@ part_calibrate()
     # all models and rounds take a quarter of an hour
     "$merak" calibrate --backend "$backend" --model "$work/model-124m.json" \
         --quick --micro-batch 16 --out "$out/device.json" || return 1
-    merak_rate 124m 16 1024 30 tuned --device "$out/device.json"
+    merak_rate 124m 16 1024 30 tuned --device "$out/device.json" || return 1
+    "$merak" plan --model "$work/model-124m.json" --device "$out/device.json" \
+        --micro-batch 16 --global-batch 16 --seq 1024 --dtype bf16 \
+        --json "$work/plan.json" >"$work/plan" || return 1
+    $python - "$work/plan.json" "$work/rate.jsonl" <<'END'
+import json, statistics, sys
+predicted = json.load(open(sys.argv[1]))["predicted"]["step_s"]
+rows = [json.loads(x)["step_s"] for x in open(sys.argv[2])]
+off = 100 * (predicted / statistics.median(rows[len(rows) // 2:]) - 1)
+print("= predicted_off_percent", f"{off:.1f}")
+sys.exit(not abs(off) <= 10)
+END
 }
 
 # A communicator of one rank: opened, used, left and aborted for real.
@@ -795,7 +857,9 @@ left()
 limit_of()
 {
     case $1 in
-    ops | step | repeat | ckpt | nccl | facts) echo "${limit:-150}" ;;
+    # the reference is one thread's; a seed's shapes may take it two minutes
+    ops) echo "${limit:-300}" ;;
+    step | repeat | ckpt | nccl | facts) echo "${limit:-150}" ;;
     *) echo "${limit:-470}" ;;
     esac
 }

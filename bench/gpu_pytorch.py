@@ -186,12 +186,15 @@ def train(args):
         torch.nn.utils.clip_grad_norm_(held, 1.0, foreach=True)
         optimizer.step()
         if masters is not None:
-            torch._foreach_copy_(list(model.parameters()), masters)
+            with torch.no_grad():
+                torch._foreach_copy_(list(model.parameters()), masters)
         model.zero_grad(set_to_none=True)
 
     for _ in range(args.warm_up):
         one()
     torch.cuda.synchronize()
+    # what compiling and tuning took is not the step's
+    torch.cuda.reset_peak_memory_stats()
     seconds = []
     for _ in range(args.steps):
         begin = time.perf_counter()
@@ -284,8 +287,8 @@ def main():
     parser.add_argument("--model")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--seq", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-up", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--warm-up", type=int, default=20)
     parser.add_argument("--compile", default="default")
     parser.add_argument("--weights", choices=("autocast", "bf16"),
                         default="autocast")

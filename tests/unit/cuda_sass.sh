@@ -18,8 +18,8 @@ cuda_embed gather_rows 4 4
 cuda_embed add_segments 8 1
 cuda_embed add_positions 8 4
 cuda_embed sum_positions 5 1
-cuda_norm norm_rows 3 3
-cuda_norm norm_rows_dx 6 3
+cuda_norm norm_rows 5 2
+cuda_norm norm_rows_dx 7 2
 cuda_columns norm_rows_back 6 3
 cuda_columns column_parts 1 0
 cuda_loss row_maxima 1 0

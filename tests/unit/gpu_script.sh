@@ -88,7 +88,7 @@ case \$* in
     echo '{"copy_gb_per_s": 4200, "bf16_tflops": 780, "fp32_tflops": 50}' ;;
 *gpu_pytorch.py\ losses*) for i in {1..20}; do echo '{"loss": 4.5}'; done ;;
 *gpu_pytorch.py\ train*)
-    echo '{"compile": "default", "weights": "bf16", "attention": "flash", "tokens_per_s": 777}' ;;
+    echo '{"compile": "default", "weights": "bf16", "attention": "flash", "tokens_per_s": 777, "peak_gib": 8}' ;;
 *gpt2.write_tokens*) ;;
 *) exec $(command -v python3) "\$@" ;;
 esac
@@ -100,15 +100,17 @@ for ((i = 1; i <= $#; i++)); do
     case ${!i} in
     --metrics) metrics=${!next} ;;
     --steps) steps=${!next} ;;
+    --json) echo '{"predicted": {"step_s": 0.021}}' >"${!next}" ;;
     --out) out=${!next} ;;
     --resume) resumed=yes ;;
     esac
 done
 [ -z "${resumed:-}" ] || steps=$((steps / 2))
 for ((i = 0; i < ${steps:-0}; i++)); do
-    echo '{"loss": 4.5, "grad_norm": 1.5, "tokens_per_s": 1000}'
+    echo '{"loss": 4.5, "grad_norm": 1.5, "tokens_per_s": 1000, "step_s": 0.02}'
 done >"${metrics:-/dev/null}"
 echo "merak: backend cuda: GPU 0, NVIDIA None"
+echo "merak: memory of rank 0: 512.0 MiB of the device, +0.0 %"
 [ "$1" != calibrate ] || echo '{}' >"$out"
 END
 printf '#!/bin/bash\nshift 6\n"$@"\n' >"$s/build/libtool"
@@ -132,7 +134,7 @@ chmod +x "$s"/bin/* "$s"/build/{cmd,bench}/* "$s"/build/tests/unit/* \
     "$s/build/libtool"
 rm -rf "$tmp/out"
 PATH=$s/bin:$PATH "$gpu" --builddir "$s/build" --out "$tmp/out" \
-    --models 124m,774m facts ops step repeat gpt2 kernels losses graphs nccl \
+    --models 124m,774m facts ops step repeat gpt2 kernels autotune losses graphs nccl \
     ckpt calibrate llama ceilings sanitize >"$tmp/text" 2>&1
 [ $? -eq 0 ] && ! grep -Eq 'FAILED|skipped|left' "$tmp/text" &&
     python3 - "$tmp"/out/*-cuda.json <<'END' >>"$tmp/text" 2>&1
@@ -148,6 +150,9 @@ assert figures["repeat"]["difference"] == ["0"] * 4, figures["repeat"]
 for model in "124m", "774m":
     assert figures["gpt2"]["merak_" + model] == ["1000"] * 2, figures["gpt2"]
 assert figures["gpt2"]["pytorch_774m_default_bf16_flash"] == ["777"] * 3
+assert figures["gpt2"]["merak_774m_gib"] == ["0.5"] * 2, figures["gpt2"]
+assert len(figures["gpt2"]["pytorch_774m_default_bf16_flash_mfu"]) == 3
+assert figures["calibrate"]["predicted_off_percent"] == ["5.0"], figures["calibrate"]
 assert figures["kernels"]["step_of_kernels_ms_bf16"] == ["125"]
 assert figures["losses"]["losses_fp32"] == ["0"], figures["losses"]
 assert figures["graphs"]["merak_gpt2_graphs"] == ["1000"], figures["graphs"]
