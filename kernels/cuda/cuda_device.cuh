@@ -394,6 +394,10 @@ static __device__ __forceinline__ void write(T *p, size_t left, bool whole,
             from_f32(&p[i], x[i]);
 }
 
+/* Pieces of rows that a thread takes at once: their loads are in flight
+ * together. */
+#define ROW_PIECES 4
+
 /* A piece of a row. */
 struct merak_place {
     size_t row, piece;

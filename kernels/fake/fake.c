@@ -8,9 +8,8 @@
  * sooner or later shows as a wrong number.  MERAK_FAKE_SEED selects another
  * sequence of delays.
  *
- * A queue holds MERAK_FAKE_DEPTH operations.  As in CUDA's driver at its worst,
- * a call that finds it full keeps all other threads' calls from the device
- * until there is room.
+ * A queue holds MERAK_FAKE_DEPTH operations.  As in CUDA's driver at its worst, a
+ * call that finds it full keeps all other calls waiting until there is room.
  */
 #include "config.h"
 

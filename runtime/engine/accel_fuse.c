@@ -180,15 +180,17 @@ static void find_fused(struct merak_engine *e)
 {
     const struct engine_queue *q = &e->queue[MERAK_QUEUE_COMPUTE];
 
-    for (int i = 0, n; i<q->n; i += n> 1 ? n : 1) {
+    for (int i = 0, n; i < q->n; i += n) {
         int left = q->n - i;
 
         n = count_joined(e, q->instr + i,
                          left < MERAK_FUSED_MAX ? left : MERAK_FUSED_MAX);
         if (n > 1)
             n = count_fused(e, q->instr + i, n);
-        if (n < 2)
+        if (n < 2) {
+            n = 1;
             continue;
+        }
         e->fused[e->n_fused] =
             (struct engine_fused){.id = q->instr + i, .n = n};
         for (int k = 0; k < n; k++)

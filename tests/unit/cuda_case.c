@@ -146,3 +146,29 @@ static void check_output(const struct kc *got, const struct kc *want, int o)
 }
 
 const struct kc_suite cuda_suite = {cuda_run, check_output};
+
+/* A bias enters a bf16 product rounded to bf16 (cuda_product.h). */
+static void round_bias(struct kc *c)
+{
+    if (strcmp(c->op, "linear") != 0 || c->call.n_in < 3 ||
+        c->call.operand[0].dtype != MERAK_BF16)
+        return;
+    for (size_t i = 0; i < kc_count(c, 2); i++)
+        kc_set(c, 2, i,
+               (double)merak_bf16_to_f32(
+                   merak_f32_to_bf16((float)kc_get(c, 2, i))));
+}
+
+void cuda_compare_with_ref(const struct kc *c)
+{
+    struct kc want, got;
+
+    kc_copy(&want, c);
+    round_bias(&want);
+    kc_copy(&got, &want);
+    kc_run(&want, "ref");
+    cuda_run(&got);
+    kc_check_outputs(&cuda_suite, &got, &want);
+    kc_destroy(&want);
+    kc_destroy(&got);
+}

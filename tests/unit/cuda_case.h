@@ -21,4 +21,7 @@ void cuda_run(struct kc *c);
 
 extern const struct kc_suite cuda_suite;
 
+/* Run a copy of the case, and another by the reference, and compare. */
+void cuda_compare_with_ref(const struct kc *c);
+
 #endif

@@ -14,6 +14,7 @@
 #include "kernels/cuda/cuda_loss.cu"
 #include "kernels/cuda/cuda_norm.cu"
 #include "kernels/cuda/cuda_pointwise.cu"
+#include "kernels/cuda/cuda_position.cu"
 #include "kernels/cuda/cuda_rope.cu"
 #include "kernels/cuda/cuda_step.cu"
 #include "kernels/cuda/cuda_xent.cu"

@@ -16,8 +16,8 @@ kernels='
 cuda_copy combine_floats 2 1
 cuda_embed gather_rows 4 4
 cuda_embed add_segments 8 1
-cuda_embed add_positions 8 4
-cuda_embed sum_positions 5 1
+cuda_position add_positions 8 4
+cuda_position sum_positions 5 1
 cuda_norm norm_rows 5 2
 cuda_norm norm_rows_dx 7 2
 cuda_columns norm_rows_back 6 3
