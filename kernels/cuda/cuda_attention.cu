@@ -36,41 +36,21 @@ static __device__ __forceinline__ float quad_max(float x)
 }
 
 /* What a lane keeps of rows g and g + 8 of 16 queries. */
-struct merak_soft_rows {
+struct merak_softmax_rows {
     unsigned query;        /* row 0 */
     unsigned seen_from[2]; /* the first key that the row sees */
     float max[2];          /* largest so far: product if PLAIN, else score */
-    float sum[2];          /* this lane's, of powers relative to it */
+    float sum[2];          /* this lane's, of exponentials relative to it */
 };
-
-/* Set scores of queries with keys that they do not see to -infinity. */
-template <int NT>
-static __device__ __forceinline__ void
-hide(float (&s)[NT][4], const merak_soft_rows &r, unsigned key, unsigned end)
-{
-    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            unsigned j = key + n * 8 + 2 * t + c % 2;
-
-            if ((j > r.query + g + c / 2 * 8) | (j < r.seen_from[c / 2]) |
-                (j >= end))
-                s[n][c] = -INFINITY;
-        }
-    }
-}
 
 /* Turn products of 16 queries with NT * 8 keys from `key` on into probabilities
  * relative to the row's new maximum, with dropout, and correct what o has. */
 template <typename T, typename F, int NT, int ND>
 static __device__ __forceinline__ void
 soften(const F &f, const merak_mask &mask, float (&s)[NT][4], float (&o)[ND][4],
-       merak_soft_rows &r, unsigned key, bool open)
+       merak_softmax_rows &r, unsigned key, bool open)
 {
-    const float scale = F::PLAIN ? f.scale_units : 1;
+    const float scale = F::PLAIN ? f.exp_scale : 1;
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 
     if (!F::PLAIN) {
@@ -82,7 +62,7 @@ soften(const F &f, const merak_mask &mask, float (&s)[NT][4], float (&o)[ND][4],
         }
     }
     if (!open)
-        hide(s, r, key, f.T_);
+        hide(s, r.query, key, r.seen_from, f.T_, -INFINITY);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         unsigned i = r.query + g + half * 8;
@@ -93,12 +73,12 @@ soften(const F &f, const merak_mask &mask, float (&s)[NT][4], float (&o)[ND][4],
             top = fmaxf(top, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
         top = fmaxf(r.max[half], quad_max(top));
         base = top == -INFINITY ? 0 : top * scale; /* it sees no key so far */
-        correction = power<T>(r.max[half] * scale - base);
+        correction = softmax_exp<T>(r.max[half] * scale - base);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                float p = power<T>(s[n][half * 2 + c] * scale - base);
+                float p = softmax_exp<T>(s[n][half * 2 + c] * scale - base);
 
                 part += p;
                 s[n][half * 2 + c] =
@@ -118,8 +98,8 @@ soften(const F &f, const merak_mask &mask, float (&s)[NT][4], float (&o)[ND][4],
 /* Store 16 rows and their lse. */
 template <typename T, typename F, int ND>
 static __device__ __forceinline__ void
-finish(const F &f, const float (&o)[ND][4], const merak_soft_rows &r, size_t b,
-       size_t h, int rows)
+finish(const F &f, const float (&o)[ND][4], const merak_softmax_rows &r,
+       size_t b, size_t h, int rows)
 {
     int g = threadIdx.x % WARP / 4;
     float sum[2] = {quad_sum(r.sum[0]), quad_sum(r.sum[1])};
@@ -132,9 +112,9 @@ finish(const F &f, const float (&o)[ND][4], const merak_soft_rows &r, size_t b,
     if (threadIdx.x % 4 != 0)
         return;
     for (int half = 0; half < 2; half++) {
-        /* scores are not in units of powers here */
+        /* without LOG_E, as lse is stored */
         float max = F::PLAIN ? r.max[half] * f.scale
-                             : r.max[half] * (1 / merak_power<T>::UNIT);
+                             : r.max[half] * (1 / merak_exp_base<T>::LOG_E);
 
         if (g + half * 8 < rows)
             f.lse[lse_at(f, b, r.query + g + half * 8, h)] =
@@ -151,63 +131,43 @@ __launch_bounds__(merak_forward_tiling<T, DP, PLAIN>::THREADS,
 {
     typedef merak_forward_tiling<T, DP, PLAIN> tiling;
     constexpr int MT = tiling::MT, LD = tiling::LD, NT = tiling::COLUMNS / 8;
-    size_t h = blockIdx.y, b = blockIdx.z;
-    unsigned from = f.first + (gridDim.x - 1 - blockIdx.x) * tiling::ROWS;
-    unsigned end = from + clamp_rows(from, f.T_, tiling::ROWS);
-    unsigned mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
-    unsigned key0 = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
-    unsigned tiles = (end - key0 + tiling::COLUMNS - 1) / tiling::COLUMNS;
-    unsigned last_from = first_key(f, b, mine + tiling::WARP_ROWS - 1);
     T *q = static_cast<T *>(dynamic_shared()), *room = room_of<tiling>(q, 1);
-    const T *k = head_at(f, f.k, b, key0, h / f.R);
-    const T *v = head_at(f, f.v, b, key0, h / f.R);
-    merak_soft_rows r[MT];
+    const merak_query_walk<tiling, DP, T, merak_flash<T, PLAIN>> walk(f, q, 1);
+    merak_softmax_rows r[MT];
     float o[MT][tiling::ND][4] = {};
-    const merak_mask mask = mask_of(f, b, h);
-    auto load = [&](unsigned i, unsigned stage) {
-        unsigned j = key0 + i * tiling::COLUMNS;
-        int keys = clamp_rows(j, f.T_, tiling::COLUMNS);
-
-        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-            column_tile<tiling>(q, 1, stage, 0), k + (j - key0) * f.k.row,
-            f.k.row, keys, f.D, f.whole);
-        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-            column_tile<tiling>(q, 1, stage, 1), v + (j - key0) * f.v.row,
-            f.v.row, keys, f.D, f.whole);
-    };
+    const merak_mask mask = mask_of(f, walk.b, walk.h);
 
 #pragma unroll
     for (int m = 0; m < MT; m++) {
-        r[m] = {mine + m * TILE_ROWS, {}, {-INFINITY, -INFINITY}, {}};
+        r[m] = {walk.mine + m * TILE_ROWS, {}, {-INFINITY, -INFINITY}, {}};
         for (int half = 0; half < 2; half++)
-            r[m].seen_from[half] =
-                first_key(f, b, r[m].query + threadIdx.x % WARP / 4 + half * 8);
+            r[m].seen_from[half] = first_key(
+                f, walk.b, r[m].query + threadIdx.x % WARP / 4 + half * 8);
     }
-    load_tile<tiling::ROWS, DP, tiling::THREADS>(q, head_at(f, f.q, b, from, h),
-                                                 f.q.row, (int)(end - from),
-                                                 f.D, f.whole);
-    for (unsigned i = 0; i < tiles + tiling::STAGES - 1; i++) {
+    walk.load_queries(q, f.q);
+    for (unsigned i = 0; i < walk.tiles + tiling::STAGES - 1; i++) {
         unsigned at = i - (tiling::STAGES - 1);
-        unsigned j = key0 + at * tiling::COLUMNS;
+        unsigned j = walk.key0 + at * tiling::COLUMNS;
         float s[MT][NT][4] = {};
 
-        if (!next_columns<tiling>(i, tiles, load))
+        if (!next_columns<tiling>(i, walk.tiles, walk))
             continue;
-        if (j >= mine + tiling::WARP_ROWS)
+        if (j >= walk.mine + tiling::WARP_ROWS)
             continue; /* after all of this warp's queries */
         tile_product<DP, RIGHT_BY_COLUMN>(
-            s, merak_left<T>{q + (mine - from) * LD, LD},
+            s, merak_left<T>{q + (walk.mine - walk.from) * LD, LD},
             column_tile<tiling>(q, 1, at, 0), LD);
 #pragma unroll
         for (int m = 0; m < MT; m++)
             soften<T>(f, mask, s[m], o[m], r[m], j,
-                      is_open(r[m].query, j, tiling::COLUMNS, last_from));
+                      is_open(r[m].query, j, tiling::COLUMNS, walk.last_from));
         chain_product<RIGHT_BY_ROW>(o, s, room, tiling::PLD,
                                     column_tile<tiling>(q, 1, at, 1), LD);
     }
 #pragma unroll
     for (int m = 0; m < MT; m++)
-        finish<T>(f, o[m], r[m], b, h, clamp_rows(r[m].query, end, TILE_ROWS));
+        finish<T>(f, o[m], r[m], walk.b, walk.h,
+                  clamp_rows(r[m].query, walk.end, TILE_ROWS));
 }
 
 /* --- calls -----------------------------------------------------------------

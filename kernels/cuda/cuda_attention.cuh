@@ -25,14 +25,15 @@ template <typename T> struct merak_head_rows {
     size_t row, t0;
 };
 
-/* The functions of scores are powers: of 2 for bf16, which one instruction
- * computes, of e for f32.  What they take is in units of that base: scores and
- * lse, times UNIT. */
-template <typename T> struct merak_power {
-    static constexpr float UNIT = sizeof(T) == 2 ? 1.44269504088896340736f : 1;
+/* Softmax takes exponentials to base 2 in bf16, which one instruction computes,
+ * and to base e in f32.  Scores and lse are scaled for them by LOG_E, the
+ * logarithm of e to that base. */
+template <typename T> struct merak_exp_base {
+    static constexpr float LOG_E = sizeof(T) == 2 ? 1.44269504088896340736f : 1;
 };
 
-template <typename T> static __device__ __forceinline__ float power(float x)
+template <typename T>
+static __device__ __forceinline__ float softmax_exp(float x)
 {
     return sizeof(T) == 2 ? rough_exp2(x) : expf(x);
 }
@@ -49,7 +50,7 @@ template <typename T, bool PLAIN_> struct merak_flash {
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
                          q . k */
     float inverse_cap;
-    float scale_units; /* scale, in units of powers */
+    float exp_scale; /* scale times LOG_E */
     bool whole, accumulate, drops;
     merak_drop drop;
     /* for dropout: this rank's first head among all heads, and the number of
@@ -57,9 +58,10 @@ template <typename T, bool PLAIN_> struct merak_flash {
     size_t group0, head0, full_R, full_T;
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
-    float *lse;            /* [B, T - first, H] */
-    float *units, *delta;  /* [B, H, T - first]: lse in units of powers, and
-                              do . o; scratch of the backward */
+    float *lse;        /* [B, T - first, H] */
+    float *scaled_lse; /* lse times LOG_E, and do . o, both [B, H, T - first];
+                          scratch of the backward */
+    float *delta;
     const int32_t *starts; /* [B, T - first], starts of the queries' documents;
                               NULL: all 0 */
 };
@@ -78,10 +80,10 @@ static __device__ __forceinline__ size_t lse_at(const F &f, size_t b, size_t t,
     return (b * (f.T_ - f.first) + t - f.first) * f.H + h;
 }
 
-/* The same in units and delta. */
+/* The same in scaled_lse and delta. */
 template <typename F>
-static __device__ __forceinline__ size_t units_at(const F &f, size_t b,
-                                                  size_t t, size_t h)
+static __device__ __forceinline__ size_t head_row_at(const F &f, size_t b,
+                                                     size_t t, size_t h)
 {
     return (b * f.H + h) * (f.T_ - f.first) + t - f.first;
 }
@@ -89,14 +91,14 @@ static __device__ __forceinline__ size_t units_at(const F &f, size_t b,
 /* --- scores ----------------------------------------------------------------
  */
 
-/* A score, in units of powers, of the product of a query with a key. */
+/* The score times LOG_E of the product of a query with a key. */
 template <typename T, typename F>
 static __device__ __forceinline__ float score(const F &f, float product)
 {
     if (!F::PLAIN && f.cap > 0)
-        return f.cap * merak_power<T>::UNIT *
+        return f.cap * merak_exp_base<T>::LOG_E *
                tanhf(product * f.scale * f.inverse_cap);
-    return product * f.scale_units;
+    return product * f.exp_scale;
 }
 
 /* The first key that a query of a sample sees; it sees all from there up to its
@@ -157,6 +159,28 @@ static __device__ __forceinline__ bool is_open(unsigned query, unsigned key,
                                                int columns, unsigned seen_from)
 {
     return key + columns <= query + 1 && key >= seen_from;
+}
+
+/* Set what 16 queries from `query` on have of keys that they do not see, among
+ * NT * 8 from `key` on, to `value`; a lane has rows g and g + 8. */
+template <int NT>
+static __device__ __forceinline__ void
+hide(float (&s)[NT][4], unsigned query, unsigned key,
+     const unsigned (&seen_from)[2], unsigned end, float value)
+{
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unsigned row = query + g + i / 2 * 8;
+            unsigned j = key + n * 8 + 2 * t + i % 2;
+
+            if ((j > row) | (j < seen_from[i / 2]) | (j >= end))
+                s[n][i] = value;
+        }
+    }
 }
 
 /* --- tiles -----------------------------------------------------------------
@@ -228,6 +252,60 @@ static __device__ __forceinline__ int clamp_rows(unsigned from, unsigned end,
 
     return (int)(n < most ? n : most);
 }
+
+/* A block's queries, blockIdx being (tile of queries, head, sample) with the
+ * longest rows first, and its walk over the tiles of keys before them, behind
+ * `row_tiles` tiles of queries in shared memory. */
+template <typename tiling, int DP, typename T, typename F>
+struct merak_query_walk {
+    const F &f;
+    T *shared;
+    int row_tiles;
+    size_t b, h;
+    unsigned from, end;   /* the block's queries */
+    unsigned mine;        /* the warp's first */
+    unsigned key0, tiles; /* the first key, and how many tiles from it on */
+    unsigned last_from;   /* the first key that the warp's last query sees */
+    const T *k, *v;
+
+    __device__ __forceinline__ merak_query_walk(const F &f_, T *shared_,
+                                                int row_tiles_)
+        : f(f_), shared(shared_), row_tiles(row_tiles_), b(blockIdx.z),
+          h(blockIdx.y)
+    {
+        from = f.first + (gridDim.x - 1 - blockIdx.x) * tiling::ROWS;
+        end = from + clamp_rows(from, f.T_, tiling::ROWS);
+        mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
+        key0 = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
+        tiles = (end - key0 + tiling::COLUMNS - 1) / tiling::COLUMNS;
+        last_from = first_key(f, b, mine + tiling::WARP_ROWS - 1);
+        k = head_at(f, f.k, b, key0, h / f.R);
+        v = head_at(f, f.v, b, key0, h / f.R);
+    }
+
+    /* Start to load the block's rows of x. */
+    __device__ __forceinline__ void
+    load_queries(T *tile, const merak_head_rows<const T> &x) const
+    {
+        load_tile<tiling::ROWS, DP, tiling::THREADS>(
+            tile, head_at(f, x, b, from, h), x.row, (int)(end - from), f.D,
+            f.whole);
+    }
+
+    /* Start to load tile i of keys and values, for next_columns(). */
+    __device__ __forceinline__ void operator()(unsigned i, unsigned stage) const
+    {
+        unsigned at = i * tiling::COLUMNS;
+        int keys = clamp_rows(key0 + at, f.T_, tiling::COLUMNS);
+
+        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
+            column_tile<tiling>(shared, row_tiles, stage, 0), k + at * f.k.row,
+            f.k.row, keys, f.D, f.whole);
+        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
+            column_tile<tiling>(shared, row_tiles, stage, 1), v + at * f.v.row,
+            f.v.row, keys, f.D, f.whole);
+    }
+};
 
 /* Store two neighboring elements. */
 static __device__ __forceinline__ void store_pair(float *to, const float *x)
@@ -310,7 +388,7 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.window =
         at->window < UINT32_MAX ? (unsigned)at->window : (unsigned)UINT32_MAX;
     f.scale = (float)at->scale;
-    f.scale_units = f.scale * merak_power<T>::UNIT;
+    f.exp_scale = f.scale * merak_exp_base<T>::LOG_E;
     f.cap = (float)at->cap;
     f.inverse_cap = at->cap > 0 ? (float)(1 / at->cap) : 0;
     f.drops = at->drop > 0;
@@ -338,8 +416,9 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.lse = static_cast<float *>(at->lse->data);
     if (at->starts != nullptr)
         f.starts = static_cast<const int32_t *>(at->starts->data);
-    f.units = static_cast<float *>(scratch);
-    f.delta = f.units + (scratch != nullptr ? merak_local_count(at->lse) : 0);
+    f.scaled_lse = static_cast<float *>(scratch);
+    f.delta =
+        f.scaled_lse + (scratch != nullptr ? merak_local_count(at->lse) : 0);
     return f;
 }
 

@@ -14,7 +14,7 @@
  */
 
 /* What the two passes need of a query: delta = do . o, by LANES lanes, and lse
- * in units of powers, both by head, so that a tile's queries are neighbors. */
+ * times LOG_E, both by head, so that a tile's queries are neighbors. */
 template <typename T, bool PLAIN, int LANES>
 static __global__ void __launch_bounds__(ROW_BLOCK)
     flash_delta(const __grid_constant__ merak_flash<T, PLAIN> f)
@@ -44,7 +44,8 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         sum += __shfl_xor_sync(ALL_LANES, sum, d);
     if (there && threadIdx.x % LANES == 0) {
         f.delta[row] = sum;
-        f.units[row] = f.lse[lse_at(f, b, t, h)] * merak_power<T>::UNIT;
+        f.scaled_lse[row] =
+            f.lse[lse_at(f, b, t, h)] * merak_exp_base<T>::LOG_E;
     }
 }
 
@@ -52,7 +53,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
  * exp(score - lse). */
 template <typename T, typename F>
 static __device__ __forceinline__ float score_slope(const F &f, float p,
-                                                    float units)
+                                                    float scaled_lse)
 {
     float t;
 
@@ -60,7 +61,7 @@ static __device__ __forceinline__ float score_slope(const F &f, float p,
         return 1;
     if (!(p > 0))
         return 0; /* the gradient is 0, too */
-    t = (units * (1 / merak_power<T>::UNIT) + logf(p)) * f.inverse_cap;
+    t = (scaled_lse * (1 / merak_exp_base<T>::LOG_E) + logf(p)) * f.inverse_cap;
     return 1.0f - t * t;
 }
 
@@ -90,17 +91,18 @@ template <typename T, int DP> constexpr int flash_dx_warps()
     return DP > 128 || (sizeof(T) == 4 && DP > 64) ? 2 : 4;
 }
 
-/* --- dq --------------------------------------------------------------------
- */
-
+/* HOLD: pieces of 16 channels of rows in registers; SUB: columns at once. */
 template <typename T, int DP, bool PLAIN>
-struct merak_dq_tiling
+struct merak_backward_tiling
     : merak_tiling<T, DP, flash_dx_warps<T, DP>(), (PLAIN && DP == 64 ? 2 : 1),
                    (DP > 64 ? 32 : 64), (sizeof(T) == 2 && DP <= 128 ? 2 : 1)> {
     static constexpr int HOLD = sizeof(T) == 2 && DP == 64 ? DP / 16 : 0;
-    static constexpr int SUB = PLAIN && DP == 64 ? 16 : 32; /* at once */
+    static constexpr int SUB = PLAIN && DP == 64 ? 16 : 32;
     static constexpr int BLOCKS = PLAIN && DP == 64 ? 2 : 1;
 };
+
+/* --- dq --------------------------------------------------------------------
+ */
 
 /* Turn products of 16 queries with NT * 8 keys from `key` on, and of their
  * gradients with values, into gradients of scores, without scale. */
@@ -108,8 +110,8 @@ template <typename T, typename F, int NT>
 static __device__ __forceinline__ void
 slope_of_queries(const F &f, const merak_mask &mask, float (&s)[NT][4],
                  const float (&dp)[NT][4], unsigned query, unsigned key,
-                 const float (&units)[2], const float (&delta)[2],
-                 const unsigned (&seen_from)[2], unsigned end, bool open)
+                 const float (&scaled_lse)[2], const float (&delta)[2],
+                 const unsigned (&seen_from)[2], bool open)
 {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 
@@ -119,95 +121,63 @@ slope_of_queries(const F &f, const merak_mask &mask, float (&s)[NT][4],
         for (int i = 0; i < 4; i++) {
             unsigned row = query + g + i / 2 * 8,
                      j = key + n * 8 + 2 * t + i % 2;
-            float p = power<T>(score<T>(f, s[n][i]) - units[i / 2]);
+            float p = softmax_exp<T>(score<T>(f, s[n][i]) - scaled_lse[i / 2]);
 
             s[n][i] = p * (kept(f, mask, row, j) * dp[n][i] - delta[i / 2]) *
-                      score_slope<T>(f, p, units[i / 2]);
+                      score_slope<T>(f, p, scaled_lse[i / 2]);
         }
     }
-    if (open)
-        return;
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            unsigned row = query + g + i / 2 * 8,
-                     j = key + n * 8 + 2 * t + i % 2;
-
-            if ((j > row) | (j < seen_from[i / 2]) | (j >= end))
-                s[n][i] = 0;
-        }
-    }
+    if (!open)
+        hide(s, query, key, seen_from, f.T_, 0);
 }
 
 /* dq of a tile of queries; blocks as in the forward. */
 template <typename T, int DP, bool PLAIN>
-static __global__ void __launch_bounds__(merak_dq_tiling<T, DP, PLAIN>::THREADS,
-                                         merak_dq_tiling<T, DP, PLAIN>::BLOCKS)
+static __global__ void
+__launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
+                  merak_backward_tiling<T, DP, PLAIN>::BLOCKS)
     flash_dq(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
-    typedef merak_dq_tiling<T, DP, PLAIN> tiling;
+    typedef merak_backward_tiling<T, DP, PLAIN> tiling;
     constexpr int MT = tiling::MT, LD = tiling::LD, SUB = tiling::SUB;
-    size_t h = blockIdx.y, b = blockIdx.z;
-    unsigned from = f.first + (gridDim.x - 1 - blockIdx.x) * tiling::ROWS;
-    unsigned end = from + clamp_rows(from, f.T_, tiling::ROWS);
-    unsigned mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
-    unsigned key0 = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
-    unsigned tiles = (end - key0 + tiling::COLUMNS - 1) / tiling::COLUMNS;
-    unsigned last_from = first_key(f, b, mine + tiling::WARP_ROWS - 1);
     T *q = static_cast<T *>(dynamic_shared()), *room = room_of<tiling>(q, 2);
     T *d_o = q + tiling::ROWS * LD;
-    const T *k = head_at(f, f.k, b, key0, h / f.R);
-    const T *v = head_at(f, f.v, b, key0, h / f.R);
+    const merak_query_walk<tiling, DP, T, merak_flash<T, PLAIN>> walk(f, q, 2);
     merak_flash_rows<T, MT, tiling::HOLD> my_q = {}, my_d_o = {};
-    float dq[MT][tiling::ND][4] = {}, units[MT][2] = {}, delta[MT][2] = {};
+    float dq[MT][tiling::ND][4] = {}, scaled_lse[MT][2] = {}, delta[MT][2] = {};
     const float scale[2] = {f.scale, f.scale};
     unsigned seen_from[MT][2];
-    const merak_mask mask = mask_of(f, b, h);
-    auto load = [&](unsigned i, unsigned stage) {
-        unsigned j = key0 + i * tiling::COLUMNS;
-        int keys = clamp_rows(j, f.T_, tiling::COLUMNS);
+    const merak_mask mask = mask_of(f, walk.b, walk.h);
 
-        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-            column_tile<tiling>(q, 2, stage, 0), k + (j - key0) * f.k.row,
-            f.k.row, keys, f.D, f.whole);
-        load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
-            column_tile<tiling>(q, 2, stage, 1), v + (j - key0) * f.v.row,
-            f.v.row, keys, f.D, f.whole);
-    };
-
-    load_tile<tiling::ROWS, DP, tiling::THREADS>(q, head_at(f, f.q, b, from, h),
-                                                 f.q.row, (int)(end - from),
-                                                 f.D, f.whole);
-    load_tile<tiling::ROWS, DP, tiling::THREADS>(
-        d_o, head_at(f, f.d_o, b, from, h), f.d_o.row, (int)(end - from), f.D,
-        f.whole);
+    walk.load_queries(q, f.q);
+    walk.load_queries(d_o, f.d_o);
 #pragma unroll
     for (int m = 0; m < MT; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             unsigned row =
-                mine + m * TILE_ROWS + threadIdx.x % WARP / 4 + half * 8;
+                walk.mine + m * TILE_ROWS + threadIdx.x % WARP / 4 + half * 8;
 
-            seen_from[m][half] = first_key(f, b, row);
-            if (row < end) {
-                units[m][half] = f.units[units_at(f, b, row, h)];
-                delta[m][half] = f.delta[units_at(f, b, row, h)];
+            seen_from[m][half] = first_key(f, walk.b, row);
+            if (row < walk.end) {
+                scaled_lse[m][half] =
+                    f.scaled_lse[head_row_at(f, walk.b, row, walk.h)];
+                delta[m][half] = f.delta[head_row_at(f, walk.b, row, walk.h)];
             }
         }
     }
-    for (unsigned i = 0; i < tiles + tiling::STAGES - 1; i++) {
+    for (unsigned i = 0; i < walk.tiles + tiling::STAGES - 1; i++) {
         unsigned at = i - (tiling::STAGES - 1);
-        unsigned j = key0 + at * tiling::COLUMNS;
+        unsigned j = walk.key0 + at * tiling::COLUMNS;
         const T *kt = column_tile<tiling>(q, 2, at, 0);
         const T *vt = column_tile<tiling>(q, 2, at, 1);
-        bool there = next_columns<tiling>(i, tiles, load);
+        bool there = next_columns<tiling>(i, walk.tiles, walk);
 
         if (i == 0) {
             copies_wait();
             __syncthreads();
-            my_q.take(q + (mine - from) * LD, LD);
-            my_d_o.take(d_o + (mine - from) * LD, LD);
+            my_q.take(q + (walk.mine - walk.from) * LD, LD);
+            my_d_o.take(d_o + (walk.mine - walk.from) * LD, LD);
         }
         if (!there)
             continue;
@@ -215,17 +185,17 @@ static __global__ void __launch_bounds__(merak_dq_tiling<T, DP, PLAIN>::THREADS,
         for (int c = 0; c < tiling::COLUMNS; c += SUB) {
             float s[MT][SUB / 8][4] = {}, dp[MT][SUB / 8][4] = {};
 
-            if (j + c >= mine + tiling::WARP_ROWS)
+            if (j + c >= walk.mine + tiling::WARP_ROWS)
                 break; /* after all of this warp's queries */
             tile_product<DP, RIGHT_BY_COLUMN>(s, my_q.left, kt + c * LD, LD);
             tile_product<DP, RIGHT_BY_COLUMN>(dp, my_d_o.left, vt + c * LD, LD);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                unsigned query = mine + m * TILE_ROWS;
+                unsigned query = walk.mine + m * TILE_ROWS;
 
                 slope_of_queries<T>(f, mask, s[m], dp[m], query, j + c,
-                                    units[m], delta[m], seen_from[m], f.T_,
-                                    is_open(query, j + c, SUB, last_from));
+                                    scaled_lse[m], delta[m], seen_from[m],
+                                    is_open(query, j + c, SUB, walk.last_from));
             }
             chain_product<RIGHT_BY_ROW>(dq, s, room, tiling::PLD, kt + c * LD,
                                         LD);
@@ -233,12 +203,12 @@ static __global__ void __launch_bounds__(merak_dq_tiling<T, DP, PLAIN>::THREADS,
     }
 #pragma unroll
     for (int m = 0; m < MT; m++) {
-        unsigned query = mine + m * TILE_ROWS;
-        int rows = clamp_rows(query, end, TILE_ROWS);
+        unsigned query = walk.mine + m * TILE_ROWS;
+        int rows = clamp_rows(query, walk.end, TILE_ROWS);
 
         if (rows > 0)
-            store_rows(dq[m], head_at(f, f.dq, b, query, h), f.dq.row, rows,
-                       f.D, scale, f.whole, false);
+            store_rows(dq[m], head_at(f, f.dq, walk.b, query, walk.h), f.dq.row,
+                       rows, f.D, scale, f.whole, false);
     }
 }
 
@@ -248,15 +218,6 @@ static __global__ void __launch_bounds__(merak_dq_tiling<T, DP, PLAIN>::THREADS,
 /* Which of dk and dv a launch computes: with heads above 128 channels there are
  * not enough registers for both. */
 enum merak_which { WHICH_BOTH, WHICH_DK, WHICH_DV };
-
-template <typename T, int DP, bool PLAIN>
-struct merak_dkv_tiling
-    : merak_tiling<T, DP, flash_dx_warps<T, DP>(), (PLAIN && DP == 64 ? 2 : 1),
-                   (DP > 64 ? 32 : 64), (sizeof(T) == 2 && DP <= 128 ? 2 : 1)> {
-    static constexpr int HOLD = sizeof(T) == 2 && DP == 64 ? DP / 16 : 0;
-    static constexpr int SUB = PLAIN && DP == 64 ? 16 : 32; /* at once */
-    static constexpr int BLOCKS = PLAIN && DP == 64 ? 2 : 1;
-};
 
 /* Factor of a probability; bit `bit` of `dropped` is set if it is dropped. */
 template <typename F>
@@ -290,7 +251,7 @@ last_query(const F &f, size_t b, unsigned start, unsigned end)
 
 /* What a tile of queries has beside its rows, one for each. */
 template <typename tiling> struct merak_query_tile {
-    float units[tiling::COLUMNS], delta[tiling::COLUMNS];
+    float scaled_lse[tiling::COLUMNS], delta[tiling::COLUMNS];
     uint32_t seen_from[tiling::COLUMNS]; /* the first key that it sees */
 };
 
@@ -312,7 +273,8 @@ probabilities(const F &f, const merak_mask &mask, float (&s)[NT][4],
             int column = first + n * 8 + 2 * t + i % 2;
             unsigned query = i0 + column, row = key + g + i / 2 * 8;
 
-            s[n][i] = power<T>(score<T>(f, s[n][i]) - tile.units[column]);
+            s[n][i] =
+                softmax_exp<T>(score<T>(f, s[n][i]) - tile.scaled_lse[column]);
             if (!F::PLAIN && kept(f, mask, query, row) == 0)
                 dropped |= 1u << (n * 4 + i);
         }
@@ -338,11 +300,11 @@ probabilities(const F &f, const merak_mask &mask, float (&s)[NT][4],
 /* dk and dv of a tile of keys; scores are transposed, with one row per key. */
 template <typename T, int DP, bool PLAIN, merak_which WHICH>
 static __global__ void
-__launch_bounds__(merak_dkv_tiling<T, DP, PLAIN>::THREADS,
-                  merak_dkv_tiling<T, DP, PLAIN>::BLOCKS)
+__launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
+                  merak_backward_tiling<T, DP, PLAIN>::BLOCKS)
     flash_dkv(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
-    typedef merak_dkv_tiling<T, DP, PLAIN> tiling;
+    typedef merak_backward_tiling<T, DP, PLAIN> tiling;
     constexpr bool DK = WHICH != WHICH_DV, DV = WHICH != WHICH_DK;
     constexpr int MT = tiling::MT, LD = tiling::LD, SUB = tiling::SUB;
     constexpr int COLUMNS = tiling::COLUMNS, THREADS = tiling::THREADS;
@@ -379,9 +341,9 @@ __launch_bounds__(merak_dkv_tiling<T, DP, PLAIN>::THREADS,
             head_at(f, f.d_o, b, next_i0, next_head), f.d_o.row, queries, f.D,
             f.whole);
         if (c < COLUMNS) {
-            size_t at = units_at(f, b, next_i0, next_head) + c;
+            size_t at = head_row_at(f, b, next_i0, next_head) + c;
 
-            copy_4(&tile.units[c], &f.units[at], c < queries);
+            copy_4(&tile.scaled_lse[c], &f.scaled_lse[at], c < queries);
             copy_4(&tile.delta[c], &f.delta[at], c < queries);
             tile.seen_from[c] = first_key(f, b, next_i0 + c);
         }
@@ -458,11 +420,12 @@ __launch_bounds__(merak_dkv_tiling<T, DP, PLAIN>::THREADS,
                             int column =
                                 c + n * 8 + 2 * (threadIdx.x % 4) + e % 2;
 
-                            s[m][n][e] *= (factor(f, dropped[m], n * 4 + e) *
-                                               dp[m][n][e] -
-                                           tile.delta[column]) *
-                                          score_slope<T>(f, s[m][n][e],
-                                                         tile.units[column]);
+                            s[m][n][e] *=
+                                (factor(f, dropped[m], n * 4 + e) *
+                                     dp[m][n][e] -
+                                 tile.delta[column]) *
+                                score_slope<T>(f, s[m][n][e],
+                                               tile.scaled_lse[column]);
                         }
                     }
                 }
@@ -510,9 +473,9 @@ struct backward {
                                  const merak_flash<T, PLAIN> &f,
                                  struct merak_error *err)
     {
-        merak_launch queries = tile_launch<merak_dq_tiling<T, DP, PLAIN>>(
+        merak_launch queries = tile_launch<merak_backward_tiling<T, DP, PLAIN>>(
             f.T_ - f.first, f.H, f.B, 2);
-        merak_launch keys = tile_launch<merak_dkv_tiling<T, DP, PLAIN>>(
+        merak_launch keys = tile_launch<merak_backward_tiling<T, DP, PLAIN>>(
             f.T_, f.H / f.R, f.B, 2);
         enum merak_status rc = launch_delta<(DP == 64 ? 8 : 16)>(cx, f, err);
 

@@ -365,41 +365,25 @@ static enum merak_status issue_batch(struct merak_engine *e,
     return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 
-/* Fused instructions are launched by their first one. */
-static enum merak_status issue_fused(struct merak_engine *e,
-                                     const struct merak_instr *instr,
-                                     struct merak_error *err)
-{
-    const struct engine_fused *f = e->fused_of[instr->id];
-    enum merak_status rc = MERAK_OK;
-
-    if (instr->id == f->id[0]) {
-        rc = merak_engine_begin_instr(e, instr, err);
-        if (rc == MERAK_OK)
-            rc = merak_engine_issue_fused(e, f, err);
-    }
-    return rc == MERAK_OK && instr->id == f->id[f->n - 1]
-               ? merak_engine_mark_issued(e, instr, err)
-               : rc;
-}
-
-/* A stretch is replayed when its first instruction is issued. */
-static enum merak_status issue_stretch(struct merak_engine *e,
-                                       const struct merak_instr *instr,
-                                       struct merak_error *err)
+/* What is launched by its first instruction: fused ones, or a stretch. */
+static enum merak_status issue_together(struct merak_engine *e,
+                                        const struct merak_instr *instr,
+                                        struct merak_error *err)
 {
     const struct engine_stretch *s = e->stretch_of[instr->id];
+    const struct engine_fused *f = e->fused_of[instr->id];
+    const int *id = s != NULL ? s->id : f->id;
+    int n = s != NULL ? s->n : f->n;
     enum merak_status rc = MERAK_OK;
 
-    if (instr->id == s->id[0]) {
-        rc = merak_engine_ahead(e, instr, err);
+    if (instr->id == id[0]) {
+        rc = merak_engine_begin_instr(e, instr, err);
         if (rc == MERAK_OK)
-            rc = order_behind(e, instr, err);
-        if (rc == MERAK_OK)
-            rc = ops_of(e)->replay(e->opt.accel, (int)instr->queue, s->replay,
-                                   err);
+            rc = s != NULL ? ops_of(e)->replay(e->opt.accel, (int)instr->queue,
+                                               s->replay, err)
+                           : merak_engine_issue_fused(e, f, err);
     }
-    return rc == MERAK_OK && instr->id == s->id[s->n - 1]
+    return rc == MERAK_OK && instr->id == id[n - 1]
                ? merak_engine_mark_issued(e, instr, err)
                : rc;
 }
@@ -412,10 +396,8 @@ enum merak_status merak_engine_issue(struct merak_engine *e,
 
     if (e->batch_of[instr->id] != NULL)
         return issue_batch(e, instr, err);
-    if (e->stretch_of[instr->id] != NULL)
-        return issue_stretch(e, instr, err);
-    if (e->fused_of[instr->id] != NULL)
-        return issue_fused(e, instr, err);
+    if (e->stretch_of[instr->id] != NULL || e->fused_of[instr->id] != NULL)
+        return issue_together(e, instr, err);
     rc = merak_engine_begin_instr(e, instr, err);
     if (rc == MERAK_OK)
         rc = merak_engine_issue_work(e, instr, err);
