@@ -15,9 +15,9 @@
 #   --total SECONDS   of all together: what does not fit is cut off or left out,
 #                     and the last line says how to go on
 #
-# Parts: build facts ops step repeat gpt2 kernels autotune cudnn calibrate losses
-# graphs nccl ckpt llama ceilings sanitize, the most valuable first; build is
-# added where there is none.  Each prints `ok`, `FAILED`, `skipped` or `left` and why, in one
+# Parts: build facts ops step repeat gpt2 ranks kernels autotune cudnn calibrate
+# losses graphs nccl ckpt llama ceilings sanitize, the most valuable first; build
+# is added where there is none.  Each prints `ok`, `FAILED`, `skipped` or `left` and why, in one
 # line; its whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one
 # table of all, OUT/DATE.log has the ends of all outputs, and all three are
 # written anew after each part.
@@ -28,7 +28,7 @@
 #
 # A machine needs bash, a C compiler, make, CUDA 13 and Python; PyTorch for
 # ceilings and its own times.  Slurm, PMIx, UCX and HDF5 are left out where they
-# are absent; jansson, xxHash, oneDNN and cmocka come from --pack where they
+# are absent; jansson, xxHash, oneDNN, cmocka and UCX come from --pack where they
 # are.
 set -u
 export LC_ALL=C
@@ -37,7 +37,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
 limit= total=0 inner=
-all="build facts ops step repeat gpt2 kernels autotune cudnn calibrate losses graphs nccl ckpt llama ceilings sanitize"
+all="build facts ops step repeat gpt2 ranks kernels autotune cudnn calibrate losses graphs nccl ckpt llama ceilings sanitize"
 parts=()
 
 die()
@@ -91,7 +91,7 @@ copy_library()
 
 make_pack()
 {
-    local opencl
+    local opencl ucx
 
     to=$(absolute "$1") || exit 1
     mkdir -p "$to/include" "$to/lib"
@@ -100,6 +100,11 @@ make_pack()
     copy_library xxhash xxhash.h xxh3.h
     copy_library dnnl oneapi
     copy_library cmocka cmocka.h
+    # UCX's transports over shared memory and TCP are in its libraries
+    for ucx in ucp uct ucs ucm; do
+        copy_library $ucx $ucx
+    done
+    copy_library numa
     # Debian's oneDNN is linked to it
     opencl=$(ldd "$to"/lib/libdnnl.so.* | sed -n 's/.*=> \(.*libOpenCL[^ ]*\).*/\1/p')
     [ -z "$opencl" ] || cp -L "$opencl" "$to/lib/"
@@ -135,6 +140,7 @@ work=$(absolute "$build/gpu") || exit 1
 [ -z "$pack" ] || echo "$pack" >"$work/pack"
 python=$(command -v python3)
 merak=$build/cmd/merak
+trainer=("$merak" train)
 tests=$build/tests/unit
 [ -z "$pack" ] || export LD_LIBRARY_PATH=$pack/lib:${LD_LIBRARY_PATH:-}
 export MERAK_TEST_BACKEND=$backend
@@ -222,7 +228,11 @@ part_build()
     option=(--without-spank)
     found pmix.h "$(pkg-config --cflags pmix 2>/dev/null)" ||
         option+=(--without-pmix)
-    found ucp/api/ucp.h || option+=(--without-ucx)
+    if [ -e "$pack/include/ucp/api/ucp.h" ]; then
+        option+=("--with-ucx=$pack")
+    elif ! found ucp/api/ucp.h; then
+        option+=(--without-ucx)
+    fi
     found hdf5.h "$(pkg-config --cflags hdf5-serial 2>/dev/null)" ||
         option+=(--without-hdf5)
     if [ -n "$pack" ]; then
@@ -242,6 +252,9 @@ part_build()
         return 1
     make -C "$build/tests" -j"$jobs" unit/accel_kernels.t unit/step.t \
         unit/nccl_alone.t && make -C "$build/bench" kernels || return 1
+    if grep -q '^#define HAVE_UCX 1' "$build/config.h"; then
+        make -C "$build/tests" unit/forked_train || return 1
+    fi
     figure commit "$(commit)"
 }
 
@@ -407,7 +420,7 @@ END
 }
 
 # small_train NAME BACKEND [OPTION]..: metrics in NAME.jsonl, the rest in
-# NAME.log
+# NAME.log; by $trainer
 small_train()
 {
     local name=$1 on=$2
@@ -415,7 +428,7 @@ small_train()
     shift 2
     make_data
     rm -f "$name.jsonl"
-    "$merak" train --model "$work/small.json" --data "$work/data" --seq 96 \
+    "${trainer[@]}" --model "$work/small.json" --data "$work/data" --seq 96 \
         --global-batch 8 --micro-batch 2 --eval-samples 0 --lr 1e-3 \
         --backend "$on" --deadline 60 --metrics "$name.jsonl" "$@" \
         >"$name.log" 2>&1 && return
@@ -479,6 +492,36 @@ part_repeat()
                 --recompute full &&
             compare "$work/once" "$work/twice" 0 &&
             compare "$work/once" "$work/again" 0 || failed=1
+    done
+    return $failed
+}
+
+# Several ranks on the one GPU, which exchange by way of the host: the losses of
+# one rank of the CPU, and the same bits again.
+part_ranks()
+{
+    local failed=0 dtypes="fp32 bf16" dtype layout name
+    local layouts=("2 --tp 2" "2 --pp 2" "4 --tp 2 --pp 2" "2 --dp 2")
+
+    needs_build
+    [ -x "$tests/forked_train" ] || skip "built without UCX"
+    [ "$backend" = cuda ] || { dtypes=fp32 layouts=("4 --tp 2 --pp 2"); }
+    for dtype in $dtypes; do
+        trainer=("$merak" train)
+        small_train "$work/cpu-$dtype" cpu --steps 8 --dtype $dtype || return 1
+        for layout in "${layouts[@]}"; do
+            echo "--- $dtype, ranks $layout"
+            trainer=("$tests/forked_train" "${layout%% *}")
+            for name in once twice; do
+                # word by word
+                small_train "$work/$name" "$backend" --steps 8 --dtype $dtype \
+                    ${layout#* } || return 1
+            done
+            tail -n 3 "$work/once.log"
+            compare "$work/once" "$work/cpu-$dtype" \
+                $([ $dtype = fp32 ] && echo 2e-4 || echo 3e-2) || failed=1
+            compare "$work/once" "$work/twice" 0 || failed=1
+        done
     done
     return $failed
 }

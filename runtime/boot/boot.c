@@ -47,8 +47,8 @@ int merak_boot_launched(const char **by_p)
 
 bool merak_boot_is_first(void)
 {
-    static const char *const names[] = {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
-                                        "PMI_RANK"};
+    static const char *const names[] = {"PMIX_RANK", "SLURM_PROCID",
+                                        "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         int rank = env_int(names[i]);
@@ -94,6 +94,13 @@ static enum merak_status refuse_without_pmix(int tasks, const char *by,
 }
 #endif
 
+static struct merak_boot *given;
+
+void merak_boot_give(struct merak_boot *boot)
+{
+    given = boot;
+}
+
 enum merak_status merak_boot_open(struct merak_boot **boot_p,
                                   struct merak_error *err)
 {
@@ -102,6 +109,11 @@ enum merak_status merak_boot_open(struct merak_boot **boot_p,
 
     if (boot_p == NULL)
         return merak_fail(err, MERAK_ERR_PARAM, "boot_p is NULL");
+    if (given != NULL) {
+        *boot_p = given;
+        given = NULL;
+        return MERAK_OK;
+    }
 #ifdef HAVE_PMIX
     if (getenv("PMIX_NAMESPACE") != NULL) {
         enum merak_status rc = merak_boot_pmix_open(boot_p, err);

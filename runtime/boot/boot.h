@@ -55,6 +55,9 @@ bool merak_boot_is_first(void);
 enum merak_status merak_boot_open(struct merak_boot **boot_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_boot_close(struct merak_boot *boot);
+/* For a program that starts its own ranks: the next merak_boot_open() of this
+ * process returns `boot` and looks for no launcher. */
+void merak_boot_give(struct merak_boot *boot);
 
 /* Allgather each rank's status; all ranks return the first failure in rank
  * order, with its text.  Collective. */

@@ -2,6 +2,7 @@
 /* entry.c - main() of a program that describes a model: plan, or train */
 #include "config.h"
 
+#include "runtime/boot/boot.h"
 #include "runtime/plan/plan_run.h"
 #include "runtime/runtime.h"
 #include "runtime/train/trainer.h"
@@ -13,7 +14,7 @@ static int plan(int argc, char **argv, merak_describe_fn describe, void *arg)
 {
     const struct merak_plan_program own = {argv[0], describe, arg};
 
-    return merak_is_first_task() ? merak_plan_main(argc - 1, argv + 1, &own)
+    return merak_boot_is_first() ? merak_plan_main(argc - 1, argv + 1, &own)
                                  : MERAK_EXIT_DONE;
 }
 

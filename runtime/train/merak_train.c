@@ -50,18 +50,9 @@ static int exit_code(enum merak_status rc, int phase)
     }
 }
 
-bool merak_is_first_task(void)
-{
-    const char *rank = getenv("PMIX_RANK");
-
-    if (rank == NULL)
-        rank = getenv("SLURM_PROCID");
-    return rank == NULL || strcmp(rank, "0") == 0;
-}
-
 static int fail_alone(const struct merak_error *err, int code)
 {
-    if (merak_is_first_task())
+    if (merak_boot_is_first())
         fprintf(stderr, "merak: error: %s\n", err->text);
     return code;
 }

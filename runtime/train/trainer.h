@@ -409,7 +409,5 @@ void merak_resident_bytes(size_t *now_p, size_t *peak_p);
  * in the run's directory; or NULL. */
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                        void *arg, const char *model);
-/* Is this the launcher's first task, which prints before ranks are known? */
-bool merak_is_first_task(void);
 
 #endif

@@ -41,7 +41,8 @@ $merak data pack --tokenizer byte --out "$tmp/data" "$tmp/text" >/dev/null ||
     exit 1
 
 # train NAME BACKEND [VAR=VALUE].. [OPTION]..: metrics in NAME.jsonl, the rest
-# in NAME.log
+# in NAME.log; by $trainer
+trainer=("$merak" train)
 train()
 {
     local name=$tmp/$1 backend=$2 env=()
@@ -52,7 +53,7 @@ train()
         shift
     done
     rm -f "$name.jsonl"
-    env "${with[@]}" "${env[@]}" $merak train --model "$tmp/model.json" \
+    env "${with[@]}" "${env[@]}" "${trainer[@]}" --model "$tmp/model.json" \
         --data "$tmp/data" --seq 24 --global-batch 4 --micro-batch 2 \
         --eval-samples 0 --lr 1e-3 --lr-schedule constant --steps 4 --threads 1 --deadline 60 \
         --metrics "$name.jsonl" --backend "$backend" "$@" >"$name.log" 2>&1
@@ -81,8 +82,9 @@ env "${with[@]}" MERAK_TEST_BACKEND=cuda MERAK_CUDA_ATTENTION=cudnn \
 ok $? "attention by cuDNN, in its place among the streams" "$tmp/ops"
 
 for dtype in fp32:1e-5 bf16:2e-2; do
-    train cpu cpu --dtype ${dtype%:*} && train cuda cuda --dtype ${dtype%:*} &&
-        near cuda cpu ${dtype#*:} >"$tmp/near"
+    train cpu-${dtype%:*} cpu --dtype ${dtype%:*} &&
+        train cuda cuda --dtype ${dtype%:*} &&
+        near cuda cpu-${dtype%:*} ${dtype#*:} >"$tmp/near"
     ok $? "steps in ${dtype%:*} have the cpu backend's losses" "$tmp/cuda.log" \
         "$tmp/near"
 done
@@ -116,6 +118,27 @@ train llama cuda --model "$tmp/llama.json" --dtype bf16 &&
     train llama-single cuda MERAK_ACCEL_FUSE=0 --model "$tmp/llama.json" \
         --dtype bf16 && near llama-single llama 0 >"$tmp/near"
 ok $? "fused or not, to the bit" "$tmp/llama-single.log" "$tmp/near"
+
+if grep -q '^#define HAVE_UCX 1' ../config.h; then
+    # ranks, their degrees, dtype and tolerance
+    while read -r ranks degrees dtype most; do
+        trainer=(unit/forked_train "$ranks")
+        for name in ranks again; do
+            # shellcheck disable=SC2086
+            train $name cuda --dtype "$dtype" ${degrees//,/ } || break
+        done
+        grep -q 'share' "$tmp/ranks.log" &&
+            near ranks cpu-$dtype $most >"$tmp/near" &&
+            near again ranks 0 >>"$tmp/near"
+        ok $? "$ranks ranks on one GPU (${degrees//,/ }, $dtype): the cpu's losses" \
+            "$tmp/ranks.log" "$tmp/near"
+    done <<END
+2 --tp,2 fp32 1e-5
+2 --pp,2 fp32 1e-5
+4 --tp,2,--pp,2 bf16 2e-2
+END
+    trainer=("$merak" train)
+fi
 
 if grep -q '^#define HAVE_HDF5 1' ../config.h; then
     train whole cpu --steps 4 &&

@@ -61,8 +61,7 @@ static enum merak_status fork_allgather(struct merak_boot *base,
 {
     int fd = ((struct fork_boot *)base)->fd;
 
-    if (!write_all(fd, &bytes, sizeof(bytes)) ||
-        !write_all(fd, card, bytes) ||
+    if (!write_all(fd, &bytes, sizeof(bytes)) || !write_all(fd, card, bytes) ||
         !read_all(fd, cards, bytes * (size_t)base->size))
         return merak_fail(err, MERAK_ERR_PEER, "a forked rank is gone");
     return MERAK_OK;
@@ -98,7 +97,12 @@ static void fork_abort(struct merak_boot *boot, int code, const char *why)
 
 static void fork_close(struct merak_boot *boot)
 {
-    close(((struct fork_boot *)boot)->fd);
+    struct fork_boot *b = (struct fork_boot *)boot;
+
+    /* what a rank runs may have closed it */
+    if (b->fd >= 0)
+        close(b->fd);
+    b->fd = -1;
     merak_boot_clear_nodes(boot);
 }
 
