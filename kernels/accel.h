@@ -212,7 +212,7 @@ struct merak_accel_ops {
      * they are not.  n is at most MERAK_FUSED_MAX.  The calls have addresses
      * and read nothing of their step; what one of them writes is disjoint from
      * what the others read and write, or is exactly one of these operands, of
-     * equal type and rows (merak_calls_are_apart()).  Needs no device. */
+     * equal type and rows (merak_calls_do_not_alias()).  Needs no device. */
     int (*fusable)(const struct merak_kernel *const *kernel,
                    const struct merak_kernel_call *const *call, int n);
     /* Run as many calls as fusable() said, in this order or row by row; results
@@ -268,6 +268,7 @@ void merak_combine_pieces(void *to, const struct merak_accel_pieces *pieces);
  * disjoint from what the others read and write, or exactly the place of one of
  * their operands, with rows of equal type, length and distance?
  */
-bool merak_calls_are_apart(const struct merak_kernel_call *const *call, int n);
+bool merak_calls_do_not_alias(const struct merak_kernel_call *const *call,
+                              int n);
 
 #endif

@@ -283,22 +283,19 @@ sum_columns(const struct merak_kernel_call *call, const char *name,
     return rc == MERAK_OK ? add_chunks(call, name, OUT, c, err) : rc;
 }
 
-#define COLUMN_KERNEL(op, outputs, mean, rstd)                               \
-    CUDA_KERNEL(op)                                                          \
-    {                                                                        \
-        enum merak_status rc = check_dtype(call, 0, false, err);             \
-                                                                             \
-        if (rc != MERAK_OK)                                                  \
-            return rc;                                                       \
-        if (call->operand[0].dtype == MERAK_BF16)                            \
-            return sum_columns<merak_bf16, outputs>(                         \
-                call, #op, view_columns<merak_bf16>(call, mean, rstd), err); \
-        return sum_columns<float, outputs>(                                  \
-            call, #op, view_columns<float>(call, mean, rstd), err);          \
-    }                                                                        \
-    CUDA_SCRATCH(op)                                                         \
-    {                                                                        \
-        return column_scratch(call, rstd == 0);                              \
+#define COLUMN_KERNEL(op, outputs, mean, rstd)                      \
+    CUDA_KERNEL(op)                                                 \
+    {                                                               \
+        return by_dtype(call, 0, err, [&](auto x) {                 \
+            using T = decltype(x);                                  \
+                                                                    \
+            return sum_columns<T, outputs>(                         \
+                call, #op, view_columns<T>(call, mean, rstd), err); \
+        });                                                         \
+    }                                                               \
+    CUDA_SCRATCH(op)                                                \
+    {                                                               \
+        return column_scratch(call, rstd == 0);                     \
     }
 
 COLUMN_KERNEL(layernorm_dw, 2, 2, 3)
@@ -340,11 +337,12 @@ merak_cuda_norm_back(const struct merak_kernel_call *dx,
                      const struct merak_kernel_call *dw, bool store,
                      bool center, struct merak_error *err)
 {
-    if (dx->operand[0].dtype == MERAK_BF16)
-        return center ? norm_back<merak_bf16, true>(dx, add, dw, store, err)
-                      : norm_back<merak_bf16, false>(dx, add, dw, store, err);
-    return center ? norm_back<float, true>(dx, add, dw, store, err)
-                  : norm_back<float, false>(dx, add, dw, store, err);
+    return by_dtype(dx, 0, err, [&](auto x) {
+        using T = decltype(x);
+
+        return center ? norm_back<T, true>(dx, add, dw, store, err)
+                      : norm_back<T, false>(dx, add, dw, store, err);
+    });
 }
 
 extern "C" bool merak_cuda_norm_back_fits(const struct merak_kernel_call *dx)

@@ -191,6 +191,20 @@ check_dtype(const struct merak_kernel_call *call, int o, bool wide,
                       merak_dtype_name(d));
 }
 
+/* f(T()), with T the type of operand o's elements, as kernels are instances
+ * for; or check_dtype()'s error. */
+template <typename F>
+static inline enum merak_status by_dtype(const struct merak_kernel_call *call,
+                                         int o, struct merak_error *err,
+                                         const F &f)
+{
+    enum merak_status rc = check_dtype(call, o, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return call->operand[o].dtype == MERAK_BF16 ? f(merak_bf16()) : f(float());
+}
+
 /* 32 bits of memory of other types. */
 typedef unsigned merak_word __attribute__((may_alias));
 

@@ -118,12 +118,8 @@ static enum merak_status gather(const struct merak_kernel_call *call,
 
 CUDA_KERNEL(embedding)
 {
-    enum merak_status rc = check_dtype(call, 1, false, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    return call->operand[1].dtype == MERAK_BF16 ? gather<merak_bf16>(call, err)
-                                                : gather<float>(call, err);
+    return by_dtype(call, 1, err,
+                    [&](auto x) { return gather<decltype(x)>(call, err); });
 }
 
 /*
@@ -404,7 +400,7 @@ CUDA_KERNEL(embedding_dw)
                    merak_local_count(dw) * sizeof(float), err);
     if (rc != MERAK_OK)
         return rc;
-    return call->operand[1].dtype == MERAK_BF16
-               ? scatter<merak_bf16>(call, (uint32_t)n, err)
-               : scatter<float>(call, (uint32_t)n, err);
+    return by_dtype(call, 1, err, [&](auto x) {
+        return scatter<decltype(x)>(call, (uint32_t)n, err);
+    });
 }

@@ -9,7 +9,7 @@
  *     [, xent_dlogits]
  *
  * That a call reads what another has written, or what another reads, is seen
- * by addresses: calls are apart but for equal operands (merak_accel_ops).
+ * by addresses: calls do not alias but for equal operands (merak_accel_ops).
  */
 #include "config.h"
 

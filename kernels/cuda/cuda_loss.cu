@@ -214,16 +214,11 @@ static enum merak_status xent_dlogits(const struct merak_kernel_call *call,
     return run_logits(call, "xent_dlogits", x, kernels, err);
 }
 
-#define LOGITS_KERNEL(op)                                        \
-    CUDA_KERNEL(op)                                              \
-    {                                                            \
-        enum merak_status rc = check_dtype(call, 0, false, err); \
-                                                                 \
-        if (rc != MERAK_OK)                                      \
-            return rc;                                           \
-        return call->operand[0].dtype == MERAK_BF16              \
-                   ? op<merak_bf16>(call, err)                   \
-                   : op<float>(call, err);                       \
+#define LOGITS_KERNEL(op)                                                    \
+    CUDA_KERNEL(op)                                                          \
+    {                                                                        \
+        return by_dtype(call, 0, err,                                        \
+                        [&](auto x) { return op<decltype(x)>(call, err); }); \
     }
 
 LOGITS_KERNEL(xent_max)

@@ -155,26 +155,19 @@ static enum merak_status norm_dx(const struct merak_kernel_call *call,
                        kernels, err);
 }
 
-#define NORM_KERNELS(op, center)                                            \
-    CUDA_KERNEL(op)                                                         \
-    {                                                                       \
-        enum merak_status rc = check_dtype(call, 0, false, err);            \
-        if (rc != MERAK_OK)                                                 \
-            return rc;                                                      \
-        return call->operand[0].dtype == MERAK_BF16                         \
-                   ? norm<merak_bf16, center>(nullptr, call, #op, err)      \
-                   : norm<float, center>(nullptr, call, #op, err);          \
-    }                                                                       \
-    CUDA_KERNEL(op##_dx)                                                    \
-    {                                                                       \
-        enum merak_status rc = check_dtype(call, 0, false, err);            \
-        if (rc != MERAK_OK)                                                 \
-            return rc;                                                      \
-        return call->operand[0].dtype == MERAK_BF16                         \
-                   ? norm_dx<merak_bf16, center>(call, nullptr, true,       \
-                                                 #op "_dx", err)            \
-                   : norm_dx<float, center>(call, nullptr, true, #op "_dx", \
-                                            err);                           \
+#define NORM_KERNELS(op, center)                                       \
+    CUDA_KERNEL(op)                                                    \
+    {                                                                  \
+        return by_dtype(call, 0, err, [&](auto x) {                    \
+            return norm<decltype(x), center>(nullptr, call, #op, err); \
+        });                                                            \
+    }                                                                  \
+    CUDA_KERNEL(op##_dx)                                               \
+    {                                                                  \
+        return by_dtype(call, 0, err, [&](auto x) {                    \
+            return norm_dx<decltype(x), center>(call, nullptr, true,   \
+                                                #op "_dx", err);       \
+        });                                                            \
     }
 
 NORM_KERNELS(layernorm, true)
@@ -188,11 +181,12 @@ merak_cuda_add_norm(const struct merak_kernel_call *add,
                     const struct merak_kernel_call *norm_call, bool center,
                     struct merak_error *err)
 {
-    if (norm_call->operand[0].dtype == MERAK_BF16)
-        return center ? norm<merak_bf16, true>(add, norm_call, "layernorm", err)
-                      : norm<merak_bf16, false>(add, norm_call, "rmsnorm", err);
-    return center ? norm<float, true>(add, norm_call, "layernorm", err)
-                  : norm<float, false>(add, norm_call, "rmsnorm", err);
+    return by_dtype(norm_call, 0, err, [&](auto x) {
+        using T = decltype(x);
+
+        return center ? norm<T, true>(add, norm_call, "layernorm", err)
+                      : norm<T, false>(add, norm_call, "rmsnorm", err);
+    });
 }
 
 extern "C" enum merak_status
@@ -202,9 +196,10 @@ merak_cuda_norm_dx_add(const struct merak_kernel_call *dx,
 {
     const char *name = center ? "layernorm_dx" : "rmsnorm_dx";
 
-    if (dx->operand[0].dtype == MERAK_BF16)
-        return center ? norm_dx<merak_bf16, true>(dx, add, store, name, err)
-                      : norm_dx<merak_bf16, false>(dx, add, store, name, err);
-    return center ? norm_dx<float, true>(dx, add, store, name, err)
-                  : norm_dx<float, false>(dx, add, store, name, err);
+    return by_dtype(dx, 0, err, [&](auto x) {
+        using T = decltype(x);
+
+        return center ? norm_dx<T, true>(dx, add, store, name, err)
+                      : norm_dx<T, false>(dx, add, store, name, err);
+    });
 }

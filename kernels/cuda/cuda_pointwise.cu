@@ -119,13 +119,9 @@ template <int IN, int OUT, typename F>
 static enum merak_status map(const struct merak_kernel_call *call,
                              const char *name, F f, struct merak_error *err)
 {
-    enum merak_status rc = check_dtype(call, 0, false, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    if (call->operand[0].dtype == MERAK_BF16)
-        return map_as<merak_bf16, IN, OUT>(call, name, f, err);
-    return map_as<float, IN, OUT>(call, name, f, err);
+    return by_dtype(call, 0, err, [&](auto x) {
+        return map_as<decltype(x), IN, OUT>(call, name, f, err);
+    });
 }
 
 struct gelu_of {
@@ -408,13 +404,12 @@ CUDA_KERNEL(dropout)
 {
     const struct merak_operand *x = &call->operand[0];
     double p = call->step->train ? call->attrs->f[0] : 0.0;
-    enum merak_status rc = check_dtype(call, 0, false, err);
     merak_dropout d = {};
 
-    if (rc != MERAK_OK || merak_local_count(x) == 0)
-        return rc;
+    if (merak_local_count(x) == 0)
+        return MERAK_OK;
     d.runs = runs_of(x);
     d.drop = drop_of(call->step, call->attrs->i[0], p);
-    return x->dtype == MERAK_BF16 ? drop<merak_bf16>(call, d, err)
-                                  : drop<float>(call, d, err);
+    return by_dtype(call, 0, err,
+                    [&](auto y) { return drop<decltype(y)>(call, d, err); });
 }

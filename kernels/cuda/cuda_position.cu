@@ -223,13 +223,8 @@ static enum merak_status position(const struct merak_kernel_call *call,
 
 CUDA_KERNEL(add_position)
 {
-    enum merak_status rc = check_dtype(call, 0, false, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    return call->operand[0].dtype == MERAK_BF16
-               ? position<merak_bf16>(call, err)
-               : position<float>(call, err);
+    return by_dtype(call, 0, err,
+                    [&](auto x) { return position<decltype(x)>(call, err); });
 }
 
 template <typename T>
@@ -249,11 +244,7 @@ static enum merak_status position_dw(const struct merak_kernel_call *call,
 
 CUDA_KERNEL(add_position_dw)
 {
-    enum merak_status rc = check_dtype(call, 0, false, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    return call->operand[0].dtype == MERAK_BF16
-               ? position_dw<merak_bf16>(call, err)
-               : position_dw<float>(call, err);
+    return by_dtype(call, 0, err, [&](auto x) {
+        return position_dw<decltype(x)>(call, err);
+    });
 }

@@ -156,10 +156,6 @@ static enum merak_status turn(const struct merak_kernel_call *call,
 
 CUDA_KERNEL(rope)
 {
-    enum merak_status rc = check_dtype(call, 0, false, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    return call->operand[0].dtype == MERAK_BF16 ? turn<merak_bf16>(call, err)
-                                                : turn<float>(call, err);
+    return by_dtype(call, 0, err,
+                    [&](auto x) { return turn<decltype(x)>(call, err); });
 }

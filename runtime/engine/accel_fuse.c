@@ -11,7 +11,7 @@
  * the first one: only that one waits for another queue, and other queues wait
  * only for the last.  A kernel that computes row by row writes outputs of later
  * instructions before it has read all inputs of earlier ones, so slots that
- * share memory prevent it (kernels/apart.c); then fewer are fused.
+ * share memory prevent it (kernels/alias.c); then fewer are fused.
  *
  * What only these instructions read need not be stored.
  *
@@ -167,13 +167,13 @@ static int count_joined(const struct merak_engine *e, const int *id, int most)
 static int count_fused(const struct merak_engine *e, const int *id, int n)
 {
     struct calls c;
-    int apart = 1;
+    int fit = 1;
 
     for (int i = 0; i < n; i++)
         add_call(e, id[i], &c, i);
-    while (apart < n && merak_calls_are_apart(c.list, apart + 1))
-        apart++;
-    return apart > 1 ? e->opt.accel->ops->fusable(c.kernel, c.list, apart) : 1;
+    while (fit < n && merak_calls_do_not_alias(c.list, fit + 1))
+        fit++;
+    return fit > 1 ? e->opt.accel->ops->fusable(c.kernel, c.list, fit) : 1;
 }
 
 static void find_fused(struct merak_engine *e)

@@ -41,7 +41,7 @@ count_fused(struct merak_accel *a, int queue,
             int n, struct merak_error *err)
 {
     CHECK(n > 1 && n <= asked_of->fusable(kernel, call, n));
-    CHECK(merak_calls_are_apart(call, n));
+    CHECK(merak_calls_do_not_alias(call, n));
     fused++;
     return asked_of->launch_fused(a, queue, kernel, call, unread, n, err);
 }

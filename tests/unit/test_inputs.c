@@ -90,46 +90,64 @@ static const struct row {
 };
 #define N_ROWS (sizeof(rows) / sizeof(*rows))
 
+/* A trainer as far as loads see it, on an accelerator or not. */
+struct fixture {
+    struct merak_instr load;
+    struct merak_program program;
+    struct merak_accel accel;
+    struct merak_trainer t;
+};
+
+static void set_up(struct fixture *f, bool accel)
+{
+    memset(f, 0, sizeof(*f));
+    f->load.kind = MERAK_INSTR_LOAD;
+    f->load.input = MERAK_INPUT_TOKENS;
+    f->program.dp_index = 1;
+    f->program.instr = &f->load;
+    f->program.n_instrs = 1;
+    f->t.accel = accel ? &f->accel : NULL;
+    f->t.program = &f->program;
+    f->t.plan.microbatches = M;
+    f->t.plan.dp = DP;
+    f->t.plan.micro_batch = B;
+    f->t.opt.seq = SEQ;
+    f->t.opt.global_batch = M * DP * B;
+}
+
 static void samples_are_loaded(void **state)
 {
     const struct row *row = *state;
     const struct merak_data_options opt = {
         .seq = SEQ, .seed = 7, .valid_fraction = 0.1, .spec = at("a")};
-    struct merak_instr load = {.kind = MERAK_INSTR_LOAD,
-                               .input = MERAK_INPUT_TOKENS};
-    struct merak_program program = {
-        .dp_index = 1, .instr = &load, .n_instrs = 1};
-    struct merak_accel accel = {.ops = NULL};
-    struct merak_trainer t = {
-        .accel = row->ahead ? &accel : NULL,
-        .program = &program,
-        .plan = {.microbatches = M, .dp = DP, .micro_batch = B},
-        .opt = {.seq = SEQ, .global_batch = M * DP * B},
-        .consumed = row->from};
+    struct fixture f;
+    struct merak_trainer *t = &f.t;
     /* of each sample, and what the kernel's counters take to read */
     long long once = (long long)M * B * (SEQ + 1) * (long long)sizeof(int32_t);
     long long own = -bytes_read();
     struct merak_data *data = NULL;
 
     own += bytes_read();
+    set_up(&f, row->ahead);
+    t->consumed = row->from;
     write_tokens();
-    assert_int_equal(merak_data_open(&opt, &t.data, NULL), MERAK_OK);
+    assert_int_equal(merak_data_open(&opt, &t->data, NULL), MERAK_OK);
     assert_int_equal(merak_data_open(&opt, &data, NULL), MERAK_OK);
-    assert_int_equal(merak_inputs_open(&t, NULL), MERAK_OK);
+    assert_int_equal(merak_inputs_open(t, NULL), MERAK_OK);
     for (int s = 0; s < STEPS; s++) {
         long long got, want;
 
-        merak_inputs_begin(&t, s == STEPS - 1);
-        got = run(&t, data, MERAK_TRAIN, t.consumed);
+        merak_inputs_begin(t, s == STEPS - 1);
+        got = run(t, data, MERAK_TRAIN, t->consumed);
         want = row->ahead && s > 0 ? 0 : once;
         got -= M * own; /* which grows by a digit now and then */
         assert_true(own == 0 || (got >= want && got < want + once / 2));
         if (row->validates)
-            (void)run(&t, data, MERAK_VALID, 0);
-        t.consumed += t.opt.global_batch;
+            (void)run(t, data, MERAK_VALID, 0);
+        t->consumed += t->opt.global_batch;
     }
-    merak_inputs_close(&t);
-    merak_data_close(t.data);
+    merak_inputs_close(t);
+    merak_data_close(t->data);
     merak_data_close(data);
 }
 
@@ -138,34 +156,27 @@ static void errors_are_those_of_the_step(void **state)
 {
     const struct merak_data_options opt = {
         .seq = SEQ, .seed = 7, .vocab = TOKENS, .spec = at("a")};
-    struct merak_instr load = {.kind = MERAK_INSTR_LOAD,
-                               .input = MERAK_INPUT_TOKENS};
-    struct merak_program program = {
-        .dp_index = 1, .instr = &load, .n_instrs = 1};
-    struct merak_accel accel = {.ops = NULL};
-    struct merak_trainer t = {
-        .accel = &accel,
-        .program = &program,
-        .plan = {.microbatches = M, .dp = DP, .micro_batch = B},
-        .opt = {.seq = SEQ, .global_batch = M * DP * B}};
+    struct fixture f;
+    struct merak_trainer *t = &f.t;
     struct merak_error err = {.text = ""};
     int32_t ids[B * SEQ];
 
     (void)state;
+    set_up(&f, true);
     write_tokens();
-    assert_int_equal(merak_data_open(&opt, &t.data, NULL), MERAK_OK);
-    assert_int_equal(merak_inputs_open(&t, NULL), MERAK_OK);
+    assert_int_equal(merak_data_open(&opt, &t->data, NULL), MERAK_OK);
+    assert_int_equal(merak_inputs_open(t, NULL), MERAK_OK);
     assert_int_equal(truncate(at("a.bin"), 0), 0);
     for (int s = 0; s < 2; s++) {
-        merak_inputs_begin(&t, false);
-        t.load_base = t.consumed;
+        merak_inputs_begin(t, false);
+        t->load_base = t->consumed;
         assert_int_not_equal(
-            merak_trainer_load(&t, MERAK_INPUT_TOKENS, 0, ids, &err), MERAK_OK);
+            merak_trainer_load(t, MERAK_INPUT_TOKENS, 0, ids, &err), MERAK_OK);
         assert_non_null(strstr(err.text, "a.bin"));
-        t.consumed += t.opt.global_batch;
+        t->consumed += t->opt.global_batch;
     }
-    merak_inputs_close(&t);
-    merak_data_close(t.data);
+    merak_inputs_close(t);
+    merak_data_close(t->data);
 }
 
 int main(void)

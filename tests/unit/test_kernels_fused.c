@@ -135,7 +135,7 @@ static int fusable(const struct group *g)
 
     for (int i = 0; i < g->n; i++)
         call[i] = &g->call[i];
-    assert_true(merak_calls_are_apart(call, g->n));
+    assert_true(merak_calls_do_not_alias(call, g->n));
     n = merak_cuda_fusable(g->kernel, call, g->n);
     return n > 1 ? n : 1;
 }
@@ -521,7 +521,7 @@ static void count_in_program(const struct merak_program *p, char *arena,
                 merak_kernel_find(&cuda_host, in->op->name, &kernel[n], NULL),
                 MERAK_OK);
         }
-        while (!overlap && n > 1 && !merak_calls_are_apart(list, n))
+        while (!overlap && n > 1 && !merak_calls_do_not_alias(list, n))
             n--;
         n = n > 1 ? merak_cuda_fusable(kernel, list, n) : 1;
         if (n > 1)

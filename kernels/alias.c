@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* apart.c - whether calls may be run row by row, as one kernel
+/* alias.c - whether calls may be run row by row, as one kernel
  *
  * A program's slots share memory where their lives allow it, for instructions
  * that run one after the other.  Run as one, a later call's output may be
@@ -45,15 +45,15 @@ static bool are_the_same_rows(const struct range *a, const struct range *b)
            x->ld == y->ld;
 }
 
-static bool may_meet(const struct range *a, const struct range *b)
+static bool are_compatible(const struct range *a, const struct range *b)
 {
     return (!a->written && !b->written) || a->bytes == 0 || b->bytes == 0 ||
            a->at + a->bytes <= b->at || b->at + b->bytes <= a->at ||
            are_the_same_rows(a, b);
 }
 
-static bool are_two_apart(const struct merak_kernel_call *a,
-                          const struct merak_kernel_call *b)
+static bool two_do_not_alias(const struct merak_kernel_call *a,
+                             const struct merak_kernel_call *b)
 {
     for (int i = 0; i <= a->n_in + a->n_out; i++) {
         struct range x = range_of(a, i);
@@ -61,18 +61,19 @@ static bool are_two_apart(const struct merak_kernel_call *a,
         for (int k = 0; k <= b->n_in + b->n_out; k++) {
             struct range y = range_of(b, k);
 
-            if (!may_meet(&x, &y))
+            if (!are_compatible(&x, &y))
                 return false;
         }
     }
     return true;
 }
 
-bool merak_calls_are_apart(const struct merak_kernel_call *const *call, int n)
+bool merak_calls_do_not_alias(const struct merak_kernel_call *const *call,
+                              int n)
 {
     for (int i = 0; i < n; i++) {
         for (int k = i + 1; k < n; k++) {
-            if (!are_two_apart(call[i], call[k]))
+            if (!two_do_not_alias(call[i], call[k]))
                 return false;
         }
     }
