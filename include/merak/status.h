@@ -40,7 +40,7 @@ enum merak_status {
 
 struct merak_error {
     enum merak_status status;
-    char text[252];
+    char text[508];
     int fix; /* offset in text of the fix, with which the
                 text ends; 0: it names none */
 };

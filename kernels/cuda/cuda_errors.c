@@ -22,8 +22,9 @@ static const struct remedy remedies[] = {
      "no NVIDIA driver, or one older than this module's CUDA, is loaded on "
      "this node: install one of release 580 or later, or use --backend cpu"},
     {cudaErrorNoDevice, MERAK_ERR_UNSUPPORTED,
-     "this task was given no GPU: ask for one per task (--gpus-per-task=1), "
-     "see that CUDA_VISIBLE_DEVICES names it, or use --backend cpu"},
+     "this task was given no GPU: ask for as many per node as it has tasks "
+     "(--gpus-per-node=N --gpu-bind=none), see that CUDA_VISIBLE_DEVICES names "
+     "them, or use --backend cpu"},
     {cudaErrorStubLibrary, MERAK_ERR_UNSUPPORTED,
      "libcuda.so.1 is the toolkit's stub, not a driver: take lib64/stubs out "
      "of LD_LIBRARY_PATH"},

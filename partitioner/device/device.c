@@ -35,6 +35,7 @@
 #include "base/error.h"
 #include "partitioner/device/device_file.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,32 @@ enum merak_status merak_device_find(const char *word,
                       "no device \"%.60s\"; there are: %s, or the path of a "
                       "file that `merak calibrate` wrote",
                       word, names);
+}
+
+/* Does a name begin, and end, at this place of a text?  Blanks in the text do
+ * not count: "GeForce RTX 3090". */
+static bool is_named_at(const char *text, size_t at, const char *name)
+{
+    if (at > 0 && isalnum((unsigned char)text[at - 1]))
+        return false;
+    for (; *name != '\0'; name++, at++) {
+        while (text[at] == ' ')
+            at++;
+        if (tolower((unsigned char)text[at]) != *name)
+            return false;
+    }
+    return !isalnum((unsigned char)text[at]);
+}
+
+const char *merak_device_of_hardware(const char *hardware)
+{
+    for (size_t at = 0; hardware[at] != '\0'; at++) {
+        for (size_t i = 0; i < N_BUILT_IN && hardware[at] != ' '; i++) {
+            if (is_named_at(hardware, at, built_in[i].name))
+                return built_in[i].name;
+        }
+    }
+    return NULL;
 }
 
 void merak_device_as_f32(struct merak_device *device, enum merak_dtype dtype)

@@ -92,6 +92,9 @@ struct merak_device {
     int n_tuned;
 };
 
+/* The built-in device of a kind of hardware ("h100" of "NVIDIA H100 PCIe"), or
+ * NULL. */
+const char *merak_device_of_hardware(const char *hardware);
 /* Find a built-in device ("a100", "h100", "h200", "rtx3090", "cpu", in upper or
  * lower case), or load a file if the word has a '/' or ends in ".json".
  * MERAK_ERR_NOT_FOUND names the built-in ones; MERAK_ERR_FORMAT the field that

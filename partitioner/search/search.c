@@ -13,11 +13,13 @@
 #include "base/error.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CHEAP 2000 /* instructions; cheaper plans may be slightly too large: */
+#define CHEAP 2000 /* instructions; cheaper plans may be slightly too large: \
+                    */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */
@@ -161,6 +163,8 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
     s->tasks = in->nodes * in->ranks_per_node;
     s->limit = (double)(in->memory_bytes > 0 ? in->memory_bytes
                                              : in->device->memory_bytes);
+    if (in->direct)
+        s->limit = fmax(s->limit - (double)in->direct_bytes, 0);
     merak_device_cost(in->device, in->dtype, in->ranks_per_node, &s->cost);
     s->pool = merak_pool_create();
     if (s->pool == NULL)

@@ -68,8 +68,10 @@ struct merak_search_input {
                     device's queues (merak_program_check_streams()).  If all
                     fail, plans through host memory are searched, unless: */
     bool insists_direct;
-    struct merak_refusal *refusal; /* filled in if there is no plan; NULL:
-                                      the error's text is enough */
+    size_t direct_bytes; /* of the limit, what the library of a direct transport
+                            may take beside an arena */
+    struct merak_refusal *refusal;   /* filled in if there is no plan; NULL:
+                                        the error's text is enough */
     struct merak_progress *progress; /* counts estimated plans; or NULL */
 };
 

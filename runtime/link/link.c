@@ -425,9 +425,10 @@ void merak_link_close(struct merak_link *link)
 
 void merak_link_describe(const struct merak_link *link, char *text, size_t size)
 {
-    snprintf(
-        text, size, "%s, %d communicators, sums %s", link->about, link->n_comms,
-        link->fast ? "in its own order (--reduce fast)" : "in member order");
+    snprintf(text, size, "%s, %d communicator%s, sums %s", link->about,
+             link->n_comms, link->n_comms == 1 ? "" : "s",
+             link->fast ? "in its own order (--reduce fast)"
+                        : "in member order");
 }
 
 /* --- which communicator ----------------------------------------------------

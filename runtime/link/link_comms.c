@@ -154,6 +154,18 @@ enum merak_status merak_link_memory(const struct merak_link_options *opt,
     return rc;
 }
 
+/* A rank is in a tp group, a dp group and one of all stages.  It has a pair for
+ * each direction to the stage before, the one behind, or the first or last
+ * stage: for a weight that both have, or an interleaved schedule. */
+size_t merak_link_memory_most(int tasks, int tp, int pp, int dp)
+{
+    bool staged = pp != 1;
+    size_t groups = (size_t)(tp != 1) + (size_t)(dp != 1) + (size_t)staged;
+    size_t pairs = staged ? 6 : 0;
+
+    return tasks > 1 ? groups * GROUP_BYTES + pairs * PAIR_BYTES : 0;
+}
+
 void merak_link_free_comms(struct merak_link *link)
 {
     for (int i = 0; i < link->n_comms; i++) {

@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/simulate/simulate.h"
+#include "runtime/link/link.h"
 #include "runtime/train/chosen.h"
 #include "runtime/train/phases.h"
 
@@ -76,6 +77,9 @@ static void fill_transport(struct plan_auto *plan)
     plan->in.insists_direct = transport == PLAN_TRANSPORT_NCCL;
     if (transport != PLAN_TRANSPORT_AUTO)
         plan->in.direct = plan->in.insists_direct;
+    plan->in.direct_bytes = merak_link_memory_most(
+        plan->in.nodes * plan->in.ranks_per_node, plan->in.pin.tp,
+        plan->in.pin.pp, plan->in.pin.dp);
 }
 
 static enum merak_status fill_input(struct plan_auto *plan,

@@ -201,7 +201,7 @@ static enum merak_status look(const char *name,
 /* What one task finds for backend "auto". */
 struct vote {
     bool can;
-    char why[200]; /* why not, though there are GPUs; or "" */
+    char why[300]; /* why not, though there are GPUs; or "" */
 };
 
 static struct vote vote(void)
@@ -214,8 +214,12 @@ static struct vote vote(void)
     if (card != NULL && merak_accel_is_given(getenv, file_exists)) {
         v.can = look("cuda", &backend, card, &err) == MERAK_OK;
         if (!v.can)
-            snprintf(v.why, sizeof(v.why), "%.199s", err.text);
+            snprintf(v.why, sizeof(v.why), "%.299s", err.text);
     }
+    if (!v.can && v.why[0] == '\0' && file_exists("/dev/nvidiactl"))
+        snprintf(v.why, sizeof(v.why),
+                 "Slurm gave none to this job, ask for them with "
+                 "--gpus-per-node=N");
     free(card);
     return v;
 }
@@ -232,7 +236,7 @@ static enum merak_status refuse_mixture(const struct merak_boot *boot,
         without++;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "task %d on %.40s has a GPU and task %d on %.40s has "
-                      "none (%.80s): start tasks that all have one, or use "
+                      "none (%.160s): start tasks that all have one, or use "
                       "--backend cpu",
                       with, boot->hosts[boot->node_of[with]], without,
                       boot->hosts[boot->node_of[without]],
@@ -382,6 +386,32 @@ static enum merak_status compare_kernels(const struct merak_trainer *t,
     return rc;
 }
 
+/* Where tasks share an accelerator, NCCL cannot be used.  Collective; rc is
+ * this rank's status so far. */
+static enum merak_status do_without_link(struct merak_trainer *t,
+                                         enum merak_status rc,
+                                         struct merak_error *err)
+{
+    bool mine = t->card_tasks > 1, *shared;
+    int r = 0;
+
+    shared = calloc((size_t)t->boot->size, sizeof(*shared));
+    if (rc == MERAK_OK && shared == NULL)
+        rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*shared));
+    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), shared, err);
+    while (rc == MERAK_OK && r < t->boot->size && !shared[r])
+        r++;
+    if (rc == MERAK_OK && r < t->boot->size && t->direct) {
+        t->direct = false;
+        snprintf(t->link_why, sizeof(t->link_why),
+                 "task %d on %.64s shares its GPU with another task, and NCCL "
+                 "needs a GPU for each",
+                 r, host_of(t->boot, r));
+    }
+    free(shared);
+    return rc;
+}
+
 static void warn_of(const struct merak_trainer *t, int number)
 {
     char text[512], warning[256] = "";
@@ -392,6 +422,18 @@ static void warn_of(const struct merak_trainer *t, int number)
                              sizeof(warning));
     if (warning[0] != '\0')
         merak_warn("train", "%s: %s", t->boot->host, warning);
+}
+
+/* A failure names the node where it is. */
+static enum merak_status look_here(struct merak_trainer *t,
+                                   struct merak_accel_card *card,
+                                   struct merak_error *err)
+{
+    enum merak_status rc = look(t->opt.backend, &t->backend, card, err);
+
+    if (rc != MERAK_OK && t->boot->n_nodes > 1)
+        merak_error_wrap(err, "%.64s", t->boot->host);
+    return rc;
 }
 
 enum merak_status merak_accel_choose(struct merak_trainer *t,
@@ -406,12 +448,12 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
         rc = resolve(t, err);
     if (rc == MERAK_OK)
         rc = card == NULL ? merak_fail_nomem(err, sizeof(*card))
-                          : look(t->opt.backend, &t->backend, card, err);
+                          : look_here(t, card, err);
     rc = merak_boot_agree(t->boot, rc, err);
     /* All ranks have the same backend. */
     t->direct = rc == MERAK_OK && merak_link_is_wanted(t);
     if (rc == MERAK_OK && t->backend->accel != NULL) {
-        rc = assign(t, card, err);
+        rc = do_without_link(t, assign(t, card, err), err);
         if (rc == MERAK_OK)
             rc = t->backend->accel->open(t->card.number, merak_link_queues(t),
                                          threads, &t->accel, err);

@@ -146,6 +146,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->memory = merak_backend_memory(t->backend);
     in->direct = t->direct;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
+    in->direct_bytes = merak_link_memory_most(t->boot->size, t->ranks.tp,
+                                              t->ranks.pp, t->ranks.dp);
     return fill_pins(t, &in->pin, err);
 }
 
@@ -482,6 +484,22 @@ static enum merak_status use_choices(struct merak_trainer *t,
     return rc;
 }
 
+/* What a search without --device plans for. */
+static const char *device_here(const struct merak_trainer *t)
+{
+    const char *name = NULL;
+
+    if (t->accel == NULL || t->accel->ops->memory == NULL)
+        return "cpu"; /* kernels run on the host */
+    name = merak_device_of_hardware(t->card.name);
+    if (name == NULL && t->boot->rank == 0)
+        merak_warn("train",
+                   "no speeds of %s are built in: the plan is made for a "
+                   "CPU's; calibrate here, and give the file with --device",
+                   t->card.name);
+    return name != NULL ? name : "cpu";
+}
+
 enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
@@ -492,7 +510,8 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     /* --device without a plan is what emu emulates.  Rank 0 searches, and all
      * ranks predict with the same costs. */
     if (t->opt.device != NULL || searches)
-        rc = find_device(t, t->opt.device != NULL ? t->opt.device : "cpu", err);
+        rc = find_device(
+            t, t->opt.device != NULL ? t->opt.device : device_here(t), err);
     else
         rc = find_links(t, err);
     rc = merak_boot_agree(t->boot, rc, err);

@@ -39,56 +39,6 @@ int merak_link_queues(const struct merak_trainer *t)
     return t->direct ? MERAK_STREAMS : MERAK_QUEUE_COUNT;
 }
 
-/* --- one task a GPU ---------------------------------------------------------
- */
-
-struct place {
-    int node;
-    struct merak_accel_device card;
-};
-
-static bool is_shared(const struct place *a, const struct place *b)
-{
-    return a->node == b->node && strcmp(a->card.bus, b->card.bus) == 0;
-}
-
-static enum merak_status refuse_sharing(const struct merak_trainer *t,
-                                        const struct place *place, int a, int b,
-                                        struct merak_error *err)
-{
-    const struct merak_accel_device *card = &place[a].card;
-    bool known = card->uuid[0] != '\0';
-
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "ranks %d and %d share %.32s at %s%s%.40s on %.40s, and "
-                      "NCCL supports one task per GPU: start no more tasks "
-                      "than there are GPUs, or use --transport ucx",
-                      t->ranks.logical_rank[a], t->ranks.logical_rank[b],
-                      card->name, card->bus, known ? ", " : "", card->uuid,
-                      t->boot->hosts[place[a].node]);
-}
-
-static enum merak_status check_sharing(const struct merak_trainer *t,
-                                       struct merak_error *err)
-{
-    const struct place mine = {t->boot->node_of[t->boot->rank], t->card};
-    size_t size = (size_t)t->boot->size;
-    struct place *place = calloc(size, sizeof(*place));
-    enum merak_status rc = MERAK_OK;
-
-    if (place == NULL)
-        rc = merak_fail_nomem(err, size * sizeof(*place));
-    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), place, err);
-    for (int b = 1; b < t->boot->size && rc == MERAK_OK; b++) {
-        for (int a = 0; a < b && rc == MERAK_OK; a++) {
-            if (is_shared(&place[a], &place[b]))
-                rc = refuse_sharing(t, place, a, b, err);
-        }
-    }
-    free(place);
-    return rc;
-}
-
 /* --- the choice -------------------------------------------------------------
  */
 
@@ -140,10 +90,8 @@ static enum merak_status look(struct merak_trainer *t,
 {
     struct merak_link_library *library = NULL;
     char about[256];
-    enum merak_status rc = check_sharing(t, err);
+    enum merak_status rc = merak_link_load("nccl", ops_p, err);
 
-    if (rc == MERAK_OK)
-        rc = merak_link_load("nccl", ops_p, err);
     if (rc == MERAK_OK)
         rc = (*ops_p)->open(t->accel->ops->streams, &library, about, err);
     if (rc == MERAK_OK)
@@ -180,7 +128,7 @@ static enum merak_status check_reduce(const struct merak_trainer *t,
     if (!t->opt.reduce_fast || t->link != NULL || t->boot->size == 1)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--reduce fast needs --transport nccl%s%.150s",
+                      "--reduce fast needs --transport nccl%s%.400s",
                       t->link_why[0] != '\0' ? ": "
                                              : ", which backend and "
                                                "tasks here do not have",

@@ -53,9 +53,8 @@ void merak_resident_bytes(size_t *now_p, size_t *peak_p)
     if (fd >= 0)
         close(fd);
     *now_p = pages * (size_t)sysconf(_SC_PAGESIZE);
-    *peak_p = getrusage(RUSAGE_SELF, &used) == 0
-                  ? (size_t)used.ru_maxrss * 1024
-                  : 0;
+    *peak_p =
+        getrusage(RUSAGE_SELF, &used) == 0 ? (size_t)used.ru_maxrss * 1024 : 0;
 }
 
 static const char *human_count(double n, char *buf, size_t size)
@@ -129,9 +128,9 @@ static void report_arena(const struct merak_trainer *t)
     if (t->link != NULL && t->link_bytes > 0)
         merak_info("train",
                    "memory of rank %d: beside it about %.1f MiB for NCCL's %d "
-                   "communicators",
-                   t->ranks.logical, (double)t->link_bytes / MIB,
-                   t->link_comms);
+                   "communicator%s",
+                   t->ranks.logical, (double)t->link_bytes / MIB, t->link_comms,
+                   t->link_comms == 1 ? "" : "s");
 }
 
 /* Emulated kernels have nothing to report. */
@@ -306,8 +305,8 @@ void merak_report_save(const struct merak_trainer *t,
     if (times->resumed_ns < times->committed_ns)
         snprintf(wait, sizeof(wait), "; training waited %.3f s", waited);
     merak_info("train", "step %" PRIu64 " saved: %s in %.2f s, %.2f GB/s%s",
-               times->step, bytes, seconds,
-               t->save_bytes / seconds * 1e-9, wait);
+               times->step, bytes, seconds, t->save_bytes / seconds * 1e-9,
+               wait);
 }
 
 /* FLOP/s of a step, and its share of the device's peak; 0 if unknown. */

@@ -70,7 +70,7 @@ struct merak_trainer {
     struct merak_program *program; /* a training step */
     struct merak_program *eval;    /* forward only, same persistent slots */
     const struct merak_backend *backend;
-    char backend_why[256]; /* why it was chosen; "": it was asked for */
+    char backend_why[512]; /* why it was chosen; "": it was asked for */
 
     struct merak_arena arena; /* with an accelerator, used only by transfers */
     size_t arena_bytes; /* of both programs, followed by table_bytes */
@@ -87,7 +87,7 @@ struct merak_trainer {
     bool direct; /* programs are for a link, with its staging in the arena */
     struct merak_link *link; /* from accelerator to accelerator; NULL: through
                                 host memory, by tr */
-    char link_why[256];      /* why there is none; "": none is expected */
+    char link_why[512];      /* why there is none; "": none is expected */
     size_t link_bytes; /* of the accelerator that the link's library takes
                           beside the arena, as estimated; 0: it has no memory
                           of its own, or no link is expected */
