@@ -96,13 +96,14 @@ static enum merak_status allocate_inputs(struct merak_engine *e,
 enum merak_status merak_engine_accel_init(struct merak_engine *e,
                                           struct merak_error *err)
 {
-    const char *sync = getenv("MERAK_ACCEL_SYNC");
     size_t n = (size_t)e->program->n_instrs + 1;
     enum merak_status rc;
 
     if (e->opt.accel == NULL)
         return MERAK_OK;
-    e->accel_sync = sync != NULL && *sync != '\0' && *sync != '0';
+    rc = merak_engine_switch("MERAK_ACCEL_SYNC", &e->accel_sync, err);
+    if (rc != MERAK_OK)
+        return rc;
     e->event = calloc(n, sizeof(*e->event));
     e->input_at = calloc(n, sizeof(*e->input_at));
     e->batch_of = calloc(n, sizeof(*e->batch_of));

@@ -25,7 +25,6 @@
 #include "base/error.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* The kernel calls of some instructions. */
 struct calls {
@@ -199,22 +198,17 @@ static void find_fused(struct merak_engine *e)
     }
 }
 
-static bool is_on(const struct merak_engine *e)
-{
-    const char *text = getenv("MERAK_ACCEL_FUSE");
-
-    return (text == NULL || strcmp(text, "0") != 0) && !e->accel_sync &&
-           e->opt.accel->ops->fusable != NULL;
-}
-
 enum merak_status merak_engine_fused_init(struct merak_engine *e,
                                           struct merak_error *err)
 {
     static const struct merak_step none; /* what is fused reads no step */
     const struct engine_queue *q = &e->queue[MERAK_QUEUE_COMPUTE];
+    bool on = true;
+    enum merak_status rc = merak_engine_switch("MERAK_ACCEL_FUSE", &on, err);
 
-    if (!is_on(e))
-        return MERAK_OK;
+    if (rc != MERAK_OK || !on || e->accel_sync ||
+        e->opt.accel->ops->fusable == NULL)
+        return rc;
     e->fused = calloc((size_t)q->n + 1, sizeof(*e->fused));
     if (e->fused == NULL)
         return merak_fail_nomem(err, (size_t)q->n * sizeof(*e->fused));

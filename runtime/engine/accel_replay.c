@@ -19,7 +19,6 @@
 #include "base/error.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define LEAST 4 /* the fewest instructions that are worth a graph */
 
@@ -83,22 +82,16 @@ static enum merak_status capture(struct merak_engine *e,
     return rc == MERAK_OK ? end : rc;
 }
 
-static bool is_on(const struct merak_engine *e)
-{
-    const char *text = getenv("MERAK_ACCEL_GRAPHS");
-
-    return text != NULL && strcmp(text, "1") == 0 && !e->accel_sync &&
-           !merak_engine_has_times(e) &&
-           e->opt.accel->ops->capture_begin != NULL;
-}
-
 enum merak_status merak_engine_replay_init(struct merak_engine *e,
                                            struct merak_error *err)
 {
     const struct engine_queue *q = &e->queue[MERAK_QUEUE_COMPUTE];
+    bool on = false;
+    enum merak_status rc = merak_engine_switch("MERAK_ACCEL_GRAPHS", &on, err);
 
-    if (!is_on(e))
-        return MERAK_OK;
+    if (rc != MERAK_OK || !on || e->accel_sync || merak_engine_has_times(e) ||
+        e->opt.accel->ops->capture_begin == NULL)
+        return rc;
     e->stretch = calloc((size_t)q->n + 1, sizeof(*e->stretch));
     if (e->stretch == NULL)
         return merak_fail_nomem(err, (size_t)q->n * sizeof(*e->stretch));

@@ -203,6 +203,11 @@ void merak_engine_call(const struct merak_engine *e,
                        const struct merak_instr *instr,
                        struct merak_kernel_call *call, struct merak_step *step);
 
+/* engine_setup.c: a variable of the environment that is 0 or 1; unset or empty:
+ * `*on_p` is kept.  MERAK_ERR_CONFIG if it is anything else. */
+enum merak_status merak_engine_switch(const char *name, bool *on_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+
 static inline bool merak_instr_moves(const struct merak_instr *instr)
 {
     return instr->kind == MERAK_INSTR_EXCHANGE ||

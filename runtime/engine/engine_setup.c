@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -48,6 +49,21 @@ static void find_cores(struct merak_engine *e)
         e->crowded = true;
         e->compute_spin_ns = e->comm_spin_ns = 0;
     }
+}
+
+enum merak_status merak_engine_switch(const char *name, bool *on_p,
+                                      struct merak_error *err)
+{
+    const char *text = getenv(name);
+
+    if (text == NULL || *text == '\0')
+        return MERAK_OK;
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%s is \"%.60s\": set it to 0 or 1, or unset it",
+                          name, text);
+    *on_p = *text == '1';
+    return MERAK_OK;
 }
 
 /* Waits for an accelerator or a link end in naps of some 20 us, to which Linux

@@ -125,9 +125,12 @@ if grep -q '^#define HAVE_UCX 1' ../config.h; then
         trainer=(unit/forked_train "$ranks")
         for name in ranks again; do
             # shellcheck disable=SC2086
-            train $name cuda --dtype "$dtype" ${degrees//,/ } || break
+            train $name cuda MERAK_STAND_IN_CUDA=memory=$((1100 * (ranks + 1))) \
+                --dtype "$dtype" ${degrees//,/ } || break
         done
-        grep -q 'share' "$tmp/ranks.log" &&
+        # NCCL, which they cannot use, would take more than there is
+        grep -q 'shares its GPU with another task, and NCCL needs' \
+            "$tmp/ranks.log" &&
             near ranks cpu-$dtype $most >"$tmp/near" &&
             near again ranks 0 >>"$tmp/near"
         ok $? "$ranks ranks on one GPU (${degrees//,/ }, $dtype): the cpu's losses" \
@@ -173,6 +176,10 @@ ok $? "too little memory is refused with what takes it" "$tmp/small.log"
 ! train old cuda MERAK_STAND_IN_CUDA=driver=12040 &&
     refused old "needs one for 13.0 or later, release 580: update"
 ok $? "so is an old driver" "$tmp/old.log"
+
+! train word cuda MERAK_ACCEL_FUSE=no &&
+    refused word 'MERAK_ACCEL_FUSE is "no": set it to 0 or 1, or unset it'
+ok $? "so is a switch that is neither 0 nor 1" "$tmp/word.log"
 
 ! train none cuda CUDA_VISIBLE_DEVICES= &&
     refused none "this task was given no GPU"
