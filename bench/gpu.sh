@@ -383,24 +383,28 @@ part_cudnn()
 
 part_sanitize()
 {
-    local tool failed=0
+    local tool model options failed=0
 
     needs_gpu
     needs_build
     command -v compute-sanitizer >/dev/null || PATH=$PATH:$cuda/bin
     command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer"
     make_data
-    for tool in memcheck racecheck initcheck synccheck; do
-        if timeout --foreground 110 "$build/libtool" --mode=execute compute-sanitizer \
-            --tool $tool --error-exitcode 9 "$merak" train \
-            --model "$work/small.json" --data "$work/data" --seq 33 --steps 2 \
-            --global-batch 2 --micro-batch 1 --eval-samples 0 --backend cuda \
-            --dtype bf16; then
-            figure $tool clean
-        else
-            figure $tool "FAILED ($?)"
-            failed=1
-        fi
+    # a Llama in fp32 has what a GPT-2 in bf16 has not
+    for model in "small bf16" "llama fp32"; do
+        options=(--model "$work/${model% *}.json" --dtype "${model#* }")
+        for tool in memcheck racecheck initcheck synccheck; do
+            if timeout --foreground 80 "$build/libtool" --mode=execute \
+                compute-sanitizer --tool $tool --error-exitcode 9 "$merak" train \
+                "${options[@]}" --data "$work/data" --seq 33 --steps 2 \
+                --global-batch 2 --micro-batch 1 --eval-samples 0 \
+                --backend cuda; then
+                figure "$tool" clean
+            else
+                figure "$tool" "FAILED ($?, $model)"
+                failed=1
+            fi
+        done
     done
     return $failed
 }
@@ -408,7 +412,7 @@ part_sanitize()
 # Random bytes, and models: dropout in the small one.
 make_data()
 {
-    [ -e "$work/data.bin" ] && return
+    [ -e "$work/llama.json" ] && return
     head -c 300000 /dev/urandom >"$work/bytes"
     "$merak" data pack --tokenizer byte --out "$work/data" "$work/bytes" || exit 1
     cat >"$work/small.json" <<END
@@ -416,6 +420,13 @@ make_data()
  "n_positions": 128, "vocab_size": 257, "activation_function": "gelu_new",
  "embd_pdrop": 0.1, "resid_pdrop": 0.1, "attn_pdrop": 0.0,
  "tie_word_embeddings": true}
+END
+    cat >"$work/llama.json" <<END
+{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+ "intermediate_size": 96, "vocab_size": 257, "rms_norm_eps": 1e-5,
+ "max_position_embeddings": 128, "rope_theta": 10000.0, "hidden_act": "silu",
+ "tie_word_embeddings": false}
 END
 }
 
@@ -497,18 +508,20 @@ part_repeat()
 }
 
 # Several ranks on the one GPU, which exchange by way of the host: the losses of
-# one rank of the CPU, and the same bits again.
+# one rank of the CPU, and the same bits again; stages have those of one rank.
 part_ranks()
 {
     local failed=0 dtypes="fp32 bf16" dtype layout name
-    local layouts=("2 --tp 2" "2 --pp 2" "4 --tp 2 --pp 2" "2 --dp 2")
+    local layouts=("2 --pp 2" "2 --tp 2" "4 --tp 2 --pp 2" "2 --dp 2")
 
     needs_build
     [ -x "$tests/forked_train" ] || skip "built without UCX"
-    [ "$backend" = cuda ] || { dtypes=fp32 layouts=("4 --tp 2 --pp 2"); }
+    [ "$backend" = cuda ] || { dtypes=fp32 layouts=("2 --pp 2" "4 --tp 2 --pp 2"); }
     for dtype in $dtypes; do
         trainer=("$merak" train)
-        small_train "$work/cpu-$dtype" cpu --steps 8 --dtype $dtype || return 1
+        small_train "$work/cpu-$dtype" cpu --steps 8 --dtype $dtype &&
+            small_train "$work/alone" "$backend" --steps 8 --dtype $dtype ||
+            return 1
         for layout in "${layouts[@]}"; do
             echo "--- $dtype, ranks $layout"
             trainer=("$tests/forked_train" "${layout%% *}")
@@ -521,6 +534,8 @@ part_ranks()
             compare "$work/once" "$work/cpu-$dtype" \
                 $([ $dtype = fp32 ] && echo 2e-4 || echo 3e-2) || failed=1
             compare "$work/once" "$work/twice" 0 || failed=1
+            [ "$layout" != "2 --pp 2" ] ||
+                compare "$work/once" "$work/alone" 0 || failed=1
         done
     done
     return $failed

@@ -120,8 +120,9 @@ train llama cuda --model "$tmp/llama.json" --dtype bf16 &&
 ok $? "fused or not, to the bit" "$tmp/llama-single.log" "$tmp/near"
 
 if grep -q '^#define HAVE_UCX 1' ../config.h; then
-    # ranks, their degrees, dtype and tolerance
-    while read -r ranks degrees dtype most; do
+    train alone cuda --dtype fp32
+    # ranks, their degrees, dtype and tolerance, and whose bits they have
+    while read -r ranks degrees dtype most same; do
         trainer=(unit/forked_train "$ranks")
         for name in ranks again; do
             # shellcheck disable=SC2086
@@ -132,13 +133,13 @@ if grep -q '^#define HAVE_UCX 1' ../config.h; then
         grep -q 'shares its GPU with another task, and NCCL needs' \
             "$tmp/ranks.log" &&
             near ranks cpu-$dtype $most >"$tmp/near" &&
-            near again ranks 0 >>"$tmp/near"
+            near again ranks 0 >>"$tmp/near" && near ranks $same 0 >>"$tmp/near"
         ok $? "$ranks ranks on one GPU (${degrees//,/ }, $dtype): the cpu's losses" \
             "$tmp/ranks.log" "$tmp/near"
     done <<END
-2 --tp,2 fp32 1e-5
-2 --pp,2 fp32 1e-5
-4 --tp,2,--pp,2 bf16 2e-2
+2 --tp,2 fp32 1e-5 again
+2 --pp,2 fp32 1e-5 alone
+4 --tp,2,--pp,2 bf16 2e-2 again
 END
     trainer=("$merak" train)
 fi
