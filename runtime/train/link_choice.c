@@ -21,72 +21,19 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define MOST_STREAMS 32 /* CUDA_DEVICE_MAX_CONNECTIONS at most */
 
-bool merak_link_is_wanted(const struct merak_trainer *t)
+bool merak_trainer_wants_link(const struct merak_trainer *t)
 {
-    if (t->boot->size == 1 || t->backend->accel == NULL)
-        return false;
-    return t->opt.transport == MERAK_TRANSPORT_NCCL ||
-           (t->opt.transport == MERAK_TRANSPORT_AUTO &&
-            merak_backend_is_direct(t->backend));
+    return merak_link_is_wanted(t->backend, t->boot->size,
+                                t->opt.transport == MERAK_TRANSPORT_AUTO,
+                                t->opt.transport == MERAK_TRANSPORT_NCCL);
 }
 
 int merak_link_queues(const struct merak_trainer *t)
 {
     return t->direct ? MERAK_STREAMS : MERAK_QUEUE_COUNT;
-}
-
-/* --- one task a GPU ---------------------------------------------------------
- */
-
-struct place {
-    int node;
-    struct merak_accel_device card;
-};
-
-static bool is_shared(const struct place *a, const struct place *b)
-{
-    return a->node == b->node && strcmp(a->card.bus, b->card.bus) == 0;
-}
-
-static enum merak_status refuse_sharing(const struct merak_trainer *t,
-                                        const struct place *place, int a, int b,
-                                        struct merak_error *err)
-{
-    const struct merak_accel_device *card = &place[a].card;
-    bool known = card->uuid[0] != '\0';
-
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "ranks %d and %d share %.32s at %s%s%.40s on %.40s, and "
-                      "NCCL supports one task per GPU: start no more tasks "
-                      "than there are GPUs, or use --transport ucx",
-                      t->ranks.logical_rank[a], t->ranks.logical_rank[b],
-                      card->name, card->bus, known ? ", " : "", card->uuid,
-                      t->boot->hosts[place[a].node]);
-}
-
-static enum merak_status check_sharing(const struct merak_trainer *t,
-                                       struct merak_error *err)
-{
-    const struct place mine = {t->boot->node_of[t->boot->rank], t->card};
-    size_t size = (size_t)t->boot->size;
-    struct place *place = calloc(size, sizeof(*place));
-    enum merak_status rc = MERAK_OK;
-
-    if (place == NULL)
-        rc = merak_fail_nomem(err, size * sizeof(*place));
-    rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), place, err);
-    for (int b = 1; b < t->boot->size && rc == MERAK_OK; b++) {
-        for (int a = 0; a < b && rc == MERAK_OK; a++) {
-            if (is_shared(&place[a], &place[b]))
-                rc = refuse_sharing(t, place, a, b, err);
-        }
-    }
-    free(place);
-    return rc;
 }
 
 /* --- the choice -------------------------------------------------------------
@@ -131,24 +78,6 @@ enum merak_status merak_link_estimate(struct merak_trainer *t,
     if (!t->direct || t->accel == NULL || t->accel->ops->memory == NULL)
         return MERAK_OK;
     return merak_link_memory(&opt, &t->link_comms, &t->link_bytes, err);
-}
-
-/* Check what is possible before opening anything; the same on all tasks. */
-static enum merak_status look(struct merak_trainer *t,
-                              const struct merak_link_ops **ops_p,
-                              struct merak_error *err)
-{
-    struct merak_link_library *library = NULL;
-    char about[256];
-    enum merak_status rc = check_sharing(t, err);
-
-    if (rc == MERAK_OK)
-        rc = merak_link_load("nccl", ops_p, err);
-    if (rc == MERAK_OK)
-        rc = (*ops_p)->open(t->accel->ops->streams, &library, about, err);
-    if (rc == MERAK_OK)
-        (*ops_p)->close(library);
-    return merak_boot_agree(t->boot, rc, err);
 }
 
 static enum merak_status open_link(struct merak_trainer *t,
@@ -251,18 +180,19 @@ enum merak_status merak_link_choose(struct merak_trainer *t,
     bool insists = t->opt.transport == MERAK_TRANSPORT_NCCL;
     struct merak_error why = {.status = MERAK_OK};
     const struct merak_link_ops *ops;
-    enum merak_status rc;
+    struct merak_link_tasks tasks;
+    enum merak_status rc = MERAK_OK;
     bool opened;
 
-    if (insists && t->backend->accel == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--transport nccl moves data between GPUs, and "
-                          "backend %s has none: use --backend cuda, or "
-                          "--transport ucx",
-                          t->backend->name);
+    if (insists)
+        rc = merak_link_check_backend(t->backend, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (!t->direct)
         return check_reduce(t, err);
-    rc = look(t, &ops, &why);
+    tasks = (struct merak_link_tasks){t->boot, t->accel->ops, &t->card,
+                                      t->ranks.logical_rank};
+    rc = merak_link_look("nccl", &tasks, &ops, &why);
     opened = rc == MERAK_OK;
     if (opened)
         rc = open_link(t, ops, &why);
