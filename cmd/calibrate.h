@@ -7,22 +7,38 @@
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/device/device.h"
 #include "runtime/boot/boot.h"
+#include "runtime/link/link.h"
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
-/* Where models run: as in training, with one arena and one transport.  All
- * nodes run the same at the same time, independently. */
+/* --transport, as for `merak train` */
+enum calibrate_transport { CALIBRATE_AUTO, CALIBRATE_UCX, CALIBRATE_NCCL };
+
+/* Where models run: as in training, with one arena, one transport, and between
+ * accelerators a link.  All nodes run the same at the same time,
+ * independently. */
 struct calibrate_world {
     const struct merak_backend *backend;
     struct merak_boot *boot;
     struct merak_accel *accel; /* if the backend has any; open all the time */
-    void *device;              /* its memory for the models, like the arena */
+    struct merak_accel_device card; /* accel, as identified on its node */
+    void *device; /* its memory for the models, like the arena */
     struct merak_arena arena;
+    int transport; /* enum calibrate_transport */
     struct merak_transport *tr;
+    const struct merak_link_ops *link_ops; /* NULL: data goes through host
+                                              memory, by tr */
+    struct merak_link *link;
     struct merak_team node; /* ranks of this node: they run a model */
     struct merak_team all;
     int *rank_of; /* storage of both teams */
 };
+
+/* The rank after this one in the team's ring (by 1), or before it (-1). */
+static inline int calibrate_neighbour(const struct merak_team *team, int by)
+{
+    return team->rank[(team->me + team->n + by) % team->n];
+}
 
 /* Steps of one program, in the order of execution. */
 struct calibrate_steps {
@@ -74,7 +90,7 @@ enum merak_status calibrate_accel_time(struct calibrate_world *world,
  * attention of a model's step, in the shapes of one of tp ranks, into
  * device->tuned; attention's times then go to device->rates. */
 struct calibrate_tune {
-    const char *model; /* its config.json, or the directory */
+    const char *model;        /* its config.json, or the directory */
     int seq, micro_batch, tp; /* seq: 0 until checked, if not given */
 };
 /* Before anything is measured: can such a step be planned on this backend, and
@@ -94,9 +110,23 @@ void calibrate_echo(int fd);
 bool calibrate_ping(int fd, double *seconds_p);
 
 /* calibrate_world.c */
+/* Before anything is measured, with accelerators open: choose what moves data
+ * between tasks, as training would; what prevents a link is printed.
+ * Collective. */
+enum merak_status calibrate_world_choose(struct calibrate_world *world,
+                                         struct merak_error *err) MERAK_CHECKED;
+/*
+ *   ring  with a link: exchanges are among these ranks, and messages go from
+ *         each to the next; NULL: exchanges are among those of the node
+ *
+ * If a link cannot be opened and need not be, link_ops is then NULL.
+ */
 enum merak_status calibrate_world_open(struct calibrate_world *world,
                                        size_t arena_bytes,
+                                       const struct merak_team *ring,
                                        struct merak_error *err) MERAK_CHECKED;
+/* "nccl", "ucx", "self": what moves data. */
+const char *calibrate_world_mover(const struct calibrate_world *world);
 void calibrate_world_close(struct calibrate_world *world);
 /* If rc is a failure, notify peers, which may wait for this rank in a
  * transfer; returns rc. */
@@ -172,10 +202,11 @@ enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
 
 /* calibrate_net.c: time exchanges and transfers between nodes, with equally
  * many ranks on each, in `rounds` rounds.  Fills the device's net, and with
- * several ranks on a node their total rate.  Collective; opens the world and
- * closes it. */
-enum merak_status calibrate_net(struct calibrate_world *world, int rounds,
-                                struct merak_device *device,
+ * several ranks on a node their total rate.  If inside: the same among the
+ * ranks of each node, if a link moves data between their accelerators; fills
+ * the device's link.  Collective; opens the world and closes it. */
+enum merak_status calibrate_net(struct calibrate_world *world, bool inside,
+                                int rounds, struct merak_device *device,
                                 struct merak_error *err) MERAK_CHECKED;
 
 struct calibrate_from {

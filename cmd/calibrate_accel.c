@@ -7,8 +7,9 @@
  * calls.  So the cost of a kernel without work is that of a launch when the
  * host is ahead.
  *
- * A transfer goes through host memory (runtime/engine/accel.c): a link takes
- * as long as a copy from the device, one between processes, and one back.
+ * A transfer that goes through host memory (runtime/engine/accel.c) takes as
+ * long as a copy from the device, one between processes, and one back.  What a
+ * link moves is measured in calibrate_net.c.
  */
 #include "config.h"
 
@@ -20,6 +21,7 @@
 #include "base/size.h"
 #include "kernels/geometry.h"
 #include "runtime/engine/engine.h"
+#include "runtime/train/accel_choice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -457,22 +459,20 @@ enum merak_status calibrate_accel_open(struct calibrate_world *world,
                                        int threads, struct merak_error *err)
 {
     const struct merak_accel_ops *ops = world->backend->accel;
-    struct merak_accel_device device[16] = {{.number = 0}};
-    int n = 1, mine;
-    enum merak_status rc = MERAK_OK;
+    struct merak_accel_card see;
+    enum merak_status rc;
 
     if (ops->timer_create == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--backend %s has no timers to measure with; use "
                           "another",
                           world->backend->name);
-    if (ops->devices != NULL)
-        rc = ops->devices(device, 16, &n, err);
-    mine = n > 0 ? world->boot->local_rank % n : 0;
-    if (rc == MERAK_OK)
-        rc = ops->open(device[mine].number, MERAK_QUEUE_COUNT, threads,
-                       &world->accel, err);
-    return rc;
+    rc = merak_accel_list(world->backend, &see, err);
+    if (rc != MERAK_OK)
+        return rc;
+    world->card = see.device[see.n > 0 ? world->boot->local_rank % see.n : 0];
+    return ops->open(world->card.number, MERAK_QUEUE_COUNT, threads,
+                     &world->accel, err);
 }
 
 void calibrate_accel_close(struct calibrate_world *world)

@@ -83,7 +83,8 @@ struct timer {
     struct calibrate_world *world;
     struct merak_device *device;
     int threads, ranks, rounds;
-    bool quick; /* a third of the shapes, and no other orders */
+    bool quick;  /* a third of the shapes, and no other orders */
+    bool direct; /* programs are for a link */
     int n_trials;
     struct trial trial[TRIALS]; /* replicas come right after the same alone */
     struct exchanges link;
@@ -151,6 +152,7 @@ static enum merak_status build(const struct timer *t, const struct model *m,
                               .threads = t->threads,
                               .recompute = m->recompute};
     const struct merak_program_options opt = {
+        .direct = t->direct,
         .memory = merak_backend_memory(t->world->backend),
     };
 
@@ -235,8 +237,9 @@ static void take_times(struct timer *t, const struct merak_program *prog,
 }
 
 /* Fit latency and bandwidth of exchanges, if both can be determined. */
-static void fit_link(const struct exchanges *l, struct merak_device *device)
+static void fit_link(const struct timer *t)
 {
+    const struct exchanges *l = &t->link;
     double latency, per_byte;
 
     if (l->n < 2 || merak_line_det(&l->line) <= 0)
@@ -244,10 +247,10 @@ static void fit_link(const struct exchanges *l, struct merak_device *device)
     merak_line_solve(&l->line, &latency, &per_byte);
     if (latency <= 0 || per_byte <= 0)
         return;
-    device->link_latency_s = latency;
-    device->link_bytes_per_s = 1 / per_byte;
-    printf("  exchanges: %.1f us a round, %.2f GB/s\n", latency * 1e6,
-           1e-9 / per_byte);
+    t->device->link_latency_s = latency;
+    t->device->link_bytes_per_s = 1 / per_byte;
+    printf("  exchanges: %.1f us a round, %.2f GB/s, by %s\n", latency * 1e6,
+           1e-9 / per_byte, calibrate_world_mover(t->world));
 }
 
 /* --- trials --------------------------------------------------------------- */
@@ -443,7 +446,7 @@ static enum merak_status fill_device(struct timer *t)
     print_tables("kernels", t->device->rates);
     if (t->ranks > 1)
         print_tables("kernels of tensor ranks", t->device->tp_rates);
-    fit_link(&t->link, t->device);
+    fit_link(t);
     return calibrate_beside_fit(&t->beside, t->device, t->err);
 }
 
@@ -458,6 +461,7 @@ enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
                       .ranks = world->boot->local_size,
                       .rounds = rounds,
                       .quick = quick,
+                      .direct = world->link_ops != NULL,
                       .err = err};
     size_t bytes;
     enum merak_status rc;
@@ -465,7 +469,7 @@ enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
     add_trials(&t);
     rc = merak_boot_agree(world->boot, find_arena(&t, &bytes), err);
     if (rc == MERAK_OK)
-        rc = calibrate_world_open(world, bytes, err);
+        rc = calibrate_world_open(world, bytes, NULL, err);
     if (rc == MERAK_OK)
         rc = calibrate_world_tell(world, run_trials(&t), err);
     if (rc == MERAK_OK)

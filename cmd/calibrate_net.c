@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_net.c - time communication between nodes
+/* calibrate_net.c - time communication between nodes, and by a link inside
  *
  * One rank of each node, then all ranks at once, communicate as in steps with
  * the ranks of the same local number on other nodes: transfers around a ring
@@ -8,6 +8,11 @@
  * directions.  The thread that waits for messages is woken by another one
  * before and wakes it afterwards, like the communication and compute threads
  * in a step.
+ *
+ * A link between accelerators moves the same sizes from device memory to device
+ * memory.  As in a step the host queues ahead: each exchange or transfer waits
+ * for the one before on the device, the host for the last one only.  Inside a
+ * node all of its ranks are in one ring, and links get what is fitted.
  *
  * For each message size the median of several rounds is taken, each by its
  * slowest rank.  These are fitted with
@@ -28,6 +33,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "partitioner/refine/line.h"
+#include "runtime/engine/engine.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -46,6 +52,10 @@ static const size_t sizes[] = {8 << 10, 32 << 10, 128 << 10, 512 << 10,
 #define TEST_S 0.03   /* spent on a size in each round */
 #define LONGEST_S 0.5 /* no larger sizes are tested after this */
 #define MOST_REPEATS 200.0
+#define DEADLINE_S 60
+/* The queues of a link's messages: one that waits holds up its queue. */
+#define RECV_QUEUE MERAK_QUEUE_P2P
+#define SEND_QUEUE MERAK_QUEUE_COPY
 
 enum kind { TRANSFER, ALL_REDUCE, KINDS };
 enum crowd { ALONE, TOGETHER, CROWDS };
@@ -70,7 +80,10 @@ struct sums {
 struct net {
     struct calibrate_world *world;
     int rounds;
-    struct merak_team team; /* ranks with this local number, one per node */
+    bool inside;            /* a node, by a link */
+    int crowds;             /* that are tested */
+    struct merak_team team; /* ranks with this local number, one per node; or
+                               the node's */
     int *member;            /* storage of it */
     double *of_rank;        /* [size] */
     double *seconds;        /* storage for all tests */
@@ -78,6 +91,9 @@ struct net {
     int n_tests;
     pthread_t waker; /* the other thread */
     int wake_fd[2];
+    struct merak_exchange ex; /* of the test under way */
+    /* with a link: the last one of each in its queue */
+    struct merak_event *received, *sent;
     struct merak_error *err;
 };
 
@@ -90,21 +106,27 @@ static size_t arena_bytes(const struct net *net)
     return 2 * MOST_BYTES + (size_t)net->team.n * 128;
 }
 
-static enum merak_status all_reduce(const struct net *net, size_t bytes)
+static enum merak_status make_exchange(struct net *net, size_t bytes)
+{
+    const struct merak_mesh mesh = {
+        .n_axes = 1, .axis = {{.name = "dp", .size = net->team.n}}};
+    const struct merak_layout from = {.at = {{MERAK_PARTIAL_SUM, -1}}};
+    const struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_REDUCE,
+                                  .to = {.at = {{MERAK_REPLICATED, -1}}}};
+    const struct merak_shape shape = {1, {bytes / sizeof(float)}};
+
+    return merak_exchange_init(&net->ex, &mesh, &hop, &from, &shape, MERAK_F32,
+                               &net->team.me, net->err);
+}
+
+static enum merak_status all_reduce(const struct net *net)
 {
     const struct calibrate_world *w = net->world;
     char *data = w->arena.base;
-    const struct merak_shape shape = {1, {bytes / sizeof(float)}};
-    const struct merak_exchange ex = {.kind = MERAK_CONVERT_ALL_REDUCE,
-                                      .combine = MERAK_SUM,
-                                      .dtype = MERAK_F32,
-                                      .n = net->team.n,
-                                      .me = net->team.me,
-                                      .in = shape,
-                                      .out = shape};
     struct merak_request *req;
-    enum merak_status rc = merak_exchange(w->tr, &net->team, &ex, data, data,
-                                          data + MOST_BYTES, 0, &req, net->err);
+    enum merak_status rc =
+        merak_exchange(w->tr, &net->team, &net->ex, data, data,
+                       data + MOST_BYTES, 0, &req, net->err);
 
     return rc == MERAK_OK ? merak_request_wait(w->tr, req, net->err) : rc;
 }
@@ -112,11 +134,10 @@ static enum merak_status all_reduce(const struct net *net, size_t bytes)
 /* Send to the next node, receive from the one before. */
 static enum merak_status transfer(const struct net *net, size_t bytes)
 {
-    const struct merak_team *team = &net->team;
     struct merak_transport *tr = net->world->tr;
     char *data = net->world->arena.base;
-    int to = team->rank[(team->me + 1) % team->n];
-    int from = team->rank[(team->me + team->n - 1) % team->n];
+    int to = calibrate_neighbour(&net->team, 1);
+    int from = calibrate_neighbour(&net->team, -1);
     struct merak_request *send, *recv;
     enum merak_status rc;
 
@@ -128,25 +149,114 @@ static enum merak_status transfer(const struct net *net, size_t bytes)
     return rc == MERAK_OK ? merak_request_wait(tr, send, net->err) : rc;
 }
 
-static enum merak_status repeat(const struct net *net, const struct test *t,
-                                int n, double *seconds_p)
-{
-    int64_t start = merak_clock_ns();
-    enum merak_status rc = MERAK_OK;
-    double wake;
+/* --- the same by a link --------------------------------------------------- */
 
-    for (int i = 0; i < n && rc == MERAK_OK; i++) {
-        if (!calibrate_ping(net->wake_fd[0], &wake))
-            return merak_fail(net->err, MERAK_ERR_SYSTEM,
-                              "no answer from a thread: %m");
-        rc = t->kind == TRANSFER ? transfer(net, t->bytes)
-                                 : all_reduce(net, t->bytes);
-    }
-    *seconds_p = (double)(merak_clock_ns() - start) * 1e-9 / n;
-    return rc;
+static enum merak_status queue_all_reduce(const struct net *net)
+{
+    const struct calibrate_world *w = net->world;
+    char *data = w->device;
+    const struct merak_link_call call = {.ex = &net->ex,
+                                         .in = data,
+                                         .out = data,
+                                         .scratch = data + MOST_BYTES,
+                                         .queue = MERAK_QUEUE_COLLECTIVE};
+    enum merak_status rc = merak_link_exchange(
+        w->link, merak_link_team(w->link, &net->team), &call, net->err);
+
+    return rc == MERAK_OK
+               ? w->accel->ops->record(w->accel, MERAK_QUEUE_COLLECTIVE,
+                                       net->received, net->err)
+               : rc;
+}
+
+/* Queue a message behind the event; the next record of it is the message's. */
+static enum merak_status queue_message(const struct net *net, int queue,
+                                       const struct merak_link_piece *message,
+                                       struct merak_event *event)
+{
+    const struct calibrate_world *w = net->world;
+    int me = w->boot->rank;
+    int from = message->send ? me : calibrate_neighbour(&net->team, -1);
+    int to = message->send ? calibrate_neighbour(&net->team, 1) : me;
+    int comm = merak_link_pair(w->link, from, to, MERAK_FLOW_FORWARD);
+    enum merak_status rc =
+        merak_link_message(w->link, comm, queue, message, net->err);
+
+    return rc == MERAK_OK
+               ? w->accel->ops->record(w->accel, queue, event, net->err)
+               : rc;
+}
+
+static enum merak_status queue_transfer(const struct net *net, size_t bytes)
+{
+    struct merak_accel *a = net->world->accel;
+    char *data = net->world->device;
+    const struct merak_link_piece recv = {.at = data + MOST_BYTES,
+                                          .bytes = bytes};
+    const struct merak_link_piece send = {
+        .send = true, .at = data, .bytes = bytes};
+    enum merak_status rc = a->ops->wait(a, RECV_QUEUE, net->sent, net->err);
+
+    if (rc == MERAK_OK)
+        rc = a->ops->wait(a, SEND_QUEUE, net->received, net->err);
+    if (rc == MERAK_OK)
+        rc = queue_message(net, RECV_QUEUE, &recv, net->received);
+    return rc == MERAK_OK ? queue_message(net, SEND_QUEUE, &send, net->sent)
+                          : rc;
+}
+
+/* Wait for what is queued. */
+static enum merak_status finish(const struct net *net)
+{
+    struct merak_accel *a = net->world->accel;
+    enum merak_status rc;
+
+    if (net->world->link == NULL)
+        return MERAK_OK;
+    rc = merak_accel_wait(a, net->received, DEADLINE_S, NULL, net->err);
+    return rc == MERAK_OK
+               ? merak_accel_wait(a, net->sent, DEADLINE_S, NULL, net->err)
+               : rc;
 }
 
 /* --- tests ---------------------------------------------------------------- */
+
+static enum merak_status move(const struct net *net, const struct test *t)
+{
+    if (net->world->link != NULL)
+        return t->kind == TRANSFER ? queue_transfer(net, t->bytes)
+                                   : queue_all_reduce(net);
+    return t->kind == TRANSFER ? transfer(net, t->bytes) : all_reduce(net);
+}
+
+/* A transport's thread is woken for each; a link's queues go on. */
+static enum merak_status wake(const struct net *net)
+{
+    double seconds;
+
+    if (net->world->link != NULL || calibrate_ping(net->wake_fd[0], &seconds))
+        return MERAK_OK;
+    return merak_fail(net->err, MERAK_ERR_SYSTEM,
+                      "no answer from a thread: %m");
+}
+
+static enum merak_status repeat(struct net *net, const struct test *t, int n,
+                                double *seconds_p)
+{
+    enum merak_status rc = make_exchange(net, t->bytes);
+    int64_t start = merak_clock_ns();
+
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        rc = wake(net);
+        if (rc == MERAK_OK)
+            rc = move(net, t);
+    }
+    if (rc == MERAK_OK)
+        rc = finish(net);
+    *seconds_p = (double)(merak_clock_ns() - start) * 1e-9 / n;
+    merak_exchange_fini(&net->ex);
+    return rc;
+}
 
 /* The maximum over all ranks; ranks that do not take part contribute 0 and
  * wait here. */
@@ -170,7 +280,7 @@ static enum merak_status time_test(struct net *net, const struct test *t,
     enum merak_status rc = MERAK_OK;
 
     *seconds_p = 0;
-    if (t->crowd == TOGETHER || net->world->node.me == 0)
+    if (t->crowd == TOGETHER || net->inside || net->world->node.me == 0)
         rc = repeat(net, t, repeats, seconds_p);
     return rc == MERAK_OK ? longest(net, seconds_p) : rc;
 }
@@ -226,9 +336,8 @@ static enum merak_status run_tests(struct net *net)
 
 static void add_tests(struct net *net)
 {
-    int crowds = net->world->node.n > 1 ? CROWDS : TOGETHER;
-
-    for (int i = 0; i < crowds * KINDS * SIZES; i++)
+    net->crowds = !net->inside && net->world->node.n > 1 ? CROWDS : TOGETHER;
+    for (int i = 0; i < net->crowds * KINDS * SIZES; i++)
         net->test[net->n_tests++] =
             (struct test){.crowd = (enum crowd)(i / SIZES / KINDS),
                           .kind = (enum kind)(i / SIZES % KINDS),
@@ -245,13 +354,13 @@ static void sum_up(struct net *net)
 
     for (int i = 0; i < net->n_tests; i++) {
         struct test *t = &net->test[i];
-        int ranks = t->crowd == TOGETHER ? net->world->node.n : 1;
+        bool all = net->inside || t->crowd == TOGETHER;
 
         if (t->n == 0)
             continue;
         t->median = calibrate_median(t->seconds, (size_t)t->n);
         printf("  %-10s %5zu KiB, %4d a node %9.3f ms\n", kinds[t->kind],
-               t->bytes >> 10, ranks, t->median * 1e3);
+               t->bytes >> 10, all ? net->world->node.n : 1, t->median * 1e3);
     }
 }
 
@@ -279,60 +388,73 @@ static void fit(const struct net *net, struct merak_device *device)
 {
     struct sums sums[CROWDS] = {{.rounds = 0}};
     double most = INFINITY, top = 0, bottom = 0, latency, rate[CROWDS] = {0};
-    int crowds = net->world->node.n > 1 ? CROWDS : TOGETHER;
 
     for (int i = 0; i < net->n_tests; i++) {
         if (net->test[i].n > 0)
             most = fmin(
                 most, add_test(net, &net->test[i], &sums[net->test[i].crowd]));
     }
-    for (int i = 0; i < crowds; i++)
+    for (int i = 0; i < net->crowds; i++)
         merak_line_share_latency(&sums[i].line, &top, &bottom);
     /* limited so that each test has some time left for its bytes */
     latency = fmin(fmax(top / bottom, 0), 0.99 * most);
-    for (int i = 0; i < crowds; i++)
+    for (int i = 0; i < net->crowds; i++)
         rate[i] = sums[i].bytes / (sums[i].seconds - sums[i].rounds * latency);
+    if (net->inside) {
+        device->link_latency_s = latency;
+        device->link_bytes_per_s = rate[0];
+        return;
+    }
     device->net_latency_s = latency;
     device->net_bytes_per_s = rate[ALONE];
     device->node_bytes_per_s = rate[TOGETHER]; /* 0: only one rank per node */
 }
 
-static void print_net(const struct net *net, const struct merak_device *device)
+static void print_fit(const struct net *net, const struct merak_device *device)
 {
     int ranks = net->world->node.n;
 
-    printf("  between %d nodes: %.1f us a round, %.4f GB/s per rank",
-           net->team.n, device->net_latency_s * 1e6,
-           device->net_bytes_per_s / 1e9);
-    if (ranks > 1)
+    if (net->inside)
+        printf("  between %d ranks of a node: %.1f us a round, %.4f GB/s",
+               ranks, device->link_latency_s * 1e6,
+               device->link_bytes_per_s / 1e9);
+    else
+        printf("  between %d nodes: %.1f us a round, %.4f GB/s per rank",
+               net->team.n, device->net_latency_s * 1e6,
+               device->net_bytes_per_s / 1e9);
+    if (net->crowds == CROWDS)
         printf(", %.4f GB/s for %d together", device->node_bytes_per_s / 1e9,
                ranks);
-    putchar('\n');
+    printf(", by %s\n", calibrate_world_mover(net->world));
 }
 
 /* --- set-up --------------------------------------------------------------- */
 
-/* The ranks with this rank's local number, in the order of nodes. */
+/* The ranks with this rank's local number, in the order of nodes, or those of
+ * its node. */
 static enum merak_status make_team(struct net *net)
 {
     const struct merak_boot *boot = net->world->boot;
-    size_t nodes = (size_t)boot->n_nodes;
-    int *seen = calloc(nodes, sizeof(*seen));
+    int n = net->inside ? boot->local_size : boot->n_nodes, here = 0;
+    int *seen = calloc((size_t)boot->n_nodes, sizeof(*seen));
 
-    net->member = calloc(nodes, sizeof(*net->member));
+    net->member = calloc((size_t)n, sizeof(*net->member));
     if (seen == NULL || net->member == NULL) {
         free(seen);
-        return merak_fail_nomem(net->err, nodes * sizeof(*seen));
+        return merak_fail_nomem(net->err, (size_t)n * sizeof(*seen));
     }
     for (int r = 0; r < boot->size; r++) {
         int node = boot->node_of[r];
 
-        if (seen[node]++ == boot->local_rank)
+        if (net->inside && node == boot->node_of[boot->rank])
+            net->member[here++] = r;
+        else if (!net->inside && seen[node]++ == boot->local_rank)
             net->member[node] = r;
     }
     free(seen);
-    net->team = (struct merak_team){boot->n_nodes, boot->node_of[boot->rank],
-                                    net->member};
+    net->team = (struct merak_team){
+        n, net->inside ? boot->local_rank : boot->node_of[boot->rank],
+        net->member};
     return MERAK_OK;
 }
 
@@ -381,31 +503,73 @@ static enum merak_status set_up(struct net *net)
     return rc == MERAK_OK ? start_waker(net) : rc;
 }
 
-static enum merak_status run(struct net *net)
+/* Recorded at once: nothing waits for an event that never was. */
+static enum merak_status make_event(const struct net *net, int queue,
+                                    struct merak_event **event_p)
 {
-    add_tests(net);
-    return calibrate_world_tell(net->world, run_tests(net), net->err);
+    struct merak_accel *a = net->world->accel;
+    enum merak_status rc = a->ops->event_create(a, event_p, net->err);
+
+    return rc == MERAK_OK ? a->ops->record(a, queue, *event_p, net->err) : rc;
 }
 
-enum merak_status calibrate_net(struct calibrate_world *world, int rounds,
-                                struct merak_device *device,
+static enum merak_status make_events(struct net *net)
+{
+    enum merak_status rc;
+
+    if (net->world->link == NULL)
+        return MERAK_OK;
+    rc = make_event(net, RECV_QUEUE, &net->received);
+    return rc == MERAK_OK ? make_event(net, SEND_QUEUE, &net->sent) : rc;
+}
+
+static void destroy_events(struct net *net)
+{
+    struct merak_accel *a = net->world->accel;
+
+    if (net->received != NULL)
+        a->ops->event_destroy(a, net->received);
+    if (net->sent != NULL)
+        a->ops->event_destroy(a, net->sent);
+}
+
+static enum merak_status run(struct net *net)
+{
+    enum merak_status rc = make_events(net);
+
+    add_tests(net);
+    rc = merak_boot_agree(net->world->boot, rc, net->err);
+    if (rc == MERAK_OK)
+        rc = run_tests(net);
+    rc = calibrate_world_tell(net->world, rc, net->err);
+    destroy_events(net);
+    return rc;
+}
+
+enum merak_status calibrate_net(struct calibrate_world *world, bool inside,
+                                int rounds, struct merak_device *device,
                                 struct merak_error *err)
 {
     struct net net = {.world = world,
                       .rounds = 2 * rounds + 1,
+                      .inside = inside,
                       .wake_fd = {-1, -1},
                       .err = err};
     enum merak_status rc;
 
+    if (inside && (world->link_ops == NULL || world->boot->local_size == 1))
+        return MERAK_OK;
     rc = merak_boot_agree(world->boot, set_up(&net), err);
     if (rc == MERAK_OK)
-        rc = calibrate_world_open(world, arena_bytes(&net), err);
-    if (rc == MERAK_OK)
+        rc = calibrate_world_open(world, arena_bytes(&net), &net.team, err);
+    /* inside a node, a link that could not be opened is not measured */
+    if (rc == MERAK_OK && (!inside || world->link != NULL)) {
         rc = run(&net);
-    if (rc == MERAK_OK) {
-        sum_up(&net);
-        fit(&net, device);
-        print_net(&net, device);
+        if (rc == MERAK_OK) {
+            sum_up(&net);
+            fit(&net, device);
+            print_fit(&net, device);
+        }
     }
     calibrate_world_close(world);
     stop_waker(&net);

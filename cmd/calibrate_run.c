@@ -152,6 +152,7 @@ static enum merak_status start(struct run *r)
         .accel = r->world->accel,
         .staging = r->world->arena.base,
         .device_times = true,
+        .link = r->world->link,
         .load = load,
         .load_arg = r,
     };

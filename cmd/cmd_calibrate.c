@@ -141,17 +141,28 @@ static enum merak_status measure_rank(struct calibrate *c,
 {
     enum merak_status rc;
 
-    if (c->world.backend->accel == NULL)
+    if (c->world.accel == NULL)
         return calibrate_alone(c->world.backend, c->threads, &c->device, err);
-    rc = calibrate_accel_open(&c->world, c->threads, err);
-    if (rc == MERAK_OK)
-        rc = calibrate_wake(&c->device, err);
+    rc = calibrate_wake(&c->device, err);
     return rc == MERAK_OK ? calibrate_accel(&c->world, &c->device, err) : rc;
+}
+
+/* Is NCCL what plans have by default: where it was measured, or, by one rank,
+ * where several would use it? */
+static bool is_direct(const struct calibrate *c)
+{
+    const struct calibrate_world *w = &c->world;
+
+    if (w->boot->size > 1)
+        return w->link_ops != NULL;
+    return merak_link_is_wanted(w->backend, 2, w->transport == CALIBRATE_AUTO,
+                                w->transport == CALIBRATE_NCCL);
 }
 
 /* Until links between nodes are measured, those within a node are used. */
 static void describe(struct calibrate *c)
 {
+    c->device.direct = is_direct(c);
     c->device.net_bytes_per_s = c->device.link_bytes_per_s;
     c->device.net_latency_s = c->device.link_latency_s;
     if (c->memory_gib > 0)
@@ -164,8 +175,7 @@ static void describe(struct calibrate *c)
  * timed, so that an interrupted calibration keeps them. */
 static enum merak_status tune(struct calibrate *c, struct merak_error *err)
 {
-    enum merak_status rc =
-        calibrate_tune(&c->world, &c->tune, &c->device, err);
+    enum merak_status rc = calibrate_tune(&c->world, &c->tune, &c->device, err);
 
     describe(c);
     if (rc == MERAK_OK && c->world.boot->rank == 0)
@@ -184,6 +194,8 @@ static enum merak_status measure_node(struct calibrate *c,
     if (rc == MERAK_OK && c->tune.model != NULL)
         rc = tune(c, err);
     rc = merak_boot_agree(c->world.boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = calibrate_net(&c->world, true, c->rounds, &c->device, err);
     if (rc == MERAK_OK)
         rc = calibrate_kernels(&c->world, c->threads, c->rounds, c->quick,
                                &c->device, err);
@@ -206,14 +218,29 @@ static enum merak_status load_device(struct calibrate *c,
     return rc;
 }
 
+static enum merak_status open_devices(struct calibrate *c,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (c->world.backend->accel != NULL)
+        rc = calibrate_accel_open(&c->world, c->threads, err);
+    rc = merak_boot_agree(c->world.boot, rc, err);
+    return rc == MERAK_OK ? calibrate_world_choose(&c->world, err) : rc;
+}
+
 static enum merak_status measure(struct calibrate *c, struct merak_error *err)
 {
-    enum merak_status rc = c->net ? load_device(c, err) : measure_node(c, err);
+    enum merak_status rc = open_devices(c, err);
 
+    if (rc == MERAK_OK)
+        rc = c->net ? load_device(c, err) : measure_node(c, err);
     rc = merak_boot_agree(c->world.boot, rc, err);
-    if (rc != MERAK_OK || c->world.boot->n_nodes == 1)
-        return rc;
-    return calibrate_net(&c->world, c->rounds, &c->device, err);
+    if (rc == MERAK_OK && c->world.boot->n_nodes > 1)
+        rc = calibrate_net(&c->world, false, c->rounds, &c->device, err);
+    if (rc == MERAK_OK && c->world.accel != NULL)
+        c->device.direct = is_direct(c);
+    return rc;
 }
 
 /* --- the command ---------------------------------------------------------- */
@@ -242,6 +269,10 @@ static const struct merak_option rows[] = {
      .positive = true, .most = 1e6},
     {"backend", MERAK_OPTION_TEXT, AT(backend_name), .about = "kernels (cpu)",
      .arg = "NAME"},
+    {"transport", MERAK_OPTION_WORD, AT(world.transport),
+     .about = "what moves data between ranks; ucx: through host memory; nccl: "
+              "GPU to GPU (auto: nccl where usable)",
+     .words = "auto|ucx|nccl"},
     {"model", MERAK_OPTION_TEXT, AT(tune.model),
      .about = "config.json of a model whose GEMMs and attention are tuned",
      .arg = "FILE"},
@@ -317,12 +348,13 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
                           "--net measures only links: leave out --from, "
                           "--threads and --memory-gib, which are the device's "
                           "that it corrects");
-    if (c->from != NULL && (c->threads > 0 || c->rounds > 0 || c->quick ||
-                            c->memory_gib > 0 || c->device.ranks_per_node > 0))
+    if (c->from != NULL &&
+        (c->threads > 0 || c->rounds > 0 || c->quick || c->memory_gib > 0 ||
+         c->device.ranks_per_node > 0 || c->world.transport != CALIBRATE_AUTO))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--from measures nothing: leave out --threads, "
-                          "--rounds, --quick, --ranks-per-node and "
-                          "--memory-gib, which are the device's that it "
+                          "--rounds, --quick, --ranks-per-node, --transport "
+                          "and --memory-gib, which are the device's that it "
                           "corrects");
     return MERAK_OK;
 }

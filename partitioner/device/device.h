@@ -50,8 +50,8 @@
  *              "choices": ["..", ..]}
  *
  * The default transport: "nccl", from device to device, or "ucx", through host
- * memory (if missing: nccl if the name begins with "cuda", as calibrations of
- * GPUs have it):
+ * memory (if missing: nccl if the name begins with "cuda", for calibrations of
+ * GPUs that do not have it yet):
  *
  *    "transport": "nccl"
  *

@@ -217,14 +217,19 @@ static void read_roofline(struct reader *r, const json_t *in,
                            r->path, word == NULL ? "not a string" : word);
 }
 
+/* A calibration of GPUs is for NCCL, unless it says otherwise. */
+static bool is_direct_by_name(const struct merak_device *d)
+{
+    return strncmp(d->name, "cuda,", 5) == 0;
+}
+
 static void read_transport(struct reader *r, const json_t *in,
                            struct merak_device *d)
 {
     const json_t *transport = json_object_get(in, "transport");
     const char *word = json_string_value(transport);
 
-    d->direct = word != NULL ? strcmp(word, "nccl") == 0
-                             : strncmp(d->name, "cuda,", 5) == 0;
+    d->direct = word != NULL ? strcmp(word, "nccl") == 0 : is_direct_by_name(d);
     if (transport != NULL && r->rc == MERAK_OK && !d->direct &&
         (word == NULL || strcmp(word, "ucx") != 0))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
@@ -533,8 +538,9 @@ static void put_rest(json_t *out, const struct merak_device *device)
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
     put_tuned(out, device);
-    if (device->direct)
-        json_object_set_new(out, "transport", json_string("nccl"));
+    if (device->direct || is_direct_by_name(device))
+        json_object_set_new(out, "transport",
+                            json_string(device->direct ? "nccl" : "ucx"));
 }
 
 enum merak_status merak_device_save(const struct merak_device *device,

@@ -21,6 +21,7 @@
 #include <stdatomic.h>
 
 #include "kernels/accel.h"
+#include "kernels/kernels.h"
 #include "partitioner/program/streams.h"
 #include "runtime/boot/boot.h"
 #include "runtime/link/link_ops.h"
@@ -59,6 +60,27 @@ struct merak_link_call {
     int queue;
 };
 
+/* Should tasks of this backend use a link, if they can?
+ *   by_default  with --transport auto
+ *   insists     with --transport nccl */
+bool merak_link_is_wanted(const struct merak_backend *backend, int tasks,
+                          bool by_default, bool insists);
+/* For --transport nccl: MERAK_ERR_CONFIG if it has no accelerators. */
+enum merak_status
+merak_link_check_backend(const struct merak_backend *backend,
+                         struct merak_error *err) MERAK_CHECKED;
+struct merak_link_tasks {
+    struct merak_boot *boot;
+    const struct merak_accel_ops *accel;
+    const struct merak_accel_device *card; /* of this task */
+    const int *rank_name; /* [size] numbers for error texts, or NULL */
+};
+/* Has every task its own accelerator, and is the library there?  Collective;
+ * the same on all tasks. */
+enum merak_status merak_link_look(const char *name,
+                                  const struct merak_link_tasks *tasks,
+                                  const struct merak_link_ops **ops_p,
+                                  struct merak_error *err) MERAK_CHECKED;
 /* The module merak_NAME.so (kernels/module.h). */
 enum merak_status merak_link_load(const char *name,
                                   const struct merak_link_ops **ops_p,

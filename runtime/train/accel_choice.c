@@ -173,8 +173,24 @@ static bool file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Find the backend and its devices; a backend without accelerators has
- * none. */
+enum merak_status merak_accel_list(const struct merak_backend *backend,
+                                   struct merak_accel_card *card,
+                                   struct merak_error *err)
+{
+    *card = (struct merak_accel_card){.numa = own_numa()};
+    if (backend->accel == NULL)
+        return MERAK_OK;
+    if (backend->accel->devices != NULL)
+        return backend->accel->devices(card->device, MERAK_ACCEL_MAX, &card->n,
+                                       err);
+    card->n = 1; /* one per task */
+    snprintf(card->device[0].bus, sizeof(card->device[0].bus), "%d",
+             (int)getpid());
+    card->device[0].numa = -1;
+    return MERAK_OK;
+}
+
+/* Find the backend and its devices. */
 static enum merak_status look(const char *name,
                               const struct merak_backend **backend_p,
                               struct merak_accel_card *card,
@@ -182,17 +198,7 @@ static enum merak_status look(const char *name,
 {
     enum merak_status rc = merak_backend_find(name, backend_p, err);
 
-    *card = (struct merak_accel_card){.numa = own_numa()};
-    if (rc != MERAK_OK || (*backend_p)->accel == NULL)
-        return rc;
-    if ((*backend_p)->accel->devices != NULL)
-        return (*backend_p)
-            ->accel->devices(card->device, MERAK_ACCEL_MAX, &card->n, err);
-    card->n = 1; /* one per task */
-    snprintf(card->device[0].bus, sizeof(card->device[0].bus), "%d",
-             (int)getpid());
-    card->device[0].numa = -1;
-    return MERAK_OK;
+    return rc == MERAK_OK ? merak_accel_list(*backend_p, card, err) : rc;
 }
 
 /* --- the run's backend ------------------------------------------------------
@@ -451,7 +457,7 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
                           : look_here(t, card, err);
     rc = merak_boot_agree(t->boot, rc, err);
     /* All ranks have the same backend. */
-    t->direct = rc == MERAK_OK && merak_link_is_wanted(t);
+    t->direct = rc == MERAK_OK && merak_trainer_wants_link(t);
     if (rc == MERAK_OK && t->backend->accel != NULL) {
         rc = do_without_link(t, assign(t, card, err), err);
         if (rc == MERAK_OK)

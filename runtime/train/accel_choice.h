@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+struct merak_backend;
 struct merak_boot;
 
 #define MERAK_ACCEL_MAX 16 /* accelerators of a node */
@@ -18,6 +19,10 @@ struct merak_accel_card {
     int numa; /* the NUMA node of all its cores, or -1 */
 };
 
+/* List what this task sees; a backend without accelerators has none. */
+enum merak_status merak_accel_list(const struct merak_backend *backend,
+                                   struct merak_accel_card *card,
+                                   struct merak_error *err) MERAK_CHECKED;
 /*
  * Assign accelerators to a node's tasks: each in turn takes, of those it sees,
  * one that the fewest tasks have; among these one near its cores; among these

@@ -21,17 +21,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define MOST_STREAMS 32 /* CUDA_DEVICE_MAX_CONNECTIONS at most */
 
-bool merak_link_is_wanted(const struct merak_trainer *t)
+bool merak_trainer_wants_link(const struct merak_trainer *t)
 {
-    if (t->boot->size == 1 || t->backend->accel == NULL)
-        return false;
-    return t->opt.transport == MERAK_TRANSPORT_NCCL ||
-           (t->opt.transport == MERAK_TRANSPORT_AUTO &&
-            merak_backend_is_direct(t->backend));
+    return merak_link_is_wanted(t->backend, t->boot->size,
+                                t->opt.transport == MERAK_TRANSPORT_AUTO,
+                                t->opt.transport == MERAK_TRANSPORT_NCCL);
 }
 
 int merak_link_queues(const struct merak_trainer *t)
@@ -81,22 +78,6 @@ enum merak_status merak_link_estimate(struct merak_trainer *t,
     if (!t->direct || t->accel == NULL || t->accel->ops->memory == NULL)
         return MERAK_OK;
     return merak_link_memory(&opt, &t->link_comms, &t->link_bytes, err);
-}
-
-/* Check what is possible before opening anything; the same on all tasks. */
-static enum merak_status look(struct merak_trainer *t,
-                              const struct merak_link_ops **ops_p,
-                              struct merak_error *err)
-{
-    struct merak_link_library *library = NULL;
-    char about[256];
-    enum merak_status rc = merak_link_load("nccl", ops_p, err);
-
-    if (rc == MERAK_OK)
-        rc = (*ops_p)->open(t->accel->ops->streams, &library, about, err);
-    if (rc == MERAK_OK)
-        (*ops_p)->close(library);
-    return merak_boot_agree(t->boot, rc, err);
 }
 
 static enum merak_status open_link(struct merak_trainer *t,
@@ -199,18 +180,19 @@ enum merak_status merak_link_choose(struct merak_trainer *t,
     bool insists = t->opt.transport == MERAK_TRANSPORT_NCCL;
     struct merak_error why = {.status = MERAK_OK};
     const struct merak_link_ops *ops;
-    enum merak_status rc;
+    struct merak_link_tasks tasks;
+    enum merak_status rc = MERAK_OK;
     bool opened;
 
-    if (insists && t->backend->accel == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--transport nccl moves data between GPUs, and "
-                          "backend %s has none: use --backend cuda, or "
-                          "--transport ucx",
-                          t->backend->name);
+    if (insists)
+        rc = merak_link_check_backend(t->backend, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (!t->direct)
         return check_reduce(t, err);
-    rc = look(t, &ops, &why);
+    tasks = (struct merak_link_tasks){t->boot, t->accel->ops, &t->card,
+                                      t->ranks.logical_rank};
+    rc = merak_link_look("nccl", &tasks, &ops, &why);
     opened = rc == MERAK_OK;
     if (opened)
         rc = open_link(t, ops, &why);

@@ -237,7 +237,7 @@ enum merak_status merak_trainer_epoch(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
 /* link_choice.c: once the backend is known, should there be a link; and how
  * many queues the accelerator needs. */
-bool merak_link_is_wanted(const struct merak_trainer *t);
+bool merak_trainer_wants_link(const struct merak_trainer *t);
 int merak_link_queues(const struct merak_trainer *t);
 /* Estimate link_bytes for the run's programs. */
 enum merak_status merak_link_estimate(struct merak_trainer *t,

@@ -5,6 +5,7 @@
 # streams of what plays CUDA
 
 load cluster
+load gpus
 load parity
 
 setup_file()
@@ -50,20 +51,6 @@ refused()
     line=$(grep 'memory of rank 0: predicted' "$RUNS/nccl/out")
     [[ $line =~ predicted\ ([0-9]+)\ bytes.*reserved\ ([0-9]+)$ ]]
     [ "${BASH_REMATCH[1]}" -eq "${BASH_REMATCH[2]}" ]
-}
-
-# modules: what plays CUDA and its libraries, in MODULES
-modules()
-{
-    local libs=$BUILD/tests/unit/stand_in_cuda/.libs
-
-    [ -e "$libs/merak_cuda.so" ] || skip "built without CUDA"
-    MODULES=$BATS_TEST_TMPDIR
-    ln -s "$libs/merak_cuda.so" "$BUILD/runtime/nccl/.libs/merak_nccl.so" \
-        "$MODULES"
-    ln -s "$libs/cublaslt.so" "$MODULES/libcublasLt.so.13"
-    ln -s "$libs/cudnn.so" "$MODULES/libcudnn.so.9"
-    ln -s "$libs/nccl.so" "$MODULES/libnccl.so.2"
 }
 
 # cuda NAME [OPTION...]: two stages of two tensor-parallel ranks of backend

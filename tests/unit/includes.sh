@@ -49,7 +49,7 @@ runtime/engine          base io/trace kernels partitioner/program runtime/link r
 runtime/infer           base include/merak io/ckpt io/weights kernels partitioner/graph
 runtime/train           base include/merak io io/ckpt io/weights io/tokens io/trace kernels placement partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/engine runtime/link runtime/transport
 runtime/plan            base include/merak io kernels partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/link runtime/train
-cmd                     base include/merak placement io io/ckpt io/weights io/tokenizer io/tokens io/trace kernels partitioner/device partitioner/program partitioner/refine partitioner/simulate partitioner/assembly runtime runtime/boot runtime/doctor runtime/engine runtime/infer runtime/plan runtime/train runtime/transport
+cmd                     base include/merak placement io io/ckpt io/weights io/tokenizer io/tokens io/trace kernels partitioner/device partitioner/program partitioner/refine partitioner/simulate partitioner/assembly runtime runtime/boot runtime/doctor runtime/engine runtime/infer runtime/link runtime/plan runtime/train runtime/transport
 cmd/ckpt                base cmd io io/ckpt io/weights partitioner/plan partitioner/assembly runtime
 cmd/trace               base cmd io io/trace partitioner/program partitioner/simulate runtime
 '

@@ -557,6 +557,27 @@ static void a_peak_may_be_left_out(void **state)
     unlink(path);
 }
 
+/* A calibration of GPUs is for NCCL unless it was for UCX. */
+static void a_measured_transport_is_kept(void **state)
+{
+    struct merak_device d = {0};
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    assert_int_equal(merak_device_find("h100", &d, NULL), MERAK_OK);
+    snprintf(d.name, sizeof(d.name), "cuda, 1 thread");
+    for (int i = 0; i < 2; i++) {
+        struct merak_device back = {0};
+
+        d.direct = i == 1;
+        assert_int_equal(merak_device_save(&d, path, NULL), MERAK_OK);
+        assert_int_equal(merak_device_find(path, &back, NULL), MERAK_OK);
+        assert_true(back.direct == d.direct);
+    }
+    unlink(path);
+}
+
 static void words_are_of_either_case(void **state)
 {
     struct merak_device d = {0};
@@ -592,6 +613,7 @@ int main(void)
         cmocka_unit_test(unknown_fields_are_refused),
         cmocka_unit_test(unknown_kernels_are_named),
         cmocka_unit_test(a_peak_may_be_left_out),
+        cmocka_unit_test(a_measured_transport_is_kept),
         cmocka_unit_test(words_are_of_either_case),
         cmocka_unit_test(an_unknown_word_names_those_there_are),
     };
