@@ -416,7 +416,9 @@ static int run(struct calibrate *c)
         return MERAK_EXIT_DONE;
     if (boot->rank == 0)
         fprintf(stderr, "merak calibrate: %s\n", err.text);
-    return rc == MERAK_ERR_CONFIG ? MERAK_EXIT_CONFIG : MERAK_EXIT_RESOURCE;
+    return rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED
+               ? MERAK_EXIT_CONFIG
+               : MERAK_EXIT_RESOURCE;
 }
 
 int merak_cmd_calibrate(int argc, char **argv)
