@@ -66,8 +66,9 @@ struct merak_accel_device {
 
 struct merak_accel_ops {
     /* List the devices that this process may open; n_p  out  their number, at
-     * most max.  The error says why none can be used.  NULL: there is one,
-     * private to this process. */
+     * most max.  The error says why none can be used; on success its text says
+     * why one is left out, or is empty.  NULL: there is one, private to this
+     * process. */
     enum merak_status (*devices)(struct merak_accel_device *device, int max,
                                  int *n_p, struct merak_error *err);
     /* Describe one of these devices for users, and any problem that does not

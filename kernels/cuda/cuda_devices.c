@@ -140,6 +140,7 @@ static enum merak_status look_at(int number, struct merak_accel_device *device,
 enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
                                      int *n_p, struct merak_error *err)
 {
+    struct merak_error why = {.text = ""};
     enum merak_status rc = check_driver(err);
     cudaError_t code;
     int n = 0, fit = 0;
@@ -156,11 +157,14 @@ enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
     if (code != cudaSuccess)
         return merak_cuda_fail(err, -1, "find a GPU", code);
     for (int i = 0; i < n && fit < max; i++) {
-        rc = look_at(i, &device[fit], err);
+        rc = look_at(i, &device[fit], &why);
         fit += rc == MERAK_OK;
     }
+    why.status = fit > 0 ? MERAK_OK : why.status;
+    if (err != NULL)
+        *err = why;
     if (fit == 0)
-        return rc; /* the error of the last one */
+        return rc;
     *n_p = fit;
     return MERAK_OK;
 }

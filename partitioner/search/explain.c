@@ -244,6 +244,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->params = (size_t)best->table->n_elements;
     set_utilisation(s, r);
     r->memory_limit = (size_t)s->limit;
+    r->direct_bytes = s->in->direct ? s->in->direct_bytes : 0;
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
     r->tally = s->tally;

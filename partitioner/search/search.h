@@ -140,8 +140,9 @@ struct merak_search_result {
     double flop_utilisation; /* of the device's peak, or, if that is not known,
                                 of its sustained rate: */
     bool of_peak;
-    size_t memory_limit;
-    bool direct; /* requested, and proved for choice[0] */
+    size_t memory_limit; /* of an arena */
+    size_t direct_bytes; /* kept free beside it for a direct transport */
+    bool direct;         /* requested, and proved for choice[0] */
     int n_rated, n_simulated;
     struct merak_search_tally tally;
     struct merak_pool *pool;

@@ -226,6 +226,9 @@ static void ask_backend(struct merak_machine *m)
     else if (cuda->accel->facts != NULL)
         cuda->accel->facts(device[0].number, m->gpu_facts, sizeof(m->gpu_facts),
                            m->gpu_warning, sizeof(m->gpu_warning));
+    if (rc == MERAK_OK && m->gpu_warning[0] == '\0' && err.text[0] != '\0')
+        snprintf(m->gpu_warning, sizeof(m->gpu_warning), "not used: %.240s",
+                 err.text);
 }
 
 void merak_machine_gather(const char *root, struct merak_machine *m)

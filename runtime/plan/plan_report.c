@@ -152,7 +152,11 @@ static void print_memory(const struct merak_search_result *r)
     char text[MERAK_BYTES_TEXT];
 
     merak_bytes_text((double)r->memory_limit, text);
-    printf("\nmemory of a rank, of %s:\nstage", text);
+    printf("\nmemory of a rank, of %s", text);
+    merak_bytes_text((double)r->direct_bytes, text);
+    if (r->direct_bytes > 0)
+        printf(" beside %s for NCCL", text);
+    printf(":\nstage");
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         printf(" %13s", merak_category_name((enum merak_category)c));
     printf("         total\n");

@@ -319,7 +319,8 @@ static enum merak_status assign(struct merak_trainer *t,
         merak_accel_assign(all + size, n, choice);
         t->card = mine->device[choice[me]];
         t->card_tasks = merak_accel_tasks(all + size, choice, n, me);
-        if (merak_accel_sharers(all + size, choice, me) > 0)
+        /* said once, by the second */
+        if (merak_accel_sharers(all + size, choice, me) == 1)
             rc = merak_accel_judge_sharing(
                 &t->card, t->boot->host, t->boot->rank,
                 t->opt.transport == MERAK_TRANSPORT_NCCL ? "nccl" : NULL, err);
@@ -430,15 +431,20 @@ static void warn_of(const struct merak_trainer *t, int number)
         merak_warn("train", "%s: %s", t->boot->host, warning);
 }
 
-/* A failure names the node where it is. */
+/* A failure names the node where it is; what is left out is logged. */
 static enum merak_status look_here(struct merak_trainer *t,
                                    struct merak_accel_card *card,
                                    struct merak_error *err)
 {
-    enum merak_status rc = look(t->opt.backend, &t->backend, card, err);
+    struct merak_error why = {.text = ""};
+    enum merak_status rc = look(t->opt.backend, &t->backend, card, &why);
 
+    if (rc == MERAK_OK && why.text[0] != '\0' && t->boot->local_rank == 0)
+        merak_warn("train", "%s: not used: %s", t->boot->host, why.text);
     if (rc != MERAK_OK && t->boot->n_nodes > 1)
-        merak_error_wrap(err, "%.64s", t->boot->host);
+        merak_error_wrap(&why, "%.64s", t->boot->host);
+    if (rc != MERAK_OK && err != NULL)
+        *err = why;
     return rc;
 }
 

@@ -182,6 +182,12 @@ ok $? "so is an old driver" "$tmp/old.log"
     refused word 'MERAK_ACCEL_FUSE is "no": set it to 0 or 1, or unset it'
 ok $? "so is a switch that is neither 0 nor 1" "$tmp/word.log"
 
+train one cuda MERAK_STAND_IN_CUDA=devices=2,prohibited=0 --steps 1 &&
+    grep -q 'warn: .*: not used: GPU 0 .* is in compute mode "prohibited"' \
+        "$tmp/one.log" && grep -q 'backend cuda: GPU 1 at' "$tmp/one.log"
+ok $? "of two GPUs the one that can be used is, and the other is named" \
+    "$tmp/one.log"
+
 ! train none cuda CUDA_VISIBLE_DEVICES= &&
     refused none "this task was given no GPU"
 ok $? "so is a task without a GPU" "$tmp/none.log"

@@ -17,6 +17,7 @@
  *
  * MERAK_STAND_IN_CUDA, words separated by commas:
  *   devices=N   GPUs of this node (1)
+ *   prohibited=N  the compute mode of GPU N; others may be used
  *   memory=N    MiB of each (16384)
  *   driver=N    what cudaDriverGetVersion() says (that of the headers)
  *   streams=N   how many may be open (32)

@@ -105,7 +105,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr,
     if (number_of(device) < 0)
         return sc_answer(cudaErrorInvalidDevice);
     if (attr == cudaDevAttrComputeMode)
-        *value = cudaComputeModeDefault;
+        *value = device == sc_word("prohibited=", -1)
+                     ? cudaComputeModeProhibited
+                     : cudaComputeModeDefault;
     else if (attr == cudaDevAttrEccEnabled)
         *value = 1;
     else

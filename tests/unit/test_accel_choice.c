@@ -2,6 +2,7 @@
 /* test_accel_choice.c - which task of a node takes which accelerator */
 #include "config.h"
 
+#include "partitioner/device/device.h"
 #include "runtime/boot/boot.h"
 #include "runtime/train/accel_choice.h"
 
@@ -204,9 +205,32 @@ static void sharing_is_refused_under_nccl(void **state)
         "GPUs, or use --transport ucx");
 }
 
+static void hardware_has_a_built_in_device(void **state)
+{
+    static const char *const names[][2] = {
+        {"NVIDIA H100 80GB HBM3", "h100"},
+        {"NVIDIA H200", "h200"},
+        {"NVIDIA A100-SXM4-80GB", "a100"},
+        {"NVIDIA GeForce RTX 3090", "rtx3090"},
+        {"NVIDIA GH200 480GB", NULL},
+        {"NVIDIA A1000", NULL},
+        {"NVIDIA GeForce RTX 4090", NULL},
+        {"", NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const char *got = merak_device_of_hardware(names[i][0]);
+
+        if (names[i][1] == NULL)
+            assert_null(got);
+        else
+            assert_string_equal(got, names[i][1]);
+    }
+}
+
 int main(void)
 {
-    struct CMUnitTest test[sizeof(rows) / sizeof(*rows) + 3];
+    struct CMUnitTest test[sizeof(rows) / sizeof(*rows) + 4];
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
@@ -222,6 +246,9 @@ int main(void)
     test[n++] =
         (struct CMUnitTest){"unlike settings of kernels are refused",
                             unlike_kernels_are_refused, NULL, NULL, NULL};
+    test[n++] =
+        (struct CMUnitTest){"a search knows the GPU by its name",
+                            hardware_has_a_built_in_device, NULL, NULL, NULL};
     assert(n == sizeof(test) / sizeof(*test));
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("accel_choice", test, NULL, NULL);

@@ -21,9 +21,7 @@
 static const struct {
     uint32_t counter[4], key[2], want[4];
 } philox_rows[] = {
-    {{0, 0, 0, 0},
-     {0, 0},
-     {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
     {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
      {0xffffffff, 0xffffffff},
      {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
@@ -164,7 +162,7 @@ static void errors_name_their_fix(void **state)
     assert_int_equal(merak_error_fix(NULL, MERAK_ERR_PARAM, "x"),
                      MERAK_ERR_PARAM);
     /* cut off with what came before it */
-    merak_fail(&err, MERAK_ERR_CONFIG, "%240s", "x");
+    merak_fail(&err, MERAK_ERR_CONFIG, "%*s", (int)sizeof(err.text) - 12, "x");
     merak_error_fix(&err, MERAK_ERR_CONFIG, ": use y");
     merak_error_wrap(&err, "%20s", "z");
     assert_int_equal(err.fix, 0);
@@ -193,7 +191,8 @@ static void errors_are_one_line(void **state)
     struct merak_error err;
 
     (void)state;
-    merak_fail(&err, MERAK_ERR_FORMAT, "no token \"%s\"", "a\nb\tc\033[2Jd\xc3");
+    merak_fail(&err, MERAK_ERR_FORMAT, "no token \"%s\"",
+               "a\nb\tc\033[2Jd\xc3");
     assert_string_equal(err.text, "no token \"a b c?[2Jd\xc3\"");
     merak_error_fix(&err, MERAK_ERR_FORMAT, ": try %s", "e\rf");
     merak_error_wrap(&err, "file %s", "g\nh");
