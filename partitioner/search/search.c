@@ -18,8 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHEAP 2000 /* instructions; cheaper plans may be slightly too large: \
-                    */
+#define CHEAP 2000 /* instructions; cheaper plans may be slightly too large: */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */

@@ -18,6 +18,7 @@
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/search/search.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -484,34 +485,38 @@ static enum merak_status use_choices(struct merak_trainer *t,
     return rc;
 }
 
-/* What a search without --device plans for. */
-static const char *device_here(const struct merak_trainer *t)
+/* The device that a search without --device plans for: that of rank 0, on all
+ * ranks.  Collective. */
+static enum merak_status device_here(const struct merak_trainer *t,
+                                     bool searches, char word[32],
+                                     struct merak_error *err)
 {
-    const char *name = NULL;
+    bool on_host = t->accel == NULL || t->accel->ops->memory == NULL;
+    const char *name = on_host ? "cpu" : merak_device_of_hardware(t->card.name);
 
-    if (t->accel == NULL || t->accel->ops->memory == NULL)
-        return "cpu"; /* kernels run on the host */
-    name = merak_device_of_hardware(t->card.name);
-    if (name == NULL && t->boot->rank == 0)
+    if (name == NULL && searches && t->boot->rank == 0)
         merak_warn("train",
                    "no speeds of %s are built in: the plan is made for a "
                    "CPU's; calibrate here, and give the file with --device",
                    t->card.name);
-    return name != NULL ? name : "cpu";
+    snprintf(word, 32, "%s", name != NULL ? name : "cpu");
+    return t->boot->ops->broadcast(t->boot, word, 32, err);
 }
 
 enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
     bool searches = path == NULL && t->ranks.automatic;
-    char *text = NULL;
-    enum merak_status rc = MERAK_OK;
+    char *text = NULL, here[32];
+    enum merak_status rc =
+        device_here(t, searches && t->opt.device == NULL, here, err);
 
+    if (rc != MERAK_OK)
+        return rc;
     /* --device without a plan is what emu emulates.  Rank 0 searches, and all
      * ranks predict with the same costs. */
     if (t->opt.device != NULL || searches)
-        rc = find_device(
-            t, t->opt.device != NULL ? t->opt.device : device_here(t), err);
+        rc = find_device(t, t->opt.device != NULL ? t->opt.device : here, err);
     else
         rc = find_links(t, err);
     rc = merak_boot_agree(t->boot, rc, err);
