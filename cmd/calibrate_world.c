@@ -147,13 +147,8 @@ static enum merak_status open_link(struct calibrate_world *world,
         return rc;
     }
     rc = do_without(world, rc, &why, err);
-    if (rc != MERAK_OK)
-        return rc;
-    world->tr->abandoned = true;
-    merak_transport_close(world->tr);
-    world->tr = NULL;
-    /* none opens it before all have closed it */
-    rc = merak_boot_agree(world->boot, MERAK_OK, err);
+    if (rc == MERAK_OK)
+        rc = merak_transport_abandon(&world->tr, world->boot, err);
     return rc == MERAK_OK ? open_transport(world, err) : rc;
 }
 

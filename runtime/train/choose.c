@@ -488,13 +488,12 @@ static enum merak_status use_choices(struct merak_trainer *t,
 /* The device that a search without --device plans for: that of rank 0, on all
  * ranks.  Collective. */
 static enum merak_status device_here(const struct merak_trainer *t,
-                                     bool searches, char word[32],
-                                     struct merak_error *err)
+                                     char word[32], struct merak_error *err)
 {
     bool on_host = t->accel == NULL || t->accel->ops->memory == NULL;
     const char *name = on_host ? "cpu" : merak_device_of_hardware(t->card.name);
 
-    if (name == NULL && searches && t->boot->rank == 0)
+    if (name == NULL && t->boot->rank == 0)
         merak_warn("train",
                    "no speeds of %s are built in: the plan is made for a "
                    "CPU's; calibrate here, and give the file with --device",
@@ -507,18 +506,18 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
     bool searches = path == NULL && t->ranks.automatic;
+    const char *device = t->opt.device;
     char *text = NULL, here[32];
-    enum merak_status rc =
-        device_here(t, searches && t->opt.device == NULL, here, err);
+    enum merak_status rc = MERAK_OK;
 
-    if (rc != MERAK_OK)
-        return rc;
+    if (searches && device == NULL) {
+        rc = device_here(t, here, err);
+        device = here;
+    }
     /* --device without a plan is what emu emulates.  Rank 0 searches, and all
      * ranks predict with the same costs. */
-    if (t->opt.device != NULL || searches)
-        rc = find_device(t, t->opt.device != NULL ? t->opt.device : here, err);
-    else
-        rc = find_links(t, err);
+    if (rc == MERAK_OK)
+        rc = device != NULL ? find_device(t, device, err) : find_links(t, err);
     rc = merak_boot_agree(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = use_choices(t, err);

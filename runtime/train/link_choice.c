@@ -128,11 +128,7 @@ static enum merak_status do_without(struct merak_trainer *t, bool opened,
     rc = check_reduce(t, err);
     if (rc != MERAK_OK || !opened)
         return rc;
-    t->tr->abandoned = true;
-    merak_transport_close(t->tr);
-    t->tr = NULL;
-    /* none opens it before all have closed it */
-    rc = merak_boot_agree(t->boot, MERAK_OK, err);
+    rc = merak_transport_abandon(&t->tr, t->boot, err);
     return rc == MERAK_OK ? merak_trainer_transport(t, err) : rc;
 }
 

@@ -84,6 +84,16 @@ void merak_transport_close(struct merak_transport *tr)
     free(scratch);
 }
 
+enum merak_status merak_transport_abandon(struct merak_transport **tr_p,
+                                          struct merak_boot *boot,
+                                          struct merak_error *err)
+{
+    (*tr_p)->abandoned = true;
+    merak_transport_close(*tr_p);
+    *tr_p = NULL;
+    return merak_boot_agree(boot, MERAK_OK, err);
+}
+
 static enum merak_status check_message(const struct merak_transport *tr,
                                        const void *buf, size_t bytes, int peer,
                                        uint64_t tag,

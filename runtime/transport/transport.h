@@ -131,6 +131,13 @@ enum merak_status merak_transport_open(const char *name,
                                        struct merak_transport **tr_p,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_transport_close(struct merak_transport *tr);
+/* Close a transport on which ranks were told to give up, before another is
+ * opened in its place: none does that before all ranks have closed it.  *tr_p
+ * is then NULL.  Collective. */
+enum merak_status merak_transport_abandon(struct merak_transport **tr_p,
+                                          struct merak_boot *boot,
+                                          struct merak_error *err)
+    MERAK_CHECKED;
 
 /*
  * Wrappers: check the arguments once, then call the table.  peer is a
