@@ -147,6 +147,8 @@ enum merak_status merak_safetensors_put(struct merak_safetensors_writer *writer,
     const struct merak_safetensors_entry *e;
     enum merak_status rc;
 
+    if (n == 0) /* also after the last tensor */
+        return MERAK_OK;
     skip_done(writer);
     e = &writer->entry[writer->at];
     if (writer->at == writer->n || n > count_of(e) - writer->done)

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "io/ckpt/ckpt.h"
+#include "io/ckpt/durable.h"
 #include "io/weights/transfer.h"
 #include "io/weights/transfer_impl.h"
 
@@ -273,6 +274,133 @@ static void a_part_of_a_parameter_is_read_as_in_the_whole(void **state)
     }
 }
 
+/* --- files of any size ------------------------------------------------------
+ */
+
+/* A family's folder whose matrices have multiples of 4096 elements, as those
+ * of published models: config.json, and random numbers as its weights. */
+static const char *wide_folder(const char *family)
+{
+    json_t *config = json_load_file(
+        merak_path((char[PATH_MAX]){""}, folder_of(family), "config.json"), 0,
+        NULL);
+    json_t *wide = json_pack("{s:i, s:i, s:i}", "n_embd", 64, "hidden_size", 64,
+                             "intermediate_size", 128);
+    const char *dir = scratch_path("wide");
+    struct dice d = {merak_rng_key(6, family), 0};
+    struct merak_safetensors_writer *w;
+    struct merak_safetensors_entry entry[64];
+    struct merak_hf_config c;
+    struct merak_hf_params params;
+    struct merak_hf_layout l;
+
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(json_object_update_existing(config, wide), 0);
+    assert_int_equal(
+        json_dump_file(config, scratch_path("wide/config.json"), 0), 0);
+    json_decref(config);
+    json_decref(wide);
+    assert_int_equal(merak_hf_config_load(dir, &c, NULL), MERAK_OK);
+    assert_int_equal(merak_hf_params_init(&params, &c, NULL), MERAK_OK);
+    assert_int_equal(merak_hf_layout_init(&l, &c, params.param, params.n, NULL),
+                     MERAK_OK);
+    assert_in_range(l.n, 1, 64);
+    for (int i = 0; i < l.n; i++)
+        entry[i] = (struct merak_safetensors_entry){
+            .name = l.tensor[i].name,
+            .ndim = l.tensor[i].ndim,
+            .dim = {l.tensor[i].dim[0], l.tensor[i].dim[1]}};
+    assert_int_equal(
+        merak_safetensors_create(scratch_path("wide/model.safetensors"), entry,
+                                 l.n, NULL, &w, NULL),
+        MERAK_OK);
+    for (int i = 0; i < l.n; i++) {
+        uint64_t n = merak_safetensors_bytes(&entry[i]) / sizeof(float);
+
+        for (uint64_t k = 0; k < n; k++) {
+            float x = (float)roll(&d, 1 << 20);
+
+            assert_int_equal(merak_safetensors_put(w, &x, 1, NULL), MERAK_OK);
+        }
+    }
+    assert_int_equal(merak_safetensors_commit(w, NULL), MERAK_OK);
+    merak_safetensors_destroy(w);
+    merak_hf_layout_fini(&l);
+    merak_hf_params_fini(&params);
+    return dir;
+}
+
+/* The tensors of two folders are equal, whatever the files, and no file has
+ * more bytes of them than `most`, except for a single tensor. */
+static void assert_same_tensors(const char *a, const char *b, uint64_t most)
+{
+    static float x[1 << 15], y[1 << 15];
+    struct merak_safetensors *s, *t;
+    uint64_t bytes[64] = {0};
+    int count[64] = {0};
+
+    assert_int_equal(merak_safetensors_open(a, &s, NULL), MERAK_OK);
+    assert_int_equal(merak_safetensors_open(b, &t, NULL), MERAK_OK);
+    assert_int_equal(s->n, t->n);
+    for (int i = 0; i < s->n; i++) {
+        struct merak_safetensor *p = &s->tensor[i], *q = t->tensor;
+
+        while (q < t->tensor + t->n &&
+               strcmp(q->name + strlen(q->name) - strlen(p->name), p->name))
+            q++;
+        assert_true(q < t->tensor + t->n && p->count == q->count);
+        assert_in_range(p->count, 1, 1 << 15);
+        assert_int_equal(merak_safetensors_read(s, p, 0, p->count, x, NULL),
+                         MERAK_OK);
+        assert_int_equal(merak_safetensors_read(t, q, 0, q->count, y, NULL),
+                         MERAK_OK);
+        assert_memory_equal(x, y, p->count * sizeof(*x));
+        bytes[q->file] += q->bytes;
+        count[q->file]++;
+    }
+    for (int i = 0; i < t->n_files; i++)
+        assert_true(bytes[i] <= most || count[i] == 1);
+    merak_safetensors_close(s);
+    merak_safetensors_close(t);
+}
+
+/* Each tensor is the last of a file for some size; and folders of many files
+ * come back with the same files. */
+static void any_size_of_files_holds_any_family(void **state)
+{
+    (void)state;
+    for (int f = 0; f < N_FAMILIES; f++) {
+        const char *dir = wide_folder(families[f]);
+        struct dice d = {merak_rng_key(7, families[f]), 0};
+        uint64_t all;
+
+        bring_in(dir, scratch_path("run"));
+        all = send_out((struct merak_export){.ckpt = scratch_path("run"),
+                                             .out = scratch_path("out")})
+                  .bytes;
+        shell("cd %s && cmp wide/model.safetensors out/model.safetensors && "
+              "rm -r out",
+              scratch_dir);
+        for (int k = 0; k < 4; k++) {
+            uint64_t most = k == 0 ? 1 : 1 + roll(&d, all);
+
+            send_out((struct merak_export){.ckpt = scratch_path("run"),
+                                           .out = scratch_path("cut"),
+                                           .shard_bytes = most});
+            assert_same_tensors(dir, scratch_path("cut"), most);
+            if (k == 1) {
+                bring_in(scratch_path("cut"), scratch_path("run2"));
+                send_out((struct merak_export){.ckpt = scratch_path("run2"),
+                                               .out = scratch_path("same")});
+                shell("cd %s && diff -r cut same && rm -r run2 same",
+                      scratch_dir);
+            }
+            shell("rm -r %s/cut", scratch_dir);
+        }
+        shell("cd %s && rm -r run wide", scratch_dir);
+    }
+}
+
 /* --- what does not fit
  * ---------------------------------------------------------- */
 
@@ -406,6 +534,7 @@ int main(void)
         cmocka_unit_test(wider_types_lose_nothing),
         cmocka_unit_test(llmc_files_are_as_it_reads_them),
         cmocka_unit_test(a_part_of_a_parameter_is_read_as_in_the_whole),
+        cmocka_unit_test(any_size_of_files_holds_any_family),
         cmocka_unit_test(weights_of_another_model_are_named),
         cmocka_unit_test(what_is_stopped_leaves_nothing),
     };
