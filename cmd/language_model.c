@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "io/ckpt/ckpt.h"
 #include "io/weights/run_model.h"
+#include "runtime/boot/boot.h"
 #include "runtime/runtime.h"
 
 #include <jansson.h>
@@ -184,31 +185,25 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
     return rc;
 }
 
-static int default_threads(void)
-{
-    const char *cpus = getenv("SLURM_CPUS_PER_TASK");
-    long n = cpus != NULL ? strtol(cpus, NULL, 10) : 0;
-
-    if (n < 1)
-        n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
-}
-
 enum merak_status merak_lm_load(struct merak_lm *lm,
                                 const struct merak_lm_options *opt,
                                 size_t positions, bool grows,
                                 struct merak_error *err)
 {
-    const struct merak_decoder_options how = {
+    struct merak_decoder_options how = {
         .describe = merak_hf_describe,
         .arg = &lm->config,
         .dtype = opt->dtype == 1 ? MERAK_BF16 : MERAK_F32,
         .positions = positions,
         .early = grows ? lm->config.rope_short_positions : 0,
-        .threads = opt->threads > 0 ? opt->threads : default_threads(),
+        .threads = opt->threads,
     };
-    enum merak_status rc = merak_decoder_create(&how, &lm->decoder, err);
+    enum merak_status rc = MERAK_OK;
 
+    if (how.threads == 0)
+        rc = merak_boot_threads(1, &how.threads, err);
+    if (rc == MERAK_OK)
+        rc = merak_decoder_create(&how, &lm->decoder, err);
     return rc == MERAK_OK ? merak_decoder_load(lm->decoder, opt->ckpt, err)
                           : rc;
 }

@@ -10,7 +10,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#define MOST_THREADS 1024
+
+/* -1: not set, or no number of at least 0. */
 static int env_int(const char *name)
 {
     const char *text = getenv(name);
@@ -21,6 +25,35 @@ static int env_int(const char *name)
         return -1;
     n = strtol(text, &end, 10);
     return *end == '\0' && n >= 0 && n < 1 << 30 ? (int)n : -1;
+}
+
+enum merak_status merak_boot_cpus(int *cores_p, struct merak_error *err)
+{
+    const char *text = getenv("SLURM_CPUS_PER_TASK");
+    int n = env_int("SLURM_CPUS_PER_TASK");
+
+    if (text == NULL || *text == '\0')
+        return MERAK_OK;
+    if (n < 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "SLURM_CPUS_PER_TASK is \"%.40s\", expected a "
+                          "positive integer, the cores of a task; unset it, "
+                          "or give -c N to sbatch and srun",
+                          text);
+    *cores_p = n;
+    return MERAK_OK;
+}
+
+enum merak_status merak_boot_threads(int tasks, int *threads_p,
+                                     struct merak_error *err)
+{
+    long share = sysconf(_SC_NPROCESSORS_ONLN) / tasks;
+    int n = share < 1 ? 1 : share > MOST_THREADS ? MOST_THREADS : (int)share;
+    enum merak_status rc = merak_boot_cpus(&n, err);
+
+    if (rc == MERAK_OK)
+        *threads_p = n > MOST_THREADS ? MOST_THREADS : n;
+    return rc;
 }
 
 /* SLURM_NTASKS counts only inside a step: a batch script also has it, but is a

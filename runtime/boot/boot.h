@@ -50,6 +50,14 @@ int merak_boot_launched(const char **by_p);
 /* Is this the first of them, according to the environment?  Used to print a
  * line once per job. */
 bool merak_boot_is_first(void);
+/* SLURM_CPUS_PER_TASK, the cores of a task; *cores_p stays as it is if that is
+ * not set.  Anything but a positive integer is refused. */
+enum merak_status merak_boot_cpus(int *cores_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* That, or this task's share of the cores of a node that has `tasks` of them;
+ * 1 .. 1024. */
+enum merak_status merak_boot_threads(int tasks, int *threads_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* The initial deadline of collectives is 300 s.  After MERAK_ERR_TIMEOUT only
  * abort and close may be called. */
 enum merak_status merak_boot_open(struct merak_boot **boot_p,

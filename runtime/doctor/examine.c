@@ -202,11 +202,16 @@ static enum merak_status place(struct merak_examination *ex,
     return MERAK_OK;
 }
 
-static int threads_asked_for(void)
+static int threads_asked_for(struct merak_findings *found)
 {
-    const char *text = getenv("SLURM_CPUS_PER_TASK");
+    struct merak_error why;
+    int n = 1;
 
-    return text != NULL ? atoi(text) : 1;
+    if (merak_boot_cpus(&n, &why) != MERAK_OK)
+        merak_find_code(
+            merak_find(found, MERAK_FINDING_ERROR, "binding", "%s", why.text),
+            MERAK_EXIT_CONFIG);
+    return n;
 }
 
 /* Compare the cores of a node's tasks. */
@@ -218,7 +223,7 @@ static enum merak_status judge_cores(const struct merak_boot *boot, int node,
     struct merak_findings found = {.n = 0};
     struct merak_cores *here;
     enum merak_status rc = MERAK_OK;
-    int n = 0;
+    int n = 0, threads;
 
     here = calloc((size_t)boot->size, sizeof(*here));
     if (here == NULL)
@@ -227,7 +232,8 @@ static enum merak_status judge_cores(const struct merak_boot *boot, int node,
         if (boot->node_of[r] == node)
             here[n++] = cores[r];
     }
-    merak_cores_judge(here, n, threads_asked_for(), &found);
+    threads = threads_asked_for(&found);
+    merak_cores_judge(here, n, threads, &found);
     for (int i = 0; i < found.n && rc == MERAK_OK; i++)
         rc = place(ex, &found.one[i], node, err);
     free(here);

@@ -453,8 +453,6 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
 {
     struct merak_accel_card *card = malloc(sizeof(*card));
     enum merak_status rc = MERAK_OK;
-    int threads =
-        t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
 
     if (strcmp(t->opt.backend, "auto") == 0)
         rc = resolve(t, err);
@@ -468,7 +466,7 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
         rc = do_without_link(t, assign(t, card, err), err);
         if (rc == MERAK_OK)
             rc = t->backend->accel->open(t->card.number, merak_link_queues(t),
-                                         threads, &t->accel, err);
+                                         t->threads, &t->accel, err);
         if (rc == MERAK_OK)
             warn_of(t, t->card.number);
         rc = compare_kernels(t, rc, err);

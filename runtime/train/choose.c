@@ -60,8 +60,6 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
                                      struct merak_error *err)
 {
     struct merak_device *device = &t->device;
-    int threads =
-        t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
     enum merak_status rc;
 
     rc = merak_chosen_device(word, device, err);
@@ -72,8 +70,8 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     if (t->opt.device == NULL && strcasecmp(word, "cpu") == 0 &&
         strcmp(t->opt.backend, "emu") != 0) {
         for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
-            device->flops_per_s[d] *= threads;
-            device->peak_flops_per_s[d] *= threads;
+            device->flops_per_s[d] *= t->threads;
+            device->peak_flops_per_s[d] *= t->threads;
         }
     }
     merak_device_cost(device, t->opt.dtype, tasks_per_node(t->boot), &t->cost);

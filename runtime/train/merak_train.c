@@ -144,6 +144,8 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
 {
     enum merak_status rc = merak_ranks_wish(t->boot, &t->opt, &t->ranks, err);
 
+    if (rc == MERAK_OK)
+        rc = merak_trainer_threads(t, err);
     rc = share_isa(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = merak_accel_choose(t, err);

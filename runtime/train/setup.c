@@ -38,14 +38,13 @@ static enum merak_status describe_model(struct merak_trainer *t,
     return rc;
 }
 
-int merak_default_threads(const struct merak_boot *boot)
+enum merak_status merak_trainer_threads(struct merak_trainer *t,
+                                        struct merak_error *err)
 {
-    const char *cpus = getenv("SLURM_CPUS_PER_TASK");
-    long n = cpus != NULL ? strtol(cpus, NULL, 10) : 0;
-
-    if (n < 1)
-        n = sysconf(_SC_NPROCESSORS_ONLN) / boot->local_size;
-    return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
+    t->threads = t->opt.threads;
+    return t->threads > 0
+               ? MERAK_OK
+               : merak_boot_threads(t->boot->local_size, &t->threads, err);
 }
 
 /* The plan from the options. */
@@ -84,8 +83,7 @@ static enum merak_status fill_plan(struct merak_trainer *t,
         t->plan = t->chosen->plan;
     else
         rc = plan_from_options(t, err);
-    t->plan.threads =
-        t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
+    t->plan.threads = t->threads;
     return rc;
 }
 

@@ -62,6 +62,7 @@ struct merak_trainer {
     struct merak_plan plan;
     int *cut;                /* plan.cut, if order.c chose it */
     uint64_t program_id;     /* of all ranks */
+    int threads;             /* of this task */
     struct merak_team world; /* members in logical order */
 
     struct merak_model *model;
@@ -207,8 +208,10 @@ enum merak_status merak_memory_least(struct merak_boot *boot, size_t have,
 /* setup.c: do the run's programs, and what a link takes beside them, fit? */
 enum merak_status merak_memory_check(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
-/* setup.c: threads of a task, unless --threads is given. */
-int merak_default_threads(const struct merak_boot *boot);
+/* setup.c: set t->threads: --threads, or what Slurm or the node has for a
+ * task. */
+enum merak_status merak_trainer_threads(struct merak_trainer *t,
+                                        struct merak_error *err) MERAK_CHECKED;
 /* setup.c: the plan, and the model sharded for it, with nodes in the order
  * that was asked for or described; no communication. */
 enum merak_status merak_trainer_describe(struct merak_trainer *t,
