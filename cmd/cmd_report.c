@@ -267,8 +267,14 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
                  predicted);
     put_row(out, "step", text);
     if (log->n > 0) {
-        snprintf(text, sizeof(text), "%.6g at step %" PRIu64,
-                 log->step[log->n - 1].loss, s->step);
+        double loss = log->step[log->n - 1].loss;
+
+        if (isnan(loss))
+            snprintf(text, sizeof(text),
+                     "step %" PRIu64 " had no token to predict", s->step);
+        else
+            snprintf(text, sizeof(text), "%.6g at step %" PRIu64, loss,
+                     s->step);
         put_row(out, "loss", text);
     }
     if (s->checkpoint[0] != '\0')

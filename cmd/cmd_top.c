@@ -72,6 +72,21 @@ static const char *count_text(double n, char text[16])
 
 /* --- the page ------------------------------------------------------------- */
 
+/* NAN: none of these steps has a loss. */
+static double mean_loss(const struct merak_run_log *log, size_t from, size_t to)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (size_t i = from; i < to; i++) {
+        if (isnan(log->step[i].loss))
+            continue;
+        sum += log->step[i].loss;
+        n++;
+    }
+    return n > 0 ? sum / n : NAN;
+}
+
 /* Means of equal parts of the losses, as bars of eight heights. */
 static void print_spark(const struct merak_run_log *log, FILE *out)
 {
@@ -86,9 +101,7 @@ static void print_spark(const struct merak_run_log *log, FILE *out)
         size_t from = merak_cut(log->n, width, i),
                to = merak_cut(log->n, width, i + 1);
 
-        mean[i] = 0;
-        for (size_t j = from; j < to; j++)
-            mean[i] += log->step[j].loss / (double)(to - from);
+        mean[i] = mean_loss(log, from, to);
         least = fmin(least, mean[i]);
         most = fmax(most, mean[i]);
     }
@@ -134,8 +147,12 @@ static void print_step(const struct merak_run_log *log,
     double predicted = merak_run_log_number(log, "predicted_s", 0);
     char flops[16], bytes[MERAK_BYTES_TEXT];
 
-    fprintf(out, "  loss      %.4f  |g| %.3f  lr %.2e", last->loss,
-            last->grad_norm, last->lr);
+    char loss[32] = "no token to predict";
+
+    if (!isnan(last->loss))
+        snprintf(loss, sizeof(loss), "%.4f", last->loss);
+    fprintf(out, "  loss      %s  |g| %.3f  lr %.2e", loss, last->grad_norm,
+            last->lr);
     for (size_t i = log->n; i-- > 0;) {
         if (isnan(log->step[i].valid_loss))
             continue;
@@ -283,7 +300,9 @@ static json_t *state_json(const char *dir, const struct merak_run_log *log,
     if (log->n > 0) {
         const struct merak_run_step *last = &log->step[log->n - 1];
 
-        json_object_set_new(o, "loss", json_real(last->loss));
+        json_object_set_new(o, "loss",
+                            isfinite(last->loss) ? json_real(last->loss)
+                                                 : json_null());
         json_object_set_new(o, "tokens_per_s", json_real(last->tokens_per_s));
         json_object_set_new(o, "peak_bytes", json_real(last->peak_bytes));
         if (last->mfu > 0)

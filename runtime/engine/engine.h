@@ -19,6 +19,7 @@
 #include "runtime/link/link.h"
 #include "runtime/transport/transport.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 
 struct merak_engine;
@@ -57,6 +58,10 @@ struct merak_engine_options {
     void *load_arg;
     double deadline_s; /* of any wait; 0: 300 */
     int64_t epoch_ns;  /* CLOCK_MONOTONIC zero of trace records */
+    /* Once it is not 0, kernels of hosts are not run: this run and all later
+     * ones are over as soon as their messages are, and compute nothing of
+     * use.  NULL: all are run. */
+    const volatile sig_atomic_t *skip;
 };
 
 /* Device memory for the tables of batches, instructions that an engine

@@ -66,9 +66,21 @@ static void catch_signals(const struct merak_trainer *t)
         sigaction(SIGINT, &sa, NULL);
 }
 
+const volatile sig_atomic_t *merak_trainer_stop_flag(void)
+{
+    return &stop_asked;
+}
+
 static double seconds_since(int64_t start_ns)
 {
     return (double)(merak_clock_ns() - start_ns) * 1e-9;
+}
+
+/* Was this rank asked to stop, or is its time over? */
+static bool should_stop(const struct merak_trainer *t)
+{
+    return stop_asked != 0 || (t->opt.max_seconds > 0 &&
+                               seconds_since(t->start_ns) > t->opt.max_seconds);
 }
 
 /*
@@ -77,7 +89,7 @@ static double seconds_since(int64_t start_ns)
  * base + n); or, if not every target counts, the number of counted targets
  * divided by the tokens of a micro-batch.  All ranks know it for the whole
  * global batch in advance, so the mean does not depend on how the batch is
- * split.
+ * split.  Infinite: no target counts.
  */
 static double shares(const struct merak_trainer *t, enum merak_split split,
                      uint64_t base, uint64_t n)
@@ -106,20 +118,24 @@ static double own_loss(const struct merak_trainer *t,
     return sum / n_shares;
 }
 
+/* A step without a token to predict has no gradient: AdamW would decay the
+ * weights and move them on by what earlier steps left in its moments.  So its
+ * learning rate is 0, which leaves them as they are. */
 static void fill_step(const struct merak_trainer *t, struct merak_step *s)
 {
+    double n_shares = shares(t, MERAK_TRAIN, t->consumed, t->opt.global_batch);
+
     memset(s, 0, sizeof(*s));
     s->seed = t->opt.seed;
     s->step = t->step;
     s->sample = t->consumed;
-    s->lr = merak_learning_rate(&t->opt, t->step);
+    s->lr = isinf(n_shares) ? 0 : merak_learning_rate(&t->opt, t->step);
     s->beta1 = t->opt.beta1;
     s->beta2 = t->opt.beta2;
     s->eps = t->opt.eps;
     s->weight_decay = t->opt.weight_decay;
     s->clip = t->opt.clip;
-    s->grad_scale =
-        (float)(1 / shares(t, MERAK_TRAIN, t->consumed, t->opt.global_batch));
+    s->grad_scale = (float)(1 / n_shares);
     s->train = true;
 }
 
@@ -141,16 +157,38 @@ static enum merak_status run_engine(struct merak_trainer *t,
     return rc;
 }
 
-/* Mean loss over the first eval_samples samples of the held-out split, rounded
- * up to whole global batches: the same samples with every layout. */
-static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
-                                  struct merak_error *err)
+/* The global batches of a validation: of the first eval_samples samples of the
+ * held-out split, rounded up. */
+static uint64_t eval_runs(const struct merak_trainer *t, uint64_t *per_run_p)
 {
     uint64_t per_run = (uint64_t)t->plan.microbatches * (uint64_t)t->plan.dp *
                        t->plan.micro_batch;
     uint64_t have = merak_data_samples(t->data, MERAK_VALID);
     uint64_t want = t->opt.eval_samples < have ? t->opt.eval_samples : have;
-    uint64_t runs = (want + per_run - 1) / per_run;
+
+    *per_run_p = per_run;
+    return (want + per_run - 1) / per_run;
+}
+
+/* After each global batch: was any rank asked to stop? */
+static enum merak_status agree_to_stop(struct merak_trainer *t, double *stop_p,
+                                       struct merak_error *err)
+{
+    *stop_p = should_stop(t);
+    return merak_all_reduce_sum(t->tr, &t->world, stop_p, 1, err);
+}
+
+/*
+ * Mean loss over these samples: the same ones with every layout.  *stop_p is
+ * set if a rank was asked to stop before it was known: a job script's notice
+ * has to be long enough for the save, not for a validation.  A rank that was
+ * asked computes no further (setup.c), so that only messages are left of its
+ * global batch.
+ */
+static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
+                                  double *stop_p, struct merak_error *err)
+{
+    uint64_t per_run, runs = eval_runs(t, &per_run);
     double n_shares = shares(t, MERAK_VALID, 0, runs * per_run), sum = 0;
     struct merak_step step;
     enum merak_status rc = MERAK_OK;
@@ -161,14 +199,18 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
     step.train = false;
     t->load_split = MERAK_VALID;
     t->doing = "validation";
-    for (uint64_t i = 0; i < runs && rc == MERAK_OK; i++) {
+    merak_debug("train", "step %llu  validation begins",
+                (unsigned long long)t->step);
+    for (uint64_t i = 0; i < runs && rc == MERAK_OK && *stop_p == 0; i++) {
         t->load_base = i * per_run;
         rc = run_engine(t, t->eval_engine, &step, err);
         if (rc == MERAK_OK)
             sum += own_loss(t, t->eval, n_shares);
+        if (rc == MERAK_OK)
+            rc = agree_to_stop(t, stop_p, err);
     }
     t->load_split = MERAK_TRAIN;
-    if (rc != MERAK_OK)
+    if (rc != MERAK_OK || *stop_p != 0)
         return rc;
     if (!merak_data_is_masked(t->data))
         sum /= (double)runs;
@@ -177,10 +219,25 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
     return rc;
 }
 
+/* Samples without a token to predict have no loss. */
+static bool has_held_out_targets(const struct merak_trainer *t)
+{
+    uint64_t per_run, runs = eval_runs(t, &per_run);
+
+    if (runs == 0 || !isinf(shares(t, MERAK_VALID, 0, runs * per_run)))
+        return runs > 0;
+    if (t->program->rank == 0)
+        merak_warn("train",
+                   "the %llu held-out samples of a validation have no token to "
+                   "predict: there is no held-out loss; a larger "
+                   "--valid-fraction or --eval-samples may have some",
+                   (unsigned long long)(runs * per_run));
+    return false;
+}
+
 static bool evaluates(const struct merak_trainer *t)
 {
-    if (t->opt.eval_samples == 0 ||
-        merak_data_samples(t->data, MERAK_VALID) == 0)
+    if (!t->has_valid)
         return false;
     if (t->step == t->opt.steps)
         return true;
@@ -198,6 +255,8 @@ static enum merak_status trace_step(struct merak_trainer *t,
 
 struct step_result {
     double loss, stop, saving;
+    float lr;
+    bool empty; /* there was no token to predict, and so no loss */
 };
 
 /* One optimizer step, then one small sum over all ranks: the loss, whether any
@@ -229,15 +288,15 @@ static enum merak_status run_step(struct merak_trainer *t,
     sum[0] =
         own_loss(t, t->program,
                  shares(t, MERAK_TRAIN, t->load_base, t->opt.global_batch));
-    sum[1] =
-        stop_asked != 0 || (t->opt.max_seconds > 0 &&
-                            seconds_since(t->start_ns) > t->opt.max_seconds);
+    sum[1] = should_stop(t);
     sum[2] = merak_saving_is_busy(t);
     merak_pace_note(t);
     rc = merak_all_reduce_sum(
         t->tr, &t->world, sum,
         MERAK_STEP_SUM + merak_pace_fill(t, MERAK_STEP_SUM), err);
     r->loss = sum[0];
+    r->lr = step.lr;
+    r->empty = step.grad_scale == 0;
     r->stop = sum[1];
     r->saving = sum[2];
     return rc;
@@ -275,13 +334,45 @@ static double grad_norm(const struct merak_trainer *t)
     return (double)norm[1];
 }
 
+/* Count a step without a token to predict; say so at the first. */
+static void count_empty(struct merak_trainer *t)
+{
+    t->empty_steps++;
+    if (t->empty_steps == 1 && t->program->rank == 0)
+        merak_warn("train",
+                   "step %llu: no token to predict in its %zu sequence%s of "
+                   "%zu tokens: the weights stay as they are, also in other "
+                   "such steps, which metrics count as empty_steps; for fewer "
+                   "of them: longer --seq, a larger --global-batch, --packing "
+                   "best-fit",
+                   (unsigned long long)t->step, t->opt.global_batch,
+                   t->opt.global_batch == 1 ? "" : "s", t->opt.seq);
+}
+
+/* Validate, if it is time to.  *loss_p: NAN if there is no loss. */
+static enum merak_status validate(struct merak_trainer *t, double *loss_p,
+                                  double *stop_p, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    *loss_p = NAN;
+    if (!evaluates(t))
+        return MERAK_OK;
+    rc = evaluate(t, loss_p, stop_p, err);
+    if (rc != MERAK_OK || *stop_p == 0)
+        return rc == MERAK_OK ? check_valid_loss(t, *loss_p, err) : rc;
+    merak_info("train",
+               "step %llu  validation ends here, since the run was asked to "
+               "stop: no held-out loss",
+               (unsigned long long)t->step);
+    return MERAK_OK;
+}
+
 static enum merak_status finish_step(struct merak_trainer *t,
-                                     const struct step_result *r, int64_t began,
+                                     struct step_result *r, int64_t began,
                                      struct merak_error *err)
 {
-    float lr = merak_learning_rate(&t->opt, t->step);
     double norm = grad_norm(t), valid, step_s = seconds_since(began);
-    bool has_valid;
     enum merak_status rc = check_finite(t, r->loss, norm, err);
 
     t->doing = "the end of a step";
@@ -293,20 +384,19 @@ static enum merak_status finish_step(struct merak_trainer *t,
     t->step++;
     t->consumed += t->opt.global_batch;
     t->tokens += t->opt.global_batch * t->opt.seq;
-    has_valid = evaluates(t);
-    if (has_valid)
-        rc = evaluate(t, &valid, err);
-    if (rc == MERAK_OK && has_valid)
-        rc = check_valid_loss(t, valid, err);
+    rc = validate(t, &valid, &r->stop, err);
     if (rc != MERAK_OK)
         return rc;
-    merak_report_step(t, r->loss, norm, lr, step_s);
+    if (r->empty) {
+        count_empty(t);
+        r->loss = NAN;
+    }
+    merak_report_step(t, r->loss, norm, r->lr, step_s);
     merak_pace_judge(t, step_s);
-    if (has_valid)
+    if (!isnan(valid))
         merak_info("train", "step %llu  held-out loss %.4f",
                    (unsigned long long)t->step, valid);
-    rc = merak_report_metrics(t, r->loss, norm, lr, step_s,
-                              has_valid ? &valid : NULL, err);
+    rc = merak_report_metrics(t, r->loss, norm, r->lr, step_s, valid, err);
     t->broken = rc != MERAK_OK; /* only rank 0 writes them */
     return rc;
 }
@@ -320,8 +410,10 @@ static bool will_save(const struct merak_trainer *t, uint64_t step)
            (t->opt.ckpt_every > 0 && step % t->opt.ckpt_every == 0);
 }
 
+/* A request to stop that comes during a save is obeyed after it, not after one
+ * more step. */
 static enum merak_status save_step(struct merak_trainer *t,
-                                   const struct step_result *r,
+                                   struct step_result *r,
                                    struct merak_error *err)
 {
     bool last = r->stop != 0 || t->step == t->opt.steps;
@@ -332,14 +424,19 @@ static enum merak_status save_step(struct merak_trainer *t,
         rc = merak_saving_advance(t, err);
     if (rc != MERAK_OK || t->run_dir == NULL)
         return rc;
-    return last || will_save(t, t->step) ? merak_weights_save(t, last, err)
-                                         : MERAK_OK;
+    if (!last && !will_save(t, t->step))
+        return MERAK_OK;
+    rc = merak_weights_save(t, last, err);
+    if (rc == MERAK_OK && !last)
+        rc = agree_to_stop(t, &r->stop, err);
+    return rc == MERAK_OK && !last && r->stop != 0 ? merak_saving_settle(t, err)
+                                                   : rc;
 }
 
 static enum merak_status run_steps(struct merak_trainer *t,
                                    struct merak_error *err)
 {
-    struct step_result r = {0, 0, 0};
+    struct step_result r = {.stop = 0};
     enum merak_status rc = MERAK_OK;
 
     while (rc == MERAK_OK && t->step < t->opt.steps && r.stop == 0) {
@@ -371,6 +468,7 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
     enum merak_status rc;
 
     catch_signals(t);
+    t->has_valid = has_held_out_targets(t);
     t->start_step = t->step;
     t->loop_ns = merak_clock_ns();
     *exit_code_p = MERAK_EXIT_DONE;
@@ -383,6 +481,10 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
         settle_after(t, rc);
         return rc;
     }
+    if (t->empty_steps > 0)
+        merak_info("train", "%llu of %llu steps had no token to predict",
+                   (unsigned long long)t->empty_steps,
+                   (unsigned long long)(t->step - t->start_step));
     if (t->step < t->opt.steps) {
         merak_info("train", "stopped after step %llu of %llu%s",
                    (unsigned long long)t->step,

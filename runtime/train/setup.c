@@ -356,6 +356,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
     rc = merak_engine_create(t->program, &eo, &t->engine, err);
     eo.tables = NULL;
     eo.device_times = false; /* evaluation is not traced */
+    eo.skip = merak_trainer_stop_flag();
     if (rc == MERAK_OK)
         rc = merak_engine_create(t->eval, &eo, &t->eval_engine, err);
     return rc;

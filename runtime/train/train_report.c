@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +24,9 @@
 #include <unistd.h>
 
 #define MIB (1024.0 * 1024.0)
+/* Of smaller arenas, libraries' own memory is a large part of the peak, which
+ * thus says nothing about the prediction. */
+#define SMALL_ARENA ((size_t)64 << 20)
 
 size_t merak_resident_kib(const char *field)
 {
@@ -278,16 +282,18 @@ void merak_report_step(const struct merak_trainer *t, double loss, double norm,
     uint64_t done = t->step - t->start_step;
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
-    char saving[32] = "";
+    char saving[32] = "", loss_text[32] = "no token to predict";
 
     if (t->step % t->opt.log_every != 0 && done != 1 && t->step != t->opt.steps)
         return;
     if (percent >= 0)
         snprintf(saving, sizeof(saving), "  saving %d %%", percent);
+    if (!isnan(loss))
+        snprintf(loss_text, sizeof(loss_text), "loss %.4f", loss);
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
-               "  loss %.4f  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
-               t->step, t->opt.steps, loss, norm, (double)lr,
+               "  %s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
+               t->step, t->opt.steps, loss_text, norm, (double)lr,
                tokens_per_step(t) / step_s, (int)eta / 60, (int)eta % 60,
                saving);
 }
@@ -344,20 +350,26 @@ static void write_usage(struct merak_trainer *t, double step_s)
 
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
                                        double norm, float lr, double step_s,
-                                       const double *valid_loss,
+                                       double valid_loss,
                                        struct merak_error *err)
 {
+    char loss_text[32];
+
     if (t->metrics == NULL)
         return MERAK_OK;
+    snprintf(loss_text, sizeof(loss_text), isnan(loss) ? "null" : "%.17g",
+             loss);
     fprintf(t->metrics,
-            "{\"step\": %" PRIu64 ", \"loss\": %.17g, \"grad_norm\": %.9g, "
+            "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %.9g, "
             "\"lr\": %.9g, \"samples\": %" PRIu64
             ", \"step_s\": %.6f, \"tokens_per_s\": %.1f",
-            t->step, loss, norm, (double)lr, t->consumed, step_s,
+            t->step, loss_text, norm, (double)lr, t->consumed, step_s,
             tokens_per_step(t) / step_s);
     write_usage(t, step_s);
-    if (valid_loss != NULL)
-        fprintf(t->metrics, ", \"valid_loss\": %.17g", *valid_loss);
+    if (!isnan(valid_loss))
+        fprintf(t->metrics, ", \"valid_loss\": %.17g", valid_loss);
+    if (t->empty_steps > 0)
+        fprintf(t->metrics, ", \"empty_steps\": %" PRIu64, t->empty_steps);
     fputs("}\n", t->metrics);
     if (fflush(t->metrics) != 0)
         return merak_fail(err,
@@ -438,10 +450,11 @@ void merak_report_memory(const struct merak_trainer *t)
         report_device_memory(t);
         return;
     }
-    merak_info("train",
-               "memory of rank %d: peak resident %.1f MiB less baseline %.1f "
-               "and peers' pages %.1f is %.1f MiB, %+.1f %% of the predicted "
-               "%.1f; %.1f %% of the arena touched",
-               t->ranks.logical, peak, base, peers, own,
-               100 * (own - arena) / arena, arena, touched_percent(t));
+    merak_log(t->arena_bytes < SMALL_ARENA ? MERAK_LOG_DEBUG : MERAK_LOG_INFO,
+              "train",
+              "memory of rank %d: peak resident %.1f MiB less baseline %.1f "
+              "and peers' pages %.1f is %.1f MiB, %+.1f %% of the predicted "
+              "%.1f; %.1f %% of the arena touched",
+              t->ranks.logical, peak, base, peers, own,
+              100 * (own - arena) / arena, arena, touched_percent(t));
 }

@@ -20,6 +20,7 @@
 #include "runtime/transport/transport.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,6 +116,8 @@ struct merak_trainer {
     uint64_t step;      /* steps done */
     uint64_t consumed;  /* samples */
     uint64_t tokens;    /* of them */
+    uint64_t empty_steps; /* of this start, without a token to predict */
+    bool has_valid;       /* held-out samples have tokens to predict */
     uint64_t load_base; /* first sample of what is being loaded */
     enum merak_split load_split;
     char model_id[17];
@@ -131,6 +134,8 @@ struct merak_trainer {
     struct merak_engine *running; /* an engine's run is under way or failed */
 };
 
+/* loop.c: not 0 once this rank was asked to stop. */
+const volatile sig_atomic_t *merak_trainer_stop_flag(void);
 /* slots.c: the arena, also on the accelerator (accel_choice.c) if there is
  * one; closing also closes the accelerator. */
 enum merak_status merak_slots_open(struct merak_trainer *t,
@@ -391,6 +396,7 @@ void merak_report_categories(const struct merak_trainer *t, char *text,
 /* What --print asks for, on standard output. */
 enum merak_status merak_report_phases(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
+/* loss, valid_loss: NAN if there is none */
 void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                        float lr, double step_s);
 /* Report a successful save; rank 0's times. */
@@ -398,7 +404,7 @@ void merak_report_save(const struct merak_trainer *t,
                        const struct merak_ckpt_times *times);
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
                                        double norm, float lr, double step_s,
-                                       const double *valid_loss,
+                                       double valid_loss,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_report_memory(const struct merak_trainer *t);
 /* A field of /proc/self/status in KiB ("VmRSS:", "VmHWM:"); 0 if unknown. */

@@ -35,14 +35,16 @@ failed_as()
 }
 
 # start COMMAND...: in the background, with an interrupt that is not ignored;
-# returns once it is in its steps
+# returns once it is in its steps, or has printed $UNTIL
 start()
 {
+    local until=${UNTIL:-step 1/}
+
     : >"$CKPT.log"
     env --default-signal=INT "$@" >"$CKPT.log" 2>&1 3>&- &
     pid=$!
     for ((i = 0; i < 600; i++)); do
-        ! grep -q "step 1/" "$CKPT.log" || return 0
+        ! grep -q "$until" "$CKPT.log" || return 0
         sleep 0.1
     done
     cat "$CKPT.log"
@@ -103,6 +105,18 @@ ended_as()
     kill -INT "$pid"
     ended_as 75 "interrupted: the step is finished and saved"
     merak ckpt verify "$CKPT"
+}
+
+# Of a minute and more that the validation would take, emulated, nothing is left.
+@test "Ctrl-C during a validation ends it, on all ranks" {
+    UNTIL="validation begins" MERAK_LOG=debug start srun -X -n2 --merak-pp=2 \
+        "${TRAIN[@]}" --ckpt "$CKPT" --backend emu --emu-unit-ms 20 \
+        --eval-every 1 --valid-fraction 0.5 --eval-samples 100000
+    SECONDS=0
+    kill -INT "$pid"
+    ended_as 75 "step 1  validation ends here"
+    [ "$SECONDS" -lt 20 ]
+    merak ckpt verify "$CKPT/step-00000001"
 }
 
 @test "weights that diverge in their last step are not saved" {

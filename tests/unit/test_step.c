@@ -19,6 +19,7 @@
 #include "runtime/engine/engine.h"
 #include "partitioner/order/shard_order.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,7 @@ struct fixture {
     struct with_accel accel;
     int transport_rank;
     size_t seq;
+    volatile sig_atomic_t skip;
 };
 
 static void ok(enum merak_status rc, const struct merak_error *err)
@@ -180,7 +182,8 @@ static void make_engine(struct fixture *f)
     struct merak_engine_options eo = {.backend = f->backend,
                                       .transport_rank = &f->transport_rank,
                                       .load = load,
-                                      .load_arg = f};
+                                      .load_arg = f,
+                                      .skip = &f->skip};
     struct merak_error err;
 
     size_t bytes = merak_size_align(f->program->arena_bytes, 64);
@@ -331,16 +334,38 @@ static void a_step_is_what_another_implementation_says(void **state)
     }
 }
 
+/* Whoever asks for the end of a validation waits for no kernel. */
+static void once_skipping_a_run_computes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    const struct merak_step step = {
+        .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .train = true};
+    double *loss = slot(f, f->program->loss);
+    const struct merak_param_slots *p = &f->program->param[0];
+    const struct vectors_record *w = vectors_find(f->v, "param/", p->name, 'w');
+    struct merak_error err;
+
+    for (int i = 0; i < f->plan.microbatches; i++)
+        loss[i] = -1;
+    f->skip = 1;
+    ok(merak_engine_run(f->engine, &step, &err), &err);
+    for (int i = 0; i < f->plan.microbatches; i++)
+        assert_true(loss[i] == -1);
+    assert_memory_equal(slot(f, p->master), w->f, w->n * sizeof(float));
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0])];
+    struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0]) + 1] = {
+        {"once skipping, a run computes nothing",
+         once_skipping_a_run_computes_nothing, set_up, tear_down, &rows[1]}};
     char names[sizeof(rows) / sizeof(rows[0])][80];
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(names[i], sizeof(names[i]),
                  "a step is what another implementation says: %s, %s, m=%d",
                  rows[i].file, rows[i].backend, rows[i].microbatches);
-        tests[i] = (struct CMUnitTest){
+        tests[i + 1] = (struct CMUnitTest){
             names[i], a_step_is_what_another_implementation_says, set_up,
             tear_down, &rows[i]};
     }

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# train_alone.sh - what `merak train` of one process obeys and refuses
+# train_alone.sh - what `merak train` of one process says and leaves behind:
+# steps without a token to predict, requests to stop, what Slurm's variables say
 #
 # Run from the build directory of tests/.
 
@@ -22,13 +23,108 @@ train()
         --log-every 1 "$@" >"$tmp/out" 2>&1
 }
 
-echo 1..8
+# field NAME FILE: its values, one of each line of metrics; null where absent
+field()
+{
+    sed -E "/\"$1\": /!s/.*/null/; s/.*\"$1\": ([^,}]*).*/\1/" "$2" |
+        tr '\n' ' '
+}
 
-seq 20000 >"$tmp/text"
+echo 1..18
+
+# --- steps without a token to predict ---
+
+# Of the pieces of 32 tokens of each document, only the last has an answer.
+for ((i = 0; i < 64; i++)); do
+    printf '{"prompt":"%0200d","completion":"y"}\n' $i
+done >"$tmp/long.jsonl"
+"$merak" data pack --tokenizer byte --out "$tmp/data" "$tmp/long.jsonl" \
+    >/dev/null
+train --packing stream --seq 32 --global-batch 1 --steps 9 --ckpt "$tmp/run" \
+    --ckpt-every 1 --keep 100 --valid-fraction 0 --warmup 0
+ok $? "steps without a token to predict are taken" "$tmp/out"
+read -ra loss <<<"$(field loss "$tmp/run/metrics.jsonl")"
+read -ra count <<<"$(field empty_steps "$tmp/run/metrics.jsonl")"
+empty=0 with=0 wrong=0
+for ((s = 0; s < 9; s++)); do
+    if [ "${loss[s]}" = null ]; then
+        empty=$((empty + 1))
+    else
+        with=$((with + 1))
+    fi
+    [ $empty -eq 0 ] || [ "${count[s]}" = $empty ] || wrong=1
+done
+[ $wrong -eq 0 ] && [ $empty -gt 2 ] && [ $with -gt 0 ] &&
+    grep -q "$empty of 9 steps had no token to predict" "$tmp/out"
+ok $? "they are counted in metrics, and have no loss" "$tmp/out" \
+    "$tmp/run/metrics.jsonl"
+[ "$(grep -c "warn.* no token to predict" "$tmp/out")" -eq 1 ] &&
+    [ "$(grep -c '/9  no token to predict' "$tmp/out")" -eq $empty ] &&
+    ! grep -q 'loss 0.0000' "$tmp/out"
+ok $? "one warning names them" "$tmp/out"
+
+# same A B: the weights of two steps are the same
+same()
+{
+    "$merak" ckpt diff "$tmp/run/step-0000000$1" "$tmp/run/step-0000000$2" \
+        >"$tmp/diff" 2>&1
+    ! grep -q '^param/' "$tmp/diff" && grep -q '^adam_m/' "$tmp/diff"
+}
+wrong=
+for ((s = 1; s < 9; s++)); do
+    if [ "${loss[s]}" = null ]; then
+        same $s $((s + 1)) || wrong+=" $((s + 1))"
+    else
+        same $s $((s + 1)) && wrong+=" $((s + 1))"
+    fi
+done
+[ -z "$wrong" ]
+ok $? "weights stay as they are in those steps alone$wrong"
+"$merak" top --json "$tmp/run" >"$tmp/out" 2>&1 &&
+    "$merak" top "$tmp/run" >"$tmp/top" &&
+    "$merak" report "$tmp/run" --out "$tmp/page.html" >>"$tmp/out" 2>&1 &&
+    ! grep -qwi nan "$tmp/out" "$tmp/top" "$tmp/page.html"
+ok $? "top and report leave them out" "$tmp/out" "$tmp/top"
+
+# No held-out token is to be predicted: there is no held-out loss to report.
+train --packing stream --seq 32 --global-batch 1 --steps 1 --eval-samples 1
+said='the 1 held-out samples of a validation have no token'
+[ "$(grep -c "$said" "$tmp/out")" -eq 1 ] &&
+    ! grep -q 'held-out loss' "$tmp/out"
+ok $? "held-out samples without one are named" "$tmp/out"
+
+# --- requests to stop ---
+
+# A validation that would take many seconds ends at once, and the step is saved.
+seq 1000000 >"$tmp/text"
 "$merak" data pack --tokenizer byte --out "$tmp/data" "$tmp/text" >/dev/null
-train --seq 64 --global-batch 1 --steps 1 --ckpt "$tmp/run"
+rm -r "$tmp/run"
+MERAK_LOG=debug "$merak" train --model "$model" --data "$tmp/data" \
+    --threads 1 --seq 64 --global-batch 8 --valid-fraction 0.5 --eval-every 1 \
+    --eval-samples 100000000 --steps 9 --ckpt "$tmp/run" --ckpt-every 9 \
+    >"$tmp/out" 2>&1 &
+pid=$!
+for ((i = 0; i < 600; i++)); do
+    ! grep -q 'validation begins' "$tmp/out" || break
+    sleep 0.1
+done
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code -eq 75 ] && grep -q 'step 1  validation ends here' "$tmp/out" &&
+    ! grep -q 'held-out loss [0-9]\|valid_loss' "$tmp/out" "$tmp/run/metrics.jsonl"
+ok $? "a request to stop ends a validation" "$tmp/out"
+"$merak" ckpt verify "$tmp/run/step-00000001" >"$tmp/out" 2>&1
+ok $? "its step is saved" "$tmp/out"
 
-# --- Slurm's variables ---
+# --- what is said at the end, and Slurm's variables ---
+
+train --seq 64 --global-batch 1 --steps 1
+! grep -q 'peak resident' "$tmp/out"
+ok $? "a small arena has no line about its peak" "$tmp/out"
+MERAK_LOG=debug train --seq 64 --global-batch 1 --steps 1
+grep -q 'peak resident' "$tmp/out"
+ok $? "it is in the debug log" "$tmp/out"
 
 # refuses VALUE COMMAND OPTION...
 refuses()
