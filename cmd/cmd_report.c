@@ -384,17 +384,18 @@ static void put_start(FILE *out, const json_t *start)
     fputs("</td></tr>\n", out);
 }
 
-static void put_hang(FILE *out, const char *dir, const char *name)
+static void put_hang(FILE *out, struct merak_run_log *log, const char *dir,
+                     const char *name)
 {
     char path[PATH_MAX + 256], text[4096];
+    size_t n = 0;
     FILE *in;
-    size_t n;
 
     snprintf(path, sizeof(path), "%.4000s/%.240s", dir, name);
     fputs("<h3>", out);
     merak_svg_text(out, name);
     fputs("</h3>\n<pre>", out);
-    in = fopen(path, "re");
+    in = merak_run_log_open(log, path);
     n = in != NULL ? fread(text, 1, sizeof(text) - 1, in) : 0;
     text[n] = '\0';
     merak_svg_text(out, text);
@@ -441,7 +442,7 @@ static void put_stragglers(FILE *out, const struct merak_run_log *log)
     fputs("</table>\n", out);
 }
 
-static void put_incidents(FILE *out, const struct merak_run_log *log,
+static void put_incidents(FILE *out, struct merak_run_log *log,
                           const struct merak_run_state *s)
 {
     size_t n = json_array_size(log->starts);
@@ -455,11 +456,15 @@ static void put_incidents(FILE *out, const struct merak_run_log *log,
                 log->n_redone);
     put_stragglers(out, log);
     for (int i = 0; i < s->n_hangs; i++)
-        put_hang(out, s->hangs_in, s->hang[i]);
+        put_hang(out, log, s->hangs_in, s->hang[i]);
+    if (log->refused[0] != '\0') {
+        fputs("<p>", out);
+        merak_svg_text(out, log->refused);
+        fputs("</p>\n", out);
+    }
 }
 
-static void put_page(FILE *out, const char *dir,
-                     const struct merak_run_log *log,
+static void put_page(FILE *out, const char *dir, struct merak_run_log *log,
                      const struct merak_run_state *s)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"

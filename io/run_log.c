@@ -7,27 +7,47 @@
 #include "base/error.h"
 #include "base/open.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* Call take() for each line that is an object, from `last` bytes before the
- * end on (0: from the start); returns why the file cannot be read, or NULL. */
-static const char *each_line(const char *path, size_t last,
-                             enum merak_status (*take)(void *arg, json_t *line),
-                             void *arg, enum merak_status *rc_p)
+FILE *merak_run_log_open(struct merak_run_log *log, const char *path)
 {
     FILE *in = NULL;
-    const char *why = merak_fopen_regular(path, &in);
+    const char *why = merak_fopen_own(path, log->owner, &in);
+    size_t n = strlen(log->refused);
+
+    if (why == NULL)
+        return in;
+    if (errno != ENOENT)
+        snprintf(log->refused + n, sizeof(log->refused) - n,
+                 "%s%.100s is not read: it is %s", n > 0 ? "; " : "", path,
+                 why);
+    return NULL;
+}
+
+/* Call take() for each line that is an object, from `last` bytes before the
+ * end on (0: from the start); false if the file cannot be read. */
+static bool each_line(struct merak_run_log *log, const char *path, size_t last,
+                      enum merak_status (*take)(struct merak_run_log *log,
+                                                json_t *line),
+                      enum merak_status *rc_p)
+{
+    FILE *in = merak_run_log_open(log, path);
     char *line = NULL;
     size_t size = 0;
+    struct stat st;
     long bytes;
 
-    if (why != NULL)
-        return why;
+    if (in == NULL)
+        return false;
+    if (log->owner == MERAK_ANY_OWNER && fstat(fileno(in), &st) == 0)
+        log->owner = st.st_uid;
     if (last > 0 && fseek(in, 0, SEEK_END) == 0) {
         bytes = ftell(in);
         rewind(in);
@@ -39,18 +59,16 @@ static const char *each_line(const char *path, size_t last,
         json_t *object = json_loads(line, 0, NULL);
 
         if (json_is_object(object))
-            *rc_p = take(arg, object);
+            *rc_p = take(log, object);
         json_decref(object);
     }
     free(line);
     fclose(in);
-    return NULL;
+    return true;
 }
 
-static enum merak_status take_start(void *arg, json_t *line)
+static enum merak_status take_start(struct merak_run_log *log, json_t *line)
 {
-    struct merak_run_log *log = arg;
-
     json_array_append(log->starts, line);
     return MERAK_OK;
 }
@@ -71,9 +89,8 @@ static uint64_t step_number(const json_t *line)
 }
 
 /* A run that resumed repeats steps: the last record counts. */
-static enum merak_status take_step(void *arg, json_t *line)
+static enum merak_status take_step(struct merak_run_log *log, json_t *line)
 {
-    struct merak_run_log *log = arg;
     struct merak_run_step *grown,
         s = {
             .step = step_number(line),
@@ -104,10 +121,8 @@ static enum merak_status take_step(void *arg, json_t *line)
     return MERAK_OK;
 }
 
-static enum merak_status take_incident(void *arg, json_t *line)
+static enum merak_status take_incident(struct merak_run_log *log, json_t *line)
 {
-    struct merak_run_log *log = arg;
-
     json_array_append(log->incidents, line);
     return MERAK_OK;
 }
@@ -117,9 +132,14 @@ static void load_ranks(struct merak_run_log *log, const char *dir)
 {
     char path[PATH_MAX];
     json_t *object;
+    FILE *in;
 
     snprintf(path, sizeof(path), "%s/ranks.json", dir);
-    object = json_load_file(path, 0, NULL);
+    in = merak_run_log_open(log, path);
+    if (in == NULL)
+        return;
+    object = json_loadf(in, 0, NULL);
+    fclose(in);
     if (object != NULL &&
         number(object, "time", 0) >= merak_run_log_number(log, "time", 0))
         log->ranks = object;
@@ -128,17 +148,17 @@ static void load_ranks(struct merak_run_log *log, const char *dir)
 }
 
 static enum merak_status load_beside(struct merak_run_log *log, const char *dir,
-                                     const char **no_starts)
+                                     bool *starts_p)
 {
     const char *metrics;
     char path[PATH_MAX];
     enum merak_status rc = MERAK_OK;
 
     snprintf(path, sizeof(path), "%s/run.jsonl", dir);
-    *no_starts = each_line(path, 0, take_start, log, &rc);
+    *starts_p = each_line(log, path, 0, take_start, &rc);
     snprintf(path, sizeof(path), "%s/incidents.jsonl", dir);
     if (rc == MERAK_OK)
-        (void)each_line(path, 0, take_incident, log, &rc);
+        (void)each_line(log, path, 0, take_incident, &rc);
     load_ranks(log, dir);
     metrics = merak_run_log_text(log, "metrics");
     if (metrics != NULL)
@@ -153,21 +173,22 @@ static enum merak_status load(struct merak_run_log *log, const char *dir,
                               size_t last, struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
-    const char *no_starts = NULL, *no_steps;
+    bool starts = false, steps;
     struct stat st;
 
     if (stat(dir, &st) != 0)
         return merak_fail(err, MERAK_ERR_NOT_FOUND, "there is no %.200s", dir);
     if (!S_ISDIR(st.st_mode)) {
-        no_starts = "a file";
         snprintf(log->metrics, sizeof(log->metrics), "%s", dir);
     } else {
-        rc = load_beside(log, dir, &no_starts);
+        rc = load_beside(log, dir, &starts);
     }
-    no_steps = each_line(log->metrics, last, take_step, log, &rc);
+    steps = each_line(log, log->metrics, last, take_step, &rc);
     if (rc != MERAK_OK)
         return merak_fail_nomem(err, log->n * sizeof(*log->step));
-    if (no_starts != NULL && no_steps != NULL)
+    if (!starts && !steps && log->refused[0] != '\0')
+        return merak_fail(err, MERAK_ERR_FORMAT, "%s", log->refused);
+    if (!starts && !steps)
         return merak_fail(err, MERAK_ERR_NOT_FOUND,
                           "%.150s has no run.jsonl and no metrics.jsonl: it is "
                           "not the --ckpt directory of a run",
@@ -184,6 +205,7 @@ enum merak_status merak_run_log_load(const char *dir, size_t last,
 
     if (log == NULL)
         return merak_fail_nomem(err, sizeof(*log));
+    log->owner = MERAK_ANY_OWNER;
     log->starts = json_array();
     log->incidents = json_array();
     rc = load(log, dir, last, err);

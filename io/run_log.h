@@ -4,6 +4,10 @@
  * describes them)
  *
  * Incomplete lines, such as the last one of a running run, are skipped.
+ *
+ * Who else can write to the folder could have whoever reads it print a file of
+ * their own, or wait for a pipe: only regular files, under no link, of the user
+ * to whom run.jsonl belongs are read.
  */
 #ifndef MERAK_IO_RUN_LOG_H
 #define MERAK_IO_RUN_LOG_H
@@ -11,6 +15,8 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
 
 #include "merak/status.h"
 
@@ -29,6 +35,9 @@ struct merak_run_log {
     size_t n; /* ascending; the last record of a repeated step */
     size_t n_redone;
     char metrics[4096]; /* the file */
+    uid_t owner;        /* who started the run; MERAK_ANY_OWNER: not known */
+    char refused[256];  /* files that are there and were not read, each with the
+                           reason; "": none */
     json_t *incidents;  /* objects, in file order; may be empty */
     json_t *ranks;      /* of the run's last start (runtime/train/pace.c), or
                            NULL */
@@ -43,6 +52,9 @@ struct merak_run_log {
 enum merak_status merak_run_log_load(const char *dir, size_t last,
                                      struct merak_run_log **log_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* Open one of the run's files by the rule above; NULL if there is none, and
+ * then also log->refused if there is one that is not read. */
+FILE *merak_run_log_open(struct merak_run_log *log, const char *path);
 void merak_run_log_destroy(struct merak_run_log *log);
 /* A number in the record of the run's last start; `otherwise` if absent. */
 double merak_run_log_number(const struct merak_run_log *log, const char *key,

@@ -5,6 +5,7 @@
 #include "io/ckpt/durable.h"
 
 #include "base/error.h"
+#include "base/open.h"
 #include "io/file.h"
 
 #include <xxhash.h>
@@ -100,17 +101,17 @@ enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,
                                      struct merak_error *err)
 {
     struct merak_hasher *hasher = merak_hasher_create();
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     enum merak_status rc;
+    uint64_t size;
+    int fd = -1;
 
     if (hasher == NULL) {
         rc = merak_fail_nomem(err, 0);
         goto out;
     }
-    if (fd < 0) {
-        rc = merak_file_fail(err, "open", path);
+    rc = merak_file_open(path, &fd, &size, err);
+    if (rc != MERAK_OK)
         goto out;
-    }
     rc = hash_stream(fd, path, hasher, bytes_p, err);
     if (rc == MERAK_OK)
         merak_hasher_take(hasher, hash);
@@ -151,10 +152,10 @@ enum merak_status merak_durable_read(const char *path, char **text_p,
 enum merak_status merak_durable_write(const char *path, const void *data,
                                       size_t bytes, struct merak_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     enum merak_status rc;
+    int fd;
 
-    if (fd < 0)
+    if (merak_open_new(path, 0666, &fd) != NULL)
         return merak_file_fail(err, "create", path);
     rc = merak_file_write(fd, path, data, bytes, err);
     if (rc == MERAK_OK)
@@ -209,13 +210,23 @@ enum merak_status merak_dir_make(const char *path, struct merak_error *err)
 
 enum merak_status merak_dir_remove(const char *path, struct merak_error *err)
 {
-    DIR *dir = opendir(path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     struct dirent *entry;
     char file[PATH_MAX];
 
-    if (dir == NULL)
-        return errno == ENOENT ? MERAK_OK
-                               : merak_file_fail(err, "open directory", path);
+    if (fd < 0 && errno == ENOENT)
+        return MERAK_OK;
+    /* A link, or a file: what the link leads to is not the run's. */
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR) && unlink(path) == 0)
+        return MERAK_OK;
+    if (dir == NULL) {
+        enum merak_status rc = merak_file_fail(err, "open directory", path);
+
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
     while ((entry = readdir(dir)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;

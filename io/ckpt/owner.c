@@ -287,7 +287,7 @@ static enum fate watch(struct merak_ckpt_owner *owner,
 static enum merak_status read_record(const char *path, struct record *record,
                                      struct merak_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     struct stat st;
     ssize_t n;
 
@@ -310,7 +310,8 @@ static enum merak_status read_record(const char *path, struct record *record,
 static enum merak_status write_record(struct merak_ckpt_owner *owner,
                                       struct merak_error *err)
 {
-    int fd = open(owner->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(owner->path, /* O_EXCL follows no link */
+                  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     enum merak_status rc;
 
     if (fd < 0 && errno == EEXIST)

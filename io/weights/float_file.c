@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/open.h"
 #include "io/file.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,8 +44,7 @@ enum merak_status merak_float_file_create(const char *path,
         goto out;
     }
     snprintf(file->tmp, bytes, "%s.tmp", path);
-    file->fd = open(file->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file->fd < 0) {
+    if (merak_open_new(file->tmp, 0666, &file->fd) != NULL) {
         rc = merak_file_fail(err, "create", file->tmp);
         goto out;
     }

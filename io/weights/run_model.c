@@ -119,6 +119,13 @@ enum merak_status merak_run_model_record(const char *run_dir, const char *model,
     rc = merak_hf_path(model, "config.json", from, sizeof(from), err);
     if (rc == MERAK_OK)
         rc = merak_dir_make(merak_path(dir, run_dir, MERAK_RUN_MODEL), err);
+    /* Whoever may write to a run's folder could point the link at one of the
+     * user's own. */
+    if (rc == MERAK_OK && lstat(dir, &st) == 0 && S_ISLNK(st.st_mode))
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "%.150s is a link: a run writes into a folder of its "
+                        "own, remove the link",
+                        dir);
     if (rc == MERAK_OK)
         rc = copy_file(from, merak_path(to, dir, "config.json"), err);
     if (rc == MERAK_OK && stat(model, &st) == 0 && S_ISDIR(st.st_mode))

@@ -7,6 +7,7 @@
 #include "runtime/doctor/doctor.h"
 
 #include "base/clock.h"
+#include "base/open.h"
 #include "base/size.h"
 #include "runtime/runtime.h"
 
@@ -134,9 +135,9 @@ static void measure_writing(int fd, struct merak_directory *d)
 
 static int touch(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd;
 
-    return fd >= 0 ? close(fd) : -1;
+    return merak_open_new(path, 0600, &fd) == NULL ? close(fd) : -1;
 }
 
 /* A save ends with a rename and a sync of the directory above. */

@@ -2,6 +2,7 @@
 /* entry.c - main() of a program that describes a model: plan, or train */
 #include "config.h"
 
+#include "base/open.h"
 #include "runtime/boot/boot.h"
 #include "runtime/plan/plan_run.h"
 #include "runtime/runtime.h"
@@ -20,6 +21,7 @@ static int plan(int argc, char **argv, merak_describe_fn describe, void *arg)
 
 int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
 {
+    merak_open_std();
     if (argc > 1 && strcmp(argv[1], "plan") == 0)
         return plan(argc, argv, describe, arg);
     return merak_trainer_main(argc, argv, describe, arg, NULL);

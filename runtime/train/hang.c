@@ -4,6 +4,8 @@
 
 #include "runtime/train/trainer.h"
 
+#include "base/open.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -29,7 +31,8 @@ void merak_trainer_tell(void *arg, char *text, size_t size)
  * neither. */
 static FILE *open_page(const struct merak_trainer *t, char *path, size_t size)
 {
-    const char *slash, *in = t->opt.ckpt;
+    const char *slash, *in = t->run_dir;
+    FILE *page;
     size_t length;
 
     if (t->opt.metrics != NULL) {
@@ -43,7 +46,7 @@ static FILE *open_page(const struct merak_trainer *t, char *path, size_t size)
     }
     snprintf(path, size, "%.*s/hang-%08" PRIu64 ".txt", (int)length, in,
              t->step);
-    return fopen(path, "we");
+    return merak_fopen_new(path, &page) == NULL ? page : NULL;
 }
 
 static void print_rank(const struct merak_trainer *t, int rank,

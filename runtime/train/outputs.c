@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/open.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -107,18 +108,35 @@ static enum merak_status open_trace(struct merak_trainer *t,
     return rc;
 }
 
+static enum merak_status open_metrics(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    char path[PATH_MAX];
+    const char *why;
+
+    merak_run_files_metrics(t, path, sizeof(path));
+    if (path[0] == '\0')
+        return MERAK_OK;
+    if (t->opt.metrics == NULL) {
+        why = merak_fopen_append(path, &t->metrics);
+    } else { /* named by the user, who may want a link or a pipe */
+        t->metrics = fopen(path, "ae");
+        why = t->metrics != NULL ? NULL : strerror(errno);
+    }
+    return why == NULL ? MERAK_OK
+                       : merak_fail(err, MERAK_ERR_IO,
+                                    "cannot write %.150s: %s", path, why);
+}
+
 enum merak_status merak_outputs_open(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    char path[PATH_MAX];
+    enum merak_status rc = MERAK_OK;
 
-    merak_run_files_metrics(t, path, sizeof(path));
-    if (path[0] != '\0' && t->program->rank == 0) {
-        t->metrics = fopen(path, "ae");
-        if (t->metrics == NULL)
-            return merak_fail(err, MERAK_ERR_IO, "cannot write %.150s: %s",
-                              path, strerror(errno));
-    }
+    if (t->program->rank == 0)
+        rc = open_metrics(t, err);
+    if (rc != MERAK_OK)
+        return rc;
     return t->opt.trace == NULL ? MERAK_OK : open_trace(t, err);
 }
 

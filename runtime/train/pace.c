@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/open.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -325,6 +326,7 @@ static json_t *state_json(const struct merak_trainer *t, double step_s)
 static void write_state(struct merak_trainer *t)
 {
     char path[PATH_MAX], part[PATH_MAX];
+    FILE *out = NULL;
     json_t *object;
     bool fine;
 
@@ -333,8 +335,11 @@ static void write_state(struct merak_trainer *t)
     snprintf(path, sizeof(path), "%s/ranks.json", t->run_dir);
     snprintf(part, sizeof(part), "%s/ranks.json.part", t->run_dir);
     object = state_json(t, median_step_s(t->pace));
-    fine = object != NULL && json_dump_file(object, part, JSON_COMPACT) == 0;
+    fine = object != NULL && merak_fopen_new(part, &out) == NULL &&
+           json_dumpf(object, out, JSON_COMPACT) == 0;
     json_decref(object);
+    if (out != NULL && fclose(out) != 0)
+        fine = false;
     if (!fine || rename(part, path) != 0)
         unlink(part);
 }

@@ -28,11 +28,13 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/open.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,15 +56,16 @@ static enum merak_status save_settings(const struct merak_trainer *t,
 {
     struct merak_train_options o = in_effect(t);
     char path[PATH_MAX], part[PATH_MAX];
+    const char *why;
     FILE *out;
     bool fine;
 
     snprintf(path, sizeof(path), "%s/settings.toml", t->run_dir);
     snprintf(part, sizeof(part), "%s/settings.toml.part", t->run_dir);
-    out = fopen(part, "we");
-    if (out == NULL)
+    why = merak_fopen_new(part, &out);
+    if (why != NULL)
         return merak_fail(err, MERAK_ERR_IO, "cannot write %.150s: %s", part,
-                          strerror(errno));
+                          why);
     fputs("# The options in effect; --config takes this file.  The model is "
           "not among them.\n\n",
           out);
@@ -154,22 +157,23 @@ static json_t *start_json(const struct merak_trainer *t)
 }
 
 /* Append a line to a file of the run's directory; takes ownership of the
- * object. */
-static bool add_line(const struct merak_trainer *t, const char *name,
-                     json_t *object, char path[PATH_MAX])
+ * object.  Returns NULL, or why not. */
+static const char *add_line(const struct merak_trainer *t, const char *name,
+                            json_t *object, char path[PATH_MAX])
 {
-    FILE *out;
+    FILE *out = NULL;
+    const char *why;
     bool fine;
 
     snprintf(path, PATH_MAX, "%s/%s", t->run_dir, name);
-    out = fopen(path, "ae");
-    fine = out != NULL && object != NULL &&
+    why = merak_fopen_append(path, &out);
+    fine = why == NULL && object != NULL &&
            json_dumpf(object, out, JSON_COMPACT) == 0 &&
            fputc('\n', out) != EOF;
     json_decref(object);
-    if (out != NULL && fclose(out) != 0)
-        fine = false;
-    return fine;
+    if (why == NULL && (fclose(out) != 0 || !fine))
+        why = strerror(errno);
+    return why;
 }
 
 void merak_run_files_incident(const struct merak_trainer *t, json_t *incident)
@@ -190,12 +194,13 @@ static enum merak_status add_start(const struct merak_trainer *t,
                                    struct merak_error *err)
 {
     char path[PATH_MAX];
-    bool fine = add_line(t, "run.jsonl", start_json(t), path);
+    const char *why = add_line(t, "run.jsonl", start_json(t), path);
 
-    return fine ? MERAK_OK
-                : merak_fail(err,
-                             errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-                             "cannot write %.150s: %s", path, strerror(errno));
+    return why == NULL
+               ? MERAK_OK
+               : merak_fail(err,
+                            errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+                            "cannot write %.150s: %s", path, why);
 }
 
 enum merak_status merak_run_files_start(struct merak_trainer *t,
