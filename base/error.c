@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+#include "base/printable.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,18 +52,6 @@ const char *merak_status_name(enum merak_status status)
     return "unknown status";
 }
 
-/* A reason is one line without control characters, whatever names and texts it
- * quotes. */
-static void keep_to_a_line(char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (*text == '\n' || *text == '\t')
-            *text = ' ';
-        else if ((*text > 0 && *text < ' ') || *text == 0x7f)
-            *text = '?';
-    }
-}
-
 enum merak_status merak_fail(struct merak_error *err, enum merak_status status,
                              const char *fmt, ...)
 {
@@ -73,7 +63,7 @@ enum merak_status merak_fail(struct merak_error *err, enum merak_status status,
         va_start(ap, fmt);
         vsnprintf(err->text, sizeof(err->text), fmt, ap);
         va_end(ap);
-        keep_to_a_line(err->text);
+        merak_keep_to_a_line(err->text);
         err->fix = 0;
     }
     errno = saved;
@@ -93,7 +83,7 @@ enum merak_status merak_error_fix(struct merak_error *err,
         vsnprintf(err->text + err->fix, sizeof(err->text) - (size_t)err->fix,
                   fmt, ap);
         va_end(ap);
-        keep_to_a_line(err->text + err->fix);
+        merak_keep_to_a_line(err->text + err->fix);
     }
     errno = saved;
     return status;
@@ -123,7 +113,7 @@ void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
     if (n >= 0 && (size_t)n < sizeof(err->text))
         snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %.*s",
                  (int)(sizeof(err->text) - (size_t)n - 1), old);
-    keep_to_a_line(err->text);
+    merak_keep_to_a_line(err->text);
     err->fix = err->fix > 0 ? err->fix + n + 2 : 0;
     if (err->fix >= (int)sizeof(err->text))
         err->fix = 0; /* cut off */

@@ -4,6 +4,8 @@
 
 #include "base/log.h"
 
+#include "base/printable.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,6 +134,7 @@ void merak_log(enum merak_log_level level, const char *module, const char *fmt,
     va_start(ap, fmt);
     vsnprintf(line, sizeof(line), fmt, ap);
     va_end(ap);
+    merak_keep_to_a_line(line);
     if (sink.fn != NULL)
         sink.fn(sink.arg, level, module, line);
     else

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/printable.h"
 #include "base/size.h"
 #include "placement/hostlist.h"
 #include "runtime/runtime.h"
@@ -250,6 +251,8 @@ static void print_page(const char *dir, const struct merak_run_log *log,
                 merak_run_time_text(s->checkpoint_s, text));
     for (int i = 0; i < s->n_hangs; i++)
         fprintf(out, "  hang      %s/%s\n", s->hangs_in, s->hang[i]);
+    if (log->refused[0] != '\0')
+        fprintf(out, "  warning   %s\n", log->refused);
 }
 
 static json_t *ranks_json(const struct merak_run_log *log)
@@ -386,6 +389,30 @@ static bool wait_for_key(double seconds)
     return read(0, &c, 1) == 1 && c != 'q' && c != 'Q';
 }
 
+/* What is in the run's files must not direct the terminal, as this does. */
+static void print_clean(const char *page)
+{
+    FILE *screen = merak_screen_open(STDOUT_FILENO);
+
+    fflush(stdout);
+    if (screen == NULL)
+        return;
+    fputs(page, screen);
+    fclose(screen);
+}
+
+static enum merak_status show_once(const char *dir, bool json,
+                                   struct merak_error *err)
+{
+    FILE *screen = merak_screen_open(STDOUT_FILENO);
+    enum merak_status rc = screen == NULL ? merak_fail_nomem(err, BUFSIZ)
+                                          : show(dir, json, screen, err);
+
+    if (screen != NULL && fclose(screen) != 0 && rc == MERAK_OK)
+        rc = merak_fail(err, MERAK_ERR_IO, "cannot write the output");
+    return rc;
+}
+
 static enum merak_status watch(const char *dir, double every_s,
                                struct merak_error *err)
 {
@@ -393,7 +420,7 @@ static enum merak_status watch(const char *dir, double every_s,
     bool go_on = true;
 
     if (!take_terminal())
-        return show(dir, false, stdout, err);
+        return show_once(dir, false, err);
     do {
         char *page = NULL;
         size_t bytes = 0;
@@ -403,7 +430,9 @@ static enum merak_status watch(const char *dir, double every_s,
             out == NULL ? merak_fail_nomem(err, 0) : show(dir, false, out, err);
         if (out != NULL)
             fclose(out);
-        printf("\033[H\033[2J%s\n  q quits\n", page != NULL ? page : "");
+        fputs("\033[H\033[2J", stdout);
+        print_clean(page != NULL ? page : "");
+        puts("\n  q quits");
         free(page);
         fflush(stdout);
         if (rc == MERAK_OK)
@@ -448,12 +477,13 @@ int merak_cmd_top(int argc, char **argv)
     if (!merak_run_find(word, dir, sizeof(dir), &err))
         rc = err.status;
     else if (top.once || top.json || !isatty(0) || !isatty(1))
-        rc = show(dir, top.json, stdout, &err);
+        rc = show_once(dir, top.json, &err);
     else
         rc = watch(dir, top.every_s, &err);
     if (rc == MERAK_OK && fflush(stdout) == 0)
         return MERAK_EXIT_DONE;
-    fprintf(stderr, "merak top: %s\n",
-            rc != MERAK_OK ? err.text : "cannot write the output");
-    return rc != MERAK_OK ? MERAK_EXIT_DATA : MERAK_EXIT_RESOURCE;
+    if (rc == MERAK_OK)
+        rc = merak_fail(&err, MERAK_ERR_IO, "cannot write the output");
+    fprintf(stderr, "merak top: %s\n", err.text);
+    return rc != MERAK_ERR_IO ? MERAK_EXIT_DATA : MERAK_EXIT_RESOURCE;
 }

@@ -3,12 +3,16 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "base/open.h"
+#include "base/printable.h"
 #include "runtime/runtime.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
     const char *name;
@@ -35,6 +39,11 @@ static const struct command commands[] = {
     {"sandbox", "run a private Slurm on this machine", merak_cmd_sandbox},
     {NULL, NULL, NULL},
 };
+
+/* Their output is to arrive as it is: a text that continues the user's, orders
+ * to the terminal, a shell's.  Strings of files they clean themselves. */
+static const char *const raw[] = {"calibrate", "top", "generate", "doctor",
+                                  "sandbox"};
 
 static void print_usage(FILE *out)
 {
@@ -63,10 +72,26 @@ static void survive_file_limits(void)
         sigaction(SIGXFSZ, &action, NULL);
 }
 
+static int run(const struct command *c, int argc, char **argv)
+{
+    FILE *screen = NULL;
+    bool clean = true;
+
+    for (size_t i = 0; i < sizeof(raw) / sizeof(*raw); i++)
+        clean = clean && strcmp(raw[i], c->name) != 0;
+    if (clean)
+        screen = merak_screen_open(STDOUT_FILENO);
+    /* glibc's is a variable: so all that a command prints passes there */
+    if (screen != NULL)
+        stdout = screen;
+    return c->run(argc, argv);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
 
+    merak_open_std();
     survive_file_limits();
     if (strcmp(name, "--version") == 0) {
         puts(PACKAGE_STRING);
@@ -78,7 +103,7 @@ int main(int argc, char **argv)
     }
     for (const struct command *c = commands; c->name != NULL; c++) {
         if (strcmp(c->name, name) == 0)
-            return c->run(argc - 1, argv + 1);
+            return run(c, argc - 1, argv + 1);
     }
     fprintf(stderr, "merak: no command \"%s\"; `merak --help` lists them\n",
             name);

@@ -6,21 +6,30 @@
 
 #include "partitioner/simulate/timeline.h"
 
+#include "base/printable.h"
 #include "base/text_writer.h"
+
+#include <string.h>
 
 #define HEAD "<svg xmlns=\"http://www.w3.org/2000/svg\" "
 
 void merak_svg_text(FILE *out, const char *text)
 {
-    for (const char *c = text; *c != '\0'; c++) {
+    size_t n = strlen(text), bytes;
+
+    for (const char *c = text; n > 0; c += bytes, n -= bytes) {
+        bytes = merak_printable(c, n);
         if (*c == '<')
             fputs("&lt;", out);
         else if (*c == '&')
             fputs("&amp;", out);
         else if (*c == '>')
             fputs("&gt;", out);
+        else if (bytes > 0 || *c == '\n' || *c == '\t')
+            fwrite(c, 1, bytes > 0 ? bytes : 1, out);
         else
-            fputc(*c, out);
+            fputs("\ufffd", out); /* the replacement character */
+        bytes = bytes > 0 ? bytes : 1;
     }
 }
 

@@ -193,11 +193,11 @@ static void errors_are_one_line(void **state)
     (void)state;
     merak_fail(&err, MERAK_ERR_FORMAT, "no token \"%s\"",
                "a\nb\tc\033[2Jd\xc3");
-    assert_string_equal(err.text, "no token \"a b c?[2Jd\xc3\"");
+    assert_string_equal(err.text, "no token \"a b c?[2Jd?\"");
     merak_error_fix(&err, MERAK_ERR_FORMAT, ": try %s", "e\rf");
     merak_error_wrap(&err, "file %s", "g\nh");
     assert_string_equal(err.text,
-                        "file g h: no token \"a b c?[2Jd\xc3\": try e?f");
+                        "file g h: no token \"a b c?[2Jd?\": try e?f");
 }
 
 static void arrays_grow_and_keep_what_they_hold(void **state)
