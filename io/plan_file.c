@@ -460,6 +460,15 @@ static void read_predicted(const json_t *in, struct merak_plan_file *file)
              device != NULL ? device : "");
 }
 
+/* A report of a search adds what it was asked for: likewise. */
+static int read_ranks_per_node(const json_t *request)
+{
+    json_int_t n =
+        json_integer_value(json_object_get(request, "ranks_per_node"));
+
+    return n > 0 && n <= 65535 ? (int)n : 0;
+}
+
 static void check_id(struct reader *r, const json_t *in,
                      const struct merak_plan_file *file)
 {
@@ -512,6 +521,7 @@ static void read_file(struct reader *r, const json_t *in,
     file->program = strtoull(program, NULL, 16);
     read_id(r, in, "id", file->id);
     read_predicted(json_object_get(in, "predicted"), file);
+    file->ranks_per_node = read_ranks_per_node(json_object_get(in, "request"));
     check_id(r, in, file);
 }
 

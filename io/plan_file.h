@@ -23,6 +23,8 @@ struct merak_plan_file {
     double step_s;
     size_t memory_bytes; /* of the rank that needs most */
     char device[32];
+    int ranks_per_node; /* it was searched for; 0: not known.  Only read: a
+                           report adds it. */
     char id[MERAK_FINGERPRINT_TEXT]; /* of plan and run; encode fills it */
 };
 

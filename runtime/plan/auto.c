@@ -4,6 +4,7 @@
 
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
+#include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -109,7 +110,9 @@ static enum merak_status fill_input(struct plan_auto *plan,
         .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
     rc = fill_scratch(plan, err);
     fill_transport(plan);
-    return rc;
+    return rc == MERAK_OK
+               ? plan_saved_check(opt, &plan->model, plan->in.seq, err)
+               : rc;
 }
 
 /* --- pictures ------------------------------------------------------------- */
@@ -217,7 +220,8 @@ static enum merak_status plan_one(const struct plan_options *opt,
     plan.in.direct = rc == MERAK_OK && result->direct;
     plan.in.progress = NULL;
     merak_progress_clear(&progress);
-    plan.identified = rc == MERAK_OK && opt->json != NULL;
+    plan.identified =
+        rc == MERAK_OK && (opt->json != NULL || opt->saved.n > 0);
     if (plan.identified)
         rc = merak_chosen_file(&plan.in, result, &plan.file, err);
     if (rc == MERAK_OK && opt->json != NULL)
@@ -244,33 +248,33 @@ static enum merak_status plan_one(const struct plan_options *opt,
     return rc;
 }
 
-/* --- several machines ----------------------------------------------------- */
+/* --- several machines, or saved plans ------------------------------------- */
 
 struct machine_row {
     int nodes, ranks;
     struct merak_plan plan; /* without its lists */
-    double step_s, tokens_per_s;
+    double step_s, tokens_per_s, bubble;
+    size_t memory_bytes;
 };
 
-/* The best plan for `nodes` nodes; MERAK_ERR_CONFIG: there is none. */
-static enum merak_status rate_machine(const struct plan_options *opt, int nodes,
+/* The best plan for these options; MERAK_ERR_CONFIG: there is none. */
+static enum merak_status rate_machine(const struct plan_options *one,
                                       struct merak_progress *progress,
                                       struct machine_row *row,
                                       struct merak_error *err)
 {
-    struct plan_options one = *opt;
-    struct plan_auto plan = {.opt = &one};
+    struct plan_auto plan = {.opt = one};
     struct merak_search_result *result = NULL;
-    enum merak_status rc;
+    enum merak_status rc = fill_input(&plan, err);
 
-    one.nodes = nodes;
-    rc = fill_input(&plan, err);
     plan.in.progress = progress;
     if (rc == MERAK_OK)
         rc = merak_search(&plan.in, &result, err);
     if (rc == MERAK_OK) {
-        row->nodes = nodes;
-        row->ranks = nodes * plan.in.ranks_per_node;
+        row->nodes = one->nodes;
+        row->ranks = one->nodes * plan.in.ranks_per_node;
+        row->bubble = result->choice[0].part_s[MERAK_PART_BUBBLE];
+        row->memory_bytes = result->choice[0].memory_bytes;
         row->plan = result->choice[0].plan;
         row->step_s = result->choice[0].step_s;
         row->tokens_per_s =
@@ -281,6 +285,13 @@ static enum merak_status rate_machine(const struct plan_options *opt, int nodes,
     return rc;
 }
 
+/* "2 x 4 x 1, 1, 1f1b" */
+static void machine_text(const struct merak_plan *p, char text[64])
+{
+    snprintf(text, 64, "%d x %d x %d, %zu, %s", p->tp, p->pp, p->dp,
+             p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
+}
+
 static void print_machine(const struct machine_row *row,
                           const struct machine_row *first,
                           const struct plan_cost *run)
@@ -288,9 +299,7 @@ static void print_machine(const struct machine_row *row,
     double hours = run->tokens / row->tokens_per_s / 3600;
     char step[MERAK_SECONDS_TEXT], plan[64], amount[PLAN_AMOUNT_TEXT];
 
-    snprintf(plan, sizeof(plan), "%d x %d x %d, %zu, %s", row->plan.tp,
-             row->plan.pp, row->plan.dp, row->plan.micro_batch,
-             row->plan.schedule);
+    machine_text(&row->plan, plan);
     printf("%6d %6d  %-32s %9s %12.4g %9.0f%%", row->nodes, row->ranks, plan,
            merak_seconds_text(row->step_s, step), row->tokens_per_s,
            100 * row->tokens_per_s / first->tokens_per_s * first->nodes /
@@ -340,7 +349,10 @@ static enum merak_status tabulate(const struct plan_options *opt,
 
     merak_progress_init(&progress, stderr, "plan", "plans", 0);
     for (int i = 0; i < opt->n_node_list; i++) {
-        rc = rate_machine(opt, opt->node_list[i], &progress, &row[n], err);
+        struct plan_options one = *opt;
+
+        one.nodes = opt->node_list[i];
+        rc = rate_machine(&one, &progress, &row[n], err);
         merak_progress_clear(&progress);
         n += rc == MERAK_OK;
         if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
@@ -354,8 +366,54 @@ static enum merak_status tabulate(const struct plan_options *opt,
     return MERAK_OK;
 }
 
+static void print_saved(const char *path, const struct machine_row *row,
+                        const struct machine_row *first)
+{
+    char step[MERAK_SECONDS_TEXT], plan[64], memory[MERAK_BYTES_TEXT];
+
+    machine_text(&row->plan, plan);
+    merak_bytes_text((double)row->memory_bytes, memory);
+    printf("%-20s %-32s %6d %9s %12.4g %7.2fx %6.1f%% %10s\n", path, plan,
+           row->ranks, merak_seconds_text(row->step_s, step), row->tokens_per_s,
+           row->tokens_per_s / first->tokens_per_s,
+           100 * row->bubble / row->step_s, memory);
+}
+
+/* Saved plans on one device.  A plan that does not fit there has a line on
+ * standard error instead of a row. */
+static enum merak_status compare(const struct plan_options *opt,
+                                 struct merak_error *err)
+{
+    struct machine_row first, row;
+    enum merak_status rc = MERAK_OK;
+    int n = 0;
+
+    for (int i = 0; i < opt->saved.n; i++) {
+        struct plan_options one = *opt;
+
+        plan_saved_take(&one, i);
+        rc = rate_machine(&one, NULL, &row, err);
+        if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
+            return rc;
+        if (rc != MERAK_OK) {
+            fprintf(stderr, "%s: %s\n", opt->saved.path[i], err->text);
+            continue;
+        }
+        if (n++ == 0) {
+            first = row;
+            printf("%-20s %-32s %6s %9s %12s %8s %7s %10s\n", "plan",
+                   "tp x pp x dp, micro-batch", "ranks", "step", "tokens/s",
+                   "relative", "bubble", "memory");
+        }
+        print_saved(opt->saved.path[i], &row, &first);
+    }
+    return n > 0 ? MERAK_OK : rc;
+}
+
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err)
 {
+    if (opt->saved.n > 1)
+        return compare(opt, err);
     return opt->n_node_list > 1 ? tabulate(opt, err) : plan_one(opt, err);
 }

@@ -169,6 +169,8 @@ static void put_stages(FILE *out, const struct plan_drawing *d)
 
 static void put_runners(FILE *out, const struct merak_search_result *r)
 {
+    if (r->n_choices < 2) /* all choices were given */
+        return;
     fprintf(out,
             "<h2>Runners-up</h2>\n<p>%d plans estimated, %d simulated.</p>\n"
             "<table>\n<tr><th>plan</th><th>step</th><th>why not chosen</th>"

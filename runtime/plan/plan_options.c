@@ -4,6 +4,7 @@
 
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_options.h"
+#include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
 #include "base/options.h"
@@ -95,6 +96,20 @@ static enum merak_status set_tokens(void *target, const char *text,
     return MERAK_OK;
 }
 
+static enum merak_status add_saved(void *target, const char *text,
+                                   struct merak_error *err)
+{
+    struct plan_options *opt = target;
+
+    if (opt->saved.n == PLAN_MOST_SAVED)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--plan %.80s: %d plans are the most that are "
+                          "compared",
+                          text, PLAN_MOST_SAVED);
+    opt->saved.path[opt->saved.n++] = text;
+    return MERAK_OK;
+}
+
 /* Options that only a search reads come last. */
 static const struct merak_option rows[] = {
     CHOICE_ROWS,
@@ -104,6 +119,10 @@ static const struct merak_option rows[] = {
     {"config-unknown", MERAK_OPTION_WORD, AT(unknown),
      .about = "what to do with unknown fields of config.json (refuse)",
      .words = "refuse|ignore"},
+    {"plan", MERAK_OPTION_CALL, 0,
+     .about = "the plan that --json saved there, instead of choices; given "
+              "several times: one table of these plans",
+     .arg = "FILE", .set = add_saved},
     {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
      .about = "sequences in a step (4 pp micro-batches a replica)", .least = 1,
      .most = INT_MAX},
@@ -288,13 +307,15 @@ static enum merak_status take_lists(struct plan_options *opt,
 static enum merak_status check_table(const struct plan_options *opt,
                                      struct merak_error *err)
 {
-    if (opt->n_node_list < 2 ||
+    if ((opt->n_node_list < 2 && opt->saved.n < 2) ||
         (opt->json == NULL && opt->svg == NULL && opt->html == NULL &&
          opt->phases == 0 && opt->emit == PLAN_EMIT_NONE))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--nodes with several counts prints a table: give one "
-                      "for --json, --svg, --html, --print and --emit");
+                      "--%s prints a table: give one for --json, --svg, "
+                      "--html, --print and --emit",
+                      opt->saved.n > 1 ? "plan given several times"
+                                       : "nodes with several counts");
 }
 
 static enum merak_status check_search(const struct plan_options *opt,
@@ -353,6 +374,9 @@ static enum merak_status check(struct plan_options *opt,
     if (rc != MERAK_OK)
         return rc;
     merak_choices_settle(&opt->choice);
+    rc = plan_saved_open(opt, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (opt->choice.schedule != NULL &&
         merak_schedule_find(opt->choice.schedule, &schedule, err) != MERAK_OK)
         return err->status;
@@ -410,6 +434,7 @@ enum merak_status plan_options_parse(int argc, char **argv,
 
 void plan_options_fini(struct plan_options *opt)
 {
+    plan_saved_fini(opt);
     merak_given_fini(&opt->choice.list);
     free(opt->words);
 }

@@ -3,14 +3,15 @@
 #ifndef MERAK_RUNTIME_PLAN_OPTIONS_H
 #define MERAK_RUNTIME_PLAN_OPTIONS_H
 
+#include "io/plan_file.h"
 #include "partitioner/device/cost_model.h"
 #include "partitioner/plan/choice.h"
 #include "runtime/plan/plan_emit.h"
 #include "runtime/plan/plan_run.h"
 #include "runtime/train/param_rules.h"
 
-/* The most machines in a table. */
-enum { PLAN_MOST_NODES = 16 };
+/* The most machines, or saved plans, in a table. */
+enum { PLAN_MOST_NODES = 16, PLAN_MOST_SAVED = 16 };
 
 enum plan_transport {
     PLAN_TRANSPORT_AUTO, /* nccl between GPUs */
@@ -47,6 +48,12 @@ struct plan_options {
         bool dtype, cost, nodes, backend;
     } given;
     bool search; /* choices that were not given are searched for */
+    struct {     /* --plan; plan_saved.c */
+        int n, at; /* .. and which one's choices are above */
+        const char *path[PLAN_MOST_SAVED];
+        struct merak_plan_file *file[PLAN_MOST_SAVED];
+        int ranks_per_node; /* the option; 0: not given */
+    } saved;
     char *words; /* what_if cut into words */
 };
 

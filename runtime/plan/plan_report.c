@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "runtime/plan/auto.h"
+#include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -81,6 +82,7 @@ static void print_choice(const struct plan_auto *plan,
     print_choices(&r->choice[0].plan);
     if (plan->identified)
         printf("program id %016" PRIx64 "\n", plan->file.program);
+    plan_saved_print(plan->opt, plan->file.program);
     if (plan->by_hosts)
         puts("transport: ucx, staged through host memory: no plan was proved "
              "to run to its end in NCCL's in-order queues");
@@ -216,6 +218,8 @@ static void print_runner(const struct merak_search_choice *c,
 
 static void print_runners(const struct merak_search_result *r)
 {
+    if (r->n_choices < 2) /* all choices were given */
+        return;
     printf("\n%d plans estimated, %d simulated; runners-up:\n", r->n_rated,
            r->n_simulated);
     for (int i = 1; i < r->n_choices; i++)

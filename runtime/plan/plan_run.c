@@ -8,6 +8,7 @@
 #include "runtime/plan/draw.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_options.h"
+#include "runtime/plan/plan_saved.h"
 #include "base/error.h"
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
@@ -81,7 +82,7 @@ static void print_head(const struct report *r)
            p->tp, p->pp, p->dp, p->schedule,
            p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
     printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
-           "each replica\nprogram id %016" PRIx64 "\n\n",
+           "each replica\nprogram id %016" PRIx64 "\n",
            r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch,
            r->programs);
 }
@@ -120,7 +121,7 @@ static struct stage_sum sum_stage(const struct report *r, int stage)
 static void print_stages(const struct report *r)
 {
     printf(
-        "stage     layers   M params   GFLOP/micro-batch  busy  recomputed   "
+        "\nstage     layers   M params   GFLOP/micro-batch  busy  recomputed   "
         "parameters\n");
     for (int s = 0; s < r->planned->n_programs; s++) {
         struct stage_sum sum = sum_stage(r, s);
@@ -340,6 +341,7 @@ static enum merak_status print_report(const struct report *r,
         rc = print_json(r, err);
     if (rc == MERAK_OK && plan_options_has_text(r->opt)) {
         print_head(r);
+        plan_saved_print(r->opt, r->programs);
         print_stages(r);
         print_memory(r);
         print_prediction(r);
@@ -386,8 +388,10 @@ static enum merak_status plan_given(const struct plan_options *opt,
 
     if (rc == MERAK_OK) {
         filled.seq = plan_model_seq(&model, opt);
-        rc = plan_model_passes(&model, filled.seq, &passes, err);
+        rc = plan_saved_check(&filled, &model, filled.seq, err);
     }
+    if (rc == MERAK_OK)
+        rc = plan_model_passes(&model, filled.seq, &passes, err);
     if (rc == MERAK_OK) {
         merak_plan_take_passes(&filled.plan, passes,
                                opt->choice.schedule != NULL);

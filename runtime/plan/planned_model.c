@@ -70,21 +70,46 @@ size_t plan_model_seq(const struct plan_model *model,
     return MERAK_DEFAULT_SEQ;
 }
 
-enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,
-                                    int *passes_p, struct merak_error *err)
+/* Describe the model; the graph is `described_p`'s. */
+static enum merak_status describe(const struct plan_model *model, size_t seq,
+                                  struct merak_model **described_p,
+                                  struct merak_graph **graph_p,
+                                  struct merak_error *err)
 {
     const struct merak_model_options mo = {
         .micro_batch = 1, .seq = seq, .dtype = MERAK_F32};
-    struct merak_model *described = NULL;
-    struct merak_graph *graph;
-    enum merak_status rc = merak_model_create(&mo, &described, err);
+    enum merak_status rc = merak_model_create(&mo, described_p, err);
 
     if (rc != MERAK_OK)
         return rc;
-    model->describe(described, model->arg);
-    rc = merak_model_graph(described, &graph, err);
+    model->describe(*described_p, model->arg);
+    return merak_model_graph(*described_p, graph_p, err);
+}
+
+enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,
+                                    int *passes_p, struct merak_error *err)
+{
+    struct merak_model *described = NULL;
+    struct merak_graph *graph;
+    enum merak_status rc = describe(model, seq, &described, &graph, err);
+
     if (rc == MERAK_OK)
         *passes_p = graph->passes;
+    merak_model_destroy(described);
+    return rc;
+}
+
+enum merak_status plan_model_fingerprint(const struct plan_model *model,
+                                         size_t seq,
+                                         char id[MERAK_FINGERPRINT_TEXT],
+                                         struct merak_error *err)
+{
+    struct merak_model *described = NULL;
+    struct merak_graph *graph;
+    enum merak_status rc = describe(model, seq, &described, &graph, err);
+
+    if (rc == MERAK_OK)
+        merak_graph_fingerprint(graph, id);
     merak_model_destroy(described);
     return rc;
 }

@@ -36,5 +36,10 @@ size_t plan_model_seq(const struct plan_model *model,
 enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,
                                     int *passes_p,
                                     struct merak_error *err) MERAK_CHECKED;
+/* .. and only its fingerprint, merak_graph_fingerprint(). */
+enum merak_status plan_model_fingerprint(const struct plan_model *model,
+                                         size_t seq,
+                                         char id[MERAK_FINGERPRINT_TEXT],
+                                         struct merak_error *err) MERAK_CHECKED;
 
 #endif

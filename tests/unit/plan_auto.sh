@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..74
+echo 1..90
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nothing is known of are named.
@@ -78,6 +78,48 @@ has "the same request has the same plan" "$tmp/again.json" '"merak_plan": 2'
     --what-if=tp=2,pp=2,micro-batch=2,schedule=gpipe >"$tmp/out" 2>&1
 has "what is fixed is kept" "$tmp/out" "tp 2, pp 2, dp 1" \
     "gpipe, 4 micro-batches of 2" "fp32"
+
+# A saved plan instead of choices: all that a search does with its result.
+"$merak" plan --model "$model" --plan "$tmp/plan.json" --json "$tmp/again.json" \
+    --svg "$tmp/saved.svg" --html "$tmp/saved.html" --print stages \
+    >"$tmp/out" 2>&1
+has "a saved plan is shown as when it was found" "$tmp/out" "on 2 x 8 h100" \
+    "saved as $tmp/plan.json, id " ", with a predicted step of " \
+    "pipeline bubble" "memory of a rank, of" "stage 0, rank"
+! grep -q "runners-up\|program id was" "$tmp/out" &&
+    [ "$(grep '"id"\|"program"' "$tmp/plan.json")" = \
+        "$(grep '"id"\|"program"' "$tmp/again.json")" ] || echo >"$tmp/again.json"
+has "and saved as the same one" "$tmp/again.json" '"nodes": 2'
+has "and drawn" "$tmp/saved.html" '</svg>' 'on 2 x 8 h100'
+"$merak" plan --model "$model" --plan "$tmp/plan.json" --emit megatron \
+    >"$tmp/out" 2>"$tmp/err"
+has "and emitted" "$tmp/out" "--global-batch-size 32" "--seq-length 16" \
+    "--num-layers 2"
+"$merak" plan --model "$model" --plan "$tmp/plan.json" --device h200 \
+    >"$tmp/out" 2>&1
+has "for another device, too" "$tmp/out" "on 2 x 8 h200" ", for h100"
+"$merak" plan --model "$model" --tp 2 --pp 2 --seq 16 --recompute a-0 --cut 3 \
+    --json "$tmp/given.json" >/dev/null 2>&1
+"$merak" plan --model "$model" --plan "$tmp/given.json" >"$tmp/out" 2>&1
+has "one that was not searched for is built for given speeds" "$tmp/out" \
+    "4 ranks: tp 2, pp 2" ", for given speeds" "at 150 GFLOP/s"
+grep -q "program id was" "$tmp/out" && echo >"$tmp/out"
+has "of the same programs" "$tmp/out" "program id "
+"$merak" plan --model "$model" --plan "$tmp/plan.json" \
+    --plan "$tmp/given.json" >"$tmp/out" 2>&1
+has "several are compared" "$tmp/out" "relative  bubble     memory" \
+    "$tmp/plan.json " "1.00x" "given.json 2 x 2 x 1, 1, 1f1b "
+refuses "--tp beside --plan $tmp/plan.json: a saved plan has all of its" \
+    --plan "$tmp/plan.json" --tp 2
+refuses "--seq beside --plan" --plan "$tmp/plan.json" --seq 16
+refuses "--what-if beside --plan" --plan "$tmp/plan.json" --what-if tp=2
+refuses "none.json: No such file" --plan "$tmp/none.json"
+refuses "is not built in" --plan "$tmp/given.json" --plan "$tmp/plan.json"
+refuses "given several times prints a table: give one for --json" \
+    --plan "$tmp/plan.json" --plan "$tmp/plan.json" --emit megatron
+sed 's/"n_embd": *32/"n_embd": 64/' "$model" >"$tmp/wider.json"
+model=$tmp/wider.json refuses "is for another model than $tmp/wider.json" \
+    --plan "$tmp/plan.json"
 
 # Several machines; other trainers; what a run costs.
 "$merak" plan --model "$model" --device h100 --nodes 1,2 --global-batch 32 \

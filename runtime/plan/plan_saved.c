@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_saved.c - `merak plan --plan FILE`: a saved plan, as if its choices had
+ * been given as options
+ *
+ * Where its device is known, that is a search in which nothing is left to be
+ * searched for; else it is built as it is, for speeds that are given.
+ */
+#include "config.h"
+
+#include "runtime/plan/planned_model.h"
+#include "runtime/plan/plan_saved.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "partitioner/device/device.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct merak_plan_file *taken(const struct plan_options *opt)
+{
+    return opt->saved.file[opt->saved.at];
+}
+
+/* --- what a plan has, options cannot give --------------------------------- */
+
+static enum merak_status check_alone(const struct plan_options *opt,
+                                     struct merak_error *err)
+{
+    const char *name = NULL;
+
+    for (int i = 0; i < MERAK_CHOICE_COUNT && name == NULL; i++) {
+        if (opt->choice.given[i])
+            name = merak_choice[i].option.name;
+    }
+    if (opt->what_if != NULL)
+        name = "what-if";
+    else if (opt->seq > 0)
+        name = "seq";
+    else if (opt->global_batch > 0)
+        name = "global-batch";
+    else if (opt->given.dtype)
+        name = "dtype";
+    if (name == NULL)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--%s beside --plan %.80s: a saved plan has all of its "
+                      "choices; leave the option out, or plan again without "
+                      "--plan",
+                      name, opt->saved.path[0]);
+}
+
+/* A table shows plans beside each other, not one plan. */
+static enum merak_status check_several(const struct plan_options *opt,
+                                       struct merak_error *err)
+{
+    if (opt->saved.n < 2)
+        return MERAK_OK;
+    if (opt->given.cost || opt->device == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "give --device: several saved plans are compared on "
+                          "one machine, and that of %.80s, \"%.31s\", is not "
+                          "built in",
+                          opt->saved.path[0], taken(opt)->device);
+    if (opt->n_node_list < 2)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--nodes with several counts and several --plan: give "
+                      "one of them once");
+}
+
+/* --- taking --------------------------------------------------------------- */
+
+/* The device that it was made for, if that is built in; the costs of one that
+ * is a file are not in the plan. */
+static const char *device_of(const struct merak_plan_file *file)
+{
+    struct merak_device device = {0};
+    const char *name = file->device;
+
+    if (strchr(name, '/') != NULL || strstr(name, ".json") != NULL ||
+        merak_device_find(name, &device, NULL) != MERAK_OK)
+        return NULL;
+    merak_device_fini(&device);
+    return name;
+}
+
+/* The machine that was asked for, or else nodes of the device as full as the
+ * ranks make them. */
+static void take_machine(struct plan_options *opt,
+                         const struct merak_plan_file *file)
+{
+    int ranks = file->plan.tp * file->plan.pp * file->plan.dp;
+    int each = file->ranks_per_node;
+    struct merak_device device = {0};
+
+    if (opt->saved.ranks_per_node > 0)
+        each = opt->saved.ranks_per_node;
+    else if (each == 0 &&
+             merak_device_find(opt->device, &device, NULL) == MERAK_OK)
+        each = device.ranks_per_node;
+    merak_device_fini(&device);
+    if (each <= 0 || each > ranks)
+        each = ranks;
+    while (opt->saved.ranks_per_node == 0 && ranks % each != 0)
+        each--;
+    opt->ranks_per_node = each;
+    if (!opt->given.nodes)
+        opt->nodes = (ranks + each - 1) / each;
+}
+
+void plan_saved_take(struct plan_options *opt, int i)
+{
+    const struct merak_plan_file *file = opt->saved.file[i];
+
+    opt->saved.at = i;
+    merak_choices_of(&file->plan, &opt->choice);
+    opt->seq = file->seq;
+    opt->global_batch = file->global_batch;
+    opt->plan.dtype = file->plan.dtype;
+    opt->given.dtype = true;
+    if (opt->device == NULL && !opt->given.cost)
+        opt->device = device_of(file);
+    if (opt->device != NULL)
+        take_machine(opt, file);
+    else if (opt->memory_bytes <= 0)
+        opt->memory_bytes = (double)file->plan.memory_bytes;
+}
+
+enum merak_status plan_saved_open(struct plan_options *opt,
+                                  struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (opt->saved.n == 0)
+        return MERAK_OK;
+    rc = check_alone(opt, err);
+    for (int i = 0; i < opt->saved.n && rc == MERAK_OK; i++)
+        rc = merak_plan_file_load(opt->saved.path[i], &opt->saved.file[i], err);
+    if (rc != MERAK_OK)
+        return rc;
+    opt->saved.ranks_per_node = opt->ranks_per_node;
+    plan_saved_take(opt, 0);
+    return check_several(opt, err);
+}
+
+enum merak_status plan_saved_check(const struct plan_options *opt,
+                                   const struct plan_model *model, size_t seq,
+                                   struct merak_error *err)
+{
+    char id[MERAK_FINGERPRINT_TEXT];
+    enum merak_status rc;
+
+    if (opt->saved.n == 0)
+        return MERAK_OK;
+    rc = plan_model_fingerprint(model, seq, id, err);
+    if (rc != MERAK_OK || strcmp(id, taken(opt)->model) == 0)
+        return rc;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "plan %.80s is for another model than %.80s: its "
+                      "parameters have fingerprint %s, this model's %s",
+                      opt->saved.path[opt->saved.at], model->source,
+                      taken(opt)->model, id);
+}
+
+void plan_saved_print(const struct plan_options *opt, uint64_t program)
+{
+    const struct merak_plan_file *file;
+    char step[MERAK_SECONDS_TEXT];
+
+    if (opt->saved.n == 0)
+        return;
+    file = taken(opt);
+    printf("saved as %s, id %s", opt->saved.path[opt->saved.at], file->id);
+    if (file->step_s > 0)
+        printf(", with a predicted step of %s and %.1f MiB of a rank, for %s",
+               merak_seconds_text(file->step_s, step),
+               (double)file->memory_bytes / 0x1p20, file->device);
+    if (program != file->program)
+        printf("; its program id was %016" PRIx64 ": a run on this machine "
+               "needs a plan for it",
+               file->program);
+    putchar('\n');
+}
+
+void plan_saved_fini(struct plan_options *opt)
+{
+    for (int i = 0; i < opt->saved.n; i++) {
+        if (opt->saved.file[i] != NULL) /* the lists are a file's */
+            opt->choice.list = (struct merak_given_lists){.cut = NULL};
+        merak_plan_file_destroy(opt->saved.file[i]);
+        opt->saved.file[i] = NULL;
+    }
+}
