@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layers.c - which layers a program has
+/* layers.c - which layers a program, or a part of the model, has
  *
  * A graph has no layers; models number them in their parameters' names:
  * "h.3.mlp.c_fc.weight" belongs to layer 3.
@@ -7,6 +7,10 @@
 #include "config.h"
 
 #include "partitioner/program/program.h"
+#include "partitioner/program/stages.h"
+
+#include "base/error.h"
+#include "partitioner/layout/shard.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -64,4 +68,57 @@ void merak_program_layers(const struct merak_program *program,
         n += (size_t)snprintf(text + n, MERAK_LAYERS_TEXT - n, "%s", run);
         first = next_layer(program, last + 1);
     }
+}
+
+/* The layer whose parameter a node reads; -1: none. */
+static int layer_read(const struct merak_node *node)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        int layer = node->in[i]->kind == MERAK_VALUE_PARAM
+                        ? layer_of(node->in[i]->name)
+                        : -1;
+
+        if (layer >= 0)
+            return layer;
+    }
+    return -1;
+}
+
+enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
+                                      const struct merak_stages *stages,
+                                      int *count, int *split_p,
+                                      struct merak_error *err)
+{
+    const struct merak_graph *graph = sharded->graph;
+    struct {
+        int part; /* 1 + that in which it begins */
+        bool is_split;
+    } * layer;
+    int most = -1;
+
+    for (int i = 0; i < graph->n_forward; i++) {
+        int k = layer_read(graph->node[i]);
+
+        most = k > most ? k : most;
+    }
+    layer = calloc((size_t)most + 2, sizeof(*layer));
+    if (layer == NULL)
+        return merak_fail_nomem(err, ((size_t)most + 2) * sizeof(*layer));
+    memset(count, 0, (size_t)stages->n * sizeof(*count));
+    *split_p = 0;
+    for (int i = 0; i < graph->n_forward; i++) {
+        int k = layer_read(graph->node[i]), part = stages->of_node[i] + 1;
+
+        if (k < 0)
+            continue;
+        if (layer[k].part == 0) {
+            layer[k].part = part;
+            count[part - 1]++;
+        } else if (layer[k].part != part && !layer[k].is_split) {
+            layer[k].is_split = true;
+            ++*split_p;
+        }
+    }
+    free(layer);
+    return MERAK_OK;
 }

@@ -56,6 +56,18 @@ enum merak_status merak_stages_at(const struct merak_sharded *sharded,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_stages_destroy(struct merak_stages *stages);
 
+/*
+ * How many layers begin in each part: models number them in their parameters'
+ * names.
+ *
+ *   count    out  [stages->n]
+ *   split_p  out  how many go on in a later part
+ */
+enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
+                                      const struct merak_stages *stages,
+                                      int *count, int *split_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+
 /* May micro-batches of one sequence run in slices?  Not if tensor ranks hold
  * parts of sequences. */
 bool merak_sharded_may_slice(const struct merak_sharded *sharded);

@@ -9,6 +9,9 @@
 
 #include "runtime/plan/plan_emit.h"
 
+#include "base/error.h"
+#include "partitioner/plan/list_text.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -39,9 +42,103 @@ static size_t micro_batch(const struct merak_plan *p)
     return p->micro_batch * (p->sub_pipeline ? 2 : 1);
 }
 
-/* Features that none of them has. */
-static void note_own(const struct merak_plan *p, FILE *notes)
+/* What all parts recompute, as far as others can say it: everything where any
+ * part does more than its attention. */
+static enum merak_recompute recompute_of(const struct merak_plan *p)
 {
+    int n = p->drop != NULL ? merak_plan_own_parts(p) : 0;
+    bool attention = n > 0;
+
+    if (n == 0)
+        return p->recompute;
+    if (!merak_drops_any(p->drop, n))
+        return MERAK_RECOMPUTE_NONE;
+    for (int i = 0; i < n; i++)
+        attention = attention && p->drop[i].attention && p->drop[i].blocks == 0;
+    return attention ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
+}
+
+static bool parts_recompute_alike(const struct merak_plan *p)
+{
+    int n = p->drop != NULL ? merak_plan_own_parts(p) : 0;
+    enum merak_recompute all = recompute_of(p);
+
+    return n == 0 || all == MERAK_RECOMPUTE_NONE ||
+           all == MERAK_RECOMPUTE_SELECTIVE;
+}
+
+/* --- layers of parts ------------------------------------------------------ */
+
+enum merak_status plan_layers_of(const struct merak_planned *planned,
+                                 struct plan_layers *layers,
+                                 struct merak_error *err)
+{
+    size_t n = (size_t)planned->stages->n;
+    int split, *count = calloc(n, sizeof(*count));
+    enum merak_status rc;
+
+    if (count == NULL)
+        return merak_fail_nomem(err, n * sizeof(*count));
+    rc = merak_stages_layers(planned->sharded, planned->stages, count, &split,
+                             err);
+    if (rc == MERAK_OK)
+        *layers = (struct plan_layers){merak_plan_own_parts(&planned->plan),
+                                       count, split};
+    else
+        free(count);
+    return rc;
+}
+
+/* Has every part as many whole layers?  Unknown layers are even unless the
+ * plan has a cut of its own. */
+static bool is_even(const struct plan_emitted *e)
+{
+    const struct plan_layers *l = &e->layers;
+
+    if (l->count == NULL)
+        return e->plan->cut == NULL;
+    for (int i = 1; i < l->n; i++) {
+        if (l->count[i] != l->count[0])
+            return false;
+    }
+    return l->split == 0;
+}
+
+/* "4, 4, 4, 0" */
+static void counts_text(const struct plan_layers *l, char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < l->n && at < bytes; i++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s%d", i > 0 ? ", " : "",
+                               l->count[i]);
+}
+
+/* Where layers are cut, or their numbers are not as even as the trainer makes
+ * them; `can`: the trainer takes any numbers of whole layers. */
+static void note_layers(const struct plan_emitted *e, bool can, FILE *notes)
+{
+    char counts[160] = "";
+
+    if (is_even(e))
+        return;
+    if (e->layers.count == NULL) {
+        note(notes, "stages of unequal numbers of layers (--cut of the plan)");
+        return;
+    }
+    counts_text(&e->layers, counts, sizeof(counts));
+    if (!can)
+        note(notes, "stages of unequal numbers of layers: %s", counts);
+    else if (e->layers.split > 0)
+        note(notes, "%d cut%s inside a layer; emitted with whole layers: %s",
+             e->layers.split, e->layers.split == 1 ? "" : "s", counts);
+}
+
+/* Features that none of them has. */
+static void note_own(const struct plan_emitted *e, bool can_cut, FILE *notes)
+{
+    const struct merak_plan *p = e->plan;
+
     if (p->tp_batch_percent > 0)
         note(notes,
              "samples divided over tensor ranks in the last %d %% of the model",
@@ -49,9 +146,8 @@ static void note_own(const struct merak_plan *p, FILE *notes)
     if (p->sub_pipeline)
         note(notes, "micro-batches in two halves, communication of one "
                     "overlapped with compute of the other");
-    if (p->cut != NULL)
-        note(notes, "stages of unequal numbers of layers (--cut of the plan)");
-    if (p->drop != NULL)
+    note_layers(e, can_cut, notes);
+    if (!parts_recompute_alike(p))
         note(notes, "stages that recompute different parts; emitted the same "
                     "for all");
 }
@@ -89,12 +185,37 @@ static void megatron_model(const struct merak_hf_config *c, FILE *out)
 
 static void megatron_recompute(const struct merak_plan *p, FILE *out)
 {
-    if (p->recompute == MERAK_RECOMPUTE_SELECTIVE)
+    enum merak_recompute all = recompute_of(p);
+
+    if (all == MERAK_RECOMPUTE_SELECTIVE)
         fputs("--recompute-granularity selective\n", out);
-    else if (p->recompute != MERAK_RECOMPUTE_NONE || p->drop != NULL)
+    else if (all != MERAK_RECOMPUTE_NONE)
         fputs("--recompute-granularity full\n--recompute-method uniform\n"
               "--recompute-num-layers 1\n",
               out);
+}
+
+/* Without a layout it divides layers evenly, and refuses numbers that do not
+ * divide.  "Et*4|t*4|t*3L": parts, the embedding before the first layer, the
+ * loss after the last one. */
+static void megatron_stages(const struct plan_emitted *e, FILE *out)
+{
+    const struct plan_layers *l = &e->layers;
+    int chunks = merak_plan_chunks(e->plan);
+
+    if (l->count == NULL || l->n < 2 || is_even(e)) {
+        if (chunks > 1)
+            fprintf(out, "--num-virtual-stages-per-pipeline-rank %d\n", chunks);
+        return;
+    }
+    fputs("--pipeline-model-parallel-layout E", out);
+    for (int i = 0; i < l->n; i++) {
+        if (i > 0)
+            fputc('|', out);
+        if (l->count[i] > 0)
+            fprintf(out, "t*%d", l->count[i]);
+    }
+    fputs("L\n", out);
 }
 
 static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
@@ -106,9 +227,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
             "--pipeline-model-parallel-size %d\n--micro-batch-size %zu\n"
             "--global-batch-size %zu\n--seq-length %zu\n",
             p->tp, p->pp, micro_batch(p), e->global_batch, e->seq);
-    if (merak_plan_chunks(p) > 1)
-        fprintf(out, "--num-virtual-stages-per-pipeline-rank %d\n",
-                merak_plan_chunks(p));
+    megatron_stages(e, out);
     if (p->tp > 1 && p->sp != MERAK_SP_OFF)
         fputs("--sequence-parallel\n", out);
     if (p->zero1 && p->dp > 1)
@@ -132,7 +251,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
                     "those of Llama");
     if (e->config == NULL)
         note(notes, "the model, which a program describes");
-    note_own(p, notes);
+    note_own(e, e->layers.count != NULL, notes);
 }
 
 /* --- torchtitan ----------------------------------------------------------- */
@@ -156,7 +275,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
 {
     const struct merak_plan *p = e->plan;
     const char *schedule = titan_schedule(p);
-    bool full = p->recompute != MERAK_RECOMPUTE_NONE || p->drop != NULL;
+    enum merak_recompute all = recompute_of(p);
 
     fprintf(out,
             "[training]\nseq_len = %zu\nlocal_batch_size = %zu\n"
@@ -176,9 +295,9 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
                 "pipeline_parallel_microbatch_size = %zu\n",
                 schedule != NULL ? schedule : "1F1B", micro_batch(p));
     fprintf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
-            p->recompute == MERAK_RECOMPUTE_SELECTIVE ? "selective"
-            : full                                    ? "full"
-                                                      : "none");
+            all == MERAK_RECOMPUTE_SELECTIVE ? "selective"
+            : all != MERAK_RECOMPUTE_NONE    ? "full"
+                                             : "none");
     if (p->pp > 1 && schedule == NULL)
         note(notes, "schedule %s; emitted 1F1B instead", p->schedule);
     if (p->zero1 && p->dp > 1)
@@ -191,7 +310,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
         note(notes, "ranks in the order tp-pp-dp; torchtitan's are "
                     "tp-dp-pp");
     note(notes, "the model: torchtitan has its own name for it ([model])");
-    note_own(p, notes);
+    note_own(e, false, notes);
 }
 
 /* --- DeepSpeed ------------------------------------------------------------ */
@@ -207,7 +326,7 @@ static void emit_deepspeed(const struct plan_emitted *e, FILE *out, FILE *notes)
         "stage", p->zero1 && p->dp > 1 ? 1 : 0, "bf16", "enabled",
         p->dtype == MERAK_BF16);
 
-    if (p->recompute != MERAK_RECOMPUTE_NONE || p->drop != NULL)
+    if (recompute_of(p) != MERAK_RECOMPUTE_NONE)
         json_object_set_new(
             o, "activation_checkpointing",
             json_pack("{s: b}", "partition_activations", p->tp > 1));
@@ -224,9 +343,9 @@ static void emit_deepspeed(const struct plan_emitted *e, FILE *out, FILE *notes)
         note(notes, "schedule %s; DeepSpeed's pipeline runs 1f1b", p->schedule);
     if (p->order_tp_pp_dp)
         note(notes, "ranks in the order tp-pp-dp");
-    if (p->recompute == MERAK_RECOMPUTE_SELECTIVE)
+    if (recompute_of(p) == MERAK_RECOMPUTE_SELECTIVE)
         note(notes, "recomputation of attention alone; the model decides");
-    note_own(p, notes);
+    note_own(e, false, notes);
 }
 
 void plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,

@@ -5,6 +5,7 @@
 #define MERAK_RUNTIME_PLAN_PLAN_EMIT_H
 
 #include "io/hf_config.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/plan/plan.h"
 
 #include <stdio.h>
@@ -16,12 +17,24 @@ enum plan_emit {
     PLAN_EMIT_DEEPSPEED
 };
 
+/* The layers of a plan's parts, in the model's order. */
+struct plan_layers {
+    int n;      /* parts */
+    int *count; /* [n]; NULL: not known */
+    int split;  /* layers that are cut */
+};
+
 struct plan_emitted {
     const struct merak_plan *plan;
     size_t seq, global_batch;
     const struct merak_hf_config *config; /* NULL: a program's own model */
+    struct plan_layers layers;
 };
 
+/* Those of a plan that was built; free count. */
+enum merak_status plan_layers_of(const struct merak_planned *planned,
+                                 struct plan_layers *layers,
+                                 struct merak_error *err) MERAK_CHECKED;
 /*
  * Write flags, TOML or JSON to `out`; and to `notes` one line for each choice
  * that the other trainer cannot express.

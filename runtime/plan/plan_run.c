@@ -335,6 +335,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
 static enum merak_status print_report(const struct report *r,
                                       struct merak_error *err)
 {
+    struct plan_layers layers = {.count = NULL};
     enum merak_status rc = MERAK_OK;
 
     if (r->opt->json != NULL)
@@ -350,11 +351,15 @@ static enum merak_status print_report(const struct report *r,
                             r->planned->plan.dp,
                         stdout);
     }
-    plan_emit((enum plan_emit)r->opt->emit,
-              &(struct plan_emitted){&r->planned->plan, r->opt->seq,
-                                     r->opt->global_batch,
-                                     plan_model_config(r->model)},
-              stdout, stderr);
+    if (rc == MERAK_OK && r->opt->emit != PLAN_EMIT_NONE)
+        rc = plan_layers_of(r->planned, &layers, err);
+    if (rc == MERAK_OK)
+        plan_emit((enum plan_emit)r->opt->emit,
+                  &(struct plan_emitted){&r->planned->plan, r->opt->seq,
+                                         r->opt->global_batch,
+                                         plan_model_config(r->model), layers},
+                  stdout, stderr);
+    free(layers.count);
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);
     if (rc == MERAK_OK && plan_options_has_text(r->opt))

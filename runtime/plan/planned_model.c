@@ -56,7 +56,7 @@ enum merak_status plan_model_open(const struct plan_options *opt,
 
 const struct merak_hf_config *plan_model_config(const struct plan_model *model)
 {
-    return model->arg == &model->config ? &model->config : NULL;
+    return model->ruled.arg == &model->config ? &model->config : NULL;
 }
 
 size_t plan_model_seq(const struct plan_model *model,

@@ -41,53 +41,64 @@ stub()
     cat <<'PY'
 import os, sys
 e = os.environ
-tp, dp = int(e["MERAK_TP_SIZE"]), int(e["MERAK_DP_SIZE"])
-assert int(e["RANK"]) == int(e["MERAK_TP_RANK"]) + tp * (
-    int(e["MERAK_DP_RANK"]) + dp * int(e["MERAK_PP_RANK"]))
-assert e["WORLD_SIZE"] == "8" and e["MASTER_ADDR"] and e["MASTER_PORT"]
+size = {a: int(e["MERAK_%s_SIZE" % a.upper()]) for a in ("tp", "pp", "dp")}
+rank, stride = 0, 1
+for axis in e["MERAK_ORDER"].split("-"):
+    rank += stride * int(e["MERAK_%s_RANK" % axis.upper()])
+    stride *= size[axis]
+assert int(e["RANK"]) == rank, (rank, e["RANK"])
+assert e["MERAK_ORDER"] == "tp-dp-pp" or "--use-tp-pp-dp-mapping" in sys.argv
+assert e["WORLD_SIZE"] == "32" and e["MASTER_ADDR"] and e["MASTER_PORT"]
 print("RANK", e["RANK"], *sys.argv[1:])
 PY
 }
 
-# plan_for NAME: plan.json, and the same plan in another trainer's words
+# plan_for SCRIPT: the plan and its words for another trainer, by the commands
+# that the script's head has for them, as they are
 plan_for()
 {
-    cat >small.json <<'JSON'
-{"model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 4,
+    local commands
+
+    mkdir llama
+    cat >llama/config.json <<'JSON'
+{"model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 8,
  "hidden_size": 64, "intermediate_size": 128, "vocab_size": 512,
- "max_position_embeddings": 64, "hidden_act": "silu", "rms_norm_eps": 1e-5,
- "num_key_value_heads": 4, "tie_word_embeddings": false}
+ "max_position_embeddings": 4096, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+ "num_key_value_heads": 8, "tie_word_embeddings": false}
 JSON
-    set -- merak plan --model small.json --nodes 4 --ranks-per-node 2 \
-        --device h200 --seq 64 --global-batch 16 --tp 2 --pp 2 --emit "$1"
-    "$@" --json plan.json >/dev/null
-    "$@"
+    commands=$(sed -n '/^#   merak plan/,/^#   sbatch/s/^#//p' "$1" | grep -v sbatch)
+    [ "$(grep -c "merak plan" <<<"$commands")" -eq 2 ]
+    bash -ec "$commands" >plan.log
+    tp=$(jq .plan.tp plan.json) pp=$(jq .plan.pp plan.json)
+}
+
+# submit SCRIPT [ARGUMENT..]: to nodes of eight cores, which have no GPUs
+submit()
+{
+    timeout -k 5 600 merak sandbox --nodes 4 --cpus 8 -- \
+        sbatch -Q -W --gpus-per-node=0 --cpus-per-task=1 --output=log "$@"
+    cat log
 }
 
 @test "Megatron's job script gives every rank the plan's flags" {
-    plan_for megatron >plan.flags
+    plan_for "$EXAMPLES/megatron.sbatch"
     mkdir megatron
     stub >megatron/pretrain_gpt.py
-    MEGATRON=$PWD/megatron timeout -k 5 600 sbatch -Q -W -N4 \
-        --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 \
-        --output=log "$EXAMPLES/megatron.sbatch" --train-iters 3
-    cat log
-    [ "$(grep -o '^RANK [0-7]' log | sort -u | wc -l)" -eq 8 ]
-    [ "$(grep -c -e '--tensor-model-parallel-size 2 .*--train-iters 3$' log)" \
-        -eq 8 ]
-    [ "$(grep -c -e '--pipeline-model-parallel-size 2 ' log)" -eq 8 ]
+    MEGATRON=$PWD/megatron submit "$EXAMPLES/megatron.sbatch" --train-iters 3
+    [ "$(grep -o '^RANK [0-9]*' log | sort -u | wc -l)" -eq 32 ]
+    [ "$(grep -c -e "--tensor-model-parallel-size $tp .*--train-iters 3\$" log)" \
+        -eq 32 ]
+    [ "$(grep -c -e "--pipeline-model-parallel-size $pp .*--num-layers 4 " log)" \
+        -eq 32 ]
 }
 
 @test "torchtitan's job script gives every rank the plan's file" {
-    plan_for torchtitan >plan.toml
+    plan_for "$EXAMPLES/torchtitan.sbatch"
     mkdir -p modules/torchtitan
     touch modules/torchtitan/__init__.py
     stub >modules/torchtitan/train.py
-    PYTHONPATH=$PWD/modules timeout -k 5 600 sbatch -Q -W -N4 \
-        --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 \
-        --output=log "$EXAMPLES/torchtitan.sbatch"
-    cat log
-    [ "$(grep -cx 'RANK [0-7] --job.config_file plan.toml' log)" -eq 8 ]
-    python3 -c 'import tomllib; p = tomllib.load(open("plan.toml", "rb"))
-assert p["parallelism"]["tensor_parallel_degree"] == 2, p'
+    PYTHONPATH=$PWD/modules submit "$EXAMPLES/torchtitan.sbatch"
+    [ "$(grep -cx 'RANK [0-9]* --job.config_file plan.toml' log)" -eq 32 ]
+    python3 -c 'import sys, tomllib; p = tomllib.load(open("plan.toml", "rb"))
+assert p["parallelism"]["tensor_parallel_degree"] == int(sys.argv[1]), p' "$tp"
 }

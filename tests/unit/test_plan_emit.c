@@ -27,7 +27,7 @@ static void emit(enum plan_emit what, const struct merak_plan *plan,
                  const struct merak_hf_config *config, char **out_p,
                  char **notes_p)
 {
-    const struct plan_emitted e = {plan, 4096, 256, config};
+    const struct plan_emitted e = {plan, 4096, 256, config, {.count = NULL}};
     size_t bytes;
     FILE *out = open_memstream(out_p, &bytes);
     FILE *notes = open_memstream(notes_p, &bytes);
@@ -68,6 +68,115 @@ static void megatron_gets_flags(void **state)
     assert_string_equal(notes, "");
     free(out);
     free(notes);
+}
+
+struct layers_row {
+    int pp, chunks, n, count[6], split;
+    const char *megatron, *titan; /* what is emitted, and noted */
+};
+
+static const struct layers_row layers_rows[] = {
+    {2, 1, 2, {16, 16}, 0, "--seq-length 4096\n--sequence", ""},
+    {2,
+     2,
+     4,
+     {8, 8, 8, 8},
+     0,
+     "--num-virtual-stages-per-pipeline-rank 2\n",
+     ""},
+    {5,
+     1,
+     5,
+     {4, 4, 4, 4, 0},
+     0,
+     "--pipeline-model-parallel-layout Et*4|t*4|t*4|t*4|L\n",
+     "unequal numbers of layers: 4, 4, 4, 4, 0"},
+    {2,
+     2,
+     4,
+     {9, 8, 8, 7},
+     0,
+     "--pipeline-model-parallel-layout Et*9|t*8|t*8|t*7L\n",
+     "unequal numbers of layers: 9, 8, 8, 7"},
+    {2,
+     1,
+     2,
+     {16, 16},
+     1,
+     "--pipeline-model-parallel-layout Et*16|t*16L\n",
+     "unequal numbers of layers: 16, 16"},
+};
+
+/* Megatron-LM refuses numbers of layers that pp does not divide. */
+static void uneven_stages_get_a_layout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(layers_rows) / sizeof(layers_rows[0]); i++) {
+        const struct layers_row *row = &layers_rows[i];
+        struct merak_plan plan = plain;
+        int count[6];
+        struct plan_emitted e = {
+            &plan, 4096, 256, NULL, {row->n, count, row->split}};
+        char *out, *notes;
+        size_t bytes;
+        FILE *to = open_memstream(&out, &bytes);
+        FILE *note = open_memstream(&notes, &bytes);
+
+        memcpy(count, row->count, sizeof(count));
+        plan.pp = row->pp;
+        plan.chunks = row->chunks;
+        plan_emit(PLAN_EMIT_MEGATRON, &e, to, note);
+        fflush(note);
+        assert_int_equal(strstr(notes, "1 cut inside a layer") != NULL,
+                         row->split == 1);
+        assert_null(strstr(notes, "unequal"));
+        plan_emit(PLAN_EMIT_TORCHTITAN, &e, to, note);
+        fclose(to);
+        fclose(note);
+        assert_non_null(strstr(out, row->megatron));
+        assert_int_equal(strstr(out, "num-virtual") != NULL &&
+                             strstr(out, "-layout") != NULL,
+                         0);
+        assert_non_null(strstr(notes, row->titan));
+        assert_int_equal(strstr(notes, "unequal") != NULL,
+                         row->titan[0] != '\0');
+        free(out);
+        free(notes);
+    }
+}
+
+struct drops_row {
+    struct merak_drop drop[2];
+    const char *flags; /* NULL: none about recomputation */
+    bool noted;
+};
+
+static const struct drops_row drops_rows[] = {
+    {{{false, 0}, {false, 0}}, NULL, false},
+    {{{true, 0}, {true, 0}}, "--recompute-granularity selective\n", false},
+    {{{true, 0}, {false, 0}}, "--recompute-granularity full\n", true},
+    {{{false, 3}, {false, 0}}, "--recompute-granularity full\n", true},
+};
+
+static void what_parts_recompute_is_said_if_they_do(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(drops_rows) / sizeof(drops_rows[0]); i++) {
+        const struct drops_row *row = &drops_rows[i];
+        struct merak_plan plan = plain;
+        char *out, *notes;
+
+        plan.drop = row->drop;
+        emit(PLAN_EMIT_MEGATRON, &plan, NULL, &out, &notes);
+        if (row->flags != NULL)
+            assert_non_null(strstr(out, row->flags));
+        else
+            assert_null(strstr(out, "recompute"));
+        assert_int_equal(strstr(notes, "recompute different") != NULL,
+                         row->noted);
+        free(out);
+        free(notes);
+    }
 }
 
 static void torchtitan_gets_toml(void **state)
@@ -223,6 +332,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megatron_gets_flags),
+        cmocka_unit_test(uneven_stages_get_a_layout),
+        cmocka_unit_test(what_parts_recompute_is_said_if_they_do),
         cmocka_unit_test(torchtitan_gets_toml),
         cmocka_unit_test(deepspeed_gets_json),
         cmocka_unit_test(what_cannot_be_said_is_named),
