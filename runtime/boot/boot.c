@@ -192,7 +192,8 @@ enum merak_status merak_boot_allgather(struct merak_boot *boot,
     }
     if (met != MERAK_OK && rc == MERAK_OK) {
         *err = why;
-        merak_error_wrap(err, "tasks cannot agree");
+        if (met != MERAK_ERR_TIMEOUT) /* begins with who is missing */
+            merak_error_wrap(err, "tasks cannot agree");
         rc = met;
     }
     for (int r = 0; met == MERAK_OK && r < boot->size; r++) {

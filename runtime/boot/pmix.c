@@ -85,8 +85,8 @@ static void name_absent(const struct merak_boot *boot, int rank, int n,
     size_t used = strlen(text);
 
     if (n < 4)
-        snprintf(text + used, size - used, "%stask %d on %s",
-                 n > 0 ? ", " : ": ", rank, boot->hosts[boot->node_of[rank]]);
+        snprintf(text + used, size - used, "%stask %d on %s", n > 0 ? ", " : "",
+                 rank, boot->hosts[boot->node_of[rank]]);
     else if (n == 4)
         snprintf(text + used, size - used, ", ..");
 }
@@ -105,7 +105,7 @@ static bool is_stopped(const struct pmix_boot *boot, int rank,
     return merak_process_state((long)pid) == 'T';
 }
 
-/* ": task 2 on n1 has not": the tasks without a mark.  For a task that never
+/* "task 2 on n1 has": the tasks without a mark.  For a task that never
  * reaches the fence the question gets no answer. */
 static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
 {
@@ -133,7 +133,7 @@ static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
     if (n > 0) {
         size_t used = strlen(text);
 
-        snprintf(text + used, size - used, " %s not", n == 1 ? "has" : "have");
+        snprintf(text + used, size - used, " %s", n == 1 ? "has" : "have");
     }
     free(c);
 }
@@ -182,10 +182,10 @@ static enum merak_status fence(struct pmix_boot *boot, struct merak_error *err)
             boot->stuck = true;
             tell_absent(boot, absent, sizeof(absent));
             merak_fail(&boot->gave_up, MERAK_ERR_TIMEOUT,
-                       "task %d: not all %d tasks have reached a PMIx fence "
-                       "within %.0f s%s",
-                       boot->base.rank, boot->base.size, boot->base.deadline_s,
-                       absent);
+                       "%s not reached a PMIx fence within %.0f s, as task %d "
+                       "has",
+                       absent[0] != '\0' ? absent : "some tasks have",
+                       boot->base.deadline_s, boot->base.rank);
             return merak_pmix_given_up(boot, err);
         }
         st = c->status;

@@ -148,9 +148,9 @@ static enum merak_status fail_get(const struct merak_boot *boot, int rank,
 
     if (st == PMIX_ERR_TIMEOUT)
         return merak_fail(err, MERAK_ERR_TIMEOUT,
-                          "task %d: task %d on %s has not put %s in time; do "
-                          "all tasks run the same merak?",
-                          boot->rank, rank, host, key);
+                          "task %d on %s has not put %s in time, for task %d; "
+                          "do all tasks run the same merak?",
+                          rank, host, key, boot->rank);
     return merak_fail(err, MERAK_ERR_PEER,
                       "PMIx_Get_nb of %s of task %d on %s: %s", key, rank, host,
                       PMIx_Error_string(st));

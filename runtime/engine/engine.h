@@ -24,6 +24,9 @@
 
 struct merak_engine;
 
+/* In what merak_engine_tell() says of a rank that waits for nobody. */
+#define MERAK_TELL_COMPUTES ", computes "
+
 /*
  * Fill a micro-batch's input.
  *   microbatch  0 .. m-1, or the evaluation batch's number

@@ -68,7 +68,8 @@ static void tell_compute(const struct merak_engine *e, char *text, size_t size)
     if (at < 0)
         return;
     pending = merak_engine_pending(e, &e->program->instr[at]);
-    append(text, size, ", %s ", pending < 0 ? "computes" : "compute is at");
+    append(text, size, "%s",
+           pending < 0 ? MERAK_TELL_COMPUTES : ", compute is at ");
     append_instr(e, at, text, size);
     append(text, size, " for %.1f s",
            seconds_ago(atomic_load_explicit(&e->compute_since_ns,

@@ -49,6 +49,85 @@ static FILE *open_page(const struct merak_trainer *t, char *path, size_t size)
     return merak_fopen_new(path, &page) == NULL ? page : NULL;
 }
 
+static const char *host_of(const struct merak_boot *boot, int peer)
+{
+    return boot->hosts[boot->node_of[peer]];
+}
+
+/* The logical rank to name first of those that gave no answer: one of whose
+ * process something is known; -1: all answered. */
+static int first_silent(const struct merak_boot *boot,
+                        const int *transport_rank,
+                        const struct merak_told *told)
+{
+    int first = -1;
+
+    for (int r = boot->size - 1; r >= 0; r--) {
+        const struct merak_told *its = &told[transport_rank[r]];
+
+        if (!its->heard && (first < 0 || its->text[0] != '\0' ||
+                            told[transport_rank[first]].text[0] == '\0'))
+            first = r;
+    }
+    return first;
+}
+
+/* Who makes the others wait, if all answer. */
+static void name_busy(const struct merak_boot *boot, const int *transport_rank,
+                      const struct merak_told *told,
+                      char text[MERAK_CULPRIT_BYTES])
+{
+    int busy = -1, n = 0;
+
+    for (int r = 0; r < boot->size; r++) {
+        if (strstr(told[transport_rank[r]].text, MERAK_TELL_COMPUTES) == NULL)
+            continue;
+        if (n++ == 0)
+            busy = r;
+    }
+    if (n == 1)
+        snprintf(text, MERAK_CULPRIT_BYTES,
+                 "rank %d on %s computes and the others wait for it", busy,
+                 host_of(boot, transport_rank[busy]));
+}
+
+void merak_hang_culprit(const struct merak_boot *boot,
+                        const int *transport_rank,
+                        const struct merak_told *told,
+                        char text[MERAK_CULPRIT_BYTES])
+{
+    int first = first_silent(boot, transport_rank, told), silent = 0;
+    int on_node = 0, peer;
+    const char *why;
+    char others[48] = "";
+
+    text[0] = '\0';
+    if (first < 0) {
+        name_busy(boot, transport_rank, told, text);
+        return;
+    }
+    peer = transport_rank[first];
+    why = told[peer].text;
+    for (int r = 0; r < boot->size; r++) {
+        silent += !told[r].heard;
+        if (boot->node_of[r] == boot->node_of[peer])
+            on_node += told[r].heard ? boot->size : 1;
+    }
+    if (why[0] == '\0' && silent > 1 && silent == on_node) {
+        snprintf(text, MERAK_CULPRIT_BYTES,
+                 "none of the %d ranks on %s answers", silent,
+                 host_of(boot, peer));
+        return;
+    }
+    if (silent > 1)
+        snprintf(others, sizeof(others), ", nor do%s %d other%s",
+                 silent == 2 ? "es" : "", silent - 1, silent == 2 ? "" : "s");
+    snprintf(text, MERAK_CULPRIT_BYTES, "rank %d on %s %s%s%.100s%s", first,
+             host_of(boot, peer),
+             strstr(why, "has ended") != NULL ? "is gone" : "does not answer",
+             why[0] != '\0' ? ": " : "", why, others);
+}
+
 static void print_rank(const struct merak_trainer *t, int rank,
                        const struct merak_told *told, FILE *out)
 {
@@ -105,13 +184,15 @@ static void tell_incident(const struct merak_trainer *t,
                      slash != NULL ? slash + 1 : path, "ranks", list));
 }
 
-bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err)
+bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err,
+                       char culprit[MERAK_CULPRIT_BYTES])
 {
     struct merak_told *told;
     char path[PATH_MAX];
     bool ours;
     FILE *page;
 
+    culprit[0] = '\0';
     if (t->tr == NULL || t->tr->ops->survey == NULL)
         return true;
     told = calloc((size_t)t->boot->size, sizeof(*told));
@@ -119,6 +200,7 @@ bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err)
         return true;
     ours = t->tr->ops->survey(t->tr, told);
     if (ours) {
+        merak_hang_culprit(t->boot, t->ranks.transport_rank, told, culprit);
         print_page(t, told, err, stderr);
         page = open_page(t, path, sizeof(path));
         if (page != NULL) {

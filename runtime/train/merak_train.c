@@ -348,16 +348,21 @@ static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
 {
     /* before the rank map is known there is only the launcher's number */
     bool named = t->ranks.logical_rank != NULL;
-    bool ours = err->status != MERAK_ERR_TIMEOUT || merak_hang_report(t, err);
+    char culprit[MERAK_CULPRIT_BYTES] = "";
+    bool ours =
+        err->status != MERAK_ERR_TIMEOUT || merak_hang_report(t, err, culprit);
     int64_t ns = ours ? grace_ns(t, err->status) : GRACE_NS;
+    char why[sizeof(culprit) + sizeof(err->text)];
 
     if (t->tr != NULL) /* the rank that reports also asks this one */
         merak_transport_linger(t->tr, ns);
+    snprintf(why, sizeof(why), "%s%s%s", culprit,
+             culprit[0] != '\0' ? "; " : "", err->text);
     fprintf(stderr, "merak: [%s%d] error: %s\n", named ? "" : "task ",
-            named ? t->ranks.logical : t->boot->rank, err->text);
+            named ? t->ranks.logical : t->boot->rank, why);
     fflush(NULL);
     merak_run_dir_close(t);
-    t->boot->ops->abort(t->boot, code, err->text);
+    t->boot->ops->abort(t->boot, code, why);
     exit(code);
 }
 

@@ -380,13 +380,22 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      int microbatch, int32_t *ids,
                                      struct merak_error *err) MERAK_CHECKED;
 
+enum { MERAK_CULPRIT_BYTES = 192 };
 /* hang.c: describe what this rank does, a merak_tell_fn; arg is the
  * trainer. */
 void merak_trainer_tell(void *arg, char *text, size_t size);
 /* hang.c: call it when a wait's deadline has passed: ask all ranks what they
  * do and print the answers, also to hang-STEP.txt next to the metrics or in
- * the checkpoint directory.  False if another rank does. */
-bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err);
+ * the checkpoint directory; culprit: who is to blame, as far as that is known,
+ * else "".  False if another rank does. */
+bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err,
+                       char culprit[MERAK_CULPRIT_BYTES]);
+/* hang.c: who is to blame, from the answers of told[size], by transport
+ * rank. */
+void merak_hang_culprit(const struct merak_boot *boot,
+                        const int *transport_rank,
+                        const struct merak_told *told,
+                        char text[MERAK_CULPRIT_BYTES]);
 
 /* train_report.c: text for people. */
 void merak_report_plan(const struct merak_trainer *t);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,13 @@
 /* How long close() waits for peers that have not reached it yet. */
 #define CLOSE_S 30.0
 
+bool merak_ucx_is_lost(ucs_status_t status)
+{
+    return status == UCS_ERR_CONNECTION_RESET ||
+           status == UCS_ERR_ENDPOINT_TIMEOUT ||
+           status == UCS_ERR_UNREACHABLE || status == UCS_ERR_NOT_CONNECTED;
+}
+
 enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
                                  ucs_status_t status)
 {
@@ -35,13 +43,11 @@ enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
         rc = MERAK_ERR_NOMEM;
         break;
     case UCS_ERR_MESSAGE_TRUNCATED: /* sent more than expected */
-    case UCS_ERR_CONNECTION_RESET:
-    case UCS_ERR_ENDPOINT_TIMEOUT:
-    case UCS_ERR_UNREACHABLE:
-    case UCS_ERR_NOT_CONNECTED:
         rc = MERAK_ERR_PEER;
         break;
     default:
+        if (merak_ucx_is_lost(status))
+            rc = MERAK_ERR_PEER;
         break;
     }
     return merak_fail(err, rc, "%s: %s", call, ucs_status_string(status));
@@ -66,13 +72,31 @@ static void note_lost(struct ucx *tr, int peer, const char *how)
                    tr->boot->hosts[tr->boot->node_of[peer]], how);
 }
 
+/* UCX's own words ("Endpoint timeout") are about its connection. */
+void merak_ucx_note_lost(struct ucx *tr, int peer, ucs_status_t status)
+{
+    char how[128];
+
+    if (merak_ucx_is_lost(status))
+        snprintf(how, sizeof(how),
+                 "its process or its node has ended, or the "
+                 "network to it has");
+    else
+        snprintf(how, sizeof(how), "its connection failed: %s",
+                 ucs_status_string(status));
+    note_lost(tr, peer, how);
+    merak_debug("transport", "rank %d: UCX says %s",
+                merak_transport_rank_name(&tr->base, peer),
+                ucs_status_string(status));
+}
+
 static void on_peer_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct ucx *tr = arg;
 
     for (int r = 0; r < tr->base.size; r++) {
         if (tr->ep[r] == ep || tr->answer[r] == ep)
-            note_lost(tr, r, ucs_status_string(status));
+            merak_ucx_note_lost(tr, r, status);
     }
 }
 
@@ -111,7 +135,8 @@ static enum merak_status make_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
     if (st == UCS_OK)
         return MERAK_OK;
     merak_ucx_fail(err, "ucp_ep_create", st);
-    merak_error_wrap(err, "no route to rank %d", peer);
+    merak_error_wrap(err, "no route to rank %d",
+                     merak_transport_rank_name(&tr->base, peer));
     return MERAK_ERR_FABRIC;
 }
 

@@ -101,6 +101,10 @@ struct ucx {
 };
 
 /* ucx.c */
+/* Does UCX say by this that the connection to a peer is lost? */
+bool merak_ucx_is_lost(ucs_status_t status);
+/* Record that a peer is gone, since an operation with it ended with this. */
+void merak_ucx_note_lost(struct ucx *tr, int peer, ucs_status_t status);
 enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
                                  ucs_status_t status);
 /* The endpoint to a rank, made on first use. */

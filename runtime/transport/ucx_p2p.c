@@ -134,14 +134,23 @@ static bool peer_has_ended(struct ucx *tr, int peer)
     return merak_watch_has_ended(tr->watch, peer);
 }
 
-/* If the peer is dead, UCX's error about its shared memory is not the
- * cause. */
+static int peer_name(const struct ucx_request *r)
+{
+    return r->base.peer < 0
+               ? r->base.peer
+               : merak_transport_rank_name(&r->tr->base, r->base.peer);
+}
+
+/* If the peer is dead, UCX's error about its shared memory, or of a send before
+ * it says that the connection is lost, is not the cause. */
 static void fail_request(struct ucx_request *r, const char *call,
                          ucs_status_t status)
 {
     if (r->base.status != MERAK_IN_PROGRESS)
         return;
-    if (peer_has_ended(r->tr, r->base.peer) &&
+    if (r->base.peer >= 0 && merak_ucx_is_lost(status))
+        merak_ucx_note_lost(r->tr, r->base.peer, status);
+    if ((peer_has_ended(r->tr, r->base.peer) || merak_ucx_is_lost(status)) &&
         r->tr->aborted.status == MERAK_ERR_LOST) {
         r->base.err = r->tr->aborted;
         r->base.status = MERAK_ERR_LOST;
@@ -149,7 +158,7 @@ static void fail_request(struct ucx_request *r, const char *call,
     }
     r->base.status = merak_ucx_fail(&r->base.err, call, status);
     merak_error_wrap(&r->base.err, "%s of %zu bytes, rank %d", r->base.what,
-                     r->base.bytes, r->base.peer);
+                     r->base.bytes, peer_name(r));
 }
 
 /* Done when no UCX operation and no copy is left. */
@@ -200,12 +209,12 @@ static enum merak_status check_offer(const struct ucx_request *r,
     if (o->bytes != r->base.bytes)
         return merak_fail(err, MERAK_ERR_PEER,
                           "rank %d sent %llu bytes (tag 0x%llx), expected %zu",
-                          r->base.peer, (unsigned long long)o->bytes,
+                          peer_name(r), (unsigned long long)o->bytes,
                           (unsigned long long)r->base.tag, r->base.bytes);
     if (o->offset > arena->bytes || o->bytes > arena->bytes - o->offset)
         return merak_fail(err, MERAK_ERR_PEER,
                           "rank %d offered bytes outside its arena",
-                          r->base.peer);
+                          peer_name(r));
     return MERAK_OK;
 }
 
@@ -241,7 +250,7 @@ static void received(struct ucx_request *r, ucs_status_t status,
     } else if (info->length != r->expected) {
         r->base.status = merak_fail(
             &r->base.err, MERAK_ERR_PEER,
-            "rank %d sent %zu bytes (tag 0x%llx), expected %zu", r->base.peer,
+            "rank %d sent %zu bytes (tag 0x%llx), expected %zu", peer_name(r),
             info->length, (unsigned long long)r->base.tag, r->base.bytes);
     }
     settle(r);

@@ -22,6 +22,9 @@
 /* How much longer a rank that was asked stays to answer. */
 #define SLACK_NS INT64_C(500000000)
 #define NAP_US 1000
+/* What a rank adds to its answer for each node peer that something is wrong
+ * with, before what that is. */
+#define SEEN "; on its node the process of rank %d "
 
 /* What is wrong with a node peer's process; NULL: nothing known. */
 static const char *process_problem(const struct ucx *tr, int rank)
@@ -67,10 +70,31 @@ static void describe_self(struct ucx *tr, char *text, size_t size)
 
         if (problem == NULL)
             continue;
-        snprintf(more, sizeof(more), "; on its node the process of rank %d %s",
+        snprintf(more, sizeof(more), SEEN "%s",
                  merak_transport_rank_name(&tr->base, r), problem);
         append(text, size, more);
     }
+}
+
+/* What peers on its node have seen of the process of a rank that gave no
+ * answer; false: nothing. */
+static bool find_seen(const struct ucx *tr, const struct merak_told *told,
+                      int rank, char *text, size_t size)
+{
+    char seen[64];
+
+    snprintf(seen, sizeof(seen), SEEN,
+             merak_transport_rank_name(&tr->base, rank));
+    for (int r = 0; r < tr->base.size; r++) {
+        const char *at = told[r].heard ? strstr(told[r].text, seen) : NULL;
+
+        if (at == NULL)
+            continue;
+        at += strlen(seen);
+        snprintf(text, size, "its process %.*s", (int)strcspn(at, ";"), at);
+        return true;
+    }
+    return false;
 }
 
 ucs_status_t merak_ucx_on_ask(void *arg, const void *header,
@@ -203,11 +227,13 @@ bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told)
         return false;
     }
     for (int r = 0; r < base->size; r++) {
-        const char *problem =
-            told[r].heard || tr->boot->node_of[r] != tr->boot->node_of[me]
-                ? NULL
-                : process_problem(tr, r);
+        const char *problem;
 
+        if (told[r].heard ||
+            find_seen(tr, told, r, told[r].text, sizeof(told[r].text)) ||
+            tr->boot->node_of[r] != tr->boot->node_of[me])
+            continue;
+        problem = process_problem(tr, r);
         if (problem != NULL)
             snprintf(told[r].text, sizeof(told[r].text), "its process %s",
                      problem);

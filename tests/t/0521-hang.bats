@@ -62,6 +62,9 @@ stop_once()
         [ "$(grep -cE '^  rank [013] on n[1-4]: step [0-9]+, ' "$page")" -eq 3 ]
         grep -q 'rank 2.* is stopped' "$page"
         grep -q ', last finished instruction [0-9]* (' "$page"
+        # the line that logs keep begins with it
+        last=$(grep 'merak: .*error: ' "$RUNS/$run/out" | tail -n 1)
+        [[ $last =~ error:\ rank\ 2\ on\ n[1-4]\ does\ not\ answer:\ its\ process\ is\ stopped\;\  ]]
         # all of it on standard error, too
         [ "$(grep -cFf "$page" "$RUNS/$run/out")" -ge 5 ]
         [ "$(cat "$RUNS/$run/status")" -eq 1 ]

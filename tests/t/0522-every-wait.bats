@@ -113,6 +113,10 @@ judge()
         sed 's/^/  /' "$dir/out"
         return 1
     fi
+    # in plain words, not in those of UCX's connections
+    if grep -E 'error: .*(Endpoint timeout|Connection reset)' "$dir/out"; then
+        return 1
+    fi
     echo "$1 $2 $3 $seconds" >>"$RUNS/seconds"
     [ -z "${HANG_COUNT-}" ] ||
         awk "BEGIN { exit !($seconds <= $DEADLINE + 5) }" || {
