@@ -47,12 +47,16 @@ struct jinja_value merak_jinja_strip_args(struct jinja_run *r,
         set.kind == JINJA_TEXT ? set.text.n : 0, left, right));
 }
 
-size_t merak_jinja_text_find(struct jinja_text text, size_t from,
-                             struct jinja_text part)
+size_t merak_jinja_text_find(struct jinja_arena *a, struct jinja_text text,
+                             size_t from, struct jinja_text part)
 {
     const char *at = memmem(text.at + from, text.n - from, part.at, part.n);
+    size_t found =
+        at != NULL && part.n > 0 ? (size_t)(at - text.at) : text.n + 1;
 
-    return at != NULL && part.n > 0 ? (size_t)(at - text.at) : text.n + 1;
+    /* A search reads what it passes over, and first what it looks for. */
+    return merak_jinja_step_bytes(a, found - from + part.n) ? found
+                                                            : text.n + 1;
 }
 
 static struct jinja_value split(struct jinja_run *r, struct jinja_text text,
@@ -70,7 +74,7 @@ static struct jinja_value split(struct jinja_run *r, struct jinja_text text,
     }
     by = merak_jinja_text_arg(r, args, 0, "split");
     while (left-- != 0 && r->a->rc == MERAK_OK) {
-        at = merak_jinja_text_find(text, from, by);
+        at = merak_jinja_text_find(r->a, text, from, by);
         if (at > text.n)
             break;
         merak_jinja_append(
@@ -95,9 +99,9 @@ struct jinja_value merak_jinja_replace(struct jinja_run *r,
 
     if (args->n > 2 || (old.n == 0 && r->a->rc == MERAK_OK))
         merak_jinja_fail(r->a, "replace with a count, or of an empty string");
-    for (at = merak_jinja_text_find(text, 0, old);
+    for (at = merak_jinja_text_find(r->a, text, 0, old);
          at <= text.n && r->a->rc == MERAK_OK;
-         at = merak_jinja_text_find(text, from, old)) {
+         at = merak_jinja_text_find(r->a, text, from, old)) {
         merak_jinja_put(r->a, &out, merak_jinja_cut(r->a, text, from, at));
         merak_jinja_put(r->a, &out, by);
         from = at + old.n;
@@ -134,14 +138,16 @@ static bool has_end(struct jinja_run *r, struct jinja_text text,
     const struct jinja_text *w = &with.text;
 
     if (with.kind == JINJA_TEXT)
-        return w->n <= text.n &&
+        return w->n <= text.n && merak_jinja_step_bytes(r->a, w->n) &&
                (w->n == 0 ||
                 memcmp(at_begin ? text.at : text.at + text.n - w->n, w->at,
                        w->n) == 0);
     if (with.kind != JINJA_LIST)
         merak_jinja_fail(r->a, "%s without a string",
                          at_begin ? "startswith" : "endswith");
-    for (size_t i = 0; with.kind == JINJA_LIST && i < with.list->n; i++) {
+    for (size_t i = 0; with.kind == JINJA_LIST && i < with.list->n &&
+                       merak_jinja_step(r->a, 1);
+         i++) {
         if (with.list->item[i].kind == JINJA_TEXT &&
             has_end(r, text, with.list->item[i], at_begin))
             return true;
@@ -218,7 +224,8 @@ static struct jinja_value get(struct jinja_run *r,
                               const struct jinja_args *args)
 {
     struct jinja_text key = merak_jinja_text_arg(r, args, 0, "get");
-    const struct jinja_value *found = merak_jinja_find(dict, key.at, key.n);
+    const struct jinja_value *found =
+        merak_jinja_find(r->a, dict, key.at, key.n);
     struct jinja_value other = merak_jinja_arg(args, 1, "default");
 
     if (found != NULL)

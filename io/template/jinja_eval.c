@@ -12,8 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST_STEPS ((uint64_t)50 * 1000 * 1000)
-
 /* --- names -----------------------------------------------------------------
  */
 
@@ -22,9 +20,9 @@ static struct jinja_value look_up(struct jinja_run *r, const char *name)
     size_t n = strlen(name);
     const struct jinja_value *found = NULL;
 
-    for (const struct jinja_scope *s = r->scope; s != NULL && found == NULL;
-         s = s->outer)
-        found = merak_jinja_find(&s->names, name, n);
+    for (const struct jinja_scope *s = r->scope;
+         s != NULL && found == NULL && merak_jinja_step(r->a, 1); s = s->outer)
+        found = merak_jinja_find(r->a, &s->names, name, n);
     if (found != NULL)
         return *found;
     if (merak_jinja_is_function(name))
@@ -128,10 +126,12 @@ static struct jinja_value method(struct jinja_run *r, struct jinja_value self,
         .kind = JINJA_METHOD, .name = name, .self = kept};
 }
 
-static struct jinja_value key_of(const struct jinja_dict *dict,
+static struct jinja_value key_of(struct jinja_run *r,
+                                 const struct jinja_dict *dict,
                                  struct jinja_text key, const char *name)
 {
-    const struct jinja_value *found = merak_jinja_find(dict, key.at, key.n);
+    const struct jinja_value *found =
+        merak_jinja_find(r->a, dict, key.at, key.n);
 
     return found != NULL ? *found : merak_jinja_undefined(name);
 }
@@ -145,8 +145,8 @@ static struct jinja_value attribute(struct jinja_run *r, struct jinja_value v,
     if (merak_jinja_is_method(v, name))
         return method(r, v, name);
     if (v.kind == JINJA_DICT)
-        return key_of(v.dict, (struct jinja_text){name, strlen(name), NULL, 0},
-                      name);
+        return key_of(r, v.dict,
+                      (struct jinja_text){name, strlen(name), NULL, 0}, name);
     if (v.kind == JINJA_LOOP)
         return loop_field(r, v.loop, name);
     return merak_jinja_undefined(name);
@@ -162,7 +162,7 @@ static struct jinja_value item(struct jinja_run *r, struct jinja_value v,
         merak_jinja_fail(r->a, "%.40s is undefined, and asked for an item",
                          v.name != NULL ? v.name : "this");
     if (v.kind == JINJA_DICT && key.kind == JINJA_TEXT)
-        return key_of(v.dict, key.text, "an item");
+        return key_of(r, v.dict, key.text, "an item");
     if (key.kind != JINJA_INT || (v.kind != JINJA_LIST && v.kind != JINJA_TEXT))
         return merak_jinja_undefined("an item");
     list = merak_jinja_items(r->a, v);
@@ -319,7 +319,9 @@ static int order(struct jinja_run *r, struct jinja_value x,
         return 0;
     }
     n = x.text.n < y.text.n ? x.text.n : y.text.n;
-    by = n > 0 ? memcmp(x.text.at, y.text.at, n) : 0;
+    by = n > 0 && merak_jinja_step_bytes(r->a, n)
+             ? memcmp(x.text.at, y.text.at, n)
+             : 0;
     return by != 0 ? by : (x.text.n > y.text.n) - (x.text.n < y.text.n);
 }
 
@@ -327,9 +329,9 @@ static bool compare(struct jinja_run *r, const char *sign, struct jinja_value x,
                     struct jinja_value y)
 {
     if (strcmp(sign, "==") == 0)
-        return merak_jinja_same(x, y);
+        return merak_jinja_same(r->a, x, y);
     if (strcmp(sign, "!=") == 0)
-        return !merak_jinja_same(x, y);
+        return !merak_jinja_same(r->a, x, y);
     if (strcmp(sign, "in") == 0)
         return merak_jinja_in(r, x, y);
     if (strcmp(sign, "not in") == 0)
@@ -537,15 +539,10 @@ struct jinja_value merak_jinja_eval(struct jinja_run *r,
     struct jinja_value v;
 
     r->a->line = node->line;
-    if (++r->steps > MOST_STEPS)
-        merak_jinja_fail(r->a, "the template does not end");
-    if (r->depth >= JINJA_MOST_DEPTH)
-        merak_jinja_fail(r->a, "more than %d levels of calls and operators",
-                         JINJA_MOST_DEPTH);
-    if (r->a->rc != MERAK_OK)
+    if (!merak_jinja_step(r->a, 1))
         return merak_jinja_undefined(NULL);
-    r->depth++;
-    v = eval_op(r, node);
-    r->depth--;
+    v = merak_jinja_descend(r->a) ? eval_op(r, node)
+                                  : merak_jinja_undefined(NULL);
+    merak_jinja_ascend(r->a);
     return r->a->rc == MERAK_OK ? v : merak_jinja_undefined(NULL);
 }

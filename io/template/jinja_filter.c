@@ -14,17 +14,17 @@ bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
 
     if (b.kind == JINJA_TEXT && a.kind == JINJA_TEXT)
         return a.text.n == 0 ||
-               merak_jinja_text_find(b.text, 0, a.text) <= b.text.n;
+               merak_jinja_text_find(r->a, b.text, 0, a.text) <= b.text.n;
     if (b.kind == JINJA_DICT)
         return a.kind == JINJA_TEXT &&
-               merak_jinja_find(b.dict, a.text.at, a.text.n) != NULL;
+               merak_jinja_find(r->a, b.dict, a.text.at, a.text.n) != NULL;
     if (b.kind == JINJA_TEXT) {
         merak_jinja_fail(r->a, "a value that is not a string, in a string");
         return false;
     }
     list = merak_jinja_items(r->a, b);
     for (size_t i = 0; i < list->n; i++) {
-        if (merak_jinja_same(a, list->item[i]))
+        if (merak_jinja_same(r->a, a, list->item[i]))
             return true;
     }
     return false;
@@ -75,9 +75,9 @@ bool merak_jinja_test(struct jinja_run *r, const char *name,
     if (known)
         return is;
     if (strcmp(name, "equalto") == 0 || strcmp(name, "eq") == 0)
-        return merak_jinja_same(v, other);
+        return merak_jinja_same(r->a, v, other);
     if (strcmp(name, "ne") == 0)
-        return !merak_jinja_same(v, other);
+        return !merak_jinja_same(r->a, v, other);
     if (strcmp(name, "in") == 0)
         return merak_jinja_in(r, v, other);
     merak_jinja_fail(r->a, "the test \"is %.40s\" is not known here", name);
@@ -107,12 +107,13 @@ static const char *name_arg(struct jinja_run *r, const struct jinja_args *args,
     return name;
 }
 
-static struct jinja_value field(struct jinja_value v, const char *name)
+static struct jinja_value field(struct jinja_run *r, struct jinja_value v,
+                                const char *name)
 {
     const struct jinja_value *found = NULL;
 
     if (v.kind == JINJA_DICT)
-        found = merak_jinja_find(v.dict, name, strlen(name));
+        found = merak_jinja_find(r->a, v.dict, name, strlen(name));
     return found != NULL ? *found : merak_jinja_undefined(name);
 }
 
@@ -130,11 +131,11 @@ static struct jinja_value map(struct jinja_run *r, struct jinja_value v,
                         0, "map");
     else
         name = name_arg(r, args, 0, "map");
-    for (size_t i = 0; i < items->n && r->a->rc == MERAK_OK; i++)
+    for (size_t i = 0; i < items->n && merak_jinja_step(r->a, 1); i++)
         merak_jinja_append(
             r->a, list.list,
             by.kind == JINJA_TEXT
-                ? field(items->item[i], name)
+                ? field(r, items->item[i], name)
                 : merak_jinja_filter(r, name, items->item[i], &rest));
     return list;
 }
@@ -152,9 +153,9 @@ static struct jinja_value pick(struct jinja_run *r, const char *filter,
     const char *test = rest.n > 0 ? name_arg(r, &rest, 0, filter) : NULL;
     const struct jinja_args test_args = behind(&rest, 1);
 
-    for (size_t i = 0; i < items->n && r->a->rc == MERAK_OK; i++) {
+    for (size_t i = 0; i < items->n && merak_jinja_step(r->a, 1); i++) {
         struct jinja_value x =
-            by_field ? field(items->item[i], of) : items->item[i];
+            by_field ? field(r, items->item[i], of) : items->item[i];
         bool is = test != NULL ? merak_jinja_test(r, test, x, &test_args)
                                : merak_jinja_truth(x);
 
@@ -229,9 +230,9 @@ static struct jinja_value text_filter(struct jinja_run *r, const char *name,
     return v;
 }
 
-struct jinja_value merak_jinja_filter(struct jinja_run *r, const char *name,
-                                      struct jinja_value v,
-                                      const struct jinja_args *args)
+static struct jinja_value apply(struct jinja_run *r, const char *name,
+                                struct jinja_value v,
+                                const struct jinja_args *args)
 {
     struct jinja_value by;
 
@@ -260,4 +261,15 @@ struct jinja_value merak_jinja_filter(struct jinja_run *r, const char *name,
                                     : (struct jinja_text){"", 0, NULL, 0});
     }
     return text_filter(r, name, v, args);
+}
+
+/* A level: map() applies filters, and one of them may be map(). */
+struct jinja_value merak_jinja_filter(struct jinja_run *r, const char *name,
+                                      struct jinja_value v,
+                                      const struct jinja_args *args)
+{
+    if (merak_jinja_descend(r->a))
+        v = apply(r, name, v, args);
+    merak_jinja_ascend(r->a);
+    return v;
 }

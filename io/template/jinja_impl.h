@@ -25,12 +25,23 @@ struct jinja_arena {
     enum merak_status rc;
     struct merak_error *err;
     int line; /* the current line, for errors */
+    uint64_t steps;
+    int depth;
 };
 
 /* Zeroed; never NULL: beyond the limit, or without memory, it sets the error
  * and returns memory that is not read. */
 void *merak_jinja_alloc(struct jinja_arena *a, size_t bytes);
 void merak_jinja_arena_free(struct jinja_arena *a);
+/* A template is not trusted: whatever it can make long counts steps, whatever
+ * it can nest counts levels.  n steps, false from the error on. */
+bool merak_jinja_step(struct jinja_arena *a, size_t n);
+/* Steps of a search or a comparison of n bytes. */
+bool merak_jinja_step_bytes(struct jinja_arena *a, size_t n);
+/* A recursion one level deeper, false from the error on; ascend() follows in
+ * either case.  The depth of a chain of operators is its length. */
+bool merak_jinja_descend(struct jinja_arena *a);
+void merak_jinja_ascend(struct jinja_arena *a);
 /* Replace control characters by blanks. */
 void merak_jinja_one_line(char *text);
 /* Keep the first error, with the line. */
@@ -125,13 +136,15 @@ struct jinja_value merak_jinja_list(struct jinja_arena *a);
 struct jinja_value merak_jinja_dict(struct jinja_arena *a);
 void merak_jinja_append(struct jinja_arena *a, struct jinja_list *list,
                         struct jinja_value item);
-struct jinja_value *merak_jinja_find(const struct jinja_dict *dict,
+struct jinja_value *merak_jinja_find(struct jinja_arena *a,
+                                     const struct jinja_dict *dict,
                                      const char *key, size_t n);
 void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
                      struct jinja_text key, struct jinja_value value);
 
 bool merak_jinja_truth(struct jinja_value v);
-bool merak_jinja_same(struct jinja_value a, struct jinja_value b);
+bool merak_jinja_same(struct jinja_arena *arena, struct jinja_value a,
+                      struct jinja_value b);
 bool merak_jinja_is(struct jinja_value v, const char *text);
 /* As Python's str(). */
 struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v);
@@ -266,8 +279,6 @@ struct jinja_run {
     struct jinja_arena *a;
     struct jinja_scope *scope;
     struct jinja_out *out;
-    int depth;
-    uint64_t steps;
     enum { JINJA_GO_ON, JINJA_LEAVE, JINJA_NEXT } flow;
     struct jinja_value captured;
     time_t now;
@@ -292,8 +303,6 @@ void merak_jinja_put_name(struct jinja_run *r, const char *name,
                           struct jinja_value value);
 /* Enter a new scope inside another. */
 void merak_jinja_enter(struct jinja_run *r, struct jinja_scope *outer);
-/* The depth of a chain of operators is its length. */
-enum { JINJA_MOST_DEPTH = 1000 };
 /* jinja_run.c: run a list of statements. */
 void merak_jinja_run(struct jinja_run *r, const struct jinja_node *node);
 struct jinja_value merak_jinja_call_macro(struct jinja_run *r,
@@ -331,8 +340,8 @@ struct jinja_text merak_jinja_text_arg(struct jinja_run *r,
                                        const struct jinja_args *args, size_t i,
                                        const char *of);
 /* Where the next `part` begins, or beyond the text's end. */
-size_t merak_jinja_text_find(struct jinja_text text, size_t from,
-                             struct jinja_text part);
+size_t merak_jinja_text_find(struct jinja_arena *a, struct jinja_text text,
+                             size_t from, struct jinja_text part);
 /* a in b. */
 bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
                     struct jinja_value b);

@@ -11,7 +11,8 @@
 
 #include <stdio.h>
 
-enum { MOST_DEPTH = 200 };
+/* An argument is looked up among all. */
+enum { MOST_DEPTH = 200, MOST_ARGUMENTS = 255 };
 
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool filters);
 
@@ -140,11 +141,14 @@ static struct jinja_entry *parse_list(struct jinja_parser *p, const char *end,
                                       bool names)
 {
     struct jinja_entry *first = NULL, **to = &first;
+    int n = 0;
 
     while (merak_jinja_here(p)->kind != JINJA_T_END &&
            !merak_jinja_accept_sign(p, end)) {
         const char *name = NULL;
 
+        if (names && ++n > MOST_ARGUMENTS)
+            merak_jinja_fail(p->a, "more than %d arguments", MOST_ARGUMENTS);
         if (names && merak_jinja_sees(p, JINJA_T_NAME, NULL) &&
             p->at[1].kind == JINJA_T_SIGN && strcmp(p->at[1].at, "=") == 0) {
             name = merak_jinja_take(p)->at;

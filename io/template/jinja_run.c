@@ -20,7 +20,7 @@ static struct jinja_list *loop_items(struct jinja_run *r,
 
     if (node->b == NULL)
         return all;
-    for (size_t i = 0; i < all->n && r->a->rc == MERAK_OK; i++) {
+    for (size_t i = 0; i < all->n && merak_jinja_step(r->a, 1); i++) {
         merak_jinja_enter(r, outer);
         merak_jinja_assign(r, node->target, all->item[i]);
         if (merak_jinja_truth(merak_jinja_eval(r, node->b)))
@@ -35,7 +35,7 @@ static void run_for(struct jinja_run *r, const struct jinja_node *node)
     const struct jinja_list *items = loop_items(r, node);
     struct jinja_scope *outer = r->scope;
 
-    for (size_t i = 0; i < items->n && r->a->rc == MERAK_OK; i++) {
+    for (size_t i = 0; i < items->n && merak_jinja_step(r->a, 1); i++) {
         struct jinja_loop *loop = merak_jinja_alloc(r->a, sizeof(*loop));
 
         loop->items = items;
@@ -128,17 +128,13 @@ static void run_one(struct jinja_run *r, const struct jinja_node *node)
 
 void merak_jinja_run(struct jinja_run *r, const struct jinja_node *node)
 {
-    if (r->depth >= JINJA_MOST_DEPTH)
-        merak_jinja_fail(r->a, "more than %d levels of calls",
-                         JINJA_MOST_DEPTH);
-    r->depth++;
-    for (; node != NULL && r->a->rc == MERAK_OK && r->flow == JINJA_GO_ON;
+    (void)merak_jinja_descend(r->a); /* the loop sees the error */
+    for (; node != NULL && r->flow == JINJA_GO_ON && merak_jinja_step(r->a, 1);
          node = node->next) {
-        r->steps++;
         r->a->line = node->line;
         run_one(r, node);
     }
-    r->depth--;
+    merak_jinja_ascend(r->a);
 }
 
 /* --- a template ------------------------------------------------------------

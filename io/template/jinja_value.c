@@ -15,6 +15,9 @@
 /* No published template comes near it, even with a book in a message. */
 #define MOST_BYTES ((size_t)512 << 20)
 #define BLOCK_BYTES ((size_t)64 << 10)
+/* A second or two, and a part of the usual stack of 8 MiB. */
+#define MOST_STEPS ((uint64_t)50 * 1000 * 1000)
+enum { MOST_DEPTH = 1000, STEP_BYTES = 64 };
 
 struct jinja_block {
     struct jinja_block *next;
@@ -116,6 +119,32 @@ void merak_jinja_fail(struct jinja_arena *a, const char *fmt, ...)
         merak_fail(a->err, MERAK_ERR_UNSUPPORTED, "line %d: %s", a->line, text);
 }
 
+bool merak_jinja_step(struct jinja_arena *a, size_t n)
+{
+    a->steps += n;
+    if (a->steps > MOST_STEPS)
+        merak_jinja_fail(a, "the template does not end");
+    return a->rc == MERAK_OK;
+}
+
+bool merak_jinja_step_bytes(struct jinja_arena *a, size_t n)
+{
+    return merak_jinja_step(a, 1 + n / STEP_BYTES);
+}
+
+bool merak_jinja_descend(struct jinja_arena *a)
+{
+    if (a->depth++ >= MOST_DEPTH)
+        merak_jinja_fail(a, "more than %d levels of calls, operators and lists",
+                         MOST_DEPTH);
+    return a->rc == MERAK_OK;
+}
+
+void merak_jinja_ascend(struct jinja_arena *a)
+{
+    a->depth--;
+}
+
 /* --- making values ---------------------------------------------------------
  */
 
@@ -169,12 +198,15 @@ void merak_jinja_append(struct jinja_arena *a, struct jinja_list *list,
     list->item[list->n++] = item;
 }
 
-struct jinja_value *merak_jinja_find(const struct jinja_dict *dict,
+struct jinja_value *merak_jinja_find(struct jinja_arena *a,
+                                     const struct jinja_dict *dict,
                                      const char *key, size_t n)
 {
     for (size_t i = 0; i < dict->n; i++) {
         const struct jinja_text *k = &dict->pair[i].key;
 
+        if (!merak_jinja_step_bytes(a, k->n == n ? n : 0))
+            return NULL;
         if (k->n == n && memcmp(k->at, key, n) == 0)
             return &dict->pair[i].value;
     }
@@ -184,7 +216,7 @@ struct jinja_value *merak_jinja_find(const struct jinja_dict *dict,
 void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
                      struct jinja_text key, struct jinja_value value)
 {
-    struct jinja_value *old = merak_jinja_find(dict, key.at, key.n);
+    struct jinja_value *old = merak_jinja_find(a, dict, key.at, key.n);
     void *at = dict->pair;
 
     if (old != NULL) {
@@ -232,50 +264,73 @@ static bool number(struct jinja_value v, double *x)
     return v.kind == JINJA_BOOL || v.kind == JINJA_INT || v.kind == JINJA_REAL;
 }
 
-static bool same_lists(const struct jinja_list *a, const struct jinja_list *b)
+static bool same_lists(struct jinja_arena *arena, const struct jinja_list *a,
+                       const struct jinja_list *b)
 {
     bool same = a->n == b->n;
 
     for (size_t i = 0; same && i < a->n; i++)
-        same = merak_jinja_same(a->item[i], b->item[i]);
+        same = merak_jinja_same(arena, a->item[i], b->item[i]);
     return same;
 }
 
-static bool same_dicts(const struct jinja_dict *a, const struct jinja_dict *b)
+static bool same_dicts(struct jinja_arena *arena, const struct jinja_dict *a,
+                       const struct jinja_dict *b)
 {
     bool same = a->n == b->n;
 
     for (size_t i = 0; same && i < a->n; i++) {
         const struct jinja_text *key = &a->pair[i].key;
-        const struct jinja_value *other = merak_jinja_find(b, key->at, key->n);
+        const struct jinja_value *other =
+            merak_jinja_find(arena, b, key->at, key->n);
 
-        same = other != NULL && merak_jinja_same(a->pair[i].value, *other);
+        same =
+            other != NULL && merak_jinja_same(arena, a->pair[i].value, *other);
     }
     return same;
 }
 
-bool merak_jinja_same(struct jinja_value a, struct jinja_value b)
+static bool same_texts(struct jinja_arena *arena, struct jinja_text a,
+                       struct jinja_text b)
 {
-    double x, y;
+    return a.n == b.n && merak_jinja_step_bytes(arena, a.n) &&
+           (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
+}
 
-    if (number(a, &x) && number(b, &y))
-        return x == y;
-    if (a.kind != b.kind)
-        return false;
+static bool same_kinds(struct jinja_arena *arena, struct jinja_value a,
+                       struct jinja_value b)
+{
     switch (a.kind) {
     case JINJA_UNDEFINED:
     case JINJA_NONE:
         return true;
     case JINJA_TEXT:
-        return a.text.n == b.text.n &&
-               (a.text.n == 0 || memcmp(a.text.at, b.text.at, a.text.n) == 0);
+        return same_texts(arena, a.text, b.text);
     case JINJA_LIST:
-        return a.list == b.list || same_lists(a.list, b.list);
+        return a.list == b.list || same_lists(arena, a.list, b.list);
     case JINJA_DICT:
-        return a.dict == b.dict || same_dicts(a.dict, b.dict);
+        return a.dict == b.dict || same_dicts(arena, a.dict, b.dict);
     default:
         return false;
     }
+}
+
+bool merak_jinja_same(struct jinja_arena *arena, struct jinja_value a,
+                      struct jinja_value b)
+{
+    bool same = false;
+    double x, y;
+
+    if (!merak_jinja_step(arena, 1))
+        return false;
+    if (number(a, &x) && number(b, &y))
+        return x == y;
+    if (a.kind != b.kind)
+        return false;
+    if (merak_jinja_descend(arena))
+        same = same_kinds(arena, a, b);
+    merak_jinja_ascend(arena);
+    return same;
 }
 
 bool merak_jinja_is(struct jinja_value v, const char *text)
@@ -367,7 +422,7 @@ struct jinja_text merak_jinja_cut(struct jinja_arena *a, struct jinja_text text,
     struct jinja_text part = {text.at + begin, end - begin, NULL, 0};
     struct merak_jinja_mark *mark;
 
-    if (text.n_marks == 0)
+    if (text.n_marks == 0 || !merak_jinja_step(a, text.n_marks))
         return part;
     mark = merak_jinja_alloc(a, text.n_marks * sizeof(*mark));
     if (a->rc != MERAK_OK)
@@ -417,10 +472,13 @@ size_t merak_jinja_space(const char *text, size_t n)
 }
 
 /* Bytes of the character that begins a text if it is in the set, else 0. */
-static size_t of_set(const char *text, size_t n, const char *set, size_t n_set)
+static size_t of_set(struct jinja_arena *a, const char *text, size_t n,
+                     const char *set, size_t n_set)
 {
     size_t bytes;
 
+    if (!merak_jinja_step_bytes(a, n_set))
+        return 0;
     if (set == NULL || n == 0)
         return merak_jinja_space(text, n);
     bytes = merak_jinja_char_bytes(text, n);
@@ -434,7 +492,7 @@ struct jinja_text merak_jinja_strip(struct jinja_arena *a,
     size_t begin = 0, end = text.n, n = left;
 
     while (begin < end && n > 0) {
-        n = of_set(text.at + begin, end - begin, set, n_set);
+        n = of_set(a, text.at + begin, end - begin, set, n_set);
         begin += n;
     }
     for (n = right; begin < end && n > 0;) {
@@ -442,7 +500,7 @@ struct jinja_text merak_jinja_strip(struct jinja_arena *a,
 
         while (last > begin && ((unsigned char)text.at[last] & 0xc0) == 0x80)
             last--;
-        n = of_set(text.at + last, end - last, set, n_set);
+        n = of_set(a, text.at + last, end - last, set, n_set);
         end = n > 0 ? last : end;
     }
     return merak_jinja_cut(a, text, begin, end);

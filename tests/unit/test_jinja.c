@@ -179,6 +179,38 @@ static void the_date_is_the_one_given(void **state)
     merak_jinja_output_fini(&out);
 }
 
+/* n.a and n.b, nested so many times. */
+#define NESTED(a, b, times)                                       \
+    "{% set n = namespace(a=[], b=[]) %}{% for i in range(" times \
+    ") %}{% set n.a = " a " %}{% set n.b = " b " %}{% endfor %}"
+/* A text of 2 MiB, n.s. */
+#define LONG                                            \
+    "{% set n = namespace(s='xxxxxxxxxxxxxxxx') %}"     \
+    "{% for i in range(17) %}{% set n.s = n.s + n.s %}" \
+    "{% endfor %}"
+
+/* map() of map() of .., of a list as deep as that. */
+static void map_of_maps_ends(void)
+{
+    static const char begin[] =
+        NESTED("[n.a]", "n.b", "100000") "{{ n.a | map(";
+    const struct merak_jinja_input in = {.n_messages = 0};
+    struct merak_jinja_output out = {.n = 0};
+    struct merak_error err = {.text = ""};
+    enum { MAPS = 100000 };
+    char *text = malloc(sizeof(begin) + (size_t)MAPS * 6 + 16), *at = text;
+
+    assert_non_null(text);
+    at += sprintf(at, "%s", begin);
+    for (int i = 0; i < MAPS; i++)
+        at += sprintf(at, "'map',");
+    sprintf(at, "'list') }}");
+    assert_int_equal(run(text, &in, &out, &err), MERAK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "arguments"));
+    free(text);
+    merak_jinja_output_fini(&out);
+}
+
 /* What would take for ever, or all memory, or the stack. */
 static void hostile_templates_end(void **state)
 {
@@ -197,6 +229,28 @@ static void hostile_templates_end(void **state)
         {"\n\n{{ 'x' | indent(3) }}", "line 3: the filter indent is not known"},
         {"\n{% include 'x' %}", "line 2: \"include\", expected a statement"},
         {"{% raw %}", "\"raw\""},
+        /* two lists 100000 deep, and two of 2^60 items that share parts */
+        {NESTED("[n.a]", "[n.b]", "100000") "{{ n.a == n.b }}", "levels"},
+        {NESTED("[n.a]", "[n.b]", "100000") "{{ n.a in [n.b] }}", "levels"},
+        {NESTED("{'k': n.a}", "{'k': n.b}", "9999") "{{ n.a is eq n.b }}",
+         "levels"},
+        {NESTED("[n.a, n.a]", "[n.b, n.b]", "60") "{{ n.a == n.b }}",
+         "does not end"},
+        {NESTED("{'k': n.a, 'l': n.a}", "{'k': n.b, 'l': n.b}",
+                "60") "{{ n.a != n.b }}",
+         "does not end"},
+        {LONG "{% set n.t = n.s + 'x' %}{% set n.s = n.s + 'y' %}"
+              "{% for i in range(999999) %}{% if n.s == n.t or n.s < n.t %}{% "
+              "endif %}"
+              "{% endfor %}",
+         "does not end"},
+        {LONG "{% for i in range(999999) %}{% if 'y' in n.s %}{% endif %}"
+              "{% endfor %}",
+         "does not end"},
+        {LONG "{{ n.s.strip(n.s) }}", "does not end"},
+        {LONG "{% for i in range(999999) %}{% if n.s.endswith(n.s) %}{% endif "
+              "%}{% endfor %}",
+         "does not end"},
     };
     static char deep[4000];
     const struct merak_jinja_input in = {.n_messages = 0};
@@ -212,6 +266,7 @@ static void hostile_templates_end(void **state)
             fail_msg("\"%s\" has no \"%s\"", err.text, row[i].text);
         merak_jinja_output_fini(&out);
     }
+    map_of_maps_ends();
     memset(deep, '(', sizeof(deep) - 1);
     memcpy(deep, "{{", 2);
     assert_int_equal(run(deep, &in, NULL, NULL), MERAK_ERR_UNSUPPORTED);
