@@ -11,21 +11,22 @@
 #include <string.h>
 
 struct merak_added_set {
-    const struct merak_added_token **token; /* by first byte, longest first */
+    const struct merak_added_token **token; /* by text */
     size_t n;
     size_t first[257]; /* tokens with first byte b: [first[b], first[b + 1]) */
 };
 
+/* Of equal texts the first in the file comes first. */
 static int by_text(const void *a, const void *b)
 {
     const struct merak_added_token *x = *(const void *const *)a;
     const struct merak_added_token *y = *(const void *const *)b;
-    unsigned char p = (unsigned char)x->text[0], q = (unsigned char)y->text[0];
+    int by = memcmp(x->text, y->text, x->n < y->n ? x->n : y->n);
 
-    if (p != q)
-        return p < q ? -1 : 1;
+    if (by != 0)
+        return by;
     if (x->n != y->n)
-        return x->n > y->n ? -1 : 1;
+        return x->n < y->n ? -1 : 1;
     return x < y ? -1 : 1;
 }
 
@@ -65,16 +66,41 @@ void merak_added_set_destroy(struct merak_added_set *set)
     free(set);
 }
 
+/* The first of tokens [lo, hi), which agree up to byte `at`, whose byte there
+ * is `byte` or a later one. */
+static size_t find_byte(const struct merak_added_set *set, size_t lo, size_t hi,
+                        size_t at, unsigned byte)
+{
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const struct merak_added_token *t = set->token[mid];
+
+        if (t->n <= at || (unsigned char)t->text[at] < byte)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* The longest token that the text begins with.  The tokens that begin as it
+ * does are a range, which each byte narrows: there may be 100000 with the same
+ * first byte. */
 static const struct merak_added_token *
 match(const struct merak_added_set *set, const unsigned char *text, size_t n)
 {
-    for (size_t i = set->first[text[0]]; i < set->first[text[0] + 1u]; i++) {
-        const struct merak_added_token *t = set->token[i];
+    size_t lo = set->first[text[0]], hi = set->first[text[0] + 1u];
+    const struct merak_added_token *found = NULL;
 
-        if (t->n <= n && memcmp(t->text, text, t->n) == 0)
-            return t;
+    for (size_t at = 1; lo < hi; at++) {
+        if (set->token[lo]->n == at)
+            found = set->token[lo];
+        if (at == n)
+            break;
+        lo = find_byte(set, lo, hi, at, text[at]);
+        hi = find_byte(set, lo, hi, at, text[at] + 1u);
     }
-    return NULL;
+    return found;
 }
 
 /* The beginning of the character that ends before text[end]. */

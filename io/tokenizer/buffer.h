@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/buffer.h - a growing buffer of bytes */
+/* io/tokenizer/buffer.h - a growing buffer of bytes, up to a bound if it has
+ * one */
 #ifndef MERAK_IO_TOKENIZER_BUFFER_H
 #define MERAK_IO_TOKENIZER_BUFFER_H
 
@@ -12,12 +13,16 @@
 struct merak_buffer {
     unsigned char *text;
     size_t n, room;
+    size_t most; /* bytes; 0: no bound */
 };
 
 static inline MERAK_CHECKED enum merak_status
 merak_buffer_add(struct merak_buffer *b, const void *bytes, size_t n,
                  struct merak_error *err)
 {
+    if (b->most > 0 && n > b->most - b->n)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "a text grows to more than %zu bytes", b->most);
     if (n > b->room - b->n) {
         size_t room = 2 * (b->n + n) + 64;
         unsigned char *more = realloc(b->text, room);

@@ -15,9 +15,9 @@
 #include "base/error.h"
 #include "base/open.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* --- keys ------------------------------------------------- */
 
@@ -180,13 +180,13 @@ enum merak_status merak_vocab_load(const char *path, struct merak_vocab *vocab,
     struct merak_json_loader ld = {.path = path, .vocab = &v, .err = err};
     json_error_t bad;
     enum merak_status rc;
-    int fd;
-    const char *why = merak_open_regular(path, &fd);
+    FILE *file;
+    const char *why = merak_fopen_regular(path, &file);
 
     if (why != NULL)
         return merak_fail(err, MERAK_ERR_NOT_FOUND, "%s: %s", path, why);
-    ld.root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &bad);
-    close(fd);
+    ld.root = json_loadf(file, JSON_REJECT_DUPLICATES, &bad);
+    fclose(file);
     if (ld.root == NULL)
         return merak_fail(err, MERAK_ERR_FORMAT, "%s: not JSON, line %d: %s",
                           path, bad.line, bad.text);

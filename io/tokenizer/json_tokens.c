@@ -259,6 +259,9 @@ static enum merak_status set_added_text(struct merak_json_loader *ld,
                                    strlen(content), &text, ld->err);
     else
         rc = merak_buffer_add(&text, content, strlen(content), ld->err);
+    if (rc != MERAK_OK)
+        merak_error_wrap(ld->err, "%s: added token \"%.40s\"", ld->path,
+                         content);
     added->text = (char *)text.text;
     added->n = text.n;
     return rc;

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Range of numbers, so that the time of any kernel is finite. */
 #define LEAST 1e-30
@@ -442,14 +441,14 @@ enum merak_status merak_device_load(const char *path,
     struct merak_device d = {0};
     json_error_t why;
     json_t *in;
-    int fd;
-    const char *closed = merak_open_regular(path, &fd);
+    FILE *file;
+    const char *closed = merak_fopen_regular(path, &file);
 
     if (closed != NULL)
         return merak_fail(err, MERAK_ERR_FORMAT, "device file %s: %s", path,
                           closed);
-    in = json_loadfd(fd, JSON_REJECT_DUPLICATES, &why);
-    close(fd);
+    in = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
+    fclose(file);
     if (in == NULL)
         return merak_fail(err, MERAK_ERR_FORMAT, "device file %s: %s (line %d)",
                           path, why.text, why.line);

@@ -259,30 +259,142 @@ static size_t load_kind(const char *name, char *json)
     return n;
 }
 
-static void what_is_not_there_is_refused_by_name(void **state)
+/* Write t.json: that of a kind with one text in it exchanged. */
+static void write_altered(const char *kind, const char *from, const char *to)
 {
     static char json[MAX_TEXT + 1000];
+    char *p;
 
+    load_kind(kind, json);
+    p = strstr(json, from);
+    if (p == NULL)
+        fail_msg("%s: %s is not there", kind, from);
+    memmove(p + strlen(to), p + strlen(from), strlen(p + strlen(from)) + 1);
+    memcpy(p, to, strlen(to));
+    write_file(at("t.json"), json, strlen(json));
+}
+
+static void what_is_not_there_is_refused_by_name(void **state)
+{
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct merak_tokenizer *tok = NULL;
         struct merak_error err = {.text = ""};
-        char *p;
 
-        load_kind(rows[i].kind, json);
-        p = strstr(json, rows[i].from);
-        if (p == NULL)
-            fail_msg("row %zu: %s is not there", i, rows[i].from);
-        memmove(p + strlen(rows[i].to), p + strlen(rows[i].from),
-                strlen(p + strlen(rows[i].from)) + 1);
-        memcpy(p, rows[i].to, strlen(rows[i].to));
-        write_file(at("t.json"), json, strlen(json));
+        write_altered(rows[i].kind, rows[i].from, rows[i].to);
         assert_int_equal(merak_tokenizer_open(at("t.json"), &tok, &err),
                          rows[i].status);
         if (strncmp(err.text + strlen(at("t.json")) + 2, rows[i].text,
                     strlen(rows[i].text)) != 0)
             fail_msg("got \"%s\", want \"%s\"", err.text, rows[i].text);
     }
+}
+
+/* Six rules, each of which makes ten letters of one, make a million of one. */
+static void a_normalizer_grows_a_text_within_bounds(void **state)
+{
+#define RULE(from, to)                                      \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from \
+    "\"},\"content\":\"" to "\"}"
+#define TENFOLD RULE("z", "zzzzzzzzzz")
+    static const char sixfold[] =
+        "{\"type\":\"Sequence\",\"normalizers\":[" TENFOLD "," TENFOLD
+        "," TENFOLD "," TENFOLD "," TENFOLD "," TENFOLD "]}";
+    static const char tenfold[] = TENFOLD;
+    static struct ids ids;
+    static char text[2000];
+    struct merak_error err = {.text = ""};
+    struct merak_tokenizer *tok = NULL;
+
+    (void)state;
+    memset(text, 'z', sizeof(text));
+    write_altered("qwen2", "{\"type\":\"NFC\"}", sixfold);
+    assert_int_equal(merak_tokenizer_open(at("t.json"), &tok, &err), MERAK_OK);
+    assert_int_equal(merak_tokenizer_encode(tok, text, 4, collect, &ids, &err),
+                     MERAK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "normalizer, of 4 bytes: a text grows to "
+                                     "more than 1088 bytes"));
+    merak_tokenizer_close(tok);
+    write_altered("qwen2", "{\"type\":\"NFC\"}", tenfold);
+    assert_int_equal(merak_tokenizer_open(at("t.json"), &tok, &err), MERAK_OK);
+    ids.n = 0;
+    assert_int_equal(
+        merak_tokenizer_encode(tok, text, sizeof(text), collect, &ids, &err),
+        MERAK_OK);
+    assert_true(ids.n > 100);
+    merak_tokenizer_close(tok);
+}
+
+/* How often this process has called read(); 0: this system does not tell. */
+static unsigned long long reads(void)
+{
+    FILE *f = fopen("/proc/self/io", "r");
+    unsigned long long n = 0;
+    char line[100];
+
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        (void)sscanf(line, "syscr: %llu", &n);
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+enum { MANY = 30000 };
+
+/* qwen2's with so many added tokens more that begin with the same letters. */
+static void write_many_added(void)
+{
+    static const char list[] = "\"added_tokens\":[";
+    static char json[MAX_TEXT];
+    FILE *f = fopen(at("t.json"), "w");
+    const char *rest;
+
+    load_kind("qwen2", json);
+    rest = strstr(json, list) + strlen(list);
+    assert_non_null(f);
+    fwrite(json, 1, (size_t)(rest - json), f);
+    for (int i = 0; i < MANY; i++)
+        fprintf(f,
+                "{\"id\":%d,\"content\":\"<x%d\",\"normalized\":false,"
+                "\"special\":true},",
+                10000 + i, i);
+    fputs(rest, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Neither a read() for each byte nor a comparison with each token. */
+static void many_added_tokens_cost_little(void **state)
+{
+    static struct ids ids;
+    static char text[MAX_TEXT];
+    struct merak_error err = {.text = ""};
+    struct merak_tokenizer *tok = NULL;
+    unsigned long long before;
+    int64_t begin;
+
+    (void)state;
+    write_many_added();
+    before = reads();
+    assert_int_equal(merak_tokenizer_open(at("t.json"), &tok, &err), MERAK_OK);
+    assert_true(reads() - before < 3000);
+    begin = merak_clock_ns();
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = "<x"[i % 2];
+    memcpy(text, "<x29999<x1<x12x<x30000", 22);
+    for (int i = 0; i < 20; i++) {
+        ids.n = 0;
+        assert_int_equal(merak_tokenizer_encode(tok, text, sizeof(text),
+                                                collect, &ids, &err),
+                         MERAK_OK);
+    }
+    /* the longest that is there: 1, 12, 3000 and a 0 behind it */
+    assert_int_equal(ids.id[0], 10000 + 29999);
+    assert_int_equal(ids.id[1], 10000 + 1);
+    assert_int_equal(ids.id[2], 10000 + 12);
+    assert_int_equal(ids.id[4], 10000 + 3000);
+    /* 20 x 32768 places x 30000 tokens would take minutes */
+    assert_true(merak_clock_ns() - begin < 20 * (int64_t)1000000000);
+    merak_tokenizer_close(tok);
 }
 
 /* Bytes changed, cut out, doubled, or the file cut short. */
@@ -376,6 +488,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(ids_are_those_of_hugging_face),
         cmocka_unit_test(text_comes_in_whole_characters),
         cmocka_unit_test(what_is_not_there_is_refused_by_name),
+        cmocka_unit_test(a_normalizer_grows_a_text_within_bounds),
+        cmocka_unit_test(many_added_tokens_cost_little),
         cmocka_unit_test(damaged_files_do_no_harm),
     };
 
