@@ -27,9 +27,8 @@ static const struct merak_option rows[] = {
      .about = "Hugging Face folder, or its config.json (required)",
      .arg = "DIR", .group = "model"},
     {"config-unknown", MERAK_OPTION_WORD,
-     offsetof(struct model_options, unknown),
-     .about = "what to do with unknown fields of config.json (refuse)",
-     .words = "refuse|ignore"},
+     offsetof(struct model_options, unknown), .about = MERAK_HF_UNKNOWN_ABOUT,
+     .words = MERAK_HF_UNKNOWN_WORDS},
 };
 
 static const struct merak_option_table table = {rows,

@@ -27,8 +27,7 @@ struct merak_lm_options {
          .about = "Hugging Face folder, or its config.json (of --ckpt)",    \
          .arg = "DIR"},                                                     \
         {"config-unknown", MERAK_OPTION_WORD, offsetof(type, lm.unknown),   \
-         .about = "what to do with unknown fields of config.json (refuse)", \
-         .words = "refuse|ignore"},                                         \
+         .about = MERAK_HF_UNKNOWN_ABOUT, .words = MERAK_HF_UNKNOWN_WORDS}, \
         {"tokenizer", MERAK_OPTION_TEXT, offsetof(type, lm.tokenizer),      \
          .about =                                                           \
              "byte, tokenizer.json, tokenizer.model, or a folder (of the "  \

@@ -2,9 +2,11 @@
 /* hf_config.c - reading Hugging Face config.json files
  *
  * Fields that determine what is computed are read or refused by name
- * (hf_family.c).  Fields that do not change the mathematics (token ids,
- * dtypes, library versions) are in lists.  Any other field is unknown and may
- * mean anything.
+ * (hf_family.c).  What else transformers' code reads, and what its version 4
+ * wrote into any file, changes no number that is trained and is in lists.  Any
+ * other field is read by nobody: files have many of those, from the tools that
+ * a model went through, and they are named in a note.
+ * tests/vectors/hf/make_fields.py lists what transformers reads.
  */
 #include "config.h"
 
@@ -26,18 +28,21 @@
 /* --- fields that change no numbers ---------------------------------------- */
 
 /*
- * Fields that transformers writes into any file, or reads for uses of a model
- * other than training: token ids, generation, classes and labels, returned
- * outputs, dtypes and devices, how something is computed but not what.
+ * Fields that transformers reads for uses of a model other than training, or
+ * that its version 4 wrote into any file: token ids, generation, classes and
+ * labels, returned outputs, dtypes and devices, how something is computed but
+ * not what.
  */
 static const char *const common_known[] = {"architectures",
+                                           "assistant_confidence_threshold",
+                                           "assistant_lookbehind",
                                            "attn_implementation",
-                                           "auto_map",
                                            "bad_words_ids",
                                            "begin_suppress_tokens",
                                            "bos_token_id",
                                            "cache_implementation",
                                            "chunk_size_feed_forward",
+                                           "classifier_dropout",
                                            "cross_attention_hidden_size",
                                            "decoder_start_token_id",
                                            "diversity_penalty",
@@ -45,21 +50,30 @@ static const char *const common_known[] = {"architectures",
                                            "dtype",
                                            "early_stopping",
                                            "encoder_no_repeat_ngram_size",
+                                           "encoder_repetition_penalty",
                                            "eos_token_id",
+                                           "epsilon_cutoff",
+                                           "eta_cutoff",
+                                           "experts_implementation",
                                            "exponential_decay_length_penalty",
                                            "finetuning_task",
                                            "forced_bos_token_id",
                                            "forced_eos_token_id",
                                            "gradient_checkpointing",
+                                           "hidden_dropout",
                                            "id2label",
                                            "is_decoder",
                                            "label2id",
                                            "length_penalty",
                                            "max_length",
                                            "min_length",
+                                           "name_or_path",
                                            "no_repeat_ngram_size",
+                                           "num_assistant_tokens",
+                                           "num_assistant_tokens_schedule",
                                            "num_beam_groups",
                                            "num_beams",
+                                           "num_labels",
                                            "num_return_sequences",
                                            "output_attentions",
                                            "output_hidden_states",
@@ -73,20 +87,19 @@ static const char *const common_known[] = {"architectures",
                                            "return_dict_in_generate",
                                            "sep_token_id",
                                            "suppress_tokens",
+                                           "target_lookbehind",
                                            "task_specific_params",
                                            "temperature",
                                            "tf_legacy_loss",
                                            "tie_encoder_decoder",
+                                           "token_classification_bias",
                                            "tokenizer_class",
                                            "top_k",
                                            "top_p",
                                            "torch_dtype",
                                            "torchscript",
-                                           "transformers.js_config",
                                            "transformers_version",
                                            "typical_p",
-                                           "unsloth_fixed",
-                                           "unsloth_version",
                                            "use_bfloat16",
                                            "use_cache",
                                            NULL};
@@ -100,11 +113,41 @@ static void read_common(struct merak_hf_reader *r)
     const json_t *pruned = merak_hf_field(r, "pruned_heads");
 
     merak_hf_require_absent(r, "quantization_config");
+    merak_hf_require_absent(r, "per_layer_config");
+    merak_hf_require_absent(r, "transformers_weights");
     merak_hf_require_bool(r, "is_causal", true);
     merak_hf_require_bool(r, "is_encoder_decoder", false);
     merak_hf_require_bool(r, "add_cross_attention", false);
     if (json_object_size(pruned) > 0)
         merak_hf_refuse(r, "pruned_heads", "{}");
+}
+
+/* Code beside the file that computes something else than the family.  That of
+ * the family's own class is what transformers took over. */
+static void check_code(struct merak_hf_reader *r,
+                       const struct merak_hf_family *f)
+{
+    static const char *const what[] = {"AutoConfig", "AutoModel",
+                                       "AutoModelForCausalLM"};
+    const json_t *map = merak_hf_field(r, "auto_map");
+
+    for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
+        const char *code = json_string_value(json_object_get(map, what[i]));
+        const char *name = code != NULL ? strrchr(code, '.') : NULL;
+        char own[64];
+
+        snprintf(own, sizeof(own), "%s%s", f->class, what[i] + strlen("Auto"));
+        if (code == NULL || r->rc != MERAK_OK ||
+            (name != NULL &&
+             (strcmp(name + 1, own) == 0 || strcmp(name + 1, f->model) == 0)))
+            continue;
+        r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
+                           "field auto_map has the model computed by code of "
+                           "its own, %.80s, which Merak does not run; if it "
+                           "computes what transformers' %s does, remove the "
+                           "field",
+                           code, own);
+    }
 }
 
 static const struct merak_hf_family *find_family(struct merak_hf_reader *r)
@@ -126,33 +169,30 @@ static const struct merak_hf_family *find_family(struct merak_hf_reader *r)
     return f;
 }
 
-static void add_note(struct merak_hf_config *c, const char *what,
-                     const char *names)
+static void check_unread(struct merak_hf_reader *r,
+                         const struct merak_hf_family *f,
+                         enum merak_hf_unknown unknown,
+                         struct merak_hf_config *c)
 {
-    size_t n = strlen(c->note);
+    const struct merak_hf_names *names = &r->unread;
+    char more[32] = "";
 
-    snprintf(c->note + n, sizeof(c->note) - n, "%s%s%s", n > 0 ? "; " : "",
-             what, names);
-}
-
-static void check_unknown(struct merak_hf_reader *r,
-                          const struct merak_hf_family *f,
-                          enum merak_hf_unknown unknown,
-                          struct merak_hf_config *c)
-{
-    char names[120];
-    int found =
-        merak_hf_unasked(r, common_known, f->known, names, sizeof(names));
-
-    if (r->rc != MERAK_OK || found == 0)
+    merak_hf_list_unread(r, common_known, f->known, "", &r->unread);
+    if (r->rc != MERAK_OK || names->n == 0)
         return;
-    if (unknown == MERAK_HF_UNKNOWN_IGNORE)
-        add_note(c, "unknown fields are ignored: ", names);
-    else
+    if (names->left_out > 0)
+        snprintf(more, sizeof(more), " and %d more", names->left_out);
+    if (unknown == MERAK_HF_UNKNOWN_REFUSE)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                           "unknown for the %s family, and may change the "
-                           "model: %s; --config-unknown ignore leaves %s out",
-                           f->type, names, found == 1 ? "it" : "them");
+                           "not read for %s by transformers: %s%s; "
+                           "--config-unknown ignore leaves %s out",
+                           f->type, names->text, more,
+                           names->n == 1 ? "it" : "them");
+    else
+        snprintf(c->note, sizeof(c->note),
+                 "fields that transformers does not read for %s are ignored: "
+                 "%s%s",
+                 f->type, names->text, more);
 }
 
 static void read_root(struct merak_hf_reader *r, enum merak_hf_unknown unknown,
@@ -164,8 +204,10 @@ static void read_root(struct merak_hf_reader *r, enum merak_hf_unknown unknown,
         return;
     c->family = f->family;
     read_common(r);
+    check_code(r, f);
     f->read(r, f, c);
-    check_unknown(r, f, unknown, c);
+    merak_hf_family_check(r, f, c);
+    check_unread(r, f, unknown, c);
 }
 
 /* --- the file
@@ -257,5 +299,5 @@ enum merak_status merak_hf_config_load(const char *path,
                                        struct merak_hf_config *config,
                                        struct merak_error *err)
 {
-    return merak_hf_config_read(path, MERAK_HF_UNKNOWN_REFUSE, config, err);
+    return merak_hf_config_read(path, MERAK_HF_UNKNOWN_IGNORE, config, err);
 }

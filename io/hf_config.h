@@ -71,33 +71,37 @@ enum merak_status merak_hf_path(const char *path, const char *name, char *out,
                                 size_t bytes,
                                 struct merak_error *err) MERAK_CHECKED;
 
-/* What to do with unknown fields. */
-enum merak_hf_unknown { MERAK_HF_UNKNOWN_REFUSE, MERAK_HF_UNKNOWN_IGNORE };
+/* What to do with fields that transformers' code of the family does not read:
+ * name them in the note, or refuse the file. */
+enum merak_hf_unknown { MERAK_HF_UNKNOWN_IGNORE, MERAK_HF_UNKNOWN_REFUSE };
+
+/* The words of an option for it, and what it is about. */
+#define MERAK_HF_UNKNOWN_WORDS "ignore|refuse"
+#define MERAK_HF_UNKNOWN_ABOUT \
+    "fields of config.json that transformers does not read either (ignore)"
 
 /*
- * Required: model_type; for gpt2 vocab_size, n_embd, n_layer, n_head,
- * n_positions (or n_ctx); for the others vocab_size, hidden_size,
- * intermediate_size, num_hidden_layers, num_attention_heads,
- * max_position_embeddings and, if transformers has a fixed default for it, not
- * one that follows from these, num_key_value_heads or head_dim.  Other fields
- * default to the values of transformers.
+ * Only model_type is required; other fields default to the values of
+ * transformers.
  *
  *   path     a config.json, or a folder that has one
- *   unknown  for fields neither read nor known to be irrelevant
+ *   unknown  for fields that transformers does not read for the family
  *
- * MERAK_ERR_CONFIG names a field that is missing, unknown or of the wrong
- * type, or unsupported mathematics (such as an activation).
+ * MERAK_ERR_CONFIG names a field that is missing or of the wrong type, or asks
+ * for unsupported mathematics (such as an activation).
  */
 enum merak_status merak_hf_config_read(const char *path,
                                        enum merak_hf_unknown unknown,
                                        struct merak_hf_config *config,
                                        struct merak_error *err) MERAK_CHECKED;
-/* The same; unknown fields are refused. */
+/* The same; such fields are named in the note. */
 enum merak_status merak_hf_config_load(const char *path,
                                        struct merak_hf_config *config,
                                        struct merak_error *err) MERAK_CHECKED;
 /* The model_type of a family. */
 const char *merak_hf_family_name(enum merak_family family);
+/* The class of transformers that it is the language model of. */
+const char *merak_hf_family_class(enum merak_family family);
 /* A merak_describe_fn: arg is a struct merak_hf_config. */
 void merak_hf_describe(struct merak_model *m, void *config);
 

@@ -28,19 +28,24 @@
 #define MOST_VOCAB ((size_t)1 << 26)
 #define MOST_POSITIONS ((size_t)INT32_MAX)
 
-/* Summaries are for classification heads; GPT-2 has no padding row. */
-static const char *const gpt2_known[] = {"n_ctx",
+/* Of heads for classes, and of GPT-2's padding, which has no row. */
+static const char *const gpt2_known[] = {"output_cross_attentions",
                                          "pad_token_id",
                                          "summary_activation",
                                          "summary_first_dropout",
+                                         "summary_last_dropout",
                                          "summary_proj_to_labels",
                                          "summary_type",
                                          "summary_use_proj",
                                          NULL};
 
-/* pretraining_tp only splits products into sums. */
-static const char *const llama_known[] = {"is_llama_config", "pretraining_tp",
-                                          NULL};
+/* It only splits products into sums. */
+static const char *const llama_known[] = {"pretraining_tp", NULL};
+
+/* A field of the class that no code reads. */
+static const char *const phi3_known[] = {"embd_pdrop", NULL};
+
+static const char *const none_known[] = {NULL};
 
 /* --- the families
  * ----------------------------------------------------------------- */
@@ -57,46 +62,44 @@ static bool gpt2_activation(struct merak_hf_reader *r)
     return true;
 }
 
+/* A size with a fixed default, which null is not. */
+static size_t read_size(struct merak_hf_reader *r, const char *name,
+                        size_t most, size_t or_else)
+{
+    if (json_is_null(json_object_get(r->root, name)))
+        merak_hf_refuse(r, name, "a number, or a file without this field");
+    return merak_hf_size(r, name, most, or_else);
+}
+
 /* A size with two names, where transformers prefers `alias`; two different
  * values are an error. */
 static size_t read_twin(struct merak_hf_reader *r, const char *name,
-                        const char *alias, size_t most)
+                        const char *alias, size_t most, size_t or_else)
 {
     bool by_alias = merak_hf_field(r, alias) != NULL;
-    size_t n = 0, twin = 0;
+    size_t twin = by_alias ? merak_hf_size(r, alias, most, or_else) : or_else;
+    size_t n = read_size(r, name, most, twin);
 
-    if (by_alias)
-        twin = merak_hf_size(r, alias, most, 0);
-    if (!by_alias || merak_hf_field(r, name) != NULL)
-        n = merak_hf_size(r, name, most, 0);
-    if (r->rc == MERAK_OK && by_alias && n != 0 && n != twin)
+    if (r->rc == MERAK_OK && by_alias && n != twin)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
                            "fields %s %zu and %s %zu are two names of one "
                            "number; give it once",
                            name, n, alias, twin);
-    return by_alias ? twin : n;
-}
-
-static size_t gpt2_positions(struct merak_hf_reader *r)
-{
-    if (merak_hf_field(r, "n_positions") == NULL &&
-        merak_hf_field(r, "max_position_embeddings") == NULL &&
-        merak_hf_field(r, "n_ctx") != NULL)
-        return merak_hf_size(r, "n_ctx", MOST_POSITIONS, 0);
-    return read_twin(r, "n_positions", "max_position_embeddings",
-                     MOST_POSITIONS);
+    return n;
 }
 
 static void read_gpt2(struct merak_hf_reader *r,
                       const struct merak_hf_family *f,
                       struct merak_hf_config *c)
 {
-    (void)f;
-    c->vocab = merak_hf_size(r, "vocab_size", MOST_VOCAB, 0);
-    c->hidden = read_twin(r, "n_embd", "hidden_size", MOST_WIDTH);
-    c->layers = read_twin(r, "n_layer", "num_hidden_layers", MOST_LAYERS);
-    c->heads = read_twin(r, "n_head", "num_attention_heads", MOST_HEADS);
-    c->positions = gpt2_positions(r);
+    c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
+    c->hidden = read_twin(r, "n_embd", "hidden_size", MOST_WIDTH, f->hidden);
+    c->layers =
+        read_twin(r, "n_layer", "num_hidden_layers", MOST_LAYERS, f->layers);
+    c->heads =
+        read_twin(r, "n_head", "num_attention_heads", MOST_HEADS, f->heads);
+    c->positions = read_twin(r, "n_positions", "max_position_embeddings",
+                             MOST_POSITIONS, f->positions);
     c->ffn = merak_hf_size(r, "n_inner", MOST_FFN, 4 * c->hidden);
     c->norm_eps = merak_hf_positive(r, "layer_norm_epsilon", 1e-5);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
@@ -145,23 +148,24 @@ static void read_heads(struct merak_hf_reader *r,
                        const struct merak_hf_family *f,
                        struct merak_hf_config *c)
 {
-    c->heads = merak_hf_size(r, "num_attention_heads", MOST_HEADS, 0);
-    c->kv_heads = merak_hf_size(r, "num_key_value_heads", MOST_HEADS, c->heads);
-    if (r->rc == MERAK_OK && f->needs_kv_heads &&
-        json_object_get(r->root, "num_key_value_heads") == NULL)
-        merak_hf_missing(r, "num_key_value_heads");
-    if (r->rc != MERAK_OK)
-        return;
-    if (merak_hf_field(r, "head_dim") != NULL || f->needs_head_dim)
+    bool absent = json_object_get(r->root, "num_key_value_heads") == NULL;
+
+    c->heads = read_size(r, "num_attention_heads", MOST_HEADS, f->heads);
+    c->kv_heads =
+        merak_hf_size(r, "num_key_value_heads", MOST_HEADS,
+                      absent && f->kv_heads > 0 ? f->kv_heads : c->heads);
+    if (f->head_dim > 0)
+        c->head_dim = read_size(r, "head_dim", MOST_HEAD_DIM, f->head_dim);
+    else if (merak_hf_field(r, "head_dim") != NULL)
         c->head_dim = merak_hf_size(r, "head_dim", MOST_HEAD_DIM, 0);
-    else if (c->hidden % c->heads == 0)
+    else if (r->rc == MERAK_OK && c->hidden % c->heads == 0)
         c->head_dim = c->hidden / c->heads;
     check_heads(r, c);
 }
 
 /* Which layers have windows, from the file's layer_types. */
 static void read_layer_types(struct merak_hf_reader *r, const json_t *types,
-                             struct merak_hf_config *c)
+                             const struct merak_hf_config *c, bool *slides)
 {
     const json_t *type;
     size_t i;
@@ -174,9 +178,8 @@ static void read_layer_types(struct merak_hf_reader *r, const json_t *types,
 
         if (r->rc != MERAK_OK)
             return;
-        c->slides[i] = word != NULL && strcmp(word, "sliding_attention") == 0;
-        if (word == NULL ||
-            (!c->slides[i] && strcmp(word, "full_attention") != 0))
+        slides[i] = word != NULL && strcmp(word, "sliding_attention") == 0;
+        if (word == NULL || (!slides[i] && strcmp(word, "full_attention") != 0))
             merak_hf_refuse(r, "layer_types",
                             "full_attention or sliding_attention of each");
     }
@@ -196,7 +199,7 @@ static void read_layers_that_slide(struct merak_hf_reader *r,
     if (f->windows == IF_ASKED)
         first = merak_hf_size(r, "max_window_layers", MOST_LAYERS, 28);
     if (types != NULL)
-        read_layer_types(r, types, c);
+        read_layer_types(r, types, c, c->slides);
     for (size_t i = first; types == NULL && i < c->layers; i += step)
         c->slides[i] = true;
 }
@@ -210,7 +213,7 @@ static void read_window(struct merak_hf_reader *r,
     bool may = f->windows != IF_ASKED, any = false;
 
     if (f->windows == NO_WINDOWS)
-        return; /* a window would be an unknown field */
+        return;
     if (f->windows == IF_ASKED)
         may = merak_hf_bool(r, "use_sliding_window", false);
     if (merak_hf_field(r, "sliding_window") != NULL)
@@ -220,8 +223,10 @@ static void read_window(struct merak_hf_reader *r,
     read_layers_that_slide(r, f, c);
     for (size_t i = 0; i < c->layers; i++)
         any = any || c->slides[i];
-    if (!may || !any)
-        c->window = 0;
+    if (may && any && c->window > 0)
+        return;
+    c->window = 0;
+    memset(c->slides, 0, sizeof(c->slides));
 }
 
 /* A token id; as in PyTorch those below 0 count from the vocabulary's end. */
@@ -250,12 +255,12 @@ static void read_decoder(struct merak_hf_reader *r,
                          const struct merak_hf_family *f,
                          struct merak_hf_config *c)
 {
-    c->vocab = merak_hf_size(r, "vocab_size", MOST_VOCAB, 0);
-    c->hidden = merak_hf_size(r, "hidden_size", MOST_WIDTH, 0);
-    c->ffn = merak_hf_size(r, "intermediate_size", MOST_FFN, 0);
-    c->layers = merak_hf_size(r, "num_hidden_layers", MOST_LAYERS, 0);
+    c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
+    c->hidden = read_size(r, "hidden_size", MOST_WIDTH, f->hidden);
+    c->ffn = read_size(r, "intermediate_size", MOST_FFN, f->ffn);
+    c->layers = read_size(r, "num_hidden_layers", MOST_LAYERS, f->layers);
     c->positions =
-        merak_hf_size(r, "max_position_embeddings", MOST_POSITIONS, 0);
+        read_size(r, "max_position_embeddings", MOST_POSITIONS, f->positions);
     read_heads(r, f, c);
     c->norm_eps = merak_hf_positive(r, "rms_norm_eps", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
@@ -290,7 +295,6 @@ static void read_llama(struct merak_hf_reader *r,
     require_silu(r);
     c->attn_bias = merak_hf_bool(r, "attention_bias", false);
     c->mlp_bias = merak_hf_bool(r, "mlp_bias", false);
-    merak_hf_require_bool(r, "rope_interleaved", false);
 }
 
 static void read_qwen2(struct merak_hf_reader *r,
@@ -300,7 +304,6 @@ static void read_qwen2(struct merak_hf_reader *r,
     read_decoder(r, f, c);
     require_silu(r);
     c->qkv_bias = true;
-    merak_hf_require_bool(r, "use_mrope", false);
 }
 
 static void read_qwen3(struct merak_hf_reader *r,
@@ -320,9 +323,6 @@ static void read_phi3(struct merak_hf_reader *r,
     read_decoder(r, f, c);
     require_silu(r);
     c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0);
-    merak_hf_require_bool(r, "attention_bias", false);
-    merak_hf_require_bool(r, "mlp_bias", false);
-    merak_hf_require_bool(r, "lm_head_bias", false);
 }
 
 static void read_olmo2(struct merak_hf_reader *r,
@@ -369,72 +369,149 @@ static void read_gemma2(struct merak_hf_reader *r,
     c->embd_scaled = true;
 }
 
-/* hidden_activation is read instead. */
-static const char *const gemma2_known[] = {"hidden_act", NULL};
+void merak_hf_family_check(struct merak_hf_reader *r,
+                           const struct merak_hf_family *f,
+                           const struct merak_hf_config *c)
+{
+    bool reads = f->windows == IF_ASKED || f->windows == EVERY_OTHER;
+    const json_t *types = reads ? NULL : merak_hf_field(r, "layer_types");
+    bool slides[MERAK_HF_LAYERS];
 
-/* Phi-3's embd_pdrop and Phi-4-mini's full_attn_mod and interpolate_factor are
- * not read anywhere in transformers. */
-static const char *const phi3_known[] = {
-    "embd_pdrop", "full_attn_mod", "interpolate_factor",
-    "original_max_position_embeddings", NULL};
+    if (f->windows == NO_WINDOWS)
+        merak_hf_require_absent(r, "sliding_window");
+    merak_hf_require_absent(r, "attention_chunk_size");
+    merak_hf_require_absent(r, "kv_sharing_modes");
+    if (types == NULL || r->rc != MERAK_OK)
+        return;
+    read_layer_types(r, types, c, slides);
+    for (size_t i = 0; i < c->layers && r->rc == MERAK_OK; i++) {
+        if (slides[i] != (c->window > 0))
+            merak_hf_refuse(r, "layer_types",
+                            c->window > 0 ? "sliding_attention of each"
+                                          : "full_attention of each");
+    }
+}
 
 static const struct merak_hf_family families[] = {
     {.type = "gpt2",
+     .class = "GPT2",
+     .model = "GPT2LMHeadModel",
      .family = MERAK_GPT2,
      .read = read_gpt2,
-     .known = gpt2_known},
+     .known = gpt2_known,
+     .vocab = 50257,
+     .hidden = 768,
+     .layers = 12,
+     .heads = 12,
+     .positions = 1024},
     {.type = "llama",
+     .class = "Llama",
+     .model = "LlamaForCausalLM",
      .family = MERAK_LLAMA,
      .read = read_llama,
      .known = llama_known,
+     .vocab = 32000,
+     .hidden = 4096,
+     .ffn = 11008,
+     .layers = 32,
+     .heads = 32,
+     .positions = 2048,
      .norm_eps = 1e-6},
     {.type = "qwen2",
+     .class = "Qwen2",
+     .model = "Qwen2ForCausalLM",
      .family = MERAK_QWEN2,
      .read = read_qwen2,
-     .known = llama_known,
+     .known = none_known,
+     .vocab = 151936,
+     .hidden = 4096,
+     .ffn = 22016,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .positions = 32768,
      .norm_eps = 1e-6,
-     .needs_kv_heads = true,
      .window = 4096,
      .windows = IF_ASKED},
     {.type = "qwen3",
+     .class = "Qwen3",
+     .model = "Qwen3ForCausalLM",
      .family = MERAK_QWEN3,
      .read = read_qwen3,
-     .known = llama_known,
+     .known = none_known,
+     .vocab = 151936,
+     .hidden = 4096,
+     .ffn = 22016,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .positions = 32768,
      .norm_eps = 1e-6,
-     .needs_kv_heads = true,
-     .needs_head_dim = true,
      .window = 4096,
      .windows = IF_ASKED},
     {.type = "mistral",
+     .class = "Mistral",
+     .model = "MistralForCausalLM",
      .family = MERAK_MISTRAL,
      .read = read_mistral,
-     .known = llama_known,
+     .known = none_known,
+     .vocab = 32000,
+     .hidden = 4096,
+     .ffn = 14336,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 8,
+     .positions = 131072,
      .norm_eps = 1e-6,
-     .needs_kv_heads = true,
      .window = 4096,
      .windows = ALL_LAYERS},
     {.type = "phi3",
+     .class = "Phi3",
+     .model = "Phi3ForCausalLM",
      .family = MERAK_PHI3,
      .read = read_phi3,
      .known = phi3_known,
+     .vocab = 32064,
+     .hidden = 3072,
+     .ffn = 8192,
+     .layers = 32,
+     .heads = 32,
+     .positions = 4096,
      .norm_eps = 1e-5,
      .pads = true,
      .pad = 32000,
      .windows = ALL_LAYERS},
     {.type = "olmo2",
+     .class = "Olmo2",
+     .model = "Olmo2ForCausalLM",
      .family = MERAK_OLMO2,
      .read = read_olmo2,
-     .known = llama_known,
+     .known = none_known,
+     .vocab = 50304,
+     .hidden = 4096,
+     .ffn = 11008,
+     .layers = 32,
+     .heads = 32,
+     .positions = 2048,
      .norm_eps = 1e-5,
      .pads = true,
      .pad = 1},
     {.type = "gemma2",
+     .class = "Gemma2",
+     .model = "Gemma2ForCausalLM",
      .family = MERAK_GEMMA2,
      .read = read_gemma2,
-     .known = gemma2_known,
+     .known = none_known,
+     .vocab = 256000,
+     .hidden = 2304,
+     .ffn = 9216,
+     .layers = 26,
+     .heads = 8,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .positions = 8192,
      .norm_eps = 1e-6,
-     .needs_kv_heads = true,
-     .needs_head_dim = true,
      .pads = true,
      .pad = 0,
      .window = 4096,
@@ -453,13 +530,23 @@ const struct merak_hf_family *merak_hf_family_find(const char *type)
     return NULL;
 }
 
+static const struct merak_hf_family *row_of(enum merak_family family)
+{
+    int i = 0;
+
+    while (i < N_FAMILIES - 1 && families[i].family != family)
+        i++;
+    return &families[i];
+}
+
 const char *merak_hf_family_name(enum merak_family family)
 {
-    for (int i = 0; i < N_FAMILIES; i++) {
-        if (families[i].family == family)
-            return families[i].type;
-    }
-    return "?";
+    return row_of(family)->type;
+}
+
+const char *merak_hf_family_class(enum merak_family family)
+{
+    return row_of(family)->model;
 }
 
 void merak_hf_family_list(char *text, size_t bytes)

@@ -32,7 +32,8 @@ const json_t *merak_hf_field(struct merak_hf_reader *r, const char *name)
 
 static char *text_of(struct merak_hf_reader *r, const char *name)
 {
-    return json_dumps(merak_hf_field(r, name), JSON_ENCODE_ANY | JSON_COMPACT);
+    return json_dumps(json_object_get(r->root, name),
+                      JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
 static void fail_type(struct merak_hf_reader *r, const char *name,
@@ -169,24 +170,30 @@ static bool is_in(const char *const *list, const char *name)
     return *list != NULL;
 }
 
-int merak_hf_unasked(const struct merak_hf_reader *r, const char *const *known,
-                     const char *const *more, char *text, size_t bytes)
+static void add_name(struct merak_hf_names *names, const char *before,
+                     const char *name)
 {
-    size_t at = 0;
+    size_t at = strlen(names->text);
+
+    names->n++;
+    if (at + strlen(before) + strlen(name) + sizeof(", ") > sizeof(names->text))
+        names->left_out++;
+    else
+        snprintf(names->text + at, sizeof(names->text) - at, "%s%s%s",
+                 at > 0 ? ", " : "", before, name);
+}
+
+void merak_hf_list_unread(const struct merak_hf_reader *r,
+                          const char *const *known, const char *const *more,
+                          const char *before, struct merak_hf_names *names)
+{
     const char *name;
     json_t *value;
-    int n = 0;
 
-    text[0] = '\0';
     json_object_foreach((json_t *)(uintptr_t)r->root, name, value)
     {
-        if (json_is_null(value) || name[0] == '_' || was_asked(r, name) ||
-            is_in(known, name) || is_in(more, name))
-            continue;
-        if (at < bytes)
-            at += (size_t)snprintf(text + at, bytes - at, "%s%s",
-                                   n > 0 ? ", " : "", name);
-        n++;
+        if (!json_is_null(value) && name[0] != '_' && !was_asked(r, name) &&
+            !is_in(known, name) && !is_in(more, name))
+            add_name(names, before, name);
     }
-    return n;
 }

@@ -16,6 +16,12 @@
 
 enum { MERAK_HF_ASKED = 128 };
 
+/* Names of fields, separated by commas: as many as fit. */
+struct merak_hf_names {
+    char text[128];
+    int n, left_out; /* n: with those left out */
+};
+
 struct merak_hf_reader {
     const json_t *root;
     const char *family; /* for messages */
@@ -23,6 +29,7 @@ struct merak_hf_reader {
     struct merak_error *err;
     const char *asked[MERAK_HF_ASKED]; /* names that live longer */
     int n_asked;
+    struct merak_hf_names unread; /* filled by merak_hf_list_unread() */
 };
 
 /* A field, or NULL if it is absent or null, which mean the same. */
@@ -50,10 +57,11 @@ void merak_hf_require_bool(struct merak_hf_reader *r, const char *name,
                            bool want);
 void merak_hf_require_absent(struct merak_hf_reader *r, const char *name);
 
-/* List, separated by commas and in the file's order, the names of fields that
- * are not null, were not asked for, are in neither list (each ends with NULL),
- * and do not begin with "_"; returns how many there are. */
-int merak_hf_unasked(const struct merak_hf_reader *r, const char *const *known,
-                     const char *const *more, char *text, size_t bytes);
+/* Add to `names`, in the file's order, the fields of r that are not null, were
+ * not asked for, are in neither list (each ends with NULL), and do not begin
+ * with "_"; `before` is put before each name. */
+void merak_hf_list_unread(const struct merak_hf_reader *r,
+                          const char *const *known, const char *const *more,
+                          const char *before, struct merak_hf_names *names);
 
 #endif

@@ -17,8 +17,7 @@
 
 #define KINDS "rope_type default, linear, dynamic, llama3, yarn or longrope"
 
-/* Known fields: like transformers, those that a kind does not use are
- * ignored. */
+/* Those of some kind: like transformers, the others ignore them. */
 static const char *const known[] = {"attention_factor",
                                     "beta_fast",
                                     "beta_slow",
@@ -33,12 +32,17 @@ static const char *const known[] = {"attention_factor",
                                     "truncate",
                                     NULL};
 
-/* The sequence length that frequencies were made for. */
-static double original_positions(struct merak_hf_reader *in,
+/* The sequence length that frequencies were made for.  As in transformers, a
+ * field of config.json itself has precedence, which phi3 always has. */
+static double original_positions(struct merak_hf_reader *r,
+                                 struct merak_hf_reader *in,
                                  const struct merak_hf_config *c)
 {
-    return (double)merak_hf_size(in, "original_max_position_embeddings",
-                                 INT32_MAX, c->positions);
+    const char *name = "original_max_position_embeddings";
+
+    if (c->family == MERAK_PHI3 || merak_hf_field(r, name) != NULL)
+        return (double)merak_hf_size(r, name, INT32_MAX, 4096);
+    return (double)merak_hf_size(in, name, INT32_MAX, c->positions);
 }
 
 static double required(struct merak_hf_reader *in, const char *name)
@@ -48,10 +52,11 @@ static double required(struct merak_hf_reader *in, const char *name)
     return (double)merak_hf_positive(in, name, 1);
 }
 
-static void read_llama3(struct merak_hf_reader *in, struct merak_hf_config *c)
+static void read_llama3(struct merak_hf_reader *r, struct merak_hf_reader *in,
+                        struct merak_hf_config *c)
 {
     struct merak_rope_scaling *s = &c->rope_scaling;
-    double positions = original_positions(in, c);
+    double positions = original_positions(r, in, c);
 
     s->kind = MERAK_ROPE_FREQUENCY_RAMP;
     s->factor = required(in, "factor");
@@ -87,10 +92,11 @@ static double or_else(double x, double otherwise)
     return x == 0 ? otherwise : x;
 }
 
-static void read_yarn(struct merak_hf_reader *in, struct merak_hf_config *c)
+static void read_yarn(struct merak_hf_reader *r, struct merak_hf_reader *in,
+                      struct merak_hf_config *c)
 {
     struct merak_rope_scaling *s = &c->rope_scaling;
-    double positions = original_positions(in, c);
+    double positions = original_positions(r, in, c);
     double fast = or_else(merak_hf_real(in, "beta_fast", 32), 32);
     double slow = or_else(merak_hf_real(in, "beta_slow", 1), 1);
     double scale = merak_hf_real(in, "mscale", 0);
@@ -144,18 +150,13 @@ static void read_pairs(struct merak_hf_reader *in, const char *name,
     }
 }
 
-/* Ding et al. 2024 (arXiv:2402.13753).  For phi3, as in transformers, the
- * original positions are a field of config.json itself, with a fixed
- * default. */
+/* Ding et al. 2024 (arXiv:2402.13753). */
 static void read_longrope(struct merak_hf_reader *r, struct merak_hf_reader *in,
                           struct merak_hf_config *c)
 {
     struct merak_rope_scaling *s = &c->rope_scaling;
-    double positions = original_positions(in, c), own = 1;
+    double positions = original_positions(r, in, c), own = 1;
 
-    if (c->family == MERAK_PHI3)
-        positions = (double)merak_hf_size(r, "original_max_position_embeddings",
-                                          INT32_MAX, 4096);
     s->kind = MERAK_ROPE_PAIRS;
     s->factor = (double)merak_hf_positive(in, "factor",
                                           (double)c->positions / positions);
@@ -193,9 +194,9 @@ static void read_kind(struct merak_hf_reader *r, const char *name,
         c->rope_scaling.kind = MERAK_ROPE_LINEAR;
         c->rope_scaling.factor = required(in, "factor");
     } else if (strcmp(type, "llama3") == 0) {
-        read_llama3(in, c);
+        read_llama3(r, in, c);
     } else if (strcmp(type, "yarn") == 0) {
-        read_yarn(in, c);
+        read_yarn(r, in, c);
     } else if (strcmp(type, "longrope") == 0) {
         read_longrope(r, in, c);
     } else if (strcmp(type, "default") != 0 && strcmp(type, "dynamic") != 0) {
@@ -203,17 +204,6 @@ static void read_kind(struct merak_hf_reader *r, const char *name,
          * training sequence is longer */
         merak_hf_refuse(r, name, KINDS);
     }
-}
-
-static void check_rest(struct merak_hf_reader *in, const char *name)
-{
-    char names[100];
-
-    if (merak_hf_unasked(in, known, known, names, sizeof(names)) > 0 &&
-        in->rc == MERAK_OK)
-        in->rc = merak_fail(in->err, MERAK_ERR_CONFIG,
-                            "unknown in %s, and may change the model: %s", name,
-                            names);
 }
 
 /* For phi3, only a fraction of each head's channels, the first ones, may be
@@ -239,29 +229,50 @@ static void read_turned(struct merak_hf_reader *r, struct merak_hf_reader *in,
     c->rope_scaling.turned = n;
 }
 
-void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c)
+/* The fields of the object `name`; other families than these have an object
+ * for each kind of layers. */
+static void read_object(struct merak_hf_reader *r, const char *name,
+                        double theta, struct merak_hf_config *c)
 {
-    double theta = (double)merak_hf_positive(r, "rope_theta", 10000);
-    bool newer = merak_hf_field(r, "rope_parameters") != NULL;
-    const char *name = "rope_scaling";
     struct merak_hf_reader in = {.family = r->family, .err = r->err};
+    char before[32];
 
-    c->rope_theta = (float)theta;
-    if (merak_hf_field(r, name) == NULL)
-        name = newer ? "rope_parameters" : NULL;
-    if (name == NULL)
-        read_turned(r, NULL, c);
-    if (name == NULL || r->rc != MERAK_OK)
-        return;
     in.root = merak_hf_field(r, name);
     if (!json_is_object(in.root)) {
         merak_hf_refuse(r, name, "an object with " KINDS);
         return;
     }
     c->rope_theta = merak_hf_positive(&in, "rope_theta", theta);
+    merak_hf_require_absent(&in, "full_attention");
+    merak_hf_require_absent(&in, "sliding_attention");
     read_turned(r, &in, c);
     read_kind(r, name, &in, c);
-    check_rest(&in, name);
+    snprintf(before, sizeof(before), "%s.", name);
+    merak_hf_list_unread(&in, known, known, before, &r->unread);
     if (r->rc == MERAK_OK)
         r->rc = in.rc;
+}
+
+/* As in transformers, an object without fields is none. */
+static bool has_object(struct merak_hf_reader *r, const char *name)
+{
+    const json_t *value = merak_hf_field(r, name);
+
+    return value != NULL &&
+           !(json_is_object(value) && json_object_size(value) == 0);
+}
+
+void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c)
+{
+    double theta = (double)merak_hf_positive(r, "rope_theta", 10000);
+    bool newer = has_object(r, "rope_parameters");
+
+    c->rope_theta = (float)theta;
+    (void)merak_hf_field(r, "original_max_position_embeddings");
+    if (has_object(r, "rope_scaling"))
+        read_object(r, "rope_scaling", theta, c);
+    else if (newer)
+        read_object(r, "rope_parameters", theta, c);
+    else
+        read_turned(r, NULL, c);
 }

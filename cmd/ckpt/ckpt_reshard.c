@@ -52,8 +52,7 @@ static const struct merak_option rows[] = {
      .about = "Hugging Face folder, or its config.json (that of DIR's run)",
      .arg = "DIR"},
     {"config-unknown", MERAK_OPTION_WORD, AT(unknown),
-     .about = "what to do with unknown fields of config.json (refuse)",
-     .words = "refuse|ignore"},
+     .about = MERAK_HF_UNKNOWN_ABOUT, .words = MERAK_HF_UNKNOWN_WORDS},
     {"json", MERAK_OPTION_YES, AT(json),
      .about = "report what was done as a line of JSON"},
 };

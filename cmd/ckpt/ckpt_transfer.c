@@ -56,12 +56,10 @@ static enum merak_status set_size(void *target, const char *text,
                       text);
 }
 
-#define UNKNOWN                                                       \
-    {                                                                 \
-        "config-unknown", MERAK_OPTION_WORD, AT(unknown),             \
-            .about = "what to do with unknown fields of config.json " \
-                     "(refuse)",                                      \
-            .words = "refuse|ignore"                                  \
+#define UNKNOWN                                                              \
+    {                                                                        \
+        "config-unknown", MERAK_OPTION_WORD, AT(unknown),                    \
+            .about = MERAK_HF_UNKNOWN_ABOUT, .words = MERAK_HF_UNKNOWN_WORDS \
     }
 #define JSON                                                  \
     {                                                         \

@@ -352,25 +352,6 @@ static enum merak_status write_index(const struct hf *hf,
 /* --- config.json
  * --------------------------------------------------------------- */
 
-/* Other readers look for the class besides model_type. */
-static const char *const classes[][2] = {
-    {"gpt2", "GPT2LMHeadModel"},       {"llama", "LlamaForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},     {"qwen3", "Qwen3ForCausalLM"},
-    {"mistral", "MistralForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
-    {"olmo2", "Olmo2ForCausalLM"},     {"gemma2", "Gemma2ForCausalLM"},
-};
-
-static const char *class_of(const struct merak_exporting *e)
-{
-    const char *family = merak_hf_family_name(e->config.family);
-
-    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
-        if (strcmp(classes[i][0], family) == 0)
-            return classes[i][1];
-    }
-    return NULL;
-}
-
 /* transformers' name of the type of most numbers. */
 static const char *type_word(const struct hf *hf)
 {
@@ -392,7 +373,7 @@ static const char *type_word(const struct hf *hf)
 static bool adapt(const struct hf *hf, json_t *root)
 {
     static const char *const fields[] = {"dtype", "torch_dtype"};
-    const char *word = type_word(hf), *name = class_of(hf->e);
+    const char *word = type_word(hf);
     bool changed = false;
 
     for (size_t i = 0; i < 2; i++) {
@@ -403,8 +384,11 @@ static bool adapt(const struct hf *hf, json_t *root)
         json_object_set_new(root, fields[i], json_string(word));
         changed = true;
     }
-    if (name != NULL && json_object_get(root, "architectures") == NULL) {
-        json_object_set_new(root, "architectures", json_pack("[s]", name));
+    /* other readers look for the class besides model_type */
+    if (json_object_get(root, "architectures") == NULL) {
+        json_object_set_new(
+            root, "architectures",
+            json_pack("[s]", merak_hf_family_class(hf->e->config.family)));
         changed = true;
     }
     return changed;

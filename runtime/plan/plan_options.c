@@ -117,8 +117,7 @@ static const struct merak_option rows[] = {
      .about = "Hugging Face folder, or its config.json (required)",
      .arg = "DIR"},
     {"config-unknown", MERAK_OPTION_WORD, AT(unknown),
-     .about = "what to do with unknown fields of config.json (refuse)",
-     .words = "refuse|ignore"},
+     .about = MERAK_HF_UNKNOWN_ABOUT, .words = MERAK_HF_UNKNOWN_WORDS},
     {"plan", MERAK_OPTION_CALL, 0,
      .about = "the plan that --json saved there, instead of choices; given "
               "several times: one table of these plans",

@@ -50,8 +50,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     static struct merak_hf_config config;
     struct merak_error err = {.text = ""};
     const char *path = fuzz_file("config.json", data, n);
-    enum merak_status strict = merak_hf_config_load(path, &config, &err), rc;
+    enum merak_status strict, rc;
 
+    strict = merak_hf_config_read(path, MERAK_HF_UNKNOWN_REFUSE, &config, &err);
     if (strict != MERAK_OK)
         fuzz_refused(strict, &err);
     rc = merak_hf_config_read(path, MERAK_HF_UNKNOWN_IGNORE, &config, &err);

@@ -48,7 +48,8 @@
     "\"max_position_embeddings\":4096,\"attention_bias\":false,"             \
     "\"original_max_position_embeddings\":4096,\"embd_pdrop\":0.0,"          \
     "\"resid_pdrop\":0.0,\"attention_dropout\":0.0,\"sliding_window\":2047," \
-    "\"auto_map\":{\"AutoConfig\":\"x.Y\"},\"_name_or_path\":\"phi\"}"
+    "\"auto_map\":{\"AutoConfig\":\"configuration_phi3.Phi3Config\"},"       \
+    "\"_name_or_path\":\"phi\"}"
 #define GEMMA2                                                               \
     "{\"model_type\":\"gemma2\",\"vocab_size\":256000,\"hidden_size\":2304," \
     "\"intermediate_size\":9216,\"num_hidden_layers\":26,\"head_dim\":256,"  \

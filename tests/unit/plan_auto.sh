@@ -49,14 +49,14 @@ refuses()
 echo 1..90
 
 # A device that is none is said before what else such a plan needs, and fields
-# of a model that nothing is known of are named.
+# of a model that nobody reads are named.
 refuses 'no device "h1000"; there are: a100, h100' --device h1000
 sed 's/{/{"attention_multiplier": 2, /' "$model" >"$tmp/scaled.json"
-model=$tmp/scaled.json refuses "attention_multiplier; --config-unknown"
-"$merak" plan --model "$tmp/scaled.json" --config-unknown ignore --seq 16 \
-    >"$tmp/out" 2>"$tmp/err"
-has "a field may be left out" "$tmp/err" \
-    "unknown fields are ignored: attention_multiplier"
+model=$tmp/scaled.json refuses "attention_multiplier; --config-unknown" \
+    --config-unknown refuse
+"$merak" plan --model "$tmp/scaled.json" --seq 16 >"$tmp/out" 2>"$tmp/err"
+has "a field that nobody reads is named and left out" "$tmp/err" \
+    "does not read for gpt2 are ignored: attention_multiplier"
 "$merak" train --help >"$tmp/out" 2>"$tmp/err"
 has "the trainer's help begins with what it needs" "$tmp/out" \
     "usage: merak train --model DIR --data PREFIX" "  --model DIR" "  --seq N"

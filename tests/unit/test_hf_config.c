@@ -73,7 +73,7 @@ static void fields_that_are_given_are_taken(void **state)
     assert_int_equal(
         load_patched(GPT2,
                      "{\"n_inner\":100,\"activation_function\":\"gelu\","
-                     "\"attn_pdrop\":0,\"n_positions\":null,\"n_ctx\":77,"
+                     "\"attn_pdrop\":0,\"n_positions\":77,\"n_ctx\":77,"
                      "\"tie_word_embeddings\":false,\"torch_dtype\":\"x\"}",
                      &c, NULL),
         MERAK_OK);
@@ -102,11 +102,30 @@ static const struct {
     {GPT2, "{\"model_type\":null}", "model_type is missing"},
     {GPT2, "{\"model_type\":\"bert\"}", "model_type is \"bert\""},
     {GPT2, "{\"model_type\":7}", "model_type is 7, expected a string"},
-    {GPT2, "{\"vocab_size\":null}", "vocab_size is missing"},
-    {GPT2, "{\"n_embd\":null}", "n_embd is missing"},
-    {GPT2, "{\"n_layer\":null}", "n_layer is missing"},
-    {GPT2, "{\"n_head\":null}", "n_head is missing"},
-    {GPT2, "{\"n_positions\":null}", "n_positions is missing"},
+    {GPT2, "{\"vocab_size\":null}", "vocab_size is null, which is not"},
+    {GPT2, "{\"n_embd\":null}", "n_embd is null, which is not supported"},
+    {GPT2, "{\"layer_types\":[\"sliding_attention\"],\"n_layer\":1}",
+     "expected full_attention of each"},
+    {GPT2, "{\"sliding_window\":64}", "sliding_window is 64"},
+    {LLAMA, "{\"sliding_window\":64}", "sliding_window is 64"},
+    {LLAMA, "{\"attention_chunk_size\":64}", "attention_chunk_size is 64"},
+    {LLAMA, "{\"kv_sharing_modes\":[]}", "kv_sharing_modes is []"},
+    {LLAMA, "{\"per_layer_config\":{\"0\":{}}}", "per_layer_config is"},
+    {LLAMA, "{\"transformers_weights\":\"x\"}", "transformers_weights is"},
+    {LLAMA, "{\"intermediate_size\":null}", "intermediate_size is null"},
+    {LLAMA, "{\"rope_parameters\":{\"full_attention\":{}}}",
+     "full_attention is {}"},
+    {MISTRAL,
+     "{\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\","
+     "\"sliding_attention\"]}",
+     "expected sliding_attention of each"},
+    {LLAMA,
+     "{\"auto_map\":{\"AutoConfig\":\"c.LlamaConfig\","
+     "\"AutoModelForCausalLM\":\"modeling_x.XForCausalLM\"}}",
+     "auto_map has the model computed by code of its own, "
+     "modeling_x.XForCausalLM, which"},
+    {LLAMA, "{\"auto_map\":{\"AutoConfig\":\"c.XConfig\"}}",
+     "transformers' LlamaConfig does"},
     {GPT2, "{\"n_layer\":\"12\"}", "n_layer is \"12\", expected a whole"},
     {GPT2, "{\"n_layer\":0}", "n_layer is 0, expected a whole"},
     {GPT2, "{\"n_layer\":-3}", "n_layer is -3"},
@@ -140,25 +159,13 @@ static const struct {
     {GPT2, "{\"vocab_size\":2147483647}", "vocab_size is 2147483647"},
     {LLAMA, "{\"head_dim\":4098}", "head_dim is 4098"},
     {LLAMA, "{\"is_causal\":false}", "is_causal is false"},
-    {LLAMA, "{\"rope_interleaved\":true}", "rope_interleaved is true"},
     {LLAMA, "{\"rope_parameters\":{\"type\":\"linear\"}}", "factor is missing"},
     {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\"}}", "factor is missing"},
-    {QWEN2, "{\"num_key_value_heads\":null,\"use_mrope\":true}",
-     "use_mrope is true"},
     {QWEN2, "{\"layer_types\":[\"full_attention\"]}", "layer_types is"},
-    {QWEN3, "{\"head_dim\":null}", "head_dim is missing; the qwen3"},
-    {PHI3, "{\"attention_bias\":true}", "attention_bias is true"},
+    {QWEN3, "{\"head_dim\":null}", "head_dim is null, which is not supported"},
     {PHI3, "{\"partial_rotary_factor\":0}", "partial_rotary_factor is 0"},
     {PHI3, "{\"partial_rotary_factor\":1.5}", "partial_rotary_factor is"},
     {PHI3, "{\"partial_rotary_factor\":0.01}", "partial_rotary_factor is"},
-    {PHI3, "{\"lm_head_bias\":true}", "lm_head_bias is true"},
-    {PHI3, "{\"mlp_bias\":true}", "mlp_bias is true"},
-    {LLAMA, "{\"hidden_size\":null}", "hidden_size is missing"},
-    {LLAMA, "{\"intermediate_size\":null}", "intermediate_size is missing"},
-    {LLAMA, "{\"num_hidden_layers\":null}", "num_hidden_layers is missing"},
-    {LLAMA, "{\"num_attention_heads\":null}", "num_attention_heads is missing"},
-    {LLAMA, "{\"max_position_embeddings\":null}",
-     "max_position_embeddings is missing"},
     {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"proportional\"}}",
      "rope_scaling is"},
     {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
@@ -180,10 +187,6 @@ static const struct {
      "{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
      "\"low_freq_factor\":4,\"high_freq_factor\":1}}",
      "high_freq_factor is 1"},
-    {LLAMA,
-     "{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,"
-     "\"phase\":1}}",
-     "unknown in rope_scaling, and may change the model: phase"},
     {LLAMA, "{\"pad_token_id\":32000}", "pad_token_id is 32000"},
     {LLAMA, "{\"pad_token_id\":-32001}", "pad_token_id is -32001"},
     {LLAMA, "{\"pad_token_id\":\"x\"}", "pad_token_id is \"x\""},
@@ -252,7 +255,7 @@ static void other_families_are_read(void **state)
     assert_true(c.attn_cap == 50 && c.logit_cap == 30 && c.embd_scaled);
     assert_true(c.attn_scale == 0.0625f && c.norm_plus_1);
     assert_true(c.window == 4096 && c.slides[0] && !c.slides[1]);
-    assert_string_equal(c.note, "");
+    assert_non_null(strstr(c.note, "are ignored: hidden_act"));
 }
 
 /* Of two spellings transformers takes the older; tokens count from the end,
@@ -285,6 +288,32 @@ static void rotary_positions_and_padding_are_read(void **state)
     assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIR_RAMP);
     assert_true(c.rope_scaling.low == 11 && c.rope_scaling.high == 20);
     assert_true(fabs(c.rope_scaling.amplitude - 1.1386294361) < 1e-7);
+}
+
+/* What frequencies were made for: a field of the file itself comes first. */
+static void the_files_own_original_positions_come_first(void **state)
+{
+    struct merak_hf_config c, d;
+
+    (void)state;
+    assert_int_equal(
+        load_patched(LLAMA,
+                     "{\"original_max_position_embeddings\":1024,"
+                     "\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":"
+                     "\"yarn\",\"factor\":4,"
+                     "\"original_max_position_embeddings\":2048}}",
+                     &c, NULL),
+        MERAK_OK);
+    assert_int_equal(
+        load_patched(LLAMA,
+                     "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
+                     "\"original_max_position_embeddings\":1024}}",
+                     &d, NULL),
+        MERAK_OK);
+    assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIR_RAMP);
+    assert_true(c.rope_scaling.low == d.rope_scaling.low &&
+                c.rope_scaling.high == d.rope_scaling.high);
+    assert_string_equal(c.note, "");
 }
 
 #define SIX "1,1.5,2,3,4.25,5"
@@ -367,14 +396,16 @@ static void silence_of_windows_is_not_null(void **state)
     assert_int_equal(c.window, 0);
 }
 
-/* What nothing here knows of is refused by name, or named and ignored. */
-static void unknown_fields_are_named(void **state)
+/* What transformers does not read either is named and ignored, or refused. */
+static void fields_that_nobody_reads_are_named(void **state)
 {
     struct merak_hf_config c;
     struct merak_error err;
     char path[] = "/tmp/merak-config-XXXXXX";
-    const char *text = "{\"attention_multiplier\":0.5,\"logits_scaling\":8,"
-                       "\"mup\":null,";
+    const char *text = "{\"attention_multiplier\":0.5,\"rotary_emb_base\":8,"
+                       "\"use_mrope\":true,\"mup\":null,\"_own\":1,"
+                       "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
+                       "\"attn_factor\":1,\"finetuned\":true},";
     int fd = mkstemp(path);
 
     (void)state;
@@ -384,13 +415,32 @@ static void unknown_fields_are_named(void **state)
     assert_int_equal(
         merak_hf_config_read(path, MERAK_HF_UNKNOWN_REFUSE, &c, &err),
         MERAK_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "attention_multiplier, logits_scaling;"));
+    assert_non_null(strstr(err.text, "rope_scaling.attn_factor, "));
     assert_non_null(strstr(err.text, "--config-unknown"));
-    assert_int_equal(
-        merak_hf_config_read(path, MERAK_HF_UNKNOWN_IGNORE, &c, &err),
-        MERAK_OK);
-    assert_non_null(strstr(c.note, "attention_multiplier, logits_scaling"));
+    if (merak_hf_config_read(path, MERAK_HF_UNKNOWN_IGNORE, &c, &err) !=
+        MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_string_equal(
+        c.note, "fields that transformers does not read for llama are ignored: "
+                "rope_scaling.attn_factor, rope_scaling.finetuned, "
+                "attention_multiplier, rotary_emb_base, use_mrope");
+    assert_true(c.rope_scaling.factor == 4);
     unlink(path);
+}
+
+/* Of more than a line holds, how many there are besides. */
+static void many_fields_that_nobody_reads_are_counted(void **state)
+{
+    char patch[1024] = "{";
+    struct merak_hf_config c;
+    size_t n = 1;
+
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        n += (size_t)snprintf(patch + n, sizeof(patch) - n,
+                              "\"unread_%d\":%d%s", i, i, i < 39 ? "," : "}");
+    assert_int_equal(load_patched(GPT2, patch, &c, NULL), MERAK_OK);
+    assert_non_null(strstr(c.note, ", unread_11 and 28 more"));
 }
 
 /* Published files have these, which change nothing that is trained. */
@@ -398,7 +448,7 @@ static void harmless_fields_are_passed_over(void **state)
 {
     static const char *const gpt2 =
         "{\"architectures\":[\"GPT2LMHeadModel\"],\"attn_pdrop\":0.1,"
-        "\"bos_token_id\":50256,\"n_ctx\":1024,\"output_past\":true,"
+        "\"bos_token_id\":50256,\"output_past\":true,"
         "\"pad_token_id\":50256,\"summary_activation\":null,"
         "\"summary_first_dropout\":0.1,\"summary_type\":\"cls_index\","
         "\"task_specific_params\":{\"text-generation\":{\"do_sample\":true}},"
@@ -406,8 +456,11 @@ static void harmless_fields_are_passed_over(void **state)
     static const char *const llama =
         "{\"_name_or_path\":\"x\",\"pretraining_tp\":1,\"use_cache\":true,"
         "\"rope_scaling\":{\"rope_type\":\"default\"},"
-        "\"rope_interleaved\":false,\"dtype\":\"bfloat16\","
-        "\"transformers.js_config\":{},\"is_llama_config\":true}";
+        "\"auto_map\":{\"AutoConfig\":\"c.LlamaConfig\",\"AutoModel\":"
+        "\"m.LlamaModel\",\"AutoTokenizer\":[\"t.XTokenizer\",null],"
+        "\"AutoModelForCausalLM\":\"org/name--m.LlamaForCausalLM\"},"
+        "\"dtype\":\"bfloat16\",\"num_labels\":1,\"classifier_dropout\":0,"
+        "\"layer_types\":null,\"sliding_window\":null}";
     struct merak_hf_config c;
     struct merak_error err;
 
@@ -417,6 +470,7 @@ static void harmless_fields_are_passed_over(void **state)
     assert_string_equal(c.note, "");
     if (load_patched(LLAMA, llama, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
+    assert_string_equal(c.note, "");
 }
 
 /* The file in a folder, and nothing that would have to be waited for. */
@@ -485,10 +539,12 @@ int main(void)
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(other_families_are_read),
         cmocka_unit_test(rotary_positions_and_padding_are_read),
+        cmocka_unit_test(the_files_own_original_positions_come_first),
         cmocka_unit_test(factors_of_pairs_are_read),
         cmocka_unit_test(windows_are_used_where_the_file_says),
         cmocka_unit_test(silence_of_windows_is_not_null),
-        cmocka_unit_test(unknown_fields_are_named),
+        cmocka_unit_test(fields_that_nobody_reads_are_named),
+        cmocka_unit_test(many_fields_that_nobody_reads_are_counted),
         cmocka_unit_test(harmless_fields_are_passed_over),
         cmocka_unit_test(a_folder_stands_for_its_config),
         cmocka_unit_test(bad_files_are_refused),
