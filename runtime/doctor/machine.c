@@ -419,7 +419,7 @@ static void judge_cpu(const struct merak_machine *m, int local_tasks,
                        "Yama's ptrace_scope is %d: UCX cannot copy from one "
                        "task's memory to another's (cma)",
                        m->ptrace_scope);
-        merak_find_fix(f, "as root: sysctl kernel.yama.ptrace_scope=0; without "
+        merak_find_fix(f, "as root: sysctl kernel.yama.ptrace_scope=1; without "
                           "it copies go through /dev/shm");
     }
 }

@@ -173,7 +173,7 @@ static const struct machine_row machine_rows[] = {
      "tsc"},
     {save_power, MERAK_FINDING_NOTE, "governor is powersave",
      "--cpu-freq=performance"},
-    {forbid_cma, MERAK_FINDING_NOTE, "ptrace_scope is 3", "ptrace_scope=0"},
+    {forbid_cma, MERAK_FINDING_NOTE, "ptrace_scope is 3", "ptrace_scope=1"},
     {have_gpus, MERAK_FINDING_NOTE, "8 x NVIDIA H200, driver 550.54.15", NULL},
     {have_gpus_that_are_refused, MERAK_FINDING_WARNING, "for CUDA 12.4", NULL},
     {have_gpus_without_ecc, MERAK_FINDING_WARNING, "ECC off", NULL},
