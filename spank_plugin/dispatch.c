@@ -3,6 +3,7 @@
  *
  *   srun    init, options   store the settings
  *           init_post_opt   refuse settings that are invalid in themselves,
+ *                           or do not fit the tasks that srun was asked for,
  *                           before a job is submitted
  *           local_user_init the step exists and nothing runs yet: ask Slurm
  *                           where the tasks will be, compute the plan, refuse
@@ -12,9 +13,10 @@
  *   node    task_init       as the user: set variables from the plan
  *
  * On nodes, callbacks before task_init do nothing: they run as root, and an
- * error in them drains the node.  A refusal is one line and exit code 66.  The
- * plugin should be `optional` in plugstack.conf, so that a missing file does
- * not break jobs.
+ * error in them drains the node.  A refusal is one line and exit code 66; the
+ * descriptors, signals and directory of the process are its host's and stay as
+ * they are.  The plugin should be `optional` in plugstack.conf, so that a
+ * missing file does not break jobs.
  */
 #include "config.h"
 
@@ -45,7 +47,7 @@ enum { MAX_SHOWN = 32 };
 /* SPANK has no place for a plugin's state.  Filled by the main thread before a
  * step exists, read-only after that. */
 static struct settings settings;
-static bool in_allocation;
+static struct request request;
 
 static void refuse(const struct merak_error *err)
 {
@@ -53,43 +55,19 @@ static void refuse(const struct merak_error *err)
     exit(EXIT_REFUSED);
 }
 
-/* Does srun run in an existing allocation?  To be called before srun makes its
- * own. */
-static bool is_in_allocation(void)
-{
-    char line[4096];
-    FILE *in = fopen("/proc/self/cmdline", "r");
-    size_t n = in != NULL ? fread(line, 1, sizeof(line) - 1, in) : 0;
-    bool found = getenv("SLURM_JOB_ID") != NULL;
-
-    line[n] = '\0';
-    for (size_t i = 0; i < n && !found; i += strlen(line + i) + 1)
-        found = strncmp(line + i, "--jobid", 7) == 0;
-    if (in != NULL)
-        fclose(in);
-    return found;
-}
-
 /*
  * Refuse a step that exists but is not launched.  srun releases its own
  * allocation when it exits.  In an existing allocation the step would hold its
  * CPUs until the job ends, since no public call ends a step that never ran.
- * There it is launched, its tasks exit in task_init, before the program, and
- * srun's messages about their exit codes are dropped.
+ * There it is launched, and its tasks exit in task_init, before the program;
+ * srun's line about their exit codes follows ours.
  */
 static void refuse_step(const struct merak_error *err)
 {
-    int fd;
-
-    if (!in_allocation)
+    if (!request.in_allocation)
         refuse(err);
     slurm_error("merak: %s", err->text);
     setenv(PLAN_VARIABLE, PLAN_REFUSED, 1);
-    fd = open("/dev/null", O_WRONLY);
-    if (fd >= 0) {
-        dup2(fd, STDERR_FILENO);
-        close(fd);
-    }
 }
 
 /* --- options ------------------------------------------------------------- */
@@ -140,8 +118,12 @@ static int note_option(int val, const char *given, int remote)
     return 0;
 }
 
+/* Without an option that srun passes on, slurmstepd warns and runs the step;
+ * with a failed init a `required` plugin drains the node. */
 static int register_options(spank_t sp)
 {
+    bool remote = spank_context() == S_CTX_REMOTE;
+
     for (int i = 0; i < SET_COUNT; i++) {
         struct spank_option option = {
             .name = (char *)setting_option((enum setting)i),
@@ -152,7 +134,7 @@ static int register_options(spank_t sp)
             .cb = note_option,
         };
 
-        if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
+        if (spank_option_register(sp, &option) != ESPANK_SUCCESS && !remote)
             return -1;
     }
     return 0;
@@ -180,26 +162,6 @@ static void pass_wishes(void)
     if (getenv(PLAN_VARIABLE) != NULL)
         setenv(PLAN_VARIABLE, "", 1);
     settings_pass(&settings);
-}
-
-int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
-{
-    spank_context_t context = spank_context();
-
-    (void)sp;
-    (void)ac;
-    (void)av;
-    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR)
-        return 0;
-    in_allocation = is_in_allocation();
-    settings_note_environment(&settings);
-    if (settings.refused && settings.active)
-        refuse(&settings.error);
-    if (context == S_CTX_ALLOCATOR)
-        settings_export(&settings);
-    else
-        pass_wishes();
-    return 0;
 }
 
 /* --- planning, in srun --------------------------------------------------- */
@@ -246,23 +208,21 @@ static void show(const struct merak_placement *p)
 }
 
 /* The program chooses tp or pp; the given degrees must divide the tasks. */
-static enum merak_status check_auto(const struct merak_placement_plan *plan,
-                                    struct merak_error *err)
+static enum merak_status check_auto(const struct merak_placement_input *in,
+                                    int n_tasks, struct merak_error *err)
 {
-    const struct merak_placement_input *in = &plan->input;
     long long unit = 1;
 
     unit *= in->tp > 0 ? in->tp : 1;
     unit *= in->pp > 0 ? in->pp : 1;
     unit *= in->dp > 0 ? in->dp : 1; /* below 2^48 */
-    if (plan->site.n_tasks % unit == 0)
+    if (n_tasks % unit == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "%d tasks are not a multiple of the %lld of tp=%s x "
                       "pp=%s x dp=%s; nearest: %lld tasks",
-                      plan->site.n_tasks, unit, word(SET_TP), word(SET_PP),
-                      word(SET_DP),
-                      (plan->site.n_tasks + unit - 1) / unit * unit);
+                      n_tasks, unit, word(SET_TP), word(SET_PP), word(SET_DP),
+                      (n_tasks + unit - 1) / unit * unit);
 }
 
 /* Compute the map and store the result in the plan. */
@@ -323,6 +283,64 @@ static enum merak_status check_env(const char *why, struct merak_error *err)
                       why);
 }
 
+/* Which degrees and order, and whether the program chooses them. */
+static enum merak_status read_wishes(struct merak_placement_input *input,
+                                     bool *is_auto, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    settings_input(&settings, input, is_auto);
+    rc = apply_plan_file(input, is_auto, err);
+    if (rc == MERAK_OK && *is_auto)
+        rc = check_env("tp or pp is auto: give numbers, or a plan", err);
+    return rc;
+}
+
+/* Tensor groups that no placement of the step can fill within its nodes. */
+static enum merak_status check_nodes(const struct merak_placement_input *in,
+                                     struct merak_error *err)
+{
+    const struct request *r = &request;
+
+    if (in->tp_domain != MERAK_DOMAIN_NODE)
+        return MERAK_OK;
+    if (r->per_node > 0 && r->per_node < in->tp)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "tp=%d does not fit in nodes of %d task%s; nearest: "
+                          "--ntasks-per-node=%d, tp=%d, or "
+                          "--merak-tp-domain=any",
+                          in->tp, r->per_node, r->per_node == 1 ? "" : "s",
+                          in->tp, r->per_node);
+    if (r->per_node % in->tp != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d tasks in each node are not a multiple of tp=%d; "
+                          "nearest: --ntasks-per-node=%d",
+                          r->per_node, in->tp, r->per_node / in->tp * in->tp);
+    if ((long long)r->nodes * in->tp > r->tasks)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d tasks on %d nodes: a node has fewer than tp=%d; "
+                          "nearest: %lld tasks, -N %d, or "
+                          "--merak-tp-domain=any",
+                          r->tasks, r->nodes, in->tp,
+                          (long long)r->nodes * in->tp, r->tasks / in->tp);
+    return MERAK_OK;
+}
+
+/* MERAK_ERR_CONFIG: whatever nodes the step gets, it will be refused. */
+static enum merak_status check_request(struct merak_error *err)
+{
+    struct merak_placement_input in;
+    bool is_auto;
+    enum merak_status rc = read_wishes(&in, &is_auto, err);
+
+    if (rc != MERAK_OK || request.tasks == 0)
+        return rc;
+    if (is_auto)
+        return check_auto(&in, request.tasks, err);
+    rc = merak_degrees_resolve(request.tasks, &in.tp, &in.pp, &in.dp, err);
+    return rc == MERAK_OK ? check_nodes(&in, err) : rc;
+}
+
 static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
                                    struct merak_error *err)
 {
@@ -330,14 +348,12 @@ static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
     bool is_auto;
     enum merak_status rc;
 
-    settings_input(&settings, &plan.input, &is_auto);
-    rc = apply_plan_file(&plan.input, &is_auto, err);
-    if (rc == MERAK_OK && is_auto)
-        rc = check_env("tp or pp is auto: give numbers, or a plan", err);
+    rc = read_wishes(&plan.input, &is_auto, err);
     if (rc == MERAK_OK)
         rc = site_of_step(job, step, &plan.site, err);
     if (rc == MERAK_OK)
-        rc = is_auto ? check_auto(&plan, err) : place(&plan, err);
+        rc = is_auto ? check_auto(&plan.input, plan.site.n_tasks, err)
+                     : place(&plan, err);
     if (rc == MERAK_OK)
         rc = merak_plan_encode(&plan, text_p, err);
     merak_plan_fini(&plan);
@@ -351,6 +367,31 @@ static bool is_heterogeneous(void)
     const char *size = getenv("SLURM_HET_SIZE");
 
     return size != NULL && atoi(size) > 1;
+}
+
+int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
+{
+    spank_context_t context = spank_context();
+    struct merak_error err;
+
+    (void)sp;
+    (void)ac;
+    (void)av;
+    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR)
+        return 0;
+    settings_note_environment(&settings);
+    if (settings.refused && settings.active)
+        refuse(&settings.error);
+    if (context == S_CTX_ALLOCATOR) {
+        settings_export(&settings);
+        return 0;
+    }
+    request_read(&request);
+    if (settings.active && !is_heterogeneous() &&
+        check_request(&err) == MERAK_ERR_CONFIG)
+        refuse(&err);
+    pass_wishes();
+    return 0;
 }
 
 int slurm_spank_local_user_init(spank_t sp, int ac, char *av[])

@@ -112,6 +112,19 @@ struct plan_head {
 enum merak_status plan_head_read(const char *path, struct plan_head *head,
                                  struct merak_error *err) MERAK_CHECKED;
 
+/* --- request.c --------------------------------------------------------------
+ */
+
+struct request {
+    bool in_allocation; /* of somebody else: this srun does not make the job */
+    int tasks;          /* 0: not known */
+    int per_node;       /* all nodes have so many; 0: not known */
+    int nodes;          /* that each get a task; 0: not known */
+};
+
+/* Ask srun, once it has read its options, and before it makes an allocation. */
+void request_read(struct request *request);
+
 /* --- site.c -----------------------------------------------------------------
  */
 

@@ -38,10 +38,22 @@ dp=2, or 6 tasks" -n4 --merak-tp=2 --merak-dp=3
 --ntasks-per-node=2" -n4 -N2 -m plane=3 --overcommit --merak-tp=2
 }
 
-@test "tp over a node" {
-    rejects "tp=4 does not fit in node n1, which has 2 tasks; nearest: \
+# These would wait for an hour if they were submitted.
+@test "what no nodes can change is refused before there is a job" {
+    rejects "12 tasks cannot be split into tp=8 x pp=1; nearest: 8 or 16 tasks" \
+        --begin=now+1hour -n12 --merak-tp=8
+    rejects "tp=4 does not fit in nodes of 2 tasks; nearest: \
 --ntasks-per-node=4, tp=2, or --merak-tp-domain=any" \
-        -N2 --ntasks-per-node=2 --merak-tp=4
+        --begin=now+1hour -N2 --ntasks-per-node=2 --merak-tp=4
+    rejects "3 tasks in each node are not a multiple of tp=2; nearest: \
+--ntasks-per-node=2" --begin=now+1hour -N2 -n6 --ntasks-per-node=3 --merak-tp=2
+    rejects "4 tasks on 4 nodes: a node has fewer than tp=2; nearest: 8 tasks, \
+-N 2, or --merak-tp-domain=any" --begin=now+1hour -N4 -n4 --merak-tp=2
+    rejects "6 tasks are not a multiple of the 4 of tp=auto x pp=4 x dp=auto; \
+nearest: 8 tasks" --begin=now+1hour -n6 --merak-tp=auto --merak-pp=4
+    cd "$BATS_TEST_TMPDIR"
+    rejects "--merak-plan: absent.json: No such file or directory" \
+        --begin=now+1hour -n2 --merak-plan=absent.json
 }
 
 @test "values that are no degree" {
@@ -127,6 +139,32 @@ STEPS
     [ "${#stderr_lines[@]}" -eq 1 ]
     [ "${stderr_lines[0]}" = "srun: error: merak: 4 tasks cannot be split into \
 tp=3 x pp=1; nearest: 3 or 6 tasks" ]
+    assert_no_job_left
+    assert_no_node_drained
+}
+
+# Where the tasks are is known when the step exists: its tasks end at once, and
+# what srun says of them, or has to say later, is read as ever.
+@test "a step refused in an allocation ends, and srun goes on speaking" {
+    local id
+
+    cd "$BATS_TEST_TMPDIR"
+    id=$(salloc -N2 --exclusive --no-shell 2>&1 |
+        sed -n 's/.*Granted job allocation //p')
+    run --separate-stderr timeout -k 5 600 srun -Q --jobi="$id" -N2 -n4 \
+        -m plane=3 --overcommit --merak-tp=2 echo started
+    echo "$status $output / $stderr"
+    [ "$status" -eq 66 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "srun: error: merak: node n1 has 3 tasks (of \
+3,1), not a multiple of tp=2; nearest: --ntasks-per-node=2" ]
+    [[ ${stderr_lines[*]:1} == *"srun: error: n2: task 3: Exited with exit \
+code 66"* ]]
+    run timeout -k 5 600 srun -Q --jobid="$id" -N2 \
+        --ntasks-per-node=2 --merak-tp=2 sh -c 'echo $MERAK_TP_SIZE'
+    scancel "$id"
+    echo "$output"
+    [ "$output" = "$(printf '2\n2\n2\n2')" ]
     assert_no_job_left
     assert_no_node_drained
 }
