@@ -421,10 +421,11 @@ static enum merak_status measure_link(const struct probe *p,
     if (rc == MERAK_OK)
         rc = measure_copies(p, memory, host, seconds, err);
     if (rc == MERAK_OK) {
-        device->link_bytes_per_s =
+        device->links.level[0].bytes_per_s =
             (double)COPY_BYTES / calibrate_median(seconds, RUNS);
         printf("  copy to a peer's memory         %9.2f GB/s%s\n",
-               device->link_bytes_per_s / 1e9, pinned ? "" : ", not pinned");
+               device->links.level[0].bytes_per_s / 1e9,
+               pinned ? "" : ", not pinned");
     }
     if (pinned)
         ops->unpin(device_of(p), host);

@@ -222,10 +222,10 @@ static enum merak_status measure_copy(struct alone *c, struct merak_error *err)
         memcpy(to, from, COPY_BYTES);
         seconds[i] = (double)(merak_clock_ns() - start) * 1e-9;
     }
-    c->device->link_bytes_per_s =
+    c->device->links.level[0].bytes_per_s =
         (double)COPY_BYTES / calibrate_median(seconds, RUNS);
     printf("  copy                            %9.2f GB/s\n",
-           c->device->link_bytes_per_s / 1e9);
+           c->device->links.level[0].bytes_per_s / 1e9);
     free(from);
     free(to);
     return MERAK_OK;
@@ -276,9 +276,9 @@ static enum merak_status measure_wake(struct alone *c, struct merak_error *err)
     if (child < 0 || !well)
         return merak_fail(err, MERAK_ERR_SYSTEM,
                           "no answer from a child process: %m");
-    c->device->link_latency_s = calibrate_median(seconds, PINGS);
+    c->device->links.level[0].latency_s = calibrate_median(seconds, PINGS);
     printf("  wake-up of a peer               %9.3f us\n",
-           c->device->link_latency_s * 1e6);
+           c->device->links.level[0].latency_s * 1e6);
     return MERAK_OK;
 }
 

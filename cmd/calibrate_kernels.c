@@ -247,8 +247,8 @@ static void fit_link(const struct timer *t)
     merak_line_solve(&l->line, &latency, &per_byte);
     if (latency <= 0 || per_byte <= 0)
         return;
-    t->device->link_latency_s = latency;
-    t->device->link_bytes_per_s = 1 / per_byte;
+    t->device->links.level[0].latency_s = latency;
+    t->device->links.level[0].bytes_per_s = 1 / per_byte;
     printf("  exchanges: %.1f us a round, %.2f GB/s, by %s\n", latency * 1e6,
            1e-9 / per_byte, calibrate_world_mover(t->world));
 }

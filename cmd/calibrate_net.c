@@ -401,13 +401,14 @@ static void fit(const struct net *net, struct merak_device *device)
     for (int i = 0; i < net->crowds; i++)
         rate[i] = sums[i].bytes / (sums[i].seconds - sums[i].rounds * latency);
     if (net->inside) {
-        device->link_latency_s = latency;
-        device->link_bytes_per_s = rate[0];
+        device->links.level[0].latency_s = latency;
+        device->links.level[0].bytes_per_s = rate[0];
         return;
     }
-    device->net_latency_s = latency;
-    device->net_bytes_per_s = rate[ALONE];
-    device->node_bytes_per_s = rate[TOGETHER]; /* 0: only one rank per node */
+    device->links.level[1].latency_s = latency;
+    device->links.level[1].bytes_per_s = rate[ALONE];
+    device->links.level[0].way_bytes_per_s =
+        rate[TOGETHER]; /* 0: only one rank per node */
 }
 
 static void print_fit(const struct net *net, const struct merak_device *device)
@@ -416,15 +417,15 @@ static void print_fit(const struct net *net, const struct merak_device *device)
 
     if (net->inside)
         printf("  between %d ranks of a node: %.1f us a round, %.4f GB/s",
-               ranks, device->link_latency_s * 1e6,
-               device->link_bytes_per_s / 1e9);
+               ranks, device->links.level[0].latency_s * 1e6,
+               device->links.level[0].bytes_per_s / 1e9);
     else
         printf("  between %d nodes: %.1f us a round, %.4f GB/s per rank",
-               net->team.n, device->net_latency_s * 1e6,
-               device->net_bytes_per_s / 1e9);
+               net->team.n, device->links.level[1].latency_s * 1e6,
+               device->links.level[1].bytes_per_s / 1e9);
     if (net->crowds == CROWDS)
-        printf(", %.4f GB/s for %d together", device->node_bytes_per_s / 1e9,
-               ranks);
+        printf(", %.4f GB/s for %d together",
+               device->links.level[0].way_bytes_per_s / 1e9, ranks);
     printf(", by %s\n", calibrate_world_mover(net->world));
 }
 

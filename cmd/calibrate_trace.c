@@ -103,7 +103,7 @@ static enum merak_status check_alone(const struct calibrate_from *from,
 int calibrate_from_trace(const struct calibrate_from *from)
 {
     struct merak_trace_rank *ranks = NULL;
-    struct merak_device device = {.ranks_per_node = 0};
+    struct merak_device device = {.n_tuned = 0};
     struct merak_error err = {.status = MERAK_OK};
     int n = 0;
     enum merak_status rc = check_alone(from, &err);

@@ -54,20 +54,20 @@ static double find_memory(int ranks)
 struct card {
     double flops_per_s[MERAK_DTYPE_COUNT], peak_flops_per_s[MERAK_DTYPE_COUNT];
     double attention_flops_per_s[MERAK_DTYPE_COUNT];
-    double bytes_per_s, link_bytes_per_s, memory_bytes;
-    double kernel_s, link_latency_s;
+    double bytes_per_s, memory_bytes, kernel_s;
+    struct merak_level link; /* inside the node */
 };
 
 static struct card make_card(const struct calibrate *c)
 {
     const struct merak_device *d = &c->device;
     double own = calibrate_accel_memory(&c->world);
-    struct card card = {
-        .bytes_per_s = d->bytes_per_s,
-        .link_bytes_per_s = d->link_bytes_per_s,
-        .memory_bytes = own > 0 ? own * 7 / 8 : find_memory(d->ranks_per_node),
-        .kernel_s = d->kernel_s,
-        .link_latency_s = d->link_latency_s};
+    struct card card = {.bytes_per_s = d->bytes_per_s,
+                        .memory_bytes =
+                            own > 0 ? own * 7 / 8
+                                    : find_memory(d->links.level[0].ranks),
+                        .kernel_s = d->kernel_s,
+                        .link = d->links.level[0]};
 
     memcpy(card.flops_per_s, d->flops_per_s, sizeof(card.flops_per_s));
     memcpy(card.peak_flops_per_s, d->peak_flops_per_s,
@@ -85,10 +85,10 @@ static void take_card(struct merak_device *d, const struct card *card)
     memcpy(d->attention_flops_per_s, card->attention_flops_per_s,
            sizeof(d->attention_flops_per_s));
     d->bytes_per_s = card->bytes_per_s;
-    d->link_bytes_per_s = card->link_bytes_per_s;
     d->memory_bytes = (size_t)card->memory_bytes;
     d->kernel_s = card->kernel_s;
-    d->link_latency_s = card->link_latency_s;
+    d->links.level[0].bytes_per_s = card->link.bytes_per_s;
+    d->links.level[0].latency_s = card->link.latency_s;
 }
 
 static void take_worse(struct card *worst, const struct card *card)
@@ -102,11 +102,11 @@ static void take_worse(struct card *worst, const struct card *card)
                                                card->attention_flops_per_s[i]);
     }
     worst->bytes_per_s = fmin(worst->bytes_per_s, card->bytes_per_s);
-    worst->link_bytes_per_s =
-        fmin(worst->link_bytes_per_s, card->link_bytes_per_s);
+    worst->link.bytes_per_s =
+        fmin(worst->link.bytes_per_s, card->link.bytes_per_s);
     worst->memory_bytes = fmin(worst->memory_bytes, card->memory_bytes);
     worst->kernel_s = fmax(worst->kernel_s, card->kernel_s);
-    worst->link_latency_s = fmax(worst->link_latency_s, card->link_latency_s);
+    worst->link.latency_s = fmax(worst->link.latency_s, card->link.latency_s);
 }
 
 /* Take the worst value of all nodes, the same on all ranks. */
@@ -163,8 +163,8 @@ static bool is_direct(const struct calibrate *c)
 static void describe(struct calibrate *c)
 {
     c->device.direct = is_direct(c);
-    c->device.net_bytes_per_s = c->device.link_bytes_per_s;
-    c->device.net_latency_s = c->device.link_latency_s;
+    c->device.links.level[1].bytes_per_s = c->device.links.level[0].bytes_per_s;
+    c->device.links.level[1].latency_s = c->device.links.level[0].latency_s;
     if (c->memory_gib > 0)
         c->device.memory_bytes = (size_t)(c->memory_gib * 0x1p30);
     snprintf(c->device.name, sizeof(c->device.name), "%s, %d thread%s",
@@ -207,14 +207,14 @@ static enum merak_status measure_node(struct calibrate *c,
 static enum merak_status load_device(struct calibrate *c,
                                      struct merak_error *err)
 {
-    int ranks = c->device.ranks_per_node;
+    int ranks = c->device.links.level[0].ranks;
     enum merak_status rc = MERAK_OK;
 
     if (c->world.boot->rank == 0)
         rc = merak_device_find(c->base, &c->device, err);
     if (rc == MERAK_ERR_NOT_FOUND || rc == MERAK_ERR_FORMAT)
         rc = MERAK_ERR_CONFIG; /* the option is wrong */
-    c->device.ranks_per_node = ranks;
+    c->device.links.level[0].ranks = ranks;
     return rc;
 }
 
@@ -260,7 +260,7 @@ static const struct merak_option rows[] = {
     {"net", MERAK_OPTION_YES, AT(net),
      .about = "measure only the links between nodes; the rest is from "
               "--device"},
-    {"ranks-per-node", MERAK_OPTION_INT, AT(device.ranks_per_node),
+    {"ranks-per-node", MERAK_OPTION_INT, AT(device.links.level[0].ranks),
      .about = "recorded in the file (as many as were started)", .least = 1,
      .most = 4096},
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
@@ -350,7 +350,8 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
                           "that it corrects");
     if (c->from != NULL &&
         (c->threads > 0 || c->rounds > 0 || c->quick || c->memory_gib > 0 ||
-         c->device.ranks_per_node > 0 || c->world.transport != CALIBRATE_AUTO))
+         c->device.links.level[0].ranks > 0 ||
+         c->world.transport != CALIBRATE_AUTO))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--from measures nothing: leave out --threads, "
                           "--rounds, --quick, --ranks-per-node, --transport "
@@ -391,8 +392,8 @@ static enum merak_status check_ranks(struct calibrate *c,
                               first, boot->hosts[0], n, boot->hosts[i],
                               boot->n_nodes, first > n ? first : n);
     }
-    if (c->device.ranks_per_node == 0)
-        c->device.ranks_per_node = first;
+    if (c->device.links.level[0].ranks == 0)
+        c->device.links.level[0].ranks = first;
     return MERAK_OK;
 }
 

@@ -17,8 +17,7 @@ const struct merak_cost_model *merak_cost_default(void)
         .flops_per_s = 1.5e11,
         .bytes_per_s = 1e10,
         .kernel_s = 2e-6,
-        .link_bytes_per_s = 5e9,
-        .link_latency_s = 5e-6,
+        .links.level[0] = {"link", 0, 5e-6, 5e9, 0},
     };
 
     return &model;
@@ -78,19 +77,19 @@ double merak_cost_copy(const struct merak_cost_model *model, double bytes)
 struct merak_link_group merak_cost_group(const struct merak_cost_model *model,
                                          int n)
 {
-    struct merak_link_group best = {2, model->link_latency_s,
-                                    model->link_bytes_per_s};
+    struct merak_link_group best = {2, model->links.level[0].latency_s,
+                                    model->links.level[0].bytes_per_s};
     double least;
 
-    if (model->n_groups == 0)
+    if (model->links.n_groups == 0)
         return best;
     least = fabs(log((double)n / 2));
-    for (int i = 0; i < model->n_groups; i++) {
-        double off = fabs(log((double)n / model->group[i].ranks));
+    for (int i = 0; i < model->links.n_groups; i++) {
+        double off = fabs(log((double)n / model->links.group[i].ranks));
 
         if (off > least)
             continue;
-        best = model->group[i];
+        best = model->links.group[i];
         least = off;
     }
     return best;
@@ -122,9 +121,9 @@ merak_cost_exchange_demand(const struct merak_cost_model *model,
             rounds * near * link.latency_s + bytes / link.bytes_per_s;
         return demand;
     }
-    demand.fixed_s =
-        rounds * (near * link.latency_s + far * model->net_latency_s) +
-        near * each / link.bytes_per_s;
+    demand.fixed_s = rounds * (near * link.latency_s +
+                               far * model->links.level[1].latency_s) +
+                     near * each / link.bytes_per_s;
     demand.net_bytes = far * each;
     return demand;
 }
@@ -144,15 +143,17 @@ double merak_cost_exchange(const struct merak_cost_model *model,
     const struct merak_demand demand =
         merak_cost_exchange_demand(model, kind, bytes, n, inside);
 
-    return merak_cost_demand_s(&demand, model->net_bytes_per_s);
+    return merak_cost_demand_s(&demand, model->links.level[1].bytes_per_s);
 }
 
 double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
                            bool inside)
 {
     if (inside)
-        return model->link_latency_s + bytes / model->link_bytes_per_s;
-    return model->net_latency_s + bytes / model->net_bytes_per_s;
+        return model->links.level[0].latency_s +
+               bytes / model->links.level[0].bytes_per_s;
+    return model->links.level[1].latency_s +
+           bytes / model->links.level[1].bytes_per_s;
 }
 
 struct merak_interference
@@ -169,24 +170,19 @@ merak_cost_interference(const struct merak_cost_model *model,
 
 bool merak_cost_together(const struct merak_cost_model *model, int a, int b)
 {
-    return model->ranks_per_node == 0 ||
-           a / model->ranks_per_node == b / model->ranks_per_node;
+    int ranks = model->links.level[0].ranks;
+
+    return ranks == 0 || a / ranks == b / ranks;
 }
 
 struct merak_cost_model
 merak_cost_contended(const struct merak_cost_model *model, int sharers)
 {
     struct merak_cost_model contended = *model;
+    double way = model->links.level[0].way_bytes_per_s;
+    double *own = &contended.links.level[1].bytes_per_s;
 
-    if (model->node_bytes_per_s > 0 &&
-        model->net_bytes_per_s > model->node_bytes_per_s / sharers)
-        contended.net_bytes_per_s = model->node_bytes_per_s / sharers;
+    if (way > 0 && *own > way / sharers)
+        *own = way / sharers;
     return contended;
-}
-
-struct merak_net_rates
-merak_cost_net_rates(const struct merak_cost_model *model)
-{
-    return (struct merak_net_rates){
-        model->ranks_per_node, model->net_bytes_per_s, model->node_bytes_per_s};
 }

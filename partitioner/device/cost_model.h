@@ -5,6 +5,7 @@
 #ifndef MERAK_PARTITIONER_DEVICE_COST_MODEL_H
 #define MERAK_PARTITIONER_DEVICE_COST_MODEL_H
 
+#include "partitioner/device/level.h"
 #include "partitioner/device/rates.h"
 #include "partitioner/layout/layout.h"
 
@@ -20,22 +21,6 @@ struct merak_demand {
     double fixed_s, net_bytes;
 };
 
-/* Inter-node rates; struct merak_cost_model has the same fields. */
-struct merak_net_rates {
-    int ranks_per_node;
-    double rank_bytes_per_s, node_bytes_per_s;
-};
-
-/* Exchanges among `ranks` ranks of one node, whose communication threads may
- * have to share cores. */
-struct merak_link_group {
-    int ranks;
-    double latency_s; /* of a round, for each peer */
-    double bytes_per_s;
-};
-
-enum { MERAK_LINK_GROUPS = 8 };
-
 struct merak_cost_model {
     char name[32];
     double flops_per_s;           /* of one rank, GEMM */
@@ -44,16 +29,7 @@ struct merak_cost_model {
     double attention_flops_per_s; /* 0: as GEMM */
     bool sums_roofline; /* a kernel takes the sum of the times of its bytes and
                            FLOPs, not the longer of the two */
-    double link_bytes_per_s, link_latency_s; /* between ranks of a node */
-    /* Groups that were measured, by ranks; a group of another size uses the
-     * nearest of these and of the link, which is that of two. */
-    struct merak_link_group group[MERAK_LINK_GROUPS];
-    int n_groups;
-    int ranks_per_node; /* logical ranks fill nodes in order; 0: one node
-                           holds them all, and the next two are not read */
-    double net_bytes_per_s, net_latency_s; /* of a rank, to other nodes */
-    double node_bytes_per_s; /* of all ranks of a node together; 0: not
-                                limited */
+    struct merak_links links;
     const struct merak_rates *rates; /* of kernels, as measured; or NULL: all
                                         follow the roofline above */
     const struct merak_rates *tp_rates; /* of tensor ranks' kernels; ops not in
@@ -98,7 +74,5 @@ double merak_cost_demand_s(const struct merak_demand *demand,
                            double net_bytes_per_s);
 /* Are two logical ranks on the same node? */
 bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
-struct merak_net_rates
-merak_cost_net_rates(const struct merak_cost_model *model);
 
 #endif

@@ -43,18 +43,19 @@
 
 /* What GPUs of this generation have in common, whatever their memory. */
 #define HOPPER                                                               \
-    .ranks_per_node = 8,                                                     \
     .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},      \
     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},            \
     .kernel_s = 5e-6,                                                        \
     .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14}, \
     .sums_roofline = true, .direct = true,                                   \
-    .interference_bytes_per_s = 1.905e12, .link_bytes_per_s = 3.6e11,        \
-    .link_latency_s = 8e-6, .net_bytes_per_s = 4.5e10, .net_latency_s = 1.5e-5
+    .interference_bytes_per_s = 1.905e12,                                    \
+    .links.level = {                                                         \
+        {"link", 8, 8e-6, 3.6e11, 0},                                        \
+        {"net", 0, 1.5e-5, 4.5e10, 0},                                       \
+    }
 
 static const struct merak_device built_in[] = {
     {.name = "a100",
-     .ranks_per_node = 8,
      .memory_bytes = 81600000000,
      .peak_flops_per_s = {[MERAK_F32] = 1.95e13, [MERAK_BF16] = 3.12e14},
      .flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 2.15e14},
@@ -64,10 +65,8 @@ static const struct merak_device built_in[] = {
      .sums_roofline = true,
      .direct = true,
      .interference_bytes_per_s = 1.27e12,
-     .link_bytes_per_s = 2.4e11,
-     .link_latency_s = 8e-6,
-     .net_bytes_per_s = 2.2e10,
-     .net_latency_s = 1.5e-5},
+     .links.level = {{"link", 8, 8e-6, 2.4e11, 0},
+                     {"net", 0, 1.5e-5, 2.2e10, 0}}},
     {.name = "h100",
      .memory_bytes = 81200000000,
      .bytes_per_s = 2.7e12,
@@ -77,7 +76,6 @@ static const struct merak_device built_in[] = {
      .bytes_per_s = 3.8e12,
      HOPPER},
     {.name = "rtx3090",
-     .ranks_per_node = 8,
      .memory_bytes = 24400000000,
      .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},
      .flops_per_s = {[MERAK_F32] = 2.2e13, [MERAK_BF16] = 4.9e13},
@@ -87,23 +85,16 @@ static const struct merak_device built_in[] = {
      .sums_roofline = true,
      .direct = true,
      .interference_bytes_per_s = 5.29e10,
-     .link_bytes_per_s = 1e10,
-     .link_latency_s = 1.5e-5,
-     .net_bytes_per_s = 1e10,
-     .net_latency_s = 2e-5,
-     .node_bytes_per_s = 1.1e10},
+     .links.level = {{"link", 8, 1.5e-5, 1e10, 1.1e10},
+                     {"net", 0, 2e-5, 1e10, 0}}},
     /* As merak_cost_default(): one core in f32, or with bf16 dot products. */
     {.name = "cpu",
-     .ranks_per_node = 1,
      .memory_bytes = 4000000000,
      .peak_flops_per_s = {[MERAK_F32] = 2.4e11, [MERAK_BF16] = 4.8e11},
      .flops_per_s = {[MERAK_F32] = 1.5e11, [MERAK_BF16] = 3e11},
      .bytes_per_s = 1e10,
      .kernel_s = 2e-6,
-     .link_bytes_per_s = 5e9,
-     .link_latency_s = 5e-6,
-     .net_bytes_per_s = 1e9,
-     .net_latency_s = 2e-5},
+     .links.level = {{"link", 1, 5e-6, 5e9, 0}, {"net", 0, 2e-5, 1e9, 0}}},
 };
 
 #define N_BUILT_IN (sizeof(built_in) / sizeof(*built_in))
@@ -208,17 +199,11 @@ void merak_device_cost(const struct merak_device *device,
         .kernel_s = device->kernel_s,
         .attention_flops_per_s = device->attention_flops_per_s[dtype],
         .sums_roofline = device->sums_roofline,
-        .link_bytes_per_s = device->link_bytes_per_s,
-        .link_latency_s = device->link_latency_s,
-        .ranks_per_node = ranks_per_node,
-        .net_bytes_per_s = device->net_bytes_per_s,
-        .net_latency_s = device->net_latency_s,
-        .node_bytes_per_s = device->node_bytes_per_s,
+        .links = device->links,
         .interference_latency_s = device->interference_latency_s,
         .interference_bytes_per_s = device->interference_bytes_per_s,
         .rates = device->rates[dtype],
         .tp_rates = device->tp_rates[dtype]};
-    memcpy(model->group, device->group, sizeof(model->group));
-    model->n_groups = device->n_groups;
+    model->links.level[0].ranks = ranks_per_node;
     memcpy(model->name, device->name, sizeof(model->name));
 }

@@ -3,8 +3,7 @@
  *
  * A device is that of one rank: a GPU, or the share of a node's cores that a
  * task gets.  Rates are sustained ones, as in a training step; `peak` is that
- * of the data sheet, for utilization.  A device file is a JSON object with the
- * names of the fields below:
+ * of the data sheet, for utilization.  A device file is a JSON object:
  *
  *   {"name": "h200", "ranks_per_node": 8, "memory_bytes": 142000000000,
  *    "peak_flops_per_s": {"f32": 6.7e13, "bf16": 9.9e14},
@@ -15,8 +14,9 @@
  *
  * All are required except `peak_flops_per_s` (by default utilization is of
  * flops_per_s) and `net` (by default that of `link`: one node).  An unknown
- * field is an error; `notes` may hold anything.  With a "node_bytes_per_s" in
- * `net`, the rate of all ranks of a node together, these share their node's
+ * field is an error; `notes` may hold anything.  `link` and `net` are the
+ * levels of level.h.  With a "node_bytes_per_s" in `net`, the rate of all ranks
+ * of a node together (level 0's way_bytes_per_s), these share their node's
  * uplink.  "beside" is what kernels lose to exchanges and transfers that run at
  * the same time, for each round and for bytes (default: nothing):
  *
@@ -66,7 +66,6 @@
 
 struct merak_device {
     char name[32];
-    int ranks_per_node;  /* default of a request */
     size_t memory_bytes; /* limit of an arena */
     double peak_flops_per_s[MERAK_DTYPE_COUNT];      /* 0: not known */
     double flops_per_s[MERAK_DTYPE_COUNT];           /* GEMM */
@@ -76,12 +75,8 @@ struct merak_device {
     bool sums_roofline; /* cost_model.h */
     bool direct; /* by default ranks communicate from device to device, by
                     NCCL */
-    double link_bytes_per_s, link_latency_s; /* inside a node */
-    double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
-    double node_bytes_per_s; /* of all ranks of a node together, across; 0: not
-                                limited */
-    struct merak_link_group group[MERAK_LINK_GROUPS]; /* inside a node */
-    int n_groups;
+    struct merak_links links; /* level[0].ranks: the ranks of a node, unless a
+                                 request says otherwise */
     double interference_latency_s,
         interference_bytes_per_s; /* 0: nothing is lost */
     /* From a file; or NULL. */

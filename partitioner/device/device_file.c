@@ -131,20 +131,22 @@ static void read_flops(struct reader *r, const json_t *in, const char *name,
     flops[MERAK_BF16] = number(r, by, "bf16", false);
 }
 
-static void read_link(struct reader *r, const json_t *in, const char *name,
-                      const char *const *fields, double *bytes_per_s,
-                      double *latency_s)
+/* A level is an object of its name. */
+static const json_t *read_level(struct reader *r, const json_t *in,
+                                const char *const *fields,
+                                struct merak_level *level)
 {
-    const json_t *link = object(r, in, name, fields);
+    const json_t *links = object(r, in, level->name, fields);
 
-    *bytes_per_s = number(r, link, "bytes_per_s", false);
-    *latency_s = number(r, link, "latency_s", true);
+    level->bytes_per_s = number(r, links, "bytes_per_s", false);
+    level->latency_s = number(r, links, "latency_s", true);
+    return links;
 }
 
 static void read_group(struct reader *r, const json_t *in,
                        struct merak_device *d)
 {
-    struct merak_link_group *group = &d->group[d->n_groups];
+    struct merak_link_group *group = &d->links.group[d->links.n_groups];
     double ranks = number(r, in, "ranks", false);
 
     check_fields(r, in, "groups", group_fields);
@@ -159,14 +161,13 @@ static void read_group(struct reader *r, const json_t *in,
     if (r->rc != MERAK_OK)
         return;
     group->ranks = (int)ranks;
-    d->n_groups++;
+    d->links.n_groups++;
 }
 
-static void read_groups(struct reader *r, const json_t *in,
+static void read_groups(struct reader *r, const json_t *link,
                         struct merak_device *d)
 {
-    const json_t *groups =
-        json_object_get(json_object_get(in, "link"), "groups");
+    const json_t *groups = json_object_get(link, "groups");
     size_t n = json_array_size(groups);
 
     if (r->rc != MERAK_OK || groups == NULL)
@@ -180,13 +181,22 @@ static void read_groups(struct reader *r, const json_t *in,
         read_group(r, json_array_get(groups, i), d);
 }
 
-static void read_net(struct reader *r, const json_t *in, struct merak_device *d)
+/* Without a "net" all ranks are on one node, or communicate as on one. */
+static void read_links(struct reader *r, const json_t *in,
+                       struct merak_device *d)
 {
-    const json_t *net = json_object_get(in, "net");
+    struct merak_level *link = &d->links.level[0], *net = &d->links.level[1];
+    const json_t *object;
 
-    read_link(r, in, "net", net_fields, &d->net_bytes_per_s, &d->net_latency_s);
-    if (json_object_get(net, "node_bytes_per_s") != NULL)
-        d->node_bytes_per_s = number(r, net, "node_bytes_per_s", false);
+    strcpy(link->name, "link");
+    read_groups(r, read_level(r, in, link_fields, link), d);
+    *net =
+        (struct merak_level){"net", 0, link->latency_s, link->bytes_per_s, 0};
+    if (json_object_get(in, net->name) == NULL)
+        return;
+    object = read_level(r, in, net_fields, net);
+    if (json_object_get(object, "node_bytes_per_s") != NULL)
+        link->way_bytes_per_s = number(r, object, "node_bytes_per_s", false);
 }
 
 static void read_beside(struct reader *r, const json_t *beside,
@@ -404,7 +414,7 @@ static void read_device(struct reader *r, const json_t *in,
                            "%s: ranks_per_node is %g; expected a whole number "
                            "up to 65535",
                            r->path, ranks);
-    d->ranks_per_node = r->rc == MERAK_OK ? (int)ranks : 1;
+    d->links.level[0].ranks = r->rc == MERAK_OK ? (int)ranks : 1;
     bytes = number(r, in, "memory_bytes", false);
     if (r->rc == MERAK_OK && (bytes < 1 || bytes > 0x1p60))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
@@ -417,13 +427,7 @@ static void read_device(struct reader *r, const json_t *in,
         read_flops(r, in, "peak_flops_per_s", d->peak_flops_per_s);
     d->bytes_per_s = number(r, in, "bytes_per_s", false);
     d->kernel_s = number(r, in, "kernel_s", true);
-    read_link(r, in, "link", link_fields, &d->link_bytes_per_s,
-              &d->link_latency_s);
-    read_groups(r, in, d);
-    d->net_bytes_per_s = d->link_bytes_per_s;
-    d->net_latency_s = d->link_latency_s;
-    if (json_object_get(in, "net") != NULL)
-        read_net(r, in, d);
+    read_links(r, in, d);
     read_roofline(r, in, d);
     if (json_object_get(in, "beside") != NULL)
         read_beside(r, object(r, in, "beside", NULL), d);
@@ -499,16 +503,21 @@ static void put_tables(json_t *out, const char *name,
                                   kernels_object(rates[MERAK_BF16])));
 }
 
-static void put_groups(json_t *out, const struct merak_device *device)
+static json_t *level_object(const struct merak_level *level)
+{
+    return json_pack("{s:f, s:f}", "bytes_per_s", level->bytes_per_s,
+                     "latency_s", level->latency_s);
+}
+
+static void put_groups(json_t *out, const struct merak_links *links)
 {
     json_t *groups = json_array();
 
-    for (int i = 0; i < device->n_groups; i++)
+    for (int i = 0; i < links->n_groups; i++)
         json_array_append_new(
-            groups,
-            json_pack("{s:i, s:f, s:f}", "ranks", device->group[i].ranks,
-                      "latency_s", device->group[i].latency_s, "bytes_per_s",
-                      device->group[i].bytes_per_s));
+            groups, json_pack("{s:i, s:f, s:f}", "ranks", links->group[i].ranks,
+                              "latency_s", links->group[i].latency_s,
+                              "bytes_per_s", links->group[i].bytes_per_s));
     json_object_set_new(json_object_get(out, "link"), "groups", groups);
 }
 
@@ -518,11 +527,11 @@ static void put_rest(json_t *out, const struct merak_device *device)
     if (device->peak_flops_per_s[MERAK_F32] > 0)
         json_object_set_new(out, "peak_flops_per_s",
                             flops_object(device->peak_flops_per_s));
-    if (device->n_groups > 0)
-        put_groups(out, device);
-    if (device->node_bytes_per_s > 0)
+    if (device->links.n_groups > 0)
+        put_groups(out, &device->links);
+    if (device->links.level[0].way_bytes_per_s > 0)
         json_object_set_new(json_object_get(out, "net"), "node_bytes_per_s",
-                            json_real(device->node_bytes_per_s));
+                            json_real(device->links.level[0].way_bytes_per_s));
     if (device->interference_latency_s > 0 ||
         device->interference_bytes_per_s > 0)
         json_object_set_new(
@@ -547,15 +556,14 @@ enum merak_status merak_device_save(const struct merak_device *device,
 {
     const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(6);
     bool to_output = strcmp(path, "-") == 0;
-    json_t *out = json_pack(
-        "{s:s, s:i, s:I, s:o, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f}}", "name",
-        device->name, "ranks_per_node", device->ranks_per_node, "memory_bytes",
-        (json_int_t)device->memory_bytes, "flops_per_s",
-        flops_object(device->flops_per_s), "bytes_per_s", device->bytes_per_s,
-        "kernel_s", device->kernel_s, "link", "bytes_per_s",
-        device->link_bytes_per_s, "latency_s", device->link_latency_s, "net",
-        "bytes_per_s", device->net_bytes_per_s, "latency_s",
-        device->net_latency_s);
+    json_t *out = json_pack("{s:s, s:i, s:I, s:o, s:f, s:f, s:o, s:o}", "name",
+                            device->name, "ranks_per_node",
+                            device->links.level[0].ranks, "memory_bytes",
+                            (json_int_t)device->memory_bytes, "flops_per_s",
+                            flops_object(device->flops_per_s), "bytes_per_s",
+                            device->bytes_per_s, "kernel_s", device->kernel_s,
+                            "link", level_object(&device->links.level[0]),
+                            "net", level_object(&device->links.level[1]));
     int failed;
 
     if (out == NULL)

@@ -57,7 +57,7 @@ int merak_boundary_choose(enum merak_boundary boundary,
                           const struct merak_plan *plan, double bytes)
 {
     const struct merak_cost_model shared = merak_cost_shared(cost, plan, 0);
-    int node = cost->ranks_per_node;
+    int node = cost->links.level[0].ranks;
     int slices = merak_schedule_slices(plan->schedule);
 
     if (slices > 1)

@@ -9,10 +9,11 @@
 int merak_cost_sharers(const struct merak_cost_model *model,
                        const struct merak_plan *plan, int rank, bool stages)
 {
-    int node = model->ranks_per_node, all = plan->tp * plan->dp * plan->pp;
+    int node = model->links.level[0].ranks,
+        all = plan->tp * plan->dp * plan->pp;
     int tp_index, dp_index, stage, at, sharers = 0;
 
-    if (model->node_bytes_per_s <= 0 || node == 0)
+    if (model->links.level[0].way_bytes_per_s <= 0 || node == 0)
         return 1;
     merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
     for (int r = rank - rank % node; r < all && r / node == rank / node; r++) {
@@ -39,7 +40,7 @@ static struct merak_demand transfer_demand(const struct merak_cost_model *model,
     if (merak_cost_together(model, program->rank, instr->peer))
         return (struct merak_demand){merak_cost_transfer(model, bytes, true),
                                      0};
-    return (struct merak_demand){model->net_latency_s, bytes};
+    return (struct merak_demand){model->links.level[1].latency_s, bytes};
 }
 
 static struct merak_demand group_demand(const struct merak_cost_model *model,
@@ -106,7 +107,7 @@ double merak_cost_instr(const struct merak_cost_model *model,
     if (demand.net_bytes == 0)
         return demand.fixed_s;
     shared = merak_cost_shared(model, &program->plan, program->rank);
-    return merak_cost_demand_s(&demand, shared.net_bytes_per_s);
+    return merak_cost_demand_s(&demand, shared.links.level[1].bytes_per_s);
 }
 
 /* Kernel times measured on tensor ranks include the effect of exchanges. */

@@ -195,7 +195,7 @@ static enum merak_status create(struct merak_build *b,
     prog->direct = b->opt->direct;
     prog->plan.cut = NULL; /* borrowed, and in the stages by now */
     prog->plan.drop = NULL;
-    prog->net = merak_cost_net_rates(b->cost);
+    prog->links = b->cost->links;
     prog->sharded = b->sharded;
     prog->rank = rank;
     prog->ranks = plan->tp * plan->pp * plan->dp;

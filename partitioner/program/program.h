@@ -135,7 +135,7 @@ struct merak_program {
     int rank, ranks; /* logical */
     int stage, tp_index, dp_index;
     struct merak_plan plan;
-    struct merak_net_rates net;          /* cost model */
+    struct merak_links links;            /* cost model */
     const struct merak_sharded *sharded; /* borrowed */
     struct merak_instr *instr;
     int n_instrs;

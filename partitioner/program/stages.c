@@ -179,7 +179,7 @@ static void keep_between_shared(struct cutter *c)
  * boundary forward and its gradient back. */
 static double stage_seconds(const struct cutter *c, int from, int to)
 {
-    double link = c->cost->link_bytes_per_s;
+    double link = c->cost->links.level[0].bytes_per_s;
 
     return c->seconds[c->cut[to].node] - c->seconds[c->cut[from].node] +
            (c->cut[from].bytes + c->cut[to].bytes) / link;

@@ -117,8 +117,8 @@ static enum merak_status note(struct refine_run *run, const char *what,
 static enum merak_status refine_transfers(struct refine_run *run)
 {
     struct merak_device *d = run->device;
-    struct link l = {.latency_s = d->link_latency_s,
-                     .bytes_per_s = d->link_bytes_per_s};
+    struct link l = {.latency_s = d->links.level[0].latency_s,
+                     .bytes_per_s = d->links.level[0].bytes_per_s};
 
     for (int i = 0; i < run->refine->n; i++) {
         const struct refine_class *c = &run->refine->class[i];
@@ -129,26 +129,26 @@ static enum merak_status refine_transfers(struct refine_run *run)
     if (l.classes == 0)
         return MERAK_OK;
     solve(&l);
-    d->link_latency_s = l.latency_s;
-    d->link_bytes_per_s = l.bytes_per_s;
-    return note(run, "link", &l, run->base.link_latency_s,
-                run->base.link_bytes_per_s);
+    d->links.level[0].latency_s = l.latency_s;
+    d->links.level[0].bytes_per_s = l.bytes_per_s;
+    return note(run, "link", &l, run->base.links.level[0].latency_s,
+                run->base.links.level[0].bytes_per_s);
 }
 
 static void keep_group(struct merak_device *d, int ranks, const struct link *l)
 {
-    struct merak_link_group *at = &d->group[0];
+    struct merak_link_group *at = &d->links.group[0];
     double off = INFINITY;
 
-    for (int i = 0; i < d->n_groups; i++) {
-        double x = fabs(log((double)d->group[i].ranks / ranks));
+    for (int i = 0; i < d->links.n_groups; i++) {
+        double x = fabs(log((double)d->links.group[i].ranks / ranks));
 
         if (x < off)
-            at = &d->group[i];
+            at = &d->links.group[i];
         off = fmin(x, off);
     }
-    if (off > 0 && d->n_groups < MERAK_LINK_GROUPS)
-        at = &d->group[d->n_groups++];
+    if (off > 0 && d->links.n_groups < MERAK_LINK_GROUPS)
+        at = &d->links.group[d->links.n_groups++];
     *at = (struct merak_link_group){ranks, l->latency_s, l->bytes_per_s};
 }
 
@@ -203,11 +203,11 @@ static bool is_first_of_size(const struct merak_refine *refine, int at)
 static double squeeze(const struct refine_run *run,
                       const struct refine_class *c)
 {
-    double node = run->base.node_bytes_per_s;
+    double node = run->base.links.level[0].way_bytes_per_s;
 
     if (node <= 0)
         return 1;
-    return fmax(1, c->sharers * run->base.net_bytes_per_s / node);
+    return fmax(1, c->sharers * run->base.links.level[1].bytes_per_s / node);
 }
 
 /* The inter-node part of a class: rounds, bytes and their time.  The time of
@@ -277,12 +277,13 @@ static bool fit_both(struct link *own, struct link *shared)
 
 static enum merak_status note_node(struct refine_run *run, const struct link *l)
 {
-    const struct merak_change change = {.what = "net, of a node",
-                                        .unit = MERAK_CHANGE_RATE,
-                                        .before = run->base.node_bytes_per_s,
-                                        .after = run->device->node_bytes_per_s,
-                                        .classes = l->classes,
-                                        .samples = l->samples};
+    const struct merak_change change = {
+        .what = "net, of a node",
+        .unit = MERAK_CHANGE_RATE,
+        .before = run->base.links.level[0].way_bytes_per_s,
+        .after = run->device->links.level[0].way_bytes_per_s,
+        .classes = l->classes,
+        .samples = l->samples};
 
     return merak_refine_note(run, &change);
 }
@@ -296,22 +297,23 @@ static void solve_net(struct refine_run *run, struct link *l, struct link *own,
     if (fit_both(own, shared)) {
         l->latency_s = own->latency_s;
         l->bytes_per_s = own->bytes_per_s;
-        d->node_bytes_per_s = shared->bytes_per_s;
+        d->links.level[0].way_bytes_per_s = shared->bytes_per_s;
         return;
     }
     solve(l);
-    d->node_bytes_per_s *= l->bytes_per_s / run->base.net_bytes_per_s;
+    d->links.level[0].way_bytes_per_s *=
+        l->bytes_per_s / run->base.links.level[1].bytes_per_s;
 }
 
 static enum merak_status refine_net(struct refine_run *run)
 {
     struct merak_device *d = run->device;
-    struct link l = {.latency_s = d->net_latency_s,
-                     .bytes_per_s = d->net_bytes_per_s};
+    struct link l = {.latency_s = d->links.level[1].latency_s,
+                     .bytes_per_s = d->links.level[1].bytes_per_s};
     struct link own = l, shared = l;
     enum merak_status rc;
 
-    shared.bytes_per_s = d->node_bytes_per_s;
+    shared.bytes_per_s = d->links.level[0].way_bytes_per_s;
     for (int i = 0; i < run->refine->n; i++) {
         const struct refine_class *c = &run->refine->class[i];
         double k = squeeze(run, c);
@@ -329,11 +331,11 @@ static enum merak_status refine_net(struct refine_run *run)
     if (l.classes == 0)
         return MERAK_OK;
     solve_net(run, &l, &own, &shared);
-    d->net_latency_s = l.latency_s;
-    d->net_bytes_per_s = l.bytes_per_s;
-    rc = note(run, "net", &l, run->base.net_latency_s,
-              run->base.net_bytes_per_s);
-    if (rc != MERAK_OK || d->node_bytes_per_s <= 0)
+    d->links.level[1].latency_s = l.latency_s;
+    d->links.level[1].bytes_per_s = l.bytes_per_s;
+    rc = note(run, "net", &l, run->base.links.level[1].latency_s,
+              run->base.links.level[1].bytes_per_s);
+    if (rc != MERAK_OK || d->links.level[0].way_bytes_per_s <= 0)
         return rc;
     return note_node(run, &l);
 }
@@ -343,8 +345,8 @@ static enum merak_status follow_group(struct refine_run *run)
 {
     const struct merak_refine *refine = run->refine;
     struct merak_device *d = run->device;
-    struct link l = {.latency_s = d->link_latency_s,
-                     .bytes_per_s = d->link_bytes_per_s};
+    struct link l = {.latency_s = d->links.level[0].latency_s,
+                     .bytes_per_s = d->links.level[0].bytes_per_s};
     struct merak_link_group before, after;
     struct merak_cost_model now;
     int least = 0;
@@ -368,10 +370,10 @@ static enum merak_status follow_group(struct refine_run *run)
     if (before.latency_s > 0)
         l.latency_s *= after.latency_s / before.latency_s;
     l.bytes_per_s *= after.bytes_per_s / before.bytes_per_s;
-    d->link_latency_s = l.latency_s;
-    d->link_bytes_per_s = l.bytes_per_s;
-    return note(run, "link, by groups", &l, run->base.link_latency_s,
-                run->base.link_bytes_per_s);
+    d->links.level[0].latency_s = l.latency_s;
+    d->links.level[0].bytes_per_s = l.bytes_per_s;
+    return note(run, "link, by groups", &l, run->base.links.level[0].latency_s,
+                run->base.links.level[0].bytes_per_s);
 }
 
 enum merak_status merak_refine_links(struct refine_run *run)

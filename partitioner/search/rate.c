@@ -78,7 +78,7 @@ static void set_uplink_sharing(struct merak_rater *r,
     r->contended = merak_cost_contended(cost, all);
     if (all > stage)
         r->uplink_s_per_byte = kind * (p->dp - r->dp_inside) / p->dp * stage /
-                               cost->node_bytes_per_s;
+                               cost->links.level[0].way_bytes_per_s;
 }
 
 enum merak_status merak_rater_init(struct merak_rater *rater,

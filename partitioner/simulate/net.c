@@ -461,7 +461,7 @@ static bool alloc(struct merak_net *net, int n, int flows)
 }
 
 enum merak_status merak_net_create(struct merak_program *const *programs, int n,
-                                   const struct merak_net_rates *rates,
+                                   const struct merak_links *links,
                                    struct merak_net **net_p,
                                    struct merak_error *err)
 {
@@ -474,7 +474,7 @@ enum merak_status merak_net_create(struct merak_program *const *programs, int n,
     net->programs = programs;
     for (int p = 0; p < n; p++)
         flows += most_flows(programs[p]);
-    rc = merak_uplinks_init(&net->uplinks, programs, n, rates, err);
+    rc = merak_uplinks_init(&net->uplinks, programs, n, links, err);
     if (rc == MERAK_OK && !alloc(net, n, flows))
         rc = merak_fail_nomem(err, (size_t)flows * sizeof(*net->flow));
     if (rc != MERAK_OK) {

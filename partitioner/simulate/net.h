@@ -34,7 +34,7 @@ struct merak_uplinks {
     double *own_bytes_per_s; /* [programs] each way: a rank's network rate, or
                                 less if its node, which no other program uses,
                                 limits it */
-    double node_bytes_per_s;
+    double node_bytes_per_s; /* of an uplink */
     struct merak_uplink *uplink;
     int n, room;
     struct merak_uplink_share *share;
@@ -45,7 +45,7 @@ struct merak_uplinks {
 
 enum merak_status merak_uplinks_init(struct merak_uplinks *uplinks,
                                      struct merak_program *const *programs,
-                                     int n, const struct merak_net_rates *rates,
+                                     int n, const struct merak_links *links,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_uplinks_fini(struct merak_uplinks *uplinks);
 
@@ -54,7 +54,7 @@ void merak_uplinks_fini(struct merak_uplinks *uplinks);
 struct merak_net;
 
 enum merak_status merak_net_create(struct merak_program *const *programs, int n,
-                                   const struct merak_net_rates *rates,
+                                   const struct merak_links *links,
                                    struct merak_net **net_p,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_net_destroy(struct merak_net *net);

@@ -332,13 +332,13 @@ static enum merak_status rank_init(struct sim *s, int p,
 static enum merak_status sim_init(struct sim *s, struct merak_error *err)
 {
     size_t n = (size_t)s->n + 1;
-    struct merak_net_rates net = {0};
+    struct merak_links links = {.n_groups = 0};
     enum merak_status rc;
 
     if (s->model != NULL)
-        net = merak_cost_net_rates(s->model);
+        links = s->model->links;
     else if (s->n > 0)
-        net = s->programs[0]->net;
+        links = s->programs[0]->links;
     s->tl = calloc(1, sizeof(*s->tl));
     s->rank = calloc(n, sizeof(*s->rank));
     s->work = calloc(n, sizeof(*s->work));
@@ -356,7 +356,7 @@ static enum merak_status sim_init(struct sim *s, struct merak_error *err)
     if (rc == MERAK_OK)
         rc = merak_agenda_init(&s->agenda, (size_t)s->left, err);
     if (rc == MERAK_OK)
-        rc = merak_net_create(s->programs, s->n, &net, &s->net, err);
+        rc = merak_net_create(s->programs, s->n, &links, &s->net, err);
     return rc;
 }
 

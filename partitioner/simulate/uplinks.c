@@ -194,22 +194,23 @@ static enum merak_status turn(struct merak_uplinks *w, int n,
 
 enum merak_status merak_uplinks_init(struct merak_uplinks *uplinks,
                                      struct merak_program *const *programs,
-                                     int n, const struct merak_net_rates *rates,
+                                     int n, const struct merak_links *links,
                                      struct merak_error *err)
 {
+    const struct merak_level *node = &links->level[0];
     struct tally t = {.programs = (const struct merak_program *const *)programs,
                       .n = n,
-                      .ranks_per_node = rates->ranks_per_node};
+                      .ranks_per_node = node->ranks};
     enum merak_status rc = MERAK_OK;
 
     *uplinks =
-        (struct merak_uplinks){.node_bytes_per_s = rates->node_bytes_per_s};
+        (struct merak_uplinks){.node_bytes_per_s = node->way_bytes_per_s};
     uplinks->own_bytes_per_s = calloc((size_t)n + 1, sizeof(double));
     if (uplinks->own_bytes_per_s == NULL)
         return merak_fail_nomem(err, ((size_t)n + 1) * sizeof(double));
     for (int p = 0; p < n; p++)
-        uplinks->own_bytes_per_s[p] = rates->rank_bytes_per_s;
-    if (n > 0 && rates->ranks_per_node > 0 && rates->node_bytes_per_s > 0) {
+        uplinks->own_bytes_per_s[p] = links->level[1].bytes_per_s;
+    if (n > 0 && node->ranks > 0 && node->way_bytes_per_s > 0) {
         t.stages = programs[0]->plan.pp;
         rc = add_nodes(uplinks, &t, err);
     }

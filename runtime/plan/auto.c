@@ -102,8 +102,9 @@ static enum merak_status fill_input(struct plan_auto *plan,
                                   : merak_device_dtype(&plan->device),
         .global_batch = opt->global_batch,
         .nodes = opt->nodes,
-        .ranks_per_node = opt->ranks_per_node > 0 ? opt->ranks_per_node
-                                                  : plan->device.ranks_per_node,
+        .ranks_per_node = opt->ranks_per_node > 0
+                              ? opt->ranks_per_node
+                              : plan->device.links.level[0].ranks,
         .memory_bytes = opt->plan.memory_bytes,
         .threads = 1,
         .device = &plan->device,

@@ -150,7 +150,7 @@ static const struct merak_option rows[] = {
     {"memory-gbs", MERAK_OPTION_REAL, AT(cost.bytes_per_s),
      .about = "GB/s of one rank's memory (10)", .positive = true, .unit = 1e9,
      GIVEN(cost)},
-    {"link-gbs", MERAK_OPTION_REAL, AT(cost.link_bytes_per_s),
+    {"link-gbs", MERAK_OPTION_REAL, AT(cost.links.level[0].bytes_per_s),
      .about = "GB/s between ranks (5)", .positive = true, .unit = 1e9,
      GIVEN(cost)},
     {"unit-ms", MERAK_OPTION_REAL, AT(unit_ms),

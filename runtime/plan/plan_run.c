@@ -166,7 +166,7 @@ static void print_prediction(const struct report *r)
            100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
     printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s\n\n",
            r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
-           r->opt->cost.link_bytes_per_s / 1e9);
+           r->opt->cost.links.level[0].bytes_per_s / 1e9);
 }
 
 /* --- JSON ----------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static void take_machine(struct plan_options *opt,
         each = opt->saved.ranks_per_node;
     else if (each == 0 &&
              merak_device_find(opt->device, &device, NULL) == MERAK_OK)
-        each = device.ranks_per_node;
+        each = device.links.level[0].ranks;
     merak_device_fini(&device);
     if (each <= 0 || each > ranks)
         each = ranks;

@@ -89,10 +89,7 @@ static enum merak_status find_links(struct merak_trainer *t,
         return rc;
     merak_device_cost(&t->device, t->opt.dtype, tasks_per_node(t->boot),
                       &usual);
-    t->cost.ranks_per_node = usual.ranks_per_node;
-    t->cost.net_bytes_per_s = usual.net_bytes_per_s;
-    t->cost.net_latency_s = usual.net_latency_s;
-    t->cost.node_bytes_per_s = usual.node_bytes_per_s;
+    t->cost.links = usual.links;
     return MERAK_OK;
 }
 
@@ -387,30 +384,8 @@ static void log_choice(const struct merak_trainer *t, const char *path)
 static enum merak_status share_links(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    struct merak_cost_model *cost = &t->cost;
-    struct {
-        double link[6];
-        int n;
-        struct merak_link_group group[MERAK_LINK_GROUPS];
-    } known = {.link = {cost->link_bytes_per_s, cost->link_latency_s,
-                        cost->net_bytes_per_s, cost->net_latency_s,
-                        cost->ranks_per_node, cost->node_bytes_per_s},
-               .n = cost->n_groups};
-    enum merak_status rc;
-
-    memcpy(known.group, cost->group, sizeof(known.group));
-    rc = t->boot->ops->broadcast(t->boot, &known, sizeof(known), err);
-    if (rc != MERAK_OK)
-        return rc;
-    cost->n_groups = known.n;
-    memcpy(cost->group, known.group, sizeof(cost->group));
-    cost->link_bytes_per_s = known.link[0];
-    cost->link_latency_s = known.link[1];
-    cost->net_bytes_per_s = known.link[2];
-    cost->net_latency_s = known.link[3];
-    cost->ranks_per_node = (int)known.link[4];
-    cost->node_bytes_per_s = known.link[5];
-    return MERAK_OK;
+    return t->boot->ops->broadcast(t->boot, &t->cost.links,
+                                   sizeof(t->cost.links), err);
 }
 
 /* The kernel choices in the device file, if it is for this kind of device, one

@@ -29,7 +29,7 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
                                             size_t limit)
 {
     const struct merak_plan *p = &t->plan;
-    int per_node = t->cost.ranks_per_node;
+    int per_node = t->cost.links.level[0].ranks;
     struct merak_search_input in = {.describe = t->describe,
                                     .arg = t->describe_arg,
                                     .seq = t->opt.seq,

@@ -79,7 +79,7 @@ static enum merak_status create_trace(struct merak_trainer *t,
         .planned = told->planned,
         .cost = told->cost,
         .threads = t->plan.threads,
-        .ranks_per_node = t->cost.ranks_per_node,
+        .ranks_per_node = t->cost.links.level[0].ranks,
         .plan = told->plan,
     };
 

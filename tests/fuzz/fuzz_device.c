@@ -51,7 +51,7 @@ static void come_back(const struct merak_device *device)
     fuzz_must(rc == MERAK_OK, "and read again");
     fuzz_must(strcmp(device->name, again.name) == 0 &&
                   device->memory_bytes == again.memory_bytes &&
-                  device->n_groups == again.n_groups,
+                  device->links.n_groups == again.links.n_groups,
               "as it was");
     merak_device_fini(&again);
 }

@@ -31,8 +31,8 @@ static inline void request_fill(const struct request *r,
         .dtype = MERAK_BF16,
         .global_batch = r->batch,
         .nodes = r->nodes,
-        .ranks_per_node =
-            r->ranks_per_node > 0 ? r->ranks_per_node : device->ranks_per_node,
+        .ranks_per_node = r->ranks_per_node > 0 ? r->ranks_per_node
+                                                : device->links.level[0].ranks,
         .memory_bytes = r->memory_gib << 30,
         .threads = 1,
         .device = device,

@@ -93,17 +93,19 @@ void instance_draw(struct instance *it, int seed)
                             .tied = draw(2) == 0,
                             .skip = draw(4) == 0};
     it->device = (struct merak_device){
-        .ranks_per_node = ranks[shape][1],
+        .links.level[0].ranks = ranks[shape][1],
         .memory_bytes = (size_t)1 << 30,
         .bytes_per_s = draw_scale(9, 10),
         .kernel_s = draw_scale(-7, -5),
-        .link_bytes_per_s = draw_scale(8, 10),
-        .link_latency_s = draw_scale(-7, -5),
     };
+    it->device.links.level[0].bytes_per_s = draw_scale(8, 10);
+    it->device.links.level[0].latency_s = draw_scale(-7, -5);
     it->device.flops_per_s[MERAK_F32] = draw_scale(9.5, 11);
     it->device.peak_flops_per_s[MERAK_F32] = 1e12;
-    it->device.net_bytes_per_s = it->device.link_bytes_per_s / draw_scale(0, 1);
-    it->device.net_latency_s = it->device.link_latency_s * draw_scale(0, 1);
+    it->device.links.level[1].bytes_per_s =
+        it->device.links.level[0].bytes_per_s / draw_scale(0, 1);
+    it->device.links.level[1].latency_s =
+        it->device.links.level[0].latency_s * draw_scale(0, 1);
     it->in = (struct merak_search_input){.describe = instance_describe,
                                          .arg = it,
                                          .seq = SEQ,

@@ -18,7 +18,7 @@
 /* Kernels lose 1/4 s a round, and 1 s to 8 bytes; a link moves 16 in 1 s. */
 static const struct merak_cost_model model = {.flops_per_s = 1,
                                               .bytes_per_s = 1e30,
-                                              .link_bytes_per_s = 16,
+                                              .links.level[0].bytes_per_s = 16,
                                               .interference_latency_s = 0.25,
                                               .interference_bytes_per_s = 8};
 

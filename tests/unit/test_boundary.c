@@ -206,11 +206,12 @@ static void scattering_is_chosen_by_links(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct merak_plan plan = plan_of(rows[i].tp, rows[i].pp, rows[i].dp);
-        struct merak_cost_model cost = {.ranks_per_node = rows[i].node,
-                                        .link_bytes_per_s = rows[i].link,
-                                        .link_latency_s = 5e-6,
-                                        .net_bytes_per_s = rows[i].net,
-                                        .net_latency_s = 1e-5};
+        struct merak_cost_model cost = {
+            .links.level[0].ranks = rows[i].node,
+            .links.level[0].bytes_per_s = rows[i].link,
+            .links.level[0].latency_s = 5e-6,
+            .links.level[1].bytes_per_s = rows[i].net,
+            .links.level[1].latency_s = 1e-5};
 
         if (rows[i].schedule != NULL)
             snprintf(plan.schedule, sizeof(plan.schedule), "%s",

@@ -59,11 +59,12 @@ static struct merak_cost_model model_of(const struct setting *s)
 {
     return (struct merak_cost_model){.flops_per_s = 1,
                                      .bytes_per_s = 1e30,
-                                     .link_bytes_per_s = 16,
-                                     .ranks_per_node = s->ranks_per_node,
-                                     .net_bytes_per_s = 8,
-                                     .net_latency_s = s->latency_s,
-                                     .node_bytes_per_s = s->node_bytes_per_s};
+                                     .links.level[0].bytes_per_s = 16,
+                                     .links.level[0].ranks = s->ranks_per_node,
+                                     .links.level[1].bytes_per_s = 8,
+                                     .links.level[1].latency_s = s->latency_s,
+                                     .links.level[0].way_bytes_per_s =
+                                         s->node_bytes_per_s};
 }
 
 static void make_instr(struct made *m, int id, const struct line *line)
@@ -307,8 +308,8 @@ static void alone_is_as_costed(void **state)
     double at;
 
     (void)state;
-    model.net_bytes_per_s = 1.3e9;
-    model.link_latency_s = 3.1e-6;
+    model.links.level[1].bytes_per_s = 1.3e9;
+    model.links.level[0].latency_s = 3.1e-6;
     for (int s = 0; s < 2; s++)
         make(&made[s], &set, merak_plan_rank(&plan, 0, 0, s), line[s]);
     tl = simulate(made, 2, &model);
@@ -356,13 +357,13 @@ static void built_programs_share(void **state)
     double both, wide;
 
     (void)state;
-    model.ranks_per_node = 2;
-    model.net_latency_s = 1e-5;
-    model.net_bytes_per_s = model.node_bytes_per_s =
+    model.links.level[0].ranks = 2;
+    model.links.level[1].latency_s = 1e-5;
+    model.links.level[1].bytes_per_s = model.links.level[0].way_bytes_per_s =
         1e6; /* it is all there is */
     both = built_step_s(&model, true);
     assert_true(built_step_s(&model, false) == both);
-    model.node_bytes_per_s = 2e6;
+    model.links.level[0].way_bytes_per_s = 2e6;
     wide = built_step_s(&model, true);
     assert_true(built_step_s(&model, false) == wide);
     if (both < 1.5 * wide) /* their ends do not meet exactly */

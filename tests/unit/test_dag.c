@@ -61,7 +61,7 @@ static struct merak_search_result *planned_for(merak_describe_fn describe,
 
     assert_int_equal(merak_device_find("cpu", device, &err), MERAK_OK);
     if (shape->link_bytes_per_s > 0)
-        device->link_bytes_per_s = shape->link_bytes_per_s;
+        device->links.level[0].bytes_per_s = shape->link_bytes_per_s;
     if (merak_search(&in, &result, &err) != MERAK_OK)
         fail_msg("pp %d, %s: %s", shape->pp, shape->schedule, err.text);
     return result;
@@ -310,7 +310,7 @@ static double cut_in_two(double link_bytes_per_s, double *longest)
     const struct merak_program *first;
     double bytes = 0;
 
-    cost.link_bytes_per_s = link_bytes_per_s;
+    cost.links.level[0].bytes_per_s = link_bytes_per_s;
     assert_int_equal(merak_plan_build(&plan, SEQ,
                                       dag_models[DAG_U_NET].describe, NULL,
                                       MERAK_PLAN_ALL, &opt, &planned, NULL),

@@ -54,14 +54,11 @@ static void a_saved_device_is_read_back(void **state)
         assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
         assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
         assert_string_equal(back.name, d.name);
-        assert_int_equal(back.ranks_per_node, d.ranks_per_node);
         assert_int_equal(back.memory_bytes, d.memory_bytes);
         assert_true(back.flops_per_s[MERAK_BF16] == d.flops_per_s[MERAK_BF16]);
         assert_true(back.peak_flops_per_s[MERAK_F32] ==
                     d.peak_flops_per_s[MERAK_F32]);
-        assert_true(back.net_bytes_per_s == d.net_bytes_per_s);
-        assert_true(back.node_bytes_per_s == d.node_bytes_per_s);
-        assert_true(back.link_latency_s == d.link_latency_s);
+        assert_memory_equal(&back.links, &d.links, sizeof(d.links));
         assert_true(back.sums_roofline == d.sums_roofline);
         assert_true(back.direct == d.direct);
         assert_true(back.attention_flops_per_s[MERAK_BF16] ==
@@ -114,7 +111,7 @@ static void built_in_gpus_are_slower_at_small_products(void **state)
         assert_near_one(
             merak_cost_interference(&cost, MERAK_CONVERT_ALL_GATHER, 1e9, 8)
                 .copy_s,
-            0.189 * 1e9 / cost.link_bytes_per_s);
+            0.189 * 1e9 / cost.links.level[0].bytes_per_s);
     }
 }
 
@@ -257,7 +254,8 @@ static void built_in_rates_are_below_peaks(void **state)
         assert_int_equal(merak_device_find(words[i], &d, NULL), MERAK_OK);
         assert_true(d.flops_per_s[MERAK_F32] < d.peak_flops_per_s[MERAK_F32]);
         assert_true(d.flops_per_s[MERAK_BF16] < d.peak_flops_per_s[MERAK_BF16]);
-        assert_true(d.link_bytes_per_s >= d.net_bytes_per_s);
+        assert_true(d.links.level[0].bytes_per_s >=
+                    d.links.level[1].bytes_per_s);
     }
 }
 
@@ -391,7 +389,7 @@ static void bad_files_are_refused(void **state)
         assert_int_equal(merak_device_find(path, &d, &err), MERAK_ERR_FORMAT);
         if (strstr(err.text, rows[i].says) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].says);
-        assert_int_equal(d.ranks_per_node, 0);
+        assert_int_equal(d.links.level[0].ranks, 0);
     }
     unlink(path);
 }

@@ -66,22 +66,27 @@ static void draw_plan(struct merak_plan *p, bool zero1)
 
 static void draw_device(struct merak_device *d, const struct merak_plan *p)
 {
+    int ranks = p->tp * (draw(2) == 0 ? 1 : p->pp * p->dp);
+
     *d = (struct merak_device){
-        .ranks_per_node = p->tp * (draw(2) == 0 ? 1 : p->pp * p->dp),
         .memory_bytes = (size_t)1 << 40,
         .bytes_per_s = draw_scale(11, 12),
         .kernel_s = draw_scale(-6, -5),
-        .link_bytes_per_s = draw_scale(9.5, 11.5),
-        .link_latency_s = draw_scale(-6, -5),
+        .links.level[0].ranks = ranks,
     };
+    d->links.level[0].bytes_per_s = draw_scale(9.5, 11.5);
+    d->links.level[0].latency_s = draw_scale(-6, -5);
     d->flops_per_s[MERAK_F32] = draw_scale(12, 14);
     d->peak_flops_per_s[MERAK_F32] = 1e15;
-    d->net_bytes_per_s = d->link_bytes_per_s / draw_scale(0, 1);
-    d->net_latency_s = d->link_latency_s * draw_scale(0, 1);
+    d->links.level[1].bytes_per_s =
+        d->links.level[0].bytes_per_s / draw_scale(0, 1);
+    d->links.level[1].latency_s =
+        d->links.level[0].latency_s * draw_scale(0, 1);
     if (draw(2) == 0) {
-        d->interference_latency_s = d->link_latency_s * draw_scale(0, 1);
+        d->interference_latency_s =
+            d->links.level[0].latency_s * draw_scale(0, 1);
         d->interference_bytes_per_s =
-            d->link_bytes_per_s * draw_scale(0.3, 1.5);
+            d->links.level[0].bytes_per_s * draw_scale(0.3, 1.5);
     }
 }
 
@@ -103,8 +108,8 @@ static void draw_instance(struct instance *it, int seed, bool zero1)
         .seq = SEQ,
         .dtype = MERAK_F32,
         .global_batch = (size_t)(p->microbatches * p->dp) * p->micro_batch,
-        .nodes = p->tp * p->pp * p->dp / it->device.ranks_per_node,
-        .ranks_per_node = it->device.ranks_per_node,
+        .nodes = p->tp * p->pp * p->dp / it->device.links.level[0].ranks,
+        .ranks_per_node = it->device.links.level[0].ranks,
         .threads = 1,
         .device = &it->device};
 }

@@ -75,7 +75,7 @@ static void rated_init(struct rated *r, int seed)
 {
     static const char *const schedules[] = {"1f1b", "gpipe", "eager", "early"};
     static const struct merak_cost_model cost = {
-        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1};
+        .flops_per_s = 1, .bytes_per_s = 1, .links.level[0].bytes_per_s = 1};
 
     draw_key = merak_rng_key((uint64_t)seed, "least");
     draw_at = 0;

@@ -10,11 +10,11 @@
 /* The golden sums of the two levels of links. */
 static void links_have_levels(void **state)
 {
-    const struct merak_cost_model m = {.link_bytes_per_s = 100,
-                                       .link_latency_s = 1,
-                                       .ranks_per_node = 4,
-                                       .net_bytes_per_s = 10,
-                                       .net_latency_s = 5};
+    const struct merak_cost_model m = {.links.level[0].bytes_per_s = 100,
+                                       .links.level[0].latency_s = 1,
+                                       .links.level[0].ranks = 4,
+                                       .links.level[1].bytes_per_s = 10,
+                                       .links.level[1].latency_s = 5};
 
     (void)state;
     assert_true(merak_cost_together(&m, 4, 7));
@@ -50,7 +50,7 @@ static void ranks_share_the_way_out(void **state)
         {2, 2, 1, 3, 1, 8, 4},
         {4, 1, 2, 4, 0, 0, 10}, /* nothing is known of the node */
     };
-    struct merak_cost_model m = {.net_bytes_per_s = 10};
+    struct merak_cost_model m = {.links.level[1].bytes_per_s = 10};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -58,9 +58,11 @@ static void ranks_share_the_way_out(void **state)
             .tp = rows[i].tp, .pp = rows[i].pp, .dp = rows[i].dp};
         double got;
 
-        m.ranks_per_node = rows[i].node;
-        m.node_bytes_per_s = rows[i].of_node;
-        got = merak_cost_shared(&m, &plan, rows[i].rank).net_bytes_per_s;
+        m.links.level[0].ranks = rows[i].node;
+        m.links.level[0].way_bytes_per_s = rows[i].of_node;
+        got = merak_cost_shared(&m, &plan, rows[i].rank)
+                  .links.level[1]
+                  .bytes_per_s;
         if (got != rows[i].want)
             fail_msg("row %zu: %g, not %g", i, got, rows[i].want);
     }
@@ -70,11 +72,11 @@ static void ranks_share_the_way_out(void **state)
  * peer on this node has the same to do. */
 static void instructions_share_the_way_out(void **state)
 {
-    const struct merak_cost_model m = {.link_bytes_per_s = 100,
-                                       .ranks_per_node = 2,
-                                       .net_bytes_per_s = 10,
-                                       .net_latency_s = 5,
-                                       .node_bytes_per_s = 12};
+    const struct merak_cost_model m = {.links.level[0].bytes_per_s = 100,
+                                       .links.level[0].ranks = 2,
+                                       .links.level[1].bytes_per_s = 10,
+                                       .links.level[1].latency_s = 5,
+                                       .links.level[0].way_bytes_per_s = 12};
     struct merak_exchange ex = {.kind = MERAK_CONVERT_REDUCE_SCATTER};
     struct merak_group group = {.n = 2, .rank = (int[]){0, 2}, .name = "dp"};
     const struct merak_program prog = {

@@ -199,7 +199,7 @@ static void ask(struct asked *a, merak_describe_fn describe, int pp,
     *a = (struct asked){.plan = plan_of(1, pp, 1)};
     a->plan.microbatches = 4;
     assert_int_equal(merak_device_find("cpu", &a->device, &err), MERAK_OK);
-    a->device.link_bytes_per_s = link_bytes_per_s;
+    a->device.links.level[0].bytes_per_s = link_bytes_per_s;
     merak_device_cost(&a->device, MERAK_F32, pp, &a->cost);
     a->in = (struct merak_search_input){
         .describe = describe,

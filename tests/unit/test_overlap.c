@@ -40,8 +40,8 @@ static double step_s(struct merak_planned *p, double kernels,
     cost.flops_per_s *= kernels;
     cost.bytes_per_s *= kernels;
     cost.kernel_s /= kernels;
-    cost.link_bytes_per_s = link_bytes_per_s;
-    cost.link_latency_s = 0;
+    cost.links.level[0].bytes_per_s = link_bytes_per_s;
+    cost.links.level[0].latency_s = 0;
     if (merak_simulate(p->program, p->n_programs, &cost, &tl, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     s = tl->step_s;

@@ -341,14 +341,14 @@ static enum merak_status planned_for(int passes, int pp, const char *schedule,
                                      struct merak_search_result **result_p,
                                      struct merak_error *err)
 {
-    struct merak_device device = {.ranks_per_node = 4,
+    struct merak_device device = {.links.level[0].ranks = 4,
                                   .memory_bytes = (size_t)1 << 30,
                                   .bytes_per_s = 1e10,
                                   .kernel_s = 1e-6,
-                                  .link_bytes_per_s = 1e9,
-                                  .link_latency_s = 1e-6,
-                                  .net_bytes_per_s = 1e9,
-                                  .net_latency_s = 1e-6};
+                                  .links.level[0].bytes_per_s = 1e9,
+                                  .links.level[0].latency_s = 1e-6,
+                                  .links.level[1].bytes_per_s = 1e9,
+                                  .links.level[1].latency_s = 1e-6};
     struct deep deep = {passes};
     struct merak_search_input in = {.describe = describe_deep,
                                     .arg = &deep,

@@ -470,7 +470,7 @@ static void make_uniform(struct merak_program *prog)
 static void idle_time_is_the_closed_form(void **state)
 {
     const struct merak_cost_model unit = {
-        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1};
+        .flops_per_s = 1, .bytes_per_s = 1, .links.level[0].bytes_per_s = 1};
 
     (void)state;
     for (int p = 1; p <= 8; p++) {

@@ -198,30 +198,30 @@ static void a_layer_sends_megatrons_words(void **state)
 /* p3.16xlarge: eight V100 of 16 GB with NVLink, 25 Gb/s for all of them. */
 static const struct merak_device v100 = {
     .name = "v100",
-    .ranks_per_node = 8,
+    .links.level[0].ranks = 8,
     .memory_bytes = 15600000000,
     .peak_flops_per_s = {[MERAK_F32] = 1.57e13, [MERAK_BF16] = 1.25e14},
     .flops_per_s = {[MERAK_F32] = 1.2e13, [MERAK_BF16] = 7.5e13},
     .bytes_per_s = 7.2e11,
     .kernel_s = 6e-6,
-    .link_bytes_per_s = 1.2e11,
-    .link_latency_s = 1e-5,
-    .net_bytes_per_s = 3.6e8,
-    .net_latency_s = 3e-5};
+    .links.level[0].bytes_per_s = 1.2e11,
+    .links.level[0].latency_s = 1e-5,
+    .links.level[1].bytes_per_s = 3.6e8,
+    .links.level[1].latency_s = 3e-5};
 
 /* 140 TFLOP/s sustained, 200 GB/s inside nodes and 3 between. */
 static const struct merak_device slow_net = {
     .name = "slow-net",
-    .ranks_per_node = 8,
+    .links.level[0].ranks = 8,
     .memory_bytes = 80000000000,
     .peak_flops_per_s = {[MERAK_F32] = 1e13, [MERAK_BF16] = 1.4e14},
     .flops_per_s = {[MERAK_F32] = 1e13, [MERAK_BF16] = 1.4e14},
     .bytes_per_s = 1.6e12,
     .kernel_s = 5e-6,
-    .link_bytes_per_s = 2e11,
-    .link_latency_s = 1e-5,
-    .net_bytes_per_s = 3e9,
-    .net_latency_s = 2e-5};
+    .links.level[0].bytes_per_s = 2e11,
+    .links.level[0].latency_s = 1e-5,
+    .links.level[1].bytes_per_s = 3e9,
+    .links.level[1].latency_s = 2e-5};
 
 struct model_row {
     size_t layers, hidden, heads, seq, batch;

@@ -40,8 +40,10 @@ static double rate_pipeline(const char *schedule, int m, const double *f,
                                             .scatter = sent_part > 0},
                                    .bound = (int[]){0, 1, 2, 3, 4},
                                    .drop = (struct merak_drop[4]){{0}}};
-    const struct merak_cost_model cost = with_losses((struct merak_cost_model){
-        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1 / c});
+    const struct merak_cost_model cost = with_losses(
+        (struct merak_cost_model){.flops_per_s = 1,
+                                  .bytes_per_s = 1,
+                                  .links.level[0].bytes_per_s = 1 / c});
 
     for (int s = 0; s < 4; s++)
         segment[s] = (struct merak_segment){.f_s = f[s],
@@ -106,7 +108,7 @@ static double rate_blocks(int pp, int m, double f, const double *block,
         .bound = (int[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
         .drop = (struct merak_drop[10]){{0}}};
     const struct merak_cost_model cost = {
-        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1};
+        .flops_per_s = 1, .bytes_per_s = 1, .links.level[0].bytes_per_s = 1};
 
     for (int s = 0; s < pp + 2; s++)
         segment[s] = (struct merak_segment){
@@ -208,10 +210,10 @@ static double rate_replicas(const struct replicas *row)
     const struct merak_cost_model cost = with_losses((struct merak_cost_model){
         .flops_per_s = 1e30,
         .bytes_per_s = 1e30,
-        .link_bytes_per_s = 1,
-        .ranks_per_node = node_bytes_per_s > 0 ? 2 : 0,
-        .net_bytes_per_s = 1,
-        .node_bytes_per_s = node_bytes_per_s});
+        .links.level[0].bytes_per_s = 1,
+        .links.level[0].ranks = node_bytes_per_s > 0 ? 2 : 0,
+        .links.level[1].bytes_per_s = 1,
+        .links.level[0].way_bytes_per_s = node_bytes_per_s});
 
     for (int s = 0; s < row->n; s++)
         segment[s] = (struct merak_segment){

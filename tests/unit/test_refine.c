@@ -238,7 +238,7 @@ static void known_costs_are_found(void **state)
 {
     const struct merak_change *row;
     struct merak_change *changes;
-    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_device d = {.n_tuned = 0};
     struct merak_cost_model cost;
     struct merak_error err = {.status = MERAK_OK};
     int n;
@@ -298,7 +298,7 @@ static void other_sizes_are_scaled(void **state)
         {{.flops = 1e10, .bytes = 1e8}, 0.05},
         {{.flops = 1e8, .bytes = 1e6}, 0.0005}};
     struct merak_change *changes;
-    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_device d = {.n_tuned = 0};
     struct merak_cost_model cost;
     double flops;
     int n;
@@ -335,7 +335,7 @@ static void distances_are_told_apart(void **state)
     const struct merak_rate_point points[2] = {
         {{.flops = 1e8, .bytes = 1e6, .reuse = REUSE}, 0.0010}, {near, 0.0005}};
     struct merak_change *changes;
-    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_device d = {.n_tuned = 0};
     struct merak_cost_model cost;
     int n;
 
@@ -412,7 +412,7 @@ static void classes_are_found_again(void **state)
 /* Links of groups come back from a file, and others take the nearest. */
 static void groups_are_kept(void **state)
 {
-    struct merak_device d = {.ranks_per_node = 0}, back;
+    struct merak_device d = {.n_tuned = 0}, back;
     struct merak_cost_model cost;
     struct merak_error err = {.status = MERAK_OK};
     char path[160];
@@ -420,8 +420,8 @@ static void groups_are_kept(void **state)
     (void)state;
     snprintf(path, sizeof(path), "%s/device.json", dir);
     assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
-    d.group[0] = (struct merak_link_group){8, 4e-5, 1e9};
-    d.n_groups = 1;
+    d.links.group[0] = (struct merak_link_group){8, 4e-5, 1e9};
+    d.links.n_groups = 1;
     assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
     if (merak_device_find(path, &back, &err) != MERAK_OK)
         fail_msg("%s", err.text);

@@ -38,14 +38,14 @@ static void links_without_latency_get_one_from_a_trace(void **state)
                                              .inside = 2};
     struct merak_refine *refine;
     struct merak_change *changes;
-    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_device d = {.n_tuned = 0};
     struct merak_cost_model cost;
     struct merak_error err = {.status = MERAK_OK};
     int id, n;
 
     (void)state;
     assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
-    d.link_latency_s = 0;
+    d.links.level[0].latency_s = 0;
     assert_int_equal(merak_refine_create(1, &refine, &err), MERAK_OK);
     assert_int_equal(merak_refine_class(refine, &class, &id, &err), MERAK_OK);
     merak_refine_add(refine, id, 3e-5, 1);
@@ -56,7 +56,7 @@ static void links_without_latency_get_one_from_a_trace(void **state)
     assert_near_one(
         "exchange",
         merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 0, 2, 2), 3e-5);
-    assert_true(cost.group[0].bytes_per_s == 5e9);
+    assert_true(cost.links.group[0].bytes_per_s == 5e9);
     free(changes);
     merak_refine_destroy(refine);
 }
@@ -73,14 +73,14 @@ static struct merak_device cross(double net, double node,
 {
     struct merak_refine *refine;
     struct merak_change *changes;
-    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_device d = {.n_tuned = 0};
     struct merak_error err = {.status = MERAK_OK};
     int id, n_changes;
 
     assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
-    d.net_bytes_per_s = net;
-    d.node_bytes_per_s = node;
-    d.net_latency_s = 1e-4;
+    d.links.level[1].bytes_per_s = net;
+    d.links.level[0].way_bytes_per_s = node;
+    d.links.level[1].latency_s = 1e-4;
     assert_int_equal(merak_refine_create(1, &refine, &err), MERAK_OK);
     for (int i = 0; i < n; i++) {
         const struct merak_sample_class class = {.kind = MERAK_SAMPLE_TRANSFER,
@@ -97,11 +97,11 @@ static struct merak_device cross(double net, double node,
                                          &changes, &n_changes, &err),
                      MERAK_OK);
     assert_near_one("noted", find(changes, n_changes, "net, bandwidth")->after,
-                    d.net_bytes_per_s);
+                    d.links.level[1].bytes_per_s);
     if (node > 0)
         assert_near_one("noted",
                         find(changes, n_changes, "net, of a node")->after,
-                        d.node_bytes_per_s);
+                        d.links.level[0].way_bytes_per_s);
     free(changes);
     merak_refine_destroy(refine);
     return d;
@@ -128,25 +128,26 @@ static void bandwidth_of_a_node_is_corrected_by_its_ranks(void **state)
 
     (void)state;
     d = cross(1e9, 1e9, two, 2);
-    assert_near_one("rank", d.net_bytes_per_s, 4e8);
-    assert_near_one("node", d.node_bytes_per_s, 4e8);
-    assert_near_one("latency", d.net_latency_s, 2e-4);
+    assert_near_one("rank", d.links.level[1].bytes_per_s, 4e8);
+    assert_near_one("node", d.links.level[0].way_bytes_per_s, 4e8);
+    assert_near_one("latency", d.links.level[1].latency_s, 2e-4);
     d = cross(1e9, 1.25e9, two, 2); /* in proportion: it does not tell */
-    assert_near_one("rank", d.net_bytes_per_s, 3.2e8);
-    assert_near_one("node", d.node_bytes_per_s, 4e8);
+    assert_near_one("rank", d.links.level[1].bytes_per_s, 3.2e8);
+    assert_near_one("node", d.links.level[0].way_bytes_per_s, 4e8);
     d = cross(1e9, 4e9, one, 2);
-    assert_near_one("rank", d.net_bytes_per_s, 3e8);
-    assert_near_one("node", d.node_bytes_per_s, 12e8);
+    assert_near_one("rank", d.links.level[1].bytes_per_s, 3e8);
+    assert_near_one("node", d.links.level[0].way_bytes_per_s, 12e8);
     d = cross(1e9, 2e9, both, 4);
-    assert_near_one("rank", d.net_bytes_per_s, 5e8);
-    assert_near_one("node", d.node_bytes_per_s, 6e8);
+    assert_near_one("rank", d.links.level[1].bytes_per_s, 5e8);
+    assert_near_one("node", d.links.level[0].way_bytes_per_s, 6e8);
     d = cross(1e9, 1e9, odd, 2);
-    assert_near_one("rank", d.net_bytes_per_s, 12e7 / (0.15 + 0.1));
-    assert_near_one("node", d.node_bytes_per_s, 12e7 / (0.15 + 0.1));
+    assert_near_one("rank", d.links.level[1].bytes_per_s, 12e7 / (0.15 + 0.1));
+    assert_near_one("node", d.links.level[0].way_bytes_per_s,
+                    12e7 / (0.15 + 0.1));
     /* nothing is known of nodes, and nothing learnt */
     d = cross(1e9, 0, two, 2);
-    assert_near_one("rank", d.net_bytes_per_s, 2e8);
-    assert_true(d.node_bytes_per_s == 0);
+    assert_near_one("rank", d.links.level[1].bytes_per_s, 2e8);
+    assert_true(d.links.level[0].way_bytes_per_s == 0);
 }
 
 int main(void)

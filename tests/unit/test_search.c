@@ -305,16 +305,16 @@ static void a_huge_vocabulary_is_cut_over_all_stages(void **state)
     static const int degrees[][3] = {
         {1, 8, 1}, {2, 4, 1}, {1, 4, 2}, {2, 2, 2}};
     struct merak_hf_config config = gpt2_config(4, 128, 4, 32768);
-    struct merak_device device = {.ranks_per_node = 2,
+    struct merak_device device = {.links.level[0].ranks = 2,
                                   .memory_bytes = 48u << 20,
                                   .flops_per_s = {[MERAK_F32] = 4e9},
                                   .peak_flops_per_s = {[MERAK_F32] = 4e9},
                                   .bytes_per_s = 4e9,
                                   .kernel_s = 4e-4,
-                                  .link_bytes_per_s = 1e9,
-                                  .link_latency_s = 1e-4,
-                                  .net_bytes_per_s = 1.5625e7,
-                                  .net_latency_s = 2e-4};
+                                  .links.level[0].bytes_per_s = 1e9,
+                                  .links.level[0].latency_s = 1e-4,
+                                  .links.level[1].bytes_per_s = 1.5625e7,
+                                  .links.level[1].latency_s = 2e-4};
     struct merak_search_input in = {.describe = merak_hf_describe,
                                     .arg = &config,
                                     .seq = 64,
@@ -372,8 +372,8 @@ static void boundaries_are_of_slices(void **state)
 
         input_20b(&in, &device);
         gpt20b.layers = 4;
-        device.ranks_per_node = in.ranks_per_node = 4;
-        device.link_latency_s = 5e-6;
+        device.links.level[0].ranks = in.ranks_per_node = 4;
+        device.links.level[0].latency_s = 5e-6;
         in.nodes = 2;
         in.global_batch = 4;
         in.pin =

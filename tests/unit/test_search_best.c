@@ -426,8 +426,8 @@ static void more_of_anything_is_never_slower(void **state)
             assert_true(now <= before * 1.05);
             before = now;
         }
-        it.device.link_bytes_per_s *= 2;
-        it.device.net_bytes_per_s *= 2;
+        it.device.links.level[0].bytes_per_s *= 2;
+        it.device.links.level[1].bytes_per_s *= 2;
         assert_true(instance_step(&it) <= before * 1.05);
         it.device.flops_per_s[MERAK_F32] *= 2;
         assert_true(instance_step(&it) <= before * 1.05);

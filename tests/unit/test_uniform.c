@@ -158,7 +158,7 @@ static void is_not_worse(const struct row *row)
 
     assert_int_equal(merak_device_find(row->device, &device, &err), MERAK_OK);
     if (row->net_gbs > 0)
-        device.net_bytes_per_s = row->net_gbs * 1e9;
+        device.links.level[1].bytes_per_s = row->net_gbs * 1e9;
     uniform = best_uniform(&in);
     if (merak_search(&in, &result, &err) != MERAK_OK)
         fail_msg("%s", err.text);
@@ -166,7 +166,7 @@ static void is_not_worse(const struct row *row)
     print_message("# %zu x %zu on %d x 8 %s, %.3g GB/s: %.4g s, uniform %.4g "
                   "s, %.1f %% faster\n",
                   row->layers, row->hidden, row->nodes, row->device,
-                  1e-9 * device.net_bytes_per_s, step, uniform,
+                  1e-9 * device.links.level[1].bytes_per_s, step, uniform,
                   100 * (uniform / step - 1));
     assert_true(step <= uniform * (1 + 1e-9));
     merak_search_destroy(result);
