@@ -7,6 +7,7 @@
 
 #include "partitioner/graph/describe.h"
 #include "partitioner/graph/dims.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/graph/graph.h"
 #include "partitioner/graph/mem_pool.h"
 
@@ -303,6 +304,7 @@ static struct merak_value *input(struct merak_model *m, const char *name,
         .name = name,
         .dtype = MERAK_I32,
         .shape = {2, {m->graph->micro_batch, m->graph->seq}},
+        .letter = {MERAK_LETTER_SAMPLES, MERAK_LETTER_POSITIONS},
         .producer = -1,
         .input = kind,
         .of = -1};

@@ -12,10 +12,12 @@
 #include "partitioner/graph/op_tables.h"
 
 #include "partitioner/graph/dims.h"
+#include "partitioner/graph/letters.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct merak_grad {
     struct merak_graph *graph;
@@ -153,8 +155,10 @@ enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
     if (rc != MERAK_OK)
         return rc;
     /* A gradient that an op passes on remains that of the op's output. */
-    if (grad->of < 0)
+    if (grad->of < 0) {
         grad->of = v->id;
+        memcpy(grad->letter, v->letter, sizeof(grad->letter));
+    }
     if (v->kind == MERAK_VALUE_PARAM) {
         grad->use = g->uses[v->id]++;
         return MERAK_OK;
@@ -282,6 +286,7 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
         rc = merak_fail_nomem(err, n * sizeof(*g.sum));
         goto out;
     }
+    merak_graph_letter_recycled(graph);
     mark_wanted(&g);
     rc = emit(&g, err);
     if (rc == MERAK_OK) {

@@ -5,6 +5,7 @@
 #include "partitioner/graph/graph.h"
 
 #include "partitioner/graph/dims.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/graph/mem_pool.h"
 
 #include "base/error.h"
@@ -244,7 +245,10 @@ static enum merak_status finish_node(struct merak_graph *graph,
     node->name = node_name(graph, node);
     if (node->name == NULL)
         return merak_fail_nomem(err, strlen(node->op->name) + 16);
-    return make_outputs(graph, node, &inf, err);
+    rc = make_outputs(graph, node, &inf, err);
+    if (rc == MERAK_OK)
+        merak_node_pass_letters(node);
+    return rc;
 }
 
 /* Copy the list: programs read the attributes of the graph they were built

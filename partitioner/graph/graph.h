@@ -120,8 +120,9 @@ struct merak_value {
                          the second "layernorm.3:1" */
     enum merak_dtype dtype;
     struct merak_shape shape;
-    int producer; /* node id, or -1 */
-    int out;      /* which output of it */
+    char letter[MERAK_MAX_DIMS]; /* by dim: letters.h */
+    int producer;                /* node id, or -1 */
+    int out;                     /* which output of it */
     struct merak_init init;     /* PARAM */
     bool decay;                 /* PARAM: weight decay applies */
     bool frozen;                /* PARAM: it is not trained */

@@ -4,6 +4,8 @@
 
 #include "partitioner/layout/shard_impl.h"
 
+#include "partitioner/graph/letters.h"
+
 #include "base/error.h"
 #include "base/text_writer.h"
 
@@ -330,10 +332,8 @@ static void print_cuts(FILE *f, const struct merak_sharded *s,
                        const struct merak_node *node)
 {
     struct merak_signature sig;
-    struct merak_infer inf;
 
-    merak_node_infer(node, &inf);
-    node->op->signature(&inf, &sig);
+    merak_node_signature(node, &sig);
     for (int x = 0; x < s->mesh.n_axes; x++) {
         int cut = s->strategy[node->id].cut[x];
 

@@ -141,6 +141,7 @@ static struct merak_value *emit_hop(struct merak_shard_writer *w,
     dst->kind = src->kind == MERAK_VALUE_GRADIENT ? MERAK_VALUE_GRADIENT
                                                   : MERAK_VALUE_ACTIVATION;
     dst->of = src->of;
+    memcpy(dst->letter, src->letter, sizeof(dst->letter));
     merak_layout_print(&w->mesh, &hop->to, text + 1, sizeof(text) - 1);
     dst->name = merak_write_name(w, "%.*s%s",
                                  base == NULL ? (int)strlen(src->name)

@@ -22,6 +22,8 @@
 
 #include "partitioner/layout/shard_impl.h"
 
+#include "partitioner/graph/letters.h"
+
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -35,12 +37,8 @@ enum merak_status merak_signatures(const struct merak_graph *graph,
 
     if (sig == NULL)
         return merak_fail_nomem(err, (n + 1) * sizeof(*sig));
-    for (int i = 0; i < graph->n_nodes; i++) {
-        struct merak_infer inf;
-
-        merak_node_infer(graph->node[i], &inf);
-        graph->node[i]->op->signature(&inf, &sig[i]);
-    }
+    for (int i = 0; i < graph->n_nodes; i++)
+        merak_node_signature(graph->node[i], &sig[i]);
     *sig_p = sig;
     return MERAK_OK;
 }

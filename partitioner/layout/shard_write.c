@@ -221,6 +221,7 @@ static void write_output(struct merak_shard_writer *w,
     v->name = merak_write_name(w, "%s", old->name);
     v->kind = old->kind;
     v->use = old->use;
+    memcpy(v->letter, old->letter, sizeof(v->letter));
     if (old->of >= 0)
         v->of = w->entry[old->of].copies->value->id;
     if (old->kind == MERAK_VALUE_GRADIENT && old->of >= 0 &&

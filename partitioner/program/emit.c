@@ -6,6 +6,8 @@
 #include "partitioner/program/build.h"
 #include "partitioner/program/closure.h"
 
+#include "partitioner/graph/letters.h"
+
 void merak_build_message(struct merak_build *b, struct merak_instr *in,
                          bool send, int slot, int stage)
 {
@@ -60,11 +62,9 @@ void merak_build_load(struct merak_build *b, int v, int microbatch)
  * over: see merak_kernel_call.first. */
 static bool is_first(const struct merak_build *b, const struct merak_node *node)
 {
-    struct merak_infer inf;
     struct merak_signature sig = {0};
 
-    merak_node_infer(node, &inf);
-    node->op->signature(&inf, &sig);
+    merak_node_signature(node, &sig);
     for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
         int x = b->sharded->strategy[node->id].cut[a];
 
@@ -73,7 +73,7 @@ static bool is_first(const struct merak_build *b, const struct merak_node *node)
         for (int o = node->n_in; o < node->n_in + node->n_out; o++) {
             bool has = false;
 
-            for (int d = 0; d < inf.shape[o].ndim; d++)
+            for (int d = 0; d < merak_node_operand(node, o)->shape.ndim; d++)
                 has = has || sig.operand_dim[o][d] == x;
             if (!has)
                 return false;

@@ -5,6 +5,8 @@
 
 #include "runtime/infer/decoder_impl.h"
 
+#include "partitioner/graph/letters.h"
+
 #include "base/error.h"
 
 #include <string.h>
@@ -49,12 +51,10 @@ static bool mixes_positions(const struct merak_graph *g,
                             const struct merak_node *node)
 {
     struct merak_signature sig = {0};
-    struct merak_infer inf;
 
     if (merak_node_reads_back(node, 0) || merak_node_reads_back(node, 1))
         return false;
-    merak_node_infer(node, &inf);
-    node->op->signature(&inf, &sig);
+    merak_node_signature(node, &sig);
     for (int o = 0; o < node->n_in + node->n_out; o++) {
         const struct merak_value *v = merak_node_operand(node, o);
 

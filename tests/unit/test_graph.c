@@ -6,6 +6,7 @@
 #include "unit/near.h"
 
 #include "partitioner/graph/graph.h"
+#include "partitioner/graph/letters.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -258,15 +259,6 @@ static const struct merak_index *find_index(const struct merak_signature *sig,
     return NULL;
 }
 
-static void signature(const struct merak_node *node,
-                      struct merak_signature *sig)
-{
-    struct merak_infer inf;
-
-    merak_node_infer(node, &inf);
-    node->op->signature(&inf, sig);
-}
-
 /* Strategies carry over to gradients by the names of indices: the same name
  * must mean the same loop. */
 static void check_indices_agree(const struct merak_graph *graph)
@@ -277,8 +269,8 @@ static void check_indices_agree(const struct merak_graph *graph)
 
         if (strcmp(node->op->name, "add") == 0)
             continue; /* a sum takes its operands' layout */
-        signature(node, &back);
-        signature(graph->node[node->forward], &forth);
+        merak_node_signature(node, &back);
+        merak_node_signature(graph->node[node->forward], &forth);
         for (int i = 0; i < back.n_index; i++) {
             const struct merak_index *b = &back.index[i];
             const struct merak_index *f = find_index(&forth, b->name);

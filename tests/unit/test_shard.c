@@ -5,6 +5,7 @@
 #include "unit/near.h"
 #include "unit/shard_models.h"
 
+#include "partitioner/graph/letters.h"
 #include "partitioner/layout/shard_impl.h"
 #include "partitioner/order/shard_order.h"
 
@@ -379,10 +380,8 @@ static void check_layouts(const struct merak_sharded *s,
                           const struct merak_node *node)
 {
     struct merak_signature sig;
-    struct merak_infer inf;
 
-    merak_node_infer(node, &inf);
-    node->op->signature(&inf, &sig);
+    merak_node_signature(node, &sig);
     for (int o = 0; o < node->n_in + node->n_out; o++) {
         const struct merak_value *v = merak_node_operand(node, o);
         struct merak_layout want;

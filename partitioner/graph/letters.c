@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* letters.c - which index runs along each dim of a value */
+#include "config.h"
+
+#include "partitioner/graph/letters.h"
+
+#include <string.h>
+
+bool merak_letter_is_sequence(char letter)
+{
+    return letter == 't' || letter == 's';
+}
+
+bool merak_letter_is_known(char letter)
+{
+    return letter != 0 && strchr("btszyx", letter) != NULL;
+}
+
+int merak_value_dim(const struct merak_value *value, char letter)
+{
+    for (int d = 0; d < value->shape.ndim; d++) {
+        if (value->letter[d] == letter)
+            return d;
+    }
+    return -1;
+}
+
+/* The letters of a node's indices, by the dims of operands 0 .. n - 1 that they
+ * run along; the first that has one counts. */
+static void find_letters(const struct merak_node *node,
+                         const struct merak_signature *sig, int n,
+                         char letter[MERAK_MAX_INDICES])
+{
+    memset(letter, 0, MERAK_MAX_INDICES);
+    for (int o = 0; o < n; o++) {
+        const struct merak_value *v = merak_node_operand(node, o);
+
+        for (int d = 0; d < v->shape.ndim; d++) {
+            int i = sig->operand_dim[o][d];
+
+            if (i >= 0 && letter[i] == 0)
+                letter[i] = v->letter[d];
+        }
+    }
+}
+
+void merak_node_signature(const struct merak_node *node,
+                          struct merak_signature *sig)
+{
+    struct merak_infer inf;
+
+    merak_node_infer(node, &inf);
+    node->op->signature(&inf, sig);
+}
+
+void merak_node_pass_letters(const struct merak_node *node)
+{
+    struct merak_signature sig;
+    char letter[MERAK_MAX_INDICES];
+
+    if (node->phase == MERAK_PHASE_W)
+        return;
+    merak_node_signature(node, &sig);
+    find_letters(node, &sig, node->n_in, letter);
+    for (int k = 0; k < node->n_out; k++) {
+        struct merak_value *v = node->out[k];
+
+        for (int d = 0; d < v->shape.ndim; d++) {
+            int i = sig.operand_dim[node->n_in + k][d];
+
+            v->letter[d] = i < 0 ? 0 : letter[i];
+        }
+    }
+}
+
+/* A round settles at least one recycled value, unless all are settled. */
+void merak_graph_letter_recycled(struct merak_graph *graph)
+{
+    for (int round = 0; round < graph->n_recycling; round++) {
+        for (int i = 0; i < graph->n_recycling; i++) {
+            const struct merak_recycling *r = &graph->recycling[i];
+
+            if (r->out != NULL)
+                memcpy(r->in->letter, r->out->letter, sizeof(r->in->letter));
+        }
+        for (int n = 0; n < graph->n_forward; n++)
+            merak_node_pass_letters(graph->node[n]);
+    }
+}

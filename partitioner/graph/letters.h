@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* letters.h - which index runs along each dim of a value
+ *
+ * A dim's letter says what is counted along it:
+ *
+ *   b        samples of a micro-batch
+ *   t, s     positions of a sequence, and of a second one
+ *   z, y, x  points of space
+ *   0        anything else: heads, channels, a vocabulary
+ *
+ * The inputs of a model have them from the start.  A node's output has the
+ * letters of the inputs that the same index of the op's signature runs along,
+ * and a gradient those of its value.  Parameters and their gradients have
+ * none.  So nothing has to be concluded from extents: [4, 16, 8] may be four
+ * samples of sixteen positions, or of sixteen rows of an image.
+ */
+#ifndef MERAK_PARTITIONER_GRAPH_LETTERS_H
+#define MERAK_PARTITIONER_GRAPH_LETTERS_H
+
+#include "partitioner/graph/graph.h"
+
+#define MERAK_LETTER_SAMPLES 'b'
+#define MERAK_LETTER_POSITIONS 't'
+
+bool merak_letter_is_sequence(char letter);
+/* One of the above, not 0. */
+bool merak_letter_is_known(char letter);
+
+/* The first dim with this letter, or -1. */
+int merak_value_dim(const struct merak_value *value, char letter);
+
+/* The signature of a node's op for its operands. */
+void merak_node_signature(const struct merak_node *node,
+                          struct merak_signature *sig);
+
+/* Give a node's outputs the letters of its inputs. */
+void merak_node_pass_letters(const struct merak_node *node);
+/* Give recycled values the letters of what is handed on to them, and pass
+ * these on. */
+void merak_graph_letter_recycled(struct merak_graph *graph);
+
+#endif
