@@ -34,10 +34,12 @@ struct merak_attrs {
  * output without x is partial, to be combined by x's kind (sum or max).
  * An index of kind WHOLE cannot be cut.
  *
- * Names are letters, each used once in a signature.  Two have a meaning: 'b'
- * is the samples of a micro-batch, 't' the token positions of a sequence;
- * options determine whether these may be cut.  A gradient node is cut along
- * the index with the same name as the one its forward node is cut along.
+ * Names are lower-case letters, each used once in a signature.  A gradient node
+ * is cut along the index with the same name as the one its forward node is cut
+ * along.  What an index means does not depend on its name: Merak knows which
+ * dims of the operands count samples of a micro-batch or positions of a
+ * sequence, because inputs do and each op's outputs inherit it along the op's
+ * indices.  Options determine whether these may be cut.
  */
 enum merak_index_kind {
     MERAK_INDEX_WHOLE, /* every shard needs all of it */

@@ -13,7 +13,8 @@
  *   a-z          an index that may be cut; summed where an output lacks it
  *   A-Z          an index that cannot be cut (named by the lower-case letter)
  *   1-9          a dim of exactly that extent, which cannot be cut
- *   *            any number of dims, named b, t, e, f, ..
+ *   *            any number of dims, named b, t, e, f, .. (the graph renames
+ *                what counts samples or positions, and what does not: letters.h)
  *
  * Index v is a vocabulary: its shards may differ in size.
  */

@@ -4,6 +4,7 @@
 
 #include "partitioner/graph/letters.h"
 
+#include <ctype.h>
 #include <string.h>
 
 bool merak_letter_is_sequence(char letter)
@@ -44,13 +45,49 @@ static void find_letters(const struct merak_node *node,
     }
 }
 
-void merak_node_signature(const struct merak_node *node,
-                          struct merak_signature *sig)
+static bool is_taken(const struct merak_signature *sig, char name)
+{
+    for (int i = 0; i < sig->n_index; i++) {
+        if (sig->index[i].name == name)
+            return true;
+    }
+    return false;
+}
+
+/* An index is named by its letter.  What an op gave that name to without being
+ * it gets the capital, so that a gradient's index of that kind does, too. */
+static void name_indices(struct merak_signature *sig,
+                         const char letter[MERAK_MAX_INDICES])
+{
+    for (int i = 0; i < sig->n_index; i++) {
+        struct merak_index *index = &sig->index[i];
+
+        if (letter[i] != index->name && merak_letter_is_known(index->name))
+            index->name = (char)toupper((unsigned char)index->name);
+    }
+    for (int i = 0; i < sig->n_index; i++) {
+        if (letter[i] != 0 && !is_taken(sig, letter[i]))
+            sig->index[i].name = letter[i];
+    }
+}
+
+static void signature_of_op(const struct merak_node *node,
+                            struct merak_signature *sig)
 {
     struct merak_infer inf;
 
     merak_node_infer(node, &inf);
     node->op->signature(&inf, sig);
+}
+
+void merak_node_signature(const struct merak_node *node,
+                          struct merak_signature *sig)
+{
+    char letter[MERAK_MAX_INDICES];
+
+    signature_of_op(node, sig);
+    find_letters(node, sig, node->n_in + node->n_out, letter);
+    name_indices(sig, letter);
 }
 
 void merak_node_pass_letters(const struct merak_node *node)
@@ -60,7 +97,7 @@ void merak_node_pass_letters(const struct merak_node *node)
 
     if (node->phase == MERAK_PHASE_W)
         return;
-    merak_node_signature(node, &sig);
+    signature_of_op(node, &sig);
     find_letters(node, &sig, node->n_in, letter);
     for (int k = 0; k < node->n_out; k++) {
         struct merak_value *v = node->out[k];

@@ -29,7 +29,9 @@ bool merak_letter_is_known(char letter);
 /* The first dim with this letter, or -1. */
 int merak_value_dim(const struct merak_value *value, char letter);
 
-/* The signature of a node's op for its operands. */
+/* The signature of a node's op for its operands.  An index that runs along a
+ * dim with a letter has that name, and no other index has the name of a letter.
+ */
 void merak_node_signature(const struct merak_node *node,
                           struct merak_signature *sig);
 

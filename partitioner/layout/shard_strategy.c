@@ -125,7 +125,8 @@ bool merak_strategy_samples(const struct merak_mesh *mesh,
                             const struct merak_strategy *strategy)
 {
     for (int x = 0; x < mesh->n_axes; x++) {
-        if (strategy->cut[x] >= 0 && sig->index[strategy->cut[x]].name == 'b')
+        if (strategy->cut[x] >= 0 &&
+            sig->index[strategy->cut[x]].name == MERAK_LETTER_SAMPLES)
             return true;
     }
     return false;
@@ -168,9 +169,14 @@ struct choice {
     bool strict; /* weights must be split */
 };
 
-static bool is_named(const struct merak_index *index, char name)
+static bool is_samples(const struct merak_index *index)
 {
-    return index->kind != MERAK_INDEX_WHOLE && index->name == name;
+    return index->name == MERAK_LETTER_SAMPLES;
+}
+
+static bool is_sequence(const struct merak_index *index)
+{
+    return merak_letter_is_sequence(index->name);
 }
 
 static bool fits(const struct merak_index *index, size_t parts)
@@ -184,8 +190,8 @@ static bool is_cuttable(const struct choice *c, int i, size_t parts)
     const struct merak_index *index = &c->sig->index[i];
 
     return index->kind != MERAK_INDEX_WHOLE && fits(index, parts) &&
-           !(is_named(index, 'b') && c->node->id < c->rule->batch_from) &&
-           !(is_named(index, 't') && c->rule->t == MERAK_T_NEVER);
+           !(is_samples(index) && c->node->id < c->rule->batch_from) &&
+           !(is_sequence(index) && c->rule->t == MERAK_T_NEVER);
 }
 
 static bool is_param(const struct choice *c, int o)
@@ -231,12 +237,11 @@ static bool has_whole_rows(const struct choice *c)
     return false;
 }
 
+/* Samples and points are divided by choice only. */
 static bool is_wanted(const struct choice *c, int i)
 {
-    const struct merak_index *index = &c->sig->index[i];
-
     return splits_weight(c, i) ||
-           (index->name != 't' && index->name != 'b' && has_whole_rows(c));
+           (!merak_letter_is_known(c->sig->index[i].name) && has_whole_rows(c));
 }
 
 /*
@@ -250,9 +255,9 @@ static bool only_t_divides(const struct choice *c)
     for (int i = 0; i < c->sig->n_index; i++) {
         const struct merak_index *index = &c->sig->index[i];
 
-        if (index->kind == MERAK_INDEX_WHOLE || index->name == 'b')
+        if (index->kind == MERAK_INDEX_WHOLE || is_samples(index))
             continue;
-        if (index->name != 't')
+        if (!is_sequence(index))
             return false;
         t = true;
     }
@@ -276,7 +281,7 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
     }
     for (int i = 0; i < c->sig->n_index; i++) {
         if (!is_cuttable(c, i, parts) ||
-            (wanted && !is_wanted(c, i) && !is_named(&c->sig->index[i], 'b')))
+            (wanted && !is_wanted(c, i) && !is_samples(&c->sig->index[i])))
             continue;
         cuts[n++] = (int8_t)i;
     }

@@ -89,23 +89,75 @@ static void letters_flow_from_inputs_to_gradients(void **state)
 
 /* What is mixed over positions has the shape of a sequence again, and its rows
  * are no positions. */
+static void describe_mixed(struct merak_model *m)
+{
+    struct merak_value *x = begin(m);
+
+    x = merak_linear(
+        m, x, MERAK_PARAM(m, "mix", MERAK_NORMAL(1), 16, 32, 16, 32), NULL, 2);
+    end(m, merak_gelu(m, x, true));
+}
+
 static void extents_decide_nothing(void **state)
 {
     static const struct row rows[] = {
-        {"linear.1", "b.."},     {"gelu.2", "b.."},
-        {"gelu_dx.2", "b.."},    {"linear_dx.1", "bt."},
-        {"linear_dw.1", "...."}, {"add.3", "b.."},
-        {"add_dx.3", "b.."},     {NULL, NULL},
+        {"linear.1", "b.."},    {"gelu.2", "b.."},       {"gelu_dx.2", "b.."},
+        {"linear_dx.1", "bt."}, {"linear_dw.1", "...."}, {NULL, NULL},
     };
     struct merak_model *m = create(MERAK_F32);
-    struct merak_value *x = begin(m);
 
     (void)state;
-    x = merak_linear(
-        m, x, MERAK_PARAM(m, "mix", MERAK_NORMAL(1), 16, 32, 16, 32), NULL, 2);
-    x = merak_gelu(m, x, true);
-    end(m, merak_add(m, x, x));
+    describe_mixed(m);
     check(m, rows);
+}
+
+/* The indices of a node by the dims of its operands. */
+static void print_indices(const struct merak_graph *graph, const char *name,
+                          char *text)
+{
+    const struct merak_node *node = graph->node[find(graph, name)->producer];
+    struct merak_signature sig;
+
+    merak_node_signature(node, &sig);
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        const struct merak_value *v = merak_node_operand(node, o);
+
+        if (o > 0)
+            *text++ = ' ';
+        for (int d = 0; d < v->shape.ndim; d++)
+            *text++ = sig.index[sig.operand_dim[o][d]].name;
+    }
+    *text = '\0';
+}
+
+static void indices_are_named_by_letters(void **state)
+{
+    static const struct {
+        const char *value, *indices;
+    } rows[] = {
+        {"embedding.0", "bt vc btc"},
+        {"linear.1", "btj optj bop"}, /* positions are mixed */
+        {"gelu.2", "bTe bTe"},
+        {"gelu_dx.2", "bTe bTe bTe"},
+        {"linear_dx.1", "bop optj btj"},
+        {"linear_dw.1", "btj bop optj"},
+        {"xent_max.4", "bTv bT"}, /* the op's own names are but names */
+    };
+    struct merak_model *m = create(MERAK_F32);
+    const struct merak_graph *graph;
+
+    (void)state;
+    describe_mixed(m);
+    graph = graph_of(m);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char text[128];
+
+        print_indices(graph, rows[i].value, text);
+        if (strcmp(text, rows[i].indices) != 0)
+            fail_msg("%s: \"%s\", expected \"%s\"", rows[i].value, text,
+                     rows[i].indices);
+    }
+    merak_model_destroy(m);
 }
 
 /* Nothing says what a recycled value is until the end of the description. */
@@ -168,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(letters_flow_from_inputs_to_gradients),
         cmocka_unit_test(extents_decide_nothing),
+        cmocka_unit_test(indices_are_named_by_letters),
         cmocka_unit_test(recycled_values_are_what_is_handed_on),
         cmocka_unit_test(sharding_keeps_letters),
     };
