@@ -17,13 +17,9 @@ bool merak_letter_is_known(char letter)
     return letter != 0 && strchr("btszyx", letter) != NULL;
 }
 
-int merak_value_dim(const struct merak_value *value, char letter)
+bool merak_value_has_positions(const struct merak_value *value)
 {
-    for (int d = 0; d < value->shape.ndim; d++) {
-        if (value->letter[d] == letter)
-            return d;
-    }
-    return -1;
+    return value->shape.ndim >= 2 && value->letter[1] == MERAK_LETTER_POSITIONS;
 }
 
 /* The letters of a node's indices, by the dims of operands 0 .. n - 1 that they

@@ -26,8 +26,9 @@ bool merak_letter_is_sequence(char letter);
 /* One of the above, not 0. */
 bool merak_letter_is_known(char letter);
 
-/* The first dim with this letter, or -1. */
-int merak_value_dim(const struct merak_value *value, char letter);
+/* Do positions of the sequence run along dim 1?  In a single sequence, [1, T,
+ * ..], each is contiguous then, and kernels may compute them part by part. */
+bool merak_value_has_positions(const struct merak_value *value);
 
 /* The signature of a node's op for its operands.  An index that runs along a
  * dim with a letter has that name, and no other index has the name of a letter.

@@ -151,7 +151,7 @@ struct merak_build {
     int chunk_now;
     unsigned ends; /* the kinds of actions that do not come after it, as bits */
     /* slices.c, passes.c */
-    size_t seq, batch; /* of the inputs: [batch, seq] */
+    size_t seq;        /* positions of a sequence, if slices > 1 */
     int slices;        /* of a micro-batch's sequence */
     int slice;         /* of the action that is being written */
     int passes;        /* forwards of a micro-batch */
@@ -247,7 +247,7 @@ void merak_build_loss(struct merak_build *b);
 /* Find the sequence's length and the number of slices; an error if they do
  * not fit. */
 enum merak_status merak_build_slices(struct merak_build *b) MERAK_CHECKED;
-/* Does a value have the sequence as its second dim? */
+/* Does a value consist of slices? */
 bool merak_build_is_sliced(const struct merak_build *b, int value);
 /* Slots for the slices of a value's new slot. */
 void merak_build_cut(struct merak_build *b, int slot);

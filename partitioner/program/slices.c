@@ -19,37 +19,29 @@
 #include "partitioner/program/build.h"
 
 #include "base/error.h"
+#include "partitioner/graph/letters.h"
 
 static const struct merak_value *an_input(const struct merak_graph *graph)
 {
     for (int v = 0; v < graph->n_values; v++) {
         if (graph->value[v]->kind == MERAK_VALUE_INPUT &&
-            graph->value[v]->shape.ndim == 2)
+            merak_value_has_positions(graph->value[v]))
             return graph->value[v];
     }
     return NULL;
 }
 
-/* Does a tensor have a dim of token positions? */
-static bool of_positions(const struct merak_value *v, size_t batch, size_t seq)
-{
-    return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD &&
-           v->shape.ndim >= 2 && v->shape.dim[0] == batch &&
-           v->shape.dim[1] == seq;
-}
-
 bool merak_build_is_sliced(const struct merak_build *b, int value)
 {
-    return of_positions(b->graph->value[value], b->batch, b->seq);
+    return merak_value_has_positions(b->graph->value[value]);
 }
 
 /* A value whose positions a tensor axis cuts, or NULL. */
-static const struct merak_value *cut_already(const struct merak_sharded *s,
-                                             size_t batch, size_t seq)
+static const struct merak_value *cut_already(const struct merak_sharded *s)
 {
     for (int v = 0; v < s->graph->n_values; v++) {
         for (int a = 0; a < s->mesh.n_axes; a++) {
-            if (of_positions(s->graph->value[v], batch, seq) &&
+            if (merak_value_has_positions(s->graph->value[v]) &&
                 s->layout[v].at[a].kind == MERAK_SPLIT &&
                 s->layout[v].at[a].dim == 1)
                 return s->graph->value[v];
@@ -60,8 +52,7 @@ static const struct merak_value *cut_already(const struct merak_sharded *s,
 
 bool merak_sharded_may_slice(const struct merak_sharded *sharded)
 {
-    return cut_already(sharded, sharded->graph->micro_batch,
-                       sharded->graph->seq) == NULL;
+    return cut_already(sharded) == NULL;
 }
 
 enum merak_status merak_build_slices(struct merak_build *b)
@@ -80,14 +71,13 @@ enum merak_status merak_build_slices(struct merak_build *b)
                           "%zu: use --micro-batch 1",
                           b->prog->plan.schedule,
                           input == NULL ? 0 : input->shape.dim[0]);
-    b->batch = input->shape.dim[0];
     b->seq = input->shape.dim[1];
     if (b->seq % (size_t)b->slices != 0)
         return merak_fail(b->err, MERAK_ERR_CONFIG,
                           "schedule %s: %d slices do not divide sequences of "
                           "%zu tokens",
                           b->prog->plan.schedule, b->slices, b->seq);
-    v = cut_already(b->sharded, b->batch, b->seq);
+    v = cut_already(b->sharded);
     if (v == NULL)
         return MERAK_OK;
     return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,

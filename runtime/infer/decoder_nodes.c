@@ -11,15 +11,6 @@
 
 #include <string.h>
 
-static bool has_positions(const struct merak_graph *g,
-                          const struct merak_value *v)
-{
-    return (v->kind == MERAK_VALUE_ACTIVATION ||
-            v->kind == MERAK_VALUE_INPUT) &&
-           v->shape.ndim >= 2 && v->shape.dim[0] == 1 &&
-           v->shape.dim[1] == g->seq;
-}
-
 /* Mark the nodes that value v depends on, including the one that computes
  * it. */
 static void mark(const struct merak_graph *g, const struct merak_value *v,
@@ -47,8 +38,7 @@ static const struct merak_node *find_node(const struct merak_graph *g,
 }
 
 /* Does a node mix positions in a way that the cache does not support? */
-static bool mixes_positions(const struct merak_graph *g,
-                            const struct merak_node *node)
+static bool mixes_positions(const struct merak_node *node)
 {
     struct merak_signature sig = {0};
 
@@ -58,10 +48,10 @@ static bool mixes_positions(const struct merak_graph *g,
     for (int o = 0; o < node->n_in + node->n_out; o++) {
         const struct merak_value *v = merak_node_operand(node, o);
 
-        if (has_positions(g, v) &&
+        if (merak_value_has_positions(v) &&
             sig.index[sig.operand_dim[o][1]].kind == MERAK_INDEX_WHOLE)
             return true;
-        if (o >= node->n_in && !has_positions(g, v))
+        if (o >= node->n_in && !merak_value_has_positions(v))
             return true;
     }
     return false;
@@ -77,7 +67,7 @@ static enum merak_status find_kernels(struct merak_decoder *d,
 
         if (!d->wanted[MERAK_WISH_LOSS][n])
             continue;
-        if (mixes_positions(g, g->node[n]))
+        if (mixes_positions(g->node[n]))
             return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                               "op %s computes a position from others: no "
                               "token can be computed after another",
@@ -98,7 +88,7 @@ enum merak_status merak_decoder_find_nodes(struct merak_decoder *d,
     const struct merak_node *loss = find_node(g, "xent_loss");
 
     for (int v = 0; v < g->n_values; v++)
-        d->place[v].positions = has_positions(g, g->value[v]);
+        d->place[v].positions = merak_value_has_positions(g->value[v]);
     if (g->passes > 1)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "the model runs %d passes: no token can be computed "

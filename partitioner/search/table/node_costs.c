@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "partitioner/search/table/walker.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/graph/padding.h"
 #include "partitioner/program/closure.h"
 #include "partitioner/program/staged.h"
@@ -48,14 +49,6 @@ static int tensor_ranks(const struct merak_walker *w)
     return n;
 }
 
-/* Does a value run slice by slice, or once for all slices with the last one? */
-static bool has_positions(const struct merak_walker *w,
-                          const struct merak_value *v)
-{
-    return v->shape.ndim >= 2 && v->shape.dim[1] == w->graph->seq &&
-           v->shape.dim[0] == w->graph->micro_batch;
-}
-
 /* Seconds of a mean slice.  Attention of a slice also reads what lies before
  * it: all slices together take as much as the whole. */
 static double slice_seconds(const struct merak_walker *w,
@@ -68,7 +61,8 @@ static double slice_seconds(const struct merak_walker *w,
     double n = w->table->slices;
     bool is_attention = merak_op_is_attention(node->op);
 
-    if (!has_positions(w, node->out[0]) &&
+    /* Once for all slices, with the last one. */
+    if (!merak_value_has_positions(node->out[0]) &&
         node->out[0]->kind != MERAK_VALUE_PARAM_GRAD) {
         size.flops = cost->flops;
         size.bytes = cost->bytes;
@@ -76,7 +70,7 @@ static double slice_seconds(const struct merak_walker *w,
         return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
     }
     for (int o = 0; o < node->n_in + node->n_out && !is_attention; o++) {
-        if (has_positions(w, merak_node_operand(node, o)))
+        if (merak_value_has_positions(merak_node_operand(node, o)))
             inf->shape[o].dim[1] /= (size_t)n;
     }
     if (is_attention)
@@ -147,7 +141,7 @@ static void measure_convert(struct merak_walker *w,
     const struct merak_hop *hop = &w->sharded->hop[node->id];
     const struct merak_value *from = node->in[0];
     struct merak_exchange ex;
-    double bytes, parts = has_positions(w, from) ? w->table->slices : 1;
+    double bytes, parts = merak_value_has_positions(from) ? w->table->slices : 1;
 
     if (hop->kind == MERAK_CONVERT_SLICE) {
         w->node_s[node->id] =
