@@ -86,6 +86,39 @@ void merak_node_signature(const struct merak_node *node,
     name_indices(sig, letter);
 }
 
+static bool reads_back(const struct merak_node *node)
+{
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        if (merak_node_reads_back(node, o))
+            return true;
+    }
+    return false;
+}
+
+/* Either all of a sequence is one operand of the op's mathematics, or a dim
+ * that no slice is made of (a weight's) runs along with it. */
+bool merak_node_mixes_positions(const struct merak_node *node)
+{
+    struct merak_signature sig;
+
+    if (reads_back(node))
+        return false;
+    merak_node_signature(node, &sig);
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        const struct merak_value *v = merak_node_operand(node, o);
+        bool sliced = merak_value_has_positions(v);
+
+        for (int d = 0; d < v->shape.ndim; d++) {
+            int i = sig.operand_dim[o][d];
+
+            if (i >= 0 && sig.index[i].name == MERAK_LETTER_POSITIONS &&
+                (sig.index[i].kind == MERAK_INDEX_WHOLE || !sliced || d != 1))
+                return true;
+        }
+    }
+    return false;
+}
+
 void merak_node_pass_letters(const struct merak_node *node)
 {
     struct merak_signature sig;

@@ -29,6 +29,10 @@ bool merak_letter_is_known(char letter);
 /* Do positions of the sequence run along dim 1?  In a single sequence, [1, T,
  * ..], each is contiguous then, and kernels may compute them part by part. */
 bool merak_value_has_positions(const struct merak_value *value);
+/* Does a node compute something from positions that only whole sequences have?
+ * Not if it is known what it reads of earlier ones (merak_node_reads_back()).
+ */
+bool merak_node_mixes_positions(const struct merak_node *node);
 
 /* The signature of a node's op for its operands.  An index that runs along a
  * dim with a letter has that name, and no other index has the name of a letter.

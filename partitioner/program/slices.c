@@ -50,9 +50,36 @@ static const struct merak_value *cut_already(const struct merak_sharded *s)
     return NULL;
 }
 
+static const struct merak_node *find_mixing(const struct merak_graph *graph)
+{
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (merak_node_mixes_positions(graph->node[n]))
+            return graph->node[n];
+    }
+    return NULL;
+}
+
 bool merak_sharded_may_slice(const struct merak_sharded *sharded)
 {
-    return cut_already(sharded) == NULL;
+    return cut_already(sharded) == NULL && find_mixing(sharded->graph) == NULL;
+}
+
+static enum merak_status check_cuts(const struct merak_build *b)
+{
+    const struct merak_value *cut = cut_already(b->sharded);
+    const struct merak_node *mixing = find_mixing(b->graph);
+
+    if (cut != NULL)
+        return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s cuts sequences, and so has tp %d (%s): "
+                          "use --sp off or a smaller tp",
+                          b->prog->plan.schedule, b->prog->plan.tp, cut->name);
+    if (mixing != NULL)
+        return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s cuts sequences, and %s needs whole "
+                          "ones: use --schedule 1f1b",
+                          b->prog->plan.schedule, mixing->name);
+    return MERAK_OK;
 }
 
 enum merak_status merak_build_slices(struct merak_build *b)
@@ -60,7 +87,6 @@ enum merak_status merak_build_slices(struct merak_build *b)
     struct merak_schedule_args args =
         merak_plan_schedule_args(&b->prog->plan, b->stage);
     const struct merak_value *input = an_input(b->graph);
-    const struct merak_value *v;
 
     b->slices = args.slices > 1 ? args.slices : 1;
     if (b->slices == 1)
@@ -77,13 +103,7 @@ enum merak_status merak_build_slices(struct merak_build *b)
                           "schedule %s: %d slices do not divide sequences of "
                           "%zu tokens",
                           b->prog->plan.schedule, b->slices, b->seq);
-    v = cut_already(b->sharded);
-    if (v == NULL)
-        return MERAK_OK;
-    return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
-                      "schedule %s cuts sequences, and so has tp %d (%s): use "
-                      "--sp off or a smaller tp",
-                      b->prog->plan.schedule, b->prog->plan.tp, v->name);
+    return check_cuts(b);
 }
 
 static void cut(struct merak_build *b, int whole, size_t from, size_t to)

@@ -226,6 +226,7 @@ static const struct merak_table *sliced_table(struct merak_search *s,
                                               int slices)
 {
     const struct merak_sharded *sharded = NULL;
+    const struct merak_table *made;
     struct merak_plan key = whole->plan;
 
     if (!whole->may_slice &&
@@ -240,11 +241,13 @@ static const struct merak_table *sliced_table(struct merak_search *s,
         if (p->tp == key.tp && p->sp == key.sp && p->micro_batch == 1 &&
             p->tp_batch_percent == key.tp_batch_percent &&
             p->branches == key.branches && t->slices == slices)
-            return t;
+            return t->may_slice ? t : NULL;
     }
     if (s->rc == MERAK_OK)
         s->rc = merak_graphs_shard(s->graphs, &key, &sharded, s->err);
-    return merak_search_add_table(s, sharded, &key, NULL, 1, slices);
+    made = merak_search_add_table(s, sharded, &key, NULL, 1, slices);
+    /* Ops may need whole sequences. */
+    return made != NULL && made->may_slice ? made : NULL;
 }
 
 /* May the candidate run in this many slices?  It pays if there are few

@@ -40,18 +40,10 @@ static const struct merak_node *find_node(const struct merak_graph *g,
 /* Does a node mix positions in a way that the cache does not support? */
 static bool mixes_positions(const struct merak_node *node)
 {
-    struct merak_signature sig = {0};
-
-    if (merak_node_reads_back(node, 0) || merak_node_reads_back(node, 1))
-        return false;
-    merak_node_signature(node, &sig);
-    for (int o = 0; o < node->n_in + node->n_out; o++) {
-        const struct merak_value *v = merak_node_operand(node, o);
-
-        if (merak_value_has_positions(v) &&
-            sig.index[sig.operand_dim[o][1]].kind == MERAK_INDEX_WHOLE)
-            return true;
-        if (o >= node->n_in && !merak_value_has_positions(v))
+    if (merak_node_mixes_positions(node))
+        return true;
+    for (int o = 0; o < node->n_out; o++) {
+        if (!merak_value_has_positions(node->out[o]))
             return true;
     }
     return false;

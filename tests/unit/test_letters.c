@@ -5,6 +5,7 @@
 #include "unit/few_calls.h"
 #include "unit/near.h"
 
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/graph/letters.h"
 #include "partitioner/layout/shard.h"
 
@@ -215,6 +216,43 @@ static void sharding_keeps_letters(void **state)
     merak_model_destroy(m);
 }
 
+/* --- in programs ----------------------------------------------------------
+ */
+
+static void describe_small_mixed(struct merak_model *m, void *arg)
+{
+    (void)arg;
+    describe_mixed(m);
+}
+
+/* A slice has no more than its own positions. */
+static void what_mixes_positions_runs_whole_sequences(void **state)
+{
+    struct merak_plan plan = {.tp = 1,
+                              .pp = 1,
+                              .dp = 1,
+                              .microbatches = 1,
+                              .micro_batch = 1,
+                              .threads = 1,
+                              .schedule = "sliced:4",
+                              .dtype = MERAK_F32};
+    struct merak_planned *planned = NULL;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_plan_build(&plan, 16, describe_small_mixed, NULL,
+                                      MERAK_PLAN_ALL, NULL, &planned, &err),
+                     MERAK_ERR_UNSUPPORTED);
+    assert_string_equal(err.text,
+                        "schedule sliced:4 cuts sequences, and linear.1 needs "
+                        "whole ones: use --schedule 1f1b");
+    snprintf(plan.schedule, sizeof(plan.schedule), "1f1b");
+    assert_int_equal(merak_plan_build(&plan, 16, describe_small_mixed, NULL,
+                                      MERAK_PLAN_ALL, NULL, &planned, &err),
+                     MERAK_OK);
+    merak_planned_destroy(planned);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +261,7 @@ int main(void)
         cmocka_unit_test(indices_are_named_by_letters),
         cmocka_unit_test(recycled_values_are_what_is_handed_on),
         cmocka_unit_test(sharding_keeps_letters),
+        cmocka_unit_test(what_mixes_positions_runs_whole_sequences),
     };
 
     return cmocka_run_group_tests_name("letters", tests, NULL, NULL);
