@@ -46,10 +46,32 @@ static void find_own_dir(char dir[PATH_MAX])
         *slash = '\0';
 }
 
+/*
+ * The root of the build tree that `dir` lies in, as two levels up; "" where
+ * Merak is installed: what is above its prefix may be anybody's.  libtool puts
+ * libraries into .libs, and programs that hold a static one are built for
+ * these two folders alone: libmerak is never installed as such.
+ */
+static const char *find_build_root(const char *dir)
+{
+    static const char *const built[] = {"/.libs", "/tests/unit", "/bench"};
+    static const char *const root[] = {"/../..", "/../..", "/.."};
+    size_t n = strlen(dir);
+
+    for (size_t i = 0; i < sizeof(built) / sizeof(*built); i++) {
+        size_t tail = strlen(built[i]);
+
+        if (n > tail && strcmp(dir + n - tail, built[i]) == 0)
+            return root[i];
+    }
+    return "";
+}
+
 static void find_places(const struct merak_module_ask *ask, struct places *at)
 {
     const char *only = getenv("MERAK_MODULE_DIR");
     char dir[PATH_MAX], below[64];
+    const char *root;
 
     at->n = 0;
     if (only != NULL && *only != '\0') {
@@ -59,8 +81,10 @@ static void find_places(const struct merak_module_ask *ask, struct places *at)
     find_own_dir(dir);
     if (dir[0] != '\0') {
         add_place(at, dir, "/merak", ask->name);
-        snprintf(below, sizeof(below), "/../../%s/.libs", ask->built);
-        add_place(at, dir, below, ask->name);
+        root = find_build_root(dir);
+        snprintf(below, sizeof(below), "%s/%s/.libs", root, ask->built);
+        if (root[0] != '\0')
+            add_place(at, dir, below, ask->name);
     }
     add_place(at, MERAK_MODULE_INSTALL_DIR, "", ask->name);
 }

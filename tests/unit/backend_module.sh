@@ -44,6 +44,25 @@ MERAK_MODULE_DIR=$tmp/none train --backend cuda
 refuses "a module that is not there" "does not have it"
 MERAK_MODULE_DIR=$tmp/broken train --backend cuda
 refuses "a module that is no module" "cannot be loaded"
+# What lies above an installed Merak's prefix may be anybody's.
+mkdir -p "$tmp/alice/lib" "$tmp/alice/bin" "$tmp/kernels/cuda/.libs"
+cp ../cmd/.libs/merak "$tmp/alice/bin"
+cp ../runtime/.libs/libmerak.so.? "$tmp/alice/lib"
+cp "$tmp/broken/merak_cuda.so" "$tmp/kernels/cuda/.libs"
+(
+    merak=$tmp/alice/bin/merak
+    export LD_LIBRARY_PATH=$tmp/alice/lib
+    train --backend cuda
+)
+refuses "a module that is planted above the prefix" "was built without it"
+mkdir "$tmp/alice/lib/merak"
+cp "$tmp/broken/merak_cuda.so" "$tmp/alice/lib/merak"
+(
+    merak=$tmp/alice/bin/merak
+    export LD_LIBRARY_PATH=$tmp/alice/lib
+    train --backend cuda
+)
+refuses "a module beside the library is looked at" "cannot be loaded"
 train --backend nix
 refuses "a backend that nobody knows" "there are cpu, ref, emu, fake, cuda"
 # What a calibration chose is taken on the same kind of device, and no other.
