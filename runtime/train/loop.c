@@ -13,6 +13,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -401,6 +402,28 @@ static enum merak_status finish_step(struct merak_trainer *t,
     return rc;
 }
 
+/* Slurm itself tells nobody, least of all the tasks that go on. */
+static void look_for_slurmd(struct merak_trainer *t)
+{
+    const char *node = t->slurmd.node;
+
+    switch (merak_slurmd_check(&t->slurmd, merak_clock_ns())) {
+    case MERAK_SLURMD_GONE:
+        merak_warn("train",
+                   "slurmd on %s has ended and its tasks go on: Slurm cannot "
+                   "signal them any more, and ends the job after SlurmdTimeout "
+                   "unless slurmd starts again there; to save and end the run "
+                   "before: kill -USR1 %ld on %s",
+                   node, (long)getpid(), node);
+        break;
+    case MERAK_SLURMD_BACK:
+        merak_warn("train", "slurmd on %s is back", node);
+        break;
+    case MERAK_SLURMD_NO_NEWS:
+        break;
+    }
+}
+
 /* Will this step be saved, unless the run is stopped before? */
 static bool will_save(const struct merak_trainer *t, uint64_t step)
 {
@@ -445,6 +468,7 @@ static enum merak_status run_steps(struct merak_trainer *t,
         rc = run_step(t, &r, err);
         if (rc == MERAK_OK)
             rc = finish_step(t, &r, began, err);
+        look_for_slurmd(t);
         if (rc == MERAK_OK)
             rc = save_step(t, &r, err);
     }
@@ -468,6 +492,9 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
     enum merak_status rc;
 
     catch_signals(t);
+    merak_slurmd_watch(&t->slurmd, t->boot->local_rank == 0
+                                       ? getenv("SLURMD_NODENAME")
+                                       : NULL);
     t->has_valid = has_held_out_targets(t);
     t->start_step = t->step;
     t->loop_ns = merak_clock_ns();

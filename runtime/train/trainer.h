@@ -12,6 +12,7 @@
 #include "partitioner/program/program.h"
 #include "partitioner/device/device.h"
 #include "placement/placement.h"
+#include "runtime/boot/slurmd.h"
 #include "runtime/engine/engine.h"
 #include "runtime/runtime.h"
 #include "runtime/train/train_options.h"
@@ -111,6 +112,7 @@ struct merak_trainer {
     struct merak_progress saved;    /* of a blocking save */
     char saved_what[48];
     struct merak_pace *pace;        /* NULL: stragglers are not looked for */
+    struct merak_slurmd slurmd;     /* this node's; its first task looks */
 
     /* progress */
     uint64_t step;      /* steps done */

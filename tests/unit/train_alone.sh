@@ -14,12 +14,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 merak=$PWD/../cmd/merak
 model=$here/../vectors/parity/gpt2-tied.json
 tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
+trap 'kill $daemon $watched 2>/dev/null; rm -rf "$tmp"' EXIT
+daemon= watched=
 
-# train OPTION...: a run on $tmp/data, its output in $tmp/out
+# train OPTION...: a run on $data, its output in $tmp/out
 train()
 {
-    "$merak" train --model "$model" --data "$tmp/data" --threads 1 \
+    "$merak" train --model "$model" --data "$data" --threads 1 \
         --log-every 1 "$@" >"$tmp/out" 2>&1
 }
 
@@ -30,7 +31,26 @@ field()
         tr '\n' ' '
 }
 
-echo 1..18
+echo 1..19
+
+seq 1000000 >"$tmp/text"
+"$merak" data pack --tokenizer byte --out "$tmp/text" "$tmp/text" >/dev/null
+
+# --- a slurmd that ends, beside what follows ---
+
+printf '#!/bin/sh\nwhile sleep 1; do :; done\n' >"$tmp/slurmd"
+chmod +x "$tmp/slurmd"
+"$tmp/slurmd" -D -N "test$$" &
+daemon=$!
+SLURMD_NODENAME=test$$ "$merak" train --model "$model" --data "$tmp/text" \
+    --threads 1 --seq 64 --global-batch 8 --steps 1000000 \
+    --metrics "$tmp/watched.jsonl" >"$tmp/watched" 2>&1 &
+watched=$!
+for ((i = 0; i < 600; i++)); do
+    [ ! -s "$tmp/watched.jsonl" ] || break
+    sleep 0.1
+done
+kill $daemon
 
 # --- steps without a token to predict ---
 
@@ -38,8 +58,8 @@ echo 1..18
 for ((i = 0; i < 64; i++)); do
     printf '{"prompt":"%0200d","completion":"y"}\n' $i
 done >"$tmp/long.jsonl"
-"$merak" data pack --tokenizer byte --out "$tmp/data" "$tmp/long.jsonl" \
-    >/dev/null
+data=$tmp/long
+"$merak" data pack --tokenizer byte --out "$data" "$tmp/long.jsonl" >/dev/null
 train --packing stream --seq 32 --global-batch 1 --steps 9 --ckpt "$tmp/run" \
     --ckpt-every 1 --keep 100 --valid-fraction 0 --warmup 0
 ok $? "steps without a token to predict are taken" "$tmp/out"
@@ -90,16 +110,15 @@ ok $? "top and report leave them out" "$tmp/out" "$tmp/top"
 train --packing stream --seq 32 --global-batch 1 --steps 1 --eval-samples 1
 said='the 1 held-out samples of a validation have no token'
 [ "$(grep -c "$said" "$tmp/out")" -eq 1 ] &&
-    ! grep -q 'held-out loss' "$tmp/out"
+    ! grep -q 'held-out loss [0-9]' "$tmp/out"
 ok $? "held-out samples without one are named" "$tmp/out"
 
 # --- requests to stop ---
 
 # A validation that would take many seconds ends at once, and the step is saved.
-seq 1000000 >"$tmp/text"
-"$merak" data pack --tokenizer byte --out "$tmp/data" "$tmp/text" >/dev/null
+data=$tmp/text
 rm -r "$tmp/run"
-MERAK_LOG=debug "$merak" train --model "$model" --data "$tmp/data" \
+MERAK_LOG=debug "$merak" train --model "$model" --data "$data" \
     --threads 1 --seq 64 --global-batch 8 --valid-fraction 0.5 --eval-every 1 \
     --eval-samples 100000000 --steps 9 --ckpt "$tmp/run" --ckpt-every 9 \
     >"$tmp/out" 2>&1 &
@@ -136,14 +155,28 @@ refuses()
     [ $? -eq 66 ] && grep -q "SLURM_CPUS_PER_TASK is \"$value\"" "$tmp/out"
     ok $? "SLURM_CPUS_PER_TASK=$value is refused by $1" "$tmp/out"
 }
-step=(--model "$model" --data "$tmp/data" --seq 64 --global-batch 1
+step=(--model "$model" --data "$data" --seq 64 --global-batch 1
     --steps 1)
 for value in abc 0 -1 2x 1.5; do
     refuses $value train "${step[@]}"
 done
-refuses abc eval --ckpt "$tmp/run" --model "$model" --data "$tmp/data"
+refuses abc eval --ckpt "$tmp/run" --model "$model" --data "$data"
 SLURM_CPUS_PER_TASK=abc train --seq 64 --global-batch 1 --steps 1
 ok $? "it is not looked at where --threads is given" "$tmp/out"
 SLURM_CPUS_PER_TASK=2 "$merak" train "${step[@]}" >"$tmp/out" 2>&1
 grep -q ' 2 threads a task' "$tmp/out"
 ok $? "it is the number of threads" "$tmp/out"
+
+# --- the slurmd that has ended ---
+
+for ((i = 0; i < 600; i++)); do
+    ! grep -q slurmd "$tmp/watched" || break
+    sleep 0.1
+done
+kill -TERM $watched
+wait $watched
+[ $? -eq 75 ] && [ "$(grep -c slurmd "$tmp/watched")" -eq 1 ] &&
+    grep -q "warn.* slurmd on test$$ has ended and its tasks go on" \
+        "$tmp/watched" &&
+    grep -q "kill -USR1 $watched on test$$" "$tmp/watched"
+ok $? "a slurmd that ends is told of" "$tmp/watched"
