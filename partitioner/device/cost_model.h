@@ -5,9 +5,9 @@
 #ifndef MERAK_PARTITIONER_DEVICE_COST_MODEL_H
 #define MERAK_PARTITIONER_DEVICE_COST_MODEL_H
 
+#include "merak/op.h"
 #include "partitioner/device/level.h"
 #include "partitioner/device/rates.h"
-#include "partitioner/layout/layout.h"
 
 /* What a kernel loses to a concurrent exchange or transfer. */
 struct merak_interference {

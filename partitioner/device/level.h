@@ -12,6 +12,16 @@
 
 #include <stdbool.h>
 
+/* What an exchange does, with the layouts that it converts (layout.h). */
+enum merak_convert_kind {
+    MERAK_CONVERT_NONE,
+    MERAK_CONVERT_ALL_REDUCE,     /* P -> R */
+    MERAK_CONVERT_REDUCE_SCATTER, /* P -> S, P -> F */
+    MERAK_CONVERT_ALL_GATHER,     /* S -> R, F -> R */
+    MERAK_CONVERT_ALL_TO_ALL,     /* S(a) -> S(b) */
+    MERAK_CONVERT_SLICE,          /* R -> S, R -> F: local */
+};
+
 enum { MERAK_LEVELS = 2 };
 
 struct merak_level {

@@ -15,6 +15,7 @@
 #define MERAK_PARTITIONER_LAYOUT_LAYOUT_H
 
 #include "merak/op.h"
+#include "partitioner/device/level.h"
 
 /* tp may be factored into two axes (if there are fewer kv heads than tp): then
  * axes 0 and 1 are tp's, and dp comes last.  Stages are an axis, before dp,
@@ -89,21 +90,13 @@ void merak_layout_flat(const struct merak_mesh *mesh,
 int merak_flat_boxes(const struct merak_shape *shape, size_t lo, size_t hi,
                      struct merak_box *boxes);
 
+/* "all-reduce" */
+const char *merak_convert_name(enum merak_convert_kind kind);
+
 /*
  * One step of a conversion: exactly one axis changes, by one collective in
  * the groups along that axis (or by none).
  */
-enum merak_convert_kind {
-    MERAK_CONVERT_NONE,
-    MERAK_CONVERT_ALL_REDUCE,     /* P -> R */
-    MERAK_CONVERT_REDUCE_SCATTER, /* P -> S, P -> F */
-    MERAK_CONVERT_ALL_GATHER,     /* S -> R, F -> R */
-    MERAK_CONVERT_ALL_TO_ALL,     /* S(a) -> S(b) */
-    MERAK_CONVERT_SLICE,          /* R -> S, R -> F: local */
-};
-/* "all-reduce" */
-const char *merak_convert_name(enum merak_convert_kind kind);
-
 struct merak_hop {
     enum merak_convert_kind kind;
     int axis;

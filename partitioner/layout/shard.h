@@ -33,6 +33,7 @@
 #ifndef MERAK_PARTITIONER_LAYOUT_SHARD_H
 #define MERAK_PARTITIONER_LAYOUT_SHARD_H
 
+#include "partitioner/device/cost_model.h"
 #include "partitioner/graph/graph.h"
 #include "partitioner/layout/layout.h"
 
@@ -70,11 +71,8 @@ struct merak_shard_options {
                   tp must then divide the micro-batch */
     bool halved; /* for errors: micro-batches are a sub-pipeline's halves */
     enum merak_branches branches; /* not AUTO */
-    double flops_per_s;           /* of one rank; 0: 1e12 */
-    double bytes_per_s;           /* of memory; 0: 1e11 */
-    double link_bytes_per_s;      /* inside a tensor group; 0: 1e10 */
-    double link_latency_s;        /* 0: 1e-8, which only breaks ties: a small
-                                     model gets the layouts of a large one */
+    const struct merak_cost_model *cost; /* NULL: the same for all machines and
+                                            sizes, see shard_cost.c */
 };
 
 struct merak_sharded {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_cost.c - seconds, for choosing layouts
  *
- * Nodes cost their roofline time, conversions the words that ring algorithms
- * send.  Tensors of the same shape and type share a table of conversions.
+ * Nodes cost what their kernels take, conversions a message of the words that
+ * ring algorithms send, both by a cost model of device/.  Tensors of the same
+ * shape and type share a table of conversions.
  */
 #include "config.h"
 
@@ -26,7 +27,8 @@ struct kind {
 struct merak_shard_costs {
     const struct merak_graph *graph;
     struct merak_mesh mesh;
-    struct merak_shard_options opt; /* defaults filled in */
+    const struct merak_cost_model *cost;
+    int tp;
     struct kind *kind;
     int n_kinds, kind_room;
     int *kind_of; /* by value id */
@@ -79,11 +81,14 @@ static enum merak_status find_kinds(struct merak_shard_costs *costs,
     return MERAK_OK;
 }
 
-static void fill_default(double *x, double value)
-{
-    if (*x <= 0)
-        *x = value;
-}
+/* By default all machines get the same layouts: only the proportions of these
+ * rates matter.  The latency only breaks ties, so that a small model gets the
+ * layouts of a large one. */
+static const struct merak_cost_model usual = {
+    .flops_per_s = 1e12,
+    .bytes_per_s = 1e11,
+    .links.level[0] = {"link", 0, 1e-8, 1e10, 0},
+};
 
 enum merak_status merak_shard_costs_create(
     const struct merak_graph *graph, const struct merak_mesh *mesh,
@@ -98,11 +103,8 @@ enum merak_status merak_shard_costs_create(
         return merak_fail_nomem(err, sizeof(*costs));
     costs->graph = graph;
     costs->mesh = *mesh;
-    costs->opt = *opt;
-    fill_default(&costs->opt.flops_per_s, 1e12);
-    fill_default(&costs->opt.bytes_per_s, 1e11);
-    fill_default(&costs->opt.link_bytes_per_s, 1e10);
-    fill_default(&costs->opt.link_latency_s, 1e-8);
+    costs->cost = opt->cost != NULL ? opt->cost : &usual;
+    costs->tp = opt->tp;
     costs->kind_of = calloc(n, sizeof(*costs->kind_of));
     rc = costs->kind_of == NULL
              ? merak_fail_nomem(err, n * sizeof(*costs->kind_of))
@@ -132,10 +134,11 @@ static double hop_seconds(const struct merak_shard_costs *costs,
     double item = (double)merak_dtype_bytes(kind->dtype);
 
     if (hop->kind == MERAK_CONVERT_SLICE)
-        return merak_layout_words(&costs->mesh, &hop->to, &kind->shape) * item *
-               2 / costs->opt.bytes_per_s;
-    return hop->words * item / costs->opt.link_bytes_per_s +
-           costs->opt.link_latency_s;
+        return merak_cost_copy(
+            costs->cost,
+            merak_layout_words(&costs->mesh, &hop->to, &kind->shape) * item *
+                2);
+    return merak_cost_transfer(costs->cost, hop->words * item, true);
 }
 
 static double path_seconds(const struct merak_shard_costs *costs,
@@ -199,12 +202,12 @@ double merak_shard_node_s(const struct merak_shard_costs *costs,
                           const struct merak_signature *sig,
                           const struct merak_strategy *strategy)
 {
-    struct merak_cost cost = merak_node_cost(node);
+    const struct merak_kernel_size size = {
+        .flops = merak_node_cost(node).flops /
+                 merak_strategy_degree(&costs->mesh, strategy),
+        .bytes = local_bytes(costs, node, sig, strategy)};
 
-    cost.flops /= merak_strategy_degree(&costs->mesh, strategy);
-    return fmax(cost.flops / costs->opt.flops_per_s,
-                local_bytes(costs, node, sig, strategy) /
-                    costs->opt.bytes_per_s);
+    return merak_cost_kernel(costs->cost, node->op->name, costs->tp, &size);
 }
 
 /* The optimizer streams sixteen bytes per element (weight, gradient, two
@@ -220,7 +223,7 @@ double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
     return 16 *
            merak_layout_words(&costs->mesh, &layout,
                               &costs->graph->value[value]->shape) /
-           costs->opt.bytes_per_s / MERAK_SHARD_MICROBATCHES;
+           costs->cost->bytes_per_s / MERAK_SHARD_MICROBATCHES;
 }
 
 /* The loss and what is recycled by the next pass are needed whole. */

@@ -100,10 +100,7 @@ static bool same_options(const struct merak_shard_options *a,
     return a->tp == b->tp && a->shared == b->shared &&
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
            a->tp_batch_percent == b->tp_batch_percent &&
-           a->branches == b->branches && a->flops_per_s == b->flops_per_s &&
-           a->bytes_per_s == b->bytes_per_s &&
-           a->link_bytes_per_s == b->link_bytes_per_s &&
-           a->link_latency_s == b->link_latency_s;
+           a->branches == b->branches && a->cost == b->cost;
 }
 
 /* Move the cached graph of these options to the front; false if none. */

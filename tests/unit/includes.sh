@@ -21,11 +21,11 @@ kernels/emu             kernels
 kernels/fake            base kernels
 kernels/cuda            base include/merak kernels
 partitioner/graph       base include/merak
-partitioner/layout      base include/merak partitioner/graph
+partitioner/device      base include/merak partitioner/graph
+partitioner/layout      base include/merak partitioner/graph partitioner/device
 partitioner/order       base include/merak partitioner/layout
 partitioner/schedule    base include/merak
 partitioner/plan        base partitioner/layout partitioner/schedule
-partitioner/device      base partitioner/graph partitioner/layout
 partitioner/refine      base partitioner/device
 partitioner/program     base include/merak partitioner/graph partitioner/layout partitioner/schedule partitioner/plan partitioner/device
 partitioner/simulate    base partitioner/graph partitioner/schedule partitioner/program

@@ -290,10 +290,9 @@ static void check_model(uint64_t seed, struct tally *tally)
     const uint64_t id = seed;
     const int axes = draw(&seed, 4) == 0 ? 2 : 1;
     struct merak_mesh mesh = {.n_axes = axes};
-    struct merak_shard_options opt = {
-        .link_bytes_per_s = 1e9 * pow(10, draw(&seed, 4)),
-        .link_latency_s = 1e-8 * pow(10, draw(&seed, 3)),
-        .flops_per_s = 1e11 * pow(10, draw(&seed, 2))};
+    struct merak_cost_model cost = {
+        .bytes_per_s = 1e11, .flops_per_s = 1e11 * pow(10, draw(&seed, 2))};
+    struct merak_shard_options opt = {.cost = &cost};
     struct merak_strategy strategy[MAX_NODES];
     struct merak_shard_found found = {0};
     struct merak_signature *sig = NULL;
@@ -304,6 +303,8 @@ static void check_model(uint64_t seed, struct tally *tally)
     struct walk w = {.visited = 0};
     double best;
 
+    cost.links.level[0].bytes_per_s = 1e9 * pow(10, draw(&seed, 4));
+    cost.links.level[0].latency_s = 1e-8 * pow(10, draw(&seed, 3));
     for (int x = 0; x < axes; x++)
         mesh.axis[x].size = axes == 2 || draw(&seed, 2) ? 2 : 4;
     model = random_model(
