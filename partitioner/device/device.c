@@ -7,14 +7,16 @@
  * (h100, h200) adapter for each GPU; rtx3090 is Merak's own cluster: PCIe
  * inside, one 100 Gb/s adapter shared by 8 GPUs.
  *
- * For GPUs, in bf16:
+ * A device is a GPU and a generation of its software: NAME is today's,
+ * NAME-YEAR what was in use in that year.  For GPUs, in bf16:
  *
- * Products: the only fitted number, from two published runs each of a100 and
- * h100 (MPT of 7 B and 3 B, tests/unit/throughput_rows.h), so that it includes
- * what a step loses between kernels and to clocks that fall under load.  It is
- * 79 and 65 % of the best product of any shape, 271 and 795 TFLOP/s (S. Bekman,
- * ml-engineering, MAMF).  An H200 has an H100's rate, as in that list; an
- * rtx3090 reaches the same fraction of its peak as an a100.
+ * Products: the only fitted number, two published runs each
+ * (tests/unit/throughput_rows.h), so that it includes what a step loses between
+ * kernels and to clocks that fall under load.  a100, h100-2023: MPT of 7 B and
+ * 3 B (2023), 79 and 65 % of the best product of any shape, 271 and 795 TFLOP/s
+ * (S. Bekman, ml-engineering, MAMF).  h100: Llama 3.1 of 8 B and 70 B (NVIDIA,
+ * 2025), 93 % of it.  An H200 has an H100's rate, as in that list; an rtx3090
+ * reaches the same fraction of its peak as an a100.
  *
  * The time of bytes is added: a kernel's first tiles are loaded before its
  * products begin, and its last ones are stored after them, which makes small
@@ -22,7 +24,13 @@
  *
  * Attention: FlashAttention-2 reaches 50 to 73 % of an A100's peak (arXiv
  * 2307.08691); causal, short or backward kernels are at the lower end.  35 % on
- * Hopper (arXiv 2407.08608).
+ * Hopper (h100-2023), where FlashAttention-3 and cuDNN 9 reach 500 TFLOP/s in
+ * causal and backward kernels (arXiv 2407.08608, figures 5 and 6).  a100-2021
+ * is not fused: the score of a query and a key is written and read by the
+ * product, scale and mask with softmax, dropout with its mask, and the second
+ * product, 13 bytes in two-byte elements.  For heads of 128 channels that are
+ * 512 FLOPs, so 6.3e13 FLOP/s at 1.6e12 bytes/s; half of it counts, as a causal
+ * mask saves such kernels nothing.
  *
  * During an exchange kernels take 18.9 % longer (arXiv 2507.03114, the mean
  * over A100, H100 and two other GPUs).  It lasts as long as its bytes are on
@@ -41,40 +49,49 @@
 #include <string.h>
 #include <strings.h>
 
-/* What GPUs of this generation have in common, whatever their memory. */
-#define HOPPER                                                               \
-    .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},      \
-    .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},            \
-    .kernel_s = 5e-6,                                                        \
-    .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14}, \
-    .sums_roofline = true, .direct = true,                                   \
-    .interference_bytes_per_s = 1.905e12,                                    \
-    .links.level = {                                                         \
-        {"link", 8, 8e-6, 3.6e11, 0},                                        \
-        {"net", 0, 1.5e-5, 4.5e10, 0},                                       \
+/* What GPUs of a kind have in common, whatever their memory and software; with
+ * bf16 products and attention in FLOP/s. */
+#define AMPERE(products, attention)                                      \
+    .memory_bytes = 81600000000,                                         \
+    .peak_flops_per_s = {[MERAK_F32] = 1.95e13, [MERAK_BF16] = 3.12e14}, \
+    .flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = (products)},    \
+    .bytes_per_s = 1.6e12, .kernel_s = 5e-6,                             \
+    .attention_flops_per_s =                                             \
+        {[MERAK_F32] = 1.6e13, [MERAK_BF16] = (attention)},              \
+    .sums_roofline = true, .direct = true,                               \
+    .interference_bytes_per_s = 1.27e12,                                 \
+    .links.level = {                                                     \
+        {"link", 8, 8e-6, 2.4e11, 0},                                    \
+        {"net", 0, 1.5e-5, 2.2e10, 0},                                   \
+    }
+#define HOPPER(products, attention)                                     \
+    .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14}, \
+    .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = (products)},   \
+    .kernel_s = 5e-6,                                                   \
+    .attention_flops_per_s =                                            \
+        {[MERAK_F32] = 4.5e13, [MERAK_BF16] = (attention)},             \
+    .sums_roofline = true, .direct = true,                              \
+    .interference_bytes_per_s = 1.905e12,                               \
+    .links.level = {                                                    \
+        {"link", 8, 8e-6, 3.6e11, 0},                                   \
+        {"net", 0, 1.5e-5, 4.5e10, 0},                                  \
     }
 
 static const struct merak_device built_in[] = {
-    {.name = "a100",
-     .memory_bytes = 81600000000,
-     .peak_flops_per_s = {[MERAK_F32] = 1.95e13, [MERAK_BF16] = 3.12e14},
-     .flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 2.15e14},
-     .bytes_per_s = 1.6e12,
-     .kernel_s = 5e-6,
-     .attention_flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 1.56e14},
-     .sums_roofline = true,
-     .direct = true,
-     .interference_bytes_per_s = 1.27e12,
-     .links.level = {{"link", 8, 8e-6, 2.4e11, 0},
-                     {"net", 0, 1.5e-5, 2.2e10, 0}}},
+    {.name = "a100", AMPERE(2.15e14, 1.56e14)},
+    {.name = "a100-2021", AMPERE(2.15e14, 3.1e13)},
     {.name = "h100",
      .memory_bytes = 81200000000,
      .bytes_per_s = 2.7e12,
-     HOPPER},
+     HOPPER(7.4e14, 5e14)},
+    {.name = "h100-2023",
+     .memory_bytes = 81200000000,
+     .bytes_per_s = 2.7e12,
+     HOPPER(5.2e14, 3.46e14)},
     {.name = "h200",
      .memory_bytes = 143000000000,
      .bytes_per_s = 3.8e12,
-     HOPPER},
+     HOPPER(7.4e14, 5e14)},
     {.name = "rtx3090",
      .memory_bytes = 24400000000,
      .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},

@@ -50,7 +50,7 @@ echo 1..90
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
-refuses 'no device "h1000"; there are: a100, h100' --device h1000
+refuses 'no device "h1000"; there are: a100, a100-2021, h100' --device h1000
 sed 's/{/{"attention_multiplier": 2, /' "$model" >"$tmp/scaled.json"
 model=$tmp/scaled.json refuses "attention_multiplier; --config-unknown" \
     --config-unknown refuse

@@ -570,7 +570,8 @@ static void an_unknown_word_names_those_there_are(void **state)
 
     (void)state;
     assert_int_equal(merak_device_find("b200", &d, &err), MERAK_ERR_NOT_FOUND);
-    assert_non_null(strstr(err.text, "a100, h100, h200, rtx3090, cpu"));
+    assert_non_null(strstr(err.text, "a100, a100-2021, h100, h100-2023, h200, "
+                                  "rtx3090, cpu"));
 }
 
 int main(void)
