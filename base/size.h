@@ -51,5 +51,10 @@ void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT]);
 /* "12.3 us", "7.26 s"; returns text. */
 enum { MERAK_SECONDS_TEXT = 16 };
 const char *merak_seconds_text(double s, char text[MERAK_SECONDS_TEXT]);
+/* "s", or "" after 1. */
+static inline const char *merak_plural(long n)
+{
+    return n == 1 ? "" : "s";
+}
 
 #endif

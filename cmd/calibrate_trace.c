@@ -5,6 +5,7 @@
 #include "cmd/calibrate.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "io/trace/samples.h"
 #include "runtime/runtime.h"
 
@@ -32,11 +33,12 @@ static void print_changes(const struct merak_trace_rank *rank, const char *dir,
 {
     const struct merak_trace_info *info = &rank->info;
 
-    printf("%s: %d ranks, tp %d, pp %d, dp %d, %s, %s, %d thread%s; %d steps "
+    printf("%s: %d rank%s, tp %d, pp %d, dp %d, %s, %s, %d thread%s; %d step%s "
            "of %.3f ms\n\n",
-           dir, info->ranks, info->tp, info->stages, info->dp, info->schedule,
-           info->dtype, info->threads, info->threads == 1 ? "" : "s",
-           samples->steps, samples->step_s * 1e3);
+           dir, info->ranks, merak_plural(info->ranks), info->tp, info->stages,
+           info->dp, info->schedule, info->dtype, info->threads,
+           merak_plural(info->threads), samples->steps,
+           merak_plural(samples->steps), samples->step_s * 1e3);
     printf("%-28s %12s %12s %-9s %7s %6s %8s\n", "WHAT", "BEFORE", "AFTER", "",
            "FACTOR", "SIZES", "RECORDS");
     for (int i = 0; i < n; i++)

@@ -14,6 +14,9 @@
 #          to change over to him
 #   user   the sandbox and the commands as an ordinary user
 #   tcp    as root, with UCX_TLS=tcp,self
+#   installed   as user, with what `make install` installs at its prefix, laid
+#               over the system's folders for this script alone, and nothing of
+#               the build tree in its PATH
 #
 # Prints TAP as it comes, then one line of totals; exit code 0 if nothing
 # failed.  A script that says nothing, or too little, has failed.
@@ -73,6 +76,13 @@ fi
 obstacle()
 {
     case $1 in
+    installed)
+        if [ "$EUID" -ne 0 ] || ! unshare -m true 2>/dev/null; then
+            echo "needs root and a mount namespace"
+        else
+            obstacle user
+        fi
+        ;;
     guest | user)
         if [ "$EUID" -ne 0 ]; then
             [ "$1" = user ] || echo "needs root to change the user"
@@ -81,6 +91,25 @@ obstacle()
         fi
         ;;
     esac
+}
+
+# Install in folder $1; sets $prefix, and $lay_over: commands that lay each of
+# the folders over its place.  What is above a place that is not there is hidden.
+as_installed()
+{
+    local dir at
+
+    make -s -C "$builddir" install DESTDIR="$1" && chmod -R go+rX "$1" || return
+    prefix=$(sed -n 's/^prefix = //p' "$builddir/Makefile")
+    dir=$prefix at=$prefix
+    lay_over="set -e;"
+    if [ ! -d "$at" ]; then
+        lay_over+=" mount -t tmpfs none '$(dirname "$at")'; mkdir '$at';"
+    fi
+    lay_over+=" mount -t overlay -o 'lowerdir=$1$dir:$at' none '$at';"
+    # who installs in /usr/local runs ldconfig
+    lay_over+=" ldconfig -C '$1.cache'; touch /etc/ld.so.cache;"
+    lay_over+=" mount --bind '$1.cache' /etc/ld.so.cache;"
 }
 
 # Run script $1 in mode $2; TAP on standard output.
@@ -94,6 +123,17 @@ run_script()
     case $2 in
     guest) set -- "${sandbox[@]}" "${as_user[@]}" "${bats[@]}" ;;
     user) set -- "${as_user[@]}" "${sandbox[@]}" "${bats[@]}" ;;
+    installed)
+        as_installed "$tmp/root" >"$tmp/install.log" 2>&1 || {
+            echo "not ok 1 - make install"
+            tail -n 20 "$tmp/install.log" | sed 's/^/# /'
+            return 1
+        }
+        sandbox[0]=$prefix/bin/merak
+        set -- unshare -m bash -c "$lay_over"' exec "$@"' - \
+            "${as_user[@]}" "${sandbox[@]}" "${bats[@]}"
+        export PREFIX=$prefix
+        ;;
     tcp) set -- env UCX_TLS=tcp,self "${sandbox[@]}" "${bats[@]}" ;;
     *) set -- "${sandbox[@]}" "${bats[@]}" ;;
     esac

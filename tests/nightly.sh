@@ -103,7 +103,7 @@ thread()
     build_part thread --enable-sanitizer=thread || return
     [ "$units" = no ] || run_units
     [ "$cluster" = no ] || put_plain_plugin || return
-    run_scripts "$top"/tests/t/{0020-grid,0021-train,0511-lost-runs}.bats \
+    run_scripts "$top"/tests/t/{0020-grid,0511-lost-runs}.bats \
         "$top"/tests/t/{0520-everywhere,0507-samples}.bats
     unset UCX_MEM_EVENTS
 }

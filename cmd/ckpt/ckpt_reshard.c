@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "cmd/finish.h"
 #include "cmd/ckpt/reshard_pieces.h"
 #include "io/ckpt/owner.h"
@@ -180,10 +181,12 @@ static int conclude(const struct reshard *r, double seconds)
                       r->pieces.n_ranks, "bytes", (json_int_t)r->pieces.bytes,
                       "seconds", seconds),
             MERAK_EXIT_DONE);
-    printf("%s: %d tensors in %d shards, %s, as tp %d, pp %d, dp %d, resharded "
-           "in %.1f s\n",
-           to, mf->n_tensors, r->pieces.n_ranks,
-           ckpt_size_text(size, r->pieces.bytes), r->tp, r->pp, r->dp, seconds);
+    printf(
+        "%s: %d tensor%s in %d shard%s, %s, as tp %d, pp %d, dp %d, resharded "
+        "in %.1f s\n",
+        to, mf->n_tensors, merak_plural(mf->n_tensors), r->pieces.n_ranks,
+        merak_plural(r->pieces.n_ranks), ckpt_size_text(size, r->pieces.bytes),
+        r->tp, r->pp, r->dp, seconds);
     return ckpt_flushed("reshard", MERAK_EXIT_DONE);
 }
 

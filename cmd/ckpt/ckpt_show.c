@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/size.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -55,8 +56,9 @@ static void print_state(const char *dir, const struct merak_ckpt_manifest *mf)
     printf("model             %s\n", state->model_id);
     printf("data              %s\n",
            state->data_id[0] != '\0' ? state->data_id : "-");
-    printf("size              %s in %d shards\n",
-           ckpt_size_text(size, ckpt_total_bytes(mf)), mf->n_shards);
+    printf("size              %s in %d shard%s\n",
+           ckpt_size_text(size, ckpt_total_bytes(mf)), mf->n_shards,
+           merak_plural(mf->n_shards));
 }
 
 static void print_tensors(const struct merak_ckpt_manifest *mf)

@@ -7,6 +7,7 @@
 #include "cmd/ckpt/ckpt_verbs.h"
 
 #include "base/clock.h"
+#include "base/size.h"
 
 #include <stdlib.h>
 
@@ -72,8 +73,9 @@ static void report(struct verify *v, struct one *one, bool sound,
     json_t *json;
 
     if (sound && merak_ckpt_load(one->dir, &mf, NULL) == MERAK_OK && !v->json)
-        printf("%s: sound, %d tensors in %d shards, %s checked in %.1f s\n",
-               one->dir, mf->n_tensors, mf->n_shards,
+        printf("%s: sound, %d tensor%s in %d shard%s, %s checked in %.1f s\n",
+               one->dir, mf->n_tensors, merak_plural(mf->n_tensors),
+               mf->n_shards, merak_plural(mf->n_shards),
                ckpt_size_text(size, ckpt_total_bytes(mf)), seconds);
     if (v->json) {
         json =

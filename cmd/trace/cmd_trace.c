@@ -7,6 +7,7 @@
 #include "cmd/trace/trace_verbs.h"
 
 #include "base/options.h"
+#include "base/size.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -154,9 +155,10 @@ void trace_print_run(const struct trace *trace)
 {
     const struct merak_trace_info *info = &trace->rank[0].info;
 
-    printf("%s: %d ranks, tp %d, pp %d, dp %d, %s, %d micro-batches, %s\n",
-           trace->dir, trace->n, info->tp, info->stages, info->dp,
-           info->schedule, info->microbatches, info->transport);
+    printf("%s: %d rank%s, tp %d, pp %d, dp %d, %s, %d micro-batch%s, %s\n",
+           trace->dir, trace->n, merak_plural(trace->n), info->tp, info->stages,
+           info->dp, info->schedule, info->microbatches,
+           info->microbatches == 1 ? "" : "es", info->transport);
 }
 
 static bool has_step(const struct trace_options *opt, const struct trace *trace)

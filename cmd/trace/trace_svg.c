@@ -4,6 +4,8 @@
 
 #include "cmd/trace/trace_verbs.h"
 
+#include "base/size.h"
+
 #include "io/file.h"
 #include "partitioner/simulate/timeline.h"
 
@@ -168,10 +170,10 @@ static void set_title(const struct trace *trace, const struct merak_picture *p,
 
     snprintf(title, size,
              "step %d: %.2f ms, idle %.1f %%, %s, tp %d, pp %d, dp %d, %d "
-             "micro-batches",
+             "micro-batch%s",
              step, p->end_s * 1e3, 100 * p->share[p->n_rows].idle,
              info->schedule, info->tp, info->stages, info->dp,
-             info->microbatches);
+             info->microbatches, info->microbatches == 1 ? "" : "es");
 }
 
 static enum merak_status draw(const struct trace_options *opt,

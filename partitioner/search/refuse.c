@@ -406,9 +406,9 @@ static void say_reason(const struct merak_search *s,
     case MERAK_BINDS_DEGREES:
         merak_search_name_degrees(&s->in->pin, given);
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "degrees: %s: tp x pp x dp must be the %d ranks, and tp "
+                   "degrees: %s: tp x pp x dp must be the %d rank%s, and tp "
                    "must divide the %d of a node",
-                   given, s->tasks, s->in->ranks_per_node);
+                   given, s->tasks, merak_plural(s->tasks), s->in->ranks_per_node);
         break;
     case MERAK_BINDS_TENSOR:
     case MERAK_BINDS_LISTS:

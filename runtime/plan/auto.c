@@ -354,9 +354,9 @@ static void print_machines(const struct plan_options *opt,
     }
     knee = plan_knee(nodes, rate, n);
     if (knee < n - 1)
-        printf("knee: %d nodes; beyond it a further node adds less than half "
+        printf("knee: %d node%s; beyond it a further node adds less than half "
                "of what each of the first added\n",
-               nodes[knee]);
+               nodes[knee], merak_plural(nodes[knee]));
 }
 
 /* A model that does not fit on few nodes may fit on more. */
@@ -379,7 +379,8 @@ static enum merak_status tabulate(const struct plan_options *opt,
         if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
             return rc;
         if (rc != MERAK_OK)
-            fprintf(stderr, "%d nodes: %s\n", opt->node_list[i], err->text);
+            fprintf(stderr, "%d node%s: %s\n", opt->node_list[i],
+                    merak_plural(opt->node_list[i]), err->text);
     }
     if (n == 0)
         return rc;

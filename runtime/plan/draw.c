@@ -5,6 +5,7 @@
 #include "runtime/plan/draw.h"
 
 #include "base/error.h"
+#include "base/size.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,9 +82,10 @@ static void fill_title(const struct plan_drawing *d, struct pictures *p)
 
     snprintf(p->title, sizeof(p->title),
              "predicted step: %.2f ms, %s %.1f %%, %s, tp %d, pp %d, dp %d, %d "
-             "micro-batches",
+             "micro-batch%s",
              1e3 * d->step_s, drawn < all ? "bubble" : "idle", 100 * idle,
-             d->plan->schedule, d->plan->tp, d->plan->pp, d->plan->dp, all);
+             d->plan->schedule, d->plan->tp, d->plan->pp, d->plan->dp, all,
+             all == 1 ? "" : "es");
     if (drawn < all) {
         snprintf(p->note, sizeof(p->note),
                  "drawn: a step of %d micro-batches instead of %d", drawn, all);

@@ -220,8 +220,8 @@ static void print_runners(const struct merak_search_result *r)
 {
     if (r->n_choices < 2) /* all choices were given */
         return;
-    printf("\n%d plans estimated, %d simulated; runners-up:\n", r->n_rated,
-           r->n_simulated);
+    printf("\n%d plan%s estimated, %d simulated; runners-up:\n", r->n_rated,
+           merak_plural(r->n_rated), r->n_simulated);
     for (int i = 1; i < r->n_choices; i++)
         print_runner(&r->choice[i], &r->choice[0].plan);
 }

@@ -10,6 +10,7 @@
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
 #include "partitioner/assembly/assembly.h"
@@ -76,15 +77,18 @@ static void print_head(const struct report *r)
     printf("%s, %.1f M parameters", r->model->name,
            (double)merak_graph_param_count(r->planned->graph) / 1e6);
     if (r->model->layers > 0)
-        printf(", %zu layers", r->model->layers);
+        printf(", %zu layer%s", r->model->layers,
+               merak_plural((long)r->model->layers));
     printf("\n");
-    printf("%d ranks: tp %d, pp %d, dp %d; %s, %s%s\n", p->tp * p->pp * p->dp,
-           p->tp, p->pp, p->dp, p->schedule,
-           p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
-    printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
+    printf("%d rank%s: tp %d, pp %d, dp %d; %s, %s%s\n", p->tp * p->pp * p->dp,
+           merak_plural((long)p->tp * p->pp * p->dp), p->tp, p->pp, p->dp,
+           p->schedule, p->dtype == MERAK_F32 ? "fp32" : "bf16",
+           merak_plan_state_text(p));
+    printf("%zu sequence%s of %zu tokens a step: %d micro-batch%s of %zu on "
            "each replica\nprogram id %016" PRIx64 "\n",
-           r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch,
-           r->programs);
+           r->opt->global_batch, merak_plural((long)r->opt->global_batch),
+           r->opt->seq, p->microbatches, p->microbatches == 1 ? "" : "es",
+           p->micro_batch, r->programs);
 }
 
 /* The sum of a stage's parts. */

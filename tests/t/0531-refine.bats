@@ -88,7 +88,7 @@ corrects()
     in_calm corrects 10 1
     run merak calibrate --from "$RUNS/run/trace" --device "$RUNS/wrong.json" \
         --out "$RUNS/right.json"
-    [[ ${lines[0]} == *"1 ranks, tp 1, pp 1, dp 1, 1f1b, fp32, 1 thread; "* ]]
+    [[ ${lines[0]} == *"1 rank, tp 1, pp 1, dp 1, 1f1b, fp32, 1 thread; "* ]]
     [[ $output =~ rate\ of\ products\ +0\.5000 ]]
     [[ $output =~ linear\ .*ms\ a\ step ]]
     jq -e '.name == "wrong, refined" and .flops_per_s.bf16 == 5e8 and

@@ -264,7 +264,7 @@ refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
 refuses "--zero1: expected no|yes" $cpu --what-if zero1=maybe
 refuses "no schedule" $cpu --what-if schedule=none
-refuses "tp x pp x dp must be the 1 ranks" $cpu --what-if tp=2
+refuses "tp x pp x dp must be the 1 rank," $cpu --what-if tp=2
 refuses "degrees: tp 3, pp 5" --device h100 --nodes 8 --global-batch 64 \
     --what-if tp=3,pp=5
 refuses "nearest: tp 4, pp 4" --device h100 --nodes 8 --global-batch 64 \
