@@ -237,7 +237,7 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
                         const struct merak_run_state *s)
 {
     const char *schedule = merak_run_log_text(log, "schedule");
-    char text[256], bytes[MERAK_BYTES_TEXT];
+    char text[256], bytes[MERAK_BYTES_TEXT], bound[MERAK_BOUND_BYTES];
     double predicted = merak_run_log_number(log, "predicted_s", 0);
 
     fputs("<table>\n", out);
@@ -283,6 +283,9 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
         snprintf(text, sizeof(text), "%.1f %% of a step", 100 * s->idle);
         put_row(out, "idle", text);
     }
+    merak_run_bound(log, bound);
+    if (bound[0] != '\0')
+        put_row(out, "a step is", bound);
     if (log->n > 0 && log->step[log->n - 1].mfu > 0) {
         snprintf(text, sizeof(text), "%.1f %%",
                  100 * log->step[log->n - 1].mfu);

@@ -180,6 +180,32 @@ struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r)
     };
 }
 
+void merak_run_bound(const struct merak_run_log *log,
+                     char text[MERAK_BOUND_BYTES])
+{
+    size_t n = merak_run_ranks(log);
+    struct merak_bound_rank *rank = calloc(n + 1, sizeof(*rank));
+    struct merak_bound_step step = {
+        .rank = rank,
+        .step_s = json_number_value(json_object_get(log->ranks, "step_s")),
+        .stages = (int)merak_run_log_number(log, "pp", 0),
+        .tp = (int)merak_run_log_number(log, "tp", 0),
+        .microbatches = (int)merak_run_log_number(log, "microbatches", 0)};
+
+    text[0] = '\0';
+    for (size_t r = 0; rank != NULL && r < n; r++) {
+        struct merak_run_rank is = merak_run_rank(log, r);
+
+        if (is.compute_s < 0)
+            n = 0; /* not all are known */
+        rank[r] = (struct merak_bound_rank){
+            .rank = (int)r, .stage = is.stage, .compute_s = is.compute_s};
+    }
+    step.n = rank == NULL ? 0 : (int)n;
+    merak_bound_text(&step, text);
+    free(rank);
+}
+
 void merak_run_state_fini(struct merak_run_state *state)
 {
     for (int i = 0; i < state->n_hangs; i++)

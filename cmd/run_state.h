@@ -4,6 +4,7 @@
 #define MERAK_CMD_RUN_STATE_H
 
 #include "io/run_log.h"
+#include "io/trace/bound.h"
 
 #include <stdbool.h>
 
@@ -45,6 +46,11 @@ struct merak_run_rank {
 /* The number of ranks in the run's last start. */
 size_t merak_run_ranks(const struct merak_run_log *log);
 struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r);
+
+/* What bounds a step of the run's last start; "" if its ranks have not said how
+ * long they compute. */
+void merak_run_bound(const struct merak_run_log *log,
+                     char text[MERAK_BOUND_BYTES]);
 
 /* Examine a run's directory; `now` in seconds since 1970. */
 void merak_run_state_find(const char *dir, const struct merak_run_log *log,

@@ -4,6 +4,8 @@
 
 #include "cmd/trace/trace_verbs.h"
 
+#include "io/trace/bound.h"
+
 #include <stdlib.h>
 
 static void print_header(const struct trace *trace,
@@ -74,6 +76,20 @@ static enum merak_status print_predicted(const struct trace *trace,
     }
     free(plan);
     merak_trace_unload(predicted, trace->n);
+    return rc;
+}
+
+static enum merak_status print_bound(const struct trace *trace,
+                                     const struct trace_steps *steps,
+                                     const struct merak_trace_split *split,
+                                     struct merak_error *err)
+{
+    char text[MERAK_BOUND_BYTES];
+    enum merak_status rc = merak_trace_bound(trace->rank, trace->n, steps->step,
+                                             steps->n, split, text, err);
+
+    if (rc == MERAK_OK && text[0] != '\0')
+        printf("%s\n", text);
     return rc;
 }
 
@@ -163,6 +179,8 @@ int trace_run_summary(const struct trace_options *opt,
         print_ranks(trace, split);
         rc = print_predicted(trace, split, &err);
     }
+    if (rc == MERAK_OK)
+        rc = print_bound(trace, &steps, split, &err);
     if (rc == MERAK_OK)
         rc = print_busiest(opt, trace, &steps, &err);
     if (rc == MERAK_OK)

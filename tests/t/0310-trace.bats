@@ -26,6 +26,7 @@ setup()
     [[ $output =~ \ 0\ +0\ .*\ 0\.000\ +0%\ +95\.000\ +27% ]]
     [[ $output =~ plan\ +356\.000\ +246\.000 ]]
     [[ $output == *"the step took 1.000 times as long as predicted"* ]]
+    [[ $output == *$'\n'"bound by the pipeline's bubble: "??" % of the step of the mean rank, with 4 stages and 8 micro-batches; "* ]]
 }
 
 @test "diff tells which instructions made a step longer" {

@@ -67,7 +67,10 @@ train()
     merak top slow --json | jq -e '[.ranks[] | .slow] ==
         [false, false, true, false] and .idle > 0 and .idle < 1 and
         (.incidents | length) == 1 and .ranks[3].memory_bytes > 1e6'
-    merak report slow -o - | grep -q "rank 2 on $host was slow: it computed"
+    merak report slow -o slow.html
+    grep -q "rank 2 on $host was slow: it computed" slow.html
+    grep -q "bound by rank 2: it computes for .* % of the step and its peers" \
+        slow.html
 }
 
 @test "nothing is said where it is turned off" {
