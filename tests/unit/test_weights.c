@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include "unit/hf_folder.h"
 #include "unit/scratch_dir.h"
 
 #include "base/half.h"
@@ -277,56 +278,30 @@ static void a_part_of_a_parameter_is_read_as_in_the_whole(void **state)
 /* --- files of any size ------------------------------------------------------
  */
 
+static float random_number(void *arg, const char *name, int ndim, size_t i)
+{
+    (void)name;
+    (void)ndim;
+    (void)i;
+    return (float)roll(arg, 1 << 20);
+}
+
 /* A family's folder whose matrices have multiples of 4096 elements, as those
- * of published models: config.json, and random numbers as its weights. */
+ * of published models, and random numbers. */
 static const char *wide_folder(const char *family)
 {
+    struct dice d = {merak_rng_key(6, family), 0};
+    const char *dir = scratch_path("wide");
+    char path[PATH_MAX];
     json_t *config = json_load_file(
-        merak_path((char[PATH_MAX]){""}, folder_of(family), "config.json"), 0,
-        NULL);
+        merak_path(path, folder_of(family), "config.json"), 0, NULL);
     json_t *wide = json_pack("{s:i, s:i, s:i}", "n_embd", 64, "hidden_size", 64,
                              "intermediate_size", 128);
-    const char *dir = scratch_path("wide");
-    struct dice d = {merak_rng_key(6, family), 0};
-    struct merak_safetensors_writer *w;
-    struct merak_safetensors_entry entry[64];
-    struct merak_hf_config c;
-    struct merak_hf_params params;
-    struct merak_hf_layout l;
 
-    assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(json_object_update_existing(config, wide), 0);
-    assert_int_equal(
-        json_dump_file(config, scratch_path("wide/config.json"), 0), 0);
+    hf_folder_make(dir, config, random_number, &d);
     json_decref(config);
     json_decref(wide);
-    assert_int_equal(merak_hf_config_load(dir, &c, NULL), MERAK_OK);
-    assert_int_equal(merak_hf_params_init(&params, &c, NULL), MERAK_OK);
-    assert_int_equal(merak_hf_layout_init(&l, &c, params.param, params.n, NULL),
-                     MERAK_OK);
-    assert_in_range(l.n, 1, 64);
-    for (int i = 0; i < l.n; i++)
-        entry[i] = (struct merak_safetensors_entry){
-            .name = l.tensor[i].name,
-            .ndim = l.tensor[i].ndim,
-            .dim = {l.tensor[i].dim[0], l.tensor[i].dim[1]}};
-    assert_int_equal(
-        merak_safetensors_create(scratch_path("wide/model.safetensors"), entry,
-                                 l.n, NULL, &w, NULL),
-        MERAK_OK);
-    for (int i = 0; i < l.n; i++) {
-        uint64_t n = merak_safetensors_bytes(&entry[i]) / sizeof(float);
-
-        for (uint64_t k = 0; k < n; k++) {
-            float x = (float)roll(&d, 1 << 20);
-
-            assert_int_equal(merak_safetensors_put(w, &x, 1, NULL), MERAK_OK);
-        }
-    }
-    assert_int_equal(merak_safetensors_commit(w, NULL), MERAK_OK);
-    merak_safetensors_destroy(w);
-    merak_hf_layout_fini(&l);
-    merak_hf_params_fini(&params);
     return dir;
 }
 

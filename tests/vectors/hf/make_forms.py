@@ -1,0 +1,424 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write forms.jsonl: config.json files in the forms that people have them.
+
+Each line is a published model's fields, as transformers 4 or 5 or another tool
+wrote them, and a copy that is as small as a test wants it, in which nothing but
+numbers is smaller, with its loss by transformers in float64; or what Merak
+refuses it for.  Weights are a function of their tensor's name (weight_of()), of
+which test_hf_forms.c has the other copy.
+Run it in this folder; it needs PyTorch and transformers 5.
+"""
+
+import json
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+T, VOCAB, HEADS = 24, 61, 4
+M64 = (1 << 64) - 1
+
+
+def mix(x):
+    x = (x + 0x9E3779B97F4A7C15) & M64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & M64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & M64
+    return x ^ (x >> 31)
+
+
+def weight_of(name, shape):
+    """Vectors of norms are around 1, all other numbers around 0."""
+    key, n = 0, 1
+    for byte in name.encode():
+        key = mix(key ^ byte)
+    for dim in shape:
+        n *= dim
+    norm = len(shape) == 1 and name.endswith("weight")
+    width = 1.0 if len(shape) > 1 else 0.5
+    u = torch.tensor([(mix((key + i) & M64) >> 40) / 2.0**24
+                      for i in range(n)], dtype=torch.float64)
+    return (norm + width * (u - 0.5)).reshape(shape)
+
+
+def tokens():
+    return [mix(i) % VOCAB for i in range(T + 1)]
+
+
+# --- the forms -----------------------------------------------------------------
+
+def form(*parts, without=(), **more):
+    out = {}
+    for part in parts:
+        out.update(part)
+    out.update(more)
+    return {k: v for k, v in out.items() if k not in without}
+
+
+def classes(name, **more):
+    return {"architectures": [name], **more}
+
+
+GPT2 = form(
+    classes("GPT2LMHeadModel"), activation_function="gelu_new", attn_pdrop=0.1,
+    bos_token_id=50256, embd_pdrop=0.1, eos_token_id=50256,
+    initializer_range=0.02, layer_norm_epsilon=1e-05, model_type="gpt2",
+    n_ctx=1024, n_embd=768, n_head=12, n_layer=12, n_positions=1024,
+    resid_pdrop=0.1, summary_activation=None, summary_first_dropout=0.1,
+    summary_proj_to_labels=True, summary_type="cls_index",
+    summary_use_proj=True, vocab_size=50257,
+    task_specific_params={"text-generation": {"do_sample": True,
+                                              "max_length": 50}})
+MEDIUM = form(GPT2, n_special=0, predict_special_tokens=True)
+LLAMA = form(
+    classes("LlamaForCausalLM"), bos_token_id=1, eos_token_id=2,
+    hidden_act="silu", hidden_size=4096, initializer_range=0.02,
+    intermediate_size=11008, max_position_embeddings=4096, model_type="llama",
+    num_attention_heads=32, num_hidden_layers=32, num_key_value_heads=32,
+    pretraining_tp=1, rms_norm_eps=1e-05, rope_scaling=None,
+    tie_word_embeddings=False, torch_dtype="float16",
+    transformers_version="4.31.0.dev0", use_cache=True, vocab_size=32000)
+LLAMA3 = form(
+    LLAMA, attention_bias=False, attention_dropout=0.0, bos_token_id=128000,
+    eos_token_id=128001, intermediate_size=14336, max_position_embeddings=8192,
+    num_key_value_heads=8, rope_theta=500000.0, torch_dtype="bfloat16",
+    transformers_version="4.40.0.dev0", vocab_size=128256)
+ROPE31 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192, "rope_type": "llama3"}
+LLAMA31 = form(LLAMA3, max_position_embeddings=131072, mlp_bias=False,
+               rope_scaling=ROPE31, eos_token_id=[128001, 128008, 128009])
+QWEN2 = form(
+    classes("Qwen2ForCausalLM"), attention_dropout=0.0, bos_token_id=151643,
+    eos_token_id=151643, hidden_act="silu", hidden_size=896,
+    initializer_range=0.02, intermediate_size=4864,
+    max_position_embeddings=131072, max_window_layers=24, model_type="qwen2",
+    num_attention_heads=14, num_hidden_layers=24, num_key_value_heads=2,
+    rms_norm_eps=1e-06, rope_theta=1000000.0, sliding_window=131072,
+    tie_word_embeddings=True, torch_dtype="bfloat16",
+    transformers_version="4.40.1", use_cache=True, use_sliding_window=False,
+    vocab_size=151936)
+QWEN25 = form(
+    QWEN2, hidden_size=3584, intermediate_size=18944,
+    max_position_embeddings=32768, max_window_layers=28,
+    num_attention_heads=28, num_hidden_layers=28, num_key_value_heads=4,
+    tie_word_embeddings=False, transformers_version="4.43.1", use_mrope=False,
+    vocab_size=152064)
+QWEN3 = form(
+    QWEN2, classes("Qwen3ForCausalLM"), attention_bias=False, head_dim=128,
+    hidden_size=4096, intermediate_size=12288, max_position_embeddings=40960,
+    max_window_layers=36, model_type="qwen3", num_attention_heads=32,
+    num_hidden_layers=36, num_key_value_heads=8, rope_scaling=None,
+    rope_theta=1000000, sliding_window=None, tie_word_embeddings=False,
+    transformers_version="4.51.0")
+MISTRAL = form(
+    LLAMA, classes("MistralForCausalLM"), intermediate_size=14336,
+    max_position_embeddings=32768, model_type="mistral", num_key_value_heads=8,
+    rope_theta=10000.0, sliding_window=4096, torch_dtype="bfloat16",
+    without=("pretraining_tp", "rope_scaling"))
+PHI3 = form(
+    LLAMA, classes("Phi3ForCausalLM"), attention_bias=False,
+    attention_dropout=0.0, auto_map={
+        "AutoConfig": "configuration_phi3.Phi3Config",
+        "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"},
+    embd_pdrop=0.0, eos_token_id=32000, hidden_size=3072,
+    intermediate_size=8192, model_type="phi3",
+    original_max_position_embeddings=4096, pad_token_id=32000, resid_pdrop=0.0,
+    rope_theta=10000.0, sliding_window=2047, torch_dtype="bfloat16",
+    vocab_size=32064, without=("pretraining_tp",))
+
+
+def longrope(first, kind="longrope"):
+    return {"long_factor": [first + i * 0.25 for i in range(48)],
+            "short_factor": [1.0 + i / 64 for i in range(48)], "type": kind}
+
+
+OLMO2 = form(
+    classes("Olmo2ForCausalLM"), attention_bias=False, attention_dropout=0.0,
+    eos_token_id=100257, hidden_act="silu", hidden_size=4096,
+    initializer_range=0.02, intermediate_size=11008,
+    max_position_embeddings=4096, model_type="olmo2", num_attention_heads=32,
+    num_hidden_layers=32, num_key_value_heads=32, pad_token_id=100277,
+    rms_norm_eps=1e-06, rope_scaling=None, rope_theta=500000,
+    tie_word_embeddings=False, torch_dtype="float32",
+    transformers_version="4.47.0", use_cache=True, vocab_size=100352)
+GEMMA2 = form(
+    classes("Gemma2ForCausalLM"), attention_bias=False, attention_dropout=0.0,
+    attn_logit_softcapping=50.0, bos_token_id=2, cache_implementation="hybrid",
+    eos_token_id=1, final_logit_softcapping=30.0, head_dim=256,
+    hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh",
+    hidden_size=2304, initializer_range=0.02, intermediate_size=9216,
+    max_position_embeddings=8192, model_type="gemma2", num_attention_heads=8,
+    num_hidden_layers=26, num_key_value_heads=4, pad_token_id=0,
+    query_pre_attn_scalar=256, rms_norm_eps=1e-06, rope_theta=10000.0,
+    sliding_window=4096, torch_dtype="float32",
+    transformers_version="4.42.4", use_cache=True, vocab_size=256000)
+
+FORMS = {
+    "gpt2": GPT2,
+    "gpt2-medium": form(MEDIUM, n_embd=1024, n_head=16, n_layer=24),
+    "gpt2-large": form(MEDIUM, n_embd=1280, n_head=20, n_layer=36),
+    "gpt2-xl": form(MEDIUM, n_embd=1600, n_head=25, n_layer=48,
+                    output_past=True),
+    "distilgpt2": form(GPT2, n_layer=6, _num_labels=1,
+                       id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0}),
+    "gpt2 of a chat": form(
+        GPT2, n_embd=1024, n_head=16, n_layer=24,
+        task_specific_params={"conversational": {"max_length": 1000}},
+        without=("n_ctx", "activation_function")),
+    "gpt2 with a layer's own scale": (
+        form(GPT2, scale_attn_by_inverse_layer_idx=True,
+             reorder_and_upcast_attn=True, scale_attn_weights=True),
+        "scale_attn_by_inverse_layer_idx is true"),
+    "gpt2 by version 5": form(
+        GPT2, add_cross_attention=False, dtype="float32", pad_token_id=None,
+        reorder_and_upcast_attn=False, scale_attn_by_inverse_layer_idx=False,
+        scale_attn_weights=True, tie_word_embeddings=True, use_cache=True,
+        transformers_version="5.0.0", without=("n_ctx",)),
+    "llama's first conversion": form(
+        LLAMA, bos_token_id=0, eos_token_id=1, max_sequence_length=2048,
+        pad_token_id=-1, rms_norm_eps=1e-06,
+        without=("max_position_embeddings", "num_key_value_heads",
+                 "pretraining_tp", "rope_scaling")),
+    "llama 2 7B": LLAMA,
+    "llama 2 70B": form(LLAMA, hidden_size=8192, intermediate_size=28672,
+                        num_attention_heads=64, num_hidden_layers=80,
+                        num_key_value_heads=8),
+    "a small llama": form(LLAMA, hidden_size=2048, intermediate_size=5632,
+                          max_position_embeddings=2048, num_key_value_heads=4,
+                          num_hidden_layers=22),
+    "vicuna, longer": form(
+        LLAMA, max_sequence_length=16384, pad_token_id=0,
+        rope_scaling={"factor": 4.0, "type": "linear"}),
+    "llama 2, yarn by its own code": form(
+        LLAMA, auto_map={
+            "AutoConfig": "configuration_llama.LlamaConfig",
+            "AutoModelForCausalLM": "modeling_llama_yarn.LlamaForCausalLM"},
+        rope_scaling={"factor": 16.0, "finetuned": True, "type": "yarn",
+                      "original_max_position_embeddings": 4096}),
+    "a model of its own code": (
+        form(LLAMA, auto_map={
+            "AutoConfig": "configuration_own.OwnConfig",
+            "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}),
+        "auto_map has the model computed by code of its own"),
+    "llama 3 8B": LLAMA3,
+    "llama 3.1 8B": LLAMA31,
+    "llama 3.2 1B": form(
+        LLAMA31, head_dim=64, hidden_size=2048, intermediate_size=8192,
+        num_hidden_layers=16, tie_word_embeddings=True,
+        rope_scaling={**ROPE31, "factor": 32.0}),
+    "llama 3.3 70B": form(LLAMA31, head_dim=128, hidden_size=8192,
+                          intermediate_size=28672, num_attention_heads=64,
+                          num_hidden_layers=80),
+    "llama 3.1 by version 5": form(
+        LLAMA31, dtype="bfloat16", head_dim=128, pad_token_id=None,
+        rope_parameters={**ROPE31, "rope_theta": 500000.0},
+        without=("rope_scaling", "rope_theta", "torch_dtype",
+                 "pretraining_tp")),
+    "llama 3.1 of 4 bits": (
+        form(LLAMA31, quantization_config={"bits": 4, "quant_method": "gptq"}),
+        "quantization_config is"),
+    "a llama that judges": form(
+        LLAMA3, classes("LlamaForSequenceClassification"), num_labels=1,
+        id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0},
+        problem_type="regression", pad_token_id=128256 - 1),
+    "falcon3 7B": form(
+        LLAMA3, activation="swiglu", head_dim=256, hidden_size=3072,
+        intermediate_size=23040, max_position_embeddings=32768, mlp_bias=False,
+        num_attention_heads=12, num_hidden_layers=28, num_key_value_heads=4,
+        rope_theta=1000042, vocab_size=131072),
+    "deepseek coder": form(
+        LLAMA3, rope_scaling={"factor": 4.0, "type": "linear"},
+        rope_theta=100000, num_key_value_heads=32, vocab_size=32256),
+    "yi": form(LLAMA3, num_key_value_heads=4, rope_theta=5000000.0,
+               pad_token_id=0, vocab_size=64000),
+    "smollm2": form(
+        LLAMA3, hidden_size=576, intermediate_size=1536, is_llama_config=True,
+        num_attention_heads=9, num_hidden_layers=30, num_key_value_heads=3,
+        rope_interleaved=False, rope_theta=100000, tie_word_embeddings=True,
+        **{"transformers.js_config": {"dtype": "q4"}}),
+    "codeqwen": form(
+        QWEN2, hidden_size=4096, intermediate_size=13440,
+        max_position_embeddings=65536, max_window_layers=28,
+        num_attention_heads=32, num_hidden_layers=32, num_key_value_heads=4,
+        rotary_emb_base=1000000, seq_length=65536, sliding_window=65536,
+        tie_word_embeddings=False, vocab_size=92416),
+    "qwen2 0.5B": QWEN2,
+    "qwen2 with windows": form(QWEN2, use_sliding_window=True,
+                               sliding_window=32768, max_window_layers=12),
+    "qwen2.5 7B": QWEN25,
+    "qwen2.5 7B, yarn": form(
+        QWEN25, rope_scaling={"factor": 4.0, "type": "yarn",
+                              "original_max_position_embeddings": 32768}),
+    "a qwen2.5 that judges": form(
+        QWEN25, classes("Qwen2ForRewardModel"), num_labels=2,
+        classifier_dropout=0.0),
+    "qwen2.5 of 4 bits": (
+        form(QWEN25, quantization_config={"bits": 4, "quant_method": "awq"}),
+        "quantization_config is"),
+    "qwen2.5 by unsloth": form(QWEN25, pad_token_id=151654, unsloth_fixed=True,
+                               unsloth_version="2025.3.19"),
+    "qwen3 8B": QWEN3,
+    "qwen3 0.6B": form(QWEN3, hidden_size=1024, intermediate_size=3072,
+                       max_window_layers=28, num_attention_heads=16,
+                       num_hidden_layers=28, tie_word_embeddings=True),
+    "qwen3 8B, a distillation": form(
+        QWEN3, max_position_embeddings=131072,
+        rope_scaling={"attn_factor": 0.8782488562869419, "factor": 4.0,
+                      "original_max_position_embeddings": 32768,
+                      "rope_type": "yarn"}),
+    "qwen3 8B by version 5": form(
+        QWEN3, dtype="bfloat16", layer_types=["full_attention"] * 36,
+        pad_token_id=None,
+        rope_parameters={"rope_theta": 1000000, "rope_type": "default"},
+        without=("rope_scaling", "rope_theta", "torch_dtype")),
+    "mistral 7B": MISTRAL,
+    "mistral 7B 0.3": form(MISTRAL, rope_theta=1000000.0, sliding_window=None,
+                           attention_dropout=0.0, vocab_size=32768),
+    "mistral nemo": form(
+        MISTRAL, attention_dropout=0.0, head_dim=128, hidden_size=5120,
+        max_position_embeddings=1024000, num_hidden_layers=40,
+        rope_theta=1000000.0, sliding_window=None, vocab_size=131072),
+    "mistral 7B, yarn by its own code": form(
+        MISTRAL, auto_map={
+            "AutoModelForCausalLM": "modeling_mistral_yarn.MistralForCausalLM"},
+        max_sequence_length=131072, pad_token_id=0, rope_scaling={
+            "factor": 16.0, "finetuned": True, "type": "yarn",
+            "original_max_position_embeddings": 8192}),
+    "phi 3 mini": form(PHI3, rope_scaling=None),
+    "phi 3 mini, longer": form(
+        PHI3, max_position_embeddings=131072, rope_scaling=longrope(1.0),
+        sliding_window=262144),
+    "phi 3 mini, longer, of old": form(
+        PHI3, max_position_embeddings=131072, rope_scaling=longrope(1.0, "su"),
+        sliding_window=262144),
+    "phi 3 medium": form(PHI3, hidden_size=5120, intermediate_size=17920,
+                         num_attention_heads=40, num_hidden_layers=40,
+                         num_key_value_heads=10, rope_scaling=None),
+    "phi 4": form(
+        PHI3, eos_token_id=100265, hidden_size=5120, intermediate_size=17920,
+        max_position_embeddings=16384, num_attention_heads=40,
+        num_hidden_layers=40, num_key_value_heads=10, pad_token_id=100349,
+        original_max_position_embeddings=16384, rope_scaling=None,
+        rope_theta=250000, sliding_window=None, vocab_size=100352,
+        without=("auto_map", "pretraining_tp")),
+    "phi 4 mini": form(
+        PHI3, bos_token_id=199999, eos_token_id=199999, full_attn_mod=1,
+        interpolate_factor=1, lm_head_bias=False, mlp_bias=False,
+        max_position_embeddings=131072, num_attention_heads=24,
+        num_key_value_heads=8, pad_token_id=199999, partial_rotary_factor=0.75,
+        rope_scaling=longrope(1.0), sliding_window=262144,
+        tie_word_embeddings=True, vocab_size=200064),
+    "olmo 2 7B": OLMO2,
+    "olmo 2 1B by version 5": form(
+        OLMO2, dtype="bfloat16", hidden_size=2048, intermediate_size=8192,
+        num_attention_heads=16, num_hidden_layers=16, num_key_value_heads=16,
+        rope_parameters={"rope_theta": 500000, "rope_type": "default"},
+        without=("rope_scaling", "rope_theta", "torch_dtype")),
+    "gemma 2 2B": GEMMA2,
+    "gemma 2 9B": form(GEMMA2, hidden_size=3584, intermediate_size=14336,
+                       num_attention_heads=16, num_hidden_layers=42,
+                       num_key_value_heads=8, sliding_window_size=4096),
+    "gemma 2 27B": form(GEMMA2, head_dim=128, hidden_size=4608,
+                        intermediate_size=36864, num_attention_heads=32,
+                        num_hidden_layers=46, num_key_value_heads=16,
+                        query_pre_attn_scalar=144, _attn_implementation="x"),
+    "gemma 2 2B by version 5": form(
+        GEMMA2, dtype="bfloat16", tie_word_embeddings=True,
+        layer_types=["sliding_attention", "full_attention"] * 13,
+        rope_parameters={"rope_theta": 10000.0, "rope_type": "default"},
+        use_bidirectional_attention=None,
+        without=("rope_theta", "torch_dtype", "hidden_act",
+                 "cache_implementation")),
+}
+
+
+# --- small copies --------------------------------------------------------------
+
+def small_rope(rope, c):
+    """Lengths are divided, so that T is long for them."""
+    rope = dict(rope)
+    if rope.get("original_max_position_embeddings"):
+        rope["original_max_position_embeddings"] //= 512
+    if "rope_theta" in rope:
+        rope["rope_theta"] = 100.0
+    pairs = int(c["hidden_size"] // HEADS * c.get("partial_rotary_factor", 1))
+    for name in ("long_factor", "short_factor"):
+        if name in rope:
+            rope[name] = rope[name][:pairs // 2]
+    return rope
+
+
+def small(config):
+    c = dict(config)
+    if c["model_type"] == "gpt2":
+        for name, n in {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_ctx": 32,
+                        "n_positions": 32}.items():
+            if name in c:
+                c[name] = n
+    else:
+        kv = c.get("num_key_value_heads")
+        if kv is not None:
+            ratio = c["num_attention_heads"] // kv
+            c["num_key_value_heads"] = max(HEADS // ratio, 1)
+        if c["num_hidden_layers"] <= c.get("max_window_layers", 0):
+            c["max_window_layers"] = 2
+        elif "max_window_layers" in c:
+            c["max_window_layers"] = 1
+        c.update(hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                 num_attention_heads=HEADS)
+        if c.get("head_dim"):
+            c["head_dim"] = 10
+    c["vocab_size"] = VOCAB
+    if "query_pre_attn_scalar" in c:
+        c["query_pre_attn_scalar"] //= 16
+    if c.get("sliding_window"):
+        c["sliding_window"] = 5 if c["sliding_window"] < 65536 else 512
+    if "layer_types" in c:
+        c["layer_types"] = c["layer_types"][:2]
+    for name in ("max_position_embeddings", "original_max_position_embeddings"):
+        if name in c and c["model_type"] != "gpt2":
+            c[name] = max(c[name] // 512, 1)
+    if "max_position_embeddings" in c:
+        c["max_position_embeddings"] = max(c["max_position_embeddings"], 32)
+    if "rope_theta" in c:
+        c["rope_theta"] = 100.0
+    for name in ("rope_scaling", "rope_parameters"):
+        if c.get(name):
+            c[name] = small_rope(c[name], c)
+    if (c.get("pad_token_id") or 0) > 0:
+        c["pad_token_id"] = VOCAB - 2
+    for name in ("bos_token_id", "eos_token_id"):
+        if name in c:
+            c[name] = 3
+    return c
+
+
+def loss_of(config):
+    own = {k: v for k, v in config.items() if not k.startswith("_") and
+           k not in ("dtype", "torch_dtype")}  # all in float64
+    if (own.get("rope_scaling") or {}).get("type") == "su":
+        own["rope_scaling"] = {**own["rope_scaling"], "type": "longrope"}
+    config = AutoConfig.for_model(**own)
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config)
+    model = model.double().eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(weight_of(name.removeprefix("transformer."),
+                              tuple(p.shape)))
+        ids = torch.tensor(tokens())
+        logits = model(ids[None, :-1]).logits[0]
+        return torch.nn.functional.cross_entropy(logits, ids[1:]).item()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with open("forms.jsonl", "w") as f:
+        for name, one in FORMS.items():
+            if isinstance(one, tuple):
+                line = {"name": name, "config": one[0], "refused": one[1]}
+            else:
+                line = {"name": name, "config": one, "small": small(one)}
+                line["loss"] = loss_of(dict(line["small"]))
+            f.write(json.dumps(line) + "\n")
+            print(name, line.get("loss", line.get("refused")), flush=True)
