@@ -9,6 +9,7 @@
 #include "cmd/finish.h"
 
 #include "base/error.h"
+#include "base/json_number.h"
 #include "base/options.h"
 #include "io/tokens/tokens.h"
 #include "runtime/runtime.h"
@@ -40,7 +41,7 @@ static const struct merak_option rows[] = {
     {"doc-mask", MERAK_OPTION_YES, offsetof(struct merak_eval, doc_mask),
      .about = "each document of a sequence separately, from position 0"},
     {"samples", MERAK_OPTION_COUNT, offsetof(struct merak_eval, samples),
-     .about = "sequences of --data, at most; 0: all (0)"},
+     .about = "the first so many sequences of --data; 0: all (0)"},
     {"choices", MERAK_OPTION_TEXT, offsetof(struct merak_eval, choices),
      .about = "JSON lines with prompt, choices and answer", .arg = "FILE"},
     {"json", MERAK_OPTION_YES, offsetof(struct merak_eval, json),
@@ -184,11 +185,14 @@ static void print_totals(const struct merak_eval *eval, const struct totals *t)
     double bits = t->bytes > 0 ? t->nll / log(2) / (double)t->bytes : 0;
 
     if (eval->json) {
-        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %" PRIu64,
-               loss, exp(loss), t->tokens);
+        struct merak_json_number a, b;
+
+        printf("{\"loss\": %s, \"perplexity\": %s, \"tokens\": %" PRIu64,
+               merak_json_number(&a, 9, loss),
+               merak_json_number(&b, 9, exp(loss)), t->tokens);
         if (t->bytes > 0)
-            printf(", \"bits_per_byte\": %.9g, \"bytes\": %" PRIu64, bits,
-                   t->bytes);
+            printf(", \"bits_per_byte\": %s, \"bytes\": %" PRIu64,
+                   merak_json_number(&a, 9, bits), t->bytes);
         puts("}");
         return;
     }
@@ -213,6 +217,7 @@ static enum merak_status judge_data(const struct merak_eval *eval,
                                                eval->valid_fraction,
                                            .vocab = lm->config.vocab,
                                            .packing = eval->packing,
+                                           .in_order = true,
                                            .documents = eval->doc_mask};
     struct merak_data *data = NULL;
     struct totals t = {0};

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/printable.h"
 #include "base/size.h"
+#include "io/json_real.h"
 #include "placement/hostlist.h"
 #include "runtime/runtime.h"
 
@@ -291,25 +292,25 @@ static json_t *state_json(const char *dir, const struct merak_run_log *log,
     json_object_set_new(o, "hangs", hangs);
     json_object_set(o, "incidents", log->incidents);
     if (log->ranks != NULL) {
-        json_object_set_new(o, "idle", json_real(s->idle));
+        json_object_set_new(o, "idle", merak_json_real(s->idle));
         json_object_set_new(o, "ranks", ranks_json(log));
     }
     if (s->eta_s >= 0)
-        json_object_set_new(o, "eta_s", json_real(s->eta_s));
+        json_object_set_new(o, "eta_s", merak_json_real(s->eta_s));
     if (s->checkpoint[0] != '\0') {
         json_object_set_new(o, "checkpoint", json_string(s->checkpoint));
-        json_object_set_new(o, "checkpoint_age_s", json_real(s->checkpoint_s));
+        json_object_set_new(o, "checkpoint_age_s",
+                            merak_json_real(s->checkpoint_s));
     }
     if (log->n > 0) {
         const struct merak_run_step *last = &log->step[log->n - 1];
 
-        json_object_set_new(o, "loss",
-                            isfinite(last->loss) ? json_real(last->loss)
-                                                 : json_null());
-        json_object_set_new(o, "tokens_per_s", json_real(last->tokens_per_s));
-        json_object_set_new(o, "peak_bytes", json_real(last->peak_bytes));
+        json_object_set_new(o, "loss", merak_json_real(last->loss));
+        json_object_set_new(o, "tokens_per_s",
+                            merak_json_real(last->tokens_per_s));
+        json_object_set_new(o, "peak_bytes", merak_json_real(last->peak_bytes));
         if (last->mfu > 0)
-            json_object_set_new(o, "mfu", json_real(last->mfu));
+            json_object_set_new(o, "mfu", merak_json_real(last->mfu));
     }
     if (n > 0)
         json_object_set(o, "start", json_array_get(log->starts, n - 1));

@@ -11,9 +11,11 @@
 #include "cmd/eval.h"
 
 #include "base/error.h"
+#include "base/json_number.h"
 #include "base/open.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,14 +168,18 @@ static void print_line(const struct question *q, const double *sum,
                        const size_t *tokens, size_t best)
 {
     size_t n = json_array_size(q->choices);
+    struct merak_json_number room;
 
     printf("{\"loglikelihood\": [");
     for (size_t i = 0; i < n; i++)
-        printf("%s%.6f", i > 0 ? ", " : "", sum[i]);
+        printf("%s%s", i > 0 ? ", " : "", merak_json_number(&room, 9, sum[i]));
     printf("], \"tokens\": [");
     for (size_t i = 0; i < n; i++)
         printf("%s%zu", i > 0 ? ", " : "", tokens[i]);
-    printf("], \"best\": %zu", best);
+    if (isnan(sum[best]))
+        printf("], \"best\": null");
+    else
+        printf("], \"best\": %zu", best);
     if (q->answer >= 0)
         printf(", \"answer\": %d", q->answer);
     puts("}");
@@ -190,13 +196,15 @@ static void count(struct tally *t, const struct question *q, const double *sum,
         double most =
             (double)json_string_length(json_array_get(q->choices, by_byte));
 
-        best = sum[i] > sum[best] ? i : best;
+        best = sum[i] > sum[best] || isnan(sum[i]) ? i : best;
         by_byte = sum[i] / bytes > sum[by_byte] / most ? i : by_byte;
     }
     t->questions++;
     t->answered += q->answer >= 0;
-    t->right += q->answer >= 0 && best == (size_t)q->answer;
-    t->right_by_byte += q->answer >= 0 && by_byte == (size_t)q->answer;
+    if (q->answer >= 0 && !isnan(sum[best])) {
+        t->right += best == (size_t)q->answer;
+        t->right_by_byte += by_byte == (size_t)q->answer;
+    }
     *best_p = best;
 }
 

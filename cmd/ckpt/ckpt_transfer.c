@@ -199,6 +199,12 @@ int ckpt_run_import(int argc, char **argv)
     merak_progress_clear(&t.progress);
     if (rc == MERAK_OK && note[0] != '\0')
         fprintf(stderr, "merak ckpt import: %s\n", note);
+    if (rc == MERAK_OK && summary.not_finite > 0)
+        fprintf(stderr,
+                "merak ckpt import: warning: %d of the weights have numbers "
+                "that are NaN or infinite, the first is %s; a model computes "
+                "nothing from those\n",
+                summary.not_finite, summary.first_not_finite);
     return end(&t, words.word[0], rc, &summary, &err);
 }
 

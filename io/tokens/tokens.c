@@ -33,6 +33,7 @@
 
 struct merak_data {
     size_t seq, vocab;
+    bool in_order;
     uint64_t order_key;
     size_t n_sources;
     struct merak_source *source;
@@ -175,6 +176,7 @@ enum merak_status merak_data_open(const struct merak_data_options *opt,
     }
     data->seq = opt->seq;
     data->vocab = opt->vocab;
+    data->in_order = opt->in_order;
     data->order_key = merak_rng_key(opt->seed, "data.order");
     rc = merak_blend_init(&data->blend, spec.weight, spec.n, err);
     if (rc == MERAK_OK)
@@ -242,15 +244,17 @@ locate_train(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
     return &data->source[k];
 }
 
-/* The validation split goes through the sources one after the other. */
-static const struct merak_source *
-locate_valid(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
+/* The sources one after the other, as the validation split has them. */
+static const struct merak_source *locate_in_order(const struct merak_data *data,
+                                                  enum merak_split split,
+                                                  uint64_t index,
+                                                  uint64_t *sample_p)
 {
     const struct merak_source *src = data->source;
 
-    index %= merak_data_samples(data, MERAK_VALID);
-    for (; index >= src->samples[MERAK_VALID]; src++)
-        index -= src->samples[MERAK_VALID];
+    index %= merak_data_samples(data, split);
+    for (; index >= src->samples[split]; src++)
+        index -= src->samples[split];
     *sample_p = index;
     return src;
 }
@@ -265,8 +269,9 @@ static enum merak_status locate(const struct merak_data *data,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the data set was opened without a validation "
                           "split");
-    *src_p = split == MERAK_TRAIN ? locate_train(data, index, sample_p)
-                                  : locate_valid(data, index, sample_p);
+    *src_p = split == MERAK_TRAIN && !data->in_order
+                 ? locate_train(data, index, sample_p)
+                 : locate_in_order(data, split, index, sample_p);
     return MERAK_OK;
 }
 

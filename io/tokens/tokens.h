@@ -32,6 +32,8 @@ struct merak_data_options {
     double valid_fraction; /* tail of every file kept for validation */
     size_t vocab;       /* ids must be below it; 0: not checked */
     enum merak_packing_kind packing;
+    bool in_order;  /* training samples, too, come in the files' order, each
+                       data set of a blend once, one after the other */
     bool documents; /* merak_data_starts() will be called, and nothing is
                        predicted across documents */
 };

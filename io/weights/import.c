@@ -10,6 +10,7 @@
 #include "io/weights/run_model.h"
 #include "io/weights/transfer_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,8 @@ struct importing {
     int n_shards;
     float *buf;
     uint64_t done, all;
+    int not_finite;       /* parameters with such numbers .. */
+    int first_not_finite; /* .. and the first of them */
 };
 
 /* --- pieces and shards -----------------------------------------------------
@@ -82,6 +85,13 @@ static void cut_shards(struct importing *im)
     im->first[im->n_shards] = im->params.n;
 }
 
+static bool all_are_finite(const float *x, size_t n)
+{
+    while (n > 0 && isfinite(x[n - 1]))
+        n--;
+    return n == 0;
+}
+
 static enum merak_status fill(void *arg, int i, struct merak_error *err)
 {
     struct importing *im = arg;
@@ -89,6 +99,11 @@ static enum merak_status fill(void *arg, int i, struct merak_error *err)
 
     rc = merak_hf_weights_read(im->weights, im->params.param[i].name,
                                &im->piece[i], err);
+    if (rc == MERAK_OK &&
+        !all_are_finite(im->buf,
+                        merak_shape_count(&im->params.param[i].shape)) &&
+        im->not_finite++ == 0)
+        im->first_not_finite = i;
     im->done += bytes_of(im, i);
     if (rc == MERAK_OK && im->import->progress != NULL)
         rc = im->import->progress(im->import->arg, im->done, im->all, err);
@@ -152,7 +167,11 @@ static void summarize(const struct importing *im,
 
     *summary = (struct merak_transfer_summary){
         .family = merak_hf_family_name(im->config.family),
-        .files = st->n_files};
+        .files = st->n_files,
+        .not_finite = im->not_finite};
+    if (im->not_finite > 0)
+        snprintf(summary->first_not_finite, sizeof(summary->first_not_finite),
+                 "%s", im->params.param[im->first_not_finite].name);
     for (int i = 0; i < st->n; i++) {
         if (!merak_hf_weights_has(im->weights, &st->tensor[i]))
             continue;

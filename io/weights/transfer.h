@@ -23,6 +23,10 @@ struct merak_transfer_summary {
     const char *family;
     int tensors, files; /* of the folder that is read or written */
     uint64_t bytes;     /* of their data */
+    /* Of an import: parameters with numbers that are NaN or infinite, and the
+     * first of them. */
+    int not_finite;
+    char first_not_finite[128];
 };
 
 /*

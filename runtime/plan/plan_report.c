@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "io/json_real.h"
 #include "partitioner/simulate/timeline.h"
 
 #include <errno.h>
@@ -262,7 +263,7 @@ static json_t *runner_object(const struct merak_search_choice *c)
 {
     json_t *runner = merak_plan_object(&c->plan);
 
-    json_object_set_new(runner, "step_s", json_real(c->step_s));
+    json_object_set_new(runner, "step_s", merak_json_real(c->step_s));
     json_object_set_new(runner, "simulated", json_boolean(c->simulated));
     json_object_set_new(runner, "fits", json_boolean(c->fits));
     json_object_set_new(runner, "why", json_string(c->why));
@@ -295,7 +296,7 @@ static json_t *prediction_object(const struct plan_auto *plan,
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         json_object_set_new(parts,
                             merak_search_part_name((enum merak_search_part)i),
-                            json_real(c->part_s[i]));
+                            merak_json_real(c->part_s[i]));
     return json_pack(
         "{s:o, s:I, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o}", "request",
         request_object(plan), "params", (json_int_t)r->params, "step_s",

@@ -29,6 +29,7 @@
 
 #include "base/error.h"
 #include "base/open.h"
+#include "io/json_real.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -112,7 +113,7 @@ static void set_text(json_t *object, const char *key, const char *value)
 
 static void set_number(json_t *object, const char *key, double value)
 {
-    json_object_set_new(object, key, json_real(value));
+    json_object_set_new(object, key, merak_json_real(value));
 }
 
 /* The absolute path, valid from any directory; path[PATH_MAX]. */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_number.h"
 #include "base/log.h"
 #include "base/size.h"
 
@@ -353,21 +354,21 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
                                        double valid_loss,
                                        struct merak_error *err)
 {
-    char loss_text[32];
+    struct merak_json_number a, b;
 
     if (t->metrics == NULL)
         return MERAK_OK;
-    snprintf(loss_text, sizeof(loss_text), isnan(loss) ? "null" : "%.17g",
-             loss);
     fprintf(t->metrics,
-            "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %.9g, "
+            "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, "
             "\"lr\": %.9g, \"samples\": %" PRIu64
             ", \"step_s\": %.6f, \"tokens_per_s\": %.1f",
-            t->step, loss_text, norm, (double)lr, t->consumed, step_s,
+            t->step, merak_json_number(&a, 17, loss),
+            merak_json_number(&b, 9, norm), (double)lr, t->consumed, step_s,
             tokens_per_step(t) / step_s);
     write_usage(t, step_s);
     if (!isnan(valid_loss))
-        fprintf(t->metrics, ", \"valid_loss\": %.17g", valid_loss);
+        fprintf(t->metrics, ", \"valid_loss\": %s",
+                merak_json_number(&a, 17, valid_loss));
     if (t->empty_steps > 0)
         fprintf(t->metrics, ", \"empty_steps\": %" PRIu64, t->empty_steps);
     fputs("}\n", t->metrics);

@@ -141,6 +141,26 @@ static void validation_is_the_tail_in_order(void **state)
     merak_data_close(data);
 }
 
+/* To evaluate data, each of its samples is used once, whatever the weights. */
+static void samples_in_order_are_those_of_the_files(void **state)
+{
+    struct merak_data_options opt = {.seq = SEQ, .in_order = true};
+    struct merak_data *data;
+    char spec[512];
+
+    (void)state;
+    write_counting("a", 0, 5 * SEQ + 1);
+    write_counting("b", 1000, 3 * SEQ + 1);
+    snprintf(spec, sizeof(spec), "0.1 %s 0.9 %s", at("a"), at("b"));
+    opt.spec = spec;
+    assert_int_equal(merak_data_open(&opt, &data, NULL), MERAK_OK);
+    assert_int_equal(merak_data_samples(data, MERAK_TRAIN), 8);
+    for (uint64_t i = 0; i < 8; i++)
+        assert_int_equal(first_token(data, MERAK_TRAIN, i),
+                         i < 5 ? i * SEQ : 1000 + (i - 5) * SEQ);
+    merak_data_close(data);
+}
+
 /* Sample 6 of both splits above crosses from one file to the next. */
 static void samples_cross_files(void **state)
 {
@@ -375,6 +395,7 @@ int main(void)
         cmocka_unit_test(a_sample_depends_on_its_index_alone),
         cmocka_unit_test(the_seed_changes_the_order),
         cmocka_unit_test(validation_is_the_tail_in_order),
+        cmocka_unit_test(samples_in_order_are_those_of_the_files),
         cmocka_unit_test(samples_cross_files),
         cmocka_unit_test(blends_keep_their_proportions),
         cmocka_unit_test(blended_sources_keep_their_epochs),

@@ -453,6 +453,39 @@ static void weights_of_another_model_are_named(void **state)
     }
 }
 
+static float one_nan(void *arg, const char *name, int ndim, size_t i)
+{
+    (void)arg;
+    (void)ndim;
+    if (i != 3)
+        return 0.5f;
+    return strcmp(name, "model.layers.1.input_layernorm.weight") == 0 ? NAN
+           : strcmp(name, "model.norm.weight") == 0 ? -INFINITY
+                                                    : 0.5f;
+}
+
+/* Such weights are brought in as they are, and named. */
+static void numbers_that_are_none_are_named(void **state)
+{
+    json_t *config = json_load_file(
+        merak_path((char[PATH_MAX]){""}, folder_of("llama"), "config.json"), 0,
+        NULL);
+    struct merak_import import = {.dir = scratch_path("nan"),
+                                  .run = scratch_path("run")};
+    struct merak_transfer_summary summary;
+    char note[MERAK_HF_NOTE_BYTES];
+
+    (void)state;
+    hf_folder_make(import.dir, config, one_nan, NULL);
+    json_decref(config);
+    assert_int_equal(merak_weights_import(&import, note, &summary, NULL),
+                     MERAK_OK);
+    assert_int_equal(summary.not_finite, 2);
+    assert_string_equal(summary.first_not_finite,
+                        "model.layers.1.input_layernorm.weight");
+    shell("rm -r %s/run %s/nan", scratch_dir, scratch_dir);
+}
+
 /* Stopped, neither of them leaves anything that looks whole. */
 static enum merak_status stop_it(void *arg, uint64_t done, uint64_t all,
                                  struct merak_error *err)
@@ -511,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_part_of_a_parameter_is_read_as_in_the_whole),
         cmocka_unit_test(any_size_of_files_holds_any_family),
         cmocka_unit_test(weights_of_another_model_are_named),
+        cmocka_unit_test(numbers_that_are_none_are_named),
         cmocka_unit_test(what_is_stopped_leaves_nothing),
     };
 
