@@ -260,7 +260,7 @@ static void print_help(void)
 int merak_cmd_eval(int argc, char **argv)
 {
     struct merak_eval eval = {.data = NULL};
-    struct merak_lm lm = {.n_ends = 0};
+    struct merak_lm lm = {.tokenizer = NULL};
     struct merak_error err = {.text = ""};
     bool help = false;
     enum merak_status rc;

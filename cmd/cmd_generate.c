@@ -8,14 +8,20 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
+#include "io/generation_config.h"
+#include "runtime/infer/logit_rules.h"
 #include "runtime/infer/next_token.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define DEFAULT_TOKENS 128
 
 struct job {
     struct merak_lm_options lm;
@@ -35,7 +41,9 @@ static const struct merak_option rows[] = {
     {"ids", MERAK_OPTION_YES, offsetof(struct job, ids),
      .about = "the prompt is token ids, and ids are printed: no tokenizer"},
     {"tokens", MERAK_OPTION_SIZE, offsetof(struct job, tokens),
-     .about = "tokens to generate, at most (128)", .least = 1},
+     .about = "tokens to generate, at most (max_new_tokens of the model's "
+              "generation_config.json or 128; no more than fit)",
+     .least = 1},
     {"temperature", MERAK_OPTION_REAL, offsetof(struct job, temperature),
      .about = "0 takes the likeliest token, 1 samples as the model predicts "
               "(0)"},
@@ -126,31 +134,162 @@ static enum merak_status encode(const struct job *job, struct merak_lm *lm,
     return rc;
 }
 
+/* The token that the tokenizer puts in front of a text, before a text that
+ * begins with it: nothing that was trained on looks like that. */
+static void warn_of_twice(const struct merak_lm *lm,
+                          const struct merak_ids *ids)
+{
+    if (lm->tokenizer != NULL && ids->n > 1 && ids->id[0] == ids->id[1] &&
+        merak_tokenizer_is_special(lm->tokenizer, ids->id[0]))
+        merak_warn("cmd",
+                   "the prompt begins with token %d twice: the tokenizer puts "
+                   "it in front; leave it out of the prompt",
+                   (int)ids->id[0]);
+}
+
+/* --- what the model's folder says ---------------------------------------- */
+
+/* What it says about sampling is for the options to say. */
+static void name_sampling(const struct job *job,
+                          const struct merak_generation_config *c)
+{
+    char text[160] = "";
+    size_t n = 0;
+
+    if (!c->samples)
+        return;
+    if (job->temperature <= 0 && c->temperature > 0)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, " --temperature %g",
+                              c->temperature);
+    if (job->top_k == 0 && c->top_k > 0)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, " --top-k %zu",
+                              c->top_k);
+    if (job->top_p >= 1 && c->top_p < 1)
+        snprintf(text + n, sizeof(text) - n, " --top-p %g", c->top_p);
+    if (text[0] != '\0')
+        merak_info("cmd",
+                   "the model's generation_config.json would sample with"
+                   "%s, which is not done unless asked for",
+                   text);
+}
+
+/* As transformers takes them: the ends of the folder's file, if it has any,
+ * are the only ones.  A tokenizer that was given knows its own, too. */
+static enum merak_status read_rules(const struct job *job, struct merak_lm *lm,
+                                    struct merak_generation_config *c,
+                                    struct merak_error *err)
+{
+    int32_t eod =
+        lm->tokenizer != NULL ? merak_tokenizer_eod(lm->tokenizer) : -1;
+    enum merak_status rc =
+        merak_generation_config_read(lm->folder, lm->config.vocab, c, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (eod >= 0 && (c->ends.n == 0 || job->lm.tokenizer != NULL))
+        rc = merak_token_list_add(&c->ends, eod, err);
+    if (c->ignored[0] != '\0')
+        merak_warn("cmd",
+                   "of the model's generation_config.json these are not "
+                   "obeyed: %s",
+                   c->ignored);
+    name_sampling(job, c);
+    return rc;
+}
+
+/* --tokens, or as many as the model's folder says and fit. */
+static enum merak_status count_tokens(const struct job *job,
+                                      const struct merak_lm *lm,
+                                      const struct merak_generation_config *c,
+                                      size_t prompt, size_t *n_p,
+                                      struct merak_error *err)
+{
+    size_t positions = lm->config.positions, most = positions;
+    size_t n = c->max_new > 0 ? c->max_new : DEFAULT_TOKENS;
+
+    if (c->max_tokens > prompt && c->max_tokens < most)
+        most = c->max_tokens;
+    if (prompt >= positions)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "a prompt of %zu tokens leaves no room for another "
+                          "in the model's %zu positions",
+                          prompt, positions);
+    if (job->tokens > positions - prompt)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "a prompt of %zu tokens and --tokens %zu are more "
+                          "than the model's %zu positions",
+                          prompt, job->tokens, positions);
+    if (job->tokens > 0)
+        n = job->tokens;
+    else if (n > most - prompt)
+        n = most - prompt;
+    *n_p = n;
+    return MERAK_OK;
+}
+
 /* --- the text ------------------------------------------------------------ */
 
-static bool is_end(const struct merak_lm *lm, int32_t id)
+/* A text that is being made. */
+struct making {
+    const struct job *job;
+    struct merak_lm *lm;
+    struct merak_ids *ids; /* prompt and text */
+    const struct merak_generation_config *rules;
+    struct merak_sampler *sampler;
+    struct merak_text text;
+    float *logits; /* [vocab] under the rules */
+    size_t prompt, tokens;
+    size_t silent; /* ids without a token */
+};
+
+/* The id that comes next. */
+static enum merak_status choose(struct making *m, const float *logits,
+                                int32_t *id_p, struct merak_error *err)
 {
-    for (int i = 0; i < lm->n_ends; i++) {
-        if (lm->end[i] == id)
-            return true;
+    size_t vocab = merak_decoder_vocab(m->lm->decoder);
+    int32_t id;
+
+    memcpy(m->logits, logits, vocab * sizeof(*logits));
+    for (size_t i = 0; i < vocab; i++) {
+        if (isnan(logits[i]))
+            return merak_fail(err, MERAK_ERR_CORRUPT,
+                              "after %zu tokens the model computes NaN: its "
+                              "weights have numbers that are none or are too "
+                              "large",
+                              m->ids->n);
     }
-    return false;
+    merak_logit_rules_apply(m->rules, m->ids->id, m->ids->n, m->prompt,
+                            m->logits);
+    id = merak_sampler_next(m->sampler, m->logits, m->ids->n);
+    if (!isfinite(m->logits[id]))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "after %zu tokens the model's generation_config.json "
+                          "forbids all others",
+                          m->ids->n);
+    *id_p = id;
+    return MERAK_OK;
 }
 
 /* Print text as it is generated; a character whose bytes are in several tokens
  * is printed when it is complete. */
-static enum merak_status show(const struct job *job, struct merak_text *text,
-                              int32_t id, struct merak_error *err)
+static enum merak_status show(struct making *m, int32_t id,
+                              struct merak_error *err)
 {
     const char *bytes;
     size_t n;
     enum merak_status rc;
 
-    if (job->ids) {
+    if (m->job->ids) {
         printf("%d\n", (int)id);
         return MERAK_OK;
     }
-    rc = merak_text_add(text, id, &bytes, &n, err);
+    /* vocabularies of models are often larger than their tokenizers' */
+    if (merak_tokenizer_decode(m->lm->tokenizer, id, &bytes, &n, NULL) !=
+        MERAK_OK) {
+        m->silent++;
+        return MERAK_OK;
+    }
+    rc = merak_text_add(&m->text, id, &bytes, &n, err);
     if (rc == MERAK_OK) {
         fwrite(bytes, 1, n, stdout);
         fflush(stdout);
@@ -163,28 +302,29 @@ struct timing {
     int64_t start, first, end; /* ns */
 };
 
-static enum merak_status go_on(const struct job *job, struct merak_lm *lm,
-                               const struct merak_ids *prompt,
-                               struct merak_sampler *sampler,
-                               struct merak_text *text, struct timing *t,
+static enum merak_status go_on(struct making *m, struct timing *t,
                                struct merak_error *err)
 {
+    struct merak_decoder *decoder = m->lm->decoder;
     const float *logits = NULL;
     enum merak_status rc;
+    int32_t id = -1;
 
     t->start = merak_clock_ns();
-    rc = merak_decoder_next(lm->decoder, prompt->id, prompt->n, &logits, err);
+    rc = merak_decoder_next(decoder, m->ids->id, m->prompt, &logits, err);
     t->first = merak_clock_ns();
     while (rc == MERAK_OK) {
-        int32_t id = merak_sampler_next(sampler, logits, prompt->n + t->made);
-
-        if (!job->ignore_eod && is_end(lm, id))
+        rc = choose(m, logits, &id, err);
+        if (rc != MERAK_OK ||
+            (!m->job->ignore_eod && merak_token_list_has(&m->rules->ends, id)))
             break;
-        rc = show(job, text, id, err);
+        rc = show(m, id, err);
+        if (rc == MERAK_OK)
+            rc = merak_ids_add(m->ids, &id, 1, err);
         t->made++;
-        if (rc != MERAK_OK || t->made == job->tokens)
+        if (rc != MERAK_OK || t->made == m->tokens)
             break;
-        rc = merak_decoder_next(lm->decoder, &id, 1, &logits, err);
+        rc = merak_decoder_next(decoder, &id, 1, &logits, err);
     }
     t->end = merak_clock_ns();
     return rc;
@@ -204,39 +344,60 @@ static void print_timing(const struct timing *t)
     fputc('\n', stderr);
 }
 
-static enum merak_status generate(const struct job *job, struct merak_lm *lm,
-                                  const struct merak_ids *prompt,
-                                  struct timing *t, struct merak_error *err)
+static enum merak_status make_text(struct making *m, struct timing *t,
+                                   struct merak_error *err)
 {
+    const struct job *job = m->job;
     const struct merak_sampling how = {job->temperature, job->top_k, job->top_p,
                                        job->seed};
-    struct merak_sampler *sampler = NULL;
-    struct merak_text text;
+    size_t vocab, n;
     enum merak_status rc;
 
-    if (prompt->n > lm->config.positions ||
-        job->tokens > lm->config.positions - prompt->n)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a prompt of %zu tokens and --tokens %zu are more "
-                          "than the model's %zu positions",
-                          prompt->n, job->tokens, lm->config.positions);
-    rc = merak_lm_load(lm, &job->lm, prompt->n + job->tokens, true, err);
+    rc = merak_lm_load(m->lm, &job->lm, m->prompt + m->tokens, true, err);
+    if (rc != MERAK_OK)
+        return rc;
+    vocab = merak_decoder_vocab(m->lm->decoder);
+    m->logits = malloc(vocab * sizeof(*m->logits));
+    if (m->logits == NULL)
+        return merak_fail_nomem(err, vocab * sizeof(*m->logits));
+    rc = merak_sampler_create(&how, vocab, &m->sampler, err);
     if (rc == MERAK_OK)
-        rc = merak_sampler_create(&how, merak_decoder_vocab(lm->decoder),
-                                  &sampler, err);
-    merak_text_begin(&text, lm->tokenizer);
-    t->prompt = prompt->n;
-    if (rc == MERAK_OK)
-        rc = go_on(job, lm, prompt, sampler, &text, t, err);
+        rc = go_on(m, t, err);
     if (rc == MERAK_OK && !job->ids) {
-        size_t n;
-        const char *rest = merak_text_end(&text, &n);
+        const char *rest = merak_text_end(&m->text, &n);
 
         fwrite(rest, 1, n, stdout);
         putchar('\n');
     }
-    merak_text_fini(&text);
-    merak_sampler_destroy(sampler);
+    if (m->silent > 0)
+        merak_warn("cmd",
+                   "%zu of the tokens are left out: the model's vocabulary of "
+                   "%zu is larger than the tokenizer's %zu",
+                   m->silent, vocab, merak_tokenizer_vocab(m->lm->tokenizer));
+    return rc;
+}
+
+static enum merak_status generate(const struct job *job, struct merak_lm *lm,
+                                  struct merak_ids *ids, struct timing *t,
+                                  struct merak_error *err)
+{
+    struct merak_generation_config rules = {.samples = false};
+    struct making m = {
+        .job = job, .lm = lm, .ids = ids, .rules = &rules, .prompt = ids->n};
+    enum merak_status rc;
+
+    t->prompt = ids->n;
+    warn_of_twice(lm, ids);
+    merak_text_begin(&m.text, lm->tokenizer);
+    rc = read_rules(job, lm, &rules, err);
+    if (rc == MERAK_OK)
+        rc = count_tokens(job, lm, &rules, ids->n, &m.tokens, err);
+    if (rc == MERAK_OK)
+        rc = make_text(&m, t, err);
+    merak_text_fini(&m.text);
+    merak_sampler_destroy(m.sampler);
+    free(m.logits);
+    merak_generation_config_fini(&rules);
     return rc;
 }
 
@@ -263,7 +424,7 @@ static void print_help(void)
 
 int merak_cmd_generate(int argc, char **argv)
 {
-    struct job job = {.tokens = 128, .top_p = 1};
+    struct job job = {.top_p = 1};
     struct merak_lm lm = {0};
     struct merak_ids prompt = {0};
     struct timing timing = {0};

@@ -11,7 +11,6 @@
 #include "runtime/boot/boot.h"
 #include "runtime/runtime.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,55 +77,6 @@ static enum merak_status read_config(const struct merak_lm_options *opt,
     return rc;
 }
 
-/* --- tokens that end a text ---------------------------------------------- */
-
-static void add_end(struct merak_lm *lm, int32_t id)
-{
-    for (int i = 0; i < lm->n_ends; i++) {
-        if (lm->end[i] == id)
-            return;
-    }
-    if (id >= 0 && lm->n_ends < MERAK_MAX_ENDS)
-        lm->end[lm->n_ends++] = id;
-}
-
-static void add_ends(struct merak_lm *lm, const json_t *ids)
-{
-    const json_t *id;
-    size_t i;
-
-    if (json_is_integer(ids) && json_integer_value(ids) <= INT32_MAX)
-        add_end(lm, (int32_t)json_integer_value(ids));
-    json_array_foreach(ids, i, id)
-    {
-        if (json_is_integer(id) && json_integer_value(id) <= INT32_MAX)
-            add_end(lm, (int32_t)json_integer_value(id));
-    }
-}
-
-/* Read eos_token_id of one file, an id or a list; the file may be missing, and
- * errors in it are ignored. */
-static void read_ends(struct merak_lm *lm, const char *path)
-{
-    json_t *root = json_load_file(path, 0, NULL);
-
-    add_ends(lm, json_object_get(root, "eos_token_id"));
-    json_decref(root);
-}
-
-static void find_ends(struct merak_lm *lm, const char *folder)
-{
-    static const char *const file[] = {"generation_config.json", "config.json"};
-    char path[PATH_MAX + 32];
-
-    if (lm->tokenizer != NULL)
-        add_end(lm, merak_tokenizer_eod(lm->tokenizer));
-    for (size_t i = 0; i < 2 && folder[0] != '\0'; i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, file[i]);
-        read_ends(lm, path);
-    }
-}
-
 /* --- opening ------------------------------------------------------------- */
 
 static enum merak_status open_tokenizer(const struct merak_lm_options *opt,
@@ -166,7 +116,6 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
                                 bool need_tokenizer, struct merak_lm *lm,
                                 struct merak_error *err)
 {
-    char folder[PATH_MAX];
     enum merak_status rc;
 
     memset(lm, 0, sizeof(*lm));
@@ -174,14 +123,12 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no weights: give --ckpt DIR, a Hugging Face "
                           "folder, a run or one checkpoint of it");
-    find_folder(opt, folder);
-    rc = read_config(opt, folder, lm, err);
+    find_folder(opt, lm->folder);
+    rc = read_config(opt, lm->folder, lm, err);
     if (rc == MERAK_OK)
-        rc = open_tokenizer(opt, folder, need_tokenizer, lm, err);
+        rc = open_tokenizer(opt, lm->folder, need_tokenizer, lm, err);
     if (rc == MERAK_OK)
         rc = check_vocab(lm, err);
-    if (rc == MERAK_OK)
-        find_ends(lm, folder);
     return rc;
 }
 

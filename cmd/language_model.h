@@ -8,7 +8,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "runtime/infer/decoder.h"
 
-#define MERAK_MAX_ENDS 16
+#include <limits.h>
 
 struct merak_lm_options {
     const char *ckpt, *model, *tokenizer;
@@ -45,8 +45,7 @@ struct merak_lm {
     struct merak_hf_config config;
     struct merak_tokenizer *tokenizer; /* NULL: none was found */
     struct merak_decoder *decoder;     /* merak_lm_load() */
-    int32_t end[MERAK_MAX_ENDS];       /* tokens that end a text */
-    int n_ends;
+    char folder[PATH_MAX];             /* of the model's files; "": none */
 };
 
 /*

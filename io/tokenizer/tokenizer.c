@@ -13,6 +13,7 @@
 #include "io/tokenizer/unicode.h"
 #include "io/tokenizer/vocab.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,26 @@ static enum merak_status make_bytes(struct merak_tokenizer *tok,
     return MERAK_OK;
 }
 
+/* What is put around a text is not in a SentencePiece model, but next to it:
+ * as in transformers the token that begins a text is, unless add_bos_token is
+ * false, and the one that ends it is not, unless add_eos_token is true.  (A
+ * tokenizer.json says it itself, and these fields are then not read.) */
+static void read_around(struct merak_vocab *v, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char file[4096];
+    json_t *root;
+
+    snprintf(file, sizeof(file), "%.*stokenizer_config.json",
+             slash == NULL ? 0 : (int)(slash + 1 - path), path);
+    root = json_load_file(file, 0, NULL);
+    if (json_is_false(json_object_get(root, "add_bos_token")))
+        v->rules.n_before = 0;
+    if (json_is_true(json_object_get(root, "add_eos_token")) && v->eod >= 0)
+        v->rules.after[v->rules.n_after++] = v->eod;
+    json_decref(root);
+}
+
 /* Load *.model as SentencePiece's, anything else as a tokenizer.json. */
 static enum merak_status load_path(struct merak_tokenizer *tok,
                                    const char *path, struct merak_error *err)
@@ -110,8 +131,14 @@ static enum merak_status load_path(struct merak_tokenizer *tok,
     size_t n = strlen(path);
     bool named = n >= 6 && strcmp(path + n - 6, ".model") == 0;
 
-    return named ? merak_vocab_load_spm(path, &tok->vocab, err)
-                 : merak_vocab_load(path, &tok->vocab, err);
+    enum merak_status rc;
+
+    if (!named)
+        return merak_vocab_load(path, &tok->vocab, err);
+    rc = merak_vocab_load_spm(path, &tok->vocab, err);
+    if (rc == MERAK_OK)
+        read_around(&tok->vocab, path);
+    return rc;
 }
 
 /* Load the file, or the one in the folder. */
