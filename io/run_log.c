@@ -67,17 +67,21 @@ static bool each_line(struct merak_run_log *log, const char *path, size_t last,
     return true;
 }
 
-static enum merak_status take_start(struct merak_run_log *log, json_t *line)
-{
-    json_array_append(log->starts, line);
-    return MERAK_OK;
-}
-
 static double number(const json_t *line, const char *key, double otherwise)
 {
     const json_t *value = json_object_get(line, key);
 
     return json_is_number(value) ? json_number_value(value) : otherwise;
+}
+
+static enum merak_status take_start(struct merak_run_log *log, json_t *line)
+{
+    double redone = number(line, "redone", 0);
+
+    json_array_append(log->starts, line);
+    if (redone > 0 && redone < 0x1p53)
+        log->n_redone += (size_t)redone;
+    return MERAK_OK;
 }
 
 /* 0: none; no step has that number. */
@@ -88,7 +92,8 @@ static uint64_t step_number(const json_t *line)
     return step >= 1 && step < 0x1p63 ? (uint64_t)step : 0;
 }
 
-/* A run that resumed repeats steps: the last record counts. */
+/* A run that resumed repeats steps: the last record counts.  Since 0.2 it takes
+ * the others out of its own file. */
 static enum merak_status take_step(struct merak_run_log *log, json_t *line)
 {
     struct merak_run_step *grown,

@@ -33,7 +33,7 @@ struct merak_run_log {
     json_t *starts; /* objects, oldest first; may be empty */
     struct merak_run_step *step;
     size_t n; /* ascending; the last record of a repeated step */
-    size_t n_redone;
+    size_t n_redone;    /* that a later start did again */
     char metrics[4096]; /* the file */
     uid_t owner;        /* who started the run; MERAK_ANY_OWNER: not known */
     char refused[256];  /* files that are there and were not read, each with the

@@ -133,10 +133,11 @@ static void take_tensor(void *arg, const struct merak_ckpt_difference *d)
 /* --- the state --------------------------------------------------------------
  */
 
-static bool is_layout(const char *key)
+/* How it was computed, or how far the run that saved it was to go. */
+static bool is_no_matter(const char *key)
 {
     return strcmp(key, "tp") == 0 || strcmp(key, "pp") == 0 ||
-           strcmp(key, "dp") == 0;
+           strcmp(key, "dp") == 0 || strcmp(key, "steps") == 0;
 }
 
 static void take_field(struct diff *diff, const char *key, json_t *a, json_t *b)
@@ -145,7 +146,7 @@ static void take_field(struct diff *diff, const char *key, json_t *a, json_t *b)
 
     if (json_equal(a, b))
         return;
-    if (!is_layout(key))
+    if (!is_no_matter(key))
         diff->state_differs = true;
     if (diff->json) {
         json_array_append_new(
@@ -157,7 +158,7 @@ static void take_field(struct diff *diff, const char *key, json_t *a, json_t *b)
     y = b == NULL ? NULL : json_dumps(b, JSON_ENCODE_ANY);
     printf("%s: %s and %s%s\n", key, x == NULL ? "nothing" : x,
            y == NULL ? "nothing" : y,
-           is_layout(key) ? ", which makes no difference" : "");
+           is_no_matter(key) ? ", which makes no difference" : "");
     free(x);
     free(y);
 }

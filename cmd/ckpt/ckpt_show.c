@@ -32,6 +32,16 @@ const struct merak_option_table ckpt_show_options = {rows, sizeof(rows) /
 /* --- all of it --------------------------------------------------------------
  */
 
+/* One entry a line (runtime/train/fingerprint.h). */
+static void print_fingerprint(const char *text)
+{
+    for (size_t n; *text != '\0'; text += n) {
+        n = strcspn(text, ";");
+        printf("%-18s%.*s\n", "", (int)n, text);
+        n += strspn(text + n, "; ");
+    }
+}
+
 static void print_state(const char *dir, const struct merak_ckpt_manifest *mf)
 {
     const struct merak_ckpt_state *state = &mf->state;
@@ -56,6 +66,7 @@ static void print_state(const char *dir, const struct merak_ckpt_manifest *mf)
     printf("model             %s\n", state->model_id);
     printf("data              %s\n",
            state->data_id[0] != '\0' ? state->data_id : "-");
+    print_fingerprint(state->fingerprint);
     printf("size              %s in %d shard%s\n",
            ckpt_size_text(size, ckpt_total_bytes(mf)), mf->n_shards,
            merak_plural(mf->n_shards));

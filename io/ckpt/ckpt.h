@@ -23,7 +23,11 @@ struct merak_ckpt_piece {
     float *data;              /* flat_hi - flat_lo elements, contiguous */
 };
 
-enum { MERAK_CKPT_ORIGIN = 512, MERAK_CKPT_RECIPE_BYTES = 512 };
+enum {
+    MERAK_CKPT_ORIGIN = 512,
+    MERAK_CKPT_RECIPE_BYTES = 512,
+    MERAK_CKPT_FINGERPRINT = 2048,
+};
 
 /* The state other than tensors. */
 struct merak_ckpt_state {
@@ -37,6 +41,10 @@ struct merak_ckpt_state {
     char dtype[8];
     char recipe[MERAK_CKPT_RECIPE_BYTES]; /* merak_train_recipe(), for users;
                                              "": not known */
+    char fingerprint[MERAK_CKPT_FINGERPRINT]; /* what determines the run
+                                                 (runtime/train/fingerprint.h);
+                                                 "": not known */
+    uint64_t steps; /* --steps of the writer; 0: not known */
     int tp, pp, dp; /* of the writer; for users */
     bool imported;  /* imported weights: no moments, no data position */
     char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from;

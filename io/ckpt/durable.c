@@ -208,6 +208,35 @@ enum merak_status merak_dir_make(const char *path, struct merak_error *err)
     }
 }
 
+size_t merak_dir_existing(const char *path)
+{
+    char above[PATH_MAX];
+    size_t n = strlen(path);
+
+    for (;; n--) {
+        snprintf(above, sizeof(above), "%.*s", (int)n, path);
+        if (n == 0 || access(above, F_OK) == 0)
+            return n;
+        while (n > 1 && path[n - 1] != '/')
+            n--;
+    }
+}
+
+void merak_dir_remove_made(const char *path, size_t there)
+{
+    char above[PATH_MAX];
+    size_t n = strlen(path);
+
+    snprintf(above, sizeof(above), "%s", path);
+    while (n > there && rmdir(above) == 0) {
+        while (n > there && above[n - 1] != '/')
+            n--;
+        while (n > there && above[n - 1] == '/')
+            n--;
+        above[n] = '\0';
+    }
+}
+
 enum merak_status merak_dir_remove(const char *path, struct merak_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

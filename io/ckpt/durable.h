@@ -49,6 +49,11 @@ enum merak_status merak_dir_sync(const char *path,
  * directory: MERAK_ERR_CONFIG. */
 enum merak_status merak_dir_make(const char *path,
                                  struct merak_error *err) MERAK_CHECKED;
+/* The length of the longest beginning of a path that exists. */
+size_t merak_dir_existing(const char *path);
+/* Remove a directory and those above it as far as they are empty, down to what
+ * merak_dir_existing() had found before they were made. */
+void merak_dir_remove_made(const char *path, size_t there);
 /* Remove a directory of files; it may be absent.  Callers that only clean up
  * ignore the result. */
 enum merak_status merak_dir_remove(const char *path, struct merak_error *err);

@@ -76,6 +76,12 @@ json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
         json_object_set_new(json, "init_from", json_string(state->init_from));
     if (state->recipe[0] != '\0')
         json_object_set_new(json, "recipe", json_string(state->recipe));
+    if (state->fingerprint[0] != '\0')
+        json_object_set_new(json, "fingerprint",
+                            json_string(state->fingerprint));
+    if (state->steps > 0)
+        json_object_set_new(json, "steps",
+                            json_integer((json_int_t)state->steps));
     return json;
 }
 
@@ -88,9 +94,9 @@ static enum merak_status parse_state(json_t *json,
                                      struct merak_ckpt_state *state,
                                      struct merak_error *err)
 {
-    const char *seed, *model_id, *data_id, *dtype, *recipe = "",
-                                                   *init_from = "";
-    json_int_t step, samples, tokens, seq = 0, global_batch = 0;
+    const char *seed, *model_id, *data_id, *dtype;
+    const char *recipe = "", *init_from = "", *fingerprint = "";
+    json_int_t step, samples, tokens, seq = 0, global_batch = 0, steps = 0;
     json_error_t why;
     int imported = 0;
     char *end;
@@ -98,27 +104,31 @@ static enum merak_status parse_state(json_t *json,
     /* Checkpoints of 0.1 have neither seq nor the fields after it. */
     if (json_unpack_ex(json, &why, 0,
                        "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
-                       "s?I, s?I, s?s, s?b, s?s}",
+                       "s?I, s?I, s?s, s?b, s?s, s?s, s?I}",
                        "step", &step, "consumed_samples", &samples,
                        "consumed_tokens", &tokens, "seed", &seed, "model_id",
                        &model_id, "data_id", &data_id, "dtype", &dtype, "tp",
                        &state->tp, "pp", &state->pp, "dp", &state->dp, "seq",
                        &seq, "global_batch", &global_batch, "recipe", &recipe,
-                       "imported", &imported, "init_from", &init_from) != 0)
+                       "imported", &imported, "init_from", &init_from,
+                       "fingerprint", &fingerprint, "steps", &steps) != 0)
         return merak_fail(err, MERAK_ERR_CORRUPT, "state: %s", why.text);
     state->step = (uint64_t)step;
     state->consumed_samples = (uint64_t)samples;
     state->consumed_tokens = (uint64_t)tokens;
     state->seq = (uint64_t)seq;
     state->global_batch = (uint64_t)global_batch;
+    state->steps = (uint64_t)steps;
     state->imported = imported != 0;
     state->seed = strtoull(seed, &end, 10);
     if (step < 0 || samples < 0 || tokens < 0 || seq < 0 || global_batch < 0 ||
-        *seed == '\0' || *end != '\0' ||
+        steps < 0 || *seed == '\0' || *end != '\0' ||
         !take_text(state->model_id, sizeof(state->model_id), model_id) ||
         !take_text(state->data_id, sizeof(state->data_id), data_id) ||
         !take_text(state->dtype, sizeof(state->dtype), dtype) ||
         !take_text(state->recipe, sizeof(state->recipe), recipe) ||
+        !take_text(state->fingerprint, sizeof(state->fingerprint),
+                   fingerprint) ||
         !take_text(state->init_from, sizeof(state->init_from), init_from))
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "state: a value out of its range");

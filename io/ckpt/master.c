@@ -91,6 +91,10 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
             merak_h5_put_text(file, "init_from", state->init_from)) &&
            (state->recipe[0] == '\0' ||
             merak_h5_put_text(file, "recipe", state->recipe)) &&
+           (state->fingerprint[0] == '\0' ||
+            merak_h5_put_text(file, "fingerprint", state->fingerprint)) &&
+           (state->steps == 0 ||
+            merak_h5_put_number(file, "steps", state->steps)) &&
            merak_h5_put_text(file, "model_id", state->model_id) &&
            merak_h5_put_text(file, "data_id", state->data_id) &&
            merak_h5_put_text(file, "dtype", state->dtype) &&

@@ -74,6 +74,7 @@ struct run {
 struct merak_ckpt_owner {
     char dir[PATH_MAX];
     char path[PATH_MAX]; /* dir/OWNER */
+    size_t there;        /* of dir, what existed before */
     struct run self;
     char text[RECORD_BYTES]; /* ours */
     int fd;                  /* of the record once it exists, else -1 */
@@ -427,10 +428,12 @@ enum merak_status merak_ckpt_owner_create(const char *run_dir,
     struct merak_ckpt_owner *owner;
     pthread_condattr_t attr;
     enum merak_status rc;
+    size_t there;
 
     if (strlen(run_dir) >= MERAK_DIR_MAX)
         return merak_fail(err, MERAK_ERR_PARAM, "path too long: %.100s...",
                           run_dir);
+    there = merak_dir_existing(run_dir);
     rc = merak_dir_make(run_dir, err);
     if (rc != MERAK_OK)
         return rc;
@@ -438,6 +441,7 @@ enum merak_status merak_ckpt_owner_create(const char *run_dir,
     if (owner == NULL)
         return merak_fail_nomem(err, sizeof(*owner));
     strcpy(owner->dir, run_dir);
+    owner->there = there;
     merak_path(owner->path, run_dir, MERAK_CKPT_OWNER);
     owner->fd = -1;
     pthread_mutex_init(&owner->lock, NULL);
@@ -541,6 +545,7 @@ void merak_ckpt_owner_destroy(struct merak_ckpt_owner *owner)
             (void)unlink(owner->path);
         close(owner->fd);
     }
+    merak_dir_remove_made(owner->dir, owner->there);
     pthread_cond_destroy(&owner->end);
     pthread_mutex_destroy(&owner->lock);
     free(owner);

@@ -30,6 +30,8 @@
 #include <xxhash.h>
 
 #define PROBE_TOKENS 1024 /* at each end of a file, for the fingerprint */
+/* Places in a file, ends included, and tokens at each, for its contents. */
+enum { PLACES = 16, PLACE_TOKENS = 64 };
 
 struct merak_data {
     size_t seq, vocab;
@@ -39,6 +41,7 @@ struct merak_data {
     struct merak_source *source;
     struct merak_blend blend;
     char id[65];
+    char content[MERAK_DATA_CONTENT];
 };
 
 /* --- fingerprint ------------------------------------------------------- */
@@ -81,6 +84,59 @@ static enum merak_status hash_file(XXH3_state_t *h,
     return MERAK_OK;
 }
 
+/* All but the name. */
+static enum merak_status hash_content(XXH3_state_t *h,
+                                      const struct merak_token_file *file,
+                                      struct merak_error *err)
+{
+    size_t n =
+        file->tokens < PLACE_TOKENS ? (size_t)file->tokens : PLACE_TOKENS;
+    uint64_t numbers[3] = {file->tokens, file->documents, 0};
+    int32_t ids[PLACE_TOKENS];
+    enum merak_status rc = MERAK_OK;
+
+    if (file->mask != NULL)
+        numbers[2] = merak_mask_checksum(file->mask);
+    XXH3_128bits_update(h, numbers, sizeof(numbers));
+    for (size_t i = 0; i < PLACES && rc == MERAK_OK; i++) {
+        uint64_t at = (file->tokens - n) / (PLACES - 1) * i;
+
+        if (i == PLACES - 1)
+            at = file->tokens - n;
+        /* ids are checked when they are trained on */
+        rc = merak_token_file_read(file, at, n, 0, ids, err);
+        if (rc == MERAK_OK)
+            XXH3_128bits_update(h, ids, n * sizeof(*ids));
+    }
+    return rc;
+}
+
+static enum merak_status set_content(struct merak_data *data, XXH3_state_t *h,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    uint64_t tokens = 0;
+    size_t files = 0;
+
+    XXH3_128bits_reset(h);
+    for (size_t k = 0; k < data->n_sources; k++) {
+        const struct merak_source *src = &data->source[k];
+        uint64_t weight[2] = {data->blend.count[k], data->blend.period};
+
+        XXH3_128bits_update(h, weight, sizeof(weight));
+        for (size_t f = 0; rc == MERAK_OK && f < src->n_files; f++) {
+            rc = hash_content(h, &src->file[f], err);
+            tokens += src->file[f].tokens;
+            files++;
+        }
+    }
+    snprintf(data->content, sizeof(data->content),
+             "%llu tokens in %zu file%s, %016llx", (unsigned long long)tokens,
+             files, files == 1 ? "" : "s",
+             (unsigned long long)XXH3_128bits_digest(h).low64);
+    return rc;
+}
+
 static enum merak_status hash_sources(const struct merak_data *data,
                                       XXH3_state_t *h, struct merak_error *err)
 {
@@ -118,6 +174,8 @@ static enum merak_status set_id(struct merak_data *data,
         snprintf(data->id + 32 * half, 33, "%016llx%016llx",
                  (unsigned long long)sum.high64, (unsigned long long)sum.low64);
     }
+    if (rc == MERAK_OK)
+        rc = set_content(data, h, err);
     XXH3_freeState(h);
     return rc;
 }
@@ -228,6 +286,12 @@ uint64_t merak_data_tokens(const struct merak_data *data)
 const char *merak_data_id(const struct merak_data *data)
 {
     return data->id;
+}
+
+void merak_data_content(const struct merak_data *data,
+                        char text[MERAK_DATA_CONTENT])
+{
+    memcpy(text, data->content, MERAK_DATA_CONTENT);
 }
 
 /* Training sample `index` is sample *sample_p of the source returned. */

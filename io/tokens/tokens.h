@@ -58,6 +58,12 @@ uint64_t merak_data_samples(const struct merak_data *data,
 uint64_t merak_data_tokens(const struct merak_data *data);
 /* 64 hex digits: fingerprint of what is read (names, sizes, weights). */
 const char *merak_data_id(const struct merak_data *data);
+/* What the data are, whatever their files are called: "23893 tokens in 1 file,
+ * 0123456789abcdef", a checksum of types, sizes, weights and of ids at places
+ * throughout each file. */
+enum { MERAK_DATA_CONTENT = 96 };
+void merak_data_content(const struct merak_data *data,
+                        char text[MERAK_DATA_CONTENT]);
 /*
  * Sample number `index` (0.., beyond an epoch it continues with the next
  * epoch's order; the validation split is not shuffled).

@@ -124,6 +124,8 @@ static enum merak_status write_run(struct importing *im,
     enum merak_status rc;
 
     snprintf(state.model_id, sizeof(state.model_id), "%s", im->params.model_id);
+    snprintf(state.fingerprint, sizeof(state.fingerprint), "%s",
+             im->params.numbers);
     snprintf(state.init_from, sizeof(state.init_from), "%s", dir);
     rc = merak_run_model_record(run, dir, err);
     if (rc == MERAK_OK)

@@ -30,6 +30,8 @@ enum merak_status merak_hf_params_init(struct merak_hf_params *params,
     if (rc == MERAK_OK)
         rc = merak_named_params(graph, &params->param, &params->n, err);
     if (rc == MERAK_OK)
+        rc = merak_graph_numbers(graph, &params->numbers, err);
+    if (rc == MERAK_OK)
         merak_graph_fingerprint(graph, params->model_id);
     else
         merak_hf_params_fini(params);
@@ -39,6 +41,7 @@ enum merak_status merak_hf_params_init(struct merak_hf_params *params,
 void merak_hf_params_fini(struct merak_hf_params *params)
 {
     free(params->param);
+    free(params->numbers);
     merak_model_destroy(params->model);
     *params = (struct merak_hf_params){.n = 0};
 }

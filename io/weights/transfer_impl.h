@@ -15,6 +15,7 @@ struct merak_hf_params {
     struct merak_named *param;
     int n;
     char model_id[17];
+    char *numbers; /* merak_graph_numbers() */
 };
 
 enum merak_status merak_hf_params_init(struct merak_hf_params *params,

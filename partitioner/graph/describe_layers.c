@@ -211,6 +211,7 @@ attention_attrs(struct merak_model *m,
     struct merak_attrs attrs = {.f = {(double)opt->dropout, (double)opt->scale,
                                       (double)opt->soft_cap}};
 
+    attrs.i[3] = (int64_t)opt->window;
     /* a window of the whole sequence or more is no limit */
     if (opt->window > 0 && opt->window < m->graph->seq)
         attrs.i[1] = (int64_t)opt->window;

@@ -33,11 +33,11 @@
  *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole;
  *                   f[0] = p of dropout of probabilities, i[0] = its stream,
  *                   as for dropout; i[1] = the most keys a query attends to,
- *                   up to its own position, 0: all; f[1] = factor of the
- *                   scores q . k, 0: 1/sqrt(D); f[2] = c of their soft cap
- *                   c tanh(s / c), 0: none; (starts i32[B,T]: the position at
- *                   which the query's document starts and before which it
- *                   attends to no key; never decreases along T)
+ *                   up to its own position, 0: all; i[3] = the same as the
+ *                   model has it, also where the sequence is not longer; f[1] =
+ * factor of the scores q . k, 0: 1/sqrt(D); f[2] = c of their soft cap c tanh(s
+ * / c), 0: none; (starts i32[B,T]: the position at which the query's document
+ * starts and before which it attends to no key; never decreases along T)
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
  *                   otherwise the same
  *     gelu          x -> y; i[0] = 1: tanh form
@@ -232,6 +232,23 @@ double merak_graph_flops(const struct merak_graph *graph);
 #define MERAK_FINGERPRINT_TEXT 17
 void merak_graph_fingerprint(const struct merak_graph *graph,
                              char hex[MERAK_FINGERPRINT_TEXT]);
+/*
+ * What the model computes besides these shapes, for which the same weights give
+ * another model: entries KEY=VALUE, separated by "; ".  A key is an op and what
+ * its attribute means, or "OP i[2]", "OP f[0]" for ops of the user's; its value
+ * the attribute's by node in the order of the graph, "512 x 5, 0", long ones
+ * ended by a checksum.  Attributes that are 0 in all nodes have no entry.  Then
+ * "passes", where there are several, and last "operations": the number of
+ * forward nodes, with a checksum of their ops and of what they read.
+ *
+ * Not in it, and so without effect: batch, length, dtype, which parameters are
+ * trained, whether documents are masked.
+ *
+ *   text   out  to be freed by the caller
+ */
+enum merak_status merak_graph_numbers(const struct merak_graph *graph,
+                                      char **text_p,
+                                      struct merak_error *err) MERAK_CHECKED;
 /* One line per node, for people and tests. */
 enum merak_status merak_graph_print(const struct merak_graph *graph,
                                     char **text_p,

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "runtime/train/fingerprint.h"
 #include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
 
@@ -266,6 +267,8 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         return rc;
     *phase_p = MERAK_EXIT_DATA;
     rc = open_data(t, model_vocab(t->sharded->graph), err);
+    if (rc == MERAK_OK)
+        rc = merak_fingerprint_make(t, err);
     rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
         return rc;
@@ -283,9 +286,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         rc = merak_saving_open(t, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_outputs_open(t, err);
-    if (rc == MERAK_OK)
-        rc = merak_pace_open(t, err);
+    rc = merak_pace_open(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc != MERAK_OK)
         return rc;
@@ -299,6 +300,11 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     rc = merak_weights_start(t, err);
     if (rc == MERAK_OK)
         rc = merak_run_dir_room(t, err);
+    if (rc != MERAK_OK)
+        return rc;
+    /* Only now: a run that does not begin leaves no files. */
+    *phase_p = MERAK_EXIT_RESOURCE;
+    rc = merak_agree(t->tr, &t->world, merak_outputs_open(t, err), err);
     return rc == MERAK_OK ? merak_run_files_start(t, err) : rc;
 }
 
@@ -320,6 +326,7 @@ static void tear_down(struct merak_trainer *t)
     merak_program_destroy(t->program);
     merak_stages_destroy(t->stages);
     free(t->cut);
+    free(t->numbers);
     merak_sharded_destroy(t->sharded);
     merak_model_destroy(t->model);
     merak_ranks_fini(&t->ranks);

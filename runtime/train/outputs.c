@@ -111,12 +111,19 @@ static enum merak_status open_trace(struct merak_trainer *t,
 static enum merak_status open_metrics(struct merak_trainer *t,
                                       struct merak_error *err)
 {
+    enum merak_status rc = MERAK_OK;
     char path[PATH_MAX];
     const char *why;
 
     merak_run_files_metrics(t, path, sizeof(path));
     if (path[0] == '\0')
         return MERAK_OK;
+    /* A file that the user names may be that of several runs, of which this
+     * one begins. */
+    if (t->opt.metrics == NULL || t->step > 0)
+        rc = merak_metrics_cut(t, path, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (t->opt.metrics == NULL) {
         why = merak_fopen_append(path, &t->metrics);
     } else { /* named by the user, who may want a link or a pipe */

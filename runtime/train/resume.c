@@ -11,14 +11,15 @@
  */
 #include "config.h"
 
+#include "runtime/train/fingerprint.h"
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
 #include "base/log.h"
-#include "io/weights/run_model.h"
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -90,8 +91,6 @@ enum merak_status merak_run_dir_open(struct merak_trainer *t,
     if (rc != MERAK_OK)
         return rc;
     rc = merak_ckpt_owner_probe(t->run_dir, t->program->rank, err);
-    if (rc == MERAK_OK && t->program->rank == 0 && t->model_path != NULL)
-        rc = merak_run_model_record(t->run_dir, t->model_path, err);
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
@@ -185,9 +184,76 @@ static const char *rules_of(const char *recipe)
     return first;
 }
 
-/* Changes are allowed, like a changed learning rate, but samples of another
- * length make the position in the data inexact.  Older checkpoints do not
- * record the sequence length: it follows from tokens and samples. */
+/* What a checkpoint's run had of these options; its other options are ours. */
+static bool schedule_of(const struct merak_ckpt_state *state,
+                        struct merak_train_options *opt)
+{
+    static const char *const shape[] = {"cosine", "linear", "constant", "wsd"};
+    unsigned long long warmup;
+    char word[16];
+    const char *share;
+
+    if (state->steps == 0 ||
+        sscanf(state->recipe,
+               "--lr %f --min-lr %f --warmup %llu --lr-schedule %15s", &opt->lr,
+               &opt->min_lr, &warmup, word) != 4)
+        return false;
+    opt->steps = state->steps;
+    opt->warmup = warmup;
+    share = strstr(state->recipe, " --decay-share ");
+    if (share != NULL)
+        opt->decay_share = strtod(share + strlen(" --decay-share "), NULL);
+    for (size_t i = 0; i < sizeof(shape) / sizeof(*shape); i++) {
+        if (strcmp(word, shape[i]) == 0)
+            opt->lr_shape = (enum merak_lr_shape)i;
+    }
+    return true;
+}
+
+/* A longer --steps stretches a schedule: the learning rate, which was nearly
+ * down, jumps up again. */
+static void warn_of_schedule(const struct merak_trainer *t,
+                             const struct merak_ckpt *ckpt)
+{
+    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+    struct merak_train_options was = t->opt;
+    double then, now;
+
+    if (state->step == 0 || state->step >= t->opt.steps ||
+        !schedule_of(state, &was))
+        return;
+    then = merak_learning_rate(&was, state->step);
+    now = merak_learning_rate(&t->opt, state->step);
+    if (state->step >= state->steps) /* its schedule was over */
+        then = merak_learning_rate(&was, state->steps - 1);
+    if (fabs(now - then) <= 1e-3 * fmax(now, then))
+        return;
+    merak_warn("train",
+               "the learning rate of step %" PRIu64 " is %.2e; by the options "
+               "that %s was trained with, --steps %" PRIu64 " %.*s, it would "
+               "be %.2e",
+               state->step + 1, now, merak_ckpt_path(ckpt), state->steps,
+               (int)(rules_of(state->recipe) - state->recipe), state->recipe,
+               then);
+}
+
+/* Changes of these are allowed, like a changed learning rate. */
+static void warn_of_options(const struct merak_trainer *t,
+                            const struct merak_ckpt *ckpt)
+{
+    const char *then = merak_ckpt_state(ckpt)->fingerprint;
+    struct merak_difference d;
+
+    for (int i = 0; merak_fingerprint_difference(then, t->fingerprint, i, &d);
+         i++)
+        merak_warn("train", "%s is %s, but %s was trained with %s", d.key,
+                   d.now, merak_ckpt_path(ckpt), d.then);
+}
+
+/* Changes that resuming allows; of those that it refuses, the ones that the
+ * user wants.  Samples of another length make the position in the data inexact.
+ * Older checkpoints do not record the sequence length: it follows from tokens
+ * and samples. */
 static void warn_of_changes(const struct merak_trainer *t,
                             const struct merak_ckpt *ckpt)
 {
@@ -214,6 +280,8 @@ static void warn_of_changes(const struct merak_trainer *t,
         strcmp(rules_of(state->recipe), rules_of(recipe)) != 0)
         merak_warn("train", "%s, but %s was trained with %s", recipe,
                    merak_ckpt_path(ckpt), state->recipe);
+    warn_of_options(t, ckpt);
+    warn_of_schedule(t, ckpt);
 }
 
 static void report_resume(const struct merak_trainer *t,

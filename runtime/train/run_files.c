@@ -6,14 +6,16 @@
  *                   given back by --config
  *   run.jsonl       one line of JSON per start; the last one describes the run:
  *     format "merak-run", version 1; time (seconds since 1970), job, restart;
- *     step (it starts from), steps; parameters, flops (of a step), tokens (of
+ *     step (it starts from), redone (steps it does again, absent without),
+ *     steps; parameters, flops (of a step), tokens (of
  *     a step); tp, pp, dp, schedule, microbatches; threads; dtype, backend;
  *     memory (bytes of rank 0's arena); predicted_s (of a step, absent
  *     if nothing was predicted); trace (directory, absent without);
  *     metrics (the file, absent if it is metrics.jsonl here);
  *     hosts ["n1", ..]; ranks [[host's index, stage, tp, dp], ..] by
  *     logical rank
- *   metrics.jsonl   one line per step, unless --metrics names another file
+ *   metrics.jsonl   one line per step, unless --metrics names another file;
+ *                   metrics.jsonl.redone those of steps done again (redone.c)
  *   ranks.json      what ranks did in the last steps (pace.c)
  *   incidents.jsonl one line of JSON per incident: time (seconds since 1970),
  *     step (steps done), kind, and
@@ -30,6 +32,7 @@
 #include "base/error.h"
 #include "base/open.h"
 #include "io/json_real.h"
+#include "io/weights/run_model.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -141,6 +144,8 @@ static json_t *start_json(const struct merak_trainer *t)
 
     set_text(o, "job", getenv("SLURM_JOB_ID"));
     set_text(o, "restart", getenv("SLURM_RESTART_COUNT"));
+    if (t->n_redone > 0)
+        json_object_set_new(o, "redone", json_integer((json_int_t)t->n_redone));
     set_text(o, "dtype", p->dtype == MERAK_BF16 ? "bf16" : "fp32");
     set_text(o, "backend", t->opt.backend);
     set_text(o, "trace", t->opt.trace);
@@ -212,7 +217,10 @@ enum merak_status merak_run_files_start(struct merak_trainer *t,
     if (t->run_dir == NULL)
         return MERAK_OK;
     if (t->program->rank == 0) {
-        rc = save_settings(t, err);
+        if (t->model_path != NULL)
+            rc = merak_run_model_record(t->run_dir, t->model_path, err);
+        if (rc == MERAK_OK)
+            rc = save_settings(t, err);
         if (rc == MERAK_OK)
             rc = add_start(t, err);
     }

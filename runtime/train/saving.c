@@ -40,12 +40,12 @@ static void fill_state(const struct merak_trainer *t,
     state->seq = t->opt.seq;
     state->global_batch = t->opt.global_batch;
     snprintf(state->model_id, sizeof(state->model_id), "%s", t->model_id);
-    snprintf(state->data_id, sizeof(state->data_id), "%s",
-             merak_data_id(t->data));
-    snprintf(state->dtype, sizeof(state->dtype), "%s",
-             merak_dtype_name(t->opt.dtype));
+    strcpy(state->data_id, merak_data_id(t->data));
+    strcpy(state->dtype, merak_dtype_name(t->opt.dtype));
     memcpy(state->init_from, t->init_from, sizeof(state->init_from));
     merak_train_recipe(&t->opt, state->recipe);
+    memcpy(state->fingerprint, t->fingerprint, sizeof(state->fingerprint));
+    state->steps = t->opt.steps;
     state->tp = t->plan.tp;
     state->pp = t->plan.pp;
     state->dp = t->plan.dp;

@@ -35,7 +35,10 @@ static enum merak_status describe_model(struct merak_trainer *t,
     rc = merak_model_graph(t->model, graph_p, err);
     if (rc == MERAK_OK)
         merak_graph_fingerprint(*graph_p, t->model_id);
-    return rc;
+    free(t->numbers);
+    t->numbers = NULL;
+    return rc == MERAK_OK ? merak_graph_numbers(*graph_p, &t->numbers, err)
+                          : rc;
 }
 
 enum merak_status merak_trainer_threads(struct merak_trainer *t,

@@ -185,7 +185,13 @@ static const struct merak_option rows[] = {
               "run's checkpoint (random, by --seed)",
      .arg = "DIR"},
     {"data-changed", MERAK_OPTION_BOOL, AT(data_changed),
-     .about = "resume although --data has changed (no)", .words = "no|yes"},
+     .about = "resume although the data, or how they are cut and held out, "
+              "have changed (no)",
+     .words = "no|yes"},
+    {"model-changed", MERAK_OPTION_BOOL, AT(model_changed),
+     .about = "resume although the model computes otherwise, as with another "
+              "rope_theta (no)",
+     .words = "no|yes"},
     {"trace", MERAK_OPTION_TEXT, AT(trace), .about = "trace directory (none)",
      .arg = "DIR", .group = "output"},
     {"trace-every", MERAK_OPTION_INT, AT(trace_every),

@@ -81,7 +81,7 @@ struct merak_train_options {
     enum merak_ckpt_writers ckpt_writers;
     enum merak_resume resume;
     const char *init_from; /* of the first weights; NULL: the seed */
-    bool data_changed; /* resume although --data has changed */
+    bool data_changed, model_changed; /* resume although it has */
     const char *trace;
     int trace_every; /* steps between those that are traced */
     const char *metrics;

@@ -123,6 +123,9 @@ struct merak_trainer {
     uint64_t load_base; /* first sample of what is being loaded */
     enum merak_split load_split;
     char model_id[17];
+    uint64_t n_redone; /* steps with metrics that are done again */
+    char *numbers;     /* of the model: merak_graph_numbers() */
+    char fingerprint[MERAK_CKPT_FINGERPRINT]; /* of the run */
     char init_from[MERAK_CKPT_ORIGIN]; /* of the first weights; "": the seed */
     size_t baseline_kib; /* resident before the arena is touched */
     int64_t start_ns;    /* of the program */
@@ -345,6 +348,10 @@ enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
 enum merak_status merak_outputs_open(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_outputs_close_trace(struct merak_trainer *t);
+/* redone.c: take the steps after t->step out of this metrics file, and count
+ * them in t->n_redone. */
+enum merak_status merak_metrics_cut(struct merak_trainer *t, const char *path,
+                                    struct merak_error *err) MERAK_CHECKED;
 
 /* predict.c: when each instruction of the program runs by the cost model, and
  * which ranks take part in it; planned  out [n_instrs].  No communication. */

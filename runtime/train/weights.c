@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "runtime/train/fingerprint.h"
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
@@ -286,6 +287,55 @@ enum merak_status merak_weights_take(struct merak_trainer *t,
     return rc;
 }
 
+#define CUT_OTHERWISE                                                      \
+    ": samples would repeat or be lost, and held-out ones be trained on; " \
+    "give "                                                                \
+    "--data-changed yes if that is intended"
+
+static enum merak_status refuse(const struct merak_ckpt *ckpt,
+                                const struct merak_difference *d,
+                                struct merak_error *err)
+{
+    const char *path = merak_ckpt_path(ckpt);
+
+    if (d->kind == MERAK_DIFFERENCE_MODEL)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %.60s is of a model with %s %.40s, in "
+                          "--model it is %.40s: give the run's own config, or "
+                          "--model-changed yes if that is intended",
+                          path, d->key, d->then, d->now);
+    if (strcmp(d->key, "data") == 0)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %.60s was trained on other data (%.60s) "
+                          "than --data (%.60s); give --data-changed yes if "
+                          "that is intended",
+                          path, d->then, d->now);
+    return merak_fail(err, MERAK_ERR_MISMATCH,
+                      "checkpoint %.60s was trained with %s %.20s, not "
+                      "%.20s" CUT_OTHERWISE,
+                      path, d->key, d->then, d->now);
+}
+
+static enum merak_status check_fingerprint(const struct merak_trainer *t,
+                                           const struct merak_ckpt *ckpt,
+                                           struct merak_error *err)
+{
+    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+    struct merak_difference d;
+
+    for (int i = 0; merak_fingerprint_difference(state->fingerprint,
+                                                 t->fingerprint, i, &d);
+         i++) {
+        /* some models have one for short and one for long sequences */
+        if (state->seq != t->opt.seq && strcmp(d.key, "rope scaling list") == 0)
+            continue;
+        if ((d.kind == MERAK_DIFFERENCE_DATA && !t->opt.data_changed) ||
+            (d.kind == MERAK_DIFFERENCE_MODEL && !t->opt.model_changed))
+            return refuse(ckpt, &d, err);
+    }
+    return MERAK_OK;
+}
+
 /* Only checkpoints of a run record its data and settings. */
 static enum merak_status check_run(const struct merak_trainer *t,
                                    const struct merak_ckpt *ckpt,
@@ -300,7 +350,15 @@ static enum merak_status check_run(const struct merak_trainer *t,
                           merak_ckpt_path(ckpt),
                           (unsigned long long)state->seed,
                           (unsigned long long)t->opt.seed);
-    if (strcmp(state->data_id, merak_data_id(t->data)) != 0 &&
+    if (state->seq != 0 && state->seq != t->opt.seq && !t->opt.data_changed)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %.80s was trained with --seq %llu, not "
+                          "%zu" CUT_OTHERWISE,
+                          merak_ckpt_path(ckpt), (unsigned long long)state->seq,
+                          t->opt.seq);
+    /* Checkpoints of earlier versions know the data by their files' names. */
+    if (strncmp(state->fingerprint, "data=", 5) != 0 &&
+        strcmp(state->data_id, merak_data_id(t->data)) != 0 &&
         !t->opt.data_changed)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %s was trained on other data than "
@@ -343,6 +401,8 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
                           merak_ckpt_path(ckpt), state->model_id, t->model_id);
     if (!state->imported)
         rc = check_run(t, ckpt, err);
+    if (rc == MERAK_OK)
+        rc = check_fingerprint(t, ckpt, err);
     if (rc == MERAK_OK)
         rc = load_params(t, ckpt, err);
     if (rc == MERAK_OK) {

@@ -265,13 +265,18 @@ flip()
     [[ $output == *"resumed $CKPT/step-00000004"* ]]
 }
 
-@test "a sequence or batch that is not what it was is said on resuming" {
+@test "a sequence that is not what it was is refused, a batch is said" {
     run "${TRAIN[@]}" --ckpt "$CKPT" --steps 1
     run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT" --steps 2 --lr 1e-5
+    echo "$output"
     [ "$status" -eq 0 ]
-    [[ $output != *"warning"* && $output != *"was trained with"* ]]
+    [ "$(grep -c 'the learning rate of step 2 is .*e-0[0-9]; by the options' \
+        <<<"$output")" -eq 1 ]
+    [[ $output != *"was trained with --"* && $output != *", but "* ]]
+    run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT" --steps 3 --seq 16
+    failed_as 67 "step-00000002 was trained with --seq 32, not 16"
     run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT" --steps 3 --seq 16 \
-        --global-batch 8
+        --global-batch 8 --data-changed yes
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c -e '--seq 16, but .*/step-00000002 was trained with --seq 32' \

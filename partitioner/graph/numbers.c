@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* numbers.c - what a model computes besides its shapes, as text */
+#include "config.h"
+
+#include "partitioner/graph/graph.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/text_writer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Attributes of built-in ops that are numbers of the model (graph.h has what
+ * they mean); streams of dropout are not. */
+static const struct number {
+    const char *op;
+    const char *key;
+    char kind; /* i or f; l: the list */
+    int at;
+} numbers[] = {
+    {"embedding", "embedding row without gradient", 'i', 0},
+    {"embedding", "embedding factor", 'f', 0},
+    {"layernorm", "layernorm eps", 'f', 0},
+    {"rmsnorm", "rmsnorm eps", 'f', 0},
+    {"rmsnorm", "rmsnorm added to gamma", 'f', 1},
+    {"rope", "rope theta", 'f', 0},
+    {"rope", "rope scaling", 'i', 1},
+    {"rope", "rope scaling factor", 'f', 1},
+    {"rope", "rope scaling low", 'f', 2},
+    {"rope", "rope scaling high", 'f', 3},
+    {"rope", "rope amplitude", 'f', 4},
+    {"rope", "rope rotated channels", 'i', 3},
+    {"rope", "rope scaling list", 'l', 0},
+    {"attention", "attention dropout", 'f', 0},
+    {"attention", "attention window", 'i', 3},
+    {"attention", "attention scale", 'f', 1},
+    {"attention", "attention softcap", 'f', 2},
+    {"gelu", "gelu tanh form", 'i', 0},
+    {"swiglu", "swiglu with gelu", 'i', 0},
+    {"softcap", "softcap", 'f', 0},
+    {"dropout", "dropout", 'f', 0},
+};
+
+enum { N_NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+
+/* Built-in ops whose attributes follow from shapes, batch or dropout. */
+static const char *const plain[] = {"add_position", "linear",   "add",
+                                    "xent_max",     "xent_sum", "xent_loss",
+                                    "mean_loss"};
+
+/* Characters of a value before it is cut off. */
+enum { MOST_TEXT = 96 };
+
+/* The name under which attributes are listed: both forms of attention are the
+ * same mathematics. */
+static const char *family(const struct merak_node *node)
+{
+    return strcmp(node->op->name, "attention_packed") == 0 ? "attention"
+                                                           : node->op->name;
+}
+
+static void list_text(const struct merak_attrs *a, char *text, size_t size)
+{
+    uint64_t sum = 0;
+
+    snprintf(text, size, "0");
+    if (a->list == NULL)
+        return;
+    for (int64_t i = 0; i < a->i[2]; i++) {
+        uint64_t bits;
+
+        memcpy(&bits, &a->list[i], sizeof(bits));
+        sum = merak_rng_mix(sum, bits);
+    }
+    snprintf(text, size, "%" PRId64 " factors, %016" PRIx64, a->i[2], sum);
+}
+
+/* The shortest text that gives the number; of floats, the float. */
+static void real_text(double value, char *text, size_t size)
+{
+    bool is_float = (double)(float)value == value;
+
+    for (int digits = 6; digits <= 17; digits++) {
+        double back;
+
+        snprintf(text, size, "%.*g", digits, value);
+        back = strtod(text, NULL);
+        if (back == value || (is_float && (float)back == (float)value))
+            return;
+    }
+}
+
+static void value_text(const struct merak_node *node, char kind, int at,
+                       char *text, size_t size)
+{
+    if (kind == 'i')
+        snprintf(text, size, "%" PRId64, node->attrs.i[at]);
+    else if (kind == 'f')
+        real_text(node->attrs.f[at], text, size);
+    else
+        list_text(&node->attrs, text, size);
+}
+
+/* A sequence of values, equal ones counted. */
+struct sequence {
+    FILE *out;
+    char last[80], text[MOST_TEXT + 256];
+    size_t used;
+    int same; /* how many of the last one; 0: there is none */
+    bool any; /* one is not 0 */
+    uint64_t sum;
+};
+
+static void end_run(struct sequence *s)
+{
+    char run[sizeof(s->last) + 32];
+
+    if (s->same == 0)
+        return;
+    snprintf(run, sizeof(run), s->same > 1 ? "%s%s x %d" : "%s%s",
+             s->used > 0 ? ", " : "", s->last, s->same);
+    s->sum = merak_rng_mix(s->sum, merak_rng_key(0, run));
+    if (s->used < MOST_TEXT)
+        s->used += (size_t)snprintf(s->text + s->used,
+                                    sizeof(s->text) - s->used, "%s", run);
+    else if (s->text[s->used] != '.')
+        strcpy(s->text + s->used, "..");
+    s->same = 0;
+}
+
+static void add_value(struct sequence *s, const char *value)
+{
+    s->any = s->any || strcmp(value, "0") != 0;
+    if (s->same > 0 && strcmp(s->last, value) == 0) {
+        s->same++;
+        return;
+    }
+    end_run(s);
+    snprintf(s->last, sizeof(s->last), "%s", value);
+    s->same = 1;
+}
+
+static void print_entry(FILE *out, struct sequence *s, const char *key)
+{
+    end_run(s);
+    if (!s->any)
+        return;
+    fprintf(out, "%s=%s", key, s->text);
+    if (s->text[s->used] == '.')
+        fprintf(out, " %016" PRIx64, s->sum);
+    fputs("; ", out);
+}
+
+/* One attribute of all nodes of an op. */
+static void print_number(FILE *out, const struct merak_graph *graph,
+                         const char *op, const char *key, char kind, int at)
+{
+    struct sequence s = {.text = ""};
+    char value[80];
+
+    for (int n = 0; n < graph->n_forward; n++) {
+        if (strcmp(family(graph->node[n]), op) != 0)
+            continue;
+        value_text(graph->node[n], kind, at, value, sizeof(value));
+        add_value(&s, value);
+    }
+    print_entry(out, &s, key);
+}
+
+static bool is_known(const char *op)
+{
+    for (int i = 0; i < N_NUMBERS; i++) {
+        if (strcmp(numbers[i].op, op) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
+        if (strcmp(plain[i], op) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* All attributes of an op of the user's, at its first node. */
+static void print_own(FILE *out, const struct merak_graph *graph, int node)
+{
+    const char *op = family(graph->node[node]);
+    char key[128];
+
+    for (int n = 0; n < node; n++) {
+        if (strcmp(family(graph->node[n]), op) == 0)
+            return;
+    }
+    for (int at = 0; at < 4; at++) {
+        snprintf(key, sizeof(key), "%.100s i[%d]", op, at);
+        print_number(out, graph, op, key, 'i', at);
+    }
+    for (int at = 0; at < 6; at++) {
+        snprintf(key, sizeof(key), "%.100s f[%d]", op, at);
+        print_number(out, graph, op, key, 'f', at);
+    }
+    snprintf(key, sizeof(key), "%.100s list", op);
+    print_number(out, graph, op, key, 'l', 0);
+}
+
+/* Ops and what they read: parameters and inputs by kind, else the node. */
+static uint64_t structure(const struct merak_graph *graph)
+{
+    uint64_t sum = 0;
+
+    for (int n = 0; n < graph->n_forward; n++) {
+        const struct merak_node *node = graph->node[n];
+
+        sum = merak_rng_mix(sum, merak_rng_key(0, node->op->name));
+        for (int i = 0; i < node->n_in; i++) {
+            const struct merak_value *v = node->in[i];
+
+            if (v->kind == MERAK_VALUE_INPUT && v->input == MERAK_INPUT_STARTS)
+                continue;
+            sum = merak_rng_mix(sum, (uint64_t)v->kind);
+            sum = merak_rng_mix(
+                sum, v->producer < 0 ? 0 : (uint64_t)(n - v->producer));
+            sum = merak_rng_mix(sum, (uint64_t)v->out);
+        }
+    }
+    return sum;
+}
+
+enum merak_status merak_graph_numbers(const struct merak_graph *graph,
+                                      char **text_p, struct merak_error *err)
+{
+    struct merak_text_writer writer;
+    FILE *out = merak_text_open(&writer);
+
+    for (int i = 0; out != NULL && i < N_NUMBERS; i++)
+        print_number(out, graph, numbers[i].op, numbers[i].key, numbers[i].kind,
+                     numbers[i].at);
+    for (int n = 0; out != NULL && n < graph->n_forward; n++) {
+        if (!is_known(family(graph->node[n])))
+            print_own(out, graph, n);
+    }
+    if (out != NULL && graph->passes > 1)
+        fprintf(out, "passes=%d; ", graph->passes);
+    if (out != NULL)
+        fprintf(out, "operations=%d, %016" PRIx64, graph->n_forward,
+                structure(graph));
+    return merak_text_close(&writer, text_p, err);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fingerprint.c - may this run go on from that checkpoint? */
+#include "config.h"
+
+#include "runtime/train/fingerprint.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum merak_status merak_fingerprint_make(struct merak_trainer *t,
+                                         struct merak_error *err)
+{
+    const struct merak_train_options *o = &t->opt;
+    struct merak_data_packed packed;
+    char content[MERAK_DATA_CONTENT];
+    size_t n, size = sizeof(t->fingerprint);
+
+    merak_data_content(t->data, content);
+    n = (size_t)snprintf(
+        t->fingerprint, size,
+        "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "
+        "--dtype=%s; --weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
+        "--clip=%g; ",
+        content, o->valid_fraction,
+        merak_data_is_packed(t->data, &packed) ? "best-fit" : "stream",
+        o->doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
+        (double)o->weight_decay, (double)o->beta1, (double)o->beta2,
+        (double)o->eps, (double)o->clip);
+    if (n + strlen(t->numbers) < size) {
+        strcpy(t->fingerprint + n, t->numbers);
+        return MERAK_OK;
+    }
+    /* an op with very many attributes: they are compared, but not named */
+    if (n + sizeof("operations=0123456789abcdef") > size)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "the fingerprint of the run is too long: %zu bytes",
+                          n + strlen(t->numbers));
+    sprintf(t->fingerprint + n, "operations=%016" PRIx64,
+            merak_rng_key(0, t->numbers));
+    return MERAK_OK;
+}
+
+/* --- comparing --------------------------------------------------------------
+ */
+
+struct entry {
+    const char *key, *value;
+    int key_bytes, value_bytes;
+};
+
+/* Take the entry at *at_p and move on; false at the end. */
+static bool take(const char **at_p, struct entry *e)
+{
+    const char *at = *at_p, *equals = strchr(at, '='), *end = strstr(at, "; ");
+
+    if (equals == NULL || (end != NULL && end < equals))
+        return false;
+    if (end == NULL)
+        end = at + strlen(at);
+    *e = (struct entry){.key = at,
+                        .value = equals + 1,
+                        .key_bytes = (int)(equals - at),
+                        .value_bytes = (int)(end - equals - 1)};
+    *at_p = *end == '\0' ? end : end + 2;
+    return true;
+}
+
+static bool find(const char *text, const struct entry *like, struct entry *e)
+{
+    while (take(&text, e)) {
+        if (e->key_bytes == like->key_bytes &&
+            memcmp(e->key, like->key, (size_t)e->key_bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_key(const struct entry *e, const char *key)
+{
+    return strlen(key) == (size_t)e->key_bytes &&
+           memcmp(e->key, key, (size_t)e->key_bytes) == 0;
+}
+
+static enum merak_difference_kind kind_of(const struct entry *e)
+{
+    static const char *const data[] = {"data", "--valid-fraction", "--packing",
+                                       "--doc-mask"};
+
+    for (size_t i = 0; i < sizeof(data) / sizeof(*data); i++) {
+        if (is_key(e, data[i]))
+            return MERAK_DIFFERENCE_DATA;
+    }
+    return e->key[0] == '-' ? MERAK_DIFFERENCE_SAID : MERAK_DIFFERENCE_MODEL;
+}
+
+/* Is the entry another one in the other text?  Sets *other, its key included.
+ */
+static bool differs(const char *text, const struct entry *e,
+                    struct entry *other)
+{
+    static const struct entry operations = {.key = "operations",
+                                            .key_bytes = 10};
+    struct entry found;
+
+    if (find(text, e, other))
+        return other->value_bytes != e->value_bytes ||
+               memcmp(other->value, e->value, (size_t)e->value_bytes) != 0;
+    *other = *e;
+    other->value = "0";
+    other->value_bytes = 1;
+    return kind_of(e) == MERAK_DIFFERENCE_MODEL &&
+           find(text, &operations, &found);
+}
+
+static void copy(char *to, size_t size, const char *from, int bytes)
+{
+    snprintf(to, size, "%.*s", bytes, from);
+}
+
+static void fill(struct merak_difference *d, const struct entry *then,
+                 const struct entry *now)
+{
+    d->kind = kind_of(now);
+    copy(d->key, sizeof(d->key), now->key, now->key_bytes);
+    copy(d->then, sizeof(d->then), then->value, then->value_bytes);
+    copy(d->now, sizeof(d->now), now->value, now->value_bytes);
+}
+
+bool merak_fingerprint_difference(const char *then, const char *now, int i,
+                                  struct merak_difference *d)
+{
+    const char *at = now;
+    struct entry mine, theirs;
+
+    while (take(&at, &mine)) {
+        if (differs(then, &mine, &theirs) && i-- == 0) {
+            fill(d, &theirs, &mine);
+            return true;
+        }
+    }
+    at = then; /* what only the checkpoint has */
+    while (take(&at, &theirs)) {
+        if (!find(now, &theirs, &mine) && differs(now, &theirs, &mine) &&
+            i-- == 0) {
+            fill(d, &theirs, &mine);
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,174 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run_resume.sh - what a run goes on from: what it refuses, says and leaves
+#
+# Run from the build directory of tests/.
+
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/tap.sh"
+merak=$(cd ../cmd && pwd)/merak
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+
+# FIELD VALUE: a small model with another value
+model()
+{
+    python3 - "$@" <<'PY'
+import json, sys
+m = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2,
+     "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
+     "vocab_size": 257, "max_position_embeddings": 64, "hidden_act": "silu",
+     "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False}
+m.update({sys.argv[1]: json.loads(sys.argv[2])} if sys.argv[1:] else {})
+print(json.dumps(m))
+PY
+}
+model >small.json
+seq 5000 >x.txt
+split -l 100 x.txt part-
+"$merak" data pack --tokenizer byte --append-eod --out d part-* >/dev/null
+base=("$merak" train --seq 32 --log-every 1)
+
+# files DIR: what is in it, contents and all
+files()
+{
+    (cd "$1" && find . -type f | sort | xargs sha256sum)
+}
+
+# refuses TEXT OPTION..: fails with 67, one error that has the text, and leaves
+# the run's folder as it was
+refuses()
+{
+    local text=$1
+    shift
+    files r >before
+    "${base[@]}" --model small.json --data d --ckpt r --steps 4 "$@" \
+        >log 2>&1
+    [ $? -eq 67 ] && [ "$(grep -c 'error: ' log)" -eq 1 ] &&
+        grep -F 'error: ' log | grep -qF -- "$text" && files r | cmp -s before -
+    ok $? "refused, nothing is left behind: $text" log
+}
+
+# says TEXT OPTION..: goes on from step 2 of a copy, with one warning that has
+# the text
+says()
+{
+    local text=$1
+    shift
+    rm -rf copy
+    cp -r r copy
+    "${base[@]}" --model small.json --data d --ckpt copy --steps 2 "$@" \
+        >log 2>&1
+    [ $? -eq 0 ] && [ "$(grep -c 'warn: ' log)" -eq 1 ] &&
+        grep -F 'warn: ' log | grep -qF -- "$text"
+    ok $? "said: $text" log
+}
+
+echo 1..28
+
+"${base[@]}" --model small.json --data d --ckpt r --steps 2 >log 2>&1
+ok $? "a run of two steps" log
+
+# --- what a run that does not begin leaves
+
+cp -r r/step-00000002 step-00000007
+mkdir w
+mv step-00000007 w
+"${base[@]}" --model small.json --data d --ckpt w/step-00000007 --steps 4 \
+    --trace traces --metrics steps.jsonl >log 2>&1
+[ $? -eq 67 ] && [ "$(ls w)" = step-00000007 ] && [ ! -e traces ] &&
+    [ ! -e steps.jsonl ]
+ok $? "beside a checkpoint that is refused there are no new files" log
+"${base[@]}" --model small.json --data d --ckpt new/run/dir --resume must \
+    >log 2>&1
+[ $? -eq 67 ] && [ ! -e new ]
+ok $? "a directory that was made for nothing is removed" log
+mkdir -p new/run
+"${base[@]}" --model small.json --data d --ckpt new/run/dir --resume must \
+    >log 2>&1
+[ $? -eq 67 ] && [ -e new/run ] && [ ! -e new/run/dir ]
+ok $? "those that were there stay" log
+
+# --- metrics of steps that are done again
+
+cp -r r again
+for i in 3 4; do
+    sed -n '2s/"step": 2/"step": '$i'/p' r/metrics.jsonl
+done >>again/metrics.jsonl
+printf '{"step": 5, "lo' >>again/metrics.jsonl # a kill cut it off
+"${base[@]}" --model small.json --data d --ckpt again --steps 4 >log 2>&1
+[ $? -eq 0 ] && [ "$(grep -o '"step": [0-9]*' again/metrics.jsonl |
+    tr -dc '0-9\n' | paste -sd' ')" = "1 2 3 4" ] &&
+    [ "$(wc -l <again/metrics.jsonl.redone)" -eq 3 ]
+ok $? "each step is once in metrics.jsonl" log again/metrics.jsonl.redone
+"$merak" report again -o - | grep -q '3 steps were repeated after a restart'
+ok $? "the report says how many were repeated"
+"${base[@]}" --model small.json --data d --ckpt again --steps 5 >log 2>&1
+[ $? -eq 0 ] && [ "$(wc -l <again/metrics.jsonl.redone)" -eq 3 ] &&
+    [ "$(wc -l <again/metrics.jsonl)" -eq 5 ]
+ok $? "nothing is moved where nothing is repeated" log
+cp -r r named
+cp again/metrics.jsonl several
+cp again/metrics.jsonl resumed
+"${base[@]}" --model small.json --data d --ckpt first --steps 1 \
+    --metrics several >log 2>&1 &&
+    "${base[@]}" --model small.json --data d --ckpt named --steps 3 \
+        --metrics resumed >>log 2>&1
+[ $? -eq 0 ] && [ "$(wc -l <several)" -eq 6 ] && [ "$(wc -l <resumed)" -eq 3 ]
+ok $? "a file of --metrics is cut where the run resumes, not where it begins" log
+
+# --- the model
+
+model rope_theta 500000.0 >theta.json
+model rms_norm_eps 1e-6 >eps.json
+model attention_dropout 0.1 >dropout.json
+model sliding_window 8 | sed 's/llama/mistral/' >window.json
+refuses "is of a model with rope theta 10000 x 4, in --model it is 500000 x 4" \
+    --model theta.json
+refuses "rmsnorm eps 1e-05 x 5, in --model it is 1e-06 x 5" --model eps.json
+refuses "attention dropout 0, in --model it is 0.1 x 2" --model dropout.json
+refuses "attention window 0, in --model it is 8 x 2" --model window.json
+says "rope theta is 500000 x 4, but copy/step-00000002 was trained with 10000" \
+    --model theta.json --model-changed yes
+
+# --- the data
+
+cp d.bin e.bin
+cp d.idx e.idx
+"${base[@]}" --model small.json --data e --ckpt r --steps 2 >log 2>&1 &&
+    ! grep -q 'warn: ' log
+ok $? "the same data under another name are the same data" log
+seq 10000 15000 | head -c "$(wc -c <x.txt)" >y.txt
+split -l 100 y.txt other-
+"$merak" data pack --tokenizer byte --append-eod --out f other-* >/dev/null
+refuses "was trained on other data (23943 tokens in 1 file, " --data f
+# one byte in the middle
+cp d.idx g.idx
+python3 - <<'PY'
+b = bytearray(open("d.bin", "rb").read())
+middle = len(b) // 15 * 7 // 2 * 2
+for i in range(middle, middle + 400, 2):
+    b[i] = 65
+open("g.bin", "wb").write(b)
+PY
+refuses "was trained on other data" --data g
+says "data is 23933 tokens in 1 file" --data f --data-changed yes
+refuses "was trained with --valid-fraction 0.05, not 0.1" --valid-fraction 0.1
+refuses "was trained with --packing stream, not best-fit" --packing best-fit
+refuses "was trained with --doc-mask no, not yes" --doc-mask
+refuses "was trained with --seq 32, not 16" --seq 16
+refuses "was made with --seed 1234, not 7" --seed 7
+
+# --- what only changes how weights move
+
+says "--clip is 0.5, but copy/step-00000002 was trained with 1" --clip 0.5
+says "--weight-decay is 0, but" --weight-decay 0
+says "--dtype is bf16, but" --dtype bf16
+says "--global-batch 4, but" --global-batch 4
+says "the learning rate of step 3 is 1.23e-04; by the options that" --steps 5
+says "--steps 2 --lr 0.0003 --min-lr 3e-05 --warmup 0 --lr-schedule cosine, it would be 3.00e-05" \
+    --steps 5
