@@ -211,7 +211,7 @@ static void add_exchange(struct timer *t, const struct merak_program *prog,
                          int id, double seconds)
 {
     const struct merak_instr *in = &prog->instr[id];
-    int rounds = in->exchange->kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
+    int rounds = merak_convert_rounds(in->exchange->kind);
     double r = rounds * (prog->group[in->group].n - 1), b = (double)in->bytes;
     double weight = 1 / (r * LINK_LATENCY_S + b / LINK_BYTES_PER_S);
     int before, behind;

@@ -19,7 +19,7 @@
  *
  *   seconds = rounds latency + bytes / rate
  *
- * with rounds and bytes as in merak_cost_exchange(): one latency, the rate of
+ * with rounds and bytes as in level.c: one latency, the rate of
  * a rank that is alone on its node, and the total rate of a node's ranks.  The
  * latency minimizes the squares of relative errors, so that small messages
  * count as much as large ones; rates are such that the total time of all

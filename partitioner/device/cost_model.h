@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/device/cost_model.h - times of kernels and links: a roofline,
- * measured rates, latency plus bytes
+/* partitioner/device/cost_model.h - times of kernels: a roofline, measured
+ * rates; those of links are in level.h
  */
 #ifndef MERAK_PARTITIONER_DEVICE_COST_MODEL_H
 #define MERAK_PARTITIONER_DEVICE_COST_MODEL_H
@@ -13,12 +13,6 @@
 struct merak_interference {
     double wake_s; /* unless communication is awake, as it stays for wake_s */
     double copy_s; /* in any case */
-};
-
-/* What an exchange or a transfer takes: seconds that do not depend on other
- * traffic, and bytes to other nodes, whose rate does. */
-struct merak_demand {
-    double fixed_s, net_bytes;
 };
 
 struct merak_cost_model {
@@ -46,33 +40,10 @@ double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
                          int tp, const struct merak_kernel_size *size);
 /* A copy, which is not done by a kernel. */
 double merak_cost_copy(const struct merak_cost_model *model, double bytes);
-/* The link as seen by an exchange among `n` ranks of a node. */
-struct merak_link_group merak_cost_group(const struct merak_cost_model *model,
-                                         int n);
-/* A collective of n members, `inside` of them (including this one) on this
- * rank's node, each sending a total of `bytes`, evenly to all others. */
-double merak_cost_exchange(const struct merak_cost_model *model,
-                           enum merak_convert_kind kind, double bytes, int n,
-                           int inside);
-double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
-                           bool inside);
-/* What a concurrent kernel loses to a collective as above, or to a transfer,
- * with n = 2. */
+/* What a concurrent kernel loses to a collective of n members, each sending
+ * `bytes`, or to a message, with n = 2. */
 struct merak_interference
 merak_cost_interference(const struct merak_cost_model *model,
                         enum merak_convert_kind kind, double bytes, int n);
-/* The model of ranks of which `sharers` use their node's uplink at once. */
-struct merak_cost_model
-merak_cost_contended(const struct merak_cost_model *model, int sharers);
-/* The demand of a collective as above, and the seconds that a demand takes at a
- * given rate of net bytes. */
-struct merak_demand
-merak_cost_exchange_demand(const struct merak_cost_model *model,
-                           enum merak_convert_kind kind, double bytes, int n,
-                           int inside);
-double merak_cost_demand_s(const struct merak_demand *demand,
-                           double net_bytes_per_s);
-/* Are two logical ranks on the same node? */
-bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
 
 #endif

@@ -52,4 +52,50 @@ struct merak_links {
     int n_groups;
 };
 
+/* The members of an exchange, by the level at which one of them meets them;
+ * itself counts at level 0. */
+struct merak_spread {
+    int n[MERAK_LEVELS];
+};
+
+/* What an exchange or a message takes of one rank: seconds that do not depend
+ * on other traffic, and bytes over the links of levels 1 and up, whose rates
+ * do. */
+struct merak_demand {
+    double fixed_s;
+    double far_bytes[MERAK_LEVELS - 1];
+};
+
+/* An all-reduce reduces, then gathers: 2; else 1. */
+int merak_convert_rounds(enum merak_convert_kind kind);
+/* The level at which two logical ranks meet; 0: on one node. */
+int merak_links_level(const struct merak_links *links, int a, int b);
+struct merak_spread merak_links_spread(const struct merak_links *links,
+                                       int rank, const int *member, int n);
+/* Level 0 as seen by an exchange among `n` ranks of a node. */
+struct merak_link_group merak_links_group(const struct merak_links *links,
+                                          int n);
+/* The links of ranks of which `sharers` leave their node at once. */
+struct merak_links merak_links_contended(const struct merak_links *links,
+                                         int sharers);
+/* A message to a rank that is met at this level: also a hop, whose words a rank
+ * sends along a ring. */
+struct merak_demand merak_links_message(const struct merak_links *links,
+                                        int level, double bytes);
+/* A collective whose members each send a total of `bytes`, evenly to all
+ * others. */
+struct merak_demand merak_links_exchange(const struct merak_links *links,
+                                         enum merak_convert_kind kind,
+                                         double bytes,
+                                         const struct merak_spread *spread);
+bool merak_demand_is_far(const struct merak_demand *demand);
+/* The seconds of a demand with no other traffic, and of the two above. */
+double merak_links_demand_s(const struct merak_links *links,
+                            const struct merak_demand *demand);
+double merak_links_message_s(const struct merak_links *links, int level,
+                             double bytes);
+double merak_links_exchange_s(const struct merak_links *links,
+                              enum merak_convert_kind kind, double bytes,
+                              const struct merak_spread *spread);
+
 #endif

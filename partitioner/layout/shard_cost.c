@@ -138,7 +138,7 @@ static double hop_seconds(const struct merak_shard_costs *costs,
             costs->cost,
             merak_layout_words(&costs->mesh, &hop->to, &kind->shape) * item *
                 2);
-    return merak_cost_transfer(costs->cost, hop->words * item, true);
+    return merak_links_message_s(&costs->cost->links, 0, hop->words * item);
 }
 
 static double path_seconds(const struct merak_shard_costs *costs,

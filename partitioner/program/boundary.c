@@ -43,20 +43,20 @@ int merak_boundary_ways(const struct merak_sharded *sharded,
 /* --- whether to ----------------------------------------------------------- */
 
 /* Seconds until a boundary of this many bytes has arrived. */
-static double seconds(const struct merak_cost_model *cost, double bytes, int n)
+static double seconds(const struct merak_links *links, double bytes, int n)
 {
     double part = bytes / n;
 
-    return merak_cost_transfer(cost, part, false) +
-           merak_cost_exchange(cost, MERAK_CONVERT_ALL_GATHER, bytes - part, n,
-                               n);
+    return merak_links_message_s(links, 1, part) +
+           merak_links_exchange_s(links, MERAK_CONVERT_ALL_GATHER, bytes - part,
+                                  &(struct merak_spread){{n}});
 }
 
 int merak_boundary_choose(enum merak_boundary boundary,
                           const struct merak_cost_model *cost,
                           const struct merak_plan *plan, double bytes)
 {
-    const struct merak_cost_model shared = merak_cost_shared(cost, plan, 0);
+    const struct merak_links shared = merak_links_shared(&cost->links, plan, 0);
     int node = cost->links.level[0].ranks;
     int slices = merak_schedule_slices(plan->schedule);
 

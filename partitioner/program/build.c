@@ -305,7 +305,7 @@ static void measure(struct merak_build *b, struct merak_instr *in)
         break;
     }
     in->demand = merak_cost_demand(b->cost, b->prog, in);
-    in->cost_s = in->demand.net_bytes > 0
+    in->cost_s = merak_demand_is_far(&in->demand)
                      ? merak_cost_instr(b->cost, b->prog, in)
                      : in->demand.fixed_s;
     in->interference = merak_cost_instr_interference(b->cost, b->prog, in);

@@ -6,14 +6,13 @@
 
 #include <string.h>
 
-int merak_cost_sharers(const struct merak_cost_model *model,
-                       const struct merak_plan *plan, int rank, bool stages)
+int merak_links_sharers(const struct merak_links *links,
+                        const struct merak_plan *plan, int rank, bool stages)
 {
-    int node = model->links.level[0].ranks,
-        all = plan->tp * plan->dp * plan->pp;
+    int node = links->level[0].ranks, all = plan->tp * plan->dp * plan->pp;
     int tp_index, dp_index, stage, at, sharers = 0;
 
-    if (model->links.level[0].way_bytes_per_s <= 0 || node == 0)
+    if (links->level[0].way_bytes_per_s <= 0 || node == 0)
         return 1;
     merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
     for (int r = rank - rank % node; r < all && r / node == rank / node; r++) {
@@ -23,37 +22,32 @@ int merak_cost_sharers(const struct merak_cost_model *model,
     return sharers;
 }
 
-struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
-                                          const struct merak_plan *plan,
-                                          int rank)
+struct merak_links merak_links_shared(const struct merak_links *links,
+                                      const struct merak_plan *plan, int rank)
 {
-    return merak_cost_contended(model,
-                                merak_cost_sharers(model, plan, rank, false));
+    return merak_links_contended(links,
+                                 merak_links_sharers(links, plan, rank, false));
 }
 
-static struct merak_demand transfer_demand(const struct merak_cost_model *model,
-                                           const struct merak_program *program,
-                                           const struct merak_instr *instr)
+static struct merak_demand message_demand(const struct merak_links *links,
+                                          const struct merak_program *program,
+                                          const struct merak_instr *instr)
 {
-    double bytes = (double)instr->bytes;
+    int level = merak_links_level(links, program->rank, instr->peer);
 
-    if (merak_cost_together(model, program->rank, instr->peer))
-        return (struct merak_demand){merak_cost_transfer(model, bytes, true),
-                                     0};
-    return (struct merak_demand){model->links.level[1].latency_s, bytes};
+    return merak_links_message(links, level, (double)instr->bytes);
 }
 
-static struct merak_demand group_demand(const struct merak_cost_model *model,
+static struct merak_demand group_demand(const struct merak_links *links,
                                         const struct merak_program *program,
                                         const struct merak_instr *instr)
 {
     const struct merak_group *group = &program->group[instr->group];
-    int inside = 0;
+    const struct merak_spread spread =
+        merak_links_spread(links, program->rank, group->rank, group->n);
 
-    for (int i = 0; i < group->n; i++)
-        inside += merak_cost_together(model, program->rank, group->rank[i]);
-    return merak_cost_exchange_demand(model, instr->exchange->kind,
-                                      (double)instr->bytes, group->n, inside);
+    return merak_links_exchange(links, instr->exchange->kind,
+                                (double)instr->bytes, &spread);
 }
 
 struct merak_kernel_size merak_instr_size(const struct merak_program *program,
@@ -89,10 +83,10 @@ struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
             merak_cost_kernel(model, instr->op->name, program->plan.tp, &size);
         break;
     case MERAK_INSTR_EXCHANGE:
-        return group_demand(model, program, instr);
+        return group_demand(&model->links, program, instr);
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
-        return transfer_demand(model, program, instr);
+        return message_demand(&model->links, program, instr);
     }
     return demand;
 }
@@ -102,12 +96,12 @@ double merak_cost_instr(const struct merak_cost_model *model,
                         const struct merak_instr *instr)
 {
     const struct merak_demand demand = merak_cost_demand(model, program, instr);
-    struct merak_cost_model shared;
+    struct merak_links shared;
 
-    if (demand.net_bytes == 0)
+    if (!merak_demand_is_far(&demand))
         return demand.fixed_s;
-    shared = merak_cost_shared(model, &program->plan, program->rank);
-    return merak_cost_demand_s(&demand, shared.links.level[1].bytes_per_s);
+    shared = merak_links_shared(&model->links, &program->plan, program->rank);
+    return merak_links_demand_s(&shared, &demand);
 }
 
 /* Kernel times measured on tensor ranks include the effect of exchanges. */

@@ -7,13 +7,12 @@
 
 /* How many ranks of its stage, or of all stages, share a rank's uplink (from
  * its node to others), itself included; 1 if nothing is known of the node. */
-int merak_cost_sharers(const struct merak_cost_model *model,
-                       const struct merak_plan *plan, int rank, bool stages);
-/* The model for a plan's rank that shares its uplink with the ranks of its
+int merak_links_sharers(const struct merak_links *links,
+                        const struct merak_plan *plan, int rank, bool stages);
+/* The links of a plan's rank that shares its uplink with the ranks of its
  * stage: they do the same at the same time. */
-struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
-                                          const struct merak_plan *plan,
-                                          int rank);
+struct merak_links merak_links_shared(const struct merak_links *links,
+                                      const struct merak_plan *plan, int rank);
 /* What the time of a program's KERNEL depends on. */
 struct merak_kernel_size merak_instr_size(const struct merak_program *program,
                                           const struct merak_instr *instr);

@@ -95,7 +95,7 @@ struct merak_instr {
     int n_wait;
     int first_wait; /* index in program->wait */
     double cost_s;  /* predicted duration (cost model); links: bytes */
-    struct merak_demand demand; /* predicted (cost model); if net_bytes is 0,
+    struct merak_demand demand; /* predicted (cost model); if it is not far,
                                    cost_s is all of it */
     struct merak_interference interference; /* predicted (cost model) */
     size_t bytes; /* moved (SEND, RECV, EXCHANGE: sent by this rank;

@@ -3,7 +3,7 @@
  *
  *   seconds = rounds * latency + bytes * per_byte
  *
- * for measurements of links (rounds and bytes as in merak_cost_exchange()).
+ * for measurements of links (rounds and bytes as in level.c).
  */
 #ifndef MERAK_PARTITIONER_REFINE_LINE_H
 #define MERAK_PARTITIONER_REFINE_LINE_H

@@ -3,7 +3,7 @@
  *
  * A class takes mean = rounds * latency + bytes / bandwidth, where an
  * all-reduce of n counts 2 (n - 1) rounds, other exchanges n - 1 and a transfer
- * 1, as in merak_cost_exchange().  Both are fitted by least squares of relative
+ * 1, as in level.c.  Both are fitted by least squares of relative
  * errors, weighted by samples; then both are scaled to match the total time of
  * the samples.  Between nodes, the bytes of ranks that share their node's
  * uplink are multiplied accordingly.
@@ -28,11 +28,6 @@ struct link {
     int classes;
     long samples;
 };
-
-static int rounds_of(const struct merak_sample_class *what)
-{
-    return what->convert == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
-}
 
 static void add(struct link *l, const struct refine_class *c, double rounds,
                 double bytes, double seconds)
@@ -155,7 +150,7 @@ static void keep_group(struct merak_device *d, int ranks, const struct link *l)
 /* Correct exchanges among `ranks` ranks of a node. */
 static enum merak_status refine_group(struct refine_run *run, int ranks)
 {
-    struct merak_link_group base = merak_cost_group(&run->base, ranks);
+    struct merak_link_group base = merak_links_group(&run->base.links, ranks);
     struct link l = {.latency_s = base.latency_s,
                      .bytes_per_s = base.bytes_per_s};
     char what[32];
@@ -165,8 +160,8 @@ static enum merak_status refine_group(struct refine_run *run, int ranks)
 
         if (c->what.kind == MERAK_SAMPLE_EXCHANGE && c->what.n == ranks &&
             c->what.inside == ranks)
-            add(&l, c, rounds_of(&c->what) * (ranks - 1.0), c->what.size.bytes,
-                c->mean);
+            add(&l, c, merak_convert_rounds(c->what.convert) * (ranks - 1.0),
+                c->what.size.bytes, c->mean);
     }
     if (l.classes == 0)
         return MERAK_OK;
@@ -227,11 +222,12 @@ static struct far far_of(const struct refine_run *run,
     if (what->kind == MERAK_SAMPLE_TRANSFER)
         return (struct far){1, what->size.bytes, c->mean};
     merak_device_cost(run->device, run->dtype, 0, &now);
-    link = merak_cost_group(&now, what->inside);
+    link = merak_links_group(&now.links, what->inside);
     each = what->size.bytes / (what->n - 1);
-    return (struct far){rounds_of(what) * far, far * each,
-                        c->mean - near * (rounds_of(what) * link.latency_s +
-                                          each / link.bytes_per_s)};
+    return (struct far){
+        merak_convert_rounds(what->convert) * far, far * each,
+        c->mean - near * (merak_convert_rounds(what->convert) * link.latency_s +
+                          each / link.bytes_per_s)};
 }
 
 static bool is_far(const struct refine_class *c)
@@ -365,8 +361,8 @@ static enum merak_status follow_group(struct refine_run *run)
     if (least == 0)
         return MERAK_OK;
     merak_device_cost(d, run->dtype, 0, &now);
-    before = merak_cost_group(&run->base, least);
-    after = merak_cost_group(&now, least);
+    before = merak_links_group(&run->base.links, least);
+    after = merak_links_group(&now.links, least);
     if (before.latency_s > 0)
         l.latency_s *= after.latency_s / before.latency_s;
     l.bytes_per_s *= after.bytes_per_s / before.bytes_per_s;

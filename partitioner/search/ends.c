@@ -47,16 +47,16 @@ double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
                      int n)
 {
     /* All stages gather at the same time, and reduce when each is ready. */
-    const struct merak_cost_model *cost = reduce ? r->cost : &r->contended;
+    const struct merak_links *links = reduce ? &r->links : &r->contended;
     enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
     int dp = r->plan->dp;
     double latency;
 
     if (dp == 1)
         return 0;
-    latency = merak_cost_exchange(cost, kind, 0, dp, r->dp_inside);
+    latency = merak_links_exchange_s(links, kind, 0, &r->replicas);
     return (n - 1) * latency +
-           merak_cost_exchange(cost, kind, bytes, dp, r->dp_inside);
+           merak_links_exchange_s(links, kind, bytes, &r->replicas);
 }
 
 struct merak_interference
@@ -95,11 +95,12 @@ static void sum_tied(const struct merak_rater *r, const double *end,
             high = stage_of(r, share->segment);
             if (low == high) /* or both on all stages */
                 continue;
-            took = merak_cost_transfer(
-                r->cost, 4 * elements,
-                merak_cost_together(r->cost,
-                                    merak_plan_rank(r->plan, 0, 0, low),
-                                    merak_plan_rank(r->plan, 0, 0, high)));
+            took = merak_links_message_s(
+                &r->links,
+                merak_links_level(&r->links,
+                                  merak_plan_rank(r->plan, 0, 0, low),
+                                  merak_plan_rank(r->plan, 0, 0, high)),
+                4 * elements);
             at = tied[low] > end[low] ? tied[low] : end[low];
             if (back)
                 tied[low] = tied[high] + took;
@@ -368,8 +369,8 @@ static void share_uplinks(const struct merak_rater *r)
 
     for (int s = 1; s <= pp && r->uplink_s_per_byte > 0; s++) {
         if (s < pp &&
-            merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, from),
-                                merak_plan_rank(r->plan, 0, 0, s)))
+            merak_links_level(&r->links, merak_plan_rank(r->plan, 0, 0, from),
+                              merak_plan_rank(r->plan, 0, 0, s)) == 0)
             continue;
         share_uplink(r->ends.drain, from, s);
         from = s;
@@ -435,15 +436,17 @@ double merak_norm_s(const struct merak_rater *r)
 {
     const struct merak_plan *p = r->plan;
     double bytes = 8.0 * r->table->n_params;
-    int across =
-        merak_cost_together(r->cost, 0, p->tp * p->dp * p->pp - 1) ? p->pp : 1;
+    const struct merak_spread inside = {{p->tp}};
+    struct merak_spread stages = {{1}};
 
-    return merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_REDUCE, 2 * bytes,
-                               p->tp, p->tp) +
-           merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_REDUCE, 2 * bytes,
-                               p->dp, r->dp_inside) +
-           merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_REDUCE, 2 * bytes,
-                               p->pp, across) +
+    stages.n[merak_links_level(&r->links, 0, p->tp * p->dp * p->pp - 1)] +=
+        p->pp - 1;
+    return merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
+                                  2 * bytes, &inside) +
+           merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
+                                  2 * bytes, &r->replicas) +
+           merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
+                                  2 * bytes, &stages) +
            r->cost->kernel_s;
 }
 

@@ -71,14 +71,14 @@ static void set_uplink_sharing(struct merak_rater *r,
                                const struct merak_cost_model *cost)
 {
     const struct merak_plan *p = r->plan;
-    int stage = merak_cost_sharers(cost, p, 0, false);
-    int all = merak_cost_sharers(cost, p, 0, true);
+    int stage = merak_links_sharers(&cost->links, p, 0, false);
+    int all = merak_links_sharers(&cost->links, p, 0, true);
     double kind = p->zero1 ? 1 : 2;
 
-    r->contended = merak_cost_contended(cost, all);
+    r->contended = merak_links_contended(&cost->links, all);
     if (all > stage)
-        r->uplink_s_per_byte = kind * (p->dp - r->dp_inside) / p->dp * stage /
-                               cost->links.level[0].way_bytes_per_s;
+        r->uplink_s_per_byte = kind * (p->dp - r->replicas.n[0]) / p->dp *
+                               stage / cost->links.level[0].way_bytes_per_s;
 }
 
 enum merak_status merak_rater_init(struct merak_rater *rater,
@@ -90,17 +90,18 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     size_t parts = (size_t)merak_plan_parts(p);
     enum merak_status rc;
 
-    *rater = (struct merak_rater){.shared = merak_cost_shared(cost, p, 0),
-                                  .table = cand->table,
-                                  .plan = p,
-                                  .parts = (int)parts,
-                                  .chain = (int)parts - merak_plan_shared(p),
-                                  .chunks = merak_plan_chunks(p),
-                                  .limit = limit};
-    rater->cost = &rater->shared;
+    *rater =
+        (struct merak_rater){.cost = cost,
+                             .links = merak_links_shared(&cost->links, p, 0),
+                             .table = cand->table,
+                             .plan = p,
+                             .parts = (int)parts,
+                             .chain = (int)parts - merak_plan_shared(p),
+                             .chunks = merak_plan_chunks(p),
+                             .limit = limit};
     for (int d = 0; d < p->dp; d++)
-        rater->dp_inside +=
-            merak_cost_together(cost, 0, merak_plan_rank(p, 0, d, 0));
+        rater->replicas.n[merak_links_level(&cost->links, 0,
+                                            merak_plan_rank(p, 0, d, 0))]++;
     set_uplink_sharing(rater, cost);
     rc = merak_ends_init(rater, err);
     if (rc == MERAK_OK)
@@ -149,48 +150,48 @@ void merak_rater_fini(struct merak_rater *rater)
 }
 
 /* Does each tensor rank send all of a value across stages, not a part? */
-static bool sends_whole(const struct merak_rater *r, bool inside)
+static bool sends_whole(const struct merak_rater *r, int level)
 {
-    return r->plan->scatter == 0 || (inside && r->plan->scatter > 1);
+    return r->plan->scatter == 0 || (level == 0 && r->plan->scatter > 1);
 }
 
 /* Seconds to cross a cut; negative: there is nothing to wait for, as at a cut
  * after the last node that has a gradient.  Of a pair's halves one is gathered
  * while the other computes. */
 static double cross_s(const struct merak_rater *r, double bytes, double part,
-                      bool inside, double *gather_s)
+                      int level, double *gather_s)
 {
-    bool whole = sends_whole(r, inside);
+    bool whole = sends_whole(r, level);
     int tp = r->plan->tp;
 
     *gather_s = 0;
     if (bytes == 0)
         return -1;
     if (!whole && part < bytes)
-        *gather_s =
-            merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_GATHER,
-                                (bytes - part) / r->table->width, tp, tp);
-    return merak_cost_transfer(r->cost, whole ? bytes : part, inside);
+        *gather_s = merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_GATHER,
+                                           (bytes - part) / r->table->width,
+                                           &(struct merak_spread){{tp}});
+    return merak_links_message_s(&r->links, level, whole ? bytes : part);
 }
 
 /* What kernels at either end lose to a crossing. */
 static double crossing_loss_s(const struct merak_rater *r, double bytes,
-                              double part, bool inside)
+                              double part, int level)
 {
     struct merak_interference interference = {0};
 
     if (bytes > 0)
         interference =
             merak_cost_interference(r->cost, MERAK_CONVERT_ALL_GATHER,
-                                    sends_whole(r, inside) ? bytes : part, 2);
+                                    sends_whole(r, level) ? bytes : part, 2);
     return interference.wake_s + interference.copy_s;
 }
 
-/* Are two stages on the same node? */
-static bool is_inside(const struct merak_rater *r, int a, int b)
+/* The level at which two stages meet. */
+static int level_of(const struct merak_rater *r, int a, int b)
 {
-    return merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, a),
-                               merak_plan_rank(r->plan, 0, 0, b));
+    return merak_links_level(&r->links, merak_plan_rank(r->plan, 0, 0, a),
+                             merak_plan_rank(r->plan, 0, 0, b));
 }
 
 /* The input of vocabulary-parallel layers is passed from stage to stage: a
@@ -209,9 +210,8 @@ static void set_hops(struct merak_rater *r)
 
         for (int s = head ? 0 : 1; s < (head ? pp - 1 : pp); s++) {
             double gather_s;
-            double took =
-                cross_s(r, bytes, one, is_inside(r, s, head ? s + 1 : s - 1),
-                        &gather_s);
+            double took = cross_s(
+                r, bytes, one, level_of(r, s, head ? s + 1 : s - 1), &gather_s);
 
             hop_s[s] = took > 0 ? took + gather_s : 0;
         }
@@ -227,16 +227,15 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
 {
     const int *stage_of = r->lists->stage_of;
     const struct merak_segment *seg = &r->table->segment[r->range[part].from];
-    bool inside = is_inside(r, stage_of[part - 1], stage_of[part]);
+    int level = level_of(r, stage_of[part - 1], stage_of[part]);
     struct crossing c = {0};
 
-    c.up = cross_s(r, seg->up_bytes, seg->up_part, inside, &c.up_gather);
-    c.down =
-        cross_s(r, seg->down_bytes, seg->down_part, inside, &c.down_gather);
+    c.up = cross_s(r, seg->up_bytes, seg->up_part, level, &c.up_gather);
+    c.down = cross_s(r, seg->down_bytes, seg->down_part, level, &c.down_gather);
     if (stage_of[part - 1] == stage_of[part])
         return c;
-    c.up_lost = crossing_loss_s(r, seg->up_bytes, seg->up_part, inside);
-    c.down_lost = crossing_loss_s(r, seg->down_bytes, seg->down_part, inside);
+    c.up_lost = crossing_loss_s(r, seg->up_bytes, seg->up_part, level);
+    c.down_lost = crossing_loss_s(r, seg->down_bytes, seg->down_part, level);
     return c;
 }
 

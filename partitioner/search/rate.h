@@ -37,9 +37,9 @@ struct merak_ends {
 
 /* Everything needed to rate a candidate except the bounds. */
 struct merak_rater {
-    struct merak_cost_model shared;
-    const struct merak_cost_model *cost; /* &shared: do not copy the rater */
-    struct merak_cost_model contended; /* all stages of a node use its uplink */
+    const struct merak_cost_model *cost; /* of kernels; those of links: */
+    struct merak_links links;     /* the ranks of a stage use a node's uplink */
+    struct merak_links contended; /* those of all stages do */
     /* Seconds of a node's uplink for each byte that every rank of a stage
      * reduces over replicas; 0: no other stage shares it, or dp is 1. */
     double uplink_s_per_byte;
@@ -54,7 +54,7 @@ struct merak_rater {
                                   limits */
     struct merak_follow own;   /* if the candidate has no lists */
     const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
-    int dp_inside; /* dp peers on the same node */
+    struct merak_spread replicas;                 /* of a rank */
     struct merak_ends ends;
     double *work_s, *forward_s; /* [segment + 1] seconds of a unit before each
                                    segment; one allocation */

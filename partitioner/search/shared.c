@@ -29,11 +29,11 @@ static double relay_s(const struct merak_search *s,
     double seconds = 0;
 
     for (int k = 1; k < plan->pp && bytes > 0; k++) {
-        bool inside =
-            merak_cost_together(&s->cost, merak_plan_rank(plan, 0, 0, k - 1),
-                                merak_plan_rank(plan, 0, 0, k));
+        int level = merak_links_level(&s->cost.links,
+                                      merak_plan_rank(plan, 0, 0, k - 1),
+                                      merak_plan_rank(plan, 0, 0, k));
 
-        seconds += merak_cost_transfer(&s->cost, bytes, inside);
+        seconds += merak_links_message_s(&s->cost.links, level, bytes);
     }
     return seconds;
 }

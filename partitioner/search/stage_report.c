@@ -46,8 +46,10 @@ static double inter_node_fraction(const struct merak_program *prog,
 
         for (int k = 0; k < n_peers; k++) {
             merak_plan_place(plan, peer[k], &t, &d, &s);
-            inter_node += !merak_cost_together(
-                cost, me, merak_plan_rank(plan, t, replicas ? d : i, s));
+            inter_node +=
+                0 != merak_links_level(
+                         &cost->links, me,
+                         merak_plan_rank(plan, t, replicas ? d : i, s));
         }
     }
     return n > 0 ? inter_node / n / plan->dp : 0;

@@ -314,7 +314,7 @@ static double level_of(const struct merak_net *net, const struct flow *f)
 static void set_rate(struct merak_net *net, int flow, double rate, double now_s)
 {
     struct flow *f = &net->flow[flow];
-    double all = f->demand.net_bytes;
+    double all = f->demand.far_bytes[0];
 
     if (rate == f->rate)
         return;
@@ -413,7 +413,7 @@ int merak_net_take(struct merak_net *net, double now_s,
 
     if (!f->moves) {
         f->moves = true;
-        f->left = f->demand.net_bytes;
+        f->left = f->demand.far_bytes[0];
         f->since_s = now_s;
         f->due_s = INFINITY; /* until rates are settled */
         plug(net, flow);

@@ -83,9 +83,9 @@ static struct merak_demand demand_of(const struct sim *s, int p,
 {
     if (s->model != NULL)
         return merak_cost_demand(s->model, s->programs[p], in);
-    if (in->demand.net_bytes > 0)
+    if (merak_demand_is_far(&in->demand))
         return in->demand;
-    return (struct merak_demand){in->cost_s, 0};
+    return (struct merak_demand){.fixed_s = in->cost_s};
 }
 
 /* Slow the kernel that runs while an exchange or a transfer begins.  While one
@@ -111,6 +111,7 @@ static void begin(struct sim *s, const struct merak_demand *demand,
                   const struct merak_member *member, int n)
 {
     double end_s = s->now_s + demand->fixed_s;
+    bool far = merak_demand_is_far(demand);
 
     for (int i = 0; i < n; i++) {
         int p = member[i].program, id = member[i].instr;
@@ -118,12 +119,12 @@ static void begin(struct sim *s, const struct merak_demand *demand,
 
         s->tl->start[p][id] = s->now_s;
         s->tl->end[p][id] = end_s;
-        if (demand->net_bytes == 0)
+        if (!far)
             merak_agenda_add(&s->agenda, (struct merak_event){end_s, p, id});
         if (communicates(in->queue))
             slow_down(s, p, in);
     }
-    if (demand->net_bytes > 0)
+    if (far)
         merak_net_begin(s->net, s->now_s, demand, member, n);
 }
 

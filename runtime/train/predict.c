@@ -55,17 +55,15 @@ static void fill_one(const struct merak_program *prog,
 static int near(const struct merak_trainer *t, const struct merak_instr *in)
 {
     const struct merak_program *prog = t->program;
+    const struct merak_links *links = &t->cost.links;
     const struct merak_group *group;
-    int n = 0;
 
     if (in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_RECV)
-        return 1 + merak_cost_together(&t->cost, prog->rank, in->peer);
+        return merak_links_level(links, prog->rank, in->peer) == 0 ? 2 : 1;
     if (in->kind != MERAK_INSTR_EXCHANGE)
         return 0;
     group = &prog->group[in->group];
-    for (int i = 0; i < group->n; i++)
-        n += merak_cost_together(&t->cost, prog->rank, group->rank[i]);
-    return n;
+    return merak_links_spread(links, prog->rank, group->rank, group->n).n[0];
 }
 
 void merak_trainer_costs(const struct merak_trainer *t,

@@ -7,29 +7,87 @@
 #include "partitioner/device/device.h"
 #include "partitioner/program/instr_cost.h"
 
+#include <math.h>
+#include <string.h>
+
 /* The golden sums of the two levels of links. */
 static void links_have_levels(void **state)
 {
-    const struct merak_cost_model m = {.links.level[0].bytes_per_s = 100,
-                                       .links.level[0].latency_s = 1,
-                                       .links.level[0].ranks = 4,
-                                       .links.level[1].bytes_per_s = 10,
-                                       .links.level[1].latency_s = 5};
+    const struct merak_links m = {
+        .level = {{"link", 4, 1, 100, 0}, {"net", 0, 5, 10, 0}}};
+    const struct merak_spread node = {{4}}, both = {{4, 4}}, alone = {{1}};
+    const int group[] = {1, 3, 4, 7, 8};
+    struct merak_spread spread;
 
     (void)state;
-    assert_true(merak_cost_together(&m, 4, 7));
-    assert_false(merak_cost_together(&m, 3, 4));
-    assert_true(merak_cost_transfer(&m, 200, true) == 3);
-    assert_true(merak_cost_transfer(&m, 200, false) == 25);
+    assert_int_equal(merak_links_level(&m, 4, 7), 0);
+    assert_int_equal(merak_links_level(&m, 3, 4), 1);
+    spread = merak_links_spread(&m, 4, group, 5);
+    assert_int_equal(spread.n[0], 2);
+    assert_int_equal(spread.n[1], 3);
+    assert_true(merak_links_message_s(&m, 0, 200) == 3);
+    assert_true(merak_links_message_s(&m, 1, 200) == 25);
     /* 3 peers of 20 bytes inside */
-    assert_true(merak_cost_exchange(&m, MERAK_CONVERT_ALL_GATHER, 60, 4, 4) ==
-                3 * 1 + 0.6);
+    assert_true(merak_links_exchange_s(&m, MERAK_CONVERT_ALL_GATHER, 60,
+                                       &node) == 3 * 1 + 0.6);
     /* 3 inside and 4 outside, of 10 bytes each, there and back */
-    assert_near(&(float){(float)merak_cost_exchange(
-                    &m, MERAK_CONVERT_ALL_REDUCE, 70, 8, 4)},
+    assert_near(&(float){(float)merak_links_exchange_s(
+                    &m, MERAK_CONVERT_ALL_REDUCE, 70, &both)},
                 &(float){2 * (3 * 1 + 4 * 5) + 0.3f + 4.0f}, 1, 1e-6f, 0);
-    assert_true(merak_cost_exchange(&m, MERAK_CONVERT_ALL_REDUCE, 70, 1, 1) ==
-                0);
+    assert_true(
+        merak_links_exchange_s(&m, MERAK_CONVERT_ALL_REDUCE, 70, &alone) == 0);
+}
+
+/* One reduce-scatter of f32 gradients over replicas, some of them on a node:
+ * bytes that leave it, and seconds, by hand. */
+static void gradients_leave_the_node(void **state)
+{
+    static const struct {
+        double elements, far_bytes, seconds;
+        int replicas, inside;
+        struct merak_level level[MERAK_LEVELS];
+    } rows[] = {
+#define H100 {{"link", 8, 8e-6, 3.6e11, 0}, {"net", 0, 15e-6, 4.5e10, 0}}
+        {3e9, 10.5e9, 0.237875, 64, 8, H100},
+        {8030261248, 16.0605e9, 0.396112, 16, 8, H100},
+        {8030261248, 30.1135e9, 0.675924, 128, 8, H100},
+        {1e6, 3.5e6, 974.993e-6, 64, 8, H100},
+        {1e9, 2e9, 48.6951e-3, 8, 4, H100},
+        {1e9, 2e9, 51.3772e-3, 128, 64, H100},
+        {1e9,
+         2e9,
+         43.6515e-3,
+         128,
+         64,
+         {{"link", 64, 8e-6, 9e11, 0}, {"net", 0, 15e-6, 5e10, 0}}},
+        {1e9,
+         3.5e9,
+         11.4415e-3,
+         64,
+         8,
+         {{"link", 8, 8e-6, 3.6e11, 0}, {"net", 0, 8e-6, 3.6e11, 0}}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_links links = {.n_groups = 0};
+        const struct merak_spread spread = {
+            {rows[i].inside, rows[i].replicas - rows[i].inside}};
+        double bytes =
+            4 * rows[i].elements * (rows[i].replicas - 1) / rows[i].replicas;
+        struct merak_demand demand;
+        double got;
+
+        memcpy(links.level, rows[i].level, sizeof(links.level));
+        demand = merak_links_exchange(&links, MERAK_CONVERT_REDUCE_SCATTER,
+                                      bytes, &spread);
+        got = merak_links_demand_s(&links, &demand);
+        if (fabs(demand.far_bytes[0] / rows[i].far_bytes - 1) > 5e-6 ||
+            fabs(got / rows[i].seconds - 1) > 5e-6)
+            fail_msg("row %zu: %g bytes, %g s, not %g and %g", i,
+                     demand.far_bytes[0], got, rows[i].far_bytes,
+                     rows[i].seconds);
+    }
 }
 
 /* Ranks of a stage that share a node send at the same time: each gets its part
@@ -50,7 +108,7 @@ static void ranks_share_the_way_out(void **state)
         {2, 2, 1, 3, 1, 8, 4},
         {4, 1, 2, 4, 0, 0, 10}, /* nothing is known of the node */
     };
-    struct merak_cost_model m = {.links.level[1].bytes_per_s = 10};
+    struct merak_links m = {.level[1].bytes_per_s = 10};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -58,11 +116,9 @@ static void ranks_share_the_way_out(void **state)
             .tp = rows[i].tp, .pp = rows[i].pp, .dp = rows[i].dp};
         double got;
 
-        m.links.level[0].ranks = rows[i].node;
-        m.links.level[0].way_bytes_per_s = rows[i].of_node;
-        got = merak_cost_shared(&m, &plan, rows[i].rank)
-                  .links.level[1]
-                  .bytes_per_s;
+        m.level[0].ranks = rows[i].node;
+        m.level[0].way_bytes_per_s = rows[i].of_node;
+        got = merak_links_shared(&m, &plan, rows[i].rank).level[1].bytes_per_s;
         if (got != rows[i].want)
             fail_msg("row %zu: %g, not %g", i, got, rows[i].want);
     }
@@ -72,11 +128,8 @@ static void ranks_share_the_way_out(void **state)
  * peer on this node has the same to do. */
 static void instructions_share_the_way_out(void **state)
 {
-    const struct merak_cost_model m = {.links.level[0].bytes_per_s = 100,
-                                       .links.level[0].ranks = 2,
-                                       .links.level[1].bytes_per_s = 10,
-                                       .links.level[1].latency_s = 5,
-                                       .links.level[0].way_bytes_per_s = 12};
+    const struct merak_cost_model m = {
+        .links.level = {{"link", 2, 0, 100, 12}, {"net", 0, 5, 10, 0}}};
     struct merak_exchange ex = {.kind = MERAK_CONVERT_REDUCE_SCATTER};
     struct merak_group group = {.n = 2, .rank = (int[]){0, 2}, .name = "dp"};
     const struct merak_program prog = {
@@ -100,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_have_levels),
+        cmocka_unit_test(gradients_leave_the_node),
         cmocka_unit_test(ranks_share_the_way_out),
         cmocka_unit_test(instructions_share_the_way_out),
     };

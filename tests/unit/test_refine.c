@@ -259,15 +259,18 @@ static void known_costs_are_found(void **state)
     assert_near_one("other", kernel_s(&cost, "relu", 0, 8e6),
                     d.kernel_s + 8e6 / 4e9);
     /* what the exchanges were, and one of another size */
-    assert_near_one(
-        "all-gather",
-        merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1000, 2, 2),
-        30.5e-6);
-    assert_near_one(
-        "all-reduce",
-        merak_cost_exchange(&cost, MERAK_CONVERT_ALL_REDUCE, 1e5, 2, 2),
-        110e-6);
-    assert_near_one("transfer", merak_cost_transfer(&cost, 5e5, true), 280e-6);
+    assert_near_one("all-gather",
+                    merak_links_exchange_s(&cost.links,
+                                           MERAK_CONVERT_ALL_GATHER, 1000,
+                                           &(struct merak_spread){{2}}),
+                    30.5e-6);
+    assert_near_one("all-reduce",
+                    merak_links_exchange_s(&cost.links,
+                                           MERAK_CONVERT_ALL_REDUCE, 1e5,
+                                           &(struct merak_spread){{2}}),
+                    110e-6);
+    assert_near_one("transfer", merak_links_message_s(&cost.links, 0, 5e5),
+                    280e-6);
     row = find(changes, n, "linear");
     assert_near_one("step's products", row->after, 16e-3);
     assert_int_equal(row->classes, 2);
@@ -426,15 +429,21 @@ static void groups_are_kept(void **state)
     if (merak_device_find(path, &back, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     merak_device_cost(&back, MERAK_F32, 0, &cost);
-    assert_near_one(
-        "8", merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1e6, 8, 8),
-        7 * 4e-5 + 1e-3);
-    assert_near_one(
-        "6", merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1e6, 6, 6),
-        5 * 4e-5 + 1e-3);
-    assert_near_one(
-        "3", merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1e6, 3, 3),
-        2 * 5e-6 + 1e6 / 5e9);
+    assert_near_one("8",
+                    merak_links_exchange_s(&cost.links,
+                                           MERAK_CONVERT_ALL_GATHER, 1e6,
+                                           &(struct merak_spread){{8}}),
+                    7 * 4e-5 + 1e-3);
+    assert_near_one("6",
+                    merak_links_exchange_s(&cost.links,
+                                           MERAK_CONVERT_ALL_GATHER, 1e6,
+                                           &(struct merak_spread){{6}}),
+                    5 * 4e-5 + 1e-3);
+    assert_near_one("3",
+                    merak_links_exchange_s(&cost.links,
+                                           MERAK_CONVERT_ALL_GATHER, 1e6,
+                                           &(struct merak_spread){{3}}),
+                    2 * 5e-6 + 1e6 / 5e9);
     merak_device_fini(&back);
 }
 

@@ -53,9 +53,11 @@ static void links_without_latency_get_one_from_a_trace(void **state)
                                          &changes, &n, &err),
                      MERAK_OK);
     merak_device_cost(&d, MERAK_F32, 0, &cost);
-    assert_near_one(
-        "exchange",
-        merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 0, 2, 2), 3e-5);
+    assert_near_one("exchange",
+                    merak_links_exchange_s(&cost.links,
+                                           MERAK_CONVERT_ALL_GATHER, 0,
+                                           &(struct merak_spread){{2}}),
+                    3e-5);
     assert_true(cost.links.group[0].bytes_per_s == 5e9);
     free(changes);
     merak_refine_destroy(refine);

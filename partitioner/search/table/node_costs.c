@@ -113,14 +113,15 @@ static void measure_kernel(struct merak_walker *w,
             w->in->memory.arg, node->op->name, &call);
 }
 
-/* Number of stages on the node of the first. */
-static int stages_inside(const struct merak_walker *w)
+/* The stages as the first one meets them. */
+static struct merak_spread spread_of_stages(const struct merak_walker *w)
 {
-    int n = 0;
+    struct merak_spread spread = {{0}};
 
     for (int s = 0; s < w->plan->pp; s++)
-        n += merak_cost_together(w->cost, 0, merak_plan_rank(w->plan, 0, 0, s));
-    return n;
+        spread.n[merak_links_level(&w->cost->links, 0,
+                                   merak_plan_rank(w->plan, 0, 0, s))]++;
+    return spread;
 }
 
 /* What the other half's concurrent kernel loses to a collective; measured times
@@ -141,6 +142,7 @@ static void measure_convert(struct merak_walker *w,
     const struct merak_hop *hop = &w->sharded->hop[node->id];
     const struct merak_value *from = node->in[0];
     struct merak_exchange ex;
+    struct merak_spread spread;
     double bytes, parts = merak_value_has_positions(from) ? w->table->slices : 1;
 
     if (hop->kind == MERAK_CONVERT_SLICE) {
@@ -156,11 +158,15 @@ static void measure_convert(struct merak_walker *w,
     bytes = (double)merak_exchange_bytes(&ex);
     w->node_scratch[node->id] = (double)merak_exchange_room(&ex, w->in->direct);
     /* Tensor groups never leave a node. */
-    w->node_s[node->id] =
-        hop->axis < merak_sharded_tensor_axes(w->sharded)
-            ? merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n)
-            : merak_cost_exchange(&w->contended, hop->kind, bytes, ex.n,
-                                  stages_inside(w));
+    if (hop->axis < merak_sharded_tensor_axes(w->sharded)) {
+        spread = (struct merak_spread){{ex.n}};
+        w->node_s[node->id] = merak_links_exchange_s(&w->cost->links, hop->kind,
+                                                     bytes / parts, &spread);
+    } else {
+        spread = spread_of_stages(w);
+        w->node_s[node->id] =
+            merak_links_exchange_s(&w->contended, hop->kind, bytes, &spread);
+    }
     w->lost_s[node->id] = kernel_loss_s(w, hop->kind, bytes / parts, ex.n);
     w->table->segment[w->of_node[node->id]].exchanged +=
         w->table->width * bytes / w->table->slices;

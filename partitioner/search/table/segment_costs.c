@@ -424,8 +424,8 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
     t->n = stages->n;
     t->n_shared = sharded->n_shared;
     if (t->n_shared > 0)
-        w.contended =
-            merak_cost_contended(cost, merak_cost_sharers(cost, plan, 0, true));
+        w.contended = merak_links_contended(
+            &cost->links, merak_links_sharers(&cost->links, plan, 0, true));
     t->n_nodes = width * sharded->graph->n_nodes;
     w.of_node = stages->of_node;
     w.block = whole->block;

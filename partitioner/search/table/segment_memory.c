@@ -317,9 +317,10 @@ static void count_zero1_savings(const struct merak_walker *w,
         if ((axes >> a & 1) == 0)
             continue;
         part /= n;
-        hold->gather_s += merak_cost_exchange(
-            w->cost, MERAK_CONVERT_ALL_GATHER,
-            (n - 1) * part * (double)merak_dtype_bytes(v->dtype), n, n);
+        hold->gather_s += merak_links_exchange_s(
+            &w->cost->links, MERAK_CONVERT_ALL_GATHER,
+            (n - 1) * part * (double)merak_dtype_bytes(v->dtype),
+            &(struct merak_spread){{n}});
     }
     *(v->dtype == MERAK_F32 ? &hold->f32_elems_saved
                             : &hold->bf16_elems_saved) = count - part;
@@ -356,7 +357,9 @@ static double exchange_s(const struct merak_walker *w,
 {
     int n = w->sharded->mesh.axis[axis].size;
 
-    return merak_cost_exchange(w->cost, kind, elements * sizeof(float), n, n);
+    return merak_links_exchange_s(&w->cost->links, kind,
+                                  elements * sizeof(float),
+                                  &(struct merak_spread){{n}});
 }
 
 /* Count the sums over tensor ranks that replicate a parameter: all-reduces, or

@@ -12,7 +12,7 @@ struct merak_walker {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     const struct merak_plan *plan; /* for vocabulary-parallel layers, or NULL */
-    struct merak_cost_model contended; /* all stages communicate at once */
+    struct merak_links contended;  /* all stages communicate at once */
     struct merak_table *table;
     int share_room;     /* of table->share */
     const int *of_node; /* segment */
