@@ -37,18 +37,16 @@ static void keep(void *arg, const char *line)
         t->rc = merak_device_add_tuned(t->device, line, t->err);
 }
 
-static bool is_attention(const struct merak_instr *in)
+static bool has_role(const struct merak_instr *in, enum merak_op_role role)
 {
-    return in->kind == MERAK_INSTR_KERNEL && merak_op_is_attention(in->op);
+    return in->kind == MERAK_INSTR_KERNEL && in->op->role == role;
 }
 
 /* Are there several ways to compute it? */
 static bool is_tuned(const struct merak_instr *in)
 {
-    return is_attention(in) || (in->kind == MERAK_INSTR_KERNEL &&
-                                (strcmp(in->op->name, "linear") == 0 ||
-                                 strcmp(in->op->name, "linear_dx") == 0 ||
-                                 strcmp(in->op->name, "linear_dw") == 0));
+    return has_role(in, MERAK_ROLE_ATTENTION) ||
+           has_role(in, MERAK_ROLE_PRODUCT);
 }
 
 /* Is there such a call among the first n of a program? */
@@ -118,7 +116,7 @@ static void tune_rank(struct tuner *t, const struct merak_planned *planned,
         merak_program_call(prog, in, &call);
         rc = calibrate_accel_tune(t->world, in->op->name, &call, keep, t,
                                   t->err);
-        if (rc == MERAK_OK && is_attention(in))
+        if (rc == MERAK_OK && has_role(in, MERAK_ROLE_ATTENTION))
             rc = add_rate(t, prog, in);
         if (t->rc == MERAK_OK)
             t->rc = rc;

@@ -51,6 +51,7 @@ struct merak_index {
     enum merak_index_kind kind;
     char name;   /* 'h', 'o', 'i', 'v', .. */
     bool uneven; /* shards may differ in size (a vocabulary) */
+    bool vocabulary; /* what tokens are looked up in, and losses sum over */
     size_t extent;
 };
 
@@ -159,6 +160,21 @@ enum merak_step_use {
     MERAK_STEP_NONE,    /* nothing: equal operands give equal results */
 };
 
+/* What Merak treats apart; nothing compares an op's name. */
+enum merak_op_role {
+    MERAK_ROLE_NONE,
+    MERAK_ROLE_ATTENTION, /* forward or backward: selective recomputation drops
+                             it, and devices have a rate for it */
+    MERAK_ROLE_PRODUCT,   /* of matrices: backends know several ways */
+    MERAK_ROLE_SUM,       /* of its inputs: gradients of several uses */
+    MERAK_ROLE_CONVERT,   /* of layouts; no model has it */
+    MERAK_ROLE_LOSS_PART, /* of a loss, together with its reader; the first
+                             one's input 0 are the logits */
+    MERAK_ROLE_LOSS,      /* output 0 is the loss of each position */
+    MERAK_ROLE_PARAM,     /* once per parameter at the end of a step,
+                             independent of other parameters */
+};
+
 struct merak_op {
     const char *name; /* also the kernel's name in every backend */
     int min_in, max_in, n_out;
@@ -184,6 +200,16 @@ struct merak_op {
     /* A call that reads nothing of its step may be recorded once and replayed
      * in every step. */
     enum merak_step_use step_use;
+    enum merak_op_role role;
+    /* Outputs are read as well as written. */
+    bool updates;
+    /* Inputs and outputs, a bit each, of which a part of the sequence needs
+     * all from position 0 on: keys and values, which it reads, and their
+     * gradients, to which it adds. */
+    uint16_t back_in, back_out;
+    /* The numbers of kv heads and of query heads, which ranks can divide; NULL:
+     * it has none. */
+    void (*heads)(const struct merak_infer *inf, size_t *kv_p, size_t *query_p);
 };
 
 /* --- for gradient builders ------------------------------------------- */

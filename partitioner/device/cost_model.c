@@ -4,8 +4,9 @@
 
 #include "partitioner/device/cost_model.h"
 
+#include "merak/op.h"
+
 #include <math.h>
-#include <string.h>
 
 const struct merak_cost_model *merak_cost_default(void)
 {
@@ -36,11 +37,17 @@ static double measured(const struct merak_cost_model *model,
                                      model->bytes_per_s);
 }
 
+static bool is_attention(const char *op)
+{
+    const struct merak_op *found = merak_op_find(op);
+
+    return found != NULL && found->role == MERAK_ROLE_ATTENTION;
+}
+
 static double roofline(const struct merak_cost_model *model, const char *op,
                        const struct merak_kernel_size *size)
 {
-    bool attends =
-        model->attention_flops_per_s > 0 && strncmp(op, "attention", 9) == 0;
+    bool attends = model->attention_flops_per_s > 0 && is_attention(op);
     double compute = size->flops / (attends ? model->attention_flops_per_s
                                             : model->flops_per_s);
     double memory = size->bytes / model->bytes_per_s;

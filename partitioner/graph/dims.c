@@ -283,7 +283,7 @@ static int find_index(struct merak_signature *sig, unsigned char letter,
     index = &sig->index[sig->n_index];
     index->name = name;
     index->extent = extent;
-    index->uneven = letter == 'v';
+    index->uneven = index->vocabulary = letter == 'v';
     index->kind = islower(letter) ? MERAK_INDEX_SUM : MERAK_INDEX_WHOLE;
     return sig->n_index++;
 }

@@ -98,18 +98,13 @@ void merak_cost_elementwise(const struct merak_infer *inf, double flops,
 /* A row of an ops table: OP_infer, OP_signature, OP_cost, the number of
  * inputs (least, most) and outputs, and the gradient or NULL. */
 #define MERAK_OP(op, least, most, outs, gradient) \
-    MERAK_OP_ROW(op, least, most, outs, gradient, MERAK_STEP_NONE, 0, 0)
-/* The same with ld_in and ld_out. */
-#define MERAK_OP_LD(op, least, most, outs, gradient, in, out) \
-    MERAK_OP_ROW(op, least, most, outs, gradient, MERAK_STEP_NONE, in, out)
-/* The same for an op whose kernels read the step. */
-#define MERAK_OP_STEP(op, least, most, outs, gradient, use) \
-    MERAK_OP_ROW(op, least, most, outs, gradient, use, 0, 0)
-#define MERAK_OP_ROW(op, least, most, outs, gradient, use, in, out)           \
-    {                                                                         \
-        .name = #op, .min_in = (least), .max_in = (most), .n_out = (outs),    \
-        .infer = op##_infer, .signature = op##_signature, .cost = op##_cost,  \
-        .grad = (gradient), .step_use = (use), .ld_in = (in), .ld_out = (out) \
+    MERAK_OP_WITH(op, least, most, outs, gradient, .step_use = MERAK_STEP_NONE)
+/* The same with other fields of struct merak_op, step_use among them. */
+#define MERAK_OP_WITH(op, least, most, outs, gradient, ...)                  \
+    {                                                                        \
+        .name = #op, .min_in = (least), .max_in = (most), .n_out = (outs),   \
+        .infer = op##_infer, .signature = op##_signature, .cost = op##_cost, \
+        .grad = (gradient), __VA_ARGS__                                      \
     }
 
 #endif

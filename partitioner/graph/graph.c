@@ -432,7 +432,7 @@ enum merak_status merak_graph_print(const struct merak_graph *graph,
 
 bool merak_node_is_convert(const struct merak_node *node)
 {
-    return strcmp(node->op->name, "convert") == 0;
+    return node->op->role == MERAK_ROLE_CONVERT;
 }
 
 const struct merak_value *merak_value_origin(const struct merak_graph *graph,
@@ -449,15 +449,6 @@ const struct merak_value *merak_value_origin(const struct merak_graph *graph,
 
 bool merak_node_reads_back(const struct merak_node *node, int i)
 {
-    const char *op = node->op->name;
-
-    if (strcmp(op, "attention") == 0)
-        return i == 1 || i == 2;
-    if (strcmp(op, "attention_dx") == 0)
-        return i == 2 || i == 3 || i == node->n_in + 1 || i == node->n_in + 2;
-    if (strcmp(op, "attention_packed") == 0)
-        return i == 0;
-    if (strcmp(op, "attention_packed_dx") == 0)
-        return i == 1 || i == node->n_in;
-    return false;
+    return i < node->n_in ? node->op->back_in >> i & 1
+                          : node->op->back_out >> (i - node->n_in) & 1;
 }

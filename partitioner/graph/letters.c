@@ -86,22 +86,13 @@ void merak_node_signature(const struct merak_node *node,
     name_indices(sig, letter);
 }
 
-static bool reads_back(const struct merak_node *node)
-{
-    for (int o = 0; o < node->n_in + node->n_out; o++) {
-        if (merak_node_reads_back(node, o))
-            return true;
-    }
-    return false;
-}
-
 /* Either all of a sequence is one operand of the op's mathematics, or a dim
  * that no slice is made of (a weight's) runs along with it. */
 bool merak_node_mixes_positions(const struct merak_node *node)
 {
     struct merak_signature sig;
 
-    if (reads_back(node))
+    if ((node->op->back_in | node->op->back_out) != 0)
         return false;
     merak_node_signature(node, &sig);
     for (int o = 0; o < node->n_in + node->n_out; o++) {

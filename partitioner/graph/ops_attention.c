@@ -201,11 +201,35 @@ static enum merak_status attention_packed_grad(struct merak_grad *g,
                             merak_node_attrs(node), n_in, in, err);
 }
 
+static void attention_heads(const struct merak_infer *inf, size_t *kv_p,
+                            size_t *query_p)
+{
+    const size_t *q = inf->shape[0].dim;
+
+    *kv_p = q[2];
+    *query_p = q[2] * q[3];
+}
+
+static void attention_packed_heads(const struct merak_infer *inf, size_t *kv_p,
+                                   size_t *query_p)
+{
+    *kv_p = *query_p = inf->shape[0].dim[3];
+}
+
+#define ATTENTION_ROW(op, least, most, outs, gradient, ...) \
+    MERAK_OP_WITH(op, least, most, outs, gradient,          \
+                  .step_use = MERAK_STEP_DROPOUT,           \
+                  .role = MERAK_ROLE_ATTENTION, __VA_ARGS__)
+
+/* k, v and their gradients are read back, or what they are packed with. */
 const struct merak_op merak_ops_attention[] = {
-    MERAK_OP_STEP(attention, 3, 4, 2, attention_grad, MERAK_STEP_DROPOUT),
-    MERAK_OP_STEP(attention_dx, 6, 7, 3, NULL, MERAK_STEP_DROPOUT),
-    MERAK_OP_STEP(attention_packed, 1, 2, 2, attention_packed_grad,
-                  MERAK_STEP_DROPOUT),
-    MERAK_OP_STEP(attention_packed_dx, 4, 5, 1, NULL, MERAK_STEP_DROPOUT),
+    ATTENTION_ROW(attention, 3, 4, 2, attention_grad,
+                  .back_in = 1 << 1 | 1 << 2, .heads = attention_heads),
+    ATTENTION_ROW(attention_dx, 6, 7, 3, NULL, .back_in = 1 << 2 | 1 << 3,
+                  .back_out = 1 << 1 | 1 << 2),
+    ATTENTION_ROW(attention_packed, 1, 2, 2, attention_packed_grad,
+                  .back_in = 1 << 0, .heads = attention_packed_heads),
+    ATTENTION_ROW(attention_packed_dx, 4, 5, 1, NULL, .back_in = 1 << 1,
+                  .back_out = 1 << 0),
     {.name = NULL},
 };

@@ -280,9 +280,12 @@ BY_DIMS(linear_db)
 MERAK_COST(linear_db, 1)
 
 const struct merak_op merak_ops_linear[] = {
-    MERAK_OP_LD(linear, 2, 3, 1, linear_grad, 0, 1),
-    MERAK_OP_LD(linear_dx, 2, 2, 1, NULL, 1, 0),
-    MERAK_OP_LD(linear_dw, 2, 2, 1, NULL, 2, 0),
+    MERAK_OP_WITH(linear, 2, 3, 1, linear_grad, .step_use = MERAK_STEP_NONE,
+                  .ld_out = 1, .role = MERAK_ROLE_PRODUCT),
+    MERAK_OP_WITH(linear_dx, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE,
+                  .ld_in = 1, .role = MERAK_ROLE_PRODUCT),
+    MERAK_OP_WITH(linear_dw, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE,
+                  .ld_in = 2, .role = MERAK_ROLE_PRODUCT),
     MERAK_OP(linear_db, 1, 1, 1, NULL),
     {.name = NULL},
 };

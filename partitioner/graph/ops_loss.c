@@ -12,7 +12,8 @@
 
 #include "base/error.h"
 
-#include <string.h>
+/* Rows of the table, by which a loss finds the ops that it is made of. */
+enum { ROW_MAX, ROW_SUM, ROW_LOSS, ROW_MEAN, ROW_DLOGITS, ROWS };
 
 #define XENT_MAX "logits=c:btv > max=f:bt"
 MERAK_DIMS_INFER(xent_max, XENT_MAX)
@@ -38,6 +39,14 @@ MERAK_COST(xent_loss, 3)
 MERAK_COST(mean_loss, 1)
 MERAK_COST(xent_dlogits, 4)
 
+static const struct merak_node *made_by(const struct merak_value *value, int op)
+{
+    const struct merak_node *node =
+        value->producer < 0 ? NULL : value->graph->node[value->producer];
+
+    return node != NULL && node->op == &merak_ops_loss[op] ? node : NULL;
+}
+
 /*
  * The gradient from the mean back to the logits has one closed form, softmax
  * minus one-hot: the nodes between get no gradients of their own.  Its forward
@@ -47,23 +56,18 @@ static enum merak_status mean_loss_grad(struct merak_grad *g,
                                         const struct merak_node *node,
                                         struct merak_error *err)
 {
-    const struct merak_graph *graph = merak_node_in(node, 0)->graph;
-    const struct merak_node *loss, *sum;
-    int producer = merak_node_in(node, 0)->producer;
+    const struct merak_node *loss = made_by(merak_node_in(node, 0), ROW_LOSS);
+    const struct merak_node *sum;
 
-    if (producer < 0 ||
-        strcmp(graph->node[producer]->op->name, "xent_loss") != 0)
+    if (loss == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "mean_loss: its input does not come from xent_loss, "
                           "so it has no gradient");
-    loss = graph->node[producer];
-    producer = merak_node_in(loss, 1)->producer;
-    if (producer < 0 ||
-        strcmp(graph->node[producer]->op->name, "xent_sum") != 0)
+    sum = made_by(merak_node_in(loss, 1), ROW_SUM);
+    if (sum == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "xent_loss: its sum does not come from xent_sum, so "
                           "it has no gradient");
-    sum = graph->node[producer];
     return merak_grad_unary(
         g, sum, 0, "xent_dlogits", merak_node_attrs(node), 4,
         (struct merak_value *[]){merak_node_in(sum, 0), merak_node_in(sum, 1),
@@ -72,21 +76,19 @@ static enum merak_status mean_loss_grad(struct merak_grad *g,
 }
 
 const struct merak_op merak_ops_loss[] = {
-    MERAK_OP_LD(xent_max, 1, 1, 1, NULL, 1, 0),
-    MERAK_OP_LD(xent_sum, 3, 3, 2, NULL, 1, 0),
-    MERAK_OP(xent_loss, 3, 3, 1, NULL),
-    MERAK_OP(mean_loss, 1, 1, 1, mean_loss_grad),
+    [ROW_MAX] =
+        MERAK_OP_WITH(xent_max, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
+                      .ld_in = 1, .role = MERAK_ROLE_LOSS_PART),
+    [ROW_SUM] =
+        MERAK_OP_WITH(xent_sum, 3, 3, 2, NULL, .step_use = MERAK_STEP_NONE,
+                      .ld_in = 1, .role = MERAK_ROLE_LOSS_PART),
+    [ROW_LOSS] =
+        MERAK_OP_WITH(xent_loss, 3, 3, 1, NULL, .step_use = MERAK_STEP_NONE,
+                      .role = MERAK_ROLE_LOSS),
+    [ROW_MEAN] = MERAK_OP(mean_loss, 1, 1, 1, mean_loss_grad),
     /* Logits are the largest activation: their gradient may overwrite them. */
-    {.name = "xent_dlogits",
-     .min_in = 4,
-     .max_in = 4,
-     .n_out = 1,
-     .infer = xent_dlogits_infer,
-     .signature = xent_dlogits_signature,
-     .cost = xent_dlogits_cost,
-     .in_place = true,
-     .ld_in = 1,
-     .ld_out = 1,
-     .step_use = MERAK_STEP_NONE},
-    {.name = NULL},
+    [ROW_DLOGITS] =
+        MERAK_OP_WITH(xent_dlogits, 4, 4, 1, NULL, .step_use = MERAK_STEP_NONE,
+                      .in_place = true, .ld_in = 1, .ld_out = 1),
+    [ROWS] = {.name = NULL},
 };

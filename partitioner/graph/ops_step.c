@@ -37,9 +37,12 @@ static void adamw_cost(const struct merak_infer *inf, struct merak_cost *cost)
 }
 
 const struct merak_op merak_ops_step[] = {
-    MERAK_OP(grad_add, 1, 1, 1, NULL),
-    MERAK_OP(sumsq, 1, 1, 1, NULL),
-    MERAK_OP_STEP(clip, 1, 1, 1, NULL, MERAK_STEP_ANY),
-    MERAK_OP_STEP(adamw, 2, 2, 4, NULL, MERAK_STEP_ANY),
+    MERAK_OP_WITH(grad_add, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
+                  .updates = true),
+    MERAK_OP_WITH(sumsq, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
+                  .role = MERAK_ROLE_PARAM),
+    MERAK_OP_WITH(clip, 1, 1, 1, NULL, .step_use = MERAK_STEP_ANY),
+    MERAK_OP_WITH(adamw, 2, 2, 4, NULL, .step_use = MERAK_STEP_ANY,
+                  .role = MERAK_ROLE_PARAM, .updates = true),
     {.name = NULL},
 };

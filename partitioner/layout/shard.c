@@ -33,24 +33,19 @@ struct heads {
     size_t query; /* the same for query heads */
 };
 
-/* Attention is recognized by its name: the number of heads determines the
- * factors of tp before there is anything to search. */
+/* They determine the factors of tp before there is anything to search. */
 static void find_heads(const struct merak_graph *graph, struct heads *heads)
 {
     *heads = (struct heads){0};
     for (int i = 0; i < graph->n_forward; i++) {
         const struct merak_node *node = graph->node[i];
-        const size_t *dim = node->in[0]->shape.dim;
+        struct merak_infer inf;
         size_t kv, query;
 
-        if (strcmp(node->op->name, "attention") == 0) {
-            kv = dim[2];
-            query = dim[2] * dim[3];
-        } else if (strcmp(node->op->name, "attention_packed") == 0) {
-            kv = query = dim[3];
-        } else {
+        if (node->op->heads == NULL)
             continue;
-        }
+        merak_node_infer(node, &inf);
+        node->op->heads(&inf, &kv, &query);
         heads->kv = gcd(heads->kv, kv);
         heads->query = gcd(heads->query, query);
     }

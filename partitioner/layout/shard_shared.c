@@ -41,14 +41,14 @@ static bool takes_activations(const struct merak_graph *graph,
     return false;
 }
 
-/* The index of a node that is a vocabulary, by its letter or because consumers
+/* The index of a node that is a vocabulary, for its op or because consumers
  * need that dim of an output split; or -1. */
 static int vocabulary_of(const struct cutter *c, const struct merak_node *node)
 {
     const struct merak_signature *sig = &c->sig[node->id];
 
     for (int i = 0; i < sig->n_index; i++) {
-        if (sig->index[i].name == 'v' && sig->index[i].uneven)
+        if (sig->index[i].vocabulary)
             return i;
     }
     for (int o = 0; o < node->n_out; o++) {

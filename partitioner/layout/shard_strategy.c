@@ -145,7 +145,7 @@ void merak_layout_dual(const struct merak_mesh *mesh,
 bool merak_node_is_sum(const struct merak_node *node)
 {
     return node->phase == MERAK_PHASE_B && node->out[0]->of >= 0 &&
-           node->op == merak_op_find("add");
+           node->op->role == MERAK_ROLE_SUM;
 }
 
 bool merak_copy_is_kept(const struct merak_mesh *mesh,

@@ -48,13 +48,6 @@ static void mark_dependent(struct maker *m)
     }
 }
 
-/* The ops before xent_loss in a loss; they join its atom. */
-static bool is_loss(const struct merak_node *node)
-{
-    return strcmp(node->op->name, "xent_max") == 0 ||
-           strcmp(node->op->name, "xent_sum") == 0;
-}
-
 /* Which nodes share an atom. */
 enum join {
     JOIN_NONE, /* each is its own */
@@ -76,7 +69,8 @@ static void find_owners(struct maker *m, enum join join)
             int p = merak_value_origin(m->graph, node->in[i])->producer;
 
             if (p >= 0 && ((join >= JOIN_ALL && !m->depends[p]) ||
-                           (join >= JOIN_LOSS && is_loss(m->graph->node[p]))))
+                           (join >= JOIN_LOSS && m->graph->node[p]->op->role ==
+                                                     MERAK_ROLE_LOSS_PART)))
                 m->owner[p] = m->owner[n];
         }
     }

@@ -6,11 +6,9 @@
 
 #include "partitioner/program/closure.h"
 
-#include <string.h>
-
 bool merak_op_is_attention(const struct merak_op *op)
 {
-    return strncmp(op->name, "attention", strlen("attention")) == 0;
+    return op->role == MERAK_ROLE_ATTENTION;
 }
 
 void merak_closure_find_crossings(struct merak_closure *c)

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* --- what an instruction touches ------------------------------------------ */
 
@@ -25,14 +24,13 @@ void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
     unsigned out = ((1u << instr->n_out) - 1) << instr->n_in;
     bool updates = instr->accumulate;
 
-    if (instr->kind == MERAK_INSTR_KERNEL)
-        updates = updates || strcmp(instr->op->name, "adamw") == 0 ||
-                  strcmp(instr->op->name, "grad_add") == 0;
     *writes_p = out;
-    /* For a slice: its queries' gradients are new. */
-    if (instr->kind == MERAK_INSTR_KERNEL &&
-        strcmp(instr->op->name, "attention_dx") == 0)
-        out &= out - 1;
+    if (instr->kind == MERAK_INSTR_KERNEL) {
+        updates = updates || instr->op->updates;
+        /* A slice adds to the gradients of earlier ones; its own are new. */
+        if (instr->op->back_out != 0)
+            out = (unsigned)instr->op->back_out << instr->n_in;
+    }
     *reads_p = updates ? in | out : in;
 }
 

@@ -18,7 +18,6 @@
 #include "base/size.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define TABLE_ALIGN 256
 
@@ -53,12 +52,10 @@ bool merak_accel_waits(const struct merak_program *p,
     return false;
 }
 
-/* Ops that run once per parameter, independently of other parameters. */
 static bool is_of_one_parameter(const struct merak_instr *instr)
 {
     return instr->kind == MERAK_INSTR_KERNEL && instr->microbatch < 0 &&
-           (strcmp(instr->op->name, "sumsq") == 0 ||
-            strcmp(instr->op->name, "adamw") == 0);
+           instr->op->role == MERAK_ROLE_PARAM;
 }
 
 /* May `next`, after `instr` in the compute queue, be in its batch? */

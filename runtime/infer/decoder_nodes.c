@@ -9,8 +9,6 @@
 
 #include "base/error.h"
 
-#include <string.h>
-
 /* Mark the nodes that value v depends on, including the one that computes
  * it. */
 static void mark(const struct merak_graph *g, const struct merak_value *v,
@@ -28,10 +26,10 @@ static void mark(const struct merak_graph *g, const struct merak_value *v,
 }
 
 static const struct merak_node *find_node(const struct merak_graph *g,
-                                          const char *op)
+                                          enum merak_op_role role)
 {
     for (int n = 0; n < g->n_forward; n++) {
-        if (strcmp(g->node[n]->op->name, op) == 0)
+        if (g->node[n]->op->role == role)
             return g->node[n];
     }
     return NULL;
@@ -76,8 +74,8 @@ enum merak_status merak_decoder_find_nodes(struct merak_decoder *d,
                                            struct merak_error *err)
 {
     const struct merak_graph *g = d->graph;
-    const struct merak_node *max = find_node(g, "xent_max");
-    const struct merak_node *loss = find_node(g, "xent_loss");
+    const struct merak_node *part = find_node(g, MERAK_ROLE_LOSS_PART);
+    const struct merak_node *loss = find_node(g, MERAK_ROLE_LOSS);
 
     for (int v = 0; v < g->n_values; v++)
         d->place[v].positions = merak_value_has_positions(g->value[v]);
@@ -86,11 +84,11 @@ enum merak_status merak_decoder_find_nodes(struct merak_decoder *d,
                           "the model runs %d passes: no token can be computed "
                           "after another",
                           g->passes);
-    if (max == NULL || loss == NULL)
+    if (part == NULL || loss == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "the model has no cross-entropy loss, so its logits "
                           "cannot be found");
-    d->logits = max->in[0];
+    d->logits = part->in[0];
     d->nll = loss->out[0];
     mark(g, d->logits, d->wanted[MERAK_WISH_LOGITS]);
     mark(g, d->nll, d->wanted[MERAK_WISH_LOSS]);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/h5_built_in.h"
+#include "partitioner/graph/letters.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -75,14 +76,29 @@ static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
     return rc == MERAK_OK ? merak_inputs_open(t, err) : rc;
 }
 
-/* The vocabulary: rows of the embedding table. */
+static bool reads_tokens(const struct merak_node *node)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i]->kind == MERAK_VALUE_INPUT &&
+            node->in[i]->input == MERAK_INPUT_TOKENS)
+            return true;
+    }
+    return false;
+}
+
+/* The vocabulary that tokens are looked up in; 0: they are not. */
 static size_t model_vocab(const struct merak_graph *graph)
 {
-    for (int i = 0; i < graph->n_nodes; i++) {
-        const struct merak_node *node = graph->node[i];
+    for (int n = 0; n < graph->n_forward; n++) {
+        struct merak_signature sig;
 
-        if (strcmp(node->op->name, "embedding") == 0)
-            return node->in[1]->shape.dim[0];
+        if (!reads_tokens(graph->node[n]))
+            continue;
+        merak_node_signature(graph->node[n], &sig);
+        for (int i = 0; i < sig.n_index; i++) {
+            if (sig.index[i].vocabulary)
+                return sig.index[i].extent;
+        }
     }
     return 0;
 }

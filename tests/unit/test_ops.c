@@ -207,6 +207,23 @@ static void shapes_that_fit_give_outputs_and_indices(void **state)
     }
 }
 
+/* A part of a sequence could not run otherwise. */
+static void ops_on_whole_sequences_say_what_they_read_back(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(good_rows) / sizeof(*good_rows); i++) {
+        const struct merak_op *op = merak_op_find(good_rows[i].op);
+        bool whole = strchr(good_rows[i].signature, 'T') != NULL;
+
+        if (whole != ((op->back_in | op->back_out) != 0))
+            fail_msg("%s", op->name);
+        found += whole;
+    }
+    assert_true(found > 0);
+}
+
 static void only_a_maximum_is_combined_by_maximum(void **state)
 {
     const struct merak_attrs attrs = {0};
@@ -370,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_that_fit_give_outputs_and_indices),
+        cmocka_unit_test(ops_on_whole_sequences_say_what_they_read_back),
         cmocka_unit_test(only_a_maximum_is_combined_by_maximum),
         cmocka_unit_test(shapes_that_do_not_fit_are_named),
         cmocka_unit_test(costs_follow_the_closed_forms),

@@ -49,8 +49,8 @@ static int tensor_ranks(const struct merak_walker *w)
     return n;
 }
 
-/* Seconds of a mean slice.  Attention of a slice also reads what lies before
- * it: all slices together take as much as the whole. */
+/* Seconds of a mean slice.  Where a slice also reads what lies before it, all
+ * slices together take as much as the whole. */
 static double slice_seconds(const struct merak_walker *w,
                             const struct merak_node *node,
                             struct merak_infer *inf, struct merak_cost *cost)
@@ -59,7 +59,7 @@ static double slice_seconds(const struct merak_walker *w,
         .width = merak_kernel_width(inf->shape[0].ndim, inf->shape[0].dim)};
     int tp = tensor_ranks(w);
     double n = w->table->slices;
-    bool is_attention = merak_op_is_attention(node->op);
+    bool reads_back = (node->op->back_in | node->op->back_out) != 0;
 
     /* Once for all slices, with the last one. */
     if (!merak_value_has_positions(node->out[0]) &&
@@ -69,11 +69,11 @@ static double slice_seconds(const struct merak_walker *w,
         cost->flops /= n;
         return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
     }
-    for (int o = 0; o < node->n_in + node->n_out && !is_attention; o++) {
+    for (int o = 0; o < node->n_in + node->n_out && !reads_back; o++) {
         if (merak_value_has_positions(merak_node_operand(node, o)))
             inf->shape[o].dim[1] /= (size_t)n;
     }
-    if (is_attention)
+    if (reads_back)
         *cost = (struct merak_cost){cost->flops / n, cost->bytes / n};
     else
         node->op->cost(inf, cost);
