@@ -399,6 +399,9 @@ int merak_build_group(struct merak_build *b, int key)
         if (group->rank[i] == prog->rank)
             group->me = i;
     }
+    group->axis = key == MERAK_GROUP_PP ? MERAK_ALONG_PP
+                  : key == b->dp_axis   ? MERAK_ALONG_DP
+                                        : MERAK_ALONG_TP;
     strcpy(group->name, key == MERAK_GROUP_TP   ? "tp"
                         : key == MERAK_GROUP_PP ? "pp"
                                                 : b->mesh.axis[key].name);

@@ -4,8 +4,6 @@
 
 #include "partitioner/program/instr_cost.h"
 
-#include <string.h>
-
 int merak_links_sharers(const struct merak_links *links,
                         const struct merak_plan *plan, int rank, bool stages)
 {
@@ -108,7 +106,7 @@ double merak_cost_instr(const struct merak_cost_model *model,
 static bool is_included(const struct merak_cost_model *model,
                         const struct merak_group *group)
 {
-    return model->tp_rates != NULL && strncmp(group->name, "tp", 2) == 0;
+    return model->tp_rates != NULL && group->axis == MERAK_ALONG_TP;
 }
 
 struct merak_interference

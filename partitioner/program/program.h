@@ -105,11 +105,20 @@ struct merak_instr {
     const char *name; /* node's name, "send h.3.x -> stage 1" */
 };
 
+/* Along which of a plan's degrees ranks communicate. */
+enum merak_group_axis {
+    MERAK_ALONG_NONE, /* not of a plan: measurements */
+    MERAK_ALONG_TP,   /* or one of the two tensor axes */
+    MERAK_ALONG_DP,
+    MERAK_ALONG_PP,
+};
+
 struct merak_group {
+    enum merak_group_axis axis;
     int n;
     int *rank; /* logical ranks, ascending member order */
     int me;
-    char name[16]; /* "tp", "dp", "pp", "tie" */
+    char name[16]; /* for people: "tp", "tp.0", "dp", "pp" */
 };
 
 /* A parameter as this rank holds it: what checkpoints and reports need. */

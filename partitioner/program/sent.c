@@ -4,22 +4,20 @@
 
 #include "partitioner/program/program.h"
 
-#include <string.h>
-
 void merak_program_sent(const struct merak_program *program,
                         struct merak_sent *sent)
 {
     for (int i = 0; i < program->n_instrs; i++) {
         const struct merak_instr *in = &program->instr[i];
-        const char *axis = in->kind == MERAK_INSTR_EXCHANGE
-                               ? program->group[in->group].name
-                               : "pp";
+        enum merak_group_axis axis = in->kind == MERAK_INSTR_EXCHANGE
+                                         ? program->group[in->group].axis
+                                         : MERAK_ALONG_PP;
 
         if (in->kind != MERAK_INSTR_EXCHANGE && in->kind != MERAK_INSTR_SEND)
             continue;
-        if (strcmp(axis, "pp") == 0)
+        if (axis == MERAK_ALONG_PP)
             sent->pp_bytes += in->bytes;
-        else if (strcmp(axis, "dp") == 0)
+        else if (axis == MERAK_ALONG_DP)
             sent->dp_bytes += in->bytes;
     }
 }
