@@ -69,13 +69,14 @@ static enum merak_status refine(const struct calibrate_from *from,
     struct merak_trace_samples samples = {.refine = NULL};
     struct merak_change *changes = NULL;
     int n_changes = 0;
-    enum merak_status rc =
-        merak_trace_samples(ranks, n, from->dir, from->backend, &samples, err);
+    enum merak_status rc = merak_trace_samples(
+        ranks, n, from->dir, from->backend,
+        merak_backend_is_emulated(ranks[0].info.backend), &samples, err);
 
     if (rc == MERAK_OK)
         rc = merak_refine_device(samples.refine, samples.dtype, n,
-                                 strcmp(from->backend, "emu") != 0, device,
-                                 &changes, &n_changes, err);
+                                 !merak_backend_is_emulated(from->backend),
+                                 device, &changes, &n_changes, err);
     if (rc == MERAK_OK) {
         name_refined(device);
         rc = merak_device_save(device, from->out, err);

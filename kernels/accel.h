@@ -64,6 +64,13 @@ struct merak_accel_device {
     int numa;      /* the nearest NUMA node, or -1 */
 };
 
+/* What a library is handed for a queue. */
+enum merak_streams {
+    MERAK_STREAMS_NONE,
+    MERAK_STREAMS_CUDA, /* a cudaStream_t */
+    MERAK_STREAMS_FAKE, /* struct merak_fake_stream */
+};
+
 struct merak_accel_ops {
     /* List the devices that this process may open; n_p  out  their number, at
      * most max.  The error says why none can be used; on success its text says
@@ -138,9 +145,9 @@ struct merak_accel_ops {
                                  struct merak_error *err);
 
     /* For libraries that put their own work into queues: the kind of handle,
-     * "cuda" for a cudaStream_t, and a queue's.  stream() makes the device
-     * current in the calling thread.  Both NULL: there are none. */
-    const char *streams;
+     * and a queue's.  stream() makes the device current in the calling thread.
+     * NONE and NULL: there are none. */
+    enum merak_streams streams;
     void *(*stream)(struct merak_accel *accel, int queue);
 
     /* Record in the event all that is in the queue now; recording again

@@ -73,6 +73,9 @@ void merak_cpu_isa_limit(int isa);
 enum merak_status merak_backend_find(const char *name,
                                      const struct merak_backend **backend_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* The `emulated` of the backend of that name, false if there is none.  Loads no
+ * module: none is emulated. */
+bool merak_backend_is_emulated(const char *name);
 /* MERAK_ERR_CONFIG if a backend does not compute in this dtype; names those it
  * has. */
 enum merak_status

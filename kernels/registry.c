@@ -76,6 +76,15 @@ enum merak_status merak_backend_find(const char *name,
                       "there is no backend \"%s\"; there are %s", name, known);
 }
 
+bool merak_backend_is_emulated(const char *name)
+{
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        if (strcmp(backend_at(i)->name, name) == 0)
+            return backend_at(i)->emulated;
+    }
+    return false;
+}
+
 /* The backend that provides a backend's rows and scratch. */
 static const struct merak_backend *kernels_of(const struct merak_backend *b)
 {
@@ -113,8 +122,8 @@ enum merak_status merak_backend_check_dtype(const struct merak_backend *backend,
 /* Only CUDA queues have a library (NCCL) for direct communication. */
 bool merak_backend_is_direct(const struct merak_backend *backend)
 {
-    return backend->accel != NULL && backend->accel->streams != NULL &&
-           strcmp(backend->accel->streams, "cuda") == 0;
+    return backend->accel != NULL &&
+           backend->accel->streams == MERAK_STREAMS_CUDA;
 }
 
 bool merak_backend_is_native(const struct merak_backend *backend,

@@ -384,7 +384,7 @@ static bool makes_sense(const struct merak_trace_rank *rank, int instr)
 
 static enum merak_status check_rank(const struct merak_trace_rank *rank,
                                     const char *dir, const char *backend,
-                                    struct merak_error *err)
+                                    bool emulated, struct merak_error *err)
 {
     int number = rank->info.rank;
 
@@ -396,12 +396,10 @@ static enum merak_status check_rank(const struct merak_trace_rank *rank,
                           "it again",
                           dir, number);
     if (strcmp(rank->info.backend, backend) != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%s is of a run on backend %s, not %s%s", dir,
-                          rank->info.backend, backend,
-                          strcmp(rank->info.backend, "emu") == 0
-                              ? ": its kernels take the times they are given"
-                              : "");
+        return merak_fail(
+            err, MERAK_ERR_CONFIG, "%s is of a run on backend %s, not %s%s",
+            dir, rank->info.backend, backend,
+            emulated ? ": its kernels take the times they are given" : "");
     if (strcmp(rank->info.dtype, "fp32") != 0 &&
         strcmp(rank->info.dtype, "bf16") != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -420,7 +418,7 @@ static enum merak_status check_rank(const struct merak_trace_rank *rank,
 
 static enum merak_status check(const struct merak_trace_rank *ranks, int n,
                                const char *dir, const char *backend,
-                               struct merak_error *err)
+                               bool emulated, struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
@@ -429,7 +427,7 @@ static enum merak_status check(const struct merak_trace_rank *ranks, int n,
                           "%s has traces of %d of the run's %d ranks", dir, n,
                           ranks[0].info.ranks);
     for (int r = 0; r < n && rc == MERAK_OK; r++) {
-        rc = check_rank(&ranks[r], dir, backend, err);
+        rc = check_rank(&ranks[r], dir, backend, emulated, err);
         if (rc == MERAK_OK &&
             strcmp(ranks[r].info.dtype, ranks[0].info.dtype) != 0)
             rc = merak_fail(err, MERAK_ERR_CORRUPT,
@@ -465,7 +463,7 @@ static void free_tables(struct sampling *s)
 
 enum merak_status merak_trace_samples(const struct merak_trace_rank *ranks,
                                       int n, const char *dir,
-                                      const char *backend,
+                                      const char *backend, bool emulated,
                                       struct merak_trace_samples *samples,
                                       struct merak_error *err)
 {
@@ -473,7 +471,7 @@ enum merak_status merak_trace_samples(const struct merak_trace_rank *ranks,
     struct merak_trace_samples out = {.refine = NULL};
     int32_t *step = NULL;
     int n_steps = 0;
-    enum merak_status rc = check(ranks, n, dir, backend, err);
+    enum merak_status rc = check(ranks, n, dir, backend, emulated, err);
 
     if (rc == MERAK_OK)
         rc = merak_trace_steps(ranks, n, &step, &n_steps, err);

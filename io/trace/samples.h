@@ -23,13 +23,14 @@ struct merak_trace_samples {
  *
  *   dir      for messages
  *   backend  that the run's kernels must be of
+ *   emulated the first rank's kernels were, for messages
  *
  * MERAK_ERR_CONFIG, in one line, if the trace is of other kernels or of an
  * older merak, or has too few steps; MERAK_ERR_CORRUPT if it is inconsistent.
  */
 enum merak_status merak_trace_samples(const struct merak_trace_rank *ranks,
                                       int n, const char *dir,
-                                      const char *backend,
+                                      const char *backend, bool emulated,
                                       struct merak_trace_samples *samples,
                                       struct merak_error *err) MERAK_CHECKED;
 

@@ -2,13 +2,11 @@
 /* kernels/fake/fake_stream.h - a queue of the fake device, for libraries
  *
  * The handle that merak_accel_ops.stream() returns if merak_accel_ops.streams
- * is MERAK_FAKE_STREAMS: it allows to emulate, without a GPU, a library that
+ * is MERAK_STREAMS_FAKE: it allows to emulate, without a GPU, a library that
  * puts its own work into queues.
  */
 #ifndef MERAK_KERNELS_FAKE_FAKE_STREAM_H
 #define MERAK_KERNELS_FAKE_FAKE_STREAM_H
-
-#define MERAK_FAKE_STREAMS "fake"
 
 struct merak_fake_stream {
     /* Call fn(arg) after all that is in the queue, on the queue's thread; not

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "kernels/accel.h"
 #include "merak/op.h"
 #include "merak/status.h"
 
@@ -63,7 +64,7 @@ struct merak_link_ops {
      * Open the library, for queues of this kind of handle
      * (merak_accel_ops.streams).  about out  256 bytes, for people to read.
      */
-    enum merak_status (*open)(const char *streams,
+    enum merak_status (*open)(enum merak_streams streams,
                               struct merak_link_library **library_p,
                               char *about, struct merak_error *err);
     void (*close)(struct merak_link_library *library);

@@ -133,12 +133,13 @@ static enum merak_status find_functions(struct merak_link_library *library,
 
 /* Does it take queues of this kind? */
 static enum merak_status check_streams(const struct merak_link_library *library,
-                                       const char *name, const char *streams,
+                                       const char *name,
+                                       enum merak_streams streams,
                                        struct merak_error *err)
 {
     bool plays = dlsym(library->handle, STAND_IN_SYMBOL) != NULL;
 
-    if (plays == (strcmp(streams, "fake") == 0))
+    if (plays == (streams == MERAK_STREAMS_FAKE))
         return MERAK_OK;
     if (plays)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -177,7 +178,7 @@ static void nccl_close(struct merak_link_library *library)
     free(library);
 }
 
-static enum merak_status nccl_open(const char *streams,
+static enum merak_status nccl_open(enum merak_streams streams,
                                    struct merak_link_library **library_p,
                                    char *about, struct merak_error *err)
 {

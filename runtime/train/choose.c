@@ -66,9 +66,9 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     if (rc != MERAK_OK)
         return rc;
     /* The built-in device is one core; a file was measured as it will be used,
-     * and emu is used as given. */
+     * and what is emulated is used as given. */
     if (t->opt.device == NULL && strcasecmp(word, "cpu") == 0 &&
-        strcmp(t->opt.backend, "emu") != 0) {
+        !t->backend->emulated) {
         for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
             device->flops_per_s[d] *= t->threads;
             device->peak_flops_per_s[d] *= t->threads;

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "base/rng.h"
 #include "io/h5_built_in.h"
+#include "kernels/kernels.h"
 
 #include <limits.h>
 #include <math.h>
@@ -300,7 +301,7 @@ static enum merak_status check(struct merak_train_options *opt,
     if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--resume must needs --ckpt DIR");
-    if (opt->emu_unit_ms > 0 && strcmp(opt->backend, "emu") != 0)
+    if (opt->emu_unit_ms > 0 && !merak_backend_is_emulated(opt->backend))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--emu-unit-ms needs --backend emu, not %s",
                           opt->backend);

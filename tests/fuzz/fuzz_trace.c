@@ -183,7 +183,7 @@ static void export(const struct merak_trace_rank *rank, int n,
         fuzz_refused(rc, &err);
     fclose(out);
     free(text);
-    rc = merak_trace_samples(rank, n, "x", "cpu", &samples, &err);
+    rc = merak_trace_samples(rank, n, "x", "cpu", false, &samples, &err);
     if (rc == MERAK_OK)
         merak_refine_destroy(samples.refine);
     else

@@ -486,15 +486,15 @@ static void libraries_that_cannot_serve_are_refused(void **state)
     struct merak_error err;
 
     (void)state;
-    assert_int_equal(nccl()->open("cuda", &library, about, &err),
+    assert_int_equal(nccl()->open(MERAK_STREAMS_CUDA, &library, about, &err),
                      MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "unset MERAK_NCCL_LIBRARY"));
     setenv("MERAK_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
-    assert_int_equal(nccl()->open("cuda", &library, about, &err),
+    assert_int_equal(nccl()->open(MERAK_STREAMS_CUDA, &library, about, &err),
                      MERAK_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "NCCL cannot be loaded (/nowhere"));
     setenv("MERAK_NCCL_LIBRARY", "libc.so.6", 1);
-    assert_int_equal(nccl()->open("cuda", &library, about, &err),
+    assert_int_equal(nccl()->open(MERAK_STREAMS_CUDA, &library, about, &err),
                      MERAK_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "libc.so.6 has no ncclGetVersion"));
     stand_in_use();
@@ -513,9 +513,10 @@ static int open_nccl_itself(struct merak_boot *boot, void *arg)
     (void)boot;
     (void)arg;
     unsetenv("MERAK_NCCL_LIBRARY");
-    CHECK(nccl()->open("fake", &library, about, ERR) == MERAK_ERR_CONFIG);
+    CHECK(nccl()->open(MERAK_STREAMS_FAKE, &library, about, ERR) ==
+          MERAK_ERR_CONFIG);
     CHECK(strstr(test_error.text, "this backend's device is not one") != NULL);
-    CHECK_OK(nccl()->open("cuda", &library, about, ERR));
+    CHECK_OK(nccl()->open(MERAK_STREAMS_CUDA, &library, about, ERR));
     CHECK(strncmp(about, "NCCL 2.", 7) == 0);
     CHECK_OK(nccl()->make_id(library, &how.id, ERR));
     CHECK_OK(nccl()->make_id(library, &other, ERR));

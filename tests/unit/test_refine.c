@@ -184,7 +184,9 @@ static enum merak_status sample(struct merak_trace_samples *samples, int *n_p,
     enum merak_status rc;
 
     assert_int_equal(merak_trace_load(dir, &ranks, n_p, err), MERAK_OK);
-    rc = merak_trace_samples(ranks, *n_p, "run", "cpu", samples, err);
+    rc = merak_trace_samples(ranks, *n_p, "run", "cpu",
+                             strcmp(ranks[0].info.backend, "emu") == 0, samples,
+                             err);
     merak_trace_unload(ranks, *n_p);
     return rc;
 }
