@@ -14,6 +14,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/geometry.h"
 #include "kernels/kernels.h"
+#include "kernels/ops.h"
 
 /* Open the backend with `threads`; shared by all instruction sets. */
 enum merak_status merak_cpu_open(int threads,
@@ -36,45 +37,13 @@ extern const struct merak_backend merak_backend_cpu_avx512;
 #define CPU_SCRATCH(op) \
     size_t CPU_NAME(op##_scratch)(const struct merak_kernel_call *call)
 
-CPU_KERNEL(embedding);
-CPU_KERNEL(embedding_dw);
-CPU_KERNEL(add_position);
-CPU_KERNEL(add_position_dw);
-CPU_KERNEL(linear);
-CPU_KERNEL(linear_dx);
-CPU_KERNEL(linear_dw);
-CPU_KERNEL(linear_db);
-CPU_KERNEL(layernorm);
-CPU_KERNEL(layernorm_dx);
-CPU_KERNEL(layernorm_dw);
-CPU_KERNEL(rmsnorm);
-CPU_KERNEL(rmsnorm_dx);
-CPU_KERNEL(rmsnorm_dw);
-CPU_KERNEL(rope);
-CPU_KERNEL(attention);
-CPU_KERNEL(attention_packed);
-CPU_KERNEL(attention_dx);
-CPU_KERNEL(attention_packed_dx);
-CPU_KERNEL(gelu);
-CPU_KERNEL(gelu_dx);
-CPU_KERNEL(swiglu);
-CPU_KERNEL(swiglu_dx);
-CPU_KERNEL(softcap);
-CPU_KERNEL(softcap_dx);
-CPU_KERNEL(add);
-CPU_KERNEL(dropout);
-CPU_KERNEL(xent_max);
-CPU_KERNEL(xent_sum);
-CPU_KERNEL(xent_loss);
-CPU_KERNEL(mean_loss);
-CPU_KERNEL(xent_dlogits);
-CPU_KERNEL(grad_add);
-CPU_KERNEL(sumsq);
-CPU_KERNEL(clip);
-CPU_KERNEL(adamw);
-CPU_SCRATCH(attention_dx);
-CPU_SCRATCH(attention_packed_dx);
-CPU_SCRATCH(sumsq);
+#define CPU_DECLARE(op) CPU_KERNEL(op);
+#define CPU_DECLARE_SCRATCH(op) \
+    CPU_KERNEL(op);             \
+    CPU_SCRATCH(op);
+MERAK_KERNEL_OPS(CPU_DECLARE, CPU_DECLARE_SCRATCH)
+#undef CPU_DECLARE
+#undef CPU_DECLARE_SCRATCH
 
 /* MERAK_ERR_UNSUPPORTED unless operand o is f32 or bf16 (only f32 if
  * `wide`). */

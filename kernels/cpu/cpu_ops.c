@@ -4,7 +4,6 @@
 
 #include "kernels/cpu/cpu.h"
 
-#include "kernels/ops.h"
 
 #define ROW(op) {.name = #op, .fn = CPU_NAME(op)},
 #define ROW_SCRATCH(op) \

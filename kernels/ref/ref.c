@@ -4,7 +4,6 @@
 
 #include "kernels/ref/ref.h"
 #include "kernels/backends.h"
-#include "kernels/ops.h"
 
 #define ROW(op) {.name = #op, .fn = merak_ref_##op},
 

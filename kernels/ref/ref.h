@@ -10,6 +10,7 @@
 
 #include "kernels/geometry.h"
 #include "kernels/kernels.h"
+#include "kernels/ops.h"
 
 static inline double ref_load(const struct merak_operand *op, size_t i)
 {
@@ -48,45 +49,11 @@ static inline void ref_put(const struct merak_kernel_call *call,
     ref_store(op, i, call->accumulate ? ref_load(op, i) + value : value);
 }
 
-/* The kernels, by family. */
 #define REF_KERNEL(op)                                                     \
     enum merak_status merak_ref_##op(const struct merak_kernel_call *call, \
                                      struct merak_error *err)
-REF_KERNEL(embedding);
-REF_KERNEL(embedding_dw);
-REF_KERNEL(add_position);
-REF_KERNEL(add_position_dw);
-REF_KERNEL(linear);
-REF_KERNEL(linear_dx);
-REF_KERNEL(linear_dw);
-REF_KERNEL(linear_db);
-REF_KERNEL(layernorm);
-REF_KERNEL(layernorm_dx);
-REF_KERNEL(layernorm_dw);
-REF_KERNEL(rmsnorm);
-REF_KERNEL(rmsnorm_dx);
-REF_KERNEL(rmsnorm_dw);
-REF_KERNEL(rope);
-REF_KERNEL(attention);
-REF_KERNEL(attention_packed);
-REF_KERNEL(attention_dx);
-REF_KERNEL(attention_packed_dx);
-REF_KERNEL(gelu);
-REF_KERNEL(gelu_dx);
-REF_KERNEL(swiglu);
-REF_KERNEL(swiglu_dx);
-REF_KERNEL(softcap);
-REF_KERNEL(softcap_dx);
-REF_KERNEL(add);
-REF_KERNEL(dropout);
-REF_KERNEL(xent_max);
-REF_KERNEL(xent_sum);
-REF_KERNEL(xent_loss);
-REF_KERNEL(mean_loss);
-REF_KERNEL(xent_dlogits);
-REF_KERNEL(grad_add);
-REF_KERNEL(sumsq);
-REF_KERNEL(clip);
-REF_KERNEL(adamw);
+#define REF_DECLARE(op) REF_KERNEL(op);
+MERAK_KERNEL_OPS(REF_DECLARE, REF_DECLARE)
+#undef REF_DECLARE
 
 #endif
