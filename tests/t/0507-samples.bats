@@ -9,6 +9,12 @@
 # the state of such weights.  The vocabulary is large for the 64
 # tokens of a micro-batch, and no tp divides it.
 #
+# From the default seed the Llama model meets a comma, in its last step, where
+# the residual is an eighth of what it is elsewhere: two tokens then have most
+# of the embedding's gradient, and the norm makes 1e-6 to 1e-5 of a change of
+# 1e-7 in the learning rate, or of another compiler's roundings.  No step from
+# seed 3 makes more than 2e-7 of either.
+#
 # long
 
 load cluster
@@ -17,7 +23,7 @@ load parity
 setup_file()
 {
     pack_text
-    export MODELS=$RUNS
+    export MODELS=$RUNS SEED=3
     for model in gpt2-tied llama-untied; do
         jq '.vocab_size = 2039' "$TESTS/vectors/parity/$model.json" \
             >"$RUNS/$model.json"

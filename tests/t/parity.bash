@@ -12,7 +12,8 @@ pack_text()
 }
 
 # run_model MODEL CLIP TP PP DP [NAME [OPTION...]]: train into a directory of
-# that name, behind the words of $PER_TASK if there are any; prints nothing.
+# that name, behind the words of $PER_TASK if there are any, from $SEED if that
+# is set; prints nothing.
 run_model()
 {
     local model=$1 clip=$2 tp=$3 pp=$4 dp=$5
@@ -28,7 +29,7 @@ run_model()
         --steps 20 --lr 1e-3 --lr-schedule constant --clip "$clip" \
         --eval-samples 0 --threads 1 --deadline 900 \
         --metrics "$dir/metrics.jsonl" --dump-grads "$dir/grads" \
-        --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
+        --ckpt "$dir/ckpt" ${SEED:+--seed "$SEED"} "$@" >"$dir/out" 2>&1 || {
         cat "$dir/out"
         return 1
     }
