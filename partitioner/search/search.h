@@ -115,7 +115,7 @@ struct merak_search_stage {
     double flops, forward_s, backward_s; /* of one micro-batch */
     int in_flight;
     size_t arena_bytes, category_bytes[MERAK_CAT_COUNT];
-    double link_bytes, net_bytes; /* sent in a step, intra-, inter-node */
+    double sent_bytes[MERAK_LEVELS]; /* in a step, by level of links */
 };
 
 #define MERAK_SEARCH_CHOICES 6

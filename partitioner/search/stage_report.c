@@ -24,17 +24,22 @@ static void name_params(const struct merak_program *prog,
     merak_program_layers(prog, stage->layers);
 }
 
-/* Of what rank 0 of a stage sends evenly to these peers, the fraction that
- * leaves its node, as a mean over replicas, which may be placed differently on
- * nodes. Tensor peers are not, since tp divides the ranks of a node. */
-static double inter_node_fraction(const struct merak_program *prog,
-                                  const struct merak_cost_model *cost,
-                                  const int *peer, int n_peers)
+/* Of what rank 0 of a stage sends evenly to these peers, the fractions that go
+ * over links of each level, as a mean over replicas, which may be placed
+ * differently on nodes. Tensor peers are not, since tp divides the ranks of a
+ * node. */
+struct fractions {
+    double of[MERAK_LEVELS];
+};
+
+static struct fractions find_fractions(const struct merak_program *prog,
+                                       const struct merak_links *links,
+                                       const int *peer, int n_peers)
 {
     const struct merak_plan *plan = &prog->plan;
     bool replicas = false; /* the peers are replicas */
-    double inter_node = 0;
-    int n = 0, t, d, s;
+    struct fractions f = {{1}};
+    int met[MERAK_LEVELS] = {0}, n = 0, t, d, s;
 
     for (int k = 0; k < n_peers; k++) {
         merak_plan_place(plan, peer[k], &t, &d, &s);
@@ -46,46 +51,47 @@ static double inter_node_fraction(const struct merak_program *prog,
 
         for (int k = 0; k < n_peers; k++) {
             merak_plan_place(plan, peer[k], &t, &d, &s);
-            inter_node +=
-                0 != merak_links_level(
-                         &cost->links, me,
-                         merak_plan_rank(plan, t, replicas ? d : i, s));
+            met[merak_links_level(
+                links, me, merak_plan_rank(plan, t, replicas ? d : i, s))]++;
         }
     }
-    return n > 0 ? inter_node / n / plan->dp : 0;
+    for (int l = 1; l < MERAK_LEVELS && n > 0; l++) {
+        f.of[l] = (double)met[l] / n / plan->dp;
+        f.of[0] -= f.of[l];
+    }
+    return f;
 }
 
 /* Sum the bytes sent by level; those of a micro-batch count `repeat` times. */
 static enum merak_status count_bytes(const struct merak_program *prog,
-                                     const struct merak_cost_model *cost,
+                                     const struct merak_links *links,
                                      double repeat,
                                      struct merak_search_stage *stage,
                                      struct merak_error *err)
 {
     size_t n = (size_t)prog->n_groups + 1;
-    double *fraction = calloc(n, sizeof(*fraction));
+    struct fractions *group = calloc(n, sizeof(*group));
 
-    if (fraction == NULL)
-        return merak_fail_nomem(err, n * sizeof(*fraction));
-    /* inter_node_fraction() of each group. */
+    if (group == NULL)
+        return merak_fail_nomem(err, n * sizeof(*group));
     for (int g = 0; g < prog->n_groups; g++)
-        fraction[g] = inter_node_fraction(prog, cost, prog->group[g].rank,
-                                          prog->group[g].n);
+        group[g] =
+            find_fractions(prog, links, prog->group[g].rank, prog->group[g].n);
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
         double bytes = (double)in->bytes * (in->microbatch >= 0 ? repeat : 1);
-        double inter_node;
+        struct fractions f;
 
         if (in->kind == MERAK_INSTR_EXCHANGE)
-            inter_node = fraction[in->group];
+            f = group[in->group];
         else if (in->kind == MERAK_INSTR_SEND)
-            inter_node = inter_node_fraction(prog, cost, &in->peer, 1);
+            f = find_fractions(prog, links, &in->peer, 1);
         else
             continue;
-        stage->net_bytes += inter_node * bytes;
-        stage->link_bytes += (1 - inter_node) * bytes;
+        for (int l = 0; l < MERAK_LEVELS; l++)
+            stage->sent_bytes[l] += f.of[l] * bytes;
     }
-    free(fraction);
+    free(group);
     return MERAK_OK;
 }
 
@@ -129,7 +135,7 @@ static enum merak_status fill_stage(const struct merak_built *b,
            sizeof(stage->category_bytes));
     name_params(prog, stage);
     return count_bytes(
-        prog, &b->search->cost,
+        prog, &b->search->cost.links,
         (double)cand->plan.microbatches / prog->plan.microbatches, stage, err);
 }
 

@@ -36,7 +36,7 @@ void plan_stage_fill(const struct merak_program *prog,
 
         add_time(in, stage);
         if (in->kind == MERAK_INSTR_EXCHANGE || in->kind == MERAK_INSTR_SEND)
-            stage->link_bytes += (double)in->bytes;
+            stage->sent_bytes[0] += (double)in->bytes;
     }
     stage->arena_bytes = prog->arena_bytes;
     memcpy(stage->category_bytes, prog->category_bytes,

@@ -80,8 +80,8 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     size_t most = 0;
 
     for (int s = 0; s < d->plan->pp; s++) {
-        link += d->stage[s].link_bytes * ranks;
-        net += d->stage[s].net_bytes * ranks;
+        link += d->stage[s].sent_bytes[0] * ranks;
+        net += d->stage[s].sent_bytes[1] * ranks;
         if (d->stage[s].arena_bytes > most)
             most = d->stage[s].arena_bytes;
     }
@@ -140,8 +140,8 @@ static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         put_size(out, (double)st->category_bytes[c]);
     put_size(out, (double)st->arena_bytes);
-    put_size(out, st->link_bytes);
-    put_size(out, st->net_bytes);
+    put_size(out, st->sent_bytes[0]);
+    put_size(out, st->sent_bytes[1]);
     snprintf(text, sizeof(text), "%s .. %s", st->first_param, st->last_param);
     put_cell(out, text);
     fputs("</tr>\n", out);

@@ -122,8 +122,8 @@ static void print_links(const struct merak_search_result *r)
     char inside[MERAK_BYTES_TEXT], between[MERAK_BYTES_TEXT];
 
     for (int s = 0; s < p->pp; s++) {
-        link += r->stage[s].link_bytes * ranks;
-        net += r->stage[s].net_bytes * ranks;
+        link += r->stage[s].sent_bytes[0] * ranks;
+        net += r->stage[s].sent_bytes[1] * ranks;
     }
     merak_bytes_text(link, inside);
     merak_bytes_text(net, between);
@@ -145,8 +145,8 @@ static void print_stages(const struct merak_search_result *r)
                st->layers, count_text((double)st->params, params),
                merak_seconds_text(st->forward_s, forward),
                merak_seconds_text(st->backward_s, backward), st->in_flight,
-               st->attention ? "attention" : again, st->link_bytes / 1e9,
-               st->net_bytes / 1e9, st->first_param, st->last_param);
+               st->attention ? "attention" : again, st->sent_bytes[0] / 1e9,
+               st->sent_bytes[1] / 1e9, st->first_param, st->last_param);
     }
 }
 
@@ -255,8 +255,9 @@ static json_t *stage_object(const struct merak_search_stage *s)
         s->recompute_s, "attention_recomputed", s->attention, "blocks",
         s->n_blocks, "blocks_recomputed", s->blocks_recomputed, "in_flight",
         s->in_flight, "first_param", s->first_param, "last_param",
-        s->last_param, "link_bytes", s->link_bytes, "net_bytes", s->net_bytes,
-        "arena_bytes", (json_int_t)s->arena_bytes, "memory_bytes", memory);
+        s->last_param, "link_bytes", s->sent_bytes[0], "net_bytes",
+        s->sent_bytes[1], "arena_bytes", (json_int_t)s->arena_bytes,
+        "memory_bytes", memory);
 }
 
 static json_t *runner_object(const struct merak_search_choice *c)

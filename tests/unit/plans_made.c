@@ -257,7 +257,7 @@ static uint64_t digest_stage(uint64_t digest,
                  s->params, s->arena_bytes, s->in_flight);
     return add(digest, "%s %s %s %a %a %a %a %a %a", s->first_param,
                s->last_param, s->layers, s->flops, s->forward_s, s->backward_s,
-               s->recompute_s, s->link_bytes, s->net_bytes);
+               s->recompute_s, s->sent_bytes[0], s->sent_bytes[1]);
 }
 
 static void make_search(int seed)

@@ -273,8 +273,8 @@ static void link_levels_sum_to_what_all_ranks_send(void **state)
         for (int k = 0; k < all->n_programs; k++)
             count_rank(all->program[k], rows[i].ranks_per_node, &link, &net);
         for (int s = 0; s < plan->pp; s++) {
-            link_said += r->stage[s].link_bytes * plan->tp * plan->dp;
-            net_said += r->stage[s].net_bytes * plan->tp * plan->dp;
+            link_said += r->stage[s].sent_bytes[0] * plan->tp * plan->dp;
+            net_said += r->stage[s].sent_bytes[1] * plan->tp * plan->dp;
         }
         assert_near(&link_said, &link, 1, 1e-9, 0);
         assert_near(&net_said, &net, 1, 1e-9, 0);

@@ -316,8 +316,8 @@ static void reports_tell_the_bytes_of_each_level(void **state)
             link += s.tp + s.join + s.tp_end + (1 - l->far_dp) * s.dp +
                     (1 - l->far_pp) * pp;
             net += l->far_dp * s.dp + l->far_pp * pp;
-            got[0] += result->stage[stage].link_bytes;
-            got[1] += result->stage[stage].net_bytes;
+            got[0] += result->stage[stage].sent_bytes[0];
+            got[1] += result->stage[stage].sent_bytes[1];
         }
         print_message("# row %zu: %.0f bytes inside a node, %.0f between\n", i,
                       got[0], got[1]);
