@@ -216,40 +216,32 @@ int kc_check_padding(const struct kc_suite *suite, const struct kc *c)
 /* --- shards ----------------------------------------------------------------
  */
 
-/* A cut: which dim of each operand runs along it (-1: none), how the parts'
- * outputs make the whole's. */
-struct cut_row {
-    const char *op;
+/* A cut along an index of the op's signature: which dim of each operand runs
+ * along it (-1: none), and how the parts' outputs make the whole's where they
+ * lack it. */
+struct cut {
     int dim[MERAK_MAX_OPERANDS];
-    char how; /* 'c'oncatenated, 's'ummed, 'm'aximum */
+    char how; /* 's'ummed, 'm'aximum, 'c': all outputs are concatenated */
 };
-static const struct cut_row cuts[] = {
-    {"embedding", {-1, 0, -1}, 's'},
-    {"embedding", {1, -1, 1}, 'c'},
-    {"embedding", {-1, 1, 2}, 'c'},
-    {"embedding_dw", {-1, -1, 0}, 'c'},
-    {"embedding_dw", {1, 1, -1}, 's'},
-    {"add_position", {1, -1, 1}, 'c'},
-    {"add_position_dw", {1, -1}, 's'},
-    {"rope", {1, 1}, 'c'},
-    {"rope", {2, 2}, 'c'},
-    {"dropout", {0, 0}, 'c'},
-    {"dropout", {1, 1}, 'c'},
-    {"dropout", {2, 2}, 'c'},
-    {"linear", {-1, 0, 0, 2}, 'c'},
-    {"linear", {2, 1, -1, -1}, 's'},
-    {"xent_max", {2, -1}, 'm'},
-    {"xent_sum", {2, -1, -1, -1, -1}, 's'},
-    {"xent_dlogits", {2, -1, -1, -1, 2}, 'c'},
-    {"attention", {2, 2, 2, 2, 2}, 'c'},
-    {"attention", {3, -1, -1, 3, 3}, 'c'},
-    {"attention", {0, 0, 0, 0, 0}, 'c'},
-    {"attention_packed", {3, 2, 2}, 'c'},
-};
+
+static void find_cut(const struct kc *c, const struct merak_signature *sig,
+                     int index, struct cut *cut)
+{
+    cut->how = 'c';
+    for (int o = 0; o < c->call.n_in + c->call.n_out; o++) {
+        cut->dim[o] = -1;
+        for (int d = 0; d < c->call.operand[o].local.ndim; d++) {
+            if (sig->operand_dim[o][d] == index)
+                cut->dim[o] = d;
+        }
+        if (o >= c->call.n_in && cut->dim[o] < 0)
+            cut->how = sig->index[index].kind == MERAK_INDEX_MAX ? 'm' : 's';
+    }
+}
 
 /* Run the part [lo, lo + len). */
 static void run_part(const struct kc_suite *suite, const struct kc *whole,
-                     const struct cut_row *cut, size_t lo, size_t len,
+                     const struct cut *cut, size_t lo, size_t len,
                      struct kc *part)
 {
     kc_copy(part, whole);
@@ -289,7 +281,7 @@ static void check_piece(const struct kc_suite *suite, const struct kc *part,
 }
 
 static void check_cut(const struct kc_suite *suite, const struct kc *whole,
-                      const struct cut_row *cut)
+                      const struct cut *cut)
 {
     int n_in = whole->call.n_in, along = 0;
     size_t extent, at;
@@ -304,7 +296,7 @@ static void check_cut(const struct kc_suite *suite, const struct kc *whole,
     run_part(suite, whole, cut, 0, at, &part[0]);
     run_part(suite, whole, cut, at, extent - at, &part[1]);
     for (int o = n_in; o < n_in + whole->call.n_out; o++) {
-        if (cut->how != 'c') {
+        if (cut->dim[o] < 0) {
             check_joined(suite, part, whole, o, cut->how);
             continue;
         }
@@ -317,20 +309,30 @@ static void check_cut(const struct kc_suite *suite, const struct kc *whole,
 
 int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 {
+    const struct merak_op *op = merak_op_find(c->op);
+    struct merak_infer inf = {
+        .attrs = &c->attrs, .n_in = c->call.n_in, .n_out = c->call.n_out};
+    struct merak_signature sig;
     struct kc whole;
     int seen = 0;
 
-    if (c->call.accumulate)
+    /* What updates its outputs has run once before it is cut. */
+    if (c->call.accumulate || op->updates)
         return 0;
-    if ((strcmp(c->op, "linear") == 0 && c->call.n_in < 3) ||
-        kc_has_documents(c))
-        return 0;
+    for (int o = 0; o < c->call.n_in + c->call.n_out; o++) {
+        inf.shape[o] = c->call.operand[o].local;
+        inf.dtype[o] = c->call.operand[o].dtype;
+    }
+    op->signature(&inf, &sig);
     kc_copy(&whole, c);
     kc_run(&whole, "ref");
-    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
-        if (strcmp(cuts[i].op, c->op) != 0)
+    for (int i = 0; i < sig.n_index; i++) {
+        struct cut cut;
+
+        if (sig.index[i].kind == MERAK_INDEX_WHOLE)
             continue;
-        check_cut(suite, &whole, &cuts[i]);
+        find_cut(c, &sig, i, &cut);
+        check_cut(suite, &whole, &cut);
         seen++;
     }
     kc_destroy(&whole);
@@ -340,31 +342,29 @@ int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 /* --- slices of sequences ---------------------------------------------------
  */
 
-/* How a call of attention is sliced along the sequence: operands of the
- * slice's own positions, and those of all positions up to its end. */
-static const struct {
-    const char *op, *operand, *with_documents;
-} sliced[] = {{"attention", "oaaoo", "oaaooo"},
-              {"attention_dx", "ooaaoooaa", "ooaaooooaa"},
-              {"attention_packed", "aoo", "aooo"},
-              {"attention_packed_dx", "oaooa", "oaoooa"}};
+/* Does a slice of the sequence need operand o up to its own end? */
+static bool is_back(const struct merak_op *op, int n_in, int o)
+{
+    return o < n_in ? op->back_in >> o & 1 : op->back_out >> (o - n_in) & 1;
+}
 
 /* Run positions [lo, hi) and put what they give where it belongs in `all`. */
-static void run_slice(const struct kc_suite *suite, struct kc *all,
-                      const char *operand, size_t lo, size_t hi,
-                      bool accumulate)
+static void run_slice(const struct kc_suite *suite, struct kc *all, size_t lo,
+                      size_t hi, bool accumulate)
 {
+    const struct merak_op *op = merak_op_find(all->op);
+    int n_in = all->call.n_in, n = n_in + all->call.n_out;
     struct kc part;
 
     kc_copy(&part, all);
     part.call.accumulate = accumulate;
-    for (int o = 0; operand[o] != '\0'; o++)
-        kc_slice(&part, all, o, 1, operand[o] == 'o' ? lo : 0,
-                 operand[o] == 'o' ? hi - lo : hi);
+    for (int o = 0; o < n; o++)
+        kc_slice(&part, all, o, 1, is_back(op, n_in, o) ? 0 : lo,
+                 is_back(op, n_in, o) ? hi : hi - lo);
     suite->run(&part);
-    for (int o = all->call.n_in; operand[o] != '\0'; o++) {
+    for (int o = n_in; o < n; o++) {
         size_t row = kc_count(all, o) / all->call.operand[o].local.dim[1];
-        size_t at = operand[o] == 'o' ? lo * row : 0;
+        size_t at = is_back(op, n_in, o) ? 0 : lo * row;
 
         for (size_t i = 0; i < kc_count(&part, o); i++)
             kc_set(all, o, at + i, kc_get(&part, o, i));
@@ -374,24 +374,19 @@ static void run_slice(const struct kc_suite *suite, struct kc *all,
 
 int kc_check_slices(const struct kc_suite *suite, const struct kc *c)
 {
-    const char *operand = NULL;
+    const struct merak_op *op = merak_op_find(c->op);
     size_t T = c->call.operand[0].local.dim[1], at[] = {0, T / 3, T - T / 4, T};
     struct kc one, all;
 
-    for (size_t i = 0; i < sizeof(sliced) / sizeof(*sliced); i++) {
-        if (strcmp(c->op, sliced[i].op) == 0)
-            operand = kc_has_documents(c) ? sliced[i].with_documents
-                                          : sliced[i].operand;
-    }
-    if (operand == NULL || T < 4)
+    if ((op->back_in | op->back_out) == 0 || T < 4)
         return 0;
     kc_copy(&one, c);
-    for (int o = 0; operand[o] != '\0'; o++)
+    for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
         kc_slice(&one, c, o, 0, 0, 1);
     kc_copy(&all, &one);
     kc_run(&one, "ref");
     for (int k = 2; k >= 0; k--) /* as backwards come */
-        run_slice(suite, &all, operand, at[k], at[k + 1], k < 2);
+        run_slice(suite, &all, at[k], at[k + 1], k < 2);
     kc_check_outputs(suite, &all, &one);
     kc_destroy(&all);
     kc_destroy(&one);
