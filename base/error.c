@@ -124,3 +124,24 @@ enum merak_status merak_fail_nomem(struct merak_error *err, size_t bytes)
 {
     return merak_fail(err, MERAK_ERR_NOMEM, "cannot allocate %zu bytes", bytes);
 }
+
+enum merak_status merak_error_as_config(enum merak_status rc,
+                                        struct merak_error *err)
+{
+    if (rc == MERAK_OK || rc == MERAK_ERR_NOMEM)
+        return rc;
+    if (err != NULL)
+        err->status = MERAK_ERR_CONFIG;
+    return MERAK_ERR_CONFIG;
+}
+
+enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
+                                     const char *path, const char *expected)
+{
+    return merak_fail(
+        err, MERAK_ERR_CONFIG,
+        "%s %.100s: there is no such file or folder; give %s; one "
+        "of the Hugging Face hub has to be downloaded first: hf "
+        "download NAME --local-dir DIR",
+        what, path, expected);
+}

@@ -70,3 +70,12 @@ const char *merak_nearest_text(const struct merak_nearest *nearest, char *text,
         snprintf(text, bytes, " (did you mean --%s?)", nearest->name);
     return text;
 }
+
+const char *merak_nearest_word_text(const struct merak_nearest *nearest,
+                                    char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (nearest->name != NULL)
+        snprintf(text, bytes, " (did you mean %s?)", nearest->name);
+    return text;
+}

@@ -278,11 +278,20 @@ static enum merak_status unknown_option(const struct merak_option_table *table,
 {
     struct merak_nearest nearest;
     char text[MERAK_NEAREST_TEXT];
+    const char *word;
+    size_t after = 0;
 
     merak_nearest_init(&nearest, arg);
     offer_names(table, &nearest);
     if (others != NULL)
         offer_names(others, &nearest);
+    while (nearest.name == NULL &&
+           (word = merak_option_word(arg, &after)) != NULL) {
+        if (find_row(table, word, strlen(word), NULL) != NULL ||
+            (others != NULL &&
+             find_row(others, word, strlen(word), NULL) != NULL))
+            nearest.name = word;
+    }
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "unknown option \"%.60s\"%s; --help lists them", arg,
                       merak_nearest_text(&nearest, text, sizeof(text)));

@@ -92,8 +92,8 @@ int merak_cmd_train(int argc, char **argv)
         free(from_file);
         return MERAK_EXIT_CONFIG;
     }
-    code =
-        merak_trainer_main(argc, argv, merak_hf_describe, &config, opt.model);
+    code = merak_trainer_main(argc, argv, merak_hf_describe, &config, opt.model,
+                              config.positions);
     free(from_file);
     return code;
 }

@@ -72,9 +72,11 @@ static enum merak_status read_config(const struct merak_lm_options *opt,
                           opt->ckpt);
     rc = merak_hf_config_read(path, (enum merak_hf_unknown)opt->unknown,
                               &lm->config, err);
-    if (rc == MERAK_OK && lm->config.note[0] != '\0')
+    if (rc != MERAK_OK)
+        return merak_error_as_config(rc, err);
+    if (lm->config.note[0] != '\0')
         merak_info("io", "%s", lm->config.note);
-    return rc;
+    return MERAK_OK;
 }
 
 /* --- opening ------------------------------------------------------------- */
@@ -123,6 +125,12 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no weights: give --ckpt DIR, a Hugging Face "
                           "folder, a run or one checkpoint of it");
+    if (!is_there(opt->ckpt))
+        return merak_fail(
+            err, MERAK_ERR_NOT_FOUND,
+            "--ckpt %.100s: there is no such file or folder; give "
+            "a Hugging Face folder, a run or one checkpoint of it",
+            opt->ckpt);
     find_folder(opt, lm->folder);
     rc = read_config(opt, lm->folder, lm, err);
     if (rc == MERAK_OK)

@@ -3,6 +3,8 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+
+#include "base/nearest.h"
 #include "base/open.h"
 #include "base/printable.h"
 #include "runtime/runtime.h"
@@ -87,6 +89,19 @@ static int run(const struct command *c, int argc, char **argv)
     return c->run(argc, argv);
 }
 
+static int no_command(const char *name)
+{
+    struct merak_nearest nearest;
+    char text[MERAK_NEAREST_TEXT];
+
+    merak_nearest_init(&nearest, name);
+    for (const struct command *c = commands; c->name != NULL; c++)
+        merak_nearest_offer(&nearest, c->name);
+    fprintf(stderr, "merak: no command \"%s\"%s; `merak --help` lists them\n",
+            name, merak_nearest_word_text(&nearest, text, sizeof(text)));
+    return MERAK_EXIT_CONFIG;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
@@ -105,7 +120,5 @@ int main(int argc, char **argv)
         if (strcmp(c->name, name) == 0)
             return run(c, argc - 1, argv + 1);
     }
-    fprintf(stderr, "merak: no command \"%s\"; `merak --help` lists them\n",
-            name);
-    return MERAK_EXIT_CONFIG;
+    return no_command(name);
 }

@@ -17,6 +17,7 @@
 #include "io/hf_family.h"
 #include "io/hf_reader.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,6 +285,11 @@ enum merak_status merak_hf_config_read(const char *path,
 
     if (text == NULL)
         return merak_fail_nomem(err, MAX_BYTES);
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        free(text);
+        return merak_fail_no_path(err, "model", path,
+                                  "a folder with a config.json, or that file");
+    }
     rc = merak_hf_path(path, "config.json", file, sizeof(file), err);
     if (rc == MERAK_OK)
         rc = read_file(file, text, &n, err);

@@ -83,12 +83,30 @@ static struct merak_value *head(struct merak_model *m,
     return merak_cross_entropy(m, x, merak_targets(m));
 }
 
+/* False if the run's sequences are longer than the model's positions. */
+static bool check_seq(struct merak_model *m, const struct merak_hf_config *c)
+{
+    size_t seq = merak_model_seq(m);
+
+    if (seq > c->positions)
+        merak_model_fail(m, MERAK_ERR_CONFIG,
+                         "--seq %zu is longer than the model's sequences: its "
+                         "%s is %zu; give --seq %zu or less",
+                         seq,
+                         c->family == MERAK_GPT2 ? "n_positions"
+                                                 : "max_position_embeddings",
+                         c->positions, c->positions);
+    return seq <= c->positions;
+}
+
 static void describe_gpt2(struct merak_model *m,
                           const struct merak_hf_config *c)
 {
     struct merak_init init = MERAK_NORMAL(c->init_std);
     struct merak_value *wte, *wpe, *x, *h;
 
+    if (!check_seq(m, c))
+        return;
     wte = MERAK_PARAM(m, "wte.weight", init, c->vocab, c->hidden);
     wpe = MERAK_PARAM(m, "wpe.weight", init, c->positions, c->hidden);
     x = merak_embedding(m, merak_tokens(m), wte);
@@ -263,17 +281,6 @@ static struct merak_value *post_norm_layer(struct merak_model *m,
     return merak_add(m, x, h);
 }
 
-static void check_seq(struct merak_model *m, const struct merak_hf_config *c)
-{
-    size_t seq = merak_model_seq(m);
-
-    if (seq > c->positions)
-        merak_model_fail(m, MERAK_ERR_CONFIG,
-                         "sequence length %zu is above the model's "
-                         "max_position_embeddings %zu",
-                         seq, c->positions);
-}
-
 static void describe_llama(struct merak_model *m,
                            const struct merak_hf_config *c)
 {
@@ -283,7 +290,8 @@ static void describe_llama(struct merak_model *m,
         .scale = c->embd_scaled ? sqrtf((float)c->hidden) : 0};
     struct merak_value *table, *x;
 
-    check_seq(m, c);
+    if (!check_seq(m, c))
+        return;
     table = MERAK_PARAM(m, "model.embed_tokens.weight",
                         MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
     x = merak_embedding_with(m, merak_tokens(m), table, &opt);

@@ -74,15 +74,14 @@ static bool asks_for_help(const char *arg)
 static int unknown_verb(const char *name)
 {
     struct merak_nearest near;
+    char text[MERAK_NEAREST_TEXT];
 
     merak_nearest_init(&near, name);
     for (int i = 0; i < ckpt_n_verbs; i++)
         merak_nearest_offer(&near, ckpt_verb[i].name);
-    if (near.name != NULL)
-        return merak_cmd_misused("ckpt",
-                                 "has no command \"%s\" (did you mean %s?)",
-                                 name, near.name);
-    return merak_cmd_misused("ckpt", "has no command \"%s\"", name);
+    return merak_cmd_misused(
+        "ckpt", "has no command \"%s\"%s", name,
+        merak_nearest_word_text(&near, text, sizeof(text)));
 }
 
 int merak_cmd_ckpt(int argc, char **argv)

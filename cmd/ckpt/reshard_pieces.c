@@ -197,8 +197,10 @@ enum merak_status reshard_pieces_init(struct reshard_pieces *pieces,
     b.used = calloc((size_t)b.mf->n_tensors + 1, sizeof(*b.used));
     rc = pieces->first == NULL || b.used == NULL
              ? merak_fail_nomem(err, (size_t)pieces->n_ranks)
-             : merak_hf_config_read(layout->model, layout->unknown, &config,
-                                    err);
+             : merak_error_as_config(merak_hf_config_read(layout->model,
+                                                          layout->unknown,
+                                                          &config, err),
+                                     err);
     if (rc == MERAK_OK)
         rc = make_plan(layout, state, &plan, err);
     if (rc == MERAK_OK)

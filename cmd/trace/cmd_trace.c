@@ -6,6 +6,7 @@
 #include "cmd/finish.h"
 #include "cmd/trace/trace_verbs.h"
 
+#include "base/nearest.h"
 #include "base/options.h"
 #include "base/size.h"
 
@@ -226,6 +227,19 @@ static int check_options(const struct verb *verb,
     return -1;
 }
 
+static int unknown_verb(const char *name)
+{
+    struct merak_nearest near;
+    char text[MERAK_NEAREST_TEXT];
+
+    merak_nearest_init(&near, name);
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
+        merak_nearest_offer(&near, verbs[i].name);
+    return merak_cmd_misused(
+        "trace", "has no command \"%s\"%s", name,
+        merak_nearest_word_text(&near, text, sizeof(text)));
+}
+
 /* argv[1 .. argc) are words. */
 static int check_arguments(int argc, char **argv, struct trace_options *opt,
                            const struct verb **verb_p)
@@ -240,7 +254,7 @@ static int check_arguments(int argc, char **argv, struct trace_options *opt,
             *verb_p = &verbs[i];
     }
     if (*verb_p == NULL)
-        return merak_cmd_misused("trace", "has no command \"%s\"", opt->verb);
+        return unknown_verb(opt->verb);
     if ((*verb_p)->run == trace_run_diff && !opt->predicted)
         dirs = 2;
     if (argc - 2 < dirs)

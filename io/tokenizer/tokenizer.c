@@ -13,11 +13,13 @@
 #include "io/tokenizer/unicode.h"
 #include "io/tokenizer/vocab.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define BATCH 4096 /* ids passed on at a time */
 #define EOD_TEXT "<|endoftext|>"
@@ -149,6 +151,10 @@ static enum merak_status load_file(struct merak_tokenizer *tok,
     char path[4096];
     struct stat st;
 
+    if (access(name, F_OK) != 0 && errno == ENOENT)
+        return merak_fail_no_path(err, "tokenizer", name,
+                                  "byte, a tokenizer.json or tokenizer.model, "
+                                  "or a folder that has one");
     if (stat(name, &st) != 0 || !S_ISDIR(st.st_mode))
         return load_path(tok, name, err);
     for (size_t i = 0; i < 2; i++) {
@@ -159,7 +165,7 @@ static enum merak_status load_file(struct merak_tokenizer *tok,
         if (stat(path, &st) == 0)
             return load_path(tok, path, err);
     }
-    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+    return merak_fail(err, MERAK_ERR_CONFIG,
                       "%s: neither tokenizer.json nor tokenizer.model is there",
                       name);
 }

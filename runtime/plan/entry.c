@@ -24,5 +24,5 @@ int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
     merak_open_std();
     if (argc > 1 && strcmp(argv[1], "plan") == 0)
         return plan(argc, argv, describe, arg);
-    return merak_trainer_main(argc, argv, describe, arg, NULL);
+    return merak_trainer_main(argc, argv, describe, arg, NULL, 0);
 }

@@ -126,9 +126,8 @@ static const struct merak_option rows[] = {
      .about = "sequences in a step (4 pp micro-batches a replica)", .least = 1,
      .most = INT_MAX},
     {"seq", MERAK_OPTION_SIZE, AT(seq),
-     .about = "tokens of a sequence (256 at most; with --model and a device "
-              "the most that it takes)",
-     .least = 1, .most = INT_MAX},
+     .about = "tokens of a sequence (256, or the model's if fewer)", .least = 1,
+     .most = INT_MAX},
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_bytes),
      .about = "what a rank may use (no bound, or the device's)",
      .most = MOST_GIB, .positive = true, .unit = 0x1p30},

@@ -64,10 +64,7 @@ size_t plan_model_seq(const struct plan_model *model,
 {
     if (opt->seq > 0)
         return opt->seq;
-    if (model->positions > 0 &&
-        (opt->search || model->positions < MERAK_DEFAULT_SEQ))
-        return model->positions;
-    return MERAK_DEFAULT_SEQ;
+    return merak_default_seq(model->positions);
 }
 
 /* Describe the model; the graph is `described_p`'s. */

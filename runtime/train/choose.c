@@ -62,7 +62,7 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     struct merak_device *device = &t->device;
     enum merak_status rc;
 
-    rc = merak_chosen_device(word, device, err);
+    rc = merak_error_as_config(merak_chosen_device(word, device, err), err);
     if (rc != MERAK_OK)
         return rc;
     /* The built-in device is one core; a file was measured as it will be used,

@@ -499,10 +499,17 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
     t->start_step = t->step;
     t->loop_ns = merak_clock_ns();
     *exit_code_p = MERAK_EXIT_DONE;
-    if (t->step >= t->opt.steps)
-        merak_info("train", "nothing to do: %llu of %llu steps are done",
-                   (unsigned long long)t->step,
-                   (unsigned long long)t->opt.steps);
+    if (t->step > t->opt.steps)
+        merak_warn("train",
+                   "nothing to do: --steps %llu, the total of the run, is less "
+                   "than the %llu steps that are done; give more to go on",
+                   (unsigned long long)t->opt.steps,
+                   (unsigned long long)t->step);
+    else if (t->step == t->opt.steps)
+        merak_info("train",
+                   "nothing to do: all %llu steps are done; give more --steps "
+                   "to go on",
+                   (unsigned long long)t->step);
     rc = run_steps(t, err);
     if (rc != MERAK_OK) {
         settle_after(t, rc);

@@ -272,6 +272,10 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     uint64_t *id;
     enum merak_status rc;
 
+    *phase_p = MERAK_EXIT_DATA;
+    rc = merak_boot_agree(t->boot, merak_paths_check(t, err), err);
+    if (rc != MERAK_OK)
+        return rc;
     *phase_p = MERAK_EXIT_CONFIG;
     rc = set_up_ranks(t, err);
     id = calloc((size_t)t->boot->size, sizeof(*id));
@@ -447,7 +451,7 @@ static void keep_heap(void)
 }
 
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
-                       void *arg, const char *model)
+                       void *arg, const char *model, size_t positions)
 {
     struct merak_trainer t = {.doing = "set-up",
                               .describe = merak_ruled_describe,
@@ -466,7 +470,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     keep_heap();
     rc = merak_options_expand(&table, 1, &argc, &argv, &from_file, &err);
     if (rc == MERAK_OK)
-        rc = merak_train_options_parse(argc, argv, &t.opt, &err);
+        rc = merak_train_options_parse(argc, argv, positions, &t.opt, &err);
     if (rc != MERAK_OK) {
         free(from_file);
         return fail_alone(&err, MERAK_EXIT_CONFIG);

@@ -56,8 +56,9 @@ static const struct merak_option rows[] = {
     {"data", MERAK_OPTION_TEXT, AT(data),
      .about = "token files: PREFIX, or \"W1 PREFIX1 W2 PREFIX2 ..\" (required)",
      .arg = "PREFIX", .group = "data"},
-    {"seq", MERAK_OPTION_SIZE, AT(seq), .about = "sequence length (256)",
-     .least = 1, .most = INT_MAX, .given = AT(given.seq)},
+    {"seq", MERAK_OPTION_SIZE, AT(seq),
+     .about = "tokens of a sequence (256, or the model's if fewer)", .least = 1,
+     .most = INT_MAX, .given = AT(given.seq)},
     {"valid-fraction", MERAK_OPTION_REAL, AT(valid_fraction),
      .about = "tail of the data held out for validation (0.05)"},
     {"packing", MERAK_OPTION_WORD, AT(packing),
@@ -76,7 +77,7 @@ static const struct merak_option rows[] = {
      .about = "sequences in a step, over all replicas (8)", .least = 1,
      .most = INT_MAX, .given = AT(given.global_batch)},
     {"steps", MERAK_OPTION_COUNT, AT(steps),
-     .about = "total optimizer steps (100)"},
+     .about = "total optimizer steps (100)", .least = 1},
     {"max-seconds", MERAK_OPTION_REAL, AT(max_seconds),
      .about = "save and exit 75 after this time; 0: never (0)"},
     {"lr", MERAK_OPTION_FLOAT, AT(lr), .about = "peak learning rate (3e-4)",
@@ -151,7 +152,7 @@ static const struct merak_option rows[] = {
      .words = "ordered|fast"},
     {"threads", MERAK_OPTION_INT, AT(threads),
      .about = "per task (SLURM_CPUS_PER_TASK, or the available cores)",
-     .most = 65535},
+     .least = 1, .most = 65535},
     {"deadline", MERAK_OPTION_REAL, AT(deadline_s),
      .about = "seconds any wait may take (300)", .most = 1e9, .positive = true},
     {"straggler-percent", MERAK_OPTION_REAL, AT(straggler_percent),
@@ -318,12 +319,14 @@ static enum merak_status check(struct merak_train_options *opt,
 }
 
 enum merak_status merak_train_options_parse(int argc, char **argv,
+                                            size_t positions,
                                             struct merak_train_options *opt,
                                             struct merak_error *err)
 {
     enum merak_status rc;
 
     set_defaults(opt);
+    opt->seq = merak_default_seq(positions);
     rc = merak_options_parse(&table, argc, argv, opt, &opt->help, err);
     return rc != MERAK_OK || opt->help ? rc : check(opt, err);
 }

@@ -26,6 +26,12 @@ enum merak_ckpt_async_wish {
 
 /* Tokens of a sequence, unless --seq is given. */
 enum { MERAK_DEFAULT_SEQ = 256 };
+/* .. for a model of so many positions; 0: not known. */
+static inline size_t merak_default_seq(size_t positions)
+{
+    return positions > 0 && positions < MERAK_DEFAULT_SEQ ? positions
+                                                          : MERAK_DEFAULT_SEQ;
+}
 
 /* --transport. */
 enum merak_transport_wish {
@@ -101,7 +107,7 @@ struct merak_train_options {
  * and what was expected.
  */
 enum merak_status
-merak_train_options_parse(int argc, char **argv,
+merak_train_options_parse(int argc, char **argv, size_t positions,
                           struct merak_train_options *opt,
                           struct merak_error *err) MERAK_CHECKED;
 /* The table of all options, for programs that add their own. */

@@ -431,10 +431,17 @@ size_t merak_resident_kib(const char *field);
  * /proc/self/status takes ten times as long.  0: unknown. */
 void merak_resident_bytes(size_t *now_p, size_t *peak_p);
 
+/* paths.c: on the launcher's first task, is there what options name for
+ * reading, and can be written what they name?  Before anything is planned or
+ * built. */
+enum merak_status merak_paths_check(const struct merak_trainer *t,
+                                    struct merak_error *err) MERAK_CHECKED;
+
 /* merak_train.c: one run, from its options to the process's exit code.
  * `model` is the folder or config.json of the described model, to be recorded
- * in the run's directory; or NULL. */
+ * in the run's directory, or NULL; `positions` the most tokens of a sequence
+ * that it takes, or 0. */
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
-                       void *arg, const char *model);
+                       void *arg, const char *model, size_t positions);
 
 #endif

@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     int argc = cut_lines(text, argv);
 
     memset(&opt, 0, sizeof(opt));
-    rc = merak_train_options_parse(argc, argv, &opt, &err);
+    rc = merak_train_options_parse(argc, argv, 0, &opt, &err);
     if (rc == MERAK_OK) {
         merak_train_recipe(&opt, recipe);
         fuzz_must(memchr(recipe, '\0', sizeof(recipe)) != NULL,

@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     rc = merak_options_expand(&table, 1, &argc, &argv, &text, &err);
     if (rc == MERAK_OK) {
         fuzz_must(argv[argc] == NULL, "arguments end");
-        rc = merak_train_options_parse(argc, argv, &opt, &err);
+        rc = merak_train_options_parse(argc, argv, 0, &opt, &err);
         fuzz_must(rc != MERAK_OK || opt.help || opt.steps == 3,
                   "an option in front of the file's wins");
     }

@@ -125,7 +125,7 @@ only_files()
     run merak data pack --tokenizer t.json --out c a.txt
     refused 67 "t.json: not JSON"
     run merak data pack --tokenizer absent.json --out c a.txt
-    refused 67 "absent.json"
+    refused 66 "absent.json: there is no such file or folder"
     only_files a.txt b.txt t.json
 }
 

@@ -50,7 +50,7 @@ static int train(struct merak_boot *boot, void *arg)
     }
     merak_boot_give(boot);
     return merak_trainer_main(c->argc, c->argv, merak_hf_describe, &config,
-                              c->model);
+                              c->model, config.positions);
 }
 
 int main(int argc, char **argv)

@@ -524,7 +524,7 @@ static void bad_files_are_refused(void **state)
     assert_int_equal(config_load(huge, &c, &err), MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "more than"));
     assert_int_equal(merak_hf_config_load("/nonexistent/config.json", &c, &err),
-                     MERAK_ERR_NOT_FOUND);
+                     MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "/nonexistent/config.json"));
     free(nested);
     free(huge);

@@ -38,7 +38,7 @@ static const struct bad_row bad_rows[] = {
     {{"--data", "x", "--eps", "0"}, "--eps: expected a positive number"},
     {{"--data", "x", "--eps", "1e-60"}, "positive number, got \"1e-60\""},
     {{"--data", "x", "--deadline", "0"}, "a number above 0 to 1e+09"},
-    {{"--data", "x", "--threads", "1000000"}, "0..65535, got \"1000000\""},
+    {{"--data", "x", "--threads", "1000000"}, "1..65535, got \"1000000\""},
     {{"--data", "x", "--dtype", "fp16"}, "expected fp32|bf16, got \"fp16\""},
     {{"--data", "x", "--zero1", "maybe"}, "expected no|yes"},
     {{"--data", "x", "--print", "stages,layers"},
@@ -65,7 +65,7 @@ static int parse(const char *const *args, struct merak_train_options *opt,
         argv[argc] = (char *)(uintptr_t)args[argc - 1];
         argc++;
     }
-    return merak_train_options_parse(argc, argv, opt, err);
+    return merak_train_options_parse(argc, argv, 0, opt, err);
 }
 
 static void bad_options_are_named(void **state)

@@ -357,7 +357,7 @@ static void parse(char **argv, struct merak_train_options *opt)
 
     while (argv[n] != NULL)
         n++;
-    if (merak_train_options_parse(n, argv, opt, &err) != MERAK_OK)
+    if (merak_train_options_parse(n, argv, 0, opt, &err) != MERAK_OK)
         fail_msg("%s", err.text);
 }
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* paths.c - are the files there that a run is to read, before it searches for
+ * a plan or describes its model?
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "io/tokens/spec.h"
+#include "io/tokens/token_file.h"
+
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum merak_status check_data(const char *text, struct merak_error *err)
+{
+    struct merak_data_spec spec = {.n = 0};
+    enum merak_status rc = merak_data_spec_parse(text, &spec, err);
+
+    for (size_t i = 0; i < spec.n && rc == MERAK_OK; i++) {
+        struct merak_token_file *files;
+        size_t n;
+
+        rc = merak_token_files_open(spec.path[i], &files, &n, err);
+        if (rc == MERAK_OK)
+            merak_token_files_close(files, n);
+    }
+    merak_data_spec_fini(&spec);
+    return rc;
+}
+
+static enum merak_status check_there(const char *option, const char *path,
+                                     const char *expected,
+                                     struct merak_error *err)
+{
+    if (path == NULL || access(path, R_OK) == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_NOT_FOUND, "--%s %.100s: %m; give %s",
+                      option, path, expected);
+}
+
+/* The folder of a file that will be made. */
+static enum merak_status check_folder(const char *option, const char *path,
+                                      struct merak_error *err)
+{
+    char copy[PATH_MAX];
+    const char *folder;
+
+    if (path == NULL || strlen(path) >= sizeof(copy))
+        return MERAK_OK;
+    snprintf(copy, sizeof(copy), "%s", path);
+    folder = dirname(copy);
+    if (access(folder, W_OK) == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_NOSPACE, "--%s %.100s: folder %.100s: %m",
+                      option, path, folder);
+}
+
+enum merak_status merak_paths_check(const struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    const struct merak_train_options *o = &t->opt;
+    enum merak_status rc;
+
+    if (t->boot->rank != 0)
+        return MERAK_OK;
+    rc = check_data(o->data, err);
+    if (rc == MERAK_OK)
+        rc = check_there("init-from", o->init_from,
+                         "a Hugging Face folder, a run or one of its "
+                         "checkpoints",
+                         err);
+    return rc == MERAK_OK ? check_folder("metrics", o->metrics, err) : rc;
+}

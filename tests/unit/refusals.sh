@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# refusals.sh - what is wrong on a command line: the exit code is README's, the
+# message names what was given and what to give instead, and it comes first
+#
+# Run from the build directory of tests/.
+
+set -u
+export LC_ALL=C
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+merak=$(cd ../cmd && pwd)/merak
+. "$(dirname "$0")/tap.sh"
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+cp "$top/examples/small.json" .
+seq 4000 >text
+"$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
+run=$("$merak" train --help | grep -q -- --ckpt && echo run)
+"$merak" train --model small.json --data d --seq 32 --steps 3 --ckpt run \
+    >/dev/null 2>&1 || run=
+
+# says CODE TEXT WORD..: `merak WORD..` exits with the code, and its last line has
+# the text
+says()
+{
+    local code=$1 text=$2
+
+    shift 2
+    timeout 60 "$merak" "$@" >out 2>err </dev/null
+    [ $? -eq "$code" ] && tail -n 1 err | grep -qF -- "$text"
+    ok $? "$code: $text" err
+}
+
+train="train --model small.json --data d --steps 1"
+hub="has to be downloaded first: hf download NAME --local-dir DIR"
+
+# configuration that options name
+says 66 "model org/name: there is no such file or folder; give a folder with" \
+    train --model org/name --data d
+says 66 "$hub" train --model org/name --data d
+says 66 "model none.json: there is no such" plan --model none.json
+says 66 "tokenizer gpt2: there is no such file or folder; give byte, a tokeni" \
+    data pack --tokenizer gpt2 --out y text
+says 66 "$hub" data pack --tokenizer gpt2 --out y text
+says 66 "device file none.json: No such file" $train --device none.json \
+    --backend emu
+says 66 "device file none.json: No such file" plan --model small.json \
+    --global-batch 4 --device none.json
+says 66 "plan none.json: No such file" $train --plan none.json
+says 66 "plan none.json: No such file" plan --model small.json --plan none.json
+says 66 "--config none.toml: No such file" train --config none.toml
+
+# data, before anything is planned: the model of this request cannot be
+says 67 "none: no such data set" train --model small.json --data none --tp 999
+says 67 "none: no such data set" train --model small.json --data "1 d 2 none"
+says 67 "--init-from none: No such file or directory; give a Hugging Face" \
+    $train --init-from none
+says 67 "there is no such file or folder; give a Hugging Face folder, a run" \
+    generate --ckpt none --tokenizer byte --prompt a
+says 67 "there is no such file or folder" eval --ckpt none --data d
+says 69 "--metrics no/m: folder no: No such file" $train --metrics no/m
+
+# numbers
+says 66 '--steps: expected a positive integer, got "0"' train --data d \
+    --model small.json --steps 0
+says 66 '--threads: expected an integer 1..65535, got "0"' $train --threads 0
+for command in "train --data d" plan; do
+    says 66 "--seq 512 is longer than the model's sequences: its n_positions is" \
+        $command --model small.json --seq 512
+done
+sed 's/256/64/' small.json >m64.json
+"$merak" plan --model m64.json --global-batch 4 >out 2>err &&
+    grep -q " sequences of 64 tokens" out
+ok $? "without --seq the model's own, if that is short" out err
+"$merak" plan --model m64.json --device h100 --global-batch 8 --json p.json \
+    >out 2>err && grep -q '"seq": 64' p.json
+ok $? "and so in a search" out err
+"$merak" train --model m64.json --data d --steps 1 >out 2>err &&
+    grep -q "of 1 x 64 tokens" err
+ok $? "and in a run" out err
+if [ -n "$run" ]; then
+    says 0 "all 3 steps are done; give more --steps to go on" \
+        train --config run/settings.toml --model small.json
+    says 0 "--steps 2, the total of the run, is less than the 3 steps that are" \
+        train --model small.json --data d --seq 32 --steps 2 --ckpt run
+    says 66 "tokenizer gpt2: there is" generate --ckpt run --tokenizer gpt2 \
+        --prompt a
+    says 66 "model none.json: there is no" generate --ckpt run --prompt a \
+        --model none.json --tokenizer byte
+    says 66 "unknown option \"--max-new-tokens\" (did you mean --tokens?)" \
+        generate --ckpt run --max-new-tokens 4
+fi
+
+# words
+says 66 '"--learning-rate" (did you mean --lr?)' $train --learning-rate 1
+says 66 '"--batch_size=4" (did you mean --global-batch?)' $train --batch_size=4
+says 66 "(did you mean --tp?)" plan --tensor-model-parallel-size 2
+says 66 'no command "trian" (did you mean train?)' trian
+says 66 '"sumary" (did you mean summary?)' trace sumary x
+says 66 '"lst" (did you mean ls?)' ckpt lst
+says 66 'has no "pakc", only "pack" and "show"' data pakc
+echo "1..$n"
