@@ -37,8 +37,10 @@ static void find_checkpoint(const char *dir, struct merak_run_state *state)
 
     if (merak_ckpt_list(dir, &entries, &n, &err) != MERAK_OK)
         return;
+    if (merak_ckpt_branch_mark(dir, entries, n, &err) != MERAK_OK)
+        n = 0;
     for (int i = 0; i < n && state->checkpoint[0] == '\0'; i++) {
-        if (entries[i].kind == MERAK_CKPT_TMP)
+        if (entries[i].kind == MERAK_CKPT_TMP || entries[i].elsewhere)
             continue;
         merak_path(path, dir, entries[i].name);
         if (stat(merak_path(file, path, MERAK_CKPT_COMMITTED), &st) != 0)

@@ -127,6 +127,7 @@ static enum merak_status write_out(struct reshard *r, struct merak_error *err)
         return merak_fail_nomem(err, r->pieces.most_bytes);
     for (int i = 0; i < r->pieces.n; i++)
         r->pieces.piece[i].data = buf;
+    state.branch[0] = '\0'; /* of another run's folder */
     state.tp = r->tp;
     state.pp = r->pp;
     state.dp = r->dp;

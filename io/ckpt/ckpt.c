@@ -76,6 +76,15 @@ static int entry_behind(const struct merak_ckpt_entry *entries, int n,
     return 0;
 }
 
+static bool has_own(const struct merak_ckpt_entry *entries, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!entries[i].elsewhere && entries[i].kind != MERAK_CKPT_TMP)
+            return true;
+    }
+    return false;
+}
+
 static enum merak_status open_newest(const char *run_dir, const char *after,
                                      bool skip, char *dir,
                                      struct merak_ckpt_manifest **mf_p,
@@ -87,9 +96,19 @@ static enum merak_status open_newest(const char *run_dir, const char *after,
     int n = 0;
 
     rc = merak_ckpt_list(run_dir, &entries, &n, err);
-    if (rc != MERAK_OK)
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_branch_mark(run_dir, entries, n, err);
+    if (rc != MERAK_OK) {
+        free(entries);
         return rc;
-    if (after == NULL)
+    }
+    if (after == NULL && !has_own(entries, n) &&
+        merak_ckpt_branch_goes_on(run_dir))
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "no checkpoint of the branch that %s is on is left, "
+                        "only others': name the one to go on from",
+                        run_dir);
+    else if (after == NULL)
         rc = merak_fail(err, MERAK_ERR_NOT_FOUND, "no checkpoint in %s",
                         run_dir);
     else
@@ -99,6 +118,8 @@ static enum merak_status open_newest(const char *run_dir, const char *after,
     for (int i = entry_behind(entries, n, after); i < n && rc != MERAK_OK;
          i++) {
         merak_path(dir, run_dir, entries[i].name);
+        if (entries[i].elsewhere)
+            continue;
         if (entries[i].kind == MERAK_CKPT_TMP) {
             merak_warn("ckpt", "%s skipped: not committed", dir);
             continue;

@@ -27,6 +27,7 @@ enum {
     MERAK_CKPT_ORIGIN = 512,
     MERAK_CKPT_RECIPE_BYTES = 512,
     MERAK_CKPT_FINGERPRINT = 2048,
+    MERAK_CKPT_BRANCH = 256,
 };
 
 /* The state other than tensors. */
@@ -45,6 +46,8 @@ struct merak_ckpt_state {
                                                  (runtime/train/fingerprint.h);
                                                  "": not known */
     uint64_t steps; /* --steps of the writer; 0: not known */
+    char branch[MERAK_CKPT_BRANCH]; /* of a run that was taken back (branch.c);
+                                       "": it never was */
     int tp, pp, dp; /* of the writer; for users */
     bool imported;  /* imported weights: no moments, no data position */
     char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from;
@@ -237,6 +240,28 @@ enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
 enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
                                   uint64_t saves, uint64_t stay, int newest,
                                   struct merak_error *err) MERAK_CHECKED;
+/*
+ * Branches of a run that was taken back to an earlier step (branch.c).
+ *
+ * Is `named`, a checkpoint by name, present or not, the one to which the run
+ * was taken back before, so that its branch goes on?
+ */
+enum merak_status merak_ckpt_branch_at(const char *run_dir, const char *named,
+                                       bool *again_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+/*
+ * The branch of a run that has loaded a checkpoint with state `from`: a new one
+ * if it was named and its own branch goes on after it.  NULL: it begins anew.
+ * branch is set on success only; it may be from->branch.
+ */
+enum merak_status merak_ckpt_branch_choose(
+    const char *run_dir, bool named, const struct merak_ckpt_state *from,
+    char branch[MERAK_CKPT_BRANCH], struct merak_error *err) MERAK_CHECKED;
+/* Record it, and that `from` is the newest of it. */
+enum merak_status
+merak_ckpt_branch_enter(const char *run_dir, const char *branch,
+                        const struct merak_ckpt_state *from,
+                        struct merak_error *err) MERAK_CHECKED;
 /* Whether one of a run's checkpoints is kept, and why. */
 struct merak_ckpt_fate {
     const char *name; /* "step-00000020" */

@@ -22,6 +22,7 @@
 #define MERAK_CKPT_MANIFEST "manifest.json"
 #define MERAK_CKPT_COMMITTED "COMMITTED"
 #define MERAK_CKPT_LATEST "LATEST"
+#define MERAK_CKPT_BRANCH_FILE "BRANCH" /* described in branch.c */
 #define MERAK_CKPT_OWNER "OWNER" /* described in owner.c */
 
 #define MERAK_CKPT_NAME 40         /* "step-00000020.old" */
@@ -150,6 +151,7 @@ struct merak_ckpt_entry {
     char name[MERAK_CKPT_NAME];
     uint64_t step;
     enum merak_ckpt_kind kind;
+    bool elsewhere; /* of another branch: merak_ckpt_branch_mark() */
 };
 
 /* "step-00000020.old"; buf of MERAK_CKPT_NAME.  Returns buf. */
@@ -159,6 +161,29 @@ char *merak_ckpt_name(char *buf, uint64_t step, enum merak_ckpt_kind kind);
 enum merak_status merak_ckpt_list(const char *run_dir,
                                   struct merak_ckpt_entry **entries_p, int *n_p,
                                   struct merak_error *err) MERAK_CHECKED;
+/* Replace a file of the run's directory by this line, durably. */
+enum merak_status
+merak_ckpt_replace_line(const char *run_dir, const char *name, const char *line,
+                        struct merak_error *err) MERAK_CHECKED;
+/* Set `elsewhere` of each entry.  MERAK_ERR_CORRUPT if RUN/BRANCH is damaged.
+ */
+enum merak_status merak_ckpt_branch_mark(const char *run_dir,
+                                         struct merak_ckpt_entry *entries,
+                                         int n,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* RUN/BRANCH; "" and false if there is none. */
+enum merak_status merak_ckpt_branch_read(const char *run_dir,
+                                         char branch[MERAK_CKPT_BRANCH],
+                                         bool *found_p,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* Does the branch of RUN/BRANCH begin at a checkpoint, so that there is one to
+ * go on from? */
+bool merak_ckpt_branch_goes_on(const char *run_dir);
+/* Is it a branch's text? */
+bool merak_ckpt_branch_is_text(const char *branch);
+/* Is a checkpoint of branch `other` at that step one of this branch? */
+bool merak_ckpt_branch_has(const char *branch, const char *other,
+                           uint64_t step);
 /* MERAK_ERR_CONFIG if a run has any: --out must be another directory. */
 enum merak_status merak_ckpt_check_none(const char *run_dir,
                                         struct merak_error *err) MERAK_CHECKED;

@@ -113,6 +113,9 @@ static bool goes(struct walk *w, const struct merak_ckpt_entry *entry,
     if (w->good > 0 && entry->kind == MERAK_CKPT_OLD &&
         w->good_step == entry->step)
         return true;
+    *why_p = "of another branch of the run";
+    if (entry->elsewhere)
+        return false;
     if (w->keep.newest > 0 && w->good >= w->keep.newest) {
         *why_p = "its step is a multiple of --keep-every";
         if (w->keep.every > 0 && entry->step % w->keep.every == 0)
@@ -161,6 +164,8 @@ enum merak_status merak_ckpt_prune(const char *run_dir,
     int n = 0;
 
     rc = merak_ckpt_list(run_dir, &entries, &n, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_branch_mark(run_dir, entries, n, err);
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
         const char *why;
         bool going = goes(&w, &entries[i], &why);

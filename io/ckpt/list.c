@@ -32,6 +32,7 @@ static bool parse_name(const char *name, struct merak_ckpt_entry *entry)
 {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
         return false;
+    entry->elsewhere = false;
     entry->step = strtoull(name + 5, NULL, 10);
     for (int kind = MERAK_CKPT_PLAIN; kind <= MERAK_CKPT_TMP; kind++) {
         entry->kind = (enum merak_ckpt_kind)kind;
@@ -189,6 +190,10 @@ static enum merak_status read_pair(const char *dir, char **record_p,
 
     rc = merak_durable_read(merak_path(path, dir, MERAK_CKPT_COMMITTED),
                             record_p, record_bytes_p, err);
+    if (rc == MERAK_ERR_NOT_FOUND && access(dir, F_OK) != 0)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "there is no such checkpoint: it was never saved, or "
+                          "removed as older than those of --keep");
     if (rc == MERAK_ERR_NOT_FOUND)
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "not committed: a save was interrupted");
@@ -280,11 +285,13 @@ enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
     int n = 0;
 
     rc = merak_ckpt_list(run_dir, &entries, &n, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_branch_mark(run_dir, entries, n, err);
+    for (int i = 0; i < n && rc == MERAK_OK; i++)
+        there += entries[i].kind != MERAK_CKPT_TMP && !entries[i].elsewhere;
+    free(entries);
     if (rc != MERAK_OK)
         return rc;
-    for (int i = 0; i < n; i++)
-        there += entries[i].kind != MERAK_CKPT_TMP;
-    free(entries);
     /* A file system that reports 0 blocks in total gives no information. */
     if (statvfs(run_dir, &fs) != 0 || fs.f_blocks == 0)
         return MERAK_OK;

@@ -79,6 +79,8 @@ json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
     if (state->fingerprint[0] != '\0')
         json_object_set_new(json, "fingerprint",
                             json_string(state->fingerprint));
+    if (state->branch[0] != '\0')
+        json_object_set_new(json, "branch", json_string(state->branch));
     if (state->steps > 0)
         json_object_set_new(json, "steps",
                             json_integer((json_int_t)state->steps));
@@ -95,7 +97,7 @@ static enum merak_status parse_state(json_t *json,
                                      struct merak_error *err)
 {
     const char *seed, *model_id, *data_id, *dtype;
-    const char *recipe = "", *init_from = "", *fingerprint = "";
+    const char *recipe = "", *init_from = "", *fingerprint = "", *branch = "";
     json_int_t step, samples, tokens, seq = 0, global_batch = 0, steps = 0;
     json_error_t why;
     int imported = 0;
@@ -104,14 +106,15 @@ static enum merak_status parse_state(json_t *json,
     /* Checkpoints of 0.1 have neither seq nor the fields after it. */
     if (json_unpack_ex(json, &why, 0,
                        "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
-                       "s?I, s?I, s?s, s?b, s?s, s?s, s?I}",
+                       "s?I, s?I, s?s, s?b, s?s, s?s, s?I, s?s}",
                        "step", &step, "consumed_samples", &samples,
                        "consumed_tokens", &tokens, "seed", &seed, "model_id",
                        &model_id, "data_id", &data_id, "dtype", &dtype, "tp",
                        &state->tp, "pp", &state->pp, "dp", &state->dp, "seq",
                        &seq, "global_batch", &global_batch, "recipe", &recipe,
                        "imported", &imported, "init_from", &init_from,
-                       "fingerprint", &fingerprint, "steps", &steps) != 0)
+                       "fingerprint", &fingerprint, "steps", &steps, "branch",
+                       &branch) != 0)
         return merak_fail(err, MERAK_ERR_CORRUPT, "state: %s", why.text);
     state->step = (uint64_t)step;
     state->consumed_samples = (uint64_t)samples;
@@ -129,6 +132,8 @@ static enum merak_status parse_state(json_t *json,
         !take_text(state->recipe, sizeof(state->recipe), recipe) ||
         !take_text(state->fingerprint, sizeof(state->fingerprint),
                    fingerprint) ||
+        !take_text(state->branch, sizeof(state->branch), branch) ||
+        !merak_ckpt_branch_is_text(state->branch) ||
         !take_text(state->init_from, sizeof(state->init_from), init_from))
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "state: a value out of its range");

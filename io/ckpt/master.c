@@ -93,6 +93,8 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
             merak_h5_put_text(file, "recipe", state->recipe)) &&
            (state->fingerprint[0] == '\0' ||
             merak_h5_put_text(file, "fingerprint", state->fingerprint)) &&
+           (state->branch[0] == '\0' ||
+            merak_h5_put_text(file, "branch", state->branch)) &&
            (state->steps == 0 ||
             merak_h5_put_number(file, "steps", state->steps)) &&
            merak_h5_put_text(file, "model_id", state->model_id) &&

@@ -15,6 +15,7 @@
  *   step-00000020.old/    a checkpoint that a new step-00000020 replaces
  *   LATEST                the name of the newest, one line; for users and
  *                         scripts, the reader does not need it
+ *   BRANCH                of a run that was taken back: branch.c
  *   OWNER                 the run that saves here now: owner.c
  *   model/                config.json of the model, and what else makes
  *                         a checkpoint a model folder: run_model.c
@@ -40,8 +41,8 @@
  *   merak, hdf5          versions that wrote it, for users
  *   state    { step, consumed_samples, consumed_tokens, seed (text), model_id,
  *              data_id, dtype, tp, pp, dp, seq, global_batch, recipe, imported,
- *              init_from, fingerprint, steps; those from seq on were added
- *              later, may be absent }
+ *              init_from, fingerprint, steps, branch; those from seq on were
+ *              added later, may be absent }
  *   master   { file, bytes, xxh128 }
  *   shards   [ { file, bytes, xxh128, step, rest (xxh128 of the bytes that are
  *                in no part; added later and may be absent),
@@ -78,11 +79,12 @@
  * the tensors, and the ranks agree between steps.
  * A failure in 1 to 5 removes step-N.tmp and is returned by all ranks.
  *
- * The reader, after any crash: of the directories step-N and step-N.old, the
- * valid one with the highest N, step-N before step-N.old.  *.tmp is never
- * read.  Until step 5 is on disk that is the newest from before the save (in
- * 4: step-N.old has the same files under another name); from then on it is the
- * new one, all of whose bytes and names were synced before its rename.
+ * The reader, after any crash: of the directories step-N and step-N.old,
+ * without those of other branches (branch.c), the valid one with the highest N,
+ * step-N before step-N.old.  *.tmp is never read.  Until step 5 is on disk that
+ * is the newest from before the save (in 4: step-N.old has the same files under
+ * another name); from then on it is the new one, all of whose bytes and names
+ * were synced before its rename.
  */
 #include "config.h"
 
@@ -295,22 +297,32 @@ static enum merak_status commit(const struct merak_ckpt_save *save,
 /* --- 6: after the commit
  * ------------------------------------------------------ */
 
-static enum merak_status write_latest(const struct merak_ckpt_save *save,
-                                      struct merak_error *err)
+enum merak_status merak_ckpt_replace_line(const char *run_dir, const char *name,
+                                          const char *line,
+                                          struct merak_error *err)
 {
-    char line[MERAK_CKPT_NAME + 1], path[PATH_MAX], tmp[PATH_MAX];
+    char path[PATH_MAX], tmp[PATH_MAX], part[32];
     enum merak_status rc;
 
-    merak_ckpt_name(line, save->state.step, MERAK_CKPT_PLAIN);
-    strcat(line, "\n");
-    merak_path(path, save->run_dir, MERAK_CKPT_LATEST);
-    merak_path(tmp, save->run_dir, MERAK_CKPT_LATEST ".tmp");
+    snprintf(part, sizeof(part), "%s.tmp", name);
+    merak_path(path, run_dir, name);
+    merak_path(tmp, run_dir, part);
     rc = merak_durable_write(tmp, line, strlen(line), err);
     if (rc != MERAK_OK)
         return rc;
     if (rename(tmp, path) != 0)
         return merak_file_fail(err, "rename", tmp);
-    return merak_dir_sync(save->run_dir, err);
+    return merak_dir_sync(run_dir, err);
+}
+
+static enum merak_status write_latest(const struct merak_ckpt_save *save,
+                                      struct merak_error *err)
+{
+    char line[MERAK_CKPT_NAME + 1];
+
+    merak_ckpt_name(line, save->state.step, MERAK_CKPT_PLAIN);
+    strcat(line, "\n");
+    return merak_ckpt_replace_line(save->run_dir, MERAK_CKPT_LATEST, line, err);
 }
 
 /* The checkpoint is safe: failures from here on only give a warning. */

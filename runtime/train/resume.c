@@ -152,9 +152,9 @@ static enum merak_status open_next(struct merak_trainer *t, char *path,
     enum merak_status rc = MERAK_OK;
 
     if (t->program->rank == 0) {
-        rc = merak_ckpt_open_next(t->opt.ckpt, path[0] == '\0' ? NULL : path,
-                                  t->opt.resume != MERAK_RESUME_MUST, ckpt_p,
-                                  err);
+        rc = merak_ckpt_open_next(
+            t->named ? t->opt.ckpt : t->run_dir, path[0] == '\0' ? NULL : path,
+            t->opt.resume != MERAK_RESUME_MUST, ckpt_p, err);
         if (rc == MERAK_OK)
             strcpy(path, merak_ckpt_path(*ckpt_p));
     }
@@ -310,8 +310,7 @@ static void report_resume(const struct merak_trainer *t,
 /* May the run resume from an older checkpoint than the newest? */
 static bool may_skip(const struct merak_trainer *t)
 {
-    return t->opt.resume == MERAK_RESUME_AUTO &&
-           !merak_ckpt_is_one(t->opt.ckpt);
+    return t->opt.resume == MERAK_RESUME_AUTO && !t->named;
 }
 
 /* A missing file is damage, too: NOT_FOUND would start the run from
@@ -329,12 +328,41 @@ static enum merak_status load(struct merak_trainer *t, struct merak_ckpt *ckpt,
     return rc;
 }
 
+/* Is one checkpoint named, to go on from that and no other?  Who types the same
+ * command again, to which the run was taken back before, wants that to go on.
+ */
+static enum merak_status find_named(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    bool named = false, again = false;
+    double share;
+
+    if (t->program->rank == 0) {
+        named = merak_ckpt_is_one(t->opt.ckpt);
+        if (named)
+            rc = merak_ckpt_branch_at(t->run_dir, t->opt.ckpt, &again, err);
+        if (again)
+            merak_info("train",
+                       "%s was gone back to before: its branch goes on",
+                       t->opt.ckpt);
+    }
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    share = named && !again;
+    if (rc == MERAK_OK)
+        rc = merak_all_reduce_sum(t->tr, &t->world, &share, 1, err);
+    t->named = share > 0;
+    return rc;
+}
+
 static enum merak_status resume(struct merak_trainer *t,
                                 struct merak_error *err)
 {
     char path[PATH_MAX] = "";
-    enum merak_status rc;
+    enum merak_status rc = find_named(t, err);
 
+    if (rc != MERAK_OK)
+        return rc;
     do {
         struct merak_ckpt *ckpt = NULL;
 

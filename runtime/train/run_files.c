@@ -7,6 +7,7 @@
  *   run.jsonl       one line of JSON per start; the last one describes the run:
  *     format "merak-run", version 1; time (seconds since 1970), job, restart;
  *     step (it starts from), redone (steps it does again, absent without),
+ *     branch (absent in a run that never went back; io/ckpt/branch.c),
  *     steps; parameters, flops (of a step), tokens (of
  *     a step); tp, pp, dp, schedule, microbatches; threads; dtype, backend;
  *     memory (bytes of rank 0's arena); predicted_s (of a step, absent
@@ -30,6 +31,7 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/open.h"
 #include "io/json_real.h"
 #include "io/weights/run_model.h"
@@ -144,6 +146,7 @@ static json_t *start_json(const struct merak_trainer *t)
 
     set_text(o, "job", getenv("SLURM_JOB_ID"));
     set_text(o, "restart", getenv("SLURM_RESTART_COUNT"));
+    set_text(o, "branch", t->branch);
     if (t->n_redone > 0)
         json_object_set_new(o, "redone", json_integer((json_int_t)t->n_redone));
     set_text(o, "dtype", p->dtype == MERAK_BF16 ? "bf16" : "fp32");
@@ -209,6 +212,27 @@ static enum merak_status add_start(const struct merak_trainer *t,
                             "cannot write %.150s: %s", path, why);
 }
 
+static enum merak_status enter_branch(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    struct merak_ckpt_state state = {.step = t->step};
+    const struct merak_ckpt_state *from = t->resumed ? &state : NULL;
+    char was[MERAK_CKPT_BRANCH];
+    enum merak_status rc;
+
+    strcpy(state.branch, t->branch);
+    strcpy(was, t->branch);
+    rc = merak_ckpt_branch_choose(t->run_dir, t->named, from, t->branch, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_branch_enter(t->run_dir, t->branch, from, err);
+    if (rc == MERAK_OK && strcmp(was, t->branch) != 0 && t->named)
+        merak_info("train",
+                   "gone back to step %llu: a branch of its own, checkpoints "
+                   "after that step stay and are not resumed from",
+                   (unsigned long long)t->step);
+    return rc;
+}
+
 enum merak_status merak_run_files_start(struct merak_trainer *t,
                                         struct merak_error *err)
 {
@@ -217,7 +241,8 @@ enum merak_status merak_run_files_start(struct merak_trainer *t,
     if (t->run_dir == NULL)
         return MERAK_OK;
     if (t->program->rank == 0) {
-        if (t->model_path != NULL)
+        rc = enter_branch(t, err);
+        if (rc == MERAK_OK && t->model_path != NULL)
             rc = merak_run_model_record(t->run_dir, t->model_path, err);
         if (rc == MERAK_OK)
             rc = save_settings(t, err);

@@ -45,10 +45,9 @@ static void fill_state(const struct merak_trainer *t,
     memcpy(state->init_from, t->init_from, sizeof(state->init_from));
     merak_train_recipe(&t->opt, state->recipe);
     memcpy(state->fingerprint, t->fingerprint, sizeof(state->fingerprint));
+    strcpy(state->branch, t->branch);
     state->steps = t->opt.steps;
-    state->tp = t->plan.tp;
-    state->pp = t->plan.pp;
-    state->dp = t->plan.dp;
+    state->tp = t->plan.tp, state->pp = t->plan.pp, state->dp = t->plan.dp;
 }
 
 /* A tensor that a parameter has in a checkpoint: its name, a prefix of the

@@ -123,6 +123,8 @@ struct merak_trainer {
     uint64_t load_base; /* first sample of what is being loaded */
     enum merak_split load_split;
     char model_id[17];
+    bool named, resumed;            /* a checkpoint by --ckpt; any was loaded */
+    char branch[MERAK_CKPT_BRANCH]; /* that is saved to; rank 0 */
     uint64_t n_redone; /* steps with metrics that are done again */
     char *numbers;     /* of the model: merak_graph_numbers() */
     char fingerprint[MERAK_CKPT_FINGERPRINT]; /* of the run */

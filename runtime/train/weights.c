@@ -409,6 +409,8 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
         t->step = state->step;
         t->consumed = state->consumed_samples;
         t->tokens = state->consumed_tokens;
+        t->resumed = true;
+        strcpy(t->branch, state->branch);
         memcpy(t->init_from, state->init_from, sizeof(t->init_from));
     }
     return rc;

@@ -68,7 +68,7 @@ says()
     ok $? "said: $text" log
 }
 
-echo 1..28
+echo 1..41
 
 "${base[@]}" --model small.json --data d --ckpt r --steps 2 >log 2>&1
 ok $? "a run of two steps" log
@@ -120,6 +120,79 @@ cp again/metrics.jsonl resumed
         --metrics resumed >>log 2>&1
 [ $? -eq 0 ] && [ "$(wc -l <several)" -eq 6 ] && [ "$(wc -l <resumed)" -eq 3 ]
 ok $? "a file of --metrics is cut where the run resumes, not where it begins" log
+
+# --- going back to an earlier step
+
+# step OPTION..: the run from which a command starts
+from()
+{
+    "${base[@]}" --model small.json --data d "$@" >log 2>&1 || return 1
+    sed -n 's/^merak: resumed \([^:]*\): .*/\1/p' log
+}
+has()
+{
+    [ "$(cd b && echo step-*)" = "$*" ]
+}
+# branch NAME: of a checkpoint
+branch()
+{
+    python3 -c 'import json, sys
+print(json.load(open(sys.argv[1]))["state"].get("branch", "none"))' \
+        "b/$1/manifest.json"
+}
+name() { printf 'step-%08d ' "$@" | sed 's/ $//'; }
+
+from --ckpt b --steps 10 --ckpt-every 2 --keep 0 >/dev/null
+has $(name 2 4 6 8 10) && [ ! -e b/BRANCH ] && [ "$(branch step-00000010)" = none ]
+ok $? "a run that never goes back has no branches" log
+[ "$(from --ckpt b/step-00000004 --steps 5)" = b/step-00000004 ] &&
+    [ "$(cat b/BRANCH b/LATEST)" = $'1 0:4\nstep-00000005' ] &&
+    [ "$(branch step-00000005)" = "1 0:4" ] && has $(name 4 5 6 8 10)
+ok $? "going back makes a branch, and --keep counts within it" log
+[ "$(from --ckpt b --steps 7)" = b/step-00000005 ] && has $(name 5 6 7 8 10)
+ok $? "a resume follows it and not the later steps of the other" log
+[ "$(from --ckpt b/step-00000004 --steps 8 --ckpt-every 1)" = b/step-00000007 ] &&
+    [ "$(branch step-00000008)" = "1 0:4" ] && has $(name 6 7 8 10)
+ok $? "the way back typed again goes on, though --keep has removed the step" log
+printf x | dd of=b/step-00000008/shard-00000.h5 bs=1 seek=3000 conv=notrunc \
+    2>/dev/null
+[ "$(from --ckpt b --steps 9)" = b/step-00000007 ] && grep -q 'step-00000008 skipped' log
+ok $? "damage falls back within the branch, not to step 6 of the other" log
+rm -r b/step-00000008
+"$merak" top --once b | grep -q 'saved     step-00000009' &&
+    "$merak" ckpt show b | grep -q '^step              9'
+ok $? "other commands take the newest of the branch, too"
+[ "$(from --ckpt b/step-00000010 --steps 11)" = b/step-00000010 ] &&
+    [ "$(cat b/BRANCH b/LATEST)" = $'0\nstep-00000011' ] &&
+    [ "$(from --ckpt b --steps 12)" = b/step-00000011 ]
+ok $? "the head of another branch goes on as that branch" log
+[ "$(from --ckpt b/step-00000009/ --steps 10 --keep 0)" = b/step-00000009/ ] &&
+    [ "$(cat b/BRANCH)" = "1 0:4" ]
+ok $? "and back again" log
+[ "$(from --ckpt b/step-00000009 --steps 10)" = b/step-00000009 ] &&
+    [ "$(cat b/BRANCH)" = "2 0:4 1:9" ]
+ok $? "a branch of a branch has both behind it" log
+"${base[@]}" --model small.json --data d --ckpt b --resume no --steps 1 \
+    >log 2>&1
+[ $? -eq 0 ] && [ "$(cat b/BRANCH)" = 3 ] &&
+    [ "$(from --ckpt b --steps 2)" = b/step-00000001 ]
+ok $? "a new beginning is a branch, too" log
+"${base[@]}" --model small.json --data d --ckpt b/step-00000003 >log 2>&1
+[ $? -eq 67 ] && grep -q 'step-00000003: there is no such checkpoint' log
+ok $? "a checkpoint that is not there is said to be so" log
+rm -r b/step-0000000[12]
+echo '3 0:10' >b/BRANCH
+rm -rf b/step-00000010
+"${base[@]}" --model small.json --data d --ckpt b >log 2>&1
+[ $? -eq 67 ] && grep -q 'only others' log
+ok $? "a run does not start anew where only other branches are left" log
+for text in '' x '1 1:4' '1 0:4 x' '1 0:'; do
+    echo "$text" >b/BRANCH
+    "${base[@]}" --model small.json --data d --ckpt b >log 2>&1
+    [ $? -eq 67 ] && grep -q 'b/BRANCH is damaged' log || break
+done
+[ "$text" = '1 0:' ] && grep -q 'b/BRANCH is damaged' log
+ok $? "a damaged record of the branch is named" log
 
 # --- the model
 
