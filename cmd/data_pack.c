@@ -200,6 +200,10 @@ static void print_totals(const struct job *job)
                job->chat != NULL && merak_chat_has_date(job->chat)
                    ? ", with the date"
                    : "");
+    if (merak_tokenizer_left_out(job->tok) > 0)
+        printf("%llu bytes left out: %s has no token for them\n",
+               (unsigned long long)merak_tokenizer_left_out(job->tok),
+               job->tokenizer);
     if (job->empty > 0)
         printf("%llu empty documents left out\n",
                (unsigned long long)job->empty);

@@ -53,6 +53,7 @@ struct merak_bpe {
     size_t pair_mask;
     uint32_t n_merges;
     struct cached *cache;
+    uint64_t left_out; /* bytes */
     /* scratch for pieces up to `room` bytes */
     size_t room;
     int32_t *id, *prev, *next;
@@ -119,6 +120,11 @@ void merak_bpe_destroy(struct merak_bpe *bpe)
     free(bpe->pair);
     free(bpe->cache);
     free(bpe);
+}
+
+uint64_t merak_bpe_left_out(const struct merak_bpe *bpe)
+{
+    return bpe->left_out;
 }
 
 void merak_bpe_merge(struct merak_bpe *bpe, int32_t left, int32_t right,
@@ -231,9 +237,9 @@ static void apply(struct merak_bpe *bpe, const struct candidate *c)
     offer(bpe, c->at);
 }
 
-/* Spell a character that is not a token: by its bytes' tokens, or as the
- * unknown token. */
-static size_t spell(const struct merak_bpe *bpe, const unsigned char *text,
+/* Spell a character that is not a token, or a byte: by its bytes' tokens, or as
+ * the unknown token, or not at all. */
+static size_t spell(struct merak_bpe *bpe, const unsigned char *text,
                     size_t bytes, size_t n, bool *unknown)
 {
     bool fused = *unknown && bpe->opt.fuse_unknown;
@@ -244,7 +250,9 @@ static size_t spell(const struct merak_bpe *bpe, const unsigned char *text,
     *unknown = k < bytes;
     for (k = 0; !*unknown && k < bytes; k++)
         bpe->id[n++] = bpe->opt.byte_id[text[k]];
-    if (*unknown && bpe->opt.unknown != NONE && !fused)
+    if (*unknown && bpe->opt.unknown == NONE)
+        bpe->left_out += bytes;
+    else if (*unknown && !fused)
         bpe->id[n++] = bpe->opt.unknown;
     return n;
 }
@@ -276,9 +284,12 @@ static size_t first_chars(struct merak_bpe *bpe, const unsigned char *piece,
 static size_t first_bytes(struct merak_bpe *bpe, const unsigned char *piece,
                           size_t n)
 {
+    bool unknown = false;
+    size_t symbols = 0;
+
     for (size_t i = 0; i < n; i++)
-        bpe->id[i] = bpe->opt.byte_id[piece[i]];
-    return n;
+        symbols = spell(bpe, piece + i, 1, symbols, &unknown);
+    return symbols;
 }
 
 /* Leaves the tokens at the front of bpe->id; returns how many. */
@@ -327,6 +338,7 @@ enum merak_status merak_bpe_encode(struct merak_bpe *bpe,
                                    struct merak_error *err)
 {
     struct cached *slot = NULL;
+    uint64_t left_out = bpe->left_out;
     enum merak_status rc;
 
     if (n <= CACHE_KEY) {
@@ -342,7 +354,7 @@ enum merak_status merak_bpe_encode(struct merak_bpe *bpe,
         return rc;
     *n_p = whole_piece(bpe, piece, n) ? 1 : merge_piece(bpe, piece, n);
     *ids_p = bpe->id;
-    if (slot != NULL && *n_p <= CACHE_IDS) {
+    if (slot != NULL && *n_p <= CACHE_IDS && bpe->left_out == left_out) {
         slot->bytes = (uint8_t)n;
         slot->n = (uint8_t)*n_p;
         memcpy(slot->key, piece, n);

@@ -24,7 +24,7 @@ struct merak_bpe_options {
     int32_t byte_id[256];
     bool chars;         /* the first symbols are characters */
     bool ignore_merges; /* a piece that is a token is not merged */
-    int32_t unknown;    /* `chars`: for bytes without a token; -1: dropped */
+    int32_t unknown;    /* for what has no token; -1: it is left out */
     bool fuse_unknown;  /* adjacent unknown tokens become one */
     const struct merak_token_index *index; /* borrowed; for chars and
                                               ignore_merges */
@@ -35,6 +35,8 @@ enum merak_status merak_bpe_create(const struct merak_bpe_options *opt,
                                    size_t max_merges, struct merak_bpe **bpe_p,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_bpe_destroy(struct merak_bpe *bpe);
+/* Bytes that were left out so far. */
+uint64_t merak_bpe_left_out(const struct merak_bpe *bpe);
 /* left right -> id, in rank order; if a pair is given twice the later one
  * counts. */
 void merak_bpe_merge(struct merak_bpe *bpe, int32_t left, int32_t right,

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/open.h"
+#include "io/tokenizer/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,78 @@ static enum merak_status check_request(struct merak_json_loader *ld)
     return rc;
 }
 
+/* --- NUL in texts ------------------------------------------------------ */
+
+/* jansson refuses a key with a NUL in it, which vocabularies of characters
+ * have: a character that does not occur in the file stands for it. */
+#define NUL_ESCAPE "\\u0000"
+enum { ESCAPE_BYTES = 6, FIRST_NONCHARACTER = 0xfdd0, NONCHARACTERS = 32 };
+
+/* The next escape of a NUL in [at, end), or NULL: a backslash before it would
+ * make it a text of six characters. */
+static char *find_nul(char *at, const char *end)
+{
+    while (at < end) {
+        char *slash = memchr(at, '\\', (size_t)(end - at));
+
+        if (slash == NULL || end - slash < ESCAPE_BYTES)
+            return NULL;
+        if (memcmp(slash, NUL_ESCAPE, ESCAPE_BYTES) == 0)
+            return slash;
+        at = slash + 2;
+    }
+    return NULL;
+}
+
+static bool contains(const char *text, size_t n, const char *part)
+{
+    return memmem(text, n, part, strlen(part)) != NULL;
+}
+
+/* Let a noncharacter stand for NUL in the file's text. */
+static enum merak_status replace_nuls(struct merak_json_loader *ld, char *text,
+                                      size_t n)
+{
+    char *at = find_nul(text, text + n), lower[8], upper[8];
+
+    for (unsigned cp = FIRST_NONCHARACTER;
+         at != NULL && cp < FIRST_NONCHARACTER + NONCHARACTERS; cp++) {
+        unsigned char bytes[4] = {0};
+
+        (void)merak_utf8_encode(cp, bytes);
+        snprintf(lower, sizeof(lower), "\\u%04x", cp);
+        snprintf(upper, sizeof(upper), "\\u%04X", cp);
+        if (contains(text, n, lower) || contains(text, n, upper) ||
+            contains(text, n, (const char *)bytes))
+            continue;
+        memcpy(ld->nul, bytes, sizeof(ld->nul));
+        for (; at != NULL; at = find_nul(at, text + n))
+            memcpy(at, lower, ESCAPE_BYTES);
+        return MERAK_OK;
+    }
+    return at == NULL ? MERAK_OK
+                      : merak_json_malformed(ld, "NUL and all noncharacters "
+                                                 "from U+FDD0 in one file");
+}
+
+char *merak_json_text(const struct merak_json_loader *ld, const char *text,
+                      size_t *n_p)
+{
+    size_t n = strlen(text), mark = strlen(ld->nul), out = 0;
+    char *copy = malloc(n + 1);
+
+    for (size_t i = 0; copy != NULL && i < n; out++) {
+        bool is_nul = mark > 0 && strncmp(text + i, ld->nul, mark) == 0;
+
+        copy[out] = is_nul ? '\0' : text[i];
+        i += is_nul ? mark : 1;
+    }
+    if (copy != NULL)
+        copy[out] = '\0';
+    *n_p = out;
+    return copy;
+}
+
 /* --- the file ---------------------------------------------------------- */
 
 static enum merak_status check_around(struct merak_json_loader *ld,
@@ -173,24 +246,64 @@ static enum merak_status load_parts(struct merak_json_loader *ld)
     return rc;
 }
 
+/* Read all of it: jansson reads a descriptor byte by byte. */
+static enum merak_status read_file(struct merak_json_loader *ld,
+                                   struct merak_buffer *text)
+{
+    FILE *file;
+    char *block;
+    size_t n = 1;
+    enum merak_status rc = MERAK_OK;
+    const char *why = merak_fopen_regular(ld->path, &file);
+    enum { BLOCK = 1 << 20 };
+
+    if (why != NULL)
+        return merak_fail(ld->err, MERAK_ERR_NOT_FOUND, "%s: %s", ld->path,
+                          why);
+    block = malloc(BLOCK);
+    if (block == NULL)
+        rc = merak_fail_nomem(ld->err, BLOCK);
+    while (rc == MERAK_OK && n > 0) {
+        n = fread(block, 1, BLOCK, file);
+        rc = merak_buffer_add(text, block, n, ld->err);
+    }
+    if (rc == MERAK_OK && ferror(file))
+        rc = merak_fail(ld->err, MERAK_ERR_IO, "%s: it cannot be read",
+                        ld->path);
+    free(block);
+    fclose(file);
+    return rc;
+}
+
+static enum merak_status parse_file(struct merak_json_loader *ld)
+{
+    struct merak_buffer text = {0};
+    json_error_t bad;
+    enum merak_status rc = read_file(ld, &text);
+
+    if (rc == MERAK_OK && text.n > 0)
+        rc = replace_nuls(ld, (char *)text.text, text.n);
+    if (rc == MERAK_OK) {
+        ld->root =
+            json_loadb((char *)text.text, text.n, JSON_REJECT_DUPLICATES, &bad);
+        if (ld->root == NULL)
+            rc = merak_fail(ld->err, MERAK_ERR_FORMAT,
+                            "%s: not JSON, line %d: %s", ld->path, bad.line,
+                            bad.text);
+    }
+    free(text.text);
+    return rc;
+}
+
 enum merak_status merak_vocab_load(const char *path, struct merak_vocab *vocab,
                                    struct merak_error *err)
 {
     struct merak_vocab v = {.eod = -1};
     struct merak_json_loader ld = {.path = path, .vocab = &v, .err = err};
-    json_error_t bad;
-    enum merak_status rc;
-    FILE *file;
-    const char *why = merak_fopen_regular(path, &file);
+    enum merak_status rc = parse_file(&ld);
 
-    if (why != NULL)
-        return merak_fail(err, MERAK_ERR_NOT_FOUND, "%s: %s", path, why);
-    ld.root = json_loadf(file, JSON_REJECT_DUPLICATES, &bad);
-    fclose(file);
-    if (ld.root == NULL)
-        return merak_fail(err, MERAK_ERR_FORMAT, "%s: not JSON, line %d: %s",
-                          path, bad.line, bad.text);
-    rc = check_request(&ld);
+    if (rc == MERAK_OK)
+        rc = check_request(&ld);
     if (rc == MERAK_OK)
         rc = load_parts(&ld);
     json_decref(ld.root);

@@ -15,6 +15,7 @@ struct merak_json_loader {
     struct merak_vocab *vocab;
     json_t *tokens;  /* the model's: token -> id, or a list with scores */
     bool unigram;    /* the latter */
+    char nul[4];     /* stands for NUL in the file's texts; "": none has one */
     bool byte_level; /* tokens are written in the byte-level alphabet */
     int16_t byte_of[MERAK_ALPHABET_END]; /* -1: not in the alphabet */
     struct merak_error *err;
@@ -28,6 +29,10 @@ enum merak_status merak_json_malformed(struct merak_json_loader *ld,
                                        const char *what);
 bool merak_json_is_unset(const json_t *value);
 bool merak_json_is_text(const json_t *value, const char *text);
+
+/* A text of the file, of *n_p bytes, to be freed; NULL without memory. */
+char *merak_json_text(const struct merak_json_loader *ld, const char *text,
+                      size_t *n_p);
 
 /* json_tokens.c: vocab->token, index and added. */
 enum merak_status merak_json_tokens(struct merak_json_loader *ld) MERAK_CHECKED;

@@ -9,22 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum merak_status find_bytes(struct merak_json_loader *ld,
-                                    int32_t byte_id[256])
-{
-    for (int b = 0; b < 256; b++) {
-        const unsigned char byte = (unsigned char)b;
-
-        byte_id[b] = merak_token_index_find(ld->vocab->index, &byte, 1);
-        if (byte_id[b] < 0)
-            return merak_fail(ld->err, MERAK_ERR_FORMAT,
-                              "%s: no token for byte %d, expected all 256",
-                              ld->path, b);
-    }
-    return MERAK_OK;
-}
-
-/* For tokens of characters: find the tokens for a character without one. */
+/* A character without a token becomes the tokens of its bytes, or the unknown
+ * token; without either it is left out, as Hugging Face's library does. */
 static enum merak_status find_fallback(struct merak_json_loader *ld,
                                        json_t *model,
                                        struct merak_bpe_options *opt)
@@ -34,24 +20,28 @@ static enum merak_status find_fallback(struct merak_json_loader *ld,
     char name[8];
 
     for (unsigned b = 0; b < 256; b++) {
+        const unsigned char byte = (unsigned char)b;
+
         snprintf(name, sizeof(name), "<0x%02X>", b);
-        opt->byte_id[b] =
-            bytes ? merak_token_index_find(ld->vocab->index, name, 6) : -1;
+        if (ld->byte_level)
+            opt->byte_id[b] =
+                merak_token_index_find(ld->vocab->index, &byte, 1);
+        else
+            opt->byte_id[b] =
+                bytes ? merak_token_index_find(ld->vocab->index, name, 6) : -1;
+        if (ld->byte_level && bytes && opt->byte_id[b] < 0)
+            return merak_fail(
+                ld->err, MERAK_ERR_UNSUPPORTED,
+                "%s: no token for byte %u, and byte_fallback with "
+                "ByteLevel",
+                ld->path, b);
     }
     if (json_is_string(unknown))
-        opt->unknown =
-            merak_token_index_find(ld->vocab->index, json_string_value(unknown),
-                                   json_string_length(unknown));
+        opt->unknown = merak_json_token_id(ld, json_string_value(unknown));
     if (json_is_string(unknown) && opt->unknown < 0)
         return merak_fail(ld->err, MERAK_ERR_FORMAT,
                           "%s: unk_token \"%.40s\" is not in the vocabulary",
                           ld->path, json_string_value(unknown));
-    if (!bytes && opt->unknown < 0)
-        return merak_fail(ld->err, MERAK_ERR_UNSUPPORTED,
-                          "%s: neither ByteLevel nor byte_fallback nor "
-                          "unk_token: a character without a token would be "
-                          "left out",
-                          ld->path);
     return MERAK_OK;
 }
 
@@ -65,8 +55,7 @@ static enum merak_status create_bpe(struct merak_json_loader *ld, json_t *model,
         .fuse_unknown = json_is_true(json_object_get(model, "fuse_unk")),
         .index = ld->vocab->index,
     };
-    enum merak_status rc = ld->byte_level ? find_bytes(ld, opt.byte_id)
-                                          : find_fallback(ld, model, &opt);
+    enum merak_status rc = find_fallback(ld, model, &opt);
 
     return rc == MERAK_OK
                ? merak_bpe_create(&opt, n_merges, &ld->vocab->bpe, ld->err)

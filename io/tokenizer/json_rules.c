@@ -108,6 +108,11 @@ static enum merak_status add_step(struct merak_json_loader *ld,
         return merak_fail(ld->err, MERAK_ERR_UNSUPPORTED,
                           "%s: normalizer of more than %d steps", ld->path,
                           MERAK_MAX_STEPS);
+    if (ld->nul[0] != '\0' &&
+        ((from != NULL && strstr(from, ld->nul) != NULL) ||
+         (to != NULL && strstr(to, ld->nul) != NULL)))
+        return merak_fail(ld->err, MERAK_ERR_UNSUPPORTED,
+                          "%s: normalizer with a NUL character", ld->path);
     rules->n_steps++;
     *step = (struct merak_normal_step){.kind = kind};
     step->from = from != NULL ? strdup(from) : NULL;
@@ -211,11 +216,41 @@ static enum merak_status charsmap(struct merak_json_loader *ld,
     return add_step(ld, MERAK_NORMAL_MAP, NULL, NULL);
 }
 
+/* The forms of Unicode; false: another type. */
+static bool find_form(const char *type, enum merak_form *form_p)
+{
+    static const char *const name[] = {[MERAK_NFC] = "NFC",
+                                       [MERAK_NFD] = "NFD",
+                                       [MERAK_NFKC] = "NFKC",
+                                       [MERAK_NFKD] = "NFKD"};
+
+    for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
+        if (strcmp(type, name[i]) == 0) {
+            *form_p = (enum merak_form)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum merak_status add_form(struct merak_json_loader *ld,
+                                  enum merak_form form)
+{
+    struct merak_rules *rules = &ld->vocab->rules;
+    enum merak_status rc = add_step(ld, MERAK_NORMAL_FORM, NULL, NULL);
+
+    if (rc == MERAK_OK)
+        rules->step[rules->n_steps - 1].form = form;
+    return rc;
+}
+
 static enum merak_status normalizer_part(struct merak_json_loader *ld,
                                          const json_t *part, const char *type)
 {
-    if (strcmp(type, "NFC") == 0)
-        return add_step(ld, MERAK_NORMAL_NFC, NULL, NULL);
+    enum merak_form form;
+
+    if (find_form(type, &form))
+        return add_form(ld, form);
     if (strcmp(type, "Prepend") == 0) {
         const char *text = json_string_value(json_object_get(part, "prepend"));
 
@@ -230,8 +265,8 @@ static enum merak_status normalizer_part(struct merak_json_loader *ld,
     if (strcmp(type, "Precompiled") == 0)
         return charsmap(ld, part);
     return unknown_part(ld, "normalizer", part,
-                        "null, NFC, Prepend, Replace, Strip, Precompiled or a "
-                        "Sequence of them");
+                        "null, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, "
+                        "Precompiled or a Sequence of them");
 }
 
 /* --- pre-tokenizer ------------------------------------------------------- */

@@ -31,21 +31,22 @@ static void set_alphabet(struct merak_json_loader *ld)
 }
 
 /* Convert a token from the alphabet to bytes, in place; *n_p is updated.
- * False if a character is not in the alphabet. */
+ * False, with nothing changed, if a character is not in the alphabet. */
 static bool to_bytes(const struct merak_json_loader *ld, char *text,
                      size_t *n_p)
 {
     const unsigned char *in = (const unsigned char *)text;
-    size_t done = 0, n = *n_p, out = 0;
+    size_t n = *n_p, out = 0, bytes;
     uint32_t cp;
 
-    while (done < n) {
-        size_t bytes = merak_utf8_decode(in + done, n - done, &cp);
-
+    for (size_t done = 0; done < n; done += bytes) {
+        bytes = merak_utf8_decode(in + done, n - done, &cp);
         if (bytes == 0 || cp >= MERAK_ALPHABET_END || ld->byte_of[cp] < 0)
             return false;
+    }
+    for (size_t done = 0; done < n; done += bytes) {
+        bytes = merak_utf8_decode(in + done, n - done, &cp);
         text[out++] = (char)ld->byte_of[cp];
-        done += bytes;
     }
     *n_p = out;
     return true;
@@ -65,12 +66,12 @@ static enum merak_status count_ids(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
-static bool byte_token(const char *text, unsigned *byte_p)
+static bool byte_token(const char *text, size_t n, unsigned *byte_p)
 {
     static const char digits[] = "0123456789ABCDEF";
     const char *high, *low;
 
-    if (strlen(text) != 6 || strncmp(text, "<0x", 3) != 0 || text[5] != '>')
+    if (n != 6 || strncmp(text, "<0x", 3) != 0 || text[5] != '>')
         return false;
     high = strchr(digits, text[3]);
     low = strchr(digits, text[4]);
@@ -82,12 +83,12 @@ static bool byte_token(const char *text, unsigned *byte_p)
 
 /* Convert a token of characters to bytes, in place: marks become blanks, and
  * "<0x0A>" the byte. */
-static size_t to_text(char *text)
+static size_t to_text(char *text, size_t n)
 {
-    size_t n = strlen(text), out = 0, mark = strlen(MERAK_MARK);
+    size_t out = 0, mark = strlen(MERAK_MARK);
     unsigned byte;
 
-    if (byte_token(text, &byte)) {
+    if (byte_token(text, n, &byte)) {
         text[0] = (char)byte;
         return 1;
     }
@@ -102,38 +103,48 @@ static size_t to_text(char *text)
     return out;
 }
 
+/* Index a token as pieces of text are looked up: bytes of a byte-level model,
+ * else characters as the file has them.  A byte-level token with a character
+ * beyond the alphabet is found in no text, since that is written in it. */
+static enum merak_status index_token(struct merak_json_loader *ld, size_t id,
+                                     const char *text, size_t n)
+{
+    struct merak_token_text *token = &ld->vocab->token[id];
+    enum merak_status rc;
+
+    if (ld->byte_level) {
+        rc = to_bytes(ld, token->bytes, &token->n)
+                 ? merak_token_index_add(ld->vocab->index, token->bytes,
+                                         token->n, (int32_t)id, ld->err)
+                 : MERAK_OK;
+        return rc;
+    }
+    rc = merak_token_index_add(ld->vocab->index, text, n, (int32_t)id, ld->err);
+    token->n = to_text(token->bytes, token->n);
+    return rc;
+}
+
 static enum merak_status set_token(struct merak_json_loader *ld, size_t id,
                                    const char *text, bool added)
 {
     struct merak_token_text *token = &ld->vocab->token[id];
-    size_t n = strlen(text), text_n = n;
-    char *bytes;
+    enum merak_status rc = MERAK_OK;
+    char *plain;
+    size_t n;
 
     if (token->bytes != NULL)
         return merak_fail(ld->err, MERAK_ERR_FORMAT,
                           "%s: id %zu is given to \"%.40s\" and to another "
                           "token",
                           ld->path, id, text);
-    bytes = strdup(text);
-    if (bytes == NULL)
-        return merak_fail_nomem(ld->err, n + 1);
-    /* Special tokens may have characters that are not in the alphabet: they
-     * are then taken literally. */
-    if (!added && ld->byte_level && !to_bytes(ld, bytes, &n))
-        memcpy(bytes, text, n + 1);
-    token->bytes = bytes;
-    token->n = n;
-    if (added)
-        return MERAK_OK;
-    if (ld->byte_level) {
-        text = bytes;
-        text_n = n;
-    } else {
-        token->n = to_text(bytes);
-        text_n = strlen(text);
-    }
-    return merak_token_index_add(ld->vocab->index, text, text_n, (int32_t)id,
-                                 ld->err);
+    token->bytes = merak_json_text(ld, text, &token->n);
+    plain = merak_json_text(ld, text, &n);
+    if (token->bytes == NULL || plain == NULL)
+        rc = merak_fail_nomem(ld->err, n + 1);
+    else if (!added)
+        rc = index_token(ld, id, plain, n);
+    free(plain);
+    return rc;
 }
 
 /* Count the ids of the vocabulary: those given, or indices in a list. */
@@ -207,13 +218,24 @@ static enum merak_status load_tokens(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
+static int32_t find_listed(const struct merak_json_loader *ld, const char *text)
+{
+    size_t n;
+    char *plain = merak_json_text(ld, text, &n);
+    int32_t id =
+        plain == NULL ? -1 : merak_token_index_find(ld->vocab->index, plain, n);
+
+    free(plain);
+    return id;
+}
+
 int32_t merak_json_token_id(const struct merak_json_loader *ld,
                             const char *text)
 {
     const json_t *id = json_object_get(ld->tokens, text);
 
     if (ld->unigram)
-        return merak_token_index_find(ld->vocab->index, text, strlen(text));
+        return find_listed(ld, text);
     return id == NULL ? -1 : (int32_t)json_integer_value(id);
 }
 
@@ -252,13 +274,17 @@ static enum merak_status set_added_text(struct merak_json_loader *ld,
 {
     struct merak_buffer text = {0};
     enum merak_status rc = MERAK_OK;
+    size_t n;
+    char *plain = merak_json_text(ld, content, &n);
 
+    if (plain == NULL)
+        return merak_fail_nomem(ld->err, strlen(content));
     if (added->normalized)
-        rc = merak_rules_normalize(&ld->vocab->rules,
-                                   (const unsigned char *)content,
-                                   strlen(content), &text, ld->err);
+        rc = merak_rules_normalize(
+            &ld->vocab->rules, (const unsigned char *)plain, n, &text, ld->err);
     else
-        rc = merak_buffer_add(&text, content, strlen(content), ld->err);
+        rc = merak_buffer_add(&text, plain, n, ld->err);
+    free(plain);
     if (rc != MERAK_OK)
         merak_error_wrap(ld->err, "%s: added token \"%.40s\"", ld->path,
                          content);

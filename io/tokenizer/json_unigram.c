@@ -28,6 +28,7 @@ static enum merak_status take_scores(struct merak_json_loader *ld,
     json_array_foreach(ld->tokens, i, entry)
     {
         const json_t *number = json_array_get(entry, 1);
+        /* no shorter than with the NULs that something stands for */
         size_t n = strlen(json_string_value(json_array_get(entry, 0)));
 
         if (json_array_size(entry) != 2 || !json_is_number(number))

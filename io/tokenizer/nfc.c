@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nfc.c - normalization form C (UAX #15)
+/* nfc.c - the normalization forms (UAX #15)
  *
- * Nothing below U+0300 changes or combines with what precedes it.  So a text
- * is copied up to the character before the first one from there on; then a
- * stretch is normalized that ends before the next lower one: decomposed, marks
- * sorted by their combining classes, composed again.
+ * In form C nothing below U+0300 changes or combines with what precedes it, in
+ * the others nothing below U+0080.  So a text is copied up to the character
+ * before the first one from there on; then a stretch is normalized that ends
+ * before the next lower one: decomposed, marks sorted by their combining
+ * classes, and in the forms C and KC composed again.
  */
 #include "config.h"
 
@@ -25,7 +26,13 @@ struct composition {
     uint32_t first, second, cp;
 };
 
+/* parts compatible_part[at .. at + n) */
+struct compatible {
+    uint32_t cp, at, n;
+};
+
 #include "io/tokenizer/nfc_table.h"
+#include "io/tokenizer/nfkc_table.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
 
@@ -48,6 +55,7 @@ struct mark {
 
 /* A stretch, decomposed. */
 struct stretch {
+    enum merak_form form;
     struct mark *mark;
     size_t n, room;
 };
@@ -83,6 +91,22 @@ static const struct decomposition *find_parts(uint32_t cp)
     return lo < COUNT(decompositions) && decompositions[lo].cp == cp
                ? &decompositions[lo]
                : NULL;
+}
+
+static const struct compatible *find_compatible(uint32_t cp)
+{
+    size_t lo = 0, hi = COUNT(compatible);
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (compatible[mid].cp < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < COUNT(compatible) && compatible[lo].cp == cp ? &compatible[lo]
+                                                             : NULL;
 }
 
 /* The composition of two characters, or 0. */
@@ -128,12 +152,29 @@ static enum merak_status put(struct stretch *s, uint32_t cp,
     return MERAK_OK;
 }
 
+static enum merak_status put_compatible(struct stretch *s,
+                                        const struct compatible *c,
+                                        struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (uint32_t i = 0; i < c->n && rc == MERAK_OK; i++)
+        rc = put(s, compatible_part[c->at + i], err);
+    return rc;
+}
+
 static enum merak_status decompose(struct stretch *s, uint32_t cp,
                                    struct merak_error *err)
 {
     const struct decomposition *parts;
+    const struct compatible *compatible_parts = NULL;
     uint32_t syllable = cp - S_BASE;
     enum merak_status rc;
+
+    if (s->form == MERAK_NFKC || s->form == MERAK_NFKD)
+        compatible_parts = find_compatible(cp);
+    if (compatible_parts != NULL)
+        return put_compatible(s, compatible_parts, err);
 
     if (syllable < S_COUNT) {
         uint32_t tail = syllable % T_COUNT;
@@ -218,9 +259,9 @@ static enum merak_status write_out(const struct stretch *s,
 }
 
 /* Could a character that begins with this byte change or combine? */
-static bool may_change(unsigned char lead)
+static bool may_change(enum merak_form form, unsigned char lead)
 {
-    return lead >= 0xcc;
+    return lead >= (form == MERAK_NFC ? 0xcc : 0xc2);
 }
 
 /* The beginning of the character that ends before text[at]. */
@@ -253,27 +294,30 @@ static enum merak_status normalize(const unsigned char *text, size_t n,
     if (rc != MERAK_OK)
         return rc;
     sort_marks(s);
-    compose_all(s);
+    if (s->form == MERAK_NFC || s->form == MERAK_NFKC)
+        compose_all(s);
     return write_out(s, out, err);
 }
 
-enum merak_status merak_nfc(const unsigned char *text, size_t n,
-                            struct merak_buffer *out, struct merak_error *err)
+enum merak_status merak_normal_form(enum merak_form form,
+                                    const unsigned char *text, size_t n,
+                                    struct merak_buffer *out,
+                                    struct merak_error *err)
 {
-    struct stretch s = {0};
+    struct stretch s = {.form = form};
     enum merak_status rc = MERAK_OK;
     size_t done = 0;
 
     for (size_t i = 0; i < n && rc == MERAK_OK;) {
         size_t from, end;
 
-        if (!may_change(text[i])) {
+        if (!may_change(form, text[i])) {
             i++;
             continue;
         }
         from = before(text, i) >= done && i > done ? before(text, i) : i;
         for (end = i + 1; end < n; end++) {
-            if ((text[end] & 0xc0) != 0x80 && !may_change(text[end]))
+            if ((text[end] & 0xc0) != 0x80 && !may_change(form, text[end]))
                 break;
         }
         rc = merak_buffer_add(out, text + done, from - done, err);

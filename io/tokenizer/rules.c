@@ -127,10 +127,10 @@ static enum merak_status do_step(const struct merak_rules *rules,
         return merak_spm_normalize(&rules->spm, text, n, out, err);
     case MERAK_NORMAL_MAP:
         return merak_spm_replace(&rules->spm, text, n, out, err);
-    case MERAK_NORMAL_NFC:
+    case MERAK_NORMAL_FORM:
         break;
     }
-    return merak_nfc(text, n, out, err);
+    return merak_normal_form(step->form, text, n, out, err);
 }
 
 static enum merak_status do_steps(const struct merak_rules *rules,

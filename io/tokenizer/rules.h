@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "io/tokenizer/buffer.h"
+#include "io/tokenizer/nfc.h"
 #include "io/tokenizer/pieces.h"
 #include "io/tokenizer/spm_normal.h"
 
@@ -27,14 +28,15 @@ enum merak_step_kind {
     MERAK_NORMAL_REPLACE, /* each `from` by `to` */
     MERAK_NORMAL_BLANKS,  /* two or more blanks by `to` */
     MERAK_NORMAL_STRIP,   /* remove white space at the ends */
-    MERAK_NORMAL_NFC,
-    MERAK_NORMAL_SPM, /* as specified by `spm` */
-    MERAK_NORMAL_MAP, /* only its map, as in Hugging Face's library */
+    MERAK_NORMAL_FORM,    /* of Unicode, `form` */
+    MERAK_NORMAL_SPM,     /* as specified by `spm` */
+    MERAK_NORMAL_MAP,     /* only its map, as in Hugging Face's library */
 };
 struct merak_normal_step {
     enum merak_step_kind kind;
     char *from, *to;  /* NULL if not used */
     bool left, right; /* which ends */
+    enum merak_form form;
 };
 
 /* When a blank is prepended to a part. */

@@ -214,6 +214,11 @@ size_t merak_tokenizer_vocab(const struct merak_tokenizer *tok)
     return tok->vocab.n;
 }
 
+uint64_t merak_tokenizer_left_out(const struct merak_tokenizer *tok)
+{
+    return tok->vocab.bpe == NULL ? 0 : merak_bpe_left_out(tok->vocab.bpe);
+}
+
 int32_t merak_tokenizer_eod(const struct merak_tokenizer *tok)
 {
     return tok->eod;

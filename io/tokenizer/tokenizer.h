@@ -40,6 +40,9 @@ size_t merak_tokenizer_vocab(const struct merak_tokenizer *tok);
 int32_t merak_tokenizer_eod(const struct merak_tokenizer *tok);
 /* Is it not part of a text?  False for ids without a token. */
 bool merak_tokenizer_is_special(const struct merak_tokenizer *tok, int32_t id);
+/* Bytes of the texts so far that had no token, not even an unknown one, and
+ * were left out. */
+uint64_t merak_tokenizer_left_out(const struct merak_tokenizer *tok);
 /* One thread at a time: it caches words. */
 enum merak_status merak_tokenizer_encode(struct merak_tokenizer *tok,
                                          const void *text, size_t n,

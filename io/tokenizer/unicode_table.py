@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Write io/tokenizer/unicode_table.h: the code points of \\p{L}, \\p{N} and
-\\w, and nfc_table.h: what normalization form C (UAX #15) goes by.
+\\w, nfc_table.h: what the canonical normalization forms (UAX #15) go by, and
+nfkc_table.h: what those of compatibility decompose beside that.
 
     pip install unicodedata2==16.0.0 tokenizers==0.23.3
     python3 io/tokenizer/unicode_table.py
@@ -81,6 +82,20 @@ def compositions():
     return sorted(rows)
 
 
+NFKD = normalizers.NFKD()
+
+
+def compatible():
+    """[cp, where its decomposition begins, its length], and all of them."""
+    rows, parts = [], []
+    for cp in SCALARS:
+        text = NFKD.normalize_str(chr(cp))
+        if text != NFD.normalize_str(chr(cp)):
+            rows.append([cp, len(parts), len(text)])
+            parts += map(ord, text)
+    return rows, parts
+
+
 def rows_of(name, fields, rows):
     lines = [f"static const struct {fields} {name}[] = {{"]
     for i in range(0, len(rows), 3):
@@ -98,6 +113,13 @@ def table(name, rows):
     return "\n".join(lines + ["};", ""])
 
 
+def array(name, values):
+    lines = [f"static const uint32_t {name}[] = {{"]
+    for i in range(0, len(values), 8):
+        lines.append("    " + " ".join(f"0x{x:x}," for x in values[i:i + 8]))
+    return "\n".join(lines + ["};", ""])
+
+
 out = pathlib.Path(__file__).with_name("unicode_table.h")
 out.write_text(f"""/* SPDX-License-Identifier: Apache-2.0 */
 /* Made by unicode_table.py from Unicode {unicodedata.unidata_version}. */
@@ -112,3 +134,10 @@ out.write_text(f"""/* SPDX-License-Identifier: Apache-2.0 */
 {rows_of("combining", "combining", combining())}
 {rows_of("decompositions", "decomposition", list(decompositions()))}
 {rows_of("compositions", "composition", compositions())}""")
+rows, parts = compatible()
+out = pathlib.Path(__file__).with_name("nfkc_table.h")
+out.write_text(f"""/* SPDX-License-Identifier: Apache-2.0 */
+/* Made by unicode_table.py from Unicode {unicodedata.unidata_version}. */
+/* clang-format off */
+{rows_of("compatible", "compatible", rows)}
+{array("compatible_part", parts)}""")

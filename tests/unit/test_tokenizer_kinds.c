@@ -30,7 +30,9 @@ static struct kind kinds[] = {
     {"prefix", false},      {"llama2", false},        {"mistral", false},
     {"metaspace", false},   {"gemma", false},         {"spm_bpe", false},
     {"spm_unigram", false}, {"spm_bytes", false},     {"unknown", false},
-    {"unigram", false},     {"unigram_bytes", false},
+    {"unigram", false},     {"unigram_bytes", false}, {"smollm2", false},
+    {"nfkc", false},        {"nfkd", false},          {"nfd", false},
+    {"raw_bytes", false},   {"nul", false},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(*kinds))
 
@@ -210,8 +212,8 @@ static const struct {
     {"llama3", "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}",
      "{\"Sequence\":{\"id\":\"A\"}},{\"Sequence\":{\"id\":\"A\"}}",
      MERAK_ERR_UNSUPPORTED, "post_processor.single is "},
-    {"qwen2", "\"type\":\"NFC\"", "\"type\":\"NFKC\"", MERAK_ERR_UNSUPPORTED,
-     "normalizer is \"NFKC\", supported: null, NFC, Prepend"},
+    {"qwen2", "\"type\":\"NFC\"", "\"type\":\"Nmt\"", MERAK_ERR_UNSUPPORTED,
+     "normalizer is \"Nmt\", supported: null, NFC, NFD, NFKC, NFKD, Prepend"},
     {"smollm", "\"type\":\"Digits\"", "\"type\":\"Punctuation\"",
      MERAK_ERR_UNSUPPORTED, "pre_tokenizer is \"Punctuation\", supported: "},
     {"prefix", "\"lstrip\":true", "\"lstrip\":1", MERAK_ERR_FORMAT,
@@ -220,9 +222,11 @@ static const struct {
      MERAK_ERR_UNSUPPORTED, "unknown field \"x\" of model"},
     {"llama2", "\"unk_token\":\"<unk>\"", "\"unk_token\":\"<what>\"",
      MERAK_ERR_FORMAT, "unk_token \"<what>\" is not in the vocabulary"},
-    {"unknown", "\"unk_token\":\"<unk>\"", "\"unk_token\":null",
-     MERAK_ERR_UNSUPPORTED,
-     "neither ByteLevel nor byte_fallback nor unk_token"},
+    {"smollm2", "\"byte_fallback\":false", "\"byte_fallback\":true",
+     MERAK_ERR_UNSUPPORTED, "no token for byte 0, and byte_fallback with"},
+    {"nul", "\"normalizer\":null",
+     "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"\\u0000\"}",
+     MERAK_ERR_UNSUPPORTED, "normalizer with a NUL character"},
     {"llama2", "\"type\":\"ByteFallback\"", "\"type\":\"WordPiece\"",
      MERAK_ERR_UNSUPPORTED, "decoder is \"WordPiece\", supported: null, "},
     {"unigram", "\"unk_id\":2", "\"unk_id\":null", MERAK_ERR_UNSUPPORTED,
@@ -288,6 +292,32 @@ static void what_is_not_there_is_refused_by_name(void **state)
                     strlen(rows[i].text)) != 0)
             fail_msg("got \"%s\", want \"%s\"", err.text, rows[i].text);
     }
+}
+
+/* Bytes without a token are left out, as Hugging Face's library does, and
+ * counted; also those of a word that was seen before. */
+static void what_is_left_out_is_counted(void **state)
+{
+    static struct ids ids;
+    struct merak_tokenizer *tok = open_kind("smollm2");
+
+    (void)state;
+    for (int i = 1; i <= 3; i++) {
+        ids.n = 0;
+        assert_int_equal(
+            merak_tokenizer_encode(tok, "a\004\005b", 4, collect, &ids, NULL),
+            MERAK_OK);
+        assert_int_equal(ids.n, 2);
+        assert_int_equal(merak_tokenizer_left_out(tok), 2 * i);
+    }
+    merak_tokenizer_close(tok);
+    tok = open_kind("llama2");
+    ids.n = 0;
+    assert_int_equal(
+        merak_tokenizer_encode(tok, "a\004\005b", 4, collect, &ids, NULL),
+        MERAK_OK);
+    assert_int_equal(merak_tokenizer_left_out(tok), 0);
+    merak_tokenizer_close(tok);
 }
 
 /* Six rules, each of which makes ten letters of one, make a million of one. */
@@ -488,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ids_are_those_of_hugging_face),
         cmocka_unit_test(text_comes_in_whole_characters),
         cmocka_unit_test(what_is_not_there_is_refused_by_name),
+        cmocka_unit_test(what_is_left_out_is_counted),
         cmocka_unit_test(a_normalizer_grows_a_text_within_bounds),
         cmocka_unit_test(many_added_tokens_cost_little),
         cmocka_unit_test(damaged_files_do_no_harm),

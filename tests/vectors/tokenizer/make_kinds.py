@@ -253,8 +253,68 @@ def unigram_bytes():
     return tok
 
 
+def smollm2():
+    """Bytes that the texts lack have no token, and there is no unknown one."""
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    tok.decoder = decoders.ByteLevel()
+    trained(tok, 300, [], ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    return tok
+
+
+def form(normalizer):
+    tok = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), 300)
+    tok.normalizer = normalizer
+    tok.add_tokens([AddedToken("caf\u00e9\ufb01", normalized=True)])
+    return tok
+
+
+def nfkc():
+    return form(normalizers.NFKC())
+
+
+def nfkd():
+    return form(normalizers.Sequence([normalizers.NFKD(),
+                                      normalizers.Strip()]))
+
+
+def nfd():
+    return form(normalizers.NFD())
+
+
+def raw_bytes():
+    """A vocabulary as of Latin-1 and ASCII, as torchtitan's tests have: of
+    what ByteLevel makes of a text only printable ASCII is in it."""
+    tok = Tokenizer(models.BPE())
+    trained(tok, 400, [chr(b) for b in range(128)])
+    data = json.loads(tok.to_str())
+    vocab = data["model"]["vocab"]
+    for b in range(128, 256):
+        vocab[f"\\x{b:x}"] = len(vocab)
+    tok = Tokenizer.from_str(json.dumps(data))
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tok.post_processor = processors.ByteLevel()
+    tok.decoder = decoders.ByteLevel()
+    tok.add_special_tokens(["<|endoftext|>"])
+    return tok
+
+
+def nul():
+    """Characters, NUL among them, and none for those without a token."""
+    tok = Tokenizer(models.BPE())
+    tok.train_from_iterator(
+        ["\0\7ab\0\0c", "\0\7 tab\tx \0\0"] * 20 + plain.texts,
+        trainers.BpeTrainer(vocab_size=200, show_progress=False,
+                            initial_alphabet=["\0"]))
+    tok.add_tokens([AddedToken("x\0y", normalized=False)])
+    return tok
+
+
 KINDS = [llama3, qwen2, smollm, prefix, llama2, mistral, metaspace, gemma,
-         unknown, unigram, unigram_bytes]
+         unknown, unigram, unigram_bytes, smollm2, nfkc, nfkd, nfd,
+         raw_bytes, nul]
 
 
 def nasty():
@@ -283,6 +343,14 @@ def nasty():
                 "\u0000\u0007", "tab\tx", "a\u2581\u2581\u2581b",
                 "<|im_start|>user\nhi<|im_end|>\n", "<|begin_of_text|>x",
                 "Foundation Foundation Foundations 123 1234    x"]
+
+
+def compatible():
+    yield from ["\ufb01 \ufb03x", "\uff21\uff22 \uff76\uff9e", "\u00bd\u00b2",
+                "\u2460\u3392", "\ufdfa", "\u1e9b\u0323", "a\u00a0b",
+                "\u0132\u0301", "caf\u00e9\ufb01 cafe\u0301fi", "\u2003x ",
+                "\ufb01\u0301", "\uffe3\u0301", "\u00a8\u0301", "\u00b4",
+                "\u2fa1d", "\U0001d400", "\U0001f100", "\u00e9\u00c5\u1ec7"]
 
 
 def graphemes():
@@ -340,6 +408,10 @@ if __name__ == "__main__":
                        separators=(",", ":")) + "\n")
         rng = random.Random(len(name))
         cases = [*nasty(), *(any_text(rng, 60) for _ in range(60))]
+        if name.startswith("nf"):
+            cases += compatible()
+        if name == "nul":
+            cases += ["x\0y", "a\0b\0\0c", "\0", "x\0", "\0\7", "\u4f60a"]
         if name.startswith("unigram"):
             cases += graphemes()
         write(tok, here / f"kind_{name}.txt", cases)
