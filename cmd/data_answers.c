@@ -227,11 +227,11 @@ static enum merak_status add_parts(struct merak_answers *a,
 }
 
 static enum merak_status take_messages(struct merak_answers *a,
-                                       const struct merak_chat_turn *turn,
-                                       size_t n, struct merak_error *err)
+                                       const struct merak_chat_talk *talk,
+                                       struct merak_error *err)
 {
     int32_t eod = merak_tokenizer_eod(a->tokenizer);
-    enum merak_status rc = merak_chat_render(a->chat, turn, n, &a->text, err);
+    enum merak_status rc = merak_chat_render(a->chat, talk, &a->text, err);
 
     if (rc == MERAK_OK)
         rc = merak_tokenizer_encode(a->tokenizer, a->text.text.text,
@@ -244,14 +244,14 @@ static enum merak_status take_messages(struct merak_answers *a,
 
 enum merak_status merak_answers_take(struct merak_answers *answers,
                                      bool is_chat,
-                                     const struct merak_chat_turn *turn,
-                                     size_t n, struct merak_error *err)
+                                     const struct merak_chat_talk *talk,
+                                     struct merak_error *err)
 {
     enum merak_status rc;
 
     answers->ids.n = 0;
-    rc = is_chat ? take_messages(answers, turn, n, err)
-                 : take_pair(answers, turn, err);
+    rc = is_chat ? take_messages(answers, talk, err)
+                 : take_pair(answers, talk->turn, err);
     return rc == MERAK_OK ? put_document(answers, err) : rc;
 }
 

@@ -38,8 +38,7 @@ struct merak_answers {
  */
 enum merak_status merak_answers_take(struct merak_answers *answers,
                                      bool is_chat,
-                                     const struct merak_chat_turn *turn,
-                                     size_t n,
+                                     const struct merak_chat_talk *talk,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_answers_fini(struct merak_answers *answers);
 

@@ -23,6 +23,8 @@ struct job {
     const char *tokenizer, *out, *json_key, *chat_format;
     enum merak_pack_format format;
     bool append_eod, special, help;
+    enum { REFUSE, SKIP } bad_lines;
+    struct merak_bad_lines bad;
     struct merak_tokenizer *tok;
     struct merak_pack *pack;
     enum { NOTHING, TEXTS, ANSWERS } holds; /* so far */
@@ -69,7 +71,7 @@ static enum merak_status hold(struct job *job, int what,
     if (job->holds == NOTHING && what == ANSWERS)
         rc = of_output(merak_pack_add_mask(job->pack, job->out, err), err);
     else if (job->holds != NOTHING && (int)job->holds != what)
-        rc = merak_fail(err, MERAK_ERR_FORMAT,
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
                         "%s, after %s: pack them separately, training takes "
                         "both (--data \"1 A 1 B\")",
                         what == ANSWERS ? "answers" : "a text",
@@ -79,15 +81,15 @@ static enum merak_status hold(struct job *job, int what,
 }
 
 static enum merak_status take_turns(void *arg, bool is_chat,
-                                    const struct merak_chat_turn *turn,
-                                    size_t n, struct merak_error *err)
+                                    const struct merak_chat_talk *talk,
+                                    struct merak_error *err)
 {
     struct job *job = arg;
     enum merak_status rc = hold(job, ANSWERS, err);
     size_t bytes = 0;
 
-    for (size_t i = 0; i < n; i++)
-        bytes += turn[i].n;
+    for (size_t i = 0; i < talk->n; i++)
+        bytes += talk->turn[i].n;
     tell_progress(job, bytes);
     if (rc == MERAK_OK)
         rc = merak_cmd_check_stop(err);
@@ -95,10 +97,10 @@ static enum merak_status take_turns(void *arg, bool is_chat,
         rc = merak_chat_open(job->tokenizer, job->chat_format, &job->chat, err);
         job->answers.chat = job->chat;
     }
-    return rc == MERAK_OK ? of_output(merak_answers_take(&job->answers, is_chat,
-                                                         turn, n, err),
-                                      err)
-                          : rc;
+    return rc == MERAK_OK
+               ? of_output(
+                     merak_answers_take(&job->answers, is_chat, talk, err), err)
+               : rc;
 }
 
 static enum merak_status take_document(void *arg, const char *text, size_t n,
@@ -160,17 +162,37 @@ static double bytes_of(int n, char **paths)
     return bytes;
 }
 
+/* Name, once a file, what messages hold beside what is learned. */
+static void tell_unread(struct job *job, const char *path)
+{
+    if (job->chat == NULL || merak_chat_unread(job->chat)[0] == '\0')
+        return;
+    merak_progress_clear(&job->progress);
+    fprintf(stderr,
+            "merak data pack: note: %s: messages have %s, which the chat %s "
+            "%s does not put out\n",
+            path, merak_chat_unread(job->chat),
+            job->chat_format != NULL ? "format" : "template of",
+            merak_chat_name(job->chat));
+    merak_chat_forget_unread(job->chat);
+}
+
 static enum merak_status pack_files(struct job *job, int n, char **paths,
                                     struct merak_error *err)
 {
     const struct merak_document_reader reader = {
-        .document = take_document, .turns = take_turns, .arg = job};
+        .document = take_document,
+        .turns = take_turns,
+        .arg = job,
+        .bad = job->bad_lines == SKIP ? &job->bad : NULL};
     enum merak_status rc = open_job(job, err);
 
     merak_progress_init(&job->progress, stderr, "pack", "B",
                         bytes_of(n, paths));
-    for (int i = 0; rc == MERAK_OK && i < n; i++)
+    for (int i = 0; rc == MERAK_OK && i < n; i++) {
         rc = merak_documents_read(paths[i], job->json_key, &reader, err);
+        tell_unread(job, paths[i]);
+    }
     merak_progress_clear(&job->progress);
     if (merak_cmd_check_stop(err) != MERAK_OK)
         return MERAK_ERR_SYSTEM;
@@ -204,6 +226,9 @@ static void print_totals(const struct job *job)
         printf("%llu bytes left out: %s has no token for them\n",
                (unsigned long long)merak_tokenizer_left_out(job->tok),
                job->tokenizer);
+    if (job->bad.n > 0)
+        printf("%llu bad lines left out, the first: %s\n", job->bad.n,
+               job->bad.first);
     if (job->empty > 0)
         printf("%llu empty documents left out\n",
                (unsigned long long)job->empty);
@@ -231,6 +256,9 @@ static const struct merak_option rows[] = {
               "does): chatml, gemma, llama2, llama3, llama3.1, mistral, phi3, "
               "qwen3 or zephyr",
      .arg = "FORMAT"},
+    {"bad-lines", MERAK_OPTION_WORD, AT(bad_lines), .words = "refuse|skip",
+     .about = "what to do with a line that is not as expected: end with its "
+              "number, or leave it out and count it"},
     {"format", MERAK_OPTION_WORD, AT(format), .words = "megatron|llmc",
      .about = ".bin and .idx, or .bin alone"},
 };

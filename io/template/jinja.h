@@ -6,9 +6,8 @@
  * lstrip_blocks, without one newline at the end of the program, and with
  * raise_exception(), strftime_now() and the `generation` block.
  *
- * Other features of the language, which no published template needs for
- * messages of text (imports, inheritance, most filters), are an error when
- * reached, with line and name.
+ * Other features of the language, which no published template needs (imports,
+ * inheritance, many filters), are an error when reached, with line and name.
  */
 #ifndef MERAK_IO_TEMPLATE_JINJA_H
 #define MERAK_IO_TEMPLATE_JINJA_H
@@ -31,10 +30,13 @@ enum merak_status merak_jinja_compile(const char *text, size_t n,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_jinja_free(struct merak_jinja *jinja); /* NULL is fine */
 
-/* {"role": role, "content": content}. */
+struct json_t; /* jansson's */
+
+/* {"role": role, "content": content}, or a whole object. */
 struct merak_jinja_message {
     const char *role, *content;
     size_t n; /* bytes of content */
+    const struct json_t *whole;
 };
 
 /* A name with a text, such as bos_token. */
@@ -47,13 +49,15 @@ struct merak_jinja_input {
     size_t n_messages;
     const struct merak_jinja_word *word;
     size_t n_words;
+    /* More names: "tools", "documents" and others; NULL: none. */
+    const struct json_t *more;
     bool add_generation_prompt;
     time_t now; /* for strftime_now(), in the local time zone */
 };
 
-/* The origin of a part of the output: the content of a message, from 0, or,
- * -1, a `generation` block.  What a template removes from the content is not
- * in it. */
+/* The origin of a part of the output: what a message says, from 0, in its
+ * content or any other field except its role; or, -1, a `generation` block.
+ * What a template removes from the content is not in it. */
 struct merak_jinja_mark {
     size_t begin, end;
     int message;
@@ -66,6 +70,13 @@ struct merak_jinja_output {
     struct merak_jinja_mark *mark; /* ordered by `begin` */
     size_t n_marks;
     bool has_date; /* strftime_now() was called */
+    /* Fields of whole messages that the template did not look at, borrowed from
+     * their objects. */
+    struct merak_jinja_unread {
+        int message;
+        const char *key;
+    } * unread;
+    size_t n_unread;
 };
 void merak_jinja_output_fini(struct merak_jinja_output *out);
 

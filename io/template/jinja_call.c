@@ -204,7 +204,8 @@ struct jinja_value merak_jinja_parts(struct jinja_run *r,
 {
     struct jinja_value list = merak_jinja_list(r->a), pair;
 
-    for (size_t i = 0; i < dict->n; i++) {
+    for (size_t i = 0; i < dict->n && merak_jinja_step(r->a, 1); i++) {
+        dict->pair[i].read = true;
         pair = merak_jinja_list(r->a);
         pair.list->is_tuple = true;
         merak_jinja_append(r->a, pair.list,

@@ -114,6 +114,7 @@ struct jinja_value {
 struct jinja_pair {
     struct jinja_text key;
     struct jinja_value value;
+    bool read; /* the template has looked at it */
 };
 
 /* Text, or captured text, with its marks. */
@@ -136,6 +137,7 @@ struct jinja_value merak_jinja_list(struct jinja_arena *a);
 struct jinja_value merak_jinja_dict(struct jinja_arena *a);
 void merak_jinja_append(struct jinja_arena *a, struct jinja_list *list,
                         struct jinja_value item);
+/* Whoever asks has read it. */
 struct jinja_value *merak_jinja_find(struct jinja_arena *a,
                                      const struct jinja_dict *dict,
                                      const char *key, size_t n);
@@ -171,6 +173,10 @@ struct jinja_text merak_jinja_strip(struct jinja_arena *a,
 size_t merak_jinja_char_bytes(const char *text, size_t n);
 /* Bytes of white space at the beginning of a text, as in Python. */
 size_t merak_jinja_space(const char *text, size_t n);
+
+/* jinja_json.c: a value of JSON, whose texts come from a message. */
+struct jinja_value merak_jinja_of_json(struct jinja_arena *a,
+                                       const struct json_t *json, int message);
 
 /* --- programs --------------------------------------------------------------
  */

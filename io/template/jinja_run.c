@@ -181,9 +181,18 @@ static struct jinja_value message(struct jinja_run *r,
                                   const struct merak_jinja_message *m, int i)
 {
     struct jinja_value v = merak_jinja_dict(r->a);
-    struct jinja_value content = merak_jinja_text(m->content, m->n);
-    struct merak_jinja_mark *mark = merak_jinja_alloc(r->a, sizeof(*mark));
+    struct jinja_value content = merak_jinja_text(m->content, m->n), *role;
+    struct merak_jinja_mark *mark;
 
+    if (m->whole != NULL) {
+        v = merak_jinja_of_json(r->a, m->whole, i);
+        role = v.kind == JINJA_DICT ? merak_jinja_find(r->a, v.dict, "role", 4)
+                                    : NULL;
+        if (role != NULL && role->kind == JINJA_TEXT)
+            role->text.n_marks = 0; /* nobody said it */
+        return v;
+    }
+    mark = merak_jinja_alloc(r->a, sizeof(*mark));
     *mark = (struct merak_jinja_mark){0, m->n, i};
     content.text.mark = mark;
     content.text.n_marks = 1;
@@ -192,9 +201,11 @@ static struct jinja_value message(struct jinja_run *r,
     return v;
 }
 
-static void set_input(struct jinja_run *r, const struct merak_jinja_input *in)
+/* Sets names for the template and returns the messages, a list. */
+static struct jinja_value set_input(struct jinja_run *r,
+                                    const struct merak_jinja_input *in)
 {
-    struct jinja_value messages = merak_jinja_list(r->a);
+    struct jinja_value messages = merak_jinja_list(r->a), more;
 
     for (size_t i = 0; i < in->n_messages; i++)
         merak_jinja_append(r->a, messages.list,
@@ -207,6 +218,42 @@ static void set_input(struct jinja_run *r, const struct merak_jinja_input *in)
                          merak_jinja_bool(in->add_generation_prompt));
     for (size_t i = 0; i < in->n_words; i++)
         merak_jinja_put_name(r, in->word[i].name, plain(in->word[i].text));
+    if (in->more == NULL)
+        return messages;
+    more = merak_jinja_of_json(r->a, in->more, -1);
+    for (size_t i = 0; more.kind == JINJA_DICT && i < more.dict->n; i++)
+        merak_jinja_put_name(r, more.dict->pair[i].key.at,
+                             more.dict->pair[i].value);
+    return messages;
+}
+
+/* List what the template has not looked at. */
+static enum merak_status tell_unread(const struct jinja_list *messages,
+                                     struct merak_jinja_output *to,
+                                     struct merak_error *err)
+{
+    size_t room = 0;
+
+    to->n_unread = 0;
+    for (size_t i = 0; i < messages->n; i++)
+        room += messages->item[i].dict->n;
+    if (room > 0) {
+        void *more = realloc(to->unread, room * sizeof(*to->unread));
+
+        if (more == NULL)
+            return merak_fail_nomem(err, room * sizeof(*to->unread));
+        to->unread = more;
+    }
+    for (size_t i = 0; i < messages->n; i++) {
+        const struct jinja_dict *m = messages->item[i].dict;
+
+        for (size_t k = 0; k < m->n; k++) {
+            if (!m->pair[k].read)
+                to->unread[to->n_unread++] =
+                    (struct merak_jinja_unread){(int)i, m->pair[k].key.at};
+        }
+    }
+    return MERAK_OK;
 }
 
 static int by_begin(const void *a, const void *b)
@@ -250,16 +297,19 @@ enum merak_status merak_jinja_render(const struct merak_jinja *jinja,
     struct jinja_arena arena = {.rc = MERAK_OK, .err = err};
     struct jinja_out text = {.n = 0};
     struct jinja_run r = {.a = &arena, .out = &text, .now = in->now};
+    struct jinja_value messages = {.kind = JINJA_UNDEFINED};
     enum merak_status rc;
 
     merak_jinja_enter(&r, NULL);
     if (r.scope != NULL) {
-        set_input(&r, in);
+        messages = set_input(&r, in);
         merak_jinja_run(&r, jinja->program);
     }
     rc = arena.rc;
     if (rc == MERAK_OK)
         rc = hand_over(&text, out, err);
+    if (rc == MERAK_OK)
+        rc = tell_unread(messages.list, out, err);
     out->has_date = r.has_date;
     merak_jinja_arena_free(&arena);
     return rc;
@@ -269,5 +319,6 @@ void merak_jinja_output_fini(struct merak_jinja_output *out)
 {
     free(out->text);
     free(out->mark);
+    free(out->unread);
     memset(out, 0, sizeof(*out));
 }

@@ -207,8 +207,10 @@ struct jinja_value *merak_jinja_find(struct jinja_arena *a,
 
         if (!merak_jinja_step_bytes(a, k->n == n ? n : 0))
             return NULL;
-        if (k->n == n && memcmp(k->at, key, n) == 0)
-            return &dict->pair[i].value;
+        if (k->n != n || memcmp(k->at, key, n) != 0)
+            continue;
+        dict->pair[i].read = true;
+        return &dict->pair[i].value;
     }
     return NULL;
 }
@@ -227,7 +229,7 @@ void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
         !grow(a, &at, dict->n, &dict->room, sizeof(*dict->pair)))
         return;
     dict->pair = at;
-    dict->pair[dict->n++] = (struct jinja_pair){key, value};
+    dict->pair[dict->n++] = (struct jinja_pair){key, value, false};
 }
 
 /* --- properties --------------------------------------------------------

@@ -57,6 +57,7 @@ static void add_dict(struct jinja_arena *a, struct jinja_out *out,
 {
     add(a, out, "{");
     for (size_t i = 0; i < dict->n; i++) {
+        dict->pair[i].read = true;
         add(a, out, i > 0 ? ", " : "");
         add_quoted(a, out, dict->pair[i].key, json);
         add(a, out, ": ");
@@ -134,6 +135,35 @@ static void add_value(struct jinja_arena *a, struct jinja_out *out,
     }
 }
 
+/* The message that a text comes from, that of its first mark; or -1. */
+static int message_of(struct jinja_value v)
+{
+    int message = -1;
+
+    if (v.kind == JINJA_TEXT)
+        return v.text.n_marks > 0 ? v.text.mark[0].message : -1;
+    for (size_t i = 0; v.kind == JINJA_LIST && i < v.list->n && message < 0;
+         i++)
+        message = message_of(v.list->item[i]);
+    for (size_t i = 0; v.kind == JINJA_DICT && i < v.dict->n && message < 0;
+         i++)
+        message = message_of(v.dict->pair[i].value);
+    return message;
+}
+
+/* All of what is written of a message's value is of the message. */
+static struct jinja_text written(struct jinja_arena *a, struct jinja_out *out,
+                                 struct jinja_value v)
+{
+    int message = a->rc == MERAK_OK ? message_of(v) : -1;
+
+    out->n_marks = 0;
+    if (message >= 0)
+        merak_jinja_mark_put(a, out,
+                             (struct merak_jinja_mark){0, out->n, message});
+    return merak_jinja_out_text(out).text;
+}
+
 struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v)
 {
     struct jinja_out out = {.n = 0};
@@ -141,7 +171,7 @@ struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v)
     if (v.kind == JINJA_TEXT)
         return v.text;
     add_value(a, &out, v, false, 0);
-    return merak_jinja_out_text(&out).text;
+    return written(a, &out, v);
 }
 
 struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v)
@@ -151,5 +181,5 @@ struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v)
     if (v.kind == JINJA_UNDEFINED)
         merak_jinja_fail(a, "tojson of an undefined value");
     add_value(a, &out, v, true, 0);
-    return merak_jinja_out_text(&out).text;
+    return written(a, &out, v);
 }

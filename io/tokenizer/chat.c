@@ -2,10 +2,7 @@
 /* chat.c - conversations as text in a model's chat format */
 #include "config.h"
 
-#include "io/tokenizer/chat.h"
-#include "io/tokenizer/chat_formats.h"
-
-#include "io/template/jinja.h"
+#include "io/tokenizer/chat_impl.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -13,22 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-enum { MOST_WORDS = 32 };
-
-struct merak_chat {
-    struct merak_jinja *template; /* NULL: one of our rows .. */
-    struct merak_chat_format format;
-    const char *name;
-    /* from the tokenizer's files */
-    json_t *config, *map;
-    struct merak_jinja_word word[MOST_WORDS];
-    size_t n_words;
-    const char *bos, *eos;
-    time_t now;
-    bool has_date;
-    struct merak_jinja_output made; /* output of the template */
-};
 
 /* --- opening -------------------------------------------------------------- */
 
@@ -66,7 +47,7 @@ static void read_words(struct merak_chat *chat, const json_t *config)
             if (strcmp(chat->word[known].name, name) == 0)
                 break;
         }
-        if (known == chat->n_words && known < MOST_WORDS)
+        if (known == chat->n_words && known < MERAK_MOST_WORDS)
             chat->word[chat->n_words++] =
                 (struct merak_jinja_word){name, json_string_value(value)};
     }
@@ -248,34 +229,27 @@ bool merak_chat_has_date(const struct merak_chat *chat)
 /* --- rendering -------------------------------------------------------------
  */
 
-struct renderer {
-    struct merak_chat *chat;
-    struct merak_chat_text *out;
-    struct merak_error *err;
-    enum merak_status rc;
-};
-
-static void put(struct renderer *r, const char *text, size_t n)
+void merak_chat_put(struct merak_chat_renderer *r, const char *text, size_t n)
 {
     if (r->rc == MERAK_OK)
         r->rc = merak_buffer_add(&r->out->text, text, n, r->err);
 }
 
 /* Append a text of the format, or nothing if NULL. */
-static void put_own(struct renderer *r, const char *text)
+static void put_own(struct merak_chat_renderer *r, const char *text)
 {
     for (; text != NULL && *text != '\0'; text++) {
         if (*text == BOS[0])
-            put(r, r->chat->bos, strlen(r->chat->bos));
+            merak_chat_put(r, r->chat->bos, strlen(r->chat->bos));
         else if (*text == EOS[0])
-            put(r, r->chat->eos, strlen(r->chat->eos));
+            merak_chat_put(r, r->chat->eos, strlen(r->chat->eos));
         else
-            put(r, text, 1);
+            merak_chat_put(r, text, 1);
     }
 }
 
-static void put_said(struct renderer *r, const struct merak_chat_turn *turn,
-                     bool trims)
+static void put_said(struct merak_chat_renderer *r,
+                     const struct merak_chat_turn *turn, bool trims)
 {
     const char *text = turn->text;
     size_t n = turn->n;
@@ -284,10 +258,11 @@ static void put_said(struct renderer *r, const struct merak_chat_turn *turn,
         n--;
     for (; trims && n > 0 && isspace((unsigned char)*text); n--)
         text++;
-    put(r, text, n);
+    merak_chat_put(r, text, n);
 }
 
-static void add_answer(struct renderer *r, size_t begin, size_t end)
+void merak_chat_add_answer(struct merak_chat_renderer *r, size_t begin,
+                           size_t end)
 {
     struct merak_chat_text *out = r->out;
 
@@ -306,17 +281,20 @@ static void add_answer(struct renderer *r, size_t begin, size_t end)
         out->answer[out->n_answers++] = (struct merak_chat_span){begin, end};
 }
 
-static void put_answer(struct renderer *r, const struct merak_chat_turn *turn)
+static void put_answer(struct merak_chat_renderer *r,
+                       const struct merak_chat_turn *turn)
 {
     size_t begin = r->out->text.n;
 
     put_said(r, turn, r->chat->format.trims);
     put_own(r, r->chat->format.answer_end);
-    add_answer(r, begin, r->out->text.n);
+    if (!turn->context)
+        merak_chat_add_answer(r, begin, r->out->text.n);
 }
 
 /* system: the message to insert into this turn of the user, or NULL. */
-static void put_turn(struct renderer *r, const struct merak_chat_turn *turn,
+static void put_turn(struct merak_chat_renderer *r,
+                     const struct merak_chat_turn *turn,
                      const struct merak_chat_turn *system, bool is_last)
 {
     const struct merak_chat_format *f = &r->chat->format;
@@ -394,7 +372,8 @@ static enum merak_status render_row(struct merak_chat *chat,
                                     struct merak_error *err)
 {
     const struct merak_chat_format *f = &chat->format;
-    struct renderer r = {.chat = chat, .out = out, .err = err, .rc = MERAK_OK};
+    struct merak_chat_renderer r = {
+        .chat = chat, .out = out, .err = err, .rc = MERAK_OK};
     bool has_system = turn[0].role == MERAK_CHAT_SYSTEM;
     size_t first = has_system && f->system != MERAK_CHAT_SYSTEM_TURN;
     size_t place = find_place(f, turn, n);
@@ -410,139 +389,55 @@ static enum merak_status render_row(struct merak_chat *chat,
     return r.rc;
 }
 
-/* --- running the tokenizer's template -----------------------------------
- */
-
-/* The token that ends an answer belongs to it, such as "</s>" or "<|im_end|>"
- * after it, with blanks before that; but not one that begins a text. */
-static size_t end_of_answer(const struct merak_chat *chat, const char *text,
-                            size_t n, size_t at)
+/* A row has places for texts alone. */
+static enum merak_status check_texts(const struct merak_chat *chat,
+                                     const struct merak_chat_talk *talk,
+                                     struct merak_error *err)
 {
-    size_t eos = strlen(chat->eos), bos = strlen(chat->bos), end = at, begin;
-
-    while (at < n && isspace((unsigned char)text[at]))
-        at++;
-    if (eos > 0 && n - at >= eos && memcmp(text + at, chat->eos, eos) == 0)
-        return at + eos;
-    if ((bos > 0 && n - at >= bos && memcmp(text + at, chat->bos, bos) == 0) ||
-        at >= n || (text[at] != '<' && strncmp(text + at, "[|", 2) != 0))
-        return end;
-    for (begin = at++; at < n && at - begin < 64; at++) {
-        if (isspace((unsigned char)text[at]) || text[at] == '<')
-            break;
-        if (text[at] == (text[begin] == '<' ? '>' : ']'))
-            return at + 1;
+    for (size_t i = 0; i < talk->n; i++) {
+        if (talk->turn[i].role == MERAK_CHAT_OTHER ||
+            talk->turn[i].text == NULL)
+            return merak_fail(err, MERAK_ERR_FORMAT,
+                              "message %zu has %s; --chat %s has only texts of "
+                              "system, user and assistant",
+                              i + 1,
+                              talk->turn[i].text == NULL ? "no text as content"
+                                                         : "another role",
+                              chat->format.name);
     }
-    return end;
+    return MERAK_OK;
 }
 
-/* Thoughts before the answer belong to it, including the token that begins
- * them. */
-static size_t begin_of_answer(const char *text, size_t at)
+static enum merak_status take_row(struct merak_chat *chat,
+                                  const struct merak_chat_talk *talk,
+                                  struct merak_chat_text *out,
+                                  struct merak_error *err)
 {
-    static const char *const token[] = {"<think>", "[THINK]"};
-    size_t end = at;
+    enum merak_status rc = check_texts(chat, talk, err);
+    const char *key;
+    json_t *value;
 
-    while (end > 0 && isspace((unsigned char)text[end - 1]))
-        end--;
-    for (size_t i = 0; i < sizeof(token) / sizeof(*token); i++) {
-        size_t n = strlen(token[i]);
-
-        if (end >= n && memcmp(text + end - n, token[i], n) == 0)
-            return end - n;
+    for (size_t i = 0; i < talk->n && rc == MERAK_OK; i++) {
+        json_object_foreach((json_t *)talk->turn[i].whole, key, value)
+        {
+            rc = merak_chat_note_unread(chat, &talk->turn[i], i, key, err);
+            if (rc != MERAK_OK)
+                break;
+        }
     }
-    return at;
-}
-
-/* Find message i in the output: from its first mark to its last. */
-static void find_answer(struct renderer *r, size_t i)
-{
-    const struct merak_jinja_output *made = &r->chat->made;
-    size_t begin = SIZE_MAX, end = 0, parts = 0;
-
-    for (size_t k = 0; k < made->n_marks; k++) {
-        const struct merak_jinja_mark *m = &made->mark[k];
-
-        if (m->message != (int)i)
-            continue;
-        begin = m->begin < begin ? m->begin : begin;
-        end = m->end > end ? m->end : end;
-        parts++;
-    }
-    for (size_t k = 0; k < made->n_marks && parts > 0; k++) {
-        if (made->mark[k].message != (int)i && made->mark[k].begin > begin &&
-            made->mark[k].begin < end)
-            parts = 0;
-    }
-    if (parts == 0)
-        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "message %zu has role assistant, and its content is "
-                           "not, or not in one piece, in the text that the "
-                           "chat template makes",
-                           i + 1);
-    else
-        add_answer(r, parts > 1 ? begin_of_answer(made->text, begin) : begin,
-                   end_of_answer(r->chat, made->text, made->n, end));
-}
-
-/* Use what the template itself marks as generated, or else the answers. */
-static void find_answers(struct renderer *r, const struct merak_chat_turn *turn,
-                         size_t n)
-{
-    const struct merak_jinja_output *made = &r->chat->made;
-
-    for (size_t k = 0; k < made->n_marks; k++) {
-        if (made->mark[k].message < 0)
-            add_answer(r, made->mark[k].begin, made->mark[k].end);
-    }
-    if (r->out->n_answers > 0)
-        return;
-    for (size_t i = 0; i < n && r->rc == MERAK_OK; i++) {
-        if (turn[i].role == MERAK_CHAT_ANSWER)
-            find_answer(r, i);
-    }
-}
-
-static enum merak_status render_template(struct merak_chat *chat,
-                                         const struct merak_chat_turn *turn,
-                                         size_t n, struct merak_chat_text *out,
-                                         struct merak_error *err)
-{
-    static const char *const role[] = {"system", "user", "assistant"};
-    struct renderer r = {.chat = chat, .out = out, .err = err, .rc = MERAK_OK};
-    struct merak_jinja_message *message = calloc(n, sizeof(*message));
-    const struct merak_jinja_input in = {.message = message,
-                                         .n_messages = n,
-                                         .word = chat->word,
-                                         .n_words = chat->n_words,
-                                         .now = chat->now};
-
-    if (message == NULL)
-        return merak_fail_nomem(err, n * sizeof(*message));
-    for (size_t i = 0; i < n; i++)
-        message[i] = (struct merak_jinja_message){role[turn[i].role],
-                                                  turn[i].text, turn[i].n};
-    r.rc = merak_jinja_render(chat->template, &in, &chat->made, err);
-    free(message);
-    if (r.rc != MERAK_OK) {
-        if (r.rc == MERAK_ERR_UNSUPPORTED)
-            merak_error_wrap(err, "the chat template, which is run");
-        return r.rc;
-    }
-    chat->has_date |= chat->made.has_date;
-    put(&r, chat->made.text, chat->made.n);
-    find_answers(&r, turn, n);
-    return r.rc;
+    return rc == MERAK_OK ? render_row(chat, talk->turn, talk->n, out, err)
+                          : rc;
 }
 
 enum merak_status merak_chat_render(struct merak_chat *chat,
-                                    const struct merak_chat_turn *turn,
-                                    size_t n, struct merak_chat_text *out,
+                                    const struct merak_chat_talk *talk,
+                                    struct merak_chat_text *out,
                                     struct merak_error *err)
 {
     out->text.n = out->n_answers = 0;
-    return chat->template != NULL ? render_template(chat, turn, n, out, err)
-                                  : render_row(chat, turn, n, out, err);
+    return chat->template != NULL
+               ? merak_chat_run_template(chat, talk, out, err)
+               : take_row(chat, talk, out, err);
 }
 
 void merak_chat_text_fini(struct merak_chat_text *text)

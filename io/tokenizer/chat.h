@@ -15,12 +15,28 @@
 #include "io/tokenizer/buffer.h"
 #include "merak/status.h"
 
-enum merak_chat_role { MERAK_CHAT_SYSTEM, MERAK_CHAT_USER, MERAK_CHAT_ANSWER };
+enum merak_chat_role {
+    MERAK_CHAT_SYSTEM,
+    MERAK_CHAT_USER,
+    MERAK_CHAT_ANSWER,
+    MERAK_CHAT_OTHER, /* a tool's result and the like: for templates only */
+};
+
+struct json_t; /* jansson's */
 
 struct merak_chat_turn {
     enum merak_chat_role role;
-    const char *text;
+    const char *text; /* the content; NULL: it is not a text */
     size_t n;
+    const struct json_t *whole; /* all of the message; NULL: only the above */
+    bool context;               /* an answer that is not to be learned */
+};
+
+struct merak_chat_talk {
+    const struct merak_chat_turn *turn;
+    size_t n;
+    /* For a template, {"tools": .., "documents": .., ..}; NULL: nothing */
+    const struct json_t *more;
 };
 
 /* A conversation's text, and which parts of it are answers, each with the
@@ -54,20 +70,25 @@ void merak_chat_close(struct merak_chat *chat);
 const char *merak_chat_name(const struct merak_chat *chat);
 /* Has one of the texts so far asked for the date? */
 bool merak_chat_has_date(const struct merak_chat *chat);
+/* Fields of messages that made no difference so far, "name, id"; "" if there
+ * are none.  Borrowed. */
+const char *merak_chat_unread(const struct merak_chat *chat);
+void merak_chat_forget_unread(struct merak_chat *chat);
 /* "chatml, gemma, .." */
 const char *merak_chat_names(void);
 /*
  * The text of a conversation, as made by the model's own template without a
- * generation prompt.  An answer extends from the beginning of its content, or
- * of the thoughts before it, to the token that ends it; if the template marks
- * what is generated, those parts are used.
+ * generation prompt.  An answer extends from the beginning of its content, of
+ * the thoughts before it, or of the calls of tools in its place, to the token
+ * that ends it; if the template marks what is generated, those parts are used.
  *
  * MERAK_ERR_FORMAT gives the template's reason for refusing the messages, or
- * the number, from 1, of the message that is not allowed.
+ * the number, from 1, of the message that is not allowed: also an answer with
+ * thoughts or calls that the text would not have.
  */
 enum merak_status merak_chat_render(struct merak_chat *chat,
-                                    const struct merak_chat_turn *turn,
-                                    size_t n, struct merak_chat_text *out,
+                                    const struct merak_chat_talk *talk,
+                                    struct merak_chat_text *out,
                                     struct merak_error *err) MERAK_CHECKED;
 
 #endif

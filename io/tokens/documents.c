@@ -6,197 +6,41 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/tokens/json_lines.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- lines of JSON ----------------------------------------------------- */
+/* --- lines of JSON ---------------------------------------------------------
+ */
 
-struct lines {
-    const char *path, *key; /* key NULL: none was given */
-    const struct merak_document_reader *reader;
-    unsigned long long number; /* of the current line, from 1 */
-    struct merak_chat_turn *turn;
-    size_t room;
-};
-
-static const char *type_of(const json_t *value)
+/* A bad line is left out and counted if that is asked for. */
+static enum merak_status read_line(struct merak_json_lines *l, const char *line,
+                                   size_t n, struct merak_error *err)
 {
-    static const char *const name[] = {"an object", "a list",   "a text",
-                                       "a number",  "a number", "true",
-                                       "false",     "null"};
-
-    return value == NULL ? "nothing" : name[json_typeof(value)];
-}
-
-static enum merak_status take_text(const struct lines *l, const json_t *object,
-                                   struct merak_error *err)
-{
-    const char *key = l->key == NULL ? "text" : l->key;
-    const json_t *text = json_object_get(object, key);
-
-    if (!json_is_object(object))
-        return merak_fail(err, MERAK_ERR_FORMAT, "%s, expected an object",
-                          type_of(object));
-    if (!json_is_string(text))
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "%s \"%s\"; choose with --json-key",
-                          text == NULL ? "no" : "no text under", key);
-    return l->reader->document(l->reader->arg, json_string_value(text),
-                               json_string_length(text), err);
-}
-
-/* --- with answers --------------------------------------------------------- */
-
-static enum merak_status take_string(const json_t *from, const char *key,
-                                     struct merak_chat_turn *turn,
-                                     struct merak_error *err)
-{
-    const json_t *text = json_object_get(from, key);
-
-    if (!json_is_string(text))
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "\"%s\" is %s, expected a text", key, type_of(text));
-    turn->text = json_string_value(text);
-    turn->n = json_string_length(text);
-    return MERAK_OK;
-}
-
-static enum merak_status take_pair(const struct lines *l, const json_t *object,
-                                   struct merak_error *err)
-{
-    struct merak_chat_turn turn[2] = {{.role = MERAK_CHAT_USER},
-                                      {.role = MERAK_CHAT_ANSWER}};
-    enum merak_status rc = take_string(object, "prompt", &turn[0], err);
-
-    if (rc == MERAK_OK)
-        rc = take_string(object, "completion", &turn[1], err);
-    return rc == MERAK_OK
-               ? l->reader->turns(l->reader->arg, false, turn, 2, err)
-               : rc;
-}
-
-static enum merak_status read_role(const json_t *message,
-                                   enum merak_chat_role *role_p,
-                                   struct merak_error *err)
-{
-    static const char *const name[] = {"system", "user", "assistant"};
-    const json_t *role = json_object_get(message, "role");
-    const char *text = json_string_value(role);
-
-    for (int i = 0; text != NULL && i < 3; i++) {
-        if (strcmp(text, name[i]) == 0) {
-            *role_p = (enum merak_chat_role)i;
-            return MERAK_OK;
-        }
-    }
-    return merak_fail(err, MERAK_ERR_FORMAT,
-                      "\"role\" is %s%.40s%s, expected system, user or "
-                      "assistant",
-                      text == NULL ? type_of(role) : "\"",
-                      text == NULL ? "" : text, text == NULL ? "" : "\"");
-}
-
-static enum merak_status read_message(const json_t *message,
-                                      struct merak_chat_turn *turn,
-                                      struct merak_error *err)
-{
-    enum merak_status rc = MERAK_OK;
-
-    if (!json_is_object(message))
-        return merak_fail(err, MERAK_ERR_FORMAT, "%s, expected an object",
-                          type_of(message));
-    rc = read_role(message, &turn->role, err);
-    return rc == MERAK_OK ? take_string(message, "content", turn, err) : rc;
-}
-
-static enum merak_status read_messages(struct lines *l, const json_t *messages,
-                                       struct merak_error *err)
-{
-    size_t n = json_array_size(messages);
-    bool answered = false;
-
-    if (n > l->room) {
-        void *more = realloc(l->turn, 2 * n * sizeof(*l->turn));
-
-        if (more == NULL)
-            return merak_fail_nomem(err, 2 * n * sizeof(*l->turn));
-        l->turn = more;
-        l->room = 2 * n;
-    }
-    for (size_t i = 0; i < n; i++) {
-        enum merak_status rc =
-            read_message(json_array_get(messages, i), &l->turn[i], err);
-
-        if (rc != MERAK_OK) {
-            merak_error_wrap(err, "message %zu", i + 1);
-            return rc;
-        }
-        answered = answered || l->turn[i].role == MERAK_CHAT_ANSWER;
-    }
-    return answered ? MERAK_OK
-                    : merak_fail(err, MERAK_ERR_FORMAT,
-                                 "%zu messages and none of the assistant: "
-                                 "there is nothing to learn",
-                                 n);
-}
-
-static enum merak_status take_messages(struct lines *l, const json_t *messages,
-                                       struct merak_error *err)
-{
+    struct merak_bad_lines *bad = l->reader->bad;
+    struct merak_error own = {.text = ""};
     enum merak_status rc;
 
-    if (!json_is_array(messages))
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "\"messages\" is %s, expected a list",
-                          type_of(messages));
-    rc = read_messages(l, messages, err);
-    return rc == MERAK_OK ? l->reader->turns(l->reader->arg, true, l->turn,
-                                             json_array_size(messages), err)
-                          : rc;
-}
+    err = err == NULL ? &own : err;
+    rc = merak_json_line_take(l, line, n, err);
 
-/* --- lines ---------------------------------------------------------------- */
-
-static enum merak_status take_object(struct lines *l, const json_t *object,
-                                     struct merak_error *err)
-{
-    const json_t *messages = json_object_get(object, "messages");
-    bool is_text = l->key != NULL || json_object_get(object, "text") != NULL;
-
-    if (is_text)
-        return take_text(l, object, err);
-    if (messages != NULL)
-        return take_messages(l, messages, err);
-    if (json_object_get(object, "prompt") != NULL ||
-        json_object_get(object, "completion") != NULL)
-        return take_pair(l, object, err);
-    return take_text(l, object, err);
-}
-
-static enum merak_status read_line(struct lines *l, const char *line, size_t n,
-                                   struct merak_error *err)
-{
-    json_error_t bad;
-    json_t *object = json_loadb(line, n, JSON_ALLOW_NUL, &bad);
-    enum merak_status rc;
-
-    if (object == NULL)
-        return merak_fail(err, MERAK_ERR_FORMAT, "%s line %llu: not JSON: %s",
-                          l->path, l->number, bad.text);
-    rc = take_object(l, object, err);
-    if (rc == MERAK_ERR_FORMAT || rc == MERAK_ERR_UNSUPPORTED)
+    if (rc == MERAK_ERR_FORMAT || rc == MERAK_ERR_UNSUPPORTED ||
+        rc == MERAK_ERR_MISMATCH)
         merak_error_wrap(err, "%s line %llu", l->path, l->number);
-    json_decref(object);
-    return rc;
+    if (rc != MERAK_ERR_FORMAT || bad == NULL)
+        return rc;
+    if (bad->n++ == 0)
+        snprintf(bad->first, sizeof(bad->first), "%.200s", err->text);
+    return MERAK_OK;
 }
 
 static bool is_blank(const char *line)
@@ -204,7 +48,7 @@ static bool is_blank(const char *line)
     return line[strspn(line, " \t\r\n")] == '\0';
 }
 
-static enum merak_status read_lines(struct lines *l, FILE *f,
+static enum merak_status read_lines(struct merak_json_lines *l, FILE *f,
                                     struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
@@ -222,21 +66,6 @@ static enum merak_status read_lines(struct lines *l, FILE *f,
     if (rc == MERAK_OK && (ferror(f) || errno != 0))
         rc = merak_file_fail(err, "read", l->path);
     free(line);
-    return rc;
-}
-
-static enum merak_status open_lines(struct lines *l, bool is_stdin,
-                                    struct merak_error *err)
-{
-    FILE *f = is_stdin ? stdin : fopen(l->path, "re");
-    enum merak_status rc;
-
-    if (f == NULL)
-        return merak_file_fail(err, "open", l->path);
-    rc = read_lines(l, f, err);
-    free(l->turn);
-    if (!is_stdin)
-        fclose(f);
     return rc;
 }
 
@@ -258,13 +87,12 @@ static enum merak_status read_mapped(int fd, const char *path, size_t n,
 }
 
 /* Read a pipe, or a file without a size, to its end. */
-static enum merak_status read_stream(int fd, const char *path,
+static enum merak_status read_stream(FILE *f, const char *path,
                                      merak_document_fn fn, void *arg,
                                      struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
-    size_t n = 0, room = 0;
-    ssize_t got = 1;
+    size_t n = 0, room = 0, got = 1;
     char *text = NULL;
 
     while (rc == MERAK_OK && got > 0) {
@@ -277,10 +105,9 @@ static enum merak_status read_stream(int fd, const char *path,
             }
             text = grown;
         }
-        got = read(fd, text + n, room - n);
-        if (got > 0)
-            n += (size_t)got;
-        else if (got < 0) /* also EINTR: the program was asked to stop */
+        got = fread(text + n, 1, room - n, f);
+        n += got;
+        if (got == 0 && ferror(f)) /* also EINTR: it was asked to stop */
             rc = merak_file_fail(err, "read", path);
     }
     if (rc == MERAK_OK)
@@ -289,24 +116,164 @@ static enum merak_status read_stream(int fd, const char *path,
     return rc;
 }
 
-static enum merak_status read_whole(int fd, const char *path,
-                                    merak_document_fn fn, void *arg,
-                                    struct merak_error *err)
-{
-    struct stat st;
+/* --- what a file holds ------------------------------------------------- */
 
-    if (fstat(fd, &st) != 0)
-        return merak_file_fail(err, "examine", path);
-    if (S_ISREG(st.st_mode) && st.st_size > 0)
-        return read_mapped(fd, path, (size_t)st.st_size, fn, arg, err);
-    return read_stream(fd, path, fn, arg, err);
+/* A file's beginning is looked at before it is read: pipes do not go back. */
+struct input {
+    int fd;
+    size_t n, given;
+    char begin[65536 + 1];
+};
+
+static ssize_t give(void *arg, char *to, size_t n)
+{
+    struct input *in = arg;
+
+    if (in->given == in->n)
+        return read(in->fd, to, n);
+    n = n < in->n - in->given ? n : in->n - in->given;
+    memcpy(to, in->begin + in->given, n);
+    in->given += n;
+    return (ssize_t)n;
 }
 
-static bool is_jsonl(const char *path)
+static enum merak_status look(struct input *in, const char *path,
+                              struct merak_error *err)
 {
-    const char *dot = strrchr(path, '.');
+    ssize_t got = 1;
 
-    return dot != NULL && strcmp(dot, ".jsonl") == 0;
+    while (got > 0 && in->n < sizeof(in->begin) - 1) {
+        got = read(in->fd, in->begin + in->n, sizeof(in->begin) - 1 - in->n);
+        if (got < 0)
+            return merak_file_fail(err, "read", path);
+        in->n += (size_t)got;
+    }
+    in->begin[in->n] = '\0';
+    return MERAK_OK;
+}
+
+/* What is surely no text, by its first bytes. */
+static enum merak_status refuse_binary(const struct input *in, const char *path,
+                                       struct merak_error *err)
+{
+    static const struct {
+        const char *magic;
+        size_t n;
+        const char *what, *fix;
+    } row[] = {
+        {"\x1f\x8b", 2, "gzip", "give zcat's output as \"-\""},
+        {"\x28\xb5\x2f\xfd", 4, "Zstandard", "give zstdcat's output as \"-\""},
+        {"BZh", 3, "bzip2", "give bzcat's output as \"-\""},
+        {"\xfd"
+         "7zXZ\0",
+         6, "xz", "give xzcat's output as \"-\""},
+        {"PK\3\4", 4, "ZIP", "unpack it"},
+        {"PAR1", 4, "Parquet", "convert it to lines of JSON"},
+        {"ARROW1", 6, "Arrow", "convert it to lines of JSON"},
+        {"\x89HDF", 4, "HDF5", "convert it to lines of JSON"},
+        {"%PDF-", 5, "PDF", "convert it to text"},
+        {"\x7f"
+         "ELF",
+         4, "program", "give a file of text"},
+        {"MMIDIDX\0", 8, "packed token", "it needs no packing"},
+        {"\xff\xfe", 2, "UTF-16", "convert it with iconv -t UTF-8"},
+        {"\xfe\xff", 2, "UTF-16", "convert it with iconv -t UTF-8"},
+    };
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        if (in->n >= row[i].n && memcmp(in->begin, row[i].magic, row[i].n) == 0)
+            return merak_fail(err, MERAK_ERR_FORMAT,
+                              "%s holds %s data, expected text or lines of "
+                              "JSON: %s",
+                              path, row[i].what, row[i].fix);
+    }
+    return MERAK_OK;
+}
+
+static bool is_named(const char *path, const char *ending)
+{
+    size_t n = strlen(path), m = strlen(ending);
+
+    return n >= m && strcasecmp(path + n - m, ending) == 0;
+}
+
+/* Where the text begins, behind a byte order mark. */
+static size_t mark_bytes(const struct input *in)
+{
+    return in->n >= 3 && memcmp(in->begin, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+/* Lines of JSON are asked for, or named so, or look so: the first is an object
+ * with a key that is read. */
+static bool has_lines(const struct input *in, const char *path, const char *key)
+{
+    const char *at = in->begin + mark_bytes(in);
+    const char *end = in->begin + in->n, *line;
+
+    at += strspn(at, " \t\r\n");
+    line = memchr(at, '\n', (size_t)(end - at));
+    return key != NULL || is_named(path, ".jsonl") ||
+           is_named(path, ".ndjson") ||
+           merak_json_line_is(at, (size_t)((line != NULL ? line : end) - at));
+}
+
+static enum merak_status refuse_list(const struct input *in, const char *path,
+                                     struct merak_error *err)
+{
+    const char *at = in->begin + mark_bytes(in);
+
+    at += strspn(at, " \t\r\n");
+    if (*at != '[' || at[1 + strspn(at + 1, " \t\r\n")] != '{')
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_FORMAT,
+                      "%s is one list of JSON, expected an object on each "
+                      "line: jq -c '.[]' %s makes them",
+                      path, path);
+}
+
+static enum merak_status read_input(struct merak_json_lines *l,
+                                    struct input *in, off_t bytes,
+                                    struct merak_error *err)
+{
+    const struct merak_document_reader *reader = l->reader;
+    bool lines = has_lines(in, l->path, l->key);
+    enum merak_status rc = refuse_binary(in, l->path, err);
+    FILE *f;
+
+    if (rc == MERAK_OK && (lines || is_named(l->path, ".json")))
+        rc = refuse_list(in, l->path, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (!lines && bytes > 0)
+        return read_mapped(in->fd, l->path, (size_t)bytes, reader->document,
+                           reader->arg, err);
+    f = fopencookie(in, "r", (cookie_io_functions_t){.read = give});
+    if (f == NULL)
+        return merak_fail_nomem(err, sizeof(*f));
+    in->given = lines ? mark_bytes(in) : 0;
+    rc = lines ? read_lines(l, f, err)
+               : read_stream(f, l->path, reader->document, reader->arg, err);
+    fclose(f);
+    return rc;
+}
+
+/* Devices do not end, or have no text; a terminal's end is typed. */
+static enum merak_status open_input(const char *path, bool is_stdin, int *fd_p,
+                                    off_t *bytes_p, struct merak_error *err)
+{
+    struct stat st;
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return merak_file_fail(err, "open", path);
+    *fd_p = fd;
+    if (fstat(fd, &st) != 0)
+        return merak_file_fail(err, "examine", path);
+    if (!is_stdin && (S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode)))
+        return merak_fail(err, MERAK_ERR_FORMAT,
+                          "%s is a device, expected a file", path);
+    *bytes_p = S_ISREG(st.st_mode) && !is_stdin ? st.st_size : 0;
+    return MERAK_OK;
 }
 
 enum merak_status
@@ -315,21 +282,24 @@ merak_documents_read(const char *path, const char *key,
                      struct merak_error *err)
 {
     bool is_stdin = strcmp(path, "-") == 0;
-    struct lines l = {.path = is_stdin ? "standard input" : path,
-                      .key = key,
-                      .reader = reader};
+    struct merak_json_lines l = {.path = is_stdin ? "standard input" : path,
+                                 .key = key,
+                                 .reader = reader};
+    struct input *in = calloc(1, sizeof(*in));
+    off_t bytes = 0;
     enum merak_status rc;
-    int fd;
 
-    if (is_stdin ? key != NULL : is_jsonl(path))
-        return open_lines(&l, is_stdin, err);
-    if (is_stdin)
-        return read_whole(STDIN_FILENO, l.path, reader->document, reader->arg,
-                          err);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return merak_file_fail(err, "open", path);
-    rc = read_whole(fd, path, reader->document, reader->arg, err);
-    close(fd);
+    if (in == NULL)
+        return merak_fail_nomem(err, sizeof(*in));
+    in->fd = -1;
+    rc = open_input(path, is_stdin, &in->fd, &bytes, err);
+    if (rc == MERAK_OK)
+        rc = look(in, l.path, err);
+    if (rc == MERAK_OK)
+        rc = read_input(&l, in, bytes, err);
+    if (in->fd >= 0 && !is_stdin)
+        close(in->fd);
+    free(in);
+    free(l.turn);
     return rc;
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* io/tokens/documents.h - the documents in a file of text
  *
- * A .jsonl file has one document per line, a string under a key of a JSON
- * object; blank lines are skipped.  Any other file is one document.  "-" is
- * standard input: lines of JSON if a key is given, else one document.
+ * Lines of JSON have one document each, a string under a key of an object;
+ * blank lines are skipped.  They are read if a key is given, if the file's name
+ * ends in .jsonl or .ndjson, or if its first line is such an object.  Any other
+ * file is one document, unless its first bytes are those of a format that is
+ * no text.  "-" is standard input.
  *
  * If no key is given, a line may have questions and answers instead:
  * {"prompt": TEXT, "completion": TEXT}, or {"messages": [{"role": R,
- * "content": TEXT}, ..]} with R system, user or assistant.
+ * "content": TEXT, ..}, ..]}; messages may have more fields, and the line
+ * "tools", "documents" and "chat_template_kwargs".
  */
 #ifndef MERAK_IO_TOKENS_DOCUMENTS_H
 #define MERAK_IO_TOKENS_DOCUMENTS_H
@@ -28,13 +31,20 @@ typedef enum merak_status (*merak_document_fn)(void *arg, const char *text,
  * and its completion, as a user's turn and the answer, or messages.  At least
  * one of them is an answer. */
 typedef enum merak_status (*merak_turns_fn)(void *arg, bool is_chat,
-                                            const struct merak_chat_turn *turn,
-                                            size_t n, struct merak_error *err);
+                                            const struct merak_chat_talk *talk,
+                                            struct merak_error *err);
+
+/* Lines that were left out, and what is wrong with the first. */
+struct merak_bad_lines {
+    unsigned long long n;
+    char first[256];
+};
 
 struct merak_document_reader {
     merak_document_fn document;
     merak_turns_fn turns;
     void *arg;
+    struct merak_bad_lines *bad; /* NULL: a bad line is an error */
 };
 
 /*

@@ -14,9 +14,11 @@
 #include "io/file.h"
 #include "io/tokens/mask.h"
 
+#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +28,7 @@
 
 #define BUFFER_BYTES 65536
 #define U16_VOCAB 65500 /* Megatron's limit for u16 */
+enum { HOST_BYTES = 64 };
 
 struct out {
     char *path, *temporary;
@@ -52,12 +55,72 @@ struct merak_pack {
     uint64_t pending; /* of the current one */
 };
 
+/* --- what a killed process left ---------------------------------------- */
+
+/* Temporary files are named PATH.tmp-HOST-PID: only on its own host can be told
+ * whether a process is gone. */
+static void get_host(char host[HOST_BYTES])
+{
+    if (gethostname(host, HOST_BYTES) != 0)
+        host[0] = '\0';
+    host[HOST_BYTES - 1] = '\0';
+}
+
+/* Is this, behind the prefix, the name of one whose process is gone?  There is
+ * none of this process yet. */
+static bool is_leftover(const char *name, const char *host)
+{
+    static const char *const suffix[] = {".bin.tmp-", ".idx.tmp-",
+                                         ".mask.tmp-"};
+    char *end;
+    long pid;
+
+    for (size_t i = 0; i < sizeof(suffix) / sizeof(*suffix); i++) {
+        size_t n = strlen(suffix[i]), h = strlen(host);
+
+        if (strncmp(name, suffix[i], n) != 0 ||
+            strncmp(name + n, host, h) != 0 || name[n + h] != '-')
+            continue;
+        pid = strtol(name + n + h + 1, &end, 10);
+        return pid > 0 && *end == '\0' &&
+               (pid == (long)getpid() ||
+                (kill((pid_t)pid, 0) != 0 && errno == ESRCH));
+    }
+    return false;
+}
+
+/* A folder that cannot be read is no reason to stop. */
+static void remove_leftovers(const char *prefix)
+{
+    const char *slash = strrchr(prefix, '/');
+    const char *base = slash != NULL ? slash + 1 : prefix;
+    size_t n = strlen(base);
+    char host[HOST_BYTES];
+    char *folder = slash == NULL ? strdup(".")
+                   : slash == prefix
+                       ? strdup("/")
+                       : strndup(prefix, (size_t)(slash - prefix));
+    DIR *dir = folder != NULL ? opendir(folder) : NULL;
+    const struct dirent *entry;
+
+    get_host(host);
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (strncmp(entry->d_name, base, n) == 0 &&
+            is_leftover(entry->d_name + n, host))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    free(folder);
+}
+
 /* --- one file ---------------------------------------------------------- */
 
 static enum merak_status out_open(struct out *out, const char *prefix,
                                   const char *suffix, struct merak_error *err)
 {
-    size_t n = strlen(prefix) + 40;
+    size_t n = strlen(prefix) + 40 + HOST_BYTES;
+    char host[HOST_BYTES];
 
     out->path = malloc(n);
     out->temporary = malloc(n);
@@ -65,7 +128,9 @@ static enum merak_status out_open(struct out *out, const char *prefix,
     if (out->path == NULL || out->temporary == NULL || out->buffer == NULL)
         return merak_fail_nomem(err, BUFFER_BYTES);
     snprintf(out->path, n, "%s%s", prefix, suffix);
-    snprintf(out->temporary, n, "%s%s.tmp-%ld", prefix, suffix, (long)getpid());
+    get_host(host);
+    snprintf(out->temporary, n, "%s%s.tmp-%s-%ld", prefix, suffix, host,
+             (long)getpid());
     out->fd = open(out->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (out->fd < 0)
         return merak_file_fail(err, "create", out->temporary);
@@ -224,6 +289,7 @@ enum merak_status merak_pack_create(const char *prefix,
     pack->type = choose_type(format, vocab);
     pack->bin.fd = pack->idx.fd = pack->mask.fd = -1;
     pack->counted = true;
+    remove_leftovers(prefix);
     rc = open_outputs(pack, prefix, err);
     if (rc != MERAK_OK) {
         merak_pack_destroy(pack);

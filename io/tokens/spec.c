@@ -18,21 +18,40 @@ static bool is_number(const char *word, double *value_p)
     return end != word && *end == '\0';
 }
 
+/* The next word, which quotes of either kind hold together; NULL: no more.  The
+ * text is cut in place. */
+static char *next_word(char **at)
+{
+    char *from = *at + strspn(*at, " \t\n"), *end;
+
+    if (*from == '\0')
+        return NULL;
+    if ((*from == '\'' || *from == '"') && strchr(from + 1, *from) != NULL) {
+        end = strchr(from + 1, *from);
+        from++;
+    } else {
+        end = from + strcspn(from, " \t\n");
+    }
+    *at = *end == '\0' ? end : end + 1;
+    *end = '\0';
+    return from;
+}
+
 /* Put the words of spec->text into path, at first both weights and paths. */
 static enum merak_status split_words(const char *text,
                                      struct merak_data_spec *spec,
                                      struct merak_error *err)
 {
     size_t most = strlen(text) / 2 + 1;
-    char *save = NULL;
+    char *at;
 
     spec->text = strdup(text);
     spec->path = calloc(most, sizeof(*spec->path));
     spec->weight = calloc(most, sizeof(*spec->weight));
     if (spec->text == NULL || spec->path == NULL || spec->weight == NULL)
         return merak_fail_nomem(err, most * sizeof(*spec->path));
-    for (char *w = strtok_r(spec->text, " \t\n", &save); w != NULL;
-         w = strtok_r(NULL, " \t\n", &save))
+    at = spec->text;
+    for (char *w = next_word(&at); w != NULL; w = next_word(&at))
         spec->path[spec->n++] = w;
     return MERAK_OK;
 }
@@ -42,7 +61,7 @@ static enum merak_status bad_syntax(const char *text, const char *what,
 {
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "data \"%s\": %s; a blend is \"WEIGHT1 PATH1 WEIGHT2 "
-                      "PATH2 ..\"",
+                      "PATH2 ..\", a path with blanks in quotes",
                       text, what);
 }
 

@@ -35,7 +35,7 @@ void fuzz_seeds(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const struct merak_jinja_message message[] = {
-        {"user", " a-b ", 5}, {"assistant", "yes", 3}};
+        {"user", " a-b ", 5, NULL}, {"assistant", "yes", 3, NULL}};
     static const struct merak_jinja_word word = {"eos_token", "</s>"};
     const struct merak_jinja_input in = {
         .message = message, .n_messages = 2, .word = &word, .n_words = 1};

@@ -53,15 +53,18 @@ static enum merak_status take_text(void *arg, const char *text, size_t n,
 
 /* Some of them are answers, or they would be a document. */
 static enum merak_status take_turns(void *arg, bool is_chat,
-                                    const struct merak_chat_turn *turn,
-                                    size_t n, struct merak_error *err)
+                                    const struct merak_chat_talk *talk,
+                                    struct merak_error *err)
 {
+    const struct merak_chat_turn *turn = talk->turn;
+    size_t n = talk->n;
     size_t answers = 0;
 
     (void)is_chat;
     (void)err;
     for (size_t i = 0; i < n; i++) {
-        *(size_t *)arg += turn[i].n + strnlen(turn[i].text, turn[i].n);
+        if (turn[i].text != NULL)
+            *(size_t *)arg += turn[i].n + strnlen(turn[i].text, turn[i].n);
         answers += turn[i].role == MERAK_CHAT_ANSWER;
     }
     fuzz_must(answers > 0, "a conversation has an answer");
@@ -72,7 +75,8 @@ static void read_texts(const char *path)
 {
     struct merak_error err = {.text = ""};
     size_t bytes = 0;
-    const struct merak_document_reader reader = {take_text, take_turns, &bytes};
+    const struct merak_document_reader reader = {take_text, take_turns, &bytes,
+                                                 NULL};
     enum merak_status rc = merak_documents_read(path, NULL, &reader, &err);
 
     if (rc != MERAK_OK)

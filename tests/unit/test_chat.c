@@ -12,7 +12,6 @@
 #include "unit/json_rows.h"
 
 #include "io/tokenizer/chat.h"
-#include "io/tokens/documents.h"
 
 #include <jansson.h>
 
@@ -87,7 +86,8 @@ static void texts_are_what_templates_make(void **state)
         write_config(json_object_get(row, "config"));
         if (merak_chat_open(at("tokenizer.json"), NULL, &chat, &err) !=
                 MERAK_OK ||
-            merak_chat_render(chat, turn, n, &text, &err) != MERAK_OK)
+            merak_chat_render(chat, &(struct merak_chat_talk){turn, n, NULL},
+                              &text, &err) != MERAK_OK)
             fail_msg("%s: %s", string_of(row, "name"), err.text);
         assert_string_equal(merak_chat_name(chat), "tokenizer_config.json");
         check_text(&text, row);
@@ -120,7 +120,8 @@ static void formats_are_those_of_published_models(void **state)
         assert_int_equal(
             merak_chat_open("byte", string_of(row, "name"), &chat, &err),
             MERAK_OK);
-        rc = merak_chat_render(chat, turn, n, &text, &err);
+        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, n, NULL},
+                               &text, &err);
         if (json_is_null(want)
                 ? rc != MERAK_ERR_FORMAT
                 : rc != MERAK_OK || text.text.n != json_string_length(want) ||
@@ -146,7 +147,8 @@ static void templates_are_found(void **state)
                   "tool_use", "template", "{{ none.that.works }}", "name",
                   "default", "template", "{{ messages[0].content }}</s>");
     static const char jinja[] = "own: {{ messages[0].content }}";
-    const struct merak_chat_turn turn = {MERAK_CHAT_ANSWER, "yes", 3};
+    const struct merak_chat_turn turn = {
+        .role = MERAK_CHAT_ANSWER, .text = "yes", .n = 3};
     struct merak_chat_text text = {.n_answers = 0};
     struct merak_chat *chat;
     struct merak_error err;
@@ -156,14 +158,20 @@ static void templates_are_found(void **state)
     json_decref(config);
     assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
     assert_string_equal(merak_chat_name(chat), "tokenizer_config.json");
-    assert_int_equal(merak_chat_render(chat, &turn, 1, &text, &err), MERAK_OK);
+    assert_int_equal(
+        merak_chat_render(chat, &(struct merak_chat_talk){&turn, 1, NULL},
+                          &text, &err),
+        MERAK_OK);
     assert_int_equal(text.text.n, 7);
     assert_int_equal(text.answer[0].end, 7);
     merak_chat_close(chat);
     write_file(at("chat_template.jinja"), jinja, sizeof(jinja) - 1);
     assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
     assert_string_equal(merak_chat_name(chat), "chat_template.jinja");
-    assert_int_equal(merak_chat_render(chat, &turn, 1, &text, &err), MERAK_OK);
+    assert_int_equal(
+        merak_chat_render(chat, &(struct merak_chat_talk){&turn, 1, NULL},
+                          &text, &err),
+        MERAK_OK);
     assert_int_equal(text.answer[0].begin, 5);
     assert_int_equal(text.answer[0].end, 8);
     merak_chat_close(chat);
@@ -200,8 +208,10 @@ static void answers_are_found(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
         const struct merak_chat_turn turn[] = {
-            {MERAK_CHAT_USER, "q", 1},
-            {MERAK_CHAT_ANSWER, row[i].said, strlen(row[i].said)}};
+            {.role = MERAK_CHAT_USER, .text = "q", .n = 1},
+            {.role = MERAK_CHAT_ANSWER,
+             .text = row[i].said,
+             .n = strlen(row[i].said)}};
         json_t *config =
             json_pack("{s:s, s:s, s:{s:s}}", "chat_template", row[i].template,
                       "eos_token", "</s>", "bos_token", "content", "<s>");
@@ -213,7 +223,8 @@ static void answers_are_found(void **state)
         write_config(config);
         json_decref(config);
         assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
-        rc = merak_chat_render(chat, turn, 2, &text, &err);
+        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, 2, NULL},
+                               &text, &err);
         assert_int_equal(rc,
                          row[i].answer == NULL ? MERAK_ERR_FORMAT : MERAK_OK);
         if (rc == MERAK_OK &&
@@ -289,13 +300,16 @@ static void turns_that_have_no_place_are_refused(void **state)
         struct merak_error err = {.text = ""};
 
         for (int k = 0; k < 3; k++)
-            turn[k] =
-                (struct merak_chat_turn){(enum merak_chat_role)row[i].role[k],
-                                         row[i].said, strlen(row[i].said)};
+            turn[k] = (struct merak_chat_turn){
+                .role = (enum merak_chat_role)row[i].role[k],
+                .text = row[i].said,
+                .n = strlen(row[i].said)};
         assert_int_equal(merak_chat_open("byte", row[i].format, &chat, &err),
                          MERAK_OK);
-        assert_int_equal(merak_chat_render(chat, turn, 3, &text, &err),
-                         MERAK_ERR_FORMAT);
+        assert_int_equal(
+            merak_chat_render(chat, &(struct merak_chat_talk){turn, 3, NULL},
+                              &text, &err),
+            MERAK_ERR_FORMAT);
         if (strstr(err.text, row[i].text) == NULL)
             fail_msg("\"%s\" has no \"%s\"", err.text, row[i].text);
         merak_chat_close(chat);
@@ -303,94 +317,81 @@ static void turns_that_have_no_place_are_refused(void **state)
     }
 }
 
-/* --- lines of JSON -------------------------------------------------------- */
-
-static enum merak_status take_text(void *arg, const char *text, size_t n,
-                                   struct merak_error *err)
+/* A template gets all of a message; what it does not look at is named, and
+ * refused where an answer would be learned without it. */
+static void messages_are_whole(void **state)
 {
-    (void)err;
-    sprintf((char *)arg + strlen(arg), "text %.*s;", (int)n, text);
-    return MERAK_OK;
-}
-
-static enum merak_status take_turns(void *arg, bool is_chat,
-                                    const struct merak_chat_turn *turn,
-                                    size_t n, struct merak_error *err)
-{
-    char *to = arg;
-
-    if (strcmp(turn[0].text, "no") == 0)
-        return merak_fail(err, MERAK_ERR_FORMAT, "I was told so");
-    sprintf(to + strlen(to), "%s", is_chat ? "chat" : "pair");
-    for (size_t i = 0; i < n; i++)
-        sprintf(to + strlen(to), " %d%.*s", (int)turn[i].role, (int)turn[i].n,
-                turn[i].text);
-    strcat(to, ";");
-    return MERAK_OK;
-}
-
-#define USER "{\"role\":\"user\",\"content\":\"q\"}"
-#define ANSWER "{\"role\":\"assistant\",\"content\":\"a\"}"
-
-static void lines_are_read_or_named(void **state)
-{
+#define TURNS "{% for m in messages %}<{{ m.role }}>"
+#define BEGINS "{% if add_generation_prompt %}<assistant>{% endif %}"
+#define END "{{ m.content or '' }}</s>{% endfor %}"
+#define CALLS                                                          \
+    "{% for c in m.tool_calls or [] %}<call>{{ c.function | tojson }}" \
+    "</call>{% endfor %}"
+#define SAYS "{\"role\":\"assistant\",\"content\":\"a\""
+#define CALL "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"x\":[1,2.5]}}]}"
     static const struct {
-        const char *line, *key;
-        enum merak_status want;
-        const char *text; /* of it, or of the error */
+        const char *template, *message, *answer, *text;
     } row[] = {
-        {"{\"text\":\"t\"}", NULL, MERAK_OK, "text t;"},
-        {"{\"prompt\":\"p\",\"completion\":\"\"}", NULL, MERAK_OK,
-         "pair 1p 2;"},
-        {"{\"messages\":[" USER "," ANSWER "],\"id\":7}", NULL, MERAK_OK,
-         "chat 1q 2a;"},
-        {"{\"prompt\":\"p\",\"completion\":\"c\"}", "prompt", MERAK_OK,
-         "text p;"},
-        {"[1]", NULL, MERAK_ERR_FORMAT, "line 2: a list, expected an object"},
-        {"\"x\"", NULL, MERAK_ERR_FORMAT, "line 2: not JSON"},
-        {"{\"prompt\":", NULL, MERAK_ERR_FORMAT, "line 2: not JSON"},
-        {"{\"prompt\":\"\xff\"}", NULL, MERAK_ERR_FORMAT, "line 2: not JSON"},
-        {"{\"prompt\":\"p\"}", NULL, MERAK_ERR_FORMAT,
-         "line 2: \"completion\" is nothing, expected a text"},
-        {"{\"completion\":\"c\"}", NULL, MERAK_ERR_FORMAT,
-         "line 2: \"prompt\" is nothing"},
-        {"{\"prompt\":[" USER "],\"completion\":\"c\"}", NULL, MERAK_ERR_FORMAT,
-         "line 2: \"prompt\" is a list, expected a text"},
-        {"{\"messages\":{}}", NULL, MERAK_ERR_FORMAT,
-         "line 2: \"messages\" is an object, expected a list"},
-        {"{\"messages\":[]}", NULL, MERAK_ERR_FORMAT,
-         "line 2: 0 messages and none of the assistant"},
-        {"{\"messages\":[" USER "]}", NULL, MERAK_ERR_FORMAT,
-         "line 2: 1 messages and none of the assistant"},
-        {"{\"messages\":[" USER ",3]}", NULL, MERAK_ERR_FORMAT,
-         "line 2: message 2: a number, expected an object"},
-        {"{\"messages\":[{\"role\":\"bot\",\"content\":\"x\"}]}", NULL,
-         MERAK_ERR_FORMAT, "line 2: message 1: \"role\" is \"bot\", expected"},
-        {"{\"messages\":[{\"content\":\"x\"}]}", NULL, MERAK_ERR_FORMAT,
-         "line 2: message 1: \"role\" is nothing"},
-        {"{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}", NULL,
-         MERAK_ERR_FORMAT, "line 2: message 1: \"content\" is null"},
-        {"{\"prompt\":\"no\",\"completion\":\"\"}", NULL, MERAK_ERR_FORMAT,
-         "line 2: I was told so"},
-        {"{}", NULL, MERAK_ERR_FORMAT, "line 2: no \"text\""},
+        {TURNS "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}"
+               "</think>{% endif %}" END,
+         SAYS ",\"reasoning_content\":\"why\"}", "<think>why</think>a</s>", ""},
+        {TURNS CALLS END BEGINS,
+         "{\"role\":\"assistant\",\"content\":null," CALL,
+         "<call>{\"name\": \"f\", \"x\": [1, 2.5]}</call></s>", ""},
+        {TURNS END, SAYS ",\"name\":\"bob\",\"id\":3}", "a</s>", "name, id"},
+        {TURNS END, SAYS ",\"tool_calls\":[],\"reasoning_content\":null}",
+         "a</s>", ""},
+        {TURNS END, SAYS ",\"reasoning_content\":\"why\"}", NULL,
+         "message 2 of the assistant has \"reasoning_content\""},
+        {TURNS END, SAYS "," CALL, NULL, "has \"tool_calls\""},
+        {"{{ tools[0].name }}{{ documents }}" TURNS END, SAYS "}", "a</s>", ""},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
-        char got[256] = "", file[512];
-        const struct merak_document_reader reader = {take_text, take_turns,
-                                                     got};
+        json_t *config = json_pack("{s:s, s:s}", "chat_template",
+                                   row[i].template, "eos_token", "</s>");
+        json_t *whole = json_loads(row[i].message, 0, NULL);
+        json_t *more = json_loads("{\"tools\":[{\"name\":\"f\"}]}", 0, NULL);
+        const json_t *said = json_object_get(whole, "content");
+        const struct merak_chat_turn turn[] = {
+            {.role = MERAK_CHAT_USER, .text = "q", .n = 1},
+            {.role = MERAK_CHAT_ANSWER,
+             .text = json_string_value(said),
+             .n = json_string_length(said),
+             .whole = whole}};
+        struct merak_chat_text text = {.n_answers = 0};
+        struct merak_chat *chat = NULL;
         struct merak_error err = {.text = ""};
         enum merak_status rc;
-        const char *text;
 
-        snprintf(file, sizeof(file), "  \n%s\n", row[i].line);
-        write_file(at("x.jsonl"), file, strlen(file));
-        rc = merak_documents_read(at("x.jsonl"), row[i].key, &reader, &err);
-        text = rc == MERAK_OK ? got : err.text;
-        if (rc != row[i].want || strstr(text, row[i].text) == NULL)
-            fail_msg("%s: status %d, \"%s\", expected \"%s\"", row[i].line,
-                     (int)rc, text, row[i].text);
+        assert_non_null(whole);
+        write_config(config);
+        assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
+        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, 2, more},
+                               &text, &err);
+        if (row[i].answer == NULL) {
+            assert_int_equal(rc, MERAK_ERR_FORMAT);
+            assert_non_null(strstr(err.text, row[i].text));
+        } else {
+            if (rc != MERAK_OK)
+                fail_msg("%s: %s", row[i].template, err.text);
+            assert_string_equal(merak_chat_unread(chat), row[i].text);
+            assert_int_equal(text.n_answers, 1);
+            if (text.answer[0].end - text.answer[0].begin !=
+                    strlen(row[i].answer) ||
+                memcmp(text.text.text + text.answer[0].begin, row[i].answer,
+                       strlen(row[i].answer)) != 0)
+                fail_msg("%s: %zu to %zu of \"%.*s\", expected \"%s\"",
+                         row[i].template, text.answer[0].begin,
+                         text.answer[0].end, (int)text.text.n,
+                         (char *)text.text.text, row[i].answer);
+        }
+        merak_chat_close(chat);
+        merak_chat_text_fini(&text);
+        json_decref(config);
+        json_decref(whole);
+        json_decref(more);
     }
 }
 
@@ -416,7 +417,8 @@ static int compare_all(const char *path)
         write_config(json_object_get(row, "config"));
         rc = merak_chat_open(scratch, NULL, &chat, &err);
         if (rc == MERAK_OK)
-            rc = merak_chat_render(chat, turn, n, &text, &err);
+            rc = merak_chat_render(
+                chat, &(struct merak_chat_talk){turn, n, NULL}, &text, &err);
         if (rc == MERAK_OK ? want != NULL && text.text.n == strlen(want) &&
                                  memcmp(text.text.text, want, text.text.n) == 0
                            : want == NULL)
@@ -452,7 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(templates_are_found),
         cmocka_unit_test(what_is_not_known_is_refused),
         cmocka_unit_test(turns_that_have_no_place_are_refused),
-        cmocka_unit_test(lines_are_read_or_named),
+        cmocka_unit_test(messages_are_whole),
     };
 
     if (argc > 1)

@@ -37,6 +37,7 @@ static void read_setting(const json_t *row, struct setting *s)
         s->message[i].content =
             json_string_value(json_object_get(each, "content"));
         s->message[i].n = strlen(s->message[i].content);
+        s->message[i].whole = NULL;
     }
     json_object_foreach(json_object_get(row, "words"), name, each)
     {
@@ -120,7 +121,8 @@ static void marks_follow_a_text(void **state)
         {"{{ ['x', messages[0].content] | join('/') }}", "x/ a-b ", 2, 7},
         {"<{{ messages[0].content.strip('ab -') }}>", "<>", 1, 1},
     };
-    const struct merak_jinja_message message = {"user", " a-b ", 5};
+    const struct merak_jinja_message message = {
+        .role = "user", .content = " a-b ", .n = 5};
     const struct merak_jinja_input in = {.message = &message, .n_messages = 1};
 
     (void)state;

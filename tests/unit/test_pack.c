@@ -9,6 +9,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 static struct merak_pack *create(const char *prefix,
                                  enum merak_pack_format format, size_t vocab)
@@ -208,6 +209,35 @@ static void bad_requests_are_refused(void **state)
     assert_non_null(strstr(err.text, "p.idx exists and would be taken for"));
 }
 
+/* Of a process that is gone, on this host; not of one that lives, of another
+ * host's, or of another data set. */
+static void what_a_killed_one_left_is_removed(void **state)
+{
+    char host[64], path[5][300];
+    pid_t gone = fork();
+
+    (void)state;
+    if (gone == 0)
+        _exit(0);
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    assert_int_equal(gethostname(host, sizeof(host)), 0);
+    snprintf(path[0], sizeof(path[0]), "%s/p.bin.tmp-%s-%ld", scratch, host,
+             (long)gone);
+    snprintf(path[1], sizeof(path[0]), "%s/p.mask.tmp-%s-%ld", scratch, host,
+             (long)gone);
+    snprintf(path[2], sizeof(path[0]), "%s/p.bin.tmp-%s-%ld", scratch, host,
+             (long)getppid());
+    snprintf(path[3], sizeof(path[0]), "%s/p.bin.tmp-x%s-%ld", scratch, host,
+             (long)gone);
+    snprintf(path[4], sizeof(path[0]), "%s/pp.bin.tmp-%s-%ld", scratch, host,
+             (long)gone);
+    for (int i = 0; i < 5; i++)
+        write_file(path[i], "x", 1);
+    merak_pack_destroy(create(at("p"), MERAK_PACK_MEGATRON, 9));
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(access(path[i], F_OK) == 0, i >= 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +247,8 @@ int main(void)
         cmocka_unit_test_setup(what_is_not_committed_leaves_nothing,
                                clear_scratch),
         cmocka_unit_test_setup(a_failed_write_leaves_the_old_data,
+                               clear_scratch),
+        cmocka_unit_test_setup(what_a_killed_one_left_is_removed,
                                clear_scratch),
         cmocka_unit_test_setup(bad_requests_are_refused, clear_scratch),
     };

@@ -211,8 +211,8 @@ static void blended_sources_keep_their_epochs(void **state)
 
     (void)state;
     write_counting("a", 0, 30 * SEQ + 1);
-    write_counting("b", 100000, 1000 * SEQ + 1);
-    snprintf(spec, sizeof(spec), "0.7 %s 0.3 %s", at("a"), at("b"));
+    write_counting("b c", 100000, 1000 * SEQ + 1);
+    snprintf(spec, sizeof(spec), "0.7 %s 0.3 '%s'", at("a"), at("b c"));
     data = open_data(spec, 0.0);
     for (uint64_t i = 0; had < 90; i++) {
         int32_t x = first_token(data, MERAK_TRAIN, i);

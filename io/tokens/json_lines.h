@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokens/json_lines.h - a line of JSON as a document or a conversation */
+#ifndef MERAK_IO_TOKENS_JSON_LINES_H
+#define MERAK_IO_TOKENS_JSON_LINES_H
+
+#include "io/tokens/documents.h"
+
+struct merak_json_lines {
+    const char *path, *key; /* key NULL: none was given */
+    const struct merak_document_reader *reader;
+    unsigned long long number; /* of the current line, from 1 */
+    struct merak_chat_turn *turn;
+    size_t room;
+};
+
+/* Pass on what the line has, n bytes; keys that are not read are skipped.
+ * MERAK_ERR_FORMAT says what is wrong with it, without its number. */
+enum merak_status merak_json_line_take(struct merak_json_lines *l,
+                                       const char *line, size_t n,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* Is this text an object with one of the keys that are read without
+ * --json-key, and nothing behind it? */
+bool merak_json_line_is(const char *line, size_t n);
+
+#endif
