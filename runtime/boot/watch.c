@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watch.c - noticing that a process of the same node has ended
  *
- * Every rank listens on an abstract unix socket with a random name, known only
- * from its card.  Of two ranks the lower one connects and sends its number,
- * four bytes.  Nothing else is ever sent, so an end that becomes readable has
- * been closed.
+ * Every rank listens on an abstract unix socket with a random name.  Of two
+ * ranks the lower one connects and sends a hello: the other's secret, known
+ * from its card, and its own number.  Nothing else is ever sent, so an end that
+ * becomes readable has been closed.
+ *
+ * Any user of the node finds the name in /proc/net/unix and may connect.  A
+ * thread lets callers in from merak_watch_open() to merak_watch_accept(), so
+ * that strangers cannot fill the queue and keep peers out; who is of another
+ * user (SO_PEERCRED) or does not know the secret is dropped and does not count.
  */
 #include "config.h"
 
@@ -15,23 +20,45 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+enum {
+    QUEUE = 4096, /* connections that wait; the kernel may allow fewer */
+    CALLERS = 64, /* of this user, who have not yet said who they are */
+    RETRY_NS = 2000000,
+};
+
+/* What a caller says first, and all that it ever says. */
+struct hello {
+    uint64_t secret[2];
+    int64_t rank;
+};
 
 struct merak_watch {
     struct merak_boot *boot;
+    uint64_t secret[2];
     int listener; /* -1 once all have connected */
+    int stop;     /* an eventfd that ends the thread; -1: there is no thread */
     int epoll;
     int *fd;     /* [size] the connection to a node peer; -1: none */
     bool *ended; /* [size] */
-    int watched;
+    int watched; /* of higher rank; the lower ones are added by accept */
+    int let_in;  /* by the thread, which alone writes it until it has ended */
+    int caller[CALLERS], n_callers; /* by age */
+    pthread_t thread;
 };
 
 static bool is_peer(const struct merak_watch *w, int rank)
@@ -54,28 +81,175 @@ static socklen_t address_of(const struct merak_watch_card *card,
 
 static int make_socket(void)
 {
-    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
+
+/* False: see errno. */
+static bool add_peer(struct merak_watch *w, int rank, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP,
+                             .data.u32 = (uint32_t)rank};
+
+    if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &ev) != 0)
+        return false;
+    w->fd[rank] = fd;
+    return true;
+}
+
+/* Is the other end a process of this user? */
+static bool is_same_user(int fd)
+{
+    struct ucred cred;
+    socklen_t length = sizeof(cred);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) == 0 &&
+           cred.uid == geteuid();
+}
+
+/* --- letting callers in -------------------------------------------------- */
+
+/* Is it the hello of a peer that is to be let in? */
+static bool is_welcome(const struct merak_watch *w, const struct hello *hello)
+{
+    return memcmp(hello->secret, w->secret, sizeof(w->secret)) == 0 &&
+           hello->rank >= 0 && hello->rank < w->boot->rank &&
+           is_peer(w, (int)hello->rank) && w->fd[hello->rank] < 0;
+}
+
+/* Let the caller in, or drop it; false: it has said nothing yet. */
+static bool answer(struct merak_watch *w, int fd)
+{
+    struct hello hello;
+    ssize_t n = recv(fd, &hello, sizeof(hello), MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n == sizeof(hello) && is_welcome(w, &hello) &&
+        add_peer(w, (int)hello.rank, fd))
+        w->let_in++;
+    else
+        close(fd);
+    return true;
+}
+
+static void answer_all(struct merak_watch *w)
+{
+    int kept = 0;
+
+    for (int i = 0; i < w->n_callers; i++) {
+        if (!answer(w, w->caller[i]))
+            w->caller[kept++] = w->caller[i];
+    }
+    w->n_callers = kept;
+}
+
+/* A peer speaks at once: the eldest who is silent makes room. */
+static void note_caller(struct merak_watch *w, int fd)
+{
+    if (w->n_callers == CALLERS)
+        answer_all(w);
+    if (w->n_callers == CALLERS) {
+        close(w->caller[0]);
+        memmove(w->caller, w->caller + 1,
+                sizeof(w->caller) - sizeof(*w->caller));
+        w->n_callers--;
+    }
+    w->caller[w->n_callers++] = fd;
+}
+
+/* False: nobody waits, or there is no descriptor for who does. */
+static bool take_next(struct merak_watch *w)
+{
+    int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd >= 0 && is_same_user(fd))
+        note_caller(w, fd);
+    else if (fd >= 0)
+        close(fd);
+    return fd >= 0 || errno == EINTR || errno == ECONNABORTED;
+}
+
+static void *let_all_in(void *arg)
+{
+    struct merak_watch *w = arg;
+    struct pollfd ready[2 + CALLERS] = {{.fd = w->stop, .events = POLLIN},
+                                        {.fd = w->listener, .events = POLLIN}};
+    const struct timespec pause = {.tv_nsec = RETRY_NS};
+
+    while (ready[0].revents == 0) {
+        for (int i = 0; i < w->n_callers; i++)
+            ready[2 + i] =
+                (struct pollfd){.fd = w->caller[i], .events = POLLIN};
+        if (poll(ready, (nfds_t)(2 + w->n_callers), -1) < 0)
+            continue; /* interrupted: what is ready stays so */
+        answer_all(w);
+        if (ready[1].revents != 0 && !take_next(w))
+            nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+/* Without a thread peers are let in at the end, unless strangers have filled
+ * the queue. */
+static void start_thread(struct merak_watch *w)
+{
+    sigset_t all, before;
+
+    w->stop = eventfd(0, EFD_CLOEXEC);
+    if (w->stop < 0)
+        return;
+    sigfillset(&all); /* signals are for the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&w->thread, NULL, let_all_in, w) != 0) {
+        close(w->stop);
+        w->stop = -1;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void end_thread(struct merak_watch *w)
+{
+    const uint64_t one = 1;
+
+    if (w->stop < 0)
+        return;
+    while (write(w->stop, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+    pthread_join(w->thread, NULL);
+    close(w->stop);
+    w->stop = -1;
+}
+
+static void drop_callers(struct merak_watch *w)
+{
+    for (int i = 0; i < w->n_callers; i++)
+        close(w->caller[i]);
+    w->n_callers = 0;
+}
+
+/* --- both sides ---------------------------------------------------------- */
 
 /* On failure, listener stays -1 and card empty. */
 static void listen_for_peers(struct merak_watch *w,
                              struct merak_watch_card *card)
 {
     struct sockaddr_un addr;
-    uint64_t random[2];
+    uint64_t random[4];
     socklen_t length;
     int fd;
 
     if (getrandom(random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
         return;
+    memcpy(w->secret, random + 2, sizeof(w->secret));
+    memcpy(card->secret, random + 2, sizeof(card->secret));
     snprintf(card->name, sizeof(card->name), "merak%016llx%016llx",
              (unsigned long long)random[0], (unsigned long long)random[1]);
     length = address_of(card, &addr);
     fd = make_socket();
     if (fd >= 0 && bind(fd, (struct sockaddr *)&addr, length) == 0 &&
-        listen(fd, w->boot->local_size) == 0 &&
-        fcntl(fd, F_SETFL, O_NONBLOCK) == 0) {
+        listen(fd, QUEUE) == 0) {
         w->listener = fd;
+        start_thread(w);
         return;
     }
     if (fd >= 0)
@@ -95,7 +269,7 @@ enum merak_status merak_watch_open(struct merak_boot *boot,
         return merak_fail_nomem(err, sizeof(*w));
     memset(card, 0, sizeof(*card));
     w->boot = boot;
-    w->listener = w->epoll = -1;
+    w->listener = w->stop = w->epoll = -1;
     w->fd = malloc(n * sizeof(*w->fd));
     w->ended = calloc(n, sizeof(*w->ended));
     if (w->fd == NULL || w->ended == NULL) {
@@ -112,36 +286,52 @@ enum merak_status merak_watch_open(struct merak_boot *boot,
     return MERAK_OK;
 }
 
-/* False: see errno. */
-static bool add_peer(struct merak_watch *w, int rank, int fd)
+static double now_s(void)
 {
-    struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP,
-                             .data.u32 = (uint32_t)rank};
+    struct timespec now;
 
-    if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &ev) != 0)
-        return false;
-    w->fd[rank] = fd;
-    w->watched++;
-    return true;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static bool connect_peer(struct merak_watch *w, int rank,
-                         const struct merak_watch_card *card)
+/* Connect as soon as the queue has a place.  NULL, or why not. */
+static const char *connect_in_time(int fd, const struct merak_watch_card *card,
+                                   double deadline_s)
 {
+    const struct timespec pause = {.tv_nsec = RETRY_NS};
     struct sockaddr_un addr;
     socklen_t length = address_of(card, &addr);
-    int32_t me = w->boot->rank;
-    int fd = make_socket(), saved;
 
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, length) == 0 &&
-        send(fd, &me, sizeof(me), MSG_NOSIGNAL) == sizeof(me) &&
-        add_peer(w, rank, fd))
-        return true;
-    saved = errno;
-    if (fd >= 0)
+    while (connect(fd, (struct sockaddr *)&addr, length) != 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            return strerror(errno);
+        if (now_s() >= deadline_s)
+            return "its socket takes no connection, others fill its queue";
+        nanosleep(&pause, NULL);
+    }
+    return is_same_user(fd) ? NULL : "its socket is of another user";
+}
+
+/* NULL, or why not. */
+static const char *connect_peer(struct merak_watch *w, int rank,
+                                const struct merak_watch_card *card,
+                                double deadline_s)
+{
+    struct hello hello = {.rank = w->boot->rank};
+    int fd = make_socket();
+    const char *why =
+        fd < 0 ? strerror(errno) : connect_in_time(fd, card, deadline_s);
+
+    memcpy(hello.secret, card->secret, sizeof(hello.secret));
+    if (why == NULL &&
+        (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello) ||
+         !add_peer(w, rank, fd)))
+        why = strerror(errno);
+    if (why == NULL)
+        w->watched++;
+    else if (fd >= 0)
         close(fd);
-    errno = saved;
-    return false;
+    return why;
 }
 
 static void warn_unwatched(const struct merak_watch *w, int rank,
@@ -156,46 +346,35 @@ static void warn_unwatched(const struct merak_watch *w, int rank,
 void merak_watch_connect(struct merak_watch *w, const void *cards,
                          size_t stride)
 {
+    double deadline_s = now_s() + w->boot->deadline_s / 2;
+    bool warned = false;
+
     for (int r = w->boot->rank + 1; r < w->boot->size; r++) {
         const struct merak_watch_card *card =
             (const void *)((const char *)cards + (size_t)r * stride);
+        const char *why;
 
         if (!is_peer(w, r) || w->epoll < 0)
             continue;
-        if (card->name[0] == '\0')
-            errno = ENOTSUP;
-        else if (connect_peer(w, r, card))
-            continue;
-        warn_unwatched(w, r, strerror(errno));
-        return; /* the lines of the others would be the same */
+        why = card->name[0] == '\0' ? strerror(ENOTSUP)
+                                    : connect_peer(w, r, card, deadline_s);
+        if (why != NULL && !warned)
+            warn_unwatched(w, r, why);
+        warned = warned || why != NULL; /* more lines would be the same */
     }
-}
-
-/* The peer's number arrives before its connection can be accepted. */
-static void accept_one(struct merak_watch *w, int fd)
-{
-    int32_t rank = -1;
-
-    if (recv(fd, &rank, sizeof(rank), MSG_DONTWAIT) == sizeof(rank) &&
-        rank >= 0 && rank < w->boot->rank && is_peer(w, rank) &&
-        w->fd[rank] < 0 && add_peer(w, rank, fd))
-        return;
-    close(fd);
 }
 
 void merak_watch_accept(struct merak_watch *w)
 {
-    int fd;
-
     if (w->listener < 0)
         return;
-    for (;;) {
-        fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0 && errno != EINTR)
-            break;
-        if (fd >= 0)
-            accept_one(w, fd);
-    }
+    end_thread(w);
+    /* All peers wait already; who calls now is behind them in the queue. */
+    for (int i = 0; i <= QUEUE && take_next(w); i++)
+        ;
+    answer_all(w);
+    drop_callers(w);
+    w->watched += w->let_in;
     close(w->listener);
     w->listener = -1;
     for (int r = 0; r < w->boot->rank; r++) {
@@ -263,6 +442,8 @@ void merak_watch_close(struct merak_watch *w)
 {
     if (w == NULL)
         return;
+    end_thread(w);
+    drop_callers(w);
     for (int r = 0; w->fd != NULL && r < w->boot->size; r++) {
         if (w->fd[r] >= 0)
             close(w->fd[r]);

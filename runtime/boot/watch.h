@@ -10,13 +10,16 @@
 #ifndef MERAK_RUNTIME_BOOT_WATCH_H
 #define MERAK_RUNTIME_BOOT_WATCH_H
 
+#include <stdint.h>
+
 #include "runtime/boot/boot.h"
 
 struct merak_watch;
 
-/* How node peers find a rank: the abstract name of its socket. */
+/* How node peers find a rank, and show that they are its peers. */
 struct merak_watch_card {
-    char name[40]; /* empty: it has none */
+    uint64_t secret[2]; /* what they say to it; only the exchange tells */
+    char name[40];      /* of its socket, for all to see; empty: it has none */
 };
 
 /*
@@ -36,9 +39,9 @@ enum merak_status merak_watch_open(struct merak_boot *boot,
 /*
  * Connect to the node peers of higher rank; cards[size] are `stride` bytes
  * apart.  Once all of them have done so (run a collective between the two
- * calls), accept the connections of the lower ones.  A peer that cannot be
- * reached (another network namespace) is not watched, which is logged in one
- * line.
+ * calls), take the connections of the lower ones.  A peer that cannot be
+ * reached (another network namespace, or no place in its queue for half of the
+ * boot's deadline) is not watched, which is logged in one line.
  */
 void merak_watch_connect(struct merak_watch *watch, const void *cards,
                          size_t stride);
