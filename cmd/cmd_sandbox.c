@@ -46,6 +46,7 @@ struct sandbox {
     const char *plugin;      /* as given; NULL: look for it */
     char temp_dir[PATH_MAX]; /* ours to remove; empty if --dir was given */
     char exe_dir[PATH_MAX];  /* where `merak` is */
+    bool is_built;           /* in a build tree */
     char script[PATH_MAX + 32];
     char plugin_file[PATH_MAX + 64];
     int pipe[2];
@@ -99,10 +100,10 @@ static int fail(const char *what, const char *why)
 
 /* The directory of the `merak` that the user calls: in a build tree the
  * program itself is in .libs, called by libtool's wrapper. */
-static int find_exe_dir(char *dir, size_t size)
+static int find_exe_dir(struct sandbox *sb)
 {
-    ssize_t n = readlink("/proc/self/exe", dir, size - 1);
-    char *slash;
+    char *dir = sb->exe_dir, *slash;
+    ssize_t n = readlink("/proc/self/exe", dir, sizeof(sb->exe_dir) - 1);
 
     if (n < 0)
         return fail("/proc/self/exe", strerror(errno));
@@ -110,7 +111,8 @@ static int find_exe_dir(char *dir, size_t size)
     slash = strrchr(dir, '/');
     *slash = '\0';
     slash = strrchr(dir, '/');
-    if (slash != NULL && strcmp(slash, "/.libs") == 0)
+    sb->is_built = slash != NULL && strcmp(slash, "/.libs") == 0;
+    if (sb->is_built)
         *slash = '\0';
     return 0;
 }
@@ -132,7 +134,8 @@ static int find_script(struct sandbox *sb)
     return fail(sb->script, strerror(errno));
 }
 
-/* The plugin of this build tree, else the installed one. */
+/* The plugin of the build tree that this program lies in, else the installed
+ * one: what is beside an installed program's folder may be anybody's. */
 static int find_plugin(struct sandbox *sb)
 {
     if (sb->plugin != NULL && strcmp(sb->plugin, "none") == 0)
@@ -144,7 +147,7 @@ static int find_plugin(struct sandbox *sb)
     }
     snprintf(sb->plugin_file, sizeof(sb->plugin_file),
              "%s/../spank_plugin/.libs/spank_merak.so", sb->exe_dir);
-    if (access(sb->plugin_file, R_OK) == 0)
+    if (sb->is_built && access(sb->plugin_file, R_OK) == 0)
         return 0;
     snprintf(sb->plugin_file, sizeof(sb->plugin_file), "%s/spank_merak.so",
              MERAK_SPANKDIR);
@@ -167,8 +170,9 @@ static int choose_dir(struct sandbox *sb)
              tmp != NULL && tmp[0] == '/' ? tmp : "/tmp");
     if (mkdtemp(sb->temp_dir) == NULL)
         return fail(sb->temp_dir, strerror(errno));
-    /* munged needs its socket accessible to all; the key next to it is not */
-    if (chmod(sb->temp_dir, 0755) != 0)
+    /* Root's sandbox serves all users, as a cluster does.  Another's runs all
+     * tasks as himself: nobody else may reach munged's socket. */
+    if (geteuid() == 0 && chmod(sb->temp_dir, 0755) != 0)
         return fail(sb->temp_dir, strerror(errno));
     sb->dir = sb->temp_dir;
     return 0;
@@ -398,8 +402,7 @@ static int prepare(struct sandbox *sb)
     sigprocmask(SIG_BLOCK, &sb->signals, NULL);
     signal(SIGCHLD, SIG_DFL); /* ignored, it would hide exit codes */
     clean_environment();
-    if (find_exe_dir(sb->exe_dir, sizeof(sb->exe_dir)) != 0 ||
-        find_script(sb) != 0)
+    if (find_exe_dir(sb) != 0 || find_script(sb) != 0)
         return MERAK_EXIT_RESOURCE;
     return 0;
 }

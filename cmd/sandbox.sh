@@ -8,7 +8,8 @@
 #
 # `merak sandbox` is the front; this file owns DIR:
 #
-#   DIR/slurm.conf, topology.conf, plugstack.conf   the configuration
+#   DIR/slurm.conf, topology.conf, plugstack.conf   the configuration, and
+#                    cgroup.conf where no cgroup file system is mounted
 #   DIR/munge/       key, socket and log of a munged of its own
 #   DIR/ctld/        slurmctld's state and log
 #   DIR/nK/          spool, log and temporary files of the slurmd named nK
@@ -17,6 +18,13 @@
 # Nothing is shared with another Slurm on the machine: own keys, sockets,
 # ports (on 127.0.0.1 alone) and directories.  A daemon is signalled only if
 # its pid still has the start time that was noted, so a stale DIR kills nobody.
+#
+# Ports are open to all users of the machine, and who can speak to munged and
+# read slurm.conf can have tasks run.  An ordinary user's slurmd runs all of
+# them as himself, so his DIR is closed to others.  Root's runs them as those
+# who ask, as a cluster's does, and is open.  What lies in DIR is trusted (links
+# are followed, processes signalled, the configuration used), so DIR must belong
+# to the caller, and nobody else may write there, nor replace it from above.
 # With --link-kbit nodes have networks of their own: sandbox_net.sh.
 #
 # --keeper: descriptor 3 is a pipe whose other end the caller holds.  When the
@@ -31,6 +39,8 @@ export PATH LC_ALL
 
 dir= nodes=4 cpus=8 plugin= keeper=
 link_kbit= node=
+dir_mode=700
+[ "$EUID" -ne 0 ] || dir_mode=755
 start_seconds=180 # for all daemons; 3 s on an idle machine
 self=$(readlink -f "$0")
 . "$self-net" || exit 69
@@ -185,12 +195,17 @@ node_addresses() # this host's name
     fi
 }
 
+own_name()
+{
+    hostname -s 2>/dev/null || hostname
+}
+
 write_config()
 {
     local base=$1 user host
 
     user=$(id -un)
-    host=$(hostname -s 2>/dev/null || hostname)
+    host=$(own_name)
     write_topology >"$dir/topology.conf"
     : >"$dir/plugstack.conf"
     [ -z "$plugin" ] || echo "optional $plugin" >"$dir/plugstack.conf"
@@ -239,6 +254,23 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=NO
 CONF
 }
 
+# slurmd looks for a cgroup file system even though nothing here asks for one;
+# containers and chroots may have none.  Older ones cannot be told that there
+# is none, but do not look for what version 1 mounts later.
+write_cgroup()
+{
+    local version
+
+    awk '$5 ~ "^/sys/fs/cgroup" && / - cgroup2? /{ found = 1 }
+        END { exit !found }' /proc/self/mountinfo && return
+    version=$(slurmd -V | sed -n 's/^[^0-9]*\([0-9]*\)\.\([0-9]*\).*/\1\2/p')
+    if [ "${version:-0}" -ge 2405 ]; then
+        echo CgroupPlugin=disabled
+    else
+        echo CgroupPlugin=cgroup/v1
+    fi >"$dir/cgroup.conf"
+}
+
 make_dirs()
 {
     local i
@@ -284,7 +316,8 @@ start_daemons()
 
     failed=
     deadline=$((SECONDS + start_seconds))
-    launch munged munged --foreground --num-threads=2 \
+    # --force: a folder that is closed to others is what munged warns of
+    launch munged munged --foreground --force --num-threads=2 \
         --key-file="$dir/munge/key" --socket="$dir/munge/socket" \
         --log-file="$dir/munge/log" --pid-file="$dir/munge/pid" \
         --seed-file="$dir/munge/seed"
@@ -322,6 +355,56 @@ need_programs()
         "install munge slurmctld slurmd slurm-client)"
 }
 
+# The name under which the daemons look for themselves; without an address
+# each waits for the other, and says something else.
+need_own_name()
+{
+    local host
+
+    host=$(own_name)
+    getent ahosts "$host" >/dev/null || die "this machine's name, $host, has" \
+        "no address: add the line \"127.0.0.1 localhost $host\" to /etc/hosts"
+}
+
+# Is $1 this user's, and writable by nobody else?  A sticky folder above lets
+# others only add to it.
+is_safe_above() # directory, above DIR
+{
+    local owner mode
+
+    read -r owner mode < <(stat -c '%u %a' "$1") || return 1
+    [ "$owner" = 0 ] || [ "$owner" = "$EUID" ] || return 1
+    [ $((8#$mode & 8#22)) -eq 0 ] || [ $((8#$mode & 8#1000)) -ne 0 ]
+}
+
+# DIR, resolved, belongs to the caller and is closed to who must not use it.
+check_owner()
+{
+    local owner name mode above=$dir
+
+    read -r owner name mode < <(stat -c '%u %U %a' "$dir") ||
+        die "--dir $dir cannot be examined"
+    [ "$owner" = "$EUID" ] || die "--dir $dir belongs to $name: expected a" \
+        "directory of your own, or none, which is then made"
+    [ $((8#$mode & 8#22)) -eq 0 ] || die "--dir $dir can be written by" \
+        "others (mode $mode): chmod go-w it if you trust what lies there"
+    [ "$EUID" -eq 0 ] || [ $((8#$mode & 8#77)) -eq 0 ] || die "--dir $dir is" \
+        "open to others (mode $mode), who could run commands as you: chmod 700"
+    while [ "$above" != / ]; do
+        above=$(dirname "$above")
+        is_safe_above "$above" || die "--dir $dir: others can replace what" \
+            "lies in $above; choose a place that is yours or root's"
+    done
+}
+
+# The folder of a sandbox that may run: resolved, and ours.
+enter_dir()
+{
+    [ -d "$dir" ] || die "no directory $dir"
+    dir=$(cd "$dir" && pwd -P) || exit 69
+    check_owner
+}
+
 # A unix socket's path has at most 107 characters, and PMIx adds up to 60.
 check_dir()
 {
@@ -339,10 +422,13 @@ start()
     local try why
 
     need_programs
+    need_own_name
     [ -z "$link_kbit" ] || need_net_programs
     check_dir
-    mkdir -p "$dir" || exit 69
-    dir=$(cd "$dir" && pwd -P)
+    if [ ! -d "$dir" ]; then
+        mkdir -p "$(dirname "$dir")" && mkdir -m "$dir_mode" "$dir" || exit 69
+    fi
+    enter_dir
     check_dir
     if [ -s "$dir/processes" ]; then
         die "$dir holds a sandbox; \`merak sandbox stop --dir $dir\` ends it"
@@ -351,6 +437,7 @@ start()
     [ -z "$link_kbit" ] || make_switch
     for try in 1 2 3 4 5; do
         make_dirs || exit 69
+        write_cgroup
         write_config "$(choose_ports $((nodes + 1)))"
         if start_daemons; then
             [ -z "$keeper" ] || start_keeper
@@ -410,8 +497,7 @@ remove_if_asked()
 
 stop()
 {
-    [ -d "$dir" ] || die "no directory $dir"
-    dir=$(cd "$dir" && pwd -P)
+    enter_dir
     [ -f "$dir/processes" ] || die "no sandbox runs in $dir"
     grep ' keeper$' "$dir/processes" | signal_all TERM
     stop_daemons
@@ -421,6 +507,7 @@ stop()
 # Until the owner is gone.  SIGTERM (from stop) ends the wait, and us.
 keep()
 {
+    enter_dir
     while read -r _; do :; done
     stop_daemons
     remove_if_asked

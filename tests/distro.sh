@@ -10,7 +10,7 @@
 #   --user         build and run as an ordinary user; packages are root's
 #   --arch arm64   cross-built; the kernels' and the partitioner's unit tests
 #                  under qemu's emulation of a CPU
-#   --dir DIR      where systems are kept (/var/tmp/merak-distro)
+#   --dir DIR      where systems are kept (/var/lib/merak-distro)
 #   --mirror URL   of Debian, else the variable MERAK_DEBIAN_MIRROR, else what
 #                  this machine's apt is set up with
 #   --fresh        make the system anew
@@ -30,7 +30,7 @@ top=$(cd "$(dirname "$0")/.." && pwd -P)
 self=$top/tests/distro.sh
 . "$top/.ci/lib.sh"
 
-base=/var/tmp/merak-distro
+base=/var/lib/merak-distro
 mirror=${MERAK_DEBIAN_MIRROR-}
 name= arch= what=both fresh= user= inside=
 command=()
@@ -118,12 +118,33 @@ obstacle()
     fi
 }
 
+# What runs there is root's: why somebody else could change it, if so.
+foreign() # directory
+{
+    local owner mode above=$1
+
+    while :; do
+        read -r owner mode < <(stat -c '%u %a' "$above")
+        if [ "$owner" != 0 ]; then
+            echo "$above is not root's"
+        elif [ $((8#$mode & 8#22)) -ne 0 ] &&
+            { [ "$above" = "$1" ] || [ $((8#$mode & 8#1000)) -eq 0 ]; }; then
+            echo "$above can be written by others (mode $mode)"
+        fi
+        [ "$above" != / ] || break
+        above=$(dirname "$above")
+    done | head -n 1
+}
+
 if [ -z "$inside" ]; then
     why=$(obstacle)
     [ -z "$why" ] || skip "$why"
     [ -n "$mirror" ] || mirror=$(host_mirror)
     mirror=${mirror:-http://deb.debian.org/debian}
-    mkdir -p "$base" && base=$(cd "$base" && pwd -P) || exit 69
+    [ -d "$base" ] || mkdir -p -m 700 "$base" || exit 69
+    base=$(cd "$base" && pwd -P) || exit 69
+    why=$(foreign "$base")
+    [ -z "$why" ] || die "--dir $base: $why"
     [ -d "$base/$name${arch:+-$arch}" ] ||
         wget -q -T 30 -t 2 -O /dev/null "$mirror/dists/$name/InRelease" ||
         skip "no $name at $mirror"

@@ -10,7 +10,7 @@ setup()
 {
     cd "$BATS_TEST_TMPDIR"
     DIR=$(mktemp -d /tmp/merak-s-XXXXXX)
-    chmod 755 "$DIR"
+    [ "$EUID" -ne 0 ] || chmod 755 "$DIR"
 }
 
 teardown()
@@ -217,6 +217,106 @@ bad()
     bad 66 "a directory is missing" --dir -- true
     bad 66 "can stand in a slurm.conf" --dir "$DIR/a b" -- true
     bad 66 "longer than" --dir "$DIR/$(printf 'x%.0s' {1..60})" -- true
+}
+
+# The directory of a sandbox is the caller's alone: what lies there is trusted.
+@test "a directory that others can change is refused" {
+    mkdir -m 777 "$DIR/wide"
+    bad 69 "can be written by others (mode 777)" start --dir "$DIR/wide"
+    bad 69 "can be written by others" stop --dir "$DIR/wide"
+    mkdir -m 700 "$DIR/wide/in"
+    bad 69 "others can replace what lies in $DIR/wide" --dir "$DIR/wide/in" -- true
+    [ "$EUID" -eq 0 ] || {
+        mkdir -m 755 "$DIR/open"
+        bad 69 "who could run commands as you: chmod 700" --dir "$DIR/open" -- true
+        return 0
+    }
+    install -d -o nobody -m 755 "$DIR/theirs"
+    echo precious >"$DIR/mine"
+    ln -s "$DIR/mine" "$DIR/theirs/topology.conf"
+    bad 69 "belongs to nobody: expected a directory of your own" \
+        start --dir "$DIR/theirs"
+    [ "$(cat "$DIR/mine")" = precious ]
+    sleep 600 3>&- &
+    echo "$! $(sed 's/.*) //' "/proc/$!/stat" | cut -d' ' -f20) x" \
+        >"$DIR/theirs/processes"
+    bad 69 "belongs to nobody" stop --dir "$DIR/theirs"
+    kill $!
+}
+
+# as USER COMMAND...: this test's, and not root's
+as()
+{
+    setpriv --reuid "$1" --regid "$(id -g "$1")" --clear-groups \
+        env -u SLURM_CONF HOME=/tmp PATH="$PATH" "${@:2}"
+}
+
+@test "another user runs, reads and stops nothing of an ordinary user's" {
+    local i pid rc command pids=() conf=$DIR/known.conf
+
+    [ "$EUID" -eq 0 ] || skip "needs root to become two users"
+    chown nobody "$DIR" && cd "$DIR"
+    as nobody merak sandbox --nodes 1 --dir "$DIR/theirs" -- sh -c "
+        : >'$DIR/begun'
+        until [ -e '$DIR/go' ]; do sleep 0.1; done
+        srun -n1 id -un" >out 2>&1 3>&- &
+    pid=$!
+    for ((i = 0; i < 300; i++)); do
+        [ ! -e "$DIR/begun" ] || break
+        sleep 0.1
+    done
+    # he may have guessed all that the configuration says
+    grep -v PlugStackConfig "$DIR/theirs/slurm.conf" >"$conf"
+    [ -z "$(as daemon find "$DIR/theirs" -mindepth 1 2>/dev/null)" ]
+    # each tries for a while
+    for command in "srun -n1 id -un" sinfo "scontrol shutdown"; do
+        as daemon env SLURM_CONF="$conf" timeout -k 5 100 $command \
+            >"said.${command%% *}" 2>&1 3>&- &
+        pids+=("$!")
+    done
+    for ((i = 0; i < 3; i++)); do
+        wait "${pids[i]}" && rc=0 || rc=$?
+        [ "$rc" -ne 0 ] && [ "$rc" -ne 124 ]
+    done
+    tail -n 2 said.*
+    grep -q munge said.srun
+    run ! grep -q nobody said.*
+    run -69 as daemon merak sandbox stop --dir "$DIR/theirs"
+    run ! grep -rwiE 'uid[ =:]*'"$(id -u daemon)"'|user[ =:]*daemon' "$DIR/theirs"
+    : >"$DIR/go"
+    wait "$pid"
+    cat out
+    [ "$(cat out)" = nobody ]
+}
+
+# changed COMMAND: start a sandbox on a machine that the command has changed
+changed()
+{
+    [ "$EUID" -eq 0 ] && unshare --mount true || skip "needs root, for mounts"
+    run timeout -k 5 120 unshare --mount --propagation private bash -c "$1"'
+        merak sandbox --nodes 1 --plugin none -- srun -Q -n1 echo ran'
+    echo "$status $output"
+}
+
+@test "no cgroup file system is needed" {
+    changed 'umount -R /sys/fs/cgroup 2>/dev/null ||
+        mount -t tmpfs none /sys/fs/cgroup;'
+    [ "$output" = ran ]
+}
+
+@test "a machine without an address of its own is told, and of localhost not" {
+    cd "$BATS_TEST_TMPDIR"
+    echo "127.0.0.1 localhost" >hosts
+    [ "$EUID" -ne 0 ] || ! unshare --mount --propagation private sh -c \
+        'mount --bind hosts /etc/hosts && getent ahosts "$(hostname -s)"' ||
+        skip "its name is known without /etc/hosts"
+    changed 'mount --bind hosts /etc/hosts;'
+    [ "$status" -eq 69 ]
+    [ "$output" = "merak sandbox: this machine's name, $(hostname -s), has no \
+address: add the line \"127.0.0.1 localhost $(hostname -s)\" to /etc/hosts" ]
+    echo "127.0.0.1 $(hostname -s)" >hosts
+    changed 'mount --bind hosts /etc/hosts;'
+    [ "$output" = ran ]
 }
 
 @test "a directory that cannot be written is named" {
