@@ -61,10 +61,10 @@ refused()
 }
 
 @test "a config without a required field" {
-    jq 'del(.n_embd)' "$CONFIG" >"$RUNS/no-field.json"
+    jq 'del(.model_type)' "$CONFIG" >"$RUNS/no-field.json"
     MODEL=$RUNS/no-field.json SRUN=()
     train 1
-    refused 66 "n_embd"
+    refused 66 "model_type"
 }
 
 @test "a config that asks for mathematics that is not there" {
@@ -87,7 +87,8 @@ refused()
 a file" ]
     run timeout -k 5 120 srun -Q -n1 --merak-map="$RUNS/pipe" echo ran
     [[ $output == *"cannot write $RUNS/pipe"*ran* ]]
-    for what in "train --model $CONFIG --data x --plan" "train --data x --model" \
+    for what in "train --model $CONFIG --data $RUNS/text --plan" \
+        "train --data $RUNS/text --model" \
         "plan --model" "plan --model $CONFIG --global-batch 8 --device" \
         "data pack --out x $CONFIG --tokenizer"; do
         run timeout -k 5 120 merak $what "$RUNS/pipe"
