@@ -4,6 +4,8 @@
 
 #include "io/template/jinja_impl.h"
 
+#include <strings.h>
+
 /* --- tests -----------------------------------------------------------------
  */
 
@@ -230,6 +232,60 @@ static struct jinja_value text_filter(struct jinja_run *r, const char *name,
     return v;
 }
 
+/* With an indent, and characters beyond ASCII as they are. */
+static struct jinja_value to_json(struct jinja_run *r, struct jinja_value v,
+                                  const struct jinja_args *args)
+{
+    struct jinja_value indent = merak_jinja_arg(args, SIZE_MAX, "indent");
+    struct jinja_value ascii = merak_jinja_arg(args, SIZE_MAX, "ensure_ascii");
+    size_t known =
+        (indent.kind != JINJA_UNDEFINED) + (ascii.kind != JINJA_UNDEFINED);
+
+    if (args->n != known || merak_jinja_truth(ascii) ||
+        (indent.kind == JINJA_INT &&
+         (indent.integer < 1 || indent.integer > 16)))
+        merak_jinja_fail(r->a, "tojson with other arguments than indent and "
+                               "ensure_ascii=False");
+    return merak_jinja_of_text(merak_jinja_json(
+        r->a, v, indent.kind == JINJA_INT ? (int)indent.integer : 0));
+}
+
+/* By keys, without regard to case; equal ones keep their order. */
+static bool is_behind(struct jinja_text x, struct jinja_text y)
+{
+    size_t n = x.n < y.n ? x.n : y.n;
+    int by = n > 0 ? strncasecmp(x.at, y.at, n) : 0;
+
+    return by != 0 ? by > 0 : x.n > y.n;
+}
+
+static struct jinja_value sorted(struct jinja_run *r, struct jinja_value v)
+{
+    struct jinja_value pairs = merak_jinja_list(r->a);
+    struct jinja_list *list;
+
+    if (v.kind != JINJA_DICT) {
+        merak_jinja_fail(r->a, "dictsort of a value that is not a dict");
+        return pairs;
+    }
+    pairs = merak_jinja_parts(r, v.dict, 'i');
+    list = pairs.list;
+    for (size_t i = 1; i < list->n; i++) {
+        struct jinja_value one = list->item[i];
+        size_t k = i;
+
+        while (k > 0 &&
+               merak_jinja_step_bytes(r->a, one.list->item[0].text.n) &&
+               is_behind(list->item[k - 1].list->item[0].text,
+                         one.list->item[0].text)) {
+            list->item[k] = list->item[k - 1];
+            k--;
+        }
+        list->item[k] = one;
+    }
+    return pairs;
+}
+
 static struct jinja_value apply(struct jinja_run *r, const char *name,
                                 struct jinja_value v,
                                 const struct jinja_args *args)
@@ -251,8 +307,10 @@ static struct jinja_value apply(struct jinja_run *r, const char *name,
     if (strcmp(name, "select") == 0 || strcmp(name, "reject") == 0 ||
         strcmp(name, "selectattr") == 0 || strcmp(name, "rejectattr") == 0)
         return pick(r, name, v, args);
-    if (strcmp(name, "tojson") == 0 && args->n == 0)
-        return merak_jinja_of_text(merak_jinja_json(r->a, v));
+    if (strcmp(name, "tojson") == 0)
+        return to_json(r, v, args);
+    if (strcmp(name, "dictsort") == 0 && args->n == 0)
+        return sorted(r, v);
     if (strcmp(name, "join") == 0) {
         by = merak_jinja_arg(args, 0, "d");
         return merak_jinja_join(r, v,

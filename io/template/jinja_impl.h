@@ -150,8 +150,9 @@ bool merak_jinja_same(struct jinja_arena *arena, struct jinja_value a,
 bool merak_jinja_is(struct jinja_value v, const char *text);
 /* As Python's str(). */
 struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v);
-/* As json.dumps(), on one line. */
-struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v);
+/* As json.dumps(); indent 0: on one line. */
+struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v,
+                                   int indent);
 /* What a `for` iterates over: items, keys or characters. */
 struct jinja_list *merak_jinja_items(struct jinja_arena *a,
                                      struct jinja_value v);

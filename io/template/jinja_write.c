@@ -16,12 +16,31 @@ static void add(struct jinja_arena *a, struct jinja_out *out, const char *text)
     merak_jinja_put(a, out, (struct jinja_text){text, strlen(text), NULL, 0});
 }
 
+/* As Python's str(), or as json.dumps(); indent 0: on one line. */
+struct style {
+    bool json;
+    int indent;
+};
+
+/* Before an item, or with `last` the closing sign, at a depth from 1. */
+static void add_break(struct jinja_arena *a, struct jinja_out *out,
+                      const struct style *how, int depth, bool first, bool last)
+{
+    if (!first && !last)
+        add(a, out, how->indent > 0 ? "," : ", ");
+    if (how->indent == 0 || (first && last))
+        return;
+    add(a, out, "\n");
+    for (int i = 0; i < how->indent * (last ? depth - 1 : depth); i++)
+        add(a, out, " ");
+}
+
 static void add_quoted(struct jinja_arena *a, struct jinja_out *out,
-                       struct jinja_text text, bool json)
+                       struct jinja_text text, const struct style *how)
 {
     char one[8];
-    const char *quote = !json && (memchr(text.at, '\'', text.n) == NULL ||
-                                  memchr(text.at, '"', text.n) != NULL)
+    const char *quote = !how->json && (memchr(text.at, '\'', text.n) == NULL ||
+                                       memchr(text.at, '"', text.n) != NULL)
                             ? "'"
                             : "\"";
 
@@ -29,7 +48,7 @@ static void add_quoted(struct jinja_arena *a, struct jinja_out *out,
     for (size_t i = 0; i < text.n && a->rc == MERAK_OK; i++) {
         unsigned char c = (unsigned char)text.at[i];
 
-        if (!json && c >= 0x80 &&
+        if (!how->json && c >= 0x80 &&
             merak_jinja_space(text.at + i, text.n - i) > 0)
             merak_jinja_fail(a, "a list or dict with blanks beyond ASCII, "
                                 "as text");
@@ -41,7 +60,7 @@ static void add_quoted(struct jinja_arena *a, struct jinja_out *out,
                      : c == '\t' ? 't'
                                  : 'r');
         else if (c < 0x20)
-            snprintf(one, sizeof(one), json ? "\\u%04x" : "\\x%02x", c);
+            snprintf(one, sizeof(one), how->json ? "\\u%04x" : "\\x%02x", c);
         else
             snprintf(one, sizeof(one), "%c", c);
         add(a, out, one);
@@ -50,34 +69,38 @@ static void add_quoted(struct jinja_arena *a, struct jinja_out *out,
 }
 
 static void add_value(struct jinja_arena *a, struct jinja_out *out,
-                      struct jinja_value v, bool json, int depth);
+                      struct jinja_value v, const struct style *how, int depth);
 
 static void add_dict(struct jinja_arena *a, struct jinja_out *out,
-                     const struct jinja_dict *dict, bool json, int depth)
+                     const struct jinja_dict *dict, const struct style *how,
+                     int depth)
 {
     add(a, out, "{");
     for (size_t i = 0; i < dict->n; i++) {
         dict->pair[i].read = true;
-        add(a, out, i > 0 ? ", " : "");
-        add_quoted(a, out, dict->pair[i].key, json);
+        add_break(a, out, how, depth, i == 0, false);
+        add_quoted(a, out, dict->pair[i].key, how);
         add(a, out, ": ");
-        add_value(a, out, dict->pair[i].value, json, depth);
+        add_value(a, out, dict->pair[i].value, how, depth);
     }
+    add_break(a, out, how, depth, dict->n == 0, true);
     add(a, out, "}");
 }
 
 static void add_list(struct jinja_arena *a, struct jinja_out *out,
-                     const struct jinja_list *list, bool json, int depth)
+                     const struct jinja_list *list, const struct style *how,
+                     int depth)
 {
-    bool round = list->is_tuple && !json;
+    bool round = list->is_tuple && !how->json;
 
     add(a, out, round ? "(" : "[");
     for (size_t i = 0; i < list->n; i++) {
-        add(a, out, i > 0 ? ", " : "");
-        add_value(a, out, list->item[i], json, depth);
+        add_break(a, out, how, depth, i == 0, false);
+        add_value(a, out, list->item[i], how, depth);
     }
     if (round && list->n == 1)
         add(a, out, ",");
+    add_break(a, out, how, depth, list->n == 0, true);
     add(a, out, round ? ")" : "]");
 }
 
@@ -96,7 +119,7 @@ static void add_real(struct jinja_arena *a, struct jinja_out *out, double x)
 }
 
 static void add_value(struct jinja_arena *a, struct jinja_out *out,
-                      struct jinja_value v, bool json, int depth)
+                      struct jinja_value v, const struct style *how, int depth)
 {
     char text[40];
 
@@ -108,11 +131,12 @@ static void add_value(struct jinja_arena *a, struct jinja_out *out,
     case JINJA_UNDEFINED:
         break;
     case JINJA_NONE:
-        add(a, out, json ? "null" : "None");
+        add(a, out, how->json ? "null" : "None");
         break;
     case JINJA_BOOL:
         add(a, out,
-            json ? (v.truth ? "true" : "false") : (v.truth ? "True" : "False"));
+            how->json ? (v.truth ? "true" : "false")
+                      : (v.truth ? "True" : "False"));
         break;
     case JINJA_INT:
         snprintf(text, sizeof(text), "%" PRId64, v.integer);
@@ -122,13 +146,13 @@ static void add_value(struct jinja_arena *a, struct jinja_out *out,
         add_real(a, out, v.real);
         break;
     case JINJA_TEXT:
-        add_quoted(a, out, v.text, json);
+        add_quoted(a, out, v.text, how);
         break;
     case JINJA_LIST:
-        add_list(a, out, v.list, json, depth + 1);
+        add_list(a, out, v.list, how, depth + 1);
         break;
     case JINJA_DICT:
-        add_dict(a, out, v.dict, json, depth + 1);
+        add_dict(a, out, v.dict, how, depth + 1);
         break;
     default:
         merak_jinja_fail(a, "a function or a loop as text");
@@ -170,16 +194,17 @@ struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v)
 
     if (v.kind == JINJA_TEXT)
         return v.text;
-    add_value(a, &out, v, false, 0);
+    add_value(a, &out, v, &(struct style){false, 0}, 0);
     return written(a, &out, v);
 }
 
-struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v)
+struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v,
+                                   int indent)
 {
     struct jinja_out out = {.n = 0};
 
     if (v.kind == JINJA_UNDEFINED)
         merak_jinja_fail(a, "tojson of an undefined value");
-    add_value(a, &out, v, true, 0);
+    add_value(a, &out, v, &(struct style){true, indent}, 0);
     return written(a, &out, v);
 }

@@ -37,13 +37,19 @@ static size_t read_turns(const json_t *messages, struct merak_chat_turn *turn)
     json_array_foreach(messages, i, each)
     {
         const char *role = string_of(each, "role");
+        const json_t *content = json_object_get(each, "content");
+        const json_t *weight = json_object_get(each, "weight");
 
         turn[i] = (struct merak_chat_turn){
-            .role = strcmp(role, "system") == 0 ? MERAK_CHAT_SYSTEM
-                    : strcmp(role, "user") == 0 ? MERAK_CHAT_USER
-                                                : MERAK_CHAT_ANSWER,
-            .text = string_of(each, "content"),
-            .n = strlen(string_of(each, "content"))};
+            .role = strcmp(role, "system") == 0      ? MERAK_CHAT_SYSTEM
+                    : strcmp(role, "user") == 0      ? MERAK_CHAT_USER
+                    : strcmp(role, "assistant") == 0 ? MERAK_CHAT_ANSWER
+                                                     : MERAK_CHAT_OTHER,
+            .text = json_string_value(content),
+            .n = json_string_length(content),
+            .whole = each,
+            .context =
+                json_is_integer(weight) && json_integer_value(weight) == 0};
     }
     return json_array_size(messages);
 }
@@ -417,8 +423,10 @@ static int compare_all(const char *path)
         write_config(json_object_get(row, "config"));
         rc = merak_chat_open(scratch, NULL, &chat, &err);
         if (rc == MERAK_OK)
-            rc = merak_chat_render(
-                chat, &(struct merak_chat_talk){turn, n, NULL}, &text, &err);
+            rc = merak_chat_render(chat,
+                                   &(struct merak_chat_talk){
+                                       turn, n, json_object_get(row, "more")},
+                                   &text, &err);
         if (rc == MERAK_OK ? want != NULL && text.text.n == strlen(want) &&
                                  memcmp(text.text.text, want, text.text.n) == 0
                            : want == NULL)

@@ -28,6 +28,10 @@ VALUES = """
 'a' 'b' "c"
 'x\\n\\t\\'\\"\\\\\\x41\\u00e9\\q'
 [1, 'two', none, [true, 2.5], {'k': 'v'}, ()]
+{'b': [1, {}, []], 'a': {'c': "x'\u00e9"}} | tojson(indent=4)
+[[], [1, [2]]] | tojson(ensure_ascii=False, indent=2)
+{} | tojson(ensure_ascii=False)
+{'b': 1, 'A': 2, 'ab': 3, 'a': 4} | dictsort
 {'a': 1, 'b': [2]}.b[0] ~ {'a': 1}['a']
 (1, 2)[-1]
 [1, 2, 3, 4][1:3] ~ [1, 2, 3][::-1] ~ [1, 2, 3][:-1] ~ [1][5:]

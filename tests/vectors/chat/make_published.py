@@ -65,11 +65,39 @@ MORE = [
 ]
 
 
-def render(talk, template, bos, eos):
+TOOL = {"type": "function", "function": {
+    "name": "weather", "description": "Says \"how\" it is.", "parameters": {
+        "type": "object", "required": ["city"], "properties": {
+            "city": {"type": "string", "description": "Where"},
+            "days": {"type": "integer"}}}}}
+
+
+def call(content, **arguments):
+    return {"role": "assistant", "content": content, "tool_calls": [
+        {"type": "function", "id": "abcdefghi",
+         "function": {"name": "weather", "arguments": arguments}}]}
+
+
+ANSWERED = [*say(("user", "Hi")), call("", city="Oslo", days=2),
+            {"role": "tool", "name": "weather", "tool_call_id": "abcdefghi",
+             "content": "cold"}, *say(("assistant", "Cold."))]
+WHOLE = [
+    ([*say(("user", "Hi")),
+      {"role": "assistant", "reasoning_content": "why", "content": "a"}], {}),
+    ([*say(("user", "Hi")),
+      {"role": "assistant", "content": "no", "weight": 0},
+      *say(("user", "Hi"), ("assistant", "yes"))], {}),
+    (ANSWERED, {"tools": [TOOL]}),
+    ([*say(("system", "Be brief.")), *ANSWERED], {"tools": [TOOL]}),
+    (ANSWERED[:1] + [call("I look.", city="K\u00f8ge")], {"tools": [TOOL]}),
+]
+
+
+def render(talk, template, bos, eos, more={}):
     words = {k: v for k, v in (("bos_token", bos), ("eos_token", eos)) if v}
     try:
         return render_jinja_template([talk], chat_template=template,
-                                     **words)[0][0]
+                                     **words, **more)[0][0]
     except Exception:
         return None
 
@@ -87,12 +115,14 @@ def write_formats(folder, out):
 def write_all(folder, out):
     with open(out, "w") as f:
         for path in sorted(folder.rglob("*.jinja")):
-            for talk in TALKS + MORE:
+            for talk, more in [(t, {}) for t in TALKS + MORE] + WHOLE:
                 config = {"chat_template": path.read_text(),
                           "bos_token": "<s>", "eos_token": "</s>"}
-                text = render(talk, config["chat_template"], "<s>", "</s>")
+                text = render(talk, config["chat_template"], "<s>", "</s>",
+                              more)
                 f.write(json.dumps({"name": str(path.stem), "config": config,
-                                    "messages": talk, "text": text}) + "\n")
+                                    "messages": talk, "more": more,
+                                    "text": text}) + "\n")
 
 
 if __name__ == "__main__":
