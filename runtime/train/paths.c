@@ -12,6 +12,7 @@
 
 #include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,9 +44,18 @@ static enum merak_status check_there(const char *option, const char *path,
                       option, path, expected);
 }
 
+/* Is it --ckpt's directory or above it?  Those are made by the run. */
+static bool is_made(const char *folder, const char *ckpt)
+{
+    size_t n = strlen(folder);
+
+    return ckpt != NULL && strncmp(ckpt, folder, n) == 0 &&
+           (ckpt[n] == '/' || ckpt[n] == '\0');
+}
+
 /* The folder of a file that will be made. */
 static enum merak_status check_folder(const char *option, const char *path,
-                                      struct merak_error *err)
+                                      const char *ckpt, struct merak_error *err)
 {
     char copy[PATH_MAX];
     const char *folder;
@@ -54,7 +64,8 @@ static enum merak_status check_folder(const char *option, const char *path,
         return MERAK_OK;
     snprintf(copy, sizeof(copy), "%s", path);
     folder = dirname(copy);
-    if (access(folder, W_OK) == 0)
+    if (access(folder, W_OK) == 0 ||
+        (access(folder, F_OK) != 0 && is_made(folder, ckpt)))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_NOSPACE, "--%s %.100s: folder %.100s: %m",
                       option, path, folder);
@@ -74,5 +85,6 @@ enum merak_status merak_paths_check(const struct merak_trainer *t,
                          "a Hugging Face folder, a run or one of its "
                          "checkpoints",
                          err);
-    return rc == MERAK_OK ? check_folder("metrics", o->metrics, err) : rc;
+    return rc == MERAK_OK ? check_folder("metrics", o->metrics, o->ckpt, err)
+                          : rc;
 }
