@@ -44,12 +44,19 @@ static bool is_attention(const char *op)
     return found != NULL && found->role == MERAK_ROLE_ATTENTION;
 }
 
+double merak_cost_compute(const struct merak_cost_model *model, const char *op,
+                          double flops)
+{
+    bool attends = model->attention_flops_per_s > 0 && is_attention(op);
+
+    return flops /
+           (attends ? model->attention_flops_per_s : model->flops_per_s);
+}
+
 static double roofline(const struct merak_cost_model *model, const char *op,
                        const struct merak_kernel_size *size)
 {
-    bool attends = model->attention_flops_per_s > 0 && is_attention(op);
-    double compute = size->flops / (attends ? model->attention_flops_per_s
-                                            : model->flops_per_s);
+    double compute = merak_cost_compute(model, op, size->flops);
     double memory = size->bytes / model->bytes_per_s;
 
     return model->sums_roofline ? compute + memory : fmax(compute, memory);

@@ -103,7 +103,8 @@ static void rate_degrees(struct merak_search *s,
         merak_search_rate_shared(s, table);
         return;
     }
-    for (int pp = 1; pp <= rest && pp <= table->n && s->rc == MERAK_OK; pp++) {
+    for (int pp = 1; pp <= rest && pp <= table->n && merak_search_goes_on(s);
+         pp++) {
         struct merak_candidate cand;
 
         if (!merak_search_start(s, table, pp, &cand))
@@ -146,7 +147,7 @@ void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
     enum merak_status rc;
 
     table[0] = table[1] = NULL;
-    if (s->rc != MERAK_OK)
+    if (!merak_search_goes_on(s))
         return;
     rc = merak_graphs_shard(s->graphs, key, &sharded, &why);
     if (rc == MERAK_ERR_CONFIG && key->tp > 1) {
@@ -259,7 +260,8 @@ static void rate_sizes(struct merak_search *s, int tp)
     double before = s->best_s;
 
     for (size_t b = 1, no_gain = 0;
-         b <= s->in->global_batch && no_gain < 2 && s->rc == MERAK_OK; b++) {
+         b <= s->in->global_batch && no_gain < 2 && merak_search_goes_on(s);
+         b++) {
         if (!merak_search_is_size(s, tp, b))
             continue;
         n = s->n_cands;
@@ -285,6 +287,8 @@ void merak_search_rate_all(struct merak_search *s)
     for (int tp = 1; tp <= most; tp++) {
         if (may_have_tp(s, tp))
             rate_sizes(s, tp);
+        if (!s->over)
+            s->rated_tp = tp;
     }
     for (int tp = 2; tp <= most; tp++) {
         if (may_have_tp(s, tp) && !s->in->pin.given[MERAK_CHOICE_TP_BATCH])

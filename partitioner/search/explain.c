@@ -247,6 +247,11 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->direct_bytes = s->in->direct ? s->in->direct_bytes : 0;
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
+    r->cut_short = s->cut_short;
+    if (s->cut_short) {
+        r->took_s = merak_search_seconds(s);
+        r->least_s = merak_search_least_step(s);
+    }
     r->tally = s->tally;
     merak_graphs_count(s->graphs, &r->tally);
     r->pool = s->pool; /* holds the cut and drops */

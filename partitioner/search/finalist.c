@@ -78,6 +78,7 @@ enum merak_status merak_built_stage(struct merak_built *b, int stage,
 {
     merak_program_destroy(b->program[stage]);
     b->program[stage] = NULL;
+    merak_progress_add(b->search->in->progress, 0); /* shows the line */
     return merak_program_build(b->sharded, b->stages, &b->plan,
                                merak_plan_rank(&b->plan, 0, 0, stage), &b->opt,
                                &b->program[stage], err);

@@ -73,6 +73,8 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
 
     if (s->rc != MERAK_OK)
         return;
+    merak_progress_note(s->in->progress, "building plan %d",
+                        s->n_simulated + 1);
     rc = merak_search_try(s, c, &why);
     s->effort += merak_search_effort(c);
     s->n_simulated++;
@@ -85,6 +87,7 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
         return;
     }
     c->settled = c->arena <= s->limit;
+    s->found = s->found || (rc == MERAK_OK && c->settled);
     if (rc != MERAK_OK)
         merak_search_fail(s, rc, &why);
 }
@@ -182,7 +185,8 @@ static void run_best(struct merak_search *s)
     for (int i = 0; i < s->n_cands && s->rc == MERAK_OK; i++) {
         struct merak_candidate *c = &s->cand[i];
 
-        if (best_s < DBL_MAX && is_enough(s, c->rated_s, best_s))
+        if (best_s < DBL_MAX &&
+            (is_enough(s, c->rated_s, best_s) || merak_search_is_over(s)))
             break;
         if (is_repeat(c, &last))
             continue;
@@ -210,6 +214,8 @@ static void run_tight(struct merak_search *s)
 
         if (!is_tight(s, &c))
             continue;
+        if (s->found && merak_search_is_over(s))
+            break;
         try_one(s, &c);
         merak_search_keep(s, &s->cand, &s->n_cands, &c);
     }
@@ -241,7 +247,7 @@ static void sweep(struct merak_search *s, struct merak_candidate *c)
     merak_cuts_first(bound, parts, merak_candidate_segments(c));
     do
         try_cut(s, c, bound);
-    while (s->rc == MERAK_OK &&
+    while (merak_search_goes_on(s) &&
            merak_cuts_next(bound, parts, merak_candidate_segments(c)));
 }
 
@@ -255,7 +261,7 @@ static bool move_about(struct merak_search *s, struct merak_candidate *c,
 
     for (int by = 1; by < merak_candidate_segments(c); by++) {
         for (int side = -1; side <= 1; side += 2) {
-            if (s->effort > s->most_effort)
+            if (s->effort > s->most_effort || merak_search_is_over(s))
                 return moved;
             moved = move(s, c, part, at + side * by) || moved;
         }
@@ -280,7 +286,7 @@ static void climb(struct merak_search *s, struct merak_candidate *c)
         moved = false;
         for (int part = 1; part < parts; part++)
             moved = move_about(s, c, part) || moved;
-    } while (moved && s->effort <= s->most_effort);
+    } while (moved && s->effort <= s->most_effort && !merak_search_is_over(s));
 }
 
 /* Is it the first with its order of nodes? */
@@ -304,14 +310,16 @@ static void climb_all(struct merak_search *s)
         return;
 
     for (int i = 0; i < n; i++) {
-        if (s->cand[i].step_s <= 0 || !is_first(s, i))
+        if (s->cand[i].step_s <= 0 || !is_first(s, i) ||
+            merak_search_is_over(s))
             continue;
         s->most_effort = s->effort + left;
         climb(s, &s->cand[i]);
     }
     s->most_effort = EFFORT;
     for (int i = 0; i < n; i++) {
-        if (s->cand[i].step_s > 0 && !is_first(s, i))
+        if (s->cand[i].step_s > 0 && !is_first(s, i) &&
+            !merak_search_is_over(s))
             climb(s, &s->cand[i]);
     }
 }

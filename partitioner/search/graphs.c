@@ -209,6 +209,21 @@ enum merak_status merak_graphs_state(struct merak_graphs *graphs,
     return rc;
 }
 
+enum merak_status merak_graphs_compute_s(struct merak_graphs *graphs,
+                                         const struct merak_cost_model *cost,
+                                         double *seconds_p,
+                                         struct merak_error *err)
+{
+    struct merak_graph *graph;
+    enum merak_status rc = find_graph(graphs, 1, &graph, err);
+
+    *seconds_p = 0;
+    for (int i = 0; rc == MERAK_OK && i < graph->n_nodes; i++)
+        *seconds_p += merak_cost_compute(cost, graph->node[i]->op->name,
+                                         merak_node_cost(graph->node[i]).flops);
+    return rc;
+}
+
 /* --- sharding ------------------------------------------------------------- */
 
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,

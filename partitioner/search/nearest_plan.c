@@ -297,7 +297,9 @@ void merak_search_find_fixes(const struct merak_search *s,
                  .global_batch = s->in->global_batch}};
     bool more = true;
 
-    for (int at = 1; more && refusal->n_fixes < MERAK_MAX_FIXES; at++) {
+    for (int at = 1;
+         more && refusal->n_fixes < MERAK_MAX_FIXES && !merak_search_is_late(s);
+         at++) {
         if (change_at(&change, at, &more))
             snprintf(refusal->fix[refusal->n_fixes++], MERAK_FIX_TEXT, "%s",
                      change.text);

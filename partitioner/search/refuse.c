@@ -447,7 +447,11 @@ static void say(const struct merak_search *s, const struct merak_refusal *r,
                 struct merak_error *err)
 {
     say_reason(s, r, err);
-    if (r->n_fixes == 0)
+    if (r->n_fixes == 0 && merak_search_is_late(s))
+        merak_error_fix(err, err->status,
+                        "; no change of a single option was found to make it "
+                        "fit in the time of --search-seconds");
+    else if (r->n_fixes == 0)
         merak_error_fix(err, err->status,
                         "; no change of a single option makes it fit");
     for (int i = 0; i < r->n_fixes; i++) {

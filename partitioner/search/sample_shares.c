@@ -55,7 +55,7 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
         pin->branches != MERAK_BRANCHES_AUTO)
         key.branches = pin->branches;
     for (size_t b = (size_t)tp, no_gain = 0;
-         b <= s->in->global_batch && no_gain < 2 && s->rc == MERAK_OK;
+         b <= s->in->global_batch && no_gain < 2 && merak_search_goes_on(s);
          b += (size_t)tp) {
         if (!merak_search_is_size(s, tp, b))
             continue;

@@ -160,6 +160,7 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
 {
     *s = (struct merak_search){.in = in, .best_s = DBL_MAX, .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
+    merak_search_limit_init(s);
     s->limit = (double)(in->memory_bytes > 0 ? in->memory_bytes
                                              : in->device->memory_bytes);
     if (in->direct)
@@ -186,6 +187,8 @@ enum merak_status merak_search_init_like(struct merak_search *s,
 {
     if (start(s, in, NULL))
         s->graphs = merak_graphs_share(other->graphs);
+    s->start_ns = other->start_ns;
+    s->until_ns = other->until_ns;
     return s->rc;
 }
 
@@ -229,20 +232,22 @@ static enum merak_status search_once(const struct merak_search_input *input,
         merak_search_is_hopeless(&s))
         merak_search_rate_plain(&s);
     if (s.n_bigs == 0)
-        merak_search_rate_all(&s);
+        merak_search_rate_in_time(&s);
     merak_search_finals(&s);
     /* Nothing fits: try slower plans, which may take less memory. */
     if (s.n_cands > 0 && !s.cand[0].settled) {
         s.n_cands = s.n_bigs = 0;
         s.effort = 0;
         s.relax_time_bound = true;
-        merak_search_rate_all(&s);
+        merak_search_rate_in_time(&s);
         merak_search_finals(&s);
     }
     if (s.rc != MERAK_OK)
         rc = s.rc;
     else if (s.n_cands > 0 && s.cand[0].settled)
         rc = merak_search_choose(&s, result_p);
+    else if (s.cut_short)
+        rc = merak_search_no_time(&s);
     else if (s.n_cands + s.n_bigs > 0)
         rc = merak_search_no_memory(&s);
     else

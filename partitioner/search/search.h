@@ -20,6 +20,8 @@
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/program/boundary.h"
 
+#include <signal.h>
+
 /* Which constraint leaves no plan. */
 enum merak_constraint {
     MERAK_BINDS_MEMORY,   /* of a rank */
@@ -73,7 +75,14 @@ struct merak_search_input {
     struct merak_refusal *refusal;   /* filled in if there is no plan; NULL:
                                         the error's text is enough */
     struct merak_progress *progress; /* counts estimated plans; or NULL */
+    double seconds; /* the search is cut short when they have passed;
+                       0: never */
+    const volatile sig_atomic_t *stop; /* the same once it is set; or NULL */
 };
+
+/* The seconds that a search takes at most unless others are given: plans for
+ * thousands of ranks, or for memory that binds, may take minutes. */
+#define MERAK_SEARCH_SECONDS 60
 
 /* What a step's time is spent on, for the stage with the most work. */
 enum merak_search_part {
@@ -144,6 +153,11 @@ struct merak_search_result {
     size_t direct_bytes; /* kept free beside it for a direct transport */
     bool direct;         /* requested, and proved for choice[0] */
     int n_rated, n_simulated;
+    bool cut_short; /* not all plans were estimated, or not all of the best
+                       simulated: another time may give another plan */
+    double took_s;  /* of the clock, if cut short; and then */
+    double least_s; /* no plan's step takes less: that of its kernels'
+                       operations alone, evenly on all ranks */
     struct merak_search_tally tally;
     struct merak_pool *pool;
 };
@@ -151,7 +165,8 @@ struct merak_search_result {
 /*
  * MERAK_ERR_CONFIG if nothing fits: the text names the constraint that binds,
  * the stage, and up to three single changes each of which would give a plan.
- * Deterministic: the same input gives the same plan.
+ * Deterministic: the same input gives the same plan, unless the search is cut
+ * short.  Then the best that was estimated until then is built and simulated.
  */
 enum merak_status merak_search(const struct merak_search_input *input,
                                struct merak_search_result **result_p,

@@ -37,6 +37,13 @@ struct merak_search {
     double effort;           /* instructions simulated */
     double most_effort;      /* limit of effort for hill climbing */
     int n_rated, n_simulated;
+    int64_t start_ns;
+    int64_t until_ns; /* when it is cut short; INT64_MAX: never */
+    bool over;        /* it is */
+    int rated_tp;     /* all up to this tensor degree was rated */
+    bool cut_short;   /* it was, and something was left out for that */
+    bool insists;     /* its time is not over before there is a candidate */
+    bool found;       /* a plan was built that fits */
     struct merak_search_tally tally;
     struct merak_error tp_error; /* of the last tp the model does not allow */
     int n_tp_refused;
@@ -78,6 +85,27 @@ double merak_search_time(const struct merak_candidate *c);
 
 /* Lower bound of a step's seconds, for a perfect cut. */
 double merak_search_lower_bound(const struct merak_candidate *cand);
+
+/* --- limit.c: the end of a search's time -----------------------------------
+ */
+
+void merak_search_limit_init(struct merak_search *s);
+bool merak_search_is_late(const struct merak_search *s);
+/* The same; and if so, note that something is left out.  No more than is needed
+ * for an answer is then done. */
+bool merak_search_is_over(struct merak_search *s);
+/* Has it neither failed nor is its time over? */
+bool merak_search_goes_on(struct merak_search *s);
+/* Rate everything, or, when the time is over, only plain plans of the degrees
+ * that were not reached. */
+void merak_search_rate_in_time(struct merak_search *s);
+/* Since it began. */
+double merak_search_seconds(const struct merak_search *s);
+/* Seconds that a step takes at least: operations at their sustained rates. */
+double merak_search_least_step(struct merak_search *s);
+/* Fail where no plan was found and not all were looked at. */
+enum merak_status
+merak_search_no_time(const struct merak_search *s) MERAK_CHECKED;
 
 /* --- variants.c ---------------------------------------------------- */
 

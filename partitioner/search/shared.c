@@ -190,7 +190,7 @@ static void rate_schedule(struct merak_search *s,
     int pinned = s->in->pin.chunks;
 
     for (int v = MERAK_MAX_SHARED + 1;
-         v >= schedule->min_chunks && s->rc == MERAK_OK; v--) {
+         v >= schedule->min_chunks && merak_search_goes_on(s); v--) {
         if (pinned == 0 || pinned == v)
             rate_chunks(s, schedule, whole, v);
     }
@@ -206,7 +206,7 @@ void merak_search_rate_shared(struct merak_search *s,
 
     if (whole->width > 1 || whole->slices > 1 || whole->n_shared > 0)
         return;
-    for (int pp = 1; pp <= s->tasks / whole->plan.tp && s->rc == MERAK_OK;
+    for (int pp = 1; pp <= s->tasks / whole->plan.tp && merak_search_goes_on(s);
          pp++) {
         struct merak_candidate cand;
 

@@ -118,7 +118,7 @@ static void rate_schedules(struct merak_search *s, struct merak_candidate *cand)
     const char *want = s->in->pin.schedule;
     struct seen seen = {.n = 0};
 
-    for (int i = 0; all[i] != NULL && s->rc == MERAK_OK; i++) {
+    for (int i = 0; all[i] != NULL && merak_search_goes_on(s); i++) {
         if ((want != NULL && strcmp(want, all[i]->name) != 0) ||
             !can_run(s, all[i], &cand->plan) || !is_asked(s, cand, all[i]) ||
             !is_new(&seen, all[i], &cand->plan))
@@ -157,7 +157,8 @@ void merak_search_rate_chunks(struct merak_search *s,
 
     if (pinned <= 1)
         rate_schedules(s, cand);
-    for (int v = 2; v <= most && cand->plan.pp > 1 && s->rc == MERAK_OK; v++) {
+    for (int v = 2; v <= most && cand->plan.pp > 1 && merak_search_goes_on(s);
+         v++) {
         if (pinned == 1 || (pinned > 1 && pinned != v))
             continue;
         cand->plan.chunks = v;
@@ -303,7 +304,8 @@ void merak_search_rate_slices(struct merak_search *s,
     double before = DBL_MAX;
 
     for (int n = asked > 1 ? asked : 2;
-         n <= MERAK_MAX_SLICES && may_slice(s, whole, n) && s->rc == MERAK_OK;
+         n <= MERAK_MAX_SLICES && may_slice(s, whole, n) &&
+         merak_search_goes_on(s);
          n *= 2) {
         struct merak_candidate cand = *whole;
         int first = s->n_cands;

@@ -236,16 +236,20 @@ static enum merak_status plan_one(const struct plan_options *opt,
     struct plan_auto plan = {.opt = opt};
     struct merak_search_result *result = NULL;
     struct merak_progress progress;
+    char text[PLAN_SEARCH_TEXT];
     enum merak_status rc = fill_input(&plan, err);
 
     merak_progress_init(&progress, stderr, "plan", "plans", 0);
     plan.in.progress = &progress;
     if (rc == MERAK_OK)
-        rc = merak_search(&plan.in, &result, err);
+        rc = plan_search(&plan, &result, err);
     plan.by_hosts = rc == MERAK_OK && plan.in.direct && !result->direct;
     plan.in.direct = rc == MERAK_OK && result->direct;
     plan.in.progress = NULL;
     merak_progress_clear(&progress);
+    if (rc == MERAK_OK && !plan_options_has_text(opt) &&
+        plan_search_text(result, text) != NULL)
+        fprintf(stderr, "%s\n", text);
     plan.identified = rc == MERAK_OK && (opt->json != NULL || opt->saved.n > 0);
     if (plan.identified)
         rc = merak_chosen_file(&plan.in, result, &plan.file, err);
@@ -286,11 +290,16 @@ static enum merak_status rate_machine(const struct plan_options *one,
 {
     struct plan_auto plan = {.opt = one};
     struct merak_search_result *result = NULL;
+    char text[PLAN_SEARCH_TEXT];
     enum merak_status rc = fill_input(&plan, err);
 
     plan.in.progress = progress;
     if (rc == MERAK_OK)
-        rc = merak_search(&plan.in, &result, err);
+        rc = plan_search(&plan, &result, err);
+    merak_progress_clear(progress);
+    if (rc == MERAK_OK && plan_search_text(result, text) != NULL)
+        fprintf(stderr, "%d node%s: %s\n", one->nodes, merak_plural(one->nodes),
+                text);
     if (rc == MERAK_OK) {
         row->nodes = one->nodes;
         row->ranks = one->nodes * plan.in.ranks_per_node;
@@ -374,7 +383,6 @@ static enum merak_status tabulate(const struct plan_options *opt,
 
         one.nodes = opt->node_list[i];
         rc = rate_machine(&one, &progress, &row[n], err);
-        merak_progress_clear(&progress);
         n += rc == MERAK_OK;
         if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
             return rc;

@@ -23,6 +23,16 @@ struct plan_auto {
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;
 
+/* plan_search.c: merak_search() for as long as the options say, or until
+ * Ctrl-C. */
+enum merak_status plan_search(struct plan_auto *plan,
+                              struct merak_search_result **result_p,
+                              struct merak_error *err) MERAK_CHECKED;
+/* plan_search.c: that it was cut short, and what that may have cost, in one
+ * line; NULL: it was not. */
+enum { PLAN_SEARCH_TEXT = 256 };
+const char *plan_search_text(const struct merak_search_result *result,
+                             char text[PLAN_SEARCH_TEXT]);
 /* plan_report.c: what is planned, in one line. */
 void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *result, char *text,

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "partitioner/device/device.h"
 #include "partitioner/program/boundary.h"
+#include "partitioner/search/search.h"
 #include "runtime/train/phases.h"
 
 #include <limits.h>
@@ -198,11 +199,15 @@ static const struct merak_option rows[] = {
      .about = "choices that are fixed, tp=4,micro-batch=1,..: any of tp to "
               "branches above",
      .arg = "LIST"},
+    {"search-seconds", MERAK_OPTION_REAL, AT(search_seconds),
+     .about = "then, or at Ctrl-C, the best plan so far; 0: search to the end "
+              "(60)",
+     .most = 1e9},
 };
 
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
-    N_SEARCH = 5,
+    N_SEARCH = 6,
 };
 
 static const struct merak_option_table table = {rows, N_ROWS};
@@ -422,6 +427,7 @@ enum merak_status plan_options_parse(int argc, char **argv,
     *opt = (struct plan_options){.own = own,
                                  .backend = "cpu",
                                  .nodes = 1,
+                                 .search_seconds = MERAK_SEARCH_SECONDS,
                                  .plan = {.dtype = MERAK_F32, .threads = 1},
                                  .cost = *merak_cost_default()};
     rc = merak_options_parse(&table, argc, argv, opt, &opt->help, err);

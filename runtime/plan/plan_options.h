@@ -31,6 +31,7 @@ struct plan_options {
     size_t seq, global_batch; /* 0: not given */
     int nodes, ranks_per_node;
     int node_list[PLAN_MOST_NODES], n_node_list; /* --nodes 4,8: all of them */
+    double search_seconds;                       /* 0: as long as it takes */
     int emit;                                    /* enum plan_emit */
     struct plan_cost run;                        /* --tokens, --price */
     const char *print;                           /* --print */

@@ -230,8 +230,12 @@ static void print_runners(const struct merak_search_result *r)
 void plan_report_print(const struct plan_auto *plan,
                        const struct merak_search_result *result)
 {
+    char text[PLAN_SEARCH_TEXT];
+
     print_choice(plan, result);
     print_time(plan, result);
+    if (plan_search_text(result, text) != NULL)
+        puts(text);
     print_links(result);
     print_stages(result);
     print_memory(result);
@@ -299,12 +303,17 @@ static json_t *prediction_object(const struct plan_auto *plan,
                             merak_search_part_name((enum merak_search_part)i),
                             merak_json_real(c->part_s[i]));
     return json_pack(
-        "{s:o, s:I, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o}", "request",
+        "{s:o, s:I, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*}", "request",
         request_object(plan), "params", (json_int_t)r->params, "step_s",
         c->step_s, "parts_s", parts, "flop_utilisation", r->flop_utilisation,
         "flop_utilisation_of", r->of_peak ? "peak" : "sustained",
         "sequences_cut", c->cuts_sequences, "memory_limit_bytes",
-        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners);
+        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners,
+        "search_cut_short",
+        r->cut_short
+            ? json_pack("{s:f, s:i, s:f}", "after_s", r->took_s, "estimated",
+                        r->n_rated, "least_step_s", r->least_s)
+            : NULL);
 }
 
 enum merak_status plan_json_save(json_t *object, const char *path,

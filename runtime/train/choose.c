@@ -136,6 +136,7 @@ static enum merak_status fill_input(struct merak_trainer *t,
                                       .ranks_per_node = per_node,
                                       .memory_bytes = t->memory_bytes,
                                       .threads = 1,
+                                      .seconds = t->opt.search_seconds,
                                       .device = &t->device};
     if (merak_backend_find(t->opt.backend, &t->backend, err) != MERAK_OK)
         return err->status;
@@ -168,6 +169,12 @@ static void log_search(const struct merak_search_input *in,
                (double)result->memory_limit / 0x1p30, result->n_rated,
                result->n_simulated,
                (double)(merak_clock_ns() - start_ns) * 1e-9);
+    if (result->cut_short)
+        merak_warn("train",
+                   "the search was cut short after %.0f s, and another run may "
+                   "get another plan: save one with `merak plan --json` and "
+                   "give --plan, or raise --search-seconds",
+                   result->took_s);
 }
 
 static enum merak_status search(struct merak_trainer *t, char **text_p,

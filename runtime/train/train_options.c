@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "io/h5_built_in.h"
 #include "kernels/kernels.h"
+#include "partitioner/search/search.h"
 
 #include <limits.h>
 #include <math.h>
@@ -121,6 +122,10 @@ static const struct merak_option rows[] = {
      .about = "that auto degrees are planned for and emu emulates: cpu, a file "
               "of `merak calibrate`, .. (cpu)",
      .arg = "NAME"},
+    {"search-seconds", MERAK_OPTION_REAL, AT(search_seconds),
+     .about = "that a search for auto degrees may take before it uses the best "
+              "plan so far; 0: to the end (60)",
+     .most = 1e9},
     CHOICES(SCHEDULE, CHUNKS),
     GROUP_OF(RECOMPUTE, RECOMPUTE, "memory"),
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
@@ -238,6 +243,7 @@ static void set_defaults(struct merak_train_options *o)
     o->choice.branches = MERAK_BRANCHES_AUTO;
     o->backend = "auto";
     o->deadline_s = 300;
+    o->search_seconds = MERAK_SEARCH_SECONDS;
     o->straggler_percent = 25;
     o->straggler_steps = 50;
     o->keep = 2;

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..89
+echo 1..92
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -327,3 +327,18 @@ has "one rank has no pipeline and no tensor peers" "$tmp/out" \
     --global-batch 8 --seq 16 --what-if tp=2,pp=2,sp=auto,tp-batch=0 >"$tmp/out" 2>&1
 has "what automatic choices came to is said" "$tmp/out" \
     "sequence parallelism auto" "recomputation auto (" "cut over tp"
+
+# A search has an answer when its time is over, and when Ctrl-C is typed; the
+# time comes as far as the search, whatever the machine.
+"$merak" plan --model "$model" --device h100 --nodes 8 --global-batch 512 \
+    --seq 16 --search-seconds 1e-6 --json "$tmp/short.json" >"$tmp/out" 2>&1
+has "a search that is cut short has a plan, and a bound" "$tmp/out" \
+    "the search was cut short after 0 s (--search-seconds), with " \
+    "no plan can take less than" "pipeline bubble"
+has "a saved plan says that its search was cut short" "$tmp/short.json" \
+    '"search_cut_short": {' '"least_step_s":'
+(trap - INT; exec timeout -s INT 0.5 "$merak" plan --model "$model" \
+    --device h100 --nodes 4096 --global-batch 65536 --seq 16 \
+    --search-seconds 0 >"$tmp/out" 2>&1)
+has "Ctrl-C prints the best plan so far" "$tmp/out" \
+    "the search was cut short after" "on 4096 x 8 h100" "pipeline bubble"

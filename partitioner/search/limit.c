@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* limit.c - the end of a search's time
+ *
+ * The clock enters a search only here, and only past its limit: a search that
+ * ends before is the same on any machine.  Time is shared out so that there is
+ * an answer when all of it has passed: most of it for estimates, in the order
+ * of enumerate.c, some for the plainest plans of tensor degrees that were not
+ * reached, the rest for building the best.
+ */
+#include "config.h"
+
+#include "partitioner/search/search_impl.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
+
+#include <float.h>
+#include <math.h>
+
+#define FULL_SHARE 0.6  /* of the time, for estimates */
+#define PLAIN_SHARE 0.8 /* and for the plainest plans, too */
+
+static void set_until(struct merak_search *s, double share)
+{
+    s->over = false;
+    s->until_ns = s->in->seconds > 0
+                      ? s->start_ns + (int64_t)(share * s->in->seconds * 1e9)
+                      : INT64_MAX;
+}
+
+void merak_search_limit_init(struct merak_search *s)
+{
+    s->start_ns = merak_clock_ns();
+    set_until(s, 1);
+}
+
+bool merak_search_is_late(const struct merak_search *s)
+{
+    if (s->insists && s->n_cands == 0)
+        return false;
+    return s->over || (s->in->stop != NULL && *s->in->stop != 0) ||
+           (s->until_ns < INT64_MAX && merak_clock_ns() > s->until_ns);
+}
+
+bool merak_search_is_over(struct merak_search *s)
+{
+    s->over = merak_search_is_late(s);
+    s->cut_short = s->cut_short || s->over;
+    return s->over;
+}
+
+bool merak_search_goes_on(struct merak_search *s)
+{
+    return s->rc == MERAK_OK && !merak_search_is_over(s);
+}
+
+double merak_search_seconds(const struct merak_search *s)
+{
+    return (double)(merak_clock_ns() - s->start_ns) * 1e-9;
+}
+
+/* Rate the plainest plans of each tensor degree that was not reached: without
+ * them a search would only know plans of small degrees, or none at all. */
+static void rate_rest(struct merak_search *s)
+{
+    const struct merak_search_input *asked = s->in;
+    struct merak_search_input plain = *asked;
+
+    merak_search_narrow(&plain.pin);
+    s->in = &plain;
+    for (int tp = s->rated_tp + 1; tp <= asked->ranks_per_node; tp++) {
+        if (asked->pin.tp > 0 && asked->pin.tp != tp)
+            continue;
+        if (merak_search_is_over(s))
+            break;
+        plain.pin.tp = tp;
+        merak_search_rate_all(s);
+    }
+    s->in = asked;
+}
+
+void merak_search_rate_in_time(struct merak_search *s)
+{
+    s->rated_tp = 0;
+    set_until(s, FULL_SHARE);
+    merak_search_rate_all(s);
+    if (s->rc == MERAK_OK && s->over && s->rated_tp < s->in->ranks_per_node) {
+        set_until(s, PLAIN_SHARE);
+        s->insists = true;
+        rate_rest(s);
+        s->insists = false;
+    }
+    set_until(s, 1);
+}
+
+double merak_search_least_step(struct merak_search *s)
+{
+    const struct merak_device *device = s->in->device;
+    struct merak_cost_model cost = s->cost;
+    double peak = device->peak_flops_per_s[s->in->dtype], sequence_s = 0;
+
+    /* Where kernels were measured, some may be faster than the mean. */
+    if (cost.rates != NULL) {
+        cost.flops_per_s = fmax(cost.flops_per_s, peak);
+        cost.attention_flops_per_s = 0;
+    }
+    if (merak_graphs_compute_s(s->graphs, &cost, &sequence_s, NULL) != MERAK_OK)
+        return 0;
+    return sequence_s * (double)s->in->global_batch / s->tasks;
+}
+
+enum merak_status merak_search_no_time(const struct merak_search *s)
+{
+    const struct merak_candidate *least = NULL;
+    char need[MERAK_BYTES_TEXT], have[MERAK_BYTES_TEXT];
+
+    for (int i = 0; i < s->n_bigs; i++) {
+        if (least == NULL || s->big[i].bytes < least->bytes)
+            least = &s->big[i];
+    }
+    if (least == NULL)
+        return merak_fail(s->err, MERAK_ERR_CONFIG,
+                          "the search was cut short after %.0f s, before it "
+                          "found a plan; give it longer with "
+                          "--search-seconds",
+                          merak_search_seconds(s));
+    merak_bytes_text(least->bytes, need);
+    merak_bytes_text(s->limit, have);
+    return merak_fail(s->err, MERAK_ERR_CONFIG,
+                      "the search was cut short after %.0f s: of %d plans "
+                      "none fits in %s per rank, and the smallest (tp %d, pp "
+                      "%d, dp %d) needs %s; give it longer with "
+                      "--search-seconds, or more memory or ranks",
+                      merak_search_seconds(s), s->n_rated, have, least->plan.tp,
+                      least->plan.pp, least->plan.dp, need);
+}

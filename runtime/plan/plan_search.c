@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_search.c - a search that ends in time, or at Ctrl-C, with an answer */
+#include "config.h"
+
+#include "runtime/plan/auto.h"
+
+#include "base/size.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+/* A signal handler can only access globals.  It stays set: of several searches
+ * the rest end at once, too. */
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+enum merak_status plan_search(struct plan_auto *plan,
+                              struct merak_search_result **result_p,
+                              struct merak_error *err)
+{
+    /* A second Ctrl-C ends the program. */
+    const struct sigaction once = {.sa_handler = ask_to_stop,
+                                   .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    struct sigaction before;
+    bool caught = stop_asked == 0 && sigaction(SIGINT, NULL, &before) == 0 &&
+                  before.sa_handler == SIG_DFL &&
+                  sigaction(SIGINT, &once, NULL) == 0;
+    enum merak_status rc;
+
+    plan->in.seconds = plan->opt->search_seconds;
+    plan->in.stop = &stop_asked;
+    rc = merak_search(&plan->in, result_p, err);
+    if (caught)
+        sigaction(SIGINT, &before, NULL);
+    return rc;
+}
+
+const char *plan_search_text(const struct merak_search_result *r,
+                             char text[PLAN_SEARCH_TEXT])
+{
+    double step_s = r->choice[0].step_s;
+    char least[MERAK_SECONDS_TEXT], within[112] = "";
+
+    if (!r->cut_short)
+        return NULL;
+    merak_seconds_text(r->least_s, least);
+    if (r->least_s > 0 && step_s < 2 * r->least_s)
+        snprintf(within, sizeof(within),
+                 "; no plan can take less than %s: within %.0f%% of all that "
+                 "is modelled",
+                 least, 100 * (step_s / r->least_s - 1));
+    else if (r->least_s > 0)
+        snprintf(within, sizeof(within),
+                 "; no plan can take less than %s, the time of its operations "
+                 "alone",
+                 least);
+    snprintf(text, PLAN_SEARCH_TEXT,
+             "the search was cut short after %.0f s (--search-seconds), with "
+             "%d plan%s estimated and %d simulated%s",
+             r->took_s, r->n_rated, merak_plural(r->n_rated), r->n_simulated,
+             within);
+    return text;
+}

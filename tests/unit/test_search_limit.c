@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_search_limit.c - a search that is cut short has an answer
+ */
+#include "config.h"
+
+#include "unit/gpt2_config.h"
+#include "unit/near.h"
+
+#include "partitioner/search/search.h"
+
+#include <string.h>
+
+static const volatile sig_atomic_t asked = 1;
+
+struct row {
+    const char *name;
+    double seconds;
+    bool stop;
+    struct merak_choices pin;
+    int nodes;
+    bool cut_short;
+};
+
+static const struct row rows[] = {
+    {"without a limit", 0, false, {0}, 2, false},
+    {"with time enough", 1e6, false, {0}, 2, false},
+    {"no time at all", 1e-9, false, {0}, 2, true},
+    {"stopped at once", 0, true, {0}, 2, true},
+    {"stopped, with a limit", 1e6, true, {0}, 2, true},
+    {"no time, tp given", 1e-9, false, {.tp = 4}, 2, true},
+    {"no time, all degrees given",
+     1e-9,
+     false,
+     {.tp = 2, .pp = 4, .dp = 2, .micro_batch = 2},
+     2,
+     true},
+    {"no time, a schedule given",
+     1e-9,
+     false,
+     {.pp = 4, .schedule = "gpipe"},
+     2,
+     true},
+    {"no time, one node", 1e-9, false, {0}, 1, true},
+};
+
+static enum merak_status plan(const struct row *row, double memory_gib,
+                              struct merak_search_result **result_p,
+                              struct merak_error *err)
+{
+    struct merak_hf_config config = gpt2_config(8, 1024, 16, 50257);
+    struct merak_device device;
+    struct merak_search_input in = {.describe = merak_hf_describe,
+                                    .arg = &config,
+                                    .seq = 512,
+                                    .dtype = MERAK_BF16,
+                                    .global_batch = 64,
+                                    .nodes = row->nodes,
+                                    .ranks_per_node = 8,
+                                    .threads = 1,
+                                    .memory_bytes =
+                                        (size_t)(memory_gib * 0x1p30),
+                                    .device = &device,
+                                    .pin = row->pin,
+                                    .seconds = row->seconds,
+                                    .stop = row->stop ? &asked : NULL};
+
+    assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
+    return merak_search(&in, result_p, err);
+}
+
+/* Both kinds of limit, whatever is pinned: a plan that was simulated and fits,
+ * no better than that of the whole search, which no bound exceeds. */
+static void a_search_that_is_cut_short_has_a_plan(void **state)
+{
+    double best_s = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct row *row = &rows[i];
+        struct merak_search_result *result = NULL;
+        struct merak_error err;
+        const struct merak_search_choice *c;
+
+        if (plan(row, 0, &result, &err) != MERAK_OK)
+            fail_msg("%s: %s", row->name, err.text);
+        c = &result->choice[0];
+        if (result->cut_short != row->cut_short)
+            fail_msg("%s: cut short: %d", row->name, result->cut_short);
+        if (!c->simulated || !c->fits)
+            fail_msg("%s: not simulated, or it does not fit", row->name);
+        if (i == 0)
+            best_s = c->step_s;
+        if (row->nodes == 2 && !row->cut_short && c->step_s != best_s)
+            fail_msg("%s: %g s, not %g", row->name, c->step_s, best_s);
+        if (row->cut_short && row->nodes == 2 &&
+            (result->least_s > best_s || result->least_s < 0.1 * best_s))
+            fail_msg("%s: a bound of %g s, a step of %g, the best %g",
+                     row->name, result->least_s, c->step_s, best_s);
+        merak_search_destroy(result);
+    }
+}
+
+/* That no plan fits is not said if not all were looked at. */
+static void a_search_that_is_cut_short_does_not_say_that_none_fits(void **state)
+{
+    struct merak_search_result *result = NULL;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(plan(&rows[3], 0.05, &result, &err), MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "the search was cut short after"));
+    assert_non_null(strstr(err.text, "--search-seconds"));
+    assert_int_equal(plan(&rows[0], 0.05, &result, &err), MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "no plan fits in 51.2 MiB"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_search_that_is_cut_short_has_a_plan),
+        cmocka_unit_test(
+            a_search_that_is_cut_short_does_not_say_that_none_fits),
+    };
+
+    return cmocka_run_group_tests_name("search_limit", tests, NULL, NULL);
+}
