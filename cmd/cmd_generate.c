@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/finish.h"
+#include "cmd/json_line.h"
 #include "cmd/language_model.h"
 
 #include "base/clock.h"
@@ -26,7 +27,7 @@
 struct job {
     struct merak_lm_options lm;
     const char *prompt, *prompt_file;
-    bool ids, ignore_eod;
+    bool ids, ignore_eod, json;
     size_t tokens, top_k;
     double temperature, top_p;
     uint64_t seed;
@@ -56,6 +57,8 @@ static const struct merak_option rows[] = {
      .about = "of the sampling (0)"},
     {"ignore-eod", MERAK_OPTION_YES, offsetof(struct job, ignore_eod),
      .about = "continue after the token that ends a text"},
+    {"json", MERAK_OPTION_YES, offsetof(struct job, json),
+     .about = "print prompt, text and why it ended as a line of JSON"},
 };
 static const struct merak_option_table table = {rows,
                                                 sizeof(rows) / sizeof(rows[0])};
@@ -111,23 +114,33 @@ static enum merak_status parse_ids(const char *text, struct merak_ids *ids,
     }
 }
 
+struct prompt {
+    char *text; /* free() */
+    size_t n;
+};
+
+static enum merak_status read_prompt(const struct job *job,
+                                     struct prompt *prompt,
+                                     struct merak_error *err)
+{
+    if (job->prompt == NULL)
+        return read_file(job->prompt_file, &prompt->text, &prompt->n, err);
+    prompt->n = strlen(job->prompt);
+    prompt->text = strdup(job->prompt);
+    return prompt->text != NULL ? MERAK_OK
+                                : merak_fail_nomem(err, prompt->n + 1);
+}
+
 static enum merak_status encode(const struct job *job, struct merak_lm *lm,
+                                const struct prompt *prompt,
                                 struct merak_ids *ids, struct merak_error *err)
 {
-    const char *text = job->prompt;
-    char *read = NULL;
-    size_t n = text != NULL ? strlen(text) : 0;
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc =
+        job->ids
+            ? parse_ids(prompt->text, ids, err)
+            : merak_tokenizer_encode_whole(lm->tokenizer, prompt->text,
+                                           prompt->n, merak_ids_add, ids, err);
 
-    if (text == NULL) {
-        rc = read_file(job->prompt_file, &read, &n, err);
-        text = read;
-    }
-    if (rc == MERAK_OK)
-        rc = job->ids ? parse_ids(text, ids, err)
-                      : merak_tokenizer_encode_whole(lm->tokenizer, text, n,
-                                                     merak_ids_add, ids, err);
-    free(read);
     if (rc == MERAK_OK && ids->n == 0)
         rc = merak_fail(err, MERAK_ERR_CONFIG,
                         "the prompt has no tokens: give at least one");
@@ -237,9 +250,11 @@ struct making {
     const struct merak_generation_config *rules;
     struct merak_sampler *sampler;
     struct merak_text text;
+    FILE *out;     /* of the text: standard output, or for --json memory */
     float *logits; /* [vocab] under the rules */
     size_t prompt, tokens;
     size_t silent; /* ids without a token */
+    bool stopped;  /* by a token that ends a text */
 };
 
 /* The id that comes next. */
@@ -280,7 +295,7 @@ static enum merak_status show(struct making *m, int32_t id,
     enum merak_status rc;
 
     if (m->job->ids) {
-        printf("%d\n", (int)id);
+        fprintf(m->out, "%d\n", (int)id);
         return MERAK_OK;
     }
     /* vocabularies of models are often larger than their tokenizers' */
@@ -291,8 +306,8 @@ static enum merak_status show(struct making *m, int32_t id,
     }
     rc = merak_text_add(&m->text, id, &bytes, &n, err);
     if (rc == MERAK_OK) {
-        fwrite(bytes, 1, n, stdout);
-        fflush(stdout);
+        fwrite(bytes, 1, n, m->out);
+        fflush(m->out);
     }
     return rc;
 }
@@ -315,8 +330,9 @@ static enum merak_status go_on(struct making *m, struct timing *t,
     t->first = merak_clock_ns();
     while (rc == MERAK_OK) {
         rc = choose(m, logits, &id, err);
-        if (rc != MERAK_OK ||
-            (!m->job->ignore_eod && merak_token_list_has(&m->rules->ends, id)))
+        m->stopped = rc == MERAK_OK && !m->job->ignore_eod &&
+                     merak_token_list_has(&m->rules->ends, id);
+        if (rc != MERAK_OK || m->stopped)
             break;
         rc = show(m, id, err);
         if (rc == MERAK_OK)
@@ -366,8 +382,9 @@ static enum merak_status make_text(struct making *m, struct timing *t,
     if (rc == MERAK_OK && !job->ids) {
         const char *rest = merak_text_end(&m->text, &n);
 
-        fwrite(rest, 1, n, stdout);
-        putchar('\n');
+        fwrite(rest, 1, n, m->out);
+        if (!job->json)
+            putchar('\n');
     }
     if (m->silent > 0)
         merak_warn("cmd",
@@ -377,13 +394,70 @@ static enum merak_status make_text(struct making *m, struct timing *t,
     return rc;
 }
 
+static json_t *json_ids(const int32_t *id, size_t n)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(all, json_integer(id[i]));
+    return all;
+}
+
+/* Reasons of the end are called as servers of models call them.  With --ids
+ * there is no text. */
+static json_t *json_of(const struct making *m, const struct prompt *prompt,
+                       const char *text, size_t n)
+{
+    const struct merak_ids *ids = m->ids;
+    json_t *root =
+        json_pack("{s:o, s:o, s:I, s:I, s:s}", "prompt",
+                  m->job->ids ? json_ids(ids->id, m->prompt)
+                              : merak_json_text(prompt->text, prompt->n),
+                  "ids", json_ids(ids->id + m->prompt, ids->n - m->prompt),
+                  "prompt_tokens", (json_int_t)m->prompt, "tokens",
+                  (json_int_t)(ids->n - m->prompt), "finish_reason",
+                  m->stopped ? "stop" : "length");
+
+    if (!m->job->ids)
+        json_object_set_new(root, "text", merak_json_text(text, n));
+    return root;
+}
+
+/* As make_text(), and print it as JSON; *code_p: merak_cmd_flush_json(). */
+static enum merak_status make_json(struct making *m,
+                                   const struct prompt *prompt,
+                                   struct timing *t, int *code_p,
+                                   struct merak_error *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    enum merak_status rc;
+
+    m->out = open_memstream(&text, &n);
+    if (m->out == NULL)
+        return merak_fail_nomem(err, 0);
+    rc = make_text(m, t, err);
+    if (fclose(m->out) != 0 && rc == MERAK_OK)
+        rc = merak_fail_nomem(err, n);
+    if (rc == MERAK_OK)
+        *code_p = merak_cmd_flush_json("generate", json_of(m, prompt, text, n),
+                                       MERAK_EXIT_DONE);
+    free(text);
+    return rc;
+}
+
 static enum merak_status generate(const struct job *job, struct merak_lm *lm,
+                                  const struct prompt *prompt,
                                   struct merak_ids *ids, struct timing *t,
-                                  struct merak_error *err)
+                                  int *code_p, struct merak_error *err)
 {
     struct merak_generation_config rules = {.samples = false};
-    struct making m = {
-        .job = job, .lm = lm, .ids = ids, .rules = &rules, .prompt = ids->n};
+    struct making m = {.job = job,
+                       .lm = lm,
+                       .ids = ids,
+                       .rules = &rules,
+                       .out = stdout,
+                       .prompt = ids->n};
     enum merak_status rc;
 
     t->prompt = ids->n;
@@ -392,7 +466,9 @@ static enum merak_status generate(const struct job *job, struct merak_lm *lm,
     rc = read_rules(job, lm, &rules, err);
     if (rc == MERAK_OK)
         rc = count_tokens(job, lm, &rules, ids->n, &m.tokens, err);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK && job->json)
+        rc = make_json(&m, prompt, t, code_p, err);
+    else if (rc == MERAK_OK)
         rc = make_text(&m, t, err);
     merak_text_fini(&m.text);
     merak_sampler_destroy(m.sampler);
@@ -426,7 +502,8 @@ int merak_cmd_generate(int argc, char **argv)
 {
     struct job job = {.top_p = 1};
     struct merak_lm lm = {0};
-    struct merak_ids prompt = {0};
+    struct prompt prompt = {0};
+    struct merak_ids ids = {0};
     struct timing timing = {0};
     struct merak_error err = {.text = ""};
     bool help = false;
@@ -443,17 +520,21 @@ int merak_cmd_generate(int argc, char **argv)
     if (rc == MERAK_OK)
         rc = merak_lm_open(&job.lm, !job.ids, &lm, &err);
     if (rc == MERAK_OK)
-        rc = encode(&job, &lm, &prompt, &err);
+        rc = read_prompt(&job, &prompt, &err);
     if (rc == MERAK_OK)
-        rc = generate(&job, &lm, &prompt, &timing, &err);
+        rc = encode(&job, &lm, &prompt, &ids, &err);
+    if (rc == MERAK_OK)
+        rc = generate(&job, &lm, &prompt, &ids, &timing, &code, &err);
     if (rc == MERAK_OK) {
-        code = merak_cmd_flush("generate", MERAK_EXIT_DONE);
+        if (!job.json)
+            code = merak_cmd_flush("generate", MERAK_EXIT_DONE);
         print_timing(&timing);
     } else {
         fflush(stdout);
         code = merak_cmd_failed("generate", rc, &err);
     }
-    free(prompt.id);
+    free(prompt.text);
+    free(ids.id);
     merak_lm_close(&lm);
     return code;
 }

@@ -7,6 +7,7 @@
 #include "cmd/data.h"
 #include "cmd/data_answers.h"
 #include "cmd/finish.h"
+#include "cmd/json_line.h"
 
 #include "base/error.h"
 #include "base/options.h"
@@ -22,7 +23,7 @@
 struct job {
     const char *tokenizer, *out, *json_key, *chat_format;
     enum merak_pack_format format;
-    bool append_eod, special, help;
+    bool append_eod, special, json, help;
     enum { REFUSE, SKIP } bad_lines;
     struct merak_bad_lines bad;
     struct merak_tokenizer *tok;
@@ -234,6 +235,37 @@ static void print_totals(const struct job *job)
                (unsigned long long)job->empty);
 }
 
+/* The same counts, all of them. */
+static json_t *json_totals(const struct job *job)
+{
+    struct merak_pack_totals t = merak_pack_totals(job->pack);
+    json_t *root = json_pack(
+        "{s:o, s:I, s:s, s:I, s:I, s:I, s:I, s:I}", "out",
+        merak_json_text(job->out, strlen(job->out)), "tokens",
+        (json_int_t)t.tokens, "type", merak_token_type_name(t.type),
+        "documents", (json_int_t)t.documents, "vocab",
+        (json_int_t)merak_tokenizer_vocab(job->tok), "left_out_bytes",
+        (json_int_t)merak_tokenizer_left_out(job->tok), "bad_lines",
+        (json_int_t)job->bad.n, "empty_documents", (json_int_t)job->empty);
+
+    if (job->holds == ANSWERS)
+        json_object_set_new(root, "answers",
+                            json_integer((json_int_t)t.counted));
+    if (job->chat != NULL)
+        json_object_set_new(root, "with_date",
+                            json_boolean(merak_chat_has_date(job->chat)));
+    return root;
+}
+
+static int report(const struct job *job)
+{
+    if (job->json)
+        return merak_cmd_flush_json("data pack", json_totals(job),
+                                    MERAK_EXIT_DONE);
+    print_totals(job);
+    return merak_cmd_flush("data pack", MERAK_EXIT_DONE);
+}
+
 /* --- the command line -------------------------------------------------- */
 
 #define AT(field) offsetof(struct job, field)
@@ -261,6 +293,8 @@ static const struct merak_option rows[] = {
               "number, or leave it out and count it"},
     {"format", MERAK_OPTION_WORD, AT(format), .words = "megatron|llmc",
      .about = ".bin and .idx, or .bin alone"},
+    {"json", MERAK_OPTION_YES, AT(json),
+     .about = "report what was written as a line of JSON"},
 };
 static const struct merak_option_table table = {rows,
                                                 sizeof(rows) / sizeof(rows[0])};
@@ -314,8 +348,7 @@ int merak_data_pack(int argc, char **argv)
     merak_cmd_catch_stops();
     rc = pack_files(&job, argc - 1, argv + 1, &err);
     if (rc == MERAK_OK) {
-        print_totals(&job);
-        code = merak_cmd_flush("data pack", MERAK_EXIT_DONE);
+        code = report(&job);
     } else {
         code = merak_cmd_failed("data pack", rc, &err);
     }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cmd/finish.h"
+#include "cmd/json_line.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,18 +71,9 @@ int ckpt_flushed(const char *verb, int code)
 
 int ckpt_flushed_json(const char *verb, json_t *root, int code)
 {
-    char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
-    struct merak_error err;
-    bool printed = text != NULL;
+    char name[32];
 
-    if (printed)
-        (void)puts(text); /* ckpt_flushed() checks for errors */
-    free(text);
-    json_decref(root);
-    if (printed)
-        return ckpt_flushed(verb, code);
-    (void)merak_fail_nomem(&err, 0);
-    return ckpt_failed(verb, MERAK_ERR_NOMEM, &err);
+    return merak_cmd_flush_json(name_of(verb, name), root, code);
 }
 
 const char *ckpt_size_text(char *buf, uint64_t bytes)

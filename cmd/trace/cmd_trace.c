@@ -16,11 +16,12 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: merak trace summary DIR [--step N] [--top N]\n"
+    "usage: merak trace summary DIR [--step N] [--top N] [--json]\n"
     "       merak trace svg DIR [--step N] [--predicted] (-o FILE | --text)\n"
     "       merak trace perfetto DIR [--step N] [--predicted] -o FILE\n"
     "       merak trace plan DIR -o FILE\n"
-    "       merak trace diff DIR (DIR | --predicted) [--step N] [--top N]\n"
+    "       merak trace diff DIR (DIR | --predicted) [--step N] [--top N] "
+    "[--json]\n"
     "\n"
     "  summary      each rank's compute, communication (exposed, and hidden,\n"
     "               i.e. overlapped with compute), waits for others in\n"
@@ -54,6 +55,8 @@ static const struct merak_option rows[] = {
      .arg = "FILE", .letter = 'o'},
     {"text", MERAK_OPTION_YES, AT(text),
      .about = "draw the picture in the terminal instead"},
+    {"json", MERAK_OPTION_YES, AT(json),
+     .about = "summary, diff: as a line of JSON"},
 };
 static const struct merak_option_table table = {rows,
                                                 sizeof(rows) / sizeof(rows[0])};
@@ -62,7 +65,7 @@ static const struct merak_option_table table = {rows,
 static const struct verb {
     const char *name;
     int (*run)(const struct trace_options *opt, const struct trace *trace);
-    bool draws, predicts, has_top;
+    bool draws, predicts, is_table;
 } verbs[] = {
     {"summary", trace_run_summary, false, false, true},
     {"svg", trace_run_svg, true, true, false},
@@ -217,8 +220,10 @@ static int check_options(const struct verb *verb,
         return merak_cmd_misused("trace", "%s has no --text", verb->name);
     if (!verb->predicts && opt->predicted)
         return merak_cmd_misused("trace", "%s has no --predicted", verb->name);
-    if (!verb->has_top && opt->top >= 0)
+    if (!verb->is_table && opt->top >= 0)
         return merak_cmd_misused("trace", "%s has no --top", verb->name);
+    if (!verb->is_table && opt->json)
+        return merak_cmd_misused("trace", "%s has no --json", verb->name);
     if (is_svg && (opt->out == NULL) == !opt->text)
         return merak_cmd_misused("trace",
                                  "svg needs -o FILE or --text, one of them");

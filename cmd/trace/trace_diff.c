@@ -4,6 +4,7 @@
 
 #include "cmd/trace/trace_verbs.h"
 
+#include "io/json_real.h"
 #include "io/trace/diff.h"
 #include "partitioner/program/program.h"
 
@@ -97,26 +98,60 @@ static void print_change(const struct merak_trace_change *c)
     printf(" %+11.3f\n", c->delta_s * 1e3);
 }
 
-static enum merak_status print_changes(const struct trace_options *opt,
-                                       const struct side *a,
-                                       const struct side *b,
-                                       struct merak_error *err)
-{
-    struct merak_trace_change *changes = NULL;
-    size_t n = 0;
-    enum merak_status rc = merak_trace_diff(a->sums, a->n_sums, b->sums,
-                                            b->n_sums, &changes, &n, err);
+/* --- JSON -------------------------------------------------------------- */
 
-    if (rc != MERAK_OK)
-        return rc;
+static json_t *json_side(const struct side *side)
+{
+    json_t *root = trace_json_run(side->trace);
+
+    json_object_update_new(
+        root,
+        json_pack("{s:b, s:o, s:o}", "predicted", side->name[0] != '\0',
+                  "steps", trace_json_steps(side->steps.step, side->steps.n),
+                  "mean", trace_json_split(&side->mean)));
+    return root;
+}
+
+/* The median of a call; null where a side has none. */
+static json_t *json_median(const struct merak_trace_sum *sum)
+{
+    return sum == NULL ? json_null() : merak_json_real(sum->median_s * 1e3);
+}
+
+static json_t *json_change(const struct merak_trace_change *c)
+{
+    const struct merak_trace_sum *any = c->a != NULL ? c->a : c->b;
+
+    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o}", "stage", any->stage,
+                     "kind", kind_of(any), "op", any->op, "a_median_ms",
+                     json_median(c->a), "b_median_ms", json_median(c->b),
+                     "delta_ms", merak_json_real(c->delta_s * 1e3));
+}
+
+static json_t *json_of(const struct side *a, const struct side *b,
+                       const struct merak_trace_change *changes, size_t shown)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < shown; i++)
+        json_array_append_new(all, json_change(&changes[i]));
+    return json_pack("{s:o, s:o, s:o}", "a", json_side(a), "b", json_side(b),
+                     "changes", all);
+}
+
+/* --- comparing --------------------------------------------------------- */
+
+static void print(const struct side *a, const struct side *b,
+                  const struct merak_trace_change *changes, size_t n,
+                  size_t shown)
+{
+    print_parts(a, b);
     printf("\n%5s %-9s %-24s %10s %10s %7s %11s\n", "STAGE", "KIND", "OP",
            "A med us", "B med us", "B / A", "B - A ms");
-    for (size_t i = 0; i < n && i < (size_t)opt->top; i++)
+    for (size_t i = 0; i < shown; i++)
         print_change(&changes[i]);
-    if (n > (size_t)opt->top)
-        printf("%zu more; --top N shows N\n", n - (size_t)opt->top);
-    free(changes);
-    return MERAK_OK;
+    if (n > shown)
+        printf("%zu more; --top N shows N\n", n - shown);
 }
 
 static int compare(const struct trace_options *opt, struct side *a,
@@ -124,17 +159,29 @@ static int compare(const struct trace_options *opt, struct side *a,
 {
     struct merak_error err = {.status = MERAK_ERR_NOMEM,
                               .text = "out of memory"};
+    struct merak_trace_change *changes = NULL;
+    size_t n = 0, shown;
     enum merak_status rc = take_side(a, &err);
+    int code;
 
     if (rc == MERAK_OK)
         rc = take_side(b, &err);
-    if (rc == MERAK_OK) {
-        print_parts(a, b);
-        rc = print_changes(opt, a, b, &err);
+    if (rc == MERAK_OK)
+        rc = merak_trace_diff(a->sums, a->n_sums, b->sums, b->n_sums, &changes,
+                              &n, &err);
+    shown = n < (size_t)opt->top ? n : (size_t)opt->top;
+    if (rc != MERAK_OK) {
+        code = trace_failed(opt, rc, &err);
+    } else if (opt->json) {
+        code = trace_flushed_json(opt, json_of(a, b, changes, shown));
+    } else {
+        print(a, b, changes, n, shown);
+        code = trace_flushed(opt);
     }
+    free(changes);
     free(a->sums);
     free(b->sums);
-    return rc == MERAK_OK ? trace_flushed(opt) : trace_failed(opt, rc, &err);
+    return code;
 }
 
 /* A is the plan, or the first run given; B is the other run. */

@@ -9,13 +9,14 @@
 #include "io/trace/summary.h"
 #include "runtime/runtime.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 struct trace_options {
     const char *verb, *dir, *other; /* other: diff's second run, or NULL */
     const char *out;
-    bool text, has_step, predicted;
+    bool text, has_step, predicted, json;
     int step, top;
 };
 
@@ -67,5 +68,12 @@ int trace_failed(const struct trace_options *opt, enum merak_status rc,
                  const struct merak_error *err);
 /* Flush standard output; returns the exit code. */
 int trace_flushed(const struct trace_options *opt);
+/* The same after printing one line of JSON, whose reference it takes. */
+int trace_flushed_json(const struct trace_options *opt, json_t *root);
+
+/* New references: the run's degrees and so on; steps; a split in ms. */
+json_t *trace_json_run(const struct trace *trace);
+json_t *trace_json_steps(const int32_t *step, int n);
+json_t *trace_json_split(const struct merak_trace_split *split);
 
 #endif

@@ -28,7 +28,7 @@ says()
     ok $? "$1" err out
 }
 
-echo 1..21
+echo 1..25
 
 cat >config.json <<'JSON'
 {"model_type": "llama", "vocab_size": 902, "hidden_size": 16,
@@ -53,6 +53,30 @@ ok $? "and the text goes on behind them" err
 ids --tokens 60 --temperature 9
 [ $? -eq 0 ] && [ "$(wc -l <out)" -eq 60 ] && ! grep -q warn err
 ok $? "as ids they are printed" err
+
+# --- JSON ---
+
+generate --ids --prompt "97 98" --tokens 4 --ignore-eod
+made=$(paste -sd, out)
+generate --ids --prompt "97 98" --tokens 4 --ignore-eod --json
+[ $? -eq 0 ] && jq -e ".prompt == [97, 98] and .ids == [$made]
+    and .prompt_tokens == 2 and .tokens == 4 and .finish_reason == \"length\"
+    and (has(\"text\") | not)" out >/dev/null
+ok $? "--json has the ids, their count and the reason of the end" err out
+generate --tokenizer byte --prompt 'a"b' --tokens 9 --temperature 9 --ignore-eod
+cp out plain
+generate --tokenizer byte --prompt 'a"b' --tokens 9 --temperature 9 \
+    --ignore-eod --json
+[ $? -eq 0 ] && [ "$(wc -l <out)" -eq 1 ] &&
+    jq -e '.prompt == "a\"b" and .prompt_tokens == 3 and .tokens == 9' out \
+        >/dev/null && [ "$(jq -r .text out | tr -cd ' -~')" = \
+    "$(tr -cd ' -~' <plain)" ]
+ok $? "and the same text as without it" err out plain
+printf 'a\377' >bytes
+generate --tokenizer byte --prompt-file bytes --tokens 1 --json
+[ $? -eq 0 ] && jq -e '.prompt == "a\ufffd" and .prompt_tokens == 2' out \
+    >/dev/null
+ok $? "a prompt that is no UTF-8 has U+FFFD there" err out
 
 # --- how many ---
 
@@ -79,6 +103,9 @@ echo "{\"eos_token_id\": $first}" >m/generation_config.json
 generate --ids --prompt 97
 [ $? -eq 0 ] && [ ! -s out ]
 ok $? "its end ends the text" out
+generate --ids --prompt 97 --json
+[ $? -eq 0 ] && jq -e '.finish_reason == "stop" and .tokens == 0' out >/dev/null
+ok $? "which --json gives as the reason" out
 sed -i "s/\"eos_token_id\": 2/\"eos_token_id\": $first/" m/config.json
 echo '{}' >m/generation_config.json
 generate --ids --prompt 97 --tokens 4
