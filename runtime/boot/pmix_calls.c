@@ -152,8 +152,8 @@ static enum merak_status fail_get(const struct merak_boot *boot, int rank,
                           "do all tasks run the same merak?",
                           rank, host, key, boot->rank);
     return merak_fail(err, MERAK_ERR_PEER,
-                      "PMIx_Get_nb of %s of task %d on %s: %s", key, rank, host,
-                      PMIx_Error_string(st));
+                      "task %d on %s: PMIx_Get_nb of its %s: %s", rank, host,
+                      key, PMIx_Error_string(st));
 }
 
 enum merak_status merak_pmix_given_up(const struct pmix_boot *boot,

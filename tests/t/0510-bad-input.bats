@@ -216,7 +216,7 @@ a file" ]
             "$BUILD/tests/unit/boot_make" absent 3
         echo "$output"
         [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-        [[ $output == *"task 0: task 1 on n"[1-4]" has not put merak.card.0 in time"* ]]
+        [[ $output == *"boot_make: task 1 on n"[1-4]" has not put merak.card.0 in time, for task 0"* ]]
     done
     assert_no_job_left
     assert_no_node_drained

@@ -66,9 +66,7 @@ static int bring_nothing(struct merak_boot *boot, const char *seconds)
         return 3;
     }
     rc = boot->ops->allgather(boot, &mine, sizeof(mine), all, &err);
-    printf("%d: %s\n", (int)rc, rc == MERAK_OK ? "" : err.text);
-    fflush(stdout);
-    return rc == MERAK_OK ? 0 : 1;
+    return rc == MERAK_OK ? 0 : fail(err.text);
 }
 
 int main(int argc, char **argv)
