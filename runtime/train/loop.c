@@ -2,6 +2,7 @@
 /* loop.c - the steps of a run: load, run, agree, report, evaluate, save */
 #include "config.h"
 
+#include "runtime/train/metrics.h"
 #include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
 
@@ -397,7 +398,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
     if (!isnan(valid))
         merak_info("train", "step %llu  held-out loss %.4f",
                    (unsigned long long)t->step, valid);
-    rc = merak_report_metrics(t, r->loss, norm, r->lr, step_s, valid, err);
+    rc = merak_metrics_step(t, r->loss, norm, r->lr, step_s, valid, err);
     t->broken = rc != MERAK_OK; /* only rank 0 writes them */
     return rc;
 }

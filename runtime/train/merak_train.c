@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include "runtime/train/fingerprint.h"
+#include "runtime/train/metrics.h"
 #include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
 
@@ -330,8 +331,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
 
 static void tear_down(struct merak_trainer *t)
 {
-    if (t->metrics != NULL)
-        fclose(t->metrics);
+    merak_metrics_close(t);
     merak_pace_close(t);
     merak_saving_close(t);
     merak_run_dir_close(t);

@@ -2,14 +2,12 @@
 /* outputs.c - the files a run writes besides checkpoints: metrics, trace */
 #include "config.h"
 
+#include "runtime/train/metrics.h"
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/open.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,40 +106,13 @@ static enum merak_status open_trace(struct merak_trainer *t,
     return rc;
 }
 
-static enum merak_status open_metrics(struct merak_trainer *t,
-                                      struct merak_error *err)
-{
-    enum merak_status rc = MERAK_OK;
-    char path[PATH_MAX];
-    const char *why;
-
-    merak_run_files_metrics(t, path, sizeof(path));
-    if (path[0] == '\0')
-        return MERAK_OK;
-    /* A file that the user names may be that of several runs, of which this
-     * one begins. */
-    if (t->opt.metrics == NULL || t->step > 0)
-        rc = merak_metrics_cut(t, path, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (t->opt.metrics == NULL) {
-        why = merak_fopen_append(path, &t->metrics);
-    } else { /* named by the user, who may want a link or a pipe */
-        t->metrics = fopen(path, "ae");
-        why = t->metrics != NULL ? NULL : strerror(errno);
-    }
-    return why == NULL ? MERAK_OK
-                       : merak_fail(err, MERAK_ERR_IO,
-                                    "cannot write %.150s: %s", path, why);
-}
-
 enum merak_status merak_outputs_open(struct merak_trainer *t,
                                      struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
     if (t->program->rank == 0)
-        rc = open_metrics(t, err);
+        rc = merak_metrics_open(t, err);
     if (rc != MERAK_OK)
         return rc;
     return t->opt.trace == NULL ? MERAK_OK : open_trace(t, err);

@@ -19,6 +19,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ struct merak_pace {
     double *sum;       /* of a step: the loop's values, VALUES per rank */
     size_t used;       /* the caller's values in it; 0: it is not due */
     struct merak_pace_rank *rank; /* [ranks], rank 0's */
+    double usual_step_s, idle;    /* as of used > 0 */
     int64_t written_ns;
 };
 
@@ -298,28 +300,39 @@ static double median_step_s(struct merak_pace *p)
  * per step that it computes, bytes resident, percent longer than its peers, 1:
  * a straggler], ..] by number.
  */
-static json_t *state_json(const struct merak_trainer *t, double step_s)
+static json_t *state_json(const struct merak_trainer *t)
 {
     const struct merak_pace *p = t->pace;
     int n = t->program->ranks;
     json_t *list = json_array();
-    double busy = 0;
 
-    for (int r = 0; r < n; r++) {
-        busy += p->rank[r].median_s / n;
+    for (int r = 0; r < n; r++)
         json_array_append_new(
             list, json_pack("[f, f, f, i]", p->rank[r].median_s,
                             p->rank[r].memory_bytes, p->rank[r].percent,
                             p->rank[r].slow ? 1 : 0));
-    }
     return json_pack("{s: s, s: i, s: I, s: I, s: I, s: f, s: f, s: o}",
                      "format", "merak-ranks", "version", 1, "time",
                      (json_int_t)time(NULL), "step", (json_int_t)t->step,
                      "steps",
                      (json_int_t)(p->steps < (uint64_t)p->window ? (int)p->steps
                                                                  : p->window),
-                     "step_s", step_s, "idle",
-                     step_s > busy ? 1 - busy / step_s : 0.0, "ranks", list);
+                     "step_s", p->usual_step_s, "idle", p->idle, "ranks", list);
+}
+
+static void find_idle(struct merak_pace *p, int n)
+{
+    double busy = 0, step_s = median_step_s(p);
+
+    for (int r = 0; r < n; r++)
+        busy += p->rank[r].median_s / n;
+    p->usual_step_s = step_s;
+    p->idle = step_s > busy ? 1 - busy / step_s : 0;
+}
+
+double merak_pace_idle(const struct merak_trainer *t)
+{
+    return t->pace != NULL && t->pace->used > 0 ? t->pace->idle : NAN;
 }
 
 /* Failures are ignored: only `merak top` reads the file. */
@@ -334,7 +347,7 @@ static void write_state(struct merak_trainer *t)
         return;
     snprintf(path, sizeof(path), "%s/ranks.json", t->run_dir);
     snprintf(part, sizeof(part), "%s/ranks.json.part", t->run_dir);
-    object = state_json(t, median_step_s(t->pace));
+    object = state_json(t);
     fine = object != NULL && merak_fopen_new(part, &out) == NULL &&
            json_dumpf(object, out, JSON_COMPACT) == 0;
     json_decref(object);
@@ -385,6 +398,7 @@ void merak_pace_judge(struct merak_trainer *t, double step_s)
         p->rank[r].three_quarters_s = value[2];
         p->rank[r].memory_bytes = value[3];
     }
+    find_idle(p, t->program->ranks);
     changed = p->steps >= (uint64_t)p->window && find_stragglers(t);
     if (!changed && now - p->written_ns < WRITE_NS)
         return;

@@ -47,6 +47,9 @@ void merak_pace_note(struct merak_trainer *t);
 /* Add this rank's times to the sum over ranks that ends a step: returns how
  * many values follow the first `used` in merak_pace_sum(); mostly none. */
 size_t merak_pace_fill(struct merak_trainer *t, size_t used);
+/* The mean share of a step in which ranks do not compute, if the step that
+ * ended last has told; else NAN.  Rank 0. */
+double merak_pace_idle(const struct merak_trainer *t);
 /* The buffer of that sum, or NULL if there is nothing to add. */
 double *merak_pace_sum(struct merak_trainer *t);
 /* Once the sum is complete, with the time of the step: rank 0 reports who is

@@ -85,6 +85,9 @@ enum merak_status merak_paths_check(const struct merak_trainer *t,
                          "a Hugging Face folder, a run or one of its "
                          "checkpoints",
                          err);
-    return rc == MERAK_OK ? check_folder("metrics", o->metrics, o->ckpt, err)
-                          : rc;
+    if (rc == MERAK_OK)
+        rc = check_folder("metrics", o->metrics, o->ckpt, err);
+    return rc == MERAK_OK
+               ? check_folder("openmetrics", o->openmetrics, o->ckpt, err)
+               : rc;
 }

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "runtime/train/metrics.h"
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"

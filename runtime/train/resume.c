@@ -21,6 +21,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 
 /* --- the run's directory ----------------------------------------------------
@@ -284,7 +285,20 @@ static void warn_of_changes(const struct merak_trainer *t,
     warn_of_schedule(t, ckpt);
 }
 
-static void report_resume(const struct merak_trainer *t,
+/* When this checkpoint was complete: the time of its file COMMITTED. */
+static void note_saved(struct merak_trainer *t, const struct merak_ckpt *ckpt)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/COMMITTED", merak_ckpt_path(ckpt));
+    if (stat(path, &st) != 0)
+        return;
+    t->saved_step = t->step;
+    t->saved_at = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9;
+}
+
+static void report_resume(struct merak_trainer *t,
                           const struct merak_ckpt *ckpt)
 {
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
@@ -303,8 +317,10 @@ static void report_resume(const struct merak_trainer *t,
                merak_ckpt_path(ckpt), (unsigned long long)t->step,
                (unsigned long long)t->consumed, state->tp, state->pp,
                state->dp);
-    if (t->program->rank == 0)
-        warn_of_changes(t, ckpt);
+    if (t->program->rank != 0)
+        return;
+    note_saved(t, ckpt);
+    warn_of_changes(t, ckpt);
 }
 
 /* May the run resume from an older checkpoint than the newest? */

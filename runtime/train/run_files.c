@@ -189,6 +189,7 @@ void merak_run_files_incident(const struct merak_trainer *t, json_t *incident)
 {
     char path[PATH_MAX];
 
+    merak_metrics_incident(t, incident);
     if (t->run_dir == NULL || incident == NULL) {
         json_decref(incident);
         return;

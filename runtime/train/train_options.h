@@ -91,7 +91,7 @@ struct merak_train_options {
     bool data_changed, model_changed; /* resume although it has */
     const char *trace;
     int trace_every; /* steps between those that are traced */
-    const char *metrics;
+    const char *metrics, *openmetrics;
     const char *print;      /* --print */
     unsigned phases;        /* that it asks for */
     const char *dump_grads; /* directory for gradients of selected steps */

@@ -8,11 +8,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_number.h"
 #include "base/log.h"
 #include "base/size.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
@@ -272,7 +270,7 @@ static double elapsed_s(const struct merak_trainer *t)
     return (double)(merak_clock_ns() - t->loop_ns) * 1e-9;
 }
 
-static double tokens_per_step(const struct merak_trainer *t)
+double merak_step_tokens(const struct merak_trainer *t)
 {
     return (double)t->opt.global_batch * (double)t->opt.seq;
 }
@@ -295,11 +293,11 @@ void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                "step %" PRIu64 "/%" PRIu64
                "  %s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
                t->step, t->opt.steps, loss_text, norm, (double)lr,
-               tokens_per_step(t) / step_s, (int)eta / 60, (int)eta % 60,
+               merak_step_tokens(t) / step_s, (int)eta / 60, (int)eta % 60,
                saving);
 }
 
-void merak_report_save(const struct merak_trainer *t,
+void merak_report_save(struct merak_trainer *t,
                        const struct merak_ckpt_times *times)
 {
     double seconds = (double)(times->committed_ns - times->start_ns) * 1e-9;
@@ -309,74 +307,14 @@ void merak_report_save(const struct merak_trainer *t,
     merak_bytes_text(t->save_bytes, bytes);
     if (t->program->rank != 0)
         return;
+    t->saved_step = times->step;
+    t->saved_at = merak_clock_wall_s() -
+                  (double)(merak_clock_ns() - times->committed_ns) * 1e-9;
     if (times->resumed_ns < times->committed_ns)
         snprintf(wait, sizeof(wait), "; training waited %.3f s", waited);
     merak_info("train", "step %" PRIu64 " saved: %s in %.2f s, %.2f GB/s%s",
                times->step, bytes, seconds, t->save_bytes / seconds * 1e-9,
                wait);
-}
-
-/* FLOP/s of a step, and its share of the device's peak; 0 if unknown. */
-static double flops_per_s(const struct merak_trainer *t, double step_s,
-                          double *mfu_p)
-{
-    double peak =
-        t->opt.device == NULL ? 0 : t->device.peak_flops_per_s[t->plan.dtype];
-    double rate = merak_graph_flops(t->sharded->graph) *
-                  (double)t->plan.microbatches * t->plan.dp / step_s;
-
-    *mfu_p = peak > 0 ? rate / peak / t->program->ranks : 0;
-    return rate;
-}
-
-/* Memory use of the writing process, and the time of day. */
-static void write_usage(struct merak_trainer *t, double step_s)
-{
-    double mfu, rate = flops_per_s(t, step_s, &mfu);
-    struct timespec now;
-    size_t resident, peak;
-
-    merak_resident_bytes(&resident, &peak);
-    clock_gettime(CLOCK_REALTIME, &now);
-    fprintf(t->metrics,
-            ", \"time\": %lld.%03ld, \"elapsed_s\": %.3f, \"tokens\": %" PRIu64
-            ", \"flops_per_s\": %.6g",
-            (long long)now.tv_sec, now.tv_nsec / 1000000,
-            (double)(merak_clock_ns() - t->start_ns) * 1e-9, t->tokens, rate);
-    if (mfu > 0)
-        fprintf(t->metrics, ", \"mfu\": %.6g", mfu);
-    fprintf(t->metrics, ", \"memory_bytes\": %zu, \"memory_peak_bytes\": %zu",
-            resident, peak);
-}
-
-enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
-                                       double norm, float lr, double step_s,
-                                       double valid_loss,
-                                       struct merak_error *err)
-{
-    struct merak_json_number a, b;
-
-    if (t->metrics == NULL)
-        return MERAK_OK;
-    fprintf(t->metrics,
-            "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, "
-            "\"lr\": %.9g, \"samples\": %" PRIu64
-            ", \"step_s\": %.6f, \"tokens_per_s\": %.1f",
-            t->step, merak_json_number(&a, 17, loss),
-            merak_json_number(&b, 9, norm), (double)lr, t->consumed, step_s,
-            tokens_per_step(t) / step_s);
-    write_usage(t, step_s);
-    if (!isnan(valid_loss))
-        fprintf(t->metrics, ", \"valid_loss\": %s",
-                merak_json_number(&a, 17, valid_loss));
-    if (t->empty_steps > 0)
-        fprintf(t->metrics, ", \"empty_steps\": %" PRIu64, t->empty_steps);
-    fputs("}\n", t->metrics);
-    if (fflush(t->metrics) != 0)
-        return merak_fail(err,
-                          errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-                          "cannot write the metrics: %s", strerror(errno));
-    return MERAK_OK;
 }
 
 /* Resident KiB of mapped arenas of node peers, which this rank read in place.

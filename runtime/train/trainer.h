@@ -100,7 +100,7 @@ struct merak_trainer {
     struct merak_data *data;
     struct merak_inputs *inputs; /* samples of it, for this rank */
     struct merak_trace *trace;
-    FILE *metrics;
+    struct merak_metrics *metrics; /* rank 0's (metrics.h) */
     char *run_dir; /* of the checkpoints; NULL: none are saved */
     struct merak_ckpt_owner *owner; /* of run_dir; rank 0 */
     struct merak_pieces *pieces;    /* what this rank saves there */
@@ -125,6 +125,8 @@ struct merak_trainer {
     char model_id[17];
     bool named, resumed;            /* a checkpoint by --ckpt; any was loaded */
     char branch[MERAK_CKPT_BRANCH]; /* that is saved to; rank 0 */
+    uint64_t saved_step; /* of the newest checkpoint; rank 0 */
+    double saved_at;     /* when, in seconds since 1970; 0: there is none */
     uint64_t n_redone; /* steps with metrics that are done again */
     char *numbers;     /* of the model: merak_graph_numbers() */
     char fingerprint[MERAK_CKPT_FINGERPRINT]; /* of the run */
@@ -346,14 +348,14 @@ enum merak_status merak_saving_settle(struct merak_trainer *t,
 enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err) MERAK_CHECKED;
 
+/* metrics.c: count an incident where metrics are kept. */
+void merak_metrics_incident(const struct merak_trainer *t,
+                            const json_t *incident);
+
 /* outputs.c: metrics and the trace; closing the trace is collective. */
 enum merak_status merak_outputs_open(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_outputs_close_trace(struct merak_trainer *t);
-/* redone.c: take the steps after t->step out of this metrics file, and count
- * them in t->n_redone. */
-enum merak_status merak_metrics_cut(struct merak_trainer *t, const char *path,
-                                    struct merak_error *err) MERAK_CHECKED;
 
 /* predict.c: when each instruction of the program runs by the cost model, and
  * which ranks take part in it; planned  out [n_instrs].  No communication. */
@@ -420,12 +422,10 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
 void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                        float lr, double step_s);
 /* Report a successful save; rank 0's times. */
-void merak_report_save(const struct merak_trainer *t,
+void merak_report_save(struct merak_trainer *t,
                        const struct merak_ckpt_times *times);
-enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
-                                       double norm, float lr, double step_s,
-                                       double valid_loss,
-                                       struct merak_error *err) MERAK_CHECKED;
+/* Tokens of a step. */
+double merak_step_tokens(const struct merak_trainer *t);
 void merak_report_memory(const struct merak_trainer *t);
 /* A field of /proc/self/status in KiB ("VmRSS:", "VmHWM:"); 0 if unknown. */
 size_t merak_resident_kib(const char *field);

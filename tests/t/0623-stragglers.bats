@@ -51,7 +51,8 @@ train()
 }
 
 @test "one of four replicas is named, with its node and by how much" {
-    UNITS="1 1 1.5 1" train slow --merak-dp=4 -- --steps 24
+    UNITS="1 1 1.5 1" train slow --merak-dp=4 -- --steps 24 \
+        --openmetrics slow.prom
     cat slow.log
     [ "$(grep -c 'is slower than its peers' slow.log)" -eq 1 ]
     host=$(jq -r '.hosts[.ranks[2][0]]' slow/run.jsonl)
@@ -59,6 +60,12 @@ train()
     jq -e --arg host "$host" '.kind == "straggler" and .rank == 2 and
         .host == $host and (.percent | . > 49 and . < 51) and .step == 16 and
         .over_steps == 8' slow/incidents.jsonl
+
+    cat slow.prom
+    grep -Eq '^merak_incidents_total\{job_id="[0-9]+",job_name="[^"]+",run="[^"]*/slow",kind="straggler"\} 1$' slow.prom
+    idle=$(sed -n 's/^merak_idle_ratio{.*} //p' slow.prom)
+    jq -se --argjson idle "$idle" '[.[].idle | values] |
+        all(. > 0 and . < 1) and (.[-1] - $idle | fabs) < 1e-5' slow/metrics.jsonl
 
     run merak top slow
     echo "$output"

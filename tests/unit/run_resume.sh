@@ -68,7 +68,7 @@ says()
     ok $? "said: $text" log
 }
 
-echo 1..41
+echo 1..44
 
 "${base[@]}" --model small.json --data d --ckpt r --steps 2 >log 2>&1
 ok $? "a run of two steps" log
@@ -193,6 +193,60 @@ for text in '' x '1 1:4' '1 0:4 x' '1 0:'; do
 done
 [ "$text" = '1 0:' ] && grep -q 'b/BRANCH is damaged' log
 ok $? "a damaged record of the branch is named" log
+# --- what others' programs read of a run over several starts
+
+# start STEPS OPTION..: one of them
+start()
+{
+    SLURM_JOB_ID=7 SLURM_JOB_NAME='say "x"' "${base[@]}" --model small.json \
+        --data d --ckpt seen --ckpt-every 2 --lr-schedule constant \
+        --eval-every 2 --openmetrics seen.prom --steps "$@" >log 2>&1
+}
+start 3 &&
+    printf '%s\n' '{"kind": "hang"}' '{"kind": "straggler-over"}' \
+        >>seen/incidents.jsonl &&
+    start 5 && rm -r seen/step-00000005 && # as if it was killed there
+    start 4 && start 8
+ok $? "a run of four starts, one of which is taken back" log
+python3 - <<'PY' >log 2>&1
+import json, os, re
+lines = [json.loads(x) for x in open("seen/metrics.jsonl")]
+assert [x["step"] for x in lines] == list(range(1, 9))
+page = open("seen.prom").read()
+assert page.endswith("# EOF\n") and not os.path.exists("seen.prom.part")
+labels = r'\{job_id="7",job_name="say \\"x\\"",run="%s"' % (
+    re.escape(os.path.realpath("seen")))
+got = {}
+for text in page.splitlines():
+    if not text.startswith("# "):
+        m = re.fullmatch(r"merak_(\w+)" + labels + r'(?:,kind="(\w+)")?\} (\S+)',
+                         text)
+        got[m[1] + (":" + m[2] if m[2] else "")] = float(m[3])
+last = lines[-1]
+want = {"step": 8, "steps_planned": 8, "checkpoint_step": 8,
+        "incidents_total:hang": 1, "incidents_total:straggler": 0,
+        "loss": last["loss"], "valid_loss": last["valid_loss"],
+        "learning_rate": last["lr"], "tokens": last["tokens"],
+        "tokens_per_second": last["tokens_per_s"],
+        "step_timestamp_seconds": last["time"],
+        "checkpoint_timestamp_seconds":
+            os.stat("seen/step-00000008/COMMITTED").st_mtime}
+for name, value in want.items():
+    assert abs(got[name] - value) <= 1e-4 * abs(value), (name, got, value)
+assert abs(got["checkpoint_timestamp_seconds"] - want[
+    "checkpoint_timestamp_seconds"]) < 1
+PY
+ok $? "the page for node exporter has the last step's values" log seen.prom
+python3 - "$here/../../examples/grafana.json" <<'PY' >log 2>&1
+import json, re, sys
+page = set(re.findall(r"^(merak_\w+)\{", open("seen.prom").read(), re.M))
+panels = json.load(open(sys.argv[1]))["panels"]
+shown = {m for p in panels for t in p["targets"]
+         for m in re.findall(r"\bmerak_\w+", t["expr"])}
+# one task on a device without a peak has neither of these
+assert shown - page == {"merak_mfu_ratio", "merak_idle_ratio"}, shown - page
+PY
+ok $? "the dashboard shows metrics that are there" log
 
 # --- the model
 

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.c - the values of each step, and metrics.jsonl */
+#include "config.h"
+
+#include "runtime/train/metrics.h"
+#include "runtime/train/pace.h"
+#include "runtime/train/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json_number.h"
+#include "base/open.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+struct merak_metrics {
+    FILE *lines; /* NULL: no file of lines */
+    struct merak_metrics_page *page;
+};
+
+/* --- the values ----------------------------------------------------------- */
+
+/* FLOP/s of a step, and its share of the device's peak; NAN if unknown. */
+static double flops_per_s(const struct merak_trainer *t, double step_s,
+                          double *mfu_p)
+{
+    double peak =
+        t->opt.device == NULL ? 0 : t->device.peak_flops_per_s[t->plan.dtype];
+    double rate = merak_graph_flops(t->sharded->graph) *
+                  (double)t->plan.microbatches * t->plan.dp / step_s;
+
+    *mfu_p = peak > 0 ? rate / peak / t->program->ranks : NAN;
+    return rate;
+}
+
+static void gather(const struct merak_trainer *t, struct merak_step_values *v)
+{
+    size_t resident, peak;
+
+    merak_resident_bytes(&resident, &peak);
+    v->step = t->step;
+    v->samples = t->consumed;
+    v->tokens = t->tokens;
+    v->empty_steps = t->empty_steps;
+    v->tokens_per_s = merak_step_tokens(t) / v->step_s;
+    v->flops_per_s = flops_per_s(t, v->step_s, &v->mfu);
+    v->idle = merak_pace_idle(t);
+    v->time = merak_clock_wall_s();
+    v->elapsed_s = (double)(merak_clock_ns() - t->start_ns) * 1e-9;
+    v->memory_bytes = (double)resident;
+    v->memory_peak_bytes = (double)peak;
+}
+
+/* --- metrics.jsonl -------------------------------------------------------- */
+
+static void write_line(FILE *out, const struct merak_step_values *v)
+{
+    struct merak_json_number a, b;
+
+    fprintf(out,
+            "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, "
+            "\"lr\": %.9g, \"samples\": %" PRIu64
+            ", \"step_s\": %.6f, \"tokens_per_s\": %.1f",
+            v->step, merak_json_number(&a, 17, v->loss),
+            merak_json_number(&b, 9, v->grad_norm), v->lr, v->samples,
+            v->step_s, v->tokens_per_s);
+    fprintf(out,
+            ", \"time\": %.3f, \"elapsed_s\": %.3f, \"tokens\": %" PRIu64
+            ", \"flops_per_s\": %.6g",
+            v->time, v->elapsed_s, v->tokens, v->flops_per_s);
+    if (!isnan(v->mfu))
+        fprintf(out, ", \"mfu\": %.6g", v->mfu);
+    if (!isnan(v->idle))
+        fprintf(out, ", \"idle\": %.6g", v->idle);
+    fprintf(out, ", \"memory_bytes\": %.0f, \"memory_peak_bytes\": %.0f",
+            v->memory_bytes, v->memory_peak_bytes);
+    if (!isnan(v->valid_loss))
+        fprintf(out, ", \"valid_loss\": %s",
+                merak_json_number(&a, 17, v->valid_loss));
+    if (v->empty_steps > 0)
+        fprintf(out, ", \"empty_steps\": %" PRIu64, v->empty_steps);
+    fputs("}\n", out);
+}
+
+static enum merak_status open_lines(struct merak_trainer *t, FILE **lines_p,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    char path[PATH_MAX];
+    const char *why;
+
+    merak_run_files_metrics(t, path, sizeof(path));
+    if (path[0] == '\0')
+        return MERAK_OK;
+    /* A file that the user names may be that of several runs, of which this
+     * one begins. */
+    if (t->opt.metrics == NULL || t->step > 0)
+        rc = merak_metrics_cut(t, path, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (t->opt.metrics == NULL) {
+        why = merak_fopen_append(path, lines_p);
+    } else { /* named by the user, who may want a link or a pipe */
+        *lines_p = fopen(path, "ae");
+        why = *lines_p != NULL ? NULL : strerror(errno);
+    }
+    return why == NULL ? MERAK_OK
+                       : merak_fail(err, MERAK_ERR_IO,
+                                    "cannot write %.150s: %s", path, why);
+}
+
+/* --- all outputs ---------------------------------------------------------- */
+
+enum merak_status merak_metrics_open(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    struct merak_metrics *m = t->metrics = calloc(1, sizeof(*m));
+    enum merak_status rc;
+
+    if (m == NULL)
+        return merak_fail_nomem(err, sizeof(*m));
+    rc = open_lines(t, &m->lines, err);
+    return rc == MERAK_OK ? merak_metrics_page_open(t, &m->page, err) : rc;
+}
+
+void merak_metrics_close(struct merak_trainer *t)
+{
+    if (t->metrics == NULL)
+        return;
+    merak_metrics_page_close(t->metrics->page, t);
+    if (t->metrics->lines != NULL)
+        fclose(t->metrics->lines);
+    free(t->metrics);
+    t->metrics = NULL;
+}
+
+enum merak_status merak_metrics_step(struct merak_trainer *t, double loss,
+                                     double norm, float lr, double step_s,
+                                     double valid_loss, struct merak_error *err)
+{
+    struct merak_metrics *m = t->metrics;
+    struct merak_step_values v = {.loss = loss,
+                                  .grad_norm = norm,
+                                  .lr = (double)lr,
+                                  .step_s = step_s,
+                                  .valid_loss = valid_loss};
+
+    if (m == NULL)
+        return MERAK_OK;
+    gather(t, &v);
+    merak_metrics_page_step(m->page, t, &v);
+    if (m->lines == NULL)
+        return MERAK_OK;
+    write_line(m->lines, &v);
+    if (fflush(m->lines) != 0)
+        return merak_fail(err,
+                          errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+                          "cannot write the metrics: %s", strerror(errno));
+    return MERAK_OK;
+}
+
+void merak_metrics_incident(const struct merak_trainer *t,
+                            const json_t *incident)
+{
+    if (t->metrics != NULL)
+        merak_metrics_page_incident(t->metrics->page, t, incident);
+}
