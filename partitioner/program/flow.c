@@ -208,9 +208,11 @@ static bool skips(const struct reach *r, int value)
     for (int s = 0; s < r->stages; s++) {
         int before = -1;
 
+        if (at[s] >= b->n_chain) /* most stages never have it */
+            continue;
         for (int o = 0; o < r->stages; o++)
             before = at[o] < at[s] && at[o] > before ? at[o] : before;
-        if (before >= 0 && at[s] < b->n_chain && at[s] > before + 1)
+        if (before >= 0 && at[s] > before + 1)
             return true;
     }
     return false;

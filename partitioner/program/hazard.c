@@ -4,7 +4,9 @@
  * The arena is cut into intervals at every offset where a slot begins or ends.
  * For each of them the last writer and the readers since are kept, so one rule
  * covers data and the reuse of memory: read after write, write after read,
- * write after write.  Waits that the compute queue's order or another wait
+ * write after write.  Neighbours that were written together and read alike
+ * since are one run: a large slot over many small ones has thousands of
+ * intervals and few runs.  Waits that the compute queue's order or another wait
  * implies are left out.
  */
 #include "config.h"
@@ -14,7 +16,10 @@
 #include "base/error.h"
 #include "partitioner/program/instr_order.h"
 
+#include <stdint.h>
 #include <stdlib.h>
+
+#define WORD 64 /* bits */
 
 struct interval {
     int writer;  /* or -1 */
@@ -36,7 +41,8 @@ struct hazards {
     struct merak_order order;
     size_t *offset; /* sorted */
     int n_offsets;
-    struct interval *interval;
+    struct interval *interval; /* valid where a run begins: */
+    uint64_t *begins;          /* bits, by interval */
     struct range *range; /* by slot */
     struct reader *reader;
     int n_readers, cap_readers, free_reader;
@@ -80,8 +86,8 @@ static void cut_arena(struct hazards *h)
         h->range[s] = (struct range){
             find_offset(h, prog->slot[s].offset),
             find_offset(h, prog->slot[s].offset + prog->slot[s].bytes)};
-    for (int i = 0; i < unique; i++)
-        h->interval[i] = (struct interval){-1, -1, -1};
+    h->begins[0] = 1;
+    h->interval[0] = (struct interval){-1, -1, -1};
 }
 
 static bool hazards_init(struct hazards *h, struct merak_build *b)
@@ -91,10 +97,11 @@ static bool hazards_init(struct hazards *h, struct merak_build *b)
     *h = (struct hazards){.b = b, .free_reader = -1};
     h->offset = calloc(2 * slots, sizeof(*h->offset));
     h->interval = calloc(2 * slots, sizeof(*h->interval));
+    h->begins = calloc(2 * slots / WORD + 1, sizeof(*h->begins));
     h->range = calloc(slots, sizeof(*h->range));
     h->stamp = calloc((size_t)b->prog->n_instrs + 1, sizeof(*h->stamp));
-    if (h->offset == NULL || h->interval == NULL || h->range == NULL ||
-        h->stamp == NULL) {
+    if (h->offset == NULL || h->interval == NULL || h->begins == NULL ||
+        h->range == NULL || h->stamp == NULL) {
         merak_build_fail(b, merak_fail_nomem(b->err, slots * 64));
         return false;
     }
@@ -109,6 +116,7 @@ static void hazards_fini(struct hazards *h)
     merak_order_fini(&h->order);
     free(h->offset);
     free(h->interval);
+    free(h->begins);
     free(h->range);
     free(h->stamp);
     free(h->reader);
@@ -147,6 +155,66 @@ static void add_reader(struct hazards *h, struct interval *interval, int instr)
     interval->readers = r;
 }
 
+/* --- runs ----------------------------------------------------------------- */
+
+/* Where the run that holds an interval begins. */
+static int run_of(const struct hazards *h, int p)
+{
+    int w = p / WORD;
+    uint64_t bits = h->begins[w] << (WORD - 1 - p % WORD);
+
+    if (bits != 0)
+        return p - __builtin_clzll(bits);
+    while (h->begins[--w] == 0)
+        ; /* bit 0 is set */
+    return w * WORD + WORD - 1 - __builtin_clzll(h->begins[w]);
+}
+
+/* Where the next run begins, or hi. */
+static int next_run(const struct hazards *h, int p, int hi)
+{
+    int w = ++p / WORD;
+    uint64_t bits;
+
+    if (p >= hi)
+        return hi;
+    bits = h->begins[w] >> p % WORD;
+    if (bits != 0) {
+        p += __builtin_ctzll(bits);
+        return p < hi ? p : hi;
+    }
+    while (++w * WORD < hi) {
+        if (h->begins[w] != 0) {
+            p = w * WORD + __builtin_ctzll(h->begins[w]);
+            return p < hi ? p : hi;
+        }
+    }
+    return hi;
+}
+
+/* Make a run begin here. */
+static void split(struct hazards *h, int p)
+{
+    int from = run_of(h, p);
+
+    if (from == p || p >= h->n_offsets)
+        return;
+    h->begins[p / WORD] |= UINT64_C(1) << p % WORD;
+    h->interval[p] = h->interval[from];
+    h->interval[p].readers = -1;
+    for (int r = h->interval[from].readers; r >= 0; r = h->reader[r].next)
+        add_reader(h, &h->interval[p], h->reader[r].instr);
+}
+
+/* Make runs begin and end where a slot does. */
+static void split_at(struct hazards *h, int slot)
+{
+    split(h, h->range[slot].lo);
+    split(h, h->range[slot].hi);
+}
+
+/* --- accesses ------------------------------------------------------------- */
+
 static void drop_readers(struct hazards *h, struct interval *interval)
 {
     while (interval->readers >= 0) {
@@ -160,13 +228,19 @@ static void drop_readers(struct hazards *h, struct interval *interval)
 
 static void after_write(struct hazards *h, int slot, int instr)
 {
-    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++)
+    int hi = h->range[slot].hi;
+
+    split_at(h, slot);
+    for (int p = h->range[slot].lo; p < hi; p = next_run(h, p, hi))
         find(h, h->interval[p].writer, instr);
 }
 
 static void after_reads(struct hazards *h, int slot, int instr)
 {
-    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
+    int hi = h->range[slot].hi;
+
+    split_at(h, slot);
+    for (int p = h->range[slot].lo; p < hi; p = next_run(h, p, hi)) {
         find(h, h->interval[p].writer, instr);
         find(h, h->interval[p].compute, instr);
         for (int r = h->interval[p].readers; r >= 0; r = h->reader[r].next)
@@ -176,7 +250,9 @@ static void after_reads(struct hazards *h, int slot, int instr)
 
 static void note_read(struct hazards *h, int slot, int instr)
 {
-    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
+    int hi = h->range[slot].hi;
+
+    for (int p = h->range[slot].lo; p < hi; p = next_run(h, p, hi)) {
         if (is_compute(h, instr))
             h->interval[p].compute = instr;
         else
@@ -186,11 +262,15 @@ static void note_read(struct hazards *h, int slot, int instr)
 
 static void note_write(struct hazards *h, int slot, int instr)
 {
-    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
+    int lo = h->range[slot].lo, hi = h->range[slot].hi;
+
+    for (int p = lo; p < hi; p = next_run(h, p, hi)) {
         drop_readers(h, &h->interval[p]);
-        h->interval[p].compute = -1;
-        h->interval[p].writer = instr;
+        if (p > lo)
+            h->begins[p / WORD] &= ~(UINT64_C(1) << p % WORD);
     }
+    if (lo < hi)
+        h->interval[lo] = (struct interval){instr, -1, -1};
 }
 
 static void find_hazards(struct hazards *h, const struct merak_instr *in)

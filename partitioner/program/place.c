@@ -21,19 +21,28 @@
 static void extend_life(struct merak_build *b, int slot, int at, int until)
 {
     struct merak_use *use = &b->use[b->prog->slot[slot].whole];
+    struct merak_span *span;
+    int lo = 0, hi = use->n_spans;
 
-    for (int k = 0; k < use->n_spans; k++) {
-        struct merak_span *span = &use->span[k];
+    /* The last lifetime may not have begun. */
+    if (hi > 0 && use->span[hi - 1].first < 0)
+        hi--;
+    while (lo < hi) { /* the first that ends at `at` or later */
+        int mid = lo + (hi - lo) / 2;
 
-        if (span->first > at || span->last < at)
-            continue;
-        if (k + 1 < use->n_spans && use->span[k + 1].first >= 0 &&
-            until >= use->span[k + 1].first)
-            until = use->span[k + 1].first - 1;
-        if (until > span->last)
-            span->last = until;
-        return;
+        if (use->span[mid].last < at)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
+    if (lo == use->n_spans || use->span[lo].first < 0 ||
+        use->span[lo].first > at)
+        return;
+    span = &use->span[lo];
+    if (lo + 1 < use->n_spans && span[1].first >= 0 && until >= span[1].first)
+        until = span[1].first - 1;
+    if (until > span->last)
+        span->last = until;
 }
 
 /*
