@@ -70,7 +70,7 @@ static void make_instr(struct made *m, int id, const struct line *line)
     in->exchange = &reduce;
 }
 
-static void make(struct made *m, int rank, const char *group,
+static void make(struct made *m, int rank, enum merak_group_axis axis,
                  const struct line *line)
 {
     int n = 0;
@@ -84,15 +84,16 @@ static void make(struct made *m, int rank, const char *group,
                                         .group = &m->group,
                                         .n_groups = 1,
                                         .slot = &m->slot};
-    m->group = (struct merak_group){.n = 2, .rank = members, .me = rank};
-    strcpy(m->group.name, group);
+    m->group = (struct merak_group){
+        .axis = axis, .n = 2, .rank = members, .me = rank, .name = "x"};
     for (; n < MOST && line[n].kind != END; n++)
         make_instr(m, n, &line[n]);
     m->program.n_instrs = n;
 }
 
-static double step_s(const struct merak_cost_model *cost, const char *group,
-                     const struct line *first, const struct line *second)
+static double step_s(const struct merak_cost_model *cost,
+                     enum merak_group_axis axis, const struct line *first,
+                     const struct line *second)
 {
     struct made made[2];
     struct merak_program *programs[] = {&made[0].program, &made[1].program};
@@ -100,8 +101,8 @@ static double step_s(const struct merak_cost_model *cost, const char *group,
     struct merak_error err = {0};
     double s;
 
-    make(&made[0], 0, group, first);
-    make(&made[1], 1, group, second);
+    make(&made[0], 0, axis, first);
+    make(&made[1], 1, axis, second);
     if (merak_simulate(programs, second[0].kind == END ? 1 : 2, cost, &tl,
                        &err) != MERAK_OK)
         fail_msg("%s", err.text);
@@ -169,7 +170,8 @@ static void kernels_lose_time_to_communication_beside_them(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        double got = step_s(&model, "dp", rows[i].first, rows[i].second);
+        double got =
+            step_s(&model, MERAK_ALONG_DP, rows[i].first, rows[i].second);
 
         if (fabs(got - rows[i].want) > 1e-9)
             fail_msg("%s: %.9g, not %g", rows[i].what, got, rows[i].want);
@@ -182,7 +184,8 @@ static void without_interference_compute_and_exchanges_overlap(void **state)
 
     (void)state;
     free_of.interference_latency_s = free_of.interference_bytes_per_s = 0;
-    assert_true(step_s(&free_of, "dp", rows[0].first, rows[0].second) == 3);
+    assert_true(
+        step_s(&free_of, MERAK_ALONG_DP, rows[0].first, rows[0].second) == 3);
 }
 
 /* Kernels that were timed beside tensor ranks' exchanges took what they lost
@@ -193,11 +196,13 @@ static void kernels_timed_beside_tp_exchanges_lose_nothing_more(void **state)
     struct merak_cost_model cost = model;
 
     (void)state;
-    assert_true(step_s(&cost, "tp", rows[0].first, rows[0].second) == 3.75);
+    assert_true(step_s(&cost, MERAK_ALONG_TP, rows[0].first, rows[0].second) ==
+                3.75);
     cost.tp_rates = &timed;
-    assert_true(step_s(&cost, "tp", rows[0].first, rows[0].second) == 3);
-    assert_true(step_s(&cost, "tp.1", rows[0].first, rows[0].second) == 3);
-    assert_true(step_s(&cost, "dp", rows[0].first, rows[0].second) == 3.75);
+    assert_true(step_s(&cost, MERAK_ALONG_TP, rows[0].first, rows[0].second) ==
+                3);
+    assert_true(step_s(&cost, MERAK_ALONG_DP, rows[0].first, rows[0].second) ==
+                3.75);
 }
 
 /* An all-reduce of 4 goes round twice three times. */
@@ -222,7 +227,7 @@ static void a_cost_of_nan_ends_the_simulation(void **state)
 
     (void)state;
     alarm(600); /* or the test fails */
-    (void)step_s(&model, "dp", line, none);
+    (void)step_s(&model, MERAK_ALONG_DP, line, none);
     alarm(0);
 }
 
