@@ -162,13 +162,15 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
     if (plan->sub_pipeline && (merak_plan_shared(plan) > 0 ||
                                (args.passes <= 1 && args.slices > 1))) {
         merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                   "schedule %s runs no sub-pipeline", plan->schedule);
+                   "schedule %s does not run with --sub-pipeline yes",
+                   plan->schedule);
         return merak_error_fix(err, MERAK_ERR_UNSUPPORTED,
                                ": leave one of them out");
     }
     if (plan->sub_pipeline && args.passes > 1) {
         merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                   "a model of %d forward passes runs no sub-pipeline",
+                   "a model of %d forward passes does not run with "
+                   "--sub-pipeline yes",
                    args.passes);
         return merak_error_fix(err, MERAK_ERR_UNSUPPORTED, ": leave it out");
     }

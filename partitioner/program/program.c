@@ -144,8 +144,8 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           plan->microbatches, most);
     if (plan->sub_pipeline && plan->microbatches % 2 != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a sub-pipeline takes micro-batches in pairs; %d is "
-                          "odd",
+                          "--sub-pipeline yes takes micro-batches in pairs; "
+                          "%d is odd",
                           plan->microbatches);
     if (plan->dp > 1 && sharded->mesh.n_axes >= MERAK_MAX_AXES)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,

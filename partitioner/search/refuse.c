@@ -419,7 +419,7 @@ static void say_reason(const struct merak_search *s,
         break;
     case MERAK_BINDS_HALVES:
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "a sub-pipeline halves the micro-batch: %.0f is odd",
+                   "--sub-pipeline yes halves the micro-batch: %.0f is odd",
                    r->have);
         break;
     case MERAK_BINDS_SAMPLES:

@@ -391,9 +391,9 @@ void merak_report_memory(const struct merak_trainer *t)
     }
     merak_log(t->arena_bytes < SMALL_ARENA ? MERAK_LOG_DEBUG : MERAK_LOG_INFO,
               "train",
-              "memory of rank %d: peak resident %.1f MiB less baseline %.1f "
-              "and peers' pages %.1f is %.1f MiB, %+.1f %% of the predicted "
-              "%.1f; %.1f %% of the arena touched",
+              "memory of rank %d: peak resident %.1f MiB; without %.1f of the "
+              "program itself and %.1f that other ranks share it is %.1f MiB, "
+              "%+.1f %% of the predicted %.1f; %.1f %% of that was used",
               t->ranks.logical, peak, base, peers, own,
               100 * (own - arena) / arena, arena, touched_percent(t));
 }

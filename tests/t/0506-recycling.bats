@@ -73,7 +73,7 @@ same()
     run recycle refused 1 1 2 1 --schedule 3f1b
     refused "schedule 3f1b: a model of 1 forward pass given"
     run recycle refused 3 1 2 1 --sub-pipeline yes --micro-batch 2
-    refused "runs no sub-pipeline"
+    refused "does not run with --sub-pipeline yes"
     run recycle refused 3 1 4 1 --global-batch 2
     refused "2 micro-batches on 4 stages given"
     run recycle refused 99 1 1 1

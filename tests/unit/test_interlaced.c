@@ -288,7 +288,7 @@ static void what_does_not_fit_is_refused(void **state)
         {2, 4, 61, false, "set chunks = 3 (embedding and head"},
         {2, 2, 61, false, "wte is tied: cut over all stages"},
         {4, 3, 3, false, "a vocabulary of 3 cannot be cut over 4 ranks"},
-        {2, 3, 61, true, "runs no sub-pipeline"},
+        {2, 3, 61, true, "does not run with --sub-pipeline yes"},
         {16, 3, 61, false, "cut points, 16 stages need 15"},
     };
     struct small_model model = {

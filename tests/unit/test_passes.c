@@ -248,8 +248,9 @@ static void what_cannot_run_is_refused(void **state)
          "2 or more (merak_passes()): use 1f1b",
          2, 1, 0, false},
         {"3f1b",
-         "a model of 3 forward passes runs no sub-pipeline: leave it out", 2, 1,
-         3, true},
+         "a model of 3 forward passes does not run with --sub-pipeline yes: "
+         "leave it out",
+         2, 1, 3, true},
         {"3f1b",
          "schedule 3f1b: 4 micro-batches on 8 stages given, it needs at least "
          "one per stage: run 8",

@@ -226,7 +226,7 @@ static void slices_that_do_not_fit_are_refused(void **state)
         {"sliced:5", 1, 1, false, "5 slices do not divide sequences of 16"},
         {"sliced:4", 2, 1, false, "micro-batches of 1 sequence, not 2"},
         {"sliced:4", 1, 2, false, "use --sp off or a smaller tp"},
-        {"sliced:4", 1, 1, true, "runs no sub-pipeline"},
+        {"sliced:4", 1, 1, true, "does not run with --sub-pipeline yes"},
         {"sliced:0", 1, 1, false, "no schedule 'sliced:0'"},
         {"sliced:2x", 1, 1, false, "no schedule 'sliced:2x'"},
     };
