@@ -14,7 +14,8 @@
  *
  * RUN/BRANCH is the branch that LATEST is on.  It is replaced by a rename once
  * a run that goes back has loaded its checkpoint, before LATEST is and before
- * anything is saved: a kill between leaves the old branch or the new one.
+ * anything is saved: a kill leaves the old branch or the new one, and the next
+ * start of a branch sets LATEST right.
  *
  * Resuming, pruning and the search for an older checkpoint in place of a
  * damaged one leave out the checkpoints of other branches.  One whose manifest
@@ -32,6 +33,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* Far from a number whose next one does not fit. */
+#define LAST_BRANCH UINT64_C(1000000000)
 
 /* --- the text ---------------------------------------------------------------
  */
@@ -65,6 +69,8 @@ bool merak_ckpt_branch_is_text(const char *branch)
     if (*at < '0' || *at > '9')
         return false;
     at = after_number(at, &number);
+    if (number > LAST_BRANCH)
+        return false;
     while (take_origin(&at, &from, &step)) {
         if (from >= number)
             return false;
@@ -288,13 +294,16 @@ enum merak_status merak_ckpt_branch_enter(const char *run_dir,
     bool found;
     enum merak_status rc = merak_ckpt_branch_read(run_dir, now, &found, err);
 
-    if (rc != MERAK_OK || (!found && branch[0] == '\0') ||
-        (found && strcmp(now, branch) == 0))
+    if (rc != MERAK_OK || (!found && branch[0] == '\0'))
         return rc;
-    snprintf(line, sizeof(line), "%s\n", branch);
-    rc = merak_ckpt_replace_line(run_dir, MERAK_CKPT_BRANCH_FILE, line, err);
+    if (!found || strcmp(now, branch) != 0) {
+        snprintf(line, sizeof(line), "%s\n", branch);
+        rc =
+            merak_ckpt_replace_line(run_dir, MERAK_CKPT_BRANCH_FILE, line, err);
+    }
     if (rc != MERAK_OK || from == NULL)
         return rc;
+    /* also in a branch that is entered already: a kill may have come between */
     merak_ckpt_name(line, from->step, MERAK_CKPT_PLAIN);
     strcat(line, "\n");
     return merak_ckpt_replace_line(run_dir, MERAK_CKPT_LATEST, line, err);

@@ -186,7 +186,7 @@ rm -rf b/step-00000010
 "${base[@]}" --model small.json --data d --ckpt b >log 2>&1
 [ $? -eq 67 ] && grep -q 'only others' log
 ok $? "a run does not start anew where only other branches are left" log
-for text in '' x '1 1:4' '1 0:4 x' '1 0:'; do
+for text in '' x '1 1:4' '1 0:4 x' 18446744073709551615 '1 0:'; do
     echo "$text" >b/BRANCH
     "${base[@]}" --model small.json --data d --ckpt b >log 2>&1
     [ $? -eq 67 ] && grep -q 'b/BRANCH is damaged' log || break

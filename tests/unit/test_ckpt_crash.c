@@ -12,6 +12,8 @@
 #include "unit/ckpt_world.h"
 #include "unit/quiet.h"
 
+#include "base/open.h"
+
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -152,6 +154,71 @@ static void without_syncs_the_images_would_be_bad(void **state)
     assert_true(bad > 0);
 }
 
+/* --- going back
+ * ------------------------------------------------------------------- */
+
+/* Go on from step 10 of the run, whose newest is 30, as who typed that. */
+static void go_back(const char *run)
+{
+    const struct merak_ckpt_state from = world_state(&one, 10);
+    char branch[MERAK_CKPT_BRANCH];
+    struct merak_error err;
+    bool again;
+
+    if (merak_ckpt_branch_at(run, "step-00000010", &again, &err) != MERAK_OK ||
+        merak_ckpt_branch_choose(run, !again, &from, branch, &err) !=
+            MERAK_OK ||
+        merak_ckpt_branch_enter(run, branch, &from, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+}
+
+static void read_latest(const char *run, char *line, size_t size)
+{
+    char path[200];
+
+    snprintf(path, sizeof(path), "%s/LATEST", run);
+    merak_first_line(path, line, size);
+}
+
+/* After a crash the old branch goes on or the new one; and who goes back once
+ * more is on the new one, as is LATEST. */
+static void every_crash_while_going_back_leaves_a_branch(void **state)
+{
+    int n_ops, of_old = 0, of_new = 0;
+    struct merak_error err;
+    char latest[64];
+
+    (void)state;
+    for (uint64_t step = 10; step <= 30; step += 10)
+        assert_int_equal(world_save_here(dir, step, 0, &err), MERAK_OK);
+    disk_record(dir);
+    disk_mark(0);
+    go_back(dir);
+    disk_mark(10);
+    n_ops = disk_stop();
+    for (int n = 1; n <= n_ops; n++) {
+        for (int loss = 0; loss < DISK_LOSSES; loss++) {
+            int64_t got;
+
+            if (!disk_image(n, (enum disk_loss)loss, image))
+                continue;
+            got = load(image, &err);
+            of_old += got == 30;
+            of_new += got == 10;
+            if (got != 10 && (got != 30 || disk_last_mark(n) == 10))
+                fail_msg("loss %d before operation %d (%s): got %lld: %s", loss,
+                         n, disk_describe(n), (long long)got, err.text);
+            go_back(image);
+            read_latest(image, latest, sizeof(latest));
+            if (load(image, &err) != 10 || strcmp(latest, "step-00000010") != 0)
+                fail_msg("loss %d before operation %d (%s): once more, LATEST "
+                         "is %s: %s",
+                         loss, n, disk_describe(n), latest, err.text);
+        }
+    }
+    assert_true(of_old > 0 && of_new > 0);
+}
+
 /* --- kill
  * -----------------------------------------------------------------------------
  */
@@ -276,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CRASH_TEST(every_crash_leaves_the_last_committed),
         CRASH_TEST(without_syncs_the_images_would_be_bad),
+        CRASH_TEST(every_crash_while_going_back_leaves_a_branch),
         CRASH_TEST(twenty_kills_leave_the_last_committed),
         CRASH_TEST(a_full_disk_costs_only_the_save),
         CRASH_TEST_ASYNC(every_crash_leaves_the_last_committed),
