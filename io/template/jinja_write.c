@@ -104,15 +104,23 @@ static void add_list(struct jinja_arena *a, struct jinja_out *out,
     add(a, out, round ? ")" : "]");
 }
 
-/* The shortest text that is read as the same number, as in Python's repr(). */
+/* The shortest digits that are read as the same number, as in Python's repr():
+ * with an exponent only below 1e-4 and from 1e16 on. */
 static void add_real(struct jinja_arena *a, struct jinja_out *out, double x)
 {
     char text[40];
-    int digits = 1;
+    const char *e;
+    int decimals = -1, exponent;
 
     do
-        snprintf(text, sizeof(text), "%.*g", digits, x);
-    while (strtod(text, NULL) != x && ++digits < 18);
+        snprintf(text, sizeof(text), "%.*e", ++decimals, x);
+    while (strtod(text, NULL) != x && decimals < 16);
+    e = strchr(text, 'e');
+    exponent = e != NULL ? atoi(e + 1) : 16;
+    if (exponent >= -4 && exponent < 16) {
+        decimals = decimals > exponent ? decimals - exponent : 0;
+        snprintf(text, sizeof(text), "%.*f", decimals, x);
+    }
     add(a, out, text);
     if (strpbrk(text, ".einf") == NULL)
         add(a, out, ".0");

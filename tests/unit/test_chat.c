@@ -14,6 +14,7 @@
 #include "io/tokenizer/chat.h"
 
 #include <jansson.h>
+#include <time.h>
 
 static void write_config(const json_t *config)
 {
@@ -344,6 +345,17 @@ static void messages_are_whole(void **state)
         {TURNS CALLS END BEGINS,
          "{\"role\":\"assistant\",\"content\":null," CALL,
          "<call>{\"name\": \"f\", \"x\": [1, 2.5]}</call></s>", ""},
+        /* numbers as Python's json.dumps() has them */
+        {TURNS CALLS END BEGINS,
+         "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{"
+         "\"function\":{\"f\":\"g\",\"x\":[100.0, 250.0, 1e15, 123456.0, 0.1, "
+         "2.5e-4, 1e16, "
+         "1.5e300, 1e-5, -0.0, 0.30000000000000004, 9007199254740990.0]}}]}",
+         "<call>{\"f\": \"g\", \"x\": [100.0, 250.0, 1000000000000000.0, "
+         "123456.0, 0.1, 0.00025, "
+         "1e+16, 1.5e+300, 1e-05, -0.0, 0.30000000000000004, "
+         "9007199254740990.0]}</call></s>",
+         ""},
         {TURNS END, SAYS ",\"name\":\"bob\",\"id\":3}", "a</s>", "name, id"},
         {TURNS END, SAYS ",\"tool_calls\":[],\"reasoning_content\":null}",
          "a</s>", ""},
@@ -399,6 +411,41 @@ static void messages_are_whole(void **state)
         json_decref(whole);
         json_decref(more);
     }
+}
+
+/* Finding what a template does not look at takes a time that grows as the
+ * conversation does; as its square, ten seconds and more here. */
+static void long_talks_are_looked_through_once(void **state)
+{
+    enum { TURNS_OF = 20000, MOST_S = 5 };
+    json_t *config = json_pack("{s:s, s:s}", "chat_template", TURNS END,
+                               "eos_token", "</s>");
+    json_t *whole = json_loads(SAYS ",\"name\":\"bob\",\"id\":3}", 0, NULL);
+    struct merak_chat_turn *turn = calloc(TURNS_OF, sizeof(*turn));
+    struct merak_chat_text text = {.n_answers = 0};
+    struct merak_chat *chat = NULL;
+    struct merak_error err = {.text = ""};
+    clock_t begin;
+
+    (void)state;
+    for (size_t i = 0; i < TURNS_OF; i++)
+        turn[i] = (struct merak_chat_turn){
+            .role = MERAK_CHAT_ANSWER, .text = "a", .n = 1, .whole = whole};
+    write_config(config);
+    assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
+    begin = clock();
+    assert_int_equal(
+        merak_chat_render(chat, &(struct merak_chat_talk){turn, TURNS_OF, NULL},
+                          &text, &err),
+        MERAK_OK);
+    assert_true((clock() - begin) / CLOCKS_PER_SEC < MOST_S);
+    assert_string_equal(merak_chat_unread(chat), "name, id");
+    assert_int_equal(text.n_answers, TURNS_OF);
+    merak_chat_close(chat);
+    merak_chat_text_fini(&text);
+    free(turn);
+    json_decref(config);
+    json_decref(whole);
 }
 
 /* Every template of a file, with what it makes of messages. */
@@ -463,6 +510,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_not_known_is_refused),
         cmocka_unit_test(turns_that_have_no_place_are_refused),
         cmocka_unit_test(messages_are_whole),
+        cmocka_unit_test(long_talks_are_looked_through_once),
     };
 
     if (argc > 1)
