@@ -90,28 +90,54 @@ void merak_chat_forget_unread(struct merak_chat *chat)
     chat->unread[0] = '\0';
 }
 
+static void count(json_t *counts, const char *key)
+{
+    json_object_set_new(
+        counts, key,
+        json_integer(json_integer_value(json_object_get(counts, key)) + 1));
+}
+
+/* How many messages have a field that the template did not look at in any. */
+static json_t *count_unread(const struct merak_jinja_output *made,
+                            const struct merak_chat_talk *talk)
+{
+    json_t *counts = json_object(), *with = json_object(), *each;
+    const char *key;
+    void *next;
+
+    for (size_t k = 0; k < made->n_unread; k++)
+        count(counts, made->unread[k].key);
+    for (size_t i = 0; json_object_size(counts) > 0 && i < talk->n; i++) {
+        json_object_foreach((json_t *)talk->turn[i].whole, key, each)
+            count(with, key);
+    }
+    json_object_foreach_safe(counts, next, key, each)
+    {
+        if (json_integer_value(json_object_get(with, key)) >
+            json_integer_value(each))
+            json_object_del(counts, key);
+    }
+    json_decref(with);
+    return counts;
+}
+
 /* A template that looks at a field in any message knows it. */
 static enum merak_status note_unread(struct merak_chat *chat,
                                      const struct merak_chat_talk *talk,
                                      struct merak_error *err)
 {
     const struct merak_jinja_output *made = &chat->made;
+    json_t *counts = count_unread(made, talk);
     enum merak_status rc = MERAK_OK;
 
     for (size_t k = 0; k < made->n_unread && rc == MERAK_OK; k++) {
         const struct merak_jinja_unread *u = &made->unread[k];
-        size_t with = 0, without = 0;
 
-        for (size_t i = 0; i < talk->n; i++)
-            with += talk->turn[i].whole != NULL &&
-                    json_object_get(talk->turn[i].whole, u->key) != NULL;
-        for (size_t j = 0; j < made->n_unread; j++)
-            without += strcmp(made->unread[j].key, u->key) == 0;
-        if (with > without)
-            continue;
-        rc = merak_chat_note_unread(chat, &talk->turn[u->message],
-                                    (size_t)u->message, u->key, err);
+        if (json_object_get(counts, u->key) != NULL)
+            rc = merak_chat_note_unread(chat, &talk->turn[u->message],
+                                        (size_t)u->message, u->key, err);
     }
+    json_decref(counts);
     return rc;
 }
 
