@@ -203,18 +203,45 @@ static size_t mark_bytes(const struct input *in)
     return in->n >= 3 && memcmp(in->begin, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* Lines of JSON are asked for, or named so, or look so: the first is an object
- * with a key that is read. */
-static bool has_lines(const struct input *in, const char *path, const char *key)
+/* The first line that is not blank. */
+static const char *first_line(const struct input *in, size_t *n_p)
 {
     const char *at = in->begin + mark_bytes(in);
     const char *end = in->begin + in->n, *line;
 
     at += strspn(at, " \t\r\n");
     line = memchr(at, '\n', (size_t)(end - at));
+    *n_p = (size_t)((line != NULL ? line : end) - at);
+    return at;
+}
+
+/* Lines of JSON are asked for, or named so, or look so: the first is an object
+ * with a key that is read, or in a .json a whole object before another one. */
+static bool has_lines(const struct input *in, const char *path, const char *key)
+{
+    size_t n;
+    const char *at = first_line(in, &n);
+
     return key != NULL || is_named(path, ".jsonl") ||
-           is_named(path, ".ndjson") ||
-           merak_json_line_is(at, (size_t)((line != NULL ? line : end) - at));
+           is_named(path, ".ndjson") || merak_json_line_is(at, n, true) ||
+           (is_named(path, ".json") && merak_json_line_is(at, n, false) &&
+            at[n + strspn(at + n, " \t\r\n")] == '{');
+}
+
+/* JSON that is laid out over several lines. */
+static enum merak_status refuse_object(const struct input *in, const char *path,
+                                       struct merak_error *err)
+{
+    size_t n;
+    const char *at = first_line(in, &n);
+    size_t all = in->n - (size_t)(at - in->begin);
+
+    if (n == all || !merak_json_line_is(at, all, true))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_FORMAT,
+                      "%s is an object of JSON on several lines, expected one "
+                      "on each line: jq -c . %s makes them",
+                      path, path);
 }
 
 static enum merak_status refuse_list(const struct input *in, const char *path,
@@ -242,6 +269,8 @@ static enum merak_status read_input(struct merak_json_lines *l,
 
     if (rc == MERAK_OK && (lines || is_named(l->path, ".json")))
         rc = refuse_list(in, l->path, err);
+    if (rc == MERAK_OK && !lines && is_named(l->path, ".json"))
+        rc = refuse_object(in, l->path, err);
     if (rc != MERAK_OK)
         return rc;
     if (!lines && bytes > 0)

@@ -276,12 +276,12 @@ static bool cut_line(const char *line, size_t n, const char *key,
     return more == 0 && skip_blanks(at, end) == end;
 }
 
-bool merak_json_line_is(const char *line, size_t n)
+bool merak_json_line_is(const char *line, size_t n, bool keyed)
 {
     struct span found[LINE_KEYS] = {{NULL, 0}};
 
     return cut_line(line, n, NULL, found) &&
-           (found[0].at != NULL || found[MESSAGES].at != NULL ||
+           (!keyed || found[0].at != NULL || found[MESSAGES].at != NULL ||
             (found[2].at != NULL && found[3].at != NULL));
 }
 

@@ -18,8 +18,8 @@ struct merak_json_lines {
 enum merak_status merak_json_line_take(struct merak_json_lines *l,
                                        const char *line, size_t n,
                                        struct merak_error *err) MERAK_CHECKED;
-/* Is this text an object with one of the keys that are read without
- * --json-key, and nothing behind it? */
-bool merak_json_line_is(const char *line, size_t n);
+/* Is this text an object with nothing behind it, `keyed`: one with keys that
+ * are read without --json-key? */
+bool merak_json_line_is(const char *line, size_t n, bool keyed);
 
 #endif
