@@ -4,7 +4,8 @@
 #
 # Compared, in both directions: options that --help lists against those a page
 # explains, commands against pages, the plugin's options, arguments and
-# variables against theirs.  Run from the build directory of tests/.
+# variables against theirs.  Commands of examples are parsed, not run.  Run from
+# the build directory of tests/.
 
 set -u -o pipefail
 export LC_ALL=C
@@ -68,6 +69,83 @@ options_in()
     awk '/^\.T[PQ]/ { getline; print }' "$1" |
         sed -n 's/^\.BI\{0,1\}R\{0,1\} \\-\\-\([a-z][a-z0-9\\-]*\).*/--\1/p' |
         tr -d '\134' | grep -vx -e --help -e --version | sort -u
+}
+
+# The commands that page $1 shows, one a line: what merak, srun or a program runs
+# in its displays.  In a display with prompts only these lines are commands.
+examples_in()
+{
+    sed 's/\\f.//g; s/\\-/-/g; s/\\(aq/'\''/g; s/\\(dq/"/g; s/\\e/\\/g' "$1" |
+        awk '
+        function flush_block(    i, line) {
+            for (i = 1; i <= n; i++) {
+                line = text[i]
+                if (prompts && !sub(/^\$ /, "", line)) continue
+                if (line ~ /(^|[ |(])(merak|srun|\.\/[a-z]+) /) print line
+            }
+            n = prompts = 0
+        }
+        /^\.(nf|EX)/ { inside = 1; next }
+        /^\.(fi|EE)/ { inside = 0; flush_block(); next }
+        !inside { next }
+        joined { text[n] = text[n] " " $0 }
+        !joined { text[++n] = $0 }
+        /^\$ / { prompts = 1 }
+        { joined = sub(/\\$/, "", text[n]) }'
+}
+
+# Programs for the commands of examples, in folder $1: merak parses what it is
+# given, and prints what it would refuse instead of running.  srun knows the
+# plugin's options by file `plugin` there.
+make_parsers()
+{
+    local name
+
+    mkdir -p "$1"
+    cat >"$1/merak" <<SH
+#!/bin/bash
+given=()
+while [ \$# -gt 0 ] && [ "\$1" != -- ]; do
+    # "..": what the reader adds
+    [[ \$1 == .. || \$1 == ... ]] || given+=("\$1")
+    shift
+done
+exec >&2 # what is printed may be redirected
+"$(realpath $merak)" "\${given[@]}" --help >help </dev/null ||
+    echo "merak \${given[*]}: exit code \$?"
+case \${given[0]} in
+data | ckpt | trace) grep -qE "merak \${given[0]} \${given[1]}( |\$)" help ||
+    echo "merak \${given[0]} has no command \${given[1]}" ;;
+jobscript) grep -qE "^  \${given[1]} " help ||
+    echo "merak jobscript has no kind \${given[1]}" ;;
+esac
+[ \$# -lt 2 ] || "\${@:2}"
+SH
+    cat >"$1/srun" <<SH
+#!/bin/bash
+while [ \$# -gt 0 ]; do
+    case \$1 in
+    --merak-*) grep -qx -e "\${1%%=*}" "$1/plugin" ||
+        echo "srun has no option \${1%%=*}" >&2 ;;
+    merak | ./*) break ;;
+    esac
+    shift
+done
+"\$@"
+SH
+    # a program plans and trains its own model with merak's options
+    cat >"$1/program" <<SH
+#!/bin/bash
+[ "\$1" = plan ] || set -- train "\$@"
+exec merak "\$@"
+SH
+    for name in unet train recycle; do
+        ln -s program "$1/$name"
+    done
+    for name in sbatch python3 zcat jq sinfo; do
+        ln -s /bin/true "$1/$name"
+    done
+    chmod +x "$1"/*
 }
 
 tmp=$(mktemp -d) || exit 1
@@ -154,6 +232,20 @@ sed -n 's/^ *MERAK_EXIT_[A-Z]* = \([0-9]*\),.*/\1/p' \
 sed -n '/^\.SH EXIT STATUS/,/^\.SH EXAMPLES/s/^\.B \([0-9]*\)$/\1/p' \
     "$man/merak.1" | sort >"$tmp/written"
 same "merak(1) lists every exit code"
+
+make_parsers "$tmp/bin"
+sed 's/ .*//; s/^/--/' "$tmp/rows" >"$tmp/bin/plugin"
+for page in "$man"/*; do
+    examples_in "$page" >"$tmp/commands"
+    [ -s "$tmp/commands" ] || continue
+    while IFS= read -r line; do
+        (cd "$tmp/bin" && touch a.txt question.txt && PATH=$tmp/bin:$PATH &&
+            set +u && eval "$line") </dev/null 2>&1 | sed "s/^/# /"
+    done <"$tmp/commands" >"$tmp/refused"
+    cat "$tmp/refused"
+    [ ! -s "$tmp/refused" ]
+    ok $? "$(basename "$page"): its $(wc -l <"$tmp/commands") commands are parsed"
+done
 
 for page in "$man"/*; do
     printf 'doc/man/%s\n' "$(basename "$page")"
