@@ -235,6 +235,8 @@ part_build()
     fi
     found hdf5.h "$(pkg-config --cflags hdf5-serial 2>/dev/null)" ||
         option+=(--without-hdf5)
+    found zlib.h || option+=(--without-zlib)
+    found zstd.h || option+=(--without-zstd)
     if [ -n "$pack" ]; then
         option+=("--with-jansson=$pack" "--with-xxhash=$pack"
             "--with-onednn=$pack" CMOCKA_CFLAGS="-I$pack/include"

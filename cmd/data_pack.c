@@ -18,7 +18,6 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct job {
     const char *tokenizer, *out, *json_key, *chat_format;
@@ -153,12 +152,13 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
 static double bytes_of(int n, char **paths)
 {
     double bytes = 0;
-    struct stat st;
 
     for (int i = 0; i < n; i++) {
-        if (stat(paths[i], &st) != 0 || !S_ISREG(st.st_mode))
+        double more = merak_documents_bytes(paths[i]);
+
+        if (more == 0)
             return 0;
-        bytes += (double)st.st_size;
+        bytes += more;
     }
     return bytes;
 }
@@ -304,11 +304,12 @@ static void print_help(void)
     puts("usage: merak data pack --tokenizer T --out PREFIX [OPTION]... "
          "FILE...\n"
          "\n"
-         "Each FILE is a document; of a .jsonl file, each line.  \"-\" is "
-         "standard\n"
-         "input.  Lines with \"prompt\" and \"completion\", or with "
-         "\"messages\", are\n"
-         "packed with a mask: training predicts only their answers.\n");
+         "Each FILE is a document; of a .jsonl file, each line.  Files of gzip "
+         "and zstd\n"
+         "are read; \"-\" is standard input.  Lines with \"prompt\" and "
+         "\"completion\", or\n"
+         "with \"messages\", are packed with a mask: training predicts only "
+         "their answers.\n");
     merak_options_help(&table, stdout);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/tokens/inflow.h"
 #include "io/tokens/json_lines.h"
 
 #include <errno.h>
@@ -18,6 +19,60 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* --- the bytes of an input -------------------------------------------------
+ */
+
+/* Its beginning is looked at before it is read: pipes do not go back. */
+struct input {
+    int fd;
+    struct merak_inflow *flow;
+    size_t n, given;
+    enum merak_status rc; /* why reading it failed, and the text */
+    struct merak_error bad;
+    char begin[65536 + 1];
+};
+
+static ssize_t give(void *arg, char *to, size_t n)
+{
+    struct input *in = arg;
+
+    if (in->given == in->n) {
+        in->rc = merak_inflow_read(in->flow, to, n, &n, &in->bad);
+        errno = in->rc == MERAK_OK ? errno : EIO;
+        return in->rc == MERAK_OK ? (ssize_t)n : -1;
+    }
+    n = n < in->n - in->given ? n : in->n - in->given;
+    memcpy(to, in->begin + in->given, n);
+    in->given += n;
+    return (ssize_t)n;
+}
+
+static enum merak_status look(struct input *in, const char *path,
+                              struct merak_error *err)
+{
+    size_t got = 1;
+    enum merak_status rc = merak_inflow_open(in->fd, path, &in->flow, err);
+
+    while (rc == MERAK_OK && got > 0 && in->n < sizeof(in->begin) - 1) {
+        rc = merak_inflow_read(in->flow, in->begin + in->n,
+                               sizeof(in->begin) - 1 - in->n, &got, err);
+        in->n += rc == MERAK_OK ? got : 0;
+    }
+    in->begin[in->n] = '\0';
+    return rc;
+}
+
+/* Why the stream that give() feeds has failed. */
+static enum merak_status fail_input(const struct input *in, const char *path,
+                                    struct merak_error *err)
+{
+    if (in->rc == MERAK_OK)
+        return merak_file_fail(err, "read", path);
+    if (err != NULL)
+        *err = in->bad;
+    return in->rc;
+}
 
 /* --- lines of JSON ---------------------------------------------------------
  */
@@ -48,7 +103,9 @@ static bool is_blank(const char *line)
     return line[strspn(line, " \t\r\n")] == '\0';
 }
 
-static enum merak_status read_lines(struct merak_json_lines *l, FILE *f,
+/* A failure may leave a part of a line, which is none. */
+static enum merak_status read_lines(struct merak_json_lines *l,
+                                    const struct input *in, FILE *f,
                                     struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
@@ -57,14 +114,15 @@ static enum merak_status read_lines(struct merak_json_lines *l, FILE *f,
     ssize_t n;
 
     errno = 0;
-    while (rc == MERAK_OK && (n = getline(&line, &room, f)) >= 0) {
+    while (rc == MERAK_OK && (n = getline(&line, &room, f)) >= 0 &&
+           !ferror(f)) {
         l->number++;
         if (!is_blank(line))
             rc = read_line(l, line, (size_t)n, err);
         errno = 0;
     }
     if (rc == MERAK_OK && (ferror(f) || errno != 0))
-        rc = merak_file_fail(err, "read", l->path);
+        rc = fail_input(in, l->path, err);
     free(line);
     return rc;
 }
@@ -86,10 +144,10 @@ static enum merak_status read_mapped(int fd, const char *path, size_t n,
     return rc;
 }
 
-/* Read a pipe, or a file without a size, to its end. */
-static enum merak_status read_stream(FILE *f, const char *path,
-                                     merak_document_fn fn, void *arg,
-                                     struct merak_error *err)
+/* Read a pipe, or what has no size or another one, to its end. */
+static enum merak_status read_stream(const struct input *in, FILE *f,
+                                     const char *path, merak_document_fn fn,
+                                     void *arg, struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
     size_t n = 0, room = 0, got = 1;
@@ -108,7 +166,7 @@ static enum merak_status read_stream(FILE *f, const char *path,
         got = fread(text + n, 1, room - n, f);
         n += got;
         if (got == 0 && ferror(f)) /* also EINTR: it was asked to stop */
-            rc = merak_file_fail(err, "read", path);
+            rc = fail_input(in, path, err);
     }
     if (rc == MERAK_OK)
         rc = fn(arg, text, n, err);
@@ -118,41 +176,8 @@ static enum merak_status read_stream(FILE *f, const char *path,
 
 /* --- what a file holds ------------------------------------------------- */
 
-/* A file's beginning is looked at before it is read: pipes do not go back. */
-struct input {
-    int fd;
-    size_t n, given;
-    char begin[65536 + 1];
-};
-
-static ssize_t give(void *arg, char *to, size_t n)
-{
-    struct input *in = arg;
-
-    if (in->given == in->n)
-        return read(in->fd, to, n);
-    n = n < in->n - in->given ? n : in->n - in->given;
-    memcpy(to, in->begin + in->given, n);
-    in->given += n;
-    return (ssize_t)n;
-}
-
-static enum merak_status look(struct input *in, const char *path,
-                              struct merak_error *err)
-{
-    ssize_t got = 1;
-
-    while (got > 0 && in->n < sizeof(in->begin) - 1) {
-        got = read(in->fd, in->begin + in->n, sizeof(in->begin) - 1 - in->n);
-        if (got < 0)
-            return merak_file_fail(err, "read", path);
-        in->n += (size_t)got;
-    }
-    in->begin[in->n] = '\0';
-    return MERAK_OK;
-}
-
-/* What is surely no text, by its first bytes. */
+/* What is surely no text, by its first bytes.  Of gzip and Zstandard those
+ * come here that Merak was built without, or that were compressed twice. */
 static enum merak_status refuse_binary(const struct input *in, const char *path,
                                        struct merak_error *err)
 {
@@ -160,28 +185,32 @@ static enum merak_status refuse_binary(const struct input *in, const char *path,
         const char *magic;
         size_t n;
         const char *what, *fix;
+        size_t at;
     } row[] = {
-        {"\x1f\x8b", 2, "gzip", "give zcat's output as \"-\""},
-        {"\x28\xb5\x2f\xfd", 4, "Zstandard", "give zstdcat's output as \"-\""},
-        {"BZh", 3, "bzip2", "give bzcat's output as \"-\""},
+        {"\x1f\x8b", 2, "gzip", "give zcat's output as \"-\"", 0},
+        {"\x28\xb5\x2f\xfd", 4, "Zstandard", "give zstdcat's output as \"-\"",
+         0},
+        {"BZh", 3, "bzip2", "give bzcat's output as \"-\"", 0},
         {"\xfd"
          "7zXZ\0",
-         6, "xz", "give xzcat's output as \"-\""},
-        {"PK\3\4", 4, "ZIP", "unpack it"},
-        {"PAR1", 4, "Parquet", "convert it to lines of JSON"},
-        {"ARROW1", 6, "Arrow", "convert it to lines of JSON"},
-        {"\x89HDF", 4, "HDF5", "convert it to lines of JSON"},
-        {"%PDF-", 5, "PDF", "convert it to text"},
+         6, "xz", "give xzcat's output as \"-\"", 0},
+        {"PK\3\4", 4, "ZIP", "unpack it", 0},
+        {"PAR1", 4, "Parquet", "convert it to lines of JSON", 0},
+        {"ARROW1", 6, "Arrow", "convert it to lines of JSON", 0},
+        {"\x89HDF", 4, "HDF5", "convert it to lines of JSON", 0},
+        {"%PDF-", 5, "PDF", "convert it to text", 0},
         {"\x7f"
          "ELF",
-         4, "program", "give a file of text"},
-        {"MMIDIDX\0", 8, "packed token", "it needs no packing"},
-        {"\xff\xfe", 2, "UTF-16", "convert it with iconv -t UTF-8"},
-        {"\xfe\xff", 2, "UTF-16", "convert it with iconv -t UTF-8"},
+         4, "program", "give a file of text", 0},
+        {"MMIDIDX\0", 8, "packed token", "it needs no packing", 0},
+        {"ustar", 5, "tar", "unpack it", 257},
+        {"\xff\xfe", 2, "UTF-16", "convert it with iconv -t UTF-8", 0},
+        {"\xfe\xff", 2, "UTF-16", "convert it with iconv -t UTF-8", 0},
     };
 
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
-        if (in->n >= row[i].n && memcmp(in->begin, row[i].magic, row[i].n) == 0)
+        if (in->n >= row[i].at + row[i].n &&
+            memcmp(in->begin + row[i].at, row[i].magic, row[i].n) == 0)
             return merak_fail(err, MERAK_ERR_FORMAT,
                               "%s holds %s data, expected text or lines of "
                               "JSON: %s",
@@ -190,11 +219,20 @@ static enum merak_status refuse_binary(const struct input *in, const char *path,
     return MERAK_OK;
 }
 
+/* Ends the name so, also in front of what compression adds to it? */
 static bool is_named(const char *path, const char *ending)
 {
+    static const char *const more[] = {"", ".gz", ".zst", ".zstd"};
     size_t n = strlen(path), m = strlen(ending);
 
-    return n >= m && strcasecmp(path + n - m, ending) == 0;
+    for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
+        size_t k = strlen(more[i]);
+
+        if (n >= m + k && strcasecmp(path + n - k, more[i]) == 0 &&
+            strncasecmp(path + n - k - m, ending, m) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Where the text begins, behind a byte order mark. */
@@ -273,15 +311,16 @@ static enum merak_status read_input(struct merak_json_lines *l,
         rc = refuse_object(in, l->path, err);
     if (rc != MERAK_OK)
         return rc;
-    if (!lines && bytes > 0)
+    if (!lines && bytes > 0 && !merak_inflow_is_compressed(in->flow))
         return read_mapped(in->fd, l->path, (size_t)bytes, reader->document,
                            reader->arg, err);
     f = fopencookie(in, "r", (cookie_io_functions_t){.read = give});
     if (f == NULL)
         return merak_fail_nomem(err, sizeof(*f));
     in->given = lines ? mark_bytes(in) : 0;
-    rc = lines ? read_lines(l, f, err)
-               : read_stream(f, l->path, reader->document, reader->arg, err);
+    rc = lines
+             ? read_lines(l, in, f, err)
+             : read_stream(in, f, l->path, reader->document, reader->arg, err);
     fclose(f);
     return rc;
 }
@@ -326,9 +365,30 @@ merak_documents_read(const char *path, const char *key,
         rc = look(in, l.path, err);
     if (rc == MERAK_OK)
         rc = read_input(&l, in, bytes, err);
+    merak_inflow_close(in->flow);
     if (in->fd >= 0 && !is_stdin)
         close(in->fd);
     free(in);
     free(l.turn);
     return rc;
+}
+
+double merak_documents_bytes(const char *path)
+{
+    struct merak_inflow *flow = NULL;
+    double bytes = 0;
+    struct stat st;
+    int fd;
+
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    if (merak_inflow_open(fd, path, &flow, NULL) == MERAK_OK &&
+        !merak_inflow_is_compressed(flow))
+        bytes = (double)st.st_size;
+    merak_inflow_close(flow);
+    close(fd);
+    return bytes;
 }

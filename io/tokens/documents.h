@@ -5,7 +5,7 @@
  * blank lines are skipped.  They are read if a key is given, if the file's name
  * ends in .jsonl or .ndjson, or if its first line is such an object.  Any other
  * file is one document, unless its first bytes are those of a format that is
- * no text.  "-" is standard input.
+ * no text.  What gzip or zstd have compressed is read.  "-" is standard input.
  *
  * If no key is given, a line may have questions and answers instead:
  * {"prompt": TEXT, "completion": TEXT}, or {"messages": [{"role": R,
@@ -49,13 +49,16 @@ struct merak_document_reader {
 
 /*
  *   key  NULL: "text" for lines of JSON without answers
- * Uses memory for one line; files are mapped.  MERAK_ERR_FORMAT names file and
- * line of what is not JSON or lacks the key; failures of a reader on a line
- * get them, too.
+ * Uses memory for one line; files are mapped, unless they are compressed.
+ * MERAK_ERR_FORMAT names file and line of what is not JSON or lacks the key;
+ * failures of a reader on a line get them, too.  MERAK_ERR_CORRUPT names the
+ * byte at which compressed data are damaged.
  */
 enum merak_status
 merak_documents_read(const char *path, const char *key,
                      const struct merak_document_reader *reader,
                      struct merak_error *err) MERAK_CHECKED;
+/* How many bytes will be read of a file; 0: that is not known before. */
+double merak_documents_bytes(const char *path);
 
 #endif

@@ -29,6 +29,8 @@ class Merak(AutotoolsPackage):
     depends_on("onednn@2.6:3")
     depends_on("jansson")
     depends_on("xxhash")
+    depends_on("zlib-api")
+    depends_on("zstd")
     # The plugin fits the minor release that it is built with: the site's.
     depends_on("slurm", when="+spank")
     depends_on("cmocka", type="test")

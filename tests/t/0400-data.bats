@@ -44,6 +44,12 @@ only_files()
     [ "$status" -eq 0 ]
     [[ ${lines[0]} == "d.bin: 6 u16 tokens of 2 documents"* ]]
     [ "${lines[1]}" = "1 empty documents left out" ]
+    gzip -c d.jsonl >d.jsonl.gz
+    merak data pack --tokenizer byte --out g d.jsonl.gz
+    cmp d.bin g.bin && cmp d.idx g.idx
+    head -c 30 d.jsonl.gz >h.jsonl.gz
+    run merak data pack --tokenizer byte --bad-lines skip --out h - <h.jsonl.gz
+    refused 67 "standard input ends at byte 30, inside the gzip data"
     run merak data pack --tokenizer byte --out e --json-key body - \
         <<<'{"body":"xyz"}'
     [ "$status" -eq 0 ]
