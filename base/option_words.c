@@ -44,6 +44,8 @@ static const struct {
     {"log-interval", "log-every"},
     {"clip-grad", "clip"},
     {"max-grad-norm", "clip"},
+    {"tensorboard-dir", "tensorboard"},
+    {"logging-dir", "tensorboard"},
     {"precision", "dtype"},
     {"bf16", "dtype"},
     {"num-workers", "threads"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c - the values of each step, and metrics.jsonl */
+/* metrics.c - the values of each step, metrics.jsonl and --tensorboard */
 #include "config.h"
 
 #include "runtime/train/metrics.h"
@@ -10,15 +10,21 @@
 #include "base/error.h"
 #include "base/json_number.h"
 #include "base/open.h"
+#include "io/ckpt/durable.h"
+#include "io/event_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 struct merak_metrics {
-    FILE *lines; /* NULL: no file of lines */
+    FILE *lines;                     /* NULL: no file of lines */
+    struct merak_event_file *events; /* NULL: none for TensorBoard */
     struct merak_metrics_page *page;
 };
 
@@ -57,7 +63,9 @@ static void gather(const struct merak_trainer *t, struct merak_step_values *v)
 
 /* --- metrics.jsonl -------------------------------------------------------- */
 
-static void write_line(FILE *out, const struct merak_step_values *v)
+static enum merak_status write_line(FILE *out,
+                                    const struct merak_step_values *v,
+                                    struct merak_error *err)
 {
     struct merak_json_number a, b;
 
@@ -84,6 +92,10 @@ static void write_line(FILE *out, const struct merak_step_values *v)
     if (v->empty_steps > 0)
         fprintf(out, ", \"empty_steps\": %" PRIu64, v->empty_steps);
     fputs("}\n", out);
+    if (fflush(out) == 0)
+        return MERAK_OK;
+    return merak_fail(err, errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+                      "cannot write the metrics: %s", strerror(errno));
 }
 
 static enum merak_status open_lines(struct merak_trainer *t, FILE **lines_p,
@@ -113,6 +125,82 @@ static enum merak_status open_lines(struct merak_trainer *t, FILE **lines_p,
                                     "cannot write %.150s: %s", path, why);
 }
 
+/* --- TensorBoard ---------------------------------------------------------- */
+
+#define AT(field) offsetof(struct merak_step_values, field)
+
+static const struct {
+    const char *tag; /* TensorBoard groups them by what precedes the slash */
+    size_t at;
+} scalars[] = {
+    {"train/loss", AT(loss)},
+    {"train/grad_norm", AT(grad_norm)},
+    {"train/lr", AT(lr)},
+    {"valid/loss", AT(valid_loss)},
+    {"speed/tokens_per_s", AT(tokens_per_s)},
+    {"speed/step_s", AT(step_s)},
+    {"speed/flops_per_s", AT(flops_per_s)},
+    {"speed/mfu", AT(mfu)},
+    {"speed/idle", AT(idle)},
+    {"memory/bytes", AT(memory_bytes)},
+    {"memory/peak_bytes", AT(memory_peak_bytes)},
+};
+enum { SCALARS = sizeof(scalars) / sizeof(*scalars) };
+
+static enum merak_status write_events(struct merak_event_file *events,
+                                      const struct merak_step_values *v,
+                                      struct merak_error *err)
+{
+    struct merak_scalar s[SCALARS];
+
+    for (size_t i = 0; i < SCALARS; i++) {
+        s[i].tag = scalars[i].tag;
+        memcpy(&s[i].value, (const char *)v + scalars[i].at,
+               sizeof(s[i].value));
+    }
+    return merak_event_file_add(events, v->time, v->step, s, SCALARS, err);
+}
+
+/* A directory that is the run's own, if it is `own`, is behind no link. */
+static enum merak_status make_dir(const char *dir, bool own,
+                                  struct merak_error *err)
+{
+    enum merak_status rc = merak_dir_make(dir, err);
+    struct stat st;
+
+    if (rc != MERAK_OK || !own)
+        return rc;
+    if (lstat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "cannot write to %.150s: it is a link, not a directory "
+                      "of the run itself; remove it, or give --tensorboard DIR",
+                      dir);
+}
+
+static enum merak_status open_events(const struct merak_trainer *t,
+                                     struct merak_event_file **events_p,
+                                     struct merak_error *err)
+{
+    const char *wish = t->opt.tensorboard;
+    bool own = wish != NULL && strcmp(wish, "yes") == 0;
+    char dir[PATH_MAX];
+    enum merak_status rc;
+
+    if (wish == NULL)
+        return MERAK_OK;
+    if (own)
+        snprintf(dir, sizeof(dir), "%.4000s/tensorboard", t->run_dir);
+    else
+        snprintf(dir, sizeof(dir), "%.4000s", wish);
+    rc = make_dir(dir, own, err);
+    if (rc != MERAK_OK)
+        return rc;
+    /* As with lines: a directory that the user names may be of several runs. */
+    return merak_event_file_open(dir, t->step, own || t->step > 0, events_p,
+                                 err);
+}
+
 /* --- all outputs ---------------------------------------------------------- */
 
 enum merak_status merak_metrics_open(struct merak_trainer *t,
@@ -124,6 +212,8 @@ enum merak_status merak_metrics_open(struct merak_trainer *t,
     if (m == NULL)
         return merak_fail_nomem(err, sizeof(*m));
     rc = open_lines(t, &m->lines, err);
+    if (rc == MERAK_OK)
+        rc = open_events(t, &m->events, err);
     return rc == MERAK_OK ? merak_metrics_page_open(t, &m->page, err) : rc;
 }
 
@@ -132,6 +222,7 @@ void merak_metrics_close(struct merak_trainer *t)
     if (t->metrics == NULL)
         return;
     merak_metrics_page_close(t->metrics->page, t);
+    merak_event_file_close(t->metrics->events);
     if (t->metrics->lines != NULL)
         fclose(t->metrics->lines);
     free(t->metrics);
@@ -148,19 +239,17 @@ enum merak_status merak_metrics_step(struct merak_trainer *t, double loss,
                                   .lr = (double)lr,
                                   .step_s = step_s,
                                   .valid_loss = valid_loss};
+    enum merak_status rc = MERAK_OK;
 
     if (m == NULL)
         return MERAK_OK;
     gather(t, &v);
     merak_metrics_page_step(m->page, t, &v);
-    if (m->lines == NULL)
-        return MERAK_OK;
-    write_line(m->lines, &v);
-    if (fflush(m->lines) != 0)
-        return merak_fail(err,
-                          errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-                          "cannot write the metrics: %s", strerror(errno));
-    return MERAK_OK;
+    if (m->lines != NULL)
+        rc = write_line(m->lines, &v, err);
+    if (rc == MERAK_OK && m->events != NULL)
+        rc = write_events(m->events, &v, err);
+    return rc;
 }
 
 void merak_metrics_incident(const struct merak_trainer *t,

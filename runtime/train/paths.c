@@ -7,6 +7,7 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "io/ckpt/durable.h"
 #include "io/tokens/spec.h"
 #include "io/tokens/token_file.h"
 
@@ -71,6 +72,28 @@ static enum merak_status check_folder(const char *option, const char *path,
                       option, path, folder);
 }
 
+/* A directory that will be made with those above it. */
+static enum merak_status check_made(const char *option, const char *path,
+                                    struct merak_error *err)
+{
+    char copy[PATH_MAX + 2];
+    size_t n;
+
+    if (path == NULL || strlen(path) >= PATH_MAX)
+        return MERAK_OK;
+    snprintf(copy, sizeof(copy), "%s", path);
+    n = merak_dir_existing(path);
+    snprintf(copy + n, sizeof(copy) - n, n > 0 ? "/." : "."); /* a directory */
+    if (access(copy, W_OK) == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_NOSPACE, "--%s %.100s: folder %.*s: %m",
+                      option, path,
+                      n > 100 ? 100
+                      : n > 0 ? (int)n
+                              : 1,
+                      n > 0 ? path : ".");
+}
+
 enum merak_status merak_paths_check(const struct merak_trainer *t,
                                     struct merak_error *err)
 {
@@ -87,6 +110,9 @@ enum merak_status merak_paths_check(const struct merak_trainer *t,
                          err);
     if (rc == MERAK_OK)
         rc = check_folder("metrics", o->metrics, o->ckpt, err);
+    if (rc == MERAK_OK && o->tensorboard != NULL &&
+        strcmp(o->tensorboard, "yes") != 0)
+        rc = check_made("tensorboard", o->tensorboard, err);
     return rc == MERAK_OK
                ? check_folder("openmetrics", o->openmetrics, o->ckpt, err)
                : rc;

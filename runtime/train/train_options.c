@@ -206,6 +206,10 @@ static const struct merak_option rows[] = {
      .most = 1e9},
     {"metrics", MERAK_OPTION_TEXT, AT(metrics),
      .about = "file with one JSON line a step (none)", .arg = "FILE"},
+    {"tensorboard", MERAK_OPTION_TEXT, AT(tensorboard),
+     .about =
+         "event files for TensorBoard; yes: in tensorboard/ of --ckpt (no)",
+     .arg = "DIR|yes"},
     {"openmetrics", MERAK_OPTION_TEXT, AT(openmetrics),
      .about = "file with the run's state, for node exporter (none)",
      .arg = "FILE.prom"},
@@ -308,6 +312,14 @@ static enum merak_status check(struct merak_train_options *opt,
                           "--%s needs HDF5, and this Merak was built without "
                           "it: leave the option out, or build Merak with HDF5",
                           needs_hdf5(opt));
+    if (opt->tensorboard != NULL && strcmp(opt->tensorboard, "no") == 0)
+        opt->tensorboard = NULL;
+    if (opt->tensorboard != NULL && strcmp(opt->tensorboard, "yes") == 0 &&
+        opt->ckpt == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--tensorboard yes needs --ckpt DIR, where the files "
+                          "are put; or give a directory of their own: "
+                          "--tensorboard DIR");
     if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--resume must needs --ckpt DIR");

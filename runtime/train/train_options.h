@@ -92,6 +92,7 @@ struct merak_train_options {
     const char *trace;
     int trace_every; /* steps between those that are traced */
     const char *metrics, *openmetrics;
+    const char *tensorboard; /* a directory or "yes"; NULL: none */
     const char *print;      /* --print */
     unsigned phases;        /* that it asks for */
     const char *dump_grads; /* directory for gradients of selected steps */

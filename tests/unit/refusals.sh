@@ -62,6 +62,9 @@ says 67 "there is no such file or folder; give a Hugging Face folder, a run" \
     generate --ckpt none --tokenizer byte --prompt a
 says 67 "there is no such file or folder" eval --ckpt none --data d
 says 69 "--metrics no/m: folder no: No such file" $train --metrics no/m
+says 66 "--tensorboard yes needs --ckpt DIR" $train --tensorboard yes
+touch there
+says 69 "--tensorboard there/tb: folder there: No" $train --tensorboard there/tb
 
 # numbers
 says 66 '--steps: expected a positive integer, got "0"' train --data d \

@@ -68,7 +68,7 @@ says()
     ok $? "said: $text" log
 }
 
-echo 1..44
+echo 1..46
 
 "${base[@]}" --model small.json --data d --ckpt r --steps 2 >log 2>&1
 ok $? "a run of two steps" log
@@ -193,6 +193,7 @@ for text in '' x '1 1:4' '1 0:4 x' 18446744073709551615 '1 0:'; do
 done
 [ "$text" = '1 0:' ] && grep -q 'b/BRANCH is damaged' log
 ok $? "a damaged record of the branch is named" log
+
 # --- what others' programs read of a run over several starts
 
 # start STEPS OPTION..: one of them
@@ -200,7 +201,7 @@ start()
 {
     SLURM_JOB_ID=7 SLURM_JOB_NAME='say "x"' "${base[@]}" --model small.json \
         --data d --ckpt seen --ckpt-every 2 --lr-schedule constant \
-        --eval-every 2 --openmetrics seen.prom --steps "$@" >log 2>&1
+        --eval-every 2 --openmetrics seen.prom --tensorboard yes --steps "$@" >log 2>&1
 }
 start 3 &&
     printf '%s\n' '{"kind": "hang"}' '{"kind": "straggler-over"}' \
@@ -247,6 +248,64 @@ shown = {m for p in panels for t in p["targets"]
 assert shown - page == {"merak_mfu_ratio", "merak_idle_ratio"}, shown - page
 PY
 ok $? "the dashboard shows metrics that are there" log
+
+# --tensorboard: decoded here by the rules at the top of io/event_file.c, except
+# for checksums, which unit/metrics.t reads
+python3 - <<'PY' >log 2>&1
+import glob, json, struct
+def fields(data):
+    at = 0
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        else:
+            n = {1: 8, 2: 0, 5: 4}[key & 7] or varint()
+            yield key >> 3, data[at:at + n]
+            at += n
+got = []
+for name in sorted(glob.glob("seen/tensorboard/events.out.tfevents.*")):
+    data = open(name, "rb").read()
+    while data:
+        n, = struct.unpack_from("<Q", data)
+        event = dict(fields(data[12:12 + n]))
+        data = data[16 + n:]
+        if 5 in event:
+            values = [dict(fields(v)) for _, v in fields(event[5])]
+            got.append((event[2], struct.unpack("<d", event[1])[0],
+                        {v[1].decode(): struct.unpack("<f", v[2])[0]
+                         for v in values}))
+lines = [json.loads(x) for x in open("seen/metrics.jsonl")]
+assert [step for step, _, _ in got] == list(range(1, 9)), got
+keys = {"train/loss": "loss", "train/grad_norm": "grad_norm",
+        "train/lr": "lr", "valid/loss": "valid_loss",
+        "speed/tokens_per_s": "tokens_per_s", "speed/step_s": "step_s",
+        "speed/flops_per_s": "flops_per_s", "memory/bytes": "memory_bytes",
+        "memory/peak_bytes": "memory_peak_bytes"}
+for line, (step, time, values) in zip(lines, got):
+    want = {tag: line[key] for tag, key in keys.items() if key in line}
+    assert values.keys() == want.keys() and abs(time - line["time"]) < 2e-3
+    for tag in want: # six digits, of times a microsecond
+        assert abs(values[tag] - want[tag]) <= 1e-3 * abs(want[tag]), (step, tag)
+PY
+ok $? "TensorBoard's files have every step once, with its values" log
+rm -r seen/tensorboard
+mkdir elsewhere
+ln -s ../elsewhere seen/tensorboard
+start 9
+[ $? -eq 66 ] && grep -q 'seen/tensorboard: it is a link' log &&
+    [ -z "$(ls elsewhere)" ]
+ok $? "they are not written behind a link in the run's folder" log
 
 # --- the model
 
