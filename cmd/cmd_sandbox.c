@@ -231,7 +231,6 @@ static int enter_environment(const struct sandbox *sb)
     return 0;
 }
 
-/* Check the script's range before anything is made. */
 /*
  * A private network namespace for all that we start: what the script creates
  * in it does not conflict with other sandboxes or a firewall, and vanishes

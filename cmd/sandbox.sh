@@ -97,17 +97,16 @@ is_alive() # pid start-time
 # slurm.conf; a user's shell that also does is no task and is left alone.
 strays()
 {
-    local p env
+    local p env=SLURM_CONF=$dir/slurm.conf
 
-    for p in /proc/[0-9]*; do
-        p=${p#/proc/}
-        env=$(tr '\0' '\n' 2>/dev/null <"/proc/$p/environ") || continue
-        grep -qxF "SLURM_CONF=$dir/slurm.conf" <<<"$env" || continue
-        if [ "$(cat "/proc/$p/comm" 2>/dev/null)" = slurmstepd ] ||
-            grep -q '^SLURM_TASK_PID=' <<<"$env"; then
-            printf '%s %s\n' "$p" "$(start_time "$p")"
-        fi
-    done
+    # entries of environ end with NUL; one grep, as there are many processes
+    grep -lzxF "$env" /proc/[0-9]*/environ 2>/dev/null |
+        while IFS=/ read -r _ _ p _; do
+            if [ "$(cat "/proc/$p/comm" 2>/dev/null)" = slurmstepd ] ||
+                grep -qz '^SLURM_TASK_PID=' "/proc/$p/environ" 2>/dev/null; then
+                printf '%s %s\n' "$p" "$(start_time "$p")"
+            fi
+        done
 }
 
 # Signal $1 every "pid start-time" line of standard input that still lives.
@@ -474,7 +473,8 @@ stop_daemons()
     [ -f "$dir/processes" ] || return 0
     export SLURM_CONF=$dir/slurm.conf
     list=$(grep -v ' keeper$' "$dir/processes")
-    if ! jobs_are_gone; then
+    # without a configuration squeue asks the network for one
+    if [ -f "$SLURM_CONF" ] && ! jobs_are_gone; then
         timeout 5 scancel -Q --full $(timeout 5 squeue -h -o %i) 2>/dev/null
         for ((n = 0; n < 50; n++)); do
             jobs_are_gone && break

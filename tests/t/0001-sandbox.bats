@@ -23,12 +23,10 @@ processes_of()
 {
     local p
 
-    for p in /proc/[0-9]*; do
-        if tr '\0' '\n' 2>/dev/null <"$p/environ" |
-            grep -qF "SLURM_CONF=$1/"; then
-            echo "${p#/proc/} $(cat "$p/comm")"
-        fi
-    done
+    grep -lzF "SLURM_CONF=$1/" /proc/[0-9]*/environ 2>/dev/null |
+        while IFS=/ read -r _ _ p _; do
+            echo "$p $(cat "/proc/$p/comm")"
+        done
 }
 
 # Nothing runs in $1 before long.
@@ -45,15 +43,6 @@ assert_gone()
     return 1
 }
 
-@test "the exit code is the command's" {
-    run merak sandbox --nodes 1 -- sh -c 'exit 7'
-    [ "$status" -eq 7 ]
-    run merak sandbox --nodes 1 -- sh -c 'kill -9 $$'
-    [ "$status" -eq 137 ]
-    run -127 merak sandbox --nodes 1 -- /no/such/command
-    [[ $output == *"/no/such/command: No such file"* ]]
-}
-
 @test "four nodes under two leaf switches, PMIx, and the plugin" {
     run sinfo -h -o %D
     [ "$output" = 4 ]
@@ -63,31 +52,27 @@ assert_gone()
     srun --help | grep -q -- --merak-tp
 }
 
-@test "nodes and cpus as asked for" {
-    run merak sandbox --nodes 3 --cpus 7 -- sinfo -h -o '%D %c'
-    [ "$status" -eq 0 ]
-    [ "${lines[-1]}" = "3 7" ]
-}
-
-@test "variables of the surrounding Slurm and of Merak do not get in" {
+# Each sandbox takes seconds: one shows all that a command meets.
+@test "nodes as asked for, no foreign variables, the command's exit code" {
     export SLURM_JOB_ID=1 SLURM_NTASKS=9 MERAK_TP=3 PMIX_RANK=0 SRUN_X=1
-    run merak sandbox --nodes 1 --dir "$DIR" -- \
-        sh -c 'env | grep -E "^(SLURM|MERAK|PMIX|SRUN)"'
-    [ "$output" = "SLURM_CONF=$DIR/slurm.conf" ]
+    run merak sandbox --nodes 3 --cpus 7 -- sh -c 'sinfo -h -o "%D %c"
+        env | grep -E "^(SLURM|MERAK|PMIX|SRUN)"; exit 7'
+    echo "$output"
+    [ "$status" -eq 7 ]
+    [ "${lines[0]}" = "3 7" ]
+    [[ ${lines[1]} == SLURM_CONF=*/merak-*/slurm.conf ]]
+    [ "${#lines[@]}" -eq 2 ]
+    # the temporary directory is removed
+    [ ! -e "$(dirname "${lines[1]#*=}")" ]
 }
 
 @test "nothing is left when the command ends, jobs running or not" {
     run merak sandbox --nodes 2 --dir "$DIR" -- \
         sh -c 'srun -N2 sleep 600 & sbatch -o /dev/null --wrap "sleep 601";
-            while [ "$(squeue -h -t R | wc -l)" != 2 ]; do sleep 0.1; done'
-    [ "$status" -eq 0 ]
+            while [ "$(squeue -h -t R | wc -l)" != 2 ]; do sleep 0.1; done
+            kill -9 $$'
+    [ "$status" -eq 137 ]
     [ -z "$(processes_of "$DIR")" ]
-}
-
-@test "a temporary directory is removed" {
-    run merak sandbox --nodes 1 -- sh -c 'dirname "$SLURM_CONF"'
-    [[ $output == */merak-* ]]
-    [ ! -e "$output" ]
 }
 
 # Start one in the background; its pid is in $sandbox, its command has begun.
@@ -175,8 +160,8 @@ available 2 nodes of 3 CPUs; --nodes and --cpus set these" ]
     unset SLURM_CONF
     [ -z "$(processes_of "$DIR/lasting")" ]
     # what it left does not keep another from starting there
-    merak sandbox start --nodes 1 --dir "$DIR/lasting"
-    merak sandbox stop --dir "$DIR/lasting"
+    run -127 merak sandbox --nodes 1 --dir "$DIR/lasting" -- /no/such/command
+    [[ $output == *"/no/such/command: No such file"* ]]
 }
 
 @test "stop does not signal a process that took over a daemon's pid" {
@@ -298,14 +283,15 @@ changed()
     echo "$status $output"
 }
 
-@test "no cgroup file system is needed" {
-    changed 'umount -R /sys/fs/cgroup 2>/dev/null ||
-        mount -t tmpfs none /sys/fs/cgroup;'
+@test "neither a cgroup file system is needed nor an address of localhost" {
+    echo "127.0.0.1 $(hostname -s)" >hosts
+    changed 'mount --bind hosts /etc/hosts
+        umount -R /sys/fs/cgroup 2>/dev/null ||
+            mount -t tmpfs none /sys/fs/cgroup;'
     [ "$output" = ran ]
 }
 
-@test "a machine without an address of its own is told, and of localhost not" {
-    cd "$BATS_TEST_TMPDIR"
+@test "a machine without an address of its own is told so" {
     echo "127.0.0.1 localhost" >hosts
     [ "$EUID" -ne 0 ] || ! unshare --mount --propagation private sh -c \
         'mount --bind hosts /etc/hosts && getent ahosts "$(hostname -s)"' ||
@@ -314,9 +300,6 @@ changed()
     [ "$status" -eq 69 ]
     [ "$output" = "merak sandbox: this machine's name, $(hostname -s), has no \
 address: add the line \"127.0.0.1 localhost $(hostname -s)\" to /etc/hosts" ]
-    echo "127.0.0.1 $(hostname -s)" >hosts
-    changed 'mount --bind hosts /etc/hosts;'
-    [ "$output" = ran ]
 }
 
 @test "a directory that cannot be written is named" {
