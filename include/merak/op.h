@@ -175,6 +175,14 @@ enum merak_op_role {
                              independent of other parameters */
 };
 
+/* An attribute that makes another model of the same weights: attrs.i[at] for
+ * kind 'i', attrs.f[at] for 'f', attrs.list for 'l'. */
+struct merak_number {
+    const char *key; /* as users know it, "rope theta"; NULL ends a list */
+    char kind;
+    int at;
+};
+
 struct merak_op {
     const char *name; /* also the kernel's name in every backend */
     int min_in, max_in, n_out;
@@ -210,6 +218,9 @@ struct merak_op {
     /* The numbers of kv heads and of query heads, which ranks can divide; NULL:
      * it has none. */
     void (*heads)(const struct merak_infer *inf, size_t *kv_p, size_t *query_p);
+    /* The attributes by which a resumed run knows that its model is another
+     * one; ops of the same mathematics share a list.  NULL: all of them. */
+    const struct merak_number *numbers;
 };
 
 /* --- for gradient builders ------------------------------------------- */

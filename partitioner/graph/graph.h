@@ -34,10 +34,12 @@
  *                   f[0] = p of dropout of probabilities, i[0] = its stream,
  *                   as for dropout; i[1] = the most keys a query attends to,
  *                   up to its own position, 0: all; i[3] = the same as the
- *                   model has it, also where the sequence is not longer; f[1] =
- * factor of the scores q . k, 0: 1/sqrt(D); f[2] = c of their soft cap c tanh(s
- * / c), 0: none; (starts i32[B,T]: the position at which the query's document
- * starts and before which it attends to no key; never decreases along T)
+ *                   model has it, also where the sequence is not longer;
+ *                   f[1] = factor of the scores q . k, 0: 1/sqrt(D);
+ *                   f[2] = c of their soft cap c tanh(s / c), 0: none;
+ *                   (starts i32[B,T]: the position at which the query's
+ *                   document starts and before which it attends to no key;
+ *                   never decreases along T)
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
  *                   otherwise the same
  *     gelu          x -> y; i[0] = 1: tanh form

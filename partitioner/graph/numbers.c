@@ -12,54 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Attributes of built-in ops that are numbers of the model (graph.h has what
- * they mean); streams of dropout are not. */
-static const struct number {
-    const char *op;
-    const char *key;
-    char kind; /* i or f; l: the list */
-    int at;
-} numbers[] = {
-    {"embedding", "embedding row without gradient", 'i', 0},
-    {"embedding", "embedding factor", 'f', 0},
-    {"layernorm", "layernorm eps", 'f', 0},
-    {"rmsnorm", "rmsnorm eps", 'f', 0},
-    {"rmsnorm", "rmsnorm added to gamma", 'f', 1},
-    {"rope", "rope theta", 'f', 0},
-    {"rope", "rope scaling", 'i', 1},
-    {"rope", "rope scaling factor", 'f', 1},
-    {"rope", "rope scaling low", 'f', 2},
-    {"rope", "rope scaling high", 'f', 3},
-    {"rope", "rope amplitude", 'f', 4},
-    {"rope", "rope rotated channels", 'i', 3},
-    {"rope", "rope scaling list", 'l', 0},
-    {"attention", "attention dropout", 'f', 0},
-    {"attention", "attention window", 'i', 3},
-    {"attention", "attention scale", 'f', 1},
-    {"attention", "attention softcap", 'f', 2},
-    {"gelu", "gelu tanh form", 'i', 0},
-    {"swiglu", "swiglu with gelu", 'i', 0},
-    {"softcap", "softcap", 'f', 0},
-    {"dropout", "dropout", 'f', 0},
-};
-
-enum { N_NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
-
-/* Built-in ops whose attributes follow from shapes, batch or dropout. */
-static const char *const plain[] = {"add_position", "linear",   "add",
-                                    "xent_max",     "xent_sum", "xent_loss",
-                                    "mean_loss"};
-
 /* Characters of a value before it is cut off. */
 enum { MOST_TEXT = 96 };
-
-/* The name under which attributes are listed: both forms of attention are the
- * same mathematics. */
-static const char *family(const struct merak_node *node)
-{
-    return strcmp(node->op->name, "attention_packed") == 0 ? "attention"
-                                                           : node->op->name;
-}
 
 static void list_text(const struct merak_attrs *a, char *text, size_t size)
 {
@@ -153,55 +107,69 @@ static void print_entry(FILE *out, struct sequence *s, const char *key)
     fputs("; ", out);
 }
 
+/* Have their attributes the same meaning? */
+static bool is_alike(const struct merak_op *a, const struct merak_op *b)
+{
+    return a == b || (a->numbers != NULL && a->numbers == b->numbers);
+}
+
+static bool is_first(const struct merak_graph *graph, int node)
+{
+    for (int n = 0; n < node; n++) {
+        if (is_alike(graph->node[n]->op, graph->node[node]->op))
+            return false;
+    }
+    return true;
+}
+
 /* One attribute of all nodes of an op. */
 static void print_number(FILE *out, const struct merak_graph *graph,
-                         const char *op, const char *key, char kind, int at)
+                         const struct merak_op *op,
+                         const struct merak_number *number)
 {
     struct sequence s = {.text = ""};
     char value[80];
 
     for (int n = 0; n < graph->n_forward; n++) {
-        if (strcmp(family(graph->node[n]), op) != 0)
+        if (!is_alike(graph->node[n]->op, op))
             continue;
-        value_text(graph->node[n], kind, at, value, sizeof(value));
+        value_text(graph->node[n], number->kind, number->at, value,
+                   sizeof(value));
         add_value(&s, value);
     }
-    print_entry(out, &s, key);
+    print_entry(out, &s, number->key);
 }
 
-static bool is_known(const char *op)
+/* All attributes of an op that has no list of them. */
+static void print_all(FILE *out, const struct merak_graph *graph,
+                      const struct merak_op *op)
 {
-    for (int i = 0; i < N_NUMBERS; i++) {
-        if (strcmp(numbers[i].op, op) == 0)
-            return true;
-    }
-    for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
-        if (strcmp(plain[i], op) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* All attributes of an op of the user's, at its first node. */
-static void print_own(FILE *out, const struct merak_graph *graph, int node)
-{
-    const char *op = family(graph->node[node]);
+    static const struct {
+        char kind;
+        int n;
+        const char *format;
+    } row[] = {{'i', 4, "%.100s i[%d]"},
+               {'f', 6, "%.100s f[%d]"},
+               {'l', 1, "%.100s list"}};
     char key[128];
 
-    for (int n = 0; n < node; n++) {
-        if (strcmp(family(graph->node[n]), op) == 0)
-            return;
+    for (size_t k = 0; k < sizeof(row) / sizeof(*row); k++) {
+        for (int at = 0; at < row[k].n; at++) {
+            snprintf(key, sizeof(key), row[k].format, op->name, at);
+            print_number(out, graph, op,
+                         &(struct merak_number){key, row[k].kind, at});
+        }
     }
-    for (int at = 0; at < 4; at++) {
-        snprintf(key, sizeof(key), "%.100s i[%d]", op, at);
-        print_number(out, graph, op, key, 'i', at);
-    }
-    for (int at = 0; at < 6; at++) {
-        snprintf(key, sizeof(key), "%.100s f[%d]", op, at);
-        print_number(out, graph, op, key, 'f', at);
-    }
-    snprintf(key, sizeof(key), "%.100s list", op);
-    print_number(out, graph, op, key, 'l', 0);
+}
+
+static void print_op(FILE *out, const struct merak_graph *graph,
+                     const struct merak_op *op)
+{
+    if (op->numbers == NULL)
+        print_all(out, graph, op);
+    for (const struct merak_number *n = op->numbers;
+         n != NULL && n->key != NULL; n++)
+        print_number(out, graph, op, n);
 }
 
 /* Ops and what they read: parameters and inputs by kind, else the node. */
@@ -233,12 +201,9 @@ enum merak_status merak_graph_numbers(const struct merak_graph *graph,
     struct merak_text_writer writer;
     FILE *out = merak_text_open(&writer);
 
-    for (int i = 0; out != NULL && i < N_NUMBERS; i++)
-        print_number(out, graph, numbers[i].op, numbers[i].key, numbers[i].kind,
-                     numbers[i].at);
     for (int n = 0; out != NULL && n < graph->n_forward; n++) {
-        if (!is_known(family(graph->node[n])))
-            print_own(out, graph, n);
+        if (is_first(graph, n))
+            print_op(out, graph, graph->node[n]->op);
     }
     if (out != NULL && graph->passes > 1)
         fprintf(out, "passes=%d; ", graph->passes);

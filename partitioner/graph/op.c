@@ -15,6 +15,8 @@ static const struct merak_op *const builtin[] = {
     merak_ops_step,
 };
 
+const struct merak_number merak_no_numbers[] = {{NULL, 0, 0}};
+
 /* Ops a program added.  A process-wide list, as the header promises: an op
  * is code, like the built-in tables, and belongs to no model. */
 static struct {

@@ -221,14 +221,23 @@ static void attention_packed_heads(const struct merak_infer *inf, size_t *kv_p,
                   .step_use = MERAK_STEP_DROPOUT,           \
                   .role = MERAK_ROLE_ATTENTION, __VA_ARGS__)
 
+static const struct merak_number attention_numbers[] = {
+    {"attention dropout", 'f', 0},
+    {"attention window", 'i', 3},
+    {"attention scale", 'f', 1},
+    {"attention softcap", 'f', 2},
+    {NULL, 0, 0}};
+
 /* k, v and their gradients are read back, or what they are packed with. */
 const struct merak_op merak_ops_attention[] = {
     ATTENTION_ROW(attention, 3, 4, 2, attention_grad,
-                  .back_in = 1 << 1 | 1 << 2, .heads = attention_heads),
+                  .back_in = 1 << 1 | 1 << 2, .heads = attention_heads,
+                  .numbers = attention_numbers),
     ATTENTION_ROW(attention_dx, 6, 7, 3, NULL, .back_in = 1 << 2 | 1 << 3,
                   .back_out = 1 << 1 | 1 << 2),
     ATTENTION_ROW(attention_packed, 1, 2, 2, attention_packed_grad,
-                  .back_in = 1 << 0, .heads = attention_packed_heads),
+                  .back_in = 1 << 0, .heads = attention_packed_heads,
+                  .numbers = attention_numbers),
     ATTENTION_ROW(attention_packed_dx, 4, 5, 1, NULL, .back_in = 1 << 1,
                   .back_out = 1 << 0),
     {.name = NULL},

@@ -225,18 +225,41 @@ static enum merak_status rope_grad(struct merak_grad *g,
     return merak_grad_unary(g, node, 0, "rope", &attrs, 1, &dy, err);
 }
 
+static const struct merak_number gelu_numbers[] = {{"gelu tanh form", 'i', 0},
+                                                   {NULL, 0, 0}};
+static const struct merak_number swiglu_numbers[] = {
+    {"swiglu with gelu", 'i', 0}, {NULL, 0, 0}};
+static const struct merak_number softcap_numbers[] = {{"softcap", 'f', 0},
+                                                      {NULL, 0, 0}};
+static const struct merak_number dropout_numbers[] = {{"dropout", 'f', 0},
+                                                      {NULL, 0, 0}};
+static const struct merak_number rope_numbers[] = {
+    {"rope theta", 'f', 0},
+    {"rope scaling", 'i', 1},
+    {"rope scaling factor", 'f', 1},
+    {"rope scaling low", 'f', 2},
+    {"rope scaling high", 'f', 3},
+    {"rope amplitude", 'f', 4},
+    {"rope rotated channels", 'i', 3},
+    {"rope scaling list", 'l', 0},
+    {NULL, 0, 0}};
+
 const struct merak_op merak_ops_elementwise[] = {
-    MERAK_OP(gelu, 1, 1, 1, gelu_grad),
+    MERAK_OP_WITH(gelu, 1, 1, 1, gelu_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = gelu_numbers),
     MERAK_OP(gelu_dx, 2, 2, 1, NULL),
-    MERAK_OP(swiglu, 2, 2, 1, swiglu_grad),
+    MERAK_OP_WITH(swiglu, 2, 2, 1, swiglu_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = swiglu_numbers),
     MERAK_OP(swiglu_dx, 3, 3, 2, NULL),
-    MERAK_OP(softcap, 1, 1, 1, softcap_grad),
+    MERAK_OP_WITH(softcap, 1, 1, 1, softcap_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = softcap_numbers),
     MERAK_OP(softcap_dx, 2, 2, 1, NULL),
     MERAK_OP_WITH(add, 2, 2, 1, add_grad, .step_use = MERAK_STEP_NONE,
-                  .role = MERAK_ROLE_SUM),
+                  .role = MERAK_ROLE_SUM, .numbers = merak_no_numbers),
     MERAK_OP_WITH(dropout, 1, 1, 1, dropout_grad,
-                  .step_use = MERAK_STEP_DROPOUT),
-    MERAK_OP(rope, 1, 1, 1, rope_grad),
+                  .step_use = MERAK_STEP_DROPOUT, .numbers = dropout_numbers),
+    MERAK_OP_WITH(rope, 1, 1, 1, rope_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = rope_numbers),
     MERAK_OP_WITH(convert, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
                   .role = MERAK_ROLE_CONVERT),
     {.name = NULL},

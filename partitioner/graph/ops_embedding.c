@@ -161,10 +161,17 @@ static enum merak_status add_position_dw_infer(struct merak_infer *inf,
 
 MERAK_COST(add_position_dw, 1)
 
+static const struct merak_number embedding_numbers[] = {
+    {"embedding row without gradient", 'i', 0},
+    {"embedding factor", 'f', 0},
+    {NULL, 0, 0}};
+
 const struct merak_op merak_ops_embedding[] = {
-    MERAK_OP(embedding, 2, 2, 1, embedding_grad),
+    MERAK_OP_WITH(embedding, 2, 2, 1, embedding_grad,
+                  .step_use = MERAK_STEP_NONE, .numbers = embedding_numbers),
     MERAK_OP(embedding_dw, 2, 2, 1, NULL),
-    MERAK_OP(add_position, 2, 3, 1, add_position_grad),
+    MERAK_OP_WITH(add_position, 2, 3, 1, add_position_grad,
+                  .step_use = MERAK_STEP_NONE, .numbers = merak_no_numbers),
     MERAK_OP(add_position_dw, 1, 2, 1, NULL),
     {.name = NULL},
 };

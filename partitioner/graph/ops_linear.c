@@ -281,7 +281,8 @@ MERAK_COST(linear_db, 1)
 
 const struct merak_op merak_ops_linear[] = {
     MERAK_OP_WITH(linear, 2, 3, 1, linear_grad, .step_use = MERAK_STEP_NONE,
-                  .ld_out = 1, .role = MERAK_ROLE_PRODUCT),
+                  .ld_out = 1, .role = MERAK_ROLE_PRODUCT,
+                  .numbers = merak_no_numbers),
     MERAK_OP_WITH(linear_dx, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE,
                   .ld_in = 1, .role = MERAK_ROLE_PRODUCT),
     MERAK_OP_WITH(linear_dw, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE,

@@ -76,16 +76,18 @@ static enum merak_status mean_loss_grad(struct merak_grad *g,
 }
 
 const struct merak_op merak_ops_loss[] = {
-    [ROW_MAX] =
-        MERAK_OP_WITH(xent_max, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
-                      .ld_in = 1, .role = MERAK_ROLE_LOSS_PART),
-    [ROW_SUM] =
-        MERAK_OP_WITH(xent_sum, 3, 3, 2, NULL, .step_use = MERAK_STEP_NONE,
-                      .ld_in = 1, .role = MERAK_ROLE_LOSS_PART),
+    [ROW_MAX] = MERAK_OP_WITH(
+        xent_max, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE, .ld_in = 1,
+        .role = MERAK_ROLE_LOSS_PART, .numbers = merak_no_numbers),
+    [ROW_SUM] = MERAK_OP_WITH(
+        xent_sum, 3, 3, 2, NULL, .step_use = MERAK_STEP_NONE, .ld_in = 1,
+        .role = MERAK_ROLE_LOSS_PART, .numbers = merak_no_numbers),
     [ROW_LOSS] =
         MERAK_OP_WITH(xent_loss, 3, 3, 1, NULL, .step_use = MERAK_STEP_NONE,
-                      .role = MERAK_ROLE_LOSS),
-    [ROW_MEAN] = MERAK_OP(mean_loss, 1, 1, 1, mean_loss_grad),
+                      .role = MERAK_ROLE_LOSS, .numbers = merak_no_numbers),
+    [ROW_MEAN] =
+        MERAK_OP_WITH(mean_loss, 1, 1, 1, mean_loss_grad,
+                      .step_use = MERAK_STEP_NONE, .numbers = merak_no_numbers),
     /* Logits are the largest activation: their gradient may overwrite them. */
     [ROW_DLOGITS] =
         MERAK_OP_WITH(xent_dlogits, 4, 4, 1, NULL, .step_use = MERAK_STEP_NONE,

@@ -104,11 +104,18 @@ static enum merak_status rmsnorm_grad(struct merak_grad *g,
     return rc;
 }
 
+static const struct merak_number layernorm_numbers[] = {
+    {"layernorm eps", 'f', 0}, {NULL, 0, 0}};
+static const struct merak_number rmsnorm_numbers[] = {
+    {"rmsnorm eps", 'f', 0}, {"rmsnorm added to gamma", 'f', 1}, {NULL, 0, 0}};
+
 const struct merak_op merak_ops_norm[] = {
-    MERAK_OP(layernorm, 3, 3, 3, layernorm_grad),
+    MERAK_OP_WITH(layernorm, 3, 3, 3, layernorm_grad,
+                  .step_use = MERAK_STEP_NONE, .numbers = layernorm_numbers),
     MERAK_OP(layernorm_dx, 5, 5, 1, NULL),
     MERAK_OP(layernorm_dw, 4, 4, 2, NULL),
-    MERAK_OP(rmsnorm, 2, 2, 2, rmsnorm_grad),
+    MERAK_OP_WITH(rmsnorm, 2, 2, 2, rmsnorm_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = rmsnorm_numbers),
     MERAK_OP(rmsnorm_dx, 4, 4, 1, NULL),
     MERAK_OP(rmsnorm_dw, 3, 3, 1, NULL),
     {.name = NULL},

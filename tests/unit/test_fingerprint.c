@@ -183,12 +183,48 @@ static void the_length_of_sequences_makes_no_difference(void **state)
     free(b);
 }
 
+/* Of an op that lists no attributes all of them are compared; two ops with one
+ * list have the same ones. */
+static void ops_say_which_attributes_count(void **state)
+{
+    const struct merak_model_options opt = {1, 8, MERAK_F32};
+    const struct merak_attrs attrs = {.i = {1, 0, 7}, .f = {0, 0.25}};
+    static struct merak_op own, like;
+    struct merak_model *m;
+    struct merak_value *x, *table;
+    struct merak_graph *graph;
+    char *numbers;
+
+    (void)state;
+    own = like = *merak_op_find("gelu");
+    own.name = "own_gelu";
+    own.numbers = NULL;
+    like.name = "like_gelu";
+    assert_int_equal(merak_op_register(&own, NULL), MERAK_OK);
+    assert_int_equal(merak_op_register(&like, NULL), MERAK_OK);
+    assert_int_equal(merak_model_create(&opt, &m, NULL), MERAK_OK);
+    table = MERAK_PARAM(m, "table", MERAK_NORMAL(0.02f), 16, 4);
+    x = merak_gelu(m, merak_embedding(m, merak_tokens(m), table), false);
+    assert_int_equal(merak_apply(m, "own_gelu", &attrs, 1, &x, &x), MERAK_OK);
+    assert_int_equal(merak_apply(m, "like_gelu", &attrs, 1, &x, &x), MERAK_OK);
+    merak_cross_entropy(m, merak_linear(m, x, table, NULL, 1),
+                        merak_targets(m));
+    assert_int_equal(merak_model_graph(m, &graph, NULL), MERAK_OK);
+    assert_int_equal(merak_graph_numbers(graph, &numbers, NULL), MERAK_OK);
+    if (strstr(numbers, "gelu tanh form=0, 1; own_gelu i[0]=1; own_gelu "
+                        "i[2]=7; own_gelu f[1]=0.25; operations=") != numbers)
+        fail_msg("%s", numbers);
+    free(numbers);
+    merak_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(differences_are_found_and_classed),
         cmocka_unit_test(each_number_of_a_config_is_seen),
         cmocka_unit_test(the_length_of_sequences_makes_no_difference),
+        cmocka_unit_test(ops_say_which_attributes_count),
     };
 
     return cmocka_run_group_tests_name("fingerprint", tests, NULL, NULL);
