@@ -137,7 +137,8 @@ static bool is_big(const struct merak_search *s,
 struct runners {
     const struct merak_search *s;
     struct merak_search_result *r;
-    bool big[MERAK_SEARCH_CHOICES]; /* is_big(), by choice */
+    const struct merak_candidate *cand[MERAK_SEARCH_CHOICES]; /* by choice */
+    bool big[MERAK_SEARCH_CHOICES];                           /* is_big() */
 };
 
 /* Is a similar one already named?  Plans that fit are only compared with those
@@ -170,6 +171,7 @@ static void name_some(struct runners *n, const struct merak_candidate *list,
             continue;
         copy_choice(n->s, c, lost);
         explain(n->s, &r->choice[0], lost);
+        n->cand[r->n_choices] = c;
         n->big[r->n_choices++] = big;
     }
 }
@@ -181,16 +183,19 @@ static int by_time(const void *a, const void *b)
     return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
 }
 
-/* The runners-up with other degrees or micro-batch size: those that fit, and a
- * few that would be faster if they fit in memory.  If these are not enough,
- * those with other schedules, then those that differ in anything else. */
-static void choose_runners(const struct merak_search *s,
-                           struct merak_search_result *r)
+/* Name the chosen plan, then the runners-up with other degrees or micro-batch
+ * size: those that fit, and a few that would be faster if they fit in memory.
+ * If these are not enough, those with other schedules, then those that differ
+ * in anything else. */
+static void name_all(const struct merak_search *s,
+                     struct merak_search_result *r, struct runners *runners)
 {
     const int all = MERAK_SEARCH_CHOICES;
     struct runners n = {.s = s, .r = r};
     int most;
 
+    copy_choice(s, &s->cand[0], &r->choice[0]);
+    r->n_choices = 1;
     name_some(&n, s->cand, s->n_cands, false, OTHER_DEGREES, all - MAX_BIG);
     most = r->n_choices + MAX_BIG;
     name_some(&n, s->cand, s->n_cands, true, OTHER_DEGREES, most);
@@ -198,6 +203,33 @@ static void choose_runners(const struct merak_search *s,
     for (int by = OTHER_DEGREES; by <= OTHER_ANY; by++)
         name_some(&n, s->cand, s->n_cands, false, (enum unlike)by, all);
     name_some(&n, s->big, s->n_bigs, true, OTHER_DEGREES, all);
+    *runners = n;
+}
+
+int merak_search_near(const struct merak_search *s, double error,
+                      struct merak_candidate *near[MERAK_SEARCH_CHOICES])
+{
+    struct merak_search_result r = {.n_choices = 0};
+    struct runners named;
+    int n = 0;
+
+    name_all(s, &r, &named);
+    for (int i = 1; i < r.n_choices; i++) {
+        const struct merak_search_choice *c = &r.choice[i];
+
+        if (!c->simulated && !named.big[i] &&
+            c->step_s < error * r.choice[0].step_s)
+            near[n++] = &s->cand[named.cand[i] - s->cand];
+    }
+    return n;
+}
+
+static void choose_runners(const struct merak_search *s,
+                           struct merak_search_result *r)
+{
+    struct runners named;
+
+    name_all(s, r, &named);
     qsort(&r->choice[1], (size_t)r->n_choices - 1, sizeof(r->choice[1]),
           by_time);
 }
@@ -236,11 +268,9 @@ enum merak_status merak_search_choose(struct merak_search *s,
     }
     for (int i = 1; i < parts; i++)
         cut[i - 1] = best->bound[i] - 1;
-    copy_choice(s, best, &r->choice[0]);
+    choose_runners(s, r);
     r->choice[0].plan.cut = cut;
     r->choice[0].plan.drop = best->drop;
-    r->n_choices = 1;
-    choose_runners(s, r);
     r->params = (size_t)best->table->n_elements;
     set_utilisation(s, r);
     r->memory_limit = (size_t)s->limit;

@@ -3,8 +3,9 @@
  *
  * Those with the best estimates come first; then, while there is effort left,
  * those that by the table need a little too much memory, and other cuts of the
- * best.  Effort is counted in instructions, so that plans do not depend on the
- * machine that makes them.
+ * best.  At the end, runners-up that would be named although their estimates
+ * are as good as the chosen plan's step are simulated, too.  Effort is counted
+ * in instructions, so that plans do not depend on the machine that makes them.
  */
 #include "config.h"
 
@@ -24,6 +25,8 @@
 #define EFFORT 50000 /* instructions */
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
+#define MAX_NAMED 12        /* runners-up that are simulated, about */
+#define ESTIMATE_ERROR 1.05 /* of two plans' estimates by their quotient */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 
 int merak_search_compare_plans(const struct merak_plan *a,
@@ -174,6 +177,21 @@ static void try_polished(struct merak_search *s, struct merak_candidate *c)
         memcmp(bound, c->bound,
                (size_t)merak_plan_parts(&c->plan) * sizeof(*bound)) != 0)
         try_cut(s, c, bound);
+}
+
+void merak_search_try_named(struct merak_search *s)
+{
+    struct merak_candidate *near[MERAK_SEARCH_CHOICES];
+    int n, tried = 0;
+
+    do {
+        double error = s->effort < MOST_EFFORT ? ESTIMATE_ERROR : 1;
+
+        n = merak_search_near(s, error, near);
+        for (int i = 0; i < n && merak_search_goes_on(s); i++, tried++)
+            try_polished(s, near[i]);
+        sort(s->cand, s->n_cands);
+    } while (n > 0 && tried < MAX_NAMED && merak_search_goes_on(s));
 }
 
 /* Try the candidates with the best estimates. */

@@ -242,6 +242,8 @@ static enum merak_status search_once(const struct merak_search_input *input,
         merak_search_rate_in_time(&s);
         merak_search_finals(&s);
     }
+    if (s.rc == MERAK_OK && s.n_cands > 0 && s.cand[0].settled)
+        merak_search_try_named(&s);
     if (s.rc != MERAK_OK)
         rc = s.rc;
     else if (s.n_cands > 0 && s.cand[0].settled)

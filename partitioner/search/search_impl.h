@@ -180,11 +180,19 @@ void merak_search_rate_shared(struct merak_search *s,
 
 /* Simulate the best; both lists are then sorted, the chosen one first. */
 void merak_search_finals(struct merak_search *s);
+/* Simulate runners-up that may be faster than the chosen plan, until each that
+ * would be named is simulated or slower; the list is then sorted again. */
+void merak_search_try_named(struct merak_search *s);
 /* Order plans whose estimates are equal; 0 if the plans are equal, too. */
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b);
 
 /* --- explain.c ----------------------------------------------------- */
+
+/* Runners-up that would be named, fit, were not simulated, and by their
+ * estimates take less than `error` times the chosen plan's step. */
+int merak_search_near(const struct merak_search *s, double error,
+                      struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
 
 enum merak_status
 merak_search_choose(struct merak_search *s,
