@@ -45,6 +45,10 @@ static inline size_t merak_cut(size_t extent, size_t parts, size_t i)
     return (size_t)((unsigned __int128)extent * i / parts);
 }
 
+/* Four digits, or all of an integer that has more: "5.196", "51960"; returns
+ * text. */
+enum { MERAK_NUMBER_TEXT = 32 };
+const char *merak_number_text(double n, char text[MERAK_NUMBER_TEXT]);
 /* "1.5 GiB", for humans. */
 enum { MERAK_BYTES_TEXT = 24 };
 void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT]);

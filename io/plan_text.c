@@ -96,7 +96,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                    word));
     if (p->tp_batch_percent > 0)
         snprintf(samples, sizeof(samples),
-                 ", samples cut over tp in %d %% of the model",
+                 ", data parallelism over tp in %d %% of the model",
                  p->tp_batch_percent);
     snprintf(text, bytes,
              "tp %d, pp %d, dp %d; %s%d micro-batch%s of %zu%s; %s%s, "

@@ -150,8 +150,7 @@ static enum merak_status check_chunks(const struct merak_schedule *sched,
     }
     if (chunks < least) {
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "%d model chunk per rank given, it runs %d or more", chunks,
-                   least);
+                   "it runs %d or more model chunks per rank", least);
         return merak_error_fix(err, MERAK_ERR_CONFIG,
                                ": set chunks = %d, or use 1f1b", least);
     }

@@ -327,19 +327,21 @@ static void print_machine(const struct machine_row *row,
                           const struct plan_cost *run)
 {
     double hours = run->tokens / row->tokens_per_s / 3600;
-    char step[MERAK_SECONDS_TEXT], plan[64], amount[PLAN_AMOUNT_TEXT];
+    char step[MERAK_SECONDS_TEXT], plan[64], amount[MERAK_NUMBER_TEXT];
+    char rate[MERAK_NUMBER_TEXT];
 
     machine_text(&row->plan, plan);
-    printf("%6d %6d  %-32s %9s %12.4g %9.0f%%", row->nodes, row->ranks, plan,
-           merak_seconds_text(row->step_s, step), row->tokens_per_s,
+    printf("%6d %6d  %-32s %9s %12s %9.0f%%", row->nodes, row->ranks, plan,
+           merak_seconds_text(row->step_s, step),
+           merak_number_text(row->tokens_per_s, rate),
            100 * row->tokens_per_s / first->tokens_per_s * first->nodes /
                row->nodes);
     if (run->tokens > 0)
         printf(" %9.4g %11s", hours / 24,
-               plan_amount_text(hours * row->ranks, amount));
+               merak_number_text(hours * row->ranks, amount));
     if (run->tokens > 0 && run->price > 0)
         printf(" %11s",
-               plan_amount_text(hours * row->ranks * run->price, amount));
+               merak_number_text(hours * row->ranks * run->price, amount));
     putchar('\n');
 }
 
@@ -400,11 +402,13 @@ static void print_saved(const char *path, const struct machine_row *row,
                         const struct machine_row *first)
 {
     char step[MERAK_SECONDS_TEXT], plan[64], memory[MERAK_BYTES_TEXT];
+    char rate[MERAK_NUMBER_TEXT];
 
     machine_text(&row->plan, plan);
     merak_bytes_text((double)row->memory_bytes, memory);
-    printf("%-20s %-32s %6d %9s %12.4g %7.2fx %6.1f%% %10s\n", path, plan,
-           row->ranks, merak_seconds_text(row->step_s, step), row->tokens_per_s,
+    printf("%-20s %-32s %6d %9s %12s %7.2fx %6.1f%% %10s\n", path, plan,
+           row->ranks, merak_seconds_text(row->step_s, step),
+           merak_number_text(row->tokens_per_s, rate),
            row->tokens_per_s / first->tokens_per_s,
            100 * row->bubble / row->step_s, memory);
 }

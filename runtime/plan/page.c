@@ -22,8 +22,10 @@ static void put_cell(FILE *out, const char *text)
 
 static void put_number(FILE *out, double value, const char *unit)
 {
-    fprintf(out, "<td class=\"r\">%.4g%s%s</td>", value,
-            unit[0] != '\0' ? " " : "", unit);
+    char number[MERAK_NUMBER_TEXT];
+
+    fprintf(out, "<td class=\"r\">%s%s%s</td>",
+            merak_number_text(value, number), unit[0] != '\0' ? " " : "", unit);
 }
 
 static void put_size(FILE *out, double bytes)

@@ -10,6 +10,7 @@
 #include "runtime/plan/plan_emit.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "partitioner/plan/list_text.h"
 
 #include <jansson.h>
@@ -368,25 +369,19 @@ void plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
 
 /* --- what it costs -------------------------------------------------------- */
 
-const char *plan_amount_text(double n, char text[PLAN_AMOUNT_TEXT])
-{
-    snprintf(text, PLAN_AMOUNT_TEXT, n < 1000 ? "%.4g" : "%.0f", n);
-    return text;
-}
-
 void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,
                      int ranks, FILE *out)
 {
     double hours = cost->tokens / tokens_per_s / 3600;
-    char text[PLAN_AMOUNT_TEXT];
+    char text[MERAK_NUMBER_TEXT];
 
     if (cost->tokens <= 0 || tokens_per_s <= 0)
         return;
     fprintf(out, "\n%.4g tokens: %.4g days, %s GPU-hours", cost->tokens,
-            hours / 24, plan_amount_text(hours * ranks, text));
+            hours / 24, merak_number_text(hours * ranks, text));
     if (cost->price > 0)
         fprintf(out, ", %s at %.4g an hour",
-                plan_amount_text(hours * ranks * cost->price, text),
+                merak_number_text(hours * ranks * cost->price, text),
                 cost->price);
     fputc('\n', out);
 }

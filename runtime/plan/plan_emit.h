@@ -47,9 +47,6 @@ struct plan_cost {
     double tokens, price; /* 0: not given */
 };
 
-/* "12.3", "47250"; returns text. */
-enum { PLAN_AMOUNT_TEXT = 32 };
-const char *plan_amount_text(double n, char text[PLAN_AMOUNT_TEXT]);
 /* "\n1T tokens: 12.3 days, 18900 GPU-hours, 47250 at 2.5 an hour\n"; prints
  * nothing without tokens. */
 void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,

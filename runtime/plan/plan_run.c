@@ -163,9 +163,12 @@ static void print_prediction(const struct report *r)
 {
     const struct merak_plan *p = &r->planned->plan;
 
-    printf("step %.4g s, %.4g tokens/s, idle %.1f%% (a pipeline of even "
+    char step[MERAK_NUMBER_TEXT], tokens[MERAK_NUMBER_TEXT];
+
+    printf("step %s s, %s tokens/s, idle %.1f%% (a pipeline of even "
            "stages: %.1f%%)\n",
-           r->timeline->step_s, tokens_per_step(r) / r->timeline->step_s,
+           merak_number_text(r->timeline->step_s, step),
+           merak_number_text(tokens_per_step(r) / r->timeline->step_s, tokens),
            100.0 * r->idle,
            100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
     printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s\n\n",

@@ -170,7 +170,7 @@ equal_runs()
     run samples_of_plan --threads 1
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ $output == *"samples cut over tp in 50 % of the model"* ]]
+    [[ $output == *"data parallelism over tp in 50 % of the model"* ]]
     run samples_of_plan --tp-batch 10
     [ "$status" -eq 66 ]
     [[ $output == *"--tp-batch 10 contradicts the plan, which has 50"* ]]

@@ -24,7 +24,7 @@ by_hand()
     micro=$(sed 's/.*micro-batch[es]* of \([0-9]*\).*/\1/' <<<"$line")
     ranks=$(sed 's/.*ranks \([a-z-]*\),.*/\1/' <<<"$line")
     recompute=$(sed 's/.*recomputation \([a-z]*\).*/\1/' <<<"$line")
-    samples=$(sed -n 's/.*samples cut over tp in \([0-9]*\) %.*/\1/p' <<<"$line")
+    samples=$(sed -n 's/.*data parallelism over tp in \([0-9]*\) %.*/\1/p' <<<"$line")
     [[ $line != *"state sharded"* ]] || zero1=yes
     [[ $line != *"in halves"* ]] || sub=yes
     train "$1" "$2" "${@:3}" --merak-tp="$(chosen tp)" --merak-pp="$(chosen pp)" \

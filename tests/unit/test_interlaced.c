@@ -283,7 +283,7 @@ static void what_does_not_fit_is_refused(void **state)
         const char *text;
     } rows[] = {
         {1, 3, 61, false, "1 stage given, it needs 2 or more: set pp = 2"},
-        {2, 1, 61, false, "1 model chunk per rank given, it runs 2 or more"},
+        {2, 1, 61, false, "it runs 2 or more model chunks per rank"},
         {2, 5, 61, false, "5 model chunks per rank given, it runs at most 4"},
         {2, 4, 61, false, "set chunks = 3 (embedding and head"},
         {2, 2, 61, false, "wte is tied: cut over all stages"},

@@ -84,7 +84,7 @@ static const struct refusal_row refusal_rows[] = {
      "slices: several passes run whole, set both to 1"},
     {"interleaved",
      {.stages = 4, .microbatches = 8, .chunks = 1},
-     "schedule interleaved: 1 model chunk per rank given, it runs 2 or more: "
+     "schedule interleaved: it runs 2 or more model chunks per rank: "
      "set chunks = 2, or use 1f1b"},
     {"interleaved",
      {.stages = 1, .microbatches = 8, .chunks = 2},
@@ -112,7 +112,7 @@ static const struct refusal_row refusal_rows[] = {
      "or use 1f1b"},
     {"interlaced",
      {.stages = 4, .microbatches = 8, .chunks = 1},
-     "schedule interlaced: 1 model chunk per rank given, it runs 2 or more: "
+     "schedule interlaced: it runs 2 or more model chunks per rank: "
      "set chunks = 2, or use 1f1b"},
     {"1f1b",
      {.stages = 0, .microbatches = 8, .chunks = 1},
