@@ -68,7 +68,7 @@ says()
     ok $? "said: $text" log
 }
 
-echo 1..46
+echo 1..47
 
 "${base[@]}" --model small.json --data d --ckpt r --steps 2 >log 2>&1
 ok $? "a run of two steps" log
@@ -299,6 +299,35 @@ for line, (step, time, values) in zip(lines, got):
         assert abs(values[tag] - want[tag]) <= 1e-3 * abs(want[tag]), (step, tag)
 PY
 ok $? "TensorBoard's files have every step once, with its values" log
+# A stand-in for wandb, which keeps what it is given.
+mkdir stand-in
+cat >stand-in/wandb.py <<'PY'
+import json
+class run:
+    dir = "wandb/offline-run-1/files"
+    rows = []
+    def log(self, row, step):
+        self.rows.append(row)
+        assert row["step"] == step
+    def finish(self):
+        json.dump([self.about, self.rows], open("handed.json", "w"))
+def init(**about):
+    run.about = about
+    return run()
+PY
+PYTHONPATH=stand-in python3 "$here/../../examples/wandb_offline.py" seen tests \
+    >log 2>&1 && [ "$(cat log)" = wandb/offline-run-1 ] &&
+    python3 - <<'PY' >>log 2>&1
+import json
+about, rows = json.load(open("handed.json"))
+lines = [json.loads(x) for x in open("seen/metrics.jsonl")]
+starts = [json.loads(x) for x in open("seen/run.jsonl")]
+assert rows == [{**x, "_timestamp": x["time"]} for x in lines]
+assert about["mode"] == "offline" and about["project"] == "tests"
+assert about["id"] == "seen-%d" % starts[0]["time"]
+assert about["config"]["steps"] == 8 and about["config"]["job"] == "7"
+PY
+ok $? "wandb_offline.py hands every step to wandb" log
 rm -r seen/tensorboard
 mkdir elsewhere
 ln -s ../elsewhere seen/tensorboard
