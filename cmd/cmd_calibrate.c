@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/output.h"
 #include "kernels/kernels.h"
 #include "partitioner/device/device.h"
 #include "runtime/runtime.h"
@@ -404,6 +405,8 @@ static int run(struct calibrate *c)
     const struct merak_boot *boot = c->world.boot;
     enum merak_status rc = check_ranks(c, &err);
 
+    if (rc == MERAK_OK && boot->rank == 0)
+        rc = merak_output_check("--out", c->out, &err);
     if (rc == MERAK_OK && boot->rank > 0 &&
         freopen("/dev/null", "w", stdout) == NULL)
         rc = merak_fail(&err, MERAK_ERR_SYSTEM, "/dev/null: %m");
@@ -443,9 +446,12 @@ int merak_cmd_calibrate(int argc, char **argv)
     c.tune.tp = c.tune.tp > 0 ? c.tune.tp : 1;
     if (rc == MERAK_OK && c.tune.model != NULL)
         rc = calibrate_tune_check(c.world.backend, &c.tune, &err);
+    if (rc == MERAK_OK && c.from != NULL)
+        rc = merak_output_check("--out", c.out, &err);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);
-        return MERAK_EXIT_CONFIG;
+        return rc == MERAK_ERR_NOSPACE ? MERAK_EXIT_RESOURCE
+                                       : MERAK_EXIT_CONFIG;
     }
     c.base = c.base != NULL ? c.base : "cpu";
     if (c.from != NULL)

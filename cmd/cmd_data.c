@@ -6,6 +6,8 @@
 #include "cmd/data.h"
 #include "cmd/finish.h"
 
+#include "base/nearest.h"
+
 #include <string.h>
 
 static const char usage[] =
@@ -17,6 +19,19 @@ static const char usage[] =
     "\n"
     "`merak data pack --help` and `merak data show --help` list the options;\n"
     "merak-data(1) has the rest.\n";
+
+static int unknown_verb(const char *verb)
+{
+    struct merak_nearest near;
+    char text[MERAK_NEAREST_TEXT];
+
+    merak_nearest_init(&near, verb);
+    merak_nearest_offer(&near, "pack");
+    merak_nearest_offer(&near, "show");
+    return merak_cmd_misused(
+        "data", "has no command \"%s\"%s, only pack and show", verb,
+        merak_nearest_word_text(&near, text, sizeof(text)));
+}
 
 int merak_cmd_data(int argc, char **argv)
 {
@@ -32,6 +47,5 @@ int merak_cmd_data(int argc, char **argv)
     }
     if (argc < 2)
         return merak_cmd_misused("data", "needs \"pack\" or \"show\"");
-    return merak_cmd_misused("data",
-                             "has no \"%s\", only \"pack\" and \"show\"", verb);
+    return unknown_verb(verb);
 }

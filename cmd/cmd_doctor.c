@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/output.h"
 #include "runtime/boot/boot.h"
 #include "runtime/doctor/doctor.h"
 #include "runtime/runtime.h"
@@ -94,8 +95,13 @@ static int run(const struct doctor *d, struct merak_boot *boot)
     struct merak_examination ex = {.tasks = 0};
     struct merak_error err = {.status = MERAK_OK};
     int code = MERAK_EXIT_DONE;
-    enum merak_status rc = merak_examine(boot, d->dir, &ex, &err);
+    enum merak_status rc = MERAK_OK;
 
+    if (boot->rank == 0) /* which writes it */
+        rc = merak_output_check("--json", d->json, &err);
+    rc = merak_boot_agree(boot, rc, &err);
+    if (rc == MERAK_OK)
+        rc = merak_examine(boot, d->dir, &ex, &err);
     if (rc == MERAK_OK && boot->rank == 0) {
         rc = report(d, &ex, &err);
         code = merak_examination_code(&ex);

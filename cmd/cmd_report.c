@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/output.h"
 #include "base/size.h"
 #include "partitioner/simulate/svg.h"
 #include "runtime/runtime.h"
@@ -558,12 +559,16 @@ int merak_cmd_report(int argc, char **argv)
         fprintf(stderr, "merak report: %s\n", err.text);
         return MERAK_EXIT_CONFIG;
     }
-    rc = merak_run_find(word, dir, sizeof(dir), &err) ? MERAK_OK : err.status;
+    rc = merak_output_check("--out", r.out, &err);
+    if (rc == MERAK_OK && !merak_run_find(word, dir, sizeof(dir), &err))
+        rc = err.status;
     if (rc == MERAK_OK)
         rc = write_page(dir, r.out, &err);
     if (rc == MERAK_OK)
         return MERAK_EXIT_DONE;
     fprintf(stderr, "merak report: %s\n", err.text);
-    return rc == MERAK_ERR_IO || rc == MERAK_ERR_NOMEM ? MERAK_EXIT_RESOURCE
-                                                       : MERAK_EXIT_DATA;
+    return rc == MERAK_ERR_IO || rc == MERAK_ERR_NOMEM ||
+                   rc == MERAK_ERR_NOSPACE
+               ? MERAK_EXIT_RESOURCE
+               : MERAK_EXIT_DATA;
 }

@@ -11,11 +11,13 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/output.h"
 #include "base/progress.h"
 #include "io/tokens/documents.h"
 #include "io/tokens/pack.h"
 #include "io/tokenizer/tokenizer.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -130,8 +132,13 @@ static enum merak_status take_document(void *arg, const char *text, size_t n,
 
 static enum merak_status open_job(struct job *job, struct merak_error *err)
 {
-    enum merak_status rc = merak_tokenizer_open(job->tokenizer, &job->tok, err);
+    char first[PATH_MAX];
+    enum merak_status rc;
 
+    snprintf(first, sizeof(first), "%s.bin", job->out);
+    rc = merak_output_check("--out", first, err);
+    if (rc == MERAK_OK)
+        rc = merak_tokenizer_open(job->tokenizer, &job->tok, err);
     if (rc != MERAK_OK)
         return rc;
     if (job->append_eod && merak_tokenizer_eod(job->tok) < 0)

@@ -8,6 +8,7 @@
 
 #include "base/nearest.h"
 #include "base/options.h"
+#include "base/output.h"
 #include "base/size.h"
 
 #include <stddef.h>
@@ -278,8 +279,12 @@ static int check_arguments(int argc, char **argv, struct trace_options *opt,
 static int run(const struct verb *verb, const struct trace_options *opt)
 {
     struct trace trace = {0}, predicted = {0};
-    int code = trace_load(opt, opt->dir, &trace);
+    struct merak_error err;
+    int code;
 
+    if (merak_output_check("--out", opt->out, &err) != MERAK_OK)
+        return trace_failed(opt, err.status, &err);
+    code = trace_load(opt, opt->dir, &trace);
     if (code == MERAK_EXIT_DONE && verb->draws && opt->predicted) {
         code = trace_load_predicted(opt, &trace, &predicted);
         if (code == MERAK_EXIT_DONE)

@@ -10,6 +10,7 @@
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/size.h"
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
@@ -431,6 +432,14 @@ static enum merak_status print_device(const struct plan_options *opt,
 static enum merak_status run(const struct plan_options *opt,
                              struct merak_error *err)
 {
+    enum merak_status rc = merak_output_check("--json", opt->json, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_output_check("--svg", opt->svg, err);
+    if (rc == MERAK_OK)
+        rc = merak_output_check("--html", opt->html, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (opt->print_device)
         return print_device(opt, err);
     return opt->search ? merak_plan_auto(opt, err) : plan_given(opt, err);

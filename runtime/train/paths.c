@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* paths.c - are the files there that a run is to read, before it searches for
- * a plan or describes its model?
+/* paths.c - are the files there that a run is to read, and can those be made
+ * that it is to write, before it searches for a plan or describes its model?
  */
 #include "config.h"
 
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
-#include "io/ckpt/durable.h"
+#include "base/output.h"
 #include "io/tokens/spec.h"
 #include "io/tokens/token_file.h"
 
@@ -65,33 +65,9 @@ static enum merak_status check_folder(const char *option, const char *path,
         return MERAK_OK;
     snprintf(copy, sizeof(copy), "%s", path);
     folder = dirname(copy);
-    if (access(folder, W_OK) == 0 ||
-        (access(folder, F_OK) != 0 && is_made(folder, ckpt)))
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_NOSPACE, "--%s %.100s: folder %.100s: %m",
-                      option, path, folder);
-}
-
-/* A directory that will be made with those above it. */
-static enum merak_status check_made(const char *option, const char *path,
-                                    struct merak_error *err)
-{
-    char copy[PATH_MAX + 2];
-    size_t n;
-
-    if (path == NULL || strlen(path) >= PATH_MAX)
-        return MERAK_OK;
-    snprintf(copy, sizeof(copy), "%s", path);
-    n = merak_dir_existing(path);
-    snprintf(copy + n, sizeof(copy) - n, n > 0 ? "/." : "."); /* a directory */
-    if (access(copy, W_OK) == 0)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_NOSPACE, "--%s %.100s: folder %.*s: %m",
-                      option, path,
-                      n > 100 ? 100
-                      : n > 0 ? (int)n
-                              : 1,
-                      n > 0 ? path : ".");
+    return access(folder, F_OK) != 0 && is_made(folder, ckpt)
+               ? MERAK_OK
+               : merak_output_check(option, path, err);
 }
 
 enum merak_status merak_paths_check(const struct merak_trainer *t,
@@ -109,11 +85,17 @@ enum merak_status merak_paths_check(const struct merak_trainer *t,
                          "checkpoints",
                          err);
     if (rc == MERAK_OK)
-        rc = check_folder("metrics", o->metrics, o->ckpt, err);
+        rc = merak_output_folder_check("--ckpt", o->ckpt, err);
+    if (rc == MERAK_OK)
+        rc = merak_output_folder_check("--trace", o->trace, err);
+    if (rc == MERAK_OK)
+        rc = merak_output_folder_check("--dump-grads", o->dump_grads, err);
+    if (rc == MERAK_OK)
+        rc = check_folder("--metrics", o->metrics, o->ckpt, err);
     if (rc == MERAK_OK && o->tensorboard != NULL &&
         strcmp(o->tensorboard, "yes") != 0)
-        rc = check_made("tensorboard", o->tensorboard, err);
+        rc = merak_output_folder_check("--tensorboard", o->tensorboard, err);
     return rc == MERAK_OK
-               ? check_folder("openmetrics", o->openmetrics, o->ckpt, err)
+               ? check_folder("--openmetrics", o->openmetrics, o->ckpt, err)
                : rc;
 }

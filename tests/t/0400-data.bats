@@ -92,7 +92,7 @@ only_files()
     run merak data
     refused 66 'needs "pack" or "show"'
     run merak data pick
-    refused 66 'has no "pick"'
+    refused 66 'has no command "pick"'
     run merak data pack --out c a.txt
     refused 66 "no --tokenizer given"
     run merak data pack --tokenizer byte a.txt
@@ -153,7 +153,7 @@ only_files()
     run merak data pack --tokenizer byte --out c empty.txt
     refused 67 "no text in the 1 files given"
     run merak data pack --tokenizer byte --out no/such a.txt
-    refused 69 "cannot create no/such"
+    refused 69 "--out no/such.bin: folder no: No such file or directory"
     only_files a.txt b.txt d.jsonl empty.txt
 }
 

@@ -64,7 +64,7 @@ says 67 "there is no such file or folder" eval --ckpt none --data d
 says 69 "--metrics no/m: folder no: No such file" $train --metrics no/m
 says 66 "--tensorboard yes needs --ckpt DIR" $train --tensorboard yes
 touch there
-says 69 "--tensorboard there/tb: folder there: No" $train --tensorboard there/tb
+says 66 "--tensorboard: there is not a directory" $train --tensorboard there/tb
 
 # numbers
 says 66 '--steps: expected a positive integer, got "0"' train --data d \
@@ -104,5 +104,29 @@ says 66 "(did you mean --tp?)" plan --tensor-model-parallel-size 2
 says 66 'no command "trian" (did you mean train?)' trian
 says 66 '"sumary" (did you mean summary?)' trace sumary x
 says 66 '"lst" (did you mean ls?)' ckpt lst
-says 66 'has no "pakc", only "pack" and "show"' data pakc
+says 66 '"pakc" (did you mean pack?), only pack and show' data pakc
+
+# outputs, before what they are to hold is computed or even looked for
+for option in --json --svg --html; do
+    says 69 "$option no/x: folder no: No such file" plan --model none.json \
+        --tp 999 $option no/x
+done
+says 69 "--svg .: expected the name of a file" plan --model small.json --svg .
+says 69 "--out no/x: folder no: No such file" trace svg none -o no/x
+says 69 "--out no/x: folder no: No such file" trace plan none -o no/x
+says 69 "--out no/x: folder no: No such file" report none -o no/x
+says 69 "--out no/x.bin: folder no: No such" data pack --tokenizer none \
+    --out no/x text
+says 69 "--json no/x: folder no: No such file" doctor --json no/x
+[ ! -s out ]
+ok $? "and nothing was examined" out
+says 69 "--out no/x.json: folder no: No such file" calibrate --out no/x.json
+[ ! -s out ]
+ok $? "and nothing was measured" out
+says 69 "--out no/x.json: folder no: No such" calibrate --from none \
+    --out no/x.json
+for option in --ckpt --trace --dump-grads; do
+    says 66 "$option: text is not a directory: expected one" \
+        train --model small.json --data d --tp 999 $option text/run
+done
 echo "1..$n"
