@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "io/tokens/inflow.h"
+#include "io/tokens/json_cut.h"
 #include "io/tokens/json_lines.h"
+#include "io/tokens/json_list.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -90,7 +92,7 @@ static enum merak_status read_line(struct merak_json_lines *l, const char *line,
 
     if (rc == MERAK_ERR_FORMAT || rc == MERAK_ERR_UNSUPPORTED ||
         rc == MERAK_ERR_MISMATCH)
-        merak_error_wrap(err, "%s line %llu", l->path, l->number);
+        merak_error_wrap(err, "%s %s %llu", l->path, l->unit, l->number);
     if (rc != MERAK_ERR_FORMAT || bad == NULL)
         return rc;
     if (bad->n++ == 0)
@@ -124,6 +126,30 @@ static enum merak_status read_lines(struct merak_json_lines *l,
     if (rc == MERAK_OK && (ferror(f) || errno != 0))
         rc = fail_input(in, l->path, err);
     free(line);
+    return rc;
+}
+
+/* The objects of a list are as lines. */
+static enum merak_status read_list(struct merak_json_lines *l,
+                                   const struct input *in, FILE *f,
+                                   struct merak_error *err)
+{
+    struct merak_json_list list = {.f = f};
+    enum merak_status rc = MERAK_OK;
+
+    l->unit = "object";
+    while (rc == MERAK_OK) {
+        rc = merak_json_list_next(&list, err);
+        if (ferror(f))
+            rc = fail_input(in, l->path, err);
+        else if (rc != MERAK_OK)
+            merak_error_wrap(err, "%s behind object %llu", l->path, l->number);
+        if (rc != MERAK_OK || list.ended)
+            break;
+        l->number++;
+        rc = read_line(l, list.n > 0 ? list.text : "", list.n, err);
+    }
+    free(list.text);
     return rc;
 }
 
@@ -282,18 +308,20 @@ static enum merak_status refuse_object(const struct input *in, const char *path,
                       path, path);
 }
 
-static enum merak_status refuse_list(const struct input *in, const char *path,
-                                     struct merak_error *err)
+/* A list of objects, where lines of JSON are expected or in a .json, or whose
+ * first has a key that is read. */
+static bool has_list(const struct input *in, const char *path, bool lines)
 {
-    const char *at = in->begin + mark_bytes(in);
+    const char *at = in->begin + mark_bytes(in), *end = in->begin + in->n;
+    struct merak_json_member first;
 
     at += strspn(at, " \t\r\n");
     if (*at != '[' || at[1 + strspn(at + 1, " \t\r\n")] != '{')
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_FORMAT,
-                      "%s is one list of JSON, expected an object on each "
-                      "line: jq -c '.[]' %s makes them",
-                      path, path);
+        return false;
+    at++;
+    return lines || is_named(path, ".json") ||
+           (merak_json_next(&at, end, ']', true, &first) > 0 &&
+            merak_json_line_is(first.value.at, first.value.n, true));
 }
 
 static enum merak_status read_input(struct merak_json_lines *l,
@@ -302,11 +330,11 @@ static enum merak_status read_input(struct merak_json_lines *l,
 {
     const struct merak_document_reader *reader = l->reader;
     bool lines = has_lines(in, l->path, l->key);
+    bool list = has_list(in, l->path, lines);
     enum merak_status rc = refuse_binary(in, l->path, err);
     FILE *f;
 
-    if (rc == MERAK_OK && (lines || is_named(l->path, ".json")))
-        rc = refuse_list(in, l->path, err);
+    lines = lines || list;
     if (rc == MERAK_OK && !lines && is_named(l->path, ".json"))
         rc = refuse_object(in, l->path, err);
     if (rc != MERAK_OK)
@@ -318,9 +346,12 @@ static enum merak_status read_input(struct merak_json_lines *l,
     if (f == NULL)
         return merak_fail_nomem(err, sizeof(*f));
     in->given = lines ? mark_bytes(in) : 0;
-    rc = lines
-             ? read_lines(l, in, f, err)
-             : read_stream(in, f, l->path, reader->document, reader->arg, err);
+    if (list)
+        rc = read_list(l, in, f, err);
+    else if (lines)
+        rc = read_lines(l, in, f, err);
+    else
+        rc = read_stream(in, f, l->path, reader->document, reader->arg, err);
     fclose(f);
     return rc;
 }
@@ -352,6 +383,7 @@ merak_documents_read(const char *path, const char *key,
     bool is_stdin = strcmp(path, "-") == 0;
     struct merak_json_lines l = {.path = is_stdin ? "standard input" : path,
                                  .key = key,
+                                 .unit = "line",
                                  .reader = reader};
     struct input *in = calloc(1, sizeof(*in));
     off_t bytes = 0;

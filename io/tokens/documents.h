@@ -2,12 +2,14 @@
 /* io/tokens/documents.h - the documents in a file of text
  *
  * Lines of JSON have one document each, a string under a key of an object;
- * blank lines are skipped.  They are read if a key is given, if the file's name
+ * blank lines are skipped; the objects of one list are read likewise.  They
+ * are read if a key is given, if the file's name
  * ends in .jsonl or .ndjson, or if its first line is such an object.  Any other
  * file is one document, unless its first bytes are those of a format that is
  * no text.  What gzip or zstd have compressed is read.  "-" is standard input.
  *
- * If no key is given, a line may have questions and answers instead:
+ * If no key is given, a line may have questions and answers instead, also in
+ * the forms of talk_formats.h:
  * {"prompt": TEXT, "completion": TEXT}, or {"messages": [{"role": R,
  * "content": TEXT, ..}, ..]}; messages may have more fields, and the line
  * "tools", "documents" and "chat_template_kwargs".

@@ -8,138 +8,14 @@
 #include "config.h"
 
 #include "io/tokens/json_lines.h"
+#include "io/tokens/json_cut.h"
+#include "io/tokens/talk_formats.h"
 
 #include "base/error.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- cutting ---------------------------------------------------------------
- */
-
-struct span {
-    const char *at;
-    size_t n;
-};
-
-struct member {
-    struct span key, value; /* the key without its quotes */
-};
-
-static const char *skip_blanks(const char *at, const char *end)
-{
-    while (at < end && strchr(" \t\r\n", *at) != NULL && *at != '\0')
-        at++;
-    return at;
-}
-
-/* The end of the string that begins at `at`, or NULL. */
-static const char *skip_string(const char *at, const char *end)
-{
-    for (at++; at < end && *at != '"'; at++) {
-        if (*at == '\\')
-            at++;
-    }
-    return at < end ? at + 1 : NULL;
-}
-
-/* The end of the value that begins at `at`, or NULL. */
-static const char *skip_value(const char *at, const char *end)
-{
-    size_t depth = 0;
-
-    do {
-        at = skip_blanks(at, end);
-        if (at >= end)
-            return NULL;
-        if (*at == '"') {
-            at = skip_string(at, end);
-            if (at == NULL)
-                return NULL;
-        } else if (*at == '{' || *at == '[') {
-            depth++;
-            at++;
-        } else if (*at == '}' || *at == ']') {
-            if (depth == 0)
-                return NULL;
-            depth--;
-            at++;
-        } else if (*at == ',' || *at == ':') {
-            if (depth == 0)
-                return NULL;
-            at++;
-        } else {
-            at += strcspn(at, " \t\r\n,:]}[{\"") > 0
-                      ? strcspn(at, " \t\r\n,:]}[{\"")
-                      : 1;
-            at = at < end ? at : end;
-        }
-    } while (depth > 0);
-    return at;
-}
-
-/* Behind an opening sign or a comma: the next member of an object, or element
- * of a list (its key is then empty).  1: one more, 0: the end, -1: not JSON. */
-static int next_member(const char **at, const char *end, char close, bool first,
-                       struct member *m)
-{
-    const char *p = skip_blanks(*at, end), *q;
-
-    if (p < end && *p == close && first) {
-        *at = p + 1;
-        return 0;
-    }
-    if (!first) {
-        if (p >= end || (*p != ',' && *p != close))
-            return -1;
-        *at = p + 1;
-        if (*p == close)
-            return 0;
-        p = skip_blanks(p + 1, end);
-    }
-    m->key = (struct span){p, 0};
-    if (close == '}') {
-        q = p < end && *p == '"' ? skip_string(p, end) : NULL;
-        if (q == NULL)
-            return -1;
-        m->key = (struct span){p + 1, (size_t)(q - p) - 2};
-        p = skip_blanks(q, end);
-        if (p >= end || *p != ':')
-            return -1;
-        p = skip_blanks(p + 1, end);
-    }
-    q = skip_value(p, end);
-    if (q == NULL)
-        return -1;
-    m->value = (struct span){p, (size_t)(q - p)};
-    *at = q;
-    return 1;
-}
-
-static json_t *parse(struct span span, json_error_t *bad)
-{
-    return json_loadb(span.at, span.n, JSON_ALLOW_NUL | JSON_DECODE_ANY, bad);
-}
-
-/* A key as a string of JSON, which may have escapes. */
-static json_t *parse_key(struct span key)
-{
-    return parse((struct span){key.at - 1, key.n + 2}, &(json_error_t){0});
-}
-
-static bool is_key(struct span key, const char *name)
-{
-    json_t *text;
-    bool same;
-
-    if (memchr(key.at, '\\', key.n) == NULL)
-        return key.n == strlen(name) && memcmp(key.at, name, key.n) == 0;
-    text = parse_key(key);
-    same = json_is_string(text) && strcmp(json_string_value(text), name) == 0;
-    json_decref(text);
-    return same;
-}
 
 static enum merak_status not_json(const char *why, struct merak_error *err)
 {
@@ -148,46 +24,42 @@ static enum merak_status not_json(const char *why, struct merak_error *err)
 
 /* What a message says or is asked of: of another key a value that cannot be
  * parsed is left out, as if it were not there. */
-static bool is_read(struct span key)
+static bool is_read(struct merak_json_span key)
 {
-    static const char *const name[] = {"role",
-                                       "content",
-                                       "weight",
-                                       "train",
-                                       "training",
-                                       "loss",
-                                       "masked",
-                                       "name",
-                                       "reasoning",
-                                       "thinking",
-                                       "tool_calls",
-                                       "function_call",
-                                       "reasoning_content"};
+    static const char *const name[] = {
+        "role",       "from",          "value",
+        "content",    "weight",        "train",
+        "training",   "loss",          "masked",
+        "name",       "reasoning",     "thinking",
+        "tool_calls", "function_call", "reasoning_content"};
 
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
-        if (is_key(key, name[i]))
+        if (merak_json_is_key(key, name[i]))
             return true;
     }
     return false;
 }
 
-static enum merak_status parse_message(struct span span, json_t **message_p,
+static enum merak_status parse_message(struct merak_json_span span,
+                                       json_t **message_p,
                                        struct merak_error *err)
 {
     const char *at = span.at + 1, *end = span.at + span.n;
     json_t *message = json_object();
-    struct member m;
+    struct merak_json_member m;
     json_error_t bad;
     bool first = true;
     int more;
 
     if (span.at[0] != '{') {
         json_decref(message);
-        *message_p = parse(span, &bad);
+        *message_p = merak_json_parse(span, &bad);
         return *message_p != NULL ? MERAK_OK : not_json(bad.text, err);
     }
-    for (; (more = next_member(&at, end, '}', first, &m)) > 0; first = false) {
-        json_t *value = parse(m.value, &bad), *key = parse_key(m.key);
+    for (; (more = merak_json_next(&at, end, '}', first, &m)) > 0;
+         first = false) {
+        json_t *value = merak_json_parse(m.value, &bad),
+               *key = merak_json_parse_key(m.key);
 
         if (value == NULL && is_read(m.key)) {
             json_decref(key);
@@ -208,23 +80,25 @@ static enum merak_status parse_message(struct span span, json_t **message_p,
     return MERAK_OK;
 }
 
-static enum merak_status parse_messages(struct span span, json_t **list_p,
+static enum merak_status parse_messages(struct merak_json_span span,
+                                        json_t **list_p,
                                         struct merak_error *err)
 {
     const char *at = span.at + 1, *end = span.at + span.n;
     enum merak_status rc = MERAK_OK;
     json_error_t bad;
     json_t *list, *one = NULL;
-    struct member m;
+    struct merak_json_member m;
     bool first = true;
     int more = 0;
 
     if (span.at[0] != '[') {
-        *list_p = parse(span, &bad);
+        *list_p = merak_json_parse(span, &bad);
         return *list_p != NULL ? MERAK_OK : not_json(bad.text, err);
     }
     list = json_array();
-    for (; rc == MERAK_OK && (more = next_member(&at, end, ']', first, &m)) > 0;
+    for (; rc == MERAK_OK &&
+           (more = merak_json_next(&at, end, ']', first, &m)) > 0;
          first = false) {
         rc = parse_message(m.value, &one, err);
         if (rc == MERAK_OK)
@@ -242,47 +116,80 @@ static enum merak_status parse_messages(struct span span, json_t **list_p,
 /* --- the keys of a line ----------------------------------------------------
  */
 
-static const char *const line_keys[] = {"text",
-                                        "messages",
-                                        "prompt",
-                                        "completion",
-                                        "tools",
-                                        "documents",
-                                        "chat_template_kwargs"};
-enum { LINE_KEYS = sizeof(line_keys) / sizeof(*line_keys), MESSAGES = 1 };
+enum {
+    TEXT,
+    MESSAGES,
+    PROMPT,
+    COMPLETION,
+    CONVERSATIONS,
+    TOOLS,
+    DOCUMENTS,
+    KWARGS,
+    /* only where a line has both of the first two, or conversations */
+    INSTRUCTION,
+    OUTPUT,
+    INPUT,
+    HISTORY,
+    SYSTEM,
+    LINE_KEYS
+};
+static const char *const line_keys[LINE_KEYS] = {
+    "text",          "messages", "prompt",    "completion",
+    "conversations", "tools",    "documents", "chat_template_kwargs",
+    "instruction",   "output",   "input",     "history",
+    "system"};
+
+/* Is this key of a line read, beside the others that it has? */
+static bool is_taken(const struct merak_json_span *found, int key)
+{
+    bool alpaca = found[INSTRUCTION].at != NULL && found[OUTPUT].at != NULL;
+
+    if (found[key].at == NULL)
+        return false;
+    return key < INSTRUCTION || alpaca ||
+           (key == SYSTEM && found[CONVERSATIONS].at != NULL);
+}
 
 /* Cut a line; false: it is not an object, or not JSON. */
 static bool cut_line(const char *line, size_t n, const char *key,
-                     struct span *found)
+                     struct merak_json_span *found)
 {
-    const char *end = line + n, *at = skip_blanks(line, end);
-    struct member m;
+    const char *end = line + n, *at = merak_json_skip_blanks(line, end);
+    struct merak_json_member m;
     bool first = true;
     int more;
 
     if (at >= end || *at++ != '{')
         return false;
-    for (; (more = next_member(&at, end, '}', first, &m)) > 0; first = false) {
+    for (; (more = merak_json_next(&at, end, '}', first, &m)) > 0;
+         first = false) {
         if (key != NULL) {
-            if (is_key(m.key, key))
+            if (merak_json_is_key(m.key, key))
                 found[0] = m.value;
             continue;
         }
         for (size_t i = 0; i < LINE_KEYS; i++) {
-            if (is_key(m.key, line_keys[i]))
+            if (merak_json_is_key(m.key, line_keys[i]))
                 found[i] = m.value;
         }
     }
-    return more == 0 && skip_blanks(at, end) == end;
+    return more == 0 && merak_json_skip_blanks(at, end) == end;
 }
 
 bool merak_json_line_is(const char *line, size_t n, bool keyed)
 {
-    struct span found[LINE_KEYS] = {{NULL, 0}};
+    struct merak_json_span found[LINE_KEYS] = {{NULL, 0}};
 
     return cut_line(line, n, NULL, found) &&
-           (!keyed || found[0].at != NULL || found[MESSAGES].at != NULL ||
-            (found[2].at != NULL && found[3].at != NULL));
+           (!keyed || found[TEXT].at != NULL || found[MESSAGES].at != NULL ||
+            found[CONVERSATIONS].at != NULL || is_taken(found, INSTRUCTION) ||
+            (found[PROMPT].at != NULL && found[COMPLETION].at != NULL));
+}
+
+static bool has_messages(int key, struct merak_json_span value)
+{
+    return key == MESSAGES || key == CONVERSATIONS ||
+           ((key == PROMPT || key == COMPLETION) && value.at[0] == '[');
 }
 
 /* The object with what is read of the line. */
@@ -290,13 +197,13 @@ static enum merak_status parse_line(struct merak_json_lines *l,
                                     const char *line, size_t n,
                                     json_t **object_p, struct merak_error *err)
 {
-    struct span found[LINE_KEYS] = {{NULL, 0}};
+    struct merak_json_span found[LINE_KEYS] = {{NULL, 0}};
     enum merak_status rc = MERAK_OK;
     json_t *object, *value;
     json_error_t bad;
 
     if (!cut_line(line, n, l->key, found)) {
-        *object_p = parse((struct span){line, n}, &bad);
+        *object_p = merak_json_parse((struct merak_json_span){line, n}, &bad);
         return *object_p != NULL && !json_is_object(*object_p)
                    ? MERAK_OK
                    : not_json(*object_p == NULL ? bad.text
@@ -304,13 +211,13 @@ static enum merak_status parse_line(struct merak_json_lines *l,
                               err);
     }
     object = json_object();
-    for (size_t i = 0; i < LINE_KEYS && rc == MERAK_OK; i++) {
-        if (found[i].at == NULL)
+    for (int i = 0; i < LINE_KEYS && rc == MERAK_OK; i++) {
+        if (!is_taken(found, i))
             continue;
         value = NULL;
-        if (l->key == NULL && i == MESSAGES)
+        if (l->key == NULL && has_messages(i, found[i]))
             rc = parse_messages(found[i], &value, err);
-        else if ((value = parse(found[i], &bad)) == NULL)
+        else if ((value = merak_json_parse(found[i], &bad)) == NULL)
             rc = not_json(bad.text, err);
         if (rc == MERAK_OK)
             json_object_set_new(object, l->key != NULL ? l->key : line_keys[i],
@@ -475,8 +382,9 @@ static enum merak_status read_message(const json_t *message,
     return take_string(message, "content", turn, err);
 }
 
+/* The first `given` messages are a prompt: none of them is learned. */
 static enum merak_status read_messages(struct merak_json_lines *l,
-                                       const json_t *messages,
+                                       const json_t *messages, size_t given,
                                        struct merak_error *err)
 {
     size_t n = json_array_size(messages);
@@ -498,6 +406,7 @@ static enum merak_status read_messages(struct merak_json_lines *l,
             merak_error_wrap(err, "message %zu", i + 1);
             return rc;
         }
+        l->turn[i].context |= i < given && l->turn[i].role == MERAK_CHAT_ANSWER;
         answered |= l->turn[i].role == MERAK_CHAT_ANSWER && !l->turn[i].context;
     }
     return answered ? MERAK_OK
@@ -527,7 +436,7 @@ static json_t *names_of(const json_t *object)
 }
 
 static enum merak_status take_messages(struct merak_json_lines *l,
-                                       const json_t *object,
+                                       const json_t *object, size_t given,
                                        struct merak_error *err)
 {
     const json_t *messages = json_object_get(object, "messages");
@@ -538,7 +447,7 @@ static enum merak_status take_messages(struct merak_json_lines *l,
         return merak_fail(err, MERAK_ERR_FORMAT,
                           "\"messages\" is %s, expected a list",
                           type_of(messages));
-    rc = read_messages(l, messages, err);
+    rc = read_messages(l, messages, given, err);
     if (rc != MERAK_OK)
         return rc;
     names = names_of(object);
@@ -553,28 +462,58 @@ static enum merak_status take_messages(struct merak_json_lines *l,
 /* --- a line ----------------------------------------------------------------
  */
 
-/* Without --json-key a line is one of three things, and not two of them: what
+/* Two of the things that a line may be, as its keys. */
+static enum merak_status refuse_two(const char *const *what, size_t n,
+                                    struct merak_error *err)
+{
+    const char *two[2] = {"", ""};
+
+    for (size_t i = 0, at = 0; i < n && at < 2; i++) {
+        if (what[i] != NULL)
+            two[at++] = what[i];
+    }
+    return merak_fail(err, MERAK_ERR_FORMAT,
+                      "both \"%s\" and \"%s\": remove one of them, or choose "
+                      "a text with --json-key",
+                      two[0], two[1]);
+}
+
+/* Without --json-key a line is one of five things, and not two of them: what
  * is not taken would be lost without a word. */
-static enum merak_status take_object(struct merak_json_lines *l,
-                                     const json_t *object,
+static enum merak_status take_object(struct merak_json_lines *l, json_t *object,
                                      struct merak_error *err)
 {
-    bool text = json_object_get(object, "text") != NULL;
-    bool messages = json_object_get(object, "messages") != NULL;
-    bool pair = json_object_get(object, "prompt") != NULL ||
-                json_object_get(object, "completion") != NULL;
+    const char *what[5] = {NULL};
+    enum merak_status rc = MERAK_OK;
+    size_t n = 0, given = 0;
 
     if (l->key != NULL)
         return take_text(l, object, err);
-    if (text + messages + pair > 1)
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "both %s and %s: remove one of them, or choose a "
-                          "text with --json-key",
-                          text ? "\"text\"" : "\"messages\"",
-                          messages && text ? "\"messages\"" : "\"prompt\"");
-    if (messages)
-        return take_messages(l, object, err);
-    return pair ? take_pair(l, object, err) : take_text(l, object, err);
+    for (int i = TEXT; i <= PROMPT; i++)
+        what[i] =
+            json_object_get(object, line_keys[i]) != NULL ? line_keys[i] : NULL;
+    if (what[PROMPT] == NULL && json_object_get(object, "completion") != NULL)
+        what[PROMPT] = "completion";
+    if (json_object_get(object, "conversations") != NULL)
+        what[3] = "conversations";
+    if (json_object_get(object, "instruction") != NULL)
+        what[4] = "instruction";
+    for (size_t i = 0; i < 5; i++)
+        n += what[i] != NULL;
+    if (n > 1)
+        return refuse_two(what, 5, err);
+    if (what[3] != NULL)
+        rc = merak_talk_from_sharegpt(object, err);
+    else if (what[4] != NULL)
+        rc = merak_talk_from_alpaca(object, err);
+    else if (what[PROMPT] != NULL)
+        rc = merak_talk_from_prompt(object, &given, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (json_object_get(object, "messages") != NULL)
+        return take_messages(l, object, given, err);
+    return what[PROMPT] != NULL ? take_pair(l, object, err)
+                                : take_text(l, object, err);
 }
 
 enum merak_status merak_json_line_take(struct merak_json_lines *l,

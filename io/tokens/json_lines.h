@@ -8,7 +8,8 @@
 struct merak_json_lines {
     const char *path, *key; /* key NULL: none was given */
     const struct merak_document_reader *reader;
-    unsigned long long number; /* of the current line, from 1 */
+    const char *unit;          /* "line", or "object" of a list */
+    unsigned long long number; /* of the current one, from 1 */
     struct merak_chat_turn *turn;
     size_t room;
 };

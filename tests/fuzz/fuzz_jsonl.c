@@ -23,6 +23,12 @@ void fuzz_seeds(void)
         "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"},"
         " {\"role\": \"user\", \"content\": \"u\"},"
         " {\"role\": \"assistant\", \"content\": \"a\"}]}\n";
+    static const char list[] =
+        "[{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"},"
+        " {\"from\": \"gpt\", \"value\": \"a\"}], \"system\": \"s\"},\n"
+        "{\"instruction\": \"i\", \"input\": \"]\\\"\", \"output\": \"o\"},\n"
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"u\"}],"
+        " \"completion\": [{\"role\": \"assistant\", \"content\": \"a\"}]}]";
     /* two lines of JSON, as gzip(1) and zstd(1) write them */
     static const unsigned char gzip[] = {
         0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03,
@@ -50,6 +56,7 @@ void fuzz_seeds(void)
 
     fuzz_add_kind(TEXTS, texts, sizeof(texts) - 1);
     fuzz_add_kind(TEXTS, talk, sizeof(talk) - 1);
+    fuzz_add_kind(TEXTS, list, sizeof(list) - 1);
     fuzz_add_kind(TEXTS, gzip, sizeof(gzip));
     fuzz_add_kind(TEXTS, zstd, sizeof(zstd));
     fuzz_add_kind(METRICS, metrics, sizeof(metrics) - 1);

@@ -38,6 +38,8 @@ static enum merak_status take_turns(void *arg, bool is_chat,
     "{\"role\":\"assistant\",\"content\":\"x\",\"" name "\":" value "}"
 #define ANSWER "{\"role\":\"assistant\",\"content\":\"a\"}"
 
+#define SHARED(list) "{\"conversations\":[" list "]"
+
 static void lines_are_read_or_named(void **state)
 {
     static const struct {
@@ -61,7 +63,55 @@ static void lines_are_read_or_named(void **state)
         {"{\"completion\":\"c\"}", NULL, MERAK_ERR_FORMAT,
          "line 2: \"prompt\" is nothing"},
         {"{\"prompt\":[" USER "],\"completion\":\"c\"}", NULL, MERAK_ERR_FORMAT,
-         "line 2: \"prompt\" is a list, expected a text"},
+         "line 2: \"prompt\" is a list, \"completion\" is not"},
+        /* the forms of others: TRL */
+        {"{\"prompt\":[" USER "," ANSWER "," USER "],\"completion\":[" ANSWER
+         "]}",
+         NULL, MERAK_OK, "chat 1q -a 1q 2a;"},
+        {"{\"prompt\":[" ANSWER "],\"completion\":[" USER "]}", NULL,
+         MERAK_ERR_FORMAT, "none of the assistant that counts"},
+        {"{\"prompt\":[" USER "],\"completion\":[7]}", NULL, MERAK_ERR_FORMAT,
+         "line 2: message 2: a number"},
+        /* ShareGPT */
+        {SHARED(
+             "{\"from\":\"human\",\"value\":\"q\"},"
+             "{\"from\":\"gpt\",\"value\":\"a\",\"weight\":0},"
+             "{\"from\":\"tool\",\"value\":\"r\"},"
+             "{\"from\":\"gpt\",\"value\":\"b\"}") ",\"system\":\"s\",\"id\":"
+                                                   "18446744073709551615}",
+         NULL, MERAK_OK, "chat 0s 1q -a 3r 2b;"},
+        {SHARED(USER "," ANSWER) "}", NULL, MERAK_OK, "chat 1q 2a;"},
+        {SHARED("{\"from\":\"bot\",\"value\":\"q\"}") "}", NULL,
+         MERAK_ERR_FORMAT, "line 2: message 1: \"from\" is \"bot\", expected"},
+        {SHARED("{\"from\":\"gpt\",\"value\":[]}") "}", NULL, MERAK_ERR_FORMAT,
+         "line 2: message 1: \"value\" is no text"},
+        {SHARED("{\"from\":\"gpt\",\"value\":\"a\",\"role\":\"user\"}") "}",
+         NULL, MERAK_ERR_FORMAT, "message 1: both \"from\""},
+        {SHARED("{\"from\":\"system\",\"value\":\"s\"}") ",\"system\":\"s\"}",
+         NULL, MERAK_ERR_FORMAT, "both \"system\" and a message"},
+        {SHARED(ANSWER) ",\"messages\":[" ANSWER "]}", NULL, MERAK_ERR_FORMAT,
+         "line 2: both \"messages\" and \"conversations\""},
+        {"{\"conversations\":3}", NULL, MERAK_ERR_FORMAT,
+         "line 2: \"conversations\" is no list"},
+        /* Alpaca */
+        {"{\"instruction\":\"i\",\"input\":\"x\",\"output\":\"o\"}", NULL,
+         MERAK_OK, "chat 1i\nx 2o;"},
+        {"{\"instruction\":\"i\",\"input\":\"\",\"output\":\"o\"}", NULL,
+         MERAK_OK, "chat 1i 2o;"},
+        {"{\"instruction\":\"i\",\"output\":\"o\",\"system\":\"s\","
+         "\"history\":[]}",
+         NULL, MERAK_OK, "chat 0s 1i 2o;"},
+        {"{\"instruction\":\"i\",\"output\":\"o\","
+         "\"history\":[[\"a\",\"b\"]]}",
+         NULL, MERAK_ERR_FORMAT, "line 2: \"history\" beside"},
+        {"{\"instruction\":\"i\",\"input\":2,\"output\":\"o\"}", NULL,
+         MERAK_ERR_FORMAT, "expected to be texts"},
+        {"{\"instruction\":\"i\",\"output\":\"o\",\"text\":\"t\"}", NULL,
+         MERAK_ERR_FORMAT, "line 2: both \"text\" and \"instruction\""},
+        {"{\"instruction\":\"i\",\"output\":\"o\",\"text\":\"t\"}", "text",
+         MERAK_OK, "text t;"},
+        {"{\"text\":\"t\",\"output\":1e999,\"system\":1e999}", NULL, MERAK_OK,
+         "text t;"},
         {"{\"messages\":{}}", NULL, MERAK_ERR_FORMAT,
          "line 2: \"messages\" is an object, expected a list"},
         {"{\"messages\":[]}", NULL, MERAK_ERR_FORMAT,
@@ -181,8 +231,20 @@ static void content_says_what_a_file_is(void **state)
         {"a.json", NULL, "{\n \"x\": \"a\"\n}\n", 0, MERAK_OK, "text {\n"},
         {"a.txt", NULL, "{ text }", 0, MERAK_OK, "text { text };"},
         {"a.txt", "text", "hello", 0, MERAK_ERR_FORMAT, "line 1: not JSON"},
-        {"a.json", NULL, "[\n {\"text\":\"a\"}]", 0, MERAK_ERR_FORMAT,
-         "jq -c '.[]'"},
+        {"a.json", NULL, "[\n {\"text\":\n\"a\"},{\"text\":\"],\\\"\"}\n]\n", 0,
+         MERAK_OK, "text a;text ],\";"},
+        {"-x", NULL, "[{\"text\":\"a\"}]", 0, MERAK_OK, "text a;"},
+        {"a.json", "k", "[{\"k\":\"a\"}]", 0, MERAK_OK, "text a;"},
+        {"a.json", NULL, "[{\"text\":\"a\"},\n{\"text\":1}]", 0,
+         MERAK_ERR_FORMAT, "a.json object 2: no text under"},
+        {"a.json", NULL, "[{\"text\":\"a\"},]", 0, MERAK_ERR_FORMAT,
+         "object 2: not JSON"},
+        {"a.json", NULL, "[{\"text\":\"a\"},{\"te", 0, MERAK_ERR_FORMAT,
+         "behind object 1: the list of JSON is not closed"},
+        {"a.json", NULL, "[{\"text\":\"a\"}] {", 0, MERAK_ERR_FORMAT,
+         "behind object 1: more behind the list"},
+        {"a.txt", NULL, "[{\"x\":\"a\"}]", 0, MERAK_OK,
+         "text [{\"x\":\"a\"}];"},
         {"a.parquet", "text", "PAR1\0", 5, MERAK_ERR_FORMAT, "Parquet"},
         {"a.txt", NULL, "\xff\xfeh\0", 4, MERAK_ERR_FORMAT, "iconv"},
     };

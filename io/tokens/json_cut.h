@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokens/json_cut.h - JSON cut at its keys and elements, without parsing
+ * the values
+ *
+ * Texts end with NUL, which is not counted.
+ */
+#ifndef MERAK_IO_TOKENS_JSON_CUT_H
+#define MERAK_IO_TOKENS_JSON_CUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct merak_json_span {
+    const char *at;
+    size_t n;
+};
+
+struct merak_json_member {
+    struct merak_json_span key, value; /* the key without its quotes */
+};
+
+const char *merak_json_skip_blanks(const char *at, const char *end);
+/* Behind an opening sign or a comma: the next member of an object, or element
+ * of a list (its key is then empty).  1: one more, 0: the end, -1: not JSON. */
+int merak_json_next(const char **at, const char *end, char close, bool first,
+                    struct merak_json_member *m);
+/* The value, yours; NULL: `bad` says why it is none. */
+json_t *merak_json_parse(struct merak_json_span span, json_error_t *bad);
+/* A key as a string of JSON, which may have escapes. */
+json_t *merak_json_parse_key(struct merak_json_span key);
+bool merak_json_is_key(struct merak_json_span key, const char *name);
+
+#endif

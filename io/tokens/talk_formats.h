@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokens/talk_formats.h - a line's questions and answers in the forms of
+ * others, as {"messages": [..]}, which each call adds to the line's object
+ *
+ * MERAK_ERR_FORMAT says what is not as in the form.
+ */
+#ifndef MERAK_IO_TOKENS_TALK_FORMATS_H
+#define MERAK_IO_TOKENS_TALK_FORMATS_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "merak/status.h"
+
+/* ShareGPT: {"conversations": [{"from": "human", "value": TEXT}, ..]}, and
+ * perhaps "system". */
+enum merak_status
+merak_talk_from_sharegpt(json_t *object, struct merak_error *err) MERAK_CHECKED;
+/* Alpaca: {"instruction": TEXT, "input": TEXT, "output": TEXT}, the last of
+ * them the answer; input may be empty or absent, and there may be "system". */
+enum merak_status merak_talk_from_alpaca(json_t *object,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* TRL: {"prompt": [MESSAGE, ..], "completion": [MESSAGE, ..]}; *given_p
+ * messages are the prompt's.  Nothing is done to texts. */
+enum merak_status merak_talk_from_prompt(json_t *object, size_t *given_p,
+                                         struct merak_error *err) MERAK_CHECKED;
+
+#endif
