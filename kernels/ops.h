@@ -34,6 +34,7 @@
     OP(softcap)                          \
     OP(softcap_dx)                       \
     OP(add)                              \
+    OP(scale)                            \
     OP(dropout)                          \
     OP(xent_max)                         \
     OP(xent_sum)                         \

@@ -13,7 +13,7 @@ struct pointwise {
     const void *in[3];
     void *out[2];
     size_t n;
-    float cap; /* of soft caps */
+    float f; /* f[0]: of soft caps and scales */
     bool bf16;
 };
 
@@ -76,7 +76,7 @@ INLINE vf gelu_erf_slope(vf x)
     return phi + x * gauss * 0.398942280f;
 }
 
-/* One vector of an elementwise op, from a[] to y[]; a[3] is the cap. */
+/* One vector of an elementwise op, from a[] to y[]; a[3] is f[0]. */
 typedef void (*step_fn)(const vf *a, vf *y);
 
 INLINE void gelu_tanh_step(const vf *a, vf *y)
@@ -140,6 +140,11 @@ INLINE void add_step(const vf *a, vf *y)
     y[0] = a[0] + a[1];
 }
 
+INLINE void scale_step(const vf *a, vf *y)
+{
+    y[0] = a[3] * a[0];
+}
+
 INLINE void sweep(const struct pointwise *pw, size_t item, step_fn step,
                   int n_in, int n_out, bool bf16)
 {
@@ -148,7 +153,7 @@ INLINE void sweep(const struct pointwise *pw, size_t item, step_fn step,
     for (size_t i = item * GRAIN; i < end; i += LANES) {
         vf a[4], y[2];
 
-        a[3] = vset(pw->cap);
+        a[3] = vset(pw->f);
         UNROLL
         for (int k = 0; k < n_in; k++)
             a[k] = vload_n(pw->in[k], i, end - i, bf16);
@@ -181,12 +186,13 @@ SWEEP(geglu_dx, 3, 2)
 SWEEP(softcap, 1, 1)
 SWEEP(softcap_dx, 2, 1)
 SWEEP(add, 2, 1)
+SWEEP(scale, 1, 1)
 
 static enum merak_status run(const struct merak_kernel_call *call,
                              merak_item_fn item, struct merak_error *err)
 {
     struct pointwise pw = {.n = merak_local_count(&call->operand[0]),
-                           .cap = (float)call->attrs->f[0],
+                           .f = (float)call->attrs->f[0],
                            .bf16 = call->operand[0].dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
@@ -241,4 +247,9 @@ CPU_KERNEL(softcap_dx)
 CPU_KERNEL(add)
 {
     return run(call, add_sweep, err);
+}
+
+CPU_KERNEL(scale)
+{
+    return run(call, scale_sweep, err);
 }

@@ -186,6 +186,14 @@ struct add_of {
     }
 };
 
+struct times_of {
+    float factor;
+    __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
+    {
+        y[0] = factor * x[0];
+    }
+};
+
 CUDA_KERNEL(gelu)
 {
     return map<1, 1>(call, "gelu", gelu_of{call->attrs->i[0] == 1}, err);
@@ -222,6 +230,11 @@ CUDA_KERNEL(softcap_dx)
 CUDA_KERNEL(add)
 {
     return map<2, 1>(call, "add", add_of{}, err);
+}
+
+CUDA_KERNEL(scale)
+{
+    return map<1, 1>(call, "scale", times_of{(float)call->attrs->f[0]}, err);
 }
 
 /* out += a: the output is the second input. */

@@ -61,6 +61,7 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW(softcap),
     ROW(softcap_dx),
     ROW(add),
+    ROW(scale),
     ROW(dropout),
     ROW(xent_max),
     ROW(xent_sum),

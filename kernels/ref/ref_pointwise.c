@@ -145,6 +145,18 @@ REF_KERNEL(add)
     return MERAK_OK;
 }
 
+REF_KERNEL(scale)
+{
+    const struct merak_operand *x = &call->operand[0];
+    size_t n = merak_local_count(x);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        ref_store(merak_call_out(call, 0), i,
+                  call->attrs->f[0] * ref_load(x, i));
+    return MERAK_OK;
+}
+
 REF_KERNEL(dropout)
 {
     const struct merak_operand *x = &call->operand[0];

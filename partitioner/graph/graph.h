@@ -47,6 +47,7 @@
  *                   of silu(gate)
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
+ *     scale         x -> f[0] x
  *     dropout       x -> y; f[0] = p, i[0] = stream (unique in the model)
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
  *     xent_sum      logits, max, targets i32[B,T]
@@ -75,7 +76,7 @@
  *     gelu_dx       B  dy, x -> dx
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
- *     (rope, add, dropout reuse their forward ops in phase B)
+ *     (rope, add, scale, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
  *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut
  *                   of v it inherits; zeros where there is no target

@@ -24,6 +24,7 @@ MERAK_COST(swiglu_dx, 10)
 MERAK_COST(softcap, 3)
 MERAK_COST(softcap_dx, 4)
 MERAK_COST(add, 1)
+MERAK_COST(scale, 1)
 MERAK_COST(convert, 0)
 MERAK_COST(dropout, 2)
 MERAK_COST(rope, 3)
@@ -40,11 +41,13 @@ MERAK_COST(rope, 3)
 #define SOFTCAP "x=c:btv > y=c:btv" /* a vocabulary may be cut unevenly */
 #define ADD "a=c:* b=c:* > y=c:*"
 #define CONVERT "x=a:* > y=a:*"
+#define SCALE "x=c:* > y=c:*"
 #define DROPOUT "x=c:* > y=c:*"
 #define ROPE "x=c:bt*D > y=c:bt*D"
 
 LINEAR_SIGNATURE(add, ADD)
 LINEAR_SIGNATURE(convert, CONVERT)
+LINEAR_SIGNATURE(scale, SCALE)
 LINEAR_SIGNATURE(dropout, DROPOUT)
 LINEAR_SIGNATURE(rope, ROPE)
 MERAK_DIMS_SIGNATURE(softcap, SOFTCAP)
@@ -61,6 +64,19 @@ static enum merak_status softcap_infer(struct merak_infer *inf,
                           "softcap: cap is %g, expected a positive number",
                           cap);
     return merak_dims_infer("softcap", SOFTCAP, inf, err);
+}
+
+static enum merak_status scale_infer(struct merak_infer *inf,
+                                     struct merak_error *err)
+{
+    double factor = inf->attrs->f[0];
+
+    if (factor == 0 || !isfinite(factor))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "scale: factor is %g, expected a finite number other "
+                          "than 0",
+                          factor);
+    return merak_dims_infer("scale", SCALE, inf, err);
 }
 
 static enum merak_status dropout_infer(struct merak_infer *inf,
@@ -202,6 +218,16 @@ static enum merak_status add_grad(struct merak_grad *g,
                           : merak_grad_add(g, merak_node_in(node, 0), dy, err);
 }
 
+static enum merak_status scale_grad(struct merak_grad *g,
+                                    const struct merak_node *node,
+                                    struct merak_error *err)
+{
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+
+    return merak_grad_unary(g, node, 0, "scale", merak_node_attrs(node), 1, &dy,
+                            err);
+}
+
 /* The mask is a function of the stream, so the same call on dy applies it. */
 static enum merak_status dropout_grad(struct merak_grad *g,
                                       const struct merak_node *node,
@@ -231,6 +257,8 @@ static const struct merak_number swiglu_numbers[] = {
     {"swiglu with gelu", 'i', 0}, {NULL, 0, 0}};
 static const struct merak_number softcap_numbers[] = {{"softcap", 'f', 0},
                                                       {NULL, 0, 0}};
+static const struct merak_number scale_numbers[] = {{"scale factor", 'f', 0},
+                                                    {NULL, 0, 0}};
 static const struct merak_number dropout_numbers[] = {{"dropout", 'f', 0},
                                                       {NULL, 0, 0}};
 static const struct merak_number rope_numbers[] = {
@@ -256,6 +284,8 @@ const struct merak_op merak_ops_elementwise[] = {
     MERAK_OP(softcap_dx, 2, 2, 1, NULL),
     MERAK_OP_WITH(add, 2, 2, 1, add_grad, .step_use = MERAK_STEP_NONE,
                   .role = MERAK_ROLE_SUM, .numbers = merak_no_numbers),
+    MERAK_OP_WITH(scale, 1, 1, 1, scale_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = scale_numbers),
     MERAK_OP_WITH(dropout, 1, 1, 1, dropout_grad,
                   .step_use = MERAK_STEP_DROPOUT, .numbers = dropout_numbers),
     MERAK_OP_WITH(rope, 1, 1, 1, rope_grad, .step_use = MERAK_STEP_NONE,

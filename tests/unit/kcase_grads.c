@@ -50,6 +50,7 @@ const struct kc_grad kc_grads[] = {
     {"gelu_dx", "gelu", 2, 1, {KC_DY, 0, KC_D(0)}, false},
     {"swiglu_dx", "swiglu", 3, 2, {KC_DY, 0, 1, KC_D(0), KC_D(1)}, false},
     {"softcap_dx", "softcap", 2, 1, {KC_DY, 1, KC_D(0)}, false},
+    {"scale", "scale", 1, 1, {KC_DY, KC_D(0)}, false},
     {"dropout", "dropout", 1, 1, {KC_DY, KC_D(0)}, false},
 };
 const int kc_n_grads = sizeof(kc_grads) / sizeof(*kc_grads);

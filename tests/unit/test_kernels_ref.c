@@ -332,6 +332,8 @@ static void pointwise_ops_match_published_values(void **state)
     attrs.f[0] = 4;
     run_ref("softcap", &call);
     assert_near(y, ((double[]){4 * tanh(0.25), -4 * tanh(0.5)}), 2, 1e-13, 0);
+    run_ref("scale", &call);
+    assert_near(y, ((double[]){4, -8}), 2, 0, 0);
 }
 
 /* A call of rope: position 6 of a text of 8, with one head of four channels. */
