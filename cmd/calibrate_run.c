@@ -80,7 +80,7 @@ static void fill_slot(const struct run *r, int slot,
     for (size_t i = 0; i < n; i++) {
         float x = init->kind == MERAK_INIT_ONES ? 1.0f : 0.0f;
 
-        if (init->kind == MERAK_INIT_NORMAL)
+        if (init->kind == MERAK_INIT_NORMAL || init->kind == MERAK_INIT_UNIFORM)
             x = init->std * normal[i % NORMALS];
         if (s->dtype == MERAK_BF16)
             b[i] = merak_f32_to_bf16(x);

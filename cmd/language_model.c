@@ -7,9 +7,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/ckpt/ckpt.h"
+#include "io/lora_record.h"
 #include "io/weights/run_model.h"
 #include "runtime/boot/boot.h"
 #include "runtime/runtime.h"
+#include "runtime/train/param_rules.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -140,22 +142,47 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
     return rc;
 }
 
+/* The adapters of a checkpoint; none of a folder. */
+static enum merak_status read_lora(const char *dir,
+                                   struct merak_lora_record *record,
+                                   struct merak_error *err)
+{
+    struct merak_ckpt *ckpt = NULL;
+    enum merak_status rc;
+
+    memset(record, 0, sizeof(*record));
+    if (merak_safetensors_is_one(dir))
+        return MERAK_OK;
+    rc = merak_ckpt_open(dir, &ckpt, err);
+    if (rc == MERAK_OK)
+        (void)merak_lora_parse(merak_ckpt_state(ckpt)->recipe, record);
+    merak_ckpt_close(ckpt);
+    /* merak_decoder_load() says what is not there */
+    return rc == MERAK_ERR_NOT_FOUND ? MERAK_OK : rc;
+}
+
 enum merak_status merak_lm_load(struct merak_lm *lm,
                                 const struct merak_lm_options *opt,
                                 size_t positions, bool grows,
                                 struct merak_error *err)
 {
+    static const struct merak_param_rules none = {.n = 0};
+    struct merak_lora_record record;
+    struct merak_ruled_model ruled = {.describe = merak_hf_describe,
+                                      .arg = &lm->config,
+                                      .rules = &none,
+                                      .lora = &record.lora};
     struct merak_decoder_options how = {
-        .describe = merak_hf_describe,
-        .arg = &lm->config,
+        .describe = merak_ruled_describe,
+        .arg = &ruled,
         .dtype = opt->dtype == 1 ? MERAK_BF16 : MERAK_F32,
         .positions = positions,
         .early = grows ? lm->config.rope_short_positions : 0,
         .threads = opt->threads,
     };
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc = read_lora(opt->ckpt, &record, err);
 
-    if (how.threads == 0)
+    if (rc == MERAK_OK && how.threads == 0)
         rc = merak_boot_threads(1, &how.threads, err);
     if (rc == MERAK_OK)
         rc = merak_decoder_create(&how, &lm->decoder, err);

@@ -82,13 +82,19 @@ struct merak_value *merak_targets(struct merak_model *m);
  */
 void merak_documents(struct merak_model *m);
 
-enum merak_init_kind { MERAK_INIT_NORMAL, MERAK_INIT_ZEROS, MERAK_INIT_ONES };
+enum merak_init_kind {
+    MERAK_INIT_NORMAL,
+    MERAK_INIT_ZEROS,
+    MERAK_INIT_ONES,
+    MERAK_INIT_UNIFORM,
+};
 struct merak_init {
     enum merak_init_kind kind;
-    float std;
+    float std;       /* UNIFORM: between -std and std */
     size_t zero_row; /* 1-based row (dim 0) that starts as zeros; 0: none */
 };
 #define MERAK_NORMAL(s) ((struct merak_init){MERAK_INIT_NORMAL, (s), 0})
+#define MERAK_UNIFORM(s) ((struct merak_init){MERAK_INIT_UNIFORM, (s), 0})
 #define MERAK_ZEROS ((struct merak_init){MERAK_INIT_ZEROS, 0.0f, 0})
 #define MERAK_ONES ((struct merak_init){MERAK_INIT_ONES, 0.0f, 0})
 
@@ -121,6 +127,29 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
 void merak_freeze(struct merak_model *m, const char *pattern);
 void merak_no_decay(struct merak_model *m, const char *pattern);
 void merak_lr_scale(struct merak_model *m, const char *pattern, float x);
+
+/*
+ * Train adapters instead of the model: beside merak_linear()s that are chosen
+ * by name, y = W x + (alpha / rank) B A dropout(x), with A [rank, in..] and B
+ * [out.., rank]; all other parameters are frozen.  Call it before the first
+ * parameter; `merak train --lora-rank` calls it for any model.
+ *
+ *   targets  shell patterns (fnmatch(3)) with commas between; each is compared
+ *            with the weight's name without ".weight", and with what follows
+ *            any dot of it: "q_proj,v_proj", "h.0.*".  Borrowed
+ *   dropout  of the adapters' inputs, as merak_dropout()
+ *
+ * Adapters are parameters NAME.lora_A.weight, which starts uniform between
+ * -1/sqrt(in) and 1/sqrt(in), and NAME.lora_B.weight, which starts as zeros.
+ * A weight that is also read by another op, as a tied embedding, gets none.
+ * Source: Hu et al. 2021 (arXiv:2106.09685), sec. 4.1.
+ */
+struct merak_lora {
+    size_t rank;
+    float alpha, dropout;
+    const char *targets;
+};
+void merak_lora(struct merak_model *m, const struct merak_lora *lora);
 
 /* --- layers ------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/ckpt/durable.h"
+#include "io/lora_record.h"
 #include "io/weights/run_model.h"
 #include "io/weights/transfer_impl.h"
 
@@ -90,11 +91,27 @@ static enum merak_status get_memory(struct merak_exporting *e,
                           : merak_fail_nomem(err, most * sizeof(*e->buf));
 }
 
+/* Without its adapters the model would be that of before the run. */
+static enum merak_status check_adapters(const struct merak_exporting *e,
+                                        struct merak_error *err)
+{
+    struct merak_lora_record record;
+
+    if (!merak_lora_parse(merak_ckpt_state(e->ckpt)->recipe, &record))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "%.120s was trained with --lora-rank: weights with "
+                      "adapters are not exported, use merak generate or eval",
+                      merak_ckpt_path(e->ckpt));
+}
+
 static enum merak_status open_all(struct merak_exporting *e,
                                   struct merak_error *err)
 {
     enum merak_status rc = open_ckpt(e, err);
 
+    if (rc == MERAK_OK)
+        rc = check_adapters(e, err);
     if (rc == MERAK_OK)
         rc = find_config(e, err);
     if (rc == MERAK_OK)

@@ -28,7 +28,7 @@ enum merak_status merak_hf_params_init(struct merak_hf_params *params,
     merak_hf_describe(params->model, config);
     rc = merak_model_graph(params->model, &graph, err);
     if (rc == MERAK_OK)
-        rc = merak_named_params(graph, &params->param, &params->n, err);
+        rc = merak_named_params(graph, true, &params->param, &params->n, err);
     if (rc == MERAK_OK)
         rc = merak_graph_numbers(graph, &params->numbers, err);
     if (rc == MERAK_OK)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum merak_status merak_named_params(const struct merak_graph *graph,
+                                     bool adapters,
                                      struct merak_named **named_p, int *n_p,
                                      struct merak_error *err)
 {
@@ -26,7 +27,7 @@ enum merak_status merak_named_params(const struct merak_graph *graph,
     for (int i = 0; i < graph->n_values; i++) {
         const struct merak_value *v = graph->value[i];
 
-        if (v->kind == MERAK_VALUE_PARAM)
+        if (v->kind == MERAK_VALUE_PARAM && (adapters || !v->adapter))
             named[n++] = (struct merak_named){v->name, v->shape};
     }
     *named_p = named;

@@ -3,6 +3,8 @@
 #ifndef MERAK_IO_WEIGHTS_NAMED_H
 #define MERAK_IO_WEIGHTS_NAMED_H
 
+#include <stdbool.h>
+
 #include "merak/status.h"
 #include "merak/types.h"
 
@@ -13,9 +15,10 @@ struct merak_named {
     struct merak_shape shape;
 };
 
-/* The parameters of a graph, in its order; free() the list; names are borrowed
- * from the graph. */
+/* The parameters of a graph, in its order, with or without its adapters;
+ * free() the list; names are borrowed from the graph. */
 enum merak_status merak_named_params(const struct merak_graph *graph,
+                                     bool adapters,
                                      struct merak_named **named_p, int *n_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /*

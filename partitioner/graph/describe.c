@@ -192,6 +192,7 @@ static void check_frozen(struct merak_model *m)
 static void complete(struct merak_model *m)
 {
     check_recycling(m);
+    merak_lora_check(m);
     check_frozen(m);
     if (m->status != MERAK_OK)
         return;
@@ -276,7 +277,8 @@ static bool check_param(struct merak_model *m, const char *name, int ndim,
         merak_model_fail(m, MERAK_ERR_PARAM,
                          "parameter %s: %d dims, expected 1 to %d", name, ndim,
                          MERAK_MAX_DIMS);
-    else if (init.kind == MERAK_INIT_NORMAL &&
+    else if ((init.kind == MERAK_INIT_NORMAL ||
+              init.kind == MERAK_INIT_UNIFORM) &&
              !(init.std >= 0 && isfinite(init.std)))
         merak_model_fail(m, MERAK_ERR_PARAM,
                          "parameter %s: standard deviation %g, expected a "
@@ -357,6 +359,8 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
                                 .producer = -1,
                                 .init = init,
                                 .decay = ndim >= 2,
+                                .frozen = m->lora.rank > 0 && !m->adapting,
+                                .adapter = m->adapting,
                                 .of = -1};
     struct merak_value *value = NULL;
 

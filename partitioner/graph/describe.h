@@ -13,6 +13,8 @@ struct merak_model {
     struct merak_error error;
     struct merak_value *input[MERAK_INPUT_COUNT]; /* by its kind */
     int64_t n_dropouts;                           /* streams given out */
+    struct merak_lora lora; /* rank 0: the model itself is trained */
+    bool adapting;          /* the next parameters are an adapter's */
     bool complete; /* differentiated: nothing may be added */
 };
 
@@ -20,5 +22,12 @@ struct merak_model {
  * more input after their n: where these start.  Returns how many it makes. */
 int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
                            int n);
+
+/* lora.c: y = W x of a layer, plus its adapter's if it has one. */
+struct merak_value *merak_lora_add(struct merak_model *m, struct merak_value *x,
+                                   struct merak_value *w, int n_contract,
+                                   struct merak_value *y);
+/* There must be an adapter if they are asked for. */
+void merak_lora_check(struct merak_model *m);
 
 #endif

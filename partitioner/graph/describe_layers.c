@@ -100,12 +100,14 @@ struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
                                  struct merak_value *bias, int n_contract)
 {
     struct merak_attrs attrs = {.i = {n_contract}};
+    struct merak_value *y;
 
     if (merak_model_open_for(m, "linear") == NULL)
         return NULL;
     make_bias(m, bias);
-    return apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
-                 (struct merak_value *[]){x, w, bias});
+    y = apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
+              (struct merak_value *[]){x, w, bias});
+    return merak_lora_add(m, x, w, n_contract, y);
 }
 
 static bool check_eps(struct merak_model *m, const char *op, float eps)

@@ -129,6 +129,7 @@ struct merak_value {
     struct merak_init init;     /* PARAM */
     bool decay;                 /* PARAM: weight decay applies */
     bool frozen;                /* PARAM: it is not trained */
+    bool adapter;               /* PARAM: made by merak_lora() */
     float lr_scale;             /* PARAM: factor of the learning rate; 0: 1 */
     enum merak_input_kind input; /* INPUT */
     int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,

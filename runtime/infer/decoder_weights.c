@@ -106,7 +106,7 @@ static enum merak_status open_folder(const struct merak_decoder *d,
 {
     int n = 0;
     enum merak_status rc =
-        merak_named_params(d->graph, &source->param, &n, err);
+        merak_named_params(d->graph, true, &source->param, &n, err);
 
     if (rc == MERAK_OK)
         rc = merak_hf_weights_open(dir, source->param, n, &source->hf, err);

@@ -167,6 +167,7 @@ static const struct merak_option rows[] = {
      .about = "parameters that are not trained, by names that match; may be "
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
+    MERAK_LORA_OPTIONS(AT(lora)),
     {"doc-mask", MERAK_OPTION_YES, AT(doc_mask),
      .about = "documents of a sequence do not see each other"},
     {"emit", MERAK_OPTION_WORD, AT(emit),
@@ -377,7 +378,9 @@ static enum merak_status check(struct plan_options *opt,
     if (rc != MERAK_OK)
         return rc;
     merak_choices_settle(&opt->choice);
-    rc = plan_saved_open(opt, err);
+    rc = merak_lora_settle(&opt->lora, err);
+    if (rc == MERAK_OK)
+        rc = plan_saved_open(opt, err);
     if (rc != MERAK_OK)
         return rc;
     if (opt->choice.schedule != NULL &&

@@ -31,6 +31,7 @@ enum merak_status plan_model_open(const struct plan_options *opt,
     *model = (struct plan_model){.describe = merak_ruled_describe,
                                  .arg = &model->ruled,
                                  .ruled.rules = &opt->rules,
+                                 .ruled.lora = &opt->lora,
                                  .ruled.documents = opt->doc_mask};
     if (own != NULL) {
         model->source = own->name;

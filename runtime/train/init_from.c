@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/ckpt/durable.h"
+#include "io/lora_record.h"
 #include "io/weights/hf_weights.h"
 #include "io/weights/transfer_impl.h"
 
@@ -68,23 +69,54 @@ static enum merak_status find_origin(struct merak_trainer *t,
     return merak_broadcast(t->tr, &t->world, origin, sizeof(*origin), 0, err);
 }
 
+/* Are there adapters to go on from?  They must be those of this run. */
+static enum merak_status find_adapters(const struct merak_trainer *t,
+                                       struct merak_weight_source *source,
+                                       struct merak_error *err)
+{
+    const char *recipe =
+        source->ckpt != NULL ? merak_ckpt_state(source->ckpt)->recipe : "";
+    char theirs[MERAK_CKPT_RECIPE_BYTES], ours[sizeof(theirs)];
+    struct merak_lora_record record;
+
+    source->no_adapters = !merak_lora_parse(recipe, &record);
+    if (source->no_adapters)
+        return MERAK_OK;
+    merak_lora_print(&record.lora, theirs, sizeof(theirs));
+    merak_lora_print(&t->opt.lora, ours, sizeof(ours));
+    return strcmp(theirs, ours) == 0
+               ? MERAK_OK
+               : merak_fail(err, MERAK_ERR_MISMATCH,
+                            "%.60s has adapters of%.110s: give the same "
+                            "options",
+                            merak_ckpt_path(source->ckpt), theirs);
+}
+
 /* Check that it has all parameters of the whole model and no others, though
  * this rank holds only a part. */
 static enum merak_status open_source(struct merak_trainer *t,
                                      const struct origin *origin,
-                                     const struct merak_named *param, int n,
                                      struct merak_weight_source *source,
+                                     struct merak_named **param_p,
                                      struct merak_error *err)
 {
-    enum merak_status rc;
+    enum merak_status rc = MERAK_OK;
+    struct merak_graph *graph = NULL;
+    int n = 0;
 
-    if (!origin->folder) {
+    if (!origin->folder)
         rc = merak_ckpt_open(origin->path, &source->ckpt, err);
-        return rc == MERAK_OK
-                   ? merak_ckpt_has_params(source->ckpt, param, n, err)
-                   : rc;
-    }
-    rc = merak_hf_weights_open(origin->path, param, n, &source->hf, err);
+    if (rc == MERAK_OK)
+        rc = find_adapters(t, source, err);
+    if (rc == MERAK_OK)
+        rc = merak_model_graph(t->model, &graph, err);
+    if (rc == MERAK_OK)
+        rc = merak_named_params(graph, !source->no_adapters, param_p, &n, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (!origin->folder)
+        return merak_ckpt_has_params(source->ckpt, *param_p, n, err);
+    rc = merak_hf_weights_open(origin->path, *param_p, n, &source->hf, err);
     if (rc == MERAK_OK && t->program->rank == 0)
         rc = merak_hf_weights_check_tied(source->hf, err);
     return rc;
@@ -96,15 +128,8 @@ static enum merak_status take(struct merak_trainer *t,
 {
     struct merak_weight_source source = {.ckpt = NULL};
     struct merak_named *param = NULL;
-    struct merak_graph *graph = NULL;
-    enum merak_status rc;
-    int n = 0;
+    enum merak_status rc = open_source(t, origin, &source, &param, err);
 
-    rc = merak_model_graph(t->model, &graph, err);
-    if (rc == MERAK_OK)
-        rc = merak_named_params(graph, &param, &n, err);
-    if (rc == MERAK_OK)
-        rc = open_source(t, origin, param, n, &source, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc == MERAK_OK) {
         rc = merak_weights_take(t, &source, err);

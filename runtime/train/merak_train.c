@@ -463,8 +463,10 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     enum merak_status rc;
     int code;
 
-    t.ruled = (struct merak_ruled_model){
-        .describe = describe, .arg = arg, .rules = &t.opt.rules};
+    t.ruled = (struct merak_ruled_model){.describe = describe,
+                                         .arg = arg,
+                                         .rules = &t.opt.rules,
+                                         .lora = &t.opt.lora};
     t.describe_arg = &t.ruled;
     t.start_ns = merak_clock_ns();
     keep_heap();

@@ -5,6 +5,7 @@
 #include "runtime/train/param_rules.h"
 
 #include "base/error.h"
+#include "io/lora_record.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -80,12 +81,41 @@ size_t merak_param_rules_print(const struct merak_param_rules *rules,
     return at;
 }
 
+enum merak_status merak_lora_settle(struct merak_lora *lora,
+                                    struct merak_error *err)
+{
+    if (lora->rank == 0)
+        return lora->alpha == 0 && lora->dropout == 0 && lora->targets == NULL
+                   ? MERAK_OK
+                   : merak_fail(err, MERAK_ERR_CONFIG,
+                                "--lora-alpha, --lora-dropout and "
+                                "--lora-targets need --lora-rank R");
+    if (lora->alpha == 0)
+        lora->alpha = (float)lora->rank;
+    if (lora->targets == NULL)
+        lora->targets = "*.*";
+    if (!(lora->dropout < 1))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--lora-dropout: expected a number below 1, got %g",
+                          (double)lora->dropout);
+    if (lora->targets[0] == '\0' || strchr(lora->targets, ' ') != NULL ||
+        strlen(lora->targets) >= MERAK_LORA_TARGETS)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--lora-targets: expected patterns with commas and "
+                          "no blanks between, of 1 to %d characters, got "
+                          "\"%.60s\"",
+                          MERAK_LORA_TARGETS - 1, lora->targets);
+    return MERAK_OK;
+}
+
 void merak_ruled_describe(struct merak_model *m, void *arg)
 {
     const struct merak_ruled_model *ruled = arg;
 
     if (ruled->documents)
         merak_documents(m);
+    if (ruled->lora != NULL && ruled->lora->rank > 0)
+        merak_lora(m, ruled->lora);
     ruled->describe(m, ruled->arg);
     for (int i = 0; i < ruled->rules->n; i++) {
         const struct merak_param_rule *rule = &ruled->rules->rule[i];

@@ -31,12 +31,40 @@ enum merak_status merak_param_rules_add(struct merak_param_rules *rules,
 size_t merak_param_rules_print(const struct merak_param_rules *rules,
                                char *text, size_t bytes);
 
+/* Rows of a table of options; `at` is the offset of a struct merak_lora. */
+#define MERAK_LORA_OPTIONS(at)                                                 \
+    {"lora-rank",                                                              \
+     MERAK_OPTION_SIZE,                                                        \
+     (at) + offsetof(struct merak_lora, rank),                                 \
+     .about = "train adapters of this rank beside linear layers, and nothing " \
+              "else (none)",                                                   \
+     .least = 1,                                                               \
+     .most = 65535},                                                           \
+        {"lora-alpha", MERAK_OPTION_FLOAT,                                     \
+         (at) + offsetof(struct merak_lora, alpha),                            \
+         .about = "their output is multiplied by alpha / rank (the rank)",     \
+         .positive = true},                                                    \
+        {"lora-dropout", MERAK_OPTION_FLOAT,                                   \
+         (at) + offsetof(struct merak_lora, dropout),                          \
+         .about = "of their input, below 1 (0)"},                              \
+    {                                                                          \
+        "lora-targets", MERAK_OPTION_TEXT,                                     \
+            (at) + offsetof(struct merak_lora, targets),                       \
+            .about = "layers that have them, as q_proj,v_proj or h.0.* (*.*: " \
+                     "all but lm_head)",                                       \
+            .arg = "PATTERNS"                                                  \
+    }
+/* Fill in what is not given; MERAK_ERR_CONFIG names what does not fit. */
+enum merak_status merak_lora_settle(struct merak_lora *lora,
+                                    struct merak_error *err) MERAK_CHECKED;
+
 /* A model with the options about its parameters and sequences. */
 struct merak_ruled_model {
     merak_describe_fn describe;
     void *arg;
     const struct merak_param_rules *rules;
     bool documents; /* --doc-mask: sequences hold several documents */
+    const struct merak_lora *lora; /* rank 0, or NULL: no adapters */
 };
 /* A merak_describe_fn: arg is a struct merak_ruled_model. */
 void merak_ruled_describe(struct merak_model *m, void *arg);

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "base/rng.h"
 #include "io/h5_built_in.h"
+#include "io/lora_record.h"
 #include "kernels/kernels.h"
 #include "partitioner/search/search.h"
 
@@ -104,6 +105,7 @@ static const struct merak_option rows[] = {
      .about = "do not train them: no gradient, no optimizer state; may be "
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
+    MERAK_LORA_OPTIONS(AT(lora)),
     {"beta1", MERAK_OPTION_FLOAT, AT(beta1), .about = "AdamW, below 1 (0.9)"},
     {"beta2", MERAK_OPTION_FLOAT, AT(beta2), .about = "AdamW, below 1 (0.95)"},
     {"eps", MERAK_OPTION_FLOAT, AT(eps), .about = "AdamW, above 0 (1e-8)",
@@ -307,6 +309,12 @@ static enum merak_status check(struct merak_train_options *opt,
     if (opt->keep == 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--keep: expected 0 (all) or at least 2, got 1");
+    if (merak_lora_settle(&opt->lora, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
+    if (opt->lora.rank > 0 && opt->init_from == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--lora-rank needs --init-from DIR: the weights "
+                          "beside the adapters are not trained");
     if (needs_hdf5(opt) != NULL && !merak_h5_is_built_in())
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--%s needs HDF5, and this Merak was built without "
@@ -388,7 +396,7 @@ void merak_train_recipe(const struct merak_train_options *opt,
                         char text[MERAK_RECIPE_BYTES])
 {
     static const char *const shape[] = {"cosine", "linear", "constant", "wsd"};
-    char all[MERAK_PARAM_RULES * (MERAK_PATTERN_BYTES + 48) + 256];
+    char all[MERAK_PARAM_RULES * (MERAK_PATTERN_BYTES + 48) + 512];
     size_t n =
         (size_t)snprintf(all, sizeof(all),
                          "--lr %g --min-lr %g --warmup %llu "
@@ -399,6 +407,7 @@ void merak_train_recipe(const struct merak_train_options *opt,
     if (opt->lr_shape == MERAK_LR_WSD)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --decay-share %g",
                               opt->decay_share);
+    n += merak_lora_print(&opt->lora, all + n, sizeof(all) - n);
     if (opt->reduce_fast)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --reduce fast");
     if (opt->doc_mask)

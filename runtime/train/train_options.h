@@ -61,6 +61,7 @@ struct merak_train_options {
     enum merak_lr_shape lr_shape;
     double decay_share; /* of the steps, at their end: WSD */
     struct merak_param_rules rules;
+    struct merak_lora lora;
     uint64_t seed;
     /* parallelism as given; degrees of 0 are taken from the environment, else
      * 1; MERAK_OPTION_AUTO is the planner's choice */

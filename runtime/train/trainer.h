@@ -43,6 +43,7 @@ struct merak_ranks {
 struct merak_weight_source {
     struct merak_ckpt *ckpt;
     struct merak_hf_weights *hf;
+    bool no_adapters; /* those of the model are not there */
 };
 
 /* The state of a run, in the order in which set-up makes it.  A process has

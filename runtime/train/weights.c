@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "io/lora_record.h"
 #include "io/weights/hf_weights.h"
 
 #include <stdio.h>
@@ -48,6 +49,8 @@ static float initial_value(const struct merak_init *init, uint64_t key,
     switch (init->kind) {
     case MERAK_INIT_NORMAL:
         return init->std * merak_rng_normal(key, index);
+    case MERAK_INIT_UNIFORM:
+        return init->std * (2 * merak_rng_uniform(key, index) - 1);
     case MERAK_INIT_ONES:
         return 1.0f;
     case MERAK_INIT_ZEROS:
@@ -114,23 +117,29 @@ static void clear_moments(struct merak_trainer *t,
     memset(merak_slot_host(t, t->program, p->v), 0, slot[p->v].bytes);
 }
 
+static enum merak_status fill_param(struct merak_trainer *t,
+                                    const struct merak_param_slots *p,
+                                    float *buf, struct merak_error *err)
+{
+    enum merak_status rc = fill_slot(t, p->param, p, buf, err);
+
+    if (rc == MERAK_OK && t->program->slot[p->param].dtype != MERAK_F32 &&
+        !p->frozen)
+        rc = fill_slot(t, p->master, p, buf, err);
+    clear_moments(t, p);
+    return rc;
+}
+
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    const struct merak_slot *slot = t->program->slot;
     float *buf = malloc(CHUNK * sizeof(*buf));
     enum merak_status rc = MERAK_OK;
 
     if (buf == NULL)
         return merak_fail_nomem(err, CHUNK * sizeof(*buf));
-    for (int i = 0; i < t->program->n_params && rc == MERAK_OK; i++) {
-        const struct merak_param_slots *p = &t->program->param[i];
-
-        rc = fill_slot(t, p->param, p, buf, err);
-        if (rc == MERAK_OK && slot[p->param].dtype != MERAK_F32 && !p->frozen)
-            rc = fill_slot(t, p->master, p, buf, err);
-        clear_moments(t, p);
-    }
+    for (int i = 0; i < t->program->n_params && rc == MERAK_OK; i++)
+        rc = fill_param(t, &t->program->param[i], buf, err);
     free(buf);
     return rc;
 }
@@ -270,6 +279,14 @@ static enum merak_status load_param(struct merak_trainer *t,
                                        : load_moments(t, source, p, buf, err);
 }
 
+/* Adapters begin from the seed where the source has none. */
+static bool is_new(const struct merak_trainer *t,
+                   const struct merak_weight_source *source,
+                   const struct merak_param_slots *p)
+{
+    return source->no_adapters && t->sharded->graph->value[p->value]->adapter;
+}
+
 enum merak_status merak_weights_take(struct merak_trainer *t,
                                      const struct merak_weight_source *source,
                                      struct merak_error *err)
@@ -280,11 +297,44 @@ enum merak_status merak_weights_take(struct merak_trainer *t,
     if (buf == NULL)
         return merak_fail_nomem(err, CHUNK * sizeof(*buf));
     for (int i = 0; i < t->program->n_params && rc == MERAK_OK; i++) {
-        rc = load_weight(t, source, &t->program->param[i], buf, err);
-        clear_moments(t, &t->program->param[i]);
+        const struct merak_param_slots *p = &t->program->param[i];
+
+        if (is_new(t, source, p)) {
+            rc = fill_param(t, p, buf, err);
+            continue;
+        }
+        rc = load_weight(t, source, p, buf, err);
+        clear_moments(t, p);
     }
     free(buf);
     return rc;
+}
+
+/* Adapters are part of the model, and what they compute depends on more than
+ * their shapes. */
+static enum merak_status check_lora(const struct merak_trainer *t,
+                                    const struct merak_ckpt *ckpt,
+                                    struct merak_error *err)
+{
+    char then[MERAK_CKPT_RECIPE_BYTES], now[sizeof(then)];
+    struct merak_lora_record record;
+
+    (void)merak_lora_parse(merak_ckpt_state(ckpt)->recipe, &record);
+    merak_lora_print(&record.lora, then, sizeof(then));
+    merak_lora_print(&t->opt.lora, now, sizeof(now));
+    if (strcmp(then, now) == 0)
+        return MERAK_OK;
+    if (then[0] == '\0')
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %.100s has no adapters, and --lora-rank "
+                          "asks for them: give it as --init-from, and --ckpt "
+                          "another directory",
+                          merak_ckpt_path(ckpt));
+    return merak_fail(err, MERAK_ERR_MISMATCH,
+                      "checkpoint %.60s was trained with%.110s, and this run "
+                      "has%.110s: give the same, or --ckpt another directory",
+                      merak_ckpt_path(ckpt), then,
+                      now[0] != '\0' ? now : " no adapters");
 }
 
 #define CUT_OTHERWISE                                                      \
@@ -392,8 +442,10 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
                                      struct merak_error *err)
 {
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc = check_lora(t, ckpt, err);
 
+    if (rc != MERAK_OK)
+        return rc;
     if (strcmp(state->model_id, t->model_id) != 0)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %s is of another model (%s, this one "

@@ -5,7 +5,7 @@
  * fewer kv heads than tensor ranks, norms of queries and keys, a padding
  * token, dropout of attention, windows, soft caps; pipeline stages, slices of
  * sequences, recomputation; and some of them with documents packed into
- * sequences, and targets that do not count.
+ * sequences, and targets that do not count; and adapters beside some.
  */
 #include "config.h"
 
@@ -39,6 +39,7 @@ struct layout {
 struct family {
     const char *file;
     bool documents;
+    struct merak_lora lora;
     struct merak_hf_config config;
 };
 
@@ -48,6 +49,8 @@ static void describe(struct merak_model *m, void *arg)
 
     if (family->documents)
         merak_documents(m);
+    if (family->lora.rank > 0)
+        merak_lora(m, &family->lora);
     merak_hf_describe(m, &family->config);
 }
 
@@ -135,14 +138,19 @@ int main(void)
         {.file = "gpt2-dropout", .documents = true},
         {.file = "qwen2", .documents = true},
         {.file = "mistral-window", .documents = true},
+        {.file = "gpt2-dropout", .lora = {4, 8, 0.1f, "*.*"}},
+        {.file = "qwen2", .lora = {4, 6, 0, "*.*"}},
+        {.file = "phi3", .lora = {3, 3, 0.2f, "qkv_proj,v_proj,down_proj"}},
+        {.file = "gemma2", .lora = {2, 1, 0, "*.1.*"}},
     };
     enum { N = sizeof(families) / sizeof(families[0]) };
     struct CMUnitTest tests[N];
     char names[N][40];
 
     for (size_t i = 0; i < N; i++) {
-        snprintf(names[i], sizeof(names[i]), "%s%s", families[i].file,
-                 families[i].documents ? ", documents" : "");
+        snprintf(names[i], sizeof(names[i]), "%s%s%s", families[i].file,
+                 families[i].documents ? ", documents" : "",
+                 families[i].lora.rank > 0 ? ", adapters" : "");
         tests[i] = (struct CMUnitTest){names[i], ranks_do_not_matter, NULL,
                                        NULL, &families[i]};
     }

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lora_record.c - the options of adapters, as a checkpoint records them */
+#include "config.h"
+
+#include "io/lora_record.h"
+
+#include <stdio.h>
+#include <string.h>
+
+size_t merak_lora_print(const struct merak_lora *lora, char *text, size_t bytes)
+{
+    if (lora->rank == 0)
+        return (size_t)snprintf(text, bytes, "%s", "");
+    return (size_t)snprintf(text, bytes,
+                            " --lora-rank %zu --lora-alpha %.7g "
+                            "--lora-dropout %.7g --lora-targets %s",
+                            lora->rank, (double)lora->alpha,
+                            (double)lora->dropout, lora->targets);
+}
+
+bool merak_lora_parse(const char *recipe, struct merak_lora_record *record)
+{
+    const char *at = strstr(recipe, " --lora-rank ");
+    struct merak_lora *lora = &record->lora;
+
+    memset(record, 0, sizeof(*record));
+    if (at == NULL ||
+        sscanf(at,
+               " --lora-rank %zu --lora-alpha %f --lora-dropout %f "
+               "--lora-targets %199s",
+               &lora->rank, &lora->alpha, &lora->dropout,
+               record->targets) != 4) {
+        memset(record, 0, sizeof(*record));
+        return false;
+    }
+    lora->targets = record->targets;
+    return true;
+}
