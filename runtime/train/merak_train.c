@@ -235,7 +235,7 @@ static enum merak_status warm_up(struct merak_trainer *t,
         rc = merak_engine_warm_up(t->eval_engine, err);
     if (rc == MERAK_OK)
         rc = merak_slots_clear(t, err);
-    if (t->opt.ckpt != NULL)
+    if (t->opt.ckpt != NULL || t->opt.trace != NULL)
         merak_h5_warm_up();
     make_room_on_heap();
     rc = merak_agree(t->tr, &t->world, rc, err);
@@ -264,6 +264,20 @@ static enum merak_status make_programs(struct merak_trainer *t,
     if (rc == MERAK_OK && t->opt.phases != 0 && t->ranks.logical == 0)
         rc = merak_report_phases(t, err);
     return identify(t, rc, id, err);
+}
+
+/* Only when all else is set up: a run that does not begin leaves no files.  What
+ * they take, such as the records of a trace, belongs to no tensor either. */
+static enum merak_status open_outputs(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    size_t before = merak_resident_kib("VmRSS:");
+    enum merak_status rc = merak_outputs_open(t, err);
+    size_t after = merak_resident_kib("VmRSS:");
+
+    if (after > before)
+        t->baseline_kib += after - before;
+    return rc;
 }
 
 /* Set up everything; *phase_p is the exit code of the phase that failed. */
@@ -323,9 +337,8 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         rc = merak_run_dir_room(t, err);
     if (rc != MERAK_OK)
         return rc;
-    /* Only now: a run that does not begin leaves no files. */
     *phase_p = MERAK_EXIT_RESOURCE;
-    rc = merak_agree(t->tr, &t->world, merak_outputs_open(t, err), err);
+    rc = merak_agree(t->tr, &t->world, open_outputs(t, err), err);
     return rc == MERAK_OK ? merak_run_files_start(t, err) : rc;
 }
 

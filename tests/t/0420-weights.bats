@@ -174,7 +174,8 @@ refused()
     refused 66 "no --format given" merak ckpt export x --out y
     refused 66 "--shard-size: expected a size such as 5GB" \
         merak ckpt export x --format hf --shard-size big --out y
-    refused 67 "cannot open none" merak ckpt import none --out run
+    refused 66 "model none: there is no such file or folder" \
+        merak ckpt import none --out run
     mkdir bare && cp qwen3/config.json bare
     refused 67 "bare has neither model.safetensors nor" \
         merak ckpt import bare --out run
