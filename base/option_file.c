@@ -402,6 +402,10 @@ static bool is_unset(const struct merak_option *row, const void *field)
         return *(const int *)field == 0 && row->least > 0;
     case MERAK_OPTION_SIZE:
         return *(const size_t *)field == 0 && row->least > 0;
+    case MERAK_OPTION_REAL:
+        return *(const double *)field == 0 && row->positive;
+    case MERAK_OPTION_FLOAT:
+        return *(const float *)field == 0 && row->positive;
     default:
         return false;
     }
