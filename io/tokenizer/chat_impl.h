@@ -42,12 +42,13 @@ void merak_chat_add_answer(struct merak_chat_renderer *r, size_t begin,
 enum merak_status merak_chat_run_template(struct merak_chat *chat,
                                           const struct merak_chat_talk *talk,
                                           struct merak_chat_text *out,
-                                          struct merak_error *err);
+                                          struct merak_error *err)
+    MERAK_CHECKED;
 /* A field of message i, from 0, that made no difference: it is remembered, or
  * refused if an answer is learned without it. */
 enum merak_status merak_chat_note_unread(struct merak_chat *chat,
                                          const struct merak_chat_turn *turn,
                                          size_t i, const char *key,
-                                         struct merak_error *err);
+                                         struct merak_error *err) MERAK_CHECKED;
 
 #endif
