@@ -50,6 +50,17 @@ static bool is_slurmd(long pid)
            (st.st_uid == 0 || st.st_uid == getuid());
 }
 
+/* 0 if there is no such process any more. */
+static long parent_of(long pid)
+{
+    char text[512];
+    size_t n = read_proc(pid, "stat", text, sizeof(text));
+    const char *end = n > 0 ? strrchr(text, ')') : NULL; /* of the name */
+    long parent;
+
+    return end != NULL && sscanf(end, ") %*c %ld", &parent) == 1 ? parent : 0;
+}
+
 /* The value of -N, or NULL; args are n bytes, each argument ends with NUL. */
 static const char *node_of_args(const char *args, size_t n)
 {
@@ -82,7 +93,8 @@ static long find_slurmd(const char *node, bool named)
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
         pid = strtol(entry->d_name, NULL, 10);
-        if (!is_slurmd(pid))
+        /* One that it has forked looks like it until it is another program. */
+        if (!is_slurmd(pid) || is_slurmd(parent_of(pid)))
             continue;
         its = node_of_args(args, read_proc(pid, "cmdline", args, sizeof(args)));
         if (named ? its == NULL || strcmp(its, node) != 0 : its != NULL)
