@@ -59,31 +59,38 @@ page()
 is_there partitioner/no_such_file.c || is_there no_such_file.c
 [ $? -ne 0 ]
 ok $? "a path that leads nowhere is noticed"
-page HACKING.md 50
+pages=(HACKING.md {io,kernels,kernels/cuda,partitioner,placement,runtime,tests}/README.md)
+page HACKING.md 40
+for name in "${pages[@]:1}"; do
+    page "$name" 5
+done
 page CONTRIBUTING.md 8
 page doc/families.md 8
 page doc/glossary.md 3
 
-# Where HACKING says where things are, a row of the table or a section names
-# functions: each is in a file of its row or section.
+# A row of HACKING's table or a section of these pages names functions: each
+# is in a file of its row or section.
 missing=0 count=0
 while IFS= read -r part; do
     files=$(grep -oE '`[A-Za-z0-9_./-]+\.[ch]`' <<<"$part" | tr -d '`' | sort -u)
     for name in $(grep -oE '`[a-z_0-9]+\(\)`' <<<"$part" | tr -d '`()'); do
         count=$((count + 1))
-        (cd "$top" && grep -qE "\\b$name\(" $files) || {
-            echo "# HACKING.md: no $name() in $(echo $files)"
+        (cd "$top" && grep -qE "\\b$name\(" /dev/null $files) || {
+            echo "# no $name() in $(echo $files)"
             missing=1
         }
     done
-done < <(sed -n '/^### Where to look/,/^## /p' "$top/HACKING.md" |
-    awk '/^\|/ { print; next } /^##/ { print part; part = ""; next }
+done < <(cd "$top" && {
+    sed -n '/^### Where to look/,/^## /p' HACKING.md
+    cat {io,partitioner,placement,runtime}/README.md
+    echo "#"
+} | awk '/^\|/ { print; next } /^#/ { print part; part = ""; next }
         { part = part " " $0 }')
 if [ "$count" -lt 20 ]; then
-    echo "# HACKING.md names $count functions, expected 20 or more"
+    echo "# $count functions are named, expected 20 or more"
     missing=1
 fi
-ok "$missing" "every function that HACKING.md names is in its file"
+ok "$missing" "every function that these pages name is in its file"
 
 # A claim names the test that holds it, behind the file that has it.
 missing=0 count=0
@@ -120,10 +127,10 @@ ok $? "no file has more than 600 lines"
 # A name says which file is meant only while no other has it.
 if [ -e "$top/.git" ]; then
     twice=$(git -c safe.directory='*' -C "$top" ls-files |
-        sed 's|.*/||' | grep -vx Makefile.am | sort | uniq -d)
+        sed 's|.*/||' | grep -vxE 'Makefile.am|README.md' | sort | uniq -d)
     [ -z "$twice" ] || printf '# there are two %s\n' $twice
     [ -z "$twice" ]
-    ok $? "no file name is there twice, but Makefile.am"
+    ok $? "no file name is there twice, but Makefile.am and README.md"
 else
     n=$((n + 1))
     echo "ok $n - no file name is there twice # SKIP not a git checkout"

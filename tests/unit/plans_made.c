@@ -5,7 +5,7 @@
  *
  * A line each: what was drawn, and a digest of all programs as printed, with
  * the memory and the time of each; or of the plan that a search finds.  Two
- * builds that are to plan alike print the same (HACKING: Tests).
+ * builds that are to plan alike print the same (tests/README.md).
  */
 #include "config.h"
 
