@@ -10,18 +10,6 @@
 
 #include <stdlib.h>
 
-static enum merak_status check_degrees(const struct merak_plan *plan,
-                                       struct merak_error *err)
-{
-    if (plan->tp >= 1 && plan->pp >= 1 && plan->dp >= 1 &&
-        plan->microbatches >= 1)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "tp %d, pp %d, dp %d and %d micro-batches: each must be "
-                      "at least 1",
-                      plan->tp, plan->pp, plan->dp, plan->microbatches);
-}
-
 static enum merak_status shard(struct merak_assembly *a,
                                const struct merak_graph *graph,
                                struct merak_error *err)
@@ -108,7 +96,7 @@ static enum merak_status build(struct merak_planned *p,
                                struct merak_error *err)
 {
     const struct merak_plan *plan = &p->plan;
-    int n = ranks == MERAK_PLAN_ALL ? plan->tp * plan->pp * plan->dp : plan->pp;
+    int n = ranks == MERAK_PLAN_ALL ? merak_plan_ranks(plan) : plan->pp;
     enum merak_status rc = MERAK_OK;
 
     if (ranks == MERAK_PLAN_NONE)
@@ -142,7 +130,7 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
     if (p == NULL)
         return merak_fail_nomem(err, sizeof(*p));
     p->plan = *plan;
-    rc = check_degrees(plan, err);
+    rc = merak_plan_check_degrees(plan, err);
     if (rc == MERAK_OK)
         rc = merak_model_create(&mo, &p->model, err);
     if (rc != MERAK_OK)

@@ -33,27 +33,16 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
     return MERAK_OK;
 }
 
-int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
-                    int stage)
+enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
+                                           struct merak_error *err)
 {
-    if (plan->order_tp_pp_dp)
-        return tp_index + plan->tp * (stage + plan->pp * dp_index);
-    return tp_index + plan->tp * (dp_index + plan->dp * stage);
-}
-
-void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
-                      int *dp_index, int *stage)
-{
-    int rest = rank / plan->tp;
-
-    *tp_index = rank % plan->tp;
-    if (plan->order_tp_pp_dp) {
-        *stage = rest % plan->pp;
-        *dp_index = rest / plan->pp;
-    } else {
-        *dp_index = rest % plan->dp;
-        *stage = rest / plan->dp;
-    }
+    if (plan->tp >= 1 && plan->pp >= 1 && plan->dp >= 1 &&
+        plan->microbatches >= 1)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "tp %d, pp %d, dp %d and %d micro-batches: each must be "
+                      "at least 1",
+                      plan->tp, plan->pp, plan->dp, plan->microbatches);
 }
 
 int merak_plan_chunks(const struct merak_plan *plan)

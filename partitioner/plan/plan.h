@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/plan/plan.h - the choices that make a program
  *
- * Logical ranks: rank = tp_index + tp * (dp_index + dp * stage) for order
- * tp-dp-pp, tp_index + tp * (stage + pp * dp_index) for tp-pp-dp.  The
- * placement maps logical to physical ranks; programs are about logical ones.
+ * Programs are about logical ranks, which mesh.h numbers; the placement maps
+ * them to physical ones.
  */
 #ifndef MERAK_PARTITIONER_PLAN_PLAN_H
 #define MERAK_PARTITIONER_PLAN_PLAN_H
 
 #include "partitioner/layout/shard.h"
+#include "partitioner/plan/mesh.h"
 #include "partitioner/schedule/schedule.h"
 
 enum merak_recompute {
@@ -35,7 +35,7 @@ struct merak_drop {
 };
 
 struct merak_plan {
-    int tp, pp, dp;
+    int tp, pp, dp;     /* tp and dp of every stage: read by mesh.h */
     int chunks;         /* model parts of a rank, with vocabulary-parallel
                            layers; 0: the schedule's default */
     int microbatches;   /* m per step and replica */
@@ -85,11 +85,10 @@ struct merak_sent {
 enum merak_status merak_plan_split_batch(struct merak_plan *plan,
                                          size_t global_batch,
                                          struct merak_error *err) MERAK_CHECKED;
-/* Logical rank at these coordinates, and back. */
-int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
-                    int stage);
-void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
-                      int *dp_index, int *stage);
+/* MERAK_ERR_CONFIG if a degree, or the number of micro-batches, is below 1. */
+enum merak_status
+merak_plan_check_degrees(const struct merak_plan *plan,
+                         struct merak_error *err) MERAK_CHECKED;
 /* Parts of the model that a rank runs. */
 int merak_plan_chunks(const struct merak_plan *plan);
 /* How many of these are vocabulary-parallel layers, run by all stages. */

@@ -57,20 +57,18 @@ int merak_boundary_choose(enum merak_boundary boundary,
                           const struct merak_plan *plan, double bytes)
 {
     const struct merak_links shared = merak_links_shared(&cost->links, plan, 0);
-    int node = cost->links.level[0].ranks;
+    int node = cost->links.level[0].ranks, tp = merak_plan_mesh(plan, 0).tp;
     int slices = merak_schedule_slices(plan->schedule);
 
     if (slices > 1)
         bytes /= slices; /* they cross one by one */
-    if (plan->tp == 1 || plan->pp == 1 || boundary == MERAK_BOUNDARY_WHOLE)
+    if (tp == 1 || plan->pp == 1 || boundary == MERAK_BOUNDARY_WHOLE)
         return 0;
     if (boundary == MERAK_BOUNDARY_SCATTER)
         return 1;
-    if (node == 0 || node % plan->tp != 0 ||
-        node >= plan->tp * plan->pp * plan->dp)
+    if (node == 0 || node % tp != 0 || node >= merak_plan_ranks(plan))
         return 0;
-    return seconds(&shared, bytes, plan->tp) < seconds(&shared, bytes, 1) ? node
-                                                                          : 0;
+    return seconds(&shared, bytes, tp) < seconds(&shared, bytes, 1) ? node : 0;
 }
 
 double merak_boundary_bytes(const struct merak_sharded *sharded,
@@ -100,10 +98,11 @@ double merak_boundary_bytes(const struct merak_sharded *sharded,
 static bool leaves(const struct merak_build *b, int from, int to)
 {
     const struct merak_plan *plan = &b->prog->plan;
+    const struct merak_stage_mesh *mesh = &b->prog->mesh;
     int node = plan->scatter;
 
-    for (int d = 0; d < plan->dp; d++) {
-        for (int t = 0; t < plan->tp; t++) {
+    for (int d = 0; d < mesh->dp; d++) {
+        for (int t = 0; t < mesh->tp; t++) {
             if (merak_plan_rank(plan, t, d, from) / node !=
                 merak_plan_rank(plan, t, d, to) / node)
                 return true;

@@ -351,7 +351,7 @@ uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id)
 static int group_size(const struct merak_build *b, int key)
 {
     if (key == MERAK_GROUP_TP)
-        return b->prog->plan.tp;
+        return b->prog->mesh.tp;
     if (key == MERAK_GROUP_PP)
         return b->prog->plan.pp;
     return b->mesh.axis[key].size;

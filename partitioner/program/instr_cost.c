@@ -7,7 +7,7 @@
 int merak_links_sharers(const struct merak_links *links,
                         const struct merak_plan *plan, int rank, bool stages)
 {
-    int node = links->level[0].ranks, all = plan->tp * plan->dp * plan->pp;
+    int node = links->level[0].ranks, all = merak_plan_ranks(plan);
     int tp_index, dp_index, stage, at, sharers = 0;
 
     if (links->level[0].way_bytes_per_s <= 0 || node == 0)
@@ -78,7 +78,7 @@ struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
     case MERAK_INSTR_KERNEL:
         size = merak_instr_size(program, instr);
         demand.fixed_s =
-            merak_cost_kernel(model, instr->op->name, program->plan.tp, &size);
+            merak_cost_kernel(model, instr->op->name, program->mesh.tp, &size);
         break;
     case MERAK_INSTR_EXCHANGE:
         return group_demand(&model->links, program, instr);

@@ -179,11 +179,11 @@ static void emit_norm(struct merak_build *b)
     int vector = sum_squares(b);
     int slot[2];
 
-    if (b->rc == MERAK_OK && b->prog->plan.tp > 1)
+    if (b->rc == MERAK_OK && b->prog->mesh.tp > 1)
         vector = reduce_vector(b, vector, MERAK_GROUP_TP,
                                merak_step_tag(b, -1, MERAK_TAG_NORM_TP),
                                "norm over tp");
-    if (b->rc == MERAK_OK && b->prog->plan.dp > 1)
+    if (b->rc == MERAK_OK && b->prog->mesh.dp > 1)
         vector = reduce_vector(b, vector, b->dp_axis,
                                merak_step_tag(b, -1, MERAK_TAG_NORM_DP),
                                "norm over dp");

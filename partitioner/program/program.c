@@ -111,22 +111,21 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                                     const struct merak_plan *plan, int rank,
                                     struct merak_error *err)
 {
+    const int planned = merak_plan_mesh(plan, 0).tp;
     int tp = 1, most;
+    enum merak_status rc = merak_plan_check_degrees(plan, err);
 
+    if (rc != MERAK_OK)
+        return rc;
     for (int a = 0; a < merak_sharded_tensor_axes(sharded); a++)
         tp *= sharded->mesh.axis[a].size;
-    if (plan->tp < 1 || plan->pp < 1 || plan->dp < 1 || plan->microbatches < 1)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "tp %d, pp %d, dp %d and %d micro-batches: each "
-                          "must be at least 1",
-                          plan->tp, plan->pp, plan->dp, plan->microbatches);
-    if (tp != plan->tp || stages->n != merak_plan_parts(plan) ||
+    if (tp != planned || stages->n != merak_plan_parts(plan) ||
         sharded->n_shared != merak_plan_shared(plan))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the plan has tp %d and pp %d with %d chunks, but "
                           "the graph is sharded for %d, with %d "
                           "vocabulary-parallel layers, and cut in %d",
-                          plan->tp, plan->pp, merak_plan_chunks(plan), tp,
+                          planned, plan->pp, merak_plan_chunks(plan), tp,
                           sharded->n_shared, stages->n);
     if (merak_plan_passes(plan) != graph_passes(sharded->graph))
         return merak_fail(err, MERAK_ERR_PARAM,
@@ -147,14 +146,14 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "--sub-pipeline yes takes micro-batches in pairs; "
                           "%d is odd",
                           plan->microbatches);
-    if (plan->dp > 1 && sharded->mesh.n_axes >= MERAK_MAX_AXES)
+    if (merak_plan_mesh(plan, 0).dp > 1 &&
+        sharded->mesh.n_axes >= MERAK_MAX_AXES)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "no room for a dp axis besides %d tensor axes",
                           sharded->mesh.n_axes);
-    if (rank < 0 || rank >= plan->tp * plan->pp * plan->dp)
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          "no rank %d among tp %d x pp %d x dp %d", rank,
-                          plan->tp, plan->pp, plan->dp);
+    if (rank < 0 || rank >= merak_plan_ranks(plan))
+        return merak_fail(err, MERAK_ERR_PARAM, "no rank %d among %d", rank,
+                          merak_plan_ranks(plan));
     return MERAK_OK;
 }
 
@@ -167,9 +166,9 @@ static void set_mesh(struct merak_build *b)
     b->dp_axis = b->pp_axis = -1;
     if (b->sharded->n_shared > 0)
         b->pp_axis = b->mesh.n_axes - 1;
-    if (prog->plan.dp > 1) {
+    if (prog->mesh.dp > 1) {
         b->dp_axis = b->mesh.n_axes++;
-        b->mesh.axis[b->dp_axis] = (struct merak_axis){"dp", prog->plan.dp};
+        b->mesh.axis[b->dp_axis] = (struct merak_axis){"dp", prog->mesh.dp};
         b->coord[b->dp_axis] = prog->dp_index;
     }
     for (int g = 0; g < MERAK_MAX_AXES + 2; g++)
@@ -196,10 +195,11 @@ static enum merak_status create(struct merak_build *b,
     prog->links = b->cost->links;
     prog->sharded = b->sharded;
     prog->rank = rank;
-    prog->ranks = plan->tp * plan->pp * plan->dp;
+    prog->ranks = merak_plan_ranks(plan);
     prog->norm = prog->loss = -1;
     merak_plan_place(plan, rank, &prog->tp_index, &prog->dp_index,
                      &prog->stage);
+    prog->mesh = merak_plan_mesh(plan, prog->stage);
     b->stage = prog->stage;
     set_mesh(b);
     return MERAK_OK;

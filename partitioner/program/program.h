@@ -135,14 +135,15 @@ struct merak_param_slots {
                  times step.grad_scale it is the mean gradient; -1: frozen */
     bool decay, frozen;
     float lr_scale; /* 0: 1 */
-    bool primary; /* this rank counts it (norm, checkpoints): not a second
-                     tied copy, coordinate 0 on every replicated axis */
+    bool primary;   /* this rank counts it (norm, checkpoints): not a second
+                       tied copy, coordinate 0 on every replicated axis */
     struct merak_init init;
 };
 
 struct merak_program {
     int rank, ranks; /* logical */
     int stage, tp_index, dp_index;
+    struct merak_stage_mesh mesh; /* of its stage */
     struct merak_plan plan;
     struct merak_links links;            /* cost model */
     const struct merak_sharded *sharded; /* borrowed */

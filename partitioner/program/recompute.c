@@ -77,7 +77,8 @@ static enum merak_status measure(const struct chooser *c, struct need *need,
 {
     const struct merak_plan *plan = c->plan;
     struct merak_program *prog = NULL;
-    int rank = merak_plan_rank(plan, plan->tp - 1, plan->dp - 1, c->stage);
+    const struct merak_stage_mesh mesh = merak_plan_mesh(plan, c->stage);
+    int rank = merak_stage_rank(&mesh, mesh.tp - 1, mesh.dp - 1);
     enum merak_status rc = merak_program_build(c->sharded, c->stages, plan,
                                                rank, c->opt, &prog, err);
 

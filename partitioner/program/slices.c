@@ -73,7 +73,7 @@ static enum merak_status check_cuts(const struct merak_build *b)
         return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s cuts sequences, and so has tp %d (%s): "
                           "use --sp off or a smaller tp",
-                          b->prog->plan.schedule, b->prog->plan.tp, cut->name);
+                          b->prog->plan.schedule, b->prog->mesh.tp, cut->name);
     if (mixing != NULL)
         return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s cuts sequences, and %s needs whole "

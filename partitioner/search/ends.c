@@ -37,7 +37,7 @@ static enum merak_convert_kind kind_over_dp(const struct merak_rater *r,
                                             bool reduce, double *bytes)
 {
     bool whole = reduce && !r->plan->zero1;
-    int dp = r->plan->dp;
+    int dp = r->mesh.dp;
 
     *bytes *= (whole ? 2.0 : 1.0) * (dp - 1) / dp;
     return whole ? MERAK_CONVERT_ALL_REDUCE : MERAK_CONVERT_ALL_GATHER;
@@ -49,7 +49,7 @@ double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
     /* All stages gather at the same time, and reduce when each is ready. */
     const struct merak_links *links = reduce ? &r->links : &r->contended;
     enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
-    int dp = r->plan->dp;
+    int dp = r->mesh.dp;
     double latency;
 
     if (dp == 1)
@@ -65,9 +65,9 @@ merak_over_dp_interference(const struct merak_rater *r, bool reduce,
 {
     enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
 
-    if (r->plan->dp == 1)
+    if (r->mesh.dp == 1)
         return (struct merak_interference){0};
-    return merak_cost_interference(r->cost, kind, bytes, r->plan->dp);
+    return merak_cost_interference(r->cost, kind, bytes, r->mesh.dp);
 }
 
 /* --- after the last backward ---------------------------------------------- */
@@ -122,7 +122,7 @@ static double adamw_s(const struct merak_rater *r,
     size = (struct merak_kernel_size){
         .flops = 14 * (h->bf16_elems + h->f32_elems) / each,
         .bytes = (30 * h->bf16_elems + 28 * h->f32_elems) / each};
-    return h->n * merak_cost_kernel(r->cost, "adamw", r->plan->tp, &size);
+    return h->n * merak_cost_kernel(r->cost, "adamw", r->mesh.tp, &size);
 }
 
 /* The parameters that segment i is the first to hold, without those that
@@ -180,7 +180,7 @@ struct merak_drain {
 struct merak_reduction {
     double seconds;
     struct merak_interference interference; /* from a concurrent kernel */
-    int next;                        /* segment whose turn is next, or -1 */
+    int next; /* segment whose turn is next, or -1 */
 };
 
 /* Queue the reduction of segment i. */
@@ -323,8 +323,8 @@ static void drain_stages(const struct merak_rater *r)
         for (int part = next_made(r, s, -1); part >= 0;
              part = next_made(r, s, part))
             drain_part(r, s, part, 0, &r->ends.drain[s]);
-        begin_all(
-            r, &r->ends.drain[s]); /* the next stage reuses ends.reduction */
+        begin_all(r,
+                  &r->ends.drain[s]); /* the next stage reuses ends.reduction */
     }
 }
 
@@ -382,7 +382,7 @@ static void share_uplinks(const struct merak_rater *r)
 static const double *drain_all(const struct merak_rater *r)
 {
 
-    if (r->plan->dp == 1)
+    if (r->mesh.dp == 1)
         return r->player.end;
     for (int s = 0; s < r->plan->pp; s++)
         r->ends.drain[s] = (struct merak_drain){.first = -1};
@@ -408,19 +408,19 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     const struct merak_param_state own =
         merak_param_state_of(&g->hold, r->plan->zero1);
     const struct merak_param_state *h = &own;
-    bool flat = r->plan->dp > 1 && r->plan->zero1;
+    bool flat = r->mesh.dp > 1 && r->plan->zero1;
     double elements = h->bf16_elems + h->f32_elems;
     double late = tied > 0 ? g->tied + g->shared_later_elems : 0;
-    double parts = flat ? r->plan->dp : 1;
+    double parts = flat ? r->mesh.dp : 1;
     struct merak_tail t = {.ready = done + h->convert_s, .tp_s = h->convert_s};
 
-    if (r->plan->dp > 1) {
+    if (r->mesh.dp > 1) {
         t.ready = done > r->ends.drain[s].free ? done : r->ends.drain[s].free;
         t.tp_s = 0;
     }
     if (late > 0) {
         t.ready = t.ready > tied ? t.ready : tied;
-        if (r->plan->dp > 1)
+        if (r->mesh.dp > 1)
             t.ready += merak_over_dp(r, true, 4 * late, 1);
     }
     /* As in optimizer_step.c: one kernel per parameter of the model, bytes of
@@ -436,10 +436,10 @@ double merak_norm_s(const struct merak_rater *r)
 {
     const struct merak_plan *p = r->plan;
     double bytes = 8.0 * r->table->n_params;
-    const struct merak_spread inside = {{p->tp}};
+    const struct merak_spread inside = {{r->mesh.tp}};
     struct merak_spread stages = {{1}};
 
-    stages.n[merak_links_level(&r->links, 0, p->tp * p->dp * p->pp - 1)] +=
+    stages.n[merak_links_level(&r->links, 0, merak_plan_ranks(p) - 1)] +=
         p->pp - 1;
     return merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
                                   2 * bytes, &inside) +

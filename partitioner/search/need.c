@@ -79,8 +79,8 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
 static double held_bytes(const struct merak_rater *r,
                          const struct merak_param_state *h)
 {
-    bool flat = r->plan->dp > 1 && r->plan->zero1;
-    double parts = flat ? r->plan->dp : 1, held;
+    bool flat = r->mesh.dp > 1 && r->plan->zero1;
+    double parts = flat ? r->mesh.dp : 1, held;
     struct merak_param_state own = merak_param_state_of(h, r->plan->zero1);
 
     held = h->param_bytes + h->grad_bytes +
@@ -96,7 +96,7 @@ static double bytes_of(const struct merak_rater *r, const struct sum *sum)
 
     work = sum->held + sum->above + sum->moving;
     step = 4 * (sum->holds.tied + sum->holds.shared_later_elems) +
-           (r->plan->dp > 1 ? 4 * sum->holds.largest : 0);
+           (r->mesh.dp > 1 ? 4 * sum->holds.largest : 0);
     return held + (work > step ? work : step);
 }
 

@@ -77,8 +77,9 @@ static void set_uplink_sharing(struct merak_rater *r,
 
     r->contended = merak_links_contended(&cost->links, all);
     if (all > stage)
-        r->uplink_s_per_byte = kind * (p->dp - r->replicas.n[0]) / p->dp *
-                               stage / cost->links.level[0].way_bytes_per_s;
+        r->uplink_s_per_byte = kind * (r->mesh.dp - r->replicas.n[0]) /
+                               r->mesh.dp * stage /
+                               cost->links.level[0].way_bytes_per_s;
 }
 
 enum merak_status merak_rater_init(struct merak_rater *rater,
@@ -95,13 +96,14 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
                              .links = merak_links_shared(&cost->links, p, 0),
                              .table = cand->table,
                              .plan = p,
+                             .mesh = merak_plan_mesh(p, 0),
                              .parts = (int)parts,
                              .chain = (int)parts - merak_plan_shared(p),
                              .chunks = merak_plan_chunks(p),
                              .limit = limit};
-    for (int d = 0; d < p->dp; d++)
-        rater->replicas.n[merak_links_level(&cost->links, 0,
-                                            merak_plan_rank(p, 0, d, 0))]++;
+    for (int d = 0; d < rater->mesh.dp; d++)
+        rater->replicas.n[merak_links_level(
+            &cost->links, 0, merak_stage_rank(&rater->mesh, 0, d))]++;
     set_uplink_sharing(rater, cost);
     rc = merak_ends_init(rater, err);
     if (rc == MERAK_OK)
@@ -162,7 +164,7 @@ static double cross_s(const struct merak_rater *r, double bytes, double part,
                       int level, double *gather_s)
 {
     bool whole = sends_whole(r, level);
-    int tp = r->plan->tp;
+    int tp = r->mesh.tp;
 
     *gather_s = 0;
     if (bytes == 0)
@@ -313,7 +315,7 @@ static void split_step(const struct merak_rater *r, double step, int at,
     part_s[MERAK_PART_TP] =
         units * (work.all_s - work.kernel_s - work.recompute_s) + t->tp_s;
     part_s[MERAK_PART_DP] = 0;
-    if (r->plan->dp > 1)
+    if (r->mesh.dp > 1)
         part_s[MERAK_PART_DP] = t->ready - t->norm_s - r->player.end[at] -
                                 t->tp_s + front; /* all stages wait for it */
     else

@@ -45,14 +45,15 @@ struct merak_rater {
     double uplink_s_per_byte;
     const struct merak_table *table;
     const struct merak_plan *plan;
+    struct merak_stage_mesh mesh;    /* of each stage */
     struct merak_search_tally tally; /* of this rater alone */
-    int parts, chain, chunks;  /* chain: the parts that one stage runs */
-    double limit;              /* bytes of a stage, if drops are chosen */
-    bool delays_reduce;        /* merak_plan_delays_reduce(), parts 1.. */
-    bool fixed;                /* drop is given or already chosen */
-    double most_s, most_bytes; /* give up above either; most_s 0: no
-                                  limits */
-    struct merak_follow own;   /* if the candidate has no lists */
+    int parts, chain, chunks;        /* chain: the parts that one stage runs */
+    double limit;                    /* bytes of a stage, if drops are chosen */
+    bool delays_reduce;              /* merak_plan_delays_reduce(), parts 1.. */
+    bool fixed;                      /* drop is given or already chosen */
+    double most_s, most_bytes;       /* give up above either; most_s 0: no
+                                        limits */
+    struct merak_follow own;         /* if the candidate has no lists */
     const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
     struct merak_spread replicas;                 /* of a rank */
     struct merak_ends ends;
@@ -61,7 +62,7 @@ struct merak_rater {
     struct merak_player player; /* plays the lists */
     struct merak_part_cost *part_cost; /* by part; player.cost points to it */
     double *hop;                       /* [block][stage]; likewise */
-    struct merak_marks marks;   /* of ranges, one mark and top a segment */
+    struct merak_marks marks; /* of ranges, one mark and top a segment */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;
     struct merak_keeps *keeps;

@@ -46,8 +46,8 @@ static struct fractions find_fractions(const struct merak_program *prog,
         replicas = replicas || d != prog->dp_index;
         n += peer[k] != prog->rank;
     }
-    for (int i = 0; i < plan->dp; i++) {
-        int me = merak_plan_rank(plan, prog->tp_index, i, prog->stage);
+    for (int i = 0; i < prog->mesh.dp; i++) {
+        int me = merak_stage_rank(&prog->mesh, prog->tp_index, i);
 
         for (int k = 0; k < n_peers; k++) {
             merak_plan_place(plan, peer[k], &t, &d, &s);
@@ -56,7 +56,7 @@ static struct fractions find_fractions(const struct merak_program *prog,
         }
     }
     for (int l = 1; l < MERAK_LEVELS && n > 0; l++) {
-        f.of[l] = (double)met[l] / n / plan->dp;
+        f.of[l] = (double)met[l] / n / prog->mesh.dp;
         f.of[0] -= f.of[l];
     }
     return f;
@@ -218,7 +218,8 @@ enum merak_status merak_search_report(const struct merak_search *search,
 
         fill_parts(&b, cand, &rater, s, stage);
         rc = report_stage(&b, cand, few, s, stage, err);
-        result->flops_per_step += stage->flops * p->microbatches * p->dp;
+        result->flops_per_step +=
+            stage->flops * p->microbatches * rater.mesh.dp;
     }
     merak_rater_fini(&rater);
     merak_built_fini(&b);

@@ -48,8 +48,7 @@ static enum merak_status tally_init(struct tally *t, struct merak_error *err)
 
 static void count_node(struct tally *t, const struct merak_plan *plan)
 {
-    int from = t->node * t->ranks_per_node,
-        all = plan->tp * plan->dp * plan->pp;
+    int from = t->node * t->ranks_per_node, all = merak_plan_ranks(plan);
     int tp_index, dp_index, stage;
 
     while (t->n_touched > 0)
@@ -159,7 +158,7 @@ static enum merak_status add_nodes(struct merak_uplinks *w, struct tally *t,
                                    struct merak_error *err)
 {
     const struct merak_plan *plan = &t->programs[0]->plan;
-    int all = plan->tp * plan->dp * plan->pp;
+    int all = merak_plan_ranks(plan);
     enum merak_status rc = tally_init(t, err);
 
     for (; t->node * t->ranks_per_node < all && rc == MERAK_OK; t->node++) {

@@ -166,9 +166,8 @@ void merak_engine_call(const struct merak_engine *e,
 
     *step = *e->step;
     if (instr->microbatch >= 0)
-        step->sample += ((uint64_t)instr->microbatch * (uint64_t)p->plan.dp +
-                         (uint64_t)p->dp_index) *
-                        p->plan.micro_batch;
+        step->sample +=
+            merak_stage_sample(&p->mesh, instr->microbatch, p->dp_index);
     step->pass = instr->pass;
     merak_program_call(p, instr, call);
     for (int i = 0; i < instr->n_in + instr->n_out; i++)

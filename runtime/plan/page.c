@@ -78,10 +78,13 @@ static void put_choices(FILE *out, const struct merak_plan *plan)
 
 static void put_totals(FILE *out, const struct plan_drawing *d)
 {
-    double ranks = (double)d->plan->tp * d->plan->dp, link = 0, net = 0;
+    double link = 0, net = 0;
     size_t most = 0;
 
     for (int s = 0; s < d->plan->pp; s++) {
+        const struct merak_stage_mesh mesh = merak_plan_mesh(d->plan, s);
+        double ranks = merak_stage_ranks(&mesh);
+
         link += d->stage[s].sent_bytes[0] * ranks;
         net += d->stage[s].sent_bytes[1] * ranks;
         if (d->stage[s].arena_bytes > most)

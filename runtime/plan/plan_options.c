@@ -285,8 +285,7 @@ static enum merak_status count_microbatches(struct plan_options *opt,
     const struct merak_plan *plan = &opt->plan;
 
     if (opt->global_batch == 0) /* enough to fill the pipeline */
-        opt->global_batch =
-            plan->micro_batch * (size_t)plan->dp * 4 * (size_t)plan->pp;
+        opt->global_batch = merak_plan_samples(plan) * 4 * (size_t)plan->pp;
     return merak_plan_split_batch(&opt->plan, opt->global_batch, err);
 }
 

@@ -118,10 +118,13 @@ static void print_time(const struct plan_auto *plan,
 static void print_links(const struct merak_search_result *r)
 {
     const struct merak_plan *p = &r->choice[0].plan;
-    double ranks = (double)p->tp * p->dp, link = 0, net = 0;
+    double link = 0, net = 0;
     char inside[MERAK_BYTES_TEXT], between[MERAK_BYTES_TEXT];
 
     for (int s = 0; s < p->pp; s++) {
+        const struct merak_stage_mesh mesh = merak_plan_mesh(p, s);
+        double ranks = merak_stage_ranks(&mesh);
+
         link += r->stage[s].sent_bytes[0] * ranks;
         net += r->stage[s].sent_bytes[1] * ranks;
     }

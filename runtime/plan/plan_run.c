@@ -81,10 +81,9 @@ static void print_head(const struct report *r)
         printf(", %zu layer%s", r->model->layers,
                merak_plural((long)r->model->layers));
     printf("\n");
-    printf("%d rank%s: tp %d, pp %d, dp %d; %s, %s%s\n", p->tp * p->pp * p->dp,
-           merak_plural((long)p->tp * p->pp * p->dp), p->tp, p->pp, p->dp,
-           p->schedule, p->dtype == MERAK_F32 ? "fp32" : "bf16",
-           merak_plan_state_text(p));
+    printf("%d rank%s: tp %d, pp %d, dp %d; %s, %s%s\n", merak_plan_ranks(p),
+           merak_plural(merak_plan_ranks(p)), p->tp, p->pp, p->dp, p->schedule,
+           p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
     printf("%zu sequence%s of %zu tokens a step: %d micro-batch%s of %zu on "
            "each replica\nprogram id %016" PRIx64 "\n",
            r->opt->global_batch, merak_plural((long)r->opt->global_batch),
@@ -355,9 +354,7 @@ static enum merak_status print_report(const struct report *r,
         print_memory(r);
         print_prediction(r);
         plan_cost_print(&r->opt->run, tokens_per_step(r) / r->timeline->step_s,
-                        r->planned->plan.tp * r->planned->plan.pp *
-                            r->planned->plan.dp,
-                        stdout);
+                        merak_plan_ranks(&r->planned->plan), stdout);
     }
     if (rc == MERAK_OK && r->opt->emit != PLAN_EMIT_NONE)
         rc = plan_layers_of(r->planned, &layers, err);

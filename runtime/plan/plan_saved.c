@@ -92,7 +92,7 @@ static const char *device_of(const struct merak_plan_file *file)
 static void take_machine(struct plan_options *opt,
                          const struct merak_plan_file *file)
 {
-    int ranks = file->plan.tp * file->plan.pp * file->plan.dp;
+    int ranks = merak_plan_ranks(&file->plan);
     int each = file->ranks_per_node;
     struct merak_device device = {0};
 

@@ -50,15 +50,14 @@ struct merak_inputs {
 
 static size_t microbatch_ids(const struct merak_trainer *t)
 {
-    return 2 * t->plan.micro_batch * t->opt.seq;
+    return 2 * t->program->mesh.batch * t->opt.seq;
 }
 
 static uint64_t first_sample(const struct merak_trainer *t, uint64_t base,
                              int microbatch)
 {
-    return base + ((uint64_t)microbatch * (uint64_t)t->plan.dp +
-                   (uint64_t)t->program->dp_index) *
-                      t->plan.micro_batch;
+    return base + merak_stage_sample(&t->program->mesh, microbatch,
+                                     t->program->dp_index);
 }
 
 /* Read the samples of a micro-batch, of which `first` is the first. */
@@ -67,7 +66,7 @@ static enum merak_status read_microbatch(struct merak_inputs *in,
                                          int32_t *ids, struct merak_error *err)
 {
     const struct merak_trainer *t = in->t;
-    size_t T = t->opt.seq, B = t->plan.micro_batch;
+    size_t T = t->opt.seq, B = t->program->mesh.batch;
     enum merak_status rc = MERAK_OK;
 
     for (size_t b = 0; b < B && rc == MERAK_OK; b++) {
@@ -85,7 +84,7 @@ static enum merak_status load_starts(struct merak_inputs *in, uint64_t first,
     const struct merak_trainer *t = in->t;
     enum merak_status rc = MERAK_OK;
 
-    for (size_t b = 0; b < t->plan.micro_batch && rc == MERAK_OK; b++) {
+    for (size_t b = 0; b < t->program->mesh.batch && rc == MERAK_OK; b++) {
         pthread_mutex_lock(&in->data);
         rc = merak_data_starts(t->data, t->load_split, first + b,
                                ids + b * t->opt.seq, err);
@@ -124,7 +123,7 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      struct merak_error *err)
 {
     struct merak_trainer *t = arg;
-    size_t n = t->plan.micro_batch * t->opt.seq;
+    size_t n = t->program->mesh.batch * t->opt.seq;
     uint64_t first = first_sample(t, t->load_base, microbatch);
     const int32_t *from;
     enum merak_status rc;

@@ -163,8 +163,8 @@ static enum merak_status run_engine(struct merak_trainer *t,
  * held-out split, rounded up. */
 static uint64_t eval_runs(const struct merak_trainer *t, uint64_t *per_run_p)
 {
-    uint64_t per_run = (uint64_t)t->plan.microbatches * (uint64_t)t->plan.dp *
-                       t->plan.micro_batch;
+    uint64_t per_run =
+        (uint64_t)t->plan.microbatches * merak_plan_samples(&t->plan);
     uint64_t have = merak_data_samples(t->data, MERAK_VALID);
     uint64_t want = t->opt.eval_samples < have ? t->opt.eval_samples : have;
 

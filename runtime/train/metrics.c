@@ -37,7 +37,7 @@ static double flops_per_s(const struct merak_trainer *t, double step_s,
     double peak =
         t->opt.device == NULL ? 0 : t->device.peak_flops_per_s[t->plan.dtype];
     double rate = merak_graph_flops(t->sharded->graph) *
-                  (double)t->plan.microbatches * t->plan.dp / step_s;
+                  (double)t->plan.microbatches * t->program->mesh.dp / step_s;
 
     *mfu_p = peak > 0 ? rate / peak / t->program->ranks : NAN;
     return rate;

@@ -252,7 +252,7 @@ static double usual_s(const struct merak_pace_rank *r)
 
 static bool has_peers(const struct merak_trainer *t)
 {
-    return t->plan.tp * t->plan.dp > 1;
+    return merak_stage_ranks(&t->program->mesh) > 1;
 }
 
 static void tell_incident(struct merak_trainer *t, int r, const char *host)

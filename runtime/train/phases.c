@@ -153,11 +153,12 @@ static enum merak_status print_blocks(const struct merak_planned *planned,
 /* "ranks 4 5 6 7" of a stage, by tensor group. */
 static void print_ranks(const struct merak_plan *plan, int stage)
 {
+    const struct merak_stage_mesh mesh = merak_plan_mesh(plan, stage);
+
     printf("stage %d, ranks", stage);
-    for (int d = 0; d < plan->dp; d++) {
-        for (int t = 0; t < plan->tp; t++)
-            printf("%c%d", t > 0 ? '+' : ' ',
-                   merak_plan_rank(plan, t, d, stage));
+    for (int d = 0; d < mesh.dp; d++) {
+        for (int t = 0; t < mesh.tp; t++)
+            printf("%c%d", t > 0 ? '+' : ' ', merak_stage_rank(&mesh, t, d));
     }
 }
 

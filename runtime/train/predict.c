@@ -82,7 +82,7 @@ void merak_trainer_costs(const struct merak_trainer *t,
                                             .width = size.width,
                                             .reuse = size.reuse,
                                             .inside = near(t, in),
-                                            .tp = prog->plan.tp};
+                                            .tp = prog->mesh.tp};
     }
 }
 

@@ -155,7 +155,8 @@ static json_t *start_json(const struct merak_trainer *t)
     set_text(o, "metrics", absolute(t->opt.metrics, path));
     set_number(o, "parameters", (double)merak_graph_param_count(graph));
     set_number(o, "flops",
-               merak_graph_flops(graph) * (double)p->microbatches * p->dp);
+               merak_graph_flops(graph) * (double)p->microbatches *
+                   t->program->mesh.dp);
     set_number(o, "tokens", (double)t->opt.global_batch * (double)t->opt.seq);
     set_number(o, "memory", (double)t->arena_bytes);
     if (t->chosen != NULL && t->chosen->step_s > 0)

@@ -208,7 +208,7 @@ void merak_report_plan(const struct merak_trainer *t)
 
     human_count((double)n, params, sizeof(params));
     human_count(merak_graph_flops(t->sharded->graph) *
-                    (double)t->plan.microbatches * t->plan.dp,
+                    (double)t->plan.microbatches * t->program->mesh.dp,
                 flops, sizeof(flops));
     merak_info("train", "%s parameters%s, %sFLOP a step, %s, backend %s",
                params, frozen_text(t, frozen, sizeof(frozen)), flops,

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/plan/mesh.h - the ranks of each stage
+ *
+ * A stage is run by dp replicas of tp tensor ranks each.  The logical rank of
+ * tensor index t of replica d is first + d * stride + t.  In order tp-dp-pp a
+ * stage's ranks follow one another (stride tp); in order tp-pp-dp those of a
+ * replica's other stages lie between them (stride tp x pp).  This is the only
+ * place that numbers ranks; whoever wants a stage's degrees, or a rank's
+ * neighbours, asks here.
+ */
+#ifndef MERAK_PARTITIONER_PLAN_MESH_H
+#define MERAK_PARTITIONER_PLAN_MESH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct merak_plan;
+
+struct merak_stage_mesh {
+    int first; /* logical rank of tensor index 0 of replica 0 */
+    int dp, tp;
+    int stride;   /* from a replica's first rank to the next one's */
+    size_t batch; /* sequences of a micro-batch on each replica */
+};
+
+/* Logical ranks of a plan, all stages together. */
+int merak_plan_ranks(const struct merak_plan *plan);
+/* The ranks of a stage. */
+struct merak_stage_mesh merak_plan_mesh(const struct merak_plan *plan,
+                                        int stage);
+/* Sequences of a micro-batch, of all replicas together: of any stage the
+ * same. */
+size_t merak_plan_samples(const struct merak_plan *plan);
+/* Logical rank at these coordinates, and back. */
+int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
+                    int stage);
+void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
+                      int *dp_index, int *stage);
+
+/* Of the sequences of a step, the first one of a replica's micro-batch. */
+static inline uint64_t merak_stage_sample(const struct merak_stage_mesh *mesh,
+                                          int microbatch, int dp_index)
+{
+    return ((uint64_t)microbatch * (uint64_t)mesh->dp + (uint64_t)dp_index) *
+           mesh->batch;
+}
+
+/* A stage's number of ranks, and one of them. */
+static inline int merak_stage_ranks(const struct merak_stage_mesh *mesh)
+{
+    return mesh->dp * mesh->tp;
+}
+
+static inline int merak_stage_rank(const struct merak_stage_mesh *mesh,
+                                   int tp_index, int dp_index)
+{
+    return mesh->first + mesh->stride * dp_index + tp_index;
+}
+
+#endif
