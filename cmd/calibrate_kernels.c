@@ -133,7 +133,7 @@ static struct merak_hf_config config_of(const struct model *m)
                                     .init_std = 0.02f,
                                     .embd_dropout = 0.1f, /* gpt2 */
                                     .resid_dropout = 0.1f,
-                                    .gelu_tanh = true,
+                                    .act = family == MERAK_GPT2 ? MERAK_HF_GELU_TANH : MERAK_HF_SILU,
                                     .attn_bias = family == MERAK_GPT2,
                                     .mlp_bias = family == MERAK_GPT2};
 }

@@ -206,7 +206,7 @@ static void read_root(struct merak_hf_reader *r, enum merak_hf_unknown unknown,
     c->family = f->family;
     read_common(r);
     check_code(r, f);
-    f->read(r, f, c);
+    merak_hf_family_read(r, f, c);
     merak_hf_family_check(r, f, c);
     check_unread(r, f, unknown, c);
 }

@@ -30,6 +30,13 @@ enum { MERAK_HF_PAIRS = 256 };
 /* One line of notes about a file. */
 enum { MERAK_HF_NOTE_BYTES = 240 };
 
+/* Of an MLP: of its gate, or of itself where it has none. */
+enum merak_hf_act {
+    MERAK_HF_SILU,
+    MERAK_HF_GELU, /* erf */
+    MERAK_HF_GELU_TANH,
+};
+
 /* The union of the fields of all families: hf_family.c reads them, hf_model.c
  * describes the model from them. */
 struct merak_hf_config {
@@ -37,8 +44,8 @@ struct merak_hf_config {
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
     float norm_eps, rope_theta, init_std; /* rope_theta: not gpt2 */
     float embd_dropout, attn_dropout, resid_dropout;
-    bool tied;      /* tie_word_embeddings */
-    bool gelu_tanh; /* gelu_new; false: erf */
+    bool tied; /* tie_word_embeddings */
+    enum merak_hf_act act;
     bool attn_bias, mlp_bias;
     bool qkv_bias;    /* of queries, keys and values, also without attn_bias */
     bool qk_norm;     /* RMS norm of each query and key, per head .. */
@@ -46,7 +53,6 @@ struct merak_hf_config {
     bool post_norm;   /* norms after attention and MLP, not before .. */
     bool four_norms;  /* .. or both */
     bool norm_plus_1; /* norms multiply by 1 + weight */
-    bool geglu;       /* the MLP's gate is GELU (tanh form), not SiLU */
     bool embd_scaled; /* embeddings are multiplied by sqrt(hidden) */
     float attn_scale; /* of scores; 0: 1/sqrt(head_dim) */
     float attn_cap, logit_cap; /* soft caps; 0: none */
@@ -59,6 +65,9 @@ struct merak_hf_config {
     size_t rope_short_positions;
     size_t window;                /* the most tokens that attention sees .. */
     bool slides[MERAK_HF_LAYERS]; /* .. in these layers */
+    /* Rotary positions of these layers; theta 0: as of the others. */
+    float slide_theta;
+    struct merak_rope_scaling slide_scaling;
     /* For users: what was assumed or ignored, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];
 };

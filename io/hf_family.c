@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_family.c - the model families and their fields in config.json
+/* hf_family.c - the fields of model families in config.json
  *
- * Fields that determine what is computed are read or refused by name.  The
- * defaults of transformers are in the rows of the table.
+ * Fields that determine what is computed are read or refused by name.  What
+ * families differ in is in their rows (hf_families.c).
  */
 #include "config.h"
 
@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "io/hf_rope.h"
 
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,39 +27,8 @@
 #define MOST_VOCAB ((size_t)1 << 26)
 #define MOST_POSITIONS ((size_t)INT32_MAX)
 
-/* Of heads for classes, and of GPT-2's padding, which has no row. */
-static const char *const gpt2_known[] = {"output_cross_attentions",
-                                         "pad_token_id",
-                                         "summary_activation",
-                                         "summary_first_dropout",
-                                         "summary_last_dropout",
-                                         "summary_proj_to_labels",
-                                         "summary_type",
-                                         "summary_use_proj",
-                                         NULL};
-
-/* It only splits products into sums. */
-static const char *const llama_known[] = {"pretraining_tp", NULL};
-
-/* A field of the class that no code reads. */
-static const char *const phi3_known[] = {"embd_pdrop", NULL};
-
-static const char *const none_known[] = {NULL};
-
-/* --- the families
- * ----------------------------------------------------------------- */
-
-static bool gpt2_activation(struct merak_hf_reader *r)
-{
-    const char *name = merak_hf_word(r, "activation_function", "gelu_new");
-
-    if (strcmp(name, "gelu") == 0)
-        return false;
-    if (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0)
-        merak_hf_refuse(r, "activation_function",
-                        "gelu_new, gelu_pytorch_tanh or gelu");
-    return true;
-}
+/* --- gpt2
+ * ------------------------------------------------------------------------- */
 
 /* A size with a fixed default, which null is not. */
 static size_t read_size(struct merak_hf_reader *r, const char *name,
@@ -88,9 +56,9 @@ static size_t read_twin(struct merak_hf_reader *r, const char *name,
     return n;
 }
 
-static void read_gpt2(struct merak_hf_reader *r,
-                      const struct merak_hf_family *f,
-                      struct merak_hf_config *c)
+void merak_hf_gpt2_read(struct merak_hf_reader *r,
+                        const struct merak_hf_family *f,
+                        struct merak_hf_config *c)
 {
     c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
     c->hidden = read_twin(r, "n_embd", "hidden_size", MOST_WIDTH, f->hidden);
@@ -101,18 +69,11 @@ static void read_gpt2(struct merak_hf_reader *r,
     c->positions = read_twin(r, "n_positions", "max_position_embeddings",
                              MOST_POSITIONS, f->positions);
     c->ffn = merak_hf_size(r, "n_inner", MOST_FFN, 4 * c->hidden);
-    c->norm_eps = merak_hf_positive(r, "layer_norm_epsilon", 1e-5);
+    c->norm_eps = merak_hf_positive(r, "layer_norm_epsilon", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
-    c->embd_dropout = merak_hf_dropout(r, "embd_pdrop", 0.1);
-    c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0.1);
-    c->attn_dropout = merak_hf_dropout(r, "attn_pdrop", 0.1);
-    c->tied = merak_hf_bool(r, "tie_word_embeddings", true);
-    c->gelu_tanh = gpt2_activation(r);
-    c->attn_bias = true;
-    c->mlp_bias = true;
+    c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
     merak_hf_require_bool(r, "scale_attn_weights", true);
-    merak_hf_require_bool(r, "scale_attn_by_inverse_layer_idx", false);
-    merak_hf_require_bool(r, "reorder_and_upcast_attn", false);
+    merak_hf_options_read(r, f->options, c);
     c->kv_heads = c->heads;
     if (r->rc == MERAK_OK && c->hidden % c->heads != 0)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
@@ -121,6 +82,9 @@ static void read_gpt2(struct merak_hf_reader *r,
     if (r->rc == MERAK_OK)
         c->head_dim = c->hidden / c->heads;
 }
+
+/* --- families with the fields of llama
+ * ------------------------------------------------------------------------- */
 
 static void check_heads(struct merak_hf_reader *r,
                         const struct merak_hf_config *c)
@@ -185,23 +149,23 @@ static void read_layer_types(struct merak_hf_reader *r, const json_t *types,
     }
 }
 
-/* Without layer_types: all layers, every other one from the first, or those
- * from max_window_layers on. */
+/* Without layer_types: all layers, all but some, or those from
+ * max_window_layers on. */
 static void read_layers_that_slide(struct merak_hf_reader *r,
                                    const struct merak_hf_family *f,
                                    struct merak_hf_config *c)
 {
     const json_t *types = NULL;
-    size_t first = 0, step = f->windows == EVERY_OTHER ? 2 : 1;
+    size_t first = 0, n = f->windows == MERAK_HF_ALL_BUT ? f->period : 0;
 
-    if (f->windows != ALL_LAYERS)
+    if (f->windows != MERAK_HF_ALL_LAYERS)
         types = merak_hf_field(r, "layer_types");
-    if (f->windows == IF_ASKED)
+    if (f->windows == MERAK_HF_IF_ASKED)
         first = merak_hf_size(r, "max_window_layers", MOST_LAYERS, 28);
     if (types != NULL)
         read_layer_types(r, types, c, c->slides);
-    for (size_t i = first; types == NULL && i < c->layers; i += step)
-        c->slides[i] = true;
+    for (size_t i = first; types == NULL && i < c->layers; i++)
+        c->slides[i] = n == 0 || (i + 1) % n != 0;
 }
 
 /* The window of attention; whether it is shorter than the sequences is known
@@ -210,11 +174,11 @@ static void read_window(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,
                         struct merak_hf_config *c)
 {
-    bool may = f->windows != IF_ASKED, any = false;
+    bool may = f->windows != MERAK_HF_IF_ASKED, any = false;
 
-    if (f->windows == NO_WINDOWS)
+    if (f->windows == MERAK_HF_NO_WINDOWS)
         return;
-    if (f->windows == IF_ASKED)
+    if (f->windows == MERAK_HF_IF_ASKED)
         may = merak_hf_bool(r, "use_sliding_window", false);
     if (merak_hf_field(r, "sliding_window") != NULL)
         c->window = merak_hf_size(r, "sliding_window", MOST_POSITIONS, 0);
@@ -264,120 +228,37 @@ static void read_decoder(struct merak_hf_reader *r,
     read_heads(r, f, c);
     c->norm_eps = merak_hf_positive(r, "rms_norm_eps", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
-    merak_hf_rope_read(r, c);
+    merak_hf_rope_read(r, f, c);
     read_padding(r, f, c);
     read_window(r, f, c);
     c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
     c->attn_dropout = merak_hf_dropout(r, "attention_dropout", 0);
+    merak_hf_options_read(r, f->options, c);
 }
 
-static void require_silu(struct merak_hf_reader *r)
+/* --- any family
+ * ------------------------------------------------------------------------- */
+
+void merak_hf_family_read(struct merak_hf_reader *r,
+                          const struct merak_hf_family *f,
+                          struct merak_hf_config *c)
 {
-    const char *act = merak_hf_word(r, "hidden_act", "silu");
-
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        merak_hf_refuse(r, "hidden_act", "silu");
-}
-
-static void read_mistral(struct merak_hf_reader *r,
-                         const struct merak_hf_family *f,
-                         struct merak_hf_config *c)
-{
-    read_decoder(r, f, c);
-    require_silu(r);
-}
-
-static void read_llama(struct merak_hf_reader *r,
-                       const struct merak_hf_family *f,
-                       struct merak_hf_config *c)
-{
-    read_decoder(r, f, c);
-    require_silu(r);
-    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
-    c->mlp_bias = merak_hf_bool(r, "mlp_bias", false);
-}
-
-static void read_qwen2(struct merak_hf_reader *r,
-                       const struct merak_hf_family *f,
-                       struct merak_hf_config *c)
-{
-    read_decoder(r, f, c);
-    require_silu(r);
-    c->qkv_bias = true;
-}
-
-static void read_qwen3(struct merak_hf_reader *r,
-                       const struct merak_hf_family *f,
-                       struct merak_hf_config *c)
-{
-    read_decoder(r, f, c);
-    require_silu(r);
-    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
-    c->qk_norm = true;
-}
-
-static void read_phi3(struct merak_hf_reader *r,
-                      const struct merak_hf_family *f,
-                      struct merak_hf_config *c)
-{
-    read_decoder(r, f, c);
-    require_silu(r);
-    c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0);
-}
-
-static void read_olmo2(struct merak_hf_reader *r,
-                       const struct merak_hf_family *f,
-                       struct merak_hf_config *c)
-{
-    read_decoder(r, f, c);
-    require_silu(r);
-    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
-    c->qk_whole = true;
-    c->post_norm = true;
-}
-
-/* A number; null means off. */
-static float read_cap(struct merak_hf_reader *r, const char *name,
-                      double or_else)
-{
-    if (merak_hf_field(r, name) == NULL &&
-        json_object_get(r->root, name) != NULL)
-        return 0;
-    return merak_hf_positive(r, name, or_else);
-}
-
-/* Gemma Team 2024 (arXiv:2408.00118), sec. 2. */
-static void read_gemma2(struct merak_hf_reader *r,
-                        const struct merak_hf_family *f,
-                        struct merak_hf_config *c)
-{
-    const char *act;
-
-    read_decoder(r, f, c);
-    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
-    c->attn_cap = read_cap(r, "attn_logit_softcapping", 50);
-    c->logit_cap = read_cap(r, "final_logit_softcapping", 30);
-    c->attn_scale =
-        1 / sqrtf(merak_hf_positive(r, "query_pre_attn_scalar", 256));
-    act = merak_hf_word(r, "hidden_activation", "gelu_pytorch_tanh");
-    if (strcmp(act, "gelu_pytorch_tanh") != 0 && strcmp(act, "gelu_new") != 0)
-        merak_hf_refuse(r, "hidden_activation", "gelu_pytorch_tanh");
-    merak_hf_require_bool(r, "use_bidirectional_attention", false);
-    c->geglu = true;
-    c->four_norms = true;
-    c->norm_plus_1 = true;
-    c->embd_scaled = true;
+    if (f->read != NULL)
+        f->read(r, f, c);
+    else
+        read_decoder(r, f, c);
 }
 
 void merak_hf_family_check(struct merak_hf_reader *r,
                            const struct merak_hf_family *f,
                            const struct merak_hf_config *c)
 {
-    bool reads = f->windows == IF_ASKED || f->windows == EVERY_OTHER;
+    bool reads =
+        f->windows == MERAK_HF_IF_ASKED || f->windows == MERAK_HF_ALL_BUT;
     const json_t *types = reads ? NULL : merak_hf_field(r, "layer_types");
     bool slides[MERAK_HF_LAYERS];
 
-    if (f->windows == NO_WINDOWS)
+    if (f->windows == MERAK_HF_NO_WINDOWS)
         merak_hf_require_absent(r, "sliding_window");
     merak_hf_require_absent(r, "attention_chunk_size");
     merak_hf_require_absent(r, "kv_sharing_modes");
@@ -390,173 +271,4 @@ void merak_hf_family_check(struct merak_hf_reader *r,
                             c->window > 0 ? "sliding_attention of each"
                                           : "full_attention of each");
     }
-}
-
-static const struct merak_hf_family families[] = {
-    {.type = "gpt2",
-     .class = "GPT2",
-     .model = "GPT2LMHeadModel",
-     .family = MERAK_GPT2,
-     .read = read_gpt2,
-     .known = gpt2_known,
-     .vocab = 50257,
-     .hidden = 768,
-     .layers = 12,
-     .heads = 12,
-     .positions = 1024},
-    {.type = "llama",
-     .class = "Llama",
-     .model = "LlamaForCausalLM",
-     .family = MERAK_LLAMA,
-     .read = read_llama,
-     .known = llama_known,
-     .vocab = 32000,
-     .hidden = 4096,
-     .ffn = 11008,
-     .layers = 32,
-     .heads = 32,
-     .positions = 2048,
-     .norm_eps = 1e-6},
-    {.type = "qwen2",
-     .class = "Qwen2",
-     .model = "Qwen2ForCausalLM",
-     .family = MERAK_QWEN2,
-     .read = read_qwen2,
-     .known = none_known,
-     .vocab = 151936,
-     .hidden = 4096,
-     .ffn = 22016,
-     .layers = 32,
-     .heads = 32,
-     .kv_heads = 32,
-     .positions = 32768,
-     .norm_eps = 1e-6,
-     .window = 4096,
-     .windows = IF_ASKED},
-    {.type = "qwen3",
-     .class = "Qwen3",
-     .model = "Qwen3ForCausalLM",
-     .family = MERAK_QWEN3,
-     .read = read_qwen3,
-     .known = none_known,
-     .vocab = 151936,
-     .hidden = 4096,
-     .ffn = 22016,
-     .layers = 32,
-     .heads = 32,
-     .kv_heads = 32,
-     .head_dim = 128,
-     .positions = 32768,
-     .norm_eps = 1e-6,
-     .window = 4096,
-     .windows = IF_ASKED},
-    {.type = "mistral",
-     .class = "Mistral",
-     .model = "MistralForCausalLM",
-     .family = MERAK_MISTRAL,
-     .read = read_mistral,
-     .known = none_known,
-     .vocab = 32000,
-     .hidden = 4096,
-     .ffn = 14336,
-     .layers = 32,
-     .heads = 32,
-     .kv_heads = 8,
-     .positions = 131072,
-     .norm_eps = 1e-6,
-     .window = 4096,
-     .windows = ALL_LAYERS},
-    {.type = "phi3",
-     .class = "Phi3",
-     .model = "Phi3ForCausalLM",
-     .family = MERAK_PHI3,
-     .read = read_phi3,
-     .known = phi3_known,
-     .vocab = 32064,
-     .hidden = 3072,
-     .ffn = 8192,
-     .layers = 32,
-     .heads = 32,
-     .positions = 4096,
-     .norm_eps = 1e-5,
-     .pads = true,
-     .pad = 32000,
-     .windows = ALL_LAYERS},
-    {.type = "olmo2",
-     .class = "Olmo2",
-     .model = "Olmo2ForCausalLM",
-     .family = MERAK_OLMO2,
-     .read = read_olmo2,
-     .known = none_known,
-     .vocab = 50304,
-     .hidden = 4096,
-     .ffn = 11008,
-     .layers = 32,
-     .heads = 32,
-     .positions = 2048,
-     .norm_eps = 1e-5,
-     .pads = true,
-     .pad = 1},
-    {.type = "gemma2",
-     .class = "Gemma2",
-     .model = "Gemma2ForCausalLM",
-     .family = MERAK_GEMMA2,
-     .read = read_gemma2,
-     .known = none_known,
-     .vocab = 256000,
-     .hidden = 2304,
-     .ffn = 9216,
-     .layers = 26,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .positions = 8192,
-     .norm_eps = 1e-6,
-     .pads = true,
-     .pad = 0,
-     .window = 4096,
-     .windows = EVERY_OTHER,
-     .tied = true},
-};
-
-enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
-
-const struct merak_hf_family *merak_hf_family_find(const char *type)
-{
-    for (int i = 0; i < N_FAMILIES; i++) {
-        if (strcmp(families[i].type, type) == 0)
-            return &families[i];
-    }
-    return NULL;
-}
-
-static const struct merak_hf_family *row_of(enum merak_family family)
-{
-    int i = 0;
-
-    while (i < N_FAMILIES - 1 && families[i].family != family)
-        i++;
-    return &families[i];
-}
-
-const char *merak_hf_family_name(enum merak_family family)
-{
-    return row_of(family)->type;
-}
-
-const char *merak_hf_family_class(enum merak_family family)
-{
-    return row_of(family)->model;
-}
-
-void merak_hf_family_list(char *text, size_t bytes)
-{
-    size_t at = 0;
-
-    for (int i = 0; i < N_FAMILIES && at < bytes; i++)
-        at += (size_t)snprintf(text + at, bytes - at, "%s%s",
-                               i == 0                ? ""
-                               : i == N_FAMILIES - 1 ? " or "
-                                                     : ", ",
-                               families[i].type);
 }

@@ -1,18 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_family.h - the model families of config.json files */
+/* hf_family.h - the model families of config.json files
+ *
+ * A family is a row of data (hf_families.c): the defaults that transformers
+ * has for its fields, and the options of the model that more fields, or none,
+ * determine.
+ */
 #ifndef MERAK_IO_HF_FAMILY_H
 #define MERAK_IO_HF_FAMILY_H
 
 #include "io/hf_config.h"
 #include "io/hf_reader.h"
 
+/* How a field determines a member of struct merak_hf_config. */
+enum merak_hf_option_kind {
+    MERAK_HF_END,      /* of a list */
+    MERAK_HF_ALWAYS,   /* bool: true, without a field */
+    MERAK_HF_FLAG,     /* bool */
+    MERAK_HF_NEVER,    /* no member: the field must be false */
+    MERAK_HF_POSITIVE, /* float: a number above 0 */
+    MERAK_HF_CAP,      /* the same; null is 0 */
+    MERAK_HF_RSQRT,    /* float: 1 / sqrt(a number above 0) */
+    MERAK_HF_DROPOUT,  /* float: a probability */
+    MERAK_HF_ACT,      /* enum merak_hf_act: a word */
+};
+
+struct merak_hf_option {
+    enum merak_hf_option_kind kind;
+    const char *name; /* of the field */
+    size_t at;        /* of the member */
+    double or_else;   /* if the field is absent; of a FLAG 0 or 1 .. */
+    const char *word; /* .. and of an ACT this */
+    unsigned acts; /* those that are supported: bits 1 << enum merak_hf_act */
+};
+
+/* Which layers have windows, unless layer_types is given. */
+enum merak_hf_windows {
+    MERAK_HF_NO_WINDOWS,
+    MERAK_HF_ALL_LAYERS,
+    MERAK_HF_IF_ASKED, /* by use_sliding_window, from max_window_layers on */
+    MERAK_HF_ALL_BUT,  /* each that `period` divides, counted from 1 */
+};
+
+/* Rotary positions of a family. */
+struct merak_hf_rope_family {
+    double theta;            /* default; 0: 10000 .. */
+    const char *theta_field; /* .. of this; NULL: rope_theta */
+    /* The share of a head's channels that is rotated; 0: all, and no code of
+     * transformers knows of a share. */
+    double share;
+    const char *share_field; /* NULL: partial_rotary_factor */
+    bool is_long; /* the only scaling is longrope, which has older names */
+    /* Layers with windows have rotary positions of their own: default of
+     * theta, and the field of older files, or NULL; 0: as the others. */
+    double slide_theta;
+    const char *slide_theta_field;
+};
+
 struct merak_hf_family {
     const char *type;  /* model_type */
     const char *class; /* of transformers: what its names begin with */
     const char *model; /* and that of a language model */
     enum merak_family family;
+    /* NULL: the fields that most families have, and `options`. */
     void (*read)(struct merak_hf_reader *r, const struct merak_hf_family *f,
                  struct merak_hf_config *c);
+    const struct merak_hf_option *options;
     const char *const *known; /* fields without effect on results */
     /* The defaults of transformers. */
     size_t vocab, hidden, ffn, layers, heads, positions;
@@ -22,13 +74,25 @@ struct merak_hf_family {
     bool pads; /* has padding .. */
     json_int_t pad;
     size_t window; /* 0: none */
-    /* Which layers have windows, unless layer_types is given. */
-    enum { NO_WINDOWS, ALL_LAYERS, IF_ASKED, EVERY_OTHER } windows;
+    enum merak_hf_windows windows;
+    size_t period;
     bool tied; /* default of tie_word_embeddings */
+    struct merak_hf_rope_family rope;
 };
 
 /* The family of a model_type; NULL if there is none. */
 const struct merak_hf_family *merak_hf_family_find(const char *type);
+/* Read the fields of family f. */
+void merak_hf_family_read(struct merak_hf_reader *r,
+                          const struct merak_hf_family *f,
+                          struct merak_hf_config *c);
+void merak_hf_options_read(struct merak_hf_reader *r,
+                           const struct merak_hf_option *options,
+                           struct merak_hf_config *c);
+/* For the row of gpt2, whose fields have other names. */
+void merak_hf_gpt2_read(struct merak_hf_reader *r,
+                        const struct merak_hf_family *f,
+                        struct merak_hf_config *c);
 /* The fields that transformers reads for any family, where only a cache of keys
  * and values depends on them: they must agree with what the family computes. */
 void merak_hf_family_check(struct merak_hf_reader *r,

@@ -64,7 +64,8 @@ static struct merak_value *gpt2_mlp(struct merak_model *m,
     w = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_fc.weight", at),
                     MERAK_NORMAL(c->init_std), F, C);
     b = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_fc.bias", at), MERAK_ZEROS, F);
-    x = merak_gelu(m, merak_linear(m, x, w, b, 1), c->gelu_tanh);
+    x = merak_gelu(m, merak_linear(m, x, w, b, 1),
+                   c->act == MERAK_HF_GELU_TANH);
     w = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_proj.weight", at),
                     residual_init(c), C, F);
     b = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_proj.bias", at), MERAK_ZEROS, C);
@@ -237,7 +238,8 @@ static struct merak_value *llama_mlp(struct merak_model *m,
                         c->mlp_bias, 1, 2, up_dim);
     up = llama_linear(m, c, x, merak_name(m, "%s.mlp.up_proj", at), c->mlp_bias,
                       1, 2, up_dim);
-    x = c->geglu ? merak_geglu(m, gate, up) : merak_swiglu(m, gate, up);
+    x = c->act == MERAK_HF_GELU_TANH ? merak_geglu(m, gate, up)
+                                     : merak_swiglu(m, gate, up);
     x = llama_linear(m, c, x, merak_name(m, "%s.mlp.down_proj", at),
                      c->mlp_bias, 1, 2, down_dim);
     return merak_dropout(m, x, c->resid_dropout);

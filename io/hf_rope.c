@@ -32,17 +32,29 @@ static const char *const known[] = {"attention_factor",
                                     "truncate",
                                     NULL};
 
+/* What is being read: an object of rotary positions, or NULL, and where it
+ * belongs. */
+struct rope_file {
+    struct merak_hf_reader *r; /* the file's own fields */
+    struct merak_hf_reader *in;
+    const struct merak_hf_family *f;
+    struct merak_hf_config *c;
+    struct merak_rope_scaling *to;
+    bool slides; /* of layers with windows */
+};
+
 /* The sequence length that frequencies were made for.  As in transformers, a
- * field of config.json itself has precedence, which phi3 always has. */
-static double original_positions(struct merak_hf_reader *r,
-                                 struct merak_hf_reader *in,
-                                 const struct merak_hf_config *c)
+ * field of config.json itself has precedence, which phi3 always has, and none
+ * where kinds of layers have their own. */
+static double original_positions(const struct rope_file *file)
 {
     const char *name = "original_max_position_embeddings";
+    bool own =
+        file->f->rope.slide_theta == 0 && merak_hf_field(file->r, name) != NULL;
 
-    if (c->family == MERAK_PHI3 || merak_hf_field(r, name) != NULL)
-        return (double)merak_hf_size(r, name, INT32_MAX, 4096);
-    return (double)merak_hf_size(in, name, INT32_MAX, c->positions);
+    if (file->f->rope.is_long || own)
+        return (double)merak_hf_size(file->r, name, INT32_MAX, 4096);
+    return (double)merak_hf_size(file->in, name, INT32_MAX, file->c->positions);
 }
 
 static double required(struct merak_hf_reader *in, const char *name)
@@ -52,11 +64,11 @@ static double required(struct merak_hf_reader *in, const char *name)
     return (double)merak_hf_positive(in, name, 1);
 }
 
-static void read_llama3(struct merak_hf_reader *r, struct merak_hf_reader *in,
-                        struct merak_hf_config *c)
+static void read_llama3(const struct rope_file *file)
 {
-    struct merak_rope_scaling *s = &c->rope_scaling;
-    double positions = original_positions(r, in, c);
+    struct merak_rope_scaling *s = file->to;
+    struct merak_hf_reader *in = file->in;
+    double positions = original_positions(file);
 
     s->kind = MERAK_ROPE_FREQUENCY_RAMP;
     s->factor = required(in, "factor");
@@ -73,17 +85,20 @@ static double yarn_magnitude(double factor, double scale)
 }
 
 /* Channels of a head that are rotated. */
-static size_t turned(const struct merak_hf_config *c)
+static size_t turned(const struct rope_file *file)
 {
-    return c->rope_scaling.turned > 0 ? c->rope_scaling.turned : c->head_dim;
+    return file->to->turned > 0 ? file->to->turned : file->c->head_dim;
 }
 
 /* The pair that makes `turns` rotations over the original positions. */
-static double yarn_pair(const struct merak_hf_config *c, double turns,
+static double yarn_pair(const struct rope_file *file, double turns,
                         double positions)
 {
-    return (double)turned(c) * log(positions / (turns * 2 * M_PI)) /
-           (2 * log((double)c->rope_theta));
+    double theta =
+        (double)(file->slides ? file->c->slide_theta : file->c->rope_theta);
+
+    return (double)turned(file) * log(positions / (turns * 2 * M_PI)) /
+           (2 * log(theta));
 }
 
 /* As in transformers, 0 means not given. */
@@ -92,11 +107,11 @@ static double or_else(double x, double otherwise)
     return x == 0 ? otherwise : x;
 }
 
-static void read_yarn(struct merak_hf_reader *r, struct merak_hf_reader *in,
-                      struct merak_hf_config *c)
+static void read_yarn(const struct rope_file *file)
 {
-    struct merak_rope_scaling *s = &c->rope_scaling;
-    double positions = original_positions(r, in, c);
+    struct merak_rope_scaling *s = file->to;
+    struct merak_hf_reader *in = file->in;
+    double positions = original_positions(file);
     double fast = or_else(merak_hf_real(in, "beta_fast", 32), 32);
     double slow = or_else(merak_hf_real(in, "beta_slow", 1), 1);
     double scale = merak_hf_real(in, "mscale", 0);
@@ -104,16 +119,16 @@ static void read_yarn(struct merak_hf_reader *r, struct merak_hf_reader *in,
     bool whole = merak_hf_bool(in, "truncate", true);
 
     s->kind = MERAK_ROPE_PAIR_RAMP;
-    s->factor = (double)merak_hf_positive(in, "factor",
-                                          (double)c->positions / positions);
+    s->factor = (double)merak_hf_positive(
+        in, "factor", (double)file->c->positions / positions);
     own = scale != 0 && all != 0 ? yarn_magnitude(s->factor, scale) /
                                        yarn_magnitude(s->factor, all)
                                  : yarn_magnitude(s->factor, 1);
     s->amplitude = (double)merak_hf_positive(in, "attention_factor", own);
-    s->low = yarn_pair(c, fast, positions);
-    s->high = yarn_pair(c, slow, positions);
+    s->low = yarn_pair(file, fast, positions);
+    s->high = yarn_pair(file, slow, positions);
     s->low = fmax(0, whole ? floor(s->low) : s->low);
-    s->high = fmin((double)turned(c) - 1, whole ? ceil(s->high) : s->high);
+    s->high = fmin((double)turned(file) - 1, whole ? ceil(s->high) : s->high);
     if (s->low == s->high)
         s->high += 0.001;
     if (in->rc == MERAK_OK && !(s->high > s->low))
@@ -151,106 +166,114 @@ static void read_pairs(struct merak_hf_reader *in, const char *name,
 }
 
 /* Ding et al. 2024 (arXiv:2402.13753). */
-static void read_longrope(struct merak_hf_reader *r, struct merak_hf_reader *in,
-                          struct merak_hf_config *c)
+static void read_longrope(const struct rope_file *file)
 {
-    struct merak_rope_scaling *s = &c->rope_scaling;
-    double positions = original_positions(r, in, c), own = 1;
+    struct merak_rope_scaling *s = file->to;
+    struct merak_hf_reader *in = file->in;
+    double positions = original_positions(file), own = 1;
 
     s->kind = MERAK_ROPE_PAIRS;
-    s->factor = (double)merak_hf_positive(in, "factor",
-                                          (double)c->positions / positions);
+    s->factor = (double)merak_hf_positive(
+        in, "factor", (double)file->c->positions / positions);
     if (s->factor > 1)
         own = sqrt(1 + log(s->factor) / log(positions));
     s->amplitude = (double)merak_hf_positive(in, "attention_factor", own);
-    c->rope_short_positions = (size_t)positions;
-    read_pairs(in, "short_factor", turned(c) / 2, c->rope_short);
-    read_pairs(in, "long_factor", turned(c) / 2, c->rope_long);
+    file->c->rope_short_positions = (size_t)positions;
+    read_pairs(in, "short_factor", turned(file) / 2, file->c->rope_short);
+    read_pairs(in, "long_factor", turned(file) / 2, file->c->rope_long);
 }
 
-/* For phi3, whose older files call longrope "su" or "yarn". */
-static void read_phi3_kind(struct merak_hf_reader *r, const char *name,
-                           const char *type, struct merak_hf_reader *in,
-                           struct merak_hf_config *c)
+/* For families whose older files call longrope "su" or "yarn". */
+static void read_long_kind(const struct rope_file *file, const char *name,
+                           const char *type)
 {
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0 ||
         strcmp(type, "yarn") == 0)
-        read_longrope(r, in, c);
+        read_longrope(file);
     else if (strcmp(type, "default") != 0)
-        merak_hf_refuse(r, name, "rope_type default or longrope");
+        merak_hf_refuse(file->r, name, "rope_type default or longrope");
 }
 
-static void read_kind(struct merak_hf_reader *r, const char *name,
-                      struct merak_hf_reader *in, struct merak_hf_config *c)
+static void read_kind(const struct rope_file *file, const char *name)
 {
+    struct merak_hf_reader *in = file->in;
     const char *old = merak_hf_word(in, "type", "default");
     const char *type = merak_hf_word(in, "rope_type", old);
 
-    if (c->family == MERAK_PHI3) {
-        read_phi3_kind(r, name, type, in, c);
+    if (file->f->rope.is_long) {
+        read_long_kind(file, name, type);
         return;
     }
     if (strcmp(type, "linear") == 0) {
-        c->rope_scaling.kind = MERAK_ROPE_LINEAR;
-        c->rope_scaling.factor = required(in, "factor");
+        file->to->kind = MERAK_ROPE_LINEAR;
+        file->to->factor = required(in, "factor");
     } else if (strcmp(type, "llama3") == 0) {
-        read_llama3(r, in, c);
+        read_llama3(file);
     } else if (strcmp(type, "yarn") == 0) {
-        read_yarn(r, in, c);
-    } else if (strcmp(type, "longrope") == 0) {
-        read_longrope(r, in, c);
+        read_yarn(file);
+    } else if (strcmp(type, "longrope") == 0 &&
+               file->f->rope.slide_theta == 0) {
+        read_longrope(file);
     } else if (strcmp(type, "default") != 0 && strcmp(type, "dynamic") != 0) {
         /* dynamic equals default up to max_position_embeddings, and no
          * training sequence is longer */
-        merak_hf_refuse(r, name, KINDS);
+        merak_hf_refuse(file->r, name, KINDS);
     }
 }
 
-/* For phi3, only a fraction of each head's channels, the first ones, may be
- * rotated.  The fraction is in config.json or, with precedence, in the rope
+/* In some families only a fraction of each head's channels, the first ones, may
+ * be rotated.  The fraction is in config.json or, with precedence, in the rope
  * object, as in transformers; there, other families have no such field or
  * ignore it. */
-static void read_turned(struct merak_hf_reader *r, struct merak_hf_reader *in,
-                        struct merak_hf_config *c)
+static void read_turned(const struct rope_file *file)
 {
-    double share = merak_hf_real(r, "partial_rotary_factor", 1);
+    const char *inner = "partial_rotary_factor";
+    const char *name = file->f->rope.share_field;
+    double usual = file->f->rope.share, share;
     size_t n;
 
-    if (in != NULL)
-        share = merak_hf_real(in, "partial_rotary_factor", share);
+    if (name == NULL)
+        name = inner;
+    share = merak_hf_real(file->r, name, usual > 0 ? usual : 1);
+    if (file->in != NULL)
+        share = merak_hf_real(file->in, inner, share);
     if (share == 1)
         return;
-    n = share > 0 && share < 1 ? (size_t)((double)c->head_dim * share) : 0;
-    if (c->family != MERAK_PHI3)
-        merak_hf_refuse(r, "partial_rotary_factor", "1");
+    n = share > 0 && share < 1 ? (size_t)((double)file->c->head_dim * share)
+                               : 0;
+    if (usual == 0)
+        merak_hf_refuse(file->r, name, "1");
     else if (n == 0 || n % 2 != 0)
-        merak_hf_refuse(r, "partial_rotary_factor",
+        merak_hf_refuse(file->r, name,
                         "a fraction of head_dim that is an even number");
-    c->rope_scaling.turned = n;
+    file->to->turned = n;
 }
 
-/* The fields of the object `name`; other families than these have an object
- * for each kind of layers. */
-static void read_object(struct merak_hf_reader *r, const char *name,
-                        double theta, struct merak_hf_config *c)
+/* The fields of an object, which is `name` in messages, or "". */
+static void read_object(struct rope_file *file, const json_t *object,
+                        const char *name, double theta)
 {
-    struct merak_hf_reader in = {.family = r->family, .err = r->err};
-    char before[32];
+    struct merak_hf_reader *r = file->r;
+    struct merak_hf_reader in = {
+        .root = object, .family = r->family, .err = r->err};
+    float *to = file->slides ? &file->c->slide_theta : &file->c->rope_theta;
+    char before[64];
 
-    in.root = merak_hf_field(r, name);
-    if (!json_is_object(in.root)) {
+    if (!json_is_object(object)) {
         merak_hf_refuse(r, name, "an object with " KINDS);
         return;
     }
-    c->rope_theta = merak_hf_positive(&in, "rope_theta", theta);
+    file->in = &in;
+    *to = merak_hf_positive(&in, "rope_theta", theta);
     merak_hf_require_absent(&in, "full_attention");
     merak_hf_require_absent(&in, "sliding_attention");
-    read_turned(r, &in, c);
-    read_kind(r, name, &in, c);
+    read_turned(file);
+    read_kind(file, name);
     snprintf(before, sizeof(before), "%s.", name);
     merak_hf_list_unread(&in, known, known, before, &r->unread);
     if (r->rc == MERAK_OK)
         r->rc = in.rc;
+    file->in = NULL;
 }
 
 /* As in transformers, an object without fields is none. */
@@ -262,17 +285,32 @@ static bool has_object(struct merak_hf_reader *r, const char *name)
            !(json_is_object(value) && json_object_size(value) == 0);
 }
 
-void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c)
+static void read_one(struct rope_file *file, double theta)
 {
-    double theta = (double)merak_hf_positive(r, "rope_theta", 10000);
+    struct merak_hf_reader *r = file->r;
     bool newer = has_object(r, "rope_parameters");
+
+    if (has_object(r, "rope_scaling"))
+        read_object(file, merak_hf_field(r, "rope_scaling"), "rope_scaling",
+                    theta);
+    else if (newer)
+        read_object(file, merak_hf_field(r, "rope_parameters"),
+                    "rope_parameters", theta);
+    else
+        read_turned(file);
+}
+
+void merak_hf_rope_read(struct merak_hf_reader *r,
+                        const struct merak_hf_family *f,
+                        struct merak_hf_config *c)
+{
+    const struct merak_hf_rope_family *rope = &f->rope;
+    double theta = (double)merak_hf_positive(
+        r, rope->theta_field != NULL ? rope->theta_field : "rope_theta",
+        rope->theta > 0 ? rope->theta : 10000);
+    struct rope_file file = {.r = r, .f = f, .c = c, .to = &c->rope_scaling};
 
     c->rope_theta = (float)theta;
     (void)merak_hf_field(r, "original_max_position_embeddings");
-    if (has_object(r, "rope_scaling"))
-        read_object(r, "rope_scaling", theta, c);
-    else if (newer)
-        read_object(r, "rope_parameters", theta, c);
-    else
-        read_turned(r, NULL, c);
+    read_one(&file, theta);
 }

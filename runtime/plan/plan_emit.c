@@ -246,7 +246,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
              "virtual stages",
              p->schedule);
     if (e->config != NULL && (e->config->post_norm || e->config->four_norms ||
-                              e->config->geglu || e->config->embd_scaled ||
+                              e->config->act == MERAK_HF_GELU_TANH || e->config->embd_scaled ||
                               e->config->norm_plus_1 || e->config->window > 0))
         note(notes, "the model's norms, activation or windows, which are not "
                     "those of Llama");

@@ -20,7 +20,7 @@ static inline struct merak_hf_config gpt2_config(size_t layers, size_t hidden,
                                     .norm_eps = 1e-5f,
                                     .init_std = 0.02f,
                                     .tied = true,
-                                    .gelu_tanh = true,
+                                    .act = MERAK_HF_GELU_TANH,
                                     .attn_bias = true,
                                     .mlp_bias = true};
 }

@@ -44,7 +44,7 @@ static void a_silent_gpt2_file_takes_these_defaults(void **state)
     assert_int_equal(c.kv_heads, 12);
     assert_int_equal(c.head_dim, 64);
     assert_int_equal(c.positions, 1024);
-    assert_true(c.tied && c.gelu_tanh && c.attn_bias && c.mlp_bias);
+    assert_true(c.tied && c.act == MERAK_HF_GELU_TANH && c.attn_bias && c.mlp_bias);
     assert_true(c.norm_eps == 1e-5f && c.init_std == 0.02f);
     assert_true(c.embd_dropout == 0.1f && c.resid_dropout == 0.1f);
     assert_true(c.attn_dropout == 0.1f);
@@ -79,7 +79,7 @@ static void fields_that_are_given_are_taken(void **state)
         MERAK_OK);
     assert_int_equal(c.ffn, 100);
     assert_int_equal(c.positions, 77);
-    assert_true(!c.gelu_tanh && !c.tied && c.attn_dropout == 0);
+    assert_true(c.act == MERAK_HF_GELU && !c.tied && c.attn_dropout == 0);
     assert_int_equal(
         load_patched(LLAMA,
                      "{\"num_key_value_heads\":8,\"head_dim\":64,"
@@ -251,7 +251,7 @@ static void other_families_are_read(void **state)
     if (config_load(GEMMA2, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_GEMMA2);
-    assert_true(c.tied && c.has_pad && c.pad == 0 && c.geglu && c.four_norms);
+    assert_true(c.tied && c.has_pad && c.pad == 0 && c.act == MERAK_HF_GELU_TANH && c.four_norms);
     assert_true(c.attn_cap == 50 && c.logit_cap == 30 && c.embd_scaled);
     assert_true(c.attn_scale == 0.0625f && c.norm_plus_1);
     assert_true(c.window == 4096 && c.slides[0] && !c.slides[1]);
