@@ -35,6 +35,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/open.h"
+#include "base/wait.h"
 #include "io/file.h"
 
 #include <errno.h>
@@ -494,7 +495,6 @@ enum merak_status merak_ckpt_owner_take(const char *run_dir,
                                         struct merak_ckpt_owner **owner_p,
                                         struct merak_error *err)
 {
-    const struct timespec pause = {1, 0};
     struct merak_ckpt_owner *owner = NULL;
     enum merak_status rc = merak_ckpt_owner_create(run_dir, &owner, err);
 
@@ -503,7 +503,7 @@ enum merak_status merak_ckpt_owner_take(const char *run_dir,
     do {
         rc = merak_ckpt_owner_claim(owner, err);
         if (rc == MERAK_IN_PROGRESS)
-            nanosleep(&pause, NULL);
+            merak_nap(1000000000);
     } while (rc == MERAK_IN_PROGRESS);
     if (rc == MERAK_OK)
         *owner_p = owner;

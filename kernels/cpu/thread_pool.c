@@ -2,9 +2,9 @@
 /* thread_pool.c - the threads that share a kernel's work
  *
  * A job is announced by incrementing `generation` under the lock.  A thread
- * spins on it for SPIN_NS, then sleeps on the condition variable.  Items are
- * taken from one counter.  The job is over when no worker can take more items
- * (`busy` is 0), so that a late worker cannot disturb the next job.
+ * spins on it for MERAK_SPIN_NS, then sleeps on the condition variable.  Items
+ * are taken from one counter.  The job is over when no worker can take more
+ * items (`busy` is 0), so that a late worker cannot disturb the next job.
  */
 #include "config.h"
 
@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPIN_NS 20000
 #define SPIN_CHECK 64 /* polls between looks at the clock */
 #define MAX_THREADS 1024
 
@@ -54,10 +54,10 @@ static void relax(void)
 #endif
 }
 
-/* True as soon as there is a job newer than `seen`; false after SPIN_NS. */
+/* True as soon as there is a job newer than `seen`; false after MERAK_SPIN_NS. */
 static bool spin_for_job(unsigned seen)
 {
-    int64_t until = merak_clock_ns() + SPIN_NS;
+    int64_t until = merak_clock_ns() + MERAK_SPIN_NS;
 
     do {
         for (int i = 0; i < SPIN_CHECK; i++) {
@@ -71,7 +71,7 @@ static bool spin_for_job(unsigned seen)
 
 static bool spin_for_end(void)
 {
-    int64_t until = merak_clock_ns() + SPIN_NS;
+    int64_t until = merak_clock_ns() + MERAK_SPIN_NS;
 
     do {
         for (int i = 0; i < SPIN_CHECK; i++) {

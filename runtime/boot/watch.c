@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -174,7 +175,6 @@ static void *let_all_in(void *arg)
     struct merak_watch *w = arg;
     struct pollfd ready[2 + CALLERS] = {{.fd = w->stop, .events = POLLIN},
                                         {.fd = w->listener, .events = POLLIN}};
-    const struct timespec pause = {.tv_nsec = RETRY_NS};
 
     while (ready[0].revents == 0) {
         for (int i = 0; i < w->n_callers; i++)
@@ -184,7 +184,7 @@ static void *let_all_in(void *arg)
             continue; /* interrupted: what is ready stays so */
         answer_all(w);
         if (ready[1].revents != 0 && !take_next(w))
-            nanosleep(&pause, NULL);
+            merak_nap(RETRY_NS);
     }
     return NULL;
 }
@@ -298,7 +298,6 @@ static double now_s(void)
 static const char *connect_in_time(int fd, const struct merak_watch_card *card,
                                    double deadline_s)
 {
-    const struct timespec pause = {.tv_nsec = RETRY_NS};
     struct sockaddr_un addr;
     socklen_t length = address_of(card, &addr);
 
@@ -307,7 +306,7 @@ static const char *connect_in_time(int fd, const struct merak_watch_card *card,
             return strerror(errno);
         if (now_s() >= deadline_s)
             return "its socket takes no connection, others fill its queue";
-        nanosleep(&pause, NULL);
+        merak_nap(RETRY_NS);
     }
     return is_same_user(fd) ? NULL : "its socket is of another user";
 }

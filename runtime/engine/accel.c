@@ -30,12 +30,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/wait.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-#define POLL_NS 20000
-#define SPIN_NS 20000 /* short copies are over before a sleep would end */
 #define SETTLE_NS ((int64_t)2000000000) /* for queues after a failed step */
 #define INPUT_ALIGN 64
 
@@ -193,7 +192,6 @@ enum merak_status merak_accel_wait(struct merak_accel *accel,
                                    const atomic_int *stop,
                                    struct merak_error *err)
 {
-    const struct timespec pause = {0, POLL_NS};
     int64_t start = merak_clock_ns();
 
     for (;;) {
@@ -202,14 +200,14 @@ enum merak_status merak_accel_wait(struct merak_accel *accel,
 
         if (rc != MERAK_IN_PROGRESS || (stop != NULL && atomic_load(stop) != 0))
             return rc;
-        if (waited < SPIN_NS)
+        if (waited < MERAK_SPIN_NS)
             continue;
-        if ((double)waited * 1e-9 > deadline_s)
+        if (merak_is_overdue(waited, deadline_s))
             return merak_fail(err, MERAK_ERR_TIMEOUT,
                               "the accelerator has not finished what was "
                               "issued %.3g s ago",
                               deadline_s);
-        nanosleep(&pause, NULL);
+        merak_nap(MERAK_NAP_NS);
     }
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -92,7 +93,7 @@ enum merak_status merak_engine_times_begin(struct merak_engine *e,
         if (rc != MERAK_IN_PROGRESS)
             break;
         rc = MERAK_OK;
-        if ((double)(merak_clock_ns() - before) * 1e-9 > e->opt.deadline_s)
+        if (merak_is_overdue(merak_clock_ns() - before, e->opt.deadline_s))
             return merak_fail(err, MERAK_ERR_TIMEOUT,
                               "the accelerator has not recorded a timer in "
                               "%.3g s",

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -25,8 +26,6 @@
 #define STAGING_POLL_NS 50000
 /* Back-off: for how long to ignore transport events that move nothing; doubled
  * each time, up to the limit. */
-#define BACKOFF_NS 50000
-#define BACKOFF_MAX_NS 1000000
 /* The most transfers of a link in queues: more than there are queues, so that
  * it is proved that nothing queued waits for what is held back (direct.c). */
 #define MAX_DIRECT 64
@@ -366,8 +365,8 @@ static void sleep_with_backoff(struct merak_engine *e, bool *had_events,
     bool backs_off = *had_events;
 
     *had_events = sleep_for_event(e, backs_off ? *backoff_ns : 0);
-    if (backs_off && *backoff_ns < BACKOFF_MAX_NS)
-        *backoff_ns *= 2;
+    if (backs_off)
+        *backoff_ns = merak_longer_nap_ns(*backoff_ns);
 }
 
 static enum merak_status flight_timed_out(struct merak_engine *e,
@@ -414,7 +413,7 @@ static void run_comm(struct merak_engine *e)
     int64_t idle_since = 0, last = merak_clock_ns(), now;
     enum merak_status rc = MERAK_OK;
     bool had_events = false; /* an event arrived, but nothing has moved since */
-    int64_t backoff_ns = BACKOFF_NS;
+    int64_t backoff_ns = MERAK_BACKOFF_NS;
     unsigned did = 0;
 
     memset(e->next, 0, sizeof(e->next));
@@ -430,13 +429,13 @@ static void run_comm(struct merak_engine *e)
             idle_since = 0;
             last = now;
             had_events = false;
-            backoff_ns = BACKOFF_NS;
+            backoff_ns = MERAK_BACKOFF_NS;
             continue;
         }
         if (rc == MERAK_OK)
             rc = check_link(e, &err);
         if (e->n_flights > 0 && rc == MERAK_OK &&
-            (double)(now - last) * 1e-9 > e->opt.deadline_s)
+            merak_is_overdue(now - last, e->opt.deadline_s))
             rc = flight_timed_out(e, &err);
         if (idle_since == 0)
             idle_since = now;

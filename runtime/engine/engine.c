@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -273,7 +274,7 @@ static enum merak_status wait_for(struct merak_engine *e,
             start = now;
         if (now - start < e->compute_spin_ns)
             continue;
-        if ((double)(now - start) * 1e-9 > e->opt.deadline_s)
+        if (merak_is_overdue(now - start, e->opt.deadline_s))
             return timed_out(e, instr, pending, err);
         sleep_on(e, seen, 100000000);
     }

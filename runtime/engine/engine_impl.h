@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define MERAK_SPIN_NS 20000
 /* The most collectives in flight: programs are free of deadlocks with one at a
  * time, and those in flight take memory that is reserved at set-up. */
 #define MERAK_MAX_EXCHANGES 64

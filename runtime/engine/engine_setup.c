@@ -6,6 +6,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -43,8 +44,7 @@ static void find_cores(struct merak_engine *e)
     if (e->opt.backend->emulated || e->opt.accel != NULL || cores == 0)
         return; /* such kernels use no core */
     e->crowded = cores <= e->program->plan.threads;
-    if (cores == 1)
-        e->compute_spin_ns = 0;
+    e->compute_spin_ns = merak_spin_ns(cores, 2);
     if (e->opt.tr->spin_ns == 0) {
         e->crowded = true;
         e->compute_spin_ns = e->comm_spin_ns = 0;

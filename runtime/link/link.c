@@ -8,6 +8,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/wait.h"
 #include "kernels/module.h"
 
 #include <stdio.h>
@@ -18,9 +19,6 @@
 /* How long to spin before naps.  NCCL queues an operation of a non-blocking
  * communicator on a thread of its own, which takes some 100 us, and a nap ends
  * late. */
-#define SPIN_NS 20000
-#define LONG_SPIN_NS 500000 /* if that thread and both of ours have cores */
-#define NAP_NS 20000
 /* What a rehearsal sends between two members, each way. */
 #define TRIAL_BYTES (MERAK_LINK_TRIAL_BYTES / 2)
 #define ALIGNED 16
@@ -97,14 +95,15 @@ static enum merak_status wrap(const struct merak_link *link,
 
 int64_t merak_link_spin_ns(int cores, bool shared)
 {
-    return shared || (cores > 0 && cores < 3) ? SPIN_NS : LONG_SPIN_NS;
+    /* NCCL's thread and both of ours */
+    return shared || merak_spin_ns(cores, 3) == 0 ? MERAK_SPIN_NS
+                                                  : MERAK_LONG_SPIN_NS;
 }
 
 /* May a wait that began at `start` continue? */
 static enum merak_status keep_on(struct merak_link *link, int64_t start,
                                  struct merak_error *err)
 {
-    const struct timespec nap = {0, NAP_NS};
     const struct merak_error *why;
     int64_t waited = merak_clock_ns() - start;
 
@@ -114,12 +113,12 @@ static enum merak_status keep_on(struct merak_link *link, int64_t start,
         return merak_fail(err, why->status, "%s", why->text);
     if (link->stop != NULL && atomic_load(link->stop) != 0)
         return merak_fail(err, MERAK_ERR_PEER, "this rank has failed");
-    if ((double)waited * 1e-9 > link->deadline_s)
+    if (merak_is_overdue(waited, link->deadline_s))
         return merak_fail(err, MERAK_ERR_TIMEOUT,
                           "%s: not all of its members have joined after %.3g s",
                           link->about, link->deadline_s);
     if (waited > link->spin_ns)
-        nanosleep(&nap, NULL);
+        merak_nap(MERAK_NAP_NS);
     return MERAK_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "config.h"
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "runtime/link/link_ops.h"
 #include "runtime/nccl/nccl_api.h"
 
@@ -338,12 +339,11 @@ static void nccl_abort(struct merak_link_comm *const *comm, int n)
 /* Flush it, but do not wait forever for a missing member. */
 static bool finalize(struct merak_link_comm *c)
 {
-    const struct timespec pause = {0, POLL_NS};
     int state = c->library->nccl.comm_finalize(c->comm);
 
     for (int i = 0; state == NCCL_IN_PROGRESS && i < LEAVE_POLLS; i++) {
         if (i > 0)
-            nanosleep(&pause, NULL);
+            merak_nap(POLL_NS);
         if (c->library->nccl.comm_get_async_error(c->comm, &state) !=
             NCCL_SUCCESS)
             return false;

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -55,7 +56,6 @@ static enum merak_status name_run_dir(struct merak_trainer *t,
  * the others take part, since their waits have a deadline. */
 static enum merak_status claim(struct merak_trainer *t, struct merak_error *err)
 {
-    const struct timespec pause = {1, 0};
     bool told = false;
     enum merak_status rc = MERAK_OK, mine;
     double again;
@@ -69,7 +69,7 @@ static enum merak_status claim(struct merak_trainer *t, struct merak_error *err)
                 merak_info("train", "%s: waiting to see whether it is alive",
                            err->text);
             told = true;
-            nanosleep(&pause, NULL);
+            merak_nap(1000000000);
         }
         rc = merak_all_reduce_sum(t->tr, &t->world, &again, 1, err);
     } while (rc == MERAK_OK && again > 0);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,11 +17,6 @@
 #include <unistd.h>
 
 #define DEFAULT_DEADLINE_S 300.0
-#define SPIN_NS 20000 /* longer spins ruin a shared core */
-/* A transport without a descriptor is polled at this interval. */
-#define POLL_NS 50000
-/* And one whose events move nothing at intervals that double, up to this. */
-#define BACKOFF_MAX_NS 1000000
 /* Longest single block, in ms: an abort arrives as an event; this limits the
  * delay if one is lost. */
 #define BLOCK_MS 500
@@ -33,11 +29,10 @@ static const struct merak_transport_ops *const transports[] = {
 };
 #define N_TRANSPORTS (sizeof(transports) / sizeof(*transports))
 
-/* If tasks share cores, spinning keeps another task from doing what this one
- * waits for. */
+/* Each task of the node waits for the others. */
 static int64_t spin_ns(const struct merak_boot *boot)
 {
-    return sysconf(_SC_NPROCESSORS_ONLN) < boot->local_size ? 0 : SPIN_NS;
+    return merak_spin_ns((int)sysconf(_SC_NPROCESSORS_ONLN), boot->local_size);
 }
 
 enum merak_status merak_transport_open(const char *name,
@@ -236,12 +231,11 @@ void merak_transport_describe_wait(const struct merak_transport *tr, char *text,
 
 void merak_transport_linger(struct merak_transport *tr, int64_t ns)
 {
-    const struct timespec nap = {.tv_nsec = 1000000};
     int64_t limit = merak_clock_ns() + ns;
 
     while (merak_clock_ns() < limit) {
         if (tr->ops->progress(tr) == 0)
-            nanosleep(&nap, NULL);
+            merak_nap(MERAK_BACKOFF_MAX_NS);
     }
 }
 
@@ -252,12 +246,11 @@ static bool block(struct merak_transport *tr, int64_t left_ns)
     struct pollfd fds[2] = {
         {.fd = tr->ops->event_fd(tr), .events = POLLIN},
         {.fd = merak_transport_lost_fd(tr), .events = POLLIN}};
-    struct timespec nap = {.tv_nsec = POLL_NS};
     int64_t ms = left_ns / 1000000 + 1;
     bool has_some = false;
 
     if (fds[0].fd < 0)
-        nanosleep(&nap, NULL);
+        merak_nap(MERAK_BACKOFF_NS);
     else if (tr->ops->arm(tr) != MERAK_OK)
         has_some = true;
     else if (poll(fds, 2, ms < BLOCK_MS ? (int)ms : BLOCK_MS) > 0)
@@ -295,13 +288,8 @@ struct wait_state {
     unsigned passes; /* wraps in a long wait */
     bool moved;
     bool had_events; /* the transport had events when it last blocked */
-    long backoff_ns; /* the last sleep after events that moved nothing */
+    int64_t backoff_ns; /* the last sleep after events that moved nothing */
 };
-
-static long longer_backoff(long ns)
-{
-    return ns == 0 ? POLL_NS : ns < BACKOFF_MAX_NS ? 2 * ns : ns;
-}
 
 /* Reading the clock and checking for an abort cost more than a pass, so only
  * every 16th does.  While UCX connects over TCP it has events that move
@@ -331,9 +319,9 @@ static enum merak_status wait_check(struct merak_transport *tr,
     if (w->moved)
         w->idle = now;
     w->backoff_ns =
-        w->moved || !w->had_events ? 0 : longer_backoff(w->backoff_ns);
+        w->moved || !w->had_events ? 0 : merak_longer_nap_ns(w->backoff_ns);
     if (w->backoff_ns > 0)
-        nanosleep(&(struct timespec){.tv_nsec = w->backoff_ns}, NULL);
+        merak_nap(w->backoff_ns);
     w->had_events =
         !w->moved && now - w->idle >= tr->spin_ns && block(tr, w->limit - now);
     w->moved = false;

@@ -12,6 +12,7 @@
 #include "runtime/transport/ucx.h"
 
 #include "base/clock.h"
+#include "base/wait.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,6 @@
 #define SURVEY_NS INT64_C(3000000000)
 /* How much longer a rank that was asked stays to answer. */
 #define SLACK_NS INT64_C(500000000)
-#define NAP_US 1000
 /* What a rank adds to its answer for each node peer that something is wrong
  * with, before what that is. */
 #define SEEN "; on its node the process of rank %d "
@@ -183,7 +183,7 @@ static bool all_heard(const struct ucx *tr, const struct merak_told *told)
 static void progress_or_nap(struct merak_transport *base)
 {
     if (base->ops->progress(base) == 0)
-        usleep(NAP_US);
+        merak_nap(MERAK_BACKOFF_MAX_NS);
     base->ops->find_lost(base);
 }
 
