@@ -76,7 +76,7 @@ static void open_rank(struct rank *r, const struct merak_backend *backend,
                               .microbatches = MICROBATCHES,
                               .micro_batch = 1,
                               .schedule = "1f1b",
-                              .zero1 = true,
+                              .zero = 1,
                               .threads = 1};
     struct merak_program_options po = {.memory = merak_backend_memory(backend)};
     struct merak_transport_options to = {0};

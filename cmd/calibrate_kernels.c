@@ -147,7 +147,7 @@ static enum merak_status build(const struct timer *t, const struct model *m,
                               .dp = m->dp,
                               .microbatches = 2,
                               .micro_batch = m->shape->batch,
-                              .zero1 = true,
+                              .zero = 1,
                               .dtype = m->dtype,
                               .threads = t->threads,
                               .recompute = m->recompute};

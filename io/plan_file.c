@@ -12,7 +12,8 @@
  *               dtype, scatter, cut, drop, branches, tp_batch}: struct
  *               merak_plan as text; branches is present only if it is not
  *               described (older files have a flag, gathered, which is
- *               still read), tp_batch if it is not 0.  Micro-batches: a
+ *               still read), tp_batch if it is not 0; zero1 is true or
+ *               false, or else zero has the level.  Micro-batches: a
  *               sub-pipeline's halves count as one.  cut is null
  *               if merak_stages_cut() decides, drop ({attention, blocks} of
  *               each part) if recompute does;
@@ -43,8 +44,6 @@
 
 enum { FORMAT = 2 };
 #define MAX_BYTES ((size_t)64 << 20)
-
-static const char *const dtype_words[] = {"fp32", "bf16", NULL};
 
 /* Is the choice a boolean, not one of two words? */
 static bool is_flag(const struct merak_choice *c)
@@ -90,6 +89,8 @@ static json_t *choice_value(const struct merak_choice *c,
     long value = merak_choice_get(c, choices);
     char word[MERAK_CHOICE_WORD];
 
+    if (merak_choice_key(c, value) == c->flag_key)
+        return json_boolean(value);
     switch (c->kind) {
     case MERAK_OPTION_TEXT:
         return json_string(choices->schedule);
@@ -111,14 +112,16 @@ static int put_choices(json_t *object, const struct merak_plan *p)
     merak_choices_of(p, &choices);
     for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
         const struct merak_choice *c = &merak_choice[i];
+        const char *key = merak_choice_key(c, merak_choice_get(c, &choices));
 
         if (c->key == NULL)
             continue;
+        if (c->flag_key != NULL && key == c->key)
+            json_object_del(object, c->flag_key);
         if (c->is_implied && merak_choice_get(c, &choices) == c->usual)
-            json_object_del(object, c->key);
+            json_object_del(object, key);
         else
-            bad |=
-                json_object_set_new(object, c->key, choice_value(c, &choices));
+            bad |= json_object_set_new(object, key, choice_value(c, &choices));
     }
     return bad;
 }
@@ -141,7 +144,8 @@ json_t *merak_plan_object(const struct merak_plan *p)
         object, json_pack("{s:i, s:I, s:s, s:i, s:o, s:o}", "microbatches",
                           p->microbatches / halves(p), "memory_bytes",
                           (json_int_t)p->memory_bytes, "dtype",
-                          dtype_words[p->dtype], "scatter", p->scatter, "cut",
+                          p->dtype == MERAK_F32 ? "fp32" : "bf16", "scatter",
+                          p->scatter, "cut",
                           list_object(p->cut, parts - merak_plan_shared(p) - 1),
                           "drop", drop_object(p->drop, parts)));
     if (bad == 0)
@@ -242,21 +246,16 @@ static json_int_t read_integer(struct reader *r, const json_t *in,
     return least;
 }
 
-static int read_word(struct reader *r, const json_t *in, const char *key,
-                     const char *const *words)
+static enum merak_dtype read_dtype(struct reader *r, const json_t *in)
 {
-    const json_t *value = json_object_get(in, key);
+    const json_t *value = json_object_get(in, "dtype");
     const char *text = json_string_value(value);
-    char expected[64] = "one of";
 
-    for (int i = 0; words[i] != NULL; i++) {
-        if (text != NULL && strcmp(text, words[i]) == 0)
-            return i;
-        snprintf(expected + strlen(expected),
-                 sizeof(expected) - strlen(expected), " %s", words[i]);
-    }
-    fail_field(r, key, value, expected);
-    return 0;
+    if (text != NULL && strcmp(text, "bf16") == 0)
+        return MERAK_BF16;
+    if (text == NULL || strcmp(text, "fp32") != 0)
+        fail_field(r, "dtype", value, "one of fp32 bf16");
+    return MERAK_F32;
 }
 
 static bool read_bool(struct reader *r, const json_t *in, const char *key)
@@ -380,8 +379,8 @@ static long read_choice(struct reader *r, const json_t *in,
 
     if (value == NULL && c->is_implied)
         return c->usual;
-    if (is_flag(c))
-        return read_bool(r, in, c->key);
+    if (is_flag(c) || (value == NULL && c->flag_key != NULL))
+        return read_bool(r, in, is_flag(c) ? c->key : c->flag_key);
     if (c->kind == MERAK_OPTION_INT || c->kind == MERAK_OPTION_SIZE)
         return read_integer(r, in, c->key, (json_int_t)c->option.least,
                             (json_int_t)c->option.most);
@@ -439,7 +438,7 @@ static void read_plan(struct reader *r, const json_t *in,
     read_choices(r, in, p);
     p->microbatches = (int)read_integer(r, in, "microbatches", 1, INT_MAX / 2);
     p->memory_bytes = (size_t)read_integer(r, in, "memory_bytes", 0, large);
-    p->dtype = (enum merak_dtype)read_word(r, in, "dtype", dtype_words);
+    p->dtype = read_dtype(r, in);
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)read_integer(r, in, "scatter", 0, most);
     p->threads = 1;

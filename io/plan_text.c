@@ -21,7 +21,7 @@ const char *merak_plan_state_text(const struct merak_plan *p)
     bool alike = p->tp > 1 &&
                  p->tp_batch_percent > 0; /* tensor ranks hold whole layers */
 
-    return text[p->zero1 ? (p->dp > 1) + 2 * alike : 0];
+    return text[p->zero > 0 ? (p->dp > 1) + 2 * alike : 0];
 }
 
 const char *merak_plan_branches_text(const struct merak_plan *p)

@@ -17,6 +17,7 @@
 #include "cmd/ckpt/reshard_pieces.h"
 #include "io/ckpt/owner.h"
 #include "io/weights/run_model.h"
+#include "partitioner/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,8 @@
 
 struct reshard {
     const char *out, *model_option;
-    int tp, pp, dp, unknown;
-    bool zero1, json;
+    int tp, pp, dp, zero, unknown;
+    bool json;
     struct merak_ckpt *from;
     char model[PATH_MAX];
     struct reshard_pieces pieces;
@@ -46,8 +47,10 @@ static const struct merak_option rows[] = {
     DEGREE(tp, "tensor-parallel degree of the run"),
     DEGREE(pp, "pipeline stages"),
     DEGREE(dp, "replicas"),
-    {"zero1", MERAK_OPTION_BOOL, AT(zero1),
-     .about = "optimizer state split over replicas, as in merak train (on)",
+    {"zero", MERAK_OPTION_INT, AT(zero),
+     .about = "what replicas share out, as in merak train (1)",
+     .most = MERAK_MAX_ZERO},
+    {"zero1", MERAK_OPTION_WORD, AT(zero), .about = "as zero 0 or 1",
      .words = "off|on"},
     {"model", MERAK_OPTION_TEXT, AT(model_option),
      .about = "Hugging Face folder, or its config.json (that of DIR's run)",
@@ -193,7 +196,7 @@ static int conclude(const struct reshard *r, double seconds)
 
 int ckpt_run_reshard(int argc, char **argv)
 {
-    struct reshard r = {.tp = 1, .pp = 1, .dp = 1, .zero1 = true};
+    struct reshard r = {.tp = 1, .pp = 1, .dp = 1, .zero = 1};
     int64_t start_ns = merak_clock_ns();
     struct ckpt_words words;
     struct merak_error err;
@@ -211,8 +214,8 @@ int ckpt_run_reshard(int argc, char **argv)
         rc = find_model(&r, &err);
     if (rc == MERAK_OK) {
         const struct reshard_layout layout = {
-            r.tp,    r.pp,    r.dp,
-            r.zero1, r.model, (enum merak_hf_unknown)r.unknown};
+            r.tp,   r.pp,    r.dp,
+            r.zero, r.model, (enum merak_hf_unknown)r.unknown};
 
         rc = reshard_pieces_init(&r.pieces, r.from, &layout, &err);
     }

@@ -38,10 +38,10 @@ static enum merak_status make_plan(const struct reshard_layout *layout,
     struct merak_choices choices = {.tp = layout->tp,
                                     .pp = layout->pp,
                                     .dp = layout->dp,
-                                    .zero1 = layout->zero1};
+                                    .zero = layout->zero};
 
     choices.given[MERAK_CHOICE_TP] = choices.given[MERAK_CHOICE_PP] =
-        choices.given[MERAK_CHOICE_DP] = choices.given[MERAK_CHOICE_ZERO1] =
+        choices.given[MERAK_CHOICE_DP] = choices.given[MERAK_CHOICE_ZERO] =
             true;
     memset(plan, 0, sizeof(*plan));
     merak_choices_take(&choices, plan);

@@ -8,7 +8,7 @@
 
 struct reshard_layout {
     int tp, pp, dp;
-    bool zero1;
+    int zero;
     const char *model; /* a folder or a config.json */
     enum merak_hf_unknown unknown;
 };

@@ -35,6 +35,21 @@ static enum merak_status set_recompute(void *target, const char *text,
                                      err);
 }
 
+/* 0 or 1 by its older words. */
+static enum merak_status set_zero1(void *target, const char *text,
+                                   struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    choices->zero = strcmp(text, "yes") == 0;
+    return choices->zero == 1 || strcmp(text, "no") == 0
+               ? MERAK_OK
+               : merak_fail(err, MERAK_ERR_CONFIG,
+                            "--zero1: expected no|yes, got \"%.60s\"; --zero "
+                            "has all levels",
+                            text);
+}
+
 static enum merak_status set_cut(void *target, const char *text,
                                  struct merak_error *err)
 {
@@ -71,6 +86,10 @@ static enum merak_status set_cut(void *target, const char *text,
 #define TP_BATCH_TEXT                                                    \
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"
+
+#define ZERO_TEXT                                                       \
+    "what replicas share out: 0: nothing, 1: optimizer state; or auto " \
+    "(1; chosen with degrees that are auto)"
 
 /* A row is read line by line, not in columns. */
 /* clang-format off */
@@ -117,12 +136,12 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "micro-batches in two halves, communication of one overlapped "
              "with compute of the other (no)", .words = "no|yes"),
         .key = "sub_pipeline", IN_PLAN(sub_pipeline), NEAR(usual, 10, 9)},
-    [MERAK_CHOICE_ZERO1] = {
-        BOTH(ZERO1, "zero1", BOOL, zero1,
-             "optimizer state split over replicas: yes or no (yes)",
-             "optimizer state split over replicas (yes)", .words = "no|yes"),
-        .key = "zero1", IN_PLAN(zero1), .usual = 1, .is_told = true,
-        NEAR(usual, 4, 0)},
+    [MERAK_CHOICE_ZERO] = {
+        BOTH(ZERO, "zero", INT, zero, ZERO_TEXT, ZERO_TEXT,
+             .most = MERAK_MAX_ZERO, .words = "auto"),
+        .alias = CALL(ZERO, "zero1", set_zero1, "no|yes", "as zero 0 or 1"),
+        .key = "zero", .flag_key = "zero1", IN_PLAN(zero), .usual = 1,
+        .is_told = true, NEAR(usual, 4, 0)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
@@ -175,10 +194,13 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
 };
 /* clang-format on */
 
-static const struct merak_option all =
-    MERAK_CHOICE_ROWS(option, TP, COUNT - 1, 0);
+static const struct merak_option all[] = {
+    MERAK_CHOICE_ROWS(option, TP, COUNT - 1, 0),
+    MERAK_CHOICE_ROWS(alias, ZERO, ZERO, 0)};
 
-const struct merak_option_table merak_choice_table = {&all, 1};
+enum { N_ALL = sizeof(all) / sizeof(*all) };
+
+const struct merak_option_table merak_choice_table = {all, N_ALL};
 
 /* --- values --------------------------------------------------------------- */
 
@@ -231,6 +253,12 @@ void merak_choice_set(const struct merak_choice *choice,
                       struct merak_choices *choices, long value)
 {
     store(choice->kind, (char *)choices + plain(choice)->at, value);
+}
+
+const char *merak_choice_key(const struct merak_choice *choice, long value)
+{
+    return choice->flag_key != NULL && value <= 1 ? choice->flag_key
+                                                  : choice->key;
 }
 
 int merak_choice_compare(const struct merak_choice *choice,
@@ -327,6 +355,10 @@ void merak_choices_settle(struct merak_choices *choices)
     if (choices->schedule != NULL && strcmp(choices->schedule, "auto") == 0) {
         choices->schedule = NULL;
         choices->given[MERAK_CHOICE_SCHEDULE] = false;
+    }
+    if (choices->zero == MERAK_OPTION_AUTO) {
+        choices->zero = (int)merak_choice[MERAK_CHOICE_ZERO].usual;
+        choices->given[MERAK_CHOICE_ZERO] = false;
     }
 }
 

@@ -24,7 +24,7 @@ enum merak_choice_id {
     MERAK_CHOICE_SCHEDULE,
     MERAK_CHOICE_CHUNKS,
     MERAK_CHOICE_SUB_PIPELINE,
-    MERAK_CHOICE_ZERO1,
+    MERAK_CHOICE_ZERO,
     MERAK_CHOICE_ORDER,
     MERAK_CHOICE_SP,
     MERAK_CHOICE_RECOMPUTE,
@@ -42,7 +42,8 @@ struct merak_choices {
     size_t micro_batch;   /* sequences; both halves of a sub-pipeline */
     const char *schedule; /* borrowed */
     int chunks;
-    bool sub_pipeline, zero1, order_tp_pp_dp;
+    bool sub_pipeline, order_tp_pp_dp;
+    int zero; /* an option may set MERAK_OPTION_AUTO */
     enum merak_seq_parallel sp;
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */
@@ -55,8 +56,11 @@ struct merak_choices {
 struct merak_choice {
     struct merak_option option; /* of `merak plan`, into struct merak_choices */
     struct merak_option run;    /* of a run; none if it has no name */
+    struct merak_option alias;  /* an older name of both, likewise */
     const char *key;            /* of a saved plan; NULL: it has no key for
                                    just this value */
+    const char *flag_key;       /* in its place for values 0 and 1, as false
+                                  and true; NULL: none */
     enum merak_option_kind kind; /* of the value: INT, SIZE, BOOL or WORD, as
                                     `option` or else `run` stores it; TEXT: the
                                     schedule; CALL: it is a list */
@@ -103,6 +107,8 @@ int merak_choice_words(const struct merak_choice *choice);
 const char *merak_choice_word(const struct merak_choice *choice, long value,
                               char text[MERAK_CHOICE_WORD]);
 int merak_choice_find_word(const struct merak_choice *choice, const char *text);
+/* The key of a saved plan for this value of a choice that has one. */
+const char *merak_choice_key(const struct merak_choice *choice, long value);
 /* A choice's value as its option takes it; for lists of `parts` parts. */
 #define MERAK_CHOICE_TEXT(parts) (MERAK_LIST_TEXT(parts) + 32)
 void merak_choice_text(const struct merak_choice *choice,
@@ -115,12 +121,12 @@ int merak_choice_compare(const struct merak_choice *choice,
                          const struct merak_plan *b);
 
 /* May a choice that was given, or not, have this value? */
-static inline bool merak_choice_allows(bool given, bool wanted, bool value)
+static inline bool merak_choice_allows(bool given, long wanted, long value)
 {
     return !given || wanted == value;
 }
 
-/* A schedule that is given as auto counts as not given. */
+/* What is given as auto to the planner alone counts as not given. */
 void merak_choices_settle(struct merak_choices *choices);
 /* All choices of a plan, as given; name and lists are borrowed from it. */
 void merak_choices_of(const struct merak_plan *plan,

@@ -28,6 +28,9 @@ enum merak_boundary {
 /* The number of parts fits an int: there are at most 65535 stages. */
 enum { MERAK_MAX_CHUNKS = 1024 };
 
+/* The most that replicas share out: ZeRO's stage. */
+enum { MERAK_MAX_ZERO = 1 };
+
 /* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */
@@ -48,7 +51,8 @@ struct merak_plan {
     char schedule[32];
     enum merak_recompute recompute;
     size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no limit */
-    bool zero1;          /* gradients and optimizer state flat over dp, and over
+    int zero;            /* 0..MERAK_MAX_ZERO, what replicas share out: 1:
+                            gradients and optimizer state flat over dp, and over
                             tensor ranks if replicated there */
     bool order_tp_pp_dp; /* else tp-dp-pp */
     enum merak_branches branches; /* order of nodes that cut points refer to:

@@ -23,7 +23,7 @@ bool merak_build_is_replicated(const struct merak_build *b, int param, int axis)
  * one has none. */
 static bool is_flat_along(const struct merak_build *b, int param, int axis)
 {
-    return !b->graph->value[param]->frozen && b->prog->plan.zero1 &&
+    return !b->graph->value[param]->frozen && b->prog->plan.zero > 0 &&
            (axis == b->dp_axis || merak_build_is_replicated(b, param, axis));
 }
 

@@ -140,7 +140,7 @@ void merak_build_params(struct merak_build *b)
         keep_state(b, &prog->param[i]);
     /* Under ZeRO-1 the sum over replicas has its own slot, so that its
      * reduction may begin while other gradients are still being made. */
-    flat = b->prog->plan.zero1 && b->dp_axis >= 0;
+    flat = b->prog->plan.zero > 0 && b->dp_axis >= 0;
     for (int i = 0; flat && i < b->prog->n_params; i++) {
         struct merak_param_slots *p = &b->prog->param[i];
         struct merak_layout layout = merak_build_state_layout(b, p->value);

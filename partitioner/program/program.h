@@ -127,7 +127,7 @@ struct merak_param_slots {
     const char *name;
     struct merak_shape shape; /* global */
     int param;                /* slot: compute copy, the tensor-parallel box */
-    int master;               /* slot f32: flat part if zero1; == param when the
+    int master;               /* slot f32: flat part if zero; == param when the
                                  parameter is f32 and not flat; -1: frozen, and
                                  not f32 */
     int m, v;                 /* slots f32, same part as master; -1: frozen */

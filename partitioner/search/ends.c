@@ -36,7 +36,7 @@ bool merak_stage_runs(const struct merak_rater *r, int segment, int s)
 static enum merak_convert_kind kind_over_dp(const struct merak_rater *r,
                                             bool reduce, double *bytes)
 {
-    bool whole = reduce && !r->plan->zero1;
+    bool whole = reduce && r->plan->zero == 0;
     int dp = r->mesh.dp;
 
     *bytes *= (whole ? 2.0 : 1.0) * (dp - 1) / dp;
@@ -138,7 +138,7 @@ static struct merak_param_state own_hold(const struct merak_rater *r, int s,
         if (share->prev == i && !merak_stage_runs(r, share->segment, s))
             merak_param_state_drop(&hold, &share->hold);
     }
-    return merak_param_state_of(&hold, r->plan->zero1);
+    return merak_param_state_of(&hold, r->plan->zero > 0);
 }
 
 /* Seconds to sum its gradients over replicas. */
@@ -189,7 +189,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
 {
     const struct merak_segment *seg = &r->table->segment[i];
     const struct merak_param_state hold =
-        merak_param_state_of(&seg->hold, r->plan->zero1);
+        merak_param_state_of(&seg->hold, r->plan->zero > 0);
     struct merak_reduction *add = &r->ends.reduction[i];
     double reduce = reduce_s(r, s, i), work;
 
@@ -406,9 +406,9 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
                                  double tied)
 {
     const struct merak_param_state own =
-        merak_param_state_of(&g->hold, r->plan->zero1);
+        merak_param_state_of(&g->hold, r->plan->zero > 0);
     const struct merak_param_state *h = &own;
-    bool flat = r->mesh.dp > 1 && r->plan->zero1;
+    bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
     double elements = h->bf16_elems + h->f32_elems;
     double late = tied > 0 ? g->tied + g->shared_later_elems : 0;
     double parts = flat ? r->mesh.dp : 1;
@@ -464,7 +464,7 @@ static enum merak_status alloc(struct merak_rater *r, struct merak_error *err)
         return merak_fail_nomem(err, 3 * n * sizeof(*r->ends.gather_s));
     r->ends.reduce_s = r->ends.gather_s + n;
     r->ends.done = r->ends.reduce_s + n;
-    if (r->plan->zero1) {
+    if (r->plan->zero > 0) {
         r->ends.all_gathered = r->ends.done + pp;
         r->ends.gathered = r->ends.all_gathered + pp;
     }
@@ -478,7 +478,7 @@ enum merak_status merak_ends_init(struct merak_rater *r,
 
     for (int i = 0; i < r->table->n && rc == MERAK_OK; i++) {
         const struct merak_param_state hold =
-            merak_param_state_of(&r->table->segment[i].hold, r->plan->zero1);
+            merak_param_state_of(&r->table->segment[i].hold, r->plan->zero > 0);
 
         if (hold.n == 0)
             continue;

@@ -57,15 +57,15 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     return true;
 }
 
-bool merak_search_has_zero1(const struct merak_search *s,
-                            const struct merak_plan *plan, bool zero1)
+bool merak_search_has_zero(const struct merak_search *s,
+                           const struct merak_plan *plan, int zero)
 {
-    bool given = s->in->pin.given[MERAK_CHOICE_ZERO1];
+    bool given = s->in->pin.given[MERAK_CHOICE_ZERO];
     bool shares = /* state */
         plan->dp > 1 || (plan->tp > 1 && plan->tp_batch_percent > 0);
 
-    return merak_choice_allows(given, s->in->pin.zero1, zero1) &&
-           (zero1 || shares || given);
+    return merak_choice_allows(given, s->in->pin.zero, zero) &&
+           (zero == MERAK_MAX_ZERO || shares || given);
 }
 
 bool merak_search_has_order(const struct merak_search *s,

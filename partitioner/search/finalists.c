@@ -34,7 +34,7 @@ int merak_search_compare_plans(const struct merak_plan *a,
 {
     static const enum merak_choice_id first[] = {
         MERAK_CHOICE_PP,          MERAK_CHOICE_TP,
-        MERAK_CHOICE_MICRO_BATCH, MERAK_CHOICE_ZERO1,
+        MERAK_CHOICE_MICRO_BATCH, MERAK_CHOICE_ZERO,
         MERAK_CHOICE_ORDER,       MERAK_CHOICE_SP,
         MERAK_CHOICE_TP_BATCH,    MERAK_CHOICE_SUB_PIPELINE};
     int by = 0;

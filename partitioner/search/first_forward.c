@@ -31,7 +31,7 @@ static struct merak_param_state new_hold(const struct merak_rater *r, int s,
         if (!merak_stage_runs(r, share->prev, s))
             merak_param_state_add(&hold, &share->hold);
     }
-    return merak_param_state_of(&hold, r->plan->zero1);
+    return merak_param_state_of(&hold, r->plan->zero > 0);
 }
 
 static double gather_bytes(const struct merak_param_state *hold)

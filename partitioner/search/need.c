@@ -79,9 +79,9 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
 static double held_bytes(const struct merak_rater *r,
                          const struct merak_param_state *h)
 {
-    bool flat = r->mesh.dp > 1 && r->plan->zero1;
+    bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
     double parts = flat ? r->mesh.dp : 1, held;
-    struct merak_param_state own = merak_param_state_of(h, r->plan->zero1);
+    struct merak_param_state own = merak_param_state_of(h, r->plan->zero > 0);
 
     held = h->param_bytes + h->grad_bytes +
            (12 * own.bf16_elems + 8 * own.f32_elems) / parts;

@@ -35,11 +35,11 @@ void merak_param_state_drop(struct merak_param_state *from,
 }
 
 struct merak_param_state
-merak_param_state_of(const struct merak_param_state *hold, bool zero1)
+merak_param_state_of(const struct merak_param_state *hold, bool flat)
 {
     struct merak_param_state of = *hold;
 
-    if (zero1) {
+    if (flat) {
         of.bf16_elems -= hold->bf16_elems_saved;
         of.f32_elems -= hold->f32_elems_saved;
         of.convert_s -= hold->convert_saved_s;

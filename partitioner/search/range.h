@@ -59,7 +59,7 @@ void merak_param_state_drop(struct merak_param_state *from,
 /* The state with or without ZeRO-1; with it, what tensor ranks split of the
  * parameters they replicate is subtracted. */
 struct merak_param_state
-merak_param_state_of(const struct merak_param_state *hold, bool zero1);
+merak_param_state_of(const struct merak_param_state *hold, bool flat);
 void merak_range_start(struct merak_range *range, int from,
                        struct merak_marks *marks);
 /* Append segment range->to. */

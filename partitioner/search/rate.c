@@ -73,7 +73,7 @@ static void set_uplink_sharing(struct merak_rater *r,
     const struct merak_plan *p = r->plan;
     int stage = merak_links_sharers(&cost->links, p, 0, false);
     int all = merak_links_sharers(&cost->links, p, 0, true);
-    double kind = p->zero1 ? 1 : 2;
+    double kind = p->zero > 0 ? 1 : 2;
 
     r->contended = merak_links_contended(&cost->links, all);
     if (all > stage)

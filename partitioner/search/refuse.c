@@ -53,8 +53,7 @@ bool merak_search_is_hopeless(struct merak_search *s)
         return false; /* the search says why */
     s->state = dp * of.whole + of.parted;
     if (dp > 1)
-        s->state += !merak_choice_allows(pin->given[MERAK_CHOICE_ZERO1],
-                                         pin->zero1, true)
+        s->state += pin->given[MERAK_CHOICE_ZERO] && pin->zero == 0
                         ? (dp - 1) * of.parted
                         : 4 * of.elements;
     s->state /= s->tasks;

@@ -125,8 +125,8 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
 /* Is a plan of these degrees worth rating with or without ZeRO-1, with ranks in
  * this order?  Where the choice makes no difference, only the default or the
  * requested value is. */
-bool merak_search_has_zero1(const struct merak_search *s,
-                            const struct merak_plan *plan, bool zero1);
+bool merak_search_has_zero(const struct merak_search *s,
+                           const struct merak_plan *plan, int zero);
 bool merak_search_has_order(const struct merak_search *s,
                             const struct merak_plan *plan, bool order_tp_pp_dp);
 /* For a small model no estimate is trusted: everything is tried. */

@@ -124,12 +124,12 @@ static void rate_order(struct merak_search *s,
     cand->plan.scatter = merak_search_scatter(s, cand);
     if (cand->balanced == NULL)
         merak_search_balance(s, cand);
-    for (int zero1 = 1; zero1 >= 0; zero1--) {
+    for (int zero = MERAK_MAX_ZERO; zero >= 0; zero--) {
         struct merak_candidate c = *cand;
 
-        if (!merak_search_has_zero1(s, p, zero1 == 1))
+        if (!merak_search_has_zero(s, p, zero))
             continue;
-        c.plan.zero1 = zero1 == 1;
+        c.plan.zero = zero;
         merak_search_rate_variant(s, &c, &initial);
     }
 }

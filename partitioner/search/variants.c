@@ -20,20 +20,20 @@
 #define FEW 10      /* micro-batches a stage from which a pipeline is full */
 #define MIN_SLICE 8 /* tokens */
 
-/* Rate with ZeRO-1 on and off, each order of ranks; *recomputes_p: any do. */
+/* Rate with each level of ZeRO, each order of ranks; *recomputes_p: any do. */
 static void rate_variants(struct merak_search *s, struct merak_candidate *cand,
                           bool *recomputes_p)
 {
     const int *initial = NULL;
 
-    for (int zero1 = 1; zero1 >= 0; zero1--) {
+    for (int zero = MERAK_MAX_ZERO; zero >= 0; zero--) {
         for (int order = 0; order < 2; order++) {
             struct merak_candidate c = *cand;
 
-            if (!merak_search_has_zero1(s, &cand->plan, zero1 == 1) ||
+            if (!merak_search_has_zero(s, &cand->plan, zero) ||
                 !merak_search_has_order(s, &cand->plan, order == 1))
                 continue;
-            c.plan.zero1 = zero1 == 1;
+            c.plan.zero = zero;
             c.plan.order_tp_pp_dp = order == 1;
             merak_search_rate_variant(s, &c, &initial);
             if (s->rc != MERAK_OK)

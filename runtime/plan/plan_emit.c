@@ -231,7 +231,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
     megatron_stages(e, out);
     if (p->tp > 1 && p->sp != MERAK_SP_OFF)
         fputs("--sequence-parallel\n", out);
-    if (p->zero1 && p->dp > 1)
+    if (p->zero > 0 && p->dp > 1)
         fputs("--use-distributed-optimizer\n", out);
     if (p->order_tp_pp_dp)
         fputs("--use-tp-pp-dp-mapping\n", out);
@@ -287,8 +287,8 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
             "[parallelism]\ndata_parallel_replicate_degree = %d\n"
             "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
             "pipeline_parallel_degree = %d\n",
-            p->zero1 ? 1 : p->dp, p->zero1 ? p->dp : 1, p->tp, p->pp);
-    if (p->zero1 && p->dp > 1)
+            p->zero > 0 ? 1 : p->dp, p->zero > 0 ? p->dp : 1, p->tp, p->pp);
+    if (p->zero > 0 && p->dp > 1)
         fputs("fsdp_reshard_after_forward = \"never\"\n", out);
     if (p->pp > 1)
         fprintf(out,
@@ -301,7 +301,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
                                              : "none");
     if (p->pp > 1 && schedule == NULL)
         note(notes, "schedule %s; emitted 1F1B instead", p->schedule);
-    if (p->zero1 && p->dp > 1)
+    if (p->zero > 0 && p->dp > 1)
         note(notes, "sharding of the optimizer state alone; torchtitan shards "
                     "parameters, too, and gathers them once a step");
     if (p->tp > 1 && p->sp == MERAK_SP_OFF)
@@ -324,7 +324,7 @@ static void emit_deepspeed(const struct plan_emitted *e, FILE *out, FILE *notes)
         (json_int_t)e->global_batch, "train_micro_batch_size_per_gpu",
         (json_int_t)micro_batch(p), "gradient_accumulation_steps",
         p->microbatches / (p->sub_pipeline ? 2 : 1), "zero_optimization",
-        "stage", p->zero1 && p->dp > 1 ? 1 : 0, "bf16", "enabled",
+        "stage", p->dp > 1 ? p->zero : 0, "bf16", "enabled",
         p->dtype == MERAK_BF16);
 
     if (recompute_of(p) != MERAK_RECOMPUTE_NONE)

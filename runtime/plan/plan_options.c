@@ -20,15 +20,14 @@
 
 #define AT(field) offsetof(struct plan_options, field)
 #define GIVEN(field) .given = AT(given.field)
-#define GIVEN_CHOICE(ID) .given = AT(choice.given[MERAK_CHOICE_##ID])
 #define DEGREE .least = 1, .most = 65535
 #define MOST_GIB 1e6
 
 /* In the order of the help. */
 #define CHOICES(first, last) MERAK_CHOICE_ROWS(option, first, last, AT(choice))
-#define CHOICE_ROWS                                                         \
-    CHOICES(TP, SUB_PIPELINE), CHOICES(RECOMPUTE, RECOMPUTE),               \
-        CHOICES(ZERO1, SP), CHOICES(TP_BATCH, BOUNDARY), CHOICES(CUT, CUT), \
+#define CHOICE_ROWS                                                        \
+    CHOICES(TP, SUB_PIPELINE), CHOICES(RECOMPUTE, RECOMPUTE),              \
+        CHOICES(ZERO, SP), CHOICES(TP_BATCH, BOUNDARY), CHOICES(CUT, CUT), \
         CHOICES(BRANCHES, COUNT - 1)
 
 static const struct merak_option choice_rows[] = {CHOICE_ROWS};
@@ -137,8 +136,8 @@ static const struct merak_option rows[] = {
     {"dtype", MERAK_OPTION_WORD, AT(plan.dtype),
      .about = "fp32 or bf16 (fp32; with a device the faster)",
      .words = "fp32|bf16", GIVEN(dtype)},
-    {"no-zero1", MERAK_OPTION_NO, AT(choice.zero1), .about = "as zero1 no",
-     GIVEN_CHOICE(ZERO1)},
+    MERAK_CHOICE_ROWS(alias, ZERO, ZERO, AT(choice)),
+    {"no-zero1", MERAK_OPTION_YES, AT(no_zero1), .about = "as zero 0"},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
      .about = "kernels whose scratch memory is counted (cpu; the device's)",
      .arg = "NAME", GIVEN(backend)},
@@ -225,6 +224,12 @@ static enum merak_status no_choice(const char *name, struct merak_error *err)
                       list);
 }
 
+static bool is_named(const struct merak_choice *c, const char *name)
+{
+    return strcmp(c->option.name, name) == 0 ||
+           (c->alias.name != NULL && strcmp(c->alias.name, name) == 0);
+}
+
 /* Is it fixed already, by its option or earlier in the list?  One of two
  * values would be dropped silently. */
 static enum merak_status check_once(const struct merak_choices *made,
@@ -232,7 +237,7 @@ static enum merak_status check_once(const struct merak_choices *made,
                                     struct merak_error *err)
 {
     for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
-        if (made->given[i] && strcmp(merak_choice[i].option.name, name) == 0)
+        if (made->given[i] && is_named(&merak_choice[i], name))
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "--what-if %s=%.40s: %s is fixed already, by "
                               "--%s or in the same list; give it once",
@@ -376,6 +381,10 @@ static enum merak_status check(struct plan_options *opt,
 
     if (rc != MERAK_OK)
         return rc;
+    if (opt->no_zero1) {
+        opt->choice.zero = 0;
+        opt->choice.given[MERAK_CHOICE_ZERO] = true;
+    }
     merak_choices_settle(&opt->choice);
     rc = merak_lora_settle(&opt->lora, err);
     if (rc == MERAK_OK)

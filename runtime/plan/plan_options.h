@@ -37,6 +37,7 @@ struct plan_options {
     const char *print;                           /* --print */
     unsigned phases; /* that it and --program ask for */
     bool program, help;
+    bool no_zero1;               /* as zero 0 */
     bool print_device;           /* print the device and do nothing else */
     struct merak_choices choice; /* as given; its lists are owned */
     struct merak_plan plan; /* of the choices, unless one is searched for */

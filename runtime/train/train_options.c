@@ -134,7 +134,8 @@ static const struct merak_option rows[] = {
      .about = "memory a task may use, for --recompute auto (7/8 of the "
               "available)",
      .most = 1e6},
-    CHOICES(SUB_PIPELINE, ZERO1),
+    CHOICES(SUB_PIPELINE, ZERO),
+    MERAK_CHOICE_ROWS(alias, ZERO, ZERO, AT(choice)),
     CHOICES(SP, SP),
     CHOICES(TP_BATCH, COUNT - 1),
     {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",

@@ -42,9 +42,9 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
     {.name = "two stages, zb-v", 1, 2, 1, 2, "zb-v"},
     {.name = "tensor parallel", 2, 1, 1, 1, "1f1b"},
     {.name = "tensor parallel, bf16", 2, 1, 1, 1, "1f1b", .bf16 = true},
-    {.name = "data parallel, ZeRO-1", 1, 1, 2, 1, "1f1b", .zero1 = true},
+    {.name = "data parallel, ZeRO-1", 1, 1, 2, 1, "1f1b", .zero = 1},
     {.name = "tp 2, pp 2, recomputed", 2, 2, 1, 1, "1f1b", .recompute = true},
-    {.name = "tp 2, pp 2, dp 2, ZeRO-1", 2, 2, 2, 1, "1f1b", .zero1 = true},
+    {.name = "tp 2, pp 2, dp 2, ZeRO-1", 2, 2, 2, 1, "1f1b", .zero = 1},
 };
 
 static enum merak_status load(void *arg, enum merak_input_kind input,
@@ -293,7 +293,7 @@ struct merak_planned *accel_build(const struct accel_row *row,
     struct merak_plan plan =
         planned_plan(row->tp, row->pp, row->dp,
                      row->microbatches > 0 ? row->microbatches : 4,
-                     row->schedule, row->zero1);
+                     row->schedule, row->zero);
 
     plan.chunks = row->chunks;
     plan.threads = 1;

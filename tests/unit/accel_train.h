@@ -18,7 +18,8 @@ struct accel_row {
     const char *name;
     int tp, pp, dp, chunks;
     const char *schedule;
-    bool zero1, recompute, bf16;
+    int zero;
+    bool recompute, bf16;
     int microbatches; /* 0: four */
 };
 #define N_ACCEL_ROWS 11

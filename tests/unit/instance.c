@@ -120,8 +120,8 @@ void instance_draw(struct instance *it, int seed)
         it->in.global_batch = 4;
     }
     it->in.pin.schedule = schedules[draw(ranks[shape][1] == 4 ? 3 : 4)];
-    it->in.pin.zero1 = draw(2) == 0;
-    it->in.pin.given[MERAK_CHOICE_ZERO1] = seed % 3 != 1;
+    it->in.pin.zero = draw(2) == 0;
+    it->in.pin.given[MERAK_CHOICE_ZERO] = seed % 3 != 1;
     free_choice(it, seed % FREE_CHOICES);
 }
 

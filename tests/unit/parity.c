@@ -17,7 +17,7 @@ struct merak_plan parity_plan(const struct parity_variant *v)
                               .pp = v->pp,
                               .dp = v->dp,
                               .microbatches = PARITY_BATCHES / v->dp,
-                              .zero1 = v->zero1,
+                              .zero = v->zero,
                               .sp = v->sp};
 
     snprintf(plan.schedule, sizeof(plan.schedule), "%s", v->schedule);

@@ -18,7 +18,7 @@ extern const struct small_model parity_gpt;
 struct parity_variant {
     int tp, pp, dp;
     const char *schedule;
-    bool zero1;
+    int zero;
     enum merak_seq_parallel sp;
 };
 

@@ -22,7 +22,7 @@ static inline struct merak_plan_file plan_sample(void)
                                              .schedule = "interleaved",
                                              .recompute = MERAK_RECOMPUTE_AUTO,
                                              .memory_bytes = 1234567890123,
-                                             .zero1 = true,
+                                             .zero = 1,
                                              .order_tp_pp_dp = true,
                                              .branches = MERAK_BRANCHES_BLOCKS,
                                              .scatter = 4,

@@ -154,7 +154,7 @@ static void draw_plan(uint64_t seed, const struct graph *g,
         plan->chunks = schedule->min_chunks;
     else if (schedule != NULL && schedule->max_chunks != 1 && draw(&d, 2) == 0)
         plan->chunks = 2;
-    plan->zero1 = draw(&d, 2) == 0;
+    plan->zero = draw(&d, 2) == 0;
     plan->order_tp_pp_dp = draw(&d, 2) == 0;
     plan->branches = (enum merak_branches)draw(&d, MERAK_BRANCHES_AUTO);
     plan->sp = (enum merak_seq_parallel)draw(&d, 3);
@@ -240,7 +240,7 @@ static uint64_t digest_choice(uint64_t digest,
 
     digest = add(digest, "%d %d %d %d %d %zu %d %s %d %d", p->tp, p->pp, p->dp,
                  p->chunks, p->microbatches, p->micro_batch, p->sub_pipeline,
-                 p->schedule, (int)p->recompute, p->zero1);
+                 p->schedule, (int)p->recompute, p->zero);
     digest = add(digest, "%d %d %d %d %d", p->order_tp_pp_dp, (int)p->branches,
                  p->scatter, (int)p->sp, p->tp_batch_percent);
     for (int i = 0; i < MERAK_PART_COUNT; i++)

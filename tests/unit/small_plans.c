@@ -166,13 +166,13 @@ enum merak_status planned_try(const struct small_model *model,
 }
 
 struct merak_plan planned_plan(int tp, int pp, int dp, int microbatches,
-                               const char *schedule, bool zero1)
+                               const char *schedule, int zero)
 {
     struct merak_plan plan = {.tp = tp,
                               .pp = pp,
                               .dp = dp,
                               .microbatches = microbatches,
-                              .zero1 = zero1};
+                              .zero = zero};
 
     snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule);
     return plan;

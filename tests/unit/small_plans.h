@@ -33,7 +33,7 @@ enum merak_status planned_try(const struct small_model *model,
                               struct merak_error *err);
 /* So many micro-batches, and what zeros stand for. */
 struct merak_plan planned_plan(int tp, int pp, int dp, int microbatches,
-                               const char *schedule, bool zero1);
+                               const char *schedule, int zero);
 /* A program's nth instruction of a kind, from 0. */
 struct merak_instr *planned_find(struct merak_program *prog,
                                  enum merak_instr_kind kind, int nth);

@@ -20,7 +20,7 @@ static struct merak_plan plan_of(int tp, int pp, int dp)
                                .pp = pp,
                                .dp = dp,
                                .microbatches = 5,
-                               .zero1 = true,
+                               .zero = 1,
                                .schedule = "1f1b"};
 }
 

@@ -181,7 +181,7 @@ static void branches_at_other_degrees_do_not_deadlock(void **state)
                                   .chunks = i % 4 == 1 || i % 4 == 2 ? 2 : 1,
                                   .microbatches = 8,
                                   .micro_batch = 1,
-                                  .zero1 = true,
+                                  .zero = 1,
                                   .scatter = i % 3 == 0,
                                   .sub_pipeline = i / 4 % 2 == 1};
 

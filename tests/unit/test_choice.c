@@ -58,6 +58,50 @@ static void options_say_what_is_printed(void **state)
     check_text(&merak_choice[MERAK_CHOICE_RECOMPUTE], "a-2-0");
 }
 
+static const struct {
+    const char *name, *told, *level; /* level NULL: refused */
+} level_rows[] = {
+    {"zero", "0", "0"},    {"zero", "1", "1"},    {"zero1", "no", "0"},
+    {"zero1", "yes", "1"}, {"zero", "yes", NULL}, {"zero1", "1", NULL},
+    {"zero", "-1", NULL},  {"zero", "4", NULL},
+};
+
+static void levels_of_zero_have_older_names(void **state)
+{
+    const struct merak_choice *c = &merak_choice[MERAK_CHOICE_ZERO];
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(level_rows) / sizeof(level_rows[0]); r++) {
+        struct merak_choices to = {.zero = 3};
+        struct merak_error err = {.text = ""};
+        char text[TEXT];
+
+        if (merak_options_set(&merak_choice_table, level_rows[r].name,
+                              level_rows[r].told, &to, &err) != MERAK_OK) {
+            assert_null(level_rows[r].level);
+            assert_false(to.given[MERAK_CHOICE_ZERO]);
+            continue;
+        }
+        assert_true(to.given[MERAK_CHOICE_ZERO]);
+        merak_choice_text(c, &to, text, sizeof(text));
+        assert_string_equal(text, level_rows[r].level);
+    }
+}
+
+/* A search finds it; without one it is the usual level. */
+static void an_automatic_level_is_one_not_given(void **state)
+{
+    struct merak_choices to = {.zero = 0};
+
+    (void)state;
+    assert_int_equal(
+        merak_options_set(&merak_choice_table, "zero", "auto", &to, NULL),
+        MERAK_OK);
+    merak_choices_settle(&to);
+    assert_false(to.given[MERAK_CHOICE_ZERO]);
+    assert_int_equal(to.zero, 1);
+}
+
 /* A name, a key and the value in a plan are one choice's alone. */
 static void rows_are_of_one_choice_each(void **state)
 {
@@ -109,7 +153,7 @@ static void a_plan_is_its_choices(void **state)
     (void)state;
     assert_string_equal(
         line, "tp=2,pp=3,dp=4,micro-batch=8,schedule=interleaved,chunks=2,"
-              "sub-pipeline=yes,zero1=no,order=tp-pp-dp,sp=on,"
+              "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
               "recompute=selective,tp-batch=75,boundary=whole,branches=blocks");
     free(line);
     merak_choices_of(&plan, &choices);
@@ -126,7 +170,7 @@ static void a_plan_is_its_choices(void **state)
     line = merak_choices_line(&none);
     assert_string_equal(line,
                         "tp=1,pp=1,dp=1,micro-batch=1,schedule=1f1b,chunks=1,"
-                        "sub-pipeline=no,zero1=yes,order=tp-dp-pp,sp=auto,"
+                        "sub-pipeline=no,zero=1,order=tp-dp-pp,sp=auto,"
                         "recompute=none,tp-batch=0,boundary=whole,"
                         "branches=described");
     free(line);
@@ -141,8 +185,8 @@ static const struct {
 } near_rows[] = {
     {"micro-batch", "5", false, {"6", "4", "3", "8", "2", "1"}},
     {"chunks", "3", false, {"4", "2", "5", "1"}},
-    {"zero1", "no", true, {"yes"}},
-    {"zero1", "yes", true, {NULL}},
+    {"zero", "0", true, {"1"}},
+    {"zero", "1", true, {NULL}},
     {"sub-pipeline", "yes", true, {"no"}},
     {"sub-pipeline", "no", true, {NULL}},
     {"sp", "on", true, {"auto"}},
@@ -197,6 +241,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_say_what_is_printed),
+        cmocka_unit_test(levels_of_zero_have_older_names),
+        cmocka_unit_test(an_automatic_level_is_one_not_given),
         cmocka_unit_test(rows_are_of_one_choice_each),
         cmocka_unit_test(a_plan_is_its_choices),
         cmocka_unit_test(the_nearest_values_come_first),

@@ -127,7 +127,8 @@ static const struct {
     struct small_model model;
     int tp, pp, dp;
     const char *schedule;
-    bool zero1, recompute;
+    int zero;
+    bool recompute;
 } runs[] = {
     {.model = {.layers = 2, .vocab = 61, .hidden = 24, .heads = 6},
      .tp = 1,
@@ -151,7 +152,7 @@ static const struct {
      .pp = 1,
      .dp = 2,
      .schedule = "1f1b",
-     .zero1 = true},
+     .zero = 1},
     {.model =
          {.layers = 4, .vocab = 64, .hidden = 24, .heads = 6, .dropout = 0.2f},
      .tp = 1,
@@ -168,7 +169,7 @@ static void bodies_train_as_the_reference(void **state)
     for (size_t i = 0; i < sizeof(runs) / sizeof(*runs); i++) {
         struct merak_plan plan =
             planned_plan(runs[i].tp, runs[i].pp, runs[i].dp, 2,
-                         runs[i].schedule, runs[i].zero1);
+                         runs[i].schedule, runs[i].zero);
         struct executed *want, *got;
 
         plan.recompute = runs[i].recompute;

@@ -47,7 +47,7 @@ struct instance {
     struct merak_plan plan;
 };
 
-static void draw_plan(struct merak_plan *p, bool zero1)
+static void draw_plan(struct merak_plan *p, int zero)
 {
     static const char *const schedules[] = {"1f1b", "gpipe", "eager", "zb-h1"};
 
@@ -56,7 +56,7 @@ static void draw_plan(struct merak_plan *p, bool zero1)
                              .dp = 1 << draw(3),
                              .micro_batch = 1 + (size_t)draw(2),
                              .chunks = 1,
-                             .zero1 = zero1,
+                             .zero = zero,
                              .order_tp_pp_dp = draw(2) == 0,
                              .dtype = MERAK_F32,
                              .threads = 1};
@@ -90,13 +90,13 @@ static void draw_device(struct merak_device *d, const struct merak_plan *p)
     }
 }
 
-static void draw_instance(struct instance *it, int seed, bool zero1)
+static void draw_instance(struct instance *it, int seed, int zero)
 {
     struct merak_plan *p = &it->plan;
 
     draw_key = merak_rng_key((uint64_t)seed, "distance");
     draw_at = 0;
-    draw_plan(p, zero1);
+    draw_plan(p, zero);
     draw_device(&it->device, p);
     it->config =
         gpt2_config((size_t)p->pp + (size_t)draw(3), (size_t)256 << draw(4), 8,
@@ -156,7 +156,7 @@ static void rate_and_simulate(struct instance *it, double *rated_p,
 
 /* The mean distance, of what is rated too short and too long alike, and the
  * farthest that is rated too long: a plan that is dropped for it. */
-static void ratings_are_near(bool zero1)
+static void ratings_are_near(int zero)
 {
     double mean = 0, most = 0;
 
@@ -164,13 +164,13 @@ static void ratings_are_near(bool zero1)
         struct instance it;
         double rated, step, off;
 
-        draw_instance(&it, seed, zero1);
+        draw_instance(&it, seed, zero);
         rate_and_simulate(&it, &rated, &step);
         off = rated / step - 1;
         mean += fabs(off) / INSTANCES;
         most = off > most ? off : most;
     }
-    print_message("# zero1 %d: off by %.4f in the mean, %+.3f at most\n", zero1,
+    print_message("# zero %d: off by %.4f in the mean, %+.3f at most\n", zero,
                   mean, most);
     assert_true(mean < MEAN);
     assert_true(most < MOST);

@@ -175,8 +175,8 @@ static void one_stage_has_no_bubble(void **state)
          {.tp = 1,
           .pp = 1,
           .micro_batch = 1,
-          .zero1 = false,
-          .given[MERAK_CHOICE_ZERO1] = true}},
+          .zero = 0,
+          .given[MERAK_CHOICE_ZERO] = true}},
         {TINY, "h100", 1, 4, 16, 0, {.tp = 2, .pp = 1, .micro_batch = 2}},
         {TINY, "h100", 1, 4, 16, 0, {.tp = 4, .pp = 1, .micro_batch = 4}},
     };
@@ -254,7 +254,7 @@ static void link_levels_sum_to_what_all_ranks_send(void **state)
           .sub_pipeline = true,
           .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
         {SMALL(5, 5, 2, 30),
-         {.tp = 1, .pp = 2, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true}},
+         {.tp = 1, .pp = 2, .zero = 0, .given[MERAK_CHOICE_ZERO] = true}},
     };
 
     (void)state;

@@ -220,7 +220,7 @@ static void draw_instance(struct instance *it, int seed)
                              .micro_batch = 1 + (size_t)draw(2),
                              .microbatches = 1 + draw(8),
                              .chunks = 1,
-                             .zero1 = draw(2) == 0,
+                             .zero = draw(2) == 0,
                              .recompute = MERAK_RECOMPUTE_AUTO,
                              .dtype = draw(2) == 0 ? MERAK_F32 : MERAK_BF16,
                              .threads = 1};

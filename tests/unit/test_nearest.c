@@ -51,8 +51,8 @@ static void change_one(const char *text, struct merak_search_input *in)
         pin->list.cut = NULL;
     else if (sscanf(text, "cut %63[0-9-]", places) == 1)
         move_cut(places, pin);
-    else if (strncmp(text, "zero1 yes", 9) == 0)
-        pin->zero1 = true;
+    else if (strncmp(text, "zero 1", 6) == 0)
+        pin->zero = 1;
     else if (strncmp(text, "sub-pipeline no", 15) == 0)
         pin->sub_pipeline = false;
     else if (strncmp(text, "sp auto", 7) == 0)
@@ -111,10 +111,7 @@ static void the_nearest_change_gives_a_plan(void **state)
           4,
           32,
           6,
-          {.tp = 1,
-           .pp = 2,
-           .zero1 = false,
-           .given[MERAK_CHOICE_ZERO1] = true}},
+          {.tp = 1, .pp = 2, .zero = 0, .given[MERAK_CHOICE_ZERO] = true}},
          "no plan fits"},
         {{LARGE,
           1,

@@ -160,7 +160,7 @@ static struct row rows[] = {
     {"one rank", {.tp = 1, .pp = 1, .dp = 1, .threads = 2}},
     {"two stages", {.tp = 1, .pp = 2, .dp = 1, .threads = 1}},
     {"tensor parallel", {.tp = 2, .pp = 1, .dp = 1, .threads = 1}},
-    {"data parallel", {.tp = 1, .pp = 1, .dp = 2, .threads = 1, .zero1 = true}},
+    {"data parallel", {.tp = 1, .pp = 1, .dp = 2, .threads = 1, .zero = 1}},
 };
 
 static enum merak_status load(void *arg, enum merak_input_kind input,

@@ -96,7 +96,7 @@ static void good_options_are_stored(void **state)
     assert_string_equal(opt.data, "a b");
     assert_int_equal(opt.seq, 17);
     assert_int_equal(opt.dtype, MERAK_BF16);
-    assert_false(opt.choice.zero1);
+    assert_int_equal(opt.choice.zero, 0);
     assert_int_equal(opt.choice.sp, MERAK_SP_ON);
     assert_int_equal(opt.choice.tp_batch_percent, 50);
     assert_int_equal(opt.choice.branches, MERAK_BRANCHES_BLOCKS);

@@ -89,7 +89,7 @@ static struct merak_plan plan_of(int tp, int pp, int dp)
                                .chunks = 1,
                                .microbatches = 8,
                                .micro_batch = 2,
-                               .zero1 = true,
+                               .zero = 1,
                                .schedule = "1f1b"};
 }
 
@@ -144,7 +144,7 @@ static void no_node_order_changes_a_bit(void **state)
                                        dag_models[DAG_IN_TURNS].describe};
     static const struct {
         int tp, pp, dp;
-        bool zero1;
+        int zero;
         const char *schedule;
         enum merak_recompute recompute;
     } rows[] = {
@@ -163,7 +163,7 @@ static void no_node_order_changes_a_bit(void **state)
         struct numbers want = run(&plan, model[k % 2]);
 
         plan.pp = rows[i].pp;
-        plan.zero1 = rows[i].zero1;
+        plan.zero = rows[i].zero;
         plan.recompute = rows[i].recompute;
         snprintf(plan.schedule, sizeof(plan.schedule), "%s", rows[i].schedule);
         for (int order = 0; order < MERAK_BRANCHES_AUTO; order++) {
@@ -216,8 +216,8 @@ static void ask(struct asked *a, merak_describe_fn describe, int pp,
                 .chunks = 1,
                 .micro_batch = p->micro_batch,
                 .schedule = p->schedule,
-                .zero1 = true,
-                .given[MERAK_CHOICE_ZERO1] = true,
+                .zero = 1,
+                .given[MERAK_CHOICE_ZERO] = true,
                 .order_tp_pp_dp = false,
                 .given[MERAK_CHOICE_ORDER] = true,
                 .sub_pipeline = false,

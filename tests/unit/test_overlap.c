@@ -200,7 +200,7 @@ static void parameter_gathers_do_not_delay_the_first_forward(void **state)
                                   .pp = 1 + kind % 2,
                                   .dp = 2,
                                   .microbatches = 2,
-                                  .zero1 = true,
+                                  .zero = 1,
                                   .schedule = "1f1b",
                                   .sp = kind / 2 ? MERAK_SP_ON : MERAK_SP_OFF};
         struct merak_planned *p = planned_build(&gpt, &plan, NULL);
@@ -260,7 +260,7 @@ static void gradient_sums_do_not_delay_the_last_backward(void **state)
                                   .pp = 2,
                                   .dp = 2,
                                   .microbatches = 4,
-                                  .zero1 = kind % 2 == 0,
+                                  .zero = kind % 2 == 0,
                                   .chunks = 1 + kind / 2};
         struct merak_planned *p;
 
@@ -323,7 +323,7 @@ static void gathers_come_before_a_pass_that_leaves_nodes_out(void **state)
                                   .dp = 2,
                                   .microbatches = 2,
                                   .micro_batch = 2,
-                                  .zero1 = true,
+                                  .zero = 1,
                                   .schedule = "1f1b",
                                   .sp = MERAK_SP_OFF};
         struct merak_program_options opt = {.forward_only = forward_only};
@@ -371,7 +371,7 @@ static void gathers_come_before_shared_blocks(void **state)
                                   .microbatches = 4,
                                   .micro_batch = 2,
                                   .chunks = 3,
-                                  .zero1 = true,
+                                  .zero = 1,
                                   .schedule = "interlaced",
                                   .sp = MERAK_SP_OFF};
         struct merak_program_options opt = {0};

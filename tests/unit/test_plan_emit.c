@@ -18,7 +18,7 @@ static const struct merak_plan plain = {
     .microbatches = 16,
     .micro_batch = 2,
     .schedule = "1f1b",
-    .zero1 = true,
+    .zero = 1,
     .dtype = MERAK_BF16,
 };
 

@@ -45,7 +45,7 @@ static void saved_plans_are_read_back(void **state)
     assert_string_equal(p->schedule, "interleaved");
     assert_int_equal(p->recompute, MERAK_RECOMPUTE_AUTO);
     assert_int_equal(p->memory_bytes, 1234567890123);
-    assert_true(p->zero1);
+    assert_int_equal(p->zero, 1);
     assert_true(p->order_tp_pp_dp);
     assert_int_equal(p->branches, MERAK_BRANCHES_BLOCKS);
     assert_int_equal(p->scatter, 4);
@@ -185,6 +185,11 @@ static const struct {
     {{"plan", "drop"}, "null", "was changed after it was saved"},
     {{"plan", "micro_batch"}, "7", "micro_batch is 7, expected an even"},
     {{"plan", "zero1"}, "false", "was changed after it was saved"},
+    {{"plan", "zero1"}, NULL, "zero1 is missing, expected true or false"},
+    {{"plan", "zero1"}, "2", "zero1 is 2, expected true or false"},
+    {{"plan", "zero"}, "true", "zero is true, expected an integer 0.."},
+    {{"plan", "zero"}, "-1", "zero is -1, expected an integer 0.."},
+    {{"plan", "zero"}, "0", "was changed after it was saved"},
     {{"run"}, NULL, "run is missing"},
     {{"run", "model"}, "\"0123456789ABCDEF\"", "16 hexadecimal digits"},
     {{"run", "model"}, "\"0123456789abcde0\"", "was changed"},

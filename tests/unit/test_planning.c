@@ -189,7 +189,7 @@ static void orders_take_no_more_work(void **state)
                                     .chunks = 1,
                                     .microbatches = 64,
                                     .micro_batch = 1,
-                                    .zero1 = true,
+                                    .zero = 1,
                                     .schedule = "1f1b"};
     struct merak_node_order order[MERAK_NODE_ORDERS];
     struct merak_search_tally tally = {0};
@@ -212,8 +212,8 @@ static void orders_take_no_more_work(void **state)
                 .chunks = 1,
                 .micro_batch = 1,
                 .schedule = "1f1b",
-                .zero1 = true,
-                .given[MERAK_CHOICE_ZERO1] = true,
+                .zero = 1,
+                .given[MERAK_CHOICE_ZERO] = true,
                 .order_tp_pp_dp = false,
                 .given[MERAK_CHOICE_ORDER] = true,
                 .sub_pipeline = false,

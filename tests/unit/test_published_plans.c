@@ -29,7 +29,7 @@ static void states_take_what_zero_says(void **state)
 {
     static const struct {
         int tp, dp;
-        bool zero1;
+        int zero;
         double each; /* bytes of a rank, a parameter of the model */
     } rows[] = {
         {1, 1, false, 4 + 4 + 8},           {1, 4, false, 4 + 4 + 8},
@@ -43,7 +43,7 @@ static void states_take_what_zero_says(void **state)
                                         .pp = 1,
                                         .dp = rows[i].dp,
                                         .microbatches = 1,
-                                        .zero1 = rows[i].zero1,
+                                        .zero = rows[i].zero,
                                         .schedule = "1f1b"};
         struct small_model model = small;
         struct merak_planned *p;

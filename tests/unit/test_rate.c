@@ -183,7 +183,8 @@ static void hops_take_from_kernels(void **state)
 struct replicas {
     const char *schedule;
     int pp, n;
-    bool zero1, exchanges; /* between tensor ranks: take no time */
+    int zero;
+    bool exchanges; /* between tensor ranks: take no time */
     double elements[4], want;
 };
 
@@ -203,7 +204,7 @@ static double rate_replicas(const struct replicas *row)
                  .microbatches = 1,
                  .micro_batch = 1,
                  .order_tp_pp_dp = node_bytes_per_s > 0,
-                 .zero1 = row->zero1},
+                 .zero = row->zero},
         .bound =
             row->pp == 1 ? (int[]){0, row->n} : (int[]){0, row->n / 2, row->n},
         .drop = (struct merak_drop[2]){{0}}};

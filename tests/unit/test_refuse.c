@@ -40,7 +40,8 @@ static struct merak_search_input input(struct merak_hf_config *config,
 
 struct row {
     int tp, pp, dp;
-    bool zero1, tied;
+    int zero;
+    bool tied;
     enum merak_dtype dtype;
     bool exact; /* no rank holds what another one does */
 };
@@ -53,7 +54,7 @@ static double mean_state(const struct row *row, struct merak_hf_config *config)
                                     .dp = row->dp,
                                     .micro_batch = 1,
                                     .microbatches = 4,
-                                    .zero1 = row->zero1,
+                                    .zero = row->zero,
                                     .dtype = row->dtype,
                                     .schedule = "1f1b"};
     struct merak_planned *p = NULL;
@@ -80,8 +81,8 @@ static double bound(const struct row *row, struct merak_hf_config *config,
 
     in.pin.tp = row->tp;
     in.pin.pp = row->pp;
-    in.pin.zero1 = row->zero1;
-    in.pin.given[MERAK_CHOICE_ZERO1] = true;
+    in.pin.zero = row->zero;
+    in.pin.given[MERAK_CHOICE_ZERO] = true;
     assert_int_equal(merak_search_init(&s, &in, NULL), MERAK_OK);
     assert_false(merak_search_is_hopeless(&s));
     state = s.state;
@@ -181,7 +182,7 @@ static void hopeless_requests_say_what_binds(void **state)
          {"no plan fits in 1 GiB per rank: weights, gradients and optimizer "
           "alone need 3.921 GiB",
           "the smallest plan (tp ", "; nearest: "}},
-        {{.tp = 1, .pp = 1, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true},
+        {{.tp = 1, .pp = 1, .zero = 0, .given[MERAK_CHOICE_ZERO] = true},
          {"alone need 15.69 GiB", "smallest plan (tp 1, pp 1, dp 4,"}},
         {{.dp = 3}, {"must be the 4 ranks"}},
         {{.pp = 4, .chunks = 99, .schedule = "interleaved"}, {"of 99 chunks"}},

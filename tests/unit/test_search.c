@@ -35,8 +35,8 @@ static void pinned_choices_are_kept(void **state)
                                        .schedule = "gpipe",
                                        .sub_pipeline = false,
                                        .given[MERAK_CHOICE_SUB_PIPELINE] = true,
-                                       .zero1 = false,
-                                       .given[MERAK_CHOICE_ZERO1] = true,
+                                       .zero = 0,
+                                       .given[MERAK_CHOICE_ZERO] = true,
                                        .order_tp_pp_dp = true,
                                        .given[MERAK_CHOICE_ORDER] = true,
                                        .given[MERAK_CHOICE_SP] = true,
@@ -51,7 +51,7 @@ static void pinned_choices_are_kept(void **state)
         assert_int_equal(plan->micro_batch, 2);
         assert_int_equal(plan->microbatches, 2);
         assert_string_equal(plan->schedule, "gpipe");
-        assert_false(plan->zero1);
+        assert_int_equal(plan->zero, 0);
         assert_true(plan->order_tp_pp_dp);
         assert_int_equal(plan->sp, MERAK_SP_OFF);
     }
@@ -342,7 +342,7 @@ static void a_huge_vocabulary_is_cut_over_all_stages(void **state)
                                   .micro_batch = 1,
                                   .schedule = "interlaced",
                                   .chunks = 3,
-                                  .zero1 = true,
+                                  .zero = 1,
                                   .threads = 1};
         double step = step_of(&plan, &in, &device);
 

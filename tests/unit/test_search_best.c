@@ -203,8 +203,8 @@ static void try_optimizers(struct trial *t, void (*each)(struct trial *t))
     const struct merak_choices *pin = &t->it->in.pin;
 
     for (int split = 0; split < 2; split++) {
-        t->plan.zero1 = split == 1;
-        if (merak_choice_allows(pin->given[MERAK_CHOICE_ZERO1], pin->zero1,
+        t->plan.zero = split == 1;
+        if (merak_choice_allows(pin->given[MERAK_CHOICE_ZERO], pin->zero,
                                 split == 1))
             each(t);
     }

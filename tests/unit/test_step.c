@@ -190,7 +190,7 @@ static void make_program(struct fixture *f)
                                   .dp = 1,
                                   .microbatches = f->row->microbatches,
                                   .micro_batch = f->row->micro_batch,
-                                  .zero1 = true,
+                                  .zero = 1,
                                   .threads = 2};
     snprintf(f->plan.schedule, sizeof(f->plan.schedule), "%s",
              f->row->schedule);

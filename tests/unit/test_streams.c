@@ -31,7 +31,7 @@ static void assert_ends(struct merak_planned *p)
         MERAK_OK)
         fail_msg("tp %d, pp %d, dp %d, %d micro-batches, %s, %d chunks%s: %s",
                  plan->tp, plan->pp, plan->dp, plan->microbatches,
-                 plan->schedule, plan->chunks, plan->zero1 ? ", ZeRO-1" : "",
+                 plan->schedule, plan->chunks, plan->zero ? ", ZeRO-1" : "",
                  err.text);
 }
 
@@ -51,7 +51,8 @@ static int try_schedule(const struct merak_schedule *schedule)
 {
     static const struct {
         int tp, pp, dp, microbatches;
-        bool zero1, recompute;
+        int zero;
+        bool recompute;
     } rows[] = {
         {1, 2, 1, 4, false, false}, {1, 4, 1, 8, false, true},
         {2, 2, 1, 4, false, false}, {1, 2, 2, 4, true, false},
@@ -62,7 +63,7 @@ static int try_schedule(const struct merak_schedule *schedule)
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct merak_plan plan =
             planned_plan(rows[i].tp, rows[i].pp, rows[i].dp,
-                         rows[i].microbatches, schedule->name, rows[i].zero1);
+                         rows[i].microbatches, schedule->name, rows[i].zero);
         struct merak_planned *p;
         struct merak_error err;
 

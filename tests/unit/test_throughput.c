@@ -130,7 +130,7 @@ static double speed_of(const struct row *row)
 #define SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_ON
 #define NO_SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_OFF
 #define INTERLEAVED .schedule = "interleaved"
-#define PTD_P FULL, NO_SP, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true
+#define PTD_P FULL, NO_SP, .zero = 0, .given[MERAK_CHOICE_ZERO] = true
 #define ALONE(n)                           \
     {                                      \
         .tp = 1, .pp = 1, .micro_batch = n \

@@ -46,7 +46,8 @@ enum {
 
 struct row {
     int tp, pp, dp, m;
-    bool zero1, sp, scatter;
+    int zero;
+    bool sp, scatter;
     enum merak_dtype dtype;
     bool untied;
 };
@@ -146,7 +147,7 @@ static struct sent closed_form(const struct row *row, int stage)
      * sequence cut the target's to parts, whose losses are summed */
     s.tp += last * row->m * et * (row->sp ? 5 * 4 * bs + 2 * 8 : 6 * 4 * bs);
     s.dp += e(row->dp) *
-            (4 * psi + (row->zero1 ? w * psi + (4 - w) * p.vectors : 4 * psi));
+            (4 * psi + (row->zero ? w * psi + (4 - w) * p.vectors : 4 * psi));
     s.boundary = row->m * hops * (parts || row->sp ? bsh / t : bsh);
     s.join = parts ? row->m * hops * et * bsh : 0;
     if (!row->untied && row->pp > 1 && (first || last))
@@ -196,7 +197,7 @@ static void check_program(const struct row *row,
         add_instr(prog, &prog->instr[i], &got);
     snprintf(name, sizeof(name), "tp %d, pp %d, dp %d, %s%s%s%s, rank %d",
              row->tp, row->pp, row->dp, merak_dtype_name(row->dtype),
-             row->zero1 ? ", ZeRO-1" : "", row->sp ? ", sequence cut" : "",
+             row->zero ? ", ZeRO-1" : "", row->sp ? ", sequence cut" : "",
              row->scatter ? ", scattered" : "", prog->rank);
 #define CHECK(what)                                                        \
     do {                                                                   \
@@ -223,7 +224,7 @@ static void programs_send_what_the_closed_forms_say(void **state)
                                   .dp = rows[i].dp,
                                   .micro_batch = BATCH,
                                   .microbatches = rows[i].m,
-                                  .zero1 = rows[i].zero1,
+                                  .zero = rows[i].zero,
                                   .scatter = rows[i].scatter,
                                   .sp = rows[i].sp ? MERAK_SP_ON : MERAK_SP_OFF,
                                   .dtype = rows[i].dtype,
@@ -281,8 +282,8 @@ static struct merak_search_result *search(const struct level_row *l)
                 .dp = l->row.dp,
                 .micro_batch = BATCH,
                 .schedule = "1f1b",
-                .zero1 = l->row.zero1,
-                .given[MERAK_CHOICE_ZERO1] = true,
+                .zero = l->row.zero,
+                .given[MERAK_CHOICE_ZERO] = true,
                 .order_tp_pp_dp = l->tp_pp_dp,
                 .given[MERAK_CHOICE_ORDER] = true,
                 .sub_pipeline = false,

@@ -63,7 +63,7 @@ static void rate_uniform(struct rivals *r, const struct merak_table *table,
         .micro_batch = table->plan.micro_batch,
         .schedule = "1f1b",
         .recompute = recompute,
-        .zero1 = true,
+        .zero = 1,
         .sp = table->plan.sp,
         .dtype = in->dtype,
         .threads = 1};

@@ -53,7 +53,7 @@ static const struct row rows[] = {
     {"weights cut alone", SMALL, 2, 1, 2, 0, MERAK_SP_ON, NULL, false},
 };
 
-static struct merak_planned *build(const struct row *row, bool zero1,
+static struct merak_planned *build(const struct row *row, int zero,
                                    enum merak_dtype dtype)
 {
     const struct merak_program_options opt = {.dump_grads = true};
@@ -64,7 +64,7 @@ static struct merak_planned *build(const struct row *row, bool zero1,
                               .microbatches = 2,
                               .micro_batch = 4,
                               .schedule = "1f1b",
-                              .zero1 = zero1,
+                              .zero = zero,
                               .sp = row->sp,
                               .tp_batch_percent = row->batch};
     struct merak_planned *p;
