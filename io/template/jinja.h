@@ -7,7 +7,8 @@
  * raise_exception(), strftime_now() and the `generation` block.
  *
  * Other features of the language, which no published template needs (imports,
- * inheritance, many filters), are an error when reached, with line and name.
+ * inheritance, filters for HTML), are an error when reached, with line and
+ * name.
  */
 #ifndef MERAK_IO_TEMPLATE_JINJA_H
 #define MERAK_IO_TEMPLATE_JINJA_H

@@ -54,21 +54,29 @@ static struct jinja_node *parse_if(struct jinja_parser *p)
 static struct jinja_target *parse_targets(struct jinja_parser *p)
 {
     struct jinja_target *first = NULL, **to = &first;
-    bool round = merak_jinja_accept_sign(p, "(");
 
     do {
         struct jinja_target *t = merak_jinja_alloc(p->a, sizeof(*t));
 
-        t->name = merak_jinja_take_name(p);
-        if (merak_jinja_accept_sign(p, "."))
-            t->field = merak_jinja_take_name(p);
+        if (!merak_jinja_sees(p, JINJA_T_NAME, NULL) && first != NULL &&
+            !merak_jinja_sees(p, JINJA_T_SIGN, "(")) {
+            first->is_tuple = true; /* "a," */
+            break;
+        }
+        if (merak_jinja_accept_sign(p, "(") && merak_jinja_deeper(p)) {
+            t->inner = parse_targets(p);
+            merak_jinja_expect(p, JINJA_T_SIGN, ")");
+            p->depth--;
+        } else {
+            t->name = merak_jinja_take_name(p);
+            if (merak_jinja_accept_sign(p, "."))
+                t->field = merak_jinja_take_name(p);
+        }
         if (p->a->rc != MERAK_OK)
             return NULL;
         *to = t;
         to = &t->next;
     } while (merak_jinja_accept_sign(p, ","));
-    if (round)
-        merak_jinja_expect(p, JINJA_T_SIGN, ")");
     return first;
 }
 
@@ -84,8 +92,7 @@ static struct jinja_node *parse_for(struct jinja_parser *p)
     node->a = merak_jinja_parse_or(p);
     if (merak_jinja_accept_word(p, "if"))
         node->b = merak_jinja_parse_choice(p);
-    if (merak_jinja_sees(p, JINJA_T_NAME, "recursive"))
-        merak_jinja_fail(p->a, "a recursive loop");
+    node->value = merak_jinja_bool(merak_jinja_accept_word(p, "recursive"));
     close_tag(p);
     node->body = parse_until(p, ends, &word);
     if (strcmp(word, "else") == 0) {
@@ -125,15 +132,11 @@ static struct jinja_node *parse_set(struct jinja_parser *p)
     return node;
 }
 
-static struct jinja_node *parse_macro(struct jinja_parser *p)
+/* Parameters after "(". */
+static struct jinja_entry *parse_parameters(struct jinja_parser *p)
 {
-    static const char *const end[] = {"endmacro", NULL};
-    struct jinja_node *node = merak_jinja_node(p, JINJA_DEFINE);
-    struct jinja_entry **to = &node->list;
-    const char *word;
+    struct jinja_entry *first = NULL, **to = &first;
 
-    node->name = merak_jinja_take_name(p);
-    merak_jinja_expect(p, JINJA_T_SIGN, "(");
     while (merak_jinja_here(p)->kind != JINJA_T_END &&
            !merak_jinja_accept_sign(p, ")")) {
         const char *name = merak_jinja_take_name(p);
@@ -145,6 +148,65 @@ static struct jinja_node *parse_macro(struct jinja_parser *p)
         if (!merak_jinja_accept_sign(p, ",") &&
             !merak_jinja_sees(p, JINJA_T_SIGN, ")"))
             merak_jinja_unexpected(p, ")");
+    }
+    return first;
+}
+
+/* A macro's body, and what it names. */
+static void parse_macro_body(struct jinja_parser *p, struct jinja_node *node,
+                             const char *const *end)
+{
+    const int64_t names = p->names;
+    const char *word;
+
+    p->names = 0;
+    close_tag(p);
+    node->body = parse_until(p, end, &word);
+    close_tag(p);
+    node->value = merak_jinja_int(p->names);
+    p->names |= names; /* of the macro around it, too */
+}
+
+static struct jinja_node *parse_macro(struct jinja_parser *p)
+{
+    static const char *const end[] = {"endmacro", NULL};
+    struct jinja_node *node = merak_jinja_node(p, JINJA_DEFINE);
+
+    node->name = merak_jinja_take_name(p);
+    merak_jinja_expect(p, JINJA_T_SIGN, "(");
+    node->list = parse_parameters(p);
+    parse_macro_body(p, node, end);
+    return node;
+}
+
+static struct jinja_node *parse_call_block(struct jinja_parser *p)
+{
+    static const char *const end[] = {"endcall", NULL};
+    struct jinja_node *node = merak_jinja_node(p, JINJA_CALL_BLOCK);
+
+    node->b = merak_jinja_node(p, JINJA_DEFINE);
+    node->b->name = "caller";
+    if (merak_jinja_accept_sign(p, "("))
+        node->b->list = parse_parameters(p);
+    node->a = merak_jinja_parse_call(p);
+    parse_macro_body(p, node->b, end);
+    return node;
+}
+
+static struct jinja_node *parse_with(struct jinja_parser *p)
+{
+    static const char *const end[] = {"endwith", NULL};
+    struct jinja_node *node = merak_jinja_node(p, JINJA_WITH);
+    struct jinja_entry **to = &node->list;
+    const char *word;
+
+    while (!merak_jinja_sees(p, JINJA_T_CLOSE, NULL) && p->a->rc == MERAK_OK) {
+        const char *name = merak_jinja_take_name(p);
+
+        merak_jinja_expect(p, JINJA_T_SIGN, "=");
+        to = merak_jinja_entry(p, to, name, merak_jinja_parse_choice(p));
+        if (!merak_jinja_accept_sign(p, ","))
+            break;
     }
     close_tag(p);
     node->body = parse_until(p, end, &word);
@@ -180,6 +242,10 @@ static struct jinja_node *parse_statement(struct jinja_parser *p)
         return parse_set(p);
     if (merak_jinja_accept_word(p, "macro"))
         return parse_macro(p);
+    if (merak_jinja_accept_word(p, "call"))
+        return parse_call_block(p);
+    if (merak_jinja_accept_word(p, "with"))
+        return parse_with(p);
     if (merak_jinja_accept_word(p, "generation"))
         return parse_block(p, JINJA_GENERATION, "endgeneration");
     if (merak_jinja_accept_word(p, "filter"))

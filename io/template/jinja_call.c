@@ -1,23 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_call.c - functions and methods of templates
- *
- * Only those that templates use on messages of text; others, mostly for tools
- * and pictures, are reported when a template reaches them.
- */
+/* jinja_call.c - arguments, functions and calls of methods of templates */
 #include "config.h"
 
-#include "io/template/jinja_impl.h"
+#include "io/template/jinja_filter.h"
 
-#include <ctype.h>
+/* --- arguments -------------------------------------------------------------
+ */
+
+static const struct jinja_value *find_arg(const struct jinja_args *args,
+                                          size_t i, const char *name)
+{
+    for (size_t k = 0; k < args->n; k++) {
+        if (args->name[k] == NULL ? k == i : strcmp(args->name[k], name) == 0)
+            return &args->value[k];
+    }
+    return NULL;
+}
 
 struct jinja_value merak_jinja_arg(const struct jinja_args *args, size_t i,
                                    const char *name)
 {
-    for (size_t k = 0; k < args->n; k++) {
-        if (args->name[k] == NULL ? k == i : strcmp(args->name[k], name) == 0)
-            return args->value[k];
-    }
-    return merak_jinja_undefined(name);
+    const struct jinja_value *found = find_arg(args, i, name);
+
+    return found != NULL ? *found : merak_jinja_undefined(name);
+}
+
+bool merak_jinja_has_arg(const struct jinja_args *args, size_t i,
+                         const char *name)
+{
+    return find_arg(args, i, name) != NULL;
 }
 
 struct jinja_text merak_jinja_text_arg(struct jinja_run *r,
@@ -29,231 +40,39 @@ struct jinja_text merak_jinja_text_arg(struct jinja_run *r,
     if (v.kind == JINJA_TEXT)
         return v.text;
     merak_jinja_fail(r->a, "%.40s without a string", of);
-    return (struct jinja_text){"", 0, NULL, 0};
+    return merak_jinja_text("", 0).text;
 }
 
-/* --- on texts --------------------------------------------------------------
- */
-
-struct jinja_value merak_jinja_strip_args(struct jinja_run *r,
-                                          struct jinja_text text,
-                                          const struct jinja_args *args,
-                                          bool left, bool right)
+int64_t merak_jinja_int_arg(struct jinja_run *r, const struct jinja_args *args,
+                            size_t i, const char *name, int64_t or_else)
 {
-    struct jinja_value set = merak_jinja_arg(args, 0, "chars");
+    struct jinja_value v = merak_jinja_arg(args, i, name);
+    int64_t x;
 
-    return merak_jinja_of_text(merak_jinja_strip(
-        r->a, text, set.kind == JINJA_TEXT ? set.text.at : NULL,
-        set.kind == JINJA_TEXT ? set.text.n : 0, left, right));
+    if (v.kind == JINJA_UNDEFINED || v.kind == JINJA_NONE)
+        return or_else;
+    if (!merak_jinja_is_whole(v, &x))
+        merak_jinja_fail(r->a, "the argument %s is not a number", name);
+    return x;
 }
 
-size_t merak_jinja_text_find(struct jinja_arena *a, struct jinja_text text,
-                             size_t from, struct jinja_text part)
+const char *merak_jinja_c_text(struct jinja_run *r, struct jinja_text text)
 {
-    const char *at = memmem(text.at + from, text.n - from, part.at, part.n);
-    size_t found =
-        at != NULL && part.n > 0 ? (size_t)(at - text.at) : text.n + 1;
+    char *name = merak_jinja_alloc(r->a, text.n + 1);
 
-    /* A search reads what it passes over, and first what it looks for. */
-    return merak_jinja_step_bytes(a, found - from + part.n) ? found
-                                                            : text.n + 1;
+    if (r->a->rc != MERAK_OK)
+        return "";
+    memcpy(name, text.at, text.n);
+    return name;
 }
 
-static struct jinja_value split(struct jinja_run *r, struct jinja_text text,
-                                const struct jinja_args *args)
+jinja_function *merak_jinja_row(const struct jinja_row *table, const char *name)
 {
-    struct jinja_value list = merak_jinja_list(r->a);
-    struct jinja_value most = merak_jinja_arg(args, 1, "maxsplit");
-    struct jinja_text by = {NULL, 0, NULL, 0};
-    size_t from = 0, at;
-    int64_t left = most.kind == JINJA_INT ? most.integer : -1;
-
-    if (args->n == 0) {
-        merak_jinja_fail(r->a, "split at white space");
-        return list;
+    for (; table->name != NULL; table++) {
+        if (strcmp(table->name, name) == 0)
+            return table->call;
     }
-    by = merak_jinja_text_arg(r, args, 0, "split");
-    while (left-- != 0 && r->a->rc == MERAK_OK) {
-        at = merak_jinja_text_find(r->a, text, from, by);
-        if (at > text.n)
-            break;
-        merak_jinja_append(
-            r->a, list.list,
-            merak_jinja_of_text(merak_jinja_cut(r->a, text, from, at)));
-        from = at + by.n;
-    }
-    merak_jinja_append(
-        r->a, list.list,
-        merak_jinja_of_text(merak_jinja_cut(r->a, text, from, text.n)));
-    return list;
-}
-
-struct jinja_value merak_jinja_replace(struct jinja_run *r,
-                                       struct jinja_text text,
-                                       const struct jinja_args *args)
-{
-    struct jinja_text old = merak_jinja_text_arg(r, args, 0, "replace");
-    struct jinja_text by = merak_jinja_text_arg(r, args, 1, "replace");
-    struct jinja_out out = {.n = 0};
-    size_t from = 0, at;
-
-    if (args->n > 2 || (old.n == 0 && r->a->rc == MERAK_OK))
-        merak_jinja_fail(r->a, "replace with a count, or of an empty string");
-    for (at = merak_jinja_text_find(r->a, text, 0, old);
-         at <= text.n && r->a->rc == MERAK_OK;
-         at = merak_jinja_text_find(r->a, text, from, old)) {
-        merak_jinja_put(r->a, &out, merak_jinja_cut(r->a, text, from, at));
-        merak_jinja_put(r->a, &out, by);
-        from = at + old.n;
-    }
-    merak_jinja_put(r->a, &out, merak_jinja_cut(r->a, text, from, text.n));
-    return merak_jinja_out_text(&out);
-}
-
-/* One of upper, lower, title and capitalize. */
-struct jinja_value merak_jinja_change_case(struct jinja_run *r,
-                                           struct jinja_text text, char how)
-{
-    char *to = merak_jinja_alloc(r->a, text.n + 1);
-    bool in_word = false;
-
-    for (size_t i = 0; i < text.n && r->a->rc == MERAK_OK; i++) {
-        unsigned char c = (unsigned char)text.at[i];
-
-        if (c >= 0x80)
-            merak_jinja_fail(r->a, "upper or lower case beyond ASCII");
-        else
-            to[i] = (char)(how == 'u' || (how != 'l' && !in_word) ? toupper(c)
-                                                                  : tolower(c));
-        in_word = how == 'c' || isalpha(c);
-    }
-    text.at = to;
-    return merak_jinja_of_text(text);
-}
-
-/* Does a text begin, or end, with another, or with one of a list? */
-static bool has_end(struct jinja_run *r, struct jinja_text text,
-                    struct jinja_value with, bool at_begin)
-{
-    const struct jinja_text *w = &with.text;
-
-    if (with.kind == JINJA_TEXT)
-        return w->n <= text.n && merak_jinja_step_bytes(r->a, w->n) &&
-               (w->n == 0 ||
-                memcmp(at_begin ? text.at : text.at + text.n - w->n, w->at,
-                       w->n) == 0);
-    if (with.kind != JINJA_LIST)
-        merak_jinja_fail(r->a, "%s without a string",
-                         at_begin ? "startswith" : "endswith");
-    for (size_t i = 0; with.kind == JINJA_LIST && i < with.list->n &&
-                       merak_jinja_step(r->a, 1);
-         i++) {
-        if (with.list->item[i].kind == JINJA_TEXT &&
-            has_end(r, text, with.list->item[i], at_begin))
-            return true;
-    }
-    return false;
-}
-
-struct jinja_value merak_jinja_join(struct jinja_run *r,
-                                    struct jinja_value list,
-                                    struct jinja_text between)
-{
-    const struct jinja_list *items = merak_jinja_items(r->a, list);
-    struct jinja_out out = {.n = 0};
-
-    for (size_t i = 0; i < items->n && r->a->rc == MERAK_OK; i++) {
-        if (i > 0)
-            merak_jinja_put(r->a, &out, between);
-        merak_jinja_put(r->a, &out, merak_jinja_str(r->a, items->item[i]));
-    }
-    return merak_jinja_out_text(&out);
-}
-
-static struct jinja_value text_method(struct jinja_run *r, const char *name,
-                                      struct jinja_text text,
-                                      const struct jinja_args *args)
-{
-    struct jinja_value first = merak_jinja_arg(args, 0, "");
-
-    if (strcmp(name, "strip") == 0)
-        return merak_jinja_strip_args(r, text, args, true, true);
-    if (strcmp(name, "lstrip") == 0)
-        return merak_jinja_strip_args(r, text, args, true, false);
-    if (strcmp(name, "rstrip") == 0)
-        return merak_jinja_strip_args(r, text, args, false, true);
-    if (strcmp(name, "split") == 0)
-        return split(r, text, args);
-    if (strcmp(name, "replace") == 0)
-        return merak_jinja_replace(r, text, args);
-    if (strcmp(name, "startswith") == 0)
-        return merak_jinja_bool(has_end(r, text, first, true));
-    if (strcmp(name, "endswith") == 0)
-        return merak_jinja_bool(has_end(r, text, first, false));
-    if (strcmp(name, "join") == 0)
-        return merak_jinja_join(r, first, text);
-    return merak_jinja_change_case(r, text, name[0]);
-}
-
-/* --- on dicts --------------------------------------------------------------
- */
-
-/* Pairs, keys or values. */
-struct jinja_value merak_jinja_parts(struct jinja_run *r,
-                                     const struct jinja_dict *dict, char what)
-{
-    struct jinja_value list = merak_jinja_list(r->a), pair;
-
-    for (size_t i = 0; i < dict->n && merak_jinja_step(r->a, 1); i++) {
-        dict->pair[i].read = true;
-        pair = merak_jinja_list(r->a);
-        pair.list->is_tuple = true;
-        merak_jinja_append(r->a, pair.list,
-                           merak_jinja_of_text(dict->pair[i].key));
-        merak_jinja_append(r->a, pair.list, dict->pair[i].value);
-        merak_jinja_append(r->a, list.list,
-                           what == 'i' ? pair
-                           : what == 'k'
-                               ? merak_jinja_of_text(dict->pair[i].key)
-                               : dict->pair[i].value);
-    }
-    return list;
-}
-
-static struct jinja_value get(struct jinja_run *r,
-                              const struct jinja_dict *dict,
-                              const struct jinja_args *args)
-{
-    struct jinja_text key = merak_jinja_text_arg(r, args, 0, "get");
-    const struct jinja_value *found =
-        merak_jinja_find(r->a, dict, key.at, key.n);
-    struct jinja_value other = merak_jinja_arg(args, 1, "default");
-
-    if (found != NULL)
-        return *found;
-    return other.kind != JINJA_UNDEFINED
-               ? other
-               : (struct jinja_value){.kind = JINJA_NONE};
-}
-
-bool merak_jinja_is_method(struct jinja_value v, const char *name)
-{
-    static const char *const of_text[] = {
-        "strip",    "lstrip", "rstrip", "split", "replace",    "startswith",
-        "endswith", "join",   "upper",  "lower", "capitalize", "title"};
-    static const char *const of_dict[] = {"get", "items", "keys", "values"};
-    const char *const *names = v.kind == JINJA_TEXT ? of_text : of_dict;
-    size_t n = v.kind == JINJA_TEXT   ? sizeof(of_text) / sizeof(*of_text)
-               : v.kind == JINJA_DICT ? sizeof(of_dict) / sizeof(*of_dict)
-                                      : 0;
-
-    if (v.kind == JINJA_DICT && v.dict->is_namespace)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(names[i], name) == 0)
-            return true;
-    }
-    return false;
+    return NULL;
 }
 
 /* --- functions -------------------------------------------------------------
@@ -268,10 +87,10 @@ static struct jinja_value make_namespace(struct jinja_run *r,
     v.dict->is_namespace = true;
     for (size_t i = 0; i < args->n; i++) {
         if (args->name[i] != NULL) {
-            merak_jinja_set(r->a, v.dict,
-                            (struct jinja_text){args->name[i],
-                                                strlen(args->name[i]), NULL, 0},
-                            args->value[i]);
+            merak_jinja_set(
+                r->a, v.dict,
+                merak_jinja_text(args->name[i], strlen(args->name[i])),
+                args->value[i]);
             continue;
         }
         from = args->value[i].kind == JINJA_DICT ? args->value[i].dict : NULL;
@@ -284,10 +103,19 @@ static struct jinja_value make_namespace(struct jinja_run *r,
     return v;
 }
 
+static struct jinja_value make_dict(struct jinja_run *r,
+                                    const struct jinja_args *args)
+{
+    struct jinja_value v = make_namespace(r, args);
+
+    v.dict->is_namespace = false;
+    return v;
+}
+
 static struct jinja_value range(struct jinja_run *r,
                                 const struct jinja_args *args)
 {
-    struct jinja_value list = merak_jinja_list(r->a);
+    struct jinja_value list = merak_jinja_formed(r->a, JINJA_RANGE);
     int64_t from = 0, to = 0, step = 1;
 
     for (size_t i = 0; i < args->n; i++) {
@@ -344,27 +172,51 @@ static struct jinja_value raise(struct jinja_run *r,
     return merak_jinja_undefined(NULL);
 }
 
+/* Functions by the value that they are called on, which is none. */
+static const struct {
+    const char *name;
+    struct jinja_value (*call)(struct jinja_run *r,
+                               const struct jinja_args *args);
+} functions[] = {{"namespace", make_namespace},
+                 {"dict", make_dict},
+                 {"range", range},
+                 {"strftime_now", date},
+                 {"raise_exception", raise}};
+
 bool merak_jinja_is_function(const char *name)
 {
-    return strcmp(name, "namespace") == 0 || strcmp(name, "range") == 0 ||
-           strcmp(name, "strftime_now") == 0 || strcmp(name, "dict") == 0 ||
-           strcmp(name, "raise_exception") == 0;
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+        if (strcmp(functions[i].name, name) == 0)
+            return true;
+    }
+    return false;
 }
 
 static struct jinja_value function(struct jinja_run *r, const char *name,
                                    const struct jinja_args *args)
 {
-    struct jinja_value v;
+    size_t i = 0;
 
-    if (strcmp(name, "raise_exception") == 0)
-        return raise(r, args);
-    if (strcmp(name, "range") == 0)
-        return range(r, args);
-    if (strcmp(name, "strftime_now") == 0)
-        return date(r, args);
-    v = make_namespace(r, args);
-    v.dict->is_namespace = strcmp(name, "namespace") == 0;
-    return v;
+    while (strcmp(functions[i].name, name) != 0)
+        i++;
+    return functions[i].call(r, args);
+}
+
+static const struct jinja_row *methods_of(struct jinja_value v)
+{
+    static const struct jinja_row none[] = {{NULL, NULL}};
+
+    return v.kind == JINJA_TEXT   ? merak_jinja_text_methods
+           : v.kind == JINJA_LIST ? merak_jinja_list_methods
+           : v.kind == JINJA_DICT && !v.dict->is_namespace
+               ? merak_jinja_dict_methods
+           : v.kind == JINJA_LOOP ? merak_jinja_loop_methods
+                                  : none;
+}
+
+bool merak_jinja_is_method(struct jinja_value v, const char *name)
+{
+    return merak_jinja_row(methods_of(v), name) != NULL;
 }
 
 struct jinja_value merak_jinja_call(struct jinja_run *r, struct jinja_value f,
@@ -372,12 +224,12 @@ struct jinja_value merak_jinja_call(struct jinja_run *r, struct jinja_value f,
 {
     if (f.kind == JINJA_FUNCTION)
         return function(r, f.name, args);
-    if (f.kind == JINJA_METHOD && f.self->kind == JINJA_TEXT)
-        return text_method(r, f.name, f.self->text, args);
-    if (f.kind == JINJA_METHOD && strcmp(f.name, "get") == 0)
-        return get(r, f.self->dict, args);
+    if (f.kind == JINJA_MACRO)
+        return merak_jinja_call_macro(r, f.macro, args);
     if (f.kind == JINJA_METHOD)
-        return merak_jinja_parts(r, f.self->dict, f.name[0]);
+        return merak_jinja_row(methods_of(*f.self), f.name)(r, *f.self, args);
+    if (f.kind == JINJA_LOOP)
+        return merak_jinja_recurse(r, f.loop, args);
     merak_jinja_fail(r->a, "%.40s() is not known here",
                      f.name != NULL ? f.name : "a value");
     return merak_jinja_undefined(NULL);

@@ -7,10 +7,7 @@
  */
 #include "config.h"
 
-#include "io/template/jinja_impl.h"
-
-#include <math.h>
-#include <stdlib.h>
+#include "io/template/jinja_filter.h"
 
 /* --- names -----------------------------------------------------------------
  */
@@ -34,7 +31,7 @@ void merak_jinja_put_name(struct jinja_run *r, const char *name,
                           struct jinja_value value)
 {
     merak_jinja_set(r->a, &r->scope->names,
-                    (struct jinja_text){name, strlen(name), NULL, 0}, value);
+                    merak_jinja_text(name, strlen(name)), value);
 }
 
 static void assign_field(struct jinja_run *r, const struct jinja_target *t,
@@ -47,9 +44,8 @@ static void assign_field(struct jinja_run *r, const struct jinja_target *t,
                          "%.40s.%.40s is set, and %.40s is not a namespace",
                          t->name, t->field, t->name);
     else
-        merak_jinja_set(
-            r->a, space.dict,
-            (struct jinja_text){t->field, strlen(t->field), NULL, 0}, value);
+        merak_jinja_set(r->a, space.dict,
+                        merak_jinja_text(t->field, strlen(t->field)), value);
 }
 
 /* Several targets take a list's items. */
@@ -59,7 +55,7 @@ void merak_jinja_assign(struct jinja_run *r, const struct jinja_target *t,
     const struct jinja_list *list = NULL;
     size_t i = 0;
 
-    if (t->next != NULL)
+    if (t->next != NULL || t->is_tuple)
         list = merak_jinja_items(r->a, value);
     for (; t != NULL && r->a->rc == MERAK_OK; t = t->next, i++) {
         if (list != NULL &&
@@ -68,7 +64,10 @@ void merak_jinja_assign(struct jinja_run *r, const struct jinja_target *t,
                              list->n);
             return;
         }
-        if (t->field != NULL)
+        if (t->inner != NULL)
+            merak_jinja_assign(r, t->inner,
+                               list != NULL ? list->item[i] : value);
+        else if (t->field != NULL)
             assign_field(r, t, list != NULL ? list->item[i] : value);
         else
             merak_jinja_put_name(r, t->name,
@@ -93,6 +92,8 @@ loop_field(struct jinja_run *r, const struct jinja_loop *loop, const char *name)
 {
     int64_t i = (int64_t)loop->i, n = (int64_t)loop->items->n;
 
+    if (strcmp(name, "depth") == 0 || strcmp(name, "depth0") == 0)
+        return merak_jinja_int(loop->depth + (name[5] == '\0'));
     if (strcmp(name, "index0") == 0)
         return merak_jinja_int(i);
     if (strcmp(name, "index") == 0)
@@ -126,18 +127,24 @@ static struct jinja_value method(struct jinja_run *r, struct jinja_value self,
         .kind = JINJA_METHOD, .name = name, .self = kept};
 }
 
+static bool has_index(struct jinja_value v)
+{
+    return v.kind == JINJA_TEXT || merak_jinja_has_form(v, JINJA_ROW) ||
+           merak_jinja_has_form(v, JINJA_TUPLE) ||
+           merak_jinja_has_form(v, JINJA_RANGE);
+}
+
 static struct jinja_value key_of(struct jinja_run *r,
                                  const struct jinja_dict *dict,
-                                 struct jinja_text key, const char *name)
+                                 struct jinja_value key, const char *name)
 {
-    const struct jinja_value *found =
-        merak_jinja_find(r->a, dict, key.at, key.n);
+    const struct jinja_value *found = merak_jinja_find_key(r->a, dict, key);
 
     return found != NULL ? *found : merak_jinja_undefined(name);
 }
 
-static struct jinja_value attribute(struct jinja_run *r, struct jinja_value v,
-                                    const char *name)
+struct jinja_value merak_jinja_attribute(struct jinja_run *r,
+                                         struct jinja_value v, const char *name)
 {
     if (v.kind == JINJA_UNDEFINED)
         merak_jinja_fail(r->a, "%.40s is undefined, and asked for .%.40s",
@@ -145,25 +152,35 @@ static struct jinja_value attribute(struct jinja_run *r, struct jinja_value v,
     if (merak_jinja_is_method(v, name))
         return method(r, v, name);
     if (v.kind == JINJA_DICT)
-        return key_of(r, v.dict,
-                      (struct jinja_text){name, strlen(name), NULL, 0}, name);
+        return key_of(r, v.dict, merak_jinja_text(name, strlen(name)), name);
     if (v.kind == JINJA_LOOP)
         return loop_field(r, v.loop, name);
+    /* groupby's tuples have names */
+    if (merak_jinja_has_form(v, JINJA_TUPLE) && v.list->n == 2 &&
+        (strcmp(name, "grouper") == 0 || strcmp(name, "list") == 0))
+        return v.list->item[name[0] == 'l'];
     return merak_jinja_undefined(name);
 }
 
-static struct jinja_value item(struct jinja_run *r, struct jinja_value v,
-                               struct jinja_value key)
+struct jinja_value merak_jinja_item(struct jinja_run *r, struct jinja_value v,
+                                    struct jinja_value key)
 {
     const struct jinja_list *list;
-    int64_t i = key.integer;
+    int64_t i;
 
     if (v.kind == JINJA_UNDEFINED)
         merak_jinja_fail(r->a, "%.40s is undefined, and asked for an item",
                          v.name != NULL ? v.name : "this");
-    if (v.kind == JINJA_DICT && key.kind == JINJA_TEXT)
-        return key_of(r, v.dict, key.text, "an item");
-    if (key.kind != JINJA_INT || (v.kind != JINJA_LIST && v.kind != JINJA_TEXT))
+    if (v.kind == JINJA_DICT && !v.dict->is_namespace) {
+        const struct jinja_value *found =
+            merak_jinja_find_key(r->a, v.dict, key);
+
+        if (found != NULL || key.kind != JINJA_TEXT)
+            return found != NULL ? *found : merak_jinja_undefined("an item");
+    }
+    if (key.kind == JINJA_TEXT)
+        return merak_jinja_attribute(r, v, merak_jinja_c_text(r, key.text));
+    if (!merak_jinja_is_whole(key, &i) || !has_index(v))
         return merak_jinja_undefined("an item");
     list = merak_jinja_items(r->a, v);
     i += i < 0 ? (int64_t)list->n : 0;
@@ -196,24 +213,23 @@ static struct jinja_value slice(struct jinja_run *r,
     const struct jinja_entry *entry = node->list;
     struct jinja_out out = {.n = 0};
     const struct jinja_list *list;
-    int64_t step = 1, n, begin, end;
+    int64_t step, n, begin, end;
 
-    if (r->a->rc != MERAK_OK ||
-        (v.kind != JINJA_LIST && v.kind != JINJA_TEXT)) {
+    if (r->a->rc != MERAK_OK || !has_index(v)) {
         merak_jinja_fail(r->a, "a slice of a value that is not a list or a "
                                "string");
         return part;
     }
     list = merak_jinja_items(r->a, v);
     n = (int64_t)list->n;
-    if (entry->next->next->node != NULL)
-        step = merak_jinja_eval(r, entry->next->next->node).integer;
-    if (step != 1 && step != -1)
-        merak_jinja_fail(r->a, "a slice of steps other than 1 and -1");
+    step = slice_end(r, entry->next->next, 0, -n - 1, n + 1, 1);
+    if (step == 0)
+        merak_jinja_fail(r->a, "a slice of steps of 0");
     begin = slice_end(r, entry, n, step > 0 ? 0 : -1, step > 0 ? n : n - 1,
                       step > 0 ? 0 : n - 1);
     end = slice_end(r, entry->next, n, step > 0 ? 0 : -1, step > 0 ? n : n - 1,
                     step > 0 ? n : -1);
+    part.list->form = v.kind == JINJA_LIST ? v.list->form : JINJA_ROW;
     for (; r->a->rc == MERAK_OK && (step > 0 ? begin < end : begin > end);
          begin += step) {
         if (v.kind == JINJA_TEXT)
@@ -221,7 +237,11 @@ static struct jinja_value slice(struct jinja_run *r,
         else
             merak_jinja_append(r->a, part.list, list->item[begin]);
     }
-    return v.kind == JINJA_TEXT ? merak_jinja_out_text(&out) : part;
+    if (v.kind == JINJA_LIST)
+        return part;
+    part = merak_jinja_out_text(&out);
+    part.text.is_safe = v.text.is_safe;
+    return part;
 }
 
 /* --- operators -------------------------------------------------------------
@@ -241,7 +261,7 @@ static struct jinja_value join_lists(struct jinja_run *r,
                                      const struct jinja_list *x,
                                      const struct jinja_list *y)
 {
-    struct jinja_value all = merak_jinja_list(r->a);
+    struct jinja_value all = merak_jinja_formed(r->a, x->form);
 
     for (size_t i = 0; i < x->n; i++)
         merak_jinja_append(r->a, all.list, x->item[i]);
@@ -250,50 +270,86 @@ static struct jinja_value join_lists(struct jinja_run *r,
     return all;
 }
 
-/* Rounded down, as in Python. */
-static struct jinja_value integers(struct jinja_run *r, char sign, int64_t x,
-                                   int64_t y)
+/* A text or a list, repeated. */
+static struct jinja_value repeat(struct jinja_run *r, struct jinja_value v,
+                                 int64_t times)
 {
-    int64_t z = 0;
-    bool over = false;
+    struct jinja_value all = merak_jinja_list(r->a);
+    struct jinja_out out = {.n = 0};
 
-    if ((sign == '%' || sign == '/') && (y == 0 || y == -1)) {
-        merak_jinja_fail(r->a, "a division by %d", (int)y);
-        return merak_jinja_int(0);
+    all.list->form = v.kind == JINJA_LIST ? v.list->form : JINJA_ROW;
+    for (; times > 0 && merak_jinja_step(r->a, 1); times--) {
+        if (v.kind == JINJA_TEXT)
+            merak_jinja_put(r->a, &out, v.text);
+        for (size_t i = 0; v.kind == JINJA_LIST && i < v.list->n; i++)
+            merak_jinja_append(r->a, all.list, v.list->item[i]);
     }
-    switch (sign) {
-    case '+':
-        over = __builtin_add_overflow(x, y, &z);
-        break;
-    case '-':
-        over = __builtin_sub_overflow(x, y, &z);
-        break;
-    case '*':
-        over = __builtin_mul_overflow(x, y, &z);
-        break;
-    case '/':
-        z = x / y - (x % y != 0 && (x < 0) != (y < 0));
-        break;
-    default:
-        z = x % y;
-        z += z != 0 && (z < 0) != (y < 0) ? y : 0;
+    return v.kind == JINJA_LIST ? all : merak_jinja_out_text(&out);
+}
+
+static bool is_row(struct jinja_value v)
+{
+    return merak_jinja_has_form(v, JINJA_ROW) ||
+           merak_jinja_has_form(v, JINJA_TUPLE);
+}
+
+/* "%s" % value, or % (values), or % {names: values} */
+static struct jinja_value percent(struct jinja_run *r, struct jinja_text text,
+                                  struct jinja_value v)
+{
+    const struct jinja_dict *dict = v.kind == JINJA_DICT ? v.dict : NULL;
+    struct jinja_args args = {&v, &(const char *){NULL}, 1};
+
+    if (merak_jinja_has_form(v, JINJA_TUPLE) || dict != NULL) {
+        args.n = dict != NULL ? dict->n : v.list->n;
+        args.name = merak_jinja_alloc(r->a, args.n * sizeof(*args.name));
+        args.value = merak_jinja_alloc(r->a, args.n * sizeof(*args.value));
     }
-    if (over)
-        merak_jinja_fail(r->a, "a number above 2^63");
-    return merak_jinja_int(z);
+    for (size_t i = 0; args.value != &v && i < args.n && r->a->rc == MERAK_OK;
+         i++) {
+        args.value[i] = dict != NULL ? dict->pair[i].value : v.list->item[i];
+        if (dict != NULL)
+            args.name[i] =
+                merak_jinja_c_text(r, merak_jinja_str(r->a, dict->pair[i].key));
+    }
+    return r->a->rc == MERAK_OK ? merak_jinja_percent(r, text, &args)
+                                : merak_jinja_undefined(NULL);
+}
+
+/* One of them is safe: the other is escaped. */
+static struct jinja_value join_texts(struct jinja_run *r, struct jinja_value x,
+                                     struct jinja_value y)
+{
+    if (!x.text.is_safe && !y.text.is_safe)
+        return join(r, x.text, y.text);
+    x = join(r, merak_jinja_escape(r, x), merak_jinja_escape(r, y));
+    x.text.is_safe = true;
+    return x;
 }
 
 static struct jinja_value binary(struct jinja_run *r, const char *sign,
                                  struct jinja_value x, struct jinja_value y)
 {
+    struct jinja_value z;
+    int64_t n;
+
     if (sign[0] == '~')
         return join(r, merak_jinja_str(r->a, x), merak_jinja_str(r->a, y));
     if (sign[0] == '+' && x.kind == JINJA_TEXT && y.kind == JINJA_TEXT)
-        return join(r, x.text, y.text);
-    if (sign[0] == '+' && x.kind == JINJA_LIST && y.kind == JINJA_LIST)
+        return join_texts(r, x, y);
+    if (sign[0] == '+' && is_row(x) && is_row(y) &&
+        x.list->form == y.list->form)
         return join_lists(r, x.list, y.list);
-    if (x.kind == JINJA_INT && y.kind == JINJA_INT && strcmp(sign, "/") != 0)
-        return integers(r, sign[0], x.integer, y.integer);
+    if (merak_jinja_arithmetic(r, sign, x, y, &z))
+        return z;
+    if (sign[0] == '%' && x.kind == JINJA_TEXT)
+        return percent(r, x.text, y);
+    if (strcmp(sign, "*") == 0 && (x.kind == JINJA_TEXT || is_row(x)) &&
+        merak_jinja_is_whole(y, &n))
+        return repeat(r, x, n);
+    if (strcmp(sign, "*") == 0 && (y.kind == JINJA_TEXT || is_row(y)) &&
+        merak_jinja_is_whole(x, &n))
+        return repeat(r, y, n);
     if (x.kind == JINJA_UNDEFINED || y.kind == JINJA_UNDEFINED) {
         const char *name = x.kind == JINJA_UNDEFINED ? x.name : y.name;
 
@@ -305,28 +361,8 @@ static struct jinja_value binary(struct jinja_run *r, const char *sign,
     return merak_jinja_undefined(NULL);
 }
 
-/* Compare numbers or texts: -1, 0 or 1. */
-static int order(struct jinja_run *r, struct jinja_value x,
-                 struct jinja_value y)
-{
-    size_t n;
-    int by;
-
-    if (x.kind == JINJA_INT && y.kind == JINJA_INT)
-        return (x.integer > y.integer) - (x.integer < y.integer);
-    if (x.kind != JINJA_TEXT || y.kind != JINJA_TEXT) {
-        merak_jinja_fail(r->a, "a comparison of values without an order");
-        return 0;
-    }
-    n = x.text.n < y.text.n ? x.text.n : y.text.n;
-    by = n > 0 && merak_jinja_step_bytes(r->a, n)
-             ? memcmp(x.text.at, y.text.at, n)
-             : 0;
-    return by != 0 ? by : (x.text.n > y.text.n) - (x.text.n < y.text.n);
-}
-
-static bool compare(struct jinja_run *r, const char *sign, struct jinja_value x,
-                    struct jinja_value y)
+bool merak_jinja_compare(struct jinja_run *r, const char *sign,
+                         struct jinja_value x, struct jinja_value y)
 {
     if (strcmp(sign, "==") == 0)
         return merak_jinja_same(r->a, x, y);
@@ -337,76 +373,12 @@ static bool compare(struct jinja_run *r, const char *sign, struct jinja_value x,
     if (strcmp(sign, "not in") == 0)
         return !merak_jinja_in(r, x, y);
     if (strcmp(sign, "<") == 0)
-        return order(r, x, y) < 0;
+        return merak_jinja_order(r, x, y) < 0;
     if (strcmp(sign, "<=") == 0)
-        return order(r, x, y) <= 0;
+        return merak_jinja_order(r, x, y) <= 0;
     if (strcmp(sign, ">") == 0)
-        return order(r, x, y) > 0;
-    return order(r, x, y) >= 0;
-}
-
-/* --- calls -----------------------------------------------------------------
- */
-
-static struct jinja_args eval_args(struct jinja_run *r,
-                                   const struct jinja_entry *entry)
-{
-    struct jinja_args args = {.n = 0};
-    size_t n = 0;
-
-    for (const struct jinja_entry *e = entry; e != NULL; e = e->next)
-        n++;
-    args.value = merak_jinja_alloc(r->a, n * sizeof(*args.value));
-    args.name = merak_jinja_alloc(r->a, n * sizeof(*args.name));
-    for (; entry != NULL && r->a->rc == MERAK_OK; entry = entry->next) {
-        struct jinja_value value = merak_jinja_eval(r, entry->node);
-
-        if (r->a->rc != MERAK_OK)
-            break;
-        args.name[args.n] = entry->name;
-        args.value[args.n++] = value;
-    }
-    return args;
-}
-
-struct jinja_value merak_jinja_call_macro(struct jinja_run *r,
-                                          const struct jinja_macro *macro,
-                                          const struct jinja_args *args)
-{
-    const struct jinja_entry *e = macro->node->list;
-    struct jinja_scope *caller = r->scope;
-    struct jinja_out out = {.n = 0}, *outer = r->out;
-    size_t n = 0;
-
-    merak_jinja_enter(r, macro->scope);
-    for (; e != NULL && r->a->rc == MERAK_OK; e = e->next, n++) {
-        struct jinja_value value = merak_jinja_arg(args, n, e->name);
-
-        if (value.kind == JINJA_UNDEFINED && e->node != NULL)
-            value = merak_jinja_eval(r, e->node);
-        merak_jinja_put_name(r, e->name, value);
-    }
-    if (args->n > n)
-        merak_jinja_fail(r->a, "%zu arguments of %.40s, which has %zu", args->n,
-                         macro->node->name, n);
-    r->out = &out;
-    merak_jinja_run(r, macro->node->body);
-    r->out = outer;
-    r->scope = caller;
-    return merak_jinja_out_text(&out);
-}
-
-static struct jinja_value call(struct jinja_run *r,
-                               const struct jinja_node *node)
-{
-    struct jinja_value f = merak_jinja_eval(r, node->a);
-    struct jinja_args args = eval_args(r, node->list);
-
-    if (r->a->rc != MERAK_OK)
-        return merak_jinja_undefined(NULL);
-    r->a->line = node->line;
-    return f.kind == JINJA_MACRO ? merak_jinja_call_macro(r, f.macro, &args)
-                                 : merak_jinja_call(r, f, &args);
+        return merak_jinja_order(r, x, y) > 0;
+    return merak_jinja_order(r, x, y) >= 0;
 }
 
 /* --- expressions -----------------------------------------------------------
@@ -418,7 +390,7 @@ static struct jinja_value make_list(struct jinja_run *r,
     struct jinja_value v = merak_jinja_list(r->a);
     const struct jinja_entry *entry = node->list;
 
-    v.list->is_tuple = merak_jinja_truth(node->value);
+    v.list->form = merak_jinja_truth(node->value) ? JINJA_TUPLE : JINJA_ROW;
     for (; entry != NULL; entry = entry->next)
         merak_jinja_append(r->a, v.list, merak_jinja_eval(r, entry->node));
     return v;
@@ -432,10 +404,10 @@ static struct jinja_value make_dict(struct jinja_run *r,
     for (; entry != NULL && entry->next != NULL; entry = entry->next->next) {
         struct jinja_value key = merak_jinja_eval(r, entry->node);
 
-        if (key.kind != JINJA_TEXT)
-            merak_jinja_fail(r->a, "a key that is not a string");
+        if (key.kind == JINJA_DICT || merak_jinja_has_form(key, JINJA_ROW))
+            merak_jinja_fail(r->a, "a key that is a list or a dict");
         else
-            merak_jinja_set(r->a, v.dict, key.text,
+            merak_jinja_set(r->a, v.dict, key,
                             merak_jinja_eval(r, entry->next->node));
     }
     return v;
@@ -443,20 +415,20 @@ static struct jinja_value make_dict(struct jinja_run *r,
 
 static struct jinja_value minus(struct jinja_run *r, struct jinja_value v)
 {
+    struct jinja_value z = {.kind = JINJA_UNDEFINED};
+
     if (v.kind == JINJA_REAL)
-        v.real = -v.real;
-    else if (v.kind == JINJA_INT)
-        return integers(r, '-', 0, v.integer);
-    else
+        return merak_jinja_real(-v.real);
+    if (!merak_jinja_arithmetic(r, "-", merak_jinja_int(0), v, &z))
         merak_jinja_fail(r->a, "- of a value that is not a number");
-    return v;
+    return z;
 }
 
 static struct jinja_value filtered(struct jinja_run *r,
                                    const struct jinja_node *node)
 {
     struct jinja_value v = merak_jinja_eval(r, node->a);
-    struct jinja_args args = eval_args(r, node->list);
+    struct jinja_args args = merak_jinja_eval_args(r, node->list);
 
     r->a->line = node->line;
     return r->a->rc == MERAK_OK ? merak_jinja_filter(r, node->name, v, &args)
@@ -466,7 +438,7 @@ static struct jinja_value filtered(struct jinja_run *r,
 static bool tested(struct jinja_run *r, const struct jinja_node *node)
 {
     struct jinja_value v = merak_jinja_eval(r, node->a);
-    struct jinja_args args = eval_args(r, node->list);
+    struct jinja_args args = merak_jinja_eval_args(r, node->list);
 
     r->a->line = node->line;
     return r->a->rc == MERAK_OK && merak_jinja_test(r, node->name, v, &args);
@@ -498,14 +470,15 @@ static struct jinja_value eval_op(struct jinja_run *r,
     case JINJA_MAKE_DICT:
         return make_dict(r, node->list);
     case JINJA_ATTRIBUTE:
-        return attribute(r, merak_jinja_eval(r, node->a), node->name);
+        return merak_jinja_attribute(r, merak_jinja_eval(r, node->a),
+                                     node->name);
     case JINJA_ITEM:
         v = merak_jinja_eval(r, node->a);
-        return item(r, v, merak_jinja_eval(r, node->b));
+        return merak_jinja_item(r, v, merak_jinja_eval(r, node->b));
     case JINJA_SLICE:
         return slice(r, node);
     case JINJA_CALL:
-        return call(r, node);
+        return merak_jinja_eval_call(r, node);
     case JINJA_FILTER:
         return filtered(r, node);
     case JINJA_TEST:
@@ -523,8 +496,8 @@ static struct jinja_value eval_op(struct jinja_run *r,
         return merak_jinja_truth(v) ? v : merak_jinja_eval(r, node->b);
     case JINJA_COMPARE:
         v = merak_jinja_eval(r, node->a);
-        return merak_jinja_bool(
-            compare(r, node->name, v, merak_jinja_eval(r, node->b)));
+        return merak_jinja_bool(merak_jinja_compare(
+            r, node->name, v, merak_jinja_eval(r, node->b)));
     case JINJA_BINARY:
         v = merak_jinja_eval(r, node->a);
         return binary(r, node->name, v, merak_jinja_eval(r, node->b));

@@ -2,9 +2,9 @@
 /* jinja_filter.c - filters and tests of templates */
 #include "config.h"
 
-#include "io/template/jinja_impl.h"
+#include "io/template/jinja_filter.h"
 
-#include <strings.h>
+#include <ctype.h>
 
 /* --- tests -----------------------------------------------------------------
  */
@@ -17,9 +17,8 @@ bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
     if (b.kind == JINJA_TEXT && a.kind == JINJA_TEXT)
         return a.text.n == 0 ||
                merak_jinja_text_find(r->a, b.text, 0, a.text) <= b.text.n;
-    if (b.kind == JINJA_DICT)
-        return a.kind == JINJA_TEXT &&
-               merak_jinja_find(r->a, b.dict, a.text.at, a.text.n) != NULL;
+    if (b.kind == JINJA_DICT && !b.dict->is_namespace)
+        return merak_jinja_find_key(r->a, b.dict, a) != NULL;
     if (b.kind == JINJA_TEXT) {
         merak_jinja_fail(r->a, "a value that is not a string, in a string");
         return false;
@@ -32,40 +31,104 @@ bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
     return false;
 }
 
+/* The bits of kinds that a test holds for. */
+#define BIT(kind) (1U << JINJA_##kind)
+
+static bool has_length(struct jinja_value v)
+{
+    return v.kind == JINJA_TEXT || v.kind == JINJA_UNDEFINED ||
+           (v.kind == JINJA_DICT && !v.dict->is_namespace) ||
+           merak_jinja_has_form(v, JINJA_ROW) ||
+           merak_jinja_has_form(v, JINJA_TUPLE) ||
+           merak_jinja_has_form(v, JINJA_RANGE);
+}
+
+/* Tests without an argument. */
 static bool is_kind(const char *name, struct jinja_value v, bool *known)
 {
-    enum jinja_kind k = v.kind;
     const struct {
         const char *name;
-        bool is;
+        unsigned kinds;
+        bool also; /* where the kind is one of those */
     } row[] = {
-        {"defined", k != JINJA_UNDEFINED},
-        {"undefined", k == JINJA_UNDEFINED},
-        {"none", k == JINJA_NONE},
-        {"string", k == JINJA_TEXT},
-        {"mapping", k == JINJA_DICT && !v.dict->is_namespace},
-        {"iterable", k == JINJA_TEXT || k == JINJA_LIST ||
-                         k == JINJA_UNDEFINED ||
-                         (k == JINJA_DICT && !v.dict->is_namespace)},
-        {"sequence", k == JINJA_TEXT || k == JINJA_LIST ||
-                         k == JINJA_UNDEFINED ||
-                         (k == JINJA_DICT && !v.dict->is_namespace)},
-        {"number", k == JINJA_INT || k == JINJA_REAL || k == JINJA_BOOL},
-        {"integer", k == JINJA_INT},
-        {"float", k == JINJA_REAL},
-        {"boolean", k == JINJA_BOOL},
-        {"true", k == JINJA_BOOL && v.truth},
-        {"false", k == JINJA_BOOL && !v.truth},
-        {"odd", k == JINJA_INT && v.integer % 2 != 0},
-        {"even", k == JINJA_INT && v.integer % 2 == 0},
+        {"defined", ~BIT(UNDEFINED), true},
+        {"undefined", BIT(UNDEFINED), true},
+        {"none", BIT(NONE), true},
+        {"string", BIT(TEXT), true},
+        {"mapping", BIT(DICT), !(v.kind == JINJA_DICT && v.dict->is_namespace)},
+        {"iterable", BIT(TEXT) | BIT(LIST) | BIT(UNDEFINED) | BIT(DICT),
+         v.kind == JINJA_LIST || has_length(v)},
+        {"sequence", ~0U, has_length(v)},
+        {"number", BIT(INT) | BIT(REAL) | BIT(BOOL), true},
+        {"integer", BIT(INT), true},
+        {"float", BIT(REAL), true},
+        {"boolean", BIT(BOOL), true},
+        {"true", BIT(BOOL), v.kind == JINJA_BOOL && v.truth},
+        {"false", BIT(BOOL), v.kind == JINJA_BOOL && !v.truth},
+        {"callable", BIT(MACRO) | BIT(METHOD) | BIT(FUNCTION) | BIT(LOOP),
+         true},
+        {"escaped", BIT(TEXT), v.kind == JINJA_TEXT && v.text.is_safe},
     };
 
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
         if (strcmp(row[i].name, name) == 0)
-            return row[i].is;
+            return (row[i].kinds >> v.kind & 1) != 0 && row[i].also;
     }
     *known = false;
     return false;
+}
+
+/* Are there letters, and all of this case? */
+static bool has_case(struct jinja_run *r, struct jinja_value v,
+                     int (*other)(int))
+{
+    struct jinja_text text = merak_jinja_str(r->a, v);
+    bool all = false;
+
+    for (size_t i = 0; i < text.n && merak_jinja_step(r->a, 1); i++) {
+        if ((unsigned char)text.at[i] >= 0x80)
+            merak_jinja_fail(r->a, "upper or lower case beyond ASCII");
+        if (other((unsigned char)text.at[i]))
+            return false;
+        all = all || isalpha((unsigned char)text.at[i]);
+    }
+    return all;
+}
+
+static bool divides(struct jinja_run *r, struct jinja_value v,
+                    struct jinja_value by)
+{
+    struct jinja_value rest = merak_jinja_int(0);
+
+    if (!merak_jinja_arithmetic(r, "%", v, by, &rest))
+        merak_jinja_fail(r->a, "a remainder of values that are not numbers");
+    return !merak_jinja_truth(rest);
+}
+
+static bool is_same_object(struct jinja_value a, struct jinja_value b)
+{
+    return a.kind == b.kind && (a.kind == JINJA_NONE ||
+                                (a.kind == JINJA_BOOL && a.truth == b.truth) ||
+                                (a.kind == JINJA_LIST && a.list == b.list) ||
+                                (a.kind == JINJA_DICT && a.dict == b.dict));
+}
+
+const char *merak_jinja_test_sign(const char *name)
+{
+    static const struct {
+        const char *name, *sign;
+    } row[] = {{"eq", "=="},         {"equalto", "=="}, {"==", "=="},
+               {"ne", "!="},         {"!=", "!="},      {"lt", "<"},
+               {"lessthan", "<"},    {"<", "<"},        {"le", "<="},
+               {"<=", "<="},         {"gt", ">"},       {">", ">"},
+               {"greaterthan", ">"}, {"ge", ">="},      {">=", ">="},
+               {"in", "in"}};
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        if (strcmp(row[i].name, name) == 0)
+            return row[i].sign;
+    }
+    return NULL;
 }
 
 bool merak_jinja_test(struct jinja_run *r, const char *name,
@@ -76,12 +139,18 @@ bool merak_jinja_test(struct jinja_run *r, const char *name,
 
     if (known)
         return is;
-    if (strcmp(name, "equalto") == 0 || strcmp(name, "eq") == 0)
-        return merak_jinja_same(r->a, v, other);
-    if (strcmp(name, "ne") == 0)
-        return !merak_jinja_same(r->a, v, other);
-    if (strcmp(name, "in") == 0)
-        return merak_jinja_in(r, v, other);
+    if (merak_jinja_test_sign(name) != NULL)
+        return merak_jinja_compare(r, merak_jinja_test_sign(name), v, other);
+    if (strcmp(name, "odd") == 0 || strcmp(name, "even") == 0)
+        return divides(r, v, merak_jinja_int(2)) == (name[0] == 'e');
+    if (strcmp(name, "divisibleby") == 0)
+        return divides(r, v, other);
+    if (strcmp(name, "upper") == 0)
+        return has_case(r, v, islower);
+    if (strcmp(name, "lower") == 0)
+        return has_case(r, v, isupper);
+    if (strcmp(name, "sameas") == 0)
+        return is_same_object(v, other);
     merak_jinja_fail(r->a, "the test \"is %.40s\" is not known here", name);
     return false;
 }
@@ -89,245 +158,164 @@ bool merak_jinja_test(struct jinja_run *r, const char *name,
 /* --- filters ---------------------------------------------------------------
  */
 
-/* What `map`, `select` etc. apply to each item: a field, a filter or a test by
- * name, with the arguments after it. */
-static struct jinja_args behind(const struct jinja_args *args, size_t n)
-{
-    n = n < args->n ? n : args->n;
-    return (struct jinja_args){args->value + n, args->name + n, args->n - n};
-}
-
-/* An argument that is a name, terminated by 0. */
-static const char *name_arg(struct jinja_run *r, const struct jinja_args *args,
-                            size_t i, const char *of)
-{
-    struct jinja_text text = merak_jinja_text_arg(r, args, i, of);
-    char *name = merak_jinja_alloc(r->a, text.n + 1);
-
-    if (r->a->rc == MERAK_OK)
-        memcpy(name, text.at, text.n);
-    return name;
-}
-
-static struct jinja_value field(struct jinja_run *r, struct jinja_value v,
-                                const char *name)
-{
-    const struct jinja_value *found = NULL;
-
-    if (v.kind == JINJA_DICT)
-        found = merak_jinja_find(r->a, v.dict, name, strlen(name));
-    return found != NULL ? *found : merak_jinja_undefined(name);
-}
-
-static struct jinja_value map(struct jinja_run *r, struct jinja_value v,
-                              const struct jinja_args *args)
-{
-    struct jinja_value list = merak_jinja_list(r->a);
-    struct jinja_value by = merak_jinja_arg(args, SIZE_MAX, "attribute");
-    const struct jinja_list *items = merak_jinja_items(r->a, v);
-    const struct jinja_args rest = behind(args, 1);
-    const char *name;
-
-    if (by.kind == JINJA_TEXT)
-        name = name_arg(r, &(struct jinja_args){&by, &(const char *){NULL}, 1},
-                        0, "map");
-    else
-        name = name_arg(r, args, 0, "map");
-    for (size_t i = 0; i < items->n && merak_jinja_step(r->a, 1); i++)
-        merak_jinja_append(
-            r->a, list.list,
-            by.kind == JINJA_TEXT
-                ? field(r, items->item[i], name)
-                : merak_jinja_filter(r, name, items->item[i], &rest));
-    return list;
-}
-
-/* select, reject, selectattr and rejectattr. */
-static struct jinja_value pick(struct jinja_run *r, const char *filter,
-                               struct jinja_value v,
-                               const struct jinja_args *args)
-{
-    struct jinja_value list = merak_jinja_list(r->a);
-    const struct jinja_list *items = merak_jinja_items(r->a, v);
-    bool by_field = strlen(filter) > 6, wanted = filter[0] == 's';
-    struct jinja_args rest = behind(args, by_field);
-    const char *of = by_field ? name_arg(r, args, 0, filter) : NULL;
-    const char *test = rest.n > 0 ? name_arg(r, &rest, 0, filter) : NULL;
-    const struct jinja_args test_args = behind(&rest, 1);
-
-    for (size_t i = 0; i < items->n && merak_jinja_step(r->a, 1); i++) {
-        struct jinja_value x =
-            by_field ? field(r, items->item[i], of) : items->item[i];
-        bool is = test != NULL ? merak_jinja_test(r, test, x, &test_args)
-                               : merak_jinja_truth(x);
-
-        if (is == wanted)
-            merak_jinja_append(r->a, list.list, items->item[i]);
-    }
-    return list;
-}
-
-static struct jinja_value length(struct jinja_run *r, struct jinja_value v)
-{
-    size_t n = 0;
-
-    if (v.kind == JINJA_DICT)
-        n = v.dict->n;
-    else if (v.kind == JINJA_LIST || v.kind == JINJA_TEXT)
-        n = merak_jinja_items(r->a, v)->n;
-    else if (v.kind != JINJA_UNDEFINED)
-        merak_jinja_fail(r->a, "the length of a value that has none");
-    return merak_jinja_int((int64_t)n);
-}
-
-static struct jinja_value or_else(struct jinja_value v,
+static struct jinja_value or_else(struct jinja_run *r, struct jinja_value v,
                                   const struct jinja_args *args)
 {
     struct jinja_value other = merak_jinja_arg(args, 0, "default_value");
     bool falsy = merak_jinja_truth(merak_jinja_arg(args, 1, "boolean"));
 
+    (void)r;
     if (v.kind != JINJA_UNDEFINED && (!falsy || merak_jinja_truth(v)))
         return v;
-    return other.kind != JINJA_UNDEFINED ? other : merak_jinja_text("", 0);
+    return merak_jinja_has_arg(args, 0, "default_value")
+               ? other
+               : merak_jinja_text("", 0);
 }
 
-static struct jinja_value end_of(struct jinja_run *r, struct jinja_value v,
-                                 bool last)
+static struct jinja_value string(struct jinja_run *r, struct jinja_value v,
+                                 const struct jinja_args *args)
 {
-    const struct jinja_list *items = merak_jinja_items(r->a, v);
-
-    if (items->n == 0)
-        return merak_jinja_undefined(last ? "last" : "first");
-    return items->item[last ? items->n - 1 : 0];
+    (void)args;
+    return merak_jinja_of_text(merak_jinja_str(r->a, v));
 }
 
-static struct jinja_value as_list(struct jinja_run *r, struct jinja_value v,
-                                  bool reversed)
+static struct jinja_value safe(struct jinja_run *r, struct jinja_value v,
+                               const struct jinja_args *args)
 {
-    const struct jinja_list *items = merak_jinja_items(r->a, v);
-    struct jinja_value list = merak_jinja_list(r->a);
-
-    for (size_t i = 0; i < items->n; i++)
-        merak_jinja_append(r->a, list.list,
-                           items->item[reversed ? items->n - 1 - i : i]);
-    return list;
-}
-
-static struct jinja_value text_filter(struct jinja_run *r, const char *name,
-                                      struct jinja_value v,
-                                      const struct jinja_args *args)
-{
-    struct jinja_text text = merak_jinja_str(r->a, v);
-
-    if (strcmp(name, "trim") == 0)
-        return merak_jinja_strip_args(r, text, args, true, true);
-    if (strcmp(name, "replace") == 0)
-        return merak_jinja_replace(r, text, args);
-    if (strcmp(name, "string") == 0 || strcmp(name, "safe") == 0)
-        return merak_jinja_of_text(text);
-    if (strcmp(name, "upper") == 0 || strcmp(name, "lower") == 0 ||
-        strcmp(name, "capitalize") == 0 || strcmp(name, "title") == 0)
-        return merak_jinja_change_case(r, text, name[0]);
-    merak_jinja_fail(r->a, "the filter %.40s is not known here", name);
+    v = string(r, v, args);
+    v.text.is_safe = true;
     return v;
 }
 
-/* With an indent, and characters beyond ASCII as they are. */
+static struct jinja_value escape(struct jinja_run *r, struct jinja_value v,
+                                 const struct jinja_args *args)
+{
+    (void)args;
+    return merak_jinja_of_text(merak_jinja_escape(r, v));
+}
+
+/* The filter, unlike the method, forgets that a text is safe. */
+static struct jinja_value replace(struct jinja_run *r, struct jinja_value v,
+                                  const struct jinja_args *args)
+{
+    v = string(r, v, args);
+    v.text.is_safe = false;
+    return merak_jinja_replace(r, v, args);
+}
+
+static struct jinja_value format(struct jinja_run *r, struct jinja_value v,
+                                 const struct jinja_args *args)
+{
+    return merak_jinja_percent(r, merak_jinja_str(r->a, v), args);
+}
+
+static struct jinja_value attr(struct jinja_run *r, struct jinja_value v,
+                               const struct jinja_args *args)
+{
+    const char *name =
+        merak_jinja_c_text(r, merak_jinja_text_arg(r, args, 0, "attr"));
+
+    /* Only attributes: a dict's keys are none. */
+    if (v.kind == JINJA_DICT && !v.dict->is_namespace &&
+        merak_jinja_row(merak_jinja_dict_methods, name) == NULL)
+        return merak_jinja_undefined(name);
+    return merak_jinja_attribute(r, v, name);
+}
+
+/* The indent of tojson, or -1. */
+static int read_indent(struct jinja_run *r, struct jinja_value v)
+{
+    if (v.kind == JINJA_UNDEFINED || v.kind == JINJA_NONE)
+        return -1;
+    if (v.kind != JINJA_INT || v.integer < 0 || v.integer > 16)
+        merak_jinja_fail(r->a, "tojson with an indent of other than 0 to 16 "
+                               "blanks");
+    return (int)v.integer;
+}
+
+/* As transformers' own filter. */
 static struct jinja_value to_json(struct jinja_run *r, struct jinja_value v,
                                   const struct jinja_args *args)
 {
-    struct jinja_value indent = merak_jinja_arg(args, SIZE_MAX, "indent");
-    struct jinja_value ascii = merak_jinja_arg(args, SIZE_MAX, "ensure_ascii");
-    size_t known =
-        (indent.kind != JINJA_UNDEFINED) + (ascii.kind != JINJA_UNDEFINED);
+    struct jinja_value signs = merak_jinja_arg(args, 2, "separators");
+    struct jinja_json_style how = {
+        .ascii = merak_jinja_truth(merak_jinja_arg(args, 0, "ensure_ascii")),
+        .indent = read_indent(r, merak_jinja_arg(args, 1, "indent")),
+        .sorted = merak_jinja_truth(merak_jinja_arg(args, 3, "sort_keys")),
+        .key = ": "};
 
-    if (args->n != known || merak_jinja_truth(ascii) ||
-        (indent.kind == JINJA_INT &&
-         (indent.integer < 1 || indent.integer > 16)))
-        merak_jinja_fail(r->a, "tojson with other arguments than indent and "
-                               "ensure_ascii=False");
-    return merak_jinja_of_text(merak_jinja_json(
-        r->a, v, indent.kind == JINJA_INT ? (int)indent.integer : 0));
-}
-
-/* By keys, without regard to case; equal ones keep their order. */
-static bool is_behind(struct jinja_text x, struct jinja_text y)
-{
-    size_t n = x.n < y.n ? x.n : y.n;
-    int by = n > 0 ? strncasecmp(x.at, y.at, n) : 0;
-
-    return by != 0 ? by > 0 : x.n > y.n;
-}
-
-static struct jinja_value sorted(struct jinja_run *r, struct jinja_value v)
-{
-    struct jinja_value pairs = merak_jinja_list(r->a);
-    struct jinja_list *list;
-
-    if (v.kind != JINJA_DICT) {
-        merak_jinja_fail(r->a, "dictsort of a value that is not a dict");
-        return pairs;
+    how.item = how.indent < 0 ? ", " : ",";
+    if (signs.kind == JINJA_LIST && signs.list->n == 2 &&
+        signs.list->item[0].kind == JINJA_TEXT &&
+        signs.list->item[1].kind == JINJA_TEXT) {
+        how.item = merak_jinja_c_text(r, signs.list->item[0].text);
+        how.key = merak_jinja_c_text(r, signs.list->item[1].text);
+    } else if (signs.kind != JINJA_UNDEFINED && signs.kind != JINJA_NONE) {
+        merak_jinja_fail(r->a, "tojson with separators that are not two "
+                               "strings");
     }
-    pairs = merak_jinja_parts(r, v.dict, 'i');
-    list = pairs.list;
-    for (size_t i = 1; i < list->n; i++) {
-        struct jinja_value one = list->item[i];
-        size_t k = i;
-
-        while (k > 0 &&
-               merak_jinja_step_bytes(r->a, one.list->item[0].text.n) &&
-               is_behind(list->item[k - 1].list->item[0].text,
-                         one.list->item[0].text)) {
-            list->item[k] = list->item[k - 1];
-            k--;
-        }
-        list->item[k] = one;
-    }
-    return pairs;
+    return merak_jinja_of_text(merak_jinja_json(r->a, v, &how));
 }
 
-static struct jinja_value apply(struct jinja_run *r, const char *name,
-                                struct jinja_value v,
-                                const struct jinja_args *args)
-{
-    struct jinja_value by;
-
-    if (strcmp(name, "length") == 0 || strcmp(name, "count") == 0)
-        return length(r, v);
-    if (strcmp(name, "default") == 0 || strcmp(name, "d") == 0)
-        return or_else(v, args);
-    if (strcmp(name, "list") == 0 || strcmp(name, "reverse") == 0)
-        return as_list(r, v, name[0] == 'r');
-    if (strcmp(name, "first") == 0 || strcmp(name, "last") == 0)
-        return end_of(r, v, name[0] == 'l');
-    if (strcmp(name, "items") == 0 && v.kind == JINJA_DICT)
-        return merak_jinja_parts(r, v.dict, 'i');
-    if (strcmp(name, "map") == 0)
-        return map(r, v, args);
-    if (strcmp(name, "select") == 0 || strcmp(name, "reject") == 0 ||
-        strcmp(name, "selectattr") == 0 || strcmp(name, "rejectattr") == 0)
-        return pick(r, name, v, args);
-    if (strcmp(name, "tojson") == 0)
-        return to_json(r, v, args);
-    if (strcmp(name, "dictsort") == 0 && args->n == 0)
-        return sorted(r, v);
-    if (strcmp(name, "join") == 0) {
-        by = merak_jinja_arg(args, 0, "d");
-        return merak_jinja_join(r, v,
-                                by.kind == JINJA_TEXT
-                                    ? by.text
-                                    : (struct jinja_text){"", 0, NULL, 0});
-    }
-    return text_filter(r, name, v, args);
-}
+static const struct jinja_row filters[] = {
+    {"abs", merak_jinja_abs},
+    {"attr", attr},
+    {"batch", merak_jinja_batch},
+    {"capitalize", merak_jinja_capitalize},
+    {"center", merak_jinja_center},
+    {"count", merak_jinja_length},
+    {"d", or_else},
+    {"default", or_else},
+    {"dictsort", merak_jinja_dictsort},
+    {"e", escape},
+    {"escape", escape},
+    {"first", merak_jinja_first},
+    {"float", merak_jinja_to_float},
+    {"format", format},
+    {"groupby", merak_jinja_groupby},
+    {"indent", merak_jinja_indent},
+    {"int", merak_jinja_to_int},
+    {"items", merak_jinja_items_of},
+    {"join", merak_jinja_join},
+    {"last", merak_jinja_last},
+    {"length", merak_jinja_length},
+    {"list", merak_jinja_as_list},
+    {"lower", merak_jinja_lower},
+    {"map", merak_jinja_map},
+    {"max", merak_jinja_max},
+    {"min", merak_jinja_min},
+    {"reject", merak_jinja_reject},
+    {"rejectattr", merak_jinja_rejectattr},
+    {"replace", replace},
+    {"reverse", merak_jinja_reverse},
+    {"round", merak_jinja_round},
+    {"safe", safe},
+    {"select", merak_jinja_select},
+    {"selectattr", merak_jinja_selectattr},
+    {"sort", merak_jinja_sort},
+    {"string", string},
+    {"sum", merak_jinja_sum},
+    {"title", merak_jinja_title},
+    {"tojson", to_json},
+    {"trim", merak_jinja_strip_both},
+    {"truncate", merak_jinja_truncate},
+    {"unique", merak_jinja_unique},
+    {"upper", merak_jinja_upper},
+    {"wordcount", merak_jinja_wordcount},
+    {NULL, NULL},
+};
 
 /* A level: map() applies filters, and one of them may be map(). */
 struct jinja_value merak_jinja_filter(struct jinja_run *r, const char *name,
                                       struct jinja_value v,
                                       const struct jinja_args *args)
 {
+    jinja_function *call = merak_jinja_row(filters, name);
+
+    if (call == NULL)
+        merak_jinja_fail(r->a, "the filter %.40s is not known here", name);
     if (merak_jinja_descend(r->a))
-        v = apply(r, name, v, args);
+        v = call(r, v, args);
     merak_jinja_ascend(r->a);
     return v;
 }

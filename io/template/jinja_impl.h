@@ -72,15 +72,25 @@ struct jinja_text {
     size_t n;
     const struct merak_jinja_mark *mark;
     size_t n_marks;
+    bool is_safe; /* by the filter safe: what is added to it is escaped */
 };
 
 struct jinja_node;
 struct jinja_value;
 
+/* What Python has in a list's place. */
+enum jinja_form {
+    JINJA_ROW,    /* a list */
+    JINJA_TUPLE,  /* written in parentheses */
+    JINJA_VIEW,   /* a dict's items: no index, not written */
+    JINJA_RANGE,  /* not written */
+    JINJA_STREAM, /* a generator: true, no length, empty once read */
+};
+
 struct jinja_list {
     struct jinja_value *item;
     size_t n, room;
-    bool is_tuple; /* written in parentheses */
+    enum jinja_form form;
 };
 
 struct jinja_dict {
@@ -91,8 +101,12 @@ struct jinja_dict {
 
 /* The state of a `for`: the items, and the current one. */
 struct jinja_loop {
+    const struct jinja_node *node;
     const struct jinja_list *items;
     size_t i;
+    int depth;                   /* of a recursive loop, from 0 */
+    struct jinja_scope *outer;   /* around it */
+    struct jinja_value *changed; /* the arguments of changed(), a list */
 };
 
 struct jinja_value {
@@ -112,8 +126,7 @@ struct jinja_value {
 };
 
 struct jinja_pair {
-    struct jinja_text key;
-    struct jinja_value value;
+    struct jinja_value key, value;
     bool read; /* the template has looked at it */
 };
 
@@ -137,12 +150,18 @@ struct jinja_value merak_jinja_list(struct jinja_arena *a);
 struct jinja_value merak_jinja_dict(struct jinja_arena *a);
 void merak_jinja_append(struct jinja_arena *a, struct jinja_list *list,
                         struct jinja_value item);
+/* A list of another form. */
+struct jinja_value merak_jinja_formed(struct jinja_arena *a,
+                                      enum jinja_form form);
 /* Whoever asks has read it. */
 struct jinja_value *merak_jinja_find(struct jinja_arena *a,
                                      const struct jinja_dict *dict,
                                      const char *key, size_t n);
+struct jinja_value *merak_jinja_find_key(struct jinja_arena *a,
+                                         const struct jinja_dict *dict,
+                                         struct jinja_value key);
 void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
-                     struct jinja_text key, struct jinja_value value);
+                     struct jinja_value key, struct jinja_value value);
 
 bool merak_jinja_truth(struct jinja_value v);
 bool merak_jinja_same(struct jinja_arena *arena, struct jinja_value a,
@@ -150,10 +169,18 @@ bool merak_jinja_same(struct jinja_arena *arena, struct jinja_value a,
 bool merak_jinja_is(struct jinja_value v, const char *text);
 /* As Python's str(). */
 struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v);
-/* As json.dumps(); indent 0: on one line. */
+/* As json.dumps(). */
+struct jinja_json_style {
+    bool ascii, sorted;
+    int indent;             /* -1: on one line */
+    const char *item, *key; /* between items, behind a key */
+};
 struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v,
-                                   int indent);
-/* What a `for` iterates over: items, keys or characters. */
+                                   const struct jinja_json_style *how);
+/* Is it a list, and of this form? */
+bool merak_jinja_has_form(struct jinja_value v, enum jinja_form form);
+/* What a `for` iterates over: items, keys or characters.  A stream is empty
+ * after it. */
 struct jinja_list *merak_jinja_items(struct jinja_arena *a,
                                      struct jinja_value v);
 
@@ -192,6 +219,8 @@ enum jinja_op {
     JINJA_DEFINE,     /* name, list of parameters, body */
     JINJA_GENERATION, /* body */
     JINJA_FILTERED,   /* body, filters of b */
+    JINJA_WITH,       /* list of names and values, body */
+    JINJA_CALL_BLOCK, /* a, the call; b, the macro that is its caller() */
     JINJA_BREAK,
     JINJA_CONTINUE,
     /* expressions */
@@ -216,7 +245,7 @@ enum jinja_op {
 };
 
 /* An entry of a list of arguments, parameters (`node` is then a default) or
- * items. */
+ * items.  Arguments called "*" and "**" are all of a list, or a dict. */
 struct jinja_entry {
     const char *name; /* of a keyword or parameter; else NULL */
     struct jinja_node *node;
@@ -226,6 +255,8 @@ struct jinja_entry {
 /* What `set` and `for` set: a name, or a field of a name. */
 struct jinja_target {
     const char *name, *field;
+    bool is_tuple;              /* of one, "(a,)" */
+    struct jinja_target *inner; /* in parentheses, in place of a name */
     struct jinja_target *next;
 };
 
@@ -243,6 +274,10 @@ struct jinja_macro {
     const struct jinja_node *node;
     struct jinja_scope *scope; /* where it was defined */
 };
+
+/* What a macro's body names, in its node's value: then it may be called with
+ * more arguments than it has, or by a block. */
+enum { JINJA_HAS_VARARGS = 1, JINJA_HAS_KWARGS = 2, JINJA_HAS_CALLER = 4 };
 
 /* jinja_lex.c: the tokens of a program. */
 enum jinja_token_kind {
@@ -315,45 +350,34 @@ void merak_jinja_run(struct jinja_run *r, const struct jinja_node *node);
 struct jinja_value merak_jinja_call_macro(struct jinja_run *r,
                                           const struct jinja_macro *macro,
                                           const struct jinja_args *args);
-/* jinja_call.c: functions and methods; jinja_filter.c: filters and tests. */
+/* jinja_macro.c: arguments, a call, and the call of a block. */
+struct jinja_args merak_jinja_eval_args(struct jinja_run *r,
+                                        const struct jinja_entry *entry);
+struct jinja_value merak_jinja_eval_call(struct jinja_run *r,
+                                         const struct jinja_node *node);
+struct jinja_value merak_jinja_call_block(struct jinja_run *r,
+                                          const struct jinja_node *node);
+/* Call a function, a method, a macro, or a recursive loop. */
 struct jinja_value merak_jinja_call(struct jinja_run *r, struct jinja_value f,
                                     const struct jinja_args *args);
+/* jinja_run.c: loop(items) in a recursive loop. */
+struct jinja_value merak_jinja_recurse(struct jinja_run *r,
+                                       const struct jinja_loop *loop,
+                                       const struct jinja_args *args);
 struct jinja_value merak_jinja_filter(struct jinja_run *r, const char *name,
                                       struct jinja_value v,
                                       const struct jinja_args *args);
 bool merak_jinja_test(struct jinja_run *r, const char *name,
                       struct jinja_value v, const struct jinja_args *args);
+/* By a sign: "==", "<", "in", "not in" and others. */
+bool merak_jinja_compare(struct jinja_run *r, const char *sign,
+                         struct jinja_value x, struct jinja_value y);
+/* The sign of a test that compares, or NULL. */
+const char *merak_jinja_test_sign(const char *name);
 bool merak_jinja_is_function(const char *name);
 bool merak_jinja_is_method(struct jinja_value v, const char *name);
-/* Functions that are both methods and filters: a text's strip(), replace(),
- * case ('u'pper, 'l'ower, 't'itle, 'c'apitalize) and join(), a dict's items
- * ('i'). */
-struct jinja_value merak_jinja_strip_args(struct jinja_run *r,
-                                          struct jinja_text text,
-                                          const struct jinja_args *args,
-                                          bool left, bool right);
-struct jinja_value merak_jinja_replace(struct jinja_run *r,
-                                       struct jinja_text text,
-                                       const struct jinja_args *args);
-struct jinja_value merak_jinja_change_case(struct jinja_run *r,
-                                           struct jinja_text text, char how);
-struct jinja_value merak_jinja_join(struct jinja_run *r,
-                                    struct jinja_value list,
-                                    struct jinja_text between);
-struct jinja_value merak_jinja_parts(struct jinja_run *r,
-                                     const struct jinja_dict *dict, char what);
-/* An argument that must be a text. */
-struct jinja_text merak_jinja_text_arg(struct jinja_run *r,
-                                       const struct jinja_args *args, size_t i,
-                                       const char *of);
-/* Where the next `part` begins, or beyond the text's end. */
-size_t merak_jinja_text_find(struct jinja_arena *a, struct jinja_text text,
-                             size_t from, struct jinja_text part);
 /* a in b. */
 bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
                     struct jinja_value b);
-/* Argument i, or the one called `name`; undefined if there is none. */
-struct jinja_value merak_jinja_arg(const struct jinja_args *args, size_t i,
-                                   const char *name);
 
 #endif

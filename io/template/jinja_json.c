@@ -12,7 +12,7 @@ static struct jinja_text marked(struct jinja_arena *a, const char *text,
     struct merak_jinja_mark *mark = merak_jinja_alloc(a, sizeof(*mark));
 
     *mark = (struct merak_jinja_mark){0, n, message};
-    return (struct jinja_text){text, n, mark, 1};
+    return (struct jinja_text){text, n, mark, 1, false};
 }
 
 static struct jinja_value of_list(struct jinja_arena *a, const json_t *json,
@@ -34,9 +34,9 @@ static struct jinja_value of_object(struct jinja_arena *a, const json_t *json,
     const char *key;
     json_t *each;
 
-    json_object_foreach((json_t *)json, key, each) merak_jinja_set(
-        a, v.dict, (struct jinja_text){key, strlen(key), NULL, 0},
-        merak_jinja_of_json(a, each, message));
+    json_object_foreach((json_t *)json, key, each)
+        merak_jinja_set(a, v.dict, merak_jinja_text(key, strlen(key)),
+                        merak_jinja_of_json(a, each, message));
     return v;
 }
 

@@ -90,8 +90,8 @@ static void add_data(struct lexer *l, const char *tag)
 
     if (kind != 0 && sign == '-') {
         struct jinja_text text = merak_jinja_strip(
-            l->a, (struct jinja_text){from, (size_t)(tag - from), NULL, 0},
-            NULL, 0, false, true);
+            l->a, merak_jinja_text(from, (size_t)(tag - from)).text, NULL, 0,
+            false, true);
 
         end = from + text.n;
     } else if (kind != 0 && kind != '{' && sign != '+') {
@@ -107,6 +107,49 @@ static void add_data(struct lexer *l, const char *tag)
                                     .at = copy(l, from, (size_t)(end - from)),
                                     .n = (size_t)(end - from)});
     skip(l, (size_t)(tag - from));
+}
+
+/* The bytes of a tag that has one word, such as {%- raw %}, or 0; and the sign
+ * at its end. */
+static size_t is_word_tag(const char *at, const char *end, const char *word,
+                          char *sign)
+{
+    const char *from = at;
+    size_t n = strlen(word);
+
+    if (end - at < 4 || memcmp(at, "{%", 2) != 0)
+        return 0;
+    at += at[2] == '-' || at[2] == '+' ? 3 : 2;
+    while (at < end && isspace((unsigned char)*at))
+        at++;
+    if ((size_t)(end - at) < n || memcmp(at, word, n) != 0)
+        return 0;
+    for (at += n; at < end && isspace((unsigned char)*at);)
+        at++;
+    *sign = at < end && (*at == '-' || *at == '+') ? *at++ : '\0';
+    return end - at >= 2 && memcmp(at, "%}", 2) == 0 ? (size_t)(at + 2 - from)
+                                                     : 0;
+}
+
+/* Data up to {% endraw %}; false if this is not a {% raw %}. */
+static bool lex_raw(struct lexer *l)
+{
+    char sign;
+    size_t n = is_word_tag(l->at, l->end, "raw", &sign);
+    const char *at;
+
+    if (n == 0)
+        return false;
+    skip(l, n);
+    end_tag(l, sign, false);
+    for (at = l->at, n = 0; at < l->end && n == 0; at += n == 0)
+        n = is_word_tag(at, l->end, "endraw", &sign);
+    if (n == 0)
+        merak_jinja_fail(l->a, "a raw block that is not ended");
+    add_data(l, at);
+    skip(l, n);
+    end_tag(l, sign, true);
+    return true;
 }
 
 static void skip_comment(struct lexer *l)
@@ -190,8 +233,15 @@ static size_t read_escape(struct lexer *l, const char *at, const char *end,
         *n += put_utf8(to + *n, code);
         return bytes > 0 ? bytes : 2;
     }
-    if (at[1] >= '0' && at[1] <= '7')
-        merak_jinja_fail(l->a, "an octal escape");
+    if (at[1] >= '0' && at[1] <= '7') {
+        for (bytes = 1; bytes < 4 && at + bytes < end && at[bytes] >= '0' &&
+                        at[bytes] <= '7';)
+            code = 8 * code + (unsigned long)(at[bytes++] - '0');
+        *n += put_utf8(to + *n, code);
+        return bytes;
+    }
+    if (at[1] == 'N')
+        merak_jinja_fail(l->a, "a character by its name");
     to[(*n)++] = '\\';
     return 1;
 }
@@ -222,25 +272,38 @@ static void lex_text(struct lexer *l)
     skip(l, (size_t)(end + 1 - l->at));
 }
 
+static const char *skip_digits(const char *at, const char *end)
+{
+    while (at < end && isdigit((unsigned char)*at))
+        at++;
+    return at;
+}
+
+/* Digits with "_", and prefixes such as "0x", are refused. */
 static void lex_number(struct lexer *l)
 {
-    const char *at = l->at;
+    const char *at = skip_digits(l->at, l->end), *e;
     struct jinja_token token = {.kind = JINJA_T_INT};
     char *text;
 
-    while (at < l->end && (isdigit((unsigned char)*at) || *at == '_'))
-        at++;
+    if (at < l->end && memchr("_xXoObB", *at, 7) != NULL)
+        merak_jinja_fail(l->a, "a number with %c", *at);
     if (l->end - at > 1 && *at == '.' && isdigit((unsigned char)at[1])) {
         token.kind = JINJA_T_REAL;
-        for (at++; at < l->end && isdigit((unsigned char)*at);)
-            at++;
+        at = skip_digits(at + 1, l->end);
+    }
+    e = at + 1 + (l->end - at > 1 && (at[1] == '-' || at[1] == '+'));
+    if (at < l->end && (*at == 'e' || *at == 'E') && e < l->end &&
+        isdigit((unsigned char)*e)) {
+        token.kind = JINJA_T_REAL;
+        at = skip_digits(e, l->end);
     }
     token.at = text = copy(l, l->at, (size_t)(at - l->at));
     token.n = (size_t)(at - l->at);
     errno = 0;
     token.real = strtod(text, NULL);
     token.integer = strtoll(text, NULL, 10);
-    if (errno != 0 || strchr(text, '_') != NULL)
+    if (errno != 0)
         merak_jinja_fail(l->a, "the number %.40s", text);
     add_token(l, token);
     skip(l, token.n);
@@ -367,7 +430,7 @@ struct jinja_token *merak_jinja_lex(struct jinja_arena *a, const char *text,
             break;
         if (tag[1] == '#')
             skip_comment(&l);
-        else
+        else if (!lex_raw(&l))
             lex_tag(&l, tag[1] == '%');
     }
     add_token(&l, (struct jinja_token){.kind = JINJA_T_END});

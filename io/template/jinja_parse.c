@@ -154,9 +154,9 @@ static struct jinja_entry *parse_list(struct jinja_parser *p, const char *end,
             name = merak_jinja_take(p)->at;
             merak_jinja_take(p);
         }
-        if (merak_jinja_sees(p, JINJA_T_SIGN, "*") ||
-            merak_jinja_sees(p, JINJA_T_SIGN, "**"))
-            merak_jinja_fail(p->a, "arguments as a list");
+        if (names && (merak_jinja_sees(p, JINJA_T_SIGN, "*") ||
+                      merak_jinja_sees(p, JINJA_T_SIGN, "**")))
+            name = merak_jinja_take(p)->at;
         to = merak_jinja_entry(p, to, name, merak_jinja_parse_choice(p));
         if (!merak_jinja_accept_sign(p, ",") &&
             !merak_jinja_sees(p, JINJA_T_SIGN, end))
@@ -224,6 +224,10 @@ static struct jinja_node *parse_word(struct jinja_parser *p)
     };
     const char *word = merak_jinja_take(p)->at;
 
+    p->names |= strcmp(word, "varargs") == 0  ? JINJA_HAS_VARARGS
+                : strcmp(word, "kwargs") == 0 ? JINJA_HAS_KWARGS
+                : strcmp(word, "caller") == 0 ? JINJA_HAS_CALLER
+                                              : 0;
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
         if (strcmp(row[i].word, word) == 0)
             return merak_jinja_constant(p, row[i].value);
@@ -239,7 +243,7 @@ static struct jinja_node *parse_texts(struct jinja_parser *p)
     while (merak_jinja_sees(p, JINJA_T_TEXT, NULL)) {
         const struct jinja_token *t = merak_jinja_take(p);
 
-        merak_jinja_put(p->a, &out, (struct jinja_text){t->at, t->n, NULL, 0});
+        merak_jinja_put(p->a, &out, merak_jinja_text(t->at, t->n).text);
     }
     return merak_jinja_constant(p, merak_jinja_out_text(&out));
 }
@@ -321,6 +325,15 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p,
             break;
         }
     }
+    return node;
+}
+
+struct jinja_node *merak_jinja_parse_call(struct jinja_parser *p)
+{
+    struct jinja_node *node = parse_postfix(p, parse_primary(p));
+
+    if (node->op != JINJA_CALL)
+        merak_jinja_unexpected(p, "a call");
     return node;
 }
 
@@ -411,11 +424,18 @@ static struct jinja_node *parse_signed(struct jinja_parser *p)
     return parse_unary(p, true);
 }
 
+static struct jinja_node *parse_power(struct jinja_parser *p)
+{
+    static const char *const signs[] = {"**", NULL};
+
+    return parse_chain(p, parse_signed, signs);
+}
+
 static struct jinja_node *parse_product(struct jinja_parser *p)
 {
     static const char *const signs[] = {"*", "//", "/", "%", NULL};
 
-    return parse_chain(p, parse_signed, signs);
+    return parse_chain(p, parse_power, signs);
 }
 
 static struct jinja_node *parse_concat(struct jinja_parser *p)

@@ -9,6 +9,7 @@ struct jinja_parser {
     struct jinja_arena *a;
     const struct jinja_token *at;
     int depth;
+    int64_t names; /* JINJA_HAS_ .. that the current macro's body names */
 };
 
 /* The next token; after an error, always the end. */
@@ -43,6 +44,7 @@ struct jinja_entry **merak_jinja_entry(struct jinja_parser *p,
 struct jinja_node *merak_jinja_parse_choice(struct jinja_parser *p);
 struct jinja_node *merak_jinja_parse_or(struct jinja_parser *p);
 struct jinja_node *merak_jinja_parse_value(struct jinja_parser *p);
+struct jinja_node *merak_jinja_parse_call(struct jinja_parser *p);
 struct jinja_node *merak_jinja_parse_filter(struct jinja_parser *p,
                                             struct jinja_node *node);
 

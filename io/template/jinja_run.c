@@ -2,7 +2,7 @@
 /* jinja_run.c - running statements of templates, and whole templates */
 #include "config.h"
 
-#include "io/template/jinja_impl.h"
+#include "io/template/jinja_filter.h"
 
 #include <stdlib.h>
 
@@ -10,11 +10,10 @@
  */
 
 /* The items that pass the loop's test. */
-static struct jinja_list *loop_items(struct jinja_run *r,
-                                     const struct jinja_node *node)
+static struct jinja_list *pass_test(struct jinja_run *r,
+                                    const struct jinja_node *node,
+                                    struct jinja_list *all)
 {
-    struct jinja_list *all =
-        merak_jinja_items(r->a, merak_jinja_eval(r, node->a));
     struct jinja_scope *outer = r->scope;
     struct jinja_value some = merak_jinja_list(r->a);
 
@@ -30,15 +29,15 @@ static struct jinja_list *loop_items(struct jinja_run *r,
     return some.list;
 }
 
-static void run_for(struct jinja_run *r, const struct jinja_node *node)
+static void run_loop(struct jinja_run *r, const struct jinja_node *node,
+                     const struct jinja_list *items, int depth)
 {
-    const struct jinja_list *items = loop_items(r, node);
     struct jinja_scope *outer = r->scope;
+    struct jinja_loop *loop = merak_jinja_alloc(r->a, sizeof(*loop));
 
+    *loop = (struct jinja_loop){
+        .node = node, .items = items, .depth = depth, .outer = outer};
     for (size_t i = 0; i < items->n && merak_jinja_step(r->a, 1); i++) {
-        struct jinja_loop *loop = merak_jinja_alloc(r->a, sizeof(*loop));
-
-        loop->items = items;
         loop->i = i;
         merak_jinja_enter(r, outer);
         merak_jinja_put_name(
@@ -53,6 +52,81 @@ static void run_for(struct jinja_run *r, const struct jinja_node *node)
     r->flow = JINJA_GO_ON;
     if (items->n == 0)
         merak_jinja_run(r, node->other);
+}
+
+struct jinja_value merak_jinja_recurse(struct jinja_run *r,
+                                       const struct jinja_loop *loop,
+                                       const struct jinja_args *args)
+{
+    struct jinja_scope *scope = r->scope;
+    struct jinja_out out = {.n = 0}, *outer = r->out;
+
+    if (!merak_jinja_truth(loop->node->value))
+        merak_jinja_fail(r->a, "loop() in a loop that is not recursive");
+    if (merak_jinja_descend(r->a)) {
+        r->scope = loop->outer;
+        r->out = &out;
+        run_loop(
+            r, loop->node,
+            pass_test(r, loop->node,
+                      merak_jinja_items(r->a, merak_jinja_arg(args, 0, ""))),
+            loop->depth + 1);
+        r->scope = scope;
+        r->out = outer;
+    }
+    merak_jinja_ascend(r->a);
+    return merak_jinja_out_text(&out);
+}
+
+static struct jinja_value cycle(struct jinja_run *r, struct jinja_value v,
+                                const struct jinja_args *args)
+{
+    if (args->n == 0)
+        merak_jinja_fail(r->a, "cycle() without values");
+    return args->n > 0 ? args->value[v.loop->i % args->n]
+                       : merak_jinja_undefined(NULL);
+}
+
+static struct jinja_value changed(struct jinja_run *r, struct jinja_value v,
+                                  const struct jinja_args *args)
+{
+    struct jinja_value now = merak_jinja_list(r->a), *kept;
+    bool same;
+
+    for (size_t i = 0; i < args->n; i++)
+        merak_jinja_append(r->a, now.list, args->value[i]);
+    same = v.loop->changed != NULL &&
+           merak_jinja_same(r->a, *v.loop->changed, now);
+    kept = merak_jinja_alloc(r->a, sizeof(*kept));
+    *kept = now;
+    v.loop->changed = kept;
+    return merak_jinja_bool(!same);
+}
+
+const struct jinja_row merak_jinja_loop_methods[] = {
+    {"cycle", cycle},
+    {"changed", changed},
+    {NULL, NULL},
+};
+
+/* {% with a = .., b = .. %} */
+static void run_with(struct jinja_run *r, const struct jinja_node *node)
+{
+    struct jinja_scope *outer = r->scope;
+
+    merak_jinja_enter(r, outer);
+    for (const struct jinja_entry *e = node->list;
+         e != NULL && r->a->rc == MERAK_OK; e = e->next) {
+        struct jinja_scope *inner = r->scope;
+        struct jinja_value value;
+
+        r->scope = outer; /* none sees another */
+        value = merak_jinja_eval(r, e->node);
+        r->scope = inner;
+        merak_jinja_put_name(r, e->name, value);
+    }
+    merak_jinja_run(r, node->body);
+    r->scope = outer;
 }
 
 /* The output of a body, after filters. */
@@ -104,7 +178,18 @@ static void run_one(struct jinja_run *r, const struct jinja_node *node)
                                : node->other);
         break;
     case JINJA_FOR:
-        run_for(r, node);
+        run_loop(
+            r, node,
+            pass_test(r, node,
+                      merak_jinja_items(r->a, merak_jinja_eval(r, node->a))),
+            0);
+        break;
+    case JINJA_WITH:
+        run_with(r, node);
+        break;
+    case JINJA_CALL_BLOCK:
+        merak_jinja_put(r->a, r->out,
+                        merak_jinja_str(r->a, merak_jinja_call_block(r, node)));
         break;
     case JINJA_SET:
         merak_jinja_assign(r, node->target, merak_jinja_eval(r, node->a));
@@ -196,8 +281,8 @@ static struct jinja_value message(struct jinja_run *r,
     *mark = (struct merak_jinja_mark){0, m->n, i};
     content.text.mark = mark;
     content.text.n_marks = 1;
-    merak_jinja_set(r->a, v.dict, plain("role").text, plain(m->role));
-    merak_jinja_set(r->a, v.dict, plain("content").text, content);
+    merak_jinja_set(r->a, v.dict, plain("role"), plain(m->role));
+    merak_jinja_set(r->a, v.dict, plain("content"), content);
     return v;
 }
 
@@ -222,7 +307,7 @@ static struct jinja_value set_input(struct jinja_run *r,
         return messages;
     more = merak_jinja_of_json(r->a, in->more, -1);
     for (size_t i = 0; more.kind == JINJA_DICT && i < more.dict->n; i++)
-        merak_jinja_put_name(r, more.dict->pair[i].key.at,
+        merak_jinja_put_name(r, more.dict->pair[i].key.text.at,
                              more.dict->pair[i].value);
     return messages;
 }
@@ -250,7 +335,7 @@ static enum merak_status tell_unread(const struct jinja_list *messages,
         for (size_t k = 0; k < m->n; k++) {
             if (!m->pair[k].read)
                 to->unread[to->n_unread++] =
-                    (struct merak_jinja_unread){(int)i, m->pair[k].key.at};
+                    (struct merak_jinja_unread){(int)i, m->pair[k].key.text.at};
         }
     }
     return MERAK_OK;

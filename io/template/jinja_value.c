@@ -180,6 +180,15 @@ struct jinja_value merak_jinja_list(struct jinja_arena *a)
         .list = merak_jinja_alloc(a, sizeof(struct jinja_list))};
 }
 
+struct jinja_value merak_jinja_formed(struct jinja_arena *a,
+                                      enum jinja_form form)
+{
+    struct jinja_value v = merak_jinja_list(a);
+
+    v.list->form = form;
+    return v;
+}
+
 struct jinja_value merak_jinja_dict(struct jinja_arena *a)
 {
     return (struct jinja_value){
@@ -203,11 +212,27 @@ struct jinja_value *merak_jinja_find(struct jinja_arena *a,
                                      const char *key, size_t n)
 {
     for (size_t i = 0; i < dict->n; i++) {
-        const struct jinja_text *k = &dict->pair[i].key;
+        const struct jinja_value *k = &dict->pair[i].key;
+        bool fits = k->kind == JINJA_TEXT && k->text.n == n;
 
-        if (!merak_jinja_step_bytes(a, k->n == n ? n : 0))
+        if (!merak_jinja_step_bytes(a, fits ? n : 0))
             return NULL;
-        if (k->n != n || memcmp(k->at, key, n) != 0)
+        if (!fits || (n > 0 && memcmp(k->text.at, key, n) != 0))
+            continue;
+        dict->pair[i].read = true;
+        return &dict->pair[i].value;
+    }
+    return NULL;
+}
+
+struct jinja_value *merak_jinja_find_key(struct jinja_arena *a,
+                                         const struct jinja_dict *dict,
+                                         struct jinja_value key)
+{
+    if (key.kind == JINJA_TEXT)
+        return merak_jinja_find(a, dict, key.text.at, key.text.n);
+    for (size_t i = 0; i < dict->n; i++) {
+        if (!merak_jinja_same(a, dict->pair[i].key, key))
             continue;
         dict->pair[i].read = true;
         return &dict->pair[i].value;
@@ -216,9 +241,9 @@ struct jinja_value *merak_jinja_find(struct jinja_arena *a,
 }
 
 void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
-                     struct jinja_text key, struct jinja_value value)
+                     struct jinja_value key, struct jinja_value value)
 {
-    struct jinja_value *old = merak_jinja_find(a, dict, key.at, key.n);
+    struct jinja_value *old = merak_jinja_find_key(a, dict, key);
     void *at = dict->pair;
 
     if (old != NULL) {
@@ -250,7 +275,7 @@ bool merak_jinja_truth(struct jinja_value v)
     case JINJA_TEXT:
         return v.text.n > 0;
     case JINJA_LIST:
-        return v.list->n > 0;
+        return v.list->n > 0 || v.list->form == JINJA_STREAM;
     case JINJA_DICT:
         return v.dict->is_namespace || v.dict->n > 0;
     default:
@@ -269,7 +294,7 @@ static bool number(struct jinja_value v, double *x)
 static bool same_lists(struct jinja_arena *arena, const struct jinja_list *a,
                        const struct jinja_list *b)
 {
-    bool same = a->n == b->n;
+    bool same = a->n == b->n && a->form == b->form && a->form <= JINJA_TUPLE;
 
     for (size_t i = 0; same && i < a->n; i++)
         same = merak_jinja_same(arena, a->item[i], b->item[i]);
@@ -282,9 +307,8 @@ static bool same_dicts(struct jinja_arena *arena, const struct jinja_dict *a,
     bool same = a->n == b->n;
 
     for (size_t i = 0; same && i < a->n; i++) {
-        const struct jinja_text *key = &a->pair[i].key;
         const struct jinja_value *other =
-            merak_jinja_find(arena, b, key->at, key->n);
+            merak_jinja_find_key(arena, b, a->pair[i].key);
 
         same =
             other != NULL && merak_jinja_same(arena, a->pair[i].value, *other);
@@ -343,19 +367,27 @@ bool merak_jinja_is(struct jinja_value v, const char *text)
            memcmp(v.text.at, text, n) == 0;
 }
 
+bool merak_jinja_has_form(struct jinja_value v, enum jinja_form form)
+{
+    return v.kind == JINJA_LIST && v.list->form == form;
+}
+
 struct jinja_list *merak_jinja_items(struct jinja_arena *a,
                                      struct jinja_value v)
 {
     struct jinja_value list = merak_jinja_list(a);
 
+    if (merak_jinja_has_form(v, JINJA_STREAM)) {
+        *list.list = *v.list;
+        list.list->form = JINJA_ROW;
+        *v.list = (struct jinja_list){.form = JINJA_STREAM};
+        return list.list;
+    }
     if (v.kind == JINJA_LIST)
         return v.list;
-    if (v.kind == JINJA_DICT) {
+    if (v.kind == JINJA_DICT && !v.dict->is_namespace) {
         for (size_t i = 0; i < v.dict->n; i++)
-            merak_jinja_append(
-                a, list.list,
-                (struct jinja_value){.kind = JINJA_TEXT,
-                                     .text = v.dict->pair[i].key});
+            merak_jinja_append(a, list.list, v.dict->pair[i].key);
     } else if (v.kind == JINJA_TEXT) {
         for (size_t i = 0, n; i < v.text.n && a->rc == MERAK_OK; i += n) {
             n = merak_jinja_char_bytes(v.text.at + i, v.text.n - i);
@@ -421,7 +453,8 @@ struct jinja_value merak_jinja_out_text(const struct jinja_out *out)
 struct jinja_text merak_jinja_cut(struct jinja_arena *a, struct jinja_text text,
                                   size_t begin, size_t end)
 {
-    struct jinja_text part = {text.at + begin, end - begin, NULL, 0};
+    struct jinja_text part = {text.at + begin, end - begin, NULL, 0,
+                              text.is_safe};
     struct merak_jinja_mark *mark;
 
     if (text.n_marks == 0 || !merak_jinja_step(a, text.n_marks))

@@ -262,59 +262,159 @@ static void find_places(const struct merak_jinja_output *made,
     }
 }
 
-/* Bytes of what the template makes of the first messages; 0 if it refuses. */
-static size_t render_first(const struct merak_chat *chat,
-                           const struct merak_jinja_input *in,
-                           struct merak_jinja_output *out)
-{
-    return merak_jinja_render(chat->template, in, out, NULL) == MERAK_OK
-               ? out->n
-               : 0;
-}
+/* What the template makes of the first messages, and how many bytes of it begin
+ * the text, too. */
+struct first {
+    struct merak_jinja_output made;
+    size_t same;
+    bool made_it;
+};
 
-/* Where the answer begins whose first mark is a part of a call: behind what the
- * template puts out for an answer that is still to come, if anything. */
-static size_t begin_of_calls(struct merak_chat_renderer *r,
-                             struct merak_jinja_input in, size_t i,
-                             size_t first)
+static void render_first(struct merak_chat_renderer *r,
+                         struct merak_jinja_input in, size_t n, bool prompt,
+                         struct first *to)
 {
     const char *text = (const char *)r->out->text.text;
-    struct merak_jinja_output before = {.n = 0};
-    size_t at = 0, plain;
+    size_t most = r->out->text.n;
 
-    in.n_messages = i;
-    plain = i > 0 ? render_first(r->chat, &in, &before) : 0;
-    in.add_generation_prompt = true;
-    if (plain > 0 && render_first(r->chat, &in, &before) > plain) {
-        while (at < before.n && at < first && before.text[at] == text[at])
-            at++;
-        at = at == before.n || at == first ? at : 0;
+    in.n_messages = n;
+    in.add_generation_prompt = prompt;
+    to->same = 0;
+    to->made_it =
+        merak_jinja_render(r->chat->template, &in, &to->made, NULL) == MERAK_OK;
+    if (!to->made_it)
+        return;
+    most = to->made.n < most ? to->made.n : most;
+    while (to->same < most && to->made.text[to->same] == text[to->same])
+        to->same++;
+}
+
+/* Where an answer begins: behind what the template puts out for one that is
+ * still to come.  SIZE_MAX if it has no such thing, or the text has not. */
+static size_t begin_by_prompt(struct merak_chat_renderer *r,
+                              const struct merak_jinja_input *in, size_t i,
+                              size_t most)
+{
+    struct first before = {.same = 0};
+    size_t plain, at = SIZE_MAX;
+
+    render_first(r, *in, i, false, &before);
+    plain = before.made.n;
+    if (i > 0 && before.made_it && plain > 0)
+        render_first(r, *in, i, true, &before);
+    if (i > 0 && before.made_it && before.made.n > plain &&
+        (before.same == before.made.n || before.same >= most))
+        at = before.same < most ? before.same : most;
+    merak_jinja_output_fini(&before.made);
+    return at;
+}
+
+/* The place of an answer that later messages quote, such as the name in a call
+ * of tools: only what the template makes of the messages up to it counts.  All
+ * that the answer says has to be in that. */
+static void find_first_place(struct merak_chat_renderer *r,
+                             const struct merak_jinja_input *in, size_t i,
+                             struct place *p)
+{
+    struct first upto = {.same = 0};
+    struct place *own = NULL;
+
+    render_first(r, *in, i + 1, false, &upto);
+    if (upto.made_it)
+        own = calloc(i + 1, sizeof(*own));
+    if (own != NULL) {
+        find_places(&upto.made, own, i + 1);
+        if (own[i].parts > 0 && own[i].end <= upto.same)
+            *p = own[i];
     }
-    merak_jinja_output_fini(&before);
-    return at > 0 ? at : begin_of_answer(text, first);
+    free(own);
+    merak_jinja_output_fini(&upto.made);
+}
+
+/* Where an answer ends whose last mark is at `at`, and that no token ends:
+ * with what the template makes of the messages up to it. */
+static size_t end_by_text(struct merak_chat_renderer *r,
+                          const struct merak_jinja_input *in, size_t i,
+                          size_t at)
+{
+    const char *text = (const char *)r->out->text.text;
+    struct first upto = {.same = 0};
+    size_t end;
+
+    render_first(r, *in, i + 1, false, &upto);
+    end = upto.same > at ? upto.same : at;
+    while (end > at && isspace((unsigned char)text[end - 1]))
+        end--;
+    merak_jinja_output_fini(&upto.made);
+    return end;
+}
+
+static void add_calls(struct merak_chat_renderer *r,
+                      const struct merak_jinja_input *in, size_t i,
+                      const struct place *p)
+{
+    const char *text = (const char *)r->out->text.text;
+    size_t begin = begin_by_prompt(r, in, i, p->begin);
+    size_t end = end_of_calls(r->chat, text, r->out->text.n, p->end);
+
+    merak_chat_add_answer(
+        r, begin != SIZE_MAX ? begin : begin_of_answer(text, p->begin),
+        end > p->end ? end : end_by_text(r, in, i, p->end));
+}
+
+/* An answer that says nothing has only what the template puts around it.
+ * Where that is not known there is nothing to learn. */
+static void add_empty(struct merak_chat_renderer *r,
+                      const struct merak_jinja_input *in, size_t i)
+{
+    const char *text = (const char *)r->out->text.text;
+    size_t begin = begin_by_prompt(r, in, i, SIZE_MAX), end;
+
+    if (begin == SIZE_MAX)
+        return;
+    end = end_of_calls(r->chat, text, r->out->text.n, begin);
+    merak_chat_add_answer(r, begin,
+                          end > begin ? end : end_by_text(r, in, i, begin));
+}
+
+/* Has the message nothing to say? */
+static bool is_silent(const struct merak_chat_turn *turn)
+{
+    json_t *each;
+    const char *key;
+
+    if (turn->whole == NULL)
+        return turn->n == 0;
+    json_object_foreach((json_t *)turn->whole, key, each)
+    {
+        if ((strcmp(key, "content") == 0 || is_said(key)) && !is_empty(each))
+            return false;
+    }
+    return true;
 }
 
 static void find_answer(struct merak_chat_renderer *r,
                         const struct merak_jinja_input *in, size_t i,
-                        const struct merak_chat_turn *turn,
-                        const struct place *p)
+                        const struct merak_chat_turn *turn, struct place p)
 {
     const char *text = (const char *)r->out->text.text;
-    size_t n = r->out->text.n;
 
-    if (p->parts == 0 || p->mixed)
+    if (p.mixed || has_calls(turn))
+        find_first_place(r, in, i, &p);
+    if (p.parts == 0 && is_silent(turn))
+        add_empty(r, in, i);
+    else if (p.parts == 0 || p.mixed)
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "message %zu has role assistant, and its content is "
                            "not, or not in one piece, in the text that the "
                            "chat template makes",
                            i + 1);
     else if (has_calls(turn))
-        merak_chat_add_answer(r, begin_of_calls(r, *in, i, p->begin),
-                              end_of_calls(r->chat, text, n, p->end));
+        add_calls(r, in, i, &p);
     else
         merak_chat_add_answer(
-            r, p->parts > 1 ? begin_of_answer(text, p->begin) : p->begin,
-            end_of_answer(r->chat, text, n, p->end));
+            r, p.parts > 1 ? begin_of_answer(text, p.begin) : p.begin,
+            end_of_answer(r->chat, text, r->out->text.n, p.end));
 }
 
 /* The message that a generated part belongs to: what it says is in it. */
@@ -357,7 +457,7 @@ static void find_answers(struct merak_chat_renderer *r,
     find_places(made, place, talk->n);
     for (size_t i = 0; i < talk->n && r->rc == MERAK_OK; i++) {
         if (talk->turn[i].role == MERAK_CHAT_ANSWER && !talk->turn[i].context)
-            find_answer(r, in, i, &talk->turn[i], &place[i]);
+            find_answer(r, in, i, &talk->turn[i], place[i]);
     }
     free(place);
 }

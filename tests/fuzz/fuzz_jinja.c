@@ -28,6 +28,22 @@ void fuzz_seeds(void)
         "{{ 'a\\u00e9'.replace('a', 'b').title() if 1 < 2 <= 3 }}"
         "{{ strftime_now('%Y') }}{% filter trim %} y {% endfilter %}";
 
+    static const char rest[] =
+        "{% macro g(a) %}{{ varargs }}{{ kwargs }}{{ caller(a) }}"
+        "{% endmacro %}{% call(x) g(1, *[2], **{'y': 3}) %}{{ x }}{% endcall %}"
+        "{% for x in [1, [2]] recursive %}{{ loop(x) if x is not number }}"
+        "{{ loop.cycle('a', 'b') ~ loop.changed(x) }}{% endfor %}"
+        "{% with a = 1 %}{{ a }}{% endwith %}{% raw %}{{ {% endraw %}"
+        "{{ '%5.2f|%-3s' | format(2.5, 'a') ~ '{:>4}{n}'.format(1, n=2) }}"
+        "{{ [3, 1] | sort(reverse=true) ~ ['b', 'A'] | min ~ [1] | sum }}"
+        "{{ messages | groupby('role') | map(attribute='list') | list }}"
+        "{{ [1, 2, 2] | unique | batch(2) | list ~ '1.5' | float | round }}"
+        "{{ 'a b\nc' | indent(2) | truncate(4) | title | center(9) }}"
+        "{{ 'a-b'.rsplit('-', 1) ~ 'ab'.partition('b') ~ 'ab'.rfind('b') }}"
+        "{{ ('<' | safe + '<') | e ~ {1: 2, none: (3,)} ~ 7 / 2 ** 3 // 1 }}"
+        "{{ {'a': 1} | dictsort | tojson(indent=1, separators=(',', ':')) }}";
+
+    fuzz_add(rest, sizeof(rest) - 1);
     fuzz_add(chat, sizeof(chat) - 1);
     fuzz_add(more, sizeof(more) - 1);
 }

@@ -8,52 +8,10 @@
  */
 #include "config.h"
 
-#include "unit/data_files.h"
-#include "unit/json_rows.h"
-
-#include "io/tokenizer/chat.h"
+#include "unit/chat_rows.h"
 
 #include <jansson.h>
 #include <time.h>
-
-static void write_config(const json_t *config)
-{
-    assert_int_equal(
-        json_dump_file(config, at("tokenizer_config.json"), JSON_COMPACT), 0);
-}
-
-static const char *string_of(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-
-    assert_true(json_is_string(value));
-    return json_string_value(value);
-}
-
-static size_t read_turns(const json_t *messages, struct merak_chat_turn *turn)
-{
-    const json_t *each;
-    size_t i;
-
-    json_array_foreach(messages, i, each)
-    {
-        const char *role = string_of(each, "role");
-        const json_t *content = json_object_get(each, "content");
-        const json_t *weight = json_object_get(each, "weight");
-
-        turn[i] = (struct merak_chat_turn){
-            .role = strcmp(role, "system") == 0      ? MERAK_CHAT_SYSTEM
-                    : strcmp(role, "user") == 0      ? MERAK_CHAT_USER
-                    : strcmp(role, "assistant") == 0 ? MERAK_CHAT_ANSWER
-                                                     : MERAK_CHAT_OTHER,
-            .text = json_string_value(content),
-            .n = json_string_length(content),
-            .whole = each,
-            .context =
-                json_is_integer(weight) && json_integer_value(weight) == 0};
-    }
-    return json_array_size(messages);
-}
 
 static void check_text(const struct merak_chat_text *t, const json_t *line)
 {
@@ -184,68 +142,6 @@ static void templates_are_found(void **state)
     merak_chat_close(chat);
     merak_chat_text_fini(&text);
     unlink(at("chat_template.jinja"));
-}
-
-/* What of a text is the answer, where a template does more than to put it
- * between two tokens. */
-static void answers_are_found(void **state)
-{
-#define SAID "{{ messages[1].content"
-    static const struct {
-        const char *template, *said, *answer; /* NULL: refused */
-    } row[] = {
-        {"u" SAID " }}</s>\n", "a", "a</s>"},
-        {"u" SAID " }} \n </s>", "a ", "a  \n </s>"},
-        {"u" SAID " }}<|end|>x", "", "<|end|>"},
-        {"u" SAID " }}[|endofturn|]", "a", "a[|endofturn|]"},
-        {"u" SAID " }}<s>", "a", "a"},
-        {"u" SAID " }}< b>", "a", "a"},
-        {"u" SAID " }}[INST]", "a", "a"},
-        {"u<think>\n{{ messages[1].content.split('|')[0] }}\n</think>" SAID
-         ".split('|')[-1] }}</s>",
-         "why|a", "<think>\nwhy\n</think>a</s>"},
-        {"u<think>\n\n</think>" SAID " }}</s>", "a", "a</s>"},
-        {"u{% generation %}x" SAID " }}y{% endgeneration %}</s>", "a", "xay"},
-        {"u" SAID " }}{{ messages[0].content }}" SAID " }}", "a", NULL},
-        {"u" SAID " | length }}", "a", NULL},
-        {"u{{ messages[0].content }}", "a", NULL},
-        {"u{{ raise_exception('never') }}", "a", NULL},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
-        const struct merak_chat_turn turn[] = {
-            {.role = MERAK_CHAT_USER, .text = "q", .n = 1},
-            {.role = MERAK_CHAT_ANSWER,
-             .text = row[i].said,
-             .n = strlen(row[i].said)}};
-        json_t *config =
-            json_pack("{s:s, s:s, s:{s:s}}", "chat_template", row[i].template,
-                      "eos_token", "</s>", "bos_token", "content", "<s>");
-        struct merak_chat_text text = {.n_answers = 0};
-        struct merak_chat *chat = NULL;
-        struct merak_error err = {.text = ""};
-        enum merak_status rc;
-
-        write_config(config);
-        json_decref(config);
-        assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
-        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, 2, NULL},
-                               &text, &err);
-        assert_int_equal(rc,
-                         row[i].answer == NULL ? MERAK_ERR_FORMAT : MERAK_OK);
-        if (rc == MERAK_OK &&
-            (text.n_answers != 1 ||
-             text.answer[0].end - text.answer[0].begin !=
-                 strlen(row[i].answer) ||
-             memcmp(text.text.text + text.answer[0].begin, row[i].answer,
-                    strlen(row[i].answer)) != 0))
-            fail_msg("%s: %zu to %zu of \"%.*s\", expected \"%s\"",
-                     row[i].template, text.answer[0].begin, text.answer[0].end,
-                     (int)text.text.n, (char *)text.text.text, row[i].answer);
-        merak_chat_close(chat);
-        merak_chat_text_fini(&text);
-    }
 }
 
 static void what_is_not_known_is_refused(void **state)
@@ -454,10 +350,12 @@ static int compare_all(const char *path)
     FILE *f = fopen(path, "r");
     struct merak_chat_text text = {.n_answers = 0};
     char *line = NULL;
-    size_t room = 0, same = 0, refused = 0, other = 0;
+    size_t room = 0, same = 0, refused = 0, lost = 0, other = 0, number = 0;
 
     assert_non_null(f);
     make_scratch(NULL);
+    setenv("SOURCE_DATE_EPOCH", "0", 1);
+    setenv("TZ", "UTC", 1);
     while (getline(&line, &room, f) > 0) {
         json_t *row = json_loads(line, 0, NULL);
         const char *want = json_string_value(json_object_get(row, "text"));
@@ -467,6 +365,7 @@ static int compare_all(const char *path)
         size_t n = read_turns(json_object_get(row, "messages"), turn);
         enum merak_status rc;
 
+        number++;
         write_config(json_object_get(row, "config"));
         rc = merak_chat_open(scratch, NULL, &chat, &err);
         if (rc == MERAK_OK)
@@ -479,25 +378,29 @@ static int compare_all(const char *path)
                            : want == NULL)
             same++;
         else if (rc != MERAK_OK)
-            printf("# %s: %s\n", string_of(row, "name"), err.text);
+            printf("# %zu %s: %s\n", number, string_of(row, "name"), err.text);
         else
-            printf("# %s: \"%.*s\", expected \"%s\"\n", string_of(row, "name"),
-                   (int)text.text.n, (char *)text.text.text,
-                   want != NULL ? want : "an error");
+            printf("# %zu %s: \"%.*s\", expected \"%s\"\n", number,
+                   string_of(row, "name"), (int)text.text.n,
+                   (char *)text.text.text, want != NULL ? want : "an error");
         refused += rc != MERAK_OK && want != NULL;
+        lost += rc == MERAK_ERR_FORMAT && want != NULL &&
+                (strstr(err.text, "does not put out") != NULL ||
+                 strstr(err.text, "its content is not") != NULL);
         other +=
             rc == MERAK_OK && (want == NULL || text.text.n != strlen(want) ||
                                memcmp(text.text.text, want, text.text.n) != 0);
         merak_chat_close(chat);
         json_decref(row);
     }
-    printf("# %zu the same, %zu refused, %zu different\n", same, refused,
-           other);
+    printf("# %zu the same, %zu refused since an answer would be lost, %zu "
+           "otherwise, %zu different\n",
+           same, lost, refused - lost, other);
     merak_chat_text_fini(&text);
     free(line);
     fclose(f);
     remove_scratch(NULL);
-    return other > 0;
+    return other + refused > lost;
 }
 
 int main(int argc, char **argv)
@@ -505,7 +408,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_what_templates_make),
         cmocka_unit_test(formats_are_those_of_published_models),
-        cmocka_unit_test(answers_are_found),
         cmocka_unit_test(templates_are_found),
         cmocka_unit_test(what_is_not_known_is_refused),
         cmocka_unit_test(turns_that_have_no_place_are_refused),
