@@ -36,3 +36,12 @@ bool merak_lora_parse(const char *recipe, struct merak_lora_record *record)
     lora->targets = record->targets;
     return true;
 }
+
+void merak_lora_describe(struct merak_model *m, void *lora_model)
+{
+    const struct merak_lora_model *model = lora_model;
+
+    if (model->lora != NULL && model->lora->rank > 0)
+        merak_lora(m, model->lora);
+    merak_hf_describe(m, model->config);
+}

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "io/hf_config.h"
 #include "merak/model.h"
 
 enum { MERAK_LORA_TARGETS = 200 };
@@ -21,5 +22,12 @@ struct merak_lora_record {
 };
 /* What that has printed into a recipe; false, and rank 0, if nothing. */
 bool merak_lora_parse(const char *recipe, struct merak_lora_record *record);
+
+/* A merak_describe_fn: a model of the Hugging Face with these adapters. */
+struct merak_lora_model {
+    struct merak_hf_config *config;
+    const struct merak_lora *lora; /* rank 0, or NULL: none */
+};
+void merak_lora_describe(struct merak_model *m, void *lora_model);
 
 #endif

@@ -16,11 +16,11 @@
 #include <string.h>
 
 struct transfer {
-    const char *out, *model;
+    const char *out, *model, *base;
     int format, dtype; /* indices of the options' words */
     int unknown;       /* enum merak_hf_unknown */
     uint64_t shard_bytes;
-    bool json, has_dtype, has_format;
+    bool json, merge, has_dtype, has_format;
     const char *verb;
     int64_t start_ns;
     struct merak_progress progress;
@@ -71,14 +71,21 @@ static const struct merak_option import_rows[] = {
     {"out", MERAK_OPTION_TEXT, AT(out),
      .about = "the run's directory, which has no checkpoint yet (required)",
      .arg = "RUN"},
+    {"init-from", MERAK_OPTION_TEXT, AT(base),
+     .about = "where FOLDER has adapters of PEFT: the folder of their base "
+              "model (as adapter_config.json has it)",
+     .arg = "DIR"},
     UNKNOWN,
     JSON,
 };
 
 static const struct merak_option export_rows[] = {
     {"format", MERAK_OPTION_WORD, AT(format),
-     .about = "a Hugging Face folder, or llm.c's model.bin (required)",
-     .words = "hf|llmc", .given = AT(has_format)},
+     .about = "a Hugging Face folder, llm.c's model.bin, or adapters as "
+              "PEFT has them (required)",
+     .words = MERAK_EXPORT_WORDS, .given = AT(has_format)},
+    {"merge", MERAK_OPTION_YES, AT(merge),
+     .about = "of a run that trained adapters: weights with these in them"},
     {"out", MERAK_OPTION_TEXT, AT(out),
      .about = "a folder that is empty or does not exist (required)",
      .arg = "DIR"},
@@ -190,6 +197,7 @@ int ckpt_run_import(int argc, char **argv)
         return code;
     import = (struct merak_import){.dir = words.word[0],
                                    .run = t.out,
+                                   .base = t.base,
                                    .unknown = (enum merak_hf_unknown)t.unknown,
                                    .progress = tell,
                                    .arg = &t};
@@ -221,11 +229,12 @@ int ckpt_run_export(int argc, char **argv)
     if (code != MERAK_EXIT_DONE)
         return code;
     if (!t.has_format)
-        return merak_cmd_misused("ckpt",
-                                 "export: no --format given, hf or llmc");
+        return merak_cmd_misused(
+            "ckpt", "export: no --format given, " MERAK_EXPORT_WORDS);
     export = (struct merak_export){.ckpt = words.word[0],
                                    .out = t.out,
                                    .format = (enum merak_export_format)t.format,
+                                   .merge = t.merge,
                                    .typed = t.has_dtype,
                                    .type = (enum merak_safetensors_type)t.dtype,
                                    .shard_bytes = t.shard_bytes,

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "io/ckpt/ckpt_impl.h"
+#include "io/lora_record.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/plan/choice.h"
 
@@ -188,8 +189,12 @@ enum merak_status reshard_pieces_init(struct reshard_pieces *pieces,
         .out = pieces, .from = from, .mf = merak_ckpt_manifest(from)};
     struct merak_planned *planned = NULL;
     struct merak_hf_config config;
+    struct merak_lora_record record;
+    struct merak_lora_model model = {&config, &record.lora};
     struct merak_plan plan;
     enum merak_status rc;
+
+    (void)merak_lora_parse(state->recipe, &record);
 
     *pieces = (struct reshard_pieces){.n_ranks =
                                           layout->tp * layout->pp * layout->dp};
@@ -204,9 +209,9 @@ enum merak_status reshard_pieces_init(struct reshard_pieces *pieces,
     if (rc == MERAK_OK)
         rc = make_plan(layout, state, &plan, err);
     if (rc == MERAK_OK)
-        rc =
-            merak_plan_build(&plan, sequence(state, &config), merak_hf_describe,
-                             &config, MERAK_PLAN_NONE, NULL, &planned, err);
+        rc = merak_plan_build(&plan, sequence(state, &config),
+                              merak_lora_describe, &model, MERAK_PLAN_NONE,
+                              NULL, &planned, err);
     if (rc == MERAK_OK)
         rc = check_model(from, planned, layout->model, err);
     b.planned = planned;

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "io/ckpt/durable.h"
-#include "io/lora_record.h"
+#include "io/weights/adapters.h"
 #include "io/weights/run_model.h"
 #include "io/weights/transfer_impl.h"
 
@@ -23,6 +23,60 @@ enum merak_status merak_exporting_tell(struct merak_exporting *e,
     return e->export->progress == NULL
                ? MERAK_OK
                : e->export->progress(e->export->arg, e->done, e->all, err);
+}
+
+enum merak_status merak_exporting_json(const struct merak_exporting *e,
+                                       const char *name, const json_t *root,
+                                       size_t flags, struct merak_error *err)
+{
+    char *text = root == NULL ? NULL : json_dumps(root, flags);
+    char path[PATH_MAX];
+    size_t n;
+    enum merak_status rc;
+
+    if (text == NULL)
+        return merak_fail_nomem(err, 0);
+    n = strlen(text);
+    text[n] = '\n'; /* instead of the null byte */
+    rc = merak_durable_write(merak_path(path, e->export->out, name), text,
+                             n + 1, err);
+    free(text);
+    return rc;
+}
+
+static enum merak_status merge(struct merak_exporting *e, int p,
+                               const struct merak_adapter *adapter, float *data,
+                               struct merak_error *err)
+{
+    const struct merak_hf_tensor *part = &e->layout.part[p];
+    size_t r = e->lora.lora.rank, n = r * (part->rows + part->cols);
+    float *a = malloc((n + 1) * sizeof(*a)), *b;
+    enum merak_status rc;
+
+    if (a == NULL)
+        return merak_fail_nomem(err, n * sizeof(*a));
+    b = a + r * part->cols;
+    rc = merak_ckpt_read_param(e->ckpt, adapter->a, a, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_read_param(e->ckpt, adapter->b, b, err);
+    if (rc == MERAK_OK)
+        rc = merak_adapter_merge(&e->lora.lora, part->rows, part->cols, a, b,
+                                 data, err);
+    free(a);
+    return rc;
+}
+
+enum merak_status merak_exporting_read(struct merak_exporting *e, int p,
+                                       float *data, struct merak_error *err)
+{
+    const struct merak_named *param = &e->params.param[p];
+    const struct merak_adapter adapter =
+        merak_adapter_of(e->params.whole, e->params.n_whole, param->name);
+    enum merak_status rc = merak_ckpt_read_param(e->ckpt, param, data, err);
+
+    return rc == MERAK_OK && adapter.a != NULL && adapter.b != NULL
+               ? merge(e, p, &adapter, data, err)
+               : rc;
 }
 
 /* The run's directory is the one that contains the checkpoint. */
@@ -91,18 +145,46 @@ static enum merak_status get_memory(struct merak_exporting *e,
                           : merak_fail_nomem(err, most * sizeof(*e->buf));
 }
 
+/* In the order of enum merak_export_format. */
+static const struct {
+    const char *name;
+    bool adapters; /* writes adapters, and not weights */
+    enum merak_status (*write)(struct merak_exporting *e,
+                               struct merak_transfer_summary *summary,
+                               struct merak_error *err);
+} format[] = {
+    {"hf", false, merak_export_hf},
+    {"llmc", false, merak_export_llmc},
+    {"peft", true, merak_export_peft},
+};
+
 /* Without its adapters the model would be that of before the run. */
-static enum merak_status check_adapters(const struct merak_exporting *e,
+static enum merak_status check_adapters(struct merak_exporting *e,
                                         struct merak_error *err)
 {
-    struct merak_lora_record record;
+    const struct merak_export *export = e->export;
+    bool has = merak_lora_parse(merak_ckpt_state(e->ckpt)->recipe, &e->lora);
+    bool alone = format[export->format].adapters;
 
-    if (!merak_lora_parse(merak_ckpt_state(e->ckpt)->recipe, &record))
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                      "%.120s was trained with --lora-rank: weights with "
-                      "adapters are not exported, use merak generate or eval",
-                      merak_ckpt_path(e->ckpt));
+    if (alone && export->merge)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--merge: --format %s has adapters without the "
+                          "weights; give --format hf, or no --merge",
+                          format[export->format].name);
+    if (!has && (alone || export->merge))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%.120s has no adapters, and %s%s is for those of "
+                          "--lora-rank; give --format hf alone",
+                          merak_ckpt_path(e->ckpt),
+                          alone ? "--format " : "--merge",
+                          alone ? format[export->format].name : "");
+    if (has && !alone && !export->merge)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%.120s was trained with --lora-rank: give --merge "
+                          "for weights with its adapters in them, or --format "
+                          "peft for the adapters",
+                          merak_ckpt_path(e->ckpt));
+    return MERAK_OK;
 }
 
 static enum merak_status open_all(struct merak_exporting *e,
@@ -115,9 +197,10 @@ static enum merak_status open_all(struct merak_exporting *e,
     if (rc == MERAK_OK)
         rc = find_config(e, err);
     if (rc == MERAK_OK)
-        rc = merak_hf_params_init(&e->params, &e->config, err);
+        rc = merak_hf_params_init(&e->params, &e->config, &e->lora.lora, err);
     if (rc == MERAK_OK)
-        rc = merak_ckpt_has_params(e->ckpt, e->params.param, e->params.n, err);
+        rc = merak_ckpt_has_params(e->ckpt, e->params.whole, e->params.n_whole,
+                                   err);
     if (rc == MERAK_OK)
         rc = merak_hf_layout_init(&e->layout, &e->config, e->params.param,
                                   e->params.n, err);
@@ -160,9 +243,7 @@ enum merak_status merak_weights_export(const struct merak_export *export,
     if (rc == MERAK_OK)
         rc = make_out(export->out, err);
     if (rc == MERAK_OK) {
-        rc = export->format == MERAK_EXPORT_HF
-                 ? merak_export_hf(e, summary, err)
-                 : merak_export_llmc(e, summary, err);
+        rc = format[export->format].write(e, summary, err);
         if (rc != MERAK_OK) /* everything in it was made here */
             (void)merak_dir_remove(export->out, NULL);
     }

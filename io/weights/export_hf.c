@@ -249,8 +249,8 @@ static enum merak_status write_tensor(struct hf *hf, int i,
         if (e->layout.tensor_of[p] != hf->tensor[i].tensor)
             continue;
         part = &e->layout.part[p];
-        rc = merak_ckpt_read_param(e->ckpt, &e->params.param[p],
-                                   e->buf + part->first_row * part->cols, err);
+        rc = merak_exporting_read(e, p, e->buf + part->first_row * part->cols,
+                                  err);
     }
     if (rc != MERAK_OK)
         return rc;
@@ -287,24 +287,6 @@ static enum merak_status write_file(struct hf *hf, const struct out_file *f,
 
 /* --- the index
  * ---------------------------------------------------------------- */
-
-static enum merak_status write_json(const char *dir, const char *name,
-                                    const json_t *root, size_t flags,
-                                    struct merak_error *err)
-{
-    char *text = root == NULL ? NULL : json_dumps(root, flags);
-    char path[PATH_MAX];
-    size_t n;
-    enum merak_status rc;
-
-    if (text == NULL)
-        return merak_fail_nomem(err, 0);
-    n = strlen(text);
-    text[n] = '\n'; /* instead of the null byte */
-    rc = merak_durable_write(merak_path(path, dir, name), text, n + 1, err);
-    free(text);
-    return rc;
-}
 
 static json_t *make_index(const struct hf *hf)
 {
@@ -343,8 +325,8 @@ static enum merak_status write_index(const struct hf *hf,
         strcmp(hf->file[0].name, MERAK_SAFETENSORS_FILE) == 0)
         return MERAK_OK;
     root = make_index(hf);
-    rc = write_json(export->out, MERAK_SAFETENSORS_INDEX, root,
-                    JSON_INDENT(2) | JSON_SORT_KEYS, err);
+    rc = merak_exporting_json(hf->e, MERAK_SAFETENSORS_INDEX, root,
+                              JSON_INDENT(2) | JSON_SORT_KEYS, err);
     json_decref(root);
     return rc;
 }
@@ -413,8 +395,8 @@ static enum merak_status write_config(const struct hf *hf,
         rc =
             merak_fail(err, MERAK_ERR_CONFIG, "%.120s is not valid JSON", from);
     else if (adapt(hf, root))
-        rc = write_json(hf->e->export->out, "config.json", root, JSON_INDENT(2),
-                        err);
+        rc = merak_exporting_json(hf->e, "config.json", root, JSON_INDENT(2),
+                                  err);
     else
         rc = merak_durable_write(
             merak_path(to, hf->e->export->out, "config.json"), text, bytes,

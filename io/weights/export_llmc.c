@@ -96,14 +96,14 @@ static enum merak_status write_header(const struct merak_hf_config *c,
     return merak_float_file_bytes(file, raw, sizeof(raw), err);
 }
 
-static const struct merak_named *find_param(const struct merak_exporting *e,
-                                            const char *name)
+/* Its index, or the number of parameters. */
+static int find_param(const struct merak_exporting *e, const char *name)
 {
-    for (int i = 0; i < e->params.n; i++) {
-        if (strcmp(e->params.param[i].name, name) == 0)
-            return &e->params.param[i];
-    }
-    return NULL;
+    int p = 0;
+
+    while (p < e->params.n && strcmp(e->params.param[p].name, name) != 0)
+        p++;
+    return p;
 }
 
 static enum merak_status write_param(struct merak_exporting *e,
@@ -112,15 +112,15 @@ static enum merak_status write_param(struct merak_exporting *e,
                                      struct merak_float_file *file,
                                      struct merak_error *err)
 {
-    const struct merak_named *param = find_param(e, name);
+    int p = find_param(e, name);
     size_t n;
     enum merak_status rc;
 
-    if (param == NULL)
+    if (p == e->params.n)
         return merak_fail(err, MERAK_ERR_NOT_FOUND,
                           "the model has no parameter %.80s", name);
-    n = merak_shape_count(&param->shape);
-    rc = merak_ckpt_read_param(e->ckpt, param, e->buf, err);
+    n = merak_shape_count(&e->params.param[p].shape);
+    rc = merak_exporting_read(e, p, e->buf, err);
     if (rc == MERAK_OK)
         rc = merak_float_file_put(file, type, e->buf, n, err);
     if (rc != MERAK_OK) {

@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "io/ckpt/ckpt_impl.h"
 #include "io/ckpt/owner.h"
+#include "io/weights/peft.h"
+#include "io/weights/peft_config.h"
 #include "io/weights/run_model.h"
 #include "io/weights/transfer_impl.h"
 
@@ -21,10 +23,12 @@
 
 struct importing {
     const struct merak_import *import;
+    char base[PATH_MAX]; /* with the weights: import->dir, or beside adapters */
     struct merak_hf_config config;
     struct merak_hf_params params;
     struct merak_hf_weights *weights;
-    struct merak_ckpt_piece *piece; /* [params.n], all with data `buf` */
+    struct merak_peft *peft;        /* NULL: no adapters */
+    struct merak_ckpt_piece *piece; /* [params.n_whole], with data `buf` */
     char (*name)[512];              /* of the pieces */
     int *first;                     /* of a shard; [n_shards + 1] */
     int n_shards;
@@ -45,7 +49,7 @@ static uint64_t bytes_of(const struct importing *im, int i)
 static enum merak_status make_pieces(struct importing *im,
                                      struct merak_error *err)
 {
-    size_t n = (size_t)im->params.n, most = 1;
+    size_t n = (size_t)im->params.n_whole, most = 1;
 
     im->piece = calloc(n + 1, sizeof(*im->piece));
     im->name = calloc(n + 1, sizeof(*im->name));
@@ -53,7 +57,7 @@ static enum merak_status make_pieces(struct importing *im,
     if (im->piece == NULL || im->name == NULL || im->first == NULL)
         return merak_fail_nomem(err, n * sizeof(*im->name));
     for (size_t i = 0; i < n; i++) {
-        size_t count = merak_shape_count(&im->params.param[i].shape);
+        size_t count = merak_shape_count(&im->params.whole[i].shape);
 
         most = count > most ? count : most;
     }
@@ -62,9 +66,9 @@ static enum merak_status make_pieces(struct importing *im,
         return merak_fail_nomem(err, most * sizeof(*im->buf));
     for (size_t i = 0; i < n; i++) {
         snprintf(im->name[i], sizeof(*im->name), "param/%s",
-                 im->params.param[i].name);
+                 im->params.whole[i].name);
         im->piece[i] =
-            merak_whole_piece(im->name[i], &im->params.param[i].shape, im->buf);
+            merak_whole_piece(im->name[i], &im->params.whole[i].shape, im->buf);
         im->all += bytes_of(im, (int)i);
     }
     return MERAK_OK;
@@ -75,14 +79,14 @@ static void cut_shards(struct importing *im)
     uint64_t bytes = 0;
 
     im->n_shards = 1;
-    for (int i = 0; i < im->params.n; i++) {
+    for (int i = 0; i < im->params.n_whole; i++) {
         if (bytes > 0 && bytes + bytes_of(im, i) > SHARD_BYTES) {
             im->first[im->n_shards++] = i;
             bytes = 0;
         }
         bytes += bytes_of(im, i);
     }
-    im->first[im->n_shards] = im->params.n;
+    im->first[im->n_shards] = im->params.n_whole;
 }
 
 static bool all_are_finite(const float *x, size_t n)
@@ -95,13 +99,16 @@ static bool all_are_finite(const float *x, size_t n)
 static enum merak_status fill(void *arg, int i, struct merak_error *err)
 {
     struct importing *im = arg;
+    const struct merak_named *param = &im->params.whole[i];
     enum merak_status rc;
 
-    rc = merak_hf_weights_read(im->weights, im->params.param[i].name,
-                               &im->piece[i], err);
+    if (im->peft != NULL && merak_peft_has(im->peft, param->name))
+        rc = merak_peft_read(im->peft, param, im->buf, err);
+    else
+        rc =
+            merak_hf_weights_read(im->weights, param->name, &im->piece[i], err);
     if (rc == MERAK_OK &&
-        !all_are_finite(im->buf,
-                        merak_shape_count(&im->params.param[i].shape)) &&
+        !all_are_finite(im->buf, merak_shape_count(&param->shape)) &&
         im->not_finite++ == 0)
         im->first_not_finite = i;
     im->done += bytes_of(im, i);
@@ -116,7 +123,7 @@ static enum merak_status fill(void *arg, int i, struct merak_error *err)
 static enum merak_status write_run(struct importing *im,
                                    struct merak_error *err)
 {
-    const char *dir = im->import->dir, *run = im->import->run;
+    const char *dir = im->base, *run = im->import->run;
     struct merak_ckpt_state state = {
         .imported = true, .dtype = "f32", .tp = 1, .pp = 1, .dp = 1};
     char model[PATH_MAX];
@@ -126,7 +133,11 @@ static enum merak_status write_run(struct importing *im,
     snprintf(state.model_id, sizeof(state.model_id), "%s", im->params.model_id);
     snprintf(state.fingerprint, sizeof(state.fingerprint), "%s",
              im->params.numbers);
-    snprintf(state.init_from, sizeof(state.init_from), "%s", dir);
+    snprintf(state.init_from, sizeof(state.init_from), "%.*s",
+             (int)sizeof(state.init_from) - 1, dir);
+    if (im->peft != NULL)
+        merak_lora_print(merak_peft_lora(im->peft), state.recipe,
+                         sizeof(state.recipe));
     rc = merak_run_model_record(run, dir, err);
     if (rc == MERAK_OK)
         rc = merak_run_model_put_weights(run, dir, im->weights, err);
@@ -173,7 +184,9 @@ static void summarize(const struct importing *im,
         .not_finite = im->not_finite};
     if (im->not_finite > 0)
         snprintf(summary->first_not_finite, sizeof(summary->first_not_finite),
-                 "%s", im->params.param[im->first_not_finite].name);
+                 "%s", im->params.whole[im->first_not_finite].name);
+    if (im->peft != NULL)
+        summary->tensors = merak_peft_count(im->peft);
     for (int i = 0; i < st->n; i++) {
         if (!merak_hf_weights_has(im->weights, &st->tensor[i]))
             continue;
@@ -182,37 +195,98 @@ static void summarize(const struct importing *im,
     }
 }
 
+/* Where the weights are: adapters are beside those of another folder. */
+static enum merak_status find_base(struct importing *im,
+                                   struct merak_error *err)
+{
+    const char *dir = im->import->dir, *base = im->import->base;
+    struct merak_peft_config config = {.root = NULL};
+    enum merak_status rc = MERAK_OK;
+
+    if (strlen(dir) >= MERAK_DIR_MAX ||
+        (base != NULL && strlen(base) >= MERAK_DIR_MAX))
+        return merak_fail(err, MERAK_ERR_PARAM, "path too long");
+    snprintf(im->base, sizeof(im->base), "%s", base != NULL ? base : dir);
+    if (!merak_peft_is_one(dir))
+        return base == NULL
+                   ? MERAK_OK
+                   : merak_fail(err, MERAK_ERR_CONFIG,
+                                "%.100s has no " MERAK_PEFT_CONFIG
+                                ", and a base model is only for adapters",
+                                dir);
+    if (base == NULL)
+        rc = merak_peft_config_read(dir, &config, err);
+    if (config.base != NULL)
+        snprintf(im->base, sizeof(im->base), "%s", config.base);
+    if (rc == MERAK_OK && !merak_safetensors_is_one(im->base))
+        rc = merak_fail(err, MERAK_ERR_NOT_FOUND,
+                        "%.80s has adapters, and their base model %.80s is no "
+                        "folder with safetensors: give it with --init-from DIR",
+                        dir,
+                        config.base != NULL || base != NULL ? im->base : "");
+    merak_peft_config_fini(&config);
+    return rc;
+}
+
+static enum merak_status open_all(struct importing *im, struct merak_error *err)
+{
+    enum merak_status rc = find_base(im, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_hf_config_read(im->base, im->import->unknown, &im->config,
+                                  err);
+    if (rc == MERAK_OK && merak_peft_is_one(im->import->dir))
+        rc = merak_peft_open(im->import->dir, &im->config, &im->peft, err);
+    if (rc == MERAK_OK)
+        rc = merak_hf_params_init(
+            &im->params, &im->config,
+            im->peft != NULL ? merak_peft_lora(im->peft) : NULL, err);
+    if (rc == MERAK_OK && im->peft != NULL &&
+        merak_peft_count(im->peft) != im->params.n_whole - im->params.n)
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "%.100s: there are adapters beside a weight that is "
+                        "used otherwise, too",
+                        im->import->dir);
+    if (rc == MERAK_OK)
+        rc = merak_hf_weights_open(im->base, im->params.param, im->params.n,
+                                   &im->weights, err);
+    return rc == MERAK_OK ? merak_hf_weights_check_tied(im->weights, err) : rc;
+}
+
+static void close_all(struct importing *im)
+{
+    free(im->buf);
+    free(im->first);
+    free(im->name);
+    free(im->piece);
+    merak_hf_weights_close(im->weights);
+    merak_hf_params_fini(&im->params);
+    merak_peft_close(im->peft);
+    free(im);
+}
+
 enum merak_status merak_weights_import(const struct merak_import *import,
                                        char *note,
                                        struct merak_transfer_summary *summary,
                                        struct merak_error *err)
 {
-    struct importing im = {.import = import};
+    struct importing *im = calloc(1, sizeof(*im));
     enum merak_status rc;
 
-    rc = merak_hf_config_read(import->dir, import->unknown, &im.config, err);
+    if (im == NULL)
+        return merak_fail_nomem(err, sizeof(*im));
+    im->import = import;
+    rc = open_all(im, err);
     if (rc == MERAK_OK)
-        rc = merak_hf_params_init(&im.params, &im.config, err);
-    if (rc == MERAK_OK)
-        rc = merak_hf_weights_open(import->dir, im.params.param, im.params.n,
-                                   &im.weights, err);
-    if (rc == MERAK_OK)
-        rc = merak_hf_weights_check_tied(im.weights, err);
-    if (rc == MERAK_OK)
-        rc = make_pieces(&im, err);
+        rc = make_pieces(im, err);
     if (rc == MERAK_OK) {
-        cut_shards(&im);
-        rc = import_to_run(&im, err);
+        cut_shards(im);
+        rc = import_to_run(im, err);
     }
     if (rc == MERAK_OK) {
-        memcpy(note, im.config.note, sizeof(im.config.note));
-        summarize(&im, summary);
+        memcpy(note, im->config.note, sizeof(im->config.note));
+        summarize(im, summary);
     }
-    free(im.buf);
-    free(im.first);
-    free(im.name);
-    free(im.piece);
-    merak_hf_weights_close(im.weights);
-    merak_hf_params_fini(&im.params);
+    close_all(im);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "io/weights/transfer_impl.h"
 
 #include "base/error.h"
+#include "io/lora_record.h"
 #include "partitioner/graph/graph.h"
 
 #include <stdio.h>
@@ -15,9 +16,11 @@
 
 enum merak_status merak_hf_params_init(struct merak_hf_params *params,
                                        struct merak_hf_config *config,
+                                       const struct merak_lora *lora,
                                        struct merak_error *err)
 {
     const struct merak_model_options opt = {1, 1, MERAK_F32};
+    struct merak_lora_model adapted = {config, lora};
     struct merak_graph *graph = NULL;
     enum merak_status rc;
 
@@ -25,10 +28,13 @@ enum merak_status merak_hf_params_init(struct merak_hf_params *params,
     rc = merak_model_create(&opt, &params->model, err);
     if (rc != MERAK_OK)
         return rc;
-    merak_hf_describe(params->model, config);
+    merak_lora_describe(params->model, &adapted);
     rc = merak_model_graph(params->model, &graph, err);
     if (rc == MERAK_OK)
-        rc = merak_named_params(graph, true, &params->param, &params->n, err);
+        rc = merak_named_params(graph, false, &params->param, &params->n, err);
+    if (rc == MERAK_OK)
+        rc = merak_named_params(graph, true, &params->whole, &params->n_whole,
+                                err);
     if (rc == MERAK_OK)
         rc = merak_graph_numbers(graph, &params->numbers, err);
     if (rc == MERAK_OK)
@@ -41,6 +47,7 @@ enum merak_status merak_hf_params_init(struct merak_hf_params *params,
 void merak_hf_params_fini(struct merak_hf_params *params)
 {
     free(params->param);
+    free(params->whole);
     free(params->numbers);
     merak_model_destroy(params->model);
     *params = (struct merak_hf_params){.n = 0};

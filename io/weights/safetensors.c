@@ -96,6 +96,24 @@ enum merak_status merak_safetensors_open(const char *dir,
     return rc;
 }
 
+enum merak_status
+merak_safetensors_open_file(const char *dir, const char *name,
+                            struct merak_safetensors **st_p,
+                            struct merak_error *err)
+{
+    struct merak_safetensors *st = calloc(1, sizeof(*st));
+    enum merak_status rc;
+
+    if (st == NULL)
+        return merak_fail_nomem(err, sizeof(*st));
+    rc = merak_safetensors_add_file(st, dir, name, err);
+    if (rc == MERAK_OK)
+        *st_p = st;
+    else
+        merak_safetensors_close(st);
+    return rc;
+}
+
 void merak_safetensors_close(struct merak_safetensors *st)
 {
     if (st == NULL)

@@ -68,6 +68,11 @@ struct merak_safetensors {
 enum merak_status merak_safetensors_open(const char *dir,
                                          struct merak_safetensors **st_p,
                                          struct merak_error *err) MERAK_CHECKED;
+/* The same of one file of a folder, which has another name. */
+enum merak_status
+merak_safetensors_open_file(const char *dir, const char *name,
+                            struct merak_safetensors **st_p,
+                            struct merak_error *err) MERAK_CHECKED;
 void merak_safetensors_close(struct merak_safetensors *st);
 /* Does the folder have files that merak_safetensors_open() would open? */
 bool merak_safetensors_is_one(const char *dir);

@@ -31,13 +31,15 @@ struct merak_transfer_summary {
 
 /*
  * Import a Hugging Face folder into a run's directory without checkpoints:
- * makes RUN/step-00000000, without moments, and RUN/model.
+ * makes RUN/step-00000000, without moments, and RUN/model.  `dir` may have
+ * adapters of PEFT instead, beside the weights of `base`.
  *
+ *   base     the folder of the base model; NULL: as the adapters have it
  *   unknown  as in merak_hf_config_read()
  *   note     out  its note; [MERAK_HF_NOTE_BYTES]
  */
 struct merak_import {
-    const char *dir, *run;
+    const char *dir, *run, *base;
     enum merak_hf_unknown unknown;
     merak_transfer_fn progress;
     void *arg;
@@ -48,16 +50,22 @@ enum merak_status merak_weights_import(const struct merak_import *import,
                                        struct merak_transfer_summary *summary,
                                        struct merak_error *err) MERAK_CHECKED;
 
-enum merak_export_format { MERAK_EXPORT_HF, MERAK_EXPORT_LLMC };
+enum merak_export_format {
+    MERAK_EXPORT_HF,
+    MERAK_EXPORT_LLMC,
+    MERAK_EXPORT_PEFT,
+};
+#define MERAK_EXPORT_WORDS "hf|llmc|peft"
 
 /*
  * Export a run's newest checkpoint, or a given one, to a folder that is empty
  * or absent. hf: config.json, safetensors, and an index if there are several;
- * llmc: only model.bin.
+ * llmc: only model.bin; peft: only adapters.
  */
 struct merak_export {
     const char *ckpt, *out;
     enum merak_export_format format;
+    bool merge; /* add adapters to the weights that they are beside */
     bool typed; /* write numbers as `type`; else as imported, or f32 */
     enum merak_safetensors_type type;
     uint64_t shard_bytes; /* the most of a file, except for a single tensor; 0:

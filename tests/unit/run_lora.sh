@@ -39,12 +39,13 @@ refuses()
 {
     local text=$1
     shift
-    ! "$@" >log 2>&1 && [ "$(grep -c 'error: ' log)" -eq 1 ] &&
-        grep 'error: ' log | grep -qF -- "$text"
+    ! "$@" >log 2>&1 &&
+        [ "$(grep -c 'error: \|^merak ckpt' log)" -eq 1 ] &&
+        grep 'error: \|^merak ckpt' log | grep -qF -- "$text"
     ok $? "refused: $text" log
 }
 
-echo 1..16
+echo 1..29
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
@@ -97,5 +98,78 @@ refuses "--lora-dropout and --lora-targets need --lora-rank" \
 refuses "lora-targets qproj: no linear layer has such a name; the nearest is q_proj" \
     "${lora[@]}" hf --ckpt none --lora-targets qproj
 ! "$merak" ckpt export whole --format hf --out bare >log 2>&1 && [ ! -e bare ] &&
-    grep -q 'weights with adapters are not exported' log
+    grep -q 'give --merge for weights with its adapters' log
 ok $? "a run with adapters is not exported without them" log
+
+# --- to PEFT and back; PEFT's own files are in peft.t
+"$merak" ckpt export whole --format peft --out peft >log 2>&1 &&
+    grep -q '"r": 4,' peft/adapter_config.json &&
+    grep -q '"lora_alpha": 8,' peft/adapter_config.json &&
+    grep -q '"base_model_name_or_path": "hf",' peft/adapter_config.json &&
+    grep -q '"lora_dropout": 0.1,' peft/adapter_config.json &&
+    tr -d ' \n' <peft/adapter_config.json | grep -qF \
+        '"target_modules":["q_proj","k_proj","v_proj","o_proj","gate_proj","up_proj","down_proj"]'
+ok $? "adapters are exported with their options" log
+"$merak" ckpt import peft --out back >log 2>&1 &&
+    "$merak" ckpt export back --format peft --out again >>log 2>&1 &&
+    cmp peft/adapter_model.safetensors again/adapter_model.safetensors &&
+    diff peft/adapter_config.json again/adapter_config.json &&
+    ! "$merak" ckpt diff whole back --tensors-only >diff 2>&1 &&
+    ! grep -v '^adam_.*: only in the first$\|tensors are equal' diff
+ok $? "imported again, beside the base model that they name, all bits are the same" log
+[ "$(eval_loss back)" = "$(eval_loss whole)" ]
+ok $? "merak eval computes the same with them"
+"${base[@]}" --model hf --init-from back --lora-rank 4 --lora-alpha 8 \
+    --lora-dropout 0.1 --ckpt on --steps 1 \
+    --lora-targets q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj \
+    >log 2>&1
+ok $? "a run goes on from imported adapters" log
+"$merak" ckpt export whole --format hf --merge --out merged >log 2>&1 &&
+    [ ! -e merged/adapter_config.json ] &&
+    awk -v a="$(eval_loss merged)" -v b="$(eval_loss whole)" \
+        'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12) }'
+ok $? "merged weights compute the same" log
+cat >phi3.json <<'JSON'
+{"model_type": "phi3", "num_hidden_layers": 2, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
+ "vocab_size": 257, "max_position_embeddings": 64, "pad_token_id": null}
+JSON
+"${base[@]}" --model phi3.json --ckpt p --steps 1 >log 2>&1 &&
+    "$merak" ckpt export p --format hf --out phi3 >>log 2>&1 &&
+    "${base[@]}" --model phi3 --init-from phi3 --lora-rank 2 --lora-targets \
+        q_proj,v_proj,gate_proj,o_proj --ckpt fused --steps 3 --lr 1e-2 \
+        >>log 2>&1 &&
+    "$merak" ckpt export fused --format peft --out fused-peft >>log 2>&1 &&
+    tr -d ' \n' <fused-peft/adapter_config.json | grep -qF \
+        '"rank_pattern":{"gate_up_proj":4,"qkv_proj":6}' &&
+    "$merak" ckpt import fused-peft --init-from phi3 --out fused-back \
+        >>log 2>&1 &&
+    ! "$merak" ckpt diff fused fused-back --tensors-only >diff 2>&1 &&
+    ! grep -v '^adam_.*: only in the first$\|tensors are equal' diff &&
+    "$merak" ckpt export fused --format hf --merge --out fused-merged \
+        >>log 2>&1 &&
+    awk -v a="$(eval_loss fused-merged)" -v b="$(eval_loss fused)" \
+        'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12) }'
+ok $? "so do those of projections that are one tensor there" log
+refuses "has adapters, and their base model gone is no folder" \
+    "$merak" ckpt import peft --init-from gone --out none
+refuses "has no adapters, and --format peft is for those of --lora-rank" \
+    "$merak" ckpt export first --format peft --out none
+refuses "has no adapters, and --merge is for those of --lora-rank" \
+    "$merak" ckpt export first --format hf --merge --out none
+refuses "has no adapter_config.json" \
+    "$merak" ckpt import hf --init-from hf --out none
+
+"$merak" ckpt ls whole >log && grep -q '^step-00000004 ' log
+ok $? "its checkpoints are listed" log
+"$merak" generate --ckpt whole --prompt 1 --tokens 4 --temperature 0 \
+    --tokenizer byte >text 2>log &&
+    "$merak" generate --ckpt merged --prompt 1 --tokens 4 --temperature 0 \
+        --tokenizer byte >text2 2>>log && cmp text text2 && [ -s text ]
+ok $? "merak generate writes with adapters what it does with merged weights" log
+"$merak" ckpt reshard whole --out wide --tp 2 --dp 2 >log 2>&1 &&
+    "$merak" ckpt diff whole/step-00000004 wide/step-00000004 >>log 2>&1 &&
+    "${lora[@]}" hf --ckpt wide --steps 5 --lr 1e-2 >>log 2>&1 &&
+    "${lora[@]}" hf --ckpt whole --steps 5 --lr 1e-2 >>log 2>&1 &&
+    "$merak" ckpt diff whole wide >>log 2>&1
+ok $? "it is resharded, and resumed from that" log

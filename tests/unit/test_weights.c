@@ -248,7 +248,7 @@ static void a_part_of_a_parameter_is_read_as_in_the_whole(void **state)
         struct merak_error err;
 
         assert_int_equal(merak_hf_config_load(dir, &config, NULL), MERAK_OK);
-        assert_int_equal(merak_hf_params_init(&params, &config, NULL),
+        assert_int_equal(merak_hf_params_init(&params, &config, NULL, NULL),
                          MERAK_OK);
         if (merak_hf_weights_open(dir, params.param, params.n, &w, &err) !=
             MERAK_OK)

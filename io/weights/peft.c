@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peft.c - read adapters from a folder of PEFT
+ *
+ * A module that holds several of our weights (qkv_proj of Phi-3) has one
+ * adapter.  If it is block diagonal, as an export writes it, each weight gets
+ * its block.  If it has the rank of all others, each gets all of A, and its
+ * rows of B.
+ */
+#include "config.h"
+
+#include "io/weights/peft.h"
+
+#include "base/error.h"
+#include "io/lora_record.h"
+#include "io/weights/adapters.h"
+#include "io/weights/peft_config.h"
+#include "io/weights/transfer_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TENSOR_NAME = 2 * MERAK_HF_NAME_BYTES + 64 };
+
+/* Where the adapter of a parameter is; NULL: it has none. */
+struct source {
+    const struct merak_safetensor *a, *b;
+    size_t rank, block; /* rows of A, and columns of B, from block * rank */
+};
+
+struct merak_peft {
+    const char *dir;
+    struct merak_hf_config model;
+    struct merak_peft_config config;
+    struct merak_safetensors *st;
+    struct merak_hf_params params; /* of the model without adapters */
+    struct merak_hf_layout layout;
+    struct source *source; /* [params.n] */
+    int n_sources, n_used; /* of parameters; of the file's tensors */
+    struct merak_lora_record lora;
+};
+
+/* --- one module -------------------------------------------------------------
+ */
+
+/* The file's tensor of a module, A or B, named with the family's prefix or
+ * without. */
+static const struct merak_safetensor *find(const struct merak_peft *peft,
+                                           const char *module, char which)
+{
+    char end[TENSOR_NAME];
+    size_t n = strlen(MERAK_PEFT_PREFIX);
+
+    snprintf(end, sizeof(end), "%s.lora_%c.weight", module, which);
+    for (int i = 0; i < peft->st->n; i++) {
+        const char *name = peft->st->tensor[i].name;
+
+        if (strncmp(name, MERAK_PEFT_PREFIX, n) == 0 &&
+            strcmp(merak_hf_tensor_base(&peft->model, name + n), end) == 0)
+            return &peft->st->tensor[i];
+    }
+    return NULL;
+}
+
+static enum merak_status check_shapes(const struct merak_peft *peft,
+                                      const char *module,
+                                      const struct merak_hf_tensor *part,
+                                      const struct merak_safetensor *a,
+                                      const struct merak_safetensor *b,
+                                      struct merak_error *err)
+{
+    if (b == NULL)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "%.80s has lora_A of %.60s and no lora_B of it",
+                          peft->dir, module);
+    if (a->ndim == 2 && b->ndim == 2 && a->dim[0] >= 1 &&
+        a->dim[0] == b->dim[1] && a->dim[1] == part->cols &&
+        b->dim[0] == part->of_rows)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_MISMATCH,
+                      "%.80s: adapters of %.60s are [%zu, %zu] and [%zu, %zu], "
+                      "expected [rank, %zu] and [%zu, rank]",
+                      peft->dir, module, a->dim[0], a->dim[1], b->dim[0],
+                      b->dim[1], part->cols, part->of_rows);
+}
+
+static bool all_zero(const float *x, size_t n)
+{
+    while (n > 0 && x[n - 1] == 0)
+        n--;
+    return n == 0;
+}
+
+/* Is B zero outside of the blocks, one per part? */
+static bool is_diagonal(const struct merak_peft *peft, int t, size_t rank,
+                        const float *b, size_t width)
+{
+    size_t k = 0;
+
+    for (int p = 0; p < peft->params.n; p++) {
+        const struct merak_hf_tensor *part = &peft->layout.part[p];
+
+        if (peft->layout.tensor_of[p] != t)
+            continue;
+        for (size_t i = 0; i < part->rows; i++) {
+            const float *row = b + (part->first_row + i) * width;
+
+            if (!all_zero(row, k * rank) ||
+                !all_zero(row + (k + 1) * rank, width - (k + 1) * rank))
+                return false;
+        }
+        k++;
+    }
+    return true;
+}
+
+static enum merak_status check_diagonal(const struct merak_peft *peft, int t,
+                                        const char *module, size_t rank,
+                                        const struct merak_safetensor *b,
+                                        struct merak_error *err)
+{
+    float *data = malloc(b->count * sizeof(*data));
+    enum merak_status rc;
+
+    if (data == NULL)
+        return merak_fail_nomem(err, b->count * sizeof(*data));
+    rc = merak_safetensors_read(peft->st, b, 0, b->count, data, err);
+    if (rc == MERAK_OK && !is_diagonal(peft, t, rank, data, b->dim[1]))
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "%.60s: %.50s holds several weights, and its adapter "
+                        "of rank %zu is neither block diagonal nor of rank "
+                        "%zu, as r is: merge it with PEFT's "
+                        "merge_and_unload()",
+                        peft->dir, module, b->dim[1], peft->config.rank);
+    free(data);
+    return rc;
+}
+
+/* A block of a weight without an adapter is zero, in A, too. */
+static enum merak_status is_absent(const struct merak_peft *peft,
+                                   const struct source *s, bool *absent_p,
+                                   struct merak_error *err)
+{
+    size_t n = s->rank * s->a->dim[1];
+    float *data = malloc(n * sizeof(*data));
+    enum merak_status rc;
+
+    if (data == NULL)
+        return merak_fail_nomem(err, n * sizeof(*data));
+    rc = merak_safetensors_read(peft->st, s->a, s->block * n, n, data, err);
+    *absent_p = rc == MERAK_OK && all_zero(data, n);
+    free(data);
+    return rc;
+}
+
+/* All layers have one rank and one alpha. */
+static enum merak_status agree(struct merak_peft *peft, const char *module,
+                               size_t rank, double alpha,
+                               struct merak_error *err)
+{
+    struct merak_lora *lora = &peft->lora.lora;
+
+    if (lora->rank == 0) {
+        lora->rank = rank;
+        lora->alpha = (float)alpha;
+    }
+    if (lora->rank == rank && lora->alpha == (float)alpha)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "%.60s: the adapter of %.60s has rank %zu and alpha %g, "
+                      "others have %zu and %g: only one of each is supported",
+                      peft->dir, module, rank, alpha, lora->rank,
+                      (double)lora->alpha);
+}
+
+/* Give the parts of tensor t their adapters. */
+static enum merak_status take_parts(struct merak_peft *peft, int t,
+                                    const struct source *whole, bool blocks,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    size_t k = 0;
+
+    for (int p = 0; p < peft->params.n && rc == MERAK_OK; p++) {
+        struct source *s = &peft->source[p];
+        bool absent = false;
+
+        if (peft->layout.tensor_of[p] != t)
+            continue;
+        *s = *whole;
+        s->block = blocks ? k++ : 0;
+        if (blocks)
+            rc = is_absent(peft, s, &absent, err);
+        if (absent)
+            *s = (struct source){.a = NULL};
+        peft->n_sources += !absent;
+    }
+    return rc;
+}
+
+static enum merak_status take_module(struct merak_peft *peft, int t,
+                                     struct merak_error *err)
+{
+    char module[TENSOR_NAME];
+    struct source whole = {.block = 0};
+    size_t parts = 0;
+    double alpha = 0;
+    int first = -1;
+    enum merak_status rc;
+
+    snprintf(module, sizeof(module), "%s", peft->layout.tensor[t].name);
+    *strrchr(module, '.') = '\0';
+    whole.a = find(peft, module, 'A');
+    whole.b = find(peft, module, 'B');
+    if (whole.a == NULL || peft->layout.tensor[t].ndim != 2)
+        return MERAK_OK;
+    for (int p = 0; p < peft->params.n; p++) {
+        if (peft->layout.tensor_of[p] == t && parts++ == 0)
+            first = p;
+    }
+    rc = check_shapes(peft, module, &peft->layout.part[first], whole.a, whole.b,
+                      err);
+    if (rc == MERAK_OK)
+        rc = merak_peft_config_alpha(&peft->config, module, &alpha, err);
+    if (rc != MERAK_OK)
+        return rc;
+    peft->n_used += 2;
+    whole.rank = whole.a->dim[0];
+    if (parts > 1 && whole.rank == peft->config.rank)
+        parts = 1;
+    whole.rank /= parts;
+    if (parts > 1)
+        rc = check_diagonal(peft, t, module, whole.rank, whole.b, err);
+    if (rc == MERAK_OK)
+        rc = agree(peft, module, whole.rank, alpha / (double)parts, err);
+    return rc == MERAK_OK ? take_parts(peft, t, &whole, parts > 1, err) : rc;
+}
+
+/* --- all of them ------------------------------------------------------------
+ */
+
+/* A tensor that is no adapter of the model's linear layers. */
+static enum merak_status refuse_rest(const struct merak_peft *peft,
+                                     struct merak_error *err)
+{
+    char module[TENSOR_NAME];
+
+    for (int i = 0; i < peft->st->n; i++) {
+        bool used = false;
+
+        for (int t = 0; t < peft->layout.n && !used; t++) {
+            snprintf(module, sizeof(module), "%s", peft->layout.tensor[t].name);
+            *strrchr(module, '.') = '\0';
+            used = find(peft, module, 'A') == &peft->st->tensor[i] ||
+                   find(peft, module, 'B') == &peft->st->tensor[i];
+        }
+        if (!used)
+            return merak_fail(err, MERAK_ERR_MISMATCH,
+                              "%.80s/" MERAK_PEFT_FILE
+                              " has %.80s, which is no adapter of a linear "
+                              "layer of this model",
+                              peft->dir, peft->st->tensor[i].name);
+    }
+    return merak_fail(err, MERAK_ERR_MISMATCH,
+                      "%.80s/" MERAK_PEFT_FILE " has no adapters", peft->dir);
+}
+
+static enum merak_status name_targets(struct merak_peft *peft,
+                                      struct merak_error *err)
+{
+    size_t n = (size_t)peft->params.n + 1, length, end = strlen(".weight");
+    struct merak_adaptable *layer = calloc(n, sizeof(*layer));
+    char(*name)[MERAK_HF_NAME_BYTES] = calloc(n, sizeof(*name));
+    enum merak_status rc = MERAK_OK;
+
+    if (layer == NULL || name == NULL) {
+        rc = merak_fail_nomem(err, n * sizeof(*name));
+        goto out;
+    }
+    for (int p = 0; p < peft->params.n; p++) {
+        const char *full = peft->params.param[p].name;
+
+        length = strlen(full);
+        if (length > end && strcmp(full + length - end, ".weight") == 0)
+            length -= end;
+        snprintf(name[p], sizeof(*name), "%.*s", (int)length, full);
+        layer[p] = (struct merak_adaptable){name[p], peft->source[p].a != NULL};
+    }
+    peft->lora.lora.targets = peft->lora.targets;
+    length = merak_adaptable_print(layer, peft->params.n, peft->lora.targets,
+                                   sizeof(peft->lora.targets));
+    if (length >= sizeof(peft->lora.targets))
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "%.80s: the %d layers with adapters cannot be named by "
+                        "a --lora-targets of %d characters; %zu are needed",
+                        peft->dir, peft->n_sources, MERAK_LORA_TARGETS - 1,
+                        length);
+out:
+    free(name);
+    free(layer);
+    return rc;
+}
+
+static enum merak_status find_all(struct merak_peft *peft,
+                                  struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    peft->source = calloc((size_t)peft->params.n + 1, sizeof(*peft->source));
+    if (peft->source == NULL)
+        return merak_fail_nomem(err,
+                                (size_t)peft->params.n * sizeof(*peft->source));
+    for (int t = 0; t < peft->layout.n && rc == MERAK_OK; t++)
+        rc = take_module(peft, t, err);
+    if (rc == MERAK_OK && (peft->n_used != peft->st->n || peft->n_used == 0))
+        rc = refuse_rest(peft, err);
+    if (rc == MERAK_OK)
+        rc = name_targets(peft, err);
+    peft->lora.lora.dropout = (float)peft->config.dropout;
+    return rc;
+}
+
+static enum merak_status open_all(struct merak_peft *peft,
+                                  struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_peft_config_read(peft->dir, &peft->config, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_safetensors_open_file(peft->dir, MERAK_PEFT_FILE, &peft->st,
+                                         err);
+    if (rc == MERAK_OK)
+        rc = merak_hf_params_init(&peft->params, &peft->model, NULL, err);
+    if (rc == MERAK_OK)
+        rc = merak_hf_layout_init(&peft->layout, &peft->model,
+                                  peft->params.param, peft->params.n, err);
+    return rc == MERAK_OK ? find_all(peft, err) : rc;
+}
+
+enum merak_status merak_peft_open(const char *dir,
+                                  const struct merak_hf_config *model,
+                                  struct merak_peft **peft_p,
+                                  struct merak_error *err)
+{
+    struct merak_peft *peft = calloc(1, sizeof(*peft));
+    enum merak_status rc;
+
+    if (peft == NULL)
+        return merak_fail_nomem(err, sizeof(*peft));
+    peft->dir = dir;
+    peft->model = *model;
+    rc = open_all(peft, err);
+    if (rc == MERAK_OK)
+        *peft_p = peft;
+    else
+        merak_peft_close(peft);
+    return rc;
+}
+
+void merak_peft_close(struct merak_peft *peft)
+{
+    if (peft == NULL)
+        return;
+    free(peft->source);
+    merak_hf_layout_fini(&peft->layout);
+    merak_hf_params_fini(&peft->params);
+    merak_safetensors_close(peft->st);
+    merak_peft_config_fini(&peft->config);
+    free(peft);
+}
+
+const struct merak_lora *merak_peft_lora(const struct merak_peft *peft)
+{
+    return &peft->lora.lora;
+}
+
+int merak_peft_count(const struct merak_peft *peft)
+{
+    return 2 * peft->n_sources;
+}
+
+/* --- reading ---------------------------------------------------------------
+ */
+
+/* The weight that an adapter's parameter is beside, and which it is. */
+static int find_weight(const struct merak_peft *peft, const char *param,
+                       bool *is_b_p)
+{
+    for (int p = 0; p < peft->params.n; p++) {
+        const struct merak_named one = {.name = param};
+        const struct merak_adapter found =
+            merak_adapter_of(&one, 1, peft->params.param[p].name);
+
+        *is_b_p = found.b != NULL;
+        if ((found.a != NULL || found.b != NULL) && peft->source[p].a != NULL)
+            return p;
+    }
+    return -1;
+}
+
+bool merak_peft_has(const struct merak_peft *peft, const char *param)
+{
+    bool is_b;
+
+    return find_weight(peft, param, &is_b) >= 0;
+}
+
+/* Rows of B, and of each the columns of a block. */
+static enum merak_status read_b(const struct merak_peft *peft, int p,
+                                float *data, struct merak_error *err)
+{
+    const struct merak_hf_tensor *part = &peft->layout.part[p];
+    const struct source *s = &peft->source[p];
+    size_t width = s->b->dim[1], n = part->rows * width;
+    float *rows = malloc(n * sizeof(*rows));
+    enum merak_status rc;
+
+    if (rows == NULL)
+        return merak_fail_nomem(err, n * sizeof(*rows));
+    rc = merak_safetensors_read(peft->st, s->b, part->first_row * width, n,
+                                rows, err);
+    for (size_t i = 0; i < part->rows && rc == MERAK_OK; i++)
+        memcpy(data + i * s->rank, rows + i * width + s->block * s->rank,
+               s->rank * sizeof(*data));
+    free(rows);
+    return rc;
+}
+
+enum merak_status merak_peft_read(const struct merak_peft *peft,
+                                  const struct merak_named *param, float *data,
+                                  struct merak_error *err)
+{
+    bool is_b = false;
+    int p = find_weight(peft, param->name, &is_b);
+    const struct source *s;
+    size_t n;
+
+    if (p < 0)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND, "%.80s has no %.100s",
+                          peft->dir, param->name);
+    if (is_b)
+        return read_b(peft, p, data, err);
+    s = &peft->source[p];
+    n = s->rank * s->a->dim[1];
+    return merak_safetensors_read(peft->st, s->a, s->block * n, n, data, err);
+}
