@@ -237,12 +237,23 @@ void merak_dir_remove_made(const char *path, size_t there)
     }
 }
 
+/* Names are removed from the directory that is open, whatever lies under its
+ * path by then: who may write above it can put a link to another in its
+ * place. */
+static void empty(DIR *dir)
+{
+    struct dirent *entry;
+
+    while ((entry = readdir(dir)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+}
+
 enum merak_status merak_dir_remove(const char *path, struct merak_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    struct dirent *entry;
-    char file[PATH_MAX];
 
     if (fd < 0 && errno == ENOENT)
         return MERAK_OK;
@@ -256,11 +267,7 @@ enum merak_status merak_dir_remove(const char *path, struct merak_error *err)
             close(fd);
         return rc;
     }
-    while ((entry = readdir(dir)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        (void)unlink(merak_path(file, path, entry->d_name));
-    }
+    empty(dir);
     closedir(dir);
     if (rmdir(path) != 0)
         return merak_file_fail(err, "remove", path);

@@ -312,3 +312,14 @@ int rmdir(const char *path)
 {
     return is_below(path) && strikes("rmdir", path) ? -1 : REAL(rmdir)(path);
 }
+
+/* Below a directory that is open, or by a path. */
+int unlinkat(int dir, const char *path, int flags)
+{
+    const char *call = flags & AT_REMOVEDIR ? "rmdir" : "unlink";
+    bool counts = path[0] != '/' && dir != AT_FDCWD ? is_open_below(dir)
+                                                    : is_below(path);
+
+    return counts && strikes(call, path) ? -1
+                                         : REAL(unlinkat)(dir, path, flags);
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_printable.c - what a terminal would obey does not reach it; files that
  * others prepared are not opened; closed descriptors are */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include "config.h"
 
 #include "unit/near.h"
@@ -12,8 +13,12 @@
 #include "io/ckpt/durable.h"
 #include "partitioner/simulate/svg.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -264,6 +269,45 @@ static void a_new_file_takes_the_place_of_what_others_prepared(void **state)
                      MERAK_ERR_IO);
 }
 
+/* In front of libc's: who races the removal of `raced` moves it away once it is
+ * being read, and puts a link to "folder" in its place. */
+static const char *raced;
+
+struct dirent *readdir(DIR *stream)
+{
+    __typeof__(&readdir) real =
+        (__typeof__(&readdir))dlsym(RTLD_NEXT, "readdir");
+
+    if (raced != NULL) {
+        char away[PATH_MAX];
+
+        snprintf(away, sizeof(away), "%s.away", raced);
+        assert_int_equal(rename(raced, away), 0);
+        assert_int_equal(symlink("folder", raced), 0);
+        raced = NULL;
+    }
+    return real(stream);
+}
+
+static void removing_keeps_to_the_directory_that_it_opened(void **state)
+{
+    char path[PATH_MAX];
+
+    (void)state;
+    put("folder/theirs", "theirs");
+    snprintf(path, sizeof(path), "%s", at("step-00000001.tmp"));
+    assert_int_equal(mkdir(path, 0700), 0);
+    put("step-00000001.tmp/theirs", "of the save");
+    raced = path;
+    assert_int_not_equal(merak_dir_remove(path, NULL), MERAK_OK);
+    assert_null(raced);
+    assert_holds("folder/theirs", "theirs");
+    assert_int_equal(access(at("step-00000001.tmp.away/theirs"), F_OK), -1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(at("step-00000001.tmp.away")), 0);
+    assert_int_equal(unlink(at("folder/theirs")), 0);
+}
+
 /* A link to a folder in place of an interrupted save, which runs remove. */
 static void removing_follows_no_link(void **state)
 {
@@ -333,6 +377,9 @@ int main(void)
             remove_folder),
         cmocka_unit_test_setup_teardown(removing_follows_no_link, set_up_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(
+            removing_keeps_to_the_directory_that_it_opened, set_up_folder,
+            remove_folder),
         cmocka_unit_test(closed_descriptors_are_opened_and_open_ones_stay),
     };
 
