@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -130,6 +132,14 @@ const char *merak_fopen_new(const char *path, FILE **file_p)
     const char *why = merak_open_new(path, 0666, &fd);
 
     return make_stream(why, fd, "w", file_p);
+}
+
+void merak_follow_links(const char *path, char *to)
+{
+    char *real = realpath(path, NULL);
+
+    snprintf(to, PATH_MAX, "%s", real == NULL ? path : real);
+    free(real);
 }
 
 void merak_open_std(void)

@@ -36,6 +36,13 @@ const char *merak_open_new(const char *path, mode_t mode, int *fd_p);
 const char *merak_fopen_new(const char *path, FILE **file_p);
 
 /*
+ * What a path that the user gave leads to, in to[PATH_MAX]: the user may have
+ * put a link there, which renaming a file to this name would replace.  The path
+ * itself if there is nothing; it has less than PATH_MAX bytes.
+ */
+void merak_follow_links(const char *path, char *to);
+
+/*
  * Open /dev/null in place of standard input, output and error where they are
  * closed, as some daemons have them: the next file that is opened would take
  * the place, and messages would be written into it.  To be called before

@@ -224,7 +224,7 @@ enum merak_status merak_metrics_page_open(const struct merak_trainer *t,
     p = *page_p = calloc(1, sizeof(*p));
     if (p == NULL)
         return merak_fail_nomem(err, sizeof(*p));
-    snprintf(p->path, sizeof(p->path), "%s", t->opt.openmetrics);
+    merak_follow_links(t->opt.openmetrics, p->path);
     snprintf(p->part, sizeof(p->part), "%s.part", p->path);
     set_labels(p, t->run_dir);
     count_earlier(p, t->run_dir);

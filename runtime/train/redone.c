@@ -109,11 +109,17 @@ static const char *move(struct merak_trainer *t, FILE *in, const char *path)
 enum merak_status merak_metrics_cut(struct merak_trainer *t, const char *path,
                                     struct merak_error *err)
 {
+    char target[PATH_MAX];
     FILE *in = NULL;
-    const char *why = t->opt.metrics == NULL
-                          ? merak_fopen_own(path, MERAK_ANY_OWNER, &in)
-                          : merak_fopen_regular(path, &in);
+    const char *why;
 
+    if (t->opt.metrics == NULL) {
+        why = merak_fopen_own(path, MERAK_ANY_OWNER, &in);
+    } else { /* named by the user, who may have put a link there */
+        merak_follow_links(path, target);
+        path = target;
+        why = merak_fopen_regular(path, &in);
+    }
     /* opening it for writing gives the reason, if there is one */
     if (why != NULL)
         return MERAK_OK;

@@ -120,6 +120,26 @@ cp again/metrics.jsonl resumed
         --metrics resumed >>log 2>&1
 [ $? -eq 0 ] && [ "$(wc -l <several)" -eq 6 ] && [ "$(wc -l <resumed)" -eq 3 ]
 ok $? "a file of --metrics is cut where the run resumes, not where it begins" log
+cp -r r linked
+mkdir beyond
+cp again/metrics.jsonl beyond/m.jsonl
+ln -s beyond/m.jsonl link.jsonl
+touch beyond/page
+ln -s beyond/page page
+"${base[@]}" --model small.json --data d --ckpt linked --steps 3 \
+    --metrics link.jsonl --openmetrics page >log 2>&1
+[ $? -eq 0 ] && [ -L link.jsonl ] && [ -L page ] &&
+    [ "$(wc -l <beyond/m.jsonl)" -eq 3 ] &&
+    [ "$(wc -l <beyond/m.jsonl.redone)" -eq 3 ] &&
+    grep -q '^# EOF' beyond/page
+ok $? "a link of the user stays one, and what it leads to is cut" log
+cp -r r theirs
+cp again/metrics.jsonl beyond/other
+ln -sf "$PWD/beyond/other" theirs/metrics.jsonl
+"${base[@]}" --model small.json --data d --ckpt theirs --steps 3 >log 2>&1
+[ $? -ne 0 ] && cmp again/metrics.jsonl beyond/other &&
+    grep -q 'metrics.jsonl: a link' log
+ok $? "the run's own metrics are neither cut nor written through a link" log
 
 # --- going back to an earlier step
 
