@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_PLACES 3
@@ -47,10 +48,9 @@ static void find_own_dir(char dir[PATH_MAX])
 }
 
 /*
- * The root of the build tree that `dir` lies in, as two levels up; "" where
- * Merak is installed: what is above its prefix may be anybody's.  libtool puts
- * libraries into .libs, and programs that hold a static one are built for
- * these two folders alone: libmerak is never installed as such.
+ * The root of the build tree that `dir` may lie in, from there; "" where it
+ * does not: libtool puts libraries into .libs, and programs that hold a static
+ * one are built for these two folders alone.
  */
 static const char *find_build_root(const char *dir)
 {
@@ -67,11 +67,60 @@ static const char *find_build_root(const char *dir)
     return "";
 }
 
+/* Can nobody write to it who cannot write to the folder of this library? */
+static bool is_as_safe(const char *path, const struct stat *own)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && st.st_uid == own->st_uid &&
+           (st.st_mode & ~own->st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
+           ((st.st_mode & S_IWGRP) == 0 || st.st_gid == own->st_gid);
+}
+
+/*
+ * A folder's name is no evidence: what is above an installed Merak's prefix, or
+ * above a user's own "bench", may be anybody's.  The root of a build tree has
+ * what configure wrote, and it and all down to the module are as safe as the
+ * library that opens it.
+ */
+static bool is_build_tree(const char *dir, const char *root, const char *below)
+{
+    char path[PATH_MAX];
+    struct stat own;
+    size_t n;
+
+    if (stat(dir, &own) != 0)
+        return false;
+    snprintf(path, sizeof(path), "%s%s/config.status", dir, root);
+    if (!is_as_safe(path, &own))
+        return false;
+    for (n = 0; below[n] != '\0'; n++) {
+        snprintf(path, sizeof(path), "%s%s%.*s", dir, root, (int)n, below);
+        if (below[n] == '/' && !is_as_safe(path, &own))
+            return false;
+    }
+    snprintf(path, sizeof(path), "%s%s%s", dir, root, below);
+    return is_as_safe(path, &own);
+}
+
+static void add_built(struct places *at, const char *dir,
+                      const struct merak_module_ask *ask)
+{
+    const char *root = find_build_root(dir);
+    char below[128];
+
+    snprintf(below, sizeof(below), "/%s/.libs/merak_%s.so", ask->built,
+             ask->name);
+    if (root[0] == '\0' || !is_build_tree(dir, root, below))
+        return;
+    snprintf(below, sizeof(below), "%s/%s/.libs", root, ask->built);
+    add_place(at, dir, below, ask->name);
+}
+
 static void find_places(const struct merak_module_ask *ask, struct places *at)
 {
     const char *only = getenv("MERAK_MODULE_DIR");
-    char dir[PATH_MAX], below[64];
-    const char *root;
+    char dir[PATH_MAX];
 
     at->n = 0;
     if (only != NULL && *only != '\0') {
@@ -81,10 +130,7 @@ static void find_places(const struct merak_module_ask *ask, struct places *at)
     find_own_dir(dir);
     if (dir[0] != '\0') {
         add_place(at, dir, "/merak", ask->name);
-        root = find_build_root(dir);
-        snprintf(below, sizeof(below), "%s/%s/.libs", root, ask->built);
-        if (root[0] != '\0')
-            add_place(at, dir, below, ask->name);
+        add_built(at, dir, ask);
     }
     add_place(at, MERAK_MODULE_INSTALL_DIR, "", ask->name);
 }

@@ -63,6 +63,37 @@ cp "$tmp/broken/merak_cuda.so" "$tmp/alice/lib/merak"
     train --backend cuda
 )
 refuses "a module beside the library is looked at" "cannot be loaded"
+# A folder that is called as one of a build tree is none for that.
+alice=$tmp/alice
+# at DIR ROOT: run a Merak that lies in DIR, with a module planted below ROOT
+at()
+{
+    mkdir -p "$1" "$2/kernels/cuda/.libs"
+    cp ../cmd/.libs/merak ../runtime/.libs/libmerak.so.? "$1"
+    cp "$tmp/broken/merak_cuda.so" "$2/kernels/cuda/.libs"
+    chmod "$3" "$2"
+    [ -z "${4-}" ] || echo "$4" >"$2/config.status"
+    (
+        merak=$1/merak
+        export LD_LIBRARY_PATH=$1
+        train --backend cuda
+    )
+}
+at "$alice/bench" "$alice" 755
+refuses "a folder called bench is no build tree" "was built without it"
+at "$alice/tests/unit" "$alice" 755
+refuses "one called tests/unit is none" "was built without it"
+at "$alice/x/.libs" "$alice" 755
+refuses "one called .libs is none" "was built without it"
+at "$alice/bench" "$alice" 777 configured
+refuses "nor is one that anybody can write to" "was built without it"
+at "$alice/bench" "$alice" 755 configured
+refuses "a build tree is looked at" "cannot be loaded"
+if [ "$(id -u)" -eq 0 ]; then
+    chown nobody "$alice/kernels"
+    at "$alice/bench" "$alice" 755 configured
+    refuses "one with a folder of another user's is not" "was built without it"
+fi
 train --backend nix
 refuses "a backend that nobody knows" "there are cpu, ref, emu, fake, cuda"
 # What a calibration chose is taken on the same kind of device, and no other.
