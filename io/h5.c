@@ -349,6 +349,32 @@ hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space)
     return set;
 }
 
+/* Neither a virtual dataset nor one whose raw data are another file. */
+static bool is_own(hid_t set)
+{
+    hid_t dcpl = H5Dget_create_plist(set);
+    bool own = dcpl >= 0 && H5Pget_layout(dcpl) != H5D_VIRTUAL &&
+               H5Pget_external_count(dcpl) == 0 && H5Pget_nfilters(dcpl) == 0;
+
+    merak_h5_drop(dcpl);
+    return own;
+}
+
+bool merak_h5_count(hid_t set, size_t bytes, size_t *n_p)
+{
+    hid_t space = H5Dget_space(set), file = H5Iget_file_id(set);
+    hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+    hsize_t most = 0;
+    bool ok = n >= 0 && file >= 0 && H5Fget_filesize(file, &most) >= 0 &&
+              bytes > 0 && (uint64_t)n <= most / bytes && is_own(set);
+
+    merak_h5_drop(space);
+    merak_h5_drop(file);
+    if (ok)
+        *n_p = (size_t)n;
+    return ok;
+}
+
 static bool put(hid_t object, const char *name, hid_t type, hid_t space,
                 const void *value)
 {
@@ -395,20 +421,23 @@ bool merak_h5_put_number(hid_t object, const char *name, uint64_t value)
 
 bool merak_h5_get_text(hid_t object, const char *name, char *text, size_t size)
 {
-    hid_t at = H5Aopen(object, name, H5P_DEFAULT), type;
+    hid_t at = H5Aopen(object, name, H5P_DEFAULT), type, space;
     bool ok = false;
     size_t n;
 
     if (at < 0)
         return false;
     type = H5Aget_type(at);
+    space = H5Aget_space(at);
     if (type >= 0 && H5Tget_class(type) == H5T_STRING &&
-        H5Tis_variable_str(type) == 0) {
+        H5Tis_variable_str(type) == 0 && space >= 0 &&
+        H5Sget_simple_extent_npoints(space) == 1) {
         n = H5Tget_size(type);
         ok = n <= size && H5Aread(at, type, text) >= 0;
         if (ok)
             text[n - 1] = '\0';
     }
+    merak_h5_drop(space);
     merak_h5_drop(type);
     merak_h5_drop(at);
     return ok;

@@ -81,12 +81,17 @@ bool merak_h5_make_groups(hid_t file, const char *name);
  * on failure. */
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space);
 
+/* The elements of a dataset, of `bytes` each in memory; false where they cannot
+ * all be in the file, or lie in another one: what a file says of its size is
+ * not believed before memory is taken for it. */
+bool merak_h5_count(hid_t set, size_t bytes, size_t *n_p);
+
 /* Attributes; false on failure. */
 bool merak_h5_put_text(hid_t object, const char *name, const char *text);
 bool merak_h5_put_u64(hid_t object, const char *name, const uint64_t *value,
                       int n);
 bool merak_h5_put_number(hid_t object, const char *name, uint64_t value);
-/* text of at most size - 1 bytes; exactly n values. */
+/* One text of at most size - 1 bytes; exactly n values. */
 bool merak_h5_get_text(hid_t object, const char *name, char *text, size_t size);
 bool merak_h5_get_u64(hid_t object, const char *name, uint64_t *value, int n);
 

@@ -158,7 +158,7 @@ static bool get_costs(hid_t file, struct merak_trace_rank *rank)
 static bool get_plan(hid_t file, struct merak_trace_rank *rank)
 {
     hid_t set, type = -1;
-    size_t size = 0;
+    size_t size = 0, n;
     bool ok;
 
     if (H5Lexists(file, PLAN, H5P_DEFAULT) <= 0)
@@ -170,6 +170,9 @@ static bool get_plan(hid_t file, struct merak_trace_rank *rank)
          H5Tis_variable_str(type) == 0 && has_elements(set, 1);
     if (ok) {
         size = H5Tget_size(type);
+        ok = merak_h5_count(set, size, &n);
+    }
+    if (ok) {
         rank->plan = calloc(size + 1, 1);
     }
     ok = ok && rank->plan != NULL &&

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/ckpt/durable.h"
+#include "partitioner/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,19 +54,15 @@ static bool get_info(hid_t file, struct merak_trace_info *info)
 /* A whole one-dimensional dataset of elements of `size` bytes; free() it. */
 static void *read_all(hid_t set, hid_t type, size_t size, size_t *n_p)
 {
-    hid_t space = H5Dget_space(set);
-    hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
     void *data = NULL;
 
-    if (n >= 0)
-        data = calloc((size_t)n + 1, size);
-    if (data != NULL && n > 0 &&
+    if (merak_h5_count(set, size, n_p))
+        data = calloc(*n_p + 1, size);
+    if (data != NULL && *n_p > 0 &&
         H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) {
         free(data);
         data = NULL;
     }
-    merak_h5_drop(space);
-    *n_p = (size_t)n;
     return data;
 }
 
@@ -85,8 +82,10 @@ static bool get_names(hid_t file, struct merak_trace_rank *rank)
     }
     merak_h5_drop(type);
     merak_h5_drop(set);
-    if (text == NULL)
+    if (text == NULL || n > INT32_MAX) {
+        free(text);
         return false;
+    }
     rank->names = malloc((n + 1) * (sizeof(char *) + size));
     if (rank->names != NULL) {
         char *copy = (char *)(rank->names + n + 1);
@@ -113,6 +112,52 @@ static bool get_records(hid_t file, struct merak_trace_rank *rank)
     merak_h5_drop(type);
     merak_h5_drop(set);
     return rank->records != NULL;
+}
+
+/* Are the coordinates of a rank in tp x pp x dp ranks, and are these all? */
+static bool is_placed(const struct merak_trace_info *info)
+{
+    uint64_t ranks = (uint64_t)info->tp * (uint64_t)info->stages;
+
+    return info->tp_index < info->tp && info->stage < info->stages &&
+           info->dp_index < info->dp && ranks <= INT32_MAX &&
+           ranks * (uint64_t)info->dp == (uint64_t)info->ranks;
+}
+
+/* All ranks of a run have the same shape, and each a place of its own: its
+ * number says which, so that no two can have one. */
+static enum merak_status check_info(const struct merak_trace_info *info,
+                                    const struct merak_trace_info *first,
+                                    const char *path, struct merak_error *err)
+{
+    const struct merak_plan near = {.tp = info->tp,
+                                    .pp = info->stages,
+                                    .dp = info->dp};
+    struct merak_plan far = near;
+
+    far.order_tp_pp_dp = true;
+    if (!is_placed(info) ||
+        (merak_plan_rank(&near, info->tp_index, info->dp_index, info->stage) !=
+             info->rank &&
+         merak_plan_rank(&far, info->tp_index, info->dp_index, info->stage) !=
+             info->rank))
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "%s: rank %d of %d cannot be number %d, %d and %d of "
+                          "tp %d x pp %d x dp %d",
+                          path, info->rank, info->ranks, info->tp_index,
+                          info->stage, info->dp_index, info->tp, info->stages,
+                          info->dp);
+    if (info->ranks != first->ranks || info->tp != first->tp ||
+        info->stages != first->stages || info->dp != first->dp ||
+        info->microbatches != first->microbatches)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "%s is of tp %d x pp %d x dp %d with %d "
+                          "micro-batches, rank 0 of tp %d x pp %d x dp %d with "
+                          "%d: of two runs",
+                          path, info->tp, info->stages, info->dp,
+                          info->microbatches, first->tp, first->stages,
+                          first->dp, first->microbatches);
+    return MERAK_OK;
 }
 
 /* The limit of nanoseconds since a run's epoch, either way: 31 years.  Sums
@@ -157,6 +202,7 @@ static enum merak_status check_records(const struct merak_trace_rank *rank,
 }
 
 static enum merak_status load_rank(const char *path, int number,
+                                   const struct merak_trace_info *first,
                                    struct merak_trace_rank *rank,
                                    struct merak_error *err)
 {
@@ -177,6 +223,8 @@ static enum merak_status load_rank(const char *path, int number,
                         "%s is of rank %d of %d, not of rank %d", path,
                         rank->info.rank, rank->info.ranks, number);
     (void)H5Fclose(file);
+    if (rc == MERAK_OK)
+        rc = check_info(&rank->info, first, path, err);
     if (rc == MERAK_OK)
         rc = check_planned(rank, path, err);
     return rc == MERAK_OK ? check_records(rank, path, err) : rc;
@@ -217,7 +265,7 @@ enum merak_status merak_trace_load(const char *dir,
     merak_h5_quiet(&quiet);
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
         rc = load_rank(merak_path(path, dir, merak_trace_file(name, i)), i,
-                       &ranks[i], err);
+                       &ranks[0].info, &ranks[i], err);
         /* Ignore files left by an earlier run with more ranks. */
         if (rc == MERAK_OK && i == 0 && ranks[0].info.ranks < n)
             n = ranks[0].info.ranks;

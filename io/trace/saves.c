@@ -72,26 +72,22 @@ bool merak_trace_put_save(hid_t set, hsize_t n,
 
 bool merak_trace_get_saves(hid_t file, struct merak_trace_rank *rank)
 {
-    hid_t set, space = -1, type = -1;
-    hssize_t n = -1;
+    hid_t set, type = save_type();
+    size_t n = 0;
     bool ok;
 
-    if (H5Lexists(file, MERAK_TRACE_SAVES, H5P_DEFAULT) <= 0)
+    if (H5Lexists(file, MERAK_TRACE_SAVES, H5P_DEFAULT) <= 0) {
+        merak_h5_drop(type);
         return true;
+    }
     set = H5Dopen2(file, MERAK_TRACE_SAVES, H5P_DEFAULT);
-    if (set >= 0)
-        space = H5Dget_space(set);
-    if (space >= 0)
-        n = H5Sget_simple_extent_npoints(space);
-    type = save_type();
-    if (n >= 0 && type >= 0)
-        rank->saves = calloc((size_t)n + 1, sizeof(*rank->saves));
+    if (set >= 0 && type >= 0 && merak_h5_count(set, sizeof(*rank->saves), &n))
+        rank->saves = calloc(n + 1, sizeof(*rank->saves));
     ok = rank->saves != NULL &&
          (n == 0 ||
           H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rank->saves) >= 0);
-    rank->n_saves = ok ? (size_t)n : 0;
+    rank->n_saves = ok ? n : 0;
     merak_h5_drop(type);
-    merak_h5_drop(space);
     merak_h5_drop(set);
     return ok;
 }

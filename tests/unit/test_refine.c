@@ -144,6 +144,7 @@ static void write_trace(const struct wrong *w)
                                         .stages = 1,
                                         .tp = 1,
                                         .dp = RANKS,
+                                        .dp_index = r,
                                         .n_instrs = INSTRS,
                                         .instr_name = names,
                                         .planned = planned,
