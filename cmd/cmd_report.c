@@ -366,7 +366,8 @@ static void put_placement(FILE *out, const struct merak_run_log *log)
 
 static void put_start(FILE *out, const json_t *start)
 {
-    time_t at = (time_t)json_number_value(json_object_get(start, "time"));
+    double seconds = json_number_value(json_object_get(start, "time"));
+    time_t at = fabs(seconds) < 0x1p53 ? (time_t)seconds : 0;
     const char *job = json_string_value(json_object_get(start, "job"));
     char when[32] = "?";
     struct tm tm;

@@ -152,7 +152,17 @@ static int int_at(const json_t *list, size_t i)
 {
     const json_t *value = json_array_get(list, i);
 
-    return json_is_integer(value) ? (int)json_integer_value(value) : -1;
+    json_int_t n = json_is_integer(value) ? json_integer_value(value) : -1;
+
+    return n >= 0 && n <= INT_MAX ? (int)n : -1;
+}
+
+/* A degree that a run of n ranks can have; 0: it has none. */
+static int degree(const struct merak_run_log *log, const char *key, size_t n)
+{
+    double value = merak_run_log_number(log, key, 0);
+
+    return value >= 1 && value <= (double)n ? (int)value : 0;
 }
 
 static double real_at(const json_t *list, size_t i)
@@ -190,9 +200,9 @@ void merak_run_bound(const struct merak_run_log *log,
     struct merak_bound_step step = {
         .rank = rank,
         .step_s = json_number_value(json_object_get(log->ranks, "step_s")),
-        .stages = (int)merak_run_log_number(log, "pp", 0),
-        .tp = (int)merak_run_log_number(log, "tp", 0),
-        .microbatches = (int)merak_run_log_number(log, "microbatches", 0)};
+        .stages = degree(log, "pp", n),
+        .tp = degree(log, "tp", n),
+        .microbatches = degree(log, "microbatches", INT_MAX)};
 
     text[0] = '\0';
     for (size_t r = 0; rank != NULL && r < n; r++) {

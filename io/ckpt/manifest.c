@@ -125,7 +125,8 @@ static enum merak_status parse_state(json_t *json,
     state->imported = imported != 0;
     state->seed = strtoull(seed, &end, 10);
     if (step < 0 || samples < 0 || tokens < 0 || seq < 0 || global_batch < 0 ||
-        steps < 0 || *seed == '\0' || *end != '\0' ||
+        steps < 0 || state->tp < 1 || state->pp < 1 || state->dp < 1 ||
+        *seed == '\0' || *end != '\0' ||
         !take_text(state->model_id, sizeof(state->model_id), model_id) ||
         !take_text(state->data_id, sizeof(state->data_id), data_id) ||
         !take_text(state->dtype, sizeof(state->dtype), dtype) ||

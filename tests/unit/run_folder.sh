@@ -85,6 +85,25 @@ for name in ranks.json incidents.jsonl metrics.jsonl; do
     [ ! -e kept ] || mv kept r/$name
 done
 
+# --- numbers that no run has
+
+mkdir huge
+places=$(printf ',[0,0,0,0]%.0s' {1..40}) times=$(printf ',[0.4,1,1,0]%.0s' {1..41})
+for pp in 2000000000 1e300 -5; do
+    cat >huge/run.jsonl <<JSON
+{"format":"merak-run","version":1,"time":1e300,"step":0,"steps":9,"schedule":"x","dtype":"f32","tp":$pp,"pp":$pp,"dp":1,"microbatches":$pp,"hosts":["n1"],"ranks":[[4294967296,9223372036854775807,-1,0]$places]}
+JSON
+    echo '{"step":1,"loss":3,"grad_norm":1,"lr":1,"step_s":1,"time":5}' \
+        >huge/metrics.jsonl
+    echo "{\"time\":2e300,\"step_s\":1,\"idle\":0,\"ranks\":[${times#,}]}" \
+        >huge/ranks.json
+    {
+        timeout 20 "$merak" top --once huge &&
+            timeout 20 "$merak" report huge -o page.html
+    } >out 2>&1
+    ok $? "top and report of a run with pp $pp end" out
+done
+
 # --- strings for the terminal: ESC, CSI as a C1 character, as a byte
 
 mkdir bad
