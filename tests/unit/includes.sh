@@ -38,7 +38,7 @@ io/weights              base include/merak io io/ckpt partitioner/graph
 io/template             base include/merak
 io/tokenizer            base include/merak io/template
 io/tokens               base include/merak io io/tokenizer
-io/trace                base include/merak io io/ckpt partitioner/program partitioner/refine
+io/trace                base include/merak io io/ckpt partitioner/plan partitioner/program partitioner/refine
 runtime
 runtime/boot            base include/merak
 runtime/transport       base include/merak partitioner/layout runtime/boot
