@@ -258,6 +258,18 @@ static enum merak_status complete(const struct merak_ckpt_save *save,
 /* --- 4, 5: commit ------------------------------------------------------------
  */
 
+/* A run that went back comes to steps that another branch has saved. */
+static void tell_other_branch(const struct merak_ckpt_save *save,
+                              const struct merak_ckpt_manifest *mf)
+{
+    if (!merak_ckpt_branch_has(save->state.branch, mf->state.branch,
+                               mf->state.step))
+        merak_warn("ckpt",
+                   "%s of another branch of the run is replaced: its step was "
+                   "saved again",
+                   save->final);
+}
+
 /* A loadable step-N is renamed to step-N.old, which the reader uses while
  * there is no step-N.  A damaged one must not replace a good .old. */
 static enum merak_status set_aside(const struct merak_ckpt_save *save,
@@ -270,6 +282,7 @@ static enum merak_status set_aside(const struct merak_ckpt_save *save,
         return MERAK_OK;
     if (merak_ckpt_load(save->final, &mf, NULL) != MERAK_OK)
         return merak_dir_remove(save->final, err);
+    tell_other_branch(save, mf);
     merak_ckpt_manifest_destroy(mf);
     rc = merak_dir_remove(save->old, err);
     if (rc != MERAK_OK)

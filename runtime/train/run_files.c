@@ -230,7 +230,8 @@ static enum merak_status enter_branch(struct merak_trainer *t,
     if (rc == MERAK_OK && strcmp(was, t->branch) != 0 && t->named)
         merak_info("train",
                    "gone back to step %llu: a branch of its own, checkpoints "
-                   "after that step stay and are not resumed from",
+                   "after that step are not resumed from, and stay until a save "
+                   "of the same step replaces them",
                    (unsigned long long)t->step);
     return rc;
 }

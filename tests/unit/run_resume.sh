@@ -172,7 +172,9 @@ ok $? "going back makes a branch, and --keep counts within it" log
 [ "$(from --ckpt b --steps 7)" = b/step-00000005 ] && has $(name 5 6 7 8 10)
 ok $? "a resume follows it and not the later steps of the other" log
 [ "$(from --ckpt b/step-00000004 --steps 8 --ckpt-every 1)" = b/step-00000007 ] &&
-    [ "$(branch step-00000008)" = "1 0:4" ] && has $(name 6 7 8 10)
+    [ "$(branch step-00000008)" = "1 0:4" ] && has $(name 6 7 8 10) &&
+    [ "$(grep -c 'of another branch of the run is replaced' log)" -eq 1 ] &&
+    grep -q 'b/step-00000008 of another branch' log
 ok $? "the way back typed again goes on, though --keep has removed the step" log
 printf x | dd of=b/step-00000008/shard-00000.h5 bs=1 seek=3000 conv=notrunc \
     2>/dev/null
