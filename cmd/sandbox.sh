@@ -365,15 +365,32 @@ need_own_name()
         "no address: add the line \"127.0.0.1 localhost $host\" to /etc/hosts"
 }
 
+# Does the group $1 have no member but this user?  Only a group that has the
+# user's own name is believed to: who else has another as his first group cannot
+# always be listed.
+is_private_group() # gid
+{
+    local user name gid members
+
+    user=$(id -un) || return 1
+    IFS=: read -r name _ gid members < <(getent group "$user") || return 1
+    [ "$name" = "$user" ] && [ "$gid" = "$1" ] &&
+        { [ -z "$members" ] || [ "$members" = "$user" ]; } &&
+        [ "$(getent passwd | awk -F: -v g="$gid" -v u="$user" \
+            '$4 == g && $1 != u' | wc -l)" -eq 0 ]
+}
+
 # Is $1 this user's, and writable by nobody else?  A sticky folder above lets
-# others only add to it.
+# others only add to it; a group of the user alone is no other (umask 002).
 is_safe_above() # directory, above DIR
 {
-    local owner mode
+    local owner group mode
 
-    read -r owner mode < <(stat -c '%u %a' "$1") || return 1
+    read -r owner group mode < <(stat -c '%u %g %a' "$1") || return 1
     [ "$owner" = 0 ] || [ "$owner" = "$EUID" ] || return 1
-    [ $((8#$mode & 8#22)) -eq 0 ] || [ $((8#$mode & 8#1000)) -ne 0 ]
+    [ $((8#$mode & 8#1000)) -eq 0 ] || return 0
+    [ $((8#$mode & 8#2)) -eq 0 ] || return 1
+    [ $((8#$mode & 8#20)) -eq 0 ] || is_private_group "$group"
 }
 
 # DIR, resolved, belongs to the caller and is closed to who must not use it.
@@ -392,7 +409,8 @@ check_owner()
     while [ "$above" != / ]; do
         above=$(dirname "$above")
         is_safe_above "$above" || die "--dir $dir: others can replace what" \
-            "lies in $above; choose a place that is yours or root's"
+            "lies in $above; choose a place that is yours or root's and that no" \
+            "group of several users can write to"
     done
 }
 

@@ -211,6 +211,25 @@ bad()
     bad 69 "can be written by others" stop --dir "$DIR/wide"
     mkdir -m 700 "$DIR/wide/in"
     bad 69 "others can replace what lies in $DIR/wide" --dir "$DIR/wide/in" -- true
+    chmod 1777 "$DIR/wide" # where others may only add
+    bad 69 "no sandbox runs" stop --dir "$DIR/wide/in"
+    # umask 002: a group of the user alone is no other, that of several is
+    mkdir -m 775 "$DIR/shared"
+    mkdir -m 700 "$DIR/shared/in"
+    if [ "$(id -gn)" = "$(id -un)" ]; then
+        bad 69 "no sandbox runs" stop --dir "$DIR/shared/in"
+    fi
+    [ "$EUID" -ne 0 ] || {
+        chgrp daemon "$DIR/shared"
+        bad 69 "no group of several users can write to" \
+            stop --dir "$DIR/shared/in"
+        chgrp root "$DIR/shared"
+        getent() { command getent "$@" && [ "$1" = passwd ] &&
+            echo other:x:4242:0::/:/bin/sh; }
+        export -f getent
+        bad 69 "others can replace what" stop --dir "$DIR/shared/in"
+        unset -f getent
+    }
     [ "$EUID" -eq 0 ] || {
         mkdir -m 755 "$DIR/open"
         bad 69 "who could run commands as you: chmod 700" --dir "$DIR/open" -- true
