@@ -29,6 +29,8 @@
     OP_SCRATCH(attention_packed_dx)      \
     OP(gelu)                             \
     OP(gelu_dx)                          \
+    OP(relu2)                            \
+    OP(relu2_dx)                         \
     OP(swiglu)                           \
     OP(swiglu_dx)                        \
     OP(softcap)                          \

@@ -277,6 +277,8 @@ merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
  * (arXiv:1606.08415), exact (erf) or in its tanh approximation. */
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
                                bool tanh_approximation);
+/* max(x, 0)^2, x of any shape.  So et al. 2021 (arXiv:2109.08668), sec. 4. */
+struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x);
 /* silu(gate) * up.  Shazeer 2020 (arXiv:2002.05202). */
 struct merak_value *merak_swiglu(struct merak_model *m,
                                  struct merak_value *gate,
@@ -291,6 +293,9 @@ struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
 /* a + b, same shape: the residual connection. */
 struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
                               struct merak_value *b);
+/* factor * x, a finite factor other than 0; 1 returns x. */
+struct merak_value *merak_scale(struct merak_model *m, struct merak_value *x,
+                                float factor);
 /* Keep with probability 1 - p, scaled by 1/(1-p); the mask is a function of
  * (seed, step, global sample, op, element), and of the pass if there are
  * several.  p = 0 returns x. */

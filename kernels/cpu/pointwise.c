@@ -99,6 +99,24 @@ INLINE void gelu_erf_dx_step(const vf *a, vf *y)
     y[0] = a[0] * gelu_erf_slope(a[1]);
 }
 
+/* NaNs stay, as in the other activations. */
+INLINE vf positive(vf x)
+{
+    return vselect(x < 0.0f, vset(0.0f), x);
+}
+
+INLINE void relu2_step(const vf *a, vf *y)
+{
+    vf p = positive(a[0]);
+
+    y[0] = p * p;
+}
+
+INLINE void relu2_dx_step(const vf *a, vf *y)
+{
+    y[0] = 2.0f * a[0] * positive(a[1]);
+}
+
 INLINE void swiglu_step(const vf *a, vf *y)
 {
     y[0] = a[0] * sigmoid(a[0]) * a[1];
@@ -179,6 +197,8 @@ SWEEP(gelu_tanh, 1, 1)
 SWEEP(gelu_erf, 1, 1)
 SWEEP(gelu_tanh_dx, 2, 1)
 SWEEP(gelu_erf_dx, 2, 1)
+SWEEP(relu2, 1, 1)
+SWEEP(relu2_dx, 2, 1)
 SWEEP(swiglu, 2, 1)
 SWEEP(swiglu_dx, 3, 2)
 SWEEP(geglu, 2, 1)
@@ -218,6 +238,16 @@ CPU_KERNEL(gelu_dx)
     bool tanh_form = call->attrs->i[0] == 1;
 
     return run(call, tanh_form ? gelu_tanh_dx_sweep : gelu_erf_dx_sweep, err);
+}
+
+CPU_KERNEL(relu2)
+{
+    return run(call, relu2_sweep, err);
+}
+
+CPU_KERNEL(relu2_dx)
+{
+    return run(call, relu2_dx_sweep, err);
 }
 
 CPU_KERNEL(swiglu)

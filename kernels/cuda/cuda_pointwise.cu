@@ -140,6 +140,26 @@ struct gelu_dx_of { /* dy, x */
     }
 };
 
+/* So et al. 2021 (arXiv:2109.08668), sec. 4; a NaN stays one. */
+__device__ __forceinline__ float positive(float x)
+{
+    return x < 0.0f ? 0.0f : x;
+}
+
+struct relu2_of {
+    __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
+    {
+        y[0] = positive(x[0]) * positive(x[0]);
+    }
+};
+
+struct relu2_dx_of { /* dy, x */
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        y[0] = 2.0f * x[0] * positive(x[1]);
+    }
+};
+
 /* The activation of the gate, Shazeer 2020 (arXiv:2002.05202): silu, or gelu's
  * tanh form. */
 struct swiglu_of { /* gate, up */
@@ -202,6 +222,16 @@ CUDA_KERNEL(gelu)
 CUDA_KERNEL(gelu_dx)
 {
     return map<2, 1>(call, "gelu_dx", gelu_dx_of{call->attrs->i[0] == 1}, err);
+}
+
+CUDA_KERNEL(relu2)
+{
+    return map<1, 1>(call, "relu2", relu2_of{}, err);
+}
+
+CUDA_KERNEL(relu2_dx)
+{
+    return map<2, 1>(call, "relu2_dx", relu2_dx_of{}, err);
 }
 
 CUDA_KERNEL(swiglu)

@@ -56,6 +56,8 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW_ATTENTION(attention_packed_dx),
     ROW(gelu),
     ROW(gelu_dx),
+    ROW(relu2),
+    ROW(relu2_dx),
     ROW(swiglu),
     ROW(swiglu_dx),
     ROW(softcap),

@@ -59,6 +59,33 @@ REF_KERNEL(gelu_dx)
     return MERAK_OK;
 }
 
+/* So et al. 2021 (arXiv:2109.08668), sec. 4. */
+REF_KERNEL(relu2)
+{
+    const struct merak_operand *x = &call->operand[0];
+    size_t n = merak_local_count(x);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        double p = fmax(ref_load(x, i), 0);
+
+        ref_store(merak_call_out(call, 0), i, p * p);
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(relu2_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *x = &call->operand[1];
+    size_t n = merak_local_count(x);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        ref_store(merak_call_out(call, 0), i,
+                  2 * ref_load(dy, i) * fmax(ref_load(x, i), 0));
+    return MERAK_OK;
+}
+
 /* The activation of a gate and its slope, Shazeer 2020 (arXiv:2002.05202):
  * x sigmoid(x), or GELU's tanh form. */
 static double gate_of(double x, bool gelu_form)

@@ -255,6 +255,11 @@ struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
     return apply(m, "gelu", &attrs, 1, &x);
 }
 
+struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x)
+{
+    return apply(m, "relu2", NULL, 1, &x);
+}
+
 struct merak_value *merak_swiglu(struct merak_model *m,
                                  struct merak_value *gate,
                                  struct merak_value *up)
@@ -282,6 +287,14 @@ struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
                               struct merak_value *b)
 {
     return apply(m, "add", NULL, 2, (struct merak_value *[]){a, b});
+}
+
+struct merak_value *merak_scale(struct merak_model *m, struct merak_value *x,
+                                float factor)
+{
+    struct merak_attrs attrs = {.f = {(double)factor}};
+
+    return factor == 1.0f ? x : apply(m, "scale", &attrs, 1, &x);
 }
 
 struct merak_value *merak_dropout(struct merak_model *m, struct merak_value *x,

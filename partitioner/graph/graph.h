@@ -43,6 +43,7 @@
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
  *                   otherwise the same
  *     gelu          x -> y; i[0] = 1: tanh form
+ *     relu2         x -> max(x, 0)^2
  *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, instead
  *                   of silu(gate)
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
@@ -73,6 +74,7 @@
  *     attention_dx  B  do, q, k, v, o, lse, (starts) -> dq, dk, dv; as
  *                   forward
  *     attention_packed_dx  B  do, qkv, o, lse, (starts) -> dqkv; as forward
+ *     relu2_dx      B  dy, x -> dx
  *     gelu_dx       B  dy, x -> dx
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
  *     softcap_dx    B  dy, y -> dx; f[0] as forward

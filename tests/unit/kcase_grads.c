@@ -48,6 +48,7 @@ const struct kc_grad kc_grads[] = {
      false},
     {"add_position_dw", "add_position", 2, 1, {KC_DY, 2, KC_D(1)}, true},
     {"gelu_dx", "gelu", 2, 1, {KC_DY, 0, KC_D(0)}, false},
+    {"relu2_dx", "relu2", 2, 1, {KC_DY, 0, KC_D(0)}, false},
     {"swiglu_dx", "swiglu", 3, 2, {KC_DY, 0, 1, KC_D(0), KC_D(1)}, false},
     {"softcap_dx", "softcap", 2, 1, {KC_DY, 1, KC_D(0)}, false},
     {"scale", "scale", 1, 1, {KC_DY, KC_D(0)}, false},

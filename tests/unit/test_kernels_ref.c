@@ -317,6 +317,8 @@ static void pointwise_ops_match_published_values(void **state)
     attrs.i[0] = 1;
     run_ref("gelu", &call);
     assert_near(y, tanh_form, 2, 1e-13, 0);
+    run_ref("relu2", &call);
+    assert_near(y, ((double[]){1, 0}), 2, 0, 0);
     call.n_in = 2;
     call.operand[2] = call.operand[1];
     call.operand[1] = over(up, 1, (size_t[]){2});
