@@ -19,6 +19,13 @@ enum merak_family {
     MERAK_PHI3,
     MERAK_OLMO2,
     MERAK_GEMMA2,
+    MERAK_GEMMA,
+    MERAK_GEMMA3,
+    MERAK_ARCEE,
+    MERAK_GRANITE,
+    MERAK_SMOLLM3,
+    MERAK_OLMO3,
+    MERAK_FAMILIES, /* how many */
 };
 
 /* The most layers: a model of that many takes seconds to plan. */
@@ -35,6 +42,7 @@ enum merak_hf_act {
     MERAK_HF_SILU,
     MERAK_HF_GELU, /* erf */
     MERAK_HF_GELU_TANH,
+    MERAK_HF_RELU2, /* only without a gate */
 };
 
 /* The union of the fields of all families: hf_family.c reads them, hf_model.c
@@ -46,18 +54,28 @@ struct merak_hf_config {
     float embd_dropout, attn_dropout, resid_dropout;
     bool tied; /* tie_word_embeddings */
     enum merak_hf_act act;
+    bool plain_mlp; /* no gate */
     bool attn_bias, mlp_bias;
     bool qkv_bias;    /* of queries, keys and values, also without attn_bias */
-    bool qk_norm;     /* RMS norm of each query and key, per head .. */
-    bool qk_whole;    /* .. or, instead, of all heads of a token together */
+    bool head_bias;   /* of logits */
+    bool qk_norm;     /* norm of each query and key, per head .. */
+    bool qk_whole;    /* .. or, instead, RMS of all heads of a token together */
+    bool layer_norm;  /* norms have a mean and a bias, or are RMS norms .. */
+    bool norm_plus_1; /* .. which may multiply by 1 + weight */
     bool post_norm;   /* norms after attention and MLP, not before .. */
     bool four_norms;  /* .. or both */
-    bool norm_plus_1; /* norms multiply by 1 + weight */
+    bool parallel;    /* attention and MLP both read the layer's input .. */
+    bool one_norm;    /* .. through one norm */
     bool embd_scaled; /* embeddings are multiplied by sqrt(hidden) */
-    float attn_scale; /* of scores; 0: 1/sqrt(head_dim) */
+    bool mlp_dropout; /* resid_dropout is of the MLP alone */
+    /* Of embeddings, and of what a layer adds; logits are divided by the last.
+     * 0: 1 */
+    float embd_factor, resid_factor, logit_divisor;
+    float attn_scale;          /* of scores; 0: 1/sqrt(head_dim) */
     float attn_cap, logit_cap; /* soft caps; 0: none */
     bool has_pad;              /* token `pad` is padding */
     size_t pad;
+    bool no_rope[MERAK_HF_LAYERS]; /* layers without positions */
     struct merak_rope_scaling rope_scaling;
     /* For kind PAIRS, whose `by` is one of these: for sequences of up to
      * rope_short_positions, and for longer ones. */

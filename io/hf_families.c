@@ -30,6 +30,11 @@ static const char *const llama_known[] = {"pretraining_tp", NULL};
 /* A field of the class that no code reads. */
 static const char *const phi3_known[] = {"embd_pdrop", NULL};
 
+/* Of the family's models that see. */
+static const char *const gemma3_known[] = {"image_token_id",
+                                           "mm_tokens_per_image", "text_config",
+                                           "vision_config", NULL};
+
 static const char *const none_known[] = {NULL};
 
 /* --- options
@@ -67,6 +72,7 @@ static const char *const none_known[] = {NULL};
 #define SILU (1u << MERAK_HF_SILU)
 #define GELU (1u << MERAK_HF_GELU)
 #define GELU_TANH (1u << MERAK_HF_GELU_TANH)
+#define RELU2 (1u << MERAK_HF_RELU2)
 
 static const struct merak_hf_option gpt2_options[] = {
     NUMBER(DROPOUT, "embd_pdrop", embd_dropout, 0.1),
@@ -130,6 +136,51 @@ static const struct merak_hf_option gemma2_options[] = {
     ALWAYS(four_norms),
     ALWAYS(norm_plus_1),
     ALWAYS(embd_scaled),
+    END,
+};
+
+/* Gemma Team 2024 (arXiv:2403.08295), sec. 2.  Files have "gelu" for its tanh
+ * form. */
+static const struct merak_hf_option gemma_options[] = {
+    FLAG("attention_bias", attn_bias, false),
+    ACT("hidden_act", "gelu_pytorch_tanh", GELU_TANH | MERAK_HF_GELU_IS_TANH),
+    NEVER("use_bidirectional_attention"),
+    ALWAYS(norm_plus_1),
+    ALWAYS(embd_scaled),
+    END,
+};
+
+/* Gemma Team 2025 (arXiv:2503.19786), sec. 2. */
+static const struct merak_hf_option gemma3_options[] = {
+    FLAG("attention_bias", attn_bias, false),
+    NUMBER(CAP, "attn_logit_softcapping", attn_cap, 0),
+    NUMBER(CAP, "final_logit_softcapping", logit_cap, 0),
+    NUMBER(RSQRT, "query_pre_attn_scalar", attn_scale, 256),
+    ACT("hidden_activation", "gelu_pytorch_tanh", GELU_TANH),
+    NEVER("use_bidirectional_attention"),
+    ALWAYS(four_norms),
+    ALWAYS(norm_plus_1),
+    ALWAYS(embd_scaled),
+    ALWAYS(qk_norm),
+    END,
+};
+
+static const struct merak_hf_option arcee_options[] = {
+    ACT("hidden_act", "relu2", GELU | GELU_TANH | RELU2),
+    FLAG("attention_bias", attn_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    ALWAYS(plain_mlp),
+    END,
+};
+
+static const struct merak_hf_option granite_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("attention_bias", attn_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    NUMBER(POSITIVE, "embedding_multiplier", embd_factor, 1),
+    NUMBER(POSITIVE, "residual_multiplier", resid_factor, 1),
+    NUMBER(POSITIVE, "attention_multiplier", attn_scale, 1),
+    NUMBER(POSITIVE, "logits_scaling", logit_divisor, 1),
     END,
 };
 
@@ -266,6 +317,114 @@ static const struct merak_hf_family families[] = {
      .windows = MERAK_HF_ALL_BUT,
      .period = 2,
      .tied = true},
+    {.type = "gemma",
+     .class = "Gemma",
+     .model = "GemmaForCausalLM",
+     .family = MERAK_GEMMA,
+     .options = gemma_options,
+     .known = none_known,
+     .vocab = 256000,
+     .hidden = 3072,
+     .ffn = 24576,
+     .layers = 28,
+     .heads = 16,
+     .kv_heads = 16,
+     .head_dim = 256,
+     .positions = 8192,
+     .norm_eps = 1e-6,
+     .pads = true,
+     .pad = 0,
+     .tied = true},
+    {.type = "gemma3_text",
+     .class = "Gemma3Text",
+     .model = "Gemma3ForCausalLM",
+     .family = MERAK_GEMMA3,
+     .options = gemma3_options,
+     .known = gemma3_known,
+     .vocab = 262208,
+     .hidden = 2304,
+     .ffn = 9216,
+     .layers = 26,
+     .heads = 8,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .positions = 131072,
+     .norm_eps = 1e-6,
+     .pads = true,
+     .pad = 0,
+     .window = 4096,
+     .windows = MERAK_HF_ALL_BUT,
+     .period = 6,
+     .period_field = "sliding_window_pattern",
+     .rope = {.theta = 1e6,
+              .slide_theta = 1e4,
+              .slide_theta_field = "rope_local_base_freq"},
+     .tied = true},
+    {.type = "arcee",
+     .class = "Arcee",
+     .model = "ArceeForCausalLM",
+     .family = MERAK_ARCEE,
+     .options = arcee_options,
+     .known = none_known,
+     .vocab = 32000,
+     .hidden = 2560,
+     .ffn = 18432,
+     .layers = 32,
+     .heads = 32,
+     .positions = 4096,
+     .norm_eps = 1e-5},
+    {.type = "granite",
+     .class = "Granite",
+     .model = "GraniteForCausalLM",
+     .family = MERAK_GRANITE,
+     .options = granite_options,
+     .known = none_known,
+     .vocab = 32000,
+     .hidden = 4096,
+     .ffn = 11008,
+     .layers = 32,
+     .heads = 32,
+     .positions = 2048,
+     .norm_eps = 1e-6},
+    {.type = "smollm3",
+     .class = "SmolLM3",
+     .model = "SmolLM3ForCausalLM",
+     .family = MERAK_SMOLLM3,
+     .options = llama_options,
+     .known = none_known,
+     .vocab = 128256,
+     .hidden = 2048,
+     .ffn = 11008,
+     .layers = 36,
+     .heads = 16,
+     .kv_heads = 4,
+     .positions = 32768,
+     .norm_eps = 1e-6,
+     .pads = true,
+     .pad = 128004,
+     .windows = MERAK_HF_NO_ROPE,
+     .no_rope_period = 4,
+     .rope = {.theta = 2e6},
+     .tied = true},
+    {.type = "olmo3",
+     .class = "Olmo3",
+     .model = "Olmo3ForCausalLM",
+     .family = MERAK_OLMO3,
+     .options = olmo2_options,
+     .known = none_known,
+     .vocab = 50304,
+     .hidden = 4096,
+     .ffn = 11008,
+     .layers = 32,
+     .heads = 32,
+     .positions = 2048,
+     .norm_eps = 1e-5,
+     .pads = true,
+     .pad = 1,
+     .window = 4096,
+     .windows = MERAK_HF_ALL_BUT,
+     .period = 4,
+     .rope = {.theta = 5e5, .slide_theta = 5e5}},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

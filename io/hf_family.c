@@ -113,17 +113,24 @@ static void read_heads(struct merak_hf_reader *r,
                        struct merak_hf_config *c)
 {
     bool absent = json_object_get(r->root, "num_key_value_heads") == NULL;
+    size_t split = 0;
 
     c->heads = read_size(r, "num_attention_heads", MOST_HEADS, f->heads);
-    c->kv_heads =
-        merak_hf_size(r, "num_key_value_heads", MOST_HEADS,
-                      absent && f->kv_heads > 0 ? f->kv_heads : c->heads);
+    c->kv_heads = c->heads;
+    if (f->has_heads != MERAK_HF_HEADS_MANY)
+        c->kv_heads =
+            merak_hf_size(r, "num_key_value_heads", MOST_HEADS,
+                          absent && f->kv_heads > 0 ? f->kv_heads : c->heads);
+    if (r->rc == MERAK_OK && c->hidden % c->heads == 0)
+        split = c->hidden / c->heads;
     if (f->head_dim > 0)
         c->head_dim = read_size(r, "head_dim", MOST_HEAD_DIM, f->head_dim);
     else if (merak_hf_field(r, "head_dim") != NULL)
         c->head_dim = merak_hf_size(r, "head_dim", MOST_HEAD_DIM, 0);
-    else if (r->rc == MERAK_OK && c->hidden % c->heads == 0)
-        c->head_dim = c->hidden / c->heads;
+    else
+        c->head_dim = split;
+    if (f->has_heads != MERAK_HF_HEADS && c->head_dim != split)
+        merak_hf_refuse(r, "head_dim", "hidden_size / num_attention_heads");
     check_heads(r, c);
 }
 
@@ -149,6 +156,32 @@ static void read_layer_types(struct merak_hf_reader *r, const json_t *types,
     }
 }
 
+/* Layers without positions. */
+static void read_no_rope(struct merak_hf_reader *r,
+                         const struct merak_hf_family *f,
+                         struct merak_hf_config *c)
+{
+    const json_t *list, *rope;
+    size_t n, i;
+
+    if (f->no_rope_period == 0)
+        return;
+    n = merak_hf_size(r, "no_rope_layer_interval", MOST_LAYERS,
+                      f->no_rope_period);
+    list = merak_hf_field(r, "no_rope_layers");
+    for (i = 0; list == NULL && i < c->layers; i++)
+        c->no_rope[i] = (i + 1) % n == 0;
+    if (list != NULL && json_array_size(list) < c->layers)
+        merak_hf_refuse(r, "no_rope_layers", "0 or 1 for each layer");
+    json_array_foreach(list, i, rope)
+    {
+        if (!json_is_integer(rope) || json_integer_value(rope) >> 1 != 0)
+            merak_hf_refuse(r, "no_rope_layers", "0 or 1 for each layer");
+        else if (i < c->layers)
+            c->no_rope[i] = json_integer_value(rope) == 0;
+    }
+}
+
 /* Without layer_types: all layers, all but some, or those from
  * max_window_layers on. */
 static void read_layers_that_slide(struct merak_hf_reader *r,
@@ -158,6 +191,8 @@ static void read_layers_that_slide(struct merak_hf_reader *r,
     const json_t *types = NULL;
     size_t first = 0, n = f->windows == MERAK_HF_ALL_BUT ? f->period : 0;
 
+    if (f->period_field != NULL)
+        n = merak_hf_size(r, f->period_field, MOST_LAYERS, n);
     if (f->windows != MERAK_HF_ALL_LAYERS)
         types = merak_hf_field(r, "layer_types");
     if (f->windows == MERAK_HF_IF_ASKED)
@@ -165,7 +200,9 @@ static void read_layers_that_slide(struct merak_hf_reader *r,
     if (types != NULL)
         read_layer_types(r, types, c, c->slides);
     for (size_t i = first; types == NULL && i < c->layers; i++)
-        c->slides[i] = n == 0 || (i + 1) % n != 0;
+        c->slides[i] = f->windows == MERAK_HF_NO_ROPE
+                           ? c->no_rope[i]
+                           : n == 0 || (i + 1) % n != 0;
 }
 
 /* The window of attention; whether it is shorter than the sequences is known
@@ -174,11 +211,11 @@ static void read_window(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,
                         struct merak_hf_config *c)
 {
-    bool may = f->windows != MERAK_HF_IF_ASKED, any = false;
+    bool may = true, any = false;
 
     if (f->windows == MERAK_HF_NO_WINDOWS)
         return;
-    if (f->windows == MERAK_HF_IF_ASKED)
+    if (f->windows == MERAK_HF_IF_ASKED || f->windows == MERAK_HF_NO_ROPE)
         may = merak_hf_bool(r, "use_sliding_window", false);
     if (merak_hf_field(r, "sliding_window") != NULL)
         c->window = merak_hf_size(r, "sliding_window", MOST_POSITIONS, 0);
@@ -189,6 +226,14 @@ static void read_window(struct merak_hf_reader *r,
         any = any || c->slides[i];
     if (may && any && c->window > 0)
         return;
+    /* there transformers has windows by layer_types, or fails */
+    if (any && f->rope.slide_theta > 0)
+        merak_hf_refuse(r, "sliding_window", "a number");
+    else if (any && f->windows == MERAK_HF_NO_ROPE &&
+             merak_hf_field(r, "layer_types") != NULL)
+        merak_hf_refuse(r, "layer_types",
+                        "full_attention of each, or use_sliding_window true "
+                        "and a sliding_window");
     c->window = 0;
     memset(c->slides, 0, sizeof(c->slides));
 }
@@ -226,10 +271,14 @@ static void read_decoder(struct merak_hf_reader *r,
     c->positions =
         read_size(r, "max_position_embeddings", MOST_POSITIONS, f->positions);
     read_heads(r, f, c);
-    c->norm_eps = merak_hf_positive(r, "rms_norm_eps", f->norm_eps);
-    c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
+    c->norm_eps = merak_hf_positive(
+        r, f->eps_field != NULL ? f->eps_field : "rms_norm_eps", f->norm_eps);
+    c->init_std = merak_hf_positive(r, "initializer_range",
+                                    f->init_std > 0 ? f->init_std : 0.02);
     merak_hf_rope_read(r, f, c);
-    read_padding(r, f, c);
+    if (!f->no_pads)
+        read_padding(r, f, c);
+    read_no_rope(r, f, c);
     read_window(r, f, c);
     c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
     c->attn_dropout = merak_hf_dropout(r, "attention_dropout", 0);
@@ -254,7 +303,7 @@ void merak_hf_family_check(struct merak_hf_reader *r,
                            const struct merak_hf_config *c)
 {
     bool reads =
-        f->windows == MERAK_HF_IF_ASKED || f->windows == MERAK_HF_ALL_BUT;
+        f->windows != MERAK_HF_NO_WINDOWS && f->windows != MERAK_HF_ALL_LAYERS;
     const json_t *types = reads ? NULL : merak_hf_field(r, "layer_types");
     bool slides[MERAK_HF_LAYERS];
 

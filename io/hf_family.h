@@ -24,6 +24,9 @@ enum merak_hf_option_kind {
     MERAK_HF_ACT,      /* enum merak_hf_act: a word */
 };
 
+/* Of an ACT: files of the family have "gelu" for the tanh form. */
+#define MERAK_HF_GELU_IS_TANH (1u << 31)
+
 struct merak_hf_option {
     enum merak_hf_option_kind kind;
     const char *name; /* of the field */
@@ -39,6 +42,14 @@ enum merak_hf_windows {
     MERAK_HF_ALL_LAYERS,
     MERAK_HF_IF_ASKED, /* by use_sliding_window, from max_window_layers on */
     MERAK_HF_ALL_BUT,  /* each that `period` divides, counted from 1 */
+    MERAK_HF_NO_ROPE,  /* those without positions, by use_sliding_window */
+};
+
+/* The fields of heads. */
+enum merak_hf_heads {
+    MERAK_HF_HEADS,       /* num_key_value_heads and head_dim */
+    MERAK_HF_HEADS_SPLIT, /* head_dim is hidden / heads */
+    MERAK_HF_HEADS_MANY,  /* so it is, and each has keys and values */
 };
 
 /* Rotary positions of a family. */
@@ -70,12 +81,21 @@ struct merak_hf_family {
     size_t vocab, hidden, ffn, layers, heads, positions;
     size_t kv_heads; /* 0: as heads */
     size_t head_dim; /* 0: hidden / heads */
+    enum merak_hf_heads has_heads;
     double norm_eps;
-    bool pads; /* has padding .. */
+    const char *eps_field; /* NULL: rms_norm_eps */
+    double init_std;       /* 0: 0.02 */
+    bool pads;             /* has padding .. */
     json_int_t pad;
+    bool no_pads;  /* pad_token_id has no row of its own */
     size_t window; /* 0: none */
     enum merak_hf_windows windows;
     size_t period;
+    const char *period_field; /* or NULL */
+    /* Layers that this divides, counted from 1, have no positions, unless
+     * fields no_rope_layer_interval or no_rope_layers say otherwise; 0: all
+     * have. */
+    size_t no_rope_period;
     bool tied; /* default of tie_word_embeddings */
     struct merak_hf_rope_family rope;
 };

@@ -77,10 +77,14 @@ static struct merak_value *head(struct merak_model *m,
                                 struct merak_value *x,
                                 struct merak_value *table)
 {
+    struct merak_value *bias = NULL;
+
     if (!c->tied)
         table = MERAK_PARAM(m, "lm_head.weight", MERAK_NORMAL(c->init_std),
                             c->vocab, c->hidden);
-    x = merak_softcap(m, merak_linear(m, x, table, NULL, 1), c->logit_cap);
+    if (c->head_bias)
+        bias = MERAK_PARAM(m, "lm_head.bias", MERAK_ZEROS, c->vocab);
+    x = merak_softcap(m, merak_linear(m, x, table, bias, 1), c->logit_cap);
     return merak_cross_entropy(m, x, merak_targets(m));
 }
 
@@ -123,79 +127,137 @@ static void describe_gpt2(struct merak_model *m,
     head(m, c, gpt2_norm(m, c, x, "ln_f"), wte);
 }
 
-/* --- llama, and families with its layers
+/* --- llama, and families with the parts of its layers
  * ----------------------------------------------- */
 
+/* The names of parameters, without ".weight" and ".bias"; but for the first
+ * three they are of a layer.  Families leave out what they do not have. */
+struct words {
+    const char *table, *layer, *norm;
+    const char *attn_norm, *mlp_norm; /* of what attention and MLP read .. */
+    const char *attn_post, *mlp_post; /* .. and of what they return */
+    const char *q, *k, *v, *o, *q_norm, *k_norm;
+    const char *gate, *up, *down;
+};
+
+#define LLAMA_ATTENTION \
+    .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj"
+#define LLAMA_NORMS                                          \
+    .table = "model.embed_tokens", .layer = "model.layers.", \
+    .norm = "model.norm", .attn_norm = "input_layernorm"
+#define LLAMA_WORDS                                            \
+    LLAMA_NORMS, LLAMA_ATTENTION,                              \
+        .o = "self_attn.o_proj", .q_norm = "self_attn.q_norm", \
+        .k_norm = "self_attn.k_norm", .gate = "mlp.gate_proj", \
+        .up = "mlp.up_proj", .down = "mlp.down_proj"
+
+static const struct words pre_norm_words = {
+    LLAMA_WORDS, .mlp_norm = "post_attention_layernorm"};
+static const struct words post_norm_words = {
+    LLAMA_WORDS, .mlp_norm = "pre_feedforward_layernorm",
+    .attn_post = "post_attention_layernorm",
+    .mlp_post = "post_feedforward_layernorm"};
+
+static const struct words *words_of(const struct merak_hf_config *c)
+{
+    return c->post_norm || c->four_norms ? &post_norm_words : &pre_norm_words;
+}
+
+/* A layer that is being described. */
+struct layer {
+    struct merak_model *m;
+    const struct merak_hf_config *c;
+    const struct words *words;
+    size_t i;
+};
+
+/* The name of a parameter of the layer. */
+static const char *name_in(const struct layer *l, const char *word)
+{
+    return merak_name(l->m, "%s%zu.%s", l->words->layer, l->i, word);
+}
+
 /* A norm over the last dim, which is `width`. */
-static struct merak_value *llama_norm(struct merak_model *m,
-                                      const struct merak_hf_config *c,
-                                      struct merak_value *x, size_t width,
-                                      const char *name)
+static struct merak_value *norm(struct merak_model *m,
+                                const struct merak_hf_config *c,
+                                struct merak_value *x, size_t width,
+                                const char *name)
 {
     struct merak_value *gamma =
         MERAK_PARAM(m, merak_name(m, "%s.weight", name),
                     c->norm_plus_1 ? MERAK_ZEROS : MERAK_ONES, width);
 
-    return merak_rmsnorm_offset(m, x, gamma, c->norm_plus_1 ? 1.0f : 0.0f,
-                                c->norm_eps);
+    if (!c->layer_norm)
+        return merak_rmsnorm_offset(m, x, gamma, c->norm_plus_1 ? 1.0f : 0.0f,
+                                    c->norm_eps);
+    return merak_layernorm(
+        m, x, gamma,
+        MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, width),
+        c->norm_eps);
+}
+
+static struct merak_value *norm_in(const struct layer *l, struct merak_value *x,
+                                   size_t width, const char *word)
+{
+    return norm(l->m, l->c, x, width, name_in(l, word));
 }
 
 /* A norm over all heads of a token. */
-static struct merak_value *whole_norm(struct merak_model *m,
-                                      const struct merak_hf_config *c,
+static struct merak_value *whole_norm(const struct layer *l,
                                       struct merak_value *x, int ndim,
-                                      const size_t *dim, const char *name)
+                                      const size_t *dim, const char *word)
 {
     struct merak_value *gamma =
-        merak_param(m, merak_name(m, "%s.weight", name), ndim, dim, MERAK_ONES);
+        merak_param(l->m, merak_name(l->m, "%s.weight", name_in(l, word)), ndim,
+                    dim, MERAK_ONES);
 
-    return merak_rmsnorm(m, x, gamma, c->norm_eps);
+    return merak_rmsnorm(l->m, x, gamma, l->c->norm_eps);
 }
 
 /* x W' (+ b) with a weight of dims [out.., in..]. */
-static struct merak_value *llama_linear(struct merak_model *m,
-                                        const struct merak_hf_config *c,
-                                        struct merak_value *x, const char *name,
-                                        bool has_bias, int n_contract, int ndim,
-                                        const size_t *dim)
+static struct merak_value *linear(const struct layer *l, struct merak_value *x,
+                                  const char *word, bool has_bias,
+                                  int n_contract, int ndim, const size_t *dim)
 {
+    const char *name = name_in(l, word);
     struct merak_value *w, *b = NULL;
 
-    w = merak_param(m, merak_name(m, "%s.weight", name), ndim, dim,
-                    MERAK_NORMAL(c->init_std));
+    w = merak_param(l->m, merak_name(l->m, "%s.weight", name), ndim, dim,
+                    MERAK_NORMAL(l->c->init_std));
     if (has_bias)
-        b = merak_param(m, merak_name(m, "%s.bias", name), ndim - n_contract,
-                        dim, MERAK_ZEROS);
-    return merak_linear(m, x, w, b, n_contract);
+        b = merak_param(l->m, merak_name(l->m, "%s.bias", name),
+                        ndim - n_contract, dim, MERAK_ZEROS);
+    return merak_linear(l->m, x, w, b, n_contract);
 }
 
 /* If pairs have their own factors, the sequence length selects the set, for
  * all positions. */
-static struct merak_value *llama_rope(struct merak_model *m,
-                                      const struct merak_hf_config *c,
-                                      struct merak_value *x)
+static struct merak_value *rope(const struct layer *l, struct merak_value *x)
 {
+    const struct merak_hf_config *c = l->c;
     struct merak_rope_scaling scaling = c->rope_scaling;
 
+    if (c->no_rope[l->i])
+        return x;
+    if (c->slides[l->i] && c->slide_theta > 0)
+        return merak_rope_scaled(l->m, x, c->slide_theta, &c->slide_scaling);
     if (scaling.kind == MERAK_ROPE_PAIRS) {
-        scaling.by = merak_model_seq(m) > c->rope_short_positions
+        scaling.by = merak_model_seq(l->m) > c->rope_short_positions
                          ? c->rope_long
                          : c->rope_short;
         scaling.n_by = (scaling.turned > 0 ? scaling.turned : c->head_dim) / 2;
     }
-    return merak_rope_scaled(m, x, c->rope_theta, &scaling);
+    return merak_rope_scaled(l->m, x, c->rope_theta, &scaling);
 }
 
-/* The attention of layer i. */
-static struct merak_value *llama_attention(struct merak_model *m,
-                                           const struct merak_hf_config *c,
-                                           struct merak_value *x, size_t i,
-                                           const char *at)
+static struct merak_value *attention(const struct layer *l,
+                                     struct merak_value *x)
 {
+    const struct merak_hf_config *c = l->c;
     const struct merak_attention_options opt = {
         .scale = c->attn_scale,
         .soft_cap = c->attn_cap,
-        .window = c->slides[i] ? c->window : 0,
+        .window = c->slides[l->i] ? c->window : 0,
         .dropout = c->attn_dropout};
     size_t G = c->kv_heads, R = c->heads / G, D = c->head_dim, C = c->hidden;
     const size_t q_dim[] = {G, R, D, C}, kv_dim[] = {G, D, C};
@@ -203,107 +265,146 @@ static struct merak_value *llama_attention(struct merak_model *m,
     bool bias = c->attn_bias || c->qkv_bias;
     struct merak_value *q, *k, *v;
 
-    q = llama_linear(m, c, x, merak_name(m, "%s.self_attn.q_proj", at), bias, 1,
-                     4, q_dim);
-    k = llama_linear(m, c, x, merak_name(m, "%s.self_attn.k_proj", at), bias, 1,
-                     3, kv_dim);
-    v = llama_linear(m, c, x, merak_name(m, "%s.self_attn.v_proj", at), bias, 1,
-                     3, kv_dim);
+    q = linear(l, x, l->words->q, bias, 1, 4, q_dim);
+    k = linear(l, x, l->words->k, bias, 1, 3, kv_dim);
+    v = linear(l, x, l->words->v, bias, 1, 3, kv_dim);
     if (c->qk_whole) {
-        q = whole_norm(m, c, q, 3, q_dim,
-                       merak_name(m, "%s.self_attn.q_norm", at));
-        k = whole_norm(m, c, k, 2, kv_dim,
-                       merak_name(m, "%s.self_attn.k_norm", at));
+        q = whole_norm(l, q, 3, q_dim, l->words->q_norm);
+        k = whole_norm(l, k, 2, kv_dim, l->words->k_norm);
     } else if (c->qk_norm) {
-        q = llama_norm(m, c, q, D, merak_name(m, "%s.self_attn.q_norm", at));
-        k = llama_norm(m, c, k, D, merak_name(m, "%s.self_attn.k_norm", at));
+        q = norm_in(l, q, D, l->words->q_norm);
+        k = norm_in(l, k, D, l->words->k_norm);
     }
-    q = llama_rope(m, c, q);
-    k = llama_rope(m, c, k);
-    x = merak_attention_with(m, q, k, v, &opt);
-    x = llama_linear(m, c, x, merak_name(m, "%s.self_attn.o_proj", at),
-                     c->attn_bias, 3, 4, o_dim);
-    return merak_dropout(m, x, c->resid_dropout);
+    q = rope(l, q);
+    k = rope(l, k);
+    x = merak_attention_with(l->m, q, k, v, &opt);
+    x = linear(l, x, l->words->o, c->attn_bias, 3, 4, o_dim);
+    return merak_dropout(l->m, x, c->mlp_dropout ? 0 : c->resid_dropout);
 }
 
-static struct merak_value *llama_mlp(struct merak_model *m,
-                                     const struct merak_hf_config *c,
-                                     struct merak_value *x, const char *at)
+static struct merak_value *activate(struct merak_model *m,
+                                    const struct merak_hf_config *c,
+                                    struct merak_value *x)
 {
+    return c->act == MERAK_HF_RELU2
+               ? merak_relu2(m, x)
+               : merak_gelu(m, x, c->act == MERAK_HF_GELU_TANH);
+}
+
+static struct merak_value *mlp(const struct layer *l, struct merak_value *x)
+{
+    const struct merak_hf_config *c = l->c;
     const size_t up_dim[] = {c->ffn, c->hidden};
     const size_t down_dim[] = {c->hidden, c->ffn};
-    struct merak_value *gate, *up;
+    struct merak_value *gate = NULL, *up;
 
-    gate = llama_linear(m, c, x, merak_name(m, "%s.mlp.gate_proj", at),
-                        c->mlp_bias, 1, 2, up_dim);
-    up = llama_linear(m, c, x, merak_name(m, "%s.mlp.up_proj", at), c->mlp_bias,
-                      1, 2, up_dim);
-    x = c->act == MERAK_HF_GELU_TANH ? merak_geglu(m, gate, up)
-                                     : merak_swiglu(m, gate, up);
-    x = llama_linear(m, c, x, merak_name(m, "%s.mlp.down_proj", at),
-                     c->mlp_bias, 1, 2, down_dim);
-    return merak_dropout(m, x, c->resid_dropout);
+    if (!c->plain_mlp)
+        gate = linear(l, x, l->words->gate, c->mlp_bias, 1, 2, up_dim);
+    up = linear(l, x, l->words->up, c->mlp_bias, 1, 2, up_dim);
+    if (c->plain_mlp)
+        x = activate(l->m, c, up);
+    else
+        x = c->act == MERAK_HF_GELU_TANH ? merak_geglu(l->m, gate, up)
+                                         : merak_swiglu(l->m, gate, up);
+    x = linear(l, x, l->words->down, c->mlp_bias, 1, 2, down_dim);
+    return merak_dropout(l->m, x, c->resid_dropout);
 }
 
-static struct merak_value *pre_norm_layer(struct merak_model *m,
-                                          const struct merak_hf_config *c,
-                                          struct merak_value *x, size_t i,
-                                          const char *at)
+/* x plus what a part of the layer makes of it. */
+static struct merak_value *
+add_part(const struct layer *l, struct merak_value *x, struct merak_value *part)
 {
-    struct merak_value *h;
-    size_t C = c->hidden;
+    if (l->c->resid_factor > 0)
+        part = merak_scale(l->m, part, l->c->resid_factor);
+    return merak_add(l->m, x, part);
+}
 
-    h = llama_norm(m, c, x, C, merak_name(m, "%s.input_layernorm", at));
-    x = merak_add(m, x, llama_attention(m, c, h, i, at));
-    h = llama_norm(m, c, x, C,
-                   merak_name(m, "%s.post_attention_layernorm", at));
-    return merak_add(m, x, llama_mlp(m, c, h, at));
+static struct merak_value *serial_layer(const struct layer *l,
+                                        struct merak_value *x)
+{
+    size_t C = l->c->hidden;
+    struct merak_value *h;
+
+    h = norm_in(l, x, C, l->words->attn_norm);
+    x = add_part(l, x, attention(l, h));
+    h = norm_in(l, x, C, l->words->mlp_norm);
+    return add_part(l, x, mlp(l, h));
+}
+
+/* Black et al. 2022 (arXiv:2204.06745), sec. 2: both parts read the layer's
+ * input, through norms of their own or one. */
+static struct merak_value *parallel_layer(const struct layer *l,
+                                          struct merak_value *x)
+{
+    size_t C = l->c->hidden;
+    struct merak_value *h = norm_in(l, x, C, l->words->attn_norm), *g = h;
+    struct merak_value *sum = add_part(l, x, attention(l, h));
+
+    if (!l->c->one_norm)
+        g = norm_in(l, x, C, l->words->mlp_norm);
+    return add_part(l, sum, mlp(l, g));
 }
 
 /* Team OLMo 2024 (arXiv:2501.00656), sec. 2: norms after each part.  Gemma 2
  * (arXiv:2408.00118), sec. 2: also before it. */
-static struct merak_value *post_norm_layer(struct merak_model *m,
-                                           const struct merak_hf_config *c,
-                                           struct merak_value *x, size_t i,
-                                           const char *at)
+static struct merak_value *post_norm_layer(const struct layer *l,
+                                           struct merak_value *x)
 {
+    size_t C = l->c->hidden;
     struct merak_value *h = x;
-    size_t C = c->hidden;
 
-    if (c->four_norms)
-        h = llama_norm(m, c, x, C, merak_name(m, "%s.input_layernorm", at));
-    h = llama_norm(m, c, llama_attention(m, c, h, i, at), C,
-                   merak_name(m, "%s.post_attention_layernorm", at));
-    h = x = merak_add(m, x, h);
-    if (c->four_norms)
-        h = llama_norm(m, c, x, C,
-                       merak_name(m, "%s.pre_feedforward_layernorm", at));
-    h = llama_norm(m, c, llama_mlp(m, c, h, at), C,
-                   merak_name(m, "%s.post_feedforward_layernorm", at));
-    return merak_add(m, x, h);
+    if (l->c->four_norms)
+        h = norm_in(l, x, C, l->words->attn_norm);
+    h = norm_in(l, attention(l, h), C, l->words->attn_post);
+    h = x = add_part(l, x, h);
+    if (l->c->four_norms)
+        h = norm_in(l, x, C, l->words->mlp_norm);
+    h = norm_in(l, mlp(l, h), C, l->words->mlp_post);
+    return add_part(l, x, h);
 }
 
-static void describe_llama(struct merak_model *m,
-                           const struct merak_hf_config *c)
+/* The embedding of tokens; also returns its table. */
+static struct merak_value *embed(struct merak_model *m,
+                                 const struct merak_hf_config *c,
+                                 const char *name, struct merak_value **table_p)
 {
     const struct merak_embedding_options opt = {
         .padded = c->has_pad,
         .pad = c->pad,
         .scale = c->embd_scaled ? sqrtf((float)c->hidden) : 0};
+    struct merak_value *table =
+        MERAK_PARAM(m, merak_name(m, "%s.weight", name),
+                    MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
+    struct merak_value *x =
+        merak_embedding_with(m, merak_tokens(m), table, &opt);
+
+    *table_p = table;
+    if (c->embd_factor > 0)
+        x = merak_scale(m, x, c->embd_factor);
+    return merak_dropout(m, x, c->embd_dropout);
+}
+
+static void describe_llama(struct merak_model *m,
+                           const struct merak_hf_config *c)
+{
+    const struct words *words = words_of(c);
     struct merak_value *table, *x;
 
     if (!check_seq(m, c))
         return;
-    table = MERAK_PARAM(m, "model.embed_tokens.weight",
-                        MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
-    x = merak_embedding_with(m, merak_tokens(m), table, &opt);
+    x = embed(m, c, words->table, &table);
     for (size_t i = 0; i < c->layers; i++) {
-        const char *at = merak_name(m, "model.layers.%zu", i);
+        const struct layer l = {m, c, words, i};
 
-        x = c->post_norm || c->four_norms ? post_norm_layer(m, c, x, i, at)
-                                          : pre_norm_layer(m, c, x, i, at);
+        x = c->parallel                     ? parallel_layer(&l, x)
+            : c->post_norm || c->four_norms ? post_norm_layer(&l, x)
+                                            : serial_layer(&l, x);
     }
-    head(m, c, llama_norm(m, c, x, c->hidden, "model.norm"), table);
+    x = norm(m, c, x, c->hidden, words->norm);
+    /* instead of the logits, which are more */
+    if (c->logit_divisor > 0)
+        x = merak_scale(m, x, 1 / c->logit_divisor);
+    head(m, c, x, table);
 }
 
 void merak_hf_describe(struct merak_model *m, void *config)

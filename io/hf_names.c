@@ -137,7 +137,8 @@ static const struct row olmo2_rows[] = {
     {.param = NULL},
 };
 
-/* With norms before and after each part. */
+/* With norms before and after each part; some have norms of queries and keys.
+ */
 static const struct row gemma2_rows[] = {
     ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
     ROW(AT "input_layernorm.weight", HIDDEN, ONE),
@@ -147,6 +148,8 @@ static const struct row gemma2_rows[] = {
     ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
     ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
     ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
+    ROW(AT "self_attn.q_norm.weight", HEAD, ONE),
+    ROW(AT "self_attn.k_norm.weight", HEAD, ONE),
     ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
     ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
     ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
@@ -181,6 +184,12 @@ static const struct names families[] = {
     [MERAK_PHI3] = {phi3_rows, llama_spare, NULL},
     [MERAK_OLMO2] = {olmo2_rows, llama_spare, NULL},
     [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL},
+    [MERAK_GEMMA] = {llama_rows, llama_spare, NULL},
+    [MERAK_GEMMA3] = {gemma2_rows, llama_spare, NULL},
+    [MERAK_ARCEE] = {llama_rows, llama_spare, NULL},
+    [MERAK_GRANITE] = {llama_rows, llama_spare, NULL},
+    [MERAK_SMOLLM3] = {llama_rows, llama_spare, NULL},
+    [MERAK_OLMO3] = {olmo2_rows, llama_spare, NULL},
 };
 
 /* Does the pattern match the name?  Also returns the digits that match "*". */

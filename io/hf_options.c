@@ -17,7 +17,9 @@ static const struct {
     {"swish", MERAK_HF_SILU},
     {"gelu_pytorch_tanh", MERAK_HF_GELU_TANH},
     {"gelu_new", MERAK_HF_GELU_TANH},
+    {"gelu_fast", MERAK_HF_GELU_TANH},
     {"gelu", MERAK_HF_GELU},
+    {"relu2", MERAK_HF_RELU2},
 };
 
 enum { N_ACTS = sizeof(acts) / sizeof(acts[0]) };
@@ -45,11 +47,13 @@ static enum merak_hf_act read_act(struct merak_hf_reader *r,
     const char *word = merak_hf_word(r, o->name, o->word);
     char want[80] = "";
 
+    if ((o->acts & MERAK_HF_GELU_IS_TANH) != 0 && strcmp(word, "gelu") == 0)
+        return MERAK_HF_GELU_TANH;
     for (int i = 0; i < N_ACTS; i++) {
         if (strcmp(word, acts[i].word) == 0 && (o->acts & 1u << acts[i].act))
             return acts[i].act;
     }
-    list_acts(o->acts, want, sizeof(want));
+    list_acts(o->acts & ~MERAK_HF_GELU_IS_TANH, want, sizeof(want));
     merak_hf_refuse(r, o->name, want);
     return MERAK_HF_SILU;
 }

@@ -35,8 +35,10 @@ static const char *const known[] = {"attention_factor",
 /* What is being read: an object of rotary positions, or NULL, and where it
  * belongs. */
 struct rope_file {
-    struct merak_hf_reader *r; /* the file's own fields */
+    struct merak_hf_reader *r; /* what has the object: the file, mostly */
     struct merak_hf_reader *in;
+    struct merak_hf_names *unread;
+    const char *where; /* "", or of the object in the file: "NAME." */
     const struct merak_hf_family *f;
     struct merak_hf_config *c;
     struct merak_rope_scaling *to;
@@ -269,8 +271,8 @@ static void read_object(struct rope_file *file, const json_t *object,
     merak_hf_require_absent(&in, "sliding_attention");
     read_turned(file);
     read_kind(file, name);
-    snprintf(before, sizeof(before), "%s.", name);
-    merak_hf_list_unread(&in, known, known, before, &r->unread);
+    snprintf(before, sizeof(before), "%s%s.", file->where, name);
+    merak_hf_list_unread(&in, known, known, before, file->unread);
     if (r->rc == MERAK_OK)
         r->rc = in.rc;
     file->in = NULL;
@@ -300,6 +302,71 @@ static void read_one(struct rope_file *file, double theta)
         read_turned(file);
 }
 
+static const char *const kinds[] = {"full_attention", "sliding_attention"};
+
+/* The object of rope_parameters for layers without windows, or with them. */
+static void read_nested(struct rope_file *file, const json_t *both, int kind,
+                        double theta)
+{
+    struct merak_hf_reader *r = file->r;
+    struct merak_hf_reader in = {
+        .root = both, .family = r->family, .err = r->err};
+    const json_t *object = json_object_get(both, kinds[kind]);
+
+    if (r->rc != MERAK_OK || object == NULL || json_is_null(object))
+        return;
+    file->r = &in;
+    file->where = "rope_parameters.";
+    read_object(file, object, kinds[kind], theta);
+    file->where = "";
+    file->r = r;
+    r->rc = in.rc;
+}
+
+static void check_kinds(struct merak_hf_reader *r, const json_t *both)
+{
+    const char *name;
+    json_t *one;
+
+    if (both != NULL && !json_is_object(both))
+        merak_hf_refuse(r, "rope_parameters", "an object");
+    json_object_foreach((json_t *)(uintptr_t)both, name, one)
+    {
+        if (r->rc == MERAK_OK && strcmp(name, kinds[0]) != 0 &&
+            strcmp(name, kinds[1]) != 0)
+            r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
+                               "field rope_parameters.%.40s is not of a kind "
+                               "of layers; the %s family has full_attention "
+                               "and sliding_attention there",
+                               name, r->family);
+    }
+}
+
+/* Where layers with windows have rotary positions of their own, both kinds are
+ * in rope_parameters.  Older files have rope_scaling for the others alone. */
+static void read_two(struct rope_file *file, double theta)
+{
+    const struct merak_hf_rope_family *rope = &file->f->rope;
+    struct merak_hf_reader *r = file->r;
+    const json_t *both = merak_hf_field(r, "rope_parameters");
+    double slide_theta = rope->slide_theta;
+
+    if (rope->slide_theta_field != NULL)
+        slide_theta =
+            (double)merak_hf_positive(r, rope->slide_theta_field, slide_theta);
+    file->c->slide_theta = (float)slide_theta;
+    check_kinds(r, both);
+    read_turned(file);
+    if (has_object(r, "rope_scaling"))
+        read_object(file, merak_hf_field(r, "rope_scaling"), "rope_scaling",
+                    theta);
+    else
+        read_nested(file, both, 0, theta);
+    file->slides = true;
+    file->to = &file->c->slide_scaling;
+    read_nested(file, both, 1, slide_theta);
+}
+
 void merak_hf_rope_read(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,
                         struct merak_hf_config *c)
@@ -308,9 +375,17 @@ void merak_hf_rope_read(struct merak_hf_reader *r,
     double theta = (double)merak_hf_positive(
         r, rope->theta_field != NULL ? rope->theta_field : "rope_theta",
         rope->theta > 0 ? rope->theta : 10000);
-    struct rope_file file = {.r = r, .f = f, .c = c, .to = &c->rope_scaling};
+    struct rope_file file = {.r = r,
+                             .unread = &r->unread,
+                             .where = "",
+                             .f = f,
+                             .c = c,
+                             .to = &c->rope_scaling};
 
     c->rope_theta = (float)theta;
     (void)merak_hf_field(r, "original_max_position_embeddings");
-    read_one(&file, theta);
+    if (rope->slide_theta > 0)
+        read_two(&file, theta);
+    else
+        read_one(&file, theta);
 }

@@ -169,10 +169,13 @@ static void megatron_model(const struct merak_hf_config *c, FILE *out)
         fprintf(out, "--kv-channels %zu\n", c->head_dim);
     if (c->family != MERAK_GPT2)
         fprintf(out,
-                "--swiglu\n--normalization RMSNorm\n"
-                "--position-embedding-type rope\n--rotary-base %.0f\n"
-                "--disable-bias-linear\n",
-                (double)c->rope_theta);
+                "%s%s--position-embedding-type rope\n--rotary-base %.0f\n%s",
+                !c->plain_mlp              ? "--swiglu\n"
+                : c->act == MERAK_HF_RELU2 ? "--squared-relu\n"
+                                           : "",
+                c->layer_norm ? "" : "--normalization RMSNorm\n",
+                (double)c->rope_theta,
+                c->mlp_bias ? "" : "--disable-bias-linear\n");
     if (c->rope_scaling.turned > 0)
         fprintf(out, "--rotary-percent %g\n",
                 (double)c->rope_scaling.turned / (double)c->head_dim);
@@ -182,6 +185,19 @@ static void megatron_model(const struct merak_hf_config *c, FILE *out)
         fputs("--add-qkv-bias\n", out);
     if (c->qk_norm)
         fputs("--qk-layernorm\n", out);
+}
+
+/* What Megatron-LM has no flags for. */
+static bool is_other_model(const struct merak_hf_config *c)
+{
+    bool geglu = c->act == MERAK_HF_GELU_TANH && !c->plain_mlp;
+    bool other = c->post_norm || c->four_norms || c->norm_plus_1 ||
+                 c->parallel || c->embd_scaled || c->embd_factor > 0 ||
+                 c->window > 0 || (geglu && c->family != MERAK_GPT2);
+
+    for (size_t i = 0; i < c->layers; i++)
+        other = other || c->no_rope[i];
+    return other;
 }
 
 static void megatron_recompute(const struct merak_plan *p, FILE *out)
@@ -245,11 +261,9 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
              "schedule %s; Megatron-LM runs 1f1b, or interleaved with "
              "virtual stages",
              p->schedule);
-    if (e->config != NULL && (e->config->post_norm || e->config->four_norms ||
-                              e->config->act == MERAK_HF_GELU_TANH || e->config->embd_scaled ||
-                              e->config->norm_plus_1 || e->config->window > 0))
-        note(notes, "the model's norms, activation or windows, which are not "
-                    "those of Llama");
+    if (e->config != NULL && is_other_model(e->config))
+        note(notes, "the model's norms, activation, windows or factors, "
+                    "which are not those of Llama");
     if (e->config == NULL)
         note(notes, "the model, which a program describes");
     note_own(e, e->layers.count != NULL, notes);

@@ -20,7 +20,9 @@ void fuzz_seeds(void)
         "hf/olmo2.json",        "hf/phi3.json",
         "hf/phi3-window.json",  "hf/qwen2-window.json",
         "hf/qwen3.json",        "gpt2.json",
-        "llama.json",
+        "llama.json",           "hf/gemma3.json",
+        "hf/olmo3.json",        "hf/smollm3.json",
+        "hf/granite.json",
     };
 
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++)

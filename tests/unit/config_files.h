@@ -61,6 +61,13 @@
     "\"hidden_activation\":\"gelu_pytorch_tanh\",\"pad_token_id\":0,"        \
     "\"rms_norm_eps\":1e-06,\"rope_theta\":10000.0,\"attention_dropout\":0}"
 
+#define GEMMA "{\"model_type\":\"gemma\"}"
+#define GEMMA3 "{\"model_type\":\"gemma3_text\"}"
+#define ARCEE "{\"model_type\":\"arcee\"}"
+#define GRANITE "{\"model_type\":\"granite\"}"
+#define SMOLLM3 "{\"model_type\":\"smollm3\"}"
+#define OLMO3 "{\"model_type\":\"olmo3\"}"
+
 /* Load `text` as a file. */
 static inline enum merak_status config_load(const char *text,
                                             struct merak_hf_config *config,

@@ -246,7 +246,9 @@ static struct model models[] = {
     {"mistral", TEXT},     {"mistral-window", TEXT}, {"qwen2-window", TEXT},
     {"phi3-window", TEXT}, {"gemma2", TEXT},         {"llama2", TEXT},
     {"smollm", TEXT},      {"phi3-long", TEXT},      {"phi3-short", TEXT},
-    {"phi4", TEXT},
+    {"phi4", TEXT},        {"gemma", TEXT},          {"gemma3", TEXT},
+    {"arcee", TEXT},       {"granite", TEXT},        {"smollm3", TEXT},
+    {"olmo3", TEXT},
 };
 #define N_MODELS (sizeof(models) / sizeof(*models))
 

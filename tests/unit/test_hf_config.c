@@ -2,36 +2,14 @@
 /* test_hf_config.c - config.json files, good and bad */
 #include "config.h"
 
-#include "unit/config_files.h"
+#include "unit/config_patch.h"
 #include "unit/near.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* `base` with the fields of `patch` put in or replaced. */
-static enum merak_status load_patched(const char *base, const char *patch,
-                                      struct merak_hf_config *config,
-                                      struct merak_error *err)
-{
-    json_t *root = json_loads(base, 0, NULL),
-           *more = json_loads(patch, 0, NULL);
-    enum merak_status rc;
-    char *text;
-
-    assert_non_null(root);
-    assert_non_null(more);
-    json_object_update(root, more);
-    text = json_dumps(root, 0);
-    rc = config_load(text, config, err);
-    free(text);
-    json_decref(root);
-    json_decref(more);
-    return rc;
-}
 
 static void a_silent_gpt2_file_takes_these_defaults(void **state)
 {
@@ -44,7 +22,8 @@ static void a_silent_gpt2_file_takes_these_defaults(void **state)
     assert_int_equal(c.kv_heads, 12);
     assert_int_equal(c.head_dim, 64);
     assert_int_equal(c.positions, 1024);
-    assert_true(c.tied && c.act == MERAK_HF_GELU_TANH && c.attn_bias && c.mlp_bias);
+    assert_true(c.tied && c.act == MERAK_HF_GELU_TANH && c.attn_bias &&
+                c.mlp_bias);
     assert_true(c.norm_eps == 1e-5f && c.init_std == 0.02f);
     assert_true(c.embd_dropout == 0.1f && c.resid_dropout == 0.1f);
     assert_true(c.attn_dropout == 0.1f);
@@ -251,7 +230,8 @@ static void other_families_are_read(void **state)
     if (config_load(GEMMA2, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_GEMMA2);
-    assert_true(c.tied && c.has_pad && c.pad == 0 && c.act == MERAK_HF_GELU_TANH && c.four_norms);
+    assert_true(c.tied && c.has_pad && c.pad == 0 &&
+                c.act == MERAK_HF_GELU_TANH && c.four_norms);
     assert_true(c.attn_cap == 50 && c.logit_cap == 30 && c.embd_scaled);
     assert_true(c.attn_scale == 0.0625f && c.norm_plus_1);
     assert_true(c.window == 4096 && c.slides[0] && !c.slides[1]);

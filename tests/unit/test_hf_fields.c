@@ -109,11 +109,11 @@ static void what_transformers_does_not_read_is_named(void **state)
     json_object_foreach(json_object_get(root, "families"), family, one)
     {
         json_t *file = json_pack("{s:s, s:i}", "model_type", family,
-                                 "attention_multiplier", 2);
+                                 "mup_output_alpha", 2);
         struct merak_hf_config c;
 
         assert_int_equal(load(file, &c, NULL), MERAK_OK);
-        assert_true(names(c.note, "attention_multiplier"));
+        assert_true(names(c.note, "mup_output_alpha"));
         json_decref(file);
     }
 }

@@ -10,6 +10,7 @@
 #include "unit/hf_folder.h"
 #include "unit/scratch_dir.h"
 
+#include "partitioner/graph/graph.h"
 #include "runtime/infer/decoder.h"
 
 enum { TOKENS = 24, VOCAB = 61 };
@@ -85,6 +86,40 @@ static void published_forms_load_or_are_refused_for_a_reason(void **state)
     for_each(check_form);
 }
 
+/* How many the model of a published size has is what transformers counts. */
+static void check_size(const char *name, const json_t *line)
+{
+    const struct merak_model_options opt = {
+        .micro_batch = 1, .seq = TOKENS, .dtype = MERAK_BF16};
+    const json_t *want = json_object_get(line, "parameters");
+    char *text = json_dumps(json_object_get(line, "config"), 0);
+    struct merak_model *m;
+    struct merak_graph *graph;
+    struct merak_hf_config c;
+    struct merak_error err;
+    size_t n;
+
+    if (want != NULL) {
+        assert_int_equal(config_load(text, &c, &err), MERAK_OK);
+        assert_int_equal(merak_model_create(&opt, &m, &err), MERAK_OK);
+        merak_hf_describe(m, &c);
+        if (merak_model_graph(m, &graph, &err) != MERAK_OK)
+            fail_msg("%s: %s", name, err.text);
+        n = merak_graph_param_count(graph);
+        if (n != (size_t)json_integer_value(want))
+            fail_msg("%s has %zu parameters, expected %lld", name, n,
+                     (long long)json_integer_value(want));
+        merak_model_destroy(m);
+    }
+    free(text);
+}
+
+static void published_sizes_have_as_many_parameters(void **state)
+{
+    (void)state;
+    for_each(check_size);
+}
+
 static double loss_of(const char *dir)
 {
     struct merak_hf_config config;
@@ -139,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_forms_load_or_are_refused_for_a_reason),
+        cmocka_unit_test(published_sizes_have_as_many_parameters),
         cmocka_unit_test(small_copies_have_the_losses_of_transformers),
     };
 

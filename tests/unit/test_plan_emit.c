@@ -70,6 +70,42 @@ static void megatron_gets_flags(void **state)
     free(notes);
 }
 
+/* Activations that it has flags for, and a model that it has none for. */
+static void megatron_is_told_what_it_cannot_have(void **state)
+{
+    static const struct {
+        struct merak_hf_config config;
+        const char *flag, *note;
+    } rows[] = {
+        {{.family = MERAK_GPT2, .act = MERAK_HF_GELU_TANH}, "", ""},
+        {{.family = MERAK_ARCEE, .act = MERAK_HF_RELU2, .plain_mlp = true},
+         "--squared-relu\n",
+         ""},
+        {{.family = MERAK_GEMMA, .act = MERAK_HF_GELU_TANH},
+         "--swiglu\n",
+         "not those of Llama"},
+        {{.family = MERAK_SMOLLM3, .layers = 4, .no_rope = {[3] = true}},
+         "--swiglu\n",
+         "not those of Llama"},
+        {{.family = MERAK_GRANITE, .embd_factor = 12},
+         "--swiglu\n",
+         "not those of Llama"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct merak_hf_config c = rows[i].config;
+        char *out, *notes;
+
+        emit(PLAN_EMIT_MEGATRON, &plain, &c, &out, &notes);
+        assert_non_null(strstr(out, rows[i].flag));
+        assert_non_null(strstr(notes, rows[i].note));
+        assert_int_equal(notes[0] == '\0', rows[i].note[0] == '\0');
+        free(out);
+        free(notes);
+    }
+}
+
 struct layers_row {
     int pp, chunks, n, count[6], split;
     const char *megatron, *titan; /* what is emitted, and noted */
@@ -332,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megatron_gets_flags),
+        cmocka_unit_test(megatron_is_told_what_it_cannot_have),
         cmocka_unit_test(uneven_stages_get_a_layout),
         cmocka_unit_test(what_parts_recompute_is_said_if_they_do),
         cmocka_unit_test(torchtitan_gets_toml),

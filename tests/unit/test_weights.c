@@ -16,8 +16,9 @@
 
 #include <glob.h>
 
-static const char *const families[] = {"gpt2",  "llama", "mistral", "qwen2",
-                                       "qwen3", "phi3",  "olmo2",   "gemma2"};
+static const char *const families[] = {
+    "gpt2",   "llama", "mistral",     "qwen2", "qwen3",   "phi3",    "olmo2",
+    "gemma2", "gemma", "gemma3_text", "arcee", "granite", "smollm3", "olmo3"};
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 

@@ -3,13 +3,14 @@
 """Write forms.jsonl: config.json files in the forms that people have them.
 
 Each line is a published model's fields, as transformers 4 or 5 or another tool
-wrote them, and a copy that is as small as a test wants it, in which nothing but
+wrote them, how many parameters the model has by transformers, and a copy that is as small as a test wants it, in which nothing but
 numbers is smaller, with its loss by transformers in float64; or what Merak
 refuses it for.  Weights are a function of their tensor's name (weight_of()), of
 which test_hf_forms.c has the other copy.
 Run it in this folder; it needs PyTorch and transformers 5.
 """
 
+import copy
 import json
 
 import torch
@@ -151,6 +152,65 @@ GEMMA2 = form(
     query_pre_attn_scalar=256, rms_norm_eps=1e-06, rope_theta=10000.0,
     sliding_window=4096, torch_dtype="float32",
     transformers_version="4.42.4", use_cache=True, vocab_size=256000)
+GEMMA = form(
+    GEMMA2, classes("GemmaForCausalLM"), head_dim=256, hidden_act="gelu",
+    hidden_activation=None, hidden_size=2048, intermediate_size=16384,
+    model_type="gemma", num_hidden_layers=18, num_key_value_heads=1,
+    torch_dtype="bfloat16", transformers_version="4.38.0.dev0",
+    without=("attn_logit_softcapping", "cache_implementation",
+             "final_logit_softcapping", "query_pre_attn_scalar",
+             "sliding_window"))
+GEMMA3 = form(
+    GEMMA2, classes("Gemma3ForCausalLM"), attn_logit_softcapping=None,
+    final_logit_softcapping=None, hidden_size=1152, intermediate_size=6912,
+    max_position_embeddings=32768, model_type="gemma3_text",
+    num_attention_heads=4, num_key_value_heads=1, rope_local_base_freq=10000,
+    rope_scaling=None, rope_theta=1000000, sliding_window=512,
+    sliding_window_pattern=6, torch_dtype="bfloat16",
+    transformers_version="4.50.0.dev0", vocab_size=262144,
+    without=("hidden_act",))
+KINDS3 = (["sliding_attention"] * 5 + ["full_attention"]) * 5
+ARCEE = form(
+    LLAMA, classes("ArceeForCausalLM"), attention_bias=False,
+    attention_dropout=0.0, bos_token_id=128000, eos_token_id=128001,
+    head_dim=128, hidden_act="relu2", hidden_size=2560,
+    intermediate_size=18432, max_position_embeddings=65536, mlp_bias=False,
+    model_type="arcee", num_attention_heads=20, num_hidden_layers=36,
+    num_key_value_heads=4, rope_theta=10000.0, rope_scaling={
+        "beta_fast": 32.0, "beta_slow": 1.0, "factor": 20.0, "mscale": 1.0,
+        "original_max_position_embeddings": 4096, "rope_type": "yarn",
+        "type": "yarn"},
+    torch_dtype="bfloat16", vocab_size=128004, without=("pretraining_tp",))
+GRANITE = form(
+    LLAMA, classes("GraniteForCausalLM"), attention_bias=False,
+    attention_dropout=0.1, attention_multiplier=0.015625, bos_token_id=0,
+    embedding_multiplier=12.0, eos_token_id=0, hidden_size=2048,
+    intermediate_size=8192, logits_scaling=8.0, max_position_embeddings=4096,
+    mlp_bias=False, model_type="granite", num_attention_heads=32,
+    num_hidden_layers=40, num_key_value_heads=8, pad_token_id=0,
+    residual_multiplier=0.22, rope_theta=10000.0, tie_word_embeddings=True,
+    torch_dtype="bfloat16", transformers_version="4.45.0.dev0",
+    vocab_size=49155, without=("pretraining_tp",))
+SMOLLM3 = form(
+    LLAMA, classes("SmolLM3ForCausalLM"), attention_bias=False,
+    attention_dropout=0.0, bos_token_id=128000, eos_token_id=128001,
+    hidden_size=2048, intermediate_size=11008,
+    layer_types=["full_attention"] * 36, max_position_embeddings=65536,
+    max_window_layers=28, mlp_bias=False, model_type="smollm3",
+    no_rope_layer_interval=4, no_rope_layers=[1, 1, 1, 0] * 9,
+    num_attention_heads=16, num_hidden_layers=36, num_key_value_heads=4,
+    pad_token_id=128004, pretraining_tp=2, rms_norm_eps=1e-06,
+    rope_theta=5000000.0, sliding_window=None, tie_word_embeddings=True,
+    torch_dtype="bfloat16", use_sliding_window=False, vocab_size=128256)
+OLMO3 = form(
+    OLMO2, classes("Olmo3ForCausalLM"), eos_token_id=100257,
+    layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 8,
+    max_position_embeddings=65536, model_type="olmo3", pad_token_id=100277,
+    rope_scaling={"attention_factor": 1.2079441541679836, "beta_fast": 32,
+                  "beta_slow": 1, "factor": 8.0,
+                  "original_max_position_embeddings": 8192,
+                  "rope_type": "yarn"},
+    sliding_window=4096, vocab_size=100278)
 
 FORMS = {
     "gpt2": GPT2,
@@ -328,6 +388,59 @@ FORMS = {
         use_bidirectional_attention=None,
         without=("rope_theta", "torch_dtype", "hidden_act",
                  "cache_implementation")),
+    "gemma 2B": GEMMA,
+    "gemma 7B": form(GEMMA, hidden_size=3072, intermediate_size=24576,
+                     hidden_activation="gelu_pytorch_tanh",
+                     num_attention_heads=16, num_hidden_layers=28,
+                     num_key_value_heads=16),
+    "gemma 2B by version 5": form(
+        GEMMA, dtype="bfloat16", hidden_act="gelu_pytorch_tanh",
+        rope_parameters={"rope_theta": 10000.0, "rope_type": "default"},
+        tie_word_embeddings=True, use_bidirectional_attention=None,
+        without=("rope_theta", "torch_dtype", "hidden_activation")),
+    "gemma 3 1B": GEMMA3,
+    "gemma 3 4B, its text": form(
+        GEMMA3, hidden_size=2560, intermediate_size=10240,
+        max_position_embeddings=131072, num_attention_heads=8,
+        num_hidden_layers=34, num_key_value_heads=4,
+        rope_scaling={"factor": 8.0, "rope_type": "linear"},
+        sliding_window=1024, vocab_size=262208),
+    "gemma 3 1B by version 5": form(
+        GEMMA3, dtype="bfloat16", layer_types=KINDS3[:26], rope_parameters={
+            "full_attention": {"rope_theta": 1000000, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": 10000,
+                                  "rope_type": "default"}},
+        use_bidirectional_attention=False,
+        without=("rope_local_base_freq", "rope_scaling", "rope_theta",
+                 "torch_dtype", "cache_implementation")),
+    "gemma 3 that embeds": (
+        form(GEMMA3, use_bidirectional_attention=True),
+        "use_bidirectional_attention is true"),
+    "gemma 3 with pictures": (
+        form(model_type="gemma3", text_config=GEMMA3, vision_config={}),
+        "model_type is \"gemma3\""),
+    "arcee 4.5B": ARCEE,
+    "granite 3.0 2B": GRANITE,
+    "granite 3.3 8B": form(
+        GRANITE, attention_dropout=0.0, attention_multiplier=0.0078125,
+        hidden_size=4096, intermediate_size=12800, logits_scaling=16.0,
+        max_position_embeddings=131072, rope_theta=10000000.0,
+        vocab_size=49159),
+    "smollm3 3B": SMOLLM3,
+    "smollm3 with windows": form(
+        SMOLLM3, use_sliding_window=True, sliding_window=4096,
+        without=("layer_types",)),
+    "olmo 3 7B": OLMO3,
+    "olmo 3 32B": form(
+        OLMO3, hidden_size=5120, intermediate_size=27648,
+        layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 16,
+        num_attention_heads=40, num_hidden_layers=64, num_key_value_heads=8),
+    "olmo 3 7B by version 5": form(
+        OLMO3, dtype="bfloat16", rope_parameters={
+            "full_attention": {**OLMO3["rope_scaling"], "rope_theta": 500000},
+            "sliding_attention": {"rope_theta": 500000,
+                                  "rope_type": "default"}},
+        without=("rope_scaling", "rope_theta", "torch_dtype")),
 }
 
 
@@ -335,7 +448,8 @@ FORMS = {
 
 def small_rope(rope, c):
     """Lengths are divided, so that T is long for them."""
-    rope = dict(rope)
+    rope = {k: small_rope(v, c) if isinstance(v, dict) else v
+            for k, v in rope.items()}
     if rope.get("original_max_position_embeddings"):
         rope["original_max_position_embeddings"] //= 512
     if "rope_theta" in rope:
@@ -372,8 +486,15 @@ def small(config):
         c["query_pre_attn_scalar"] //= 16
     if c.get("sliding_window"):
         c["sliding_window"] = 5 if c["sliding_window"] < 65536 else 512
-    if "layer_types" in c:
-        c["layer_types"] = c["layer_types"][:2]
+    if "layer_types" in c:  # the first two, or those around the first full one
+        kinds = c["layer_types"]
+        first = kinds.index("full_attention")
+        c["layer_types"] = kinds[max(first - 1, 0):][:2]
+    for name in ("sliding_window_pattern", "no_rope_layer_interval"):
+        if name in c:
+            c[name] = 2
+    if "no_rope_layers" in c:
+        c["no_rope_layers"] = c["no_rope_layers"][2:4]
     for name in ("max_position_embeddings", "original_max_position_embeddings"):
         if name in c and c["model_type"] != "gpt2":
             c[name] = max(c[name] // 512, 1)
@@ -392,14 +513,25 @@ def small(config):
     return c
 
 
-def loss_of(config):
+def model_of(config):
     own = {k: v for k, v in config.items() if not k.startswith("_") and
            k not in ("dtype", "torch_dtype")}  # all in float64
     if (own.get("rope_scaling") or {}).get("type") == "su":
         own["rope_scaling"] = {**own["rope_scaling"], "type": "longrope"}
     config = AutoConfig.for_model(**own)
     config._attn_implementation = "eager"
-    model = AutoModelForCausalLM.from_config(config)
+    return AutoModelForCausalLM.from_config(config)
+
+
+def parameters_of(config):
+    """Counted without weights; what is tied counts once."""
+    with torch.device("meta"):
+        model = model_of(copy.deepcopy(config))
+    return sum(p.numel() for p in model.parameters())
+
+
+def loss_of(config):
+    model = model_of(config)
     model = model.double().eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -418,7 +550,8 @@ if __name__ == "__main__":
             if isinstance(one, tuple):
                 line = {"name": name, "config": one[0], "refused": one[1]}
             else:
-                line = {"name": name, "config": one, "small": small(one)}
+                line = {"name": name, "config": one,
+                        "parameters": parameters_of(one), "small": small(one)}
                 line["loss"] = loss_of(dict(line["small"]))
             f.write(json.dumps(line) + "\n")
             print(name, line.get("loss", line.get("refused")), flush=True)

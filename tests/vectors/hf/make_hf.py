@@ -93,6 +93,29 @@ MODELS = {
              "rope_scaling": {"type": "longrope",
                               "short_factor": [1.0, 1.25, 2.5],
                               "long_factor": [1.5, 3.5, 20.0]}},
+    "gemma": {"model_type": "gemma", "head_dim": 10, "hidden_act": "gelu",
+              "tie_word_embeddings": False},
+    "gemma3": {"model_type": "gemma3_text", "head_dim": 10,
+               "num_hidden_layers": 3, "sliding_window": 4,
+               "sliding_window_pattern": 3, "query_pre_attn_scalar": 24,
+               "rope_local_base_freq": 30.0,
+               "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
+    "arcee": {"model_type": "arcee",
+              "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                               "original_max_position_embeddings": 64}},
+    "granite": {"model_type": "granite",
+                "embedding_multiplier": 6.5, "residual_multiplier": 0.8,
+                "attention_multiplier": 0.2, "logits_scaling": 1.5},
+    "smollm3": {"model_type": "smollm3", "pad_token_id": 5,
+                "num_hidden_layers": 3, "no_rope_layer_interval": 2,
+                "use_sliding_window": True, "sliding_window": 6},
+    "olmo3": {"model_type": "olmo3", "num_hidden_layers": 3,
+              "sliding_window": 5, "num_key_value_heads": 2,
+              "layer_types": ["sliding_attention", "full_attention",
+                              "sliding_attention"],
+              "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                               "attention_factor": 1.2,
+                               "original_max_position_embeddings": 64}},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -224,7 +247,7 @@ def parameters(c, model):
 def form_of(name, c):
     if name.endswith("norm.weight") or ".ln_" in "." + name:
         if name.endswith("weight"):
-            return 0.0 if c.model_type == "gemma2" else 1.0, 0.5
+            return 0.0 if c.model_type.startswith("gemma") else 1.0, 0.5
     return 0.0, 0.2 if name.endswith(".bias") else 0.4
 
 

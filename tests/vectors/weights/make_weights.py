@@ -48,6 +48,23 @@ MODELS = {
                 "query_pre_attn_scalar": 9, "sliding_window": 12,
                 "attn_logit_softcapping": 2.0,
                 "final_logit_softcapping": 3.0}, BF16, "50GB"),
+    "gemma": ({**SHAPE, "model_type": "gemma", "head_dim": 6}, BF16, "50GB"),
+    "gemma3_text": ({**SHAPE, "model_type": "gemma3_text", "head_dim": 6,
+                     "query_pre_attn_scalar": 9, "sliding_window": 12,
+                     "sliding_window_pattern": 2}, BF16, "50GB"),
+    "arcee": ({**SHAPE, "model_type": "arcee", "attention_bias": True,
+               "mlp_bias": True, "bos_token_id": 0, "eos_token_id": 1},
+              BF16, "50GB"),
+    "granite": ({**SHAPE, "model_type": "granite", "embedding_multiplier": 6.0,
+                 "tie_word_embeddings": True, "residual_multiplier": 0.4,
+                 "attention_multiplier": 0.3, "logits_scaling": 4.0},
+                BF16, "50GB"),
+    "smollm3": ({**SHAPE, "model_type": "smollm3", "bos_token_id": 0,
+                 "no_rope_layer_interval": 2, "eos_token_id": 1},
+                BF16, "50GB"),
+    "olmo3": ({**SHAPE, "model_type": "olmo3", "sliding_window": 12,
+               "layer_types": ["sliding_attention", "full_attention"],
+               "eos_token_id": 1}, BF16, "50GB"),
 }
 
 
