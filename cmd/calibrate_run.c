@@ -122,8 +122,8 @@ static enum merak_status fill_weights(const struct run *r)
     for (int i = 0; i < r->prog->n_params; i++) {
         const struct merak_param_slots *p = &r->prog->param[i];
 
-        fill_slot(r, p->param, &p->init, normal);
-        if (p->master != p->param)
+        fill_slot(r, p->home, &p->init, normal);
+        if (p->master != p->home)
             fill_slot(r, p->master, &p->init, normal);
     }
     free(normal);

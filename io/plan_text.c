@@ -11,17 +11,24 @@
 
 const char *merak_plan_state_text(const struct merak_plan *p)
 {
-    static const char *const text[] = {
-        "",
-        ", optimizer state sharded over dp",
-        ", optimizer state sharded over tp for weights replicated across tp",
-        (", optimizer state sharded over dp, and over tp for weights "
-         "replicated across tp"),
+    static const char *const text[][4] = {
+        {"", ", optimizer state sharded over dp",
+         ", optimizer state sharded over tp for weights replicated across tp",
+         (", optimizer state sharded over dp, and over tp for weights "
+          "replicated across tp")},
+        {"", ", gradients and optimizer state sharded over dp", "",
+         (", gradients and optimizer state sharded over dp, and over tp for "
+          "weights replicated across tp")},
+        {"", ", parameters, gradients and optimizer state sharded over dp", "",
+         (", parameters, gradients and optimizer state sharded over dp, and "
+          "over tp for weights replicated across tp")},
     };
     bool alike = p->tp > 1 &&
                  p->tp_batch_percent > 0; /* tensor ranks hold whole layers */
 
-    return text[p->zero > 0 ? (p->dp > 1) + 2 * alike : 0];
+    int level = p->zero > MERAK_ZERO_STATE ? p->zero - MERAK_ZERO_STATE : 0;
+
+    return text[level][p->zero > 0 ? (p->dp > 1) + 2 * alike : 0];
 }
 
 const char *merak_plan_branches_text(const struct merak_plan *p)

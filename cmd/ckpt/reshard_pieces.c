@@ -78,7 +78,7 @@ static enum merak_status add_piece(struct building *b,
 
     memcpy(&slot, (const char *)p + kind->slot, sizeof(slot));
     if (slot < 0 && weight)
-        slot = p->param;
+        slot = p->home;
     snprintf(name, sizeof(name), "%s/%s", kind->name, p->name);
     t = merak_ckpt_tensor_find(b->mf, name);
     if (t == NULL && weight)

@@ -87,9 +87,10 @@ static enum merak_status set_cut(void *target, const char *text,
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"
 
-#define ZERO_TEXT                                                       \
-    "what replicas share out: 0: nothing, 1: optimizer state; or auto " \
-    "(1; chosen with degrees that are auto)"
+#define ZERO_TEXT                                                      \
+    "what replicas share out: 0: nothing, 1: optimizer state, 2: and " \
+    "gradients, 3: and parameters, fetched for each use; or auto (1; " \
+    "chosen with degrees that are auto)"
 
 /* A row is read line by line, not in columns. */
 /* clang-format off */

@@ -45,6 +45,29 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                       plan->tp, plan->pp, plan->dp, plan->microbatches);
 }
 
+enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
+                                        struct merak_error *err)
+{
+    if (plan->zero < MERAK_ZERO_GRADS)
+        return MERAK_OK;
+    if (merak_plan_mesh(plan, 0).dp < 2)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--zero %d needs dp 2 or more; with dp 1 there is "
+                          "nothing to share out: use --zero 1",
+                          plan->zero);
+    if (plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--zero %d: a sub-pipeline makes the gradients of "
+                          "two micro-batches at a time; use --zero 1",
+                          plan->zero);
+    if (merak_plan_shared(plan) > 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--zero %d: schedule %s sums vocabulary layers over "
+                          "stages; use --zero 1",
+                          plan->zero, plan->schedule);
+    return MERAK_OK;
+}
+
 int merak_plan_chunks(const struct merak_plan *plan)
 {
     const struct merak_schedule *schedule;

@@ -28,8 +28,15 @@ enum merak_boundary {
 /* The number of parts fits an int: there are at most 65535 stages. */
 enum { MERAK_MAX_CHUNKS = 1024 };
 
-/* The most that replicas share out: ZeRO's stage. */
-enum { MERAK_MAX_ZERO = 1 };
+/* What replicas share out, each level also what those below do: ZeRO's stages.
+ */
+enum {
+    MERAK_ZERO_NONE,
+    MERAK_ZERO_STATE,  /* optimizer state, and gradients once they are made */
+    MERAK_ZERO_GRADS,  /* matrices' gradients, each micro-batch */
+    MERAK_ZERO_PARAMS, /* matrices, gathered for each use */
+    MERAK_MAX_ZERO = MERAK_ZERO_PARAMS,
+};
 
 /* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
@@ -51,9 +58,8 @@ struct merak_plan {
     char schedule[32];
     enum merak_recompute recompute;
     size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no limit */
-    int zero;            /* 0..MERAK_MAX_ZERO, what replicas share out: 1:
-                            gradients and optimizer state flat over dp, and over
-                            tensor ranks if replicated there */
+    int zero;            /* what is flat over dp, and over tensor ranks if
+                            replicated there: MERAK_ZERO_.. */
     bool order_tp_pp_dp; /* else tp-dp-pp */
     enum merak_branches branches; /* order of nodes that cut points refer to:
                                      order/gather.c */
@@ -93,6 +99,10 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 enum merak_status
 merak_plan_check_degrees(const struct merak_plan *plan,
                          struct merak_error *err) MERAK_CHECKED;
+/* MERAK_ERR_CONFIG if its level of ZeRO is not possible with its other choices.
+ */
+enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
+                                        struct merak_error *err) MERAK_CHECKED;
 /* Parts of the model that a rank runs. */
 int merak_plan_chunks(const struct merak_plan *plan);
 /* How many of these are vocabulary-parallel layers, run by all stages. */

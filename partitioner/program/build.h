@@ -5,6 +5,7 @@
  * groups), flow.c and action_nodes.c (what a stage has and does), unroll.c,
  * emit.c, values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches),
  * grad_uses.c, grad_sync.c and optimizer_step.c (gradients and optimizer),
+ * fetch.c (what of both is whole only while it is used),
  * place.c (memory), hazard.c (waits). The first failure is kept in `rc` and
  * `err`; after it, calls do nothing and return -1, and the caller checks `rc`
  * between actions.
@@ -74,9 +75,18 @@ struct merak_carry {
     struct merak_exchange *copy; /* from == to */
 };
 
+/* Nodes of an action that read matrices of one block, and these: fetch.c. */
+struct merak_visit {
+    int unit;      /* the block */
+    int item;      /* the first of them in the action's list */
+    int *param, n; /* values */
+    int first;     /* of param, in the list of all visits' */
+};
+
 /* When a slot is needed; only whole slots have their own lifetimes. */
 struct merak_use {
     bool persistent;
+    bool brief; /* an exchange that reads it does not keep it: place.c */
     int next_free;
     int part;       /* the slot of this rank's part of it, or -1: boundary.c */
     int over;       /* the slot of what is written over it, or -1: values.c */
@@ -141,6 +151,16 @@ struct merak_build {
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
     struct merak_exchange **join; /* by value that comes in parts: the same */
     const char **recompute_name;  /* by node */
+    /* fetch.c */
+    int *reader, *unit; /* by value: of a parameter the stage, if just one
+                           reads it, and the block that reads it first */
+    int *n_grads;       /* by value: of a parameter, as many as it has uses */
+    struct merak_visit visited;  /* the last one */
+    struct merak_summed *summed; /* sums over replicas that are under way */
+    int n_summed, cap_summed;
+    int sum_unit, sum_turn; /* whose gradient was summed last; how many units'
+                               were */
+    int turn; /* of the step item that is being written; -1: it has one */
     /* values.c: slots that a send may still read */
     struct merak_lag *lag;
     int n_lag, cap_lag;
@@ -315,6 +335,22 @@ int merak_build_moved(struct merak_build *b, int value, int microbatch,
 /* Make a value whole again, if it came in parts. */
 void merak_build_gather(struct merak_build *b, int value, int microbatch);
 
+/* --- fetch.c --- */
+/* Find the stages that read each parameter. */
+void merak_build_readers(struct merak_build *b);
+/* Is a parameter's gradient summed over replicas each micro-batch, and its
+ * accumulator not kept?  Is the parameter itself gathered for each use? */
+bool merak_build_sums_each(const struct merak_build *b, int param);
+bool merak_build_is_fetched(const struct merak_build *b, int param);
+/* Such a sum is going to be queued; it is, from this slot to p->grad, or to a
+ * part that is to be added to it. */
+void merak_build_begin_sum(struct merak_build *b,
+                           const struct merak_uses *uses);
+void merak_build_note_sum(struct merak_build *b, const struct merak_uses *uses,
+                          int slot, int part);
+/* Add what is not added yet. */
+void merak_build_settle_sums(struct merak_build *b);
+
 /* --- unroll.c --- */
 /* Is a value received or sent with an action of the current slice and pass? */
 bool merak_build_moves_in(const struct merak_build *b, int value,
@@ -323,10 +359,9 @@ void merak_build_microbatches(struct merak_build *b);
 
 /* --- grad_uses.c --- */
 void merak_build_uses(struct merak_build *b);
-/* A node of a chunk has made gradients of parameters for the last time in the
- * step. */
+/* A node of a chunk has made a micro-batch's gradients of parameters. */
 void merak_build_grads_made(struct merak_build *b, int chunk,
-                            const struct merak_node *node);
+                            const struct merak_node *node, int microbatch);
 /* An action has ended: reduce the gradients that were delayed until then. */
 void merak_build_delayed_reduces(struct merak_build *b);
 
@@ -359,9 +394,10 @@ bool merak_build_is_primary(const struct merak_build *b, int param);
 int merak_build_own_part(struct merak_build *b,
                          const struct merak_param_slots *p);
 /* Sum a gradient, in a layout that may be partial along the axes of
- * merak_build_is_replicated(), over those and replicas; sets p->grad. */
+ * merak_build_is_replicated(), over those and replicas; sets p->grad, unless
+ * `part` is the slot that the sum goes to. */
 void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
-                        int slot, const struct merak_layout *layout);
+                        int slot, const struct merak_layout *layout, int part);
 /* Gather a parameter, once its parts are updated. */
 void merak_build_gather_param(struct merak_build *b,
                               const struct merak_param_slots *p);

@@ -129,7 +129,9 @@ static bool accumulates(const struct merak_build *b,
                         const struct merak_node *node, int microbatch)
 {
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD)
-        return microbatch > 0 || !merak_build_first_back(b);
+        return (microbatch > 0 &&
+                !merak_build_sums_each(b, node->out[0]->of)) ||
+               !merak_build_first_back(b);
     return !merak_build_first_back(b) && node->phase == MERAK_PHASE_B &&
            merak_op_is_attention(node->op);
 }
@@ -154,6 +156,11 @@ static void emit_kernel(struct merak_build *b, const struct merak_node *node,
         in->first = is_first(b, node);
     if (item->recompute)
         in->name = recompute_name(b, node);
+    for (int i = node->n_in; !in->accumulate && i < node->n_in + node->n_out;
+         i++) {
+        if (merak_node_operand(node, i)->kind == MERAK_VALUE_PARAM_GRAD)
+            merak_build_begin(b, in->slot[i]);
+    }
     merak_build_push(b, in);
 }
 
@@ -189,7 +196,6 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
         merak_build_recycle(b, v, microbatch);
     }
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
-        microbatch == b->prog->plan.microbatches - 1 &&
         merak_build_last_back(b))
-        merak_build_grads_made(b, chunk, node);
+        merak_build_grads_made(b, chunk, node, microbatch);
 }

@@ -12,7 +12,7 @@
  */
 #include "config.h"
 
-#include "partitioner/program/build.h"
+#include "partitioner/program/step.h"
 
 bool merak_build_is_replicated(const struct merak_build *b, int param, int axis)
 {
@@ -67,8 +67,8 @@ bool merak_build_is_primary(const struct merak_build *b, int param)
 
 /* The slot of a flat part of a parameter, or its gradient, in a slot of all
  * of it or of a larger part. */
-static int part_in(struct merak_build *b, int param, int slot,
-                   const struct merak_layout *layout)
+static int new_part(struct merak_build *b, int param, int slot,
+                    const struct merak_layout *layout)
 {
     struct merak_slot part = b->prog->slot[slot];
     int whole = part.whole;
@@ -81,6 +81,18 @@ static int part_in(struct merak_build *b, int param, int slot,
         b, whole, part.flat_lo * merak_dtype_bytes(part.dtype), &part);
 }
 
+/* The same before or after a hop along an axis, made once. */
+static int part_in(struct merak_build *b, const struct merak_param_slots *p,
+                   int slot, const struct merak_layout *layout, bool gather,
+                   int axis)
+{
+    struct merak_step_hop *hop = &b->uses[p - b->prog->param].hop[gather][axis];
+
+    if (hop->slot == 0)
+        hop->slot = new_part(b, p->value, slot, layout) + 1;
+    return hop->slot - 1;
+}
+
 int merak_build_own_part(struct merak_build *b,
                          const struct merak_param_slots *p)
 {
@@ -88,7 +100,8 @@ int merak_build_own_part(struct merak_build *b,
 
     if (!merak_build_is_flat(b, p->value))
         return p->param;
-    return part_in(b, p->value, p->param, &layout);
+    return p->home != p->param ? p->home
+                               : new_part(b, p->value, p->param, &layout);
 }
 
 /* --- gradients ------------------------------------------------------------ */
@@ -107,7 +120,7 @@ static int reduce_along(struct merak_build *b,
     if (is_flat_along(b, p->value, axis)) {
         hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
         hop.to.at[axis].kind = MERAK_FLAT;
-        to = part_in(b, p->value, slot, &hop.to);
+        to = part_in(b, p, slot, &hop.to, false, axis);
     }
     if (partial)
         merak_build_step_hop(b, p, layout, &hop, slot, to);
@@ -116,7 +129,7 @@ static int reduce_along(struct merak_build *b,
 }
 
 void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
-                        int slot, const struct merak_layout *layout)
+                        int slot, const struct merak_layout *layout, int part)
 {
     struct merak_layout at = *layout;
 
@@ -135,10 +148,11 @@ void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
         if (is_flat_along(b, p->value, b->dp_axis)) {
             hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
             hop.to.at[b->dp_axis].kind = MERAK_FLAT;
-            to = p->grad;
+            to = part >= 0 ? part : p->grad;
         }
         merak_build_step_hop(b, p, &at, &hop, slot, to);
-        p->grad = to;
+        if (part < 0)
+            p->grad = to;
     } else
         p->grad = slot;
 }
@@ -161,7 +175,7 @@ void merak_build_gather_param(struct merak_build *b,
         if (from.at[a].kind != MERAK_FLAT)
             continue;
         hop.to.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
-        to = part_in(b, p->value, p->param, &hop.to);
+        to = part_in(b, p, p->param, &hop.to, true, a);
         if (b->rc == MERAK_OK)
             merak_build_step_hop(b, p, &from, &hop, part, to);
         part = to;

@@ -38,6 +38,7 @@ static void add_use(struct merak_build *b, struct merak_uses *uses,
     uses->last = value->id;
     uses->spread = uses->spread || stage != b->stage;
     uses->left += stage == b->stage;
+    uses->here = uses->left;
     b->uses_of[value->id] = uses;
 }
 
@@ -52,6 +53,7 @@ void merak_build_uses(struct merak_build *b)
         return;
     for (int i = 0; i < prog->n_params; i++) {
         b->uses[i].param = &prog->param[i];
+        b->uses[i].part = -1;
         of[prog->param[i].value] = &b->uses[i];
     }
     for (int v = 0; v < b->graph->n_values && b->rc == MERAK_OK; v++) {
@@ -231,7 +233,9 @@ static int spread_total(struct merak_build *b, int param,
     return sum;
 }
 
-static void finish_grad(struct merak_build *b, struct merak_uses *uses)
+/* The sum goes to p->grad, or to this part of it. */
+static void finish_grad(struct merak_build *b, struct merak_uses *uses,
+                        int part)
 {
     struct merak_param_slots *p = uses->param;
     struct merak_layout layout;
@@ -255,8 +259,13 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses)
     layout = summed_layout(b, p->value, &layout);
     if (uses->same_layout)
         sum = convert(b, p->value, uses->at[0].value, sum, uses->n, layout);
-    if (b->rc == MERAK_OK)
-        merak_build_reduce(b, p, sum, &layout);
+    if (b->rc != MERAK_OK)
+        return;
+    if (part >= 0)
+        merak_build_begin(b, part);
+    merak_build_reduce(b, p, sum, &layout, part);
+    if (b->rc == MERAK_OK && merak_build_sums_each(b, p->value))
+        merak_build_note_sum(b, uses, sum, part);
 }
 
 /* Is a gradient that only this stage makes complete, but not reduced yet? */
@@ -265,26 +274,63 @@ static bool is_complete(const struct merak_uses *uses)
     return uses->n > 0 && uses->left == 0 && !uses->spread && !uses->finished;
 }
 
+/* The slot of a micro-batch's part of a sum over replicas; the first one's is
+ * where the others are added. */
+static int part_slot(struct merak_build *b, struct merak_uses *uses,
+                     int microbatch)
+{
+    struct merak_slot proto;
+
+    if (microbatch == 0)
+        return -1;
+    if (uses->part < 0) {
+        proto = b->prog->slot[uses->param->grad];
+        proto.bytes = 0;
+        uses->part = merak_build_slot(b, &proto);
+    }
+    return uses->part;
+}
+
+/* Sum one micro-batch's gradient of a parameter that is summed each time. */
+static void finish_one(struct merak_build *b, struct merak_uses *uses,
+                       int microbatch)
+{
+    merak_build_begin_sum(b, uses);
+    b->turn = microbatch;
+    finish_grad(b, uses, part_slot(b, uses, microbatch));
+    b->turn = -1;
+    if (microbatch == b->prog->plan.microbatches - 1)
+        return;
+    uses->finished = false;
+    uses->left = uses->here;
+}
+
 /* A gradient is reduced as soon as the last micro-batch has made it, overlapped
  * with the backward of the layers before, or when all of that backward has been
  * queued.  A gradient that several stages share waits for the others, at the
  * end, where nothing queues after it. */
 void merak_build_grads_made(struct merak_build *b, int chunk,
-                            const struct merak_node *node)
+                            const struct merak_node *node, int microbatch)
 {
+    bool last = microbatch == b->prog->plan.microbatches - 1;
+
     for (int i = 0; i < node->n_out && b->rc == MERAK_OK; i++) {
         struct merak_uses *uses = b->uses_of[node->out[i]->id];
+        bool each =
+            uses != NULL && merak_build_sums_each(b, uses->param->value);
 
-        if (uses == NULL)
+        if (uses == NULL || (!each && !last))
             continue;
         uses->left--;
         if (!is_complete(uses))
             continue;
-        if (merak_plan_delays_reduce(b->schedule, &b->prog->plan,
-                                     b->chunk[chunk].part))
+        if (each)
+            finish_one(b, uses, microbatch);
+        else if (merak_plan_delays_reduce(b->schedule, &b->prog->plan,
+                                          b->chunk[chunk].part))
             b->reduce_pending = true;
         else
-            finish_grad(b, uses);
+            finish_grad(b, uses, -1);
     }
 }
 
@@ -292,15 +338,16 @@ void merak_build_delayed_reduces(struct merak_build *b)
 {
     for (int i = 0; i < b->prog->n_params && b->reduce_pending; i++) {
         if (b->rc == MERAK_OK && is_complete(&b->uses[i]))
-            finish_grad(b, &b->uses[i]);
+            finish_grad(b, &b->uses[i], -1);
     }
     b->reduce_pending = false;
 }
 
 void merak_build_finish_grads(struct merak_build *b)
 {
+    merak_build_settle_sums(b);
     for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
         if (!b->uses[i].finished)
-            finish_grad(b, &b->uses[i]);
+            finish_grad(b, &b->uses[i], -1);
     }
 }

@@ -17,7 +17,7 @@ uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what)
 
     if (param_index >= 0)
         id += MERAK_TAG_STEP_FIXED + param_index * MERAK_TAG_PER_PARAM;
-    return merak_build_tag(b, -1, id);
+    return merak_build_tag(b, b->turn, id);
 }
 
 struct merak_instr merak_step_instr(enum merak_instr_kind kind,
@@ -86,15 +86,19 @@ void merak_build_step_hop(struct merak_build *b,
     bool gather = hop->kind == MERAK_CONVERT_ALL_GATHER;
     int tag = (gather ? MERAK_TAG_GATHER : MERAK_TAG_REDUCE) + hop->axis;
     const char *axis = b->mesh.axis[hop->axis].name;
-    struct merak_exchange *ex = merak_build_exchange(
-        b, &b->mesh, b->coord, hop, from, &p->shape, b->prog->slot[in].dtype);
+    struct merak_step_hop *made =
+        &b->uses[p - b->prog->param].hop[gather][hop->axis];
 
-    merak_step_exchange(
-        b, ex, merak_build_group(b, hop->axis), in, out,
-        merak_step_tag(b, b->param_index[p->value], tag),
-        merak_build_name(b,
-                         gather ? "gather %s over %s" : "reduce d/%s over %s",
-                         p->name, axis));
+    if (made->ex == NULL) {
+        made->ex = merak_build_exchange(b, &b->mesh, b->coord, hop, from,
+                                        &p->shape, b->prog->slot[in].dtype);
+        made->name = merak_build_name(
+            b, gather ? "gather %s over %s" : "reduce d/%s over %s", p->name,
+            axis);
+    }
+    merak_step_exchange(b, made->ex, merak_build_group(b, hop->axis), in, out,
+                        merak_step_tag(b, b->param_index[p->value], tag),
+                        made->name);
 }
 
 /* Sum a small vector over a group, into a new slot. */
@@ -289,7 +293,7 @@ static void gather_up_to(struct merak_build *b, int n)
            (n == b->graph->n_nodes || b->gather[b->gathered].node < n)) {
         const struct merak_param_slots *p = b->gather[b->gathered++].param;
 
-        if (b->uses[p - b->prog->param].n > 0)
+        if (b->uses[p - b->prog->param].n > 0 && p->home == p->param)
             merak_build_gather_param(b, p);
     }
 }

@@ -35,13 +35,33 @@ static int keep_value(struct merak_build *b, int v,
     return keep(b, &slot);
 }
 
+/* A slot that is whole only while it is used. */
+static int lend_value(struct merak_build *b, int v,
+                      const struct merak_layout *layout, enum merak_dtype dtype,
+                      enum merak_category category, const char *name)
+{
+    struct merak_slot slot = {
+        .category = category, .name = name, .value = v, .dtype = dtype};
+
+    merak_build_box(b, v, layout, &slot);
+    return merak_build_slot(b, &slot);
+}
+
 static void keep_param(struct merak_build *b, struct merak_param_slots *p)
 {
     const struct merak_value *value = b->graph->value[p->value];
     struct merak_layout layout = merak_build_layout(b, p->value);
 
-    p->param = keep_value(b, p->value, &layout, value->dtype, MERAK_CAT_PARAM,
-                          p->name);
+    if (merak_build_is_fetched(b, p->value)) {
+        struct merak_layout home = merak_build_state_layout(b, p->value);
+
+        p->param = lend_value(b, p->value, &layout, value->dtype,
+                              MERAK_CAT_FETCHED, p->name);
+        p->home = keep_value(b, p->value, &home, value->dtype, MERAK_CAT_PARAM,
+                             p->name);
+    } else
+        p->home = p->param = keep_value(b, p->value, &layout, value->dtype,
+                                        MERAK_CAT_PARAM, p->name);
     b->param_slot[p->value] = p->param;
 }
 
@@ -54,8 +74,8 @@ static int own_master(struct merak_build *b, struct merak_param_slots *p)
                               .value = p->value,
                               .dtype = MERAK_F32};
 
-    if (!merak_build_is_flat(b, p->value))
-        return p->param;
+    if (!merak_build_is_flat(b, p->value) || p->home != p->param)
+        return p->home;
     merak_build_box(b, p->value, &layout, &slot);
     return merak_build_alias(b, p->param, slot.flat_lo * sizeof(float), &slot);
 }
@@ -90,6 +110,7 @@ static void describe(struct merak_build *b, int v)
                                     .name = value->name,
                                     .shape = value->shape,
                                     .param = -1,
+                                    .home = -1,
                                     .master = -1,
                                     .m = -1,
                                     .v = -1,
@@ -122,6 +143,7 @@ void merak_build_params(struct merak_build *b)
     bool flat;
 
     alloc_params(b);
+    merak_build_readers(b);
     if (b->rc != MERAK_OK)
         return;
     for (int v = 0; v < b->graph->n_values; v++) {
@@ -154,8 +176,16 @@ void merak_build_params(struct merak_build *b)
         const struct merak_value *value = b->graph->value[v];
         struct merak_layout layout = merak_build_layout(b, v);
 
-        if (value->kind == MERAK_VALUE_PARAM_GRAD && b->flow[v].here)
+        if (value->kind != MERAK_VALUE_PARAM_GRAD || !b->flow[v].here)
+            continue;
+        if (!merak_build_sums_each(b, value->of)) {
             b->param_slot[v] = keep_value(b, v, &layout, MERAK_F32,
                                           MERAK_CAT_GRAD, value->name);
+            continue;
+        }
+        b->param_slot[v] =
+            lend_value(b, v, &layout, MERAK_F32, MERAK_CAT_GRAD, value->name);
+        if (b->rc == MERAK_OK)
+            b->use[b->param_slot[v]].brief = true;
     }
 }

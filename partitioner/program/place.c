@@ -67,7 +67,8 @@ static void keep_for_exchanges(struct merak_build *b)
         if (in->kind == MERAK_INSTR_EXCHANGE) {
             int until = next[prog->slot[in->slot[1]].whole] - 1;
 
-            extend_life(b, in->slot[0], i, until);
+            if (!b->use[prog->slot[in->slot[0]].whole].brief)
+                extend_life(b, in->slot[0], i, until);
             if (in->scratch >= 0)
                 extend_life(b, in->scratch, i, until);
         }

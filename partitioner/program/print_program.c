@@ -16,6 +16,7 @@ const char *merak_category_name(enum merak_category category)
         [MERAK_CAT_OPTIMIZER] = "optimizer",
         [MERAK_CAT_ACTIVATION] = "activations",
         [MERAK_CAT_TRANSIENT] = "temporary",
+        [MERAK_CAT_FETCHED] = "fetched",
         [MERAK_CAT_COMM] = "communication",
         [MERAK_CAT_SCRATCH] = "scratch"};
 

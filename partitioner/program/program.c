@@ -115,6 +115,8 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
     int tp = 1, most;
     enum merak_status rc = merak_plan_check_degrees(plan, err);
 
+    if (rc == MERAK_OK)
+        rc = merak_plan_check_zero(plan, err);
     if (rc != MERAK_OK)
         return rc;
     for (int a = 0; a < merak_sharded_tensor_axes(sharded); a++)
@@ -300,6 +302,7 @@ static void build_fini(struct merak_build *b)
     free(b->lag);
     free(b->shared);
     free(b->gate);
+    free(b->summed);
     for (int i = 0;
          b->open != NULL && i < b->prog->plan.microbatches * b->passes; i++) {
         free(b->open[i].map);
@@ -322,6 +325,8 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                             .opt = opt != NULL ? opt : &none,
                             .passes = merak_plan_passes(plan),
                             .staged = -1,
+                            .turn = -1,
+                            .sum_unit = -1,
                             .err = err};
     enum merak_status rc;
 

@@ -43,6 +43,7 @@ enum merak_category {
     MERAK_CAT_OPTIMIZER, /* master copies, moments */
     MERAK_CAT_ACTIVATION,
     MERAK_CAT_TRANSIENT, /* gradients of activations, converted copies */
+    MERAK_CAT_FETCHED,   /* parameters gathered for their use */
     MERAK_CAT_COMM,      /* staging of exchanges */
     MERAK_CAT_SCRATCH,   /* kernels' scratch */
     MERAK_CAT_COUNT
@@ -127,6 +128,8 @@ struct merak_param_slots {
     const char *name;
     struct merak_shape shape; /* global */
     int param;                /* slot: compute copy, the tensor-parallel box */
+    int home;                 /* slot kept from step to step: param, or the
+                                 flat part that it is gathered from */
     int master;               /* slot f32: flat part if zero; == param when the
                                  parameter is f32 and not flat; -1: frozen, and
                                  not f32 */

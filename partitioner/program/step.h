@@ -39,6 +39,15 @@ struct merak_uses {
     bool spread;   /* over several stages */
     bool finished; /* its summed gradient is emitted */
     int left;      /* this stage's uses whose gradient is still to come */
+    int here;      /* this stage's uses */
+    /* fetch.c, grad_sync.c: made once */
+    int n_fetches, part; /* part: of a micro-batch's sum, or -1 */
+    bool is_here;        /* it is gathered */
+    struct merak_step_hop {
+        struct merak_exchange *ex;
+        const char *name;
+        int slot; /* of a part of the parameter or gradient; 0: none yet */
+    } hop[2][MERAK_MAX_AXES]; /* reduce, gather */
 };
 
 /* --- optimizer_step.c --- */

@@ -16,6 +16,7 @@
 
 #include "partitioner/program/build.h"
 #include "partitioner/program/pairs.h"
+#include "partitioner/program/visits.h"
 
 #include "base/error.h"
 
@@ -40,6 +41,7 @@ struct unroll {
     int *made;   /* by chunk: micro-batches whose weight gradients are made */
     int lead;    /* items of part 0's F that can run ahead; -1: not known */
     int led;     /* items of the current action that the previous one ran */
+    struct merak_visits visits, next; /* of the current action; of the next */
 };
 
 bool merak_build_moves_in(const struct merak_build *b, int value,
@@ -305,6 +307,22 @@ static void run_pair(struct unroll *u, const struct merak_action *a,
     }
 }
 
+/* What the next action reads; the current one's slice and pass stay. */
+static void look_ahead(struct unroll *u, const struct merak_action *a,
+                       const struct merak_action *next)
+{
+    struct merak_visits now = u->visits;
+
+    u->visits = u->next;
+    u->next = now;
+    u->visits.at = u->next.n = 0;
+    if (next == NULL)
+        return;
+    merak_build_set_pass(u->b, next);
+    merak_build_visits(u->b, items_of(u, next), &u->next);
+    merak_build_set_pass(u->b, a);
+}
+
 static void run_items(struct unroll *u, const struct merak_action *a,
                       const struct merak_action *next)
 {
@@ -315,8 +333,11 @@ static void run_items(struct unroll *u, const struct merak_action *a,
         load_inputs(u, next);
     if (u->width > 1)
         run_pair(u, a, next, lead);
-    for (int at = 0; at < items->n && u->width == 1; at++)
+    for (int at = 0; at < items->n && u->width == 1; at++) {
+        merak_build_visit(u->b, &u->visits, at, &u->next);
         run_item(u, a, at, 0);
+    }
+    merak_build_visits_end(u->b, &u->visits);
     u->led = lead;
 }
 
@@ -349,6 +370,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     gather_parts(u, a); /* what is passed on from here is sent whole, or in
                            parts that nothing overwrites */
     pass_on(u, a);
+    look_ahead(u, a, next);
     run_items(u, a, next);
     merak_build_delayed_reduces(b);
     /* Slices share their micro-batch's slots. */
@@ -363,6 +385,8 @@ static void run_actions(struct unroll *u)
     struct merak_build *b = u->b;
 
     for (int i = 0; i < u->n && b->rc == MERAK_OK; i++) {
+        if (i == 0)
+            look_ahead(u, &u->action[0], &u->action[0]);
         if (i == 0 && !b->plays)
             post_receives(u, &u->action[0]);
         if (i + 1 < u->n && !b->plays)
@@ -407,4 +431,6 @@ void merak_build_microbatches(struct merak_build *b)
     merak_build_loss(b);
     if (unroll_init(&u))
         run_actions(&u);
+    merak_visits_fini(&u.visits);
+    merak_visits_fini(&u.next);
 }

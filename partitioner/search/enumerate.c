@@ -64,8 +64,11 @@ bool merak_search_has_zero(const struct merak_search *s,
     bool shares = /* state */
         plan->dp > 1 || (plan->tp > 1 && plan->tp_batch_percent > 0);
 
+    if (zero >= MERAK_ZERO_GRADS &&
+        (!given || merak_plan_check_zero(plan, NULL) != MERAK_OK))
+        return false;
     return merak_choice_allows(given, s->in->pin.zero, zero) &&
-           (zero == MERAK_MAX_ZERO || shares || given);
+           (zero == MERAK_ZERO_STATE || shares || given);
 }
 
 bool merak_search_has_order(const struct merak_search *s,

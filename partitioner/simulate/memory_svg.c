@@ -25,7 +25,7 @@ static const char *const fill[MERAK_CAT_COUNT] = {
     [MERAK_CAT_PARAM] = "#3f3a7a",     [MERAK_CAT_GRAD] = "#c65b9b",
     [MERAK_CAT_OPTIMIZER] = "#8a6a55", [MERAK_CAT_ACTIVATION] = "#3aa6a0",
     [MERAK_CAT_TRANSIENT] = "#a9d9d5", [MERAK_CAT_COMM] = "#f2b8d4",
-    [MERAK_CAT_SCRATCH] = "#b5b0aa",
+    [MERAK_CAT_SCRATCH] = "#b5b0aa",   [MERAK_CAT_FETCHED] = "#7f78c2",
 };
 
 static double total(const struct merak_memory_picture *p, int row)

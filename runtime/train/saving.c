@@ -100,7 +100,7 @@ static enum merak_status add_piece(const struct merak_trainer *t,
 
     memcpy(&slot, (const char *)p + kind->slot, sizeof(slot));
     if (slot < 0 && strcmp(kind->name, "param") == 0)
-        slot = p->param;
+        slot = p->home;
     if (slot < 0)
         return MERAK_OK;
     snprintf(out->name[out->n], sizeof(*out->name), "%s/%s", kind->name,

@@ -121,9 +121,9 @@ static enum merak_status fill_param(struct merak_trainer *t,
                                     const struct merak_param_slots *p,
                                     float *buf, struct merak_error *err)
 {
-    enum merak_status rc = fill_slot(t, p->param, p, buf, err);
+    enum merak_status rc = fill_slot(t, p->home, p, buf, err);
 
-    if (rc == MERAK_OK && t->program->slot[p->param].dtype != MERAK_F32 &&
+    if (rc == MERAK_OK && t->program->slot[p->home].dtype != MERAK_F32 &&
         !p->frozen)
         rc = fill_slot(t, p->master, p, buf, err);
     clear_moments(t, p);
@@ -260,9 +260,9 @@ static enum merak_status load_weight(struct merak_trainer *t,
                                      const struct merak_param_slots *p,
                                      float *buf, struct merak_error *err)
 {
-    enum merak_status rc = read_slot(t, source, p, p->param, "param", buf, err);
+    enum merak_status rc = read_slot(t, source, p, p->home, "param", buf, err);
 
-    if (rc == MERAK_OK && t->program->slot[p->param].dtype != MERAK_F32 &&
+    if (rc == MERAK_OK && t->program->slot[p->home].dtype != MERAK_F32 &&
         !p->frozen)
         rc = read_slot(t, source, p, p->master, "param", buf, err);
     return rc;

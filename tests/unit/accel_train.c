@@ -45,6 +45,9 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
     {.name = "data parallel, ZeRO-1", 1, 1, 2, 1, "1f1b", .zero = 1},
     {.name = "tp 2, pp 2, recomputed", 2, 2, 1, 1, "1f1b", .recompute = true},
     {.name = "tp 2, pp 2, dp 2, ZeRO-1", 2, 2, 2, 1, "1f1b", .zero = 1},
+    {.name = "pp 2, dp 2, ZeRO-2", 1, 2, 2, 1, "zb-h1", .zero = 2},
+    {.name = "dp 2, ZeRO-3", 1, 1, 2, 1, "1f1b", .zero = 3, .bf16 = true},
+    {.name = "tp 2, pp 2, dp 2, ZeRO-3", 2, 2, 2, 1, "1f1b", .zero = 3},
 };
 
 static enum merak_status load(void *arg, enum merak_input_kind input,
@@ -110,7 +113,7 @@ static void start_slot(const struct memory *m, const struct merak_slot *s,
 static void start_weights(const struct memory *m, const struct merak_program *p)
 {
     for (int i = 0; i < p->n_params; i++) {
-        start_slot(m, &p->slot[p->param[i].param], false);
+        start_slot(m, &p->slot[p->param[i].home], false);
         start_slot(m, &p->slot[p->param[i].master], false);
         start_slot(m, &p->slot[p->param[i].m], true);
         start_slot(m, &p->slot[p->param[i].v], true);
@@ -206,7 +209,7 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
     }
     merak_engine_destroy(engine);
     for (int i = 0; i < p->n_params; i++) {
-        const int slot[] = {p->param[i].param, p->param[i].m, p->param[i].v};
+        const int slot[] = {p->param[i].home, p->param[i].m, p->param[i].v};
 
         for (int k = 0; k < 3; k++) {
             const struct merak_slot *s = &p->slot[slot[k]];

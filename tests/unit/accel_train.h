@@ -22,7 +22,7 @@ struct accel_row {
     bool recompute, bf16;
     int microbatches; /* 0: four */
 };
-#define N_ACCEL_ROWS 11
+#define N_ACCEL_ROWS 14
 #define ACCEL_STEPS 2
 extern const struct accel_row accel_rows[N_ACCEL_ROWS];
 

@@ -361,12 +361,12 @@ void executed_param(const struct executed *ex, int rank,
                     const struct merak_param_slots *p, element_fn fn, void *arg)
 {
     const struct merak_program *program = ex->planned->program[rank];
-    const struct merak_slot *slot = &program->slot[p->param];
+    const struct merak_slot *slot = &program->slot[p->home];
     const struct merak_slot *own = &program->slot[p->master];
-    float *data = slot_data(ex, rank, p->param);
+    float *data = slot_data(ex, rank, p->home);
 
     for (size_t i = own->flat_lo; i < own->flat_hi; i++)
-        fn(arg, box_place(&slot->box, i), &data[i]);
+        fn(arg, box_place(&slot->box, i), &data[i - slot->flat_lo]);
 }
 
 static void init_element(void *arg, size_t global, float *element)

@@ -99,7 +99,7 @@ static void fill_params(const struct executed *ex, int r)
     memset(ex->arena[r], 0, prog->arena_bytes);
     for (int i = 0; i < prog->n_params; i++) {
         const struct merak_param_slots *p = &prog->param[i];
-        const struct merak_slot *low = &prog->slot[p->param];
+        const struct merak_slot *low = &prog->slot[p->home];
         const struct merak_slot *master = &prog->slot[p->master];
         uint16_t *to = (uint16_t *)(ex->arena[r] + low->offset);
         float *from = (float *)(ex->arena[r] + master->offset);

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fetch.c - matrices that are whole only while they are used
+ *
+ * With ZeRO-2 the gradient of a matrix is whole from its first kernel until it
+ * is summed over replicas, which then keep parts of the sum: once each
+ * micro-batch.  With ZeRO-3 so is the matrix: replicas keep parts of it, and
+ * gather it before an action reads it.
+ *
+ * A visit is a run of an action's nodes that read matrices of one block.  What
+ * a visit reads is gathered one visit ahead, also into the next action, and
+ * given up when the next visit begins, unless that one reads it, too.  So there
+ * is memory for the matrices of two visits, and a gather overlaps with the
+ * kernels of the visit before.
+ *
+ * What is not a matrix (norms, biases) is small: its gather would take longer
+ * to begin than to run.  It stays as with ZeRO-1.  So do matrices that several
+ * stages read, and gradients of matrices with several uses: these are summed
+ * over uses first, which other pipelines have on several stages.
+ */
+#include "config.h"
+
+#include "partitioner/program/step.h"
+#include "partitioner/program/visits.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+/* --- which --------------------------------------------------------------- */
+
+/* Of a parameter: the stage that reads it; no stage; several. */
+enum { NO_STAGE = -1, STAGES = -2 };
+
+void merak_build_readers(struct merak_build *b)
+{
+    int values = b->graph->n_values;
+
+    b->reader = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    b->unit = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    b->n_grads = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    for (int v = 0; v < values && b->rc == MERAK_OK; v++)
+        b->reader[v] = b->unit[v] = NO_STAGE;
+    for (int v = 0; v < values && b->rc == MERAK_OK; v++) {
+        if (b->graph->value[v]->kind == MERAK_VALUE_PARAM_GRAD)
+            b->n_grads[b->graph->value[v]->of]++;
+    }
+    for (int n = 0; n < b->graph->n_nodes && b->rc == MERAK_OK; n++) {
+        const struct merak_node *node = b->graph->node[n];
+        int stage = b->stage_of_part[b->stages->of_node[n]];
+
+        for (int k = 0; k < node->n_in; k++) {
+            int v = node->in[k]->id, *reader = &b->reader[v];
+
+            if (node->in[k]->kind != MERAK_VALUE_PARAM)
+                continue;
+            if (*reader == NO_STAGE)
+                b->unit[v] = b->stages->block[n];
+            *reader = *reader == NO_STAGE || *reader == stage ? stage : STAGES;
+        }
+    }
+}
+
+static bool is_matrix_here(const struct merak_build *b, int param)
+{
+    const struct merak_value *value = b->graph->value[param];
+
+    return b->dp_axis >= 0 && value->shape.ndim > 1 && !value->frozen &&
+           b->reader[param] >= 0;
+}
+
+bool merak_build_sums_each(const struct merak_build *b, int param)
+{
+    return b->prog->plan.zero >= MERAK_ZERO_GRADS && is_matrix_here(b, param) &&
+           b->n_grads[param] == 1;
+}
+
+bool merak_build_is_fetched(const struct merak_build *b, int param)
+{
+    return b->prog->plan.zero >= MERAK_ZERO_PARAMS && is_matrix_here(b, param);
+}
+
+/* --- visits -------------------------------------------------------------- */
+
+static bool has_param(const struct merak_visit *visit, int param)
+{
+    for (int i = 0; i < visit->n; i++) {
+        if (visit->param[i] == param)
+            return true;
+    }
+    return false;
+}
+
+static void add_read(struct merak_build *b, struct merak_visits *visits,
+                     int item, int param)
+{
+    struct merak_visit *visit =
+        visits->n > 0 ? &visits->visit[visits->n - 1] : NULL;
+
+    if (visit == NULL || visit->unit != b->unit[param]) {
+        int at = visits->n_params;
+
+        if (!merak_build_grow(b, &visits->visit, &visits->cap, visits->n,
+                              sizeof(*visits->visit)))
+            return;
+        visit = &visits->visit[visits->n++];
+        *visit = (struct merak_visit){
+            .unit = b->unit[param], .item = item, .first = at};
+    }
+    if (!merak_build_grow(b, &visits->param, &visits->cap_params,
+                          visits->n_params, sizeof(*visits->param)))
+        return;
+    visit->param = visits->param + visit->first;
+    if (!has_param(visit, param)) {
+        visits->param[visits->n_params++] = param;
+        visit->n++;
+    }
+}
+
+void merak_build_visits(struct merak_build *b, const struct merak_items *items,
+                        struct merak_visits *visits)
+{
+    visits->n = visits->n_params = 0;
+    if (b->prog->plan.zero < MERAK_ZERO_PARAMS)
+        return;
+    for (int at = 0; at < items->n; at++) {
+        const struct merak_node *node = b->graph->node[items->item[at].node];
+
+        if (!merak_build_runs_now(b, node->id))
+            continue;
+        for (int k = 0; k < node->n_in && b->rc == MERAK_OK; k++) {
+            const struct merak_value *value = node->in[k];
+
+            if (value->kind == MERAK_VALUE_PARAM &&
+                merak_build_is_fetched(b, value->id))
+                add_read(b, visits, at, value->id);
+        }
+    }
+    /* The list of parameters may have moved while it grew. */
+    for (int i = 0; i < visits->n; i++)
+        visits->visit[i].param = visits->param + visits->visit[i].first;
+}
+
+void merak_visits_fini(struct merak_visits *visits)
+{
+    free(visits->visit);
+    free(visits->param);
+}
+
+/* --- parameters ---------------------------------------------------------- */
+
+static void fetch(struct merak_build *b, const struct merak_visit *visit)
+{
+    for (int i = 0; i < visit->n && b->rc == MERAK_OK; i++) {
+        struct merak_uses *uses = b->uses_of[visit->param[i]];
+
+        if (uses->is_here)
+            continue;
+        uses->is_here = true;
+        merak_build_begin(b, uses->param->param);
+        b->turn = uses->n_fetches++;
+        merak_build_gather_param(b, uses->param);
+        b->turn = -1;
+    }
+}
+
+static void give_up(struct merak_build *b, const struct merak_visit *visit,
+                    const struct merak_visit *next)
+{
+    for (int i = 0; i < visit->n; i++) {
+        if (!has_param(next, visit->param[i]))
+            b->uses_of[visit->param[i]]->is_here = false;
+    }
+}
+
+void merak_build_visit(struct merak_build *b, struct merak_visits *visits,
+                       int item, const struct merak_visits *next)
+{
+    struct merak_visit *now = &visits->visit[visits->at];
+    const struct merak_visit *after = NULL;
+
+    if (visits->n == 0 && item == 0 && next->n > 0)
+        fetch(b, &next->visit[0]);
+    if (visits->at == visits->n || now->item != item)
+        return;
+    fetch(b, now);
+    if (visits->at > 0)
+        give_up(b, now - 1, now);
+    else if (b->visited.n > 0)
+        give_up(b, &b->visited, now);
+    if (++visits->at < visits->n)
+        after = now + 1;
+    else if (next->n > 0)
+        after = &next->visit[0];
+    if (after != NULL)
+        fetch(b, after);
+}
+
+/* The last visit is the one that the next action's first may go on with. */
+void merak_build_visits_end(struct merak_build *b,
+                            const struct merak_visits *visits)
+{
+    const struct merak_visit *last = &visits->visit[visits->n - 1];
+    int *param;
+
+    if (visits->n == 0)
+        return;
+    param = merak_build_alloc(b, ((size_t)last->n + 1) * sizeof(*param));
+    if (param == NULL)
+        return;
+    for (int i = 0; i < last->n; i++)
+        param[i] = last->param[i];
+    b->visited = *last;
+    b->visited.param = param;
+}
+
+/* --- gradients ----------------------------------------------------------- */
+
+/* A sum over replicas that is under way: its input is whole memory, and its
+ * output, but for the first micro-batch's, is still to be added. */
+struct merak_summed {
+    const struct merak_uses *uses;
+    int slot, part; /* part -1: it is in p->grad already */
+    int turn;
+};
+
+static void settle_one(struct merak_build *b, const struct merak_summed *s)
+{
+    const struct merak_param_slots *p = s->uses->param;
+    int slot[2] = {s->part, p->grad};
+
+    merak_build_extend(b, s->slot);
+    if (s->part >= 0)
+        merak_step_kernel(b, "grad_add", 1, 1, slot, &merak_step_plain,
+                          merak_build_name(b, "add d/%s", p->name));
+}
+
+/* The first n. */
+static void settle(struct merak_build *b, int n)
+{
+    for (int i = 0; i < n && b->rc == MERAK_OK; i++)
+        settle_one(b, &b->summed[i]);
+    for (int i = n; i < b->n_summed; i++)
+        b->summed[i - n] = b->summed[i];
+    b->n_summed -= n;
+}
+
+void merak_build_settle_sums(struct merak_build *b)
+{
+    settle(b, b->n_summed);
+}
+
+/* Kernels of the next block run while a block's gradients are summed. */
+void merak_build_begin_sum(struct merak_build *b, const struct merak_uses *uses)
+{
+    int unit = b->unit[uses->param->value], due = 0;
+
+    if (unit != b->sum_unit)
+        b->sum_turn++;
+    b->sum_unit = unit;
+    while (due < b->n_summed && b->summed[due].turn + 1 < b->sum_turn)
+        due++;
+    for (int i = due; i < b->n_summed; i++)
+        due = b->summed[i].uses == uses ? i + 1 : due;
+    settle(b, due);
+}
+
+void merak_build_note_sum(struct merak_build *b, const struct merak_uses *uses,
+                          int slot, int part)
+{
+    if (merak_build_grow(b, &b->summed, &b->cap_summed, b->n_summed,
+                         sizeof(*b->summed)))
+        b->summed[b->n_summed++] = (struct merak_summed){
+            uses, b->prog->slot[slot].whole, part, b->sum_turn};
+}

@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0503-zero.bats - levels of ZeRO: matrices whole only while they are used
+#
+# With one micro-batch a step is ZeRO-1's, bit for bit.  With more, gradients are
+# summed over replicas first and over micro-batches then: near, and the same
+# whether parameters are fetched or not, whatever the pipeline.
+#
+# long
+
+load cluster
+load parity
+
+setup_file()
+{
+    pack_text
+    for model in gpt2-tied llama-untied; do
+        run_model $model 0.5 1 1 1
+        zero 1 1 2 one --zero 1 --micro-batch 4 --eval-every 7 --eval-samples 8
+        zero 1 1 2 sums --zero 2
+    done
+}
+
+# zero TP PP DP NAME OPTION...: a run of $model, named by all but OPTION
+zero()
+{
+    run_model $model 0.5 "$1" "$2" "$3" "$model-c0.5-$4" "${@:5}"
+}
+
+# level TP PP DP NAME LIKE OPTION...: both models; as the runs LIKE, bit for bit
+level()
+{
+    for model in gpt2-tied llama-untied; do
+        zero "$1" "$2" "$3" "$4" "${@:6}"
+    done
+    equal "$4" "$5"
+}
+
+@test "one micro-batch: gradients shared out are ZeRO-1's to the bit" {
+    level 1 1 2 one-2 one --zero 2 --micro-batch 4 --eval-every 7 \
+        --eval-samples 8
+}
+
+@test "one micro-batch: so are parameters, with evaluations in between" {
+    level 1 1 2 one-3 one --zero 3 --micro-batch 4 --eval-every 7 \
+        --eval-samples 8
+    for model in gpt2-tied llama-untied; do
+        cmp <(jq -c 'select(has("eval_loss")) | .eval_loss' \
+            "$RUNS/$model-c0.5-one/metrics.jsonl") \
+            <(jq -c 'select(has("eval_loss")) | .eval_loss' \
+                "$RUNS/$model-c0.5-one-3/metrics.jsonl")
+        grep -Eq 'fetched [0-9.]+' "$RUNS/$model-c0.5-one-3/out"
+    done
+}
+
+@test "micro-batches: sums are near one rank's" {
+    for model in gpt2-tied llama-untied; do
+        "$TESTS/parity.py" near "$RUNS/$model-c0.5-tp1-pp1-dp1" \
+            "$RUNS/$model-c0.5-sums"
+    done
+}
+
+@test "fetched, recomputed, in stages: the same bits" {
+    level 1 1 2 fetch sums --zero 3
+    level 1 1 2 again sums --zero 3 --recompute full
+    level 1 2 2 stages sums --zero 3
+    level 1 2 2 split sums --zero 3 --schedule zb-h1
+}
+
+@test "tp 2, dp 2: fetched are near one rank's, and in stages the same" {
+    level 2 1 2 tp tp --zero 3
+    for model in gpt2-tied llama-untied; do
+        "$TESTS/parity.py" near "$RUNS/$model-c0.5-tp1-pp1-dp1" \
+            "$RUNS/$model-c0.5-tp"
+    done
+    level 2 2 2 all tp --zero 3
+}
+
+@test "bf16: one micro-batch is ZeRO-1's to the bit" {
+    level 1 1 2 low low --zero 1 --micro-batch 4 --dtype bf16
+    level 1 1 2 low-3 low --zero 3 --micro-batch 4 --dtype bf16
+}
+
+# 20 samples a step, one micro-batch: 4, 2, 5 replicas.
+@test "any level resumes any other, with other replicas" {
+    local dir=$RUNS/levels/ckpt at=0
+
+    model=llama-untied
+    for run in "2 1" "4 3" "2 1" "5 2" "4 3"; do
+        set -- $run
+        at=$((at + 2))
+        zero 1 1 "$1" levels --zero "$2" --global-batch 20 --steps $at \
+            --micro-batch $((20 / $1)) --ckpt "$dir" --keep 0
+        grep -q "step  *$at" "$RUNS/$model-c0.5-levels/out"
+    done
+    for step in 2 4 6 8 10; do
+        merak ckpt verify "$dir/step-$(printf %08d $step)"
+    done
+    merak ckpt reshard "$dir/step-00000010" --out "$RUNS/flat" --dp 3 --zero 3
+    merak ckpt diff --tensors-only "$dir/step-00000010" "$RUNS/flat/step-00000010"
+}
+
+@test "what a level needs is named" {
+    run srun -n1 merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
+        --data "$RUNS/text" --zero 3
+    [ "$status" -ne 0 ]
+    [[ $output == *"--zero 3 needs dp 2 or more"*"use --zero 1"* ]]
+}

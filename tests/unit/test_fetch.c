@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fetch.c - ZeRO-2 and ZeRO-3: matrices that are whole only while they are
+ * used: the same bits, less memory, the bytes sent
+ */
+#include "config.h"
+
+#include "unit/parity.h"
+
+#include "base/size.h"
+#include "io/hf_config.h"
+#include "partitioner/graph/graph.h"
+#include "partitioner/program/memplan.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/simulate/check_streams.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof(*(a)))
+
+static const struct merak_plan rows[] = {
+    {.tp = 1, .pp = 1, .dp = 2, .schedule = "1f1b"},
+    {.tp = 1, .pp = 1, .dp = 3, .schedule = "gpipe"},
+    {.tp = 1, .pp = 2, .dp = 2, .schedule = "1f1b"},
+    {.tp = 2, .pp = 1, .dp = 2, .schedule = "1f1b"},
+    {.tp = 2, .pp = 2, .dp = 2, .schedule = "1f1b", .sp = MERAK_SP_ON},
+    {.tp = 2, .pp = 2, .dp = 2, .schedule = "zb-h1"},
+    {.tp = 1, .pp = 2, .dp = 2, .schedule = "sliced"},
+    {.tp = 2,
+     .pp = 1,
+     .dp = 2,
+     .schedule = "1f1b",
+     .tp_batch_percent = 100,
+     .sp = MERAK_SP_OFF},
+    {.tp = 1,
+     .pp = 1,
+     .dp = 2,
+     .schedule = "1f1b",
+     .recompute = MERAK_RECOMPUTE_FULL},
+    {.tp = 2,
+     .pp = 2,
+     .dp = 2,
+     .schedule = "1f1b",
+     .sp = MERAK_SP_ON,
+     .recompute = MERAK_RECOMPUTE_SELECTIVE},
+    {.tp = 1,
+     .pp = 2,
+     .dp = 2,
+     .chunks = 2,
+     .schedule = "interleaved",
+     .recompute = MERAK_RECOMPUTE_FULL},
+};
+
+static struct merak_plan with(const struct merak_plan *row, int zero, int m)
+{
+    struct merak_plan plan = *row;
+
+    plan.zero = zero;
+    plan.microbatches = m;
+    return plan;
+}
+
+static const struct small_model *model_of(size_t row, bool untied)
+{
+    static struct small_model model;
+
+    model = parity_gpt;
+    model.layers = 4;
+    model.untied = untied;
+    model.shared_proj = row % 3 == 2 && untied;
+    return &model;
+}
+
+/* --- numbers ------------------------------------------------------------- */
+
+/* One micro-batch is summed over ranks as with ZeRO-1.  More are summed over
+ * ranks one by one, so they are near, and the same at both levels. */
+static void levels_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        for (int untied = 0; untied < 2; untied++) {
+            const struct small_model *model = model_of(i, untied != 0);
+
+            for (int m = 1; m < 5; m += 3) {
+                struct merak_plan z1 = with(&rows[i], MERAK_ZERO_STATE, m);
+                struct merak_plan z2 = with(&rows[i], MERAK_ZERO_GRADS, m);
+                struct merak_plan z3 = with(&rows[i], MERAK_ZERO_PARAMS, m);
+
+                if (m % 2 != 0 && strcmp(rows[i].schedule, "interleaved") == 0)
+                    continue; /* takes micro-batches in twos */
+                parity_plans(model, &z1, &z2, m == 1);
+                parity_plans(model, &z2, &z3, true);
+            }
+        }
+    }
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+static bool is_matrix(const struct merak_param_slots *p)
+{
+    return p->shape.ndim > 1;
+}
+
+/* A slot's bytes, of which replica r of n has its part. */
+static size_t part_bytes(size_t elements, size_t bytes, int r, int n)
+{
+    size_t to = elements * ((size_t)r + 1) / (size_t)n;
+
+    return merak_size_align((to - elements * (size_t)r / (size_t)n) * bytes,
+                            MERAK_ALIGN);
+}
+
+/* Of one use each. */
+static size_t kept_bytes(const struct merak_program *prog,
+                         const struct merak_param_slots *p, int zero)
+{
+    size_t n = merak_box_count(&prog->slot[p->param].box);
+    size_t bytes = merak_dtype_bytes(prog->slot[p->param].dtype);
+    size_t flat = part_bytes(n, 4, prog->dp_index, prog->plan.dp);
+    int states = bytes == 4 ? 2 : 3; /* moments; a master copy */
+    size_t sum = (size_t)(states + 1) * flat;
+
+    sum += zero >= MERAK_ZERO_GRADS && is_matrix(p)
+               ? 0
+               : part_bytes(n, 4, 0, 1); /* the accumulator */
+    return sum + (zero >= MERAK_ZERO_PARAMS && is_matrix(p)
+                      ? part_bytes(n, bytes, prog->dp_index, prog->plan.dp)
+                      : part_bytes(n, bytes, 0, 1));
+}
+
+static void check_kept(const struct merak_planned *p, const char *what)
+{
+    for (int r = 0; r < p->n_programs; r++) {
+        const struct merak_program *prog = p->program[r];
+        size_t sum = 0;
+
+        for (int i = 0; i < prog->n_params; i++)
+            sum += kept_bytes(prog, &prog->param[i], p->plan.zero);
+        if (sum != prog->persistent_bytes)
+            fail_msg("%s, zero %d, rank %d keeps %zu bytes, not %zu", what,
+                     p->plan.zero, r, prog->persistent_bytes, sum);
+        assert_int_equal(prog->category_bytes[MERAK_CAT_FETCHED] > 0,
+                         p->plan.zero >= MERAK_ZERO_PARAMS);
+    }
+}
+
+static void programs_are_sound_and_keep_parts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        for (int zero = MERAK_ZERO_STATE; zero <= MERAK_MAX_ZERO; zero++) {
+            for (int low = 0; low < 2; low++) {
+                struct merak_plan plan = with(&rows[i], zero, 4);
+                struct small_model model = *model_of(1, true);
+                struct merak_error err = {.text = ""};
+                struct merak_planned *p;
+
+                model.dtype = low ? MERAK_BF16 : MERAK_F32;
+                p = planned_build(&model, &plan, NULL);
+                planned_assert_sound(p);
+                if (merak_program_check_streams(p->program, p->n_programs,
+                                                &err) != MERAK_OK)
+                    fail_msg("%s: %s", rows[i].schedule, err.text);
+                if (rows[i].tp_batch_percent == 0) /* or tensor ranks, too */
+                    check_kept(p, rows[i].schedule);
+                merak_planned_destroy(p);
+            }
+        }
+    }
+}
+
+/* --- Llama 8 B: the closed forms' values --------------------------------- */
+
+static const struct merak_hf_config llama_8b = {
+    .family = MERAK_LLAMA,
+    .layers = 32,
+    .hidden = 4096,
+    .heads = 32,
+    .kv_heads = 8,
+    .head_dim = 128,
+    .ffn = 14336,
+    .vocab = 128256,
+    .positions = 131072,
+    .rope_theta = 5e5f,
+    .norm_eps = 1e-5f,
+    .init_std = 0.02f,
+};
+
+/* An embedding's backward reads no matrix, and the head's follows its forward:
+ * each is gathered once a micro-batch, not twice.  In bf16, to 7 others. */
+#define ONCE (2.0 * 2 * 128256 * 4096 * 7 / 8)
+
+/* Bytes that a rank keeps, and sends over dp in a step. */
+static const struct {
+    int dp, m, zero;
+    size_t kept;
+    double sent; /* 0: not compared */
+} llama_rows[] = {
+    {8, 1, 0, 144544169984, 56211832810.},
+    {8, 1, 1, 64242489344, 42159341546.},
+    {8, 1, 2, 32122509312, 42159341546.},
+    {8, 1, 3, 18070018048, 56211832810. - ONCE},
+    {8, 4, 2, 32122509312, 126474289130.},
+    {8, 4, 3, 18070018048, 224841727978. - 4 * ONCE},
+    {128, 1, 1, 49185874304, 0},
+    {128, 1, 2, 17065894272, 0},
+    {128, 1, 3, 1131372928, 0},
+};
+
+static double sent_over_dp(const struct merak_program *prog)
+{
+    double sum = 0;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_EXCHANGE &&
+            prog->group[in->group].axis == MERAK_ALONG_DP)
+            sum += (double)in->bytes;
+    }
+    return sum;
+}
+
+static void llama_takes_what_the_closed_forms_say(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(llama_rows); i++) {
+        struct merak_hf_config config = llama_8b;
+        struct merak_plan plan = {.tp = 1,
+                                  .pp = 1,
+                                  .dp = llama_rows[i].dp,
+                                  .micro_batch = 1,
+                                  .microbatches = llama_rows[i].m,
+                                  .zero = llama_rows[i].zero,
+                                  .dtype = MERAK_BF16,
+                                  .schedule = "1f1b"};
+        struct merak_planned *p = NULL;
+        struct merak_error err = {0};
+        const struct merak_program *prog;
+        double sent;
+
+        if (merak_plan_build(&plan, 128, merak_hf_describe, &config,
+                             MERAK_PLAN_STAGES, NULL, &p, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        prog = p->program[0];
+        sent = sent_over_dp(prog);
+        if (prog->persistent_bytes != llama_rows[i].kept)
+            fail_msg("dp %d, zero %d: keeps %zu bytes, not %zu", plan.dp,
+                     plan.zero, prog->persistent_bytes, llama_rows[i].kept);
+        if (llama_rows[i].sent > 0 && sent != llama_rows[i].sent)
+            fail_msg("m %d, zero %d: sends %.0f bytes, not %.0f",
+                     plan.microbatches, plan.zero, sent, llama_rows[i].sent);
+        print_message("# dp %d, m %d, zero %d: %zu bytes kept of %zu, "
+                      "gradients %zu, fetched %zu\n",
+                      plan.dp, plan.microbatches, plan.zero,
+                      prog->persistent_bytes, prog->arena_bytes,
+                      prog->category_bytes[MERAK_CAT_GRAD],
+                      prog->category_bytes[MERAK_CAT_FETCHED]);
+        merak_planned_destroy(p);
+    }
+}
+
+/* --- refusals ------------------------------------------------------------ */
+
+static const struct {
+    struct merak_plan plan;
+    const char *says;
+} refused[] = {
+    {{.tp = 2, .pp = 1, .dp = 1, .zero = 3, .schedule = "1f1b"},
+     "--zero 3 needs dp 2 or more"},
+    {{.tp = 1, .pp = 2, .dp = 2, .zero = 2, .schedule = "interlaced"},
+     "--zero 2: schedule interlaced sums vocabulary layers over stages; use "
+     "--zero 1"},
+    {{.tp = 1,
+      .pp = 2,
+      .dp = 2,
+      .zero = 3,
+      .sub_pipeline = true,
+      .schedule = "1f1b"},
+     "--zero 3: a sub-pipeline"},
+};
+
+static void what_is_not_possible_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(refused); i++) {
+        struct merak_plan plan =
+            with(&refused[i].plan, refused[i].plan.zero, 4);
+        struct merak_error err = {.text = ""};
+
+        assert_int_equal(planned_try(model_of(0, true), &plan, &err),
+                         MERAK_ERR_CONFIG);
+        if (strstr(err.text, refused[i].says) == NULL)
+            fail_msg("row %zu says \"%s\"", i, err.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(levels_agree),
+        cmocka_unit_test(programs_are_sound_and_keep_parts),
+        cmocka_unit_test(llama_takes_what_the_closed_forms_say),
+        cmocka_unit_test(what_is_not_possible_is_refused),
+    };
+
+    return cmocka_run_group_tests_name("fetch", tests, NULL, NULL);
+}
