@@ -5,40 +5,21 @@
 
 #include "cmd/cmd.h"
 #include "cmd/data.h"
-#include "cmd/data_answers.h"
+#include "cmd/data_pack.h"
 #include "cmd/finish.h"
 #include "cmd/json_line.h"
 
 #include "base/error.h"
 #include "base/options.h"
 #include "base/output.h"
-#include "base/progress.h"
-#include "io/tokens/documents.h"
-#include "io/tokens/pack.h"
-#include "io/tokenizer/tokenizer.h"
+#include "runtime/boot/boot.h"
 
 #include <limits.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
-struct job {
-    const char *tokenizer, *out, *json_key, *chat_format;
-    enum merak_pack_format format;
-    bool append_eod, special, json, help;
-    enum { REFUSE, SKIP } bad_lines;
-    struct merak_bad_lines bad;
-    struct merak_tokenizer *tok;
-    struct merak_pack *pack;
-    enum { NOTHING, TEXTS, ANSWERS } holds; /* so far */
-    struct merak_chat *chat;                /* opened at the first messages */
-    struct merak_answers answers;
-    uint64_t empty; /* documents without text */
-    struct merak_progress progress;
-};
-
-/* Failures of the output are not those of the data. */
-static enum merak_status of_output(enum merak_status rc,
-                                   struct merak_error *err)
+enum merak_status merak_pack_of_output(enum merak_status rc,
+                                       struct merak_error *err)
 {
     if (rc == MERAK_ERR_IO || rc == MERAK_ERR_NOT_FOUND)
         rc = err->status = MERAK_ERR_SYSTEM;
@@ -48,15 +29,15 @@ static enum merak_status of_output(enum merak_status rc,
 static enum merak_status take_ids(void *arg, const int32_t *ids, size_t n,
                                   struct merak_error *err)
 {
-    struct job *job = arg;
+    struct merak_pack_job *job = arg;
     enum merak_status rc = merak_cmd_check_stop(err);
 
-    return rc == MERAK_OK
-               ? of_output(merak_pack_tokens(job->pack, ids, n, err), err)
-               : rc;
+    return rc == MERAK_OK ? merak_pack_of_output(
+                                merak_pack_tokens(job->pack, ids, n, err), err)
+                          : rc;
 }
 
-static void tell_progress(struct job *job, size_t bytes)
+static void tell_progress(struct merak_pack_job *job, size_t bytes)
 {
     merak_progress_note(
         &job->progress, "%llu tokens",
@@ -64,21 +45,35 @@ static void tell_progress(struct job *job, size_t bytes)
     merak_progress_add(&job->progress, (double)bytes);
 }
 
-/* Texts and answers cannot be in one file: all of a text is predicted. */
-static enum merak_status hold(struct job *job, int what,
-                              struct merak_error *err)
+enum merak_status merak_pack_hold(struct merak_pack_job *job,
+                                  enum merak_pack_holds what,
+                                  struct merak_error *err)
+{
+    const bool answers = what == MERAK_PACK_ANSWERS;
+
+    if (job->holds != MERAK_PACK_NOTHING && job->holds != what)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "%s, after %s: pack them separately, training takes "
+                          "both (--data \"1 A 1 B\")",
+                          answers ? "answers" : "a text",
+                          answers ? "texts" : "answers");
+    if (job->holds == what || !answers) {
+        job->holds = what;
+        return MERAK_OK;
+    }
+    job->holds = what;
+    return merak_pack_of_output(
+        merak_pack_add_mask(job->pack, job->prefix, err), err);
+}
+
+enum merak_status merak_pack_chat(struct merak_pack_job *job,
+                                  struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
-    if (job->holds == NOTHING && what == ANSWERS)
-        rc = of_output(merak_pack_add_mask(job->pack, job->out, err), err);
-    else if (job->holds != NOTHING && (int)job->holds != what)
-        rc = merak_fail(err, MERAK_ERR_MISMATCH,
-                        "%s, after %s: pack them separately, training takes "
-                        "both (--data \"1 A 1 B\")",
-                        what == ANSWERS ? "answers" : "a text",
-                        what == ANSWERS ? "texts" : "answers");
-    job->holds = what == ANSWERS ? ANSWERS : TEXTS;
+    if (job->chat == NULL)
+        rc = merak_chat_open(job->tokenizer, job->chat_format, &job->chat, err);
+    job->answers.chat = job->chat;
     return rc;
 }
 
@@ -86,8 +81,8 @@ static enum merak_status take_turns(void *arg, bool is_chat,
                                     const struct merak_chat_talk *talk,
                                     struct merak_error *err)
 {
-    struct job *job = arg;
-    enum merak_status rc = hold(job, ANSWERS, err);
+    struct merak_pack_job *job = arg;
+    enum merak_status rc = merak_pack_hold(job, MERAK_PACK_ANSWERS, err);
     size_t bytes = 0;
 
     for (size_t i = 0; i < talk->n; i++)
@@ -95,12 +90,10 @@ static enum merak_status take_turns(void *arg, bool is_chat,
     tell_progress(job, bytes);
     if (rc == MERAK_OK)
         rc = merak_cmd_check_stop(err);
-    if (rc == MERAK_OK && is_chat && job->chat == NULL) {
-        rc = merak_chat_open(job->tokenizer, job->chat_format, &job->chat, err);
-        job->answers.chat = job->chat;
-    }
+    if (rc == MERAK_OK && is_chat)
+        rc = merak_pack_chat(job, err);
     return rc == MERAK_OK
-               ? of_output(
+               ? merak_pack_of_output(
                      merak_answers_take(&job->answers, is_chat, talk, err), err)
                : rc;
 }
@@ -108,9 +101,9 @@ static enum merak_status take_turns(void *arg, bool is_chat,
 static enum merak_status take_document(void *arg, const char *text, size_t n,
                                        struct merak_error *err)
 {
-    struct job *job = arg;
+    struct merak_pack_job *job = arg;
     int32_t eod = merak_tokenizer_eod(job->tok);
-    enum merak_status rc = hold(job, TEXTS, err);
+    enum merak_status rc = merak_pack_hold(job, MERAK_PACK_TEXTS, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -126,11 +119,12 @@ static enum merak_status take_document(void *arg, const char *text, size_t n,
     if (rc == MERAK_OK && job->append_eod)
         rc = take_ids(job, &eod, 1, err);
     if (rc == MERAK_OK)
-        rc = of_output(merak_pack_end_document(job->pack, err), err);
+        rc = merak_pack_of_output(merak_pack_end_document(job->pack, err), err);
     return rc;
 }
 
-static enum merak_status open_job(struct job *job, struct merak_error *err)
+static enum merak_status open_job(struct merak_pack_job *job,
+                                  struct merak_error *err)
 {
     char first[PATH_MAX];
     enum merak_status rc;
@@ -146,13 +140,27 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
                           "--append-eod: %s has no added token <|endoftext|>, "
                           "nor another that ends a text",
                           job->tokenizer);
-    rc = merak_pack_create(job->out, job->format,
-                           merak_tokenizer_vocab(job->tok), &job->pack, err);
     job->answers.tokenizer = job->tok;
-    job->answers.pack = job->pack;
     job->answers.special = job->special;
     job->answers.append_eod = job->append_eod;
-    return of_output(rc, err);
+    return MERAK_OK;
+}
+
+enum merak_status merak_pack_open(struct merak_pack_job *job,
+                                  const char *prefix,
+                                  enum merak_pack_format format,
+                                  struct merak_error *err)
+{
+    enum merak_status rc;
+
+    merak_pack_destroy(job->pack);
+    job->pack = NULL;
+    job->prefix = prefix;
+    job->holds = MERAK_PACK_NOTHING;
+    rc = merak_pack_create(prefix, format, merak_tokenizer_vocab(job->tok),
+                           &job->pack, err);
+    job->answers.pack = job->pack;
+    return merak_pack_of_output(rc, err);
 }
 
 /* 0 if the size of one is unknown, as for standard input. */
@@ -170,8 +178,7 @@ static double bytes_of(int n, char **paths)
     return bytes;
 }
 
-/* Name, once a file, what messages hold beside what is learned. */
-static void tell_unread(struct job *job, const char *path)
+void merak_pack_tell_unread(struct merak_pack_job *job, const char *path)
 {
     if (job->chat == NULL || merak_chat_unread(job->chat)[0] == '\0')
         return;
@@ -185,21 +192,26 @@ static void tell_unread(struct job *job, const char *path)
     merak_chat_forget_unread(job->chat);
 }
 
-static enum merak_status pack_files(struct job *job, int n, char **paths,
-                                    struct merak_error *err)
+struct merak_document_reader merak_pack_reader(struct merak_pack_job *job)
 {
-    const struct merak_document_reader reader = {
+    return (struct merak_document_reader){
         .document = take_document,
         .turns = take_turns,
         .arg = job,
-        .bad = job->bad_lines == SKIP ? &job->bad : NULL};
-    enum merak_status rc = open_job(job, err);
+        .bad = job->bad_lines == MERAK_BAD_SKIP ? &job->bad : NULL};
+}
+
+static enum merak_status pack_files(struct merak_pack_job *job, int n,
+                                    char **paths, struct merak_error *err)
+{
+    const struct merak_document_reader reader = merak_pack_reader(job);
+    enum merak_status rc = merak_pack_open(job, job->out, job->format, err);
 
     merak_progress_init(&job->progress, stderr, "pack", "B",
                         bytes_of(n, paths));
     for (int i = 0; rc == MERAK_OK && i < n; i++) {
         rc = merak_documents_read(paths[i], job->json_key, &reader, err);
-        tell_unread(job, paths[i]);
+        merak_pack_tell_unread(job, paths[i]);
     }
     merak_progress_clear(&job->progress);
     if (merak_cmd_check_stop(err) != MERAK_OK)
@@ -209,10 +221,20 @@ static enum merak_status pack_files(struct job *job, int n, char **paths,
     if (merak_pack_totals(job->pack).tokens == 0)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "no text in the %d files given", n);
-    return of_output(merak_pack_commit(job->pack, err), err);
+    return merak_pack_of_output(merak_pack_commit(job->pack, err), err);
 }
 
-static void print_totals(const struct job *job)
+static bool has_date(const struct merak_pack_job *job)
+{
+    return job->with_date || merak_chat_has_date(job->chat);
+}
+
+static uint64_t left_out(const struct merak_pack_job *job)
+{
+    return job->left_out + merak_tokenizer_left_out(job->tok);
+}
+
+static void print_totals(const struct merak_pack_job *job)
 {
     struct merak_pack_totals t = merak_pack_totals(job->pack);
 
@@ -220,20 +242,17 @@ static void print_totals(const struct job *job)
            job->out, (unsigned long long)t.tokens,
            merak_token_type_name(t.type), (unsigned long long)t.documents,
            merak_tokenizer_vocab(job->tok), job->tokenizer);
-    if (job->holds == ANSWERS)
+    if (job->holds == MERAK_PACK_ANSWERS)
         printf("%s.mask: %llu of them are in answers%s%s%s\n", job->out,
                (unsigned long long)t.counted,
                job->chat == NULL          ? ""
                : job->chat_format != NULL ? ", chat format "
                                           : ", chat template of ",
                job->chat != NULL ? merak_chat_name(job->chat) : "",
-               job->chat != NULL && merak_chat_has_date(job->chat)
-                   ? ", with the date"
-                   : "");
-    if (merak_tokenizer_left_out(job->tok) > 0)
+               job->chat != NULL && has_date(job) ? ", with the date" : "");
+    if (left_out(job) > 0)
         printf("%llu bytes left out: %s has no token for them\n",
-               (unsigned long long)merak_tokenizer_left_out(job->tok),
-               job->tokenizer);
+               (unsigned long long)left_out(job), job->tokenizer);
     if (job->bad.n > 0)
         printf("%llu bad lines left out, the first: %s\n", job->bad.n,
                job->bad.first);
@@ -243,7 +262,7 @@ static void print_totals(const struct job *job)
 }
 
 /* The same counts, all of them. */
-static json_t *json_totals(const struct job *job)
+static json_t *json_totals(const struct merak_pack_job *job)
 {
     struct merak_pack_totals t = merak_pack_totals(job->pack);
     json_t *root = json_pack(
@@ -252,19 +271,18 @@ static json_t *json_totals(const struct job *job)
         (json_int_t)t.tokens, "type", merak_token_type_name(t.type),
         "documents", (json_int_t)t.documents, "vocab",
         (json_int_t)merak_tokenizer_vocab(job->tok), "left_out_bytes",
-        (json_int_t)merak_tokenizer_left_out(job->tok), "bad_lines",
-        (json_int_t)job->bad.n, "empty_documents", (json_int_t)job->empty);
+        (json_int_t)left_out(job), "bad_lines", (json_int_t)job->bad.n,
+        "empty_documents", (json_int_t)job->empty);
 
-    if (job->holds == ANSWERS)
+    if (job->holds == MERAK_PACK_ANSWERS)
         json_object_set_new(root, "answers",
                             json_integer((json_int_t)t.counted));
     if (job->chat != NULL)
-        json_object_set_new(root, "with_date",
-                            json_boolean(merak_chat_has_date(job->chat)));
+        json_object_set_new(root, "with_date", json_boolean(has_date(job)));
     return root;
 }
 
-static int report(const struct job *job)
+static int report(const struct merak_pack_job *job)
 {
     if (job->json)
         return merak_cmd_flush_json("data pack", json_totals(job),
@@ -273,9 +291,42 @@ static int report(const struct job *job)
     return merak_cmd_flush("data pack", MERAK_EXIT_DONE);
 }
 
+/* A task that was not the last one. */
+static int report_task(const struct merak_pack_job *job, size_t left,
+                       size_t parts)
+{
+    if (job->json)
+        return merak_cmd_flush_json(
+            "data pack",
+            json_pack("{s:s, s:i, s:i, s:I, s:I}", "out", job->out, "task",
+                      job->task, "tasks", job->n_tasks, "parts",
+                      (json_int_t)parts, "parts_left", (json_int_t)left),
+            MERAK_EXIT_DONE);
+    printf("task %d of %d is done: %zu of %zu parts are packed\n", job->task,
+           job->n_tasks, parts - left, parts);
+    return merak_cmd_flush("data pack", MERAK_EXIT_DONE);
+}
+
 /* --- the command line -------------------------------------------------- */
 
-#define AT(field) offsetof(struct job, field)
+/* "I/N" */
+static enum merak_status set_task(void *target, const char *text,
+                                  struct merak_error *err)
+{
+    struct merak_pack_job *job = target;
+    char end;
+
+    if (sscanf(text, "%d/%d%c", &job->task, &job->n_tasks, &end) != 2 ||
+        job->n_tasks < 1 || job->n_tasks > 1000000 || job->task < 0 ||
+        job->task >= job->n_tasks)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--task %.40s: expected I/N, this is task I, from 0, "
+                          "of N",
+                          text);
+    return MERAK_OK;
+}
+
+#define AT(field) offsetof(struct merak_pack_job, field)
 
 static const struct merak_option rows[] = {
     {"tokenizer", MERAK_OPTION_TEXT, AT(tokenizer),
@@ -300,6 +351,10 @@ static const struct merak_option rows[] = {
               "number, or leave it out and count it"},
     {"format", MERAK_OPTION_WORD, AT(format), .words = "megatron|llmc",
      .about = ".bin and .idx, or .bin alone"},
+    {"task", MERAK_OPTION_CALL, 0, .set = set_task,
+     .about = "pack a share of the parts, as one of several tasks (those of "
+              "srun)",
+     .arg = "I/N"},
     {"json", MERAK_OPTION_YES, AT(json),
      .about = "report what was written as a line of JSON"},
 };
@@ -321,7 +376,7 @@ static void print_help(void)
 }
 
 /* Words of the command line are kept in argv[1 .. *argc). */
-static int parse(struct job *job, int *argc, char **argv)
+static int parse(struct merak_pack_job *job, int *argc, char **argv)
 {
     struct merak_error err;
     enum merak_status rc =
@@ -340,11 +395,29 @@ static int parse(struct job *job, int *argc, char **argv)
     return MERAK_EXIT_DONE;
 }
 
+/* The tasks of a step of Slurm, unless --task says something else.  One alone
+ * may read standard input. */
+static void find_tasks(struct merak_pack_job *job, int n, char **paths)
+{
+    const char *by;
+    int tasks = merak_boot_launched(&by);
+    bool alone = tasks == 1 && getenv("SLURM_STEP_NUM_TASKS") == NULL;
+
+    for (int i = 0; i < n; i++)
+        alone = alone || (tasks == 1 && strcmp(paths[i], "-") == 0);
+    if (job->n_tasks > 0 || alone)
+        return;
+    job->n_tasks = tasks;
+    job->task = merak_boot_rank();
+}
+
 int merak_data_pack(int argc, char **argv)
 {
-    struct job job = {.tokenizer = NULL};
+    struct merak_pack_job job = {.tokenizer = NULL};
     struct merak_error err;
     enum merak_status rc;
+    size_t left = 0, parts = 0;
+    bool joined = true;
     int code = parse(&job, &argc, argv);
 
     if (code != MERAK_EXIT_DONE)
@@ -354,9 +427,14 @@ int merak_data_pack(int argc, char **argv)
         return merak_cmd_flush("data pack", MERAK_EXIT_DONE);
     }
     merak_cmd_catch_stops();
-    rc = pack_files(&job, argc - 1, argv + 1, &err);
+    find_tasks(&job, argc - 1, argv + 1);
+    rc = open_job(&job, &err);
+    if (rc == MERAK_OK)
+        rc = job.n_tasks > 0 ? merak_pack_tasks(&job, argc - 1, argv + 1,
+                                                &joined, &left, &parts, &err)
+                             : pack_files(&job, argc - 1, argv + 1, &err);
     if (rc == MERAK_OK) {
-        code = report(&job);
+        code = joined ? report(&job) : report_task(&job, left, parts);
     } else {
         code = merak_cmd_failed("data pack", rc, &err);
     }

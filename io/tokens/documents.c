@@ -79,6 +79,25 @@ static enum merak_status fail_input(const struct input *in, const char *path,
 /* --- lines of JSON ---------------------------------------------------------
  */
 
+/* Lines before the part that is read: only what is bad needs its number. */
+static void count_lines(struct merak_json_lines *l)
+{
+    char block[65536];
+    uint64_t at = 0;
+    ssize_t got = 1;
+
+    while (at < l->from && got > 0) {
+        size_t n = l->from - at < sizeof(block) ? (size_t)(l->from - at)
+                                                : sizeof(block);
+
+        got = pread(l->fd, block, n, (off_t)at);
+        for (ssize_t i = 0; i < got; i++)
+            l->number += block[i] == '\n';
+        at += got > 0 ? (uint64_t)got : 0;
+    }
+    l->from = 0;
+}
+
 /* A bad line is left out and counted if that is asked for. */
 static enum merak_status read_line(struct merak_json_lines *l, const char *line,
                                    size_t n, struct merak_error *err)
@@ -89,7 +108,8 @@ static enum merak_status read_line(struct merak_json_lines *l, const char *line,
 
     err = err == NULL ? &own : err;
     rc = merak_json_line_take(l, line, n, err);
-
+    if (rc != MERAK_OK && l->from > 0)
+        count_lines(l);
     if (rc == MERAK_ERR_FORMAT || rc == MERAK_ERR_UNSUPPORTED ||
         rc == MERAK_ERR_MISMATCH)
         merak_error_wrap(err, "%s %s %llu", l->path, l->unit, l->number);
@@ -125,6 +145,45 @@ static enum merak_status read_lines(struct merak_json_lines *l,
     }
     if (rc == MERAK_OK && (ferror(f) || errno != 0))
         rc = fail_input(in, l->path, err);
+    free(line);
+    return rc;
+}
+
+/* The lines that begin in a part of a file.  What begins before is of another
+ * part. */
+static enum merak_status read_part(struct merak_json_lines *l, uint64_t mark,
+                                   uint64_t begin, uint64_t end,
+                                   struct merak_error *err)
+{
+    int fd = dup(l->fd);
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+    enum merak_status rc = MERAK_OK;
+    uint64_t at = begin > 0 ? begin - 1 : mark;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n = 0;
+
+    if (f == NULL || fseeko(f, (off_t)at, SEEK_SET) != 0)
+        rc = merak_file_fail(err, "read", l->path);
+    if (rc == MERAK_OK && begin > 0)
+        n = getline(&line, &room, f);
+    at += n > 0 ? (uint64_t)n : 0;
+    l->from = begin > 0 ? at : 0;
+    while (rc == MERAK_OK && n >= 0 && at < end) {
+        n = getline(&line, &room, f);
+        if (n < 0)
+            break;
+        at += (uint64_t)n;
+        l->number++;
+        if (!is_blank(line))
+            rc = read_line(l, line, (size_t)n, err);
+    }
+    if (rc == MERAK_OK && (ferror(f) || (n < 0 && at < end)))
+        rc = merak_file_fail(err, "read", l->path);
+    if (f != NULL)
+        fclose(f);
+    else if (fd >= 0)
+        close(fd);
     free(line);
     return rc;
 }
@@ -221,7 +280,10 @@ static enum merak_status refuse_binary(const struct input *in, const char *path,
          "7zXZ\0",
          6, "xz", "give xzcat's output as \"-\"", 0},
         {"PK\3\4", 4, "ZIP", "unpack it", 0},
-        {"PAR1", 4, "Parquet", "convert it to lines of JSON", 0},
+        {"PAR1", 4, "Parquet",
+         "convert it to lines of JSON (in Python, pandas.read_parquet(FILE)"
+         ".to_json(OUT, orient=\"records\", lines=True))",
+         0},
         {"ARROW1", 6, "Arrow", "convert it to lines of JSON", 0},
         {"\x89HDF", 4, "HDF5", "convert it to lines of JSON", 0},
         {"%PDF-", 5, "PDF", "convert it to text", 0},
@@ -375,10 +437,21 @@ static enum merak_status open_input(const char *path, bool is_stdin, int *fd_p,
     return MERAK_OK;
 }
 
-enum merak_status
-merak_documents_read(const char *path, const char *key,
-                     const struct merak_document_reader *reader,
-                     struct merak_error *err)
+/* What is read of an input: all, or the lines of a part. */
+static enum merak_status read_bytes(struct merak_json_lines *l,
+                                    struct input *in, off_t bytes,
+                                    uint64_t begin, uint64_t end,
+                                    struct merak_error *err)
+{
+    if (end == 0)
+        return read_input(l, in, bytes, err);
+    l->fd = in->fd;
+    return read_part(l, mark_bytes(in), begin, end, err);
+}
+
+enum merak_status merak_documents_read_part(
+    const char *path, const char *key, uint64_t begin, uint64_t end,
+    const struct merak_document_reader *reader, struct merak_error *err)
 {
     bool is_stdin = strcmp(path, "-") == 0;
     struct merak_json_lines l = {.path = is_stdin ? "standard input" : path,
@@ -396,13 +469,45 @@ merak_documents_read(const char *path, const char *key,
     if (rc == MERAK_OK)
         rc = look(in, l.path, err);
     if (rc == MERAK_OK)
-        rc = read_input(&l, in, bytes, err);
+        rc = read_bytes(&l, in, bytes, begin, end, err);
     merak_inflow_close(in->flow);
     if (in->fd >= 0 && !is_stdin)
         close(in->fd);
     free(in);
     free(l.turn);
     return rc;
+}
+
+enum merak_status
+merak_documents_read(const char *path, const char *key,
+                     const struct merak_document_reader *reader,
+                     struct merak_error *err)
+{
+    return merak_documents_read_part(path, key, 0, 0, reader, err);
+}
+
+uint64_t merak_documents_cut_bytes(const char *path, const char *key)
+{
+    struct input *in = calloc(1, sizeof(*in));
+    off_t bytes = 0;
+    bool lines;
+
+    if (in == NULL)
+        return 0;
+    in->fd = -1;
+    if (strcmp(path, "-") == 0 ||
+        open_input(path, false, &in->fd, &bytes, NULL) != MERAK_OK ||
+        look(in, path, NULL) != MERAK_OK)
+        bytes = 0;
+    lines = bytes > 0 && !merak_inflow_is_compressed(in->flow) &&
+            has_lines(in, path, key);
+    lines = lines && !has_list(in, path, lines) &&
+            refuse_binary(in, path, NULL) == MERAK_OK;
+    merak_inflow_close(in->flow);
+    if (in->fd >= 0)
+        close(in->fd);
+    free(in);
+    return lines ? (uint64_t)bytes : 0;
 }
 
 double merak_documents_bytes(const char *path)

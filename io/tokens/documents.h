@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "io/tokenizer/chat.h"
 #include "merak/status.h"
@@ -60,6 +61,16 @@ enum merak_status
 merak_documents_read(const char *path, const char *key,
                      const struct merak_document_reader *reader,
                      struct merak_error *err) MERAK_CHECKED;
+/* The same for those lines of JSON that begin at bytes [begin, end) of a file
+ * that can be cut; end 0: all of any file. */
+enum merak_status
+merak_documents_read_part(const char *path, const char *key, uint64_t begin,
+                          uint64_t end,
+                          const struct merak_document_reader *reader,
+                          struct merak_error *err) MERAK_CHECKED;
+/* The bytes of a file that can be cut: lines of JSON that are not compressed.
+ * Else 0, also for what will be refused. */
+uint64_t merak_documents_cut_bytes(const char *path, const char *key);
 /* How many bytes will be read of a file; 0: that is not known before. */
 double merak_documents_bytes(const char *path);
 

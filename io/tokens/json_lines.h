@@ -9,7 +9,9 @@ struct merak_json_lines {
     const char *path, *key; /* key NULL: none was given */
     const struct merak_document_reader *reader;
     const char *unit;          /* "line", or "object" of a list */
-    unsigned long long number; /* of the current one, from 1 */
+    unsigned long long number; /* of the current one, from 1 .. */
+    int fd;                    /* .. behind byte `from` of this file */
+    uint64_t from;
     struct merak_chat_turn *turn;
     size_t room;
 };

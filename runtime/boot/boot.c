@@ -78,7 +78,7 @@ int merak_boot_launched(const char **by_p)
     return 1;
 }
 
-bool merak_boot_is_first(void)
+int merak_boot_rank(void)
 {
     static const char *const names[] = {"PMIX_RANK", "SLURM_PROCID",
                                         "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
@@ -87,9 +87,14 @@ bool merak_boot_is_first(void)
         int rank = env_int(names[i]);
 
         if (rank >= 0)
-            return rank == 0;
+            return rank;
     }
-    return true;
+    return 0;
+}
+
+bool merak_boot_is_first(void)
+{
+    return merak_boot_rank() == 0;
 }
 
 static enum merak_status refuse_singletons(int tasks, const char *by,

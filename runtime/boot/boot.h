@@ -47,6 +47,8 @@ struct merak_boot {
 /* How many tasks the launcher started, including this one, according to the
  * environment, and which of its variables has that number; 1 if none has. */
 int merak_boot_launched(const char **by_p);
+/* Which of them this is, from 0, according to the environment. */
+int merak_boot_rank(void);
 /* Is this the first of them, according to the environment?  Used to print a
  * line once per job. */
 bool merak_boot_is_first(void);
