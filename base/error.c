@@ -134,14 +134,3 @@ enum merak_status merak_error_as_config(enum merak_status rc,
         err->status = MERAK_ERR_CONFIG;
     return MERAK_ERR_CONFIG;
 }
-
-enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
-                                     const char *path, const char *expected)
-{
-    return merak_fail(
-        err, MERAK_ERR_CONFIG,
-        "%s %.100s: there is no such file or folder; give %s; one "
-        "of the Hugging Face hub has to be downloaded first: hf "
-        "download NAME --local-dir DIR",
-        what, path, expected);
-}

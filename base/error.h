@@ -25,11 +25,6 @@ void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
  * a lack of memory is a mistake of configuration: return that, also in err. */
 enum merak_status merak_error_as_config(enum merak_status rc,
                                         struct merak_error *err) MERAK_CHECKED;
-/* MERAK_ERR_CONFIG for a path that should be `expected` and is not there; a
- * name of the Hugging Face hub is no path. */
-enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
-                                     const char *path,
-                                     const char *expected) MERAK_CHECKED;
 /* MERAK_ERR_NOMEM with the size that could not be allocated. */
 enum merak_status merak_fail_nomem(struct merak_error *err, size_t bytes);
 

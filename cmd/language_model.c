@@ -5,6 +5,7 @@
 #include "cmd/language_model.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "base/log.h"
 #include "io/ckpt/ckpt.h"
 #include "io/lora_record.h"
@@ -24,9 +25,10 @@
 
 static bool is_there(const char *path)
 {
+    char room[PATH_MAX];
     struct stat st;
 
-    return stat(path, &st) == 0;
+    return stat(merak_hub_path(path, room), &st) == 0;
 }
 
 static bool is_folder(const char *path)
@@ -44,16 +46,19 @@ static void find_folder(const struct merak_lm_options *opt,
     static const char *const near[] = {"", "/" MERAK_RUN_MODEL, "/..",
                                        "/../" MERAK_RUN_MODEL};
     size_t n = merak_ckpt_is_one(opt->ckpt) ? 4 : 2;
-    char path[PATH_MAX + 16];
+    char path[PATH_MAX + 16], room[PATH_MAX];
+    const char *from;
 
     folder[0] = '\0';
     if (opt->model != NULL) {
-        if (is_folder(opt->model))
-            snprintf(folder, PATH_MAX, "%s", opt->model);
+        from = merak_hub_path(opt->model, room);
+        if (is_folder(from))
+            snprintf(folder, PATH_MAX, "%s", from);
         return;
     }
+    from = merak_hub_path(opt->ckpt, room);
     for (size_t i = 0; i < n && folder[0] == '\0'; i++) {
-        snprintf(folder, PATH_MAX, "%s%s", opt->ckpt, near[i]);
+        snprintf(folder, PATH_MAX, "%s%s", from, near[i]);
         snprintf(path, sizeof(path), "%s/config.json", folder);
         if (!is_there(path))
             folder[0] = '\0';

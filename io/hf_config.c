@@ -13,6 +13,7 @@
 #include "io/hf_config.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "io/file.h"
 #include "io/hf_family.h"
 #include "io/hf_reader.h"
@@ -218,10 +219,12 @@ enum merak_status merak_hf_path(const char *path, const char *name, char *out,
                                 size_t bytes, struct merak_error *err)
 {
     struct stat st;
-    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    size_t n = strlen(path);
-    const char *slash = n > 0 && path[n - 1] == '/' ? "" : "/";
-    int len = snprintf(out, bytes, "%s%s%s", path, folder ? slash : "",
+    char room[PATH_MAX];
+    const char *at = merak_hub_path(path, room);
+    bool folder = stat(at, &st) == 0 && S_ISDIR(st.st_mode);
+    size_t n = strlen(at);
+    const char *slash = n > 0 && at[n - 1] == '/' ? "" : "/";
+    int len = snprintf(out, bytes, "%s%s%s", at, folder ? slash : "",
                        folder ? name : "");
 
     if (len < 0 || (size_t)len >= bytes)
@@ -279,13 +282,13 @@ enum merak_status merak_hf_config_read(const char *path,
                                        struct merak_hf_config *config,
                                        struct merak_error *err)
 {
-    char *text = malloc(MAX_BYTES), file[4096];
+    char *text = malloc(MAX_BYTES), file[PATH_MAX], room[PATH_MAX];
     enum merak_status rc;
     size_t n = 0;
 
     if (text == NULL)
         return merak_fail_nomem(err, MAX_BYTES);
-    if (access(path, F_OK) != 0 && errno == ENOENT) {
+    if (access(merak_hub_path(path, room), F_OK) != 0 && errno == ENOENT) {
         free(text);
         return merak_fail_no_path(err, "model", path,
                                   "a folder with a config.json, or that file");

@@ -10,6 +10,7 @@
 #include "io/tokenizer/tokenizer.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "io/tokenizer/unicode.h"
 #include "io/tokenizer/vocab.h"
 
@@ -148,11 +149,13 @@ static enum merak_status load_file(struct merak_tokenizer *tok,
                                    const char *name, struct merak_error *err)
 {
     static const char *const files[] = {"tokenizer.json", "tokenizer.model"};
-    char path[4096];
+    char path[PATH_MAX], room[PATH_MAX];
+    const char *given = name;
     struct stat st;
 
+    name = merak_hub_path(given, room);
     if (access(name, F_OK) != 0 && errno == ENOENT)
-        return merak_fail_no_path(err, "tokenizer", name,
+        return merak_fail_no_path(err, "tokenizer", given,
                                   "byte, a tokenizer.json or tokenizer.model, "
                                   "or a folder that has one");
     if (stat(name, &st) != 0 || !S_ISDIR(st.st_mode))

@@ -13,6 +13,7 @@
 #include "io/weights/transfer_impl.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "io/ckpt/durable.h"
 #include "io/weights/run_model.h"
 
@@ -408,9 +409,10 @@ static enum merak_status write_config(const struct hf *hf,
 
 static bool is_folder(const char *path)
 {
+    char room[PATH_MAX];
     struct stat st;
 
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return stat(merak_hub_path(path, room), &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 static enum merak_status write_rest(const struct hf *hf,

@@ -21,6 +21,7 @@
 #include "io/weights/run_model.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "io/ckpt/durable.h"
 
 #include <errno.h>
@@ -34,11 +35,19 @@
 
 /* Files that transformers and similar libraries read besides config.json. */
 static const char *const tokenizer_files[] = {
-    "tokenizer.json",     "tokenizer_config.json",
-    "tokenizer.model",    "special_tokens_map.json",
-    "added_tokens.json",  "vocab.json",
-    "merges.txt",         "chat_template.jinja",
-    "chat_template.json", "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "tekken.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
 };
 
 enum { N_FILES = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]) };
@@ -90,9 +99,9 @@ enum merak_status merak_run_model_copy(const char *from, const char *to,
                                        const char *name, bool missing_ok,
                                        struct merak_error *err)
 {
-    char a[PATH_MAX], b[PATH_MAX];
+    char a[PATH_MAX], b[PATH_MAX], room[PATH_MAX];
 
-    merak_path(a, from, name);
+    merak_path(a, merak_hub_path(from, room), name);
     if (missing_ok && access(a, F_OK) != 0)
         return MERAK_OK;
     return copy_file(a, merak_path(b, to, name), err);
@@ -112,10 +121,11 @@ enum merak_status merak_run_model_copy_tokenizer(const char *from,
 enum merak_status merak_run_model_record(const char *run_dir, const char *model,
                                          struct merak_error *err)
 {
-    char dir[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
+    char dir[PATH_MAX], from[PATH_MAX], to[PATH_MAX], room[PATH_MAX];
     struct stat st;
     enum merak_status rc;
 
+    model = merak_hub_path(model, room);
     rc = merak_hf_path(model, "config.json", from, sizeof(from), err);
     if (rc == MERAK_OK)
         rc = merak_dir_make(merak_path(dir, run_dir, MERAK_RUN_MODEL), err);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/hub.h"
 #include "io/file.h"
 
 #include <limits.h>
@@ -52,6 +53,9 @@ static bool is_there(const char *dir, const char *name)
 
 bool merak_safetensors_is_one(const char *dir)
 {
+    char room[PATH_MAX];
+
+    dir = merak_hub_path(dir, room);
     return is_there(dir, MERAK_SAFETENSORS_FILE) ||
            is_there(dir, MERAK_SAFETENSORS_INDEX);
 }
@@ -76,11 +80,12 @@ enum merak_status merak_safetensors_open(const char *dir,
                                          struct merak_error *err)
 {
     struct merak_safetensors *st = calloc(1, sizeof(*st));
-    char path[PATH_MAX];
+    char path[PATH_MAX], room[PATH_MAX];
     enum merak_status rc;
 
     if (st == NULL)
         return merak_fail_nomem(err, sizeof(*st));
+    dir = merak_hub_path(dir, room);
     if (is_there(dir, MERAK_SAFETENSORS_FILE)) {
         rc = merak_safetensors_add_file(st, dir, MERAK_SAFETENSORS_FILE, err);
     } else if (is_there(dir, MERAK_SAFETENSORS_INDEX)) {

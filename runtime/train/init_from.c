@@ -10,6 +10,7 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "base/log.h"
 #include "io/ckpt/durable.h"
 #include "io/lora_record.h"
@@ -48,14 +49,16 @@ static enum merak_status find_origin(struct merak_trainer *t,
                                      struct origin *origin,
                                      struct merak_error *err)
 {
-    size_t n = strlen(t->opt.init_from);
+    char room[PATH_MAX];
+    const char *from = merak_hub_path(t->opt.init_from, room);
+    size_t n = strlen(from);
     enum merak_status rc = MERAK_OK;
 
     memset(origin, 0, sizeof(*origin));
     if (n >= MERAK_DIR_MAX)
         rc = merak_fail(err, MERAK_ERR_CONFIG, "--init-from: path too long");
     else
-        memcpy(origin->path, t->opt.init_from, n);
+        memcpy(origin->path, from, n);
     while (n > 1 && origin->path[n - 1] == '/')
         origin->path[--n] = '\0';
     if (rc == MERAK_OK && t->program->rank == 0) {

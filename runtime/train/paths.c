@@ -7,6 +7,7 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "base/output.h"
 #include "io/tokens/spec.h"
 #include "io/tokens/token_file.h"
@@ -39,7 +40,9 @@ static enum merak_status check_there(const char *option, const char *path,
                                      const char *expected,
                                      struct merak_error *err)
 {
-    if (path == NULL || access(path, R_OK) == 0)
+    char room[PATH_MAX];
+
+    if (path == NULL || access(merak_hub_path(path, room), R_OK) == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_NOT_FOUND, "--%s %.100s: %m; give %s",
                       option, path, expected);

@@ -35,7 +35,7 @@ says()
 }
 
 train="train --model small.json --data d --steps 1"
-hub="has to be downloaded first: hf download NAME --local-dir DIR"
+hub="has to be downloaded first: hf download NAME (to "
 
 # configuration that options name
 says 66 "model org/name: there is no such file or folder; give a folder with" \

@@ -45,7 +45,7 @@ refuses()
     ok $? "refused: $text" log
 }
 
-echo 1..29
+echo 1..32
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
@@ -159,6 +159,40 @@ refuses "has no adapters, and --merge is for those of --lora-rank" \
     "$merak" ckpt export first --format hf --merge --out none
 refuses "has no adapter_config.json" \
     "$merak" ckpt import hf --init-from hf --out none
+
+# --- a model in the hub's cache is found by its name
+commit=0123456789abcdef0123456789abcdef01234567
+hub=$tmp/home/hub/models--org--name
+mkdir -p "$hub"/{refs,blobs,snapshots/$commit}
+printf '%s' $commit >"$hub/refs/main"
+echo '{"eos_token_id": 256}' >hf/generation_config.json
+for f in hf/*; do
+    cp "$f" "$hub/blobs/${f#hf/}"
+    ln -s "../../blobs/${f#hf/}" "$hub/snapshots/$commit/${f#hf/}"
+done
+hub()
+{
+    HF_HOME=$tmp/home "$@"
+}
+hub "${base[@]}" --model org/name --init-from org/name --lora-rank 2 \
+    --ckpt hubbed --steps 2 >log 2>&1 &&
+    cmp hubbed/model/config.json hf/config.json &&
+    cmp hubbed/model/generation_config.json hf/generation_config.json &&
+    "$merak" ckpt export hubbed --format peft --out hub-peft >>log 2>&1 &&
+    grep -q '"base_model_name_or_path": "org/name",' \
+        hub-peft/adapter_config.json &&
+    hub "$merak" ckpt import hub-peft --out hub-back >>log 2>&1 &&
+    "$merak" ckpt export hub-back --format hf --merge --out hub-merged \
+        >>log 2>&1 &&
+    cmp hub-merged/generation_config.json hf/generation_config.json
+ok $? "a model of the hub's cache is trained and exported by its name" log
+[ "$(hub eval_loss org/name)" = "$(eval_loss hf)" ] &&
+    hub "$merak" plan --model org/name --global-batch 4 --device cpu --seq 32 \
+        >log 2>&1 &&
+    hub "$merak" ckpt import org/name --out hub-run >>log 2>&1
+ok $? "so do eval, plan and ckpt import" log
+refuses "hf download NAME (to $tmp/home/hub)" \
+    env HF_HOME="$tmp/home" "$merak" train --data d --model org/other
 
 "$merak" ckpt ls whole >log && grep -q '^step-00000004 ' log
 ok $? "its checkpoints are listed" log

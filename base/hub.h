@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/hub.h - models in the local cache of the Hugging Face hub
+ *
+ * What `hf download ORG/NAME` has stored; nothing is ever downloaded here.
+ */
+#ifndef MERAK_BASE_HUB_H
+#define MERAK_BASE_HUB_H
+
+#include <limits.h>
+
+#include "merak/status.h"
+
+/*
+ * The folder of the model `name`: `name` itself if there is such a file or
+ * folder, or if the cache has no such model; else its snapshot in the cache,
+ * of the branch main, in `room`.
+ */
+const char *merak_hub_path(const char *name, char room[PATH_MAX]);
+/* The cache's folder: HF_HUB_CACHE, or hub in HF_HOME, else where the hub's
+ * programs have it.  Returns room. */
+const char *merak_hub_cache(char room[PATH_MAX]);
+/* MERAK_ERR_CONFIG for a path that should be `expected` and is not there, and
+ * is no name in the cache either. */
+enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
+                                     const char *path,
+                                     const char *expected) MERAK_CHECKED;
+
+#endif
