@@ -8,6 +8,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 struct merak_gemm_sizes merak_linear_sizes(const struct merak_kernel_call *call)
 {
@@ -279,6 +280,74 @@ static enum merak_status check_from(const struct merak_operand *ids,
                               "data was made with another tokenizer",
                               what, (int)id[i], n);
     return MERAK_OK;
+}
+
+struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call)
+{
+    bool weights = call->n_in == 6 && call->n_out == 3; /* their gradients */
+    const struct merak_operand *gate = &call->operand[weights ? 6 : 3];
+    const struct merak_operand *ids = &call->operand[2];
+
+    return (struct merak_experts){
+        .n = merak_local_span(ids, 0, ids->local.ndim - 1),
+        .K = merak_local_last(ids),
+        .E = gate->local.dim[0],
+        .F = gate->local.dim[1],
+        .C = gate->local.dim[2],
+        .ids = ids->data};
+}
+
+enum merak_status merak_experts_check(const struct merak_experts *x,
+                                      struct merak_error *err)
+{
+    for (size_t i = 0; i < x->n * x->K; i++) {
+        if (x->ids[i] < 0 || (size_t)x->ids[i] >= x->E)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "expert %d of token %zu, expected 0 to %zu",
+                              x->ids[i], i / x->K, x->E - 1);
+    }
+    return MERAK_OK;
+}
+
+void merak_experts_sort(const struct merak_experts *x, uint32_t *first,
+                        uint32_t *order)
+{
+    size_t rows = x->n * x->K;
+    uint32_t end = 0;
+
+    memset(first, 0, (x->E + 1) * sizeof(*first));
+    for (size_t i = 0; i < rows; i++)
+        first[x->ids[i]]++;
+    for (size_t e = 0; e <= x->E; e++) { /* where each begins */
+        uint32_t count = first[e];
+
+        first[e] = end;
+        end += count;
+    }
+    for (size_t i = 0; i < rows; i++)
+        order[first[x->ids[i]]++] = (uint32_t)i;
+    for (size_t e = x->E; e > 0; e--)
+        first[e] = first[e - 1];
+    first[0] = 0;
+}
+
+struct merak_route merak_route_view(const struct merak_kernel_call *call)
+{
+    const struct merak_attrs *a = call->attrs;
+    bool back = call->n_out == 1;
+    const struct merak_operand *z = &call->operand[back ? 1 : 0];
+    size_t E = merak_local_last(z);
+
+    return (struct merak_route){
+        .n = merak_local_count(z) / E,
+        .E = E,
+        .K = (size_t)a->i[0],
+        .sigmoid = a->i[1] == 1,
+        .normal = a->i[2] == 1,
+        .groups = a->i[3] > 1 ? (size_t)a->i[3] : 1,
+        .kept = a->i[3] > 1 ? (size_t)a->f[1] : 1,
+        .scale = a->f[0] > 0 ? a->f[0] : 1,
+        .rounded = a->f[2] == 1};
 }
 
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,

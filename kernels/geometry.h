@@ -174,6 +174,44 @@ void merak_run_place(const struct merak_operand *op, size_t run,
 uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
                            int64_t stream);
 
+/*
+ * Sizes of a call of experts, experts_dx or experts_dw: `n` tokens with K rows
+ * each, row i being of token i / K; E experts of inner width F, C channels.
+ * ids[i] is the expert of row i.  The pool has [2, F] of each row: the gate
+ * before its activation, and what it is multiplied by.
+ */
+struct merak_experts {
+    size_t n, K, E, F, C;
+    const int32_t *ids;
+};
+struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call);
+/* MERAK_ERR_PARAM naming the first row whose expert does not exist. */
+enum merak_status merak_experts_check(const struct merak_experts *x,
+                                      struct merak_error *err) MERAK_CHECKED;
+/*
+ * Rows by expert, in ascending order: those of expert e are order[first[e]] ..
+ * order[first[e + 1] - 1].
+ *
+ *   first  out  [E + 1]
+ *   order  out  [n K]
+ */
+void merak_experts_sort(const struct merak_experts *x, uint32_t *first,
+                        uint32_t *order);
+
+/* How a call of route chooses. */
+struct merak_route {
+    size_t n, E, K;
+    bool sigmoid, normal; /* scores are sigmoids, not a softmax; weights are
+                             divided by their sum */
+    bool rounded;         /* weights, to the type of the logits */
+    size_t groups, kept;  /* groups of experts, and how many of them count; 1:
+                             there are none */
+    double scale;
+};
+struct merak_route merak_route_view(const struct merak_kernel_call *call);
+/* With `normal`, what is added to the sum of sigmoids. */
+#define MERAK_ROUTE_TINY 1e-20
+
 /* MERAK_ERR_PARAM naming the first id of `ids` outside [0, n). */
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
                                   const char *what,

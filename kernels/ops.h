@@ -37,6 +37,11 @@
     OP(softcap_dx)                       \
     OP(add)                              \
     OP(scale)                            \
+    OP(route)                            \
+    OP(route_dx)                         \
+    OP_SCRATCH(experts)                  \
+    OP_SCRATCH(experts_dx)               \
+    OP_SCRATCH(experts_dw)               \
     OP(dropout)                          \
     OP(xent_max)                         \
     OP(xent_sum)                         \

@@ -286,6 +286,40 @@ struct merak_value *merak_swiglu(struct merak_model *m,
 /* gelu(gate) * up, with GELU's tanh approximation.  Same source. */
 struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
                                 struct merak_value *up);
+/*
+ * Choose k of E experts for each token by its logits [B,T,E], and the weights
+ * with which their outputs are added.  Scores are a softmax over all experts;
+ * Shazeer et al. 2017 (arXiv:1701.06538), sec. 2.1.  Of equal ones the expert
+ * with the lower number is chosen.
+ *
+ *   bias   [E] or NULL: added to scores (of a softmax: to logits) for the
+ *          choice only; it has no gradient
+ *   weights_p, ids_p  receive f32 and i32 [B,T,k]
+ */
+struct merak_route_options {
+    size_t k;
+    bool sigmoid;   /* scores are sigmoids of logits */
+    bool normalise; /* weights are divided by their sum */
+    bool rounded;   /* weights are rounded to the type of the logits */
+    size_t groups, groups_kept; /* choose only in this many of so many groups,
+                                   the best by the sum of their two best
+                                   experts; 0: no groups.  DeepSeek-AI 2024
+                                   (arXiv:2412.19437), sec. 2.1.2 */
+    float scale;    /* weights are multiplied by it; 0: 1 */
+};
+void merak_route(struct merak_model *m, struct merak_value *logits,
+                 struct merak_value *bias,
+                 const struct merak_route_options *opt,
+                 struct merak_value **weights_p, struct merak_value **ids_p);
+/* The sum over a token's experts of weight down (silu(gate x) * (up x)): x
+ * [B,T,C], weights and ids of merak_route(), gate and up [E,F,C], down
+ * [E,C,F] -> [B,T,C].  No token is dropped, and memory does not depend on what
+ * is chosen. */
+struct merak_value *
+merak_experts(struct merak_model *m, struct merak_value *x,
+              struct merak_value *weights, struct merak_value *ids,
+              struct merak_value *gate, struct merak_value *up,
+              struct merak_value *down);
 /* Logits x [B,T,V] -> cap tanh(x / cap), between -cap and cap; cap = 0 returns
  * x. */
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,

@@ -3,39 +3,14 @@
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/columns.h"
+#include "kernels/cpu/gemm_moves.h"
 #include "kernels/cpu/matvec.h"
-#include "kernels/cpu/transpose.h"
 
 static bool is_bf16(const struct merak_operand *op)
 {
     return op->dtype == MERAK_BF16;
 }
-
-static void turn(const uint16_t *from, size_t from_pitch, size_t rows,
-                 size_t cols, uint16_t *to, size_t to_pitch)
-{
-    transpose_half_matrix(from, from_pitch, rows, cols, to, to_pitch);
-}
-
-static void widen(const uint16_t *from, size_t from_pitch, size_t rows,
-                  size_t cols, float *to, size_t to_pitch)
-{
-    for (size_t i = 0; i < rows; i++, from += from_pitch, to += to_pitch)
-        for (size_t j = 0; j < cols; j += LANES)
-            vstore_n(to, j, cols - j, vload_n(from, j, cols - j, true), false);
-}
-
-static void narrow(const float *from, size_t from_pitch, size_t rows,
-                   size_t cols, uint16_t *to, size_t to_pitch)
-{
-    for (size_t i = 0; i < rows; i++, from += from_pitch, to += to_pitch)
-        for (size_t j = 0; j < cols; j += LANES)
-            vstore_n(to, j, cols - j, vload_n(from, j, cols - j, false), true);
-}
-
-static const struct merak_gemm_moves moves = {turn, widen, narrow};
 
 static void one_row(const struct merak_gemm *g)
 {
@@ -58,7 +33,7 @@ CPU_KERNEL(linear)
     struct merak_gemm g = {.m = s.m,
                            .n = s.n,
                            .k = s.k,
-                           .moves = &moves,
+                           .moves = &gemm_moves,
                            .trans_b = true,
                            .bf16_ab = is_bf16(x),
                            .bf16_c = is_bf16(y),
@@ -87,7 +62,7 @@ CPU_KERNEL(linear_dx)
     struct merak_gemm g = {.m = s.m,
                            .n = s.k,
                            .k = s.n,
-                           .moves = &moves,
+                           .moves = &gemm_moves,
                            .bf16_ab = is_bf16(dy),
                            .bf16_c = is_bf16(dx),
                            .a = dy->data,
@@ -107,7 +82,7 @@ CPU_KERNEL(linear_dw)
                            .n = s.k,
                            .k = s.m,
                            .trans_a = true,
-                           .moves = &moves,
+                           .moves = &gemm_moves,
                            .bf16_ab = is_bf16(x),
                            .accumulate = call->accumulate,
                            .a = dy->data,

@@ -34,7 +34,7 @@ typedef uint32_t vu_mem
 
 struct matvec {
     size_t n, k; /* k <= MATVEC_MAX_K */
-    bool bf16;
+    bool bf16, wide; /* y stays f32 */
     const void *w, *x; /* [n, k], [k] */
     void *y;           /* [n] */
     const float *bias; /* [n] or NULL */
@@ -134,7 +134,7 @@ INLINE void matvec_put(const struct matvec *mv, size_t row, float y)
 {
     if (mv->bias != NULL)
         y += mv->bias[row];
-    vstore_n(mv->y, row, 1, vset(y), mv->bf16);
+    vstore_n(mv->y, row, 1, vset(y), mv->bf16 && !mv->wide);
 }
 
 /* Split x into even and odd elements, each followed by a vector of zeros. */

@@ -35,6 +35,10 @@ CUDA_SCRATCH(layernorm_dw);
 CUDA_SCRATCH(rmsnorm_dw);
 CUDA_SCRATCH(attention_dx);
 CUDA_SCRATCH(attention_packed_dx);
+CUDA_SCRATCH(route);
+CUDA_SCRATCH(experts);
+CUDA_SCRATCH(experts_dx);
+CUDA_SCRATCH(experts_dw);
 CUDA_SCRATCH(sumsq);
 
 #endif

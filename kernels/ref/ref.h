@@ -41,6 +41,14 @@ static inline void ref_store(const struct merak_operand *op, size_t i,
     }
 }
 
+/* x as an operand of this type holds it. */
+static inline double ref_round(const struct merak_operand *op, double x)
+{
+    if (op->dtype == MERAK_BF16)
+        return (double)merak_bf16_to_f32(merak_f32_to_bf16((float)x));
+    return op->dtype == MERAK_F32 ? (double)(float)x : x;
+}
+
 /* Store a W-phase output, or add it. */
 static inline void ref_put(const struct merak_kernel_call *call,
                            const struct merak_operand *op, size_t i,

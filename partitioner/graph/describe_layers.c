@@ -275,6 +275,32 @@ struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
     return apply(m, "swiglu", &attrs, 2, (struct merak_value *[]){gate, up});
 }
 
+void merak_route(struct merak_model *m, struct merak_value *logits,
+                 struct merak_value *bias,
+                 const struct merak_route_options *opt,
+                 struct merak_value **weights_p, struct merak_value **ids_p)
+{
+    struct merak_attrs attrs = {
+        .i = {(int64_t)opt->k, opt->sigmoid, opt->normalise,
+              (int64_t)opt->groups},
+        .f = {(double)opt->scale, (double)opt->groups_kept, opt->rounded}};
+    struct merak_value *in[] = {logits, bias}, *out[2] = {NULL, NULL};
+
+    (void)!merak_apply(m, "route", &attrs, bias == NULL ? 1 : 2, in, out);
+    *weights_p = out[0];
+    *ids_p = out[1];
+}
+
+struct merak_value *
+merak_experts(struct merak_model *m, struct merak_value *x,
+              struct merak_value *weights, struct merak_value *ids,
+              struct merak_value *gate, struct merak_value *up,
+              struct merak_value *down)
+{
+    return apply(m, "experts", NULL, 6,
+                 (struct merak_value *[]){x, weights, ids, gate, up, down});
+}
+
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
                                   float cap)
 {

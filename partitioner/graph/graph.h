@@ -50,6 +50,15 @@
  *     add           a, b -> a + b; linear in both
  *     scale         x -> f[0] x
  *     dropout       x -> y; f[0] = p, i[0] = stream (unique in the model)
+ *     route         z c[B,T,E], (bias f32[E]) -> w f32[B,T,K], ids i32[B,T,K];
+ *                   E whole; i[0] = K, i[1] = 1: scores are sigmoids, i[2] =
+ *                   1: weights are divided by their sum, i[3] = groups, f[0]
+ *                   = factor of the weights, 0: 1, f[1] = groups kept, f[2]
+ *                   = 1: weights are rounded to the type of z
+ *     experts       x c[B,T,C], w f32[B,T,K], ids i32[B,T,K], gate c[E,F,C],
+ *                   up c[E,F,C], down c[E,C,F] -> y c[B,T,C], pool
+ *                   c[B,T,K,2,F]: of each row gate x and up x; f summed; C, E
+ *                   whole
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
  *     xent_sum      logits, max, targets i32[B,T]
  *                   -> sum f32[B,T] of exp(l - max), z f32[B,T] the target's
@@ -78,6 +87,9 @@
  *     gelu_dx       B  dy, x -> dx
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
+ *     route_dx      B  dw, z, ids -> dz; as forward
+ *     experts_dx    B  dy, w, ids, gate, up, down, pool -> dx, dw, dpool
+ *     experts_dw    W  x, w, ids, dy, pool, dpool -> dgate, dup, ddown
  *     (rope, add, scale, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
  *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut

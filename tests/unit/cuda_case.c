@@ -136,6 +136,8 @@ static double absolute(const struct kc *want, int o)
     if (strncmp(want->op, "attention", 9) == 0)
         return fmax(ONE_KEY,
                     size * (is_bf16(want, o) ? BF16_TERMS : F32_TOLERANCE));
+    if (strncmp(want->op, "experts", 7) == 0 && is_bf16(want, 0))
+        return BF16_TERMS * size; /* rounded between two products */
     return F32_TOLERANCE * size;
 }
 

@@ -14,262 +14,6 @@
 
 #define GUARD_BYTES 64
 
-/* One size of every forward op: B sequences of T, C = G R D columns. */
-struct size {
-    size_t B, T, C, V, out, G, R, D;
-};
-static const struct size sizes[KC_SIZES] = {
-    {1, 3, 3, 5, 2, 1, 1, 2},          {2, 5, 17, 17, 7, 2, 2, 4},
-    {1, 1, 1, 1, 1, 1, 1, 2},          {2, 33, 65, 33, 130, 3, 1, 34},
-    {1, 66, 260, 1031, 300, 1, 2, 64},
-};
-
-#define N(...)                                               \
-    (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
-    {                                                        \
-        __VA_ARGS__                                          \
-    }
-
-int kc_rows(int size, struct kc_row *row, int max)
-{
-    const struct size s = sizes[size];
-    size_t B = s.B, T = s.T, C = s.C, V = s.V, O = s.out;
-    size_t G = s.G, R = s.R, D = s.D;
-    const struct kc_row all[] = {
-        {.op = "embedding",
-         .n_in = 2,
-         .n_out = 1,
-         .vocab = V,
-         .operand = {{'i', N(B, T)}, {'c', N(V, C)}, {'c', N(B, T, C)}}},
-        {.op = "add_position",
-         .n_in = 2,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(T + 2, C)}, {'c', N(B, T, C)}}},
-        {.op = "linear",
-         .n_in = 3,
-         .n_out = 1,
-         .attrs.i[0] = 1,
-         .operand = {{'c', N(B, T, C)},
-                     {'c', N(O, C)},
-                     {'f', N(O)},
-                     {'c', N(B, T, O)}}},
-        {.op = "linear",
-         .n_in = 2,
-         .n_out = 1,
-         .attrs.i[0] = 2,
-         .operand = {{'c', N(B, T, G, D)},
-                     {'c', N(O, 2, G, D)},
-                     {'c', N(B, T, O, 2)}}},
-        {.op = "layernorm",
-         .n_in = 3,
-         .n_out = 3,
-         .attrs.f[0] = 1e-5,
-         .operand = {{'c', N(B, T, C)},
-                     {'p', N(C)},
-                     {'f', N(C)},
-                     {'c', N(B, T, C)},
-                     {'f', N(B, T)},
-                     {'f', N(B, T)}}},
-        {.op = "rmsnorm",
-         .n_in = 2,
-         .n_out = 2,
-         .attrs.f[0] = 1e-5,
-         .operand = {{'c', N(B, T, C)},
-                     {'p', N(C)},
-                     {'c', N(B, T, C)},
-                     {'f', N(B, T)}}},
-        {.op = "rope",
-         .n_in = 1,
-         .n_out = 1,
-         .attrs = {.i = {0, 2}, .f = {10000, 8, 0.01, 0.1, 1.25}},
-         .operand = {{'c', N(B, T, G, R, D)}, {'c', N(B, T, G, R, D)}}},
-        {.op = "rope",
-         .n_in = 1,
-         .n_out = 1,
-         .attrs = {.i = {0, 0, 0, (int64_t)(D - D / 4 * 2)}, .f = {10000}},
-         .operand = {{'c', N(B, T, G, R, D)}, {'c', N(B, T, G, R, D)}}},
-        {.op = "attention",
-         .n_in = 3,
-         .n_out = 2,
-         .operand = {{'c', N(B, T, G, R, D)},
-                     {'c', N(B, T, G, D)},
-                     {'c', N(B, T, G, D)},
-                     {'c', N(B, T, G, R, D)},
-                     {'f', N(B, T, G, R)}}},
-        {.op = "attention_packed",
-         .n_in = 1,
-         .n_out = 2,
-         .operand = {{'c', N(B, T, 3, G, D)},
-                     {'c', N(B, T, G, D)},
-                     {'f', N(B, T, G)}}},
-        {.op = "gelu",
-         .n_in = 1,
-         .n_out = 1,
-         .attrs.i[0] = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "gelu",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "relu2",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "swiglu",
-         .n_in = 2,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "add",
-         .n_in = 2,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "dropout",
-         .n_in = 1,
-         .n_out = 1,
-         .attrs.f[0] = 0.3,
-         .attrs.i[0] = 5,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "xent_max",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, V)}, {'f', N(B, T)}}},
-        {.op = "xent_sum",
-         .n_in = 3,
-         .n_out = 2,
-         .vocab = V,
-         .operand = {{'c', N(B, T, V)},
-                     {'p', N(B, T)},
-                     {'t', N(B, T)},
-                     {'f', N(B, T)},
-                     {'f', N(B, T)}}},
-        {.op = "xent_loss",
-         .n_in = 3,
-         .n_out = 1,
-         .operand =
-             {{'f', N(B, T)}, {'p', N(B, T)}, {'f', N(B, T)}, {'f', N(B, T)}}},
-        {.op = "mean_loss",
-         .n_in = 1,
-         .n_out = 1,
-         .attrs.f[0] = 1.0 / (double)(B * T),
-         .operand = {{'f', N(B, T)}, {'d', 0, {0}}}},
-        {.op = "xent_dlogits",
-         .n_in = 4,
-         .n_out = 1,
-         .vocab = V,
-         .attrs.f[0] = 1.0 / (double)(B * T),
-         .operand = {{'c', N(B, T, V)},
-                     {'p', N(B, T)},
-                     {'p', N(B, T)},
-                     {'t', N(B, T)},
-                     {'c', N(B, T, V)}}},
-        {.op = "grad_add",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'f', N(T * C)}, {'f', N(T * C)}}},
-        {.op = "sumsq",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'f', N(T * C)}, {'d', N(1)}}},
-        {.op = "clip",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'d', N(T)}, {'f', N(2)}}},
-        {.op = "adamw",
-         .n_in = 2,
-         .n_out = 3,
-         .attrs.i[0] = 1,
-         .operand = {{'f', N(T * C)},
-                     {'p', N(2)},
-                     {'f', N(T * C)},
-                     {'f', N(T * C)},
-                     {'p', N(T * C)}}},
-        {.op = "adamw",
-         .n_in = 2,
-         .n_out = 4,
-         .attrs.f[0] = 0.25,
-         .operand = {{'f', N(T * C)},
-                     {'p', N(2)},
-                     {'f', N(T * C)},
-                     {'f', N(T * C)},
-                     {'p', N(T * C)},
-                     {'b', N(T * C)}}},
-        {.op = "embedding",
-         .n_in = 2,
-         .n_out = 1,
-         .vocab = V,
-         .attrs.f[0] = 3.25,
-         .operand = {{'i', N(B, T)}, {'c', N(V, C)}, {'c', N(B, T, C)}}},
-        {.op = "rmsnorm",
-         .n_in = 2,
-         .n_out = 2,
-         .attrs.f = {1e-5, 1},
-         .operand = {{'c', N(B, T, C)},
-                     {'p', N(C)},
-                     {'c', N(B, T, C)},
-                     {'f', N(B, T)}}},
-        {.op = "swiglu",
-         .n_in = 2,
-         .n_out = 1,
-         .attrs.i[0] = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "softcap",
-         .n_in = 1,
-         .n_out = 1,
-         .attrs.f[0] = 1.5,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "scale",
-         .n_in = 1,
-         .n_out = 1,
-         .attrs.f[0] = -0.7,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "attention",
-         .n_in = 3,
-         .n_out = 2,
-         .attrs = {.i = {6, 3}, .f = {0.3, 0.4, 2.5}},
-         .operand = {{'c', N(B, T, G, R, D)},
-                     {'c', N(B, T, G, D)},
-                     {'c', N(B, T, G, D)},
-                     {'c', N(B, T, G, R, D)},
-                     {'f', N(B, T, G, R)}}},
-        {.op = "attention_packed",
-         .n_in = 1,
-         .n_out = 2,
-         .attrs = {.i = {1 << 20}, .f = {0.6}},
-         .operand = {{'c', N(B, T, 3, G, D)},
-                     {'c', N(B, T, G, D)},
-                     {'f', N(B, T, G)}}},
-        {.op = "attention",
-         .n_in = 4,
-         .n_out = 2,
-         .attrs = {.i = {6, (int64_t)T / 2 + 1}, .f = {0.3, 0.4, 2.5}},
-         .operand = {{'c', N(B, T, G, R, D)},
-                     {'c', N(B, T, G, D)},
-                     {'c', N(B, T, G, D)},
-                     {'s', N(B, T)},
-                     {'c', N(B, T, G, R, D)},
-                     {'f', N(B, T, G, R)}}},
-        {.op = "attention_packed",
-         .n_in = 2,
-         .n_out = 2,
-         .operand = {{'c', N(B, T, 3, G, D)},
-                     {'s', N(B, T)},
-                     {'c', N(B, T, G, D)},
-                     {'f', N(B, T, G)}}},
-        {.op = "add_position",
-         .n_in = 3,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)},
-                     {'c', N(T + 2, C)},
-                     {'s', N(B, T)},
-                     {'c', N(B, T, C)}}},
-    };
-    int n = sizeof(all) / sizeof(*all);
-
-    assert_true(n <= max);
-    memcpy(row, all, sizeof(all));
-    return n;
-}
-
 static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
 {
     switch (type) {
@@ -425,6 +169,8 @@ bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
 {
     if (strcmp(grad->op, "linear_db") == 0 && forward->call.n_in < 3)
         return false;
+    if (grad->forward_in > 0 && forward->call.n_in != grad->forward_in)
+        return false;
     return strcmp(grad->forward, forward->op) == 0 &&
            kc_takes_starts(grad->op, grad->n_in) == kc_has_documents(forward);
 }
@@ -440,6 +186,32 @@ static void grad_attrs(struct kc *c, const struct kc *forward)
         c->attrs.i[0] = (int64_t)forward->call.operand[1].local.dim[0];
 }
 
+/* Fill operand o with output k of gradient `after`, of the same dy. */
+static void fill_made(struct kc *c, const struct kc_grad *grad,
+                      const struct kc *forward, enum merak_dtype dtype, int o)
+{
+    const struct kc_grad *after = kc_grads;
+    int mine = 0, its = 0;
+    struct merak_operand *made;
+    struct kc first;
+
+    while (strcmp(after->op, grad->after) != 0)
+        after++;
+    while (grad->from[mine] != KC_DY)
+        mine++;
+    while (after->from[its] != KC_DY)
+        its++;
+    kc_create_grad(&first, after, forward, dtype, 0);
+    memcpy(first.call.operand[its].data, c->call.operand[mine].data,
+           merak_local_bytes(&c->call.operand[mine]));
+    kc_run(&first, "ref");
+    made = &first.call.operand[after->n_in + KC_MADE(0) - grad->from[o]];
+    c->call.operand[o] = *made;
+    allocate(&c->call.operand[o], c->guard);
+    memcpy(c->call.operand[o].data, made->data, merak_local_bytes(made));
+    kc_destroy(&first);
+}
+
 void kc_create_grad(struct kc *c, const struct kc_grad *grad,
                     const struct kc *forward, enum merak_dtype dtype,
                     uint64_t seed)
@@ -452,9 +224,13 @@ void kc_create_grad(struct kc *c, const struct kc_grad *grad,
             from >= 0 ? from : (from == KC_DY ? forward->call.n_in : -2 - from);
         struct merak_operand *op = &c->call.operand[o];
 
+        if (from <= KC_MADE(0)) {
+            fill_made(c, grad, forward, dtype, o);
+            continue;
+        }
         *op = forward->call.operand[like];
-        if (from <= KC_D(0))
-            op->dtype = dtype_of(grad->weights ? KC_FLOAT : KC_COMPUTE, dtype);
+        if (from <= KC_D(0) && grad->weights)
+            op->dtype = dtype_of(KC_FLOAT, dtype);
         allocate(op, c->guard);
         if (from >= 0)
             memcpy(op->data, forward->call.operand[from].data,

@@ -44,10 +44,15 @@ struct kc_row {
  * which the call writes. */
 #define KC_DY (-1)
 #define KC_D(k) (-2 - (k))
+/* Output k of the gradient that is named `after`, from the same KC_DY, which
+ * comes before. */
+#define KC_MADE(k) (-100 - (k))
 struct kc_grad {
     char op[KC_NAME], forward[KC_NAME];
     int n_in, n_out, from[MERAK_MAX_OPERANDS];
-    bool weights; /* outputs are f32 and accumulate */
+    bool weights;   /* outputs are f32 and accumulate */
+    int forward_in; /* inputs of the forward op; 0: any number */
+    const char *after;
 };
 extern const struct kc_grad kc_grads[];
 extern const int kc_n_grads;
@@ -74,7 +79,7 @@ static inline bool kc_has_documents(const struct kc *c)
 
 /* Rows of every forward op at a size: 0 is smallest.  Returns how many. */
 int kc_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 40
+#define KC_MAX_ROWS 44
 #define KC_SIZES 5
 
 /* Allocate and fill inputs; outputs are filled too (for accumulation). */

@@ -139,6 +139,7 @@ static double slack(const struct kc *want, int o)
     if (strstr(want->op, "norm_dx") != NULL && x->dim[x->ndim - 1] == 1)
         return CANCELLED;
     if (is_bf16(want, 0) && (strncmp(want->op, "attention", 9) == 0 ||
+                             strncmp(want->op, "experts", 7) == 0 ||
                              strcmp(want->op, "linear") == 0))
         return BF16_TERMS * largest;
     return F32_TOLERANCE * largest;
@@ -276,7 +277,7 @@ static void draw_linear(struct kc_row *row)
 }
 
 /* The gradient of a norm over a few columns is what is left of large terms;
- * the sizes of kcase.c have some. */
+ * the sizes of kcase_rows.c have some. */
 static void draw_layernorm(struct kc_row *row)
 {
     size_t n = draw(100), C = 31 + draw(3000);

@@ -81,6 +81,8 @@ static enum merak_status infer(const char *name, const char *in,
 /* --- what fits
  * ------------------------------------------------------------------ */
 
+#define R "f32[2,16,2] i32[2,16,2]"
+#define MLP "bf16[4,8,32] bf16[4,8,32] bf16[4,32,8]"
 #define X "bf16[2,16,32]"
 #define S "f32[2,16]"
 #define Q "bf16[2,16,2,3,8]"
@@ -142,6 +144,14 @@ static const struct {
     {"scale", 0, 2, X, X, "bte bte;+"},
     {"softcap", 0, 30, X, X, "btv btv;v"},
     {"softcap_dx", 0, 30, X " " X, X, "btv btv btv;v"},
+    {"route", 2, 0, X, R, "btE btK btK;"},
+    {"route", 2, 0, X " f32[32]", R, "btE E btK btK;"},
+    {"route_dx", 2, 0, "f32[2,16,2] " X " i32[2,16,2]", X, "btK btE btK btE;"},
+    {"experts", 0, 0, X " " R " " MLP, X " bf16[2,16,2,2,8]",
+     "btC btK btK EfC EfC ECf btC btK2f;"},
+    {"experts_dx", 0, 0, X " " R " " MLP " bf16[2,16,2,2,8]",
+     X " f32[2,16,2] bf16[2,16,2,2,8]",
+     "btC btK btK EfC EfC ECf btK2f btC btK btK2f;"},
     {"convert", 0, 0, "i32[2,16]", "i32[2,16]", "bt bt;+"},
     {"convert", 0, 0, "f64[]", "f64[]", " ;+"},
     {"xent_max", 0, 0, "bf16[2,16,61]", S, "btv bt;v"},
@@ -299,6 +309,16 @@ static const struct {
     {"attention_packed", 0, -0.5, "bf16[2,16,3,4,8]", "dropout is -0.5"},
     {"embedding", 0, -1, "i32[2,16] bf16[61,32]", "scale is -1"},
     {"softcap", 0, 0, X, "cap is 0, expected a positive number"},
+    {"route", 0, 0, X, "0 of 32 experts for each token; expected 1 to 32"},
+    {"route", 33, 0, X, "33 of 32 experts for each token"},
+    {"route", 2, -1, X, "weights are multiplied by -1"},
+    {"route", 2, 0, X " f32[31]", "bias [31] does not fit z"},
+    {"experts", 0, 0, X " " R " bf16[4,8,31] bf16[4,8,32] bf16[4,32,8]",
+     "gate [4,8,31] does not fit x [2,16,32]"},
+    {"experts", 0, 0, X " " R " bf16[4,8,32] bf16[4,8,32] bf16[3,32,8]",
+     "down [3,32,8] does not fit gate"},
+    {"experts", 0, 0, X " f32[2,16,2] i32[2,16,3] " MLP,
+     "ids [2,16,3] does not fit w"},
     {"scale", 0, 0, X, "factor is 0, expected a finite number"},
     {"gelu_dx", 0, 0, X " bf16[2,16]", "gelu_dx: x is [2,16]"},
     {"relu2_dx", 0, 0, X " bf16[2,16]", "relu2_dx: x is [2,16]"},

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_experts.cu - gated MLPs of chosen rows, and their gradients
+ *
+ * Rows are sorted by expert on the device; the host never learns how many each
+ * expert has, so that launches depend on shapes alone and can be recorded.  A
+ * grid has as many tiles of rows as any routing needs.
+ */
+#include "config.h"
+
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_rounding.cuh"
+
+#define TILE_M 32
+#define TILE_N 64
+#define TILE_K 16
+#define TILE_THREADS 128 /* each has 4 x 4 elements */
+#define SORT_BLOCK 256
+
+/* --- sorting ----------------------------------------------------------------
+ */
+
+struct merak_sorted {
+    const int32_t *ids;
+    uint32_t n, K, E;        /* tokens, rows of each, experts */
+    uint32_t *first, *order; /* as merak_experts_sort() has them */
+};
+
+/* Block e lists the rows of expert e: thread t counts those of its part of all
+ * rows, and after the counts of the threads before it writes them. */
+static __global__ void __launch_bounds__(SORT_BLOCK) sort_rows(merak_sorted s)
+{
+    MERAK_SHARED(uint32_t, less, [SORT_BLOCK]);
+    MERAK_SHARED(uint32_t, same, [SORT_BLOCK]);
+    uint32_t rows = s.n * s.K, part = (rows + SORT_BLOCK - 1) / SORT_BLOCK;
+    uint32_t from = threadIdx.x * part, to = from + part, at = 0;
+    int32_t e = (int32_t)blockIdx.x;
+
+    to = to < rows ? to : rows;
+    less[threadIdx.x] = same[threadIdx.x] = 0;
+    for (uint32_t i = from; i < to; i++) {
+        less[threadIdx.x] += s.ids[i] < e;
+        same[threadIdx.x] += s.ids[i] == e;
+    }
+    __syncthreads();
+    for (uint32_t t = 0; t < SORT_BLOCK; t++)
+        at += less[t];
+    if (threadIdx.x == 0)
+        s.first[e] = at;
+    for (uint32_t t = 0; t < threadIdx.x; t++)
+        at += same[t];
+    if (threadIdx.x == SORT_BLOCK - 1 && blockIdx.x == s.E - 1)
+        s.first[s.E] = at + same[threadIdx.x];
+    for (uint32_t i = from; i < to; i++)
+        if (s.ids[i] == e)
+            s.order[at++] = i;
+}
+
+/* --- products ---------------------------------------------------------------
+ */
+
+/* Add the products of rows [m, m_end) and columns [n, n_end), over k of [k,
+ * k_end), of p.a(row, k) and p.b(column, k), and pass each to p.put(). */
+template <typename P>
+static __device__ __forceinline__ void
+multiply_tile(const P &p, size_t m, size_t m_end, size_t n, size_t n_end,
+              size_t k, size_t k_end)
+{
+    MERAK_SHARED(float, a, [TILE_K][TILE_M + 1]);
+    MERAK_SHARED(float, b, [TILE_K][TILE_N + 1]);
+    unsigned row = threadIdx.x / 16 * 4, column = threadIdx.x % 16 * 4;
+    float sum[4][4] = {};
+
+    for (; k < k_end; k += TILE_K) {
+        __syncthreads();
+        for (unsigned i = threadIdx.x; i < TILE_K * TILE_M; i += TILE_THREADS) {
+            unsigned at = i % TILE_K, r = i / TILE_K;
+
+            a[at][r] = m + r < m_end && k + at < k_end ? p.a(m + r, k + at) : 0;
+        }
+        for (unsigned i = threadIdx.x; i < TILE_K * TILE_N; i += TILE_THREADS) {
+            unsigned at = P::TURNED ? i / TILE_N : i % TILE_K;
+            unsigned c = P::TURNED ? i % TILE_N : i / TILE_K;
+
+            b[at][c] = n + c < n_end && k + at < k_end ? p.b(n + c, k + at) : 0;
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (unsigned at = 0; at < TILE_K; at++)
+#pragma unroll
+            for (unsigned i = 0; i < 4; i++)
+#pragma unroll
+                for (unsigned j = 0; j < 4; j++)
+                    sum[i][j] += a[at][row + i] * b[at][column + j];
+    }
+#pragma unroll
+    for (unsigned i = 0; i < 4; i++)
+#pragma unroll
+        for (unsigned j = 0; j < 4; j++)
+            if (m + row + i < m_end && n + column + j < n_end)
+                p.put(m + row + i, n + column + j, sum[i][j]);
+}
+
+/* All that the products of a call read and write. */
+template <typename T> struct merak_mlp {
+    merak_sorted s;
+    uint32_t F, C;
+    const T *x, *dy;           /* [n, C] */
+    const float *w;            /* [n, K] */
+    const T *gate, *up, *down; /* [E, F, C], twice, and [E, C, F] */
+    T *pool, *dpool;           /* [n, K, 2, F] */
+    float *rows;               /* [n K, C] or [n K, F], sorted */
+    float *dw;                 /* [n, K] */
+    T *out;                    /* [n, C] */
+    float *dgate, *dup, *ddown;
+    bool accumulate;
+};
+
+/* What `down` multiplies, of a row. */
+template <typename T>
+static __device__ __forceinline__ float inner(const merak_mlp<T> &x, size_t row,
+                                              size_t f)
+{
+    float g = to_f32(x.pool[row * 2 * x.F + f]);
+
+    return rounded<T>(g * sigmoid(g) * to_f32(x.pool[(row * 2 + 1) * x.F + f]));
+}
+
+/* The rows of a tile of rows, all of one expert. */
+struct merak_tile {
+    uint32_t expert, from, to;
+};
+
+static __device__ __forceinline__ merak_tile tile_of(const merak_sorted &s,
+                                                     uint32_t tile)
+{
+    merak_tile t = {0, 0, 0};
+
+    for (uint32_t e = 0; e < s.E; e++) {
+        uint32_t from = s.first[e], rows = s.first[e + 1] - from;
+        uint32_t tiles = (rows + TILE_M - 1) / TILE_M;
+
+        if (tile < tiles) {
+            t.expert = e;
+            t.from = from + tile * TILE_M;
+            t.to = from +
+                   (rows < (tile + 1) * TILE_M ? rows : (tile + 1) * TILE_M);
+            return t;
+        }
+        tile -= tiles;
+    }
+    return t;
+}
+
+/* x by `gate`, or with blockIdx.z = 1 by `up`, to the pool. */
+template <typename T> struct merak_first {
+    enum { TURNED = false };
+    const merak_mlp<T> &x;
+    const T *matrix;
+    uint32_t half;
+
+    __device__ merak_first(const merak_mlp<T> &mlp, const merak_tile &t)
+        : x(mlp), half(blockIdx.z)
+    {
+        matrix = (half ? mlp.up : mlp.gate) + (size_t)t.expert * mlp.F * mlp.C;
+    }
+    __device__ float a(size_t i, size_t k) const
+    {
+        return to_f32(x.x[(size_t)(x.s.order[i] / x.s.K) * x.C + k]);
+    }
+    __device__ float b(size_t n, size_t k) const
+    {
+        return to_f32(matrix[n * x.C + k]);
+    }
+    __device__ void put(size_t i, size_t n, float v) const
+    {
+        from_f32(&x.pool[((size_t)x.s.order[i] * 2 + half) * x.F + n], v);
+    }
+};
+
+/* What that makes by `down`. */
+template <typename T> struct merak_second {
+    enum { TURNED = false };
+    const merak_mlp<T> &x;
+    const T *matrix;
+
+    __device__ merak_second(const merak_mlp<T> &mlp, const merak_tile &t)
+        : x(mlp), matrix(mlp.down + (size_t)t.expert * mlp.F * mlp.C)
+    {
+    }
+    __device__ float a(size_t i, size_t k) const
+    {
+        return inner(x, x.s.order[i], k);
+    }
+    __device__ float b(size_t n, size_t k) const
+    {
+        return to_f32(matrix[n * x.F + k]);
+    }
+    __device__ void put(size_t i, size_t n, float v) const
+    {
+        x.rows[(size_t)x.s.order[i] * x.C + n] = v;
+    }
+};
+
+/* dy by `down`. */
+template <typename T> struct merak_second_back {
+    enum { TURNED = true };
+    const merak_mlp<T> &x;
+    const T *matrix;
+
+    __device__ merak_second_back(const merak_mlp<T> &mlp, const merak_tile &t)
+        : x(mlp), matrix(mlp.down + (size_t)t.expert * mlp.F * mlp.C)
+    {
+    }
+    __device__ float a(size_t i, size_t k) const
+    {
+        return to_f32(x.dy[(size_t)(x.s.order[i] / x.s.K) * x.C + k]);
+    }
+    __device__ float b(size_t n, size_t k) const
+    {
+        return to_f32(matrix[k * x.F + n]);
+    }
+    __device__ void put(size_t i, size_t n, float v) const
+    {
+        x.rows[(size_t)x.s.order[i] * x.F + n] = v;
+    }
+};
+
+/* The gradients in the pool by `gate` and `up`, as one product of 2 F. */
+template <typename T> struct merak_first_back {
+    enum { TURNED = true };
+    const merak_mlp<T> &x;
+    const T *gate, *up;
+
+    __device__ merak_first_back(const merak_mlp<T> &mlp, const merak_tile &t)
+        : x(mlp), gate(mlp.gate + (size_t)t.expert * mlp.F * mlp.C),
+          up(mlp.up + (size_t)t.expert * mlp.F * mlp.C)
+    {
+    }
+    __device__ float a(size_t i, size_t k) const
+    {
+        return to_f32(x.dpool[(size_t)x.s.order[i] * 2 * x.F + k]);
+    }
+    __device__ float b(size_t n, size_t k) const
+    {
+        return to_f32(k < x.F ? gate[k * x.C + n] : up[(k - x.F) * x.C + n]);
+    }
+    __device__ void put(size_t i, size_t n, float v) const
+    {
+        x.rows[(size_t)x.s.order[i] * x.C + n] = v;
+    }
+};
+
+/* Block (n, m): a tile of columns of a tile of rows. */
+template <typename T, template <typename> class P>
+static __global__ void __launch_bounds__(TILE_THREADS)
+    multiply_rows(const __grid_constant__ merak_mlp<T> x, uint32_t N,
+                  uint32_t depth)
+{
+    merak_tile t = tile_of(x.s, blockIdx.y);
+
+    if (t.from < t.to)
+        multiply_tile(P<T>(x, t), t.from, t.to, (size_t)blockIdx.x * TILE_N, N,
+                      0, depth);
+}
+
+template <typename T, template <typename> class P>
+static enum merak_status run_rows(const struct merak_kernel_call *call,
+                                  const char *name, const merak_mlp<T> &x,
+                                  uint32_t N, uint32_t depth, unsigned parts,
+                                  struct merak_error *err)
+{
+    size_t tiles = ceil_div((size_t)x.s.n * x.s.K, TILE_M) + x.s.E;
+
+    if (tiles > 65535)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%s of %u tokens: the cuda backend takes up to %d "
+                          "tiles of rows at once; use smaller micro-batches",
+                          name, x.s.n, 65535);
+    return launch(merak_cuda_context_of(call),
+                  merak_launch{name,
+                               dim3((unsigned)ceil_div(N, TILE_N),
+                                    (unsigned)tiles, parts),
+                               dim3(TILE_THREADS), 0},
+                  err, multiply_rows<T, P>, x, N, depth);
+}
+
+/* --- rows -------------------------------------------------------------------
+ */
+
+/* Each token's sum of its rows, by ascending expert; a product with a weight,
+ * if there are any, is rounded before it is added. */
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    add_rows(const __grid_constant__ merak_mlp<T> x, bool weighted)
+{
+    uint32_t K = x.s.K;
+
+    for (size_t i = grid_thread(); i < (size_t)x.s.n * x.C;
+         i += grid_threads()) {
+        size_t token = i / x.C, c = i % x.C;
+        const int32_t *id = x.s.ids + token * K;
+        int64_t last = -1; /* expert and row of what was added last */
+        float sum = 0;
+
+        for (uint32_t done = 0; done < K; done++) {
+            int64_t next = INT64_MAX;
+            size_t row;
+
+            for (uint32_t j = 0; j < K; j++) {
+                int64_t key = (int64_t)id[j] * K + j;
+
+                if (key > last && key < next)
+                    next = key;
+            }
+            if (next >= (int64_t)x.s.E * K)
+                break;
+            last = next;
+            row = token * K + (size_t)(next % K);
+            sum = add_rn(sum, weighted ? mul_rn(x.w[row], x.rows[row * x.C + c])
+                                       : x.rows[row * x.C + c]);
+        }
+        from_f32(&x.out[i], sum);
+    }
+}
+
+/* Gradients of a row's weight and of its part of the pool: a warp each. */
+template <typename T>
+static __global__ void __launch_bounds__(ROW_BLOCK)
+    part_rows(const __grid_constant__ merak_mlp<T> x)
+{
+    unsigned lane = threadIdx.x % WARP;
+    size_t row = (blockIdx.x * (size_t)ROW_BLOCK + threadIdx.x) / WARP;
+    bool exists = row < (size_t)x.s.n * x.s.K;
+    float dw = 0;
+
+    for (size_t f = lane; f < x.F && exists; f += WARP) {
+        size_t at = row * 2 * x.F + f;
+        float g = to_f32(x.pool[at]), u = to_f32(x.pool[at + x.F]);
+        float d = x.rows[row * x.F + f];
+
+        dw += d * inner(x, row, f);
+        d *= x.w[row];
+        from_f32(&x.dpool[at], d * u * silu_slope(g));
+        from_f32(&x.dpool[at + x.F], d * g * sigmoid(g));
+    }
+    dw = warp_sum(dw);
+    if (exists && lane == 0)
+        x.dw[row] = dw;
+}
+
+/* --- gradients of weights ---------------------------------------------------
+ */
+
+/* Of `gate`, or of `up`: blockIdx.z is twice the expert, and which. */
+template <typename T> struct merak_first_weights {
+    enum { TURNED = true };
+    const merak_mlp<T> &x;
+    float *to;
+    uint32_t half;
+
+    __device__ merak_first_weights(const merak_mlp<T> &mlp, uint32_t e)
+        : x(mlp), half(blockIdx.z % 2)
+    {
+        to = (half ? mlp.dup : mlp.dgate) + (size_t)e * mlp.F * mlp.C;
+    }
+    static __device__ uint32_t expert()
+    {
+        return blockIdx.z / 2;
+    }
+    __device__ float a(size_t m, size_t i) const
+    {
+        return to_f32(x.dpool[((size_t)x.s.order[i] * 2 + half) * x.F + m]);
+    }
+    __device__ float b(size_t n, size_t i) const
+    {
+        return to_f32(x.x[(size_t)(x.s.order[i] / x.s.K) * x.C + n]);
+    }
+    __device__ void put(size_t m, size_t n, float v) const
+    {
+        float *at = to + m * x.C + n;
+
+        *at = x.accumulate ? *at + v : v;
+    }
+};
+
+template <typename T> struct merak_second_weights {
+    enum { TURNED = true };
+    const merak_mlp<T> &x;
+    float *to;
+
+    __device__ merak_second_weights(const merak_mlp<T> &mlp, uint32_t e)
+        : x(mlp), to(mlp.ddown + (size_t)e * mlp.F * mlp.C)
+    {
+    }
+    static __device__ uint32_t expert()
+    {
+        return blockIdx.z;
+    }
+    __device__ float a(size_t m, size_t i) const
+    {
+        size_t row = x.s.order[i];
+
+        return rounded<T>(x.w[row] * to_f32(x.dy[row / x.s.K * x.C + m]));
+    }
+    __device__ float b(size_t n, size_t i) const
+    {
+        return inner(x, x.s.order[i], n);
+    }
+    __device__ void put(size_t m, size_t n, float v) const
+    {
+        float *at = to + m * x.F + n;
+
+        *at = x.accumulate ? *at + v : v;
+    }
+};
+
+template <typename T, template <typename> class P>
+static __global__ void __launch_bounds__(TILE_THREADS)
+    multiply_experts(const __grid_constant__ merak_mlp<T> x, uint32_t M,
+                     uint32_t N)
+{
+    uint32_t e = P<T>::expert();
+
+    multiply_tile(P<T>(x, e), (size_t)blockIdx.y * TILE_M, M,
+                  (size_t)blockIdx.x * TILE_N, N, x.s.first[e],
+                  x.s.first[e + 1]);
+}
+
+template <typename T, template <typename> class P>
+static enum merak_status
+run_weights(const struct merak_kernel_call *call, const merak_mlp<T> &x,
+            uint32_t M, uint32_t N, unsigned parts, struct merak_error *err)
+{
+    return launch(merak_cuda_context_of(call),
+                  merak_launch{"experts_dw",
+                               dim3((unsigned)ceil_div(N, TILE_N),
+                                    (unsigned)ceil_div(M, TILE_M), parts),
+                               dim3(TILE_THREADS), 0},
+                  err, multiply_experts<T, P>, x, M, N);
+}
+
+/* --- calls ------------------------------------------------------------------
+ */
+
+/* Rows of `width` floats, and what sorts them. */
+static size_t scratch_bytes(const struct merak_kernel_call *call, bool rows)
+{
+    struct merak_experts s = merak_experts_sizes(call);
+    size_t width = !rows ? 0 : s.C > s.F ? s.C : s.F;
+
+    return s.n * s.K * (width * sizeof(float) + sizeof(uint32_t)) +
+           (s.E + 1) * sizeof(uint32_t);
+}
+
+CUDA_SCRATCH(experts)
+{
+    return scratch_bytes(call, true);
+}
+
+CUDA_SCRATCH(experts_dx)
+{
+    return scratch_bytes(call, true);
+}
+
+CUDA_SCRATCH(experts_dw)
+{
+    return scratch_bytes(call, false);
+}
+
+template <typename T>
+static enum merak_status start(const struct merak_kernel_call *call,
+                               const char *name, bool rows, merak_mlp<T> *x,
+                               struct merak_error *err)
+{
+    struct merak_experts s = merak_experts_sizes(call);
+    size_t width = !rows ? 0 : s.C > s.F ? s.C : s.F;
+
+    if (s.n * s.K >= UINT32_MAX / 2 || s.E > 32767)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%s of %zu rows and %zu experts: the cuda backend "
+                          "takes up to 2^31 and 32767",
+                          name, s.n * s.K, s.E);
+    x->rows = static_cast<float *>(call->scratch);
+    x->s.order = reinterpret_cast<uint32_t *>(x->rows + s.n * s.K * width);
+    x->s.first = x->s.order + s.n * s.K;
+    x->s.ids = s.ids;
+    x->s.n = (uint32_t)s.n;
+    x->s.K = (uint32_t)s.K;
+    x->s.E = (uint32_t)s.E;
+    x->F = (uint32_t)s.F;
+    x->C = (uint32_t)s.C;
+    x->w = static_cast<const float *>(call->operand[1].data);
+    return launch(merak_cuda_context_of(call),
+                  merak_launch{name, dim3(x->s.E), dim3(SORT_BLOCK), 0}, err,
+                  sort_rows, x->s);
+}
+
+template <typename T>
+static void take_weights(const struct merak_kernel_call *call, merak_mlp<T> *x)
+{
+    x->gate = static_cast<const T *>(call->operand[3].data);
+    x->up = static_cast<const T *>(call->operand[4].data);
+    x->down = static_cast<const T *>(call->operand[5].data);
+    x->out = static_cast<T *>(merak_call_out(call, 0)->data);
+}
+
+template <typename T>
+static enum merak_status combine(const struct merak_kernel_call *call,
+                                 const char *name, const merak_mlp<T> &x,
+                                 bool weighted, struct merak_error *err)
+{
+    return launch(merak_cuda_context_of(call),
+                  map_launch(name, (size_t)x.s.n * x.C), err, add_rows<T>, x,
+                  weighted);
+}
+
+template <typename T>
+static enum merak_status forward(const struct merak_kernel_call *call,
+                                 struct merak_error *err)
+{
+    merak_mlp<T> x = {};
+    enum merak_status rc = start(call, "experts", true, &x, err);
+
+    take_weights(call, &x);
+    x.x = static_cast<const T *>(call->operand[0].data);
+    x.pool = static_cast<T *>(merak_call_out(call, 1)->data);
+    if (rc == MERAK_OK)
+        rc = run_rows<T, merak_first>(call, "experts", x, x.F, x.C, 2, err);
+    if (rc == MERAK_OK)
+        rc = run_rows<T, merak_second>(call, "experts", x, x.C, x.F, 1, err);
+    return rc == MERAK_OK ? combine(call, "experts", x, true, err) : rc;
+}
+
+CUDA_KERNEL(experts)
+{
+    return by_dtype(call, 0, err,
+                    [&](auto x) { return forward<decltype(x)>(call, err); });
+}
+
+template <typename T>
+static enum merak_status backward(const struct merak_kernel_call *call,
+                                  struct merak_error *err)
+{
+    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
+    merak_mlp<T> x = {};
+    enum merak_status rc = start(call, "experts_dx", true, &x, err);
+
+    take_weights(call, &x);
+    x.dy = static_cast<const T *>(call->operand[0].data);
+    x.pool = static_cast<T *>(call->operand[6].data);
+    x.dw = static_cast<float *>(merak_call_out(call, 1)->data);
+    x.dpool = static_cast<T *>(merak_call_out(call, 2)->data);
+    if (rc == MERAK_OK)
+        rc = run_rows<T, merak_second_back>(call, "experts_dx", x, x.F, x.C, 1,
+                                            err);
+    if (rc == MERAK_OK)
+        rc = launch(cx, row_launch("experts_dx", (size_t)x.s.n * x.s.K, WARP),
+                    err, part_rows<T>, x);
+    if (rc == MERAK_OK)
+        rc = run_rows<T, merak_first_back>(call, "experts_dx", x, x.C, 2 * x.F,
+                                           1, err);
+    return rc == MERAK_OK ? combine(call, "experts_dx", x, false, err) : rc;
+}
+
+CUDA_KERNEL(experts_dx)
+{
+    return by_dtype(call, 0, err,
+                    [&](auto x) { return backward<decltype(x)>(call, err); });
+}
+
+template <typename T>
+static enum merak_status weights(const struct merak_kernel_call *call,
+                                 struct merak_error *err)
+{
+    merak_mlp<T> x = {};
+    enum merak_status rc = start(call, "experts_dw", false, &x, err);
+
+    x.x = static_cast<const T *>(call->operand[0].data);
+    x.dy = static_cast<const T *>(call->operand[3].data);
+    x.pool = static_cast<T *>(call->operand[4].data);
+    x.dpool = static_cast<T *>(call->operand[5].data);
+    x.dgate = static_cast<float *>(merak_call_out(call, 0)->data);
+    x.dup = static_cast<float *>(merak_call_out(call, 1)->data);
+    x.ddown = static_cast<float *>(merak_call_out(call, 2)->data);
+    x.accumulate = call->accumulate;
+    if (rc == MERAK_OK)
+        rc = run_weights<T, merak_first_weights>(call, x, x.F, x.C, 2 * x.s.E,
+                                                 err);
+    if (rc == MERAK_OK)
+        rc =
+            run_weights<T, merak_second_weights>(call, x, x.C, x.F, x.s.E, err);
+    return rc;
+}
+
+CUDA_KERNEL(experts_dw)
+{
+    return by_dtype(call, 0, err,
+                    [&](auto x) { return weights<decltype(x)>(call, err); });
+}

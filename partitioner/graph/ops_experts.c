@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_experts.c - mixtures of experts: routing, and gated MLPs of chosen rows
+ *
+ * Every token has k rows, each of one expert, whatever the router chooses: the
+ * sizes of all operands are fixed, nothing is dropped.  The pool keeps what a
+ * row's gradient needs, at the row's own place; the order of an expert's rows
+ * is the kernels' business.  An expert's inner width may be cut, and so may
+ * samples and positions.
+ */
+#include "config.h"
+
+#include "partitioner/graph/dims.h"
+#include "partitioner/graph/op_tables.h"
+
+#include "base/error.h"
+
+#include <math.h>
+
+/* --- route -----------------------------------------------------------------
+ */
+
+#define ROUTE                                               \
+    (inf->n_in > 1 ? "z=c:btE bias=f:E > w=f:btK ids=i:btK" \
+                   : "z=c:btE > w=f:btK ids=i:btK")
+
+static enum merak_status check_groups(const struct merak_attrs *a, size_t E,
+                                      struct merak_error *err)
+{
+    int64_t groups = a->i[3], kept = (int64_t)a->f[1];
+
+    if (groups <= 1)
+        return MERAK_OK;
+    if ((int64_t)E % groups != 0 || kept < 1 || kept > groups ||
+        kept * ((int64_t)E / groups) < a->i[0])
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "route: %lld of %lld groups of %zu experts are kept "
+                          "for %lld experts of each token; expected groups of "
+                          "equal size, and enough of them",
+                          (long long)kept, (long long)groups, E,
+                          (long long)a->i[0]);
+    return MERAK_OK;
+}
+
+static enum merak_status route_infer(struct merak_infer *inf,
+                                     struct merak_error *err)
+{
+    const struct merak_attrs *a = inf->attrs;
+    struct merak_dims dims;
+    enum merak_status rc = merak_dims_parse(&dims, "route", ROUTE, inf, err);
+    size_t E;
+
+    if (rc != MERAK_OK)
+        return rc;
+    E = inf->shape[0].dim[inf->shape[0].ndim > 0 ? inf->shape[0].ndim - 1 : 0];
+    if (a->i[0] < 1 || (size_t)a->i[0] > E)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "route: %lld of %zu experts for each token; expected "
+                          "1 to %zu",
+                          (long long)a->i[0], E, E);
+    if (!(a->f[0] >= 0) || !isfinite(a->f[0]))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "route: weights are multiplied by %g, expected a "
+                          "positive number, or 0 for 1",
+                          a->f[0]);
+    rc = check_groups(a, E, err);
+    dims.extent['K'] = (size_t)a->i[0];
+    return rc != MERAK_OK ? rc : merak_dims_solve(&dims, inf, err);
+}
+
+MERAK_DIMS_SIGNATURE(route, ROUTE)
+
+/* An exponential, and a comparison for each expert that is chosen. */
+static void route_cost(const struct merak_infer *inf, struct merak_cost *cost)
+{
+    merak_cost_elementwise(inf, 4 + (double)inf->attrs->i[0], cost);
+}
+
+MERAK_DIMS(route_dx, "dw=f:btK z=c:btE ids=i:btK > dz=c:btE")
+MERAK_COST(route_dx, 4)
+
+static enum merak_status route_grad(struct merak_grad *g,
+                                    const struct merak_node *node,
+                                    struct merak_error *err)
+{
+    struct merak_value *in[] = {merak_grad_out(g, node, 0),
+                                merak_node_in(node, 0),
+                                merak_node_out(node, 1)};
+    enum merak_status rc = merak_grad_only_first(g, node, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_grad_unary(g, node, 0, "route_dx", merak_node_attrs(node), 3,
+                            in, err);
+}
+
+/* --- experts ---------------------------------------------------------------
+ */
+
+#define ROWS(x) x "=c:btC w=f:btK ids=i:btK "
+#define WEIGHTS "gate=c:EfC up=c:EfC down=c:ECf "
+
+MERAK_DIMS(experts, ROWS("x") WEIGHTS "> y=c:btC pool=c:btK2f")
+MERAK_DIMS(experts_dx,
+           ROWS("dy") WEIGHTS "pool=c:btK2f > dx=c:btC dw=f:btK dpool=c:btK2f")
+MERAK_DIMS(experts_dw, ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f > "
+                                 "dgate=f:EfC dup=f:EfC ddown=f:ECf")
+
+/* Three products of each row with an expert's matrices, one of which is `gate`.
+ * A row reads only its own expert's. */
+static void experts_cost_by(const struct merak_infer *inf, int gate,
+                            struct merak_cost *cost)
+{
+    const size_t *w = inf->shape[gate].dim;
+    double rows = (double)merak_shape_count(&inf->shape[2]);
+    double idle = (double)w[0] > rows ? (double)w[0] - rows : 0;
+    double matrix = (double)w[1] * (double)w[2];
+
+    cost->flops = 6 * rows * matrix;
+    cost->bytes =
+        merak_cost_bytes(inf) -
+        3 * idle * matrix * (double)merak_dtype_bytes(inf->dtype[gate]);
+}
+
+static void experts_cost(const struct merak_infer *inf, struct merak_cost *cost)
+{
+    experts_cost_by(inf, 3, cost);
+}
+
+static void experts_dx_cost(const struct merak_infer *inf,
+                            struct merak_cost *cost)
+{
+    experts_cost_by(inf, 3, cost);
+}
+
+/* Gradients of experts without rows are read, or zeroed, too. */
+static void experts_dw_cost(const struct merak_infer *inf,
+                            struct merak_cost *cost)
+{
+    experts_cost_by(inf, 6, cost);
+    cost->bytes = merak_cost_bytes(inf);
+}
+
+static enum merak_status experts_grad_dw(struct merak_grad *g,
+                                         const struct merak_node *node,
+                                         struct merak_value *dy,
+                                         struct merak_value *dpool,
+                                         struct merak_error *err)
+{
+    struct merak_value *in[] = {merak_node_in(node, 0),  merak_node_in(node, 1),
+                                merak_node_in(node, 2),  dy,
+                                merak_node_out(node, 1), dpool};
+    struct merak_value *out[3];
+    bool wanted = false;
+    enum merak_status rc;
+
+    for (int i = 3; i < 6; i++)
+        wanted = wanted || merak_grad_wanted(g, merak_node_in(node, i));
+    if (!wanted)
+        return MERAK_OK;
+    rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_dw", NULL, 6, in, out,
+                         err);
+    for (int i = 0; i < 3 && rc == MERAK_OK; i++)
+        rc = merak_grad_add(g, merak_node_in(node, 3 + i), out[i], err);
+    return rc;
+}
+
+static enum merak_status experts_grad(struct merak_grad *g,
+                                      const struct merak_node *node,
+                                      struct merak_error *err)
+{
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+    struct merak_value *in[7] = {dy}, *out[3];
+    enum merak_status rc = merak_grad_only_first(g, node, err);
+
+    for (int i = 1; i < 6; i++)
+        in[i] = merak_node_in(node, i);
+    in[6] = merak_node_out(node, 1);
+    if (rc == MERAK_OK)
+        rc = merak_grad_node(g, node, MERAK_PHASE_B, "experts_dx", NULL, 7, in,
+                             out, err);
+    for (int i = 0; i < 2 && rc == MERAK_OK; i++)
+        rc = merak_grad_add(g, merak_node_in(node, i), out[i], err);
+    return rc != MERAK_OK ? rc : experts_grad_dw(g, node, dy, out[2], err);
+}
+
+static const struct merak_number route_numbers[] = {
+    {"experts of a token", 'i', 0},
+    {"router score", 'i', 1},
+    {"router weights normalised", 'i', 2},
+    {"router groups", 'i', 3},
+    {"router scale", 'f', 0},
+    {"router groups kept", 'f', 1},
+    {NULL, 0, 0}};
+
+const struct merak_op merak_ops_experts[] = {
+    MERAK_OP_WITH(route, 1, 2, 2, route_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = route_numbers),
+    MERAK_OP(route_dx, 3, 3, 1, NULL),
+    MERAK_OP_WITH(experts, 6, 6, 2, experts_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = merak_no_numbers),
+    MERAK_OP(experts_dx, 7, 7, 3, NULL),
+    MERAK_OP(experts_dw, 6, 6, 3, NULL),
+    {.name = NULL},
+};
