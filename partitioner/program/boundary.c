@@ -20,7 +20,7 @@
 #include "partitioner/program/build.h"
 #include "partitioner/program/instr_cost.h"
 
-#include "base/size.h"
+#include "partitioner/layout/cross.h"
 
 int merak_boundary_ways(const struct merak_sharded *sharded,
                         const struct merak_layout *layout, int *axis_p)
@@ -111,8 +111,8 @@ static bool leaves(const struct merak_build *b, int from, int to)
     return false;
 }
 
-bool merak_build_scatters(const struct merak_build *b, int value, int from,
-                          int to)
+/* Does a value go in parts from a stage to another? */
+static bool scatters(const struct merak_build *b, int value, int from, int to)
 {
     const struct merak_layout layout = merak_build_layout(b, value);
     int ways = merak_boundary_ways(b->sharded, &layout, NULL);
@@ -144,20 +144,89 @@ static struct replication replication_of(const struct merak_build *b, int value)
     return a;
 }
 
+/* --- messages ------------------------------------------------------------- */
+
+/* This rank's message of a value to another stage, or from it, in parts or
+ * whole.  Replicas are as many there and have the same sequences, so that only
+ * tensor ranks of one replica meet.  `box`: where the value is cut into slices,
+ * which are whole on every rank, that of a slice. */
+static struct merak_cross_move message(struct merak_build *b, int value,
+                                       const struct merak_box *box, bool send,
+                                       bool parts)
+{
+    struct merak_cross_end end = {.mesh = b->mesh,
+                                  .layout = merak_build_layout(b, value)};
+    struct merak_shape shape = b->graph->value[value]->shape;
+    struct merak_cross_move mine = {.from = -1, .to = -1};
+    struct merak_cross cross;
+    enum merak_status rc;
+
+    end.mesh.n_axes = merak_sharded_tensor_axes(b->sharded);
+    for (int d = 0; d < shape.ndim; d++) {
+        bool cut = false;
+
+        for (int a = 0; a < end.mesh.n_axes; a++)
+            cut = cut || end.layout.at[a].dim == d;
+        shape.dim[d] = cut ? shape.dim[d] : box->len[d];
+    }
+    rc = merak_cross_init(&cross, &end, &end, &shape, parts ? 0 : SIZE_MAX,
+                          b->err);
+    if (rc != MERAK_OK) {
+        merak_build_fail(b, rc);
+        return mine;
+    }
+    for (int i = 0; i < cross.n_moves; i++) {
+        const struct merak_cross_move *m = &cross.move[i];
+
+        if ((send ? m->from : m->to) == b->prog->tp_index)
+            mine = *m;
+    }
+    merak_cross_fini(&cross);
+    return mine;
+}
+
+/* The rank of another stage that a value goes to, or comes from. */
+static int peer_of(struct merak_build *b, int value, int stage, bool send,
+                   bool parts)
+{
+    const struct merak_layout layout = merak_build_layout(b, value);
+    struct merak_cross_move mine;
+    struct merak_box box;
+
+    merak_layout_box(&b->mesh, &layout, &b->graph->value[value]->shape,
+                     b->coord, &box);
+    mine = message(b, value, &box, send, parts);
+    if (mine.from < 0)
+        return merak_build_peer(b, stage); /* it has no element */
+    return merak_plan_rank(&b->prog->plan, send ? mine.to : mine.from,
+                           b->prog->dp_index, stage);
+}
+
+void merak_build_crossings(struct merak_build *b, int value)
+{
+    struct merak_flow *f = &b->flow[value];
+
+    f->parts_from = scatters(b, value, f->from, b->stage);
+    f->parts_to = scatters(b, value, b->stage, f->to);
+    if (f->from >= 0)
+        f->peer_from = peer_of(b, value, f->from, false, f->parts_from);
+    if (f->to >= 0)
+        f->peer_to = peer_of(b, value, f->to, true, f->parts_to);
+}
+
 /* The slot of this rank's part of a value that is sent in parts. */
 static int scattered_slot(struct merak_build *b, int value, int slot)
 {
-    struct replication a = replication_of(b, value);
+    struct merak_cross_move mine;
     struct merak_slot part;
-    size_t count;
     int id;
 
     if (slot < 0 || b->use[slot].part >= 0)
         return slot < 0 ? -1 : b->use[slot].part;
     part = b->prog->slot[slot];
-    count = merak_box_count(&part.box);
-    part.flat_lo = merak_cut(count, (size_t)a.n, (size_t)a.me);
-    part.flat_hi = merak_cut(count, (size_t)a.n, (size_t)a.me + 1);
+    mine = message(b, value, &part.box, false, true);
+    part.flat_lo = mine.lo;
+    part.flat_hi = mine.hi;
     part.bytes = 0;
     /* The offset is in the whole, also for a slice of a sequence. */
     id = merak_build_alias(

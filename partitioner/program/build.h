@@ -28,6 +28,8 @@ struct merak_flow {
     int from, to;  /* stages it comes from and goes on to; -1: none */
     int part_from; /* part there that sends it */
     int chunk;     /* of this rank, the first to have it */
+    int peer_from, peer_to;    /* ranks there that this one gets it from, and
+                                  sends it to; -1: none */
     bool parts_from, parts_to; /* comes, goes on in parts: boundary.c */
     int free_slot; /* head of the list of slots that can be reused */
     const char *send_name, *recv_name, *gather_name;
@@ -138,16 +140,16 @@ struct merak_build {
     bool
         *may_pad; /* by value: merak_graph_may_pad(), and stays on this stage */
     /* params.c, grad_uses.c, optimizer_step.c */
-    int *param_slot;             /* by value: PARAM: its slot; PARAM_GRAD: its
-                                    accumulator; else -1 */
-    int *param_index;            /* by value: PARAM: position in graph order */
-    int n_params;                /* of the whole model */
-    struct merak_open *open;     /* by micro-batch and pass */
-    struct merak_uses *uses;     /* by parameter of this stage */
-    bool reduce_pending; /* some gradients are delayed: see grad_uses.c */
-    struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
-    struct merak_first_use *gather;   /* parameters by their first reader */
-    int gathered;                     /* how many are emitted */
+    int *param_slot;         /* by value: PARAM: its slot; PARAM_GRAD: its
+                                accumulator; else -1 */
+    int *param_index;        /* by value: PARAM: position in graph order */
+    int n_params;            /* of the whole model */
+    struct merak_open *open; /* by micro-batch and pass */
+    struct merak_uses *uses; /* by parameter of this stage */
+    bool reduce_pending;     /* some gradients are delayed: see grad_uses.c */
+    struct merak_uses **uses_of;    /* by value: PARAM_GRAD: its parameter's */
+    struct merak_first_use *gather; /* parameters by their first reader */
+    int gathered;                   /* how many are emitted */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
     struct merak_exchange **join; /* by value that comes in parts: the same */
     const char **recompute_name;  /* by node */
@@ -171,12 +173,12 @@ struct merak_build {
     int chunk_now;
     unsigned ends; /* the kinds of actions that do not come after it, as bits */
     /* slices.c, passes.c */
-    size_t seq;        /* positions of a sequence, if slices > 1 */
-    int slices;        /* of a micro-batch's sequence */
-    int slice;         /* of the action that is being written */
-    int passes;        /* forwards of a micro-batch */
-    int pass;          /* of the action that is being written; the last one
-                          runs the backward */
+    size_t seq; /* positions of a sequence, if slices > 1 */
+    int slices; /* of a micro-batch's sequence */
+    int slice;  /* of the action that is being written */
+    int passes; /* forwards of a micro-batch */
+    int pass;   /* of the action that is being written; the last one
+                   runs the backward */
     uint8_t *read_in, *run_in; /* by value, by node: in which passes */
     struct merak_carry *carry; /* what this stage gives and takes */
     int n_carries;
@@ -315,10 +317,13 @@ void merak_build_lists(struct merak_build *b);
 void merak_build_params(struct merak_build *b);
 
 /* --- emit.c --- */
-/* Add a send of a slot to this rank's peer in a stage, or a receive from it.
- * The caller fills in what depends on what is sent; slot -1: nothing is. */
+/* Add a send of a slot to a rank of another stage, or a receive from it.  The
+ * caller fills in what depends on what is sent; slot -1: nothing is. */
 void merak_build_message(struct merak_build *b, struct merak_instr *in,
-                         bool send, int slot, int stage);
+                         bool send, int slot, int peer);
+/* The rank in this one's place in another stage: it holds the same part of
+ * parameters that both have, and of what goes from pass to pass. */
+int merak_build_peer(const struct merak_build *b, int stage);
 void merak_build_transfer(struct merak_build *b, int value, int microbatch,
                           bool send);
 void merak_build_load(struct merak_build *b, int value, int microbatch);
@@ -326,9 +331,9 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
                       int chunk, int microbatch);
 
 /* --- boundary.c --- */
-/* Does a value go in parts from a stage to another? */
-bool merak_build_scatters(const struct merak_build *b, int value, int from,
-                          int to);
+/* Find how a value comes to this rank and goes on from it, the stages it does
+ * so between being known. */
+void merak_build_crossings(struct merak_build *b, int value);
 /* The slot that a value that crosses is sent from or received in. */
 int merak_build_moved(struct merak_build *b, int value, int microbatch,
                       bool send);

@@ -9,7 +9,7 @@
 #include "partitioner/graph/letters.h"
 
 void merak_build_message(struct merak_build *b, struct merak_instr *in,
-                         bool send, int slot, int stage)
+                         bool send, int slot, int peer)
 {
     in->kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV;
     in->queue = MERAK_QUEUE_P2P;
@@ -17,10 +17,15 @@ void merak_build_message(struct merak_build *b, struct merak_instr *in,
     in->n_in = send ? 1 : 0;
     in->n_out = send ? 0 : 1;
     in->slot[0] = slot;
-    in->peer = merak_plan_rank(&b->prog->plan, b->prog->tp_index,
-                               b->prog->dp_index, stage);
+    in->peer = peer;
     if (slot >= 0)
         merak_build_push(b, in);
+}
+
+int merak_build_peer(const struct merak_build *b, int stage)
+{
+    return merak_plan_rank(&b->prog->plan, b->prog->tp_index, b->prog->dp_index,
+                           stage);
 }
 
 void merak_build_transfer(struct merak_build *b, int v, int microbatch,
@@ -36,7 +41,7 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
         .tag = merak_build_tag(b, merak_build_turn(b, microbatch), v),
         .name = send ? f->send_name : f->recv_name};
 
-    merak_build_message(b, &in, send, slot, send ? f->to : f->from);
+    merak_build_message(b, &in, send, slot, send ? f->peer_to : f->peer_from);
 }
 
 void merak_build_load(struct merak_build *b, int v, int microbatch)

@@ -241,8 +241,7 @@ static void find_neighbours(const struct reach *r, int value)
         f->part_from = part_at(b, value, at[f->from]);
     if (f->home < 0 || is_shared(b, f->home)) /* each stage has its own */
         f->from = f->to = -1;
-    f->parts_from = merak_build_scatters(b, value, f->from, b->stage);
-    f->parts_to = merak_build_scatters(b, value, b->stage, f->to);
+    merak_build_crossings(b, value);
 }
 
 static void name_transfers(struct merak_build *b,
@@ -298,8 +297,12 @@ void merak_build_flow(struct merak_build *b)
     for (size_t i = 0; i < count; i++)
         r.at[i] = INT_MAX;
     for (int v = 0; v < b->graph->n_values; v++)
-        b->flow[v] = (struct merak_flow){
-            .home = -1, .from = -1, .to = -1, .free_slot = -1};
+        b->flow[v] = (struct merak_flow){.home = -1,
+                                         .from = -1,
+                                         .to = -1,
+                                         .peer_from = -1,
+                                         .peer_to = -1,
+                                         .free_slot = -1};
     touch_all(&r);
     receive_with_first_part(&r);
     for (int v = 0; v < b->graph->n_values; v++) {

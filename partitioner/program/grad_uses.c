@@ -147,7 +147,7 @@ static void transfer(struct merak_build *b, int param, int slot, int stage,
             b, send ? "send d/%s -> stage %d" : "recv d/%s <- stage %d", name,
             stage)};
 
-    merak_build_message(b, &in, send, slot, stage);
+    merak_build_message(b, &in, send, slot, merak_build_peer(b, stage));
 }
 
 /* The layout a running sum over uses has. */

@@ -191,7 +191,7 @@ void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
         .name = c->name};
 
     merak_build_message(b, &in, send, merak_build_value(b, v, microbatch),
-                        send ? c->to : c->from);
+                        merak_build_peer(b, send ? c->to : c->from));
 }
 
 static void copy(struct merak_build *b, const struct merak_carry *c,
