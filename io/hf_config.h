@@ -25,6 +25,10 @@ enum merak_family {
     MERAK_GRANITE,
     MERAK_SMOLLM3,
     MERAK_OLMO3,
+    MERAK_STABLELM,
+    MERAK_STARCODER2,
+    MERAK_PHI,
+    MERAK_GPT_NEOX,
     MERAK_FAMILIES, /* how many */
 };
 

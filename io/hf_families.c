@@ -6,186 +6,10 @@
 #include "config.h"
 
 #include "io/hf_family.h"
+#include "io/hf_lists.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* --- fields without effect on results
- * ------------------------------------------------------------------------- */
-
-/* Of heads for classes, and of GPT-2's padding, which has no row. */
-static const char *const gpt2_known[] = {"output_cross_attentions",
-                                         "pad_token_id",
-                                         "summary_activation",
-                                         "summary_first_dropout",
-                                         "summary_last_dropout",
-                                         "summary_proj_to_labels",
-                                         "summary_type",
-                                         "summary_use_proj",
-                                         NULL};
-
-/* It only splits products into sums. */
-static const char *const llama_known[] = {"pretraining_tp", NULL};
-
-/* A field of the class that no code reads. */
-static const char *const phi3_known[] = {"embd_pdrop", NULL};
-
-/* Of the family's models that see. */
-static const char *const gemma3_known[] = {"image_token_id",
-                                           "mm_tokens_per_image", "text_config",
-                                           "vision_config", NULL};
-
-static const char *const none_known[] = {NULL};
-
-/* --- options
- * ------------------------------------------------------------------------- */
-
-#define AT(member) offsetof(struct merak_hf_config, member)
-#define ALWAYS(member)                            \
-    {                                             \
-        .kind = MERAK_HF_ALWAYS, .at = AT(member) \
-    }
-#define FLAG(field, member, otherwise)                            \
-    {                                                             \
-        .kind = MERAK_HF_FLAG, .name = (field), .at = AT(member), \
-        .or_else = (otherwise)                                    \
-    }
-#define NEVER(field)                            \
-    {                                           \
-        .kind = MERAK_HF_NEVER, .name = (field) \
-    }
-#define NUMBER(what, field, member, otherwise)                      \
-    {                                                               \
-        .kind = MERAK_HF_##what, .name = (field), .at = AT(member), \
-        .or_else = (otherwise)                                      \
-    }
-#define ACT(field, otherwise, supported)                      \
-    {                                                         \
-        .kind = MERAK_HF_ACT, .name = (field), .at = AT(act), \
-        .word = (otherwise), .acts = (supported)              \
-    }
-#define END                  \
-    {                        \
-        .kind = MERAK_HF_END \
-    }
-
-#define SILU (1u << MERAK_HF_SILU)
-#define GELU (1u << MERAK_HF_GELU)
-#define GELU_TANH (1u << MERAK_HF_GELU_TANH)
-#define RELU2 (1u << MERAK_HF_RELU2)
-
-static const struct merak_hf_option gpt2_options[] = {
-    NUMBER(DROPOUT, "embd_pdrop", embd_dropout, 0.1),
-    NUMBER(DROPOUT, "resid_pdrop", resid_dropout, 0.1),
-    NUMBER(DROPOUT, "attn_pdrop", attn_dropout, 0.1),
-    ACT("activation_function", "gelu_new", GELU | GELU_TANH),
-    ALWAYS(attn_bias),
-    ALWAYS(mlp_bias),
-    NEVER("scale_attn_by_inverse_layer_idx"),
-    NEVER("reorder_and_upcast_attn"),
-    END,
-};
-
-static const struct merak_hf_option llama_options[] = {
-    ACT("hidden_act", "silu", SILU),
-    FLAG("attention_bias", attn_bias, false),
-    FLAG("mlp_bias", mlp_bias, false),
-    END,
-};
-
-static const struct merak_hf_option qwen2_options[] = {
-    ACT("hidden_act", "silu", SILU),
-    ALWAYS(qkv_bias),
-    END,
-};
-
-static const struct merak_hf_option qwen3_options[] = {
-    ACT("hidden_act", "silu", SILU),
-    FLAG("attention_bias", attn_bias, false),
-    ALWAYS(qk_norm),
-    END,
-};
-
-static const struct merak_hf_option mistral_options[] = {
-    ACT("hidden_act", "silu", SILU),
-    END,
-};
-
-static const struct merak_hf_option phi3_options[] = {
-    ACT("hidden_act", "silu", SILU),
-    NUMBER(DROPOUT, "resid_pdrop", resid_dropout, 0),
-    END,
-};
-
-static const struct merak_hf_option olmo2_options[] = {
-    ACT("hidden_act", "silu", SILU),
-    FLAG("attention_bias", attn_bias, false),
-    ALWAYS(qk_whole),
-    ALWAYS(post_norm),
-    END,
-};
-
-/* Gemma Team 2024 (arXiv:2408.00118), sec. 2. */
-static const struct merak_hf_option gemma2_options[] = {
-    FLAG("attention_bias", attn_bias, false),
-    NUMBER(CAP, "attn_logit_softcapping", attn_cap, 50),
-    NUMBER(CAP, "final_logit_softcapping", logit_cap, 30),
-    NUMBER(RSQRT, "query_pre_attn_scalar", attn_scale, 256),
-    ACT("hidden_activation", "gelu_pytorch_tanh", GELU_TANH),
-    NEVER("use_bidirectional_attention"),
-    ALWAYS(four_norms),
-    ALWAYS(norm_plus_1),
-    ALWAYS(embd_scaled),
-    END,
-};
-
-/* Gemma Team 2024 (arXiv:2403.08295), sec. 2.  Files have "gelu" for its tanh
- * form. */
-static const struct merak_hf_option gemma_options[] = {
-    FLAG("attention_bias", attn_bias, false),
-    ACT("hidden_act", "gelu_pytorch_tanh", GELU_TANH | MERAK_HF_GELU_IS_TANH),
-    NEVER("use_bidirectional_attention"),
-    ALWAYS(norm_plus_1),
-    ALWAYS(embd_scaled),
-    END,
-};
-
-/* Gemma Team 2025 (arXiv:2503.19786), sec. 2. */
-static const struct merak_hf_option gemma3_options[] = {
-    FLAG("attention_bias", attn_bias, false),
-    NUMBER(CAP, "attn_logit_softcapping", attn_cap, 0),
-    NUMBER(CAP, "final_logit_softcapping", logit_cap, 0),
-    NUMBER(RSQRT, "query_pre_attn_scalar", attn_scale, 256),
-    ACT("hidden_activation", "gelu_pytorch_tanh", GELU_TANH),
-    NEVER("use_bidirectional_attention"),
-    ALWAYS(four_norms),
-    ALWAYS(norm_plus_1),
-    ALWAYS(embd_scaled),
-    ALWAYS(qk_norm),
-    END,
-};
-
-static const struct merak_hf_option arcee_options[] = {
-    ACT("hidden_act", "relu2", GELU | GELU_TANH | RELU2),
-    FLAG("attention_bias", attn_bias, false),
-    FLAG("mlp_bias", mlp_bias, false),
-    ALWAYS(plain_mlp),
-    END,
-};
-
-static const struct merak_hf_option granite_options[] = {
-    ACT("hidden_act", "silu", SILU),
-    FLAG("attention_bias", attn_bias, false),
-    FLAG("mlp_bias", mlp_bias, false),
-    NUMBER(POSITIVE, "embedding_multiplier", embd_factor, 1),
-    NUMBER(POSITIVE, "residual_multiplier", resid_factor, 1),
-    NUMBER(POSITIVE, "attention_multiplier", attn_scale, 1),
-    NUMBER(POSITIVE, "logits_scaling", logit_divisor, 1),
-    END,
-};
-
-/* --- the families
- * ------------------------------------------------------------------------- */
 
 static const struct merak_hf_family families[] = {
     {.type = "gpt2",
@@ -425,6 +249,75 @@ static const struct merak_hf_family families[] = {
      .windows = MERAK_HF_ALL_BUT,
      .period = 4,
      .rope = {.theta = 5e5, .slide_theta = 5e5}},
+    {.type = "stablelm",
+     .class = "StableLm",
+     .model = "StableLmForCausalLM",
+     .family = MERAK_STABLELM,
+     .options = stablelm_options,
+     .known = none_known,
+     .vocab = 50304,
+     .hidden = 2560,
+     .ffn = 6912,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .has_heads = MERAK_HF_HEADS_SPLIT,
+     .positions = 4096,
+     .norm_eps = 1e-5,
+     .eps_field = "layer_norm_eps",
+     .rope = {.share = 0.25}},
+    {.type = "starcoder2",
+     .class = "Starcoder2",
+     .model = "Starcoder2ForCausalLM",
+     .family = MERAK_STARCODER2,
+     .options = starcoder2_options,
+     .known = none_known,
+     .vocab = 49152,
+     .hidden = 3072,
+     .ffn = 12288,
+     .layers = 30,
+     .heads = 24,
+     .kv_heads = 2,
+     .positions = 4096,
+     .norm_eps = 1e-5,
+     .eps_field = "norm_epsilon",
+     .init_std = 0.018042,
+     .windows = MERAK_HF_ALL_LAYERS,
+     .tied = true},
+    {.type = "phi",
+     .class = "Phi",
+     .model = "PhiForCausalLM",
+     .family = MERAK_PHI,
+     .options = phi_options,
+     .known = none_known,
+     .vocab = 51200,
+     .hidden = 2048,
+     .ffn = 8192,
+     .layers = 24,
+     .heads = 32,
+     .positions = 2048,
+     .norm_eps = 1e-5,
+     .eps_field = "layer_norm_eps",
+     .rope = {.share = 0.5}},
+    {.type = "gpt_neox",
+     .class = "GPTNeoX",
+     .model = "GPTNeoXForCausalLM",
+     .family = MERAK_GPT_NEOX,
+     .options = gpt_neox_options,
+     .known = gpt_neox_known,
+     .vocab = 50432,
+     .hidden = 6144,
+     .ffn = 24576,
+     .layers = 44,
+     .heads = 64,
+     .has_heads = MERAK_HF_HEADS_MANY,
+     .positions = 2048,
+     .norm_eps = 1e-5,
+     .eps_field = "layer_norm_eps",
+     .no_pads = true,
+     .rope = {.theta_field = "rotary_emb_base",
+              .share = 0.25,
+              .share_field = "rotary_pct"}},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

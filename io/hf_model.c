@@ -72,18 +72,20 @@ static struct merak_value *gpt2_mlp(struct merak_model *m,
     return merak_dropout(m, merak_linear(m, x, w, b, 1), c->resid_dropout);
 }
 
+/* The output layer `name`, and the loss. */
 static struct merak_value *head(struct merak_model *m,
                                 const struct merak_hf_config *c,
                                 struct merak_value *x,
-                                struct merak_value *table)
+                                struct merak_value *table, const char *name)
 {
     struct merak_value *bias = NULL;
 
     if (!c->tied)
-        table = MERAK_PARAM(m, "lm_head.weight", MERAK_NORMAL(c->init_std),
-                            c->vocab, c->hidden);
+        table = MERAK_PARAM(m, merak_name(m, "%s.weight", name),
+                            MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
     if (c->head_bias)
-        bias = MERAK_PARAM(m, "lm_head.bias", MERAK_ZEROS, c->vocab);
+        bias = MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS,
+                           c->vocab);
     x = merak_softcap(m, merak_linear(m, x, table, bias, 1), c->logit_cap);
     return merak_cross_entropy(m, x, merak_targets(m));
 }
@@ -124,42 +126,76 @@ static void describe_gpt2(struct merak_model *m,
         h = gpt2_norm(m, c, x, merak_name(m, "%s.ln_2", at));
         x = merak_add(m, x, gpt2_mlp(m, c, h, at));
     }
-    head(m, c, gpt2_norm(m, c, x, "ln_f"), wte);
+    head(m, c, gpt2_norm(m, c, x, "ln_f"), wte, "lm_head");
 }
 
 /* --- llama, and families with the parts of its layers
  * ----------------------------------------------- */
 
 /* The names of parameters, without ".weight" and ".bias"; but for the first
- * three they are of a layer.  Families leave out what they do not have. */
+ * line they are of a layer.  Families leave out what they do not have. */
 struct words {
-    const char *table, *layer, *norm;
+    const char *table, *layer, *norm, *head;
     const char *attn_norm, *mlp_norm; /* of what attention and MLP read .. */
     const char *attn_post, *mlp_post; /* .. and of what they return */
     const char *q, *k, *v, *o, *q_norm, *k_norm;
     const char *gate, *up, *down;
 };
 
-#define LLAMA_ATTENTION \
-    .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj"
-#define LLAMA_NORMS                                          \
+#define LLAMA_ENDS                                           \
     .table = "model.embed_tokens", .layer = "model.layers.", \
-    .norm = "model.norm", .attn_norm = "input_layernorm"
-#define LLAMA_WORDS                                            \
-    LLAMA_NORMS, LLAMA_ATTENTION,                              \
-        .o = "self_attn.o_proj", .q_norm = "self_attn.q_norm", \
-        .k_norm = "self_attn.k_norm", .gate = "mlp.gate_proj", \
-        .up = "mlp.up_proj", .down = "mlp.down_proj"
+    .head = "lm_head", .attn_norm = "input_layernorm"
+#define LLAMA_QKV \
+    .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj"
+#define LLAMA_ATTENTION                                                   \
+    LLAMA_ENDS, LLAMA_QKV, .norm = "model.norm", .o = "self_attn.o_proj", \
+                           .q_norm = "self_attn.q_norm",                  \
+                           .k_norm = "self_attn.k_norm"
+#define LLAMA_MLP \
+    .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
 
 static const struct words pre_norm_words = {
-    LLAMA_WORDS, .mlp_norm = "post_attention_layernorm"};
+    LLAMA_ATTENTION, LLAMA_MLP, .mlp_norm = "post_attention_layernorm"};
 static const struct words post_norm_words = {
-    LLAMA_WORDS, .mlp_norm = "pre_feedforward_layernorm",
+    LLAMA_ATTENTION, LLAMA_MLP, .mlp_norm = "pre_feedforward_layernorm",
     .attn_post = "post_attention_layernorm",
     .mlp_post = "post_feedforward_layernorm"};
+static const struct words starcoder2_words = {
+    LLAMA_ATTENTION, .mlp_norm = "post_attention_layernorm", .up = "mlp.c_fc",
+    .down = "mlp.c_proj"};
+static const struct words phi_words = {LLAMA_ENDS,
+                                       LLAMA_QKV,
+                                       .norm = "model.final_layernorm",
+                                       .o = "self_attn.dense",
+                                       .q_norm = "self_attn.q_layernorm",
+                                       .k_norm = "self_attn.k_layernorm",
+                                       .up = "mlp.fc1",
+                                       .down = "mlp.fc2"};
+static const struct words gpt_neox_words = {.table = "embed_in",
+                                            .layer = "layers.",
+                                            .norm = "final_layer_norm",
+                                            .head = "embed_out",
+                                            .attn_norm = "input_layernorm",
+                                            .mlp_norm =
+                                                "post_attention_layernorm",
+                                            .q = "attention.query",
+                                            .k = "attention.key",
+                                            .v = "attention.value",
+                                            .o = "attention.dense",
+                                            .up = "mlp.dense_h_to_4h",
+                                            .down = "mlp.dense_4h_to_h"};
+
+/* Of families with names of their own. */
+static const struct words *const own_words[MERAK_FAMILIES] = {
+    [MERAK_STARCODER2] = &starcoder2_words,
+    [MERAK_PHI] = &phi_words,
+    [MERAK_GPT_NEOX] = &gpt_neox_words,
+};
 
 static const struct words *words_of(const struct merak_hf_config *c)
 {
+    if (own_words[c->family] != NULL)
+        return own_words[c->family];
     return c->post_norm || c->four_norms ? &post_norm_words : &pre_norm_words;
 }
 
@@ -404,7 +440,7 @@ static void describe_llama(struct merak_model *m,
     /* instead of the logits, which are more */
     if (c->logit_divisor > 0)
         x = merak_scale(m, x, 1 / c->logit_divisor);
-    head(m, c, x, table);
+    head(m, c, x, table, words->head);
 }
 
 void merak_hf_describe(struct merak_model *m, void *config)

@@ -19,7 +19,17 @@ enum extent { ONE, HIDDEN, FFN, VOCAB, POSITIONS, QUERIES, KEYS, PACKED, HEAD };
 
 /* Several parameters may be concatenated in a tensor: this determines the
  * tensor's rows and how many precede this one. */
-enum part { WHOLE, FUSED_Q, FUSED_K, FUSED_V, FUSED_GATE, FUSED_UP };
+enum part {
+    WHOLE,
+    FUSED_Q,
+    FUSED_K,
+    FUSED_V,
+    FUSED_GATE,
+    FUSED_UP,
+    MIXED_Q, /* of each head the query, the key and the value */
+    MIXED_K,
+    MIXED_V,
+};
 
 struct row {
     const char *param, *tensor;
@@ -66,11 +76,12 @@ static const struct row gpt2_rows[] = {
 
 #define AT "model.layers.*."
 
-/* For families with separate tensors for projections; some have biases or
- * norms of queries and keys. */
+/* For families with separate tensors for projections; some have biases, norms
+ * of queries and keys, or an MLP without a gate. */
 static const struct row llama_rows[] = {
     ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
     ROW(AT "input_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "input_layernorm.bias", HIDDEN, ONE),
     ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
     ROW(AT "self_attn.q_proj.bias", QUERIES, ONE),
     ROW(AT "self_attn.k_proj.weight", KEYS, HIDDEN),
@@ -82,13 +93,19 @@ static const struct row llama_rows[] = {
     ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
     ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
     ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "post_attention_layernorm.bias", HIDDEN, ONE),
     ROW(AT "mlp.gate_proj.weight", FFN, HIDDEN),
     ROW(AT "mlp.gate_proj.bias", FFN, ONE),
     ROW(AT "mlp.up_proj.weight", FFN, HIDDEN),
     ROW(AT "mlp.up_proj.bias", FFN, ONE),
     ROW(AT "mlp.down_proj.weight", HIDDEN, FFN),
     ROW(AT "mlp.down_proj.bias", HIDDEN, ONE),
+    ROW(AT "mlp.c_fc.weight", FFN, HIDDEN),
+    ROW(AT "mlp.c_fc.bias", FFN, ONE),
+    ROW(AT "mlp.c_proj.weight", HIDDEN, FFN),
+    ROW(AT "mlp.c_proj.bias", HIDDEN, ONE),
     ROW("model.norm.weight", HIDDEN, ONE),
+    ROW("model.norm.bias", HIDDEN, ONE),
     ROW("lm_head.weight", VOCAB, HIDDEN),
     {.param = NULL},
 };
@@ -163,33 +180,99 @@ static const struct row gemma2_rows[] = {
     {.param = NULL},
 };
 
+static const struct row phi_rows[] = {
+    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
+    ROW(AT "input_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "input_layernorm.bias", HIDDEN, ONE),
+    ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
+    ROW(AT "self_attn.q_proj.bias", QUERIES, ONE),
+    ROW(AT "self_attn.k_proj.weight", KEYS, HIDDEN),
+    ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
+    ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
+    ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
+    ROW(AT "self_attn.q_layernorm.weight", HEAD, ONE),
+    ROW(AT "self_attn.q_layernorm.bias", HEAD, ONE),
+    ROW(AT "self_attn.k_layernorm.weight", HEAD, ONE),
+    ROW(AT "self_attn.k_layernorm.bias", HEAD, ONE),
+    ROW(AT "self_attn.dense.weight", HIDDEN, QUERIES),
+    ROW(AT "self_attn.dense.bias", HIDDEN, ONE),
+    ROW(AT "mlp.fc1.weight", FFN, HIDDEN),
+    ROW(AT "mlp.fc1.bias", FFN, ONE),
+    ROW(AT "mlp.fc2.weight", HIDDEN, FFN),
+    ROW(AT "mlp.fc2.bias", HIDDEN, ONE),
+    ROW("model.final_layernorm.weight", HIDDEN, ONE),
+    ROW("model.final_layernorm.bias", HIDDEN, ONE),
+    ROW("lm_head.weight", VOCAB, HIDDEN),
+    ROW("lm_head.bias", VOCAB, ONE),
+    {.param = NULL},
+};
+
+#define IN "layers.*."
+#define MIXED(name, end, cols, which)                                  \
+    PART(IN "attention." name end, IN "attention.query_key_value" end, \
+         QUERIES, cols, which)
+
+static const struct row gpt_neox_rows[] = {
+    ROW("embed_in.weight", VOCAB, HIDDEN),
+    ROW(IN "input_layernorm.weight", HIDDEN, ONE),
+    ROW(IN "input_layernorm.bias", HIDDEN, ONE),
+    MIXED("query", ".weight", HIDDEN, MIXED_Q),
+    MIXED("query", ".bias", ONE, MIXED_Q),
+    MIXED("key", ".weight", HIDDEN, MIXED_K),
+    MIXED("key", ".bias", ONE, MIXED_K),
+    MIXED("value", ".weight", HIDDEN, MIXED_V),
+    MIXED("value", ".bias", ONE, MIXED_V),
+    ROW(IN "attention.dense.weight", HIDDEN, QUERIES),
+    ROW(IN "attention.dense.bias", HIDDEN, ONE),
+    ROW(IN "post_attention_layernorm.weight", HIDDEN, ONE),
+    ROW(IN "post_attention_layernorm.bias", HIDDEN, ONE),
+    ROW(IN "mlp.dense_h_to_4h.weight", FFN, HIDDEN),
+    ROW(IN "mlp.dense_h_to_4h.bias", FFN, ONE),
+    ROW(IN "mlp.dense_4h_to_h.weight", HIDDEN, FFN),
+    ROW(IN "mlp.dense_4h_to_h.bias", HIDDEN, ONE),
+    ROW("final_layer_norm.weight", HIDDEN, ONE),
+    ROW("final_layer_norm.bias", HIDDEN, ONE),
+    ROW("embed_out.weight", VOCAB, HIDDEN),
+    {.param = NULL},
+};
+
 /* Computed buffers, which older files contain. */
 static const char *const gpt2_spare[] = {"h.*.attn.bias",
                                          "h.*.attn.masked_bias", NULL};
 static const char *const llama_spare[] = {AT "self_attn.rotary_emb.inv_freq",
                                           NULL};
 
+static const char *const gpt_neox_spare[] = {
+    IN "attention.bias", IN "attention.masked_bias",
+    IN "attention.rotary_emb.inv_freq", NULL};
+
 struct names {
     const struct row *row;
     const char *const *spare;
     const char *prefix; /* that may be in front of all names, or NULL */
+    const char *head;   /* the output layer, which has none; NULL: lm_head */
 };
 
 static const struct names families[] = {
-    [MERAK_GPT2] = {gpt2_rows, gpt2_spare, "transformer."},
-    [MERAK_LLAMA] = {llama_rows, llama_spare, NULL},
-    [MERAK_QWEN2] = {llama_rows, llama_spare, NULL},
-    [MERAK_QWEN3] = {llama_rows, llama_spare, NULL},
-    [MERAK_MISTRAL] = {llama_rows, llama_spare, NULL},
-    [MERAK_PHI3] = {phi3_rows, llama_spare, NULL},
-    [MERAK_OLMO2] = {olmo2_rows, llama_spare, NULL},
-    [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL},
-    [MERAK_GEMMA] = {llama_rows, llama_spare, NULL},
-    [MERAK_GEMMA3] = {gemma2_rows, llama_spare, NULL},
-    [MERAK_ARCEE] = {llama_rows, llama_spare, NULL},
-    [MERAK_GRANITE] = {llama_rows, llama_spare, NULL},
-    [MERAK_SMOLLM3] = {llama_rows, llama_spare, NULL},
-    [MERAK_OLMO3] = {olmo2_rows, llama_spare, NULL},
+    [MERAK_GPT2] = {gpt2_rows, gpt2_spare, "transformer.", NULL},
+    [MERAK_LLAMA] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_QWEN2] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_QWEN3] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_MISTRAL] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_PHI3] = {phi3_rows, llama_spare, NULL, NULL},
+    [MERAK_OLMO2] = {olmo2_rows, llama_spare, NULL, NULL},
+    [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL, NULL},
+    [MERAK_GEMMA] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_GEMMA3] = {gemma2_rows, llama_spare, NULL, NULL},
+    [MERAK_ARCEE] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_GRANITE] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_SMOLLM3] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_OLMO3] = {olmo2_rows, llama_spare, NULL, NULL},
+    [MERAK_STABLELM] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_STARCODER2] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_PHI] = {phi_rows, llama_spare, NULL, NULL},
+    [MERAK_GPT_NEOX] = {gpt_neox_rows, gpt_neox_spare, "gpt_neox.",
+                        "embed_out"},
 };
 
 /* Does the pattern match the name?  Also returns the digits that match "*". */
@@ -242,12 +325,18 @@ static void place_part(const struct merak_hf_config *c, enum part part,
 
     t->first_row = 0;
     t->of_rows = t->rows;
+    t->run = t->step = t->rows;
     if (part == FUSED_Q || part == FUSED_K || part == FUSED_V) {
         t->of_rows = q + 2 * kv;
         t->first_row = part == FUSED_Q ? 0 : part == FUSED_K ? q : q + kv;
     } else if (part == FUSED_GATE || part == FUSED_UP) {
         t->of_rows = 2 * c->ffn;
         t->first_row = part == FUSED_GATE ? 0 : c->ffn;
+    } else if (part == MIXED_Q || part == MIXED_K || part == MIXED_V) {
+        t->run = c->head_dim;
+        t->step = 3 * t->run;
+        t->of_rows = c->heads * t->step;
+        t->first_row = (part - MIXED_Q) * t->run;
     }
 }
 
@@ -298,12 +387,31 @@ const char *merak_hf_tensor_base(const struct merak_hf_config *config,
     return n > 0 && strncmp(name, prefix, n) == 0 ? name + n : name;
 }
 
+/* Is the name the output layer's weight or bias? */
+static bool is_of_head(const struct merak_hf_config *config, const char *name)
+{
+    const char *head = families[config->family].head;
+    size_t n;
+
+    if (head == NULL)
+        head = "lm_head";
+    n = strlen(head);
+    return strncmp(name, head, n) == 0 && name[n] == '.';
+}
+
+bool merak_hf_tensor_is_head(const struct merak_hf_config *config,
+                             const char *name)
+{
+    return is_of_head(config, name) &&
+           strcmp(strchr(name, '.'), ".weight") == 0;
+}
+
 const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
                                    const char *base)
 {
     const char *prefix = families[config->family].prefix;
 
-    return prefix == NULL || strncmp(base, "lm_head.", 8) == 0 ? "" : prefix;
+    return prefix == NULL || is_of_head(config, base) ? "" : prefix;
 }
 
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
@@ -313,7 +421,7 @@ bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
     const char *digits;
     int n;
 
-    if (config->tied && strcmp(name, "lm_head.weight") == 0)
+    if (config->tied && merak_hf_tensor_is_head(config, name))
         return true;
     for (; *spare != NULL; spare++) {
         if (matches(*spare, name, &digits, &n))

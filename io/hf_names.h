@@ -16,15 +16,23 @@ enum { MERAK_HF_NAME_BYTES = 128 };
  * Parameters are [out.., in..], row-major. [rows, cols] is that shape with all
  * out dims and all in dims merged (a vector: cols 1).  The parameter is rows
  * first_row .. first_row + rows - 1 of the tensor, which has `of_rows` rows:
- * more than `rows` if it holds several parameters.  A transposed tensor is
- * stored as [cols, rows].
+ * more than `rows` if it holds several parameters.  Where these alternate, by
+ * heads, the rows of one come in runs of `run`, which begin `step` rows apart;
+ * else run is rows.  A transposed tensor is stored as [cols, rows].
  */
 struct merak_hf_tensor {
     char name[MERAK_HF_NAME_BYTES];
     bool transposed;
     bool vector; /* the tensor has one dim, [rows] */
-    size_t rows, cols, first_row, of_rows;
+    size_t rows, cols, first_row, of_rows, run, step;
 };
+
+/* The row of the tensor that row i of the parameter is. */
+static inline size_t merak_hf_tensor_row(const struct merak_hf_tensor *t,
+                                         size_t i)
+{
+    return t->first_row + i / t->run * t->step + i % t->run;
+}
 
 /* Find the tensor of parameter `param`.  MERAK_ERR_NOT_FOUND: the family has
  * no such parameter. */
@@ -38,6 +46,9 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
  */
 const char *merak_hf_tensor_base(const struct merak_hf_config *config,
                                  const char *name);
+/* Is this the tensor of an output layer, which may be tied? */
+bool merak_hf_tensor_is_head(const struct merak_hf_config *config,
+                             const char *name);
 /* The prefix of a base name in files that have prefixes; "" for an output
  * layer. */
 const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,

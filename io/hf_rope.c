@@ -367,6 +367,17 @@ static void read_two(struct rope_file *file, double theta)
     read_nested(file, both, 1, slide_theta);
 }
 
+/* Fields that transformers 4 wrote beside those with the family's own names:
+ * they must say the same. */
+static void check_twin(struct merak_hf_reader *r, const char *name,
+                       const char *own, double value)
+{
+    if (own == NULL || merak_hf_field(r, name) == NULL)
+        return;
+    if (merak_hf_real(r, name, value) != value)
+        merak_hf_refuse(r, name, own);
+}
+
 void merak_hf_rope_read(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,
                         struct merak_hf_config *c)
@@ -382,6 +393,11 @@ void merak_hf_rope_read(struct merak_hf_reader *r,
                              .c = c,
                              .to = &c->rope_scaling};
 
+    check_twin(r, "rope_theta", rope->theta_field, theta);
+    check_twin(r, "partial_rotary_factor", rope->share_field,
+               rope->share_field == NULL
+                   ? 1
+                   : merak_hf_real(r, rope->share_field, rope->share));
     c->rope_theta = (float)theta;
     (void)merak_hf_field(r, "original_max_position_embeddings");
     if (rope->slide_theta > 0)

@@ -154,7 +154,7 @@ static enum merak_status read_b(struct peft *peft, int p, size_t k,
         merak_ckpt_read_param(e->ckpt, adapter_of(e, p).b, peft->part, err);
 
     for (size_t i = 0; i < part->rows && rc == MERAK_OK; i++)
-        memcpy(peft->buf + (part->first_row + i) * width + k * r,
+        memcpy(peft->buf + merak_hf_tensor_row(part, i) * width + k * r,
                peft->part + i * r, r * sizeof(*peft->buf));
     return rc;
 }

@@ -103,7 +103,7 @@ static enum merak_status place_tensors(struct merak_hf_weights *w,
         const struct merak_safetensor *t = &w->st->tensor[i];
         int at = find_layout(&w->layout, base_name(w, t));
 
-        if (at < 0 && strcmp(t->name, "lm_head.weight") == 0)
+        if (at < 0 && merak_hf_tensor_is_head(&w->config, t->name))
             w->copy = t;
         if (at < 0)
             continue;
@@ -324,7 +324,7 @@ static enum merak_status read_box(const struct merak_hf_weights *w, int param,
         goto out;
     }
     for (size_t i = 0; i < n_rows; i++)
-        rows[i] += part->first_row;
+        rows[i] = merak_hf_tensor_row(part, rows[i]);
     p.line = part->transposed ? cols : rows;
     p.each = part->transposed ? rows : cols;
     p.n_lines = part->transposed ? n_cols : n_rows;

@@ -103,7 +103,7 @@ static bool is_diagonal(const struct merak_peft *peft, int t, size_t rank,
         if (peft->layout.tensor_of[p] != t)
             continue;
         for (size_t i = 0; i < part->rows; i++) {
-            const float *row = b + (part->first_row + i) * width;
+            const float *row = b + merak_hf_tensor_row(part, i) * width;
 
             if (!all_zero(row, k * rank) ||
                 !all_zero(row + (k + 1) * rank, width - (k + 1) * rank))
@@ -411,16 +411,18 @@ static enum merak_status read_b(const struct merak_peft *peft, int p,
 {
     const struct merak_hf_tensor *part = &peft->layout.part[p];
     const struct source *s = &peft->source[p];
-    size_t width = s->b->dim[1], n = part->rows * width;
+    size_t width = s->b->dim[1], first = part->first_row;
+    size_t n = (merak_hf_tensor_row(part, part->rows - 1) + 1 - first) * width;
     float *rows = malloc(n * sizeof(*rows));
     enum merak_status rc;
 
     if (rows == NULL)
         return merak_fail_nomem(err, n * sizeof(*rows));
-    rc = merak_safetensors_read(peft->st, s->b, part->first_row * width, n,
-                                rows, err);
+    rc = merak_safetensors_read(peft->st, s->b, first * width, n, rows, err);
     for (size_t i = 0; i < part->rows && rc == MERAK_OK; i++)
-        memcpy(data + i * s->rank, rows + i * width + s->block * s->rank,
+        memcpy(data + i * s->rank,
+               rows + (merak_hf_tensor_row(part, i) - first) * width +
+                   s->block * s->rank,
                s->rank * sizeof(*data));
     free(rows);
     return rc;

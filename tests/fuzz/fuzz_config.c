@@ -22,7 +22,8 @@ void fuzz_seeds(void)
         "hf/qwen3.json",        "gpt2.json",
         "llama.json",           "hf/gemma3.json",
         "hf/olmo3.json",        "hf/smollm3.json",
-        "hf/granite.json",
+        "hf/granite.json",      "hf/gpt_neox.json",
+        "hf/phi.json",          "hf/stablelm.json",
     };
 
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++)

@@ -39,7 +39,8 @@ loss_is()
 
 @test "every family starts with the loss that transformers has" {
     for family in gpt2 llama mistral qwen2 qwen3 phi3 olmo2 gemma2 gemma \
-        gemma3_text arcee granite smollm3 olmo3; do
+        gemma3_text arcee granite smollm3 olmo3 stablelm starcoder2 phi \
+        gpt_neox; do
         folder $family
         run merak train --model $family --init-from $family "${options[@]}" \
             --steps 1 --metrics $family.jsonl

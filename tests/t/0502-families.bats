@@ -12,7 +12,7 @@ load cluster
 load parity
 
 families=(gpt2-plain llama3 smollm qwen2-window qwen3 mistral-window phi3 olmo2
-    gemma2 gemma3 arcee granite)
+    gemma2 gemma3 arcee granite phi-norms gpt_neox)
 # their vocabulary is of 61 tokens, and digits are bytes below
 MODELS=$TESTS/vectors/hf
 few=(--seq 16 --global-batch 4 --steps 4)
@@ -91,7 +91,7 @@ as_one()
 
 @test "tensor ranks, stages and replicas" {
     as_one 2 1 2 replicas "gpt2-plain qwen3"
-    as_one 2 2 1 both "gemma3 arcee granite"
+    as_one 2 2 1 both "gemma3 arcee granite phi-norms gpt_neox"
     as_one 3 2 1 stages smollm
 }
 

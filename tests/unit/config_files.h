@@ -67,6 +67,10 @@
 #define GRANITE "{\"model_type\":\"granite\"}"
 #define SMOLLM3 "{\"model_type\":\"smollm3\"}"
 #define OLMO3 "{\"model_type\":\"olmo3\"}"
+#define STABLELM "{\"model_type\":\"stablelm\"}"
+#define STARCODER2 "{\"model_type\":\"starcoder2\"}"
+#define PHI "{\"model_type\":\"phi\"}"
+#define GPT_NEOX "{\"model_type\":\"gpt_neox\"}"
 
 /* Load `text` as a file. */
 static inline enum merak_status config_load(const char *text,

@@ -35,6 +35,7 @@ static struct merak_hf_config shape_of(enum merak_family family)
 struct cover {
     char name[MERAK_HF_NAME_BYTES];
     size_t covered, of;
+    bool row[128];
 };
 
 static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
@@ -45,16 +46,23 @@ static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
         i++;
     if (i == *n) {
         assert_in_range(i, 0, 62);
-        c[(*n)++] = (struct cover){.of = t->of_rows};
-        memcpy(c[i].name, t->name, sizeof(t->name));
+        c[*n] = (struct cover){.of = t->of_rows};
+        memcpy(c[(*n)++].name, t->name, sizeof(t->name));
     }
     assert_int_equal(c[i].of, t->of_rows);
-    assert_int_equal(c[i].covered, t->first_row);
-    c[i].covered += t->rows;
+    assert_in_range(t->of_rows, 1, 128);
+    for (size_t k = 0; k < t->rows; k++) {
+        size_t row = merak_hf_tensor_row(t, k);
+
+        assert_in_range(row, 0, t->of_rows - 1);
+        assert_false(c[i].row[row]);
+        c[i].row[row] = true;
+        c[i].covered++;
+    }
 }
 
-/* Each parameter is as large as its part, and the parts of a tensor, in the
- * order of the parameters, are the whole of it. */
+/* Each parameter is as large as its part, and the parts of a tensor are the
+ * whole of it. */
 static void parameters_and_tensors_are_the_same_elements(void **state)
 {
     (void)state;
@@ -97,33 +105,50 @@ static const struct {
 } rows[] = {
     {MERAK_GPT2,
      "h.1.attn.c_attn.weight",
-     {"h.1.attn.c_attn.weight", true, false, 96, 32, 0, 96}},
+     {"h.1.attn.c_attn.weight", true, false, 96, 32, 0, 96, 96, 96}},
     {MERAK_GPT2,
      "h.0.mlp.c_proj.weight",
-     {"h.0.mlp.c_proj.weight", true, false, 32, 40, 0, 32}},
+     {"h.0.mlp.c_proj.weight", true, false, 32, 40, 0, 32, 32, 32}},
     {MERAK_GPT2,
      "h.0.attn.c_attn.bias",
-     {"h.0.attn.c_attn.bias", false, true, 96, 1, 0, 96}},
+     {"h.0.attn.c_attn.bias", false, true, 96, 1, 0, 96, 96, 96}},
     {MERAK_QWEN2,
      "model.layers.1.self_attn.k_proj.bias",
-     {"model.layers.1.self_attn.k_proj.bias", false, true, 16, 1, 0, 16}},
+     {"model.layers.1.self_attn.k_proj.bias", false, true, 16, 1, 0, 16, 16,
+      16}},
     {MERAK_QWEN3,
      "model.layers.0.self_attn.q_norm.weight",
-     {"model.layers.0.self_attn.q_norm.weight", false, true, 8, 1, 0, 8}},
+     {"model.layers.0.self_attn.q_norm.weight", false, true, 8, 1, 0, 8, 8, 8}},
     {MERAK_OLMO2,
      "model.layers.0.self_attn.k_norm.weight",
-     {"model.layers.0.self_attn.k_norm.weight", false, true, 16, 1, 0, 16}},
+     {"model.layers.0.self_attn.k_norm.weight", false, true, 16, 1, 0, 16, 16,
+      16}},
     {MERAK_GEMMA2,
      "model.layers.1.pre_feedforward_layernorm.weight",
      {"model.layers.1.pre_feedforward_layernorm.weight", false, true, 32, 1, 0,
-      32}},
+      32, 32, 32}},
     {MERAK_PHI3,
      "model.layers.1.self_attn.v_proj.weight",
-     {"model.layers.1.self_attn.qkv_proj.weight", false, false, 16, 32, 48,
-      64}},
+     {"model.layers.1.self_attn.qkv_proj.weight", false, false, 16, 32, 48, 64,
+      16, 16}},
     {MERAK_PHI3,
      "model.layers.0.mlp.up_proj.weight",
-     {"model.layers.0.mlp.gate_up_proj.weight", false, false, 40, 32, 40, 80}},
+     {"model.layers.0.mlp.gate_up_proj.weight", false, false, 40, 32, 40, 80,
+      40, 40}},
+    {MERAK_GPT_NEOX,
+     "layers.1.attention.key.bias",
+     {"layers.1.attention.query_key_value.bias", false, true, 32, 1, 8, 96, 8,
+      24}},
+    {MERAK_GPT_NEOX,
+     "embed_out.weight",
+     {"embed_out.weight", false, false, 31, 32, 0, 31, 31, 31}},
+    {MERAK_PHI,
+     "model.layers.0.self_attn.dense.weight",
+     {"model.layers.0.self_attn.dense.weight", false, false, 32, 32, 0, 32, 32,
+      32}},
+    {MERAK_STARCODER2,
+     "model.layers.0.mlp.c_fc.bias",
+     {"model.layers.0.mlp.c_fc.bias", false, true, 40, 1, 0, 40, 40, 40}},
 };
 
 static void parameters_are_found_where_files_have_them(void **state)
@@ -143,6 +168,8 @@ static void parameters_are_found_where_files_have_them(void **state)
         assert_int_equal(t.cols, want->cols);
         assert_int_equal(t.first_row, want->first_row);
         assert_int_equal(t.of_rows, want->of_rows);
+        assert_int_equal(t.run, want->run);
+        assert_int_equal(t.step, want->step);
     }
 }
 
@@ -168,6 +195,7 @@ static void prefixes_and_spare_tensors_are_known(void **state)
 {
     struct merak_hf_config gpt2 = shape_of(MERAK_GPT2);
     struct merak_hf_config llama = shape_of(MERAK_LLAMA);
+    struct merak_hf_config neox = shape_of(MERAK_GPT_NEOX);
 
     (void)state;
     assert_string_equal(
@@ -177,6 +205,12 @@ static void prefixes_and_spare_tensors_are_known(void **state)
                         "lm_head.weight");
     assert_string_equal(merak_hf_tensor_base(&llama, "transformer.x"),
                         "transformer.x");
+    assert_string_equal(merak_hf_tensor_prefix(&neox, "layers.0.x"),
+                        "gpt_neox.");
+    assert_string_equal(merak_hf_tensor_prefix(&neox, "embed_out.weight"), "");
+    assert_true(merak_hf_tensor_is_head(&neox, "embed_out.weight"));
+    assert_false(merak_hf_tensor_is_head(&gpt2, "lm_head.bias"));
+    assert_true(merak_hf_tensor_is_spare(&neox, "layers.2.attention.bias"));
     assert_true(merak_hf_tensor_is_spare(&gpt2, "h.11.attn.bias"));
     assert_false(merak_hf_tensor_is_spare(&gpt2, "h.11.attn.c_attn.bias"));
     assert_true(merak_hf_tensor_is_spare(

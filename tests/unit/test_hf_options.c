@@ -37,6 +37,26 @@ static void options_of_families_are_read(void **state)
     assert_int_equal(load_patched(OLMO3, "{\"rope_theta\":7e5}", &c, NULL),
                      MERAK_OK);
     assert_true(c.rope_theta == 7e5f && c.slide_theta == 5e5f);
+    assert_int_equal(config_load(STABLELM, &c, NULL), MERAK_OK);
+    assert_true(c.layer_norm && !c.parallel && c.rope_scaling.turned == 20);
+    assert_int_equal(config_load(STARCODER2, &c, NULL), MERAK_OK);
+    assert_true(c.plain_mlp && c.attn_bias && c.mlp_bias && c.window == 0);
+    assert_true(c.act == MERAK_HF_GELU_TANH && c.init_std == 0.018042f);
+    assert_int_equal(config_load(PHI, &c, NULL), MERAK_OK);
+    assert_true(c.head_bias && c.parallel && c.one_norm && !c.qk_norm);
+    assert_true(c.rope_scaling.turned == 32 && c.kv_heads == 32);
+    assert_int_equal(config_load(GPT_NEOX, &c, NULL), MERAK_OK);
+    assert_true(c.parallel && !c.one_norm && c.act == MERAK_HF_GELU);
+    assert_true(c.rope_scaling.turned == 24 && c.kv_heads == 64);
+    /* as transformers 4 wrote it */
+    assert_int_equal(load_patched(GPT_NEOX,
+                                  "{\"rotary_pct\":0.5,\"rotary_emb_base\":"
+                                  "500,\"rope_theta\":500,"
+                                  "\"partial_rotary_factor\":0.5}",
+                                  &c, NULL),
+                     MERAK_OK);
+    assert_true(c.rope_scaling.turned == 48 && c.rope_theta == 500);
+    assert_string_equal(c.note, "");
 }
 
 /* A file that is refused, and what the message must name. */
@@ -72,6 +92,25 @@ static const struct {
      "{\"num_hidden_layers\":1,\"sliding_window\":8,\"layer_types\":"
      "[\"sliding_attention\"]}",
      "or use_sliding_window true and a sliding_window"},
+    {STABLELM, "{\"qk_layernorm\":true}", "qk_layernorm is true"},
+    {STABLELM, "{\"head_dim\":128}",
+     "head_dim is 128, which is not supported; expected hidden_size /"},
+    {STABLELM, "{\"hidden_size\":2570}", "is not a multiple of"},
+    {STABLELM, "{\"partial_rotary_factor\":0.01}", "partial_rotary_factor"},
+    {STABLELM, "{\"layer_norm_eps\":0}", "layer_norm_eps is 0"},
+    {STARCODER2, "{\"hidden_act\":\"silu\"}",
+     "expected gelu_pytorch_tanh, gelu or relu2"},
+    {STARCODER2, "{\"norm_epsilon\":-1}", "norm_epsilon is -1"},
+    {STARCODER2, "{\"residual_dropout\":1}", "residual_dropout is 1"},
+    {PHI, "{\"partial_rotary_factor\":2}", "partial_rotary_factor is 2"},
+    {PHI, "{\"embd_pdrop\":2}", "embd_pdrop is 2"},
+    {GPT_NEOX, "{\"rotary_pct\":0}", "rotary_pct is 0"},
+    {GPT_NEOX, "{\"rotary_emb_base\":0}", "rotary_emb_base is 0"},
+    {GPT_NEOX, "{\"rope_theta\":500}",
+     "rope_theta is 500, which is not supported; expected rotary_emb_base"},
+    {GPT_NEOX, "{\"partial_rotary_factor\":1}",
+     "partial_rotary_factor is 1, which is not supported; expected rotary_pct"},
+    {GPT_NEOX, "{\"hidden_dropout\":1}", "hidden_dropout is 1"},
 };
 
 static void bad_fields_are_named(void **state)

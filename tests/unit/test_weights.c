@@ -17,8 +17,9 @@
 #include <glob.h>
 
 static const char *const families[] = {
-    "gpt2",   "llama", "mistral",     "qwen2", "qwen3",   "phi3",    "olmo2",
-    "gemma2", "gemma", "gemma3_text", "arcee", "granite", "smollm3", "olmo3"};
+    "gpt2",    "llama",  "mistral",  "qwen2",       "qwen3", "phi3",
+    "olmo2",   "gemma2", "gemma",    "gemma3_text", "arcee", "granite",
+    "smollm3", "olmo3",  "stablelm", "starcoder2",  "phi",   "gpt_neox"};
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 

@@ -211,6 +211,46 @@ OLMO3 = form(
                   "original_max_position_embeddings": 8192,
                   "rope_type": "yarn"},
     sliding_window=4096, vocab_size=100278)
+STABLELM = form(
+    LLAMA, classes("StableLmForCausalLM"), attention_dropout=0.0,
+    bos_token_id=100257, eos_token_id=100257, hidden_dropout=0.0,
+    hidden_size=2048, intermediate_size=5632, layer_norm_eps=1e-05,
+    max_position_embeddings=4096, model_type="stablelm",
+    num_hidden_layers=24, partial_rotary_factor=0.25, qk_layernorm=False,
+    rope_theta=10000, torch_dtype="float16", use_parallel_residual=False,
+    use_qkv_bias=True, vocab_size=100352,
+    without=("pretraining_tp", "rms_norm_eps", "rope_scaling"))
+STARCODER2 = form(
+    classes("Starcoder2ForCausalLM"), activation_function="gelu",
+    attention_dropout=0.1, attention_softmax_in_fp32=True, bos_token_id=0,
+    embedding_dropout=0.1, eos_token_id=0, hidden_act="gelu_pytorch_tanh",
+    hidden_size=3072, initializer_range=0.018042, intermediate_size=12288,
+    layer_norm_epsilon=1e-05, max_position_embeddings=16384,
+    mlp_type="default", model_type="starcoder2", norm_epsilon=1e-05,
+    norm_type="layer_norm", num_attention_heads=24, num_hidden_layers=30,
+    num_key_value_heads=2, residual_dropout=0.1, rope_theta=999999.4420358813,
+    scale_attention_softmax_in_fp32=True, scale_attn_weights=True,
+    sliding_window=4096, torch_dtype="bfloat16",
+    transformers_version="4.37.0.dev0", use_bias=True, use_cache=True,
+    vocab_size=49152)
+PHI = form(
+    classes("PhiForCausalLM"), attention_dropout=0.0, bos_token_id=50256,
+    embd_pdrop=0.0, eos_token_id=50256, hidden_act="gelu_new",
+    hidden_size=2560, initializer_range=0.02, intermediate_size=10240,
+    layer_norm_eps=1e-05, max_position_embeddings=2048, model_type="phi",
+    num_attention_heads=32, num_hidden_layers=32, num_key_value_heads=32,
+    partial_rotary_factor=0.4, qk_layernorm=False, resid_pdrop=0.1,
+    rope_scaling=None, rope_theta=10000.0, tie_word_embeddings=False,
+    torch_dtype="float16", transformers_version="4.37.0", use_cache=True,
+    vocab_size=51200)
+PYTHIA = form(
+    classes("GPTNeoXForCausalLM"), bos_token_id=0, eos_token_id=0,
+    hidden_act="gelu", hidden_size=512, initializer_range=0.02,
+    intermediate_size=2048, layer_norm_eps=1e-05, max_position_embeddings=2048,
+    model_type="gpt_neox", num_attention_heads=8, num_hidden_layers=6,
+    rotary_emb_base=10000, rotary_pct=0.25, tie_word_embeddings=False,
+    torch_dtype="float16", transformers_version="4.24.0", use_cache=True,
+    use_parallel_residual=True, vocab_size=50304)
 
 FORMS = {
     "gpt2": GPT2,
@@ -441,10 +481,63 @@ FORMS = {
             "sliding_attention": {"rope_theta": 500000,
                                   "rope_type": "default"}},
         without=("rope_scaling", "rope_theta", "torch_dtype")),
+    "stablelm 2 1.6B": STABLELM,
+    "stablelm 3B": form(
+        STABLELM, hidden_size=2560, intermediate_size=6912,
+        num_hidden_layers=32, use_qkv_bias=False, vocab_size=50304,
+        bos_token_id=0, eos_token_id=0,
+        without=("qk_layernorm", "use_parallel_residual")),
+    "stablelm 2 12B": (
+        form(STABLELM, hidden_size=5120, intermediate_size=13824,
+             num_hidden_layers=40, num_key_value_heads=8, qk_layernorm=True,
+             use_parallel_residual=True, use_qkv_bias=False),
+        "qk_layernorm is true"),
+    "starcoder2 3B": STARCODER2,
+    "starcoder2 15B": form(
+        STARCODER2, hidden_size=6144, intermediate_size=24576,
+        num_attention_heads=48, num_hidden_layers=40, num_key_value_heads=4,
+        rope_theta=100000),
+    "phi 2": PHI,
+    "phi 1.5": form(PHI, hidden_size=2048, intermediate_size=8192,
+                    num_hidden_layers=24, num_key_value_heads=None,
+                    partial_rotary_factor=0.5, resid_pdrop=0.0),
+    "phi 2 by version 5": form(
+        PHI, dtype="float16", pad_token_id=None, rope_parameters={
+            "partial_rotary_factor": 0.4, "rope_theta": 10000.0,
+            "rope_type": "default"},
+        without=("partial_rotary_factor", "rope_scaling", "rope_theta",
+                 "torch_dtype")),
+    "pythia 70M": PYTHIA,
+    "pythia 12B": form(
+        PYTHIA, hidden_size=5120, intermediate_size=20480,
+        num_attention_heads=40, num_hidden_layers=36, vocab_size=50688),
+    "gpt-neox 20B": form(
+        PYTHIA, attention_probs_dropout_prob=0, hidden_act="gelu_fast",
+        hidden_dropout_prob=0, hidden_size=6144, intermediate_size=24576,
+        num_attention_heads=64, num_hidden_layers=44, vocab_size=50432),
+    "pythia 410M by a later version 4": form(
+        PYTHIA, attention_bias=True, attention_dropout=0.0, hidden_dropout=0.0,
+        classifier_dropout=0.1, hidden_size=1024, intermediate_size=4096,
+        num_attention_heads=16, num_hidden_layers=24,
+        partial_rotary_factor=0.25, rope_scaling=None, rope_theta=10000),
+    "pythia 70M by version 5": form(
+        PYTHIA, dtype="float16", is_decoder=False, pad_token_id=None,
+        attention_bias=True, attention_dropout=0.0, classifier_dropout=0.1,
+        hidden_dropout=0.0, rope_parameters={
+            "partial_rotary_factor": 0.25, "rope_theta": 10000,
+            "rope_type": "default"},
+        without=("rotary_emb_base", "rotary_pct", "torch_dtype")),
 }
 
 
 # --- small copies --------------------------------------------------------------
+
+def small_share(c):
+    """An even number of 8 channels."""
+    for name in ("partial_rotary_factor", "rotary_pct"):
+        if name in c:
+            c[name] = max(int(8 * c[name]) // 2 * 2, 2) / 8
+
 
 def small_rope(rope, c):
     """Lengths are divided, so that T is long for them."""
@@ -454,6 +547,7 @@ def small_rope(rope, c):
         rope["original_max_position_embeddings"] //= 512
     if "rope_theta" in rope:
         rope["rope_theta"] = 100.0
+    small_share(rope)
     pairs = int(c["hidden_size"] // HEADS * c.get("partial_rotary_factor", 1))
     for name in ("long_factor", "short_factor"):
         if name in rope:
@@ -500,8 +594,10 @@ def small(config):
             c[name] = max(c[name] // 512, 1)
     if "max_position_embeddings" in c:
         c["max_position_embeddings"] = max(c["max_position_embeddings"], 32)
-    if "rope_theta" in c:
-        c["rope_theta"] = 100.0
+    for name in ("rope_theta", "rotary_emb_base"):
+        if name in c and (name == "rope_theta" or "rotary_pct" in c):
+            c[name] = 100.0
+    small_share(c)
     for name in ("rope_scaling", "rope_parameters"):
         if c.get(name):
             c[name] = small_rope(c[name], c)
@@ -511,6 +607,14 @@ def small(config):
         if name in c:
             c[name] = 3
     return c
+
+
+def stored(name, model):
+    """A tensor's name in files, without a prefix."""
+    if model.config.model_type == "gpt_neox":
+        name = name.replace("lm_head", "embed_out")
+    return name.removeprefix(model.base_model_prefix + ".") if (
+        model.config.model_type in ("gpt2", "gpt_neox")) else name
 
 
 def model_of(config):
@@ -535,8 +639,7 @@ def loss_of(config):
     model = model.double().eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(weight_of(name.removeprefix("transformer."),
-                              tuple(p.shape)))
+            p.copy_(weight_of(stored(name, model), tuple(p.shape)))
         ids = torch.tensor(tokens())
         logits = model(ids[None, :-1]).logits[0]
         return torch.nn.functional.cross_entropy(logits, ids[1:]).item()

@@ -99,10 +99,7 @@ if __name__ == "__main__":
         if name.endswith("dropout") or name == "gpt2-plain" or (
                 wanted and name not in wanted):
             continue
-        config = {**make_hf.SHAPE, **fields}
-        if "rope_theta" in config.get("rope_parameters", {}):
-            del config["rope_theta"]
-        lines[name] = run(name, config, 100 + 50 * i)
+        lines[name] = run(name, make_hf.full(fields), 100 + 50 * i)
     if not wanted or "gpt2_long" in wanted:
         lines["gpt2_long"] = run("gpt2_long", GPT2, 7)
     with open("greedy.txt", "w") as f:

@@ -116,6 +116,23 @@ MODELS = {
               "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
                                "attention_factor": 1.2,
                                "original_max_position_embeddings": 64}},
+    "stablelm": {"model_type": "stablelm", "use_qkv_bias": True,
+                 "pad_token_id": 9},
+    "stablelm-parallel": {"model_type": "stablelm", "hidden_dropout": 0.2,
+                          "use_parallel_residual": True,
+                          "partial_rotary_factor": 0.5,
+                          "rope_scaling": {"type": "linear", "factor": 2.0}},
+    "starcoder2": {"model_type": "starcoder2", "sliding_window": 6,
+                   "residual_dropout": 0.1, "embedding_dropout": 0.2},
+    "phi": {"model_type": "phi", "embd_pdrop": 0.1, "resid_pdrop": 0.2,
+            "pad_token_id": 4},
+    "phi-norms": {"model_type": "phi", "qk_layernorm": True,
+                  "partial_rotary_factor": 0.75},
+    "gpt_neox": {"model_type": "gpt_neox", "rotary_emb_base": 50,
+                 "pad_token_id": 3},
+    "gpt_neox-serial": {"model_type": "gpt_neox", "rotary_pct": 0.5,
+                        "use_parallel_residual": False, "hidden_dropout": 0.1,
+                        "hidden_act": "gelu_fast", "attention_bias": False},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -190,6 +207,22 @@ class Parameter:
         """Its rows of the tensor, or of the tensor's gradient."""
         return (tensor.T if self.turned else tensor)[self.rows]
 
+    def put(self, tensor, x):
+        (tensor.T if self.turned else tensor)[self.rows] = x
+
+
+def mixed(name, p, H, D):
+    """Of each head the query, the key and the value."""
+    rest = tuple(p.shape[1:])
+    out = []
+    for i, part in enumerate(("query", "key", "value")):
+        dims = (H, 1, D) if part == "query" else (H, D)
+        one = Parameter(name.replace("query_key_value", part), p, 0, 0,
+                        dims + rest)
+        one.rows = [(3 * h + i) * D + d for h in range(H) for d in range(D)]
+        out.append(one)
+    return out
+
 
 def gpt2_parameters(c, model):
     """Matrices but the tables are [in, out] there."""
@@ -214,7 +247,8 @@ def parameters(c, model):
     """All of ours, from the names and shapes of transformers' tensors."""
     if c.model_type == "gpt2":
         return gpt2_parameters(c, model)
-    H, G = c.num_attention_heads, c.num_key_value_heads
+    H = c.num_attention_heads
+    G = getattr(c, "num_key_value_heads", H)
     C, F = c.hidden_size, c.intermediate_size
     D = getattr(c, "head_dim", None) or C // H
     dims = {"q": (G, H // G, D), "k": (G, D), "v": (G, D)}
@@ -222,6 +256,9 @@ def parameters(c, model):
     for name, p in model.named_parameters():
         end = name.rsplit(".", 2)[-2]
         rest = tuple(p.shape[1:])
+        if end == "query_key_value":
+            out += mixed(name.removeprefix("gpt_neox."), p, H, D)
+            continue
         if end == "qkv_proj":
             parts = [("q", H * D), ("k", G * D), ("v", G * D)]
         elif end == "gate_up_proj":
@@ -233,19 +270,22 @@ def parameters(c, model):
             ours = name.replace(end, part + "_proj") if part else name
             of = part or end[0]
             shape = (rows,) + rest
-            if end == "o_proj":
+            if end in ("o_proj", "dense"):
                 shape = (C, G, H // G, D) if rest else (C,)
             elif end in ("q_norm", "k_norm") and p.shape[0] != D:
                 shape = dims[of]
             elif end in ("q_proj", "k_proj", "v_proj", "qkv_proj"):
                 shape = dims[of] + rest
+            ours = ours.removeprefix("gpt_neox.")
+            ours = ours.replace("lm_head", "embed_out") if (
+                c.model_type == "gpt_neox") else ours
             out.append(Parameter(ours, p, at, rows, shape))
             at += rows
     return out
 
 
 def form_of(name, c):
-    if name.endswith("norm.weight") or ".ln_" in "." + name:
+    if "norm" in name.rsplit(".", 2)[-2] or ".ln_" in "." + name:
         if name.endswith("weight"):
             return 0.0 if c.model_type.startswith("gemma") else 1.0, 0.5
     return 0.0, 0.2 if name.endswith(".bias") else 0.4
@@ -259,17 +299,26 @@ def set_weights(params, c, seed):
             centre, width = form_of(p.name, c)
             u = plain.uniform(key, math.prod(p.shape))
             x = (centre + width * (u - 0.5)).astype(np.float32)
-            rows = p.of(p.tensor)
-            rows.copy_(torch.tensor(x.astype(np.float64)).reshape(rows.shape))
+            x64 = torch.tensor(x.astype(np.float64))
+            p.put(p.tensor, x64.reshape(p.of(p.tensor).shape))
             out.append(plain.record("param/" + p.name, "w", p.shape,
                                     struct.pack("<ddQ", centre, width, key)))
     return out
 
 
-def run(name, fields, seed):
+def full(fields):
+    """The config of a model, without fields that it has elsewhere or not."""
     config = {**(GPT2 if fields["model_type"] == "gpt2" else SHAPE), **fields}
     if "rope_theta" in config.get("rope_parameters", {}):
         del config["rope_theta"]
+    if fields["model_type"] == "gpt_neox":
+        for name in ("num_key_value_heads", "rms_norm_eps", "rope_theta"):
+            del config[name]
+    return config
+
+
+def run(name, fields, seed):
+    config = full(fields)
     with open(name + ".json", "w") as f:
         json.dump(config, f, indent=1)
         f.write("\n")

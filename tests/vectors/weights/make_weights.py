@@ -65,6 +65,13 @@ MODELS = {
     "olmo3": ({**SHAPE, "model_type": "olmo3", "sliding_window": 12,
                "layer_types": ["sliding_attention", "full_attention"],
                "eos_token_id": 1}, BF16, "50GB"),
+    "stablelm": ({**SHAPE, "model_type": "stablelm", "use_qkv_bias": True,
+                  "partial_rotary_factor": 0.5}, BF16, "50GB"),
+    "starcoder2": ({**SHAPE, "model_type": "starcoder2", "bos_token_id": 0,
+                    "eos_token_id": 1, "sliding_window": 12}, BF16, "50GB"),
+    "phi": ({**SHAPE, "model_type": "phi", "qk_layernorm": True}, F16, "50GB"),
+    "gpt_neox": ({**SHAPE, "model_type": "gpt_neox", "rotary_pct": 0.5},
+                 F16, "9KB"),
 }
 
 
@@ -91,6 +98,9 @@ def loss_of(folder):
 
 def write(name):
     fields, dtype, most = MODELS[name]
+    if name == "gpt_neox":  # has no such fields
+        fields = {k: v for k, v in fields.items()
+                  if k not in ("num_key_value_heads", "rms_norm_eps")}
     torch.manual_seed(7 + len(name))
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))
     with torch.no_grad():
