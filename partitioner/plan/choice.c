@@ -89,8 +89,8 @@ static enum merak_status set_cut(void *target, const char *text,
 
 #define ZERO_TEXT                                                      \
     "what replicas share out: 0: nothing, 1: optimizer state, 2: and " \
-    "gradients, 3: and parameters, fetched for each use; or auto (1; " \
-    "chosen with degrees that are auto)"
+    "gradients, 3: and parameters, fetched for each use; or auto: of " \
+    "all, if degrees are auto (1; or 0, if degrees are auto)"
 
 /* A row is read line by line, not in columns. */
 /* clang-format off */
@@ -142,7 +142,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              .most = MERAK_MAX_ZERO, .words = "auto"),
         .alias = CALL(ZERO, "zero1", set_zero1, "no|yes", "as zero 0 or 1"),
         .key = "zero", .flag_key = "zero1", IN_PLAN(zero), .usual = 1,
-        .is_told = true, NEAR(usual, 4, 0)},
+        .is_told = true, NEAR(zero, 4, 0)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
@@ -357,10 +357,8 @@ void merak_choices_settle(struct merak_choices *choices)
         choices->schedule = NULL;
         choices->given[MERAK_CHOICE_SCHEDULE] = false;
     }
-    if (choices->zero == MERAK_OPTION_AUTO) {
-        choices->zero = (int)merak_choice[MERAK_CHOICE_ZERO].usual;
+    if (choices->zero == MERAK_OPTION_AUTO) /* all levels, not 0 and 1 */
         choices->given[MERAK_CHOICE_ZERO] = false;
-    }
 }
 
 void merak_choices_of(const struct merak_plan *plan,

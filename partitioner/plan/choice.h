@@ -126,7 +126,8 @@ static inline bool merak_choice_allows(bool given, long wanted, long value)
     return !given || wanted == value;
 }
 
-/* What is given as auto to the planner alone counts as not given. */
+/* What is given as auto to the planner alone counts as not given; zero stays
+ * auto. */
 void merak_choices_settle(struct merak_choices *choices);
 /* All choices of a plan, as given; name and lists are borrowed from it. */
 void merak_choices_of(const struct merak_plan *plan,

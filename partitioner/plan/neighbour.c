@@ -83,6 +83,21 @@ bool merak_near_usual(const struct merak_choice *choice,
     return true;
 }
 
+bool merak_near_zero(const struct merak_choice *choice, struct merak_near *near,
+                     int i, struct merak_choices *to)
+{
+    bool *given = &to->given[choice - merak_choice];
+    long level = *given ? merak_choice_get(choice, to) : choice->usual;
+
+    (void)near;
+    if (level + 1 + i > (long)choice->option.most ||
+        (!*given && merak_choice_get(choice, to) == MERAK_OPTION_AUTO))
+        return false;
+    merak_choice_set(choice, to, level + 1 + i);
+    *given = true;
+    return true;
+}
+
 bool merak_near_schedule(const struct merak_choice *choice,
                          struct merak_near *near, int i,
                          struct merak_choices *to)

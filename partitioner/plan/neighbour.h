@@ -34,6 +34,9 @@ bool merak_near_usual(const struct merak_choice *choice,
 /* Sizes that divide the batch. */
 bool merak_near_size(const struct merak_choice *choice, struct merak_near *near,
                      int i, struct merak_choices *to);
+/* More that is shared out. */
+bool merak_near_zero(const struct merak_choice *choice, struct merak_near *near,
+                     int i, struct merak_choices *to);
 bool merak_near_schedule(const struct merak_choice *choice,
                          struct merak_near *near, int i,
                          struct merak_choices *to);

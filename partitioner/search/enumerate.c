@@ -57,6 +57,11 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     return true;
 }
 
+/* Of two that take as long the earlier is kept. */
+const int merak_search_zeros[MERAK_MAX_ZERO + 1] = {
+    MERAK_ZERO_STATE, MERAK_ZERO_NONE, MERAK_ZERO_GRADS, MERAK_ZERO_PARAMS};
+
+/* Levels from 2 on are tried if they are given, or auto. */
 bool merak_search_has_zero(const struct merak_search *s,
                            const struct merak_plan *plan, int zero)
 {
@@ -64,8 +69,12 @@ bool merak_search_has_zero(const struct merak_search *s,
     bool shares = /* state */
         plan->dp > 1 || (plan->tp > 1 && plan->tp_batch_percent > 0);
 
+    struct merak_plan with = *plan;
+
+    with.zero = zero;
     if (zero >= MERAK_ZERO_GRADS &&
-        (!given || merak_plan_check_zero(plan, NULL) != MERAK_OK))
+        ((!given && s->in->pin.zero != MERAK_OPTION_AUTO) ||
+         merak_plan_check_zero(&with, NULL) != MERAK_OK))
         return false;
     return merak_choice_allows(given, s->in->pin.zero, zero) &&
            (zero == MERAK_ZERO_STATE || shares || given);

@@ -34,18 +34,23 @@ static struct merak_param_state new_hold(const struct merak_rater *r, int s,
     return merak_param_state_of(&hold, r->plan->zero > 0);
 }
 
-static double gather_bytes(const struct merak_param_state *hold)
+/* What is gathered for each use is not gathered before the first. */
+static double gather_bytes(const struct merak_rater *r,
+                           const struct merak_param_state *hold)
 {
-    return 2 * hold->bf16_elems + 4 * hold->f32_elems;
+    return 2 * hold->bf16_elems + 4 * hold->f32_elems -
+           (r->plan->zero >= MERAK_ZERO_PARAMS ? hold->lent_bytes : 0);
 }
 
 double merak_gathers_s(const struct merak_rater *r,
                        const struct merak_param_state *hold)
 {
-    if (hold->n == 0)
+    int n =
+        r->plan->zero >= MERAK_ZERO_PARAMS ? hold->n - hold->n_lent : hold->n;
+
+    if (n == 0)
         return 0;
-    return merak_over_dp(r, false, gather_bytes(hold), hold->n) +
-           hold->gather_s;
+    return merak_over_dp(r, false, gather_bytes(r, hold), n) + hold->gather_s;
 }
 
 static double gather_s(const struct merak_rater *r, int s,
@@ -99,7 +104,7 @@ static void add_gather_interference(const struct merak_rater *r, int s,
             const struct merak_param_state hold =
                 merak_param_state_of(&r->table->segment[i].hold, true);
             struct merak_interference interference =
-                merak_over_dp_interference(r, false, gather_bytes(&hold));
+                merak_over_dp_interference(r, false, gather_bytes(r, &hold));
 
             if (r->ends.gathered[i] == begins)
                 continue; /* no parameters to gather */

@@ -10,6 +10,7 @@
 #include "partitioner/search/need.h"
 
 #include <limits.h>
+#include <math.h>
 
 static int part_at(const struct merak_rater *r, int stage, int chunk)
 {
@@ -69,6 +70,9 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     sum->holds.shared_later_elems += g->shared_later_elems;
     if (g->largest > sum->holds.largest)
         sum->holds.largest = g->largest;
+    sum->holds.most_lent = fmax(sum->holds.most_lent, g->most_lent);
+    sum->holds.most_lent_grad =
+        fmax(sum->holds.most_lent_grad, g->most_lent_grad);
     sum->held += in_flight(r, stage, chunk) * k->kept;
     if (peak - k->kept > sum->above)
         sum->above = peak - k->kept;
@@ -80,21 +84,39 @@ static double held_bytes(const struct merak_rater *r,
                          const struct merak_param_state *h)
 {
     bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
-    double parts = flat ? r->mesh.dp : 1, held;
+    double parts = flat ? r->mesh.dp : 1, held, lent = 0;
     struct merak_param_state own = merak_param_state_of(h, r->plan->zero > 0);
 
-    held = h->param_bytes + h->grad_bytes +
+    if (flat && r->plan->zero >= MERAK_ZERO_GRADS)
+        lent += h->lent_grad_bytes;
+    if (flat && r->plan->zero >= MERAK_ZERO_PARAMS)
+        lent += h->lent_bytes * (1 - 1 / parts);
+    held = h->param_bytes + h->grad_bytes - lent +
            (12 * own.bf16_elems + 8 * own.f32_elems) / parts;
     if (flat)
         held += 4 * (own.bf16_elems + own.f32_elems) / parts;
     return held;
 }
 
+/* What is whole while it is used: parameters of two visits, and gradients of
+ * two (program/fetch.c). */
+static double lent_bytes(const struct merak_rater *r,
+                         const struct merak_range *holds)
+{
+    double bytes = 0;
+
+    if (r->mesh.dp > 1 && r->plan->zero >= MERAK_ZERO_GRADS)
+        bytes += 2 * holds->most_lent_grad;
+    if (r->mesh.dp > 1 && r->plan->zero >= MERAK_ZERO_PARAMS)
+        bytes += 2 * holds->most_lent;
+    return bytes;
+}
+
 static double bytes_of(const struct merak_rater *r, const struct sum *sum)
 {
     double held = held_bytes(r, &sum->holds.hold), work, step;
 
-    work = sum->held + sum->above + sum->moving;
+    work = sum->held + sum->above + sum->moving + lent_bytes(r, &sum->holds);
     step = 4 * (sum->holds.tied + sum->holds.shared_later_elems) +
            (r->mesh.dp > 1 ? 4 * sum->holds.largest : 0);
     return held + (work > step ? work : step);

@@ -4,6 +4,7 @@
 
 #include "partitioner/search/range.h"
 
+#include <math.h>
 #include <string.h>
 
 void merak_param_state_add(struct merak_param_state *to,
@@ -20,6 +21,9 @@ void merak_param_state_add(struct merak_param_state *to,
     to->f32_elems_saved += what->f32_elems_saved;
     to->convert_saved_s += what->convert_saved_s;
     to->gather_s += what->gather_s;
+    to->lent_bytes += what->lent_bytes;
+    to->lent_grad_bytes += what->lent_grad_bytes;
+    to->n_lent += what->n_lent;
 }
 
 void merak_param_state_drop(struct merak_param_state *from,
@@ -32,6 +36,8 @@ void merak_param_state_drop(struct merak_param_state *from,
     from->n -= what->n;
     from->bf16_elems_saved -= what->bf16_elems_saved;
     from->f32_elems_saved -= what->f32_elems_saved;
+    from->lent_bytes -= what->lent_bytes;
+    from->n_lent -= what->n_lent;
 }
 
 struct merak_param_state
@@ -139,6 +145,9 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     range->exchanged += s->exchanged;
     if (s->largest > range->largest)
         range->largest = s->largest;
+    range->most_lent = fmax(range->most_lent, s->hold.lent_bytes);
+    range->most_lent_grad =
+        fmax(range->most_lent_grad, s->hold.lent_grad_bytes);
     range->shared_later_elems += s->shared_later_elems;
     merak_param_state_add(&range->hold, &s->hold);
     for (int i = 0; i < s->n_shares; i++)

@@ -34,6 +34,7 @@ struct merak_range {
     double kept[MERAK_KEEPS], peak[MERAK_KEEPS], dropped[MERAK_KEEPS];
     double recompute_s[MERAK_KEEPS];
     double exchanged, largest;
+    double most_lent, most_lent_grad; /* bytes of a segment: with ZeRO-3, 2 */
     /* Bytes kept whatever is dropped (need.c): total, before the latest block,
      * all that this block makes, and the peak of live bytes. */
     double retained, retained_before, block_all, retained_peak;

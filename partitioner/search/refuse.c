@@ -51,6 +51,9 @@ bool merak_search_is_hopeless(struct merak_search *s)
 
     if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
         return false; /* the search says why */
+    if (pin->given[MERAK_CHOICE_ZERO] ? pin->zero >= MERAK_ZERO_GRADS
+                                      : pin->zero == MERAK_OPTION_AUTO)
+        of.whole = 0; /* of matrices, which are next to all, none is kept */
     s->state = dp * of.whole + of.parted;
     if (dp > 1)
         s->state += pin->given[MERAK_CHOICE_ZERO] && pin->zero == 0

@@ -125,6 +125,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
 /* Is a plan of these degrees worth rating with or without ZeRO-1, with ranks in
  * this order?  Where the choice makes no difference, only the default or the
  * requested value is. */
+extern const int merak_search_zeros[MERAK_MAX_ZERO + 1]; /* in this order */
 bool merak_search_has_zero(const struct merak_search *s,
                            const struct merak_plan *plan, int zero);
 bool merak_search_has_order(const struct merak_search *s,

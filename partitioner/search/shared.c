@@ -124,7 +124,8 @@ static void rate_order(struct merak_search *s,
     cand->plan.scatter = merak_search_scatter(s, cand);
     if (cand->balanced == NULL)
         merak_search_balance(s, cand);
-    for (int zero = MERAK_MAX_ZERO; zero >= 0; zero--) {
+    for (int i = 0; i <= MERAK_MAX_ZERO; i++) {
+        int zero = merak_search_zeros[i];
         struct merak_candidate c = *cand;
 
         if (!merak_search_has_zero(s, p, zero))

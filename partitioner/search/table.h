@@ -17,6 +17,10 @@ struct merak_param_state {
      * parameter (merak_sharded_flat_axes()): what that saves of the above, and
      * the time to gather the parameters. */
     double bf16_elems_saved, f32_elems_saved, convert_saved_s, gather_s;
+    /* Of the above, what is whole only while it is used: parameters with
+     * ZeRO-3, accumulators with ZeRO-2; the number of parameters. */
+    double lent_bytes, lent_grad_bytes;
+    int n_lent;
 };
 
 /* What a forward keeps for its backward.  Blocks are those of recompute.c. */

@@ -26,7 +26,9 @@ static void rate_variants(struct merak_search *s, struct merak_candidate *cand,
 {
     const int *initial = NULL;
 
-    for (int zero = MERAK_MAX_ZERO; zero >= 0; zero--) {
+    for (int i = 0; i <= MERAK_MAX_ZERO; i++) {
+        int zero = merak_search_zeros[i];
+
         for (int order = 0; order < 2; order++) {
             struct merak_candidate c = *cand;
 

@@ -249,6 +249,11 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
         fputs("--sequence-parallel\n", out);
     if (p->zero > 0 && p->dp > 1)
         fputs("--use-distributed-optimizer\n", out);
+    if (p->zero >= MERAK_ZERO_GRADS)
+        fprintf(out,
+                "--use-megatron-fsdp\n"
+                "--data-parallel-sharding-strategy optim_grads%s\n",
+                p->zero >= MERAK_ZERO_PARAMS ? "_params" : "");
     if (p->order_tp_pp_dp)
         fputs("--use-tp-pp-dp-mapping\n", out);
     if (p->dtype == MERAK_BF16)
@@ -303,7 +308,8 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
             "pipeline_parallel_degree = %d\n",
             p->zero > 0 ? 1 : p->dp, p->zero > 0 ? p->dp : 1, p->tp, p->pp);
     if (p->zero > 0 && p->dp > 1)
-        fputs("fsdp_reshard_after_forward = \"never\"\n", out);
+        fprintf(out, "fsdp_reshard_after_forward = \"%s\"\n",
+                p->zero >= MERAK_ZERO_PARAMS ? "always" : "never");
     if (p->pp > 1)
         fprintf(out,
                 "pipeline_parallel_schedule = \"%s\"\n"
@@ -315,9 +321,11 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
                                              : "none");
     if (p->pp > 1 && schedule == NULL)
         note(notes, "schedule %s; emitted 1F1B instead", p->schedule);
-    if (p->zero > 0 && p->dp > 1)
-        note(notes, "sharding of the optimizer state alone; torchtitan shards "
-                    "parameters, too, and gathers them once a step");
+    if (p->zero > 0 && p->zero < MERAK_ZERO_PARAMS && p->dp > 1)
+        note(notes,
+             "sharding of the optimizer state%s alone; torchtitan "
+             "shards parameters, too, and gathers them once a step",
+             p->zero >= MERAK_ZERO_GRADS ? " and gradients" : "");
     if (p->tp > 1 && p->sp == MERAK_SP_OFF)
         note(notes, "no sequence parallelism; torchtitan's tensor parallelism "
                     "always has it");

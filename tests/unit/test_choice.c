@@ -92,6 +92,7 @@ static void levels_of_zero_have_older_names(void **state)
 static void an_automatic_level_is_one_not_given(void **state)
 {
     struct merak_choices to = {.zero = 0};
+    struct merak_plan plan;
 
     (void)state;
     assert_int_equal(
@@ -99,7 +100,8 @@ static void an_automatic_level_is_one_not_given(void **state)
         MERAK_OK);
     merak_choices_settle(&to);
     assert_false(to.given[MERAK_CHOICE_ZERO]);
-    assert_int_equal(to.zero, 1);
+    merak_choices_take(&to, &plan);
+    assert_int_equal(plan.zero, 1);
 }
 
 /* A name, a key and the value in a plan are one choice's alone. */
@@ -185,8 +187,8 @@ static const struct {
 } near_rows[] = {
     {"micro-batch", "5", false, {"6", "4", "3", "8", "2", "1"}},
     {"chunks", "3", false, {"4", "2", "5", "1"}},
-    {"zero", "0", true, {"1"}},
-    {"zero", "1", true, {NULL}},
+    {"zero", "0", true, {"1", "2", "3"}},
+    {"zero", "2", true, {"3"}},
     {"sub-pipeline", "yes", true, {"no"}},
     {"sub-pipeline", "no", true, {NULL}},
     {"sp", "on", true, {"auto"}},

@@ -9,7 +9,9 @@
 #include "base/size.h"
 #include "io/hf_config.h"
 #include "partitioner/graph/graph.h"
+#include "partitioner/device/device.h"
 #include "partitioner/program/memplan.h"
+#include "partitioner/search/search.h"
 #include "partitioner/simulate/check.h"
 #include "partitioner/simulate/check_streams.h"
 
@@ -72,7 +74,7 @@ static const struct small_model *model_of(size_t row, bool untied)
     return &model;
 }
 
-/* --- numbers ------------------------------------------------------------- */
+/* --- numbers -------------------------------------------------------------- */
 
 /* One micro-batch is summed over ranks as with ZeRO-1.  More are summed over
  * ranks one by one, so they are near, and the same at both levels. */
@@ -97,7 +99,7 @@ static void levels_agree(void **state)
     }
 }
 
-/* --- memory -------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static bool is_matrix(const struct merak_param_slots *p)
 {
@@ -172,7 +174,7 @@ static void programs_are_sound_and_keep_parts(void **state)
     }
 }
 
-/* --- Llama 8 B: the closed forms' values --------------------------------- */
+/* --- Llama 8 B: the closed forms' values ---------------------------------- */
 
 static const struct merak_hf_config llama_8b = {
     .family = MERAK_LLAMA,
@@ -263,7 +265,68 @@ static void llama_takes_what_the_closed_forms_say(void **state)
     }
 }
 
-/* --- refusals ------------------------------------------------------------ */
+/* --- what a search finds -------------------------------------------------- */
+
+/* Llama 8 B, one replica on each rank; on A100s. */
+static const struct found_row {
+    double gib;
+    size_t seq, batch; /* of a step */
+    int pin;           /* MERAK_OPTION_AUTO: any level */
+    int zero;          /* found; -1: none, and the nearest */
+    const char *says;
+} found_rows[] = {
+    {38, 4096, 64, MERAK_OPTION_AUTO, 3, NULL}, /* 2 recomputes more */
+    {38, 4096, 64, 3, 3, NULL},
+    {38, 4096, 64, 1, -1, "or zero 2"},
+    {28, 4096, 64, 1, -1, "or zero 3"},
+    {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL}, /* too few tokens to gather by */
+};
+
+static void the_level_that_fits_is_found(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(found_rows); i++) {
+        const struct found_row *row = &found_rows[i];
+        struct merak_hf_config config = llama_8b;
+        struct merak_device device;
+        struct merak_search_result *found = NULL;
+        struct merak_error err = {.text = ""};
+        struct merak_search_input in = {
+            .describe = merak_hf_describe,
+            .arg = &config,
+            .seq = row->seq,
+            .dtype = MERAK_BF16,
+            .global_batch = row->batch,
+            .nodes = 1,
+            .ranks_per_node = 8,
+            .threads = 1,
+            .memory_bytes = (size_t)(row->gib * 0x1p30),
+            .device = &device,
+            .pin = {.tp = 1,
+                    .pp = 1,
+                    .micro_batch = 1,
+                    .zero = row->pin,
+                    .given[MERAK_CHOICE_ZERO] = row->pin >= 0}};
+        enum merak_status rc;
+
+        assert_int_equal(merak_device_find("a100", &device, &err), MERAK_OK);
+        rc = merak_search(&in, &found, &err);
+        if (rc != MERAK_OK && row->zero >= 0)
+            fail_msg("row %zu: %s", i, err.text);
+        if (rc != MERAK_OK) {
+            if (strstr(err.text, row->says) == NULL)
+                fail_msg("row %zu says \"%s\"", i, err.text);
+            continue;
+        }
+        print_message("# %g GiB, %zu tokens: zero %d, %g s\n", row->gib,
+                      row->seq, found->choice[0].plan.zero,
+                      found->choice[0].step_s);
+        assert_int_equal(found->choice[0].plan.zero, row->zero);
+        merak_search_destroy(found);
+    }
+}
+
+/* --- refusals ------------------------------------------------------------- */
 
 static const struct {
     struct merak_plan plan;
@@ -304,6 +367,7 @@ int main(void)
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(programs_are_sound_and_keep_parts),
         cmocka_unit_test(llama_takes_what_the_closed_forms_say),
+        cmocka_unit_test(the_level_that_fits_is_found),
         cmocka_unit_test(what_is_not_possible_is_refused),
     };
 

@@ -51,8 +51,8 @@ static void change_one(const char *text, struct merak_search_input *in)
         pin->list.cut = NULL;
     else if (sscanf(text, "cut %63[0-9-]", places) == 1)
         move_cut(places, pin);
-    else if (strncmp(text, "zero 1", 6) == 0)
-        pin->zero = 1;
+    else if (sscanf(text, "zero %d", &pin->zero) == 1)
+        pin->given[MERAK_CHOICE_ZERO] = true;
     else if (strncmp(text, "sub-pipeline no", 15) == 0)
         pin->sub_pipeline = false;
     else if (strncmp(text, "sp auto", 7) == 0)

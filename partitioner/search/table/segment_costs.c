@@ -283,6 +283,7 @@ static enum merak_status walker_init(struct merak_walker *w)
 
     w->bytes = calloc(values, sizeof(double));
     w->may_pad = calloc(values, sizeof(bool));
+    w->n_grads = calloc(values, sizeof(int));
     w->ready = calloc(2 * values, sizeof(double));
     w->runs = calloc(nodes, sizeof(bool));
     w->node_s = calloc(nodes, sizeof(double));
@@ -296,11 +297,12 @@ static enum merak_status walker_init(struct merak_walker *w)
     w->back = calloc(values, sizeof(bool));
     w->order = calloc(nodes, sizeof(int));
     w->start = calloc((size_t)w->table->n + 2, sizeof(int));
-    if (w->bytes == NULL || w->may_pad == NULL || w->ready == NULL ||
-        w->node_s == NULL || w->node_scratch == NULL || w->lost_s == NULL ||
-        w->live == NULL || w->low == NULL || w->high == NULL ||
-        w->first == NULL || w->last == NULL || w->runs == NULL ||
-        w->back == NULL || w->order == NULL || w->start == NULL)
+    if (w->bytes == NULL || w->may_pad == NULL || w->n_grads == NULL ||
+        w->ready == NULL || w->node_s == NULL || w->node_scratch == NULL ||
+        w->lost_s == NULL || w->live == NULL || w->low == NULL ||
+        w->high == NULL || w->first == NULL || w->last == NULL ||
+        w->runs == NULL || w->back == NULL || w->order == NULL ||
+        w->start == NULL)
         return merak_fail_nomem(w->err, n * sizeof(double));
     for (int k = 0; k < MERAK_KEEPS; k++) {
         w->recompute[k] = calloc(nodes, sizeof(bool));
@@ -320,6 +322,7 @@ static void walker_fini(struct merak_walker *w)
 {
     free(w->bytes);
     free(w->may_pad);
+    free(w->n_grads);
     free(w->ready);
     free(w->node_s);
     free(w->node_scratch);

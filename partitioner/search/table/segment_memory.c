@@ -345,6 +345,10 @@ static void count_param(struct merak_walker *w, int seg,
         else
             share.hold.bf16_elems = count;
         count_zero1_savings(w, v, &share.hold);
+        if (v->shape.ndim > 1) {
+            share.hold.lent_bytes = share.hold.param_bytes;
+            share.hold.n_lent = 1;
+        }
         if (count > s->largest)
             s->largest = count;
     }
@@ -406,6 +410,8 @@ static void count_grad(struct merak_walker *w, int seg,
     s->hold.grad_bytes += w->bytes[v->id];
     if (w->graph->value[v->of]->frozen)
         return;
+    if (v->shape.ndim > 1 && w->n_grads[v->of] == 1)
+        s->hold.lent_grad_bytes += w->bytes[v->id];
     n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, hop, NULL);
     for (int h = 0; h < n; h++)
         s->hold.convert_s +=
@@ -439,6 +445,8 @@ static void count_kept(struct merak_walker *w)
     for (int v = 0; v < w->graph->n_values; v++) {
         for (int keep = 0; keep < MERAK_KEEPS; keep++)
             w->seen[keep][v] = -1;
+        if (w->graph->value[v]->kind == MERAK_VALUE_PARAM_GRAD)
+            w->n_grads[w->graph->value[v]->of]++;
         if (w->graph->value[v]->kind != MERAK_VALUE_PARAM)
             continue;
         t->n_params += !w->graph->value[v]->frozen;

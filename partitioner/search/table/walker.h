@@ -27,6 +27,7 @@ struct merak_walker {
     int *low, *high;   /* by value: first and last segment that uses it */
     int *first, *last; /* by value: touched in the current segment */
     double *live;      /* by position in the current segment */
+    int *n_grads;      /* by value: of a parameter, its uses */
     bool *back;        /* by value: used by gradients of the current segment */
     int *order;        /* nodes by segment */
     int *start;        /* of each segment, in order[] */
