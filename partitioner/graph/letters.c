@@ -86,15 +86,34 @@ void merak_node_signature(const struct merak_node *node,
     name_indices(sig, letter);
 }
 
+/* The indices that positions run along, of whichever operand. */
+static void find_positions(const struct merak_node *node,
+                           const struct merak_signature *sig,
+                           bool along[MERAK_MAX_INDICES])
+{
+    memset(along, 0, MERAK_MAX_INDICES * sizeof(*along));
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        const struct merak_value *v = merak_node_operand(node, o);
+
+        for (int d = 0; d < v->shape.ndim; d++) {
+            if (sig->operand_dim[o][d] >= 0 &&
+                v->letter[d] == MERAK_LETTER_POSITIONS)
+                along[sig->operand_dim[o][d]] = true;
+        }
+    }
+}
+
 /* Either all of a sequence is one operand of the op's mathematics, or a dim
  * that no slice is made of (a weight's) runs along with it. */
 bool merak_node_mixes_positions(const struct merak_node *node)
 {
+    bool along[MERAK_MAX_INDICES];
     struct merak_signature sig;
 
     if ((node->op->back_in | node->op->back_out) != 0)
         return false;
-    merak_node_signature(node, &sig);
+    signature_of_op(node, &sig);
+    find_positions(node, &sig, along);
     for (int o = 0; o < node->n_in + node->n_out; o++) {
         const struct merak_value *v = merak_node_operand(node, o);
         bool sliced = merak_value_has_positions(v);
@@ -102,7 +121,7 @@ bool merak_node_mixes_positions(const struct merak_node *node)
         for (int d = 0; d < v->shape.ndim; d++) {
             int i = sig.operand_dim[o][d];
 
-            if (i >= 0 && sig.index[i].name == MERAK_LETTER_POSITIONS &&
+            if (i >= 0 && along[i] &&
                 (sig.index[i].kind == MERAK_INDEX_WHOLE || !sliced || d != 1))
                 return true;
         }
