@@ -176,7 +176,8 @@ enum merak_op_role {
 };
 
 /* An attribute that makes another model of the same weights: attrs.i[at] for
- * kind 'i', attrs.f[at] for 'f', attrs.list for 'l'. */
+ * kind 'i', attrs.f[at] for 'f', attrs.list for 'l', and for 's' if models may
+ * have one for short and another for long sequences. */
 struct merak_number {
     const char *key; /* as users know it, "rope theta"; NULL ends a list */
     char kind;

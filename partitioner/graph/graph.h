@@ -267,6 +267,9 @@ void merak_graph_fingerprint(const struct merak_graph *graph,
 enum merak_status merak_graph_numbers(const struct merak_graph *graph,
                                       char **text_p,
                                       struct merak_error *err) MERAK_CHECKED;
+/* May the number with this key be another one for sequences of another length,
+ * in the same model? */
+bool merak_number_follows_seq(const char *key);
 /* One line per node, for people and tests. */
 enum merak_status merak_graph_print(const struct merak_graph *graph,
                                     char **text_p,

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "partitioner/graph/graph.h"
+#include "partitioner/graph/op_tables.h"
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -170,6 +171,20 @@ static void print_op(FILE *out, const struct merak_graph *graph,
     for (const struct merak_number *n = op->numbers;
          n != NULL && n->key != NULL; n++)
         print_number(out, graph, op, n);
+}
+
+bool merak_number_follows_seq(const char *key)
+{
+    const struct merak_op *op;
+
+    for (size_t i = 0; (op = merak_op_at(i)) != NULL; i++) {
+        for (const struct merak_number *n = op->numbers;
+             n != NULL && n->key != NULL; n++) {
+            if (n->kind == 's' && strcmp(n->key, key) == 0)
+                return true;
+        }
+    }
+    return false;
 }
 
 /* Ops and what they read: parameters and inputs by kind, else the node. */

@@ -283,7 +283,7 @@ static const struct merak_number rope_numbers[] = {
     {"rope scaling high", 'f', 3},
     {"rope amplitude", 'f', 4},
     {"rope rotated channels", 'i', 3},
-    {"rope scaling list", 'l', 0},
+    {"rope scaling list", 's', 0},
     {NULL, 0, 0}};
 
 const struct merak_op merak_ops_elementwise[] = {

@@ -181,6 +181,10 @@ static void the_length_of_sequences_makes_no_difference(void **state)
     assert_non_null(strstr(a, "attention window=16 x 2; "));
     free(a);
     free(b);
+    /* but the factors of a rope may be those of short or of long ones */
+    assert_true(merak_number_follows_seq("rope scaling list"));
+    assert_false(merak_number_follows_seq("rope theta"));
+    assert_false(merak_number_follows_seq("attention window"));
 }
 
 /* Of an op that lists no attributes all of them are compared; two ops with one
