@@ -53,29 +53,83 @@ static const struct {
 /* --- lists of ids ----------------------------------------------------------
  */
 
+/* Of the first id that is not less. */
+static size_t place_of(const struct merak_token_list *list, int32_t id)
+{
+    size_t lo = 0, hi = list->n;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (list->id[mid] < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 bool merak_token_list_has(const struct merak_token_list *list, int32_t id)
 {
-    for (size_t i = 0; i < list->n; i++) {
-        if (list->id[i] == id)
-            return true;
-    }
-    return false;
+    size_t at = place_of(list, id);
+
+    return at < list->n && list->id[at] == id;
+}
+
+static enum merak_status reserve(struct merak_token_list *list, size_t n,
+                                 struct merak_error *err)
+{
+    size_t room = 2 * list->room + n;
+    int32_t *id;
+
+    if (n <= list->room - list->n)
+        return MERAK_OK;
+    id = realloc(list->id, room * sizeof(*id));
+    if (id == NULL)
+        return merak_fail_nomem(err, room * sizeof(*id));
+    list->id = id;
+    list->room = room;
+    return MERAK_OK;
 }
 
 enum merak_status merak_token_list_add(struct merak_token_list *list,
                                        int32_t id, struct merak_error *err)
 {
-    size_t bytes = (list->n + 1) * sizeof(*list->id);
-    int32_t *more;
+    size_t at = place_of(list, id);
+    enum merak_status rc;
 
-    if (merak_token_list_has(list, id))
+    if (at < list->n && list->id[at] == id)
         return MERAK_OK;
-    more = realloc(list->id, bytes);
-    if (more == NULL)
-        return merak_fail_nomem(err, bytes);
-    list->id = more;
-    list->id[list->n++] = id;
+    rc = reserve(list, 1, err);
+    if (rc != MERAK_OK)
+        return rc;
+    memmove(list->id + at + 1, list->id + at,
+            (list->n - at) * sizeof(*list->id));
+    list->id[at] = id;
+    list->n++;
     return MERAK_OK;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Put ids that were appended into order: one at a time would take the square
+ * of their number. */
+static void put_in_order(struct merak_token_list *list)
+{
+    size_t n = 0;
+
+    if (list->n > 1)
+        qsort(list->id, list->n, sizeof(*list->id), compare_ids);
+    for (size_t i = 0; i < list->n; i++) {
+        if (n == 0 || list->id[n - 1] != list->id[i])
+            list->id[n++] = list->id[i];
+    }
+    list->n = n;
 }
 
 /* An id, or a list of ids. */
@@ -85,6 +139,8 @@ static void read_ids(struct merak_hf_reader *r, const char *name, size_t vocab,
     const json_t *value = merak_hf_field(r, name);
     size_t n = json_is_array(value) ? json_array_size(value) : value != NULL;
 
+    if (r->rc == MERAK_OK)
+        r->rc = reserve(list, n, r->err);
     for (size_t i = 0; i < n && r->rc == MERAK_OK; i++) {
         const json_t *id =
             json_is_array(value) ? json_array_get(value, i) : value;
@@ -93,9 +149,9 @@ static void read_ids(struct merak_hf_reader *r, const char *name, size_t vocab,
             merak_hf_refuse(r, name, "a token id, or a list of them");
         else if (json_integer_value(id) >= 0 &&
                  (uint64_t)json_integer_value(id) < vocab)
-            r->rc = merak_token_list_add(list, (int32_t)json_integer_value(id),
-                                         r->err);
+            list->id[list->n++] = (int32_t)json_integer_value(id);
     }
+    put_in_order(list);
 }
 
 /* --- the file --------------------------------------------------------------

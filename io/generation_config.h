@@ -10,8 +10,8 @@
 #include "merak/status.h"
 
 struct merak_token_list {
-    int32_t *id;
-    size_t n;
+    int32_t *id; /* ascending, each once */
+    size_t n, room;
 };
 
 struct merak_generation_config {

@@ -186,12 +186,41 @@ static void what_is_not_obeyed_is_named(void **state)
     merak_generation_config_fini(&c);
 }
 
+/* Ids many, descending and each twice, are read in order. */
+static void a_long_list_is_a_set(void **state)
+{
+    enum { IDS = 100000 };
+    struct merak_generation_config c;
+    struct merak_error err;
+    char *text = malloc(2 * IDS * 8 + 64);
+    size_t n = (size_t)sprintf(text, "{\"eos_token_id\":[");
+
+    (void)state;
+    for (int i = 0; i < 2 * IDS; i++)
+        n += (size_t)sprintf(text + n, "%s%d", i == 0 ? "" : ",",
+                             IDS - 1 - i / 2);
+    sprintf(text + n, "]}");
+    scratch_write("generation_config.json", text, strlen(text));
+    assert_int_equal(
+        merak_generation_config_read(scratch_dir, IDS - 1, &c, &err), MERAK_OK);
+    assert_int_equal(c.ends.n, IDS - 1);
+    assert_int_equal(merak_token_list_add(&c.ends, IDS, &err), MERAK_OK);
+    assert_int_equal(merak_token_list_add(&c.ends, 5, &err), MERAK_OK);
+    assert_int_equal(c.ends.n, IDS);
+    assert_true(merak_token_list_has(&c.ends, 0) &&
+                merak_token_list_has(&c.ends, IDS) &&
+                !merak_token_list_has(&c.ends, IDS - 1));
+    merak_generation_config_fini(&c);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_those_of_transformers),
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(what_is_not_obeyed_is_named),
+        cmocka_unit_test(a_long_list_is_a_set),
     };
 
     return cmocka_run_group_tests_name("generation", tests, scratch_make,
