@@ -358,7 +358,7 @@ static enum merak_status issue_batch(struct merak_engine *e,
         rc = order_behind(e, &e->program->instr[batch->id[i]], err);
     if (rc == MERAK_OK)
         rc = merak_engine_begin_instr(e, instr, err);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK && !merak_engine_skips(e))
         rc = ops_of(e)->table_launch(e->opt.accel, (int)instr->queue,
                                      batch->table, e->step, err);
     return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
@@ -377,7 +377,7 @@ static enum merak_status issue_together(struct merak_engine *e,
 
     if (instr->id == id[0]) {
         rc = merak_engine_begin_instr(e, instr, err);
-        if (rc == MERAK_OK)
+        if (rc == MERAK_OK && !merak_engine_skips(e))
             rc = s != NULL ? ops_of(e)->replay(e->opt.accel, (int)instr->queue,
                                                s->replay, err)
                            : merak_engine_issue_fused(e, f, err);
@@ -398,7 +398,8 @@ enum merak_status merak_engine_issue(struct merak_engine *e,
     if (e->stretch_of[instr->id] != NULL || e->fused_of[instr->id] != NULL)
         return issue_together(e, instr, err);
     rc = merak_engine_begin_instr(e, instr, err);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK &&
+        (instr->kind != MERAK_INSTR_KERNEL || !merak_engine_skips(e)))
         rc = merak_engine_issue_work(e, instr, err);
     return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }

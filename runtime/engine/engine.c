@@ -187,7 +187,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
     struct merak_kernel_call call;
     struct merak_step step;
 
-    if (e->opt.skip != NULL && *e->opt.skip != 0)
+    if (merak_engine_skips(e))
         return MERAK_OK;
     if (e->opt.backend->emulated) {
         e->compute_ns += (int64_t)(instr->cost_s * 1e9);

@@ -61,9 +61,9 @@ struct merak_engine_options {
     void *load_arg;
     double deadline_s; /* of any wait; 0: 300 */
     int64_t epoch_ns;  /* CLOCK_MONOTONIC zero of trace records */
-    /* Once it is not 0, kernels of hosts are not run: this run and all later
-     * ones are over as soon as their messages are, and compute nothing of
-     * use.  NULL: all are run. */
+    /* Once it is not 0, kernels are not run: this run and all later ones are
+     * over as soon as their messages are, and what an accelerator has in its
+     * queue, and compute nothing of use.  NULL: all are run. */
     const volatile sig_atomic_t *skip;
 };
 

@@ -194,6 +194,12 @@ void merak_engine_fail(struct merak_engine *e, const struct merak_error *err);
 void merak_engine_describe(const struct merak_engine *e,
                            const struct merak_instr *instr, char *buf,
                            size_t size);
+/* Are kernels no longer run, and launched? */
+static inline bool merak_engine_skips(const struct merak_engine *e)
+{
+    return e->opt.skip != NULL && *e->opt.skip != 0;
+}
+
 /* The address of a slot; with an accelerator, on the device. */
 void *merak_engine_slot(const struct merak_engine *e, int slot);
 /* The kernel call of an instruction, with operands; step is filled with the

@@ -402,25 +402,45 @@ static void once_skipping_a_run_computes_nothing(void **state)
 
     for (int i = 0; i < f->plan.microbatches; i++)
         loss[i] = -1;
+    if (f->accel.a != NULL)
+        with_accel_put(&f->accel, f->accel.memory, f->arena, f->accel.bytes);
     f->skip = 1;
     ok(merak_engine_run(f->engine, &step, &err), &err);
+    if (f->accel.a != NULL)
+        with_accel_get(&f->accel, f->arena, f->accel.memory, f->accel.bytes);
     for (int i = 0; i < f->plan.microbatches; i++)
         assert_true(loss[i] == -1);
     assert_memory_equal(slot(f, p->master), w->f, w->n * sizeof(float));
 }
 
+/* What is captured before is not replayed. */
+static int set_up_graphs(void **state)
+{
+    setenv("MERAK_ACCEL_GRAPHS", "1", 1);
+    set_up(state);
+    unsetenv("MERAK_ACCEL_GRAPHS");
+    return 0;
+}
+
+static struct row fake_row = {"gpt2.json", "gpt2.vec", "fake", 2, 1, "1f1b"};
+
 int main(void)
 {
-    struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0]) + 1] = {
+    enum { OTHERS = 3 };
+    struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0]) + OTHERS] = {
         {"once skipping, a run computes nothing",
-         once_skipping_a_run_computes_nothing, set_up, tear_down, &rows[1]}};
+         once_skipping_a_run_computes_nothing, set_up, tear_down, &rows[1]},
+        {"nor does an accelerator", once_skipping_a_run_computes_nothing,
+         set_up, tear_down, &fake_row},
+        {"nor what it has captured", once_skipping_a_run_computes_nothing,
+         set_up_graphs, tear_down, &fake_row}};
     char names[sizeof(rows) / sizeof(rows[0])][80];
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(names[i], sizeof(names[i]),
                  "a step is what another implementation says: %s, %s, m=%d",
                  rows[i].file, rows[i].backend, rows[i].microbatches);
-        tests[i + 1] = (struct CMUnitTest){
+        tests[i + OTHERS] = (struct CMUnitTest){
             names[i], a_step_is_what_another_implementation_says, set_up,
             tear_down, &rows[i]};
     }
