@@ -20,15 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_SEQ 1024
-
 static const struct merak_option rows[] = {
     MERAK_LM_ROWS(struct merak_eval),
     {"data", MERAK_OPTION_TEXT, offsetof(struct merak_eval, data),
      .about = "token files, as merak train takes them", .arg = "DATA"},
     {"seq", MERAK_OPTION_SIZE, offsetof(struct merak_eval, seq),
      .about = "tokens in a sequence, or the most in a prompt with a choice "
-              "(the model's positions, no more than 1024)",
+              "(256, or the model's if fewer)",
      .least = 1},
     {"valid-fraction", MERAK_OPTION_REAL,
      offsetof(struct merak_eval, valid_fraction),
@@ -276,8 +274,7 @@ int merak_cmd_eval(int argc, char **argv)
     if (rc == MERAK_OK)
         rc = merak_lm_open(&eval.lm, eval.choices != NULL, &lm, &err);
     if (rc == MERAK_OK && eval.seq == 0)
-        eval.seq = lm.config.positions < DEFAULT_SEQ ? lm.config.positions
-                                                     : DEFAULT_SEQ;
+        eval.seq = merak_default_seq(lm.config.positions);
     if (rc == MERAK_OK)
         rc = eval.data != NULL ? judge_data(&eval, &lm, &err)
                                : merak_eval_choices(&eval, &lm, &err);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/runtime.h - exit codes, the same on all ranks */
+/* runtime/runtime.h - exit codes, the same on all ranks, and
+ * a default that commands share */
 #ifndef MERAK_RUNTIME_RUNTIME_H
 #define MERAK_RUNTIME_RUNTIME_H
+
+#include <stddef.h>
 
 enum merak_exit {
     MERAK_EXIT_DONE = 0,
@@ -12,5 +15,14 @@ enum merak_exit {
     MERAK_EXIT_RESOURCE = 69, /* memory, disk */
     MERAK_EXIT_AGAIN = 75,    /* saved; resubmit to continue */
 };
+
+/* Tokens of a sequence, unless --seq is given. */
+enum { MERAK_DEFAULT_SEQ = 256 };
+/* .. for a model of so many positions; 0: not known. */
+static inline size_t merak_default_seq(size_t positions)
+{
+    return positions > 0 && positions < MERAK_DEFAULT_SEQ ? positions
+                                                          : MERAK_DEFAULT_SEQ;
+}
 
 #endif

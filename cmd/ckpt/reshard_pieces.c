@@ -13,12 +13,12 @@
 #include "io/lora_record.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/plan/choice.h"
+#include "runtime/runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_SEQ ((size_t)1024)
 
 /* A tensor of a parameter, and the slot of this rank's part of it. */
 static const struct kind {
@@ -174,9 +174,7 @@ static size_t sequence(const struct merak_ckpt_state *state,
 {
     if (state->seq > 0)
         return (size_t)state->seq;
-    return config->positions > 0 && config->positions < DEFAULT_SEQ
-               ? config->positions
-               : DEFAULT_SEQ;
+    return merak_default_seq(config->positions);
 }
 
 enum merak_status reshard_pieces_init(struct reshard_pieces *pieces,

@@ -5,6 +5,7 @@
 
 #include "io/tokens/tokens.h"
 #include "partitioner/plan/choice.h"
+#include "runtime/runtime.h"
 #include "runtime/train/param_rules.h"
 
 enum merak_lr_shape {
@@ -23,15 +24,6 @@ enum merak_ckpt_async_wish {
     MERAK_CKPT_ASYNC_NO,
     MERAK_CKPT_ASYNC_YES
 };
-
-/* Tokens of a sequence, unless --seq is given. */
-enum { MERAK_DEFAULT_SEQ = 256 };
-/* .. for a model of so many positions; 0: not known. */
-static inline size_t merak_default_seq(size_t positions)
-{
-    return positions > 0 && positions < MERAK_DEFAULT_SEQ ? positions
-                                                          : MERAK_DEFAULT_SEQ;
-}
 
 /* --transport. */
 enum merak_transport_wish {
