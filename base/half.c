@@ -54,3 +54,10 @@ uint16_t merak_f32_to_f16(float f)
     half += rest > bits || (rest == bits && (half & 1u) != 0);
     return (uint16_t)(sign | half);
 }
+
+bool merak_all_finite(const float *x, size_t n)
+{
+    while (n > 0 && isfinite(x[n - 1]))
+        n--;
+    return n == 0;
+}

@@ -3,6 +3,8 @@
 #ifndef MERAK_BASE_HALF_H
 #define MERAK_BASE_HALF_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -31,5 +33,8 @@ static inline uint16_t merak_f32_to_bf16(float f)
 float merak_f16_to_f32(uint16_t h);
 /* Round to nearest, ties to even; overflow (above 65504) gives infinity. */
 uint16_t merak_f32_to_f16(float f);
+
+/* Is no number NaN or infinite? */
+bool merak_all_finite(const float *x, size_t n);
 
 #endif

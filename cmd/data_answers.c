@@ -242,6 +242,19 @@ static enum merak_status take_messages(struct merak_answers *a,
                                            : rc;
 }
 
+/* A template puts the beginning of a text in front, and a message or a
+ * tokenizer does, too. */
+static void count_twice(struct merak_answers *a)
+{
+    const struct merak_answer_ids *ids = &a->ids;
+
+    if (ids->n < 2 || ids->id[0] != ids->id[1] ||
+        !merak_tokenizer_is_special(a->tokenizer, ids->id[0]))
+        return;
+    if (a->twice++ == 0)
+        a->twice_id = ids->id[0];
+}
+
 enum merak_status merak_answers_take(struct merak_answers *answers,
                                      bool is_chat,
                                      const struct merak_chat_talk *talk,
@@ -252,6 +265,8 @@ enum merak_status merak_answers_take(struct merak_answers *answers,
     answers->ids.n = 0;
     rc = is_chat ? take_messages(answers, talk, err)
                  : take_pair(answers, talk->turn, err);
+    if (rc == MERAK_OK)
+        count_twice(answers);
     return rc == MERAK_OK ? put_document(answers, err) : rc;
 }
 

@@ -5,6 +5,7 @@
 #define MERAK_CMD_DATA_ANSWERS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "io/tokenizer/chat.h"
 #include "io/tokenizer/tokenizer.h"
@@ -17,6 +18,9 @@ struct merak_answers {
     bool special;    /* put the tokens of the tokenizer's template around a
                         prompt and its completion */
     bool append_eod; /* also after messages */
+    uint64_t twice;  /* out: documents that begin with one special token twice,
+                        as nothing that was trained on does */
+    int32_t twice_id; /* the first one's token */
     /* scratch for the parts; initially zeros */
     struct merak_chat_text text;
     struct merak_answer_ids {

@@ -192,6 +192,17 @@ void merak_pack_tell_unread(struct merak_pack_job *job, const char *path)
     merak_chat_forget_unread(job->chat);
 }
 
+static void warn_of_twice(const struct merak_pack_job *job)
+{
+    if (job->answers.twice > 0)
+        fprintf(stderr,
+                "merak data pack: warning: %llu documents begin with token %d "
+                "twice: what puts it in front of a conversation, and the text "
+                "itself; leave it out of one\n",
+                (unsigned long long)job->answers.twice,
+                (int)job->answers.twice_id);
+}
+
 struct merak_document_reader merak_pack_reader(struct merak_pack_job *job)
 {
     return (struct merak_document_reader){
@@ -284,6 +295,7 @@ static json_t *json_totals(const struct merak_pack_job *job)
 
 static int report(const struct merak_pack_job *job)
 {
+    warn_of_twice(job);
     if (job->json)
         return merak_cmd_flush_json("data pack", json_totals(job),
                                     MERAK_EXIT_DONE);

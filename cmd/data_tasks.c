@@ -75,11 +75,12 @@ static json_t *count(const struct merak_pack_job *job, uint64_t left_before)
     struct merak_pack_totals t = merak_pack_totals(job->pack);
 
     return json_pack(
-        "{s:I, s:i, s:I, s:I, s:I, s:o, s:b, s:b}", "tokens",
+        "{s:I, s:i, s:I, s:I, s:I, s:I, s:i, s:o, s:b, s:b}", "tokens",
         (json_int_t)t.tokens, "holds", (int)job->holds, "empty",
         (json_int_t)job->empty, "left_out",
         (json_int_t)(merak_tokenizer_left_out(job->tok) - left_before), "bad",
-        (json_int_t)job->bad.n, "first_bad",
+        (json_int_t)job->bad.n, "twice", (json_int_t)job->answers.twice,
+        "twice_id", (int)job->answers.twice_id, "first_bad",
         merak_json_text(job->bad.first, strlen(job->bad.first)), "chat",
         job->chat != NULL, "date",
         job->chat != NULL && merak_chat_has_date(job->chat));
@@ -98,7 +99,7 @@ static enum merak_status pack_part(struct merak_pack_job *job,
 
     if (prefix == NULL)
         return merak_fail_nomem(err, PATH_MAX);
-    job->bad.n = job->empty = 0;
+    job->bad.n = job->empty = job->answers.twice = 0;
     job->bad.first[0] = '\0';
     rc = merak_pack_open(job, prefix, MERAK_PACK_MEGATRON, err);
     if (rc == MERAK_OK)
@@ -162,6 +163,9 @@ static enum merak_status join_part(struct merak_pack_job *job,
     if (job->bad.n == 0 && first != NULL)
         snprintf(job->bad.first, sizeof(job->bad.first), "%s", first);
     job->bad.n += number(counts, "bad");
+    if (job->answers.twice == 0)
+        job->answers.twice_id = (int32_t)number(counts, "twice_id");
+    job->answers.twice += number(counts, "twice");
     job->empty += number(counts, "empty");
     job->left_out += number(counts, "left_out");
     job->with_date |= json_is_true(json_object_get(counts, "date"));
@@ -183,7 +187,7 @@ static enum merak_status join(struct merak_pack_job *job,
 {
     enum merak_status rc = merak_pack_open(job, job->out, job->format, err);
 
-    job->bad.n = job->empty = 0;
+    job->bad.n = job->empty = job->answers.twice = 0;
     /* counted in the parts */
     job->left_out = 0 - merak_tokenizer_left_out(job->tok);
     for (size_t i = 0; rc == MERAK_OK && i < parts->n; i++) {

@@ -5,6 +5,7 @@
 #include "io/weights/transfer.h"
 
 #include "base/error.h"
+#include "base/half.h"
 #include "io/ckpt/ckpt_impl.h"
 #include "io/ckpt/owner.h"
 #include "io/weights/peft.h"
@@ -12,7 +13,6 @@
 #include "io/weights/run_model.h"
 #include "io/weights/transfer_impl.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,13 +89,6 @@ static void cut_shards(struct importing *im)
     im->first[im->n_shards] = im->params.n_whole;
 }
 
-static bool all_are_finite(const float *x, size_t n)
-{
-    while (n > 0 && isfinite(x[n - 1]))
-        n--;
-    return n == 0;
-}
-
 static enum merak_status fill(void *arg, int i, struct merak_error *err)
 {
     struct importing *im = arg;
@@ -108,7 +101,7 @@ static enum merak_status fill(void *arg, int i, struct merak_error *err)
         rc =
             merak_hf_weights_read(im->weights, param->name, &im->piece[i], err);
     if (rc == MERAK_OK &&
-        !all_are_finite(im->buf, merak_shape_count(&param->shape)) &&
+        !merak_all_finite(im->buf, merak_shape_count(&param->shape)) &&
         im->not_finite++ == 0)
         im->first_not_finite = i;
     im->done += bytes_of(im, i);

@@ -125,11 +125,31 @@ static enum merak_status open_source(struct merak_trainer *t,
     return rc;
 }
 
+/* Rank 0 warns of what any rank has found, as an import does. */
+static enum merak_status warn_not_finite(struct merak_trainer *t,
+                                         const struct origin *origin,
+                                         const char *name)
+{
+    struct merak_error found = {.text = ""};
+    enum merak_status rc = MERAK_OK;
+
+    if (name != NULL)
+        rc = merak_fail(&found, MERAK_ERR_MISMATCH,
+                        "%.80s of %.100s has numbers that are NaN or infinite; "
+                        "a model computes nothing from those",
+                        name, origin->path);
+    rc = merak_agree(t->tr, &t->world, rc, &found);
+    if (rc == MERAK_ERR_MISMATCH && t->program->rank == 0)
+        merak_warn("train", "--init-from: %s", found.text);
+    return rc == MERAK_ERR_MISMATCH ? MERAK_OK : rc;
+}
+
 static enum merak_status take(struct merak_trainer *t,
                               const struct origin *origin,
                               struct merak_error *err)
 {
-    struct merak_weight_source source = {.ckpt = NULL};
+    const char *not_finite = NULL;
+    struct merak_weight_source source = {.not_finite_p = &not_finite};
     struct merak_named *param = NULL;
     enum merak_status rc = open_source(t, origin, &source, &param, err);
 
@@ -138,6 +158,8 @@ static enum merak_status take(struct merak_trainer *t,
         rc = merak_weights_take(t, &source, err);
         rc = merak_agree(t->tr, &t->world, rc, err);
     }
+    if (rc == MERAK_OK)
+        rc = warn_not_finite(t, origin, not_finite);
     merak_hf_weights_close(source.hf);
     merak_ckpt_close(source.ckpt);
     free(param);

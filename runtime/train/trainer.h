@@ -44,6 +44,9 @@ struct merak_weight_source {
     struct merak_ckpt *ckpt;
     struct merak_hf_weights *hf;
     bool no_adapters; /* those of the model are not there */
+    /* NULL, or for the first parameter found to have a number that is not
+     * finite: its name, borrowed from the program. */
+    const char **not_finite_p;
 };
 
 /* The state of a run, in the order in which set-up makes it.  A process has

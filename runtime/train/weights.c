@@ -10,6 +10,7 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/half.h"
 #include "base/rng.h"
 #include "io/lora_record.h"
 #include "io/weights/hf_weights.h"
@@ -182,9 +183,16 @@ static enum merak_status read_piece(const struct merak_weight_source *source,
                                     const struct merak_ckpt_piece *piece,
                                     struct merak_error *err)
 {
-    return source->hf != NULL
-               ? merak_hf_weights_read(source->hf, p->name, piece, err)
-               : merak_ckpt_read(source->ckpt, piece, err);
+    enum merak_status rc =
+        source->hf != NULL
+            ? merak_hf_weights_read(source->hf, p->name, piece, err)
+            : merak_ckpt_read(source->ckpt, piece, err);
+
+    if (rc == MERAK_OK && source->not_finite_p != NULL &&
+        *source->not_finite_p == NULL &&
+        !merak_all_finite(piece->data, piece->flat_hi - piece->flat_lo))
+        *source->not_finite_p = p->name;
+    return rc;
 }
 
 /* Read a tensor of the source into a slot: in place, or through buf[CHUNK]. */
@@ -376,8 +384,7 @@ static enum merak_status check_fingerprint(const struct merak_trainer *t,
     for (int i = 0; merak_fingerprint_difference(state->fingerprint,
                                                  t->fingerprint, i, &d);
          i++) {
-        /* some models have one for short and one for long sequences */
-        if (state->seq != t->opt.seq && strcmp(d.key, "rope scaling list") == 0)
+        if (state->seq != t->opt.seq && merak_number_follows_seq(d.key))
             continue;
         if ((d.kind == MERAK_DIFFERENCE_DATA && !t->opt.data_changed) ||
             (d.kind == MERAK_DIFFERENCE_MODEL && !t->opt.model_changed))

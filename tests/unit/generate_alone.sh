@@ -28,7 +28,7 @@ says()
     ok $? "$1" err out
 }
 
-echo 1..25
+echo 1..30
 
 cat >config.json <<'JSON'
 {"model_type": "llama", "vocab_size": 902, "hidden_size": 16,
@@ -135,6 +135,30 @@ generate --tokenizer "$kind" --tokens 2 --prompt 'a'
 [ $? -eq 0 ] && ! grep -q twice err
 ok $? "once it is as it should be" err
 
+mkdir chat
+cp "$kind" chat/tokenizer.json
+cat >chat/tokenizer_config.json <<'JSON'
+{"bos_token": "<s>", "chat_template": "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"}
+JSON
+talk='[{"role": "user", "content": "%s"}, {"role": "assistant", "content": "b"}]'
+for text in '<s>a' a '<s>c'; do
+    printf "{\"messages\": $talk}\\n" "$text"
+done >talks.jsonl
+"$merak" data pack --tokenizer chat --out talks talks.jsonl >out 2>err
+rc=$?
+says "so are conversations that begin with it twice, once for all" \
+    "2 documents begin with token 1 twice"
+for i in 0 1; do
+    "$merak" data pack --tokenizer chat --out parts --task $i/2 talks.jsonl
+done >out 2>err
+rc=$?
+says "several tasks count them together" \
+    "2 documents begin with token 1 twice"
+grep -v '<s>' talks.jsonl >talk.jsonl
+"$merak" data pack --tokenizer chat --out talk talk.jsonl >out 2>err &&
+    ! grep -q twice err
+ok $? "and one that begins with it once is not" err
+
 mkdir spm
 cp "$here/../vectors/tokenizer/kind_spm_bpe.model" spm/tokenizer.model
 spm() { generate --tokenizer spm --tokens 1 --prompt a; sed 's/ in.*//' err; }
@@ -158,6 +182,13 @@ ok $? "--samples takes the first sequences of the data"
     "$((64 + ($(wc -c <text) - 1) / 32 * 32))}" ]
 ok $? "of a blend each sequence counts once"
 
+eval_default() { "$merak" eval --ckpt m --threads 1 --json "$@"; }
+sed -i 's/"max_position_embeddings": 64/"max_position_embeddings": 512/' \
+    m/config.json
+[ "$(eval_default --data text | sed 's/.*tokens": //')" = \
+    "$((($(wc -c <text) - 1) / 256 * 256))}" ]
+ok $? "without --seq, sequences are as long as in training"
+
 # --- weights that are no numbers ---
 
 printf '\377\377\377\377' | dd of=m/model.safetensors bs=1 conv=notrunc \
@@ -166,6 +197,10 @@ printf '\377\377\377\377' | dd of=m/model.safetensors bs=1 conv=notrunc \
 rc=$?
 says "an import names weights with NaN" \
     "1 of the weights have numbers that are NaN or infinite"
+"$merak" train --model m --data text --seq 32 --steps 1 --global-batch 1 \
+    --threads 1 --init-from m >out 2>&1
+grep -q 'warn: .*--init-from: .* of m has numbers that are NaN or infinite' out
+ok $? "a run that begins with them does, too" out
 eval_ --data first >out 2>err
 [ $? -eq 0 ] && grep -q '"loss": null, "perplexity": null, "tokens": 64' out
 ok $? "a loss that is no number is null in JSON" out err
