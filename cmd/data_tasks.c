@@ -7,6 +7,7 @@
 #include "cmd/json_line.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "io/tokens/parts.h"
 
 #include <limits.h>
@@ -28,9 +29,10 @@ static json_t *describe_tokenizer(const char *path)
                                        "/special_tokens_map.json",
                                        "/chat_template.jinja"};
     json_t *list = json_array();
-    char file[PATH_MAX];
+    char file[PATH_MAX + 32], room[PATH_MAX];
     struct stat st;
 
+    path = merak_hub_path(path, room);
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
         snprintf(file, sizeof(file), "%s%s", path, name[i]);
         if (stat(file, &st) == 0 && S_ISREG(st.st_mode))

@@ -62,6 +62,9 @@ mkdir -p "$logdir" || exit 2
     exit 2
 }
 
+# The sandbox takes variables that begin with MERAK_ away.
+export TEST_ALL=${MERAK_TEST_ALL-}
+
 passed=0 failed=0 skipped=0
 
 # What makes a command run as the ordinary user.

@@ -4,6 +4,8 @@
 
 #include "io/tokenizer/chat_impl.h"
 
+#include "base/hub.h"
+
 #include <ctype.h>
 #include <jansson.h>
 #include <limits.h>
@@ -178,10 +180,12 @@ enum merak_status merak_chat_open(const char *tokenizer, const char *format,
 {
     struct merak_chat *chat = calloc(1, sizeof(*chat));
     const struct merak_chat_format *f = NULL;
+    char room[PATH_MAX];
     enum merak_status rc;
 
     if (chat == NULL)
         return merak_fail_nomem(err, sizeof(*chat));
+    tokenizer = merak_hub_path(tokenizer, room);
     chat->config = load(tokenizer, "tokenizer_config.json");
     chat->map = load(tokenizer, "special_tokens_map.json");
     chat->now = read_clock();
