@@ -56,10 +56,11 @@ static enum merak_status create_events(struct merak_engine *e,
     merak_accel_awaited(e->program, awaited);
     for (int i = 0; i < e->program->n_instrs && rc == MERAK_OK; i++) {
         if (awaited[i] || merak_instr_moves(&e->program->instr[i]))
-            rc = ops_of(e)->event_create(e->opt.accel, &e->event[i], err);
+            rc = ops_of(e)->event_create(e->opt.accel, &e->accel.event[i], err);
     }
-    for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
-        rc = ops_of(e)->event_create(e->opt.accel, &e->queue_event[q], err);
+    for (int q = 0; q < e->accel.n_streams && rc == MERAK_OK; q++)
+        rc = ops_of(e)->event_create(e->opt.accel, &e->accel.queue_event[q],
+                                     err);
     free(awaited);
     return rc;
 }
@@ -80,15 +81,15 @@ static enum merak_status allocate_inputs(struct merak_engine *e,
     for (int i = 0; i < p->n_instrs; i++) {
         if (!loads_input(&p->instr[i]))
             continue;
-        e->input_at[i] = bytes;
+        e->accel.input_at[i] = bytes;
         bytes +=
             merak_size_align(p->slot[p->instr[i].slot[0]].bytes, INPUT_ALIGN);
     }
-    e->input = aligned_alloc(INPUT_ALIGN, bytes);
-    if (e->input == NULL)
+    e->accel.input = aligned_alloc(INPUT_ALIGN, bytes);
+    if (e->accel.input == NULL)
         return merak_fail_nomem(err, bytes);
-    e->input_pinned =
-        ops_of(e)->pin != NULL && ops_of(e)->pin(e->opt.accel, e->input, bytes);
+    e->accel.input_pinned = ops_of(e)->pin != NULL &&
+                            ops_of(e)->pin(e->opt.accel, e->accel.input, bytes);
     return MERAK_OK;
 }
 
@@ -100,21 +101,22 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
 
     if (e->opt.accel == NULL)
         return MERAK_OK;
-    rc = merak_engine_switch("MERAK_ACCEL_SYNC", &e->accel_sync, err);
+    rc = merak_engine_switch("MERAK_ACCEL_SYNC", &e->accel.sync, err);
     if (rc != MERAK_OK)
         return rc;
-    e->event = calloc(n, sizeof(*e->event));
-    e->input_at = calloc(n, sizeof(*e->input_at));
-    e->batch_of = calloc(n, sizeof(*e->batch_of));
-    e->fused_of = calloc(n, sizeof(*e->fused_of));
-    e->stretch_of = calloc(n, sizeof(*e->stretch_of));
-    e->stream = calloc(n, sizeof(*e->stream));
-    if (e->event == NULL || e->input_at == NULL || e->batch_of == NULL ||
-        e->fused_of == NULL || e->stretch_of == NULL || e->stream == NULL)
-        return merak_fail_nomem(err, n * sizeof(*e->event));
-    e->n_streams = MERAK_QUEUE_COUNT;
+    e->accel.event = calloc(n, sizeof(*e->accel.event));
+    e->accel.input_at = calloc(n, sizeof(*e->accel.input_at));
+    e->accel.batch_of = calloc(n, sizeof(*e->accel.batch_of));
+    e->accel.fused_of = calloc(n, sizeof(*e->accel.fused_of));
+    e->accel.stretch_of = calloc(n, sizeof(*e->accel.stretch_of));
+    e->accel.stream = calloc(n, sizeof(*e->accel.stream));
+    if (e->accel.event == NULL || e->accel.input_at == NULL ||
+        e->accel.batch_of == NULL || e->accel.fused_of == NULL ||
+        e->accel.stretch_of == NULL || e->accel.stream == NULL)
+        return merak_fail_nomem(err, n * sizeof(*e->accel.event));
+    e->accel.n_streams = MERAK_QUEUE_COUNT;
     for (int i = 0; i < e->program->n_instrs; i++)
-        e->stream[i] = (int)e->program->instr[i].queue;
+        e->accel.stream[i] = (int)e->program->instr[i].queue;
     rc = merak_engine_direct_init(e, err);
     if (rc == MERAK_OK)
         rc = merak_engine_share_init(e, err);
@@ -139,8 +141,8 @@ static bool settle(struct merak_engine *e)
 {
     int64_t end = merak_clock_ns() + SETTLE_NS;
 
-    for (int q = 0; q < e->n_streams; q++) {
-        struct merak_event *event = e->queue_event[q];
+    for (int q = 0; q < e->accel.n_streams; q++) {
+        struct merak_event *event = e->accel.queue_event[q];
         double left = (double)(end - merak_clock_ns()) * 1e-9;
 
         if (event != NULL &&
@@ -159,13 +161,13 @@ void merak_engine_accel_fini(struct merak_engine *e)
     if (e->opt.accel == NULL)
         return;
     settled = settle(e);
-    for (int i = 0; e->event != NULL && i < e->program->n_instrs; i++) {
-        if (e->event[i] != NULL)
-            ops_of(e)->event_destroy(e->opt.accel, e->event[i]);
+    for (int i = 0; e->accel.event != NULL && i < e->program->n_instrs; i++) {
+        if (e->accel.event[i] != NULL)
+            ops_of(e)->event_destroy(e->opt.accel, e->accel.event[i]);
     }
     for (int q = 0; q < MERAK_STREAMS; q++) {
-        if (e->queue_event[q] != NULL)
-            ops_of(e)->event_destroy(e->opt.accel, e->queue_event[q]);
+        if (e->accel.queue_event[q] != NULL)
+            ops_of(e)->event_destroy(e->opt.accel, e->accel.queue_event[q]);
     }
     merak_engine_ahead_fini(e);
     merak_engine_replay_fini(e);
@@ -173,18 +175,18 @@ void merak_engine_accel_fini(struct merak_engine *e)
     merak_engine_fused_fini(e);
     merak_engine_batches_fini(e);
     merak_engine_share_fini(e);
-    free(e->stretch_of);
-    free(e->fused_of);
-    free(e->batch_of);
-    free(e->event);
-    free(e->stream);
-    free(e->comm);
-    free(e->input_at);
+    free(e->accel.stretch_of);
+    free(e->accel.fused_of);
+    free(e->accel.batch_of);
+    free(e->accel.event);
+    free(e->accel.stream);
+    free(e->accel.comm);
+    free(e->accel.input_at);
     if (!settled) /* queues may still read it, so it is not freed */
         return;
-    if (e->input_pinned)
-        ops_of(e)->unpin(e->opt.accel, e->input);
-    free(e->input);
+    if (e->accel.input_pinned)
+        ops_of(e)->unpin(e->opt.accel, e->accel.input);
+    free(e->accel.input);
 }
 
 enum merak_status merak_accel_wait(struct merak_accel *accel,
@@ -237,9 +239,9 @@ static enum merak_status order_behind(struct merak_engine *e,
     enum merak_status rc = MERAK_OK;
 
     for (int i = 0; i < instr->n_wait && rc == MERAK_OK; i++) {
-        if (e->stream[wait[i]] != e->stream[instr->id])
-            rc = ops_of(e)->wait(e->opt.accel, e->stream[instr->id],
-                                 e->event[wait[i]], err);
+        if (e->accel.stream[wait[i]] != e->accel.stream[instr->id])
+            rc = ops_of(e)->wait(e->opt.accel, e->accel.stream[instr->id],
+                                 e->accel.event[wait[i]], err);
     }
     return rc;
 }
@@ -248,20 +250,22 @@ enum merak_status merak_engine_mark_issued(struct merak_engine *e,
                                            const struct merak_instr *instr,
                                            struct merak_error *err)
 {
-    int queue = e->stream[instr->id];
+    int queue = e->accel.stream[instr->id];
     enum merak_status rc;
 
     /* what waits for the event begins after this one's end */
     rc = merak_engine_times_mark(e, instr, true, err);
-    if (rc == MERAK_OK && e->event[instr->id] != NULL)
-        rc = ops_of(e)->record(e->opt.accel, queue, e->event[instr->id], err);
-    if (rc != MERAK_OK || !e->accel_sync)
+    if (rc == MERAK_OK && e->accel.event[instr->id] != NULL)
+        rc = ops_of(e)->record(e->opt.accel, queue, e->accel.event[instr->id],
+                               err);
+    if (rc != MERAK_OK || !e->accel.sync)
         return rc;
     if (e->opt.link != NULL && merak_instr_moves(instr))
         return rc; /* a peer may wait for what this thread issues next */
-    rc = ops_of(e)->record(e->opt.accel, queue, e->queue_event[queue], err);
+    rc = ops_of(e)->record(e->opt.accel, queue, e->accel.queue_event[queue],
+                           err);
     return rc == MERAK_OK
-               ? merak_engine_wait_event(e, e->queue_event[queue], 1, err)
+               ? merak_engine_wait_event(e, e->accel.queue_event[queue], 1, err)
                : rc;
 }
 
@@ -271,7 +275,7 @@ static enum merak_status issue_load(struct merak_engine *e,
 {
     const struct merak_slot *slot = &e->program->slot[instr->slot[0]];
     void *to = merak_engine_slot(e, instr->slot[0]);
-    unsigned char *from = e->input + e->input_at[instr->id];
+    unsigned char *from = e->accel.input + e->accel.input_at[instr->id];
     enum merak_status rc;
 
     if (!loads_input(instr))
@@ -312,7 +316,7 @@ enum merak_status merak_engine_issue_work(struct merak_engine *e,
                                           const struct merak_instr *instr,
                                           struct merak_error *err)
 {
-    const struct engine_fused *f = e->fused_of[instr->id];
+    const struct engine_fused *f = e->accel.fused_of[instr->id];
 
     if (f != NULL)
         return instr->id == f->id[0] ? merak_engine_issue_fused(e, f, err)
@@ -349,7 +353,7 @@ static enum merak_status issue_batch(struct merak_engine *e,
                                      const struct merak_instr *instr,
                                      struct merak_error *err)
 {
-    const struct engine_batch *batch = e->batch_of[instr->id];
+    const struct engine_batch *batch = e->accel.batch_of[instr->id];
     enum merak_status rc = MERAK_OK;
 
     if (instr->id != batch->id[batch->n - 1])
@@ -369,8 +373,8 @@ static enum merak_status issue_together(struct merak_engine *e,
                                         const struct merak_instr *instr,
                                         struct merak_error *err)
 {
-    const struct engine_stretch *s = e->stretch_of[instr->id];
-    const struct engine_fused *f = e->fused_of[instr->id];
+    const struct engine_stretch *s = e->accel.stretch_of[instr->id];
+    const struct engine_fused *f = e->accel.fused_of[instr->id];
     const int *id = s != NULL ? s->id : f->id;
     int n = s != NULL ? s->n : f->n;
     enum merak_status rc = MERAK_OK;
@@ -393,9 +397,10 @@ enum merak_status merak_engine_issue(struct merak_engine *e,
 {
     enum merak_status rc;
 
-    if (e->batch_of[instr->id] != NULL)
+    if (e->accel.batch_of[instr->id] != NULL)
         return issue_batch(e, instr, err);
-    if (e->stretch_of[instr->id] != NULL || e->fused_of[instr->id] != NULL)
+    if (e->accel.stretch_of[instr->id] != NULL ||
+        e->accel.fused_of[instr->id] != NULL)
         return issue_together(e, instr, err);
     rc = merak_engine_begin_instr(e, instr, err);
     if (rc == MERAK_OK &&
@@ -419,7 +424,7 @@ static enum merak_status read_sent(struct merak_engine *e,
 
     if (stager != instr->id)
         return ops_of(e)->wait(e->opt.accel, (int)instr->queue,
-                               e->event[stager], err);
+                               e->accel.event[stager], err);
     return ops_of(e)->read(
         e->opt.accel, (int)instr->queue, merak_engine_staged_slot(e, slot),
         merak_engine_slot(e, slot), e->program->slot[slot].bytes, err);
@@ -440,7 +445,7 @@ enum merak_status merak_engine_stage_test(struct merak_engine *e,
                                           const struct merak_instr *instr,
                                           struct merak_error *err)
 {
-    return ops_of(e)->query(e->opt.accel, e->event[instr->id], err);
+    return ops_of(e)->query(e->opt.accel, e->accel.event[instr->id], err);
 }
 
 enum merak_status merak_engine_stage_in(struct merak_engine *e,
@@ -477,10 +482,10 @@ enum merak_status merak_engine_accel_finish(struct merak_engine *e,
 
     if (e->opt.accel == NULL)
         return MERAK_OK;
-    for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
-        rc = ops_of(e)->record(e->opt.accel, q, e->queue_event[q], err);
-    for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
-        rc = merak_engine_wait_event(e, e->queue_event[q], 1, err);
+    for (int q = 0; q < e->accel.n_streams && rc == MERAK_OK; q++)
+        rc = ops_of(e)->record(e->opt.accel, q, e->accel.queue_event[q], err);
+    for (int q = 0; q < e->accel.n_streams && rc == MERAK_OK; q++)
+        rc = merak_engine_wait_event(e, e->accel.queue_event[q], 1, err);
     return rc;
 }
 
@@ -502,7 +507,7 @@ enum merak_status merak_engine_accel_warm(struct merak_engine *e,
                                           const struct merak_instr *instr,
                                           struct merak_error *err)
 {
-    const struct engine_fused *f = e->fused_of[instr->id];
+    const struct engine_fused *f = e->accel.fused_of[instr->id];
     enum merak_status rc = clear_operands(e, instr, err);
 
     if (rc == MERAK_OK)

@@ -21,7 +21,7 @@ enum merak_status merak_engine_ahead_init(struct merak_engine *e,
                                           struct merak_error *err)
 {
     struct merak_accel *a = e->opt.accel;
-    struct engine_ahead *ahead = &e->ahead;
+    struct engine_ahead *ahead = &e->accel.ahead;
     enum merak_status rc = MERAK_OK;
 
     if (a->depth == 0)
@@ -35,8 +35,9 @@ enum merak_status merak_engine_ahead_init(struct merak_engine *e,
 void merak_engine_ahead_fini(struct merak_engine *e)
 {
     for (int i = 0; i < 2; i++) {
-        if (e->ahead.mark[i] != NULL)
-            e->opt.accel->ops->event_destroy(e->opt.accel, e->ahead.mark[i]);
+        if (e->accel.ahead.mark[i] != NULL)
+            e->opt.accel->ops->event_destroy(e->opt.accel,
+                                             e->accel.ahead.mark[i]);
     }
 }
 
@@ -45,15 +46,15 @@ void merak_engine_ahead_fini(struct merak_engine *e)
 static int operations(const struct merak_engine *e,
                       const struct merak_instr *instr)
 {
-    return 2 + instr->n_wait + (e->event[instr->id] != NULL) +
-           (e->ended != NULL ? 2 : 0);
+    return 2 + instr->n_wait + (e->accel.event[instr->id] != NULL) +
+           (e->accel.ended != NULL ? 2 : 0);
 }
 
 /* Record the mark of a quarter, once its last record is over. */
 static enum merak_status mark(struct merak_engine *e, struct merak_error *err)
 {
     struct merak_accel *a = e->opt.accel;
-    struct engine_ahead *ahead = &e->ahead;
+    struct engine_ahead *ahead = &e->accel.ahead;
     struct merak_event *event = ahead->mark[ahead->next];
     enum merak_status rc = MERAK_OK;
 
@@ -71,7 +72,7 @@ enum merak_status merak_engine_ahead(struct merak_engine *e,
                                      const struct merak_instr *instr,
                                      struct merak_error *err)
 {
-    struct engine_ahead *ahead = &e->ahead;
+    struct engine_ahead *ahead = &e->accel.ahead;
 
     if (instr->queue != MERAK_QUEUE_COMPUTE || ahead->quarter == 0)
         return MERAK_OK;

@@ -215,26 +215,26 @@ enum merak_status merak_engine_batches_init(struct merak_engine *e,
 {
     enum merak_status rc;
 
-    if (e->opt.tables == NULL || e->accel_sync ||
+    if (e->opt.tables == NULL || e->accel.sync ||
         e->opt.accel->ops->table_bytes == NULL)
         return MERAK_OK;
-    rc = find_batches(e->program, e->opt.backend, &e->batches, err);
-    for (int i = 0; i < e->batches.n && rc == MERAK_OK; i++) {
-        struct engine_batch *batch = &e->batches.batch[i];
+    rc = find_batches(e->program, e->opt.backend, &e->accel.batches, err);
+    for (int i = 0; i < e->accel.batches.n && rc == MERAK_OK; i++) {
+        struct engine_batch *batch = &e->accel.batches.batch[i];
 
         rc = create_table(e, batch, err);
         for (int k = 0; k < batch->n; k++)
-            e->batch_of[batch->id[k]] = batch;
+            e->accel.batch_of[batch->id[k]] = batch;
     }
     return rc;
 }
 
 void merak_engine_batches_fini(struct merak_engine *e)
 {
-    for (int i = 0; i < e->batches.n; i++) {
-        if (e->batches.batch[i].table != NULL)
+    for (int i = 0; i < e->accel.batches.n; i++) {
+        if (e->accel.batches.batch[i].table != NULL)
             e->opt.accel->ops->table_destroy(e->opt.accel,
-                                             e->batches.batch[i].table);
+                                             e->accel.batches.batch[i].table);
     }
-    batches_fini(&e->batches);
+    batches_fini(&e->accel.batches);
 }

@@ -124,7 +124,7 @@ static enum merak_status find_unread(struct merak_engine *e,
         return merak_fail_nomem(err, (size_t)p->n_slots);
     read_by_the_caller(p, read);
     for (int i = p->n_instrs - 1; i >= 0; i--) {
-        struct engine_fused *f = e->fused_of[i];
+        struct engine_fused *f = e->accel.fused_of[i];
 
         if (f != NULL && i == f->id[f->n - 1])
             mark_unread(p, f, read);
@@ -142,7 +142,7 @@ static bool may_be_fused(const struct merak_engine *e,
 {
     return instr->kind == MERAK_INSTR_KERNEL && instr->microbatch >= 0 &&
            instr->op->step_use == MERAK_STEP_NONE &&
-           e->batch_of[instr->id] == NULL;
+           e->accel.batch_of[instr->id] == NULL;
 }
 
 /* How many instructions, from the first on, an accelerator may run as one. */
@@ -156,7 +156,7 @@ static int count_joined(const struct merak_engine *e, const int *id, int most)
         const struct merak_instr *next = &p->instr[id[n]];
 
         if (!may_be_fused(e, next) || next->microbatch != first->microbatch ||
-            e->event[id[n - 1]] != NULL || merak_accel_waits(p, next))
+            e->accel.event[id[n - 1]] != NULL || merak_accel_waits(p, next))
             break;
     }
     return n;
@@ -190,11 +190,12 @@ static void find_fused(struct merak_engine *e)
             n = 1;
             continue;
         }
-        e->fused[e->n_fused] =
+        e->accel.fused[e->accel.n_fused] =
             (struct engine_fused){.id = q->instr + i, .n = n};
         for (int k = 0; k < n; k++)
-            e->fused_of[q->instr[i + k]] = &e->fused[e->n_fused];
-        e->n_fused++;
+            e->accel.fused_of[q->instr[i + k]] =
+                &e->accel.fused[e->accel.n_fused];
+        e->accel.n_fused++;
     }
 }
 
@@ -206,12 +207,12 @@ enum merak_status merak_engine_fused_init(struct merak_engine *e,
     bool on = true;
     enum merak_status rc = merak_engine_switch("MERAK_ACCEL_FUSE", &on, err);
 
-    if (rc != MERAK_OK || !on || e->accel_sync ||
+    if (rc != MERAK_OK || !on || e->accel.sync ||
         e->opt.accel->ops->fusable == NULL)
         return rc;
-    e->fused = calloc((size_t)q->n + 1, sizeof(*e->fused));
-    if (e->fused == NULL)
-        return merak_fail_nomem(err, (size_t)q->n * sizeof(*e->fused));
+    e->accel.fused = calloc((size_t)q->n + 1, sizeof(*e->accel.fused));
+    if (e->accel.fused == NULL)
+        return merak_fail_nomem(err, (size_t)q->n * sizeof(*e->accel.fused));
     e->step = &none;
     find_fused(e);
     e->step = NULL;
@@ -220,5 +221,5 @@ enum merak_status merak_engine_fused_init(struct merak_engine *e,
 
 void merak_engine_fused_fini(struct merak_engine *e)
 {
-    free(e->fused);
+    free(e->accel.fused);
 }

@@ -25,7 +25,7 @@
 static bool is_the_same_each_step(const struct merak_engine *e,
                                   const struct merak_instr *instr)
 {
-    if (e->batch_of[instr->id] != NULL)
+    if (e->accel.batch_of[instr->id] != NULL)
         return false; /* already launched together */
     switch (instr->kind) {
     case MERAK_INSTR_KERNEL:
@@ -58,7 +58,7 @@ static int end_of_stretch(const struct merak_engine *e, int from)
             (at > from && merak_accel_waits(p, instr)))
             break;
         at++;
-        if (e->event[instr->id] != NULL)
+        if (e->accel.event[instr->id] != NULL)
             break;
     }
     return at;
@@ -89,22 +89,22 @@ enum merak_status merak_engine_replay_init(struct merak_engine *e,
     bool on = false;
     enum merak_status rc = merak_engine_switch("MERAK_ACCEL_GRAPHS", &on, err);
 
-    if (rc != MERAK_OK || !on || e->accel_sync || merak_engine_has_times(e) ||
+    if (rc != MERAK_OK || !on || e->accel.sync || merak_engine_has_times(e) ||
         e->opt.accel->ops->capture_begin == NULL)
         return rc;
-    e->stretch = calloc((size_t)q->n + 1, sizeof(*e->stretch));
-    if (e->stretch == NULL)
-        return merak_fail_nomem(err, (size_t)q->n * sizeof(*e->stretch));
+    e->accel.stretch = calloc((size_t)q->n + 1, sizeof(*e->accel.stretch));
+    if (e->accel.stretch == NULL)
+        return merak_fail_nomem(err, (size_t)q->n * sizeof(*e->accel.stretch));
     for (int from = 0, end; from < q->n; from = end) {
-        struct engine_stretch *s = &e->stretch[e->n_stretches];
+        struct engine_stretch *s = &e->accel.stretch[e->accel.n_stretches];
 
         end = end_of_stretch(e, from);
         if (end - from >= LEAST) {
             *s =
                 (struct engine_stretch){.id = q->instr + from, .n = end - from};
             for (int i = from; i < end; i++)
-                e->stretch_of[q->instr[i]] = s;
-            e->n_stretches++;
+                e->accel.stretch_of[q->instr[i]] = s;
+            e->accel.n_stretches++;
         }
         end += end == from;
     }
@@ -116,9 +116,9 @@ enum merak_status merak_engine_capture(struct merak_engine *e,
 {
     enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; i < e->n_stretches && rc == MERAK_OK; i++) {
-        if (e->stretch[i].replay == NULL)
-            rc = capture(e, &e->stretch[i], err);
+    for (int i = 0; i < e->accel.n_stretches && rc == MERAK_OK; i++) {
+        if (e->accel.stretch[i].replay == NULL)
+            rc = capture(e, &e->accel.stretch[i], err);
     }
     if (rc != MERAK_OK)
         merak_error_wrap(err, "MERAK_ACCEL_GRAPHS=1");
@@ -127,7 +127,8 @@ enum merak_status merak_engine_capture(struct merak_engine *e,
 
 void merak_engine_replay_fini(struct merak_engine *e)
 {
-    for (int i = 0; i < e->n_stretches; i++)
-        e->opt.accel->ops->replay_destroy(e->opt.accel, e->stretch[i].replay);
-    free(e->stretch);
+    for (int i = 0; i < e->accel.n_stretches; i++)
+        e->opt.accel->ops->replay_destroy(e->opt.accel,
+                                          e->accel.stretch[i].replay);
+    free(e->accel.stretch);
 }

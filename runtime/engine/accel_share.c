@@ -63,20 +63,20 @@ enum merak_status merak_engine_share_init(struct merak_engine *e,
     size_t n = (size_t)p->n_instrs + 1, n_slots = (size_t)p->n_slots + 1;
     int *last = calloc(n_slots, sizeof(*last)); /* 1 + the last sender */
 
-    e->share = calloc(n, sizeof(*e->share));
-    e->stager = calloc(n, sizeof(*e->stager));
-    if (last == NULL || e->share == NULL || e->stager == NULL) {
+    e->accel.share = calloc(n, sizeof(*e->accel.share));
+    e->accel.stager = calloc(n, sizeof(*e->accel.stager));
+    if (last == NULL || e->accel.share == NULL || e->accel.stager == NULL) {
         free(last);
-        return merak_fail_nomem(err, n * sizeof(*e->stager));
+        return merak_fail_nomem(err, n * sizeof(*e->accel.stager));
     }
     for (int i = 0; i < p->n_instrs; i++) {
         int *before = &last[p->instr[i].slot[0]];
 
         if (!sends(&p->instr[i]))
             continue;
-        e->share[i] = *before > 0 && send_the_same(p, *before - 1, i)
-                          ? e->share[*before - 1]
-                          : i;
+        e->accel.share[i] = *before > 0 && send_the_same(p, *before - 1, i)
+                                ? e->accel.share[*before - 1]
+                                : i;
         *before = i + 1;
     }
     free(last);
@@ -85,13 +85,13 @@ enum merak_status merak_engine_share_init(struct merak_engine *e,
 
 void merak_engine_share_fini(struct merak_engine *e)
 {
-    free(e->share);
-    free(e->stager);
+    free(e->accel.share);
+    free(e->accel.stager);
 }
 
 int merak_engine_stager(struct merak_engine *e, const struct merak_instr *instr)
 {
-    struct engine_stager *s = &e->stager[e->share[instr->id]];
+    struct engine_stager *s = &e->accel.stager[e->accel.share[instr->id]];
 
     if (s->run != e->run)
         *s = (struct engine_stager){.run = e->run, .instr = instr->id};

@@ -31,17 +31,17 @@ static enum merak_status create_timers(struct merak_engine *e,
 {
     const struct merak_program *p = e->program;
     struct merak_accel *a = e->opt.accel;
-    enum merak_status rc = a->ops->timer_create(a, &e->zero, err);
+    enum merak_status rc = a->ops->timer_create(a, &e->accel.zero, err);
     bool begun[MERAK_QUEUE_COUNT] = {false};
 
     for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {
         const struct merak_instr *instr = &p->instr[i];
 
-        rc = a->ops->timer_create(a, &e->ended[i], err);
+        rc = a->ops->timer_create(a, &e->accel.ended[i], err);
         if (rc == MERAK_OK &&
             (!begun[instr->queue] || merak_instr_moves(instr) ||
-             e->batch_of[i] != NULL || merak_accel_waits(p, instr)))
-            rc = a->ops->timer_create(a, &e->began[i], err);
+             e->accel.batch_of[i] != NULL || merak_accel_waits(p, instr)))
+            rc = a->ops->timer_create(a, &e->accel.began[i], err);
         begun[instr->queue] = true;
     }
     return rc;
@@ -54,10 +54,10 @@ enum merak_status merak_engine_times_init(struct merak_engine *e,
 
     if (!merak_engine_has_times(e))
         return MERAK_OK;
-    e->began = calloc(n, sizeof(*e->began));
-    e->ended = calloc(n, sizeof(*e->ended));
-    if (e->began == NULL || e->ended == NULL)
-        return merak_fail_nomem(err, n * sizeof(*e->ended));
+    e->accel.began = calloc(n, sizeof(*e->accel.began));
+    e->accel.ended = calloc(n, sizeof(*e->accel.ended));
+    if (e->accel.began == NULL || e->accel.ended == NULL)
+        return merak_fail_nomem(err, n * sizeof(*e->accel.ended));
     return create_timers(e, err);
 }
 
@@ -65,16 +65,16 @@ void merak_engine_times_fini(struct merak_engine *e)
 {
     struct merak_accel *a = e->opt.accel;
 
-    for (int i = 0; e->ended != NULL && i < e->program->n_instrs; i++) {
-        if (e->began[i] != NULL)
-            a->ops->event_destroy(a, e->began[i]);
-        if (e->ended[i] != NULL)
-            a->ops->event_destroy(a, e->ended[i]);
+    for (int i = 0; e->accel.ended != NULL && i < e->program->n_instrs; i++) {
+        if (e->accel.began[i] != NULL)
+            a->ops->event_destroy(a, e->accel.began[i]);
+        if (e->accel.ended[i] != NULL)
+            a->ops->event_destroy(a, e->accel.ended[i]);
     }
-    if (e->zero != NULL)
-        a->ops->event_destroy(a, e->zero);
-    free(e->began);
-    free(e->ended);
+    if (e->accel.zero != NULL)
+        a->ops->event_destroy(a, e->accel.zero);
+    free(e->accel.began);
+    free(e->accel.ended);
 }
 
 enum merak_status merak_engine_times_begin(struct merak_engine *e,
@@ -84,12 +84,12 @@ enum merak_status merak_engine_times_begin(struct merak_engine *e,
     enum merak_status rc;
     int64_t before;
 
-    if (e->ended == NULL)
+    if (e->accel.ended == NULL)
         return MERAK_OK;
     before = merak_clock_ns();
-    rc = a->ops->record(a, MERAK_QUEUE_COMPUTE, e->zero, err);
+    rc = a->ops->record(a, MERAK_QUEUE_COMPUTE, e->accel.zero, err);
     while (rc == MERAK_OK) {
-        rc = a->ops->query(a, e->zero, err);
+        rc = a->ops->query(a, e->accel.zero, err);
         if (rc != MERAK_IN_PROGRESS)
             break;
         rc = MERAK_OK;
@@ -100,7 +100,7 @@ enum merak_status merak_engine_times_begin(struct merak_engine *e,
                               e->opt.deadline_s);
         sched_yield();
     }
-    e->zero_ns = before + (merak_clock_ns() - before) / 2;
+    e->accel.zero_ns = before + (merak_clock_ns() - before) / 2;
     return rc;
 }
 
@@ -111,11 +111,12 @@ enum merak_status merak_engine_times_mark(struct merak_engine *e,
     struct merak_accel *a = e->opt.accel;
     struct merak_event *timer;
 
-    if (e->ended == NULL)
+    if (e->accel.ended == NULL)
         return MERAK_OK;
-    timer = end ? e->ended[instr->id] : e->began[instr->id];
-    return timer == NULL ? MERAK_OK
-                         : a->ops->record(a, e->stream[instr->id], timer, err);
+    timer = end ? e->accel.ended[instr->id] : e->accel.began[instr->id];
+    return timer == NULL
+               ? MERAK_OK
+               : a->ops->record(a, e->accel.stream[instr->id], timer, err);
 }
 
 static enum merak_status time_of(const struct merak_engine *e,
@@ -123,10 +124,10 @@ static enum merak_status time_of(const struct merak_engine *e,
                                  struct merak_error *err)
 {
     int64_t since = 0;
-    enum merak_status rc =
-        e->opt.accel->ops->elapsed(e->opt.accel, e->zero, timer, &since, err);
+    enum merak_status rc = e->opt.accel->ops->elapsed(
+        e->opt.accel, e->accel.zero, timer, &since, err);
 
-    *ns_p = e->zero_ns + since - e->opt.epoch_ns;
+    *ns_p = e->accel.zero_ns + since - e->opt.epoch_ns;
     return rc;
 }
 
@@ -153,8 +154,8 @@ static void share_out(struct merak_engine *e, const int *id, int n,
 static int launched_with(const struct merak_engine *e, const int *self,
                          const int **id_p)
 {
-    const struct engine_batch *batch = e->batch_of[*self];
-    const struct engine_fused *fused = e->fused_of[*self];
+    const struct engine_batch *batch = e->accel.batch_of[*self];
+    const struct engine_fused *fused = e->accel.fused_of[*self];
 
     *id_p = batch != NULL ? batch->id : fused != NULL ? fused->id : self;
     return batch != NULL ? batch->n : fused != NULL ? fused->n : 1;
@@ -166,20 +167,20 @@ enum merak_status merak_engine_times_end(struct merak_engine *e,
     int64_t over[MERAK_QUEUE_COUNT] = {0};
     enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; e->ended != NULL && i < e->program->n_instrs; i++) {
+    for (int i = 0; e->accel.ended != NULL && i < e->program->n_instrs; i++) {
         enum merak_queue queue = e->program->instr[i].queue;
         int64_t start = over[queue], end = 0;
         const int *id;
         int n = launched_with(e, &i, &id);
         /* a batch is launched by its last instruction, others by their first */
-        int first = e->batch_of[i] != NULL ? i : id[0];
+        int first = e->accel.batch_of[i] != NULL ? i : id[0];
 
         if (i != id[n - 1]) /* only the last one has an end */
             continue;
-        if (e->began[first] != NULL)
-            rc = time_of(e, e->began[first], &start, err);
+        if (e->accel.began[first] != NULL)
+            rc = time_of(e, e->accel.began[first], &start, err);
         if (rc == MERAK_OK)
-            rc = time_of(e, e->ended[i], &end, err);
+            rc = time_of(e, e->accel.ended[i], &end, err);
         if (rc != MERAK_OK)
             return rc;
         over[queue] = end;

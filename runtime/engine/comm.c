@@ -104,7 +104,7 @@ static enum merak_status advance(struct merak_engine *e, struct flight *flight,
         if (rc != MERAK_OK)
             return rc;
         flight->staged = false;
-        e->n_staged--;
+        e->comm.n_staged--;
         rc = post(e, instr, &flight->req, err);
     }
     if (rc == MERAK_OK && flight->req != NULL)
@@ -146,9 +146,10 @@ static bool must_wait_for_order(const struct merak_engine *e, int q, int id)
 
     if (e->opt.link == NULL || q == MERAK_QUEUE_COPY)
         return false;
-    if (e->n_direct == MAX_DIRECT)
+    if (e->comm.n_direct == MAX_DIRECT)
         return true;
-    return e->next[other] < queue->n && queue->instr[e->next[other]] < id;
+    return e->comm.next[other] < queue->n &&
+           queue->instr[e->comm.next[other]] < id;
 }
 
 /* The instruction that a queue starts next, if its waits are complete;
@@ -159,11 +160,12 @@ static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
     const struct engine_queue *queue = &e->queue[q];
     const struct merak_instr *instr;
 
-    if (q == MERAK_QUEUE_COMPUTE || e->next[q] == queue->n)
+    if (q == MERAK_QUEUE_COMPUTE || e->comm.next[q] == queue->n)
         return NULL;
-    if (q == MERAK_QUEUE_COLLECTIVE && e->n_exchanging == MERAK_MAX_EXCHANGES)
+    if (q == MERAK_QUEUE_COLLECTIVE &&
+        e->comm.n_exchanging == MERAK_MAX_EXCHANGES)
         return NULL;
-    instr = &e->program->instr[queue->instr[e->next[q]]];
+    instr = &e->program->instr[queue->instr[e->comm.next[q]]];
     if (must_wait_for_order(e, q, instr->id) ||
         merak_engine_pending(e, instr) >= 0)
         return NULL;
@@ -195,16 +197,16 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
         rc = start(e, instr, &flight, &in_flight, err);
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
-        e->next[q]++;
+        e->comm.next[q]++;
         (*did)++;
         if (!in_flight) {
             finish(e, instr, false);
             continue;
         }
-        e->flight[e->n_flights++] = flight;
-        e->n_staged += flight.staged;
-        e->n_direct += flight.direct;
-        e->n_exchanging += q == MERAK_QUEUE_COLLECTIVE;
+        e->comm.flight[e->comm.n_flights++] = flight;
+        e->comm.n_staged += flight.staged;
+        e->comm.n_direct += flight.direct;
+        e->comm.n_exchanging += q == MERAK_QUEUE_COLLECTIVE;
     }
 }
 
@@ -216,11 +218,11 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
     /* What is behind something that is not over in its stream is not asked. */
     bool behind[MERAK_STREAMS] = {false};
 
-    for (int i = 0; i < e->n_flights;) {
-        struct flight *flight = &e->flight[i];
+    for (int i = 0; i < e->comm.n_flights;) {
+        struct flight *flight = &e->comm.flight[i];
         const struct merak_instr *instr = &e->program->instr[flight->instr];
         bool direct = flight->direct;
-        bool waits = (direct && behind[e->stream[instr->id]]) ||
+        bool waits = (direct && behind[e->accel.stream[instr->id]]) ||
                      (flight->staged && held[instr->queue]);
         enum merak_status rc =
             waits ? MERAK_IN_PROGRESS : advance(e, flight, instr, err);
@@ -228,16 +230,16 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
         if (rc == MERAK_IN_PROGRESS) {
             held[instr->queue] = held[instr->queue] || flight->staged;
             if (direct)
-                behind[e->stream[instr->id]] = true;
+                behind[e->accel.stream[instr->id]] = true;
             i++;
             continue;
         }
         /* Order is kept: the oldest transfers are tested first. */
-        memmove(&e->flight[i], &e->flight[i + 1],
-                (size_t)(e->n_flights - i - 1) * sizeof(*e->flight));
-        e->n_flights--;
-        e->n_direct -= direct;
-        e->n_exchanging -= instr->queue == MERAK_QUEUE_COLLECTIVE;
+        memmove(&e->comm.flight[i], &e->comm.flight[i + 1],
+                (size_t)(e->comm.n_flights - i - 1) * sizeof(*e->comm.flight));
+        e->comm.n_flights--;
+        e->comm.n_direct -= direct;
+        e->comm.n_exchanging -= instr->queue == MERAK_QUEUE_COLLECTIVE;
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
         (*did)++;
@@ -267,10 +269,10 @@ static enum merak_status comm_progress(struct merak_engine *e, unsigned *did,
 
 static bool run_finished(const struct merak_engine *e)
 {
-    if (e->n_flights > 0)
+    if (e->comm.n_flights > 0)
         return false;
     for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
-        if (q != MERAK_QUEUE_COMPUTE && e->next[q] < e->queue[q].n)
+        if (q != MERAK_QUEUE_COMPUTE && e->comm.next[q] < e->queue[q].n)
             return false;
     }
     return true;
@@ -297,7 +299,7 @@ static int64_t wake_ns(const struct merak_engine *e, int64_t now, int64_t most)
 
     if (next == INT64_MAX)
         return now + most;
-    wake = next - MERAK_SPIN_NS - e->timer_late_ns;
+    wake = next - MERAK_SPIN_NS - e->comm.timer_late_ns;
     return wake <= now ? 0 : wake < now + most ? wake : now + most;
 }
 
@@ -310,9 +312,10 @@ static void sleep_until(struct merak_engine *e, struct pollfd fds[3],
     struct timespec timeout = {0, (long)(wake - now)};
 
     if (ppoll(fds, 3, &timeout, NULL) == 0)
-        e->timer_late_ns += (merak_clock_ns() - wake - e->timer_late_ns) / 8;
-    if (e->timer_late_ns > MAX_LATE_NS)
-        e->timer_late_ns = MAX_LATE_NS;
+        e->comm.timer_late_ns +=
+            (merak_clock_ns() - wake - e->comm.timer_late_ns) / 8;
+    if (e->comm.timer_late_ns > MAX_LATE_NS)
+        e->comm.timer_late_ns = MAX_LATE_NS;
 }
 
 static void drain_fd(int fd)
@@ -332,7 +335,7 @@ static void drain_fd(int fd)
 static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
 {
     struct pollfd fds[3] = {
-        {.fd = e->wake_fd, .events = POLLIN},
+        {.fd = e->comm.wake_fd, .events = POLLIN},
         {.fd = -1, .events = POLLIN},
         {.fd = merak_transport_lost_fd(e->opt.tr), .events = POLLIN}};
     int64_t most = 100000000, now, wake;
@@ -341,21 +344,21 @@ static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
         fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
     if (backoff_ns > 0)
         most = backoff_ns;
-    else if (e->n_staged > 0 || e->n_direct > 0)
+    else if (e->comm.n_staged > 0 || e->comm.n_direct > 0)
         most = STAGING_POLL_NS; /* accelerators do not wake us */
     else if (fds[1].fd < 0)
         most = 1000000; /* nothing wakes us: poll */
     if (fds[1].fd >= 0 && e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
         return true;
-    atomic_store(&e->comm_sleeps, true);
+    atomic_store(&e->comm.sleeps, true);
     now = merak_clock_ns();
     wake = wake_ns(e, now, most);
     if (wake > 0 && !atomic_load(&e->failed))
         sleep_until(e, fds, now, wake);
-    atomic_store(&e->comm_sleeps, false);
+    atomic_store(&e->comm.sleeps, false);
     if (fds[2].revents != 0)
         e->opt.tr->ops->find_lost(e->opt.tr);
-    drain_fd(e->wake_fd);
+    drain_fd(e->comm.wake_fd);
     return fds[1].revents != 0;
 }
 
@@ -372,7 +375,8 @@ static void sleep_with_backoff(struct merak_engine *e, bool *had_events,
 static enum merak_status flight_timed_out(struct merak_engine *e,
                                           struct merak_error *err)
 {
-    const struct merak_instr *instr = &e->program->instr[e->flight[0].instr];
+    const struct merak_instr *instr =
+        &e->program->instr[e->comm.flight[0].instr];
     char what[128];
 
     merak_engine_describe(e, instr, what, sizeof(what));
@@ -416,8 +420,9 @@ static void run_comm(struct merak_engine *e)
     int64_t backoff_ns = MERAK_BACKOFF_NS;
     unsigned did = 0;
 
-    memset(e->next, 0, sizeof(e->next));
-    e->n_flights = e->n_exchanging = e->n_staged = e->n_direct = 0;
+    memset(e->comm.next, 0, sizeof(e->comm.next));
+    e->comm.n_flights = e->comm.n_exchanging = e->comm.n_staged =
+        e->comm.n_direct = 0;
     if (e->opt.link != NULL)
         merak_link_stop(e->opt.link, &e->failed_ready);
     while (rc == MERAK_OK && !run_finished(e)) {
@@ -434,12 +439,12 @@ static void run_comm(struct merak_engine *e)
         }
         if (rc == MERAK_OK)
             rc = check_link(e, &err);
-        if (e->n_flights > 0 && rc == MERAK_OK &&
+        if (e->comm.n_flights > 0 && rc == MERAK_OK &&
             merak_is_overdue(now - last, e->opt.deadline_s))
             rc = flight_timed_out(e, &err);
         if (idle_since == 0)
             idle_since = now;
-        if (now - idle_since >= e->comm_spin_ns || should_yield_core(e))
+        if (now - idle_since >= e->comm.spin_ns || should_yield_core(e))
             sleep_with_backoff(e, &had_events, &backoff_ns);
     }
     if (rc != MERAK_OK)
@@ -453,22 +458,22 @@ static void run_comm(struct merak_engine *e)
 static void *comm_main(void *arg)
 {
     struct merak_engine *e = arg;
-    struct pollfd fd = {.fd = e->wake_fd, .events = POLLIN};
+    struct pollfd fd = {.fd = e->comm.wake_fd, .events = POLLIN};
 
     if (e->opt.backend->emulated)
         merak_emu_thread();
-    while (!atomic_load(&e->quit)) {
-        uint32_t go = atomic_load(&e->go);
+    while (!atomic_load(&e->comm.quit)) {
+        uint32_t go = atomic_load(&e->comm.go);
 
-        if (go == atomic_load(&e->comm_run)) {
+        if (go == atomic_load(&e->comm.run)) {
             poll(&fd, 1, -1);
-            drain_fd(e->wake_fd);
+            drain_fd(e->comm.wake_fd);
             continue;
         }
         merak_noalloc_begin();
         run_comm(e);
         merak_noalloc_end();
-        atomic_store(&e->comm_run, go);
+        atomic_store(&e->comm.run, go);
         atomic_fetch_add(&e->progress_count, 1);
         merak_futex_wake(&e->progress_count);
     }
@@ -487,15 +492,15 @@ enum merak_status merak_comm_start(struct merak_engine *e,
     }
     if (!needed)
         return MERAK_OK;
-    e->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (e->wake_fd < 0)
+    e->comm.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (e->comm.wake_fd < 0)
         return merak_fail(err, MERAK_ERR_SYSTEM, "eventfd: %s",
                           strerror(errno));
-    rc = pthread_create(&e->thread, NULL, comm_main, e);
+    rc = pthread_create(&e->comm.thread, NULL, comm_main, e);
     if (rc != 0)
         return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
                           strerror(rc));
-    e->has_thread = true;
+    e->comm.has_thread = true;
     return MERAK_OK;
 }
 
@@ -503,12 +508,12 @@ void merak_comm_stop(struct merak_engine *e)
 {
     uint64_t one = 1;
 
-    if (!e->has_thread)
+    if (!e->comm.has_thread)
         return;
-    atomic_store(&e->quit, true);
-    if (write(e->wake_fd, &one, sizeof(one)) < 0) {
+    atomic_store(&e->comm.quit, true);
+    if (write(e->comm.wake_fd, &one, sizeof(one)) < 0) {
         /* The counter is full: the thread wakes anyway. */
     }
-    pthread_join(e->thread, NULL);
-    e->has_thread = false;
+    pthread_join(e->comm.thread, NULL);
+    e->comm.has_thread = false;
 }

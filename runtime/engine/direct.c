@@ -67,18 +67,19 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
 
     if (e->opt.link == NULL)
         return MERAK_OK;
-    e->comm = calloc((size_t)p->n_instrs + 1, sizeof(*e->comm));
-    if (e->comm == NULL)
-        return merak_fail_nomem(err, (size_t)p->n_instrs * sizeof(*e->comm));
-    e->n_streams = merak_program_stream_count(p);
-    merak_program_streams(p, e->stream);
+    e->accel.comm = calloc((size_t)p->n_instrs + 1, sizeof(*e->accel.comm));
+    if (e->accel.comm == NULL)
+        return merak_fail_nomem(err,
+                                (size_t)p->n_instrs * sizeof(*e->accel.comm));
+    e->accel.n_streams = merak_program_stream_count(p);
+    merak_program_streams(p, e->accel.stream);
     for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {
         const struct merak_instr *instr = &p->instr[i];
         bool alone = instr->kind == MERAK_INSTR_EXCHANGE &&
                      p->group[instr->group].n == 1;
 
-        e->comm[i] = comm_of(e, instr);
-        if (merak_instr_moves(instr) && !alone && e->comm[i] < 0)
+        e->accel.comm[i] = comm_of(e, instr);
+        if (merak_instr_moves(instr) && !alone && e->accel.comm[i] < 0)
             return merak_fail(err, MERAK_ERR_PARAM,
                               "instruction %d (%s) has no communicator", i,
                               instr->name);
@@ -92,7 +93,7 @@ static enum merak_status queue_move(struct merak_engine *e,
                                     const struct merak_instr *instr,
                                     struct merak_error *err)
 {
-    int comm = e->comm[instr->id], queue = e->stream[instr->id];
+    int comm = e->accel.comm[instr->id], queue = e->accel.stream[instr->id];
     const struct merak_link_piece message = {
         .send = instr->kind == MERAK_INSTR_SEND,
         .at = merak_engine_slot(e, instr->slot[0]),

@@ -79,7 +79,7 @@ void merak_engine_fail(struct merak_engine *e, const struct merak_error *err)
     }
     atomic_fetch_add(&e->progress_count, 1);
     merak_futex_wake(&e->progress_count);
-    if (e->wake_fd >= 0 && write(e->wake_fd, &one, sizeof(one)) < 0) {
+    if (e->comm.wake_fd >= 0 && write(e->comm.wake_fd, &one, sizeof(one)) < 0) {
         /* The counter is full: the thread is awake already. */
     }
 }
@@ -124,8 +124,8 @@ void merak_engine_complete(struct merak_engine *e,
         /* Sequentially consistent with the other thread's "set comm_sleeps,
          * then check again": one of the two sees the other's store. */
         atomic_store(&e->done[instr->id], e->run);
-        if (atomic_load(&e->comm_sleeps) &&
-            write(e->wake_fd, &one, sizeof(one)) < 0)
+        if (atomic_load(&e->comm.sleeps) &&
+            write(e->comm.wake_fd, &one, sizeof(one)) < 0)
             return; /* the counter is full: it is being woken already */
         return;
     }
@@ -348,10 +348,10 @@ static enum merak_status wait_for_comm(struct merak_engine *e,
 {
     int64_t start = merak_clock_ns();
 
-    while (e->has_thread && atomic_load(&e->comm_run) != e->run) {
+    while (e->comm.has_thread && atomic_load(&e->comm.run) != e->run) {
         uint32_t seen = atomic_load(&e->progress_count);
 
-        if (atomic_load(&e->comm_run) == e->run)
+        if (atomic_load(&e->comm.run) == e->run)
             break;
         if (merak_clock_ns() - start < e->compute_spin_ns)
             continue;
@@ -382,9 +382,9 @@ enum merak_status merak_engine_run(struct merak_engine *e,
     for (int i = 0; i < e->program->n_slots; i++)
         atomic_store(&e->users_left[i], e->users[i]);
 #endif
-    if (e->has_thread) {
-        atomic_store(&e->go, e->run);
-        if (write(e->wake_fd, &one, sizeof(one)) < 0)
+    if (e->comm.has_thread) {
+        atomic_store(&e->comm.go, e->run);
+        if (write(e->comm.wake_fd, &one, sizeof(one)) < 0)
             return merak_fail(err, MERAK_ERR_SYSTEM, "eventfd: %s",
                               strerror(errno));
     }

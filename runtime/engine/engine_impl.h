@@ -71,20 +71,8 @@ struct flight {
     struct merak_request *req; /* NULL: not posted, or done at once */
 };
 
-/* The state that two threads share has no lock, so it is kept in one place,
- * and each group of fields says who writes it. */
-struct merak_engine {
-    const struct merak_program *program;
-    struct merak_engine_options opt;
-    const struct merak_kernel **kernel; /* by instruction */
-    struct merak_team *team;            /* by group */
-    int *team_rank;                     /* storage of the teams */
-    int *order;                         /* storage of the queues */
-    struct engine_queue queue[MERAK_QUEUE_COUNT];
-    bool *wakes_comm; /* by instruction: another thread's queue waits for it */
-    struct merak_trace_record *record; /* by instruction */
-
-    /* accel.c, with an accelerator only */
+/* What accel*.c keep of a run on an accelerator. */
+struct engine_on_accel {
     struct merak_event **event; /* by instruction; NULL: not waited for */
     struct merak_event *queue_event[MERAK_STREAMS];
     int n_streams;        /* of the accelerator's queues */
@@ -93,7 +81,7 @@ struct merak_engine {
     unsigned char *input; /* host memory that LOAD instructions fill */
     bool input_pinned;
     size_t *input_at; /* by instruction: where in it */
-    bool accel_sync;  /* wait after each instruction, to name a failing one */
+    bool sync;        /* wait after each instruction, to name a failing one */
     struct engine_ahead ahead;
     struct engine_batches batches;
     struct engine_batch **batch_of; /* by instruction; NULL: launched alone */
@@ -111,6 +99,43 @@ struct merak_engine {
     struct merak_event **ended;
     struct merak_event *zero; /* and the host's clock at that event */
     int64_t zero_ns;
+};
+
+/* The communication thread. */
+struct engine_comm {
+    int64_t spin_ns; /* a wait spins that long; 0: tasks share cores */
+    pthread_t thread;
+    bool has_thread;
+    int wake_fd; /* eventfd: compute wakes it */
+    atomic_bool sleeps;
+    _Atomic uint32_t go;  /* run number the comm thread is to work on */
+    _Atomic uint32_t run; /* run number it has finished */
+    atomic_bool quit;
+
+    /* the thread's own */
+    int next[MERAK_QUEUE_COUNT]; /* position in each queue */
+    struct flight *flight;
+    int n_flights;
+    int n_exchanging;      /* of them, collectives */
+    int n_staged;          /* of them, being copied from the accelerator */
+    int n_direct;          /* of them, in its queues */
+    int64_t timer_late_ns; /* how late its timers fire, on average */
+};
+
+/* The state that two threads share has no lock, so it is kept in one place,
+ * and each group of fields says who writes it. */
+struct merak_engine {
+    const struct merak_program *program;
+    struct merak_engine_options opt;
+    const struct merak_kernel **kernel; /* by instruction */
+    struct merak_team *team;            /* by group */
+    int *team_rank;                     /* storage of the teams */
+    int *order;                         /* storage of the queues */
+    struct engine_queue queue[MERAK_QUEUE_COUNT];
+    bool *wakes_comm; /* by instruction: another thread's queue waits for it */
+    struct merak_trace_record *record; /* by instruction */
+
+    struct engine_on_accel accel; /* with an accelerator only */
 
     /* An instruction is complete when done[id] == run: no reset between steps.
      * Stored with release, loaded with acquire: whoever sees it complete sees
@@ -135,7 +160,6 @@ struct merak_engine {
 
     /* Waits spin for a while first, except where threads share a core. */
     int64_t compute_spin_ns; /* 0: the rank has only one core */
-    int64_t comm_spin_ns;    /* 0: tasks share cores */
     bool crowded;            /* kernels use all cores of the rank */
 
     /* comm -> compute: a futex the compute thread sleeps on */
@@ -143,23 +167,7 @@ struct merak_engine {
     atomic_bool compute_sleeps; /* written by compute only, after: */
     _Atomic uint32_t slept_at;  /* the progress_count that it sleeps on */
 
-    /* compute -> comm */
-    pthread_t thread;
-    bool has_thread;
-    int wake_fd; /* eventfd */
-    atomic_bool comm_sleeps;
-    _Atomic uint32_t go;       /* run number the comm thread should work on */
-    _Atomic uint32_t comm_run; /* run number it has finished */
-    atomic_bool quit;
-
-    /* comm thread's own */
-    int next[MERAK_QUEUE_COUNT]; /* position in each queue */
-    struct flight *flight;
-    int n_flights;
-    int n_exchanging;      /* of them, collectives */
-    int n_staged;          /* of them, being copied from the accelerator */
-    int n_direct;          /* of them, in its queues */
-    int64_t timer_late_ns; /* how late its timers fire, on average */
+    struct engine_comm comm;
 #ifdef MERAK_DEBUG
     _Atomic int *users_left; /* by whole slot, in this run */
     int *users;

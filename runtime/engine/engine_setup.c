@@ -40,14 +40,14 @@ static void find_cores(struct merak_engine *e)
 {
     int cores = merak_cores_allowed();
 
-    e->compute_spin_ns = e->comm_spin_ns = MERAK_SPIN_NS;
+    e->compute_spin_ns = e->comm.spin_ns = MERAK_SPIN_NS;
     if (e->opt.backend->emulated || e->opt.accel != NULL || cores == 0)
         return; /* such kernels use no core */
     e->crowded = cores <= e->program->plan.threads;
     e->compute_spin_ns = merak_spin_ns(cores, 2);
     if (e->opt.tr->spin_ns == 0) {
         e->crowded = true;
-        e->compute_spin_ns = e->comm_spin_ns = 0;
+        e->compute_spin_ns = e->comm.spin_ns = 0;
     }
 }
 
@@ -176,10 +176,10 @@ static enum merak_status allocate(struct merak_engine *e,
     e->wakes_comm = calloc(n, sizeof(*e->wakes_comm));
     e->record = calloc(n, sizeof(*e->record));
     e->done = calloc(n, sizeof(*e->done));
-    e->flight = calloc(n, sizeof(*e->flight));
+    e->comm.flight = calloc(n, sizeof(*e->comm.flight));
     if (e->kernel == NULL || e->team == NULL || e->team_rank == NULL ||
         e->order == NULL || e->wakes_comm == NULL || e->record == NULL ||
-        e->done == NULL || e->flight == NULL)
+        e->done == NULL || e->comm.flight == NULL)
         return merak_fail_nomem(err, n * sizeof(*e->record));
 #ifdef MERAK_DEBUG
     e->users = calloc((size_t)p->n_slots + 1, sizeof(*e->users));
@@ -212,7 +212,7 @@ enum merak_status merak_engine_create(const struct merak_program *program,
         return merak_fail_nomem(err, sizeof(*e));
     e->program = program;
     e->opt = *opt;
-    e->wake_fd = -1;
+    e->comm.wake_fd = -1;
     if (e->opt.deadline_s <= 0)
         e->opt.deadline_s = DEFAULT_DEADLINE_S;
     rc = allocate(e, err);
@@ -250,8 +250,8 @@ void merak_engine_destroy(struct merak_engine *e)
         return;
     merak_comm_stop(e);
     merak_engine_accel_fini(e);
-    if (e->wake_fd >= 0)
-        close(e->wake_fd);
+    if (e->comm.wake_fd >= 0)
+        close(e->comm.wake_fd);
 #ifdef MERAK_DEBUG
     free(e->users);
     free(e->users_left);
@@ -263,7 +263,7 @@ void merak_engine_destroy(struct merak_engine *e)
     free(e->wakes_comm);
     free(e->record);
     free(e->done);
-    free(e->flight);
+    free(e->comm.flight);
     free(e);
     errno = saved;
 }

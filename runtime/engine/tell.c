@@ -86,9 +86,9 @@ static void tell_flight(const struct merak_engine *e, char *text, size_t size)
     const struct merak_instr *instr;
     int last;
 
-    if (e->n_flights == 0)
+    if (e->comm.n_flights == 0)
         return;
-    instr = &e->program->instr[e->flight[0].instr];
+    instr = &e->program->instr[e->comm.flight[0].instr];
     append(text, size, ", in flight ");
     append_instr(e, instr->id, text, size);
     append(text, size, " for %.1f s",
