@@ -118,24 +118,24 @@ static struct merak_hf_config config_of(const struct model *m)
     const struct shape *s = m->shape;
     enum merak_family family = m->family;
 
-    return (struct merak_hf_config){.family = family,
-                                    .layers = s->layers,
-                                    .hidden = s->hidden,
-                                    .heads = s->hidden / s->head_dim,
-                                    .kv_heads = s->hidden / s->head_dim,
-                                    .head_dim = s->head_dim,
-                                    .ffn = family == MERAK_GPT2 ? 4 * s->hidden
-                                                                : 3 * s->hidden,
-                                    .vocab = s->vocab,
-                                    .positions = s->seq,
-                                    .norm_eps = 1e-5f,
-                                    .rope_theta = 1e4f,
-                                    .init_std = 0.02f,
-                                    .embd_dropout = 0.1f, /* gpt2 */
-                                    .resid_dropout = 0.1f,
-                                    .act = family == MERAK_GPT2 ? MERAK_HF_GELU_TANH : MERAK_HF_SILU,
-                                    .attn_bias = family == MERAK_GPT2,
-                                    .mlp_bias = family == MERAK_GPT2};
+    return (struct merak_hf_config){
+        .family = family,
+        .layers = s->layers,
+        .hidden = s->hidden,
+        .heads = s->hidden / s->head_dim,
+        .kv_heads = s->hidden / s->head_dim,
+        .head_dim = s->head_dim,
+        .ffn = family == MERAK_GPT2 ? 4 * s->hidden : 3 * s->hidden,
+        .vocab = s->vocab,
+        .positions = s->seq,
+        .norm_eps = 1e-5f,
+        .rope_theta = 1e4f,
+        .init_std = 0.02f,
+        .embd_dropout = family == MERAK_GPT2 ? 0.1f : 0.0f,
+        .resid_dropout = 0.1f,
+        .act = family == MERAK_GPT2 ? MERAK_HF_GELU_TANH : MERAK_HF_SILU,
+        .attn_bias = family == MERAK_GPT2,
+        .mlp_bias = family == MERAK_GPT2};
 }
 
 static enum merak_status build(const struct timer *t, const struct model *m,
