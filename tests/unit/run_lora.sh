@@ -45,7 +45,7 @@ refuses()
     ok $? "refused: $text" log
 }
 
-echo 1..32
+echo 1..33
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
@@ -129,28 +129,39 @@ ok $? "a run goes on from imported adapters" log
     awk -v a="$(eval_loss merged)" -v b="$(eval_loss whole)" \
         'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12) }'
 ok $? "merged weights compute the same" log
-cat >phi3.json <<'JSON'
-{"model_type": "phi3", "num_hidden_layers": 2, "num_attention_heads": 2,
- "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
- "vocab_size": 257, "max_position_embeddings": 64, "pad_token_id": null}
+# fused NAME FAMILY TARGETS RANKS [FIELD]: adapters of projections that are one
+# tensor in files go to PEFT and back, and into the weights
+fused()
+{
+    rm -rf p base fused fused-*
+    cat >base.json <<JSON
+{"model_type": "$2", "num_hidden_layers": 2, "num_attention_heads": 2,
+ "hidden_size": 16, "intermediate_size": 32, "vocab_size": 257,
+ "max_position_embeddings": 64, "pad_token_id": null ${5-}}
 JSON
-"${base[@]}" --model phi3.json --ckpt p --steps 1 >log 2>&1 &&
-    "$merak" ckpt export p --format hf --out phi3 >>log 2>&1 &&
-    "${base[@]}" --model phi3 --init-from phi3 --lora-rank 2 --lora-targets \
-        q_proj,v_proj,gate_proj,o_proj --ckpt fused --steps 3 --lr 1e-2 \
-        >>log 2>&1 &&
-    "$merak" ckpt export fused --format peft --out fused-peft >>log 2>&1 &&
-    tr -d ' \n' <fused-peft/adapter_config.json | grep -qF \
-        '"rank_pattern":{"gate_up_proj":4,"qkv_proj":6}' &&
-    "$merak" ckpt import fused-peft --init-from phi3 --out fused-back \
-        >>log 2>&1 &&
-    ! "$merak" ckpt diff fused fused-back --tensors-only >diff 2>&1 &&
-    ! grep -v '^adam_.*: only in the first$\|tensors are equal' diff &&
-    "$merak" ckpt export fused --format hf --merge --out fused-merged \
-        >>log 2>&1 &&
-    awk -v a="$(eval_loss fused-merged)" -v b="$(eval_loss fused)" \
-        'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12) }'
-ok $? "so do those of projections that are one tensor there" log
+    "${base[@]}" --model base.json --ckpt p --steps 1 >log 2>&1 &&
+        "$merak" ckpt export p --format hf --out base >>log 2>&1 &&
+        "${base[@]}" --model base --init-from base --lora-rank 2 \
+            --lora-targets "$3" --ckpt fused --steps 3 --lr 1e-2 \
+            >>log 2>&1 &&
+        "$merak" ckpt export fused --format peft --out fused-peft >>log 2>&1 &&
+        tr -d ' \n' <fused-peft/adapter_config.json |
+        grep -qF "\"rank_pattern\":{$4}" &&
+        "$merak" ckpt import fused-peft --init-from base --out fused-back \
+            >>log 2>&1 &&
+        ! "$merak" ckpt diff fused fused-back --tensors-only >diff 2>&1 &&
+        ! grep -v '^adam_.*: only in the first$\|tensors are equal' diff &&
+        "$merak" ckpt export fused --format hf --merge --out fused-merged \
+            >>log 2>&1 &&
+        awk -v a="$(eval_loss fused-merged)" -v b="$(eval_loss fused)" \
+            'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12) }'
+    ok $? "so do those of $1" log
+}
+fused "projections that are one tensor there" phi3 \
+    q_proj,v_proj,gate_proj,o_proj '"gate_up_proj":4,"qkv_proj":6' \
+    ', "num_key_value_heads": 1'
+fused "projections that alternate by heads there" gpt_neox \
+    query,value,dense,dense_h_to_4h '"query_key_value":6'
 refuses "has adapters, and their base model gone is no folder" \
     "$merak" ckpt import peft --init-from gone --out none
 refuses "has no adapters, and --format peft is for those of --lora-rank" \
