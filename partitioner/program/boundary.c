@@ -262,7 +262,7 @@ static struct merak_exchange *gather_of(struct merak_build *b, int value,
     struct merak_layout from = {{{MERAK_FLAT, -1}}};
     struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_GATHER};
     struct merak_shape shape = merak_box_shape(&s->box);
-    struct merak_exchange **ex = &b->join[value];
+    struct merak_exchange **ex = &b->once.join[value];
 
     if (*ex != NULL)
         return *ex;
@@ -281,7 +281,7 @@ void merak_build_gather(struct merak_build *b, int value, int microbatch)
         .phase =
             merak_build_is_forward(b, value) ? MERAK_PHASE_F : MERAK_PHASE_B,
         .microbatch = microbatch,
-        .pass = b->pass,
+        .pass = b->now.pass,
         .chunk = f->chunk,
         .node = -1,
         .n_in = 1,

@@ -101,11 +101,11 @@ struct merak_slot merak_build_vector(enum merak_dtype dtype, size_t n,
 int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
 {
     struct merak_program *prog = b->prog;
-    int id = prog->n_slots, cap = b->cap_slots;
+    int id = prog->n_slots, cap = b->room.cap_slots;
     struct merak_slot *slot;
 
     if (b->rc != MERAK_OK ||
-        !merak_build_grow(b, &prog->slot, &b->cap_slots, id,
+        !merak_build_grow(b, &prog->slot, &b->room.cap_slots, id,
                           sizeof(*prog->slot)) ||
         !merak_build_grow(b, &b->use, &cap, id, sizeof(*b->use)))
         return -1;
@@ -186,10 +186,10 @@ static float reuse_distance(const struct merak_build *b,
     for (int i = 0; i < in->n_in; i++) {
         int slot = b->prog->slot[in->slot[i]].whole;
         double size = (double)slot_bytes(b, in->slot[i]);
-        double since = b->traffic - b->use[slot].touched;
+        double since = b->room.traffic - b->use[slot].touched;
 
         if (b->use[slot].touched < 0)
-            since = b->traffic + (double)b->prog->persistent_bytes;
+            since = b->room.traffic + (double)b->prog->persistent_bytes;
         sum += size * log2(since + (double)in->bytes);
         bytes += size;
     }
@@ -235,16 +235,16 @@ static int shared_slot(struct merak_build *b, enum merak_category category,
 
     if (bytes == 0)
         return -1;
-    for (int i = 0; i < b->n_shared && id < 0; i++) {
-        if (slot_bytes(b, b->shared[i]) == bytes &&
-            b->prog->slot[b->shared[i]].category == category)
-            id = b->shared[i];
+    for (int i = 0; i < b->room.n_shared && id < 0; i++) {
+        if (slot_bytes(b, b->room.shared[i]) == bytes &&
+            b->prog->slot[b->room.shared[i]].category == category)
+            id = b->room.shared[i];
     }
-    if (id < 0 && merak_build_grow(b, &b->shared, &b->cap_shared, b->n_shared,
-                                   sizeof(*b->shared))) {
+    if (id < 0 && merak_build_grow(b, &b->room.shared, &b->room.cap_shared,
+                                   b->room.n_shared, sizeof(*b->room.shared))) {
         id = merak_build_slot(b, &proto);
         if (id >= 0)
-            b->shared[b->n_shared++] = id;
+            b->room.shared[b->room.n_shared++] = id;
     }
     if (id >= 0)
         merak_build_begin(b, id);
@@ -259,18 +259,18 @@ static int staged_slot(struct merak_build *b, size_t bytes)
 
     if (bytes == 0)
         return -1;
-    if (b->staged < 0)
-        b->staged = merak_build_slot(b, &proto);
-    if (b->staged < 0)
+    if (b->room.staged < 0)
+        b->room.staged = merak_build_slot(b, &proto);
+    if (b->room.staged < 0)
         return -1;
-    slot = &b->prog->slot[b->staged];
+    slot = &b->prog->slot[b->room.staged];
     if (slot->bytes < bytes) {
         slot->bytes = bytes;
         slot->box = proto.box;
         slot->flat_hi = proto.flat_hi;
     }
-    merak_build_begin(b, b->staged);
-    return b->staged;
+    merak_build_begin(b, b->room.staged);
+    return b->room.staged;
 }
 
 /* Sizes, cost and scratch of an instruction. */
@@ -321,8 +321,9 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
     in->id = id;
     in->scratch = -1;
     measure(b, in);
-    if (b->rc != MERAK_OK || !merak_build_grow(b, &prog->instr, &b->cap_instrs,
-                                               id, sizeof(*prog->instr)))
+    if (b->rc != MERAK_OK ||
+        !merak_build_grow(b, &prog->instr, &b->room.cap_instrs, id,
+                          sizeof(*prog->instr)))
         return -1;
     prog->instr[id] = *in;
     prog->n_instrs++;
@@ -330,9 +331,9 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
         touch(b, in->slot[i], id);
     if (in->scratch >= 0)
         touch(b, in->scratch, id);
-    b->traffic += (double)in->bytes;
+    b->room.traffic += (double)in->bytes;
     for (int i = 0; i < in->n_in + in->n_out; i++)
-        b->use[prog->slot[in->slot[i]].whole].touched = b->traffic;
+        b->use[prog->slot[in->slot[i]].whole].touched = b->room.traffic;
     return id;
 }
 
@@ -342,7 +343,7 @@ uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id)
     uint64_t ids =
         (uint64_t)b->graph->n_values + 2 * (uint64_t)b->graph->n_nodes;
 
-    ids += ((uint64_t)b->n_params + 1) * 1024;
+    ids += ((uint64_t)b->params.n + 1) * 1024;
     return (uint64_t)(microbatch + 1) * ids + (uint64_t)id;
 }
 

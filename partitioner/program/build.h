@@ -110,8 +110,88 @@ struct merak_first_use {
     int node;
 };
 
-/* Long, because each of the files above keeps its state of the one program
- * here; members without a file name belong to program.c and build.c. */
+/* The parameters and their gradients: params.c, grad_uses.c,
+ * optimizer_step.c. */
+struct merak_build_params {
+    int *slot;               /* by value: PARAM: its slot; PARAM_GRAD: its
+                                      accumulator; else -1 */
+    int *index;              /* by value: PARAM: position in graph order */
+    int n;                   /* of the whole model */
+    struct merak_uses *uses; /* by parameter of this stage */
+    bool reduce_pending;     /* some gradients are delayed: see grad_uses.c */
+    struct merak_uses **uses_of;    /* by value: PARAM_GRAD: its parameter's */
+    struct merak_first_use *gather; /* parameters by their first reader */
+    int gathered;                   /* how many are emitted */
+};
+
+/* Parameters that are held in parts and gathered where they are read. */
+struct merak_build_fetch {
+    int *reader, *unit; /* by value: of a parameter the stage, if just one
+                           reads it, and the block that reads it first */
+    int *n_grads;       /* by value: of a parameter, as many as it has uses */
+    struct merak_visit visited;  /* the last one */
+    struct merak_summed *summed; /* sums over replicas that are under way */
+    int n_summed, cap_summed;
+    int sum_unit, sum_turn; /* whose gradient was summed last; how many units'
+                               were */
+    int turn; /* of the step item that is being written; -1: it has one */
+};
+
+/* Slots that a send may still read: values.c. */
+struct merak_build_lags {
+    struct merak_lag *lag;
+    int n, cap;
+    int send_lag;   /* how many more actions a sent slot is kept for */
+    int n_released; /* actions so far */
+};
+
+/* The action that is being written: unroll.c. */
+struct merak_build_now {
+    const struct merak_items *items;
+    int chunk;
+    unsigned ends; /* the kinds of actions that do not come after it, as bits */
+    int slice;
+    int pass; /* the last one runs the backward */
+};
+
+/* What goes from one forward pass to the next: passes.c. */
+struct merak_build_recycled {
+    uint8_t *read_in, *run_in; /* by value, by node: in which passes */
+    struct merak_carry *carry; /* what this stage gives and takes */
+    int n;
+};
+
+/* Receives of values that skip stages: posts.c. */
+struct merak_build_arrivals {
+    bool plays; /* receives are posted according to a play of the schedule */
+    struct merak_arrival *arrival; /* the values received then */
+    int n;
+};
+
+/* What all instructions share, and how much there is room for: build.c. */
+struct merak_build_room {
+    int cap_instrs, cap_slots, cap_waits;
+    double traffic; /* bytes that instructions touched so far */
+    int *shared;    /* scratch and staging slots, one for each size */
+    int n_shared, cap_shared;
+    int staged; /* the one slot that direct exchanges stage in, or -1 */
+};
+
+/* Made once for all micro-batches: emit.c, boundary.c. */
+struct merak_build_once {
+    struct merak_exchange **exchange; /* by node */
+    struct merak_exchange **join;     /* by value that comes in parts */
+    const char **recompute_name;      /* by node */
+};
+
+/* Waits for what shares no memory: unroll.c, hazard.c. */
+struct merak_build_gates {
+    struct merak_gate *gate; /* by instr */
+    int n, cap;
+};
+
+/* A program under construction: what all of the files above read, and a struct
+ * for what one or two of them keep. */
 struct merak_build {
     struct merak_program *prog;
     struct merak_pool *pool; /* the build's own */
@@ -131,68 +211,26 @@ struct merak_build {
     int dp_axis, pp_axis;             /* in mesh, or -1 */
     int group_of[MERAK_MAX_AXES + 2]; /* axis, then GROUP_TP and GROUP_PP */
 
-    int cap_instrs, cap_slots, cap_waits;
-    double traffic;          /* bytes that instructions touched so far */
     struct merak_use *use;   /* by slot */
     struct merak_flow *flow; /* by value */
     int *local;              /* values made or used here, not parameters */
     int n_local;
     bool
         *may_pad; /* by value: merak_graph_may_pad(), and stays on this stage */
-    /* params.c, grad_uses.c, optimizer_step.c */
-    int *param_slot;         /* by value: PARAM: its slot; PARAM_GRAD: its
-                                accumulator; else -1 */
-    int *param_index;        /* by value: PARAM: position in graph order */
-    int n_params;            /* of the whole model */
     struct merak_open *open; /* by micro-batch and pass */
-    struct merak_uses *uses; /* by parameter of this stage */
-    bool reduce_pending;     /* some gradients are delayed: see grad_uses.c */
-    struct merak_uses **uses_of;    /* by value: PARAM_GRAD: its parameter's */
-    struct merak_first_use *gather; /* parameters by their first reader */
-    int gathered;                   /* how many are emitted */
-    struct merak_exchange **exchange; /* by node: shared by micro-batches */
-    struct merak_exchange **join; /* by value that comes in parts: the same */
-    const char **recompute_name;  /* by node */
-    /* fetch.c */
-    int *reader, *unit; /* by value: of a parameter the stage, if just one
-                           reads it, and the block that reads it first */
-    int *n_grads;       /* by value: of a parameter, as many as it has uses */
-    struct merak_visit visited;  /* the last one */
-    struct merak_summed *summed; /* sums over replicas that are under way */
-    int n_summed, cap_summed;
-    int sum_unit, sum_turn; /* whose gradient was summed last; how many units'
-                               were */
-    int turn; /* of the step item that is being written; -1: it has one */
-    /* values.c: slots that a send may still read */
-    struct merak_lag *lag;
-    int n_lag, cap_lag;
-    int send_lag;   /* how many more actions a sent slot is kept for */
-    int n_released; /* actions so far */
-    /* unroll.c: the action that is being written */
-    const struct merak_items *items;
-    int chunk_now;
-    unsigned ends; /* the kinds of actions that do not come after it, as bits */
-    /* slices.c, passes.c */
-    size_t seq; /* positions of a sequence, if slices > 1 */
-    int slices; /* of a micro-batch's sequence */
-    int slice;  /* of the action that is being written */
-    int passes; /* forwards of a micro-batch */
-    int pass;   /* of the action that is being written; the last one
-                   runs the backward */
-    uint8_t *read_in, *run_in; /* by value, by node: in which passes */
-    struct merak_carry *carry; /* what this stage gives and takes */
-    int n_carries;
-    /* posts.c */
+    size_t seq;              /* positions of a sequence, if slices > 1 */
+    int slices;              /* of a micro-batch's sequence */
+    int passes;              /* forwards of a micro-batch */
     bool skips; /* some value skips stages on its way: all ranks agree */
-    bool plays; /* receives are posted according to a play of the schedule */
-    struct merak_arrival *arrival; /* the values received then */
-    int n_arrivals;
-    /* build.c */
-    int *shared; /* scratch and staging slots, one for each size */
-    int n_shared, cap_shared;
-    int staged; /* the one slot that direct exchanges stage in, or -1 */
-    struct merak_gate *gate; /* by instr */
-    int n_gates, cap_gates;
+    struct merak_build_params params;
+    struct merak_build_fetch fetch;
+    struct merak_build_lags lags;
+    struct merak_build_now now;
+    struct merak_build_recycled recycled;
+    struct merak_build_arrivals arrivals;
+    struct merak_build_room room;
+    struct merak_build_once once;
+    struct merak_build_gates gates;
 
     enum merak_status rc;
     struct merak_error *err;
@@ -303,8 +341,8 @@ void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
                        int microbatch, bool send);
 
 /* --- posts.c --- */
-/* Find when to post receives, if not one action ahead: b->plays; post those
- * that are due before action `at` of the list. */
+/* Find when to post receives, if not one action ahead: b->arrivals.plays; post
+ * those that are due before action `at` of the list. */
 void merak_build_posts(struct merak_build *b);
 void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
                         int at);

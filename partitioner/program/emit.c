@@ -36,7 +36,7 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
     struct merak_instr in = {
         .phase = merak_build_is_forward(b, v) ? MERAK_PHASE_F : MERAK_PHASE_B,
         .microbatch = microbatch,
-        .pass = b->pass,
+        .pass = b->now.pass,
         .chunk = f->chunk,
         .tag = merak_build_tag(b, merak_build_turn(b, microbatch), v),
         .name = send ? f->send_name : f->recv_name};
@@ -50,7 +50,7 @@ void merak_build_load(struct merak_build *b, int v, int microbatch)
     struct merak_instr in = {.kind = MERAK_INSTR_LOAD,
                              .queue = MERAK_QUEUE_COMPUTE,
                              .microbatch = microbatch,
-                             .pass = b->pass,
+                             .pass = b->now.pass,
                              .chunk = b->flow[v].chunk,
                              .node = -1,
                              .n_out = 1,
@@ -92,7 +92,7 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
 {
     const struct merak_hop *hop = &b->sharded->hop[node->id];
     const struct merak_value *from = node->in[0];
-    struct merak_exchange **ex = &b->exchange[node->id];
+    struct merak_exchange **ex = &b->once.exchange[node->id];
 
     in->op = NULL;
     if (*ex == NULL) {
@@ -121,7 +121,7 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
 static const char *recompute_name(struct merak_build *b,
                                   const struct merak_node *node)
 {
-    const char **name = &b->recompute_name[node->id];
+    const char **name = &b->once.recompute_name[node->id];
 
     if (*name == NULL)
         *name = merak_build_name(b, "again %s", node->name);
@@ -177,7 +177,7 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
                              .queue = MERAK_QUEUE_COMPUTE,
                              .phase = node->phase,
                              .microbatch = microbatch,
-                             .pass = b->pass,
+                             .pass = b->now.pass,
                              .chunk = chunk,
                              .node = node->id,
                              .recompute = item->recompute,

@@ -35,26 +35,26 @@ void merak_build_readers(struct merak_build *b)
 {
     int values = b->graph->n_values;
 
-    b->reader = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
-    b->unit = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
-    b->n_grads = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    b->fetch.reader = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    b->fetch.unit = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    b->fetch.n_grads = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     for (int v = 0; v < values && b->rc == MERAK_OK; v++)
-        b->reader[v] = b->unit[v] = NO_STAGE;
+        b->fetch.reader[v] = b->fetch.unit[v] = NO_STAGE;
     for (int v = 0; v < values && b->rc == MERAK_OK; v++) {
         if (b->graph->value[v]->kind == MERAK_VALUE_PARAM_GRAD)
-            b->n_grads[b->graph->value[v]->of]++;
+            b->fetch.n_grads[b->graph->value[v]->of]++;
     }
     for (int n = 0; n < b->graph->n_nodes && b->rc == MERAK_OK; n++) {
         const struct merak_node *node = b->graph->node[n];
         int stage = b->stage_of_part[b->stages->of_node[n]];
 
         for (int k = 0; k < node->n_in; k++) {
-            int v = node->in[k]->id, *reader = &b->reader[v];
+            int v = node->in[k]->id, *reader = &b->fetch.reader[v];
 
             if (node->in[k]->kind != MERAK_VALUE_PARAM)
                 continue;
             if (*reader == NO_STAGE)
-                b->unit[v] = b->stages->block[n];
+                b->fetch.unit[v] = b->stages->block[n];
             *reader = *reader == NO_STAGE || *reader == stage ? stage : STAGES;
         }
     }
@@ -65,13 +65,13 @@ static bool is_matrix_here(const struct merak_build *b, int param)
     const struct merak_value *value = b->graph->value[param];
 
     return b->dp_axis >= 0 && value->shape.ndim > 1 && !value->frozen &&
-           b->reader[param] >= 0;
+           b->fetch.reader[param] >= 0;
 }
 
 bool merak_build_sums_each(const struct merak_build *b, int param)
 {
     return b->prog->plan.zero >= MERAK_ZERO_GRADS && is_matrix_here(b, param) &&
-           b->n_grads[param] == 1;
+           b->fetch.n_grads[param] == 1;
 }
 
 bool merak_build_is_fetched(const struct merak_build *b, int param)
@@ -96,7 +96,7 @@ static void add_read(struct merak_build *b, struct merak_visits *visits,
     struct merak_visit *visit =
         visits->n > 0 ? &visits->visit[visits->n - 1] : NULL;
 
-    if (visit == NULL || visit->unit != b->unit[param]) {
+    if (visit == NULL || visit->unit != b->fetch.unit[param]) {
         int at = visits->n_params;
 
         if (!merak_build_grow(b, &visits->visit, &visits->cap, visits->n,
@@ -104,7 +104,7 @@ static void add_read(struct merak_build *b, struct merak_visits *visits,
             return;
         visit = &visits->visit[visits->n++];
         *visit = (struct merak_visit){
-            .unit = b->unit[param], .item = item, .first = at};
+            .unit = b->fetch.unit[param], .item = item, .first = at};
     }
     if (!merak_build_grow(b, &visits->param, &visits->cap_params,
                           visits->n_params, sizeof(*visits->param)))
@@ -151,15 +151,15 @@ void merak_visits_fini(struct merak_visits *visits)
 static void fetch(struct merak_build *b, const struct merak_visit *visit)
 {
     for (int i = 0; i < visit->n && b->rc == MERAK_OK; i++) {
-        struct merak_uses *uses = b->uses_of[visit->param[i]];
+        struct merak_uses *uses = b->params.uses_of[visit->param[i]];
 
         if (uses->is_here)
             continue;
         uses->is_here = true;
         merak_build_begin(b, uses->param->param);
-        b->turn = uses->n_fetches++;
+        b->fetch.turn = uses->n_fetches++;
         merak_build_gather_param(b, uses->param);
-        b->turn = -1;
+        b->fetch.turn = -1;
     }
 }
 
@@ -168,7 +168,7 @@ static void give_up(struct merak_build *b, const struct merak_visit *visit,
 {
     for (int i = 0; i < visit->n; i++) {
         if (!has_param(next, visit->param[i]))
-            b->uses_of[visit->param[i]]->is_here = false;
+            b->params.uses_of[visit->param[i]]->is_here = false;
     }
 }
 
@@ -185,8 +185,8 @@ void merak_build_visit(struct merak_build *b, struct merak_visits *visits,
     fetch(b, now);
     if (visits->at > 0)
         give_up(b, now - 1, now);
-    else if (b->visited.n > 0)
-        give_up(b, &b->visited, now);
+    else if (b->fetch.visited.n > 0)
+        give_up(b, &b->fetch.visited, now);
     if (++visits->at < visits->n)
         after = now + 1;
     else if (next->n > 0)
@@ -209,8 +209,8 @@ void merak_build_visits_end(struct merak_build *b,
         return;
     for (int i = 0; i < last->n; i++)
         param[i] = last->param[i];
-    b->visited = *last;
-    b->visited.param = param;
+    b->fetch.visited = *last;
+    b->fetch.visited.param = param;
 }
 
 /* --- gradients ----------------------------------------------------------- */
@@ -238,37 +238,38 @@ static void settle_one(struct merak_build *b, const struct merak_summed *s)
 static void settle(struct merak_build *b, int n)
 {
     for (int i = 0; i < n && b->rc == MERAK_OK; i++)
-        settle_one(b, &b->summed[i]);
-    for (int i = n; i < b->n_summed; i++)
-        b->summed[i - n] = b->summed[i];
-    b->n_summed -= n;
+        settle_one(b, &b->fetch.summed[i]);
+    for (int i = n; i < b->fetch.n_summed; i++)
+        b->fetch.summed[i - n] = b->fetch.summed[i];
+    b->fetch.n_summed -= n;
 }
 
 void merak_build_settle_sums(struct merak_build *b)
 {
-    settle(b, b->n_summed);
+    settle(b, b->fetch.n_summed);
 }
 
 /* Kernels of the next block run while a block's gradients are summed. */
 void merak_build_begin_sum(struct merak_build *b, const struct merak_uses *uses)
 {
-    int unit = b->unit[uses->param->value], due = 0;
+    int unit = b->fetch.unit[uses->param->value], due = 0;
 
-    if (unit != b->sum_unit)
-        b->sum_turn++;
-    b->sum_unit = unit;
-    while (due < b->n_summed && b->summed[due].turn + 1 < b->sum_turn)
+    if (unit != b->fetch.sum_unit)
+        b->fetch.sum_turn++;
+    b->fetch.sum_unit = unit;
+    while (due < b->fetch.n_summed &&
+           b->fetch.summed[due].turn + 1 < b->fetch.sum_turn)
         due++;
-    for (int i = due; i < b->n_summed; i++)
-        due = b->summed[i].uses == uses ? i + 1 : due;
+    for (int i = due; i < b->fetch.n_summed; i++)
+        due = b->fetch.summed[i].uses == uses ? i + 1 : due;
     settle(b, due);
 }
 
 void merak_build_note_sum(struct merak_build *b, const struct merak_uses *uses,
                           int slot, int part)
 {
-    if (merak_build_grow(b, &b->summed, &b->cap_summed, b->n_summed,
-                         sizeof(*b->summed)))
-        b->summed[b->n_summed++] = (struct merak_summed){
-            uses, b->prog->slot[slot].whole, part, b->sum_turn};
+    if (merak_build_grow(b, &b->fetch.summed, &b->fetch.cap_summed,
+                         b->fetch.n_summed, sizeof(*b->fetch.summed)))
+        b->fetch.summed[b->fetch.n_summed++] = (struct merak_summed){
+            uses, b->prog->slot[slot].whole, part, b->fetch.sum_turn};
 }

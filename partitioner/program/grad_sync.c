@@ -86,7 +86,8 @@ static int part_in(struct merak_build *b, const struct merak_param_slots *p,
                    int slot, const struct merak_layout *layout, bool gather,
                    int axis)
 {
-    struct merak_step_hop *hop = &b->uses[p - b->prog->param].hop[gather][axis];
+    struct merak_step_hop *hop =
+        &b->params.uses[p - b->prog->param].hop[gather][axis];
 
     if (hop->slot == 0)
         hop->slot = new_part(b, p->value, slot, layout) + 1;

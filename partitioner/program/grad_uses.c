@@ -39,22 +39,22 @@ static void add_use(struct merak_build *b, struct merak_uses *uses,
     uses->spread = uses->spread || stage != b->stage;
     uses->left += stage == b->stage;
     uses->here = uses->left;
-    b->uses_of[value->id] = uses;
+    b->params.uses_of[value->id] = uses;
 }
 
 void merak_build_uses(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
-    struct merak_uses **of = b->uses_of; /* first by PARAM value */
+    struct merak_uses **of = b->params.uses_of; /* first by PARAM value */
 
-    b->uses =
-        merak_build_alloc(b, ((size_t)prog->n_params + 1) * sizeof(*b->uses));
+    b->params.uses = merak_build_alloc(b, ((size_t)prog->n_params + 1) *
+                                              sizeof(*b->params.uses));
     if (b->rc != MERAK_OK)
         return;
     for (int i = 0; i < prog->n_params; i++) {
-        b->uses[i].param = &prog->param[i];
-        b->uses[i].part = -1;
-        of[prog->param[i].value] = &b->uses[i];
+        b->params.uses[i].param = &prog->param[i];
+        b->params.uses[i].part = -1;
+        of[prog->param[i].value] = &b->params.uses[i];
     }
     for (int v = 0; v < b->graph->n_values && b->rc == MERAK_OK; v++) {
         const struct merak_value *value = b->graph->value[v];
@@ -126,7 +126,7 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
             next = grad_slot(b, param, &hop[h].to);
         merak_step_exchange(
             b, ex, merak_build_group(b, hop[h].axis), slot, next,
-            merak_step_tag(b, b->param_index[param],
+            merak_step_tag(b, b->params.index[param],
                            MERAK_TAG_CONVERT + use * MERAK_MAX_HOPS + h),
             merak_build_name(b, "convert d/%s", value->name));
         slot = next;
@@ -142,7 +142,7 @@ static void transfer(struct merak_build *b, int param, int slot, int stage,
     struct merak_instr in = {
         .phase = MERAK_PHASE_W,
         .microbatch = -1,
-        .tag = merak_step_tag(b, b->param_index[param], what),
+        .tag = merak_step_tag(b, b->params.index[param], what),
         .name = merak_build_name(
             b, send ? "send d/%s -> stage %d" : "recv d/%s <- stage %d", name,
             stage)};
@@ -165,8 +165,8 @@ static int use_grad_slot(struct merak_build *b, int param,
     int v = uses->at[u].value;
 
     if (uses->same_layout)
-        return b->param_slot[v];
-    return convert(b, param, v, b->param_slot[v], u,
+        return b->params.slot[v];
+    return convert(b, param, v, b->params.slot[v], u,
                    merak_build_layout(b, param));
 }
 
@@ -296,9 +296,9 @@ static void finish_one(struct merak_build *b, struct merak_uses *uses,
                        int microbatch)
 {
     merak_build_begin_sum(b, uses);
-    b->turn = microbatch;
+    b->fetch.turn = microbatch;
     finish_grad(b, uses, part_slot(b, uses, microbatch));
-    b->turn = -1;
+    b->fetch.turn = -1;
     if (microbatch == b->prog->plan.microbatches - 1)
         return;
     uses->finished = false;
@@ -315,7 +315,7 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
     bool last = microbatch == b->prog->plan.microbatches - 1;
 
     for (int i = 0; i < node->n_out && b->rc == MERAK_OK; i++) {
-        struct merak_uses *uses = b->uses_of[node->out[i]->id];
+        struct merak_uses *uses = b->params.uses_of[node->out[i]->id];
         bool each =
             uses != NULL && merak_build_sums_each(b, uses->param->value);
 
@@ -328,7 +328,7 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
             finish_one(b, uses, microbatch);
         else if (merak_plan_delays_reduce(b->schedule, &b->prog->plan,
                                           b->chunk[chunk].part))
-            b->reduce_pending = true;
+            b->params.reduce_pending = true;
         else
             finish_grad(b, uses, -1);
     }
@@ -336,18 +336,18 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
 
 void merak_build_delayed_reduces(struct merak_build *b)
 {
-    for (int i = 0; i < b->prog->n_params && b->reduce_pending; i++) {
-        if (b->rc == MERAK_OK && is_complete(&b->uses[i]))
-            finish_grad(b, &b->uses[i], -1);
+    for (int i = 0; i < b->prog->n_params && b->params.reduce_pending; i++) {
+        if (b->rc == MERAK_OK && is_complete(&b->params.uses[i]))
+            finish_grad(b, &b->params.uses[i], -1);
     }
-    b->reduce_pending = false;
+    b->params.reduce_pending = false;
 }
 
 void merak_build_finish_grads(struct merak_build *b)
 {
     merak_build_settle_sums(b);
     for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
-        if (!b->uses[i].finished)
-            finish_grad(b, &b->uses[i], -1);
+        if (!b->params.uses[i].finished)
+            finish_grad(b, &b->params.uses[i], -1);
     }
 }

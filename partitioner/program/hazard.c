@@ -43,7 +43,7 @@ struct hazards {
     int n_offsets;
     struct interval *interval; /* valid where a run begins: */
     uint64_t *begins;          /* bits, by interval */
-    struct range *range; /* by slot */
+    struct range *range;       /* by slot */
     struct reader *reader;
     int n_readers, cap_readers, free_reader;
     int *found; /* candidates of one instruction */
@@ -279,9 +279,9 @@ static void find_hazards(struct hazards *h, const struct merak_instr *in)
 
     merak_instr_access(in, &reads, &writes);
     h->n_found = 0;
-    for (; h->gate < h->b->n_gates && h->b->gate[h->gate].instr == in->id;
+    for (; h->gate < h->b->gates.n && h->b->gates.gate[h->gate].instr == in->id;
          h->gate++)
-        find(h, h->b->gate[h->gate].early, in->id);
+        find(h, h->b->gates.gate[h->gate].early, in->id);
     for (int i = 0; i < in->n_in + in->n_out; i++) {
         if (reads & (1u << i))
             after_write(h, in->slot[i], in->id);
@@ -339,7 +339,7 @@ static void keep_waits(struct hazards *h, struct merak_instr *in)
     for (int i = 0; i < h->n_found; i++) {
         if (is_implied(h, in, h->found[i]))
             continue;
-        if (!merak_build_grow(h->b, &prog->wait, &h->b->cap_waits,
+        if (!merak_build_grow(h->b, &prog->wait, &h->b->room.cap_waits,
                               prog->n_waits, sizeof(*prog->wait)))
             return;
         prog->wait[prog->n_waits++] = h->found[i];

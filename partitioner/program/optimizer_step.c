@@ -17,7 +17,7 @@ uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what)
 
     if (param_index >= 0)
         id += MERAK_TAG_STEP_FIXED + param_index * MERAK_TAG_PER_PARAM;
-    return merak_build_tag(b, b->turn, id);
+    return merak_build_tag(b, b->fetch.turn, id);
 }
 
 struct merak_instr merak_step_instr(enum merak_instr_kind kind,
@@ -87,7 +87,7 @@ void merak_build_step_hop(struct merak_build *b,
     int tag = (gather ? MERAK_TAG_GATHER : MERAK_TAG_REDUCE) + hop->axis;
     const char *axis = b->mesh.axis[hop->axis].name;
     struct merak_step_hop *made =
-        &b->uses[p - b->prog->param].hop[gather][hop->axis];
+        &b->params.uses[p - b->prog->param].hop[gather][hop->axis];
 
     if (made->ex == NULL) {
         made->ex = merak_build_exchange(b, &b->mesh, b->coord, hop, from,
@@ -97,7 +97,7 @@ void merak_build_step_hop(struct merak_build *b,
             axis);
     }
     merak_step_exchange(b, made->ex, merak_build_group(b, hop->axis), in, out,
-                        merak_step_tag(b, b->param_index[p->value], tag),
+                        merak_step_tag(b, b->params.index[p->value], tag),
                         made->name);
 }
 
@@ -144,7 +144,7 @@ static const struct merak_param_slots *param_of(const struct merak_build *b,
  * those that another rank counts. */
 static int sum_squares(struct merak_build *b)
 {
-    struct merak_slot proto = merak_build_vector(MERAK_F64, (size_t)b->n_params,
+    struct merak_slot proto = merak_build_vector(MERAK_F64, (size_t)b->params.n,
                                                  MERAK_CAT_TRANSIENT, "sumsq");
     struct merak_slot none =
         merak_build_vector(MERAK_F32, 0, MERAK_CAT_TRANSIENT, "nothing");
@@ -168,7 +168,7 @@ static int sum_squares(struct merak_build *b)
         if (p != NULL && p->primary && p->grad >= 0)
             slot[0] = p->grad;
         slot[1] = merak_build_alias(
-            b, vector, (size_t)b->param_index[v] * sizeof(double), &one);
+            b, vector, (size_t)b->params.index[v] * sizeof(double), &one);
         merak_step_kernel(
             b, "sumsq", 1, 1, slot, &merak_step_plain,
             merak_build_name(b, "sumsq d/%s", b->graph->value[v]->name));
@@ -262,7 +262,7 @@ static struct merak_first_use *order_by_use(struct merak_build *b)
         const struct merak_node *node = b->graph->node[n];
 
         for (int k = 0; k < node->n_in; k++) {
-            const struct merak_uses *uses = b->uses_of[node->in[k]->id];
+            const struct merak_uses *uses = b->params.uses_of[node->in[k]->id];
 
             if (node->in[k]->kind == MERAK_VALUE_PARAM && uses != NULL &&
                 b->stage_of_part[b->stages->of_node[n]] == b->stage)
@@ -289,11 +289,13 @@ static void gather_up_to(struct merak_build *b, int n)
 {
     while (n < b->graph->n_nodes && !is_exchange(b, n))
         n++;
-    while (b->gathered < b->prog->n_params && b->rc == MERAK_OK &&
-           (n == b->graph->n_nodes || b->gather[b->gathered].node < n)) {
-        const struct merak_param_slots *p = b->gather[b->gathered++].param;
+    while (b->params.gathered < b->prog->n_params && b->rc == MERAK_OK &&
+           (n == b->graph->n_nodes ||
+            b->params.gather[b->params.gathered].node < n)) {
+        const struct merak_param_slots *p =
+            b->params.gather[b->params.gathered++].param;
 
-        if (b->uses[p - b->prog->param].n > 0 && p->home == p->param)
+        if (b->params.uses[p - b->prog->param].n > 0 && p->home == p->param)
             merak_build_gather_param(b, p);
     }
 }
@@ -311,26 +313,26 @@ void merak_build_gathers(struct merak_build *b)
     /* Vocabulary-parallel layers run in a different order. */
     bool in_order = b->sharded->n_shared == 0, any = false;
 
-    b->gathered = b->prog->n_params;
+    b->params.gathered = b->prog->n_params;
     for (int i = 0; i < b->prog->n_params; i++)
         any = any || merak_build_is_flat(b, b->prog->param[i].value);
     if (!any)
         return;
-    b->gather = order_by_use(b);
-    b->gathered = 0;
-    if (b->gather != NULL)
+    b->params.gather = order_by_use(b);
+    b->params.gathered = 0;
+    if (b->params.gather != NULL)
         gather_up_to(b, b->stage == 0 && in_order ? 0 : b->graph->n_nodes);
 }
 
 void merak_build_gathers_before(struct merak_build *b,
                                 const struct merak_node *node, int microbatch)
 {
-    if (b->gathered == b->prog->n_params || !is_exchange(b, node->id))
+    if (b->params.gathered == b->prog->n_params || !is_exchange(b, node->id))
         return;
     if (microbatch == 0)
         gather_up_to(b, node->id + 1);
     else /* overlapped with gathers that the next chunk is going to need */
-        gather_up_to(b, b->gather[b->gathered].node);
+        gather_up_to(b, b->params.gather[b->params.gathered].node);
 }
 
 static void update_params(struct merak_build *b)

@@ -62,7 +62,7 @@ static void keep_param(struct merak_build *b, struct merak_param_slots *p)
     } else
         p->home = p->param = keep_value(b, p->value, &layout, value->dtype,
                                         MERAK_CAT_PARAM, p->name);
-    b->param_slot[p->value] = p->param;
+    b->params.slot[p->value] = p->param;
 }
 
 /* An f32 parameter is its own master; if it is flat, its flat range is. */
@@ -147,12 +147,12 @@ void merak_build_params(struct merak_build *b)
     if (b->rc != MERAK_OK)
         return;
     for (int v = 0; v < b->graph->n_values; v++) {
-        b->param_slot[v] = -1;
+        b->params.slot[v] = -1;
         if (!is_param(b, v))
             continue;
-        b->param_index[v] = -1;
+        b->params.index[v] = -1;
         if (!b->graph->value[v]->frozen)
-            b->param_index[v] = b->n_params++;
+            b->params.index[v] = b->params.n++;
         if (b->flow[v].here)
             describe(b, v);
     }
@@ -179,13 +179,13 @@ void merak_build_params(struct merak_build *b)
         if (value->kind != MERAK_VALUE_PARAM_GRAD || !b->flow[v].here)
             continue;
         if (!merak_build_sums_each(b, value->of)) {
-            b->param_slot[v] = keep_value(b, v, &layout, MERAK_F32,
-                                          MERAK_CAT_GRAD, value->name);
+            b->params.slot[v] = keep_value(b, v, &layout, MERAK_F32,
+                                           MERAK_CAT_GRAD, value->name);
             continue;
         }
-        b->param_slot[v] =
+        b->params.slot[v] =
             lend_value(b, v, &layout, MERAK_F32, MERAK_CAT_GRAD, value->name);
         if (b->rc == MERAK_OK)
-            b->use[b->param_slot[v]].brief = true;
+            b->use[b->params.slot[v]].brief = true;
     }
 }

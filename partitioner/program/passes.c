@@ -26,27 +26,27 @@ enum { PASS_BEFORE = 1, PASS_LAST = 2, PASS_ALL = 3 };
 
 static unsigned bit_of(const struct merak_build *b)
 {
-    return b->pass < b->passes - 1 ? PASS_BEFORE : PASS_LAST;
+    return b->now.pass < b->passes - 1 ? PASS_BEFORE : PASS_LAST;
 }
 
 bool merak_build_reads(const struct merak_build *b, int value)
 {
-    return b->read_in[value] & bit_of(b);
+    return b->recycled.read_in[value] & bit_of(b);
 }
 
 bool merak_build_runs_now(const struct merak_build *b, int node)
 {
-    return b->run_in[node] & bit_of(b);
+    return b->recycled.run_in[node] & bit_of(b);
 }
 
 int merak_build_turn(const struct merak_build *b, int microbatch)
 {
-    return (microbatch * b->passes + b->pass) * b->slices + b->slice;
+    return (microbatch * b->passes + b->now.pass) * b->slices + b->now.slice;
 }
 
 void merak_build_set_pass(struct merak_build *b, const struct merak_action *a)
 {
-    b->pass = a->kind == MERAK_ACT_F ? a->pass : b->passes - 1;
+    b->now.pass = a->kind == MERAK_ACT_F ? a->pass : b->passes - 1;
 }
 
 /* --- what is alive -------------------------------------------------------- */
@@ -55,7 +55,7 @@ static void read_inputs(struct merak_build *b, const struct merak_node *node,
                         unsigned in)
 {
     for (int i = 0; i < node->n_in; i++)
-        b->read_in[node->in[i]->id] |= (uint8_t)in;
+        b->recycled.read_in[node->in[i]->id] |= (uint8_t)in;
 }
 
 static void mark_last(struct merak_build *b)
@@ -66,10 +66,10 @@ static void mark_last(struct merak_build *b)
 
         for (int i = 0; i < node->n_out; i++)
             runs = runs || node->out[i] == b->graph->loss ||
-                   (b->read_in[node->out[i]->id] & PASS_LAST);
+                   (b->recycled.read_in[node->out[i]->id] & PASS_LAST);
         if (!runs)
             continue;
-        b->run_in[n] |= PASS_LAST;
+        b->recycled.run_in[n] |= PASS_LAST;
         read_inputs(b, node, PASS_LAST);
     }
 }
@@ -84,7 +84,7 @@ static void mark_before(struct merak_build *b)
     for (int n = 0; n < b->graph->n_nodes; n++) {
         if (!runs[n])
             continue;
-        b->run_in[n] |= PASS_BEFORE;
+        b->recycled.run_in[n] |= PASS_BEFORE;
         read_inputs(b, b->graph->node[n], PASS_BEFORE);
     }
 }
@@ -129,20 +129,21 @@ void merak_build_passes(struct merak_build *b)
     size_t values = (size_t)b->graph->n_values + 1;
     size_t nodes = (size_t)b->graph->n_nodes + 1;
 
-    b->read_in = merak_build_alloc(b, values);
-    b->run_in = merak_build_alloc(b, nodes);
-    b->carry = merak_build_alloc(b, MERAK_MAX_RECYCLED * sizeof(*b->carry));
+    b->recycled.read_in = merak_build_alloc(b, values);
+    b->recycled.run_in = merak_build_alloc(b, nodes);
+    b->recycled.carry =
+        merak_build_alloc(b, MERAK_MAX_RECYCLED * sizeof(*b->recycled.carry));
     if (b->rc != MERAK_OK)
         return;
     if (b->graph->n_recycling == 0) {
-        memset(b->read_in, PASS_ALL, values);
-        memset(b->run_in, PASS_ALL, nodes);
+        memset(b->recycled.read_in, PASS_ALL, values);
+        memset(b->recycled.run_in, PASS_ALL, nodes);
         return;
     }
     mark_last(b);
     mark_before(b);
     for (int i = 0; i < b->graph->n_recycling && b->rc == MERAK_OK; i++) {
-        struct merak_carry *c = &b->carry[b->n_carries];
+        struct merak_carry *c = &b->recycled.carry[b->recycled.n];
         int in = b->graph->recycling[i].in->id;
         int out = b->graph->recycling[i].out->id;
 
@@ -152,7 +153,7 @@ void merak_build_passes(struct merak_build *b)
                                   .to = b->stage_of_part[b->flow[in].home]};
         if (c->from != b->stage && c->to != b->stage)
             continue;
-        b->n_carries++;
+        b->recycled.n++;
         name_carry(b, c);
         if (c->from == c->to)
             make_copy(b, c);
@@ -162,18 +163,18 @@ void merak_build_passes(struct merak_build *b)
 /* Does the next pass read it?  The current one is not the last. */
 static bool is_read_next(const struct merak_build *b, int value)
 {
-    return b->read_in[value] &
-           (b->pass + 1 < b->passes - 1 ? PASS_BEFORE : PASS_LAST);
+    return b->recycled.read_in[value] &
+           (b->now.pass + 1 < b->passes - 1 ? PASS_BEFORE : PASS_LAST);
 }
 
 bool merak_build_is_recycled(const struct merak_build *b, int value)
 {
     bool left = false;
 
-    for (int i = 0; i < b->n_carries && b->pass < b->passes - 1; i++)
-        left =
-            left || (b->carry[i].out == value && b->carry[i].from == b->stage &&
-                     is_read_next(b, b->carry[i].in));
+    for (int i = 0; i < b->recycled.n && b->now.pass < b->passes - 1; i++)
+        left = left || (b->recycled.carry[i].out == value &&
+                        b->recycled.carry[i].from == b->stage &&
+                        is_read_next(b, b->recycled.carry[i].in));
     return left;
 }
 
@@ -181,11 +182,11 @@ void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
                        int microbatch, bool send)
 {
     int v = send ? c->out : c->in;
-    int reader = b->pass + (send ? 1 : 0);
+    int reader = b->now.pass + (send ? 1 : 0);
     struct merak_instr in = {
         .phase = MERAK_PHASE_F,
         .microbatch = microbatch,
-        .pass = b->pass,
+        .pass = b->now.pass,
         .chunk = b->flow[v].chunk,
         .tag = merak_build_tag(b, microbatch * b->passes + reader, c->in),
         .name = c->name};
@@ -201,7 +202,7 @@ static void copy(struct merak_build *b, const struct merak_carry *c,
                              .queue = MERAK_QUEUE_COMPUTE,
                              .phase = MERAK_PHASE_F,
                              .microbatch = microbatch,
-                             .pass = b->pass,
+                             .pass = b->now.pass,
                              .chunk = b->flow[c->out].chunk,
                              .node = -1,
                              .exchange = c->copy,
@@ -211,17 +212,17 @@ static void copy(struct merak_build *b, const struct merak_carry *c,
                              .name = c->name};
 
     in.slot[0] = merak_build_value(b, c->out, microbatch);
-    b->pass++;
+    b->now.pass++;
     in.slot[1] = merak_build_value(b, c->in, microbatch);
-    b->pass--;
+    b->now.pass--;
     if (in.slot[0] >= 0 && in.slot[1] >= 0)
         merak_build_push(b, &in);
 }
 
 void merak_build_recycle(struct merak_build *b, int value, int microbatch)
 {
-    for (int i = 0; i < b->n_carries && b->pass < b->passes - 1; i++) {
-        const struct merak_carry *c = &b->carry[i];
+    for (int i = 0; i < b->recycled.n && b->now.pass < b->passes - 1; i++) {
+        const struct merak_carry *c = &b->recycled.carry[i];
 
         if (c->out != value || c->from != b->stage || !is_read_next(b, c->in) ||
             b->rc != MERAK_OK)

@@ -39,7 +39,7 @@ struct merak_arrival {
 static void add_arrival(struct merak_build *b, int value, int from, int part,
                         const struct merak_carry *carry)
 {
-    b->arrival[b->n_arrivals++] = (struct merak_arrival){
+    b->arrivals.arrival[b->arrivals.n++] = (struct merak_arrival){
         .value = value, .from = from, .part = part, .carry = carry};
 }
 
@@ -47,15 +47,16 @@ static void list_arrivals(struct merak_build *b)
 {
     size_t most = (size_t)b->n_local + MERAK_MAX_RECYCLED;
 
-    b->arrival = merak_build_alloc(b, most * sizeof(*b->arrival));
+    b->arrivals.arrival =
+        merak_build_alloc(b, most * sizeof(*b->arrivals.arrival));
     for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
         const struct merak_flow *f = &b->flow[b->local[i]];
 
         if (f->from >= 0)
             add_arrival(b, b->local[i], f->from, f->part_from, NULL);
     }
-    for (int i = 0; i < b->n_carries && b->rc == MERAK_OK; i++) {
-        const struct merak_carry *c = &b->carry[i];
+    for (int i = 0; i < b->recycled.n && b->rc == MERAK_OK; i++) {
+        const struct merak_carry *c = &b->recycled.carry[i];
 
         if (c->from != c->to && c->to == b->stage)
             add_arrival(b, c->in, c->from, b->flow[c->out].home, c);
@@ -94,7 +95,7 @@ static void list_ends(const struct merak_timetable *table, int stage,
 static bool comes_for(struct merak_build *b, const struct merak_arrival *v,
                       const struct merak_action *a)
 {
-    b->slice = a->slice;
+    b->now.slice = a->slice;
     merak_build_set_pass(b, a);
     if (v->carry != NULL)
         return a->kind == MERAK_ACT_F && a->pass > 0 &&
@@ -143,8 +144,8 @@ static void read_play(struct merak_build *b,
         merak_build_fail(b, merak_fail_nomem(b->err, places * sizeof(*end)));
         return;
     }
-    for (int i = 0; i < b->n_arrivals && b->rc == MERAK_OK; i++) {
-        struct merak_arrival *v = &b->arrival[i];
+    for (int i = 0; i < b->arrivals.n && b->rc == MERAK_OK; i++) {
+        struct merak_arrival *v = &b->arrivals.arrival[i];
 
         v->head = merak_build_alloc(b, n * sizeof(*v->head));
         v->next = merak_build_alloc(b, n * sizeof(*v->next));
@@ -179,10 +180,10 @@ void merak_build_posts(struct merak_build *b)
         merak_plan_schedule_args(&b->prog->plan, 0);
     struct merak_timetable *table = NULL;
 
-    b->plays = args.stages > 1 && (b->passes > 1 || b->skips);
-    if (!b->plays)
+    b->arrivals.plays = args.stages > 1 && (b->passes > 1 || b->skips);
+    if (!b->arrivals.plays)
         return;
-    b->send_lag = 1;
+    b->lags.send_lag = 1;
     list_arrivals(b);
     if (b->rc == MERAK_OK)
         merak_build_fail(
@@ -203,7 +204,7 @@ static void arrive(struct merak_build *b, const struct merak_arrival *v,
 {
     int width = b->prog->plan.sub_pipeline ? 2 : 1;
 
-    b->slice = a->slice;
+    b->now.slice = a->slice;
     merak_build_set_pass(b, a);
     for (int h = 0; h < width && merak_build_reads(b, v->value); h++) {
         int microbatch = a->microbatch * width + h;
@@ -218,8 +219,8 @@ static void arrive(struct merak_build *b, const struct merak_arrival *v,
 void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
                         int at)
 {
-    for (int i = 0; i < b->n_arrivals; i++) {
-        const struct merak_arrival *v = &b->arrival[i];
+    for (int i = 0; i < b->arrivals.n; i++) {
+        const struct merak_arrival *v = &b->arrivals.arrival[i];
 
         for (int k = v->head[at]; k >= 0 && b->rc == MERAK_OK; k = v->next[k])
             arrive(b, v, &list[k]);

@@ -217,13 +217,14 @@ static void make_tables(struct merak_build *b)
     b->flow = merak_build_alloc(b, values * sizeof(*b->flow));
     b->local = merak_build_alloc(b, values * sizeof(*b->local));
     b->may_pad = merak_build_alloc(b, values * sizeof(*b->may_pad));
-    b->param_slot = merak_build_alloc(b, values * sizeof(*b->param_slot));
-    b->param_index = merak_build_alloc(b, values * sizeof(*b->param_index));
-    b->uses_of = merak_build_alloc(b, values * sizeof(*b->uses_of));
-    b->exchange = merak_build_alloc(b, nodes * sizeof(*b->exchange));
-    b->join = merak_build_alloc(b, values * sizeof(*b->join));
-    b->recompute_name =
-        merak_build_alloc(b, nodes * sizeof(*b->recompute_name));
+    b->params.slot = merak_build_alloc(b, values * sizeof(*b->params.slot));
+    b->params.index = merak_build_alloc(b, values * sizeof(*b->params.index));
+    b->params.uses_of =
+        merak_build_alloc(b, values * sizeof(*b->params.uses_of));
+    b->once.exchange = merak_build_alloc(b, nodes * sizeof(*b->once.exchange));
+    b->once.join = merak_build_alloc(b, values * sizeof(*b->once.join));
+    b->once.recompute_name =
+        merak_build_alloc(b, nodes * sizeof(*b->once.recompute_name));
     b->open = merak_build_alloc(b, ((size_t)prog->plan.microbatches + 1) *
                                        (size_t)b->passes * sizeof(*b->open));
     prog->group =
@@ -287,7 +288,7 @@ static enum merak_status find_send_lag(struct merak_build *b,
 
     if (rc == MERAK_OK)
         rc = merak_timetable_send_lag(table, &lag, err);
-    b->send_lag = lag > 2 ? lag - 1 : 1;
+    b->lags.send_lag = lag > 2 ? lag - 1 : 1;
     merak_timetable_destroy(table);
     return rc;
 }
@@ -299,10 +300,10 @@ static void build_fini(struct merak_build *b)
     for (int i = 0; i < slots; i++)
         free(b->use[i].span);
     free(b->use);
-    free(b->lag);
-    free(b->shared);
-    free(b->gate);
-    free(b->summed);
+    free(b->lags.lag);
+    free(b->room.shared);
+    free(b->gates.gate);
+    free(b->fetch.summed);
     for (int i = 0;
          b->open != NULL && i < b->prog->plan.microbatches * b->passes; i++) {
         free(b->open[i].map);
@@ -324,9 +325,9 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                             .stages = stages,
                             .opt = opt != NULL ? opt : &none,
                             .passes = merak_plan_passes(plan),
-                            .staged = -1,
-                            .turn = -1,
-                            .sum_unit = -1,
+                            .room.staged = -1,
+                            .fetch.turn = -1,
+                            .fetch.sum_unit = -1,
                             .err = err};
     enum merak_status rc;
 

@@ -149,22 +149,23 @@ int merak_build_slice_slot(const struct merak_build *b,
         (node != NULL && !has_positions(b, node)))
         return slot;
     if (node == NULL || !merak_node_reads_back(node, i))
-        return slot + 1 + b->slice;
-    return b->slice == b->slices - 1 ? slot : slot + 1 + b->slices + b->slice;
+        return slot + 1 + b->now.slice;
+    return b->now.slice == b->slices - 1 ? slot
+                                         : slot + 1 + b->slices + b->now.slice;
 }
 
 bool merak_build_runs(const struct merak_build *b,
                       const struct merak_node *node)
 {
-    return b->slice == b->slices - 1 || has_positions(b, node);
+    return b->now.slice == b->slices - 1 || has_positions(b, node);
 }
 
 bool merak_build_first_back(const struct merak_build *b)
 {
-    return b->slice == b->slices - 1;
+    return b->now.slice == b->slices - 1;
 }
 
 bool merak_build_last_back(const struct merak_build *b)
 {
-    return b->slice == 0;
+    return b->now.slice == 0;
 }

@@ -34,12 +34,12 @@ struct merak_uses {
         int value; /* PARAM_GRAD */
         int stage;
     } at[MERAK_MAX_USES];
-    int last;      /* value added last */
+    int last;         /* value added last */
     bool same_layout; /* all uses' gradients are in one layout */
-    bool spread;   /* over several stages */
-    bool finished; /* its summed gradient is emitted */
-    int left;      /* this stage's uses whose gradient is still to come */
-    int here;      /* this stage's uses */
+    bool spread;      /* over several stages */
+    bool finished;    /* its summed gradient is emitted */
+    int left;         /* this stage's uses whose gradient is still to come */
+    int here;         /* this stage's uses */
     /* fetch.c, grad_sync.c: made once */
     int n_fetches, part; /* part: of a micro-batch's sum, or -1 */
     bool is_here;        /* it is gathered */

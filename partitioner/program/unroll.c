@@ -61,7 +61,7 @@ static void post_receives(const struct unroll *u, const struct merak_action *a)
 {
     struct merak_build *b = u->b;
 
-    b->slice = a->slice;
+    b->now.slice = a->slice;
     merak_build_set_pass(b, a);
     for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
         int v = b->local[i];
@@ -116,7 +116,7 @@ static void pass_on(const struct unroll *u, const struct merak_action *a)
 static bool is_loaded(const struct merak_build *b, int value)
 {
     if (b->graph->value[value]->kind == MERAK_VALUE_RECYCLED)
-        return b->pass == 0 && b->flow[value].from < 0;
+        return b->now.pass == 0 && b->flow[value].from < 0;
     return b->graph->value[value]->kind == MERAK_VALUE_INPUT;
 }
 
@@ -161,9 +161,9 @@ static void wait_for_gradient(const struct unroll *u,
             continue;
         early = find_receive(b, merak_build_moved(b, v, microbatch, false),
                              microbatch);
-        if (early >= 0 && merak_build_grow(b, &b->gate, &b->cap_gates,
-                                           b->n_gates, sizeof(*b->gate)))
-            b->gate[b->n_gates++] =
+        if (early >= 0 && merak_build_grow(b, &b->gates.gate, &b->gates.cap,
+                                           b->gates.n, sizeof(*b->gates.gate)))
+            b->gates.gate[b->gates.n++] =
                 (struct merak_gate){b->prog->n_instrs, early};
     }
 }
@@ -186,9 +186,9 @@ static void run_again(struct merak_build *b, const struct merak_item *item,
 {
     if (!merak_build_first_back(b))
         return;
-    for (b->slice = 0; b->slice < b->slices; b->slice++)
+    for (b->now.slice = 0; b->now.slice < b->slices; b->now.slice++)
         merak_build_node(b, item, chunk, microbatch);
-    b->slice = b->slices - 1;
+    b->now.slice = b->slices - 1;
 }
 
 /* The kinds of actions that do not come any more, as bits. */
@@ -197,7 +197,7 @@ static unsigned done_after(const struct merak_build *b,
 {
     unsigned done = 1u << kind;
 
-    if (b->opt->forward_only || b->pass < b->passes - 1)
+    if (b->opt->forward_only || b->now.pass < b->passes - 1)
         return (1u << MERAK_ACTIONS) - 1;
     if (kind == MERAK_ACT_B) {
         done |= 1u << MERAK_ACT_R;
@@ -217,9 +217,9 @@ static void run_item(const struct unroll *u, const struct merak_action *a,
 
     if (b->rc != MERAK_OK)
         return;
-    b->items = items_of(u, a);
-    b->chunk_now = a->chunk;
-    b->ends = done_after(b, a->kind);
+    b->now.items = items_of(u, a);
+    b->now.chunk = a->chunk;
+    b->now.ends = done_after(b, a->kind);
     if (at == 0 && item->recompute && a->kind == MERAK_ACT_B &&
         merak_build_first_back(b))
         wait_for_gradient(u, a, microbatch);
@@ -362,7 +362,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
 {
     struct merak_build *b = u->b;
 
-    b->slice = a->slice;
+    b->now.slice = a->slice;
     merak_build_set_pass(b, a);
     check_order(u, a);
     if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
@@ -387,9 +387,9 @@ static void run_actions(struct unroll *u)
     for (int i = 0; i < u->n && b->rc == MERAK_OK; i++) {
         if (i == 0)
             look_ahead(u, &u->action[0], &u->action[0]);
-        if (i == 0 && !b->plays)
+        if (i == 0 && !b->arrivals.plays)
             post_receives(u, &u->action[0]);
-        if (i + 1 < u->n && !b->plays)
+        if (i + 1 < u->n && !b->arrivals.plays)
             post_receives(u, &u->action[i + 1]);
         merak_build_arrive(b, u->action, i);
         run_action(u, &u->action[i], i + 1 < u->n ? &u->action[i + 1] : NULL);

@@ -86,7 +86,7 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
 
 static struct merak_open *open_of(struct merak_build *b, int microbatch)
 {
-    struct merak_open *open = &b->open[microbatch * b->passes + b->pass];
+    struct merak_open *open = &b->open[microbatch * b->passes + b->now.pass];
     size_t values = (size_t)b->graph->n_values;
 
     if (open->map != NULL)
@@ -98,7 +98,7 @@ static struct merak_open *open_of(struct merak_build *b, int microbatch)
         return NULL;
     }
     for (int v = 0; v < b->graph->n_values; v++)
-        open->map[v] = b->param_slot[v];
+        open->map[v] = b->params.slot[v];
     return open;
 }
 
@@ -139,26 +139,27 @@ static void give_back(struct merak_build *b, int v, int slot)
  * has moved on. */
 static void give_back_later(struct merak_build *b, int v, int slot)
 {
-    if (!merak_build_grow(b, &b->lag, &b->cap_lag, b->n_lag, sizeof(*b->lag)))
+    if (!merak_build_grow(b, &b->lags.lag, &b->lags.cap, b->lags.n,
+                          sizeof(*b->lags.lag)))
         return;
-    b->lag[b->n_lag++] =
-        (struct merak_lag){.slot = slot, .value = v, .since = b->n_released};
+    b->lags.lag[b->lags.n++] = (struct merak_lag){
+        .slot = slot, .value = v, .since = b->lags.n_released};
 }
 
 static void settle(struct merak_build *b, int n)
 {
     for (int i = 0; i < n; i++) {
-        merak_build_extend(b, b->lag[i].slot);
-        give_back(b, b->lag[i].value, b->lag[i].slot);
+        merak_build_extend(b, b->lags.lag[i].slot);
+        give_back(b, b->lags.lag[i].value, b->lags.lag[i].slot);
     }
-    for (int i = n; i < b->n_lag; i++)
-        b->lag[i - n] = b->lag[i];
-    b->n_lag -= n;
+    for (int i = n; i < b->lags.n; i++)
+        b->lags.lag[i - n] = b->lags.lag[i];
+    b->lags.n -= n;
 }
 
 void merak_build_settle(struct merak_build *b)
 {
-    settle(b, b->n_lag);
+    settle(b, b->lags.n);
 }
 
 /* Does an action that is still to come read it without recomputing it? */
@@ -210,7 +211,7 @@ static bool is_read_after(const struct merak_build *b,
                           const struct merak_open *open,
                           const struct merak_item *item, int v)
 {
-    const struct merak_item *end = b->items->item + b->items->n;
+    const struct merak_item *end = b->now.items->item + b->now.items->n;
 
     while (++item < end) {
         if (reads(b->graph->node[item->node], v))
@@ -218,7 +219,7 @@ static bool is_read_after(const struct merak_build *b,
     }
     for (int c = 0; c < b->n_chunks; c++) {
         /* kinds that end with this action end for the whole chunk */
-        unsigned done = open->done[c] | (c == b->chunk_now ? b->ends : 0u);
+        unsigned done = open->done[c] | (c == b->now.chunk ? b->now.ends : 0u);
 
         if (b->chunk[c].use[v] & ~done)
             return true;
@@ -233,7 +234,7 @@ static bool stays(const struct merak_build *b, int v)
     const struct merak_flow *f = &b->flow[v];
 
     return f->from < 0 && f->to < 0 && !merak_build_is_recycled(b, v) &&
-           b->param_slot[v] < 0 && !is_loss(b, v) &&
+           b->params.slot[v] < 0 && !is_loss(b, v) &&
            b->graph->value[v]->producer >= 0;
 }
 
@@ -319,8 +320,9 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
             *open = (struct merak_open){NULL, NULL};
         }
     }
-    while (due < b->n_lag && b->lag[due].since + b->send_lag <= b->n_released)
+    while (due < b->lags.n &&
+           b->lags.lag[due].since + b->lags.send_lag <= b->lags.n_released)
         due++;
     settle(b, due);
-    b->n_released++;
+    b->lags.n_released++;
 }
