@@ -12,6 +12,7 @@
 #include "cmd/calibrate.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "io/hf_config.h"
 #include "partitioner/program/closure.h"
 #include "partitioner/program/instr_cost.h"
@@ -200,6 +201,8 @@ enum merak_status calibrate_tune(struct calibrate_world *world,
     enum merak_status rc;
 
     rc = merak_hf_config_load(how->model, &config, err);
+    if (rc == MERAK_OK && world->boot->rank == 0 && config.note[0] != '\0')
+        merak_info("io", "%s", config.note);
     ops->tuned_for(world->accel, text, sizeof(text));
     if (rc == MERAK_OK && device->tuned_for == NULL) {
         device->tuned_for = strdup(text);

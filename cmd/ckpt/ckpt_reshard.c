@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/size.h"
 #include "cmd/finish.h"
 #include "cmd/ckpt/reshard_pieces.h"
@@ -209,7 +210,9 @@ int ckpt_run_reshard(int argc, char **argv)
     if (r.out == NULL)
         return merak_cmd_misused("ckpt", "reshard: no --out given");
     merak_cmd_catch_stops();
-    rc = merak_ckpt_open(words.word[0], &r.from, &err);
+    rc = merak_output_folder_check("--out", r.out, &err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_open(words.word[0], &r.from, &err);
     if (rc == MERAK_OK)
         rc = find_model(&r, &err);
     if (rc == MERAK_OK) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/size.h"
 #include "cmd/finish.h"
 #include "io/weights/transfer.h"
@@ -158,9 +159,15 @@ static int parse(struct transfer *t, const struct merak_option_table *table,
 {
     int code = ckpt_parse(table, t, argc, argv, 1, 1, "a directory", words);
 
+    struct merak_error err;
+    enum merak_status rc;
+
     if (code == MERAK_EXIT_DONE && t->out == NULL)
         return merak_cmd_misused("ckpt", "%s: no --out given", t->verb);
-    return code;
+    rc = code == MERAK_EXIT_DONE
+             ? merak_output_folder_check("--out", t->out, &err)
+             : MERAK_OK;
+    return rc == MERAK_OK ? code : ckpt_failed(t->verb, rc, &err);
 }
 
 static int end(struct transfer *t, const char *from, enum merak_status rc,

@@ -9,6 +9,7 @@
 #include "cmd/ckpt/reshard_pieces.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "io/ckpt/ckpt_impl.h"
 #include "io/lora_record.h"
 #include "partitioner/assembly/assembly.h"
@@ -204,6 +205,8 @@ enum merak_status reshard_pieces_init(struct reshard_pieces *pieces,
                                                           layout->unknown,
                                                           &config, err),
                                      err);
+    if (rc == MERAK_OK && config.note[0] != '\0')
+        merak_info("io", "%s", config.note);
     if (rc == MERAK_OK)
         rc = make_plan(layout, state, &plan, err);
     if (rc == MERAK_OK)

@@ -5,6 +5,7 @@
 #include "io/weights/transfer.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "io/ckpt/durable.h"
 #include "io/weights/adapters.h"
 #include "io/weights/run_model.h"
@@ -115,6 +116,7 @@ static enum merak_status find_config(struct merak_exporting *e,
                                      struct merak_error *err)
 {
     char path[PATH_MAX];
+    enum merak_status rc;
 
     if (e->export->model != NULL)
         snprintf(e->model, sizeof(e->model), "%s", e->export->model);
@@ -126,7 +128,10 @@ static enum merak_status find_config(struct merak_exporting *e,
                           "%.120s does not exist: give the config.json of the "
                           "run with --model DIR",
                           path);
-    return merak_hf_config_read(e->model, e->export->unknown, &e->config, err);
+    rc = merak_hf_config_read(e->model, e->export->unknown, &e->config, err);
+    if (rc == MERAK_OK && e->config.note[0] != '\0')
+        merak_info("io", "%s", e->config.note);
+    return rc;
 }
 
 static enum merak_status get_memory(struct merak_exporting *e,

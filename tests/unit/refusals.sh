@@ -66,6 +66,10 @@ says 66 "--tensorboard yes needs --ckpt DIR" $train --tensorboard yes
 touch there
 says 66 "--tensorboard: there is not a directory" $train --tensorboard there/tb
 
+for verb in "import m" "export run --format hf" "reshard run"; do
+    says 66 "--out: there is not a directory" ckpt $verb --out there/x
+done
+
 # numbers
 says 66 '--steps: expected a positive integer, got "0"' train --data d \
     --model small.json --steps 0
