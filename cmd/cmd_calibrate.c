@@ -408,7 +408,7 @@ static int run(struct calibrate *c)
     if (rc == MERAK_OK && boot->rank == 0)
         rc = merak_output_check("--out", c->out, &err);
     if (rc == MERAK_OK && boot->rank > 0 &&
-        freopen("/dev/null", "w", stdout) == NULL)
+        (stdout = fopen("/dev/null", "we")) == NULL)
         rc = merak_fail(&err, MERAK_ERR_SYSTEM, "/dev/null: %m");
     rc = merak_boot_agree(c->world.boot, rc, &err);
     if (rc == MERAK_OK)

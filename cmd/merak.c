@@ -42,10 +42,14 @@ static const struct command commands[] = {
     {NULL, NULL, NULL},
 };
 
-/* Their output is to arrive as it is: a text that continues the user's, orders
- * to the terminal, a shell's.  Strings of files they clean themselves. */
-static const char *const raw[] = {"calibrate", "top", "generate", "doctor",
-                                  "sandbox"};
+/* Their output is to arrive as it is: orders to the terminal, which top and
+ * doctor give and then clean strings of files themselves; a text that continues
+ * the user's, where no terminal obeys it; a command's own. */
+static const struct {
+    const char *name;
+    bool unless_shown; /* on a terminal */
+} raw[] = {
+    {"top", false}, {"doctor", false}, {"sandbox", false}, {"generate", true}};
 
 static void print_usage(FILE *out)
 {
@@ -80,7 +84,8 @@ static int run(const struct command *c, int argc, char **argv)
     bool clean = true;
 
     for (size_t i = 0; i < sizeof(raw) / sizeof(*raw); i++)
-        clean = clean && strcmp(raw[i], c->name) != 0;
+        clean = clean && (strcmp(raw[i].name, c->name) != 0 ||
+                          (raw[i].unless_shown && isatty(STDOUT_FILENO)));
     if (clean)
         screen = merak_screen_open(STDOUT_FILENO);
     /* glibc's is a variable: so all that a command prints passes there */

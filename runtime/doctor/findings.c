@@ -4,6 +4,8 @@
 
 #include "runtime/doctor/doctor.h"
 
+#include "base/printable.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -24,6 +26,7 @@ struct merak_finding *merak_find(struct merak_findings *found,
     va_start(ap, fmt);
     vsnprintf(f->text, sizeof(f->text), fmt, ap);
     va_end(ap);
+    merak_keep_to_a_line(f->text);
     return f;
 }
 
@@ -34,6 +37,7 @@ void merak_find_fix(struct merak_finding *finding, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(finding->fix, sizeof(finding->fix), fmt, ap);
     va_end(ap);
+    merak_keep_to_a_line(finding->fix);
 }
 
 void merak_find_code(struct merak_finding *finding, int code)

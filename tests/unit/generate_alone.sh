@@ -28,7 +28,7 @@ says()
     ok $? "$1" err out
 }
 
-echo 1..30
+echo 1..34
 
 cat >config.json <<'JSON'
 {"model_type": "llama", "vocab_size": 902, "hidden_size": 16,
@@ -124,6 +124,23 @@ ids --tokens 4
 ok $? "a field of the wrong type is refused" err
 rm m/generation_config.json
 
+# --- a model that gives orders to the terminal ---
+
+python3 -c 'import json
+json.dump({"suppress_tokens": [i for i in range(902) if i != 27]},
+          open("m/generation_config.json", "w"))'
+orders=("$merak" generate --ckpt m --threads 1 --tokenizer byte --prompt a
+    --tokens 2 --ignore-eod)
+"${orders[@]}" >out 2>err
+[ $? -eq 0 ] && printf '\033\033\n' | cmp - out
+ok $? "a file gets control characters as they are generated" out err
+python3 -c 'import os, pty, sys
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))' \
+    "${orders[@]}" >out </dev/null
+[ $? -eq 0 ] && grep -qF '\u001b\u001b' out && ! grep -qF $'\x1b' out
+ok $? "a terminal gets them escaped" out
+rm m/generation_config.json
+
 # --- a tokenizer that begins texts ---
 
 kind=$here/../vectors/tokenizer/kind_llama2.json
@@ -188,6 +205,15 @@ sed -i 's/"max_position_embeddings": 64/"max_position_embeddings": 512/' \
 [ "$(eval_default --data text | sed 's/.*tokens": //')" = \
     "$((($(wc -c <text) - 1) / 256 * 256))}" ]
 ok $? "without --seq, sequences are as long as in training"
+
+# --- fields that are not read ---
+
+sed 's/{/{"of_no_use": 1,/' m/config.json >odd.json
+for verb in "export run --format hf --out odd-m" "reshard run --out odd-run"; do
+    "$merak" ckpt $verb --model odd.json >out 2>err
+    [ $? -eq 0 ] && [ "$(grep -c 'are ignored: of_no_use' err)" -eq 1 ]
+    ok $? "ckpt ${verb%% *} names them once" err
+done
 
 # --- weights that are no numbers ---
 
