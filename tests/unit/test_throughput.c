@@ -129,6 +129,7 @@ static double speed_of(const struct row *row)
 #define SELECTIVE .recompute = MERAK_RECOMPUTE_SELECTIVE
 #define SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_ON
 #define NO_SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_OFF
+#define FETCHED .zero = 3, .given[MERAK_CHOICE_ZERO] = true
 #define INTERLEAVED .schedule = "interleaved"
 #define PTD_P FULL, NO_SP, .zero = 0, .given[MERAK_CHOICE_ZERO] = true
 #define ALONE(n)                           \

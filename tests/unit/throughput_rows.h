@@ -55,6 +55,12 @@
 {"Llama 8 B on 128", "h100-2023", LLAMA_8B, 8192, 256, 16,
  {.tp = 1, .pp = 1, .micro_batch = 2, SELECTIVE},
  TOKENS, 128 * 6514., HELD_OUT, 8, 14336},
+{"Llama 8 B on 8, fetched", "h100-2023", LLAMA_8B, 8192, 16, 1,
+ {.tp = 1, .pp = 1, .micro_batch = 2, SELECTIVE, FETCHED},
+ TOKENS, 8 * 6667., HELD_OUT, 8, 14336},
+{"Llama 8 B on 128, fetched", "h100-2023", LLAMA_8B, 8192, 256, 16,
+ {.tp = 1, .pp = 1, .micro_batch = 2, SELECTIVE, FETCHED},
+ TOKENS, 128 * 6514., HELD_OUT, 8, 14336},
 /* NVIDIA's dgxc-benchmarking, 2025: seconds a step.  Where sequences are cut
  * over two GPUs, there are twice as many replicas here.  Nemotron's feed-forward
  * is not gated: here it is, with as many parameters and FLOPs. */
