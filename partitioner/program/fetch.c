@@ -64,14 +64,14 @@ static bool is_matrix_here(const struct merak_build *b, int param)
 {
     const struct merak_value *value = b->graph->value[param];
 
-    return b->dp_axis >= 0 && value->shape.ndim > 1 && !value->frozen &&
+    return b->dp_axis >= 0 && value->shape.ndim > 1 &&
            b->fetch.reader[param] >= 0;
 }
 
 bool merak_build_sums_each(const struct merak_build *b, int param)
 {
     return b->prog->plan.zero >= MERAK_ZERO_GRADS && is_matrix_here(b, param) &&
-           b->fetch.n_grads[param] == 1;
+           !b->graph->value[param]->frozen && b->fetch.n_grads[param] == 1;
 }
 
 bool merak_build_is_fetched(const struct merak_build *b, int param)

@@ -20,10 +20,12 @@ bool merak_build_is_replicated(const struct merak_build *b, int param, int axis)
 }
 
 /* Is the optimizer's state of a parameter cut flat along an axis?  A frozen
- * one has none. */
+ * one has none: is what is kept of it? */
 static bool is_flat_along(const struct merak_build *b, int param, int axis)
 {
-    return !b->graph->value[param]->frozen && b->prog->plan.zero > 0 &&
+    return (!b->graph->value[param]->frozen ||
+            merak_build_is_fetched(b, param)) &&
+           b->prog->plan.zero > 0 &&
            (axis == b->dp_axis || merak_build_is_replicated(b, param, axis));
 }
 

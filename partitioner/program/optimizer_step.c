@@ -78,6 +78,13 @@ void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
     merak_build_push(b, &in);
 }
 
+/* A frozen parameter has no step items; its value is not sent otherwise. */
+static uint64_t fetch_tag(const struct merak_build *b,
+                          const struct merak_param_slots *p, int axis)
+{
+    return merak_build_tag(b, b->fetch.turn * MERAK_MAX_AXES + axis, p->value);
+}
+
 void merak_build_step_hop(struct merak_build *b,
                           const struct merak_param_slots *p,
                           const struct merak_layout *from,
@@ -97,7 +104,9 @@ void merak_build_step_hop(struct merak_build *b,
             axis);
     }
     merak_step_exchange(b, made->ex, merak_build_group(b, hop->axis), in, out,
-                        merak_step_tag(b, b->params.index[p->value], tag),
+                        gather && p->home != p->param
+                            ? fetch_tag(b, p, hop->axis)
+                            : merak_step_tag(b, b->params.index[p->value], tag),
                         made->name);
 }
 

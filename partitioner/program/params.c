@@ -88,7 +88,7 @@ static void keep_state(struct merak_build *b, struct merak_param_slots *p)
     if (p->param < 0)
         return;
     if (b->graph->value[p->value]->frozen) {
-        p->master = f32 ? p->param : -1;
+        p->master = f32 ? p->home : -1;
         return;
     }
     p->master =

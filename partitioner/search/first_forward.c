@@ -8,6 +8,8 @@
 
 #include "partitioner/search/ends.h"
 
+#include <math.h>
+
 /* The part of stage s that is the i-th to read its parameters: a
  * vocabulary-parallel embedding comes before the stage's own parts. */
 static const struct merak_range *in_read_order(const struct merak_rater *r,
@@ -38,8 +40,10 @@ static struct merak_param_state new_hold(const struct merak_rater *r, int s,
 static double gather_bytes(const struct merak_rater *r,
                            const struct merak_param_state *hold)
 {
-    return 2 * hold->bf16_elems + 4 * hold->f32_elems -
-           (r->plan->zero >= MERAK_ZERO_PARAMS ? hold->lent_bytes : 0);
+    double lent = r->plan->zero >= MERAK_ZERO_PARAMS ? hold->lent_bytes : 0;
+
+    /* frozen parameters are lent, too */
+    return fmax(2 * hold->bf16_elems + 4 * hold->f32_elems - lent, 0);
 }
 
 double merak_gathers_s(const struct merak_rater *r,
@@ -48,7 +52,7 @@ double merak_gathers_s(const struct merak_rater *r,
     int n =
         r->plan->zero >= MERAK_ZERO_PARAMS ? hold->n - hold->n_lent : hold->n;
 
-    if (n == 0)
+    if (n <= 0)
         return 0;
     return merak_over_dp(r, false, gather_bytes(r, hold), n) + hold->gather_s;
 }

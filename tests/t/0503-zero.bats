@@ -69,6 +69,26 @@ level()
     level 1 2 2 split sums --zero 3 --schedule zb-h1
 }
 
+@test "frozen matrices are fetched, too: the same bits, and resumed as level 1" {
+    local -A layer=([gpt2-tied]='h.0.*' [llama-untied]='*layers.0.*')
+    local steps name level
+
+    for steps in 20 22; do
+        for model in gpt2-tied llama-untied; do
+            for name in frozen frozen-3; do
+                level=1
+                # the second time they change places
+                [ $name$steps != frozen-320 ] && [ $name$steps != frozen22 ] ||
+                    level=3
+                zero 1 1 2 $name --zero $level --micro-batch 4 --dtype bf16 \
+                    --freeze "${layer[$model]}" --steps $steps
+                grep -q ' frozen, ' "$RUNS/$model-c0.5-$name/out"
+            done
+        done
+        equal frozen-3 frozen
+    done
+}
+
 @test "tp 2, dp 2: fetched are near one rank's, and in stages the same" {
     level 2 1 2 tp tp --zero 3
     for model in gpt2-tied llama-untied; do

@@ -108,7 +108,8 @@ all_are_near() # RANKS
 @test "every layout of the parity tests is within 3 % on every rank" {
     for layout in "2 1 1" "1 2 1" "1 1 2" "2 2 1" "2 1 2" "1 2 2" "2 2 2" \
         "4 1 1" "1 4 1" "1 1 4" "1 2 4" "2 1 2 --sp on" "1 2 2 --sp on" \
-        "1 1 2 --zero1 no" "2 2 2 --dtype bf16"; do
+        "1 1 2 --zero1 no" "2 2 2 --dtype bf16" "1 1 2 --zero 2" \
+        "2 1 2 --zero 3"; do
         echo "layout $layout"
         set -- $layout
         model=broad

@@ -337,6 +337,10 @@ static void count_param(struct merak_walker *w, int seg,
                  .elements = (double)merak_shape_count(&v->shape),
                  .n = 1}};
 
+    if (v->shape.ndim > 1) {
+        share.hold.lent_bytes = share.hold.param_bytes;
+        share.hold.n_lent = 1;
+    }
     if (v->frozen) {
         share.hold.n = 0; /* held, but neither reduced nor updated */
     } else {
@@ -345,10 +349,6 @@ static void count_param(struct merak_walker *w, int seg,
         else
             share.hold.bf16_elems = count;
         count_zero1_savings(w, v, &share.hold);
-        if (v->shape.ndim > 1) {
-            share.hold.lent_bytes = share.hold.param_bytes;
-            share.hold.n_lent = 1;
-        }
         if (count > s->largest)
             s->largest = count;
     }
