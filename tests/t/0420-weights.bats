@@ -104,7 +104,7 @@ loss_is()
 }
 
 @test "text comes of a folder as of what is imported from it" {
-    for family in gpt2 llama phi3 gemma2; do
+    for family in gpt2 llama phi3 gemma2 gpt_neox; do
         folder $family
         merak ckpt import $family --out run-$family
         for dtype in fp32 bf16; do

@@ -32,7 +32,7 @@ static struct kind kinds[] = {
     {"spm_unigram", false}, {"spm_bytes", false},     {"unknown", false},
     {"unigram", false},     {"unigram_bytes", false}, {"smollm2", false},
     {"nfkc", false},        {"nfkd", false},          {"nfd", false},
-    {"raw_bytes", false},   {"nul", false},
+    {"raw_bytes", false},   {"nul", false},           {"gpt_neox", false},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(*kinds))
 

@@ -312,9 +312,20 @@ def nul():
     return tok
 
 
+def gpt_neox():
+    """Runs of blanks are tokens, of composed characters."""
+    tok = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tok.normalizer = normalizers.NFC()
+    tok.add_special_tokens(["<|endoftext|>", "<|padding|>"])
+    tok.add_tokens([AddedToken(" " * n, normalized=True)
+                    for n in range(24, 1, -1)])
+    tok.post_processor = processors.ByteLevel(trim_offsets=True)
+    return tok
+
+
 KINDS = [llama3, qwen2, smollm, prefix, llama2, mistral, metaspace, gemma,
          unknown, unigram, unigram_bytes, smollm2, nfkc, nfkd, nfd,
-         raw_bytes, nul]
+         raw_bytes, nul, gpt_neox]
 
 
 def nasty():
