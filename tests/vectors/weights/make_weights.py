@@ -70,8 +70,8 @@ MODELS = {
     "starcoder2": ({**SHAPE, "model_type": "starcoder2", "bos_token_id": 0,
                     "eos_token_id": 1, "sliding_window": 12}, BF16, "50GB"),
     "phi": ({**SHAPE, "model_type": "phi", "qk_layernorm": True}, F16, "50GB"),
-    "gpt_neox": ({**SHAPE, "model_type": "gpt_neox", "rotary_pct": 0.5},
-                 F16, "9KB"),
+    "gpt_neox": ({**SHAPE, "model_type": "gpt_neox", "rotary_pct": 0.5,
+                  "eos_token_id": None}, F16, "9KB"),
 }
 
 
