@@ -161,6 +161,35 @@ static void indices_are_named_by_letters(void **state)
     merak_model_destroy(m);
 }
 
+/* Whether positions are mixed follows from the dims that they run along, of
+ * whichever operand, and not from the name that an index has. */
+static void mixed_positions_are_found_by_letters(void **state)
+{
+    struct merak_model *m = create(MERAK_F32);
+    struct merak_value *x = begin(m), *y = merak_gelu(m, x, true);
+    const struct merak_graph *graph;
+    const struct merak_node *sum, *linear;
+    char was;
+
+    (void)state;
+    y = merak_add(m, y, merak_gelu(m, x, true));
+    y = merak_linear(
+        m, y, MERAK_PARAM(m, "mix", MERAK_NORMAL(1), 16, 32, 16, 32), NULL, 2);
+    end(m, y);
+    graph = graph_of(m);
+    sum = graph->node[find(graph, "add.3")->producer];
+    linear = graph->node[find(graph, "linear.4")->producer];
+    assert_true(merak_node_mixes_positions(linear));
+    assert_false(merak_node_mixes_positions(sum));
+    /* a second sequence, added to the first: a slice of one is not enough */
+    was = sum->in[0]->letter[1];
+    sum->in[0]->letter[1] = 's';
+    assert_true(merak_node_mixes_positions(sum));
+    sum->in[0]->letter[1] = was;
+    assert_false(merak_node_mixes_positions(sum));
+    merak_model_destroy(m);
+}
+
 /* Nothing says what a recycled value is until the end of the description. */
 static void recycled_values_are_what_is_handed_on(void **state)
 {
@@ -259,6 +288,7 @@ int main(void)
         cmocka_unit_test(letters_flow_from_inputs_to_gradients),
         cmocka_unit_test(extents_decide_nothing),
         cmocka_unit_test(indices_are_named_by_letters),
+        cmocka_unit_test(mixed_positions_are_found_by_letters),
         cmocka_unit_test(recycled_values_are_what_is_handed_on),
         cmocka_unit_test(sharding_keeps_letters),
         cmocka_unit_test(what_mixes_positions_runs_whole_sequences),
