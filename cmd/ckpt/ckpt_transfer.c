@@ -27,6 +27,9 @@ struct transfer {
     struct merak_progress progress;
 };
 
+/* Words of --dtype: those of enum merak_safetensors_type, and one more. */
+enum { Q8_0 = MERAK_SAFETENSORS_OTHER };
+
 #define AT(field) offsetof(struct transfer, field)
 
 /* "5GB", "2GiB", "1000". */
@@ -82,8 +85,8 @@ static const struct merak_option import_rows[] = {
 
 static const struct merak_option export_rows[] = {
     {"format", MERAK_OPTION_WORD, AT(format),
-     .about = "a Hugging Face folder, llm.c's model.bin, or adapters as "
-              "PEFT has them (required)",
+     .about = "a Hugging Face folder, llm.c's model.bin, adapters as PEFT "
+              "has them, or llama.cpp's model.gguf (required)",
      .words = MERAK_EXPORT_WORDS, .given = AT(has_format)},
     {"merge", MERAK_OPTION_YES, AT(merge),
      .about = "of a run that trained adapters: weights with these in them"},
@@ -91,8 +94,8 @@ static const struct merak_option export_rows[] = {
      .about = "a folder that is empty or does not exist (required)",
      .arg = "DIR"},
     {"dtype", MERAK_OPTION_WORD, AT(dtype),
-     .about = "of all tensors (as they were imported, else fp32)",
-     .words = "fp32|bf16|fp16", .given = AT(has_dtype)},
+     .about = "of all tensors (as they were imported, else fp32; gguf: fp16)",
+     .words = "fp32|bf16|fp16|q8_0", .given = AT(has_dtype)},
     {"shard-size", MERAK_OPTION_CALL, 0,
      .about = "most bytes of tensors in a file, such as 5GB (as they were "
               "imported, else 5GB)",
@@ -243,6 +246,7 @@ int ckpt_run_export(int argc, char **argv)
                                    .format = (enum merak_export_format)t.format,
                                    .merge = t.merge,
                                    .typed = t.has_dtype,
+                                   .blocks = t.dtype == Q8_0,
                                    .type = (enum merak_safetensors_type)t.dtype,
                                    .shard_bytes = t.shard_bytes,
                                    .model = t.model,

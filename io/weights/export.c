@@ -80,6 +80,40 @@ enum merak_status merak_exporting_read(struct merak_exporting *e, int p,
                : rc;
 }
 
+/* Read parameter p into its rows of the tensor in the buffer. */
+static enum merak_status read_part(struct merak_exporting *e, int p,
+                                   struct merak_error *err)
+{
+    const struct merak_hf_tensor *part = &e->layout.part[p];
+    size_t cols = part->cols;
+    enum merak_status rc;
+    float *rows;
+
+    if (part->run == part->rows)
+        return merak_exporting_read(e, p, e->buf + part->first_row * cols, err);
+    rows = malloc(part->rows * cols * sizeof(*rows));
+    if (rows == NULL)
+        return merak_fail_nomem(err, part->rows * cols * sizeof(*rows));
+    rc = merak_exporting_read(e, p, rows, err);
+    for (size_t i = 0; i < part->rows && rc == MERAK_OK; i++)
+        memcpy(e->buf + merak_hf_tensor_row(part, i) * cols, rows + i * cols,
+               cols * sizeof(*rows));
+    free(rows);
+    return rc;
+}
+
+enum merak_status merak_exporting_tensor(struct merak_exporting *e, int t,
+                                         struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int p = 0; p < e->params.n && rc == MERAK_OK; p++) {
+        if (e->layout.tensor_of[p] == t)
+            rc = read_part(e, p, err);
+    }
+    return rc;
+}
+
 /* The run's directory is the one that contains the checkpoint. */
 static void name_run(struct merak_exporting *e)
 {
@@ -154,13 +188,15 @@ static enum merak_status get_memory(struct merak_exporting *e,
 static const struct {
     const char *name;
     bool adapters; /* writes adapters, and not weights */
+    bool blocks;   /* has q8_0 */
     enum merak_status (*write)(struct merak_exporting *e,
                                struct merak_transfer_summary *summary,
                                struct merak_error *err);
 } format[] = {
-    {"hf", false, merak_export_hf},
-    {"llmc", false, merak_export_llmc},
-    {"peft", true, merak_export_peft},
+    {.name = "hf", .write = merak_export_hf},
+    {.name = "llmc", .write = merak_export_llmc},
+    {.name = "peft", .adapters = true, .write = merak_export_peft},
+    {.name = "gguf", .blocks = true, .write = merak_export_gguf},
 };
 
 /* Without its adapters the model would be that of before the run. */
@@ -244,7 +280,11 @@ enum merak_status merak_weights_export(const struct merak_export *export,
     if (e == NULL)
         return merak_fail_nomem(err, sizeof(*e));
     e->export = export;
-    rc = open_all(e, err);
+    rc = export->blocks && !format[export->format].blocks
+             ? merak_fail(err, MERAK_ERR_CONFIG,
+                          "--dtype q8_0 is of --format gguf, not %s",
+                          format[export->format].name)
+             : open_all(e, err);
     if (rc == MERAK_OK)
         rc = make_out(export->out, err);
     if (rc == MERAK_OK) {

@@ -238,44 +238,20 @@ static enum merak_status put_transposed(struct merak_safetensors_writer *w,
     return rc == MERAK_OK ? merak_safetensors_put(w, slice, n, err) : rc;
 }
 
-/* Read parameter p into its rows of the tensor in the buffer. */
-static enum merak_status read_part(struct merak_exporting *e, int p,
-                                   struct merak_error *err)
-{
-    const struct merak_hf_tensor *part = &e->layout.part[p];
-    size_t cols = part->cols;
-    enum merak_status rc;
-    float *rows;
-
-    if (part->run == part->rows)
-        return merak_exporting_read(e, p, e->buf + part->first_row * cols, err);
-    rows = malloc(part->rows * cols * sizeof(*rows));
-    if (rows == NULL)
-        return merak_fail_nomem(err, part->rows * cols * sizeof(*rows));
-    rc = merak_exporting_read(e, p, rows, err);
-    for (size_t i = 0; i < part->rows && rc == MERAK_OK; i++)
-        memcpy(e->buf + merak_hf_tensor_row(part, i) * cols, rows + i * cols,
-               cols * sizeof(*rows));
-    free(rows);
-    return rc;
-}
-
 static enum merak_status write_tensor(struct hf *hf, int i,
                                       struct merak_safetensors_writer *w,
                                       struct merak_error *err)
 {
     struct merak_exporting *e = hf->e;
     const struct merak_hf_tensor *part = NULL;
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc = merak_exporting_tensor(e, hf->tensor[i].tensor, err);
 
-    for (int p = 0; p < e->params.n && rc == MERAK_OK; p++) {
-        if (e->layout.tensor_of[p] != hf->tensor[i].tensor)
-            continue;
-        part = &e->layout.part[p];
-        rc = read_part(e, p, err);
-    }
     if (rc != MERAK_OK)
         return rc;
+    for (int p = 0; part == NULL; p++) {
+        if (e->layout.tensor_of[p] == hf->tensor[i].tensor)
+            part = &e->layout.part[p];
+    }
     rc =
         part->transposed
             ? put_transposed(w, e->buf, part->of_rows, part->cols, err)

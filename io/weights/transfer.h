@@ -54,13 +54,14 @@ enum merak_export_format {
     MERAK_EXPORT_HF,
     MERAK_EXPORT_LLMC,
     MERAK_EXPORT_PEFT,
+    MERAK_EXPORT_GGUF,
 };
-#define MERAK_EXPORT_WORDS "hf|llmc|peft"
+#define MERAK_EXPORT_WORDS "hf|llmc|peft|gguf"
 
 /*
  * Export a run's newest checkpoint, or a given one, to a folder that is empty
  * or absent. hf: config.json, safetensors, and an index if there are several;
- * llmc: only model.bin; peft: only adapters.
+ * llmc: only model.bin; peft: only adapters; gguf: only model.gguf.
  */
 struct merak_export {
     const char *ckpt, *out;
@@ -68,6 +69,7 @@ struct merak_export {
     bool merge; /* add adapters to the weights that they are beside */
     bool typed; /* write numbers as `type`; else as imported, or f32 */
     enum merak_safetensors_type type;
+    bool blocks;          /* gguf: q8_0 instead */
     uint64_t shard_bytes; /* the most of a file, except for a single tensor; 0:
                              as imported, else 5 GB */
     const char *model;    /* with the config.json; NULL: RUN/model */

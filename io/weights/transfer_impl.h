@@ -69,6 +69,9 @@ enum merak_status merak_exporting_tell(struct merak_exporting *e,
 enum merak_status merak_exporting_read(struct merak_exporting *e, int p,
                                        float *data,
                                        struct merak_error *err) MERAK_CHECKED;
+/* Read all of tensor t of the layout into buf, [of_rows, cols]. */
+enum merak_status merak_exporting_tensor(struct merak_exporting *e, int t,
+                                         struct merak_error *err) MERAK_CHECKED;
 /* Write a file of JSON, as json_dumps() with these flags. */
 enum merak_status merak_exporting_json(const struct merak_exporting *e,
                                        const char *name, const json_t *root,
@@ -82,6 +85,9 @@ enum merak_status merak_export_llmc(struct merak_exporting *e,
                                     struct merak_transfer_summary *summary,
                                     struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_export_peft(struct merak_exporting *e,
+                                    struct merak_transfer_summary *summary,
+                                    struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_export_gguf(struct merak_exporting *e,
                                     struct merak_transfer_summary *summary,
                                     struct merak_error *err) MERAK_CHECKED;
 

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gguf_names.c - models and their tensors, as llama.cpp calls them */
+#include "config.h"
+
+#include "io/weights/gguf.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TWO_PI 6.283185307179586
+
+struct arch {
+    const char *name; /* NULL: llama.cpp, or this file, has none */
+    bool pairs;       /* rotary pairs are (2i, 2i + 1) */
+    bool window;      /* has a key for a window of attention */
+};
+
+static const struct arch archs[MERAK_FAMILIES] = {
+    [MERAK_GPT2] = {.name = "gpt2"},
+    [MERAK_LLAMA] = {.name = "llama", .pairs = true},
+    [MERAK_MISTRAL] = {.name = "llama", .pairs = true},
+    [MERAK_QWEN2] = {.name = "qwen2"},
+    [MERAK_QWEN3] = {.name = "qwen3"},
+    [MERAK_PHI3] = {.name = "phi3", .window = true},
+    [MERAK_OLMO2] = {.name = "olmo2"},
+    [MERAK_GEMMA2] = {.name = "gemma2", .window = true},
+};
+
+static const struct {
+    const char *hf, *gguf;
+} names[] = {
+    {"wte", "token_embd"},
+    {"wpe", "position_embd"},
+    {"ln_f", "output_norm"},
+    {"lm_head", "output"},
+    {"h.*.ln_1", "blk.*.attn_norm"},
+    {"h.*.attn.c_attn", "blk.*.attn_qkv"},
+    {"h.*.attn.c_proj", "blk.*.attn_output"},
+    {"h.*.ln_2", "blk.*.ffn_norm"},
+    {"h.*.mlp.c_fc", "blk.*.ffn_up"},
+    {"h.*.mlp.c_proj", "blk.*.ffn_down"},
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
+    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
+    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
+    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
+    {"model.layers.*.self_attn.qkv_proj", "blk.*.attn_qkv"},
+    {"model.layers.*.self_attn.q_norm", "blk.*.attn_q_norm"},
+    {"model.layers.*.self_attn.k_norm", "blk.*.attn_k_norm"},
+    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
+    {"model.layers.*.pre_feedforward_layernorm", "blk.*.ffn_norm"},
+    {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm"},
+    {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
+    {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.gate_up_proj", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
+    /* before the MLP, or with norms after each part after attention */
+    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
+    {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
+};
+enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
+
+/* Gemma 2 has windows in every other layer, others in all or in none. */
+static bool slides_as_known(const struct merak_hf_config *c)
+{
+    for (size_t i = 0; i < c->layers; i++) {
+        if (c->slides[i] !=
+            (c->family == MERAK_GEMMA2 ? i % 2 == 0 : c->slides[0]))
+            return false;
+    }
+    return true;
+}
+
+/* What the keys of an architecture cannot say. */
+static const char *unsaid(const struct merak_hf_config *c)
+{
+    const struct merak_rope_scaling *s = &c->rope_scaling;
+
+    if (s->kind == MERAK_ROPE_PAIR_RAMP || s->kind == MERAK_ROPE_PAIRS)
+        return "its scaling of rotary positions";
+    if (s->turned != 0 && s->turned != c->head_dim && c->family != MERAK_PHI3)
+        return "rotary positions of a part of each head";
+    if (c->window > 0 && c->window < c->positions &&
+        (!slides_as_known(c) || (c->slides[0] && !archs[c->family].window)))
+        return "its window of attention";
+    if (c->family == MERAK_GPT2 && c->act != MERAK_HF_GELU_TANH)
+        return "its activation";
+    if (c->plain_mlp && c->family != MERAK_GPT2)
+        return "an MLP without a gate";
+    if (c->head_bias)
+        return "a bias of logits";
+    if (c->attn_scale > 0 &&
+        fabs((double)c->attn_scale * sqrt((double)c->head_dim) - 1) > 1e-6)
+        return "its scale of attention scores";
+    return NULL;
+}
+
+enum merak_status merak_gguf_model(const struct merak_hf_config *config,
+                                   const char **name_p, struct merak_error *err)
+{
+    const char *what = unsaid(config);
+
+    *name_p = archs[config->family].name;
+    if (*name_p == NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--format gguf: a %s cannot be written; export it "
+                          "with --format hf, and convert that",
+                          merak_hf_family_name(config->family));
+    if (what != NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--format gguf: %s of this model cannot be written "
+                          "for %s; export it with --format hf",
+                          what, *name_p);
+    return MERAK_OK;
+}
+
+/* --- keys -------------------------------------------------------------------
+ */
+
+static const char *key(char room[MERAK_GGUF_NAME],
+                       const struct merak_hf_config *c, const char *end)
+{
+    snprintf(room, MERAK_GGUF_NAME, "%s.%s", archs[c->family].name, end);
+    return room;
+}
+
+static void rope_keys(struct merak_gguf *g, const struct merak_hf_config *c)
+{
+    const struct merak_rope_scaling *s = &c->rope_scaling;
+    char room[MERAK_GGUF_NAME];
+
+    merak_gguf_real(g, key(room, c, "rope.freq_base"), (double)c->rope_theta);
+    merak_gguf_number(g, key(room, c, "rope.dimension_count"),
+                      s->turned != 0 ? s->turned : c->head_dim);
+    if (s->kind != MERAK_ROPE_LINEAR)
+        return;
+    merak_gguf_text(g, key(room, c, "rope.scaling.type"), "linear");
+    merak_gguf_real(g, key(room, c, "rope.scaling.factor"), s->factor);
+}
+
+static void attention_keys(struct merak_gguf *g,
+                           const struct merak_hf_config *c)
+{
+    char room[MERAK_GGUF_NAME];
+
+    merak_gguf_number(g, key(room, c, "attention.head_count"), c->heads);
+    merak_gguf_number(g, key(room, c, "attention.head_count_kv"), c->kv_heads);
+    merak_gguf_number(g, key(room, c, "attention.key_length"), c->head_dim);
+    merak_gguf_number(g, key(room, c, "attention.value_length"), c->head_dim);
+    merak_gguf_real(g,
+                    key(room, c,
+                        c->family == MERAK_GPT2
+                            ? "attention.layer_norm_epsilon"
+                            : "attention.layer_norm_rms_epsilon"),
+                    (double)c->norm_eps);
+    if (archs[c->family].window && c->window > 0)
+        merak_gguf_number(g, key(room, c, "attention.sliding_window"),
+                          c->window);
+    if (c->attn_cap > 0)
+        merak_gguf_real(g, key(room, c, "attn_logit_softcapping"),
+                        (double)c->attn_cap);
+    if (c->logit_cap > 0)
+        merak_gguf_real(g, key(room, c, "final_logit_softcapping"),
+                        (double)c->logit_cap);
+}
+
+void merak_gguf_model_keys(struct merak_gguf *g,
+                           const struct merak_hf_config *config)
+{
+    const struct merak_hf_config *c = config;
+    char room[MERAK_GGUF_NAME];
+
+    merak_gguf_text(g, "general.architecture", archs[c->family].name);
+    merak_gguf_text(g, "general.type", "model");
+    merak_gguf_number(g, key(room, c, "block_count"), c->layers);
+    merak_gguf_number(g, key(room, c, "context_length"), c->positions);
+    merak_gguf_number(g, key(room, c, "embedding_length"), c->hidden);
+    merak_gguf_number(g, key(room, c, "feed_forward_length"), c->ffn);
+    merak_gguf_number(g, key(room, c, "vocab_size"), c->vocab);
+    attention_keys(g, c);
+    if (c->family != MERAK_GPT2)
+        rope_keys(g, c);
+}
+
+/* --- tensors ----------------------------------------------------------------
+ */
+
+/* Does the layer's name match, whose number is digits[n]? */
+static bool matches(const char *pattern, const char *layer, size_t length,
+                    const char **digits, int *n)
+{
+    const char *star = strchr(pattern, '*');
+    size_t before = star != NULL ? (size_t)(star - pattern) : strlen(pattern);
+
+    if (length < before || strncmp(pattern, layer, before) != 0)
+        return false;
+    *digits = layer + before;
+    *n = (int)strspn(*digits, "0123456789");
+    if (star == NULL)
+        return length == before;
+    return *n > 0 && strlen(star + 1) == length - before - (size_t)*n &&
+           strncmp(star + 1, *digits + *n, strlen(star + 1)) == 0;
+}
+
+enum merak_status merak_gguf_name(const struct merak_hf_config *config,
+                                  const char *tensor,
+                                  char name[MERAK_GGUF_NAME],
+                                  struct merak_error *err)
+{
+    const char *end = strrchr(tensor, '.'), *digits = NULL, *star;
+    bool after = config->post_norm || config->four_norms;
+    int n = 0;
+
+    for (int i = 0; end != NULL && i < N_NAMES; i++) {
+        if (!matches(names[i].hf, tensor, (size_t)(end - tensor), &digits, &n))
+            continue;
+        if (after && i == N_NAMES - 2)
+            continue;
+        star = strchr(names[i].gguf, '*');
+        if (star == NULL)
+            snprintf(name, MERAK_GGUF_NAME, "%s%s", names[i].gguf, end);
+        else
+            snprintf(name, MERAK_GGUF_NAME, "%.*s%.*s%s%s",
+                     (int)(star - names[i].gguf), names[i].gguf, n, digits,
+                     star + 1, end);
+        return MERAK_OK;
+    }
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "--format gguf: tensor %.100s has no name there", tensor);
+}
+
+size_t merak_gguf_heads(const struct merak_hf_config *config,
+                        const char *tensor)
+{
+    if (!archs[config->family].pairs)
+        return 0;
+    return strstr(tensor, ".q_proj.") != NULL   ? config->heads
+           : strstr(tensor, ".k_proj.") != NULL ? config->kv_heads
+                                                : 0;
+}
+
+float merak_gguf_offset(const struct merak_hf_config *config,
+                        const char *tensor)
+{
+    return config->norm_plus_1 && strstr(tensor, "norm.weight") != NULL ? 1.0f
+                                                                        : 0.0f;
+}
+
+size_t merak_gguf_rope_factors(const struct merak_hf_config *config)
+{
+    return config->rope_scaling.kind == MERAK_ROPE_FREQUENCY_RAMP
+               ? config->head_dim / 2
+               : 0;
+}
+
+float merak_gguf_rope_factor(const struct merak_hf_config *config, size_t i)
+{
+    const struct merak_rope_scaling *s = &config->rope_scaling;
+    double turns = pow((double)config->rope_theta,
+                       -2.0 * (double)i / (double)config->head_dim) /
+                   TWO_PI;
+    double kept = (turns - s->low) / (s->high - s->low);
+
+    kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+    return (float)(1 / ((1 - kept) / s->factor + kept));
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gguf_tokenizer.c - the tokenizer of a model's folder, as keys of GGUF
+ *
+ *   tokenizer.ggml.model      "gpt2": BPE of bytes, "llama": BPE of
+ *                             characters with bytes as a last resort, "none"
+ *   tokenizer.ggml.pre        how gpt2's texts are split into words
+ *   tokenizer.ggml.tokens     by id; an id without a token is "[PAD<id>]"
+ *   tokenizer.ggml.token_type by id
+ *   tokenizer.ggml.merges     of gpt2, "a b", best first
+ *   tokenizer.ggml.scores     of llama: minus the rank of the first merge that
+ *                             makes the token
+ */
+#include "config.h"
+
+#include "io/weights/gguf.h"
+
+#include "base/error.h"
+#include "io/ckpt/durable.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT "tokenizer.ggml."
+
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER = 4, UNUSED = 5, BYTE = 6 };
+
+struct token {
+    const char *text; /* NULL: none has this id */
+    size_t bytes;
+    int type;
+    float score;
+};
+
+struct tokenizer {
+    const char *dir;
+    json_t *root, *config; /* tokenizer.json, tokenizer_config.json */
+    struct token *token;
+    size_t n;
+    bool spm;
+};
+
+/* --- files ------------------------------------------------------------------
+ */
+
+static bool is_there(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+
+    return access(merak_path(path, dir, name), F_OK) == 0;
+}
+
+/* NULL if there is none. */
+static enum merak_status load(const char *dir, const char *name, json_t **p,
+                              struct merak_error *err)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    enum merak_status rc;
+
+    if (!is_there(dir, name))
+        return MERAK_OK;
+    rc = merak_durable_read(merak_path(path, dir, name), &text, &bytes, err);
+    if (rc != MERAK_OK)
+        return rc;
+    *p = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL);
+    free(text);
+    return *p != NULL ? MERAK_OK
+                      : merak_fail(err, MERAK_ERR_FORMAT,
+                                   "%.120s is not valid JSON", path);
+}
+
+static json_t *model_of(const struct tokenizer *t)
+{
+    return json_object_get(t->root, "model");
+}
+
+static enum merak_status refuse(const struct tokenizer *t, const char *what,
+                                struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "--format gguf: %.80s/tokenizer.json has %s, which it "
+                      "cannot say; export with --format hf",
+                      t->dir, what);
+}
+
+/* --- words ------------------------------------------------------------------
+ */
+
+/* The regular expressions by which texts are split, and llama.cpp's name of
+ * that. */
+static const struct {
+    const char *regex, *pre;
+} known[] = {
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     "llama-bpe"},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     "qwen2"},
+};
+
+static bool is_type(const json_t *json, const char *type)
+{
+    const char *word = json_string_value(json_object_get(json, "type"));
+
+    return word != NULL && strcmp(word, type) == 0;
+}
+
+static const char *name_splits(const json_t *pre)
+{
+    const json_t *list = json_object_get(pre, "pretokenizers");
+    const json_t *first = json_array_get(list, 0);
+    const json_t *last = json_array_get(list, 1);
+    const char *regex;
+
+    if (is_type(pre, "ByteLevel"))
+        return json_is_false(json_object_get(pre, "use_regex")) ? NULL
+                                                                : "gpt-2";
+    if (!is_type(pre, "Sequence") || json_array_size(list) != 2 ||
+        !is_type(last, "ByteLevel"))
+        return NULL;
+    if (is_type(first, "Digits"))
+        return json_is_true(json_object_get(first, "individual_digits"))
+                   ? "smollm"
+                   : NULL;
+    regex = json_string_value(
+        json_object_get(json_object_get(first, "pattern"), "Regex"));
+    for (size_t i = 0; regex != NULL && i < sizeof(known) / sizeof(known[0]);
+         i++) {
+        if (is_type(first, "Split") && strcmp(regex, known[i].regex) == 0)
+            return known[i].pre;
+    }
+    return NULL;
+}
+
+/* --- tokens -----------------------------------------------------------------
+ */
+
+static void put(struct tokenizer *t, json_int_t id, const json_t *text,
+                int type)
+{
+    if (id < 0 || (size_t)id >= t->n || !json_is_string(text))
+        return;
+    t->token[id] = (struct token){json_string_value(text),
+                                  json_string_length(text), type, 0};
+}
+
+/* "<0x0A>" */
+static bool is_byte(const char *text, size_t n)
+{
+    return n == 6 && strncmp(text, "<0x", 3) == 0 && text[5] == '>';
+}
+
+static void take_vocab(struct tokenizer *t)
+{
+    json_t *vocab = json_object_get(model_of(t), "vocab"), *id, *one;
+    const char *unknown =
+        json_string_value(json_object_get(model_of(t), "unk_token"));
+    const char *text;
+    size_t i, n;
+
+    json_object_keylen_foreach(vocab, text, n, id)
+    {
+        json_int_t at = json_integer_value(id);
+        int type = t->spm && is_byte(text, n) ? BYTE : NORMAL;
+
+        if (at >= 0 && (size_t)at < t->n)
+            t->token[at] = (struct token){text, n, type, 0};
+        if (unknown != NULL && strcmp(text, unknown) == 0 && at >= 0 &&
+            (size_t)at < t->n)
+            t->token[at].type = UNKNOWN;
+    }
+    json_array_foreach(json_object_get(t->root, "added_tokens"), i, one)
+    {
+        json_t *content = json_object_get(one, "content");
+        json_int_t at = json_integer_value(json_object_get(one, "id"));
+
+        if (at >= 0 && (size_t)at < t->n && t->token[at].type == UNKNOWN)
+            continue;
+        put(t, at, content,
+            json_is_true(json_object_get(one, "special")) ? CONTROL : USER);
+    }
+}
+
+/* Both parts of a merge: ["a", "b"], or "a b" in older files; false if it is
+ * neither. */
+static bool read_merge(const json_t *merge, char *joined, size_t room,
+                       const char *between)
+{
+    const char *a = json_string_value(json_array_get(merge, 0));
+    const char *b = json_string_value(json_array_get(merge, 1));
+    const char *text = json_string_value(merge), *blank;
+    int n;
+
+    if (text != NULL) {
+        blank = strchr(text, ' ');
+        n = blank != NULL
+                ? snprintf(joined, room, "%.*s%s%s", (int)(blank - text), text,
+                           between, blank + 1)
+                : -1;
+    } else {
+        n = a != NULL && b != NULL
+                ? snprintf(joined, room, "%s%s%s", a, between, b)
+                : -1;
+    }
+    return n > 0 && (size_t)n < room;
+}
+
+enum { MERGE = 4096 };
+
+static enum merak_status take_scores(struct tokenizer *t,
+                                     struct merak_error *err)
+{
+    json_t *vocab = json_object_get(model_of(t), "vocab"), *one, *id;
+    json_t *merges = json_object_get(model_of(t), "merges");
+    char joined[MERGE];
+    size_t i;
+
+    json_array_foreach(merges, i, one)
+    {
+        if (!read_merge(one, joined, sizeof(joined), ""))
+            return refuse(t, "a merge that is no pair", err);
+        id = json_object_get(vocab, joined);
+        if (id != NULL && (size_t)json_integer_value(id) < t->n &&
+            t->token[json_integer_value(id)].score == 0)
+            t->token[json_integer_value(id)].score = -(float)(i + 1);
+    }
+    return MERAK_OK;
+}
+
+static void add_tokens(struct merak_gguf *g, const struct tokenizer *t)
+{
+    char pad[32];
+
+    merak_gguf_begin(g, AT "tokens", MERAK_GGUF_TEXTS, t->n);
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->token[i].text != NULL) {
+            merak_gguf_add_text(g, t->token[i].text, t->token[i].bytes);
+            continue;
+        }
+        snprintf(pad, sizeof(pad), "[PAD%zu]", i);
+        merak_gguf_add_text(g, pad, strlen(pad));
+    }
+    merak_gguf_begin(g, AT "token_type", MERAK_GGUF_INTS, t->n);
+    for (size_t i = 0; i < t->n; i++)
+        merak_gguf_add_int(g, t->token[i].text != NULL ? t->token[i].type
+                                                       : UNUSED);
+}
+
+static enum merak_status add_merges(struct merak_gguf *g,
+                                    const struct tokenizer *t,
+                                    struct merak_error *err)
+{
+    json_t *merges = json_object_get(model_of(t), "merges"), *one;
+    char joined[MERGE];
+    size_t i;
+
+    merak_gguf_begin(g, AT "merges", MERAK_GGUF_TEXTS, json_array_size(merges));
+    json_array_foreach(merges, i, one)
+    {
+        if (!read_merge(one, joined, sizeof(joined), " "))
+            return refuse(t, "a merge that is no pair", err);
+        merak_gguf_add_text(g, joined, strlen(joined));
+    }
+    return MERAK_OK;
+}
+
+/* --- special tokens, and the template ---------------------------------------
+ */
+
+/* "<s>", or { "content": "<s>" } */
+static const char *word_of(const json_t *config, const char *key)
+{
+    const json_t *word = json_object_get(config, key);
+
+    return json_is_object(word)
+               ? json_string_value(json_object_get(word, "content"))
+               : json_string_value(word);
+}
+
+static void add_special(struct merak_gguf *g, const struct tokenizer *t)
+{
+    static const struct {
+        const char *field, *key;
+    } kinds[] = {{"bos_token", AT "bos_token_id"},
+                 {"eos_token", AT "eos_token_id"},
+                 {"unk_token", AT "unknown_token_id"},
+                 {"pad_token", AT "padding_token_id"}};
+    json_t *add;
+
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        const char *word = word_of(t->config, kinds[k].field);
+
+        for (size_t i = 0; word != NULL && i < t->n; i++) {
+            if (t->token[i].text == NULL || strcmp(t->token[i].text, word) != 0)
+                continue;
+            merak_gguf_number(g, kinds[k].key, i);
+            break;
+        }
+    }
+    add = json_object_get(t->config, "add_bos_token");
+    if (json_is_boolean(add))
+        merak_gguf_yes(g, AT "add_bos_token", json_is_true(add));
+    add = json_object_get(t->config, "add_eos_token");
+    if (json_is_boolean(add))
+        merak_gguf_yes(g, AT "add_eos_token", json_is_true(add));
+}
+
+static enum merak_status add_template(struct merak_gguf *g,
+                                      const struct tokenizer *t,
+                                      struct merak_error *err)
+{
+    const char *text =
+        json_string_value(json_object_get(t->config, "chat_template"));
+    char path[PATH_MAX], *own = NULL;
+    size_t bytes = 0;
+    enum merak_status rc = MERAK_OK;
+
+    if (is_there(t->dir, "chat_template.jinja"))
+        rc = merak_durable_read(merak_path(path, t->dir, "chat_template.jinja"),
+                                &own, &bytes, err);
+    if (own != NULL)
+        text = own;
+    if (rc == MERAK_OK && text != NULL)
+        merak_gguf_text(g, "tokenizer.chat_template", text);
+    free(own);
+    return rc;
+}
+
+/* --- all of it --------------------------------------------------------------
+ */
+
+static size_t count_ids(const struct tokenizer *t)
+{
+    json_t *vocab = json_object_get(model_of(t), "vocab"), *one;
+    json_int_t most = -1;
+    const char *text;
+    size_t i;
+
+    json_object_foreach(vocab, text, one)
+    {
+        if (json_integer_value(one) > most)
+            most = json_integer_value(one);
+    }
+    json_array_foreach(json_object_get(t->root, "added_tokens"), i, one)
+    {
+        json_int_t id = json_integer_value(json_object_get(one, "id"));
+
+        most = id > most ? id : most;
+    }
+    return (size_t)(most + 1);
+}
+
+static enum merak_status add_all(struct merak_gguf *g, struct tokenizer *t,
+                                 struct merak_error *err)
+{
+    const char *pre = name_splits(json_object_get(t->root, "pre_tokenizer"));
+    enum merak_status rc = MERAK_OK;
+
+    t->spm = json_is_true(json_object_get(model_of(t), "byte_fallback"));
+    if (!is_type(model_of(t), "BPE"))
+        return refuse(t, "a model other than BPE", err);
+    if (!t->spm && pre == NULL)
+        return refuse(t, "a pre_tokenizer", err);
+    if (count_ids(t) > t->n)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "%.80s/tokenizer.json has %zu tokens, the model %zu",
+                          t->dir, count_ids(t), t->n);
+    t->token = calloc(t->n + 1, sizeof(*t->token));
+    if (t->token == NULL)
+        return merak_fail_nomem(err, t->n * sizeof(*t->token));
+    take_vocab(t);
+    merak_gguf_text(g, AT "model", t->spm ? "llama" : "gpt2");
+    merak_gguf_text(g, AT "pre", t->spm ? "default" : pre);
+    add_tokens(g, t);
+    if (t->spm)
+        rc = take_scores(t, err);
+    else
+        rc = add_merges(g, t, err);
+    if (rc == MERAK_OK && t->spm) {
+        merak_gguf_begin(g, AT "scores", MERAK_GGUF_REALS, t->n);
+        for (size_t i = 0; i < t->n; i++)
+            merak_gguf_add_real(g, t->token[i].score);
+    }
+    add_special(g, t);
+    return rc == MERAK_OK ? add_template(g, t, err) : rc;
+}
+
+enum merak_status merak_gguf_tokenizer(struct merak_gguf *g, const char *dir,
+                                       size_t vocab, struct merak_error *err)
+{
+    struct tokenizer t = {.dir = dir, .n = vocab};
+    enum merak_status rc = load(dir, "tokenizer.json", &t.root, err);
+
+    if (rc == MERAK_OK)
+        rc = load(dir, "tokenizer_config.json", &t.config, err);
+    if (rc == MERAK_OK && t.root != NULL)
+        rc = add_all(g, &t, err);
+    else if (rc == MERAK_OK && is_there(dir, "tokenizer.model"))
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "--format gguf: %.80s has tokenizer.model and no "
+                        "tokenizer.json, which is read: transformers' "
+                        "save_pretrained() writes it",
+                        dir);
+    else if (rc == MERAK_OK)
+        merak_gguf_text(g, AT "model", "none");
+    free(t.token);
+    json_decref(t.config);
+    json_decref(t.root);
+    return rc;
+}

@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run_gguf.sh - exports to GGUF, read by the package gguf of PyPI
+#
+# Run from the build directory of tests/.  MERAK_TEST_PYTHON is a python3 with
+# gguf, torch and safetensors; without one the files are only written.
+
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/tap.sh"
+merak=$(cd ../cmd && pwd)/merak
+kinds=$here/../vectors/tokenizer
+python=${MERAK_TEST_PYTHON:-python3}
+reads=
+"$python" -c 'import gguf, safetensors, torch' 2>/dev/null && reads=yes
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+seq 3000 >x.txt
+"$merak" data pack --tokenizer byte --out d x.txt >/dev/null
+
+shape='"num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "hidden_size": 64, "intermediate_size": 96,
+ "vocab_size": 1000, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+ "rope_theta": 10000.0, "pad_token_id": null'
+untied='"tie_word_embeddings": false'
+
+# trained NAME TOKENIZER JSON: a run of one step, and its Hugging Face folder
+trained()
+{
+    mkdir "$1"
+    echo "$3" >"$1/config.json"
+    [ -z "$2" ] || cp "$kinds/kind_$2.json" "$1/tokenizer.json"
+    echo '{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}' \
+        >"$1/tokenizer_config.json"
+    "$merak" train --data d --seq 32 --model "$1" --ckpt "$1-run" --steps 1 \
+        >log 2>&1 &&
+        "$merak" ckpt export "$1-run" --format hf --out "$1-hf" >>log 2>&1
+}
+
+# writes NAME TOKENIZER JSON: in every type
+writes()
+{
+    local dtype all=0
+
+    trained "$@" || all=1
+    for dtype in fp32 fp16 bf16 q8_0; do
+        "$merak" ckpt export "$1-run" --format gguf --dtype $dtype \
+            --out "$1-$dtype" >>log 2>&1 &&
+            [ "$(head -c 4 "$1-$dtype/model.gguf")" = GGUF ] || all=1
+        [ -z "$reads" ] || "$python" "$here/check_gguf.py" "$1-hf" \
+            "$1-$dtype/model.gguf" "${dtype/fp/f}" >>log 2>&1 || all=1
+    done
+    if [ -n "$reads" ] || [ $all -ne 0 ]; then
+        ok $all "$1 in fp32, fp16, bf16 and q8_0" log
+    else
+        n=$((n + 1))
+        echo "ok $n - $1 is written # SKIP not read: no python3 with gguf," \
+            "torch and safetensors (MERAK_TEST_PYTHON)"
+    fi
+}
+
+# refuses TEXT NAME JSON
+refuses()
+{
+    trained "$2" "" "$3"
+    ! "$merak" ckpt export "$2-run" --format gguf --out "$2-gguf" >log 2>&1 &&
+        grep -qF -- "$1" log && [ ! -e "$2-gguf" ]
+    ok $? "refused: $1" log
+}
+
+writes llama llama3 '{"model_type": "llama", "attention_bias": true,
+ "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+  "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+ '"$shape, $untied}"
+writes mistral llama2 '{"model_type": "mistral", "sliding_window": null,
+ '"$shape, $untied}"
+writes qwen2 qwen2 "{\"model_type\": \"qwen2\", $shape, $untied}"
+writes qwen3 qwen2 "{\"model_type\": \"qwen3\", \"head_dim\": 32, $shape,
+ $untied}"
+writes phi3 llama2 "{\"model_type\": \"phi3\", $shape, $untied}"
+writes olmo2 smollm "{\"model_type\": \"olmo2\", $shape, $untied}"
+writes gemma2 gemma '{"model_type": "gemma2", "head_dim": 16,
+ "query_pre_attn_scalar": 16, "sliding_window": 32, '"$shape}"
+# rows of 48 are no blocks of 32
+writes gpt2 smollm2 '{"model_type": "gpt2", "n_layer": 2, "n_head": 2,
+ "n_embd": 48, "vocab_size": 1000, "n_positions": 64}'
+
+refuses "a gemma cannot be written" gemma \
+    "{\"model_type\": \"gemma\", \"head_dim\": 16, $shape}"
+refuses "its window of attention of this model cannot be written for llama" \
+    window "{\"model_type\": \"mistral\", \"sliding_window\": 16, $shape,
+ $untied}"
+refuses "its scaling of rotary positions" yarn '{"model_type": "llama",
+ "rope_scaling": {"rope_type": "yarn", "factor": 2.0,
+  "original_max_position_embeddings": 32}, '"$shape, $untied}"
+! "$merak" ckpt export gpt2-run --format hf --dtype q8_0 --out none >log 2>&1 &&
+    grep -qF -- "--dtype q8_0 is of --format gguf, not hf" log
+ok $? "q8_0 is of GGUF" log
+cp "$kinds/kind_unigram.json" qwen2-run/model/tokenizer.json
+! "$merak" ckpt export qwen2-run --format gguf --out none >log 2>&1 &&
+    grep -qF "has a model other than BPE" log
+ok $? "a tokenizer that GGUF cannot say is refused" log
+echo "1..$n"
