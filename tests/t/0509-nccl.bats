@@ -53,6 +53,12 @@ refused()
     [ "${BASH_REMATCH[1]}" -eq "${BASH_REMATCH[2]}" ]
 }
 
+@test "what is fetched from device to device is bit-equal, too" {
+    nccl fetched 1 2 2 --zero 3
+    run_model gpt2-tied 0.5 1 2 2 fetched-by-hosts --zero 3
+    "$TESTS/parity.py" equal "$RUNS/fetched-by-hosts" "$RUNS/fetched"
+}
+
 # cuda NAME [OPTION...]: two stages of two tensor-parallel ranks of backend
 # cuda, each with a GPU of its own.  Beside the four queues activations, their
 # gradients, and both ways of the tied weight's need a stream.

@@ -15,7 +15,7 @@ chosen() { sed -n "s/.*chosen .*$1 \([0-9][0-9]*\).*/\1/p" <<<"$output"; }
 # by_hand N NAME SRUN-OPTION...: what the line in $output says, given as options
 by_hand()
 {
-    local line ranks schedule micro chunks recompute samples sub=no zero1=no
+    local line ranks schedule micro chunks recompute samples sub=no zero=0
 
     line=$(grep 'chosen ' <<<"$output")
     # of one stage none is said
@@ -25,11 +25,13 @@ by_hand()
     ranks=$(sed 's/.*ranks \([a-z-]*\),.*/\1/' <<<"$line")
     recompute=$(sed 's/.*recomputation \([a-z]*\).*/\1/' <<<"$line")
     samples=$(sed -n 's/.*data parallelism over tp in \([0-9]*\) %.*/\1/p' <<<"$line")
-    [[ $line != *"state sharded"* ]] || zero1=yes
+    [[ $line != *"state sharded"* ]] || zero=1
+    [[ $line != *"gradients and optimizer state sharded"* ]] || zero=2
+    [[ $line != *"parameters, gradients and"* ]] || zero=3
     [[ $line != *"in halves"* ]] || sub=yes
     train "$1" "$2" "${@:3}" --merak-tp="$(chosen tp)" --merak-pp="$(chosen pp)" \
         --merak-order="$ranks" -- "${usual[@]}" --schedule "${schedule:-1f1b}" \
-        --micro-batch "$micro" --zero1 $zero1 --chunks "${chunks:-1}" \
+        --micro-batch "$micro" --zero $zero --chunks "${chunks:-1}" \
         --sub-pipeline $sub --recompute "$recompute" --tp-batch "${samples:-0}"
     [ "$status" -eq 0 ]
 }
@@ -51,6 +53,20 @@ by_hand()
     [ $(($(chosen tp) * $(chosen pp) * $(chosen dp))) -eq 8 ]
     by_hand 8 by-hand-8
     same_losses auto-8 by-hand-8
+}
+
+@test "auto of all levels of ZeRO runs what it logs" {
+    train 4 auto-zero -N2 --merak-tp=auto --merak-pp=1 -- "${usual[@]}" \
+        --zero auto
+    [ "$status" -eq 0 ]
+    by_hand 4 by-hand-zero -N2
+    same_losses auto-zero by-hand-zero
+    train 4 auto-three -N2 --merak-tp=auto --merak-pp=1 -- "${usual[@]}" \
+        --zero 3
+    [ "$status" -eq 0 ]
+    [[ $output == *"parameters, gradients and optimizer state sharded over dp"* ]]
+    by_hand 4 by-hand-three -N2
+    same_losses auto-three by-hand-three
 }
 
 @test "what is said beside auto is kept" {
