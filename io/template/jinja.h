@@ -62,6 +62,8 @@ struct merak_jinja_input {
 struct merak_jinja_mark {
     size_t begin, end;
     int message;
+    const char *source; /* the first byte, where the message has it: only to
+                           tell what is put out twice; NULL: not known */
 };
 
 /* Initialize with zeros; may be reused. */

@@ -11,7 +11,7 @@ static struct jinja_text marked(struct jinja_arena *a, const char *text,
 {
     struct merak_jinja_mark *mark = merak_jinja_alloc(a, sizeof(*mark));
 
-    *mark = (struct merak_jinja_mark){0, n, message};
+    *mark = (struct merak_jinja_mark){0, n, message, text};
     return (struct jinja_text){text, n, mark, 1, false};
 }
 

@@ -162,7 +162,7 @@ static void run_generation(struct jinja_run *r, const struct jinja_node *node)
 
     merak_jinja_run(r, node->body);
     merak_jinja_mark_put(r->a, r->out,
-                         (struct merak_jinja_mark){begin, r->out->n, -1});
+                         (struct merak_jinja_mark){begin, r->out->n, -1, NULL});
 }
 
 static void run_one(struct jinja_run *r, const struct jinja_node *node)
@@ -278,7 +278,7 @@ static struct jinja_value message(struct jinja_run *r,
         return v;
     }
     mark = merak_jinja_alloc(r->a, sizeof(*mark));
-    *mark = (struct merak_jinja_mark){0, m->n, i};
+    *mark = (struct merak_jinja_mark){0, m->n, i, m->content};
     content.text.mark = mark;
     content.text.n_marks = 1;
     merak_jinja_set(r->a, v.dict, plain("role"), plain(m->role));

@@ -432,11 +432,11 @@ void merak_jinja_put(struct jinja_arena *a, struct jinja_out *out,
         out->room = room;
     }
     for (size_t i = 0; i < text.n_marks; i++)
-        merak_jinja_mark_put(
-            a, out,
-            (struct merak_jinja_mark){out->n + text.mark[i].begin,
-                                      out->n + text.mark[i].end,
-                                      text.mark[i].message});
+        merak_jinja_mark_put(a, out,
+                             (struct merak_jinja_mark){
+                                 out->n + text.mark[i].begin,
+                                 out->n + text.mark[i].end,
+                                 text.mark[i].message, text.mark[i].source});
     if (text.n > 0)
         memcpy(out->at + out->n, text.at, text.n);
     out->n += text.n;
@@ -469,7 +469,10 @@ struct jinja_text merak_jinja_cut(struct jinja_arena *a, struct jinja_text text,
             continue;
         mark[part.n_marks++] = (struct merak_jinja_mark){
             b > begin ? b - begin : 0, (e < end ? e : end) - begin,
-            text.mark[i].message};
+            text.mark[i].message,
+            text.mark[i].source != NULL && b < begin
+                ? text.mark[i].source + (begin - b)
+                : text.mark[i].source};
     }
     part.mark = mark;
     return part;

@@ -251,8 +251,8 @@ static struct jinja_text written(struct jinja_arena *a, struct jinja_out *out,
 
     out->n_marks = 0;
     if (message >= 0)
-        merak_jinja_mark_put(a, out,
-                             (struct merak_jinja_mark){0, out->n, message});
+        merak_jinja_mark_put(
+            a, out, (struct merak_jinja_mark){0, out->n, message, NULL});
     return merak_jinja_out_text(out).text;
 }
 

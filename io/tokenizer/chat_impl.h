@@ -39,11 +39,17 @@ void merak_chat_put(struct merak_chat_renderer *r, const char *text, size_t n);
 void merak_chat_add_answer(struct merak_chat_renderer *r, size_t begin,
                            size_t end);
 /* chat_template.c: run the tokenizer's template. */
-enum merak_status merak_chat_run_template(struct merak_chat *chat,
-                                          const struct merak_chat_talk *talk,
-                                          struct merak_chat_text *out,
-                                          struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status merak_chat_run_template(
+    struct merak_chat *chat, const struct merak_chat_talk *talk,
+    struct merak_chat_text *out, struct merak_error *err) MERAK_CHECKED;
+/* chat_answers.c: add the answers of the text that was made. */
+void merak_chat_find_answers(struct merak_chat_renderer *r,
+                             const struct merak_jinja_input *in,
+                             const struct merak_chat_talk *talk);
+/* Is this a field of what the assistant says beside the content?  Has it
+ * something in it? */
+bool merak_chat_is_said(const char *key);
+bool merak_chat_is_empty(const json_t *value);
 /* A field of message i, from 0, that made no difference: it is remembered, or
  * refused if an answer is learned without it. */
 enum merak_status merak_chat_note_unread(struct merak_chat *chat,

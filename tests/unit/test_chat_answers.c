@@ -4,6 +4,8 @@
 
 #include "unit/chat_rows.h"
 
+#include <time.h>
+
 /* What of a text is the answer, where a template does more than to put it
  * between two tokens. */
 static void answers_are_found(void **state)
@@ -104,6 +106,30 @@ static void answers_are_found_by_what_is_before(void **state)
          ASKED "{\"role\":\"assistant\",\"content\":\"a\"," FCALL
                ",{\"role\":\"tool\",\"content\":\"r\"}]",
          NULL},
+        /* history is put out otherwise than the last answer */
+        {"{% for m in messages %}{% if m.role == 'assistant' %}"
+         "{{ '<think></think>' if loop.last }}<call>"
+         "{{ m.tool_calls[0].function | tojson }}</call></s>"
+         "{% else %}{{ m.content }};{% endif %}{% endfor %}",
+         ASKED "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{"
+               "\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]},"
+               "{\"role\":\"tool\",\"content\":\"r\"}]",
+         "{\"name\": \"f\", \"arguments\": \"{\\\"x\\\":1}\"}</call></s>|"},
+        {"{% for m in messages %}{% if m.role == 'assistant' %}"
+         "{{ '<think></think>' if loop.last }}<call>{\"name\": \""
+         "{{ m.tool_calls[0].function.name }}\"}\n</call></s>"
+         "{% else %}{{ m.content }};{% endif %}{% endfor %}",
+         ASKED "{\"role\":\"assistant\"," FCALL
+               ",{\"role\":\"tool\",\"content\":\"r\"}]",
+         "f\"}\n</call></s>|"},
+        /* history has only the beginning of the prompt */
+        {"{% for m in messages %}<{{ m.role }}>\n{% if m.role == 'assistant' %}"
+         "<call>{\"name\": \"{{ m.tool_calls[0].function.name }}\"}</call></s>"
+         "{% else %}{{ m.content }};{% endif %}{% endfor %}"
+         "{% if add_generation_prompt %}<assistant>\n<think>\n{% endif %}",
+         ASKED "{\"role\":\"assistant\"," FCALL
+               ",{\"role\":\"tool\",\"content\":\"r\"}]",
+         "<call>{\"name\": \"f\"}</call></s>|"},
         {QUIET, ASKED "{\"role\":\"assistant\",\"content\":\"\"}]", "[x[|"},
         {QUIET,
          ASKED "{\"role\":\"assistant\",\"content\":null},"
@@ -153,11 +179,61 @@ static void answers_are_found_by_what_is_before(void **state)
     }
 }
 
+/* The prompt is found by one rendering, not by one for each call: a thousand
+ * took a minute. */
+static void many_calls_take_few_renderings(void **state)
+{
+    enum { CALLS = 1000, MOST_S = 5 };
+    json_t *config = json_pack(
+        "{s:s, s:s}", "chat_template",
+        "{% for m in messages %}<{{ m.role }}>\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}(f {{ c.function.name }})"
+        "{% endfor %}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>\n<think>{% endif %}",
+        "eos_token", "</s>");
+    json_t *whole = json_loads("{\"role\":\"assistant\",\"content\":\"\","
+                               "\"tool_calls\":[{\"function\":"
+                               "{\"name\":\"f\"}}]}",
+                               0, NULL);
+    struct merak_chat_turn *turn = calloc(2 * CALLS, sizeof(*turn));
+    struct merak_chat_text text = {.n_answers = 0};
+    struct merak_chat *chat = NULL;
+    struct merak_error err = {.text = ""};
+    clock_t begin;
+
+    (void)state;
+    assert_non_null(turn);
+    for (size_t i = 0; i < CALLS; i++) {
+        turn[2 * i] = (struct merak_chat_turn){
+            .role = MERAK_CHAT_USER, .text = "q", .n = 1};
+        turn[2 * i + 1] = (struct merak_chat_turn){
+            .role = MERAK_CHAT_ANSWER, .text = "", .whole = whole};
+    }
+    write_config(config);
+    assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
+    begin = clock();
+    assert_int_equal(merak_chat_render(
+                         chat, &(struct merak_chat_talk){turn, 2 * CALLS, NULL},
+                         &text, &err),
+                     MERAK_OK);
+    assert_true((clock() - begin) / CLOCKS_PER_SEC < MOST_S);
+    assert_int_equal(text.n_answers, CALLS);
+    for (size_t i = 0; i < CALLS; i++)
+        assert_memory_equal((char *)text.text.text + text.answer[i].begin,
+                            "(f f)</s>", 9);
+    merak_chat_close(chat);
+    merak_chat_text_fini(&text);
+    free(turn);
+    json_decref(config);
+    json_decref(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_found),
         cmocka_unit_test(answers_are_found_by_what_is_before),
+        cmocka_unit_test(many_calls_take_few_renderings),
     };
 
     return cmocka_run_group_tests_name("chat_answers", tests, make_scratch,
