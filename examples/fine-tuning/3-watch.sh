@@ -4,10 +4,11 @@
 #
 #   bash 3-watch.sh
 #
-# grafana.json is the dashboard of what merak.prom tells Prometheus.
+# It writes report.html, a page of its own.  grafana.json is the dashboard of what merak.prom tells Prometheus.
 
 . "${SETTING:-$(dirname "$0")/setting.sh}"
+set -e
 
-"${merak[@]}" report "$WORK/run"
+"${merak[@]}" report "$WORK/run/ckpt" --out "$WORK/report.html"
 echo "tensorboard --logdir $WORK/run/ckpt/tensorboard"
 echo "node_exporter --collector.textfile.directory=$WORK"

@@ -101,10 +101,9 @@ enum merak_status merak_safetensors_open(const char *dir,
     return rc;
 }
 
-enum merak_status
-merak_safetensors_open_file(const char *dir, const char *name,
-                            struct merak_safetensors **st_p,
-                            struct merak_error *err)
+enum merak_status merak_safetensors_open_file(const char *dir, const char *name,
+                                              struct merak_safetensors **st_p,
+                                              struct merak_error *err)
 {
     struct merak_safetensors *st = calloc(1, sizeof(*st));
     enum merak_status rc;

@@ -57,7 +57,7 @@ struct merak_exporting {
     struct merak_lora_record lora;
     struct merak_hf_params params;
     struct merak_hf_layout layout; /* of parameters without adapters */
-    float *buf; /* room for the largest tensor */
+    float *buf;                    /* room for the largest tensor */
     uint64_t done, all;
 };
 

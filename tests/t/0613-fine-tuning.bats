@@ -146,8 +146,19 @@ has_steps_after()
     grep -q "^merak_step.* $STEPS\$" "$WORK/merak.prom"
 
     # --- 3: what it reports
-    bash 3-watch.sh >watch
-    cat watch
+    bash 3-watch.sh
+    grep -q '<html' "$WORK/report.html"
+
+    # other degrees go on from it
+    srun -N1 -n4 --merak-tp=1 --merak-pp=2 merak train --model org/small \
+        --init-from org/small --lora-rank 16 --lora-alpha 32 \
+        --lora-dropout 0.05 --data work/talks --seq "$SEQ" \
+        --global-batch "$BATCH" --steps $((STEPS + 3)) --lr 1e-4 --warmup 10 \
+        --dtype fp32 --threads 1 --ckpt "$WORK/run/ckpt" >further 2>&1
+    cat further
+    grep -q "step $STEPS, .* written by tp 2 x pp 1 x dp 2" further
+    grep -q 'tp 1 x pp 2 x dp 2 on 1 node' further
+    grep -q "step $((STEPS + 3))/$((STEPS + 3)) " further
 
     # --- 4: merged, and the adapters alone
     bash 4-merge.sh
