@@ -268,10 +268,10 @@ static enum merak_status resolve(struct merak_trainer *t,
         rc = refuse_mixture(t->boot, votes, err);
     t->opt.backend = can > 0 ? "cuda" : "cpu";
     if (rc == MERAK_OK && can > 0)
-        snprintf(t->backend_why, sizeof(t->backend_why),
+        snprintf(t->compute.why, sizeof(t->compute.why),
                  "chosen because tasks have GPUs; --backend cpu overrides it");
     else if (rc == MERAK_OK && votes[0].why[0] != '\0')
-        snprintf(t->backend_why, sizeof(t->backend_why),
+        snprintf(t->compute.why, sizeof(t->compute.why),
                  "chosen although there are GPUs: %s", votes[0].why);
     free(votes);
     return rc;
@@ -317,12 +317,12 @@ static enum merak_status assign(struct merak_trainer *t,
     if (rc == MERAK_OK) {
         n = node_cards(t->boot, all, all + size, &me);
         merak_accel_assign(all + size, n, choice);
-        t->card = mine->device[choice[me]];
-        t->card_tasks = merak_accel_tasks(all + size, choice, n, me);
+        t->compute.card = mine->device[choice[me]];
+        t->compute.card_tasks = merak_accel_tasks(all + size, choice, n, me);
         /* said once, by the second */
         if (merak_accel_sharers(all + size, choice, me) == 1)
             rc = merak_accel_judge_sharing(
-                &t->card, t->boot->host, t->boot->rank,
+                &t->compute.card, t->boot->host, t->boot->rank,
                 t->opt.transport == MERAK_TRANSPORT_NCCL ? "nccl" : NULL, err);
     }
     free(all);
@@ -373,7 +373,7 @@ static enum merak_status compare_kernels(const struct merak_trainer *t,
                                          enum merak_status rc,
                                          struct merak_error *err)
 {
-    const char *variable = t->backend->variable;
+    const char *variable = t->compute.backend->variable;
     const char *value = variable == NULL ? "" : getenv(variable);
     struct merak_accel_kernels mine = {.value = ""}, *all;
 
@@ -381,11 +381,11 @@ static enum merak_status compare_kernels(const struct merak_trainer *t,
     if (rc == MERAK_OK && all == NULL)
         rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*all));
     if (variable != NULL && (value == NULL || *value == '\0'))
-        value = t->backend->variable_default;
+        value = t->compute.backend->variable_default;
     snprintf(mine.value, sizeof(mine.value), "%s", value);
-    if (rc == MERAK_OK && t->accel->ops->tuned_for != NULL)
-        t->accel->ops->tuned_for(t->accel, mine.made_for,
-                                 sizeof(mine.made_for));
+    if (rc == MERAK_OK && t->compute.accel->ops->tuned_for != NULL)
+        t->compute.accel->ops->tuned_for(t->compute.accel, mine.made_for,
+                                         sizeof(mine.made_for));
     rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), all, err);
     if (rc == MERAK_OK)
         rc = merak_accel_judge_kernels(t->boot, variable, all, err);
@@ -399,7 +399,7 @@ static enum merak_status do_without_link(struct merak_trainer *t,
                                          enum merak_status rc,
                                          struct merak_error *err)
 {
-    bool mine = t->card_tasks > 1, *shared;
+    bool mine = t->compute.card_tasks > 1, *shared;
     int r = 0;
 
     shared = calloc((size_t)t->boot->size, sizeof(*shared));
@@ -408,9 +408,9 @@ static enum merak_status do_without_link(struct merak_trainer *t,
     rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), shared, err);
     while (rc == MERAK_OK && r < t->boot->size && !shared[r])
         r++;
-    if (rc == MERAK_OK && r < t->boot->size && t->direct) {
-        t->direct = false;
-        snprintf(t->link_why, sizeof(t->link_why),
+    if (rc == MERAK_OK && r < t->boot->size && t->linked.direct) {
+        t->linked.direct = false;
+        snprintf(t->linked.why, sizeof(t->linked.why),
                  "task %d on %.64s shares its GPU with another task, and NCCL "
                  "needs a GPU for each",
                  r, host_of(t->boot, r));
@@ -423,10 +423,10 @@ static void warn_of(const struct merak_trainer *t, int number)
 {
     char text[512], warning[256] = "";
 
-    if (t->backend->accel->facts == NULL)
+    if (t->compute.backend->accel->facts == NULL)
         return;
-    t->backend->accel->facts(number, text, sizeof(text), warning,
-                             sizeof(warning));
+    t->compute.backend->accel->facts(number, text, sizeof(text), warning,
+                                     sizeof(warning));
     if (warning[0] != '\0')
         merak_warn("train", "%s: %s", t->boot->host, warning);
 }
@@ -437,7 +437,8 @@ static enum merak_status look_here(struct merak_trainer *t,
                                    struct merak_error *err)
 {
     struct merak_error why = {.text = ""};
-    enum merak_status rc = look(t->opt.backend, &t->backend, card, &why);
+    enum merak_status rc =
+        look(t->opt.backend, &t->compute.backend, card, &why);
 
     if (rc == MERAK_OK && why.text[0] != '\0' && t->boot->local_rank == 0)
         merak_warn("train", "%s: not used: %s", t->boot->host, why.text);
@@ -461,14 +462,15 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
                           : look_here(t, card, err);
     rc = merak_boot_agree(t->boot, rc, err);
     /* All ranks have the same backend. */
-    t->direct = rc == MERAK_OK && merak_trainer_wants_link(t);
-    if (rc == MERAK_OK && t->backend->accel != NULL) {
+    t->linked.direct = rc == MERAK_OK && merak_trainer_wants_link(t);
+    if (rc == MERAK_OK && t->compute.backend->accel != NULL) {
         rc = do_without_link(t, assign(t, card, err), err);
         if (rc == MERAK_OK)
-            rc = t->backend->accel->open(t->card.number, merak_link_queues(t),
-                                         t->threads, &t->accel, err);
+            rc = t->compute.backend->accel->open(
+                t->compute.card.number, merak_link_queues(t), t->threads,
+                &t->compute.accel, err);
         if (rc == MERAK_OK)
-            warn_of(t, t->card.number);
+            warn_of(t, t->compute.card.number);
         rc = compare_kernels(t, rc, err);
     }
     free(card);
@@ -479,11 +481,12 @@ size_t merak_task_memory(const struct merak_trainer *t)
 {
     size_t left = 0, all = 0;
 
-    if (t->accel == NULL || t->accel->ops->memory == NULL)
+    if (t->compute.accel == NULL || t->compute.accel->ops->memory == NULL)
         return merak_memory_available(t->boot);
-    if (t->accel->ops->memory(t->accel, &left, &all, NULL) != MERAK_OK)
+    if (t->compute.accel->ops->memory(t->compute.accel, &left, &all, NULL) !=
+        MERAK_OK)
         return 0;
-    if (t->card_tasks > 1)
-        left /= (size_t)t->card_tasks;
+    if (t->compute.card_tasks > 1)
+        left /= (size_t)t->compute.card_tasks;
     return left > RESERVE ? left - RESERVE : 0;
 }

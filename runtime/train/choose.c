@@ -68,7 +68,7 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     /* The built-in device is one core; a file was measured as it will be used,
      * and what is emulated is used as given. */
     if (t->opt.device == NULL && strcasecmp(word, "cpu") == 0 &&
-        !t->backend->emulated) {
+        !t->compute.backend->emulated) {
         for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
             device->flops_per_s[d] *= t->threads;
             device->peak_flops_per_s[d] *= t->threads;
@@ -127,8 +127,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
 {
     int per_node = tasks_per_node(t->boot);
 
-    *in = (struct merak_search_input){.describe = t->describe,
-                                      .arg = t->describe_arg,
+    *in = (struct merak_search_input){.describe = t->source.describe,
+                                      .arg = t->source.describe_arg,
                                       .seq = t->opt.seq,
                                       .dtype = t->opt.dtype,
                                       .global_batch = t->opt.global_batch,
@@ -138,10 +138,11 @@ static enum merak_status fill_input(struct merak_trainer *t,
                                       .threads = 1,
                                       .seconds = t->opt.search_seconds,
                                       .device = &t->device};
-    if (merak_backend_find(t->opt.backend, &t->backend, err) != MERAK_OK)
+    if (merak_backend_find(t->opt.backend, &t->compute.backend, err) !=
+        MERAK_OK)
         return err->status;
-    in->memory = merak_backend_memory(t->backend);
-    in->direct = t->direct;
+    in->memory = merak_backend_memory(t->compute.backend);
+    in->direct = t->linked.direct;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
     in->direct_bytes = merak_link_memory_most(t->boot->size, t->ranks.tp,
                                               t->ranks.pp, t->ranks.dp);
@@ -400,12 +401,13 @@ static enum merak_status share_links(struct merak_trainer *t,
 static enum merak_status join_choices(const struct merak_trainer *t,
                                       char **text_p, struct merak_error *err)
 {
-    const struct merak_accel_ops *ops = t->accel == NULL ? NULL : t->accel->ops;
+    const struct merak_accel_ops *ops =
+        t->compute.accel == NULL ? NULL : t->compute.accel->ops;
     size_t bytes = 1;
     char here[128] = "";
 
     if (ops != NULL && ops->tuned_for != NULL)
-        ops->tuned_for(t->accel, here, sizeof(here));
+        ops->tuned_for(t->compute.accel, here, sizeof(here));
     for (int i = 0; i < t->device.n_tuned; i++)
         bytes += strlen(t->device.tuned[i]) + 1;
     *text_p = calloc(1, bytes);
@@ -437,7 +439,7 @@ static enum merak_status use_lines(const struct merak_trainer *t, char *text,
     for (char *at = strtok_r(text, "\n", &rest); at != NULL;
          at = strtok_r(NULL, "\n", &rest))
         line[n++] = at;
-    rc = t->backend->use_choices(line, n, err);
+    rc = t->compute.backend->use_choices(line, n, err);
     if (rc != MERAK_OK)
         merak_error_wrap(err, "device file %.100s", t->opt.device);
     free(line);
@@ -452,7 +454,7 @@ static enum merak_status use_choices(struct merak_trainer *t,
     enum merak_status rc = MERAK_OK;
     char *text = NULL;
 
-    if (t->backend->use_choices == NULL)
+    if (t->compute.backend->use_choices == NULL)
         return MERAK_OK;
     if (t->boot->rank == 0)
         rc = join_choices(t, &text, err);
@@ -470,14 +472,16 @@ static enum merak_status use_choices(struct merak_trainer *t,
 static enum merak_status device_here(const struct merak_trainer *t,
                                      char word[32], struct merak_error *err)
 {
-    bool on_host = t->accel == NULL || t->accel->ops->memory == NULL;
-    const char *name = on_host ? "cpu" : merak_device_of_hardware(t->card.name);
+    bool on_host =
+        t->compute.accel == NULL || t->compute.accel->ops->memory == NULL;
+    const char *name =
+        on_host ? "cpu" : merak_device_of_hardware(t->compute.card.name);
 
     if (name == NULL && t->boot->rank == 0)
         merak_warn("train",
                    "no speeds of %s are built in: the plan is made for a "
                    "CPU's; calibrate here, and give the file with --device",
-                   t->card.name);
+                   t->compute.card.name);
     snprintf(word, 32, "%s", name != NULL ? name : "cpu");
     return t->boot->ops->broadcast(t->boot, word, 32, err);
 }

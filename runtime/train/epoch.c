@@ -129,7 +129,7 @@ enum merak_status merak_trainer_epoch(struct merak_trainer *t,
 {
     const int *node_of = t->boot->node_of; /* by rank of the transport */
     int first = t->world.rank[0], me = t->tr->rank;
-    int64_t zero = t->start_ns, ahead = 0;
+    int64_t zero = t->start.ns, ahead = 0;
     struct merak_team node = {.n = 0};
     enum merak_status rc =
         merak_broadcast(t->tr, &t->world, &zero, sizeof(zero), 0, err);
@@ -145,6 +145,6 @@ enum merak_status merak_trainer_epoch(struct merak_trainer *t,
             rc = merak_broadcast(t->tr, &node, &ahead, sizeof(ahead), 0, err);
         free((void *)(uintptr_t)node.rank);
     }
-    t->epoch_ns = zero - ahead;
+    t->start.epoch_ns = zero - ahead;
     return rc;
 }

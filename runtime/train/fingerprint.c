@@ -19,11 +19,11 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
     const struct merak_train_options *o = &t->opt;
     struct merak_data_packed packed;
     char content[MERAK_DATA_CONTENT];
-    size_t n, size = sizeof(t->fingerprint);
+    size_t n, size = sizeof(t->lineage.fingerprint);
 
     merak_data_content(t->data, content);
     n = (size_t)snprintf(
-        t->fingerprint, size,
+        t->lineage.fingerprint, size,
         "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "
         "--dtype=%s; --weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
         "--clip=%g; ",
@@ -32,17 +32,17 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         o->doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
         (double)o->weight_decay, (double)o->beta1, (double)o->beta2,
         (double)o->eps, (double)o->clip);
-    if (n + strlen(t->numbers) < size) {
-        strcpy(t->fingerprint + n, t->numbers);
+    if (n + strlen(t->lineage.numbers) < size) {
+        strcpy(t->lineage.fingerprint + n, t->lineage.numbers);
         return MERAK_OK;
     }
     /* an op with very many attributes: they are compared, but not named */
     if (n + sizeof("operations=0123456789abcdef") > size)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the fingerprint of the run is too long: %zu bytes",
-                          n + strlen(t->numbers));
-    sprintf(t->fingerprint + n, "operations=%016" PRIx64,
-            merak_rng_key(0, t->numbers));
+                          n + strlen(t->lineage.numbers));
+    sprintf(t->lineage.fingerprint + n, "operations=%016" PRIx64,
+            merak_rng_key(0, t->lineage.numbers));
     return MERAK_OK;
 }
 

@@ -31,7 +31,7 @@ struct merak_difference {
     char then[160], now[160]; /* values in the checkpoint and here */
 };
 
-/* The fingerprint of this run; t->numbers and t->data are there. */
+/* The fingerprint of this run; t->lineage.numbers and t->data are there. */
 enum merak_status merak_fingerprint_make(struct merak_trainer *t,
                                          struct merak_error *err) MERAK_CHECKED;
 /*

@@ -17,14 +17,14 @@ void merak_trainer_tell(void *arg, char *text, size_t size)
     const struct merak_trainer *t = arg;
     char wait[128] = "";
 
-    if (t->running != NULL) {
-        merak_engine_tell(t->running, text, size);
+    if (t->failure.running != NULL) {
+        merak_engine_tell(t->failure.running, text, size);
         return;
     }
     if (t->tr != NULL)
         merak_transport_describe_wait(t->tr, wait, sizeof(wait));
-    snprintf(text, size, "%s after %" PRIu64 " steps%s%s", t->doing, t->step,
-             wait[0] != '\0' ? ", " : "", wait);
+    snprintf(text, size, "%s after %" PRIu64 " steps%s%s", t->failure.doing,
+             t->step, wait[0] != '\0' ? ", " : "", wait);
 }
 
 /* Next to the metrics, or in the checkpoint directory; NULL: there is

@@ -181,8 +181,8 @@ enum merak_status merak_weights_init_from(struct merak_trainer *t,
             merak_error_wrap(err, "--init-from");
     }
     if (rc == MERAK_OK) {
-        snprintf(t->init_from, sizeof(t->init_from), "%.*s",
-                 (int)sizeof(t->init_from) - 1, origin->path);
+        snprintf(t->lineage.init_from, sizeof(t->lineage.init_from), "%.*s",
+                 (int)sizeof(t->lineage.init_from) - 1, origin->path);
         merak_info("train", "weights are those of %s", origin->path);
     }
     free(origin);

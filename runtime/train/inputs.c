@@ -86,7 +86,7 @@ static enum merak_status load_starts(struct merak_inputs *in, uint64_t first,
 
     for (size_t b = 0; b < t->program->mesh.batch && rc == MERAK_OK; b++) {
         pthread_mutex_lock(&in->data);
-        rc = merak_data_starts(t->data, t->load_split, first + b,
+        rc = merak_data_starts(t->data, t->load.split, first + b,
                                ids + b * t->opt.seq, err);
         pthread_mutex_unlock(&in->data);
     }
@@ -103,17 +103,17 @@ static enum merak_status find_microbatch(struct merak_inputs *in,
     enum merak_status rc = MERAK_OK;
 
     *ids_p = in->last;
-    if (t->load_split == MERAK_TRAIN && t->load_base == in->now.base &&
+    if (t->load.split == MERAK_TRAIN && t->load.base == in->now.base &&
         microbatch < in->now.n) {
         *ids_p = in->now.ids + (size_t)microbatch * microbatch_ids(t);
         return MERAK_OK;
     }
-    if (in->has_last && in->last_split == t->load_split &&
+    if (in->has_last && in->last_split == t->load.split &&
         in->last_first == first)
         return MERAK_OK;
-    rc = read_microbatch(in, t->load_split, first, in->last, err);
+    rc = read_microbatch(in, t->load.split, first, in->last, err);
     in->has_last = rc == MERAK_OK;
-    in->last_split = t->load_split;
+    in->last_split = t->load.split;
     in->last_first = first;
     return rc;
 }
@@ -124,7 +124,7 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
 {
     struct merak_trainer *t = arg;
     size_t n = t->program->mesh.batch * t->opt.seq;
-    uint64_t first = first_sample(t, t->load_base, microbatch);
+    uint64_t first = first_sample(t, t->load.base, microbatch);
     const int32_t *from;
     enum merak_status rc;
 
@@ -259,8 +259,9 @@ enum merak_status merak_inputs_open(struct merak_trainer *t,
     if (in->last == NULL)
         return merak_fail_nomem(err, bytes);
     memset(in->last, 0, bytes); /* for the memory baseline */
-    return t->accel != NULL && loads_samples(t->program) ? start_thread(in, err)
-                                                         : MERAK_OK;
+    return t->compute.accel != NULL && loads_samples(t->program)
+               ? start_thread(in, err)
+               : MERAK_OK;
 }
 
 void merak_inputs_close(struct merak_trainer *t)

@@ -26,14 +26,14 @@
 
 bool merak_trainer_wants_link(const struct merak_trainer *t)
 {
-    return merak_link_is_wanted(t->backend, t->boot->size,
+    return merak_link_is_wanted(t->compute.backend, t->boot->size,
                                 t->opt.transport == MERAK_TRANSPORT_AUTO,
                                 t->opt.transport == MERAK_TRANSPORT_NCCL);
 }
 
 int merak_link_queues(const struct merak_trainer *t)
 {
-    return t->direct ? MERAK_STREAMS : MERAK_QUEUE_COUNT;
+    return t->linked.direct ? MERAK_STREAMS : MERAK_QUEUE_COUNT;
 }
 
 /* --- the choice -------------------------------------------------------------
@@ -53,8 +53,8 @@ enum merak_status merak_link_prove(struct merak_trainer *t,
         merak_error_wrap(&why, MERAK_PLAN_NOT_DIRECT, t->plan.schedule);
         rc = why.status = MERAK_ERR_CONFIG;
         if (t->opt.transport == MERAK_TRANSPORT_AUTO) {
-            t->direct = false;
-            snprintf(t->link_why, sizeof(t->link_why), "%s", why.text);
+            t->linked.direct = false;
+            snprintf(t->linked.why, sizeof(t->linked.why), "%s", why.text);
             return MERAK_OK;
         }
     }
@@ -73,11 +73,12 @@ enum merak_status merak_link_estimate(struct merak_trainer *t,
         .n_programs = 2,
     };
 
-    t->link_comms = 0;
-    t->link_bytes = 0;
-    if (!t->direct || t->accel == NULL || t->accel->ops->memory == NULL)
+    t->linked.comms = 0;
+    t->linked.bytes = 0;
+    if (!t->linked.direct || t->compute.accel == NULL ||
+        t->compute.accel->ops->memory == NULL)
         return MERAK_OK;
-    return merak_link_memory(&opt, &t->link_comms, &t->link_bytes, err);
+    return merak_link_memory(&opt, &t->linked.comms, &t->linked.bytes, err);
 }
 
 static enum merak_status open_link(struct merak_trainer *t,
@@ -89,31 +90,31 @@ static enum merak_status open_link(struct merak_trainer *t,
         .ops = ops,
         .boot = t->boot,
         .tr = t->tr,
-        .accel = t->accel,
+        .accel = t->compute.accel,
         .transport_rank = t->ranks.transport_rank,
         .program = program,
         .n_programs = 2,
         .deadline_s = t->opt.deadline_s,
         .trial = merak_slots_arena(t),
-        .trial_bytes = t->arena_bytes,
+        .trial_bytes = t->memory.arena_bytes,
         .fast = t->opt.reduce_fast,
     };
 
-    return merak_link_open(&opt, &t->link, err);
+    return merak_link_open(&opt, &t->linked.link, err);
 }
 
 /* If --reduce fast is impossible, fail rather than sum in another order. */
 static enum merak_status check_reduce(const struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    if (!t->opt.reduce_fast || t->link != NULL || t->boot->size == 1)
+    if (!t->opt.reduce_fast || t->linked.link != NULL || t->boot->size == 1)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "--reduce fast needs --transport nccl%s%.400s",
-                      t->link_why[0] != '\0' ? ": "
-                                             : ", which backend and "
-                                               "tasks here do not have",
-                      t->link_why);
+                      t->linked.why[0] != '\0' ? ": "
+                                               : ", which backend and "
+                                                 "tasks here do not have",
+                      t->linked.why);
 }
 
 /* Go on through host memory; all tasks do.  If opening the link failed, the
@@ -124,7 +125,7 @@ static enum merak_status do_without(struct merak_trainer *t, bool opened,
 {
     enum merak_status rc;
 
-    snprintf(t->link_why, sizeof(t->link_why), "%s", why->text);
+    snprintf(t->linked.why, sizeof(t->linked.why), "%s", why->text);
     rc = check_reduce(t, err);
     if (rc != MERAK_OK || !opened)
         return rc;
@@ -144,7 +145,7 @@ static int streams_of(const struct merak_trainer *t)
     int train = merak_program_stream_count(t->program);
     int eval = merak_program_stream_count(t->eval);
 
-    return (train > eval ? train : eval) + 2 * t->link_comms + 1;
+    return (train > eval ? train : eval) + 2 * t->linked.comms + 1;
 }
 
 /* CUDA gives a process at most 32 hardware queues; streams beyond that share
@@ -181,13 +182,13 @@ enum merak_status merak_link_choose(struct merak_trainer *t,
     bool opened;
 
     if (insists)
-        rc = merak_link_check_backend(t->backend, err);
+        rc = merak_link_check_backend(t->compute.backend, err);
     if (rc != MERAK_OK)
         return rc;
-    if (!t->direct)
+    if (!t->linked.direct)
         return check_reduce(t, err);
-    tasks = (struct merak_link_tasks){t->boot, t->accel->ops, &t->card,
-                                      t->ranks.logical_rank};
+    tasks = (struct merak_link_tasks){t->boot, t->compute.accel->ops,
+                                      &t->compute.card, t->ranks.logical_rank};
     rc = merak_link_look("nccl", &tasks, &ops, &why);
     opened = rc == MERAK_OK;
     if (opened)

@@ -82,7 +82,7 @@ static double seconds_since(int64_t start_ns)
 static bool should_stop(const struct merak_trainer *t)
 {
     return stop_asked != 0 || (t->opt.max_seconds > 0 &&
-                               seconds_since(t->start_ns) > t->opt.max_seconds);
+                               seconds_since(t->start.ns) > t->opt.max_seconds);
 }
 
 /*
@@ -148,14 +148,14 @@ static enum merak_status run_engine(struct merak_trainer *t,
 {
     enum merak_status rc;
 
-    t->running = engine;
+    t->failure.running = engine;
     rc = merak_engine_run(engine, step, err);
     if (rc == MERAK_OK)
         rc = merak_slots_results(t, engine == t->engine ? t->program : t->eval,
                                  err);
-    t->broken = rc != MERAK_OK;
+    t->failure.broken = rc != MERAK_OK;
     if (rc == MERAK_OK)
-        t->running = NULL;
+        t->failure.running = NULL;
     return rc;
 }
 
@@ -199,19 +199,19 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
         n_shares /= (double)runs;
     fill_step(t, &step);
     step.train = false;
-    t->load_split = MERAK_VALID;
-    t->doing = "validation";
+    t->load.split = MERAK_VALID;
+    t->failure.doing = "validation";
     merak_debug("train", "step %llu  validation begins",
                 (unsigned long long)t->step);
     for (uint64_t i = 0; i < runs && rc == MERAK_OK && *stop_p == 0; i++) {
-        t->load_base = i * per_run;
+        t->load.base = i * per_run;
         rc = run_engine(t, t->eval_engine, &step, err);
         if (rc == MERAK_OK)
             sum += own_loss(t, t->eval, n_shares);
         if (rc == MERAK_OK)
             rc = agree_to_stop(t, stop_p, err);
     }
-    t->load_split = MERAK_TRAIN;
+    t->load.split = MERAK_TRAIN;
     if (rc != MERAK_OK || *stop_p != 0)
         return rc;
     if (!merak_data_is_masked(t->data))
@@ -249,9 +249,9 @@ static bool evaluates(const struct merak_trainer *t)
 static enum merak_status trace_step(struct merak_trainer *t,
                                     struct merak_error *err)
 {
-    if (t->trace == NULL)
+    if (t->reports.trace == NULL)
         return MERAK_OK;
-    return merak_trace_step(t->trace, merak_engine_records(t->engine),
+    return merak_trace_step(t->reports.trace, merak_engine_records(t->engine),
                             t->program->n_instrs, err);
 }
 
@@ -275,8 +275,8 @@ static enum merak_status run_step(struct merak_trainer *t,
     if (sum == NULL)
         sum = own;
     fill_step(t, &step);
-    t->doing = "a step";
-    t->load_base = t->consumed;
+    t->failure.doing = "a step";
+    t->load.base = t->consumed;
     merak_inputs_begin(t, t->step + 1 == t->opt.steps);
     rc = run_engine(t, t->engine, &step, err);
     if (rc != MERAK_OK)
@@ -289,7 +289,7 @@ static enum merak_status run_step(struct merak_trainer *t,
     }
     sum[0] =
         own_loss(t, t->program,
-                 shares(t, MERAK_TRAIN, t->load_base, t->opt.global_batch));
+                 shares(t, MERAK_TRAIN, t->load.base, t->opt.global_batch));
     sum[1] = should_stop(t);
     sum[2] = merak_saving_is_busy(t);
     merak_pace_note(t);
@@ -308,7 +308,7 @@ static enum merak_status check_finite(const struct merak_trainer *t,
                                       double loss, double norm,
                                       struct merak_error *err)
 {
-    if (t->backend->emulated || (isfinite(loss) && isfinite(norm)))
+    if (t->compute.backend->emulated || (isfinite(loss) && isfinite(norm)))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
                       "step %llu: loss %g, gradient norm %g: not finite; "
@@ -321,7 +321,7 @@ static enum merak_status check_finite(const struct merak_trainer *t,
 static enum merak_status check_valid_loss(const struct merak_trainer *t,
                                           double loss, struct merak_error *err)
 {
-    if (t->backend->emulated || isfinite(loss))
+    if (t->compute.backend->emulated || isfinite(loss))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
                       "step %llu: held-out loss %g: not finite; the step was "
@@ -377,7 +377,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
     double norm = grad_norm(t), valid, step_s = seconds_since(began);
     enum merak_status rc = check_finite(t, r->loss, norm, err);
 
-    t->doing = "the end of a step";
+    t->failure.doing = "the end of a step";
     if (rc == MERAK_OK)
         rc = trace_step(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
@@ -399,7 +399,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
         merak_info("train", "step %llu  held-out loss %.4f",
                    (unsigned long long)t->step, valid);
     rc = merak_metrics_step(t, r->loss, norm, r->lr, step_s, valid, err);
-    t->broken = rc != MERAK_OK; /* only rank 0 writes them */
+    t->failure.broken = rc != MERAK_OK; /* only rank 0 writes them */
     return rc;
 }
 
@@ -443,7 +443,7 @@ static enum merak_status save_step(struct merak_trainer *t,
     bool last = r->stop != 0 || t->step == t->opt.steps;
     enum merak_status rc = MERAK_OK;
 
-    t->doing = "saving";
+    t->failure.doing = "saving";
     if (r->saving == 0)
         rc = merak_saving_advance(t, err);
     if (rc != MERAK_OK || t->run_dir == NULL)
@@ -481,7 +481,7 @@ static void settle_after(struct merak_trainer *t, enum merak_status rc)
 {
     struct merak_error why;
 
-    if (!t->broken && rc != MERAK_ERR_PEER && rc != MERAK_ERR_TIMEOUT &&
+    if (!t->failure.broken && rc != MERAK_ERR_PEER && rc != MERAK_ERR_TIMEOUT &&
         rc != MERAK_ERR_FABRIC && rc != MERAK_ERR_LOST &&
         merak_saving_settle(t, &why) != MERAK_OK)
         merak_warn("train", "%s", why.text);
@@ -497,8 +497,8 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
                                        ? getenv("SLURMD_NODENAME")
                                        : NULL);
     t->has_valid = has_held_out_targets(t);
-    t->start_step = t->step;
-    t->loop_ns = merak_clock_ns();
+    t->start.step = t->step;
+    t->start.loop_ns = merak_clock_ns();
     *exit_code_p = MERAK_EXIT_DONE;
     if (t->step > t->opt.steps)
         merak_warn("train",
@@ -519,7 +519,7 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
     if (t->empty_steps > 0)
         merak_info("train", "%llu of %llu steps had no token to predict",
                    (unsigned long long)t->empty_steps,
-                   (unsigned long long)(t->step - t->start_step));
+                   (unsigned long long)(t->step - t->start.step));
     if (t->step < t->opt.steps) {
         merak_info("train", "stopped after step %llu of %llu%s",
                    (unsigned long long)t->step,

@@ -266,7 +266,7 @@ static enum merak_status make_programs(struct merak_trainer *t,
     return identify(t, rc, id, err);
 }
 
-/* Only when all else is set up: a run that does not begin leaves no files.  What
+/* Only when all else is set up: a run that does not begin leaves no files. What
  * they take, such as the records of a trace, belongs to no tensor either. */
 static enum merak_status open_outputs(struct merak_trainer *t,
                                       struct merak_error *err)
@@ -276,7 +276,7 @@ static enum merak_status open_outputs(struct merak_trainer *t,
     size_t after = merak_resident_kib("VmRSS:");
 
     if (after > before)
-        t->baseline_kib += after - before;
+        t->start.baseline_kib += after - before;
     return rc;
 }
 
@@ -330,7 +330,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     if (rc != MERAK_OK)
         return rc;
     *phase_p = MERAK_EXIT_DATA;
-    t->baseline_kib = merak_resident_kib("VmRSS:");
+    t->start.baseline_kib = merak_resident_kib("VmRSS:");
     merak_saving_begin(t);
     rc = merak_weights_start(t, err);
     if (rc == MERAK_OK)
@@ -350,7 +350,7 @@ static void tear_down(struct merak_trainer *t)
     merak_run_dir_close(t);
     merak_engine_destroy(t->eval_engine);
     merak_engine_destroy(t->engine);
-    merak_link_close(t->link);
+    merak_link_close(t->linked.link);
     merak_transport_close(t->tr);
     merak_slots_close(t);
     merak_inputs_close(t);
@@ -359,7 +359,7 @@ static void tear_down(struct merak_trainer *t)
     merak_program_destroy(t->program);
     merak_stages_destroy(t->stages);
     free(t->cut);
-    free(t->numbers);
+    free(t->lineage.numbers);
     merak_sharded_destroy(t->sharded);
     merak_model_destroy(t->model);
     merak_ranks_fini(&t->ranks);
@@ -424,8 +424,9 @@ static int run(struct merak_trainer *t)
     rc = merak_trainer_loop(t, &code, &err);
     if (rc != MERAK_OK) {
         code = exit_code(rc, MERAK_EXIT_CRASH);
-        if (t->broken || rc == MERAK_ERR_PEER || rc == MERAK_ERR_TIMEOUT ||
-            rc == MERAK_ERR_FABRIC || rc == MERAK_ERR_LOST)
+        if (t->failure.broken || rc == MERAK_ERR_PEER ||
+            rc == MERAK_ERR_TIMEOUT || rc == MERAK_ERR_FABRIC ||
+            rc == MERAK_ERR_LOST)
             fail_in_step(t, &err, code);
         if (t->program->rank == 0)
             fprintf(stderr, "merak: error: %s\n", err.text);
@@ -466,9 +467,9 @@ static void keep_heap(void)
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                        void *arg, const char *model, size_t positions)
 {
-    struct merak_trainer t = {.doing = "set-up",
-                              .describe = merak_ruled_describe,
-                              .model_path = model,
+    struct merak_trainer t = {.failure.doing = "set-up",
+                              .source.describe = merak_ruled_describe,
+                              .source.model_path = model,
                               .cost = *merak_cost_default()};
     const struct merak_option_table *table = merak_train_options_table();
     struct merak_error err = {.status = MERAK_OK};
@@ -476,12 +477,12 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     enum merak_status rc;
     int code;
 
-    t.ruled = (struct merak_ruled_model){.describe = describe,
-                                         .arg = arg,
-                                         .rules = &t.opt.rules,
-                                         .lora = &t.opt.lora};
-    t.describe_arg = &t.ruled;
-    t.start_ns = merak_clock_ns();
+    t.source.ruled = (struct merak_ruled_model){.describe = describe,
+                                                .arg = arg,
+                                                .rules = &t.opt.rules,
+                                                .lora = &t.opt.lora};
+    t.source.describe_arg = &t.source.ruled;
+    t.start.ns = merak_clock_ns();
     keep_heap();
     rc = merak_options_expand(&table, 1, &argc, &argv, &from_file, &err);
     if (rc == MERAK_OK)
@@ -500,7 +501,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
         free(from_file);
         return fail_alone(&err, MERAK_EXIT_LAUNCH);
     }
-    t.ruled.documents = t.opt.doc_mask;
+    t.source.ruled.documents = t.opt.doc_mask;
     t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
     tear_down(&t);

@@ -56,7 +56,7 @@ static void gather(const struct merak_trainer *t, struct merak_step_values *v)
     v->flops_per_s = flops_per_s(t, v->step_s, &v->mfu);
     v->idle = merak_pace_idle(t);
     v->time = merak_clock_wall_s();
-    v->elapsed_s = (double)(merak_clock_ns() - t->start_ns) * 1e-9;
+    v->elapsed_s = (double)(merak_clock_ns() - t->start.ns) * 1e-9;
     v->memory_bytes = (double)resident;
     v->memory_peak_bytes = (double)peak;
 }
@@ -206,7 +206,7 @@ static enum merak_status open_events(const struct merak_trainer *t,
 enum merak_status merak_metrics_open(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    struct merak_metrics *m = t->metrics = calloc(1, sizeof(*m));
+    struct merak_metrics *m = t->reports.metrics = calloc(1, sizeof(*m));
     enum merak_status rc;
 
     if (m == NULL)
@@ -219,21 +219,21 @@ enum merak_status merak_metrics_open(struct merak_trainer *t,
 
 void merak_metrics_close(struct merak_trainer *t)
 {
-    if (t->metrics == NULL)
+    if (t->reports.metrics == NULL)
         return;
-    merak_metrics_page_close(t->metrics->page, t);
-    merak_event_file_close(t->metrics->events);
-    if (t->metrics->lines != NULL)
-        fclose(t->metrics->lines);
-    free(t->metrics);
-    t->metrics = NULL;
+    merak_metrics_page_close(t->reports.metrics->page, t);
+    merak_event_file_close(t->reports.metrics->events);
+    if (t->reports.metrics->lines != NULL)
+        fclose(t->reports.metrics->lines);
+    free(t->reports.metrics);
+    t->reports.metrics = NULL;
 }
 
 enum merak_status merak_metrics_step(struct merak_trainer *t, double loss,
                                      double norm, float lr, double step_s,
                                      double valid_loss, struct merak_error *err)
 {
-    struct merak_metrics *m = t->metrics;
+    struct merak_metrics *m = t->reports.metrics;
     struct merak_step_values v = {.loss = loss,
                                   .grad_norm = norm,
                                   .lr = (double)lr,
@@ -255,6 +255,6 @@ enum merak_status merak_metrics_step(struct merak_trainer *t, double loss,
 void merak_metrics_incident(const struct merak_trainer *t,
                             const json_t *incident)
 {
-    if (t->metrics != NULL)
-        merak_metrics_page_incident(t->metrics->page, t, incident);
+    if (t->reports.metrics != NULL)
+        merak_metrics_page_incident(t->reports.metrics->page, t, incident);
 }

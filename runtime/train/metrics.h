@@ -38,7 +38,7 @@ enum merak_status merak_metrics_step(struct merak_trainer *t, double loss,
                                      double valid_loss,
                                      struct merak_error *err) MERAK_CHECKED;
 /* redone.c: take the steps after t->step out of this metrics file, and count
- * them in t->n_redone. */
+ * them in t->lineage.n_redone. */
 enum merak_status merak_metrics_cut(struct merak_trainer *t, const char *path,
                                     struct merak_error *err) MERAK_CHECKED;
 

@@ -114,7 +114,7 @@ static void print_incidents(const struct merak_metrics_page *p, FILE *out)
 static void print_page(const struct merak_metrics_page *p,
                        const struct merak_trainer *t, FILE *out)
 {
-    bool has_saved = t->saved_at > 0;
+    bool has_saved = t->lineage.saved_at > 0;
 
     merak_openmetrics_one(out, &step, p->labels, (double)t->step);
     merak_openmetrics_one(out, &planned, p->labels, (double)t->opt.steps);
@@ -126,9 +126,9 @@ static void print_page(const struct merak_metrics_page *p,
         merak_openmetrics_one(out, &rows[i].m, p->labels, value);
     }
     merak_openmetrics_one(out, &saved, p->labels,
-                          has_saved ? (double)t->saved_step : NAN);
+                          has_saved ? (double)t->lineage.saved_step : NAN);
     merak_openmetrics_one(out, &saved_at, p->labels,
-                          has_saved ? t->saved_at : NAN);
+                          has_saved ? t->lineage.saved_at : NAN);
     print_incidents(p, out);
     merak_openmetrics_end(out);
 }

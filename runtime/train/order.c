@@ -30,18 +30,19 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
 {
     const struct merak_plan *p = &t->plan;
     int per_node = t->cost.links.level[0].ranks;
-    struct merak_search_input in = {.describe = t->describe,
-                                    .arg = t->describe_arg,
-                                    .seq = t->opt.seq,
-                                    .dtype = p->dtype,
-                                    .global_batch = t->opt.global_batch,
-                                    .nodes = t->boot->size / per_node,
-                                    .ranks_per_node = per_node,
-                                    .memory_bytes = limit,
-                                    .threads = p->threads,
-                                    .device = &t->device,
-                                    .direct = t->direct,
-                                    .memory = merak_backend_memory(t->backend)};
+    struct merak_search_input in = {
+        .describe = t->source.describe,
+        .arg = t->source.describe_arg,
+        .seq = t->opt.seq,
+        .dtype = p->dtype,
+        .global_batch = t->opt.global_batch,
+        .nodes = t->boot->size / per_node,
+        .ranks_per_node = per_node,
+        .memory_bytes = limit,
+        .threads = p->threads,
+        .device = &t->device,
+        .direct = t->linked.direct,
+        .memory = merak_backend_memory(t->compute.backend)};
 
     merak_choices_of(p, &in.pin);
     in.pin.list = (struct merak_given_lists){.cut = NULL};
@@ -135,8 +136,7 @@ enum merak_status merak_node_order_choose(struct merak_trainer *t,
     enum merak_status rc = MERAK_OK;
 
     if (limit == 0)
-        rc = merak_memory_least(t->boot, merak_task_memory(t), &limit,
-                                err);
+        rc = merak_memory_least(t->boot, merak_task_memory(t), &limit, err);
     if (rc == MERAK_OK && t->boot->rank == 0)
         rc = choose(t, limit, &found.branches, err);
     found.cut = t->cut != NULL;

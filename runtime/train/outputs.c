@@ -32,7 +32,7 @@ static enum merak_status tell_plan(const struct merak_trainer *t,
 
     if (t->chosen != NULL)
         file.sent = t->chosen->sent;
-    memcpy(file.model, t->model_id, sizeof(t->model_id));
+    memcpy(file.model, t->lineage.model_id, sizeof(t->lineage.model_id));
     snprintf(file.device, sizeof(file.device), "%s", t->cost.name);
     object = merak_plan_file_object(&file);
     told->plan = json_dumps(object, JSON_COMPACT);
@@ -86,9 +86,9 @@ static enum merak_status create_trace(struct merak_trainer *t,
              t->plan.dtype == MERAK_BF16 ? "bf16" : "fp32");
     memcpy(info.schedule, t->plan.schedule, sizeof(info.schedule));
     snprintf(info.transport, sizeof(info.transport), "%s",
-             t->link != NULL ? "nccl" : t->tr->ops->name);
+             t->linked.link != NULL ? "nccl" : t->tr->ops->name);
     return merak_trace_create(t->opt.trace, &info, t->opt.trace_every,
-                              &t->trace, err);
+                              &t->reports.trace, err);
 }
 
 static enum merak_status open_trace(struct merak_trainer *t,
@@ -127,13 +127,13 @@ void merak_outputs_close_trace(struct merak_trainer *t)
     if (t->opt.trace == NULL)
         return;
     if (t->program->rank != 0)
-        rc = merak_trace_close(t->trace, &err);
+        rc = merak_trace_close(t->reports.trace, &err);
     rc = merak_agree(t->tr, &t->world, rc, &err);
     if (t->program->rank == 0 && rc == MERAK_OK)
-        rc = merak_trace_close(t->trace, &err);
+        rc = merak_trace_close(t->reports.trace, &err);
     else if (t->program->rank == 0)
-        (void)!merak_trace_close(t->trace, NULL);
-    t->trace = NULL;
+        (void)!merak_trace_close(t->reports.trace, NULL);
+    t->reports.trace = NULL;
     if (rc != MERAK_OK && t->program->rank == 0)
         merak_warn("train", "the trace is incomplete: %s", err.text);
 }

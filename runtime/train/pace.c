@@ -150,7 +150,7 @@ enum merak_status merak_pace_open(struct merak_trainer *t,
 
     if (t->opt.straggler_percent <= 0 || ranks < 2)
         return MERAK_OK;
-    p = t->pace = calloc(1, sizeof(*p));
+    p = t->reports.pace = calloc(1, sizeof(*p));
     if (p == NULL)
         return merak_fail_nomem(err, sizeof(*p));
     p->window = t->opt.straggler_steps;
@@ -171,13 +171,13 @@ enum merak_status merak_pace_open(struct merak_trainer *t,
 
 void merak_pace_close(struct merak_trainer *t)
 {
-    if (t->pace == NULL)
+    if (t->reports.pace == NULL)
         return;
-    free(t->pace->compute_s);
-    free(t->pace->sum);
-    free(t->pace->rank);
-    free(t->pace);
-    t->pace = NULL;
+    free(t->reports.pace->compute_s);
+    free(t->reports.pace->sum);
+    free(t->reports.pace->rank);
+    free(t->reports.pace);
+    t->reports.pace = NULL;
 }
 
 void merak_pace_note(struct merak_trainer *t)
@@ -185,16 +185,17 @@ void merak_pace_note(struct merak_trainer *t)
     const struct merak_trace_record *record;
     int64_t ns = 0;
 
-    if (t->pace == NULL)
+    if (t->reports.pace == NULL)
         return;
     record = merak_engine_records(t->engine);
     for (int i = 0; i < t->program->n_instrs; i++) {
         if (t->program->instr[i].kind == MERAK_INSTR_KERNEL)
             ns += record[i].end_ns - record[i].start_ns;
     }
-    t->pace->compute_s[t->pace->steps % (uint64_t)t->pace->window] =
+    t->reports.pace->compute_s[t->reports.pace->steps %
+                               (uint64_t)t->reports.pace->window] =
         (double)ns * 1e-9;
-    t->pace->steps++;
+    t->reports.pace->steps++;
 }
 
 static bool is_due(const struct merak_pace *p)
@@ -217,7 +218,7 @@ static size_t sort_ring(struct merak_pace *p, const double *ring)
 
 size_t merak_pace_fill(struct merak_trainer *t, size_t used)
 {
-    struct merak_pace *p = t->pace;
+    struct merak_pace *p = t->reports.pace;
     size_t ranks = (size_t)t->program->ranks, n;
     double *own;
 
@@ -238,7 +239,7 @@ size_t merak_pace_fill(struct merak_trainer *t, size_t used)
 
 double *merak_pace_sum(struct merak_trainer *t)
 {
-    return t->pace != NULL ? t->pace->sum : NULL;
+    return t->reports.pace != NULL ? t->reports.pace->sum : NULL;
 }
 
 /* --- reporting
@@ -257,30 +258,30 @@ static bool has_peers(const struct merak_trainer *t)
 
 static void tell_incident(struct merak_trainer *t, int r, const char *host)
 {
-    const struct merak_pace_rank *p = &t->pace->rank[r];
+    const struct merak_pace_rank *p = &t->reports.pace->rank[r];
 
     merak_run_files_incident(
-        t,
-        json_pack("{s: s, s: i, s: s, s: f, s: f, s: f, s: i}", "kind",
-                  p->slow ? "straggler" : "straggler-over", "rank", r, "host",
-                  host, "percent", p->percent, "compute_s", p->median_s,
-                  "usual_s", usual_s(p), "over_steps", t->pace->window));
+        t, json_pack("{s: s, s: i, s: s, s: f, s: f, s: f, s: i}", "kind",
+                     p->slow ? "straggler" : "straggler-over", "rank", r,
+                     "host", host, "percent", p->percent, "compute_s",
+                     p->median_s, "usual_s", usual_s(p), "over_steps",
+                     t->reports.pace->window));
 }
 
 static void tell(struct merak_trainer *t, int r)
 {
-    const struct merak_pace_rank *p = &t->pace->rank[r];
+    const struct merak_pace_rank *p = &t->reports.pace->rank[r];
     const char *host =
         t->boot->hosts[t->boot->node_of[t->ranks.transport_rank[r]]];
 
     if (p->slow)
-        merak_warn("train",
-                   "rank %d on %s is slower than %s: it computed %.3g s a "
-                   "step, %.0f %% more than the usual %.3g, in the last %d "
-                   "steps",
-                   r, host,
-                   has_peers(t) ? "its peers" : "before, and others are not",
-                   p->median_s, p->percent, usual_s(p), t->pace->window);
+        merak_warn(
+            "train",
+            "rank %d on %s is slower than %s: it computed %.3g s a "
+            "step, %.0f %% more than the usual %.3g, in the last %d "
+            "steps",
+            r, host, has_peers(t) ? "its peers" : "before, and others are not",
+            p->median_s, p->percent, usual_s(p), t->reports.pace->window);
     else
         merak_info("train", "rank %d on %s is no longer slow", r, host);
     tell_incident(t, r, host);
@@ -302,7 +303,7 @@ static double median_step_s(struct merak_pace *p)
  */
 static json_t *state_json(const struct merak_trainer *t)
 {
-    const struct merak_pace *p = t->pace;
+    const struct merak_pace *p = t->reports.pace;
     int n = t->program->ranks;
     json_t *list = json_array();
 
@@ -332,7 +333,9 @@ static void find_idle(struct merak_pace *p, int n)
 
 double merak_pace_idle(const struct merak_trainer *t)
 {
-    return t->pace != NULL && t->pace->used > 0 ? t->pace->idle : NAN;
+    return t->reports.pace != NULL && t->reports.pace->used > 0
+               ? t->reports.pace->idle
+               : NAN;
 }
 
 /* Failures are ignored: only `merak top` reads the file. */
@@ -360,7 +363,7 @@ static void write_state(struct merak_trainer *t)
 /* Find ranks that became slow or are no longer; false: no change. */
 static bool find_stragglers(struct merak_trainer *t)
 {
-    struct merak_pace_rank *rank = t->pace->rank;
+    struct merak_pace_rank *rank = t->reports.pace->rank;
     int n = t->program->ranks;
     bool *was = calloc((size_t)n, sizeof(*was)), changed = false;
 
@@ -381,7 +384,7 @@ static bool find_stragglers(struct merak_trainer *t)
 
 void merak_pace_judge(struct merak_trainer *t, double step_s)
 {
-    struct merak_pace *p = t->pace;
+    struct merak_pace *p = t->reports.pace;
     const double *value;
     int64_t now = merak_clock_ns();
     bool changed;

@@ -69,7 +69,7 @@ static bool divide(struct merak_trainer *t, FILE *in, FILE *keep, FILE *redone)
     while ((n = getline(&line, &size, in)) > 0) {
         bool again = is_redone(t, line, (size_t)n);
 
-        t->n_redone += again;
+        t->lineage.n_redone += again;
         fputs(line, again ? redone : keep);
         if (again && line[n - 1] != '\n')
             fputc('\n', redone);

@@ -22,6 +22,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -61,8 +62,9 @@ static enum merak_status claim(struct merak_trainer *t, struct merak_error *err)
     double again;
 
     do {
-        mine =
-            t->owner == NULL ? MERAK_OK : merak_ckpt_owner_claim(t->owner, err);
+        mine = t->save.owner == NULL
+                   ? MERAK_OK
+                   : merak_ckpt_owner_claim(t->save.owner, err);
         again = mine == MERAK_IN_PROGRESS;
         if (mine == MERAK_IN_PROGRESS) {
             if (!told)
@@ -85,7 +87,7 @@ enum merak_status merak_run_dir_open(struct merak_trainer *t,
         return MERAK_OK;
     rc = name_run_dir(t, err);
     if (rc == MERAK_OK && t->program->rank == 0)
-        rc = merak_ckpt_owner_create(t->run_dir, &t->owner, err);
+        rc = merak_ckpt_owner_create(t->run_dir, &t->save.owner, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc == MERAK_OK)
         rc = claim(t, err);
@@ -120,7 +122,7 @@ enum merak_status merak_run_dir_room(struct merak_trainer *t,
     rc = merak_all_reduce_sum(t->tr, &t->world, &bytes, 1, err);
     if (rc != MERAK_OK)
         return rc;
-    t->save_bytes = bytes;
+    t->save.save_bytes = bytes;
     saves = every == 0 ? 1 : (steps - 1) / every - t->step / every + 1;
     if (every == 0 || stay == 0) {
         stay = 0;
@@ -135,8 +137,8 @@ enum merak_status merak_run_dir_room(struct merak_trainer *t,
 
 void merak_run_dir_close(struct merak_trainer *t)
 {
-    merak_ckpt_owner_destroy(t->owner);
-    t->owner = NULL;
+    merak_ckpt_owner_destroy(t->save.owner);
+    t->save.owner = NULL;
     free(t->run_dir);
     t->run_dir = NULL;
 }
@@ -153,9 +155,10 @@ static enum merak_status open_next(struct merak_trainer *t, char *path,
     enum merak_status rc = MERAK_OK;
 
     if (t->program->rank == 0) {
-        rc = merak_ckpt_open_next(
-            t->named ? t->opt.ckpt : t->run_dir, path[0] == '\0' ? NULL : path,
-            t->opt.resume != MERAK_RESUME_MUST, ckpt_p, err);
+        rc = merak_ckpt_open_next(t->lineage.named ? t->opt.ckpt : t->run_dir,
+                                  path[0] == '\0' ? NULL : path,
+                                  t->opt.resume != MERAK_RESUME_MUST, ckpt_p,
+                                  err);
         if (rc == MERAK_OK)
             strcpy(path, merak_ckpt_path(*ckpt_p));
     }
@@ -245,8 +248,8 @@ static void warn_of_options(const struct merak_trainer *t,
     const char *then = merak_ckpt_state(ckpt)->fingerprint;
     struct merak_difference d;
 
-    for (int i = 0; merak_fingerprint_difference(then, t->fingerprint, i, &d);
-         i++)
+    for (int i = 0;
+         merak_fingerprint_difference(then, t->lineage.fingerprint, i, &d); i++)
         merak_warn("train", "%s is %s, but %s was trained with %s", d.key,
                    d.now, merak_ckpt_path(ckpt), d.then);
 }
@@ -294,8 +297,9 @@ static void note_saved(struct merak_trainer *t, const struct merak_ckpt *ckpt)
     snprintf(path, sizeof(path), "%s/COMMITTED", merak_ckpt_path(ckpt));
     if (stat(path, &st) != 0)
         return;
-    t->saved_step = t->step;
-    t->saved_at = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9;
+    t->lineage.saved_step = t->step;
+    t->lineage.saved_at =
+        (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9;
 }
 
 static void report_resume(struct merak_trainer *t,
@@ -326,7 +330,7 @@ static void report_resume(struct merak_trainer *t,
 /* May the run resume from an older checkpoint than the newest? */
 static bool may_skip(const struct merak_trainer *t)
 {
-    return t->opt.resume == MERAK_RESUME_AUTO && !t->named;
+    return t->opt.resume == MERAK_RESUME_AUTO && !t->lineage.named;
 }
 
 /* A missing file is damage, too: NOT_FOUND would start the run from
@@ -367,7 +371,7 @@ static enum merak_status find_named(struct merak_trainer *t,
     share = named && !again;
     if (rc == MERAK_OK)
         rc = merak_all_reduce_sum(t->tr, &t->world, &share, 1, err);
-    t->named = share > 0;
+    t->lineage.named = share > 0;
     return rc;
 }
 
@@ -416,4 +420,30 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
                    t->opt.ckpt, (unsigned long long)t->opt.seed);
     rc = merak_weights_init(t, err);
     return merak_agree(t->tr, &t->world, rc, err);
+}
+
+/* --- what the next one resumes from ----------------------------------------
+ */
+
+void merak_resume_state(const struct merak_trainer *t,
+                        struct merak_ckpt_state *state)
+{
+    memset(state, 0, sizeof(*state));
+    state->step = t->step;
+    state->consumed_samples = t->consumed;
+    state->consumed_tokens = t->tokens;
+    state->seed = t->opt.seed;
+    state->seq = t->opt.seq;
+    state->global_batch = t->opt.global_batch;
+    snprintf(state->model_id, sizeof(state->model_id), "%s",
+             t->lineage.model_id);
+    strcpy(state->data_id, merak_data_id(t->data));
+    strcpy(state->dtype, merak_dtype_name(t->opt.dtype));
+    memcpy(state->init_from, t->lineage.init_from, sizeof(state->init_from));
+    merak_train_recipe(&t->opt, state->recipe);
+    memcpy(state->fingerprint, t->lineage.fingerprint,
+           sizeof(state->fingerprint));
+    strcpy(state->branch, t->lineage.branch);
+    state->steps = t->opt.steps;
+    state->tp = t->plan.tp, state->pp = t->plan.pp, state->dp = t->plan.dp;
 }

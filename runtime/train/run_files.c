@@ -146,9 +146,10 @@ static json_t *start_json(const struct merak_trainer *t)
 
     set_text(o, "job", getenv("SLURM_JOB_ID"));
     set_text(o, "restart", getenv("SLURM_RESTART_COUNT"));
-    set_text(o, "branch", t->branch);
-    if (t->n_redone > 0)
-        json_object_set_new(o, "redone", json_integer((json_int_t)t->n_redone));
+    set_text(o, "branch", t->lineage.branch);
+    if (t->lineage.n_redone > 0)
+        json_object_set_new(o, "redone",
+                            json_integer((json_int_t)t->lineage.n_redone));
     set_text(o, "dtype", p->dtype == MERAK_BF16 ? "bf16" : "fp32");
     set_text(o, "backend", t->opt.backend);
     set_text(o, "trace", t->opt.trace);
@@ -158,7 +159,7 @@ static json_t *start_json(const struct merak_trainer *t)
                merak_graph_flops(graph) * (double)p->microbatches *
                    t->program->mesh.dp);
     set_number(o, "tokens", (double)t->opt.global_batch * (double)t->opt.seq);
-    set_number(o, "memory", (double)t->arena_bytes);
+    set_number(o, "memory", (double)t->memory.arena_bytes);
     if (t->chosen != NULL && t->chosen->step_s > 0)
         set_number(o, "predicted_s", t->chosen->step_s);
     json_object_set_new(o, "hosts", hosts_json(t));
@@ -218,21 +219,24 @@ static enum merak_status enter_branch(struct merak_trainer *t,
                                       struct merak_error *err)
 {
     struct merak_ckpt_state state = {.step = t->step};
-    const struct merak_ckpt_state *from = t->resumed ? &state : NULL;
+    const struct merak_ckpt_state *from = t->lineage.resumed ? &state : NULL;
     char was[MERAK_CKPT_BRANCH];
     enum merak_status rc;
 
-    strcpy(state.branch, t->branch);
-    strcpy(was, t->branch);
-    rc = merak_ckpt_branch_choose(t->run_dir, t->named, from, t->branch, err);
+    strcpy(state.branch, t->lineage.branch);
+    strcpy(was, t->lineage.branch);
+    rc = merak_ckpt_branch_choose(t->run_dir, t->lineage.named, from,
+                                  t->lineage.branch, err);
     if (rc == MERAK_OK)
-        rc = merak_ckpt_branch_enter(t->run_dir, t->branch, from, err);
-    if (rc == MERAK_OK && strcmp(was, t->branch) != 0 && t->named)
-        merak_info("train",
-                   "gone back to step %llu: a branch of its own, checkpoints "
-                   "after that step are not resumed from, and stay until a save "
-                   "of the same step replaces them",
-                   (unsigned long long)t->step);
+        rc = merak_ckpt_branch_enter(t->run_dir, t->lineage.branch, from, err);
+    if (rc == MERAK_OK && strcmp(was, t->lineage.branch) != 0 &&
+        t->lineage.named)
+        merak_info(
+            "train",
+            "gone back to step %llu: a branch of its own, checkpoints "
+            "after that step are not resumed from, and stay until a save "
+            "of the same step replaces them",
+            (unsigned long long)t->step);
     return rc;
 }
 
@@ -245,8 +249,8 @@ enum merak_status merak_run_files_start(struct merak_trainer *t,
         return MERAK_OK;
     if (t->program->rank == 0) {
         rc = enter_branch(t, err);
-        if (rc == MERAK_OK && t->model_path != NULL)
-            rc = merak_run_model_record(t->run_dir, t->model_path, err);
+        if (rc == MERAK_OK && t->source.model_path != NULL)
+            rc = merak_run_model_record(t->run_dir, t->source.model_path, err);
         if (rc == MERAK_OK)
             rc = save_settings(t, err);
         if (rc == MERAK_OK)

@@ -29,27 +29,6 @@ static enum merak_status agree(void *arg, enum merak_status mine,
     return merak_agree(t->tr, &t->world, mine, err);
 }
 
-static void fill_state(const struct merak_trainer *t,
-                       struct merak_ckpt_state *state)
-{
-    memset(state, 0, sizeof(*state));
-    state->step = t->step;
-    state->consumed_samples = t->consumed;
-    state->consumed_tokens = t->tokens;
-    state->seed = t->opt.seed;
-    state->seq = t->opt.seq;
-    state->global_batch = t->opt.global_batch;
-    snprintf(state->model_id, sizeof(state->model_id), "%s", t->model_id);
-    strcpy(state->data_id, merak_data_id(t->data));
-    strcpy(state->dtype, merak_dtype_name(t->opt.dtype));
-    memcpy(state->init_from, t->init_from, sizeof(state->init_from));
-    merak_train_recipe(&t->opt, state->recipe);
-    memcpy(state->fingerprint, t->fingerprint, sizeof(state->fingerprint));
-    strcpy(state->branch, t->branch);
-    state->steps = t->opt.steps;
-    state->tp = t->plan.tp, state->pp = t->plan.pp, state->dp = t->plan.dp;
-}
-
 /* A tensor that a parameter has in a checkpoint: its name, a prefix of the
  * parameter's, and the slot. */
 struct kind {
@@ -177,7 +156,7 @@ static enum merak_status fetch(struct merak_trainer *t,
     for (int i = 0; i < pieces->n && rc == MERAK_OK; i++) {
         if (pieces->own[i] != NULL)
             rc = fetch_wide(t, pieces->slot[i], pieces->own[i], err);
-        else if (t->accel != NULL)
+        else if (t->compute.accel != NULL)
             rc = merak_slot_read(t, t->program, pieces->slot[i], 0,
                                  pieces->piece[i].data,
                                  t->program->slot[pieces->slot[i]].bytes, err);
@@ -236,8 +215,9 @@ static enum merak_status check_finite(const struct merak_trainer *t,
 {
     enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; !t->backend->emulated && i < t->pieces->n; i++) {
-        rc = check_piece(NULL, state, &t->pieces->piece[i], err);
+    for (int i = 0; !t->compute.backend->emulated && i < t->save.pieces->n;
+         i++) {
+        rc = check_piece(NULL, state, &t->save.pieces->piece[i], err);
         if (rc != MERAK_OK)
             break;
     }
@@ -258,11 +238,11 @@ static struct merak_ckpt_comm comm_of(struct merak_trainer *t)
                                    .size = t->program->ranks,
                                    .arg = t,
                                    .agree = agree,
-                                   .progress = &t->saved};
+                                   .progress = &t->save.saved};
 
     if (writes_by_node(t)) {
         comm.files = t->boot->n_nodes;
-        comm.file = t->node.me == 0 ? t->boot->node_of[t->boot->rank] : -1;
+        comm.file = t->save.node.me == 0 ? t->boot->node_of[t->boot->rank] : -1;
     }
     return comm;
 }
@@ -272,7 +252,7 @@ static enum merak_status broadcast(void *arg, void *data, size_t bytes,
 {
     struct merak_trainer *t = arg;
 
-    return merak_broadcast(t->tr, &t->node, data, bytes, root, err);
+    return merak_broadcast(t->tr, &t->save.node, data, bytes, root, err);
 }
 
 /* The node's ranks, in the launcher's order. */
@@ -280,19 +260,20 @@ static enum merak_status find_node(struct merak_trainer *t,
                                    struct merak_error *err)
 {
     const struct merak_boot *boot = t->boot;
+    struct merak_trainer_save *s = &t->save;
 
-    t->node = (struct merak_team){.n = 0};
-    t->node_ranks = malloc((size_t)boot->size * sizeof(*t->node_ranks));
-    if (t->node_ranks == NULL)
+    s->node = (struct merak_team){.n = 0};
+    s->node_ranks = malloc((size_t)boot->size * sizeof(*s->node_ranks));
+    if (s->node_ranks == NULL)
         return merak_fail_nomem(err, (size_t)boot->size);
     for (int r = 0; r < boot->size; r++) {
         if (boot->node_of[r] != boot->node_of[boot->rank])
             continue;
         if (r == boot->rank)
-            t->node.me = t->node.n;
-        t->node_ranks[t->node.n++] = r;
+            s->node.me = s->node.n;
+        s->node_ranks[s->node.n++] = r;
     }
-    t->node.rank = t->node_ranks;
+    s->node.rank = s->node_ranks;
     return MERAK_OK;
 }
 
@@ -314,15 +295,15 @@ static const char *needs_copy(const struct merak_trainer *t)
 static enum merak_status create_async(struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    const struct merak_ckpt_node node = {.rank = t->node.me,
-                                         .size = t->node.n,
+    const struct merak_ckpt_node node = {.rank = t->save.node.me,
+                                         .size = t->save.node.n,
                                          .arg = t,
                                          .broadcast = broadcast};
 
-    return merak_ckpt_async_create(t->pieces->piece, t->pieces->n,
-                                   t->backend->emulated ? NULL : check_piece,
-                                   NULL, writes_by_node(t) ? &node : NULL,
-                                   &t->async, err);
+    return merak_ckpt_async_create(
+        t->save.pieces->piece, t->save.pieces->n,
+        t->compute.backend->emulated ? NULL : check_piece, NULL,
+        writes_by_node(t) ? &node : NULL, &t->save.async, err);
 }
 
 /* Neither the arena's pages nor the copy's are allocated yet.  Either all
@@ -332,7 +313,8 @@ static enum merak_status open_async(struct merak_trainer *t,
 {
     size_t bytes = merak_saving_bytes(t);
     size_t have = merak_memory_available(t->boot);
-    double lack = t->arena_bytes > have || bytes > have - t->arena_bytes;
+    double lack =
+        t->memory.arena_bytes > have || bytes > have - t->memory.arena_bytes;
     enum merak_status rc =
         merak_all_reduce_sum(t->tr, &t->world, &lack, 1, err);
 
@@ -343,14 +325,14 @@ static enum merak_status open_async(struct merak_trainer *t,
                         "%s: a task needs %.3f GiB for the plan and %.3f GiB "
                         "for the copy, and not all have that; leave the option "
                         "out, or use more tasks",
-                        needs_copy(t), (double)t->arena_bytes / 0x1p30,
+                        needs_copy(t), (double)t->memory.arena_bytes / 0x1p30,
                         (double)bytes / 0x1p30);
     else if (rc == MERAK_OK)
         merak_info("train", "no memory for a copy of what is saved: steps wait "
                             "for checkpoints");
-    if (t->async == NULL)
+    if (t->save.async == NULL)
         return rc;
-    t->copy_bytes = bytes;
+    t->save.copy_bytes = bytes;
     merak_info("train",
                "memory of rank %d: %zu bytes more, %.1f MiB, for the copy that "
                "is saved while training goes on",
@@ -365,11 +347,12 @@ enum merak_status merak_saving_open(struct merak_trainer *t,
 
     if (t->run_dir == NULL)
         return MERAK_OK;
-    t->pieces = calloc(1, sizeof(*t->pieces));
-    if (t->pieces == NULL)
-        rc = merak_fail_nomem(err, sizeof(*t->pieces));
+    t->save.pieces = calloc(1, sizeof(*t->save.pieces));
+    if (t->save.pieces == NULL)
+        rc = merak_fail_nomem(err, sizeof(*t->save.pieces));
     else
-        rc = collect(t, weight_kinds, N_KINDS(weight_kinds), t->pieces, err);
+        rc = collect(t, weight_kinds, N_KINDS(weight_kinds), t->save.pieces,
+                     err);
     if (rc == MERAK_OK)
         rc = find_node(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
@@ -382,45 +365,48 @@ enum merak_status merak_saving_open(struct merak_trainer *t,
 
 void merak_saving_begin(struct merak_trainer *t)
 {
-    if (t->async != NULL)
-        merak_ckpt_async_touch(t->async);
+    if (t->save.async != NULL)
+        merak_ckpt_async_touch(t->save.async);
 }
 
 void merak_saving_close(struct merak_trainer *t)
 {
-    merak_ckpt_async_destroy(t->async);
-    t->async = NULL;
-    if (t->pieces != NULL)
-        free_pieces(t->pieces);
-    free(t->pieces);
-    t->pieces = NULL;
-    free(t->node_ranks);
-    t->node_ranks = NULL;
+    struct merak_trainer_save *s = &t->save;
+
+    merak_ckpt_async_destroy(s->async);
+    s->async = NULL;
+    if (s->pieces != NULL)
+        free_pieces(s->pieces);
+    free(s->pieces);
+    s->pieces = NULL;
+    free(s->node_ranks);
+    s->node_ranks = NULL;
 }
 
 size_t merak_saving_bytes(const struct merak_trainer *t)
 {
     size_t bytes = 0;
 
-    for (int i = 0; i < t->pieces->n; i++)
-        bytes += (t->pieces->piece[i].flat_hi - t->pieces->piece[i].flat_lo) *
+    for (int i = 0; i < t->save.pieces->n; i++)
+        bytes += (t->save.pieces->piece[i].flat_hi -
+                  t->save.pieces->piece[i].flat_lo) *
                  sizeof(float);
     return bytes;
 }
 
 bool merak_saving_is_busy(const struct merak_trainer *t)
 {
-    return t->async != NULL && merak_ckpt_async_is_busy(t->async);
+    return t->save.async != NULL && merak_ckpt_async_is_busy(t->save.async);
 }
 
 int merak_saving_percent(const struct merak_trainer *t)
 {
     size_t of, written;
 
-    if (t->async == NULL || !merak_ckpt_async_is_active(t->async) ||
-        !merak_ckpt_async_is_busy(t->async))
+    if (t->save.async == NULL || !merak_ckpt_async_is_active(t->save.async) ||
+        !merak_ckpt_async_is_busy(t->save.async))
         return -1;
-    written = merak_ckpt_async_written(t->async, &of);
+    written = merak_ckpt_async_written(t->save.async, &of);
     return of == 0 ? 0 : (int)(100 * (double)written / (double)of);
 }
 
@@ -432,26 +418,29 @@ static enum merak_status trace_save(struct merak_trainer *t,
     const struct merak_trace_save save = {
         .step = (int64_t)times->step,
         .bytes = times->bytes,
-        .start_ns = times->start_ns - t->epoch_ns,
-        .resumed_ns = times->resumed_ns - t->epoch_ns,
-        .written_ns = times->written_ns - t->epoch_ns,
-        .committed_ns =
-            times->committed_ns == 0 ? -1 : times->committed_ns - t->epoch_ns,
+        .start_ns = times->start_ns - t->start.epoch_ns,
+        .resumed_ns = times->resumed_ns - t->start.epoch_ns,
+        .written_ns = times->written_ns - t->start.epoch_ns,
+        .committed_ns = times->committed_ns == 0
+                            ? -1
+                            : times->committed_ns - t->start.epoch_ns,
     };
 
-    return t->trace == NULL ? MERAK_OK : merak_trace_save(t->trace, &save, err);
+    return t->reports.trace == NULL
+               ? MERAK_OK
+               : merak_trace_save(t->reports.trace, &save, err);
 }
 
 /* At a terminal, show rank 0's progress, which is about that of all ranks. */
 static void begin_line(struct merak_trainer *t)
 {
     if (t->program->ranks > 1)
-        snprintf(t->saved_what, sizeof(t->saved_what), "save, rank 0 of %d",
-                 t->program->ranks);
+        snprintf(t->save.saved_what, sizeof(t->save.saved_what),
+                 "save, rank 0 of %d", t->program->ranks);
     else
-        strcpy(t->saved_what, "save");
-    merak_progress_init(&t->saved, t->program->rank == 0 ? stderr : NULL,
-                        t->saved_what, "B", 0);
+        strcpy(t->save.saved_what, "save");
+    merak_progress_init(&t->save.saved, t->program->rank == 0 ? stderr : NULL,
+                        t->save.saved_what, "B", 0);
 }
 
 static enum merak_status wait_for_async(struct merak_trainer *t,
@@ -460,8 +449,8 @@ static enum merak_status wait_for_async(struct merak_trainer *t,
     enum merak_status rc;
 
     begin_line(t);
-    rc = merak_ckpt_async_wait(t->async, err);
-    merak_progress_clear(&t->saved);
+    rc = merak_ckpt_async_wait(t->save.async, err);
+    merak_progress_clear(&t->save.saved);
     return rc;
 }
 
@@ -469,10 +458,11 @@ static enum merak_status wait_for_async(struct merak_trainer *t,
 static enum merak_status settled(struct merak_trainer *t, enum merak_status rc,
                                  bool was_active, struct merak_error *err)
 {
-    if (rc == MERAK_OK && was_active && !merak_ckpt_async_is_active(t->async)) {
-        rc = trace_save(t, merak_ckpt_async_times(t->async), err);
+    if (rc == MERAK_OK && was_active &&
+        !merak_ckpt_async_is_active(t->save.async)) {
+        rc = trace_save(t, merak_ckpt_async_times(t->save.async), err);
         rc = merak_agree(t->tr, &t->world, rc, err);
-        merak_report_save(t, merak_ckpt_async_times(t->async));
+        merak_report_save(t, merak_ckpt_async_times(t->save.async));
     }
     return rc;
 }
@@ -480,9 +470,9 @@ static enum merak_status settled(struct merak_trainer *t, enum merak_status rc,
 enum merak_status merak_saving_advance(struct merak_trainer *t,
                                        struct merak_error *err)
 {
-    if (t->async == NULL || !merak_ckpt_async_is_active(t->async))
+    if (t->save.async == NULL || !merak_ckpt_async_is_active(t->save.async))
         return MERAK_OK;
-    return settled(t, merak_ckpt_async_advance(t->async, err), true, err);
+    return settled(t, merak_ckpt_async_advance(t->save.async, err), true, err);
 }
 
 enum merak_status merak_saving_settle(struct merak_trainer *t,
@@ -490,9 +480,9 @@ enum merak_status merak_saving_settle(struct merak_trainer *t,
 {
     bool was_active;
 
-    if (t->async == NULL)
+    if (t->save.async == NULL)
         return MERAK_OK;
-    was_active = merak_ckpt_async_is_active(t->async);
+    was_active = merak_ckpt_async_is_active(t->save.async);
     return settled(t, wait_for_async(t, err), was_active, err);
 }
 
@@ -502,12 +492,12 @@ save_by_node(struct merak_trainer *t, const struct merak_ckpt_state *state,
              struct merak_ckpt_keep keep, const struct merak_ckpt_comm *comm,
              struct merak_ckpt_times *times, struct merak_error *err)
 {
-    enum merak_status rc =
-        merak_ckpt_async_start(t->async, t->run_dir, state, keep, comm, err);
+    enum merak_status rc = merak_ckpt_async_start(t->save.async, t->run_dir,
+                                                  state, keep, comm, err);
 
     if (rc == MERAK_OK)
         rc = wait_for_async(t, err);
-    *times = *merak_ckpt_async_times(t->async);
+    *times = *merak_ckpt_async_times(t->save.async);
     times->resumed_ns = merak_clock_ns();
     return rc;
 }
@@ -520,29 +510,30 @@ enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
     struct merak_ckpt_comm comm = comm_of(t);
     struct merak_ckpt_times times;
     struct merak_ckpt_state state;
-    bool wait = t->async == NULL || last || !run_saves_while_training(t);
+    bool wait = t->save.async == NULL || last || !run_saves_while_training(t);
     enum merak_status rc = merak_saving_settle(t, err);
 
     if (rc != MERAK_OK)
         return rc;
-    fill_state(t, &state);
-    rc = fetch(t, t->pieces, err);
+    merak_resume_state(t, &state);
+    rc = fetch(t, t->save.pieces, err);
     if (rc == MERAK_OK && wait)
         rc = check_finite(t, &state, err);
-    if (rc == MERAK_OK && t->owner != NULL)
-        rc = merak_ckpt_owner_check(t->owner, err);
+    if (rc == MERAK_OK && t->save.owner != NULL)
+        rc = merak_ckpt_owner_check(t->save.owner, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc != MERAK_OK)
         return rc;
     if (!wait)
-        return merak_ckpt_async_start(t->async, t->run_dir, &state, keep, &comm,
-                                      err);
+        return merak_ckpt_async_start(t->save.async, t->run_dir, &state, keep,
+                                      &comm, err);
     begin_line(t);
     rc = writes_by_node(t)
              ? save_by_node(t, &state, keep, &comm, &times, err)
-             : merak_ckpt_save_timed(t->run_dir, &state, t->pieces->piece,
-                                     t->pieces->n, keep, &comm, &times, err);
-    merak_progress_clear(&t->saved);
+             : merak_ckpt_save_timed(t->run_dir, &state, t->save.pieces->piece,
+                                     t->save.pieces->n, keep, &comm, &times,
+                                     err);
+    merak_progress_clear(&t->save.saved);
     if (rc != MERAK_OK)
         return rc;
     merak_report_save(t, &times);
@@ -588,7 +579,7 @@ enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
     }
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc == MERAK_OK) {
-        fill_state(t, &state);
+        merak_resume_state(t, &state);
         rc = merak_ckpt_save(t->opt.dump_grads, &state, pieces.piece, pieces.n,
                              keep_all, &comm, err);
     }

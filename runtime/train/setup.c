@@ -31,14 +31,15 @@ static enum merak_status describe_model(struct merak_trainer *t,
 
     if (rc != MERAK_OK)
         return rc;
-    t->describe(t->model, t->describe_arg);
+    t->source.describe(t->model, t->source.describe_arg);
     rc = merak_model_graph(t->model, graph_p, err);
     if (rc == MERAK_OK)
-        merak_graph_fingerprint(*graph_p, t->model_id);
-    free(t->numbers);
-    t->numbers = NULL;
-    return rc == MERAK_OK ? merak_graph_numbers(*graph_p, &t->numbers, err)
-                          : rc;
+        merak_graph_fingerprint(*graph_p, t->lineage.model_id);
+    free(t->lineage.numbers);
+    t->lineage.numbers = NULL;
+    return rc == MERAK_OK
+               ? merak_graph_numbers(*graph_p, &t->lineage.numbers, err)
+               : rc;
 }
 
 enum merak_status merak_trainer_threads(struct merak_trainer *t,
@@ -95,9 +96,9 @@ merak_trainer_program_options(const struct merak_trainer *t)
 {
     return (struct merak_program_options){
         .dump_grads = t->opt.dump_grads != NULL,
-        .direct = t->direct,
+        .direct = t->linked.direct,
         .cost = &t->cost,
-        .memory = merak_backend_memory(t->backend),
+        .memory = merak_backend_memory(t->compute.backend),
         .unit_s = t->opt.emu_unit_ms * 1e-3,
     };
 }
@@ -110,12 +111,12 @@ static enum merak_status place_tables(struct merak_trainer *t,
     size_t bytes = t->program->arena_bytes > t->eval->arena_bytes
                        ? t->program->arena_bytes
                        : t->eval->arena_bytes;
-    enum merak_status rc =
-        merak_engine_table_bytes(t->program, t->backend, &t->table_bytes, err);
+    enum merak_status rc = merak_engine_table_bytes(
+        t->program, t->compute.backend, &t->memory.table_bytes, err);
 
-    if (t->table_bytes > 0)
+    if (t->memory.table_bytes > 0)
         bytes = merak_size_align(bytes, TABLE_ALIGN);
-    t->arena_bytes = bytes + t->table_bytes;
+    t->memory.arena_bytes = bytes + t->memory.table_bytes;
     return rc;
 }
 
@@ -141,14 +142,14 @@ static enum merak_status build_programs(struct merak_trainer *t,
 static enum merak_status check_model(const struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    if (t->chosen == NULL || strcmp(t->chosen->model, t->model_id) == 0)
+    if (t->chosen == NULL || strcmp(t->chosen->model, t->lineage.model_id) == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "the plan is for another model: its parameters have "
                       "fingerprint %s, this model's %s; plan again for "
                       "this model, with `merak plan --json` or, of a program "
                       "of its own, `PROGRAM plan --json`",
-                      t->chosen->model, t->model_id);
+                      t->chosen->model, t->lineage.model_id);
 }
 
 enum merak_status merak_trainer_shard(struct merak_trainer *t,
@@ -231,11 +232,11 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
         rc = merak_plan_schedule(&t->plan, &schedule, err);
     }
     if (rc == MERAK_OK)
-        rc = merak_backend_find(t->opt.backend, &t->backend, err);
+        rc = merak_backend_find(t->opt.backend, &t->compute.backend, err);
     if (rc == MERAK_OK)
-        rc = merak_backend_check_dtype(t->backend, t->plan.dtype, err);
-    if (rc == MERAK_OK && t->backend->open != NULL)
-        rc = t->backend->open(t->plan.threads, err);
+        rc = merak_backend_check_dtype(t->compute.backend, t->plan.dtype, err);
+    if (rc == MERAK_OK && t->compute.backend->open != NULL)
+        rc = t->compute.backend->open(t->plan.threads, err);
     if (rc == MERAK_OK)
         rc = check_model(t, err);
     if (rc == MERAK_OK)
@@ -251,10 +252,10 @@ static enum merak_status cut_direct(struct merak_trainer *t,
     const struct merak_plan plan = t->plan;
     enum merak_status rc = cut_model(t, err);
 
-    if (rc != MERAK_OK || !t->direct)
+    if (rc != MERAK_OK || !t->linked.direct)
         return rc;
     rc = merak_link_prove(t, err);
-    if (rc != MERAK_OK || t->direct)
+    if (rc != MERAK_OK || t->linked.direct)
         return rc;
     merak_stages_destroy(t->stages);
     t->stages = NULL;
@@ -282,25 +283,26 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
 enum merak_status merak_memory_check(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    bool on_host = t->accel == NULL || t->accel->ops->memory == NULL;
+    bool on_host =
+        t->compute.accel == NULL || t->compute.accel->ops->memory == NULL;
     size_t have = merak_task_memory(t), need;
     enum merak_status rc = merak_link_estimate(t, err);
     char table[160], nccl[32] = "";
 
-    need = t->arena_bytes + t->link_bytes;
+    need = t->memory.arena_bytes + t->linked.bytes;
     if (rc != MERAK_OK || need <= have)
         return rc;
     merak_report_categories(t, table, sizeof(table));
-    if (t->link_bytes > 0)
+    if (t->linked.bytes > 0)
         snprintf(nccl, sizeof(nccl), "NCCL about %.0f, ",
-                 (double)t->link_bytes / 0x1p20);
+                 (double)t->linked.bytes / 0x1p20);
     return merak_fail(err, MERAK_ERR_NOMEM,
                       "the plan needs %.1f GiB a task and %.1f GiB are "
                       "available%s; use more stages, a larger tp%s or a "
                       "smaller micro-batch (MiB: %s%s)",
                       (double)need / 0x1p30, (double)have / 0x1p30,
                       on_host ? "" : " on its GPU",
-                      t->link_bytes > 0 ? ", --transport ucx" : "", nccl,
+                      t->linked.bytes > 0 ? ", --transport ucx" : "", nccl,
                       table);
 }
 
@@ -308,13 +310,14 @@ enum merak_status merak_memory_check(struct merak_trainer *t,
 static enum merak_status use_tuned(const struct merak_trainer *t,
                                    struct merak_error *err)
 {
-    const struct merak_accel_ops *ops = t->accel == NULL ? NULL : t->accel->ops;
+    const struct merak_accel_ops *ops =
+        t->compute.accel == NULL ? NULL : t->compute.accel->ops;
     enum merak_status rc = MERAK_OK;
     char here[128];
 
     if (ops == NULL || ops->use_tuned == NULL || t->device.tuned_for == NULL)
         return MERAK_OK;
-    ops->tuned_for(t->accel, here, sizeof(here));
+    ops->tuned_for(t->compute.accel, here, sizeof(here));
     if (strcmp(here, t->device.tuned_for) != 0) {
         merak_warn("train",
                    "the %d choices in device file %.100s are for %s, this is "
@@ -323,7 +326,7 @@ static enum merak_status use_tuned(const struct merak_trainer *t,
         return MERAK_OK;
     }
     for (int i = 0; i < t->device.n_tuned && rc == MERAK_OK; i++)
-        rc = ops->use_tuned(t->accel, t->device.tuned[i], err);
+        rc = ops->use_tuned(t->compute.accel, t->device.tuned[i], err);
     if (rc != MERAK_OK)
         merak_error_wrap(err, "device file %.100s", t->opt.device);
     else
@@ -336,26 +339,26 @@ static enum merak_status open_engines(struct merak_trainer *t,
                                       struct merak_error *err)
 {
     struct merak_engine_options eo = {
-        .backend = t->backend,
+        .backend = t->compute.backend,
         .tr = t->tr,
         .transport_rank = t->ranks.transport_rank,
         .arena = merak_slots_arena(t),
-        .accel = t->accel,
-        .staging = t->arena.base,
+        .accel = t->compute.accel,
+        .staging = t->memory.arena.base,
         .device_times = t->opt.trace != NULL,
-        .link = t->link,
+        .link = t->linked.link,
         .load = merak_trainer_load,
         .load_arg = t,
         .deadline_s = t->opt.deadline_s,
-        .epoch_ns = t->epoch_ns,
+        .epoch_ns = t->start.epoch_ns,
     };
     enum merak_status rc;
 
     rc = use_tuned(t, err);
     if (rc != MERAK_OK)
         return rc;
-    if (t->table_bytes > 0)
-        eo.tables = eo.arena + (t->arena_bytes - t->table_bytes);
+    if (t->memory.table_bytes > 0)
+        eo.tables = eo.arena + (t->memory.arena_bytes - t->memory.table_bytes);
     rc = merak_engine_create(t->program, &eo, &t->engine, err);
     eo.tables = NULL;
     eo.device_times = false; /* evaluation is not traced */
@@ -371,9 +374,9 @@ enum merak_status merak_trainer_transport(struct merak_trainer *t,
     const char *transport = t->boot->size > 1 ? "ucx" : "self";
     const struct merak_transport_options to = {
         .deadline_s = t->opt.deadline_s,
-        .arena = t->arena.base,
-        .arena_bytes = t->arena.bytes,
-        .arena_fd = t->arena.fd,
+        .arena = t->memory.arena.base,
+        .arena_bytes = t->memory.arena.bytes,
+        .arena_fd = t->memory.arena.fd,
         .rank_name = t->ranks.logical_rank,
         .tell = merak_trainer_tell,
         .tell_arg = t,
@@ -394,7 +397,7 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     enum merak_status rc = merak_memory_check(t, err);
 
     /* no task allocates before all that share its accelerator have checked */
-    if (t->backend->accel != NULL)
+    if (t->compute.backend->accel != NULL)
         rc = merak_boot_agree(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = merak_slots_open(t, err);

@@ -34,9 +34,9 @@ static void add_pages(struct merak_trainer *t, const struct merak_slot *slot)
     size_t end = (slot->offset + slot->bytes + page - 1) / page * page;
 
     if (slot->bytes > 0)
-        t->pinned[t->n_pinned++] = (struct merak_pinned){
+        t->memory.pinned[t->memory.n_pinned++] = (struct merak_pinned){
             .lo = slot->offset / page * page,
-            .hi = end < t->arena.bytes ? end : t->arena.bytes};
+            .hi = end < t->memory.arena.bytes ? end : t->memory.arena.bytes};
 }
 
 /* Add the operands of a program's transfers, unless a link moves them, and its
@@ -45,7 +45,7 @@ static void add_program(struct merak_trainer *t, const struct merak_program *p)
 {
     const int result[] = {p->loss, p->norm};
 
-    for (int i = 0; t->link == NULL && i < p->n_instrs; i++) {
+    for (int i = 0; t->linked.link == NULL && i < p->n_instrs; i++) {
         const struct merak_instr *in = &p->instr[i];
 
         if (in->kind != MERAK_INSTR_EXCHANGE && in->kind != MERAK_INSTR_SEND &&
@@ -80,16 +80,19 @@ static void join_pages(struct merak_trainer *t)
 {
     int n = 0;
 
-    qsort(t->pinned, (size_t)t->n_pinned, sizeof(*t->pinned), lower_first);
-    for (int i = 0; i < t->n_pinned; i++) {
-        struct merak_pinned *last = n > 0 ? &t->pinned[n - 1] : NULL;
+    qsort(t->memory.pinned, (size_t)t->memory.n_pinned,
+          sizeof(*t->memory.pinned), lower_first);
+    for (int i = 0; i < t->memory.n_pinned; i++) {
+        struct merak_pinned *last = n > 0 ? &t->memory.pinned[n - 1] : NULL;
 
-        if (last != NULL && t->pinned[i].lo <= last->hi)
-            last->hi = last->hi > t->pinned[i].hi ? last->hi : t->pinned[i].hi;
+        if (last != NULL && t->memory.pinned[i].lo <= last->hi)
+            last->hi = last->hi > t->memory.pinned[i].hi
+                           ? last->hi
+                           : t->memory.pinned[i].hi;
         else
-            t->pinned[n++] = t->pinned[i];
+            t->memory.pinned[n++] = t->memory.pinned[i];
     }
-    t->n_pinned = n;
+    t->memory.n_pinned = n;
 }
 
 static size_t most_pages(const struct merak_program *p)
@@ -100,22 +103,23 @@ static size_t most_pages(const struct merak_program *p)
 static enum merak_status pin_transfers(struct merak_trainer *t,
                                        struct merak_error *err)
 {
-    const struct merak_accel_ops *ops = t->backend->accel;
+    const struct merak_accel_ops *ops = t->compute.backend->accel;
     size_t most = most_pages(t->program) + most_pages(t->eval);
     size_t bytes = 0, held = 0;
 
-    if (t->accel == NULL || ops->pin == NULL)
+    if (t->compute.accel == NULL || ops->pin == NULL)
         return MERAK_OK;
-    t->pinned = calloc(most, sizeof(*t->pinned));
-    if (t->pinned == NULL)
-        return merak_fail_nomem(err, most * sizeof(*t->pinned));
+    t->memory.pinned = calloc(most, sizeof(*t->memory.pinned));
+    if (t->memory.pinned == NULL)
+        return merak_fail_nomem(err, most * sizeof(*t->memory.pinned));
     add_program(t, t->program);
     add_program(t, t->eval);
     join_pages(t);
-    for (int i = 0; i < t->n_pinned; i++) {
-        struct merak_pinned *p = &t->pinned[i];
+    for (int i = 0; i < t->memory.n_pinned; i++) {
+        struct merak_pinned *p = &t->memory.pinned[i];
 
-        p->held = ops->pin(t->accel, (unsigned char *)t->arena.base + p->lo,
+        p->held = ops->pin(t->compute.accel,
+                           (unsigned char *)t->memory.arena.base + p->lo,
                            p->hi - p->lo);
         bytes += p->hi - p->lo;
         held += p->held ? p->hi - p->lo : 0;
@@ -129,14 +133,15 @@ static enum merak_status pin_transfers(struct merak_trainer *t,
 
 static void unpin_transfers(struct merak_trainer *t)
 {
-    for (int i = 0; i < t->n_pinned; i++) {
-        if (t->pinned[i].held)
-            t->accel->ops->unpin(t->accel, (unsigned char *)t->arena.base +
-                                               t->pinned[i].lo);
+    for (int i = 0; i < t->memory.n_pinned; i++) {
+        if (t->memory.pinned[i].held)
+            t->compute.accel->ops->unpin(t->compute.accel,
+                                         (unsigned char *)t->memory.arena.base +
+                                             t->memory.pinned[i].lo);
     }
-    free(t->pinned);
-    t->pinned = NULL;
-    t->n_pinned = 0;
+    free(t->memory.pinned);
+    t->memory.pinned = NULL;
+    t->memory.n_pinned = 0;
 }
 
 /* --- the arena --------------------------------------------------------------
@@ -150,28 +155,30 @@ static enum merak_status fail_full(const struct merak_trainer *t,
     size_t left = 0, all = 0;
     char table[160];
 
-    if (t->accel->ops->memory != NULL)
-        (void)t->accel->ops->memory(t->accel, &left, &all, NULL);
+    if (t->compute.accel->ops->memory != NULL)
+        (void)t->compute.accel->ops->memory(t->compute.accel, &left, &all,
+                                            NULL);
     merak_report_categories(t, table, sizeof(table));
     return merak_fail(err, MERAK_ERR_NOMEM,
                       "the plan needs %.2f GiB of the GPU at once and %.2f of "
                       "%.2f are free; use more stages, a larger tp or a "
                       "smaller micro-batch (MiB: %s)",
-                      (double)t->arena_bytes / 0x1p30, (double)left / 0x1p30,
-                      (double)all / 0x1p30, table);
+                      (double)t->memory.arena_bytes / 0x1p30,
+                      (double)left / 0x1p30, (double)all / 0x1p30, table);
 }
 
 static enum merak_status allocate_accel(struct merak_trainer *t,
                                         struct merak_error *err)
 {
-    const struct merak_accel_ops *ops = t->backend->accel;
+    const struct merak_accel_ops *ops = t->compute.backend->accel;
     enum merak_status rc;
 
-    if (t->accel == NULL)
+    if (t->compute.accel == NULL)
         return MERAK_OK;
-    rc = ops->event_create(t->accel, &t->copied, err);
+    rc = ops->event_create(t->compute.accel, &t->memory.copied, err);
     if (rc == MERAK_OK)
-        rc = ops->alloc(t->accel, t->arena_bytes, &t->accel_arena, err);
+        rc = ops->alloc(t->compute.accel, t->memory.arena_bytes,
+                        &t->memory.accel_arena, err);
     return rc == MERAK_ERR_NOMEM ? fail_full(t, err) : rc;
 }
 
@@ -180,25 +187,26 @@ enum merak_status merak_slots_open(struct merak_trainer *t,
 {
     /* With an accelerator only pages of transfers are touched: huge pages
      * would take memory that is not accounted for. */
-    bool shared = t->accel != NULL || t->boot->local_size > 1;
+    bool shared = t->compute.accel != NULL || t->boot->local_size > 1;
     enum merak_status rc = allocate_accel(t, err);
 
-    return rc == MERAK_OK
-               ? merak_arena_create(t->arena_bytes, shared, &t->arena, err)
-               : rc;
+    return rc == MERAK_OK ? merak_arena_create(t->memory.arena_bytes, shared,
+                                               &t->memory.arena, err)
+                          : rc;
 }
 
 void merak_slots_close(struct merak_trainer *t)
 {
     unpin_transfers(t);
-    merak_arena_destroy(&t->arena);
-    if (t->accel == NULL)
+    merak_arena_destroy(&t->memory.arena);
+    if (t->compute.accel == NULL)
         return;
-    if (t->copied != NULL)
-        t->accel->ops->event_destroy(t->accel, t->copied);
-    t->accel->ops->free(t->accel, t->accel_arena);
-    t->accel->ops->close(t->accel);
-    t->accel = NULL;
+    if (t->memory.copied != NULL)
+        t->compute.accel->ops->event_destroy(t->compute.accel,
+                                             t->memory.copied);
+    t->compute.accel->ops->free(t->compute.accel, t->memory.accel_arena);
+    t->compute.accel->ops->close(t->compute.accel);
+    t->compute.accel = NULL;
 }
 
 /* Between steps the queues are empty; wait for the copy now, with the usual
@@ -208,10 +216,11 @@ static enum merak_status wait_for_copy(struct merak_trainer *t,
                                        struct merak_error *err)
 {
     if (rc == MERAK_OK)
-        rc = t->accel->ops->record(t->accel, MERAK_QUEUE_COPY, t->copied, err);
+        rc = t->compute.accel->ops->record(t->compute.accel, MERAK_QUEUE_COPY,
+                                           t->memory.copied, err);
     if (rc == MERAK_OK)
-        rc =
-            merak_accel_wait(t->accel, t->copied, t->opt.deadline_s, NULL, err);
+        rc = merak_accel_wait(t->compute.accel, t->memory.copied,
+                              t->opt.deadline_s, NULL, err);
     return rc;
 }
 
@@ -222,24 +231,26 @@ enum merak_status merak_slots_clear(struct merak_trainer *t,
 
     /* clearing replaces the arena's pages, so unpin the old ones */
     unpin_transfers(t);
-    rc = merak_arena_clear(&t->arena, err);
-    if (rc != MERAK_OK || t->accel == NULL)
+    rc = merak_arena_clear(&t->memory.arena, err);
+    if (rc != MERAK_OK || t->compute.accel == NULL)
         return rc;
-    rc = t->accel->ops->fill(t->accel, MERAK_QUEUE_COPY, t->accel_arena, 0,
-                             t->arena_bytes - t->table_bytes, err);
+    rc = t->compute.accel->ops->fill(
+        t->compute.accel, MERAK_QUEUE_COPY, t->memory.accel_arena, 0,
+        t->memory.arena_bytes - t->memory.table_bytes, err);
     rc = wait_for_copy(t, rc, err);
     return rc == MERAK_OK ? pin_transfers(t, err) : rc;
 }
 
 unsigned char *merak_slots_arena(const struct merak_trainer *t)
 {
-    return t->accel != NULL ? t->accel_arena : t->arena.base;
+    return t->compute.accel != NULL ? t->memory.accel_arena
+                                    : t->memory.arena.base;
 }
 
 void *merak_slot_host(const struct merak_trainer *t,
                       const struct merak_program *program, int slot)
 {
-    return (unsigned char *)t->arena.base + program->slot[slot].offset;
+    return (unsigned char *)t->memory.arena.base + program->slot[slot].offset;
 }
 
 /* The length of the first part of a copy's host memory that is entirely pinned
@@ -248,12 +259,13 @@ void *merak_slot_host(const struct merak_trainer *t,
 static size_t alike(const struct merak_trainer *t, const void *host,
                     size_t bytes)
 {
-    uintptr_t base = (uintptr_t)t->arena.base, at = (uintptr_t)host - base;
+    uintptr_t base = (uintptr_t)t->memory.arena.base,
+              at = (uintptr_t)host - base;
 
-    if ((uintptr_t)host < base || at >= t->arena.bytes)
+    if ((uintptr_t)host < base || at >= t->memory.arena.bytes)
         return bytes;
-    for (int i = 0; i < t->n_pinned; i++) {
-        const struct merak_pinned *p = &t->pinned[i];
+    for (int i = 0; i < t->memory.n_pinned; i++) {
+        const struct merak_pinned *p = &t->memory.pinned[i];
 
         if (p->held && p->lo > at && p->lo - at < bytes)
             bytes = p->lo - at;
@@ -276,8 +288,8 @@ static enum merak_status queue_read(struct merak_trainer *t,
 
     for (size_t n; bytes > 0 && rc == MERAK_OK; bytes -= n) {
         n = alike(t, host, bytes);
-        rc = t->accel->ops->read(t->accel, MERAK_QUEUE_COPY, host, from, n,
-                                 err);
+        rc = t->compute.accel->ops->read(t->compute.accel, MERAK_QUEUE_COPY,
+                                         host, from, n, err);
         host += n;
         from += n;
     }
@@ -291,7 +303,7 @@ enum merak_status merak_slot_read(struct merak_trainer *t,
 {
     enum merak_status rc;
 
-    if (t->accel == NULL) {
+    if (t->compute.accel == NULL) {
         memcpy(to, merak_slots_arena(t) + program->slot[slot].offset + lo_bytes,
                bytes);
         return MERAK_OK;
@@ -307,7 +319,7 @@ enum merak_status merak_slots_results(struct merak_trainer *t,
     const int result[] = {program->loss, program->norm};
     enum merak_status rc = MERAK_OK;
 
-    if (t->accel == NULL)
+    if (t->compute.accel == NULL)
         return MERAK_OK;
     for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
         if (result[i] >= 0)
@@ -328,13 +340,14 @@ enum merak_status merak_slot_write(struct merak_trainer *t,
     const unsigned char *host = from;
     enum merak_status rc = MERAK_OK;
 
-    if (t->accel == NULL) {
+    if (t->compute.accel == NULL) {
         memcpy(to, from, bytes);
         return MERAK_OK;
     }
     for (size_t n; bytes > 0 && rc == MERAK_OK; bytes -= n) {
         n = alike(t, host, bytes);
-        rc = t->accel->ops->write(t->accel, MERAK_QUEUE_COPY, to, host, n, err);
+        rc = t->compute.accel->ops->write(t->compute.accel, MERAK_QUEUE_COPY,
+                                          to, host, n, err);
         host += n;
         to += n;
     }

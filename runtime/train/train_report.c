@@ -111,11 +111,11 @@ static long long reserved_bytes(const struct merak_trainer *t)
 {
     struct stat st;
 
-    if (t->accel != NULL)
-        return (long long)t->accel->allocated;
-    if (t->arena.fd < 0)
-        return (long long)t->arena.bytes;
-    return fstat(t->arena.fd, &st) == 0 ? st.st_size : -1;
+    if (t->compute.accel != NULL)
+        return (long long)t->compute.accel->allocated;
+    if (t->memory.arena.fd < 0)
+        return (long long)t->memory.arena.bytes;
+    return fstat(t->memory.arena.fd, &st) == 0 ? st.st_size : -1;
 }
 
 static void report_arena(const struct merak_trainer *t)
@@ -126,14 +126,14 @@ static void report_arena(const struct merak_trainer *t)
     merak_info("train",
                "memory of rank %d: predicted %zu bytes, %.1f MiB (%s), "
                "reserved %lld",
-               t->ranks.logical, t->arena_bytes, (double)t->arena_bytes / MIB,
-               text, reserved_bytes(t));
-    if (t->link != NULL && t->link_bytes > 0)
+               t->ranks.logical, t->memory.arena_bytes,
+               (double)t->memory.arena_bytes / MIB, text, reserved_bytes(t));
+    if (t->linked.link != NULL && t->linked.bytes > 0)
         merak_info("train",
                    "memory of rank %d: beside it about %.1f MiB for NCCL's %d "
                    "communicator%s",
-                   t->ranks.logical, (double)t->link_bytes / MIB, t->link_comms,
-                   t->link_comms == 1 ? "" : "s");
+                   t->ranks.logical, (double)t->linked.bytes / MIB,
+                   t->linked.comms, t->linked.comms == 1 ? "" : "s");
 }
 
 /* Emulated kernels have nothing to report. */
@@ -141,14 +141,16 @@ static void report_backend(const struct merak_trainer *t)
 {
     char text[512];
 
-    if (t->accel != NULL && t->accel->ops->describe != NULL)
-        t->accel->ops->describe(t->accel, text, sizeof(text));
+    if (t->compute.accel != NULL && t->compute.accel->ops->describe != NULL)
+        t->compute.accel->ops->describe(t->compute.accel, text, sizeof(text));
     else
-        merak_backend_describe(t->backend, t->plan.dtype, text, sizeof(text));
+        merak_backend_describe(t->compute.backend, t->plan.dtype, text,
+                               sizeof(text));
     if (*text != '\0')
-        merak_info("train", "backend %s: %s", t->backend->name, text);
-    if (t->backend_why[0] != '\0')
-        merak_info("train", "backend %s: %s", t->backend->name, t->backend_why);
+        merak_info("train", "backend %s: %s", t->compute.backend->name, text);
+    if (t->compute.why[0] != '\0')
+        merak_info("train", "backend %s: %s", t->compute.backend->name,
+                   t->compute.why);
 }
 
 /* The transport between accelerators. */
@@ -156,14 +158,14 @@ static void report_link(const struct merak_trainer *t)
 {
     char text[256];
 
-    if (t->link != NULL) {
-        merak_link_describe(t->link, text, sizeof(text));
+    if (t->linked.link != NULL) {
+        merak_link_describe(t->linked.link, text, sizeof(text));
         merak_info("train", "transport nccl: %s", text);
-    } else if (t->link_why[0] != '\0') {
+    } else if (t->linked.why[0] != '\0') {
         merak_info("train",
                    "transport %s, through host memory, although there are "
                    "GPUs: %s",
-                   t->tr->ops->name, t->link_why);
+                   t->tr->ops->name, t->linked.why);
     }
 }
 
@@ -267,7 +269,7 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
 
 static double elapsed_s(const struct merak_trainer *t)
 {
-    return (double)(merak_clock_ns() - t->loop_ns) * 1e-9;
+    return (double)(merak_clock_ns() - t->start.loop_ns) * 1e-9;
 }
 
 double merak_step_tokens(const struct merak_trainer *t)
@@ -278,7 +280,7 @@ double merak_step_tokens(const struct merak_trainer *t)
 void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                        float lr, double step_s)
 {
-    uint64_t done = t->step - t->start_step;
+    uint64_t done = t->step - t->start.step;
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
     char saving[32] = "", loss_text[32] = "no token to predict";
@@ -304,17 +306,18 @@ void merak_report_save(struct merak_trainer *t,
     double waited = (double)(times->resumed_ns - times->start_ns) * 1e-9;
     char bytes[MERAK_BYTES_TEXT], wait[48] = "";
 
-    merak_bytes_text(t->save_bytes, bytes);
+    merak_bytes_text(t->save.save_bytes, bytes);
     if (t->program->rank != 0)
         return;
-    t->saved_step = times->step;
-    t->saved_at = merak_clock_wall_s() -
-                  (double)(merak_clock_ns() - times->committed_ns) * 1e-9;
+    t->lineage.saved_step = times->step;
+    t->lineage.saved_at =
+        merak_clock_wall_s() -
+        (double)(merak_clock_ns() - times->committed_ns) * 1e-9;
     if (times->resumed_ns < times->committed_ns)
         snprintf(wait, sizeof(wait), "; training waited %.3f s", waited);
     merak_info("train", "step %" PRIu64 " saved: %s in %.2f s, %.2f GB/s%s",
-               times->step, bytes, seconds, t->save_bytes / seconds * 1e-9,
-               wait);
+               times->step, bytes, seconds,
+               t->save.save_bytes / seconds * 1e-9, wait);
 }
 
 /* Resident KiB of mapped arenas of node peers, which this rank read in place.
@@ -333,7 +336,7 @@ static size_t peers_resident_kib(const struct merak_trainer *t)
 
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
             counts = strstr(line, "/memfd:merak") != NULL &&
-                     from != (unsigned long)(uintptr_t)t->arena.base;
+                     from != (unsigned long)(uintptr_t)t->memory.arena.base;
         else if (counts && strncmp(line, "Rss:", 4) == 0)
             kib += strtoul(line + 4, NULL, 10);
     }
@@ -345,11 +348,11 @@ static size_t peers_resident_kib(const struct merak_trainer *t)
 static double touched_percent(const struct merak_trainer *t)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t pages = (t->arena.bytes + page - 1) / page, touched = 0;
+    size_t pages = (t->memory.arena.bytes + page - 1) / page, touched = 0;
     unsigned char *in_core = malloc(pages);
 
     if (in_core != NULL &&
-        mincore(t->arena.base, t->arena.bytes, in_core) == 0) {
+        mincore(t->memory.arena.base, t->memory.arena.bytes, in_core) == 0) {
         for (size_t i = 0; i < pages; i++)
             touched += in_core[i] & 1;
     }
@@ -360,14 +363,14 @@ static double touched_percent(const struct merak_trainer *t)
 /* What other processes have of the device is in use, too. */
 static void report_device_memory(const struct merak_trainer *t)
 {
-    const struct merak_accel_ops *ops = t->accel->ops;
-    double mib = (double)t->accel->allocated / MIB;
-    double predicted = (double)t->arena_bytes / MIB;
+    const struct merak_accel_ops *ops = t->compute.accel->ops;
+    double mib = (double)t->compute.accel->allocated / MIB;
+    double predicted = (double)t->memory.arena_bytes / MIB;
     size_t left = 0, all = 0;
     char use[96] = "";
 
     if (ops->memory != NULL &&
-        ops->memory(t->accel, &left, &all, NULL) == MERAK_OK)
+        ops->memory(t->compute.accel, &left, &all, NULL) == MERAK_OK)
         snprintf(use, sizeof(use), "; %.2f of its %.2f GiB are in use",
                  (double)(all - left) / 0x1p30, (double)all / 0x1p30);
     merak_info("train",
@@ -380,16 +383,17 @@ static void report_device_memory(const struct merak_trainer *t)
 void merak_report_memory(const struct merak_trainer *t)
 {
     double peak = (double)merak_resident_kib("VmHWM:") / 1024;
-    double base = (double)t->baseline_kib / 1024;
+    double base = (double)t->start.baseline_kib / 1024;
     double peers = (double)peers_resident_kib(t) / 1024;
-    double arena = (double)(t->arena_bytes + t->copy_bytes) / MIB;
+    double arena = (double)(t->memory.arena_bytes + t->save.copy_bytes) / MIB;
     double own = peak - base - peers;
 
-    if (t->accel != NULL) {
+    if (t->compute.accel != NULL) {
         report_device_memory(t);
         return;
     }
-    merak_log(t->arena_bytes < SMALL_ARENA ? MERAK_LOG_DEBUG : MERAK_LOG_INFO,
+    merak_log(t->memory.arena_bytes < SMALL_ARENA ? MERAK_LOG_DEBUG
+                                                  : MERAK_LOG_INFO,
               "train",
               "memory of rank %d: peak resident %.1f MiB; without %.1f of the "
               "program itself and %.1f that other ranks share it is %.1f MiB, "

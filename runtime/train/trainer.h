@@ -49,14 +49,105 @@ struct merak_weight_source {
     const char **not_finite_p;
 };
 
-/* The state of a run, in the order in which set-up makes it.  A process has
- * one; what each file does with it is given below. */
-struct merak_trainer {
-    struct merak_train_options opt;
+/* What describes the model. */
+struct merak_trainer_source {
     merak_describe_fn describe;
     void *describe_arg;
     struct merak_ruled_model ruled; /* what describe_arg points to */
     const char *model_path; /* that it describes; NULL: a program's own */
+};
+
+/* What computes: accel_choice.c. */
+struct merak_trainer_compute {
+    const struct merak_backend *backend;
+    char why[512];             /* why it was chosen; "": it was asked for */
+    struct merak_accel *accel; /* NULL: kernels run on the host */
+    struct merak_accel_device card; /* accel, as identified on its node */
+    int card_tasks;                 /* tasks that share it, with this one */
+};
+
+/* Memory of the programs: slots.c. */
+struct merak_trainer_memory {
+    struct merak_arena arena; /* with an accelerator, used only by transfers */
+    size_t arena_bytes;       /* of both programs, followed by table_bytes */
+    size_t table_bytes;       /* of the engine's tables, accelerators only */
+    void *accel_arena;
+    struct merak_event *copied;  /* slots.c */
+    struct merak_pinned *pinned; /* slots.c: of the arena, for transfers */
+    int n_pinned;
+};
+
+/* What moves data between accelerators: link_choice.c. */
+struct merak_trainer_linked {
+    bool direct; /* programs are for a link, with its staging in the arena */
+    struct merak_link *link; /* from accelerator to accelerator; NULL: through
+                                host memory, by tr */
+    char why[512];           /* why there is none; "": none is expected */
+    size_t bytes; /* of the accelerator that the link's library takes beside
+                     the arena, as estimated; 0: it has no memory of its own,
+                     or no link is expected */
+    int comms;    /* communicators it is estimated for */
+};
+
+/* What saves checkpoints: saving.c. */
+struct merak_trainer_save {
+    struct merak_ckpt_owner *owner; /* of run_dir; rank 0 */
+    struct merak_pieces *pieces;    /* what this rank saves there */
+    struct merak_ckpt_async *async; /* NULL: steps wait for saves */
+    struct merak_team node;         /* this node's transport ranks; saving.c */
+    int *node_ranks;                /* its members */
+    size_t copy_bytes;              /* of async; 0: none */
+    double save_bytes;              /* of all ranks' pieces; 0: no save */
+    struct merak_progress saved;    /* of a blocking save */
+    char saved_what[48];
+};
+
+/* What watches the run: outputs.c, metrics.c, pace.c. */
+struct merak_trainer_reports {
+    struct merak_trace *trace;
+    struct merak_metrics *metrics; /* rank 0's (metrics.h) */
+    struct merak_pace *pace;       /* NULL: stragglers are not looked for */
+};
+
+/* The samples that are being loaded: inputs.c. */
+struct merak_trainer_load {
+    uint64_t base; /* first sample of what is being loaded */
+    enum merak_split split;
+};
+
+/* Which run this is, and where it comes from: resume.c, fingerprint.c. */
+struct merak_trainer_lineage {
+    char model_id[17];
+    bool named, resumed;            /* a checkpoint by --ckpt; any was loaded */
+    char branch[MERAK_CKPT_BRANCH]; /* that is saved to; rank 0 */
+    uint64_t saved_step;            /* of the newest checkpoint; rank 0 */
+    double saved_at;   /* when, in seconds since 1970; 0: there is none */
+    uint64_t n_redone; /* steps with metrics that are done again */
+    char *numbers;     /* of the model: merak_graph_numbers() */
+    char fingerprint[MERAK_CKPT_FINGERPRINT]; /* of the run */
+    char init_from[MERAK_CKPT_ORIGIN]; /* of the first weights; "": the seed */
+};
+
+/* When and with what it began. */
+struct merak_trainer_start {
+    size_t baseline_kib; /* resident before the arena is touched */
+    int64_t ns;          /* of the program */
+    int64_t epoch_ns;    /* zero of all ranks' traces, by this clock */
+    int64_t loop_ns;     /* of its first step */
+    uint64_t step;
+};
+
+/* For the report of a hang: hang.c. */
+struct merak_trainer_failure {
+    bool broken;                  /* a step failed: peers may be anywhere */
+    const char *doing;            /* "saving", outside of an engine */
+    struct merak_engine *running; /* an engine's run is under way or failed */
+};
+
+/* The state of a run, in the order in which set-up makes it.  A process has
+ * one; what each file does with it is given below. */
+struct merak_trainer {
+    struct merak_train_options opt;
 
     struct merak_boot *boot;
     struct merak_ranks ranks;
@@ -76,75 +167,33 @@ struct merak_trainer {
     struct merak_stages *stages;
     struct merak_program *program; /* a training step */
     struct merak_program *eval;    /* forward only, same persistent slots */
-    const struct merak_backend *backend;
-    char backend_why[512]; /* why it was chosen; "": it was asked for */
 
-    struct merak_arena arena; /* with an accelerator, used only by transfers */
-    size_t arena_bytes; /* of both programs, followed by table_bytes */
-    size_t table_bytes; /* of the engine's tables, accelerators only */
-    struct merak_accel *accel; /* NULL: kernels run on the host */
-    struct merak_accel_device card; /* accel, as identified on its node */
-    int card_tasks; /* tasks that share it, with this one */
-    void *accel_arena;
-    struct merak_event *copied;  /* slots.c */
-    struct merak_pinned *pinned; /* slots.c: of the arena, for transfers */
-    int n_pinned;
     size_t memory_bytes; /* limit for choosing recomputation; 0: none */
     struct merak_transport *tr;
-    bool direct; /* programs are for a link, with its staging in the arena */
-    struct merak_link *link; /* from accelerator to accelerator; NULL: through
-                                host memory, by tr */
-    char link_why[512];      /* why there is none; "": none is expected */
-    size_t link_bytes; /* of the accelerator that the link's library takes
-                          beside the arena, as estimated; 0: it has no memory
-                          of its own, or no link is expected */
-    int link_comms;    /* communicators it is estimated for */
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
     struct merak_data *data;
     struct merak_inputs *inputs; /* samples of it, for this rank */
-    struct merak_trace *trace;
-    struct merak_metrics *metrics; /* rank 0's (metrics.h) */
-    char *run_dir; /* of the checkpoints; NULL: none are saved */
-    struct merak_ckpt_owner *owner; /* of run_dir; rank 0 */
-    struct merak_pieces *pieces;    /* what this rank saves there */
-    struct merak_ckpt_async *async; /* NULL: steps wait for saves */
-    struct merak_team node; /* this node's transport ranks; saving.c */
-    int *node_ranks;        /* its members */
-    size_t copy_bytes;              /* of async; 0: none */
-    double save_bytes;              /* of all ranks' pieces; 0: no save */
-    struct merak_progress saved;    /* of a blocking save */
-    char saved_what[48];
-    struct merak_pace *pace;        /* NULL: stragglers are not looked for */
-    struct merak_slurmd slurmd;     /* this node's; its first task looks */
+    char *run_dir;               /* of the checkpoints; NULL: none are saved */
+    struct merak_slurmd slurmd;  /* this node's; its first task looks */
 
     /* progress */
-    uint64_t step;      /* steps done */
-    uint64_t consumed;  /* samples */
-    uint64_t tokens;    /* of them */
+    uint64_t step;        /* steps done */
+    uint64_t consumed;    /* samples */
+    uint64_t tokens;      /* of them */
     uint64_t empty_steps; /* of this start, without a token to predict */
     bool has_valid;       /* held-out samples have tokens to predict */
-    uint64_t load_base; /* first sample of what is being loaded */
-    enum merak_split load_split;
-    char model_id[17];
-    bool named, resumed;            /* a checkpoint by --ckpt; any was loaded */
-    char branch[MERAK_CKPT_BRANCH]; /* that is saved to; rank 0 */
-    uint64_t saved_step; /* of the newest checkpoint; rank 0 */
-    double saved_at;     /* when, in seconds since 1970; 0: there is none */
-    uint64_t n_redone; /* steps with metrics that are done again */
-    char *numbers;     /* of the model: merak_graph_numbers() */
-    char fingerprint[MERAK_CKPT_FINGERPRINT]; /* of the run */
-    char init_from[MERAK_CKPT_ORIGIN]; /* of the first weights; "": the seed */
-    size_t baseline_kib; /* resident before the arena is touched */
-    int64_t start_ns;    /* of the program */
-    int64_t epoch_ns;    /* zero of all ranks' traces, by this clock */
-    int64_t loop_ns;     /* of its first step */
-    uint64_t start_step;
-    bool broken; /* a step failed: peers may be anywhere */
 
-    /* for the report of a hang */
-    const char *doing;            /* "saving", outside of an engine */
-    struct merak_engine *running; /* an engine's run is under way or failed */
+    struct merak_trainer_source source;
+    struct merak_trainer_compute compute;
+    struct merak_trainer_memory memory;
+    struct merak_trainer_linked linked;
+    struct merak_trainer_save save;
+    struct merak_trainer_reports reports;
+    struct merak_trainer_load load;
+    struct merak_trainer_lineage lineage;
+    struct merak_trainer_start start;
+    struct merak_trainer_failure failure;
 };
 
 /* loop.c: not 0 once this rank was asked to stop. */
@@ -264,7 +313,7 @@ int merak_link_queues(const struct merak_trainer *t);
 enum merak_status merak_link_estimate(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
 /* Prove that the plan's programs do not deadlock in its queues; if they can
- * and --transport is auto, set t->direct to false and link_why to the
+ * and --transport is auto, set t->linked.direct to false and link_why to the
  * reason. */
 enum merak_status merak_link_prove(struct merak_trainer *t,
                                    struct merak_error *err) MERAK_CHECKED;
@@ -274,9 +323,9 @@ enum merak_status merak_link_prove(struct merak_trainer *t,
 enum merak_status merak_link_choose(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 /* setup.c: open the transport; collective. */
-enum merak_status merak_trainer_transport(struct merak_trainer *t,
-                                          struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status
+merak_trainer_transport(struct merak_trainer *t,
+                        struct merak_error *err) MERAK_CHECKED;
 /* setup.c: arena, transport, engines; collective. */
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
@@ -302,6 +351,9 @@ void merak_run_dir_close(struct merak_trainer *t);
  * --init-from's, else the seed's.  Collective. */
 enum merak_status merak_weights_start(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
+/* What a checkpoint of this step says of the run. */
+void merak_resume_state(const struct merak_trainer *t,
+                        struct merak_ckpt_state *state);
 /* The number of values in the sum over ranks that ends a step. */
 enum { MERAK_STEP_SUM = 3 };
 

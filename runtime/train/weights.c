@@ -92,7 +92,7 @@ static enum merak_status fill_slot(struct merak_trainer *t, int slot,
     size_t n = slot_count(s), elem = merak_dtype_bytes(s->dtype);
     enum merak_status rc = MERAK_OK;
 
-    if (t->accel == NULL) {
+    if (t->compute.accel == NULL) {
         fill_values(t, s, p, 0, n, merak_slot_host(t, t->program, slot));
         return MERAK_OK;
     }
@@ -112,7 +112,7 @@ static void clear_moments(struct merak_trainer *t,
 {
     const struct merak_slot *slot = t->program->slot;
 
-    if (t->accel != NULL || p->frozen)
+    if (t->compute.accel != NULL || p->frozen)
         return;
     memset(merak_slot_host(t, t->program, p->m), 0, slot[p->m].bytes);
     memset(merak_slot_host(t, t->program, p->v), 0, slot[p->v].bytes);
@@ -209,7 +209,7 @@ static enum merak_status read_slot(struct merak_trainer *t,
 
     snprintf(name, sizeof(name), "%s/%s", kind, p->name);
     merak_piece_of_slot(t, p, slot, name, &piece);
-    if (t->accel == NULL && t->program->slot[slot].dtype == MERAK_F32)
+    if (t->compute.accel == NULL && t->program->slot[slot].dtype == MERAK_F32)
         return read_piece(source, p, &piece, err);
     first = piece.flat_lo;
     end = piece.flat_hi;
@@ -382,7 +382,7 @@ static enum merak_status check_fingerprint(const struct merak_trainer *t,
     struct merak_difference d;
 
     for (int i = 0; merak_fingerprint_difference(state->fingerprint,
-                                                 t->fingerprint, i, &d);
+                                                 t->lineage.fingerprint, i, &d);
          i++) {
         if (state->seq != t->opt.seq && merak_number_follows_seq(d.key))
             continue;
@@ -453,11 +453,12 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
 
     if (rc != MERAK_OK)
         return rc;
-    if (strcmp(state->model_id, t->model_id) != 0)
+    if (strcmp(state->model_id, t->lineage.model_id) != 0)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %s is of another model (%s, this one "
                           "is %s); give --ckpt another directory",
-                          merak_ckpt_path(ckpt), state->model_id, t->model_id);
+                          merak_ckpt_path(ckpt), state->model_id,
+                          t->lineage.model_id);
     if (!state->imported)
         rc = check_run(t, ckpt, err);
     if (rc == MERAK_OK)
@@ -468,9 +469,10 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
         t->step = state->step;
         t->consumed = state->consumed_samples;
         t->tokens = state->consumed_tokens;
-        t->resumed = true;
-        strcpy(t->branch, state->branch);
-        memcpy(t->init_from, state->init_from, sizeof(t->init_from));
+        t->lineage.resumed = true;
+        strcpy(t->lineage.branch, state->branch);
+        memcpy(t->lineage.init_from, state->init_from,
+               sizeof(t->lineage.init_from));
     }
     return rc;
 }

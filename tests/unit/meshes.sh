@@ -26,7 +26,7 @@ runtime/plan/plan_report.c      names the degrees of a plan
 runtime/plan/plan_run.c         names the degrees of a plan
 runtime/train/choose.c          compares the degrees of a file with the launch
 runtime/train/run_files.c       names the degrees of a plan
-runtime/train/saving.c          names the degrees of a plan
+runtime/train/resume.c        names the degrees of a plan
 runtime/train/train_report.c    names the degrees of a plan
 '
 folders='base placement spank_plugin partitioner kernels io runtime cmd'

@@ -277,12 +277,13 @@ static void a_copy_that_never_ends_times_out(void **state)
     struct merak_accel accel = {.ops = &stuck};
     struct merak_slot slot = {.bytes = 8};
     struct merak_program program = {.slot = &slot, .n_slots = 1};
-    struct merak_trainer t = {.accel = &accel, .opt = {.deadline_s = 0.05}};
+    struct merak_trainer t = {.compute.accel = &accel,
+                              .opt = {.deadline_s = 0.05}};
     unsigned char device[8], host[8];
     struct merak_error err;
 
     (void)state;
-    t.accel_arena = device;
+    t.memory.accel_arena = device;
     assert_int_equal(merak_slot_read(&t, &program, 0, 0, host, 8, &err),
                      MERAK_ERR_TIMEOUT);
     assert_string_equal(err.text, "the accelerator has not finished what was "
@@ -328,10 +329,10 @@ static void memory_that_is_not_there_is_told_with_its_uses(void **state)
     struct merak_program program = {
         .category_bytes = {[MERAK_CAT_PARAM] = (size_t)1 << 30,
                            [MERAK_CAT_ACTIVATION] = (size_t)3 << 30}};
-    struct merak_trainer t = {.accel = &accel,
-                              .backend = &backend,
+    struct merak_trainer t = {.compute.accel = &accel,
+                              .compute.backend = &backend,
                               .program = &program,
-                              .arena_bytes = (size_t)4 << 30};
+                              .memory.arena_bytes = (size_t)4 << 30};
     struct merak_error err;
 
     (void)state;
@@ -352,11 +353,11 @@ static void memory_is_divided_by_the_tasks_that_share_it(void **state)
         double gib;
     } row[] = {{0, 2}, {1, 2}, {2, 0.5}, {3, 0}, {4, 0}};
     struct merak_accel accel = {.ops = &ops};
-    struct merak_trainer t = {.accel = &accel};
+    struct merak_trainer t = {.compute.accel = &accel};
 
     (void)state;
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
-        t.card_tasks = row[i].tasks;
+        t.compute.card_tasks = row[i].tasks;
         assert_int_equal(merak_task_memory(&t), (size_t)(row[i].gib * 0x1p30));
     }
 }
@@ -386,25 +387,25 @@ static void memory_of_communicators_is_counted(void **state)
         .n_groups = 2,
         .category_bytes = {[MERAK_CAT_PARAM] = (size_t)1 << 30}};
     struct merak_accel accel = {.ops = &ops};
-    struct merak_trainer t = {.accel = &accel,
+    struct merak_trainer t = {.compute.accel = &accel,
                               .program = &program,
                               .eval = &program,
-                              .arena_bytes = (size_t)1 << 30,
+                              .memory.arena_bytes = (size_t)1 << 30,
                               .ranks = {.transport_rank = (int[]){0, 1, 2, 3}}};
     struct merak_error err;
 
     (void)state;
     /* 2 GiB are left for tensors and NCCL */
     assert_int_equal(merak_memory_check(&t, &err), MERAK_OK);
-    t.direct = true;
+    t.linked.direct = true;
     assert_int_equal(merak_memory_check(&t, &err), MERAK_ERR_NOMEM);
-    assert_int_equal(t.link_comms, 5);
+    assert_int_equal(t.linked.comms, 5);
     assert_string_equal(
         err.text, "the plan needs 2.2 GiB a task and 2.0 GiB are available on "
                   "its GPU; use more stages, a larger tp, --transport ucx or a "
                   "smaller micro-batch (MiB: NCCL about 1280, parameters "
                   "1024.0)");
-    t.arena_bytes /= 2;
+    t.memory.arena_bytes /= 2;
     assert_int_equal(merak_memory_check(&t, &err), MERAK_OK);
 }
 

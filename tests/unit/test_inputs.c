@@ -59,8 +59,8 @@ static long long run(struct merak_trainer *t, const struct merak_data *data,
 {
     long long before, sum = 0;
 
-    t->load_split = split;
-    t->load_base = base;
+    t->load.split = split;
+    t->load.base = base;
     for (int m = 0; m < M; m++) {
         int32_t tokens[B * SEQ], targets[B * SEQ];
 
@@ -106,7 +106,7 @@ static void set_up(struct fixture *f, bool accel)
     f->program.dp_index = 1;
     f->program.instr = &f->load;
     f->program.n_instrs = 1;
-    f->t.accel = accel ? &f->accel : NULL;
+    f->t.compute.accel = accel ? &f->accel : NULL;
     f->t.program = &f->program;
     f->t.plan.microbatches = M;
     f->t.plan.dp = DP;
@@ -169,7 +169,7 @@ static void errors_are_those_of_the_step(void **state)
     assert_int_equal(truncate(at("a.bin"), 0), 0);
     for (int s = 0; s < 2; s++) {
         merak_inputs_begin(t, false);
-        t->load_base = t->consumed;
+        t->load.base = t->consumed;
         assert_int_not_equal(
             merak_trainer_load(t, MERAK_INPUT_TOKENS, 0, ids, &err), MERAK_OK);
         assert_non_null(strstr(err.text, "a.bin"));
