@@ -54,13 +54,22 @@ static int larger_first(const void *a, const void *b)
 
 /* --- placed buffers ------------------------------------------------------- */
 
-#define PERIODS 64 /* bits of struct placed's `when` */
+#define WORD 64
+#define MOST_WORDS ((size_t)8 << 20) /* of all buffers together */
 
-/* Most buffers are short-lived and never live at the same time: one bit per
- * period rules out most of these pairs. */
+/* A bit for each period of the program in which a buffer lives. */
 struct placed {
-    uint64_t when;
     const struct merak_life *life;
+    const uint64_t *when; /* words of the row that are not 0: */
+    int first, last;
+};
+
+/* Rows of periods, one per buffer.  A period is one instruction where there is
+ * room for that; else a few, and a shared bit says nothing for sure. */
+struct periods {
+    int64_t span; /* instructions in a period */
+    size_t words; /* of a row */
+    uint64_t *row;
 };
 
 static int64_t last_moment(const struct merak_life *lives, int n)
@@ -75,24 +84,56 @@ static int64_t last_moment(const struct merak_life *lives, int n)
     return last;
 }
 
-static uint64_t periods_of(const struct merak_life *life, int64_t last)
+static bool periods_init(struct periods *p, const struct merak_life *lives,
+                         int n)
 {
-    uint64_t when = 0;
+    int64_t moments = last_moment(lives, n) + 1, most;
+
+    most = (int64_t)(MOST_WORDS / ((size_t)n + 1)) * WORD;
+    most = most < WORD ? WORD : most;
+    p->span = (moments + most - 1) / most;
+    p->words = (size_t)((moments / p->span + WORD) / WORD);
+    p->row = calloc(((size_t)n + 1) * p->words, sizeof(*p->row));
+    return p->row != NULL;
+}
+
+static struct placed place_in_time(const struct periods *p, int row,
+                                   const struct merak_life *life)
+{
+    uint64_t *when = p->row + (size_t)row * p->words;
+    struct placed now = {.life = life, .when = when, .last = -1};
 
     for (int i = 0; i < life->n_spans; i++) {
-        int64_t to = life->span[i].last * PERIODS / (last + 1);
+        int64_t to = life->span[i].last / p->span;
 
-        for (int64_t k = life->span[i].first * PERIODS / (last + 1); k <= to;
-             k++)
-            when |= UINT64_C(1) << k;
+        for (int64_t k = life->span[i].first / p->span; k <= to; k++)
+            when[k / WORD] |= UINT64_C(1) << k % WORD;
     }
-    return when;
+    if (life->n_spans > 0) {
+        now.first = (int)(life->span[0].first / p->span / WORD);
+        now.last =
+            (int)(life->span[life->n_spans - 1].last / p->span / WORD);
+    }
+    return now;
+}
+
+/* Do both live at some time? */
+static bool meet(const struct periods *p, const struct placed *a,
+                 const struct placed *b)
+{
+    int to = a->last < b->last ? a->last : b->last;
+
+    for (int i = a->first > b->first ? a->first : b->first; i <= to; i++) {
+        if ((a->when[i] & b->when[i]) != 0)
+            return p->span == 1 || lives_overlap(a->life, b->life);
+    }
+    return false;
 }
 
 /* The smallest gap between placed buffers that live at the same time; placed[]
  * is sorted by offset. */
-static size_t best_gap(const struct placed *now, const struct placed *placed,
-                       int n)
+static size_t best_gap(const struct periods *periods, const struct placed *now,
+                       const struct placed *placed, int n)
 {
     size_t need = padded(now->life), end = 0, best = 0, best_size = SIZE_MAX;
 
@@ -100,7 +141,7 @@ static size_t best_gap(const struct placed *now, const struct placed *placed,
     for (int i = 0; i < n && best_size > need; i++) {
         const struct merak_life *p = placed[i].life;
 
-        if ((placed[i].when & now->when) == 0 || !lives_overlap(now->life, p))
+        if (!meet(periods, now, &placed[i]))
             continue;
         if (p->offset >= end + need && p->offset - end < best_size) {
             best = end;
@@ -136,9 +177,9 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
     size_t count = (size_t)n + 1, bytes = 0;
     struct merak_life **order = calloc(count, sizeof(struct merak_life *));
     struct placed *placed = calloc(count, sizeof(*placed));
-    int64_t last = last_moment(lives, n);
+    struct periods periods = {0};
 
-    if (order == NULL || placed == NULL) {
+    if (order == NULL || placed == NULL || !periods_init(&periods, lives, n)) {
         free(order);
         free(placed);
         return merak_fail_nomem(err, count * sizeof(*placed));
@@ -147,15 +188,16 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
         order[i] = &lives[i];
     qsort(order, (size_t)n, sizeof(struct merak_life *), larger_first);
     for (int i = 0; i < n; i++) {
-        struct placed now = {periods_of(order[i], last), order[i]};
+        struct placed now = place_in_time(&periods, i, order[i]);
 
-        order[i]->offset = best_gap(&now, placed, i);
+        order[i]->offset = best_gap(&periods, &now, placed, i);
         insert_by_offset(placed, i, &now);
         if (order[i]->offset + padded(order[i]) > bytes)
             bytes = order[i]->offset + padded(order[i]);
     }
     free(order);
     free(placed);
+    free(periods.row);
     *bytes_p = bytes;
     return MERAK_OK;
 }
