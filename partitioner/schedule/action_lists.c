@@ -48,6 +48,22 @@ static void find_in_flight(const struct merak_lists *lists,
     }
 }
 
+/* Micro-batches whose weight gradients each chunk puts off at once. */
+static void find_waiting(const struct merak_lists *lists,
+                         const struct merak_action *actions, int n, int *open,
+                         int *most)
+{
+    for (int c = 0; c < lists->chunks; c++)
+        open[c] = most[c] = 0;
+    for (int i = 0; i < n && lists->schedule->splits_w; i++) {
+        int c = actions[i].chunk;
+
+        open[c] += actions[i].kind == MERAK_ACT_B;
+        most[c] = open[c] > most[c] ? open[c] : most[c];
+        open[c] -= actions[i].kind == MERAK_ACT_W;
+    }
+}
+
 bool merak_lists_set(struct merak_lists *lists, int stage,
                      const struct merak_action *actions, int n)
 {
@@ -69,6 +85,8 @@ bool merak_lists_set(struct merak_lists *lists, int stage,
         mark_recompute(lists, stage, has);
         find_in_flight(lists, actions, n, open,
                        &lists->in_flight[stage * lists->chunks]);
+        find_waiting(lists, actions, n, open,
+                     &lists->waiting[stage * lists->chunks]);
     }
     free(has);
     free(open);
@@ -136,13 +154,14 @@ static bool lists_alloc(struct merak_lists *lists)
         malloc(stages * (size_t)lists->room * sizeof(*lists->action));
     lists->n = calloc(stages, sizeof(*lists->n));
     lists->part = calloc(chunks, sizeof(*lists->part));
-    lists->in_flight = calloc(chunks, sizeof(*lists->in_flight));
+    lists->in_flight = calloc(2 * chunks, sizeof(*lists->in_flight));
     lists->stage_of = calloc(5 * parts, sizeof(*lists->stage_of));
     lists->early = calloc(2 * stages, sizeof(*lists->early));
     if (lists->action == NULL || lists->n == NULL || lists->part == NULL ||
         lists->in_flight == NULL || lists->stage_of == NULL ||
         lists->early == NULL)
         return false;
+    lists->waiting = lists->in_flight + chunks;
     lists->fed_by = lists->stage_of + parts;
     lists->followed_by = lists->fed_by + parts;
     lists->feeds = lists->followed_by + parts;
@@ -250,4 +269,9 @@ bool merak_lists_equal(const struct merak_lists *a, const struct merak_lists *b)
 int merak_lists_in_flight(const struct merak_lists *lists, int stage, int chunk)
 {
     return lists->in_flight[stage * lists->chunks + chunk];
+}
+
+int merak_lists_waiting(const struct merak_lists *lists, int stage, int chunk)
+{
+    return lists->waiting[stage * lists->chunks + chunk];
 }

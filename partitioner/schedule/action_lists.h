@@ -31,6 +31,7 @@ struct merak_lists {
     int n_parts;                      /* and the blocks of all stages */
     int *part;                        /* [stages][chunks] */
     int *in_flight;                   /* [stages][chunks]: micro-batches */
+    int *waiting; /* of these, most between B and W at once, B's included */
     int *stage_of;                    /* by part; -1: all stages */
     /* By part that one stage runs: the block that feeds it and the one that
      * follows it; by block: the part that it feeds, or follows; or -1. */
@@ -55,6 +56,7 @@ bool merak_lists_equal(const struct merak_lists *a,
                        const struct merak_lists *b);
 int merak_lists_in_flight(const struct merak_lists *lists, int stage,
                           int chunk);
+int merak_lists_waiting(const struct merak_lists *lists, int stage, int chunk);
 
 static inline const struct merak_step_action *
 merak_lists_of(const struct merak_lists *lists, int stage)

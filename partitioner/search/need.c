@@ -17,19 +17,28 @@ static int part_at(const struct merak_rater *r, int stage, int chunk)
     return r->lists->part[stage * r->chunks + chunk];
 }
 
-/* Forwards that a part holds: those of the lists, and, if the schedule does not
- * settle (GPipe), those that the remaining units add. */
-static double in_flight(const struct merak_rater *r, int stage, int chunk)
+typedef int count_fn(const struct merak_lists *lists, int stage, int chunk);
+
+/* A count of the lists, and, if the schedule does not settle (GPipe), what the
+ * remaining units add to it. */
+static double count_of(const struct merak_rater *r, count_fn *count, int stage,
+                       int chunk)
 {
-    double n = merak_lists_in_flight(r->lists, stage, chunk);
+    double n = count(r->lists, stage, chunk);
 
     if (r->lists_less != NULL) {
-        int less = merak_lists_in_flight(r->lists_less, stage, chunk);
+        int less = count(r->lists_less, stage, chunk);
         int by = r->lists->units - r->lists_less->units;
 
         n += (n - less) / by * (merak_plan_units(r->plan) - r->lists->units);
     }
     return n;
+}
+
+/* Forwards that a part holds. */
+static double in_flight(const struct merak_rater *r, int stage, int chunk)
+{
+    return count_of(r, merak_lists_in_flight, stage, chunk);
 }
 
 /* --- bytes ---------------------------------------------------------------- */
@@ -56,6 +65,19 @@ static double moving_bytes(const struct merak_rater *r,
            (g->to < chain ? segment[g->to].down_bytes : 0);
 }
 
+/* Weight gradients that are put off read what B recomputed and the gradients
+ * that it made: what is dropped is only dropped until then.  The running B is
+ * in the part's peak. */
+static double late_bytes(const struct merak_rater *r, int stage, int chunk,
+                         const struct merak_range *g,
+                         const struct merak_keeps *k)
+{
+    double more = g->late - k->kept;
+    double n = count_of(r, merak_lists_waiting, stage, chunk) - 1;
+
+    return more > 0 && n > 0 ? n * more : 0;
+}
+
 static void add_part(const struct merak_rater *r, int stage, int chunk,
                      const struct merak_range *g, const struct merak_keeps *k,
                      struct sum *sum)
@@ -74,6 +96,7 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     sum->holds.most_lent_grad =
         fmax(sum->holds.most_lent_grad, g->most_lent_grad);
     sum->held += in_flight(r, stage, chunk) * k->kept;
+    sum->held += late_bytes(r, stage, chunk, g, k);
     if (peak - k->kept > sum->above)
         sum->above = peak - k->kept;
     sum->moving += moving_bytes(r, g);

@@ -143,6 +143,7 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     range->kernel_s += s->kernel_s;
     range->flops += s->flops;
     range->exchanged += s->exchanged;
+    range->late += s->late;
     if (s->largest > range->largest)
         range->largest = s->largest;
     range->most_lent = fmax(range->most_lent, s->hold.lent_bytes);

@@ -33,7 +33,7 @@ struct merak_range {
      * dropped at the block's end, seconds to recompute. */
     double kept[MERAK_KEEPS], peak[MERAK_KEEPS], dropped[MERAK_KEEPS];
     double recompute_s[MERAK_KEEPS];
-    double exchanged, largest;
+    double exchanged, largest, late;
     double most_lent, most_lent_grad; /* bytes of a segment: with ZeRO-3, 2 */
     /* Bytes kept whatever is dropped (need.c): total, before the latest block,
      * all that this block makes, and the peak of live bytes. */

@@ -47,6 +47,7 @@ struct merak_segment {
     double flops;
     bool begins_block;
     double kept[MERAK_KEEPS];    /* bytes kept for the backward */
+    double late; /* bytes that weight gradients read, if they are put off */
     double recompute_s[MERAK_KEEPS]; /* to recompute what is not kept */
     double peak; /* bytes while it runs, including what is kept */
     double up_bytes, down_bytes; /* crossing its lower end, F and B */

@@ -463,9 +463,30 @@ static void count_kept(struct merak_walker *w)
         qsort(t->share, (size_t)n, sizeof(*t->share), compare_shares);
 }
 
+/* Count what the weight gradients of each segment read, once. */
+static void count_late(struct merak_walker *w)
+{
+    for (int i = 0; i < w->graph->n_nodes; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+        int seg = w->of_node[node->id];
+
+        for (int k = 0; node->phase == MERAK_PHASE_W && k < node->n_in; k++) {
+            const struct merak_value *v = node->in[k];
+
+            if (!is_activation(v) || w->last[v->id] == seg)
+                continue;
+            w->last[v->id] = seg;
+            w->table->segment[seg].late += w->table->width * w->bytes[v->id];
+        }
+    }
+    for (int v = 0; v < w->graph->n_values; v++)
+        w->last[v] = -1;
+}
+
 void merak_walker_memory(struct merak_walker *w)
 {
     measure_peaks(w);
     measure_crossings(w);
     count_kept(w);
+    count_late(w);
 }
