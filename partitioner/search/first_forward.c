@@ -91,32 +91,51 @@ void merak_set_gathered(struct merak_rater *r)
         set_gathered(r, s);
 }
 
-/* A gather slows the kernel that runs when it begins: *end_p, the end of
- * kernels that begin at `start`, is moved by that. */
-static void add_gather_interference(const struct merak_rater *r, int s,
-                                    double start, double *end_p)
-{
-    double begins = 0;
+/* A stage's gathers in the order in which they run: the next one to begin. */
+struct gathers {
+    int chunk, segment; /* segment -1: the chunk's first */
+    double begins;
+};
 
+/* What kernels lose to the gather for a segment that begins at `begins`. */
+static double interference_s(const struct merak_rater *r, int segment,
+                             double begins)
+{
+    const struct merak_param_state hold =
+        merak_param_state_of(&r->table->segment[segment].hold, true);
+    struct merak_interference interference =
+        merak_over_dp_interference(r, false, gather_bytes(r, &hold));
+
+    return interference.copy_s + (begins > 0 ? 0 : interference.wake_s);
+}
+
+/* A gather slows the kernel that runs when it begins: *end_p, the end of
+ * kernels that begin at `start`, is moved by that.  Later calls with the same
+ * `next` begin no earlier than this one's end. */
+static void add_gather_interference(const struct merak_rater *r, int s,
+                                    struct gathers *next, double start,
+                                    double *end_p)
+{
     if (r->cost->interference_latency_s == 0 &&
         r->cost->interference_bytes_per_s == 0)
         return;
-    for (int c = 0; c < r->chunks && begins < *end_p; c++) {
-        const struct merak_range *g = in_read_order(r, s, c);
+    while (next->chunk < r->chunks && next->begins < *end_p) {
+        const struct merak_range *g = in_read_order(r, s, next->chunk);
 
-        for (int i = g->from; i < g->to && begins < *end_p; i++) {
-            const struct merak_param_state hold =
-                merak_param_state_of(&r->table->segment[i].hold, true);
-            struct merak_interference interference =
-                merak_over_dp_interference(r, false, gather_bytes(r, &hold));
-
-            if (r->ends.gathered[i] == begins)
-                continue; /* no parameters to gather */
-            if (begins >= start)
-                *end_p += interference.copy_s +
-                          (begins > 0 ? 0 : interference.wake_s);
-            begins = r->ends.gathered[i];
+        if (next->segment < 0)
+            next->segment = g->from;
+        if (next->segment == g->to) {
+            next->chunk++;
+            next->segment = -1;
+            continue;
         }
+        /* Equal if it has no parameters to gather. */
+        if (r->ends.gathered[next->segment] != next->begins) {
+            if (next->begins >= start)
+                *end_p += interference_s(r, next->segment, next->begins);
+            next->begins = r->ends.gathered[next->segment];
+        }
+        next->segment++;
     }
 }
 
@@ -126,6 +145,7 @@ static double first_forward(const struct merak_rater *r, int s, int part,
                             double at)
 {
     const struct merak_range *g = &r->range[part];
+    struct gathers next = {.segment = -1};
     double end;
 
     if (r->ends.gathered == NULL || at >= r->ends.all_gathered[s])
@@ -137,7 +157,7 @@ static double first_forward(const struct merak_rater *r, int s, int part,
 
         at = ready > at ? ready : at;
         end = at + seg->f_s;
-        add_gather_interference(r, s, at, &end);
+        add_gather_interference(r, s, &next, at, &end);
         at = end;
     }
     return at;
