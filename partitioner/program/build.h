@@ -182,6 +182,7 @@ struct merak_build_once {
     struct merak_exchange **exchange; /* by node */
     struct merak_exchange **join;     /* by value that comes in parts */
     const char **recompute_name;      /* by node */
+    int8_t *first; /* by node: 1, or -1: is it the first shard?  0: not known */
 };
 
 /* Waits for what shares no memory: unroll.c, hazard.c. */

@@ -65,7 +65,8 @@ void merak_build_load(struct merak_build *b, int v, int microbatch)
 
 /* True if this shard has coordinate 0 on every axis that the op is reduced
  * over: see merak_kernel_call.first. */
-static bool is_first(const struct merak_build *b, const struct merak_node *node)
+static bool find_first(const struct merak_build *b,
+                       const struct merak_node *node)
 {
     struct merak_signature sig = {0};
 
@@ -85,6 +86,15 @@ static bool is_first(const struct merak_build *b, const struct merak_node *node)
         }
     }
     return true;
+}
+
+static bool is_first(struct merak_build *b, const struct merak_node *node)
+{
+    int8_t *first = &b->once.first[node->id];
+
+    if (*first == 0)
+        *first = find_first(b, node) ? 1 : -1;
+    return *first > 0;
 }
 
 static void emit_convert(struct merak_build *b, const struct merak_node *node,

@@ -97,18 +97,29 @@ static bool periods_init(struct periods *p, const struct merak_life *lives,
     return p->row != NULL;
 }
 
+/* Set bits [from, to]. */
+static void mark(uint64_t *when, int64_t from, int64_t to)
+{
+    for (int64_t i = from / WORD; i <= to / WORD; i++) {
+        uint64_t bits = UINT64_MAX;
+
+        if (i == from / WORD)
+            bits &= UINT64_MAX << from % WORD;
+        if (i == to / WORD)
+            bits &= UINT64_MAX >> (WORD - 1 - to % WORD);
+        when[i] |= bits;
+    }
+}
+
 static struct placed place_in_time(const struct periods *p, int row,
                                    const struct merak_life *life)
 {
     uint64_t *when = p->row + (size_t)row * p->words;
     struct placed now = {.life = life, .when = when, .last = -1};
 
-    for (int i = 0; i < life->n_spans; i++) {
-        int64_t to = life->span[i].last / p->span;
-
-        for (int64_t k = life->span[i].first / p->span; k <= to; k++)
-            when[k / WORD] |= UINT64_C(1) << k % WORD;
-    }
+    for (int i = 0; i < life->n_spans; i++)
+        mark(when, life->span[i].first / p->span,
+             life->span[i].last / p->span);
     if (life->n_spans > 0) {
         now.first = (int)(life->span[0].first / p->span / WORD);
         now.last =

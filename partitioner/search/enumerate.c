@@ -294,13 +294,16 @@ static bool may_have_tp(const struct merak_search *s, int tp)
 /* Tensor groups never leave a node. */
 void merak_search_rate_all(struct merak_search *s)
 {
-    int most = s->in->ranks_per_node;
+    int most = s->in->ranks_per_node, parts = 1;
 
+    for (int tp = 1; tp <= most; tp++)
+        parts += may_have_tp(s, tp);
     for (int tp = 1; tp <= most; tp++) {
-        if (may_have_tp(s, tp))
-            rate_sizes(s, tp);
-        if (!s->over)
-            s->rated_tp = tp;
+        if (!may_have_tp(s, tp))
+            continue;
+        if (!s->insists)
+            merak_search_share_time(s, parts--);
+        rate_sizes(s, tp);
     }
     for (int tp = 2; tp <= most; tp++) {
         if (may_have_tp(s, tp) && !s->in->pin.given[MERAK_CHOICE_TP_BATCH])

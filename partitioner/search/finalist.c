@@ -309,17 +309,53 @@ static enum merak_status prove_direct(struct merak_built *b,
     return rc;
 }
 
+/* Settle all stages, the one first that takes most by the table.  *left_p: the
+ * others are left out, since one does not fit, or there is no time. */
+static enum merak_status settle_stages(struct merak_built *b,
+                                       struct growth *growth,
+                                       struct merak_candidate *cand,
+                                       bool *left_p, struct merak_error *err)
+{
+    const struct merak_search *search = b->search;
+    int pp = b->plan.pp, first = cand->stage;
+
+    for (int i = 0; i < pp; i++) {
+        int s = (first + i) % pp;
+        enum merak_status rc = settle_stage(b, growth, s, err);
+        double bytes;
+
+        if (rc != MERAK_OK)
+            return rc;
+        bytes = (double)b->program[s]->arena_bytes +
+                growth_bytes(growth, s, b->stages->drop);
+        if (search->leaves && bytes > search->limit) {
+            cand->arena = bytes;
+            cand->stage = s;
+            *left_p = true;
+            return MERAK_OK;
+        }
+        if (search->found && merak_search_is_late(search)) {
+            *left_p = true;
+            return MERAK_OK;
+        }
+    }
+    return MERAK_OK;
+}
+
 static enum merak_status simulate(struct merak_built *b,
                                   struct merak_candidate *cand,
                                   struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
     struct growth growth;
+    bool left = false;
     enum merak_status rc = growth_init(&growth, cand, b, err);
 
-    for (int s = 0; s < b->plan.pp && rc == MERAK_OK; s++)
-        rc = settle_stage(b, &growth, s, err);
+    if (rc == MERAK_OK)
+        rc = settle_stages(b, &growth, cand, &left, err);
     growth_fini(&growth);
+    if (left)
+        return rc;
     if (rc == MERAK_OK)
         rc = merak_simulate(b->program, b->plan.pp, &b->search->cost, &timeline,
                             err);
@@ -359,10 +395,11 @@ enum merak_status merak_search_try(const struct merak_search *s,
         rc = merak_built_enough(cand, &b.plan.microbatches, err);
     if (rc == MERAK_OK)
         rc = simulate(&b, cand, err);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK && cand->step_s > 0)
         rc = rate_with(&s->cost, cand, cand->plan.microbatches, &cand->rated_s,
                        cand->part_s, &cand->bytes, err);
-    if (rc == MERAK_OK && b.plan.microbatches < cand->plan.microbatches) {
+    if (rc == MERAK_OK && cand->step_s > 0 &&
+        b.plan.microbatches < cand->plan.microbatches) {
         rc = rate_with(&s->cost, cand, b.plan.microbatches, &step, NULL, &bytes,
                        err);
         cand->step_s += cand->rated_s - step;

@@ -32,7 +32,8 @@ enum merak_status merak_built_stage(struct merak_built *b, int stage,
 enum merak_status merak_built_enough(const struct merak_candidate *cand,
                                      int *microbatches_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* Build and simulate the candidate: sets its step_s and arena.  Where drops
+/* Build and simulate the candidate: sets its step_s and arena; step_s stays 0
+ * if it was left when a stage did not fit, or for lack of time.  Where drops
  * are not given, each stage drops as little as fits in s->limit.  A failure is
  * the candidate's: the search may go on. */
 enum merak_status merak_search_try(const struct merak_search *s,

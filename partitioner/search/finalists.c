@@ -78,6 +78,8 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
         return;
     merak_progress_note(s->in->progress, "building plan %d",
                         s->n_simulated + 1);
+    c->step_s = 0;
+    s->leaves = s->found && s->effort >= EFFORT;
     rc = merak_search_try(s, c, &why);
     s->effort += merak_search_effort(c);
     s->n_simulated++;
@@ -89,7 +91,7 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
         s->run_error.status = rc;
         return;
     }
-    c->settled = c->arena <= s->limit;
+    c->settled = c->step_s > 0 && c->arena <= s->limit;
     s->found = s->found || (rc == MERAK_OK && c->settled);
     if (rc != MERAK_OK)
         merak_search_fail(s, rc, &why);

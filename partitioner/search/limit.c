@@ -4,8 +4,9 @@
  * The clock enters a search only here, and only past its limit: a search that
  * ends before is the same on any machine.  Time is shared out so that there is
  * an answer when all of it has passed: most of it for estimates, in the order
- * of enumerate.c, some for the plainest plans of tensor degrees that were not
- * reached, the rest for building the best.
+ * of enumerate.c, of which each tensor degree gets an equal part and what those
+ * before it left over; some for the plainest plans of tensor degrees for which
+ * none was found; the rest for building the best.
  */
 #include "config.h"
 
@@ -60,8 +61,28 @@ double merak_search_seconds(const struct merak_search *s)
     return (double)(merak_clock_ns() - s->start_ns) * 1e-9;
 }
 
-/* Rate the plainest plans of each tensor degree that was not reached: without
- * them a search would only know plans of small degrees, or none at all. */
+void merak_search_share_time(struct merak_search *s, int parts)
+{
+    int64_t now = merak_clock_ns(), end;
+
+    set_until(s, FULL_SHARE);
+    end = s->until_ns;
+    if (end < INT64_MAX && now < end)
+        s->until_ns = now + (end - now) / parts;
+}
+
+/* Is there a plan of this tensor degree that may fit? */
+static bool has_tp(const struct merak_search *s, int tp)
+{
+    for (int i = 0; i < s->n_cands; i++) {
+        if (s->cand[i].plan.tp == tp)
+            return true;
+    }
+    return false;
+}
+
+/* Rate the plainest plans of each tensor degree that has none: without them a
+ * search might only know plans of small degrees, or none at all. */
 static void rate_rest(struct merak_search *s)
 {
     const struct merak_search_input *asked = s->in;
@@ -69,8 +90,8 @@ static void rate_rest(struct merak_search *s)
 
     merak_search_narrow(&plain.pin);
     s->in = &plain;
-    for (int tp = s->rated_tp + 1; tp <= asked->ranks_per_node; tp++) {
-        if (asked->pin.tp > 0 && asked->pin.tp != tp)
+    for (int tp = 1; tp <= asked->ranks_per_node; tp++) {
+        if ((asked->pin.tp > 0 && asked->pin.tp != tp) || has_tp(s, tp))
             continue;
         if (merak_search_is_over(s))
             break;
@@ -82,10 +103,9 @@ static void rate_rest(struct merak_search *s)
 
 void merak_search_rate_in_time(struct merak_search *s)
 {
-    s->rated_tp = 0;
     set_until(s, FULL_SHARE);
     merak_search_rate_all(s);
-    if (s->rc == MERAK_OK && s->over && s->rated_tp < s->in->ranks_per_node) {
+    if (s->rc == MERAK_OK && s->cut_short) {
         set_until(s, PLAIN_SHARE);
         s->insists = true;
         rate_rest(s);

@@ -40,10 +40,11 @@ struct merak_search {
     int64_t start_ns;
     int64_t until_ns; /* when it is cut short; INT64_MAX: never */
     bool over;        /* it is */
-    int rated_tp;     /* all up to this tensor degree was rated */
     bool cut_short;   /* it was, and something was left out for that */
     bool insists;     /* its time is not over before there is a candidate */
     bool found;       /* a plan was built that fits */
+    bool leaves;      /* a candidate is left at the first stage that does not
+                         fit: its other cuts will not be tried */
     struct merak_search_tally tally;
     struct merak_error tp_error; /* of the last tp the model does not allow */
     int n_tp_refused;
@@ -96,8 +97,10 @@ bool merak_search_is_late(const struct merak_search *s);
 bool merak_search_is_over(struct merak_search *s);
 /* Has it neither failed nor is its time over? */
 bool merak_search_goes_on(struct merak_search *s);
-/* Rate everything, or, when the time is over, only plain plans of the degrees
- * that were not reached. */
+/* Begin one of `parts` parts of the time that is left for estimates. */
+void merak_search_share_time(struct merak_search *s, int parts);
+/* Rate everything, or, when the time is over, only plain plans of the tensor
+ * degrees that have none. */
 void merak_search_rate_in_time(struct merak_search *s);
 /* Since it began. */
 double merak_search_seconds(const struct merak_search *s);
