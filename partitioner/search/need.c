@@ -66,16 +66,15 @@ static double moving_bytes(const struct merak_rater *r,
 }
 
 /* Weight gradients that are put off read what B recomputed and the gradients
- * that it made: what is dropped is only dropped until then.  The running B is
- * in the part's peak. */
+ * that it made: what is dropped is only dropped until then. */
 static double late_bytes(const struct merak_rater *r, int stage, int chunk,
                          const struct merak_range *g,
                          const struct merak_keeps *k)
 {
     double more = g->late - k->kept;
-    double n = count_of(r, merak_lists_waiting, stage, chunk) - 1;
+    double n = count_of(r, merak_lists_waiting, stage, chunk);
 
-    return more > 0 && n > 0 ? n * more : 0;
+    return more > 0 ? n * more : 0;
 }
 
 static void add_part(const struct merak_rater *r, int stage, int chunk,
@@ -156,6 +155,9 @@ static double bytes_of(const struct merak_rater *r, const struct sum *sum)
  *         live, and all that its block has made, dropped at its end or not
  *         (action_nodes.c recomputes a block as a whole).
  *
+ *   late  Of those whose weight gradients wait, what these read is held, if
+ *         that is more; with more kept there is less to add, one for one.
+ *
  * Values in transfer and the step's end come on top.  All terms are sums or
  * maxima of nonnegative numbers over segments, so that a part extended at
  * either end never takes less: what several segments hold is counted where no
@@ -168,12 +170,17 @@ double merak_part_least(const struct merak_rater *r,
                         const struct merak_range *range, int part)
 {
     int stage = r->lists->stage_of[part], chunk = 0;
+    double least;
 
     while (part_at(r, stage, chunk) != part)
         chunk++;
-    return held_bytes(r, &range->hold) +
-           (in_flight(r, stage, chunk) - 1) * range->retained +
-           range->retained_peak;
+    least = held_bytes(r, &range->hold) +
+            (in_flight(r, stage, chunk) - 1) * range->retained +
+            range->retained_peak;
+    if (range->late > range->retained)
+        least += count_of(r, merak_lists_waiting, stage, chunk) *
+                 (range->late - range->retained);
+    return least;
 }
 
 /* Is it a vocabulary-parallel layer?  Those drop nothing: their backward

@@ -4,6 +4,8 @@
 
 #include "unit/near.h"
 
+#include "base/rng.h"
+#include "base/size.h"
 #include "partitioner/program/memplan.h"
 #include "partitioner/simulate/timeline.h"
 
@@ -295,6 +297,66 @@ static void slots_alive_together_do_not_overlap(void **state)
     assert_true(lives[0].offset >= 256);
 }
 
+/* As described in memplan.h, one pair at a time. */
+static bool share_a_moment(const struct merak_life *a,
+                           const struct merak_life *b)
+{
+    for (int i = 0; i < a->n_spans; i++) {
+        for (int k = 0; k < b->n_spans; k++) {
+            if (a->span[i].first <= b->span[k].last &&
+                b->span[k].first <= a->span[i].last)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Programs of a few instructions and of so many that there is no bit for each:
+ * what lives at one time is apart, and what does not shares memory. */
+static void random_lives_are_placed_apart(void **state)
+{
+    enum { LIVES = 400, SPANS = 4 };
+    static const int moments[] = {30, 3000, INT32_MAX - 8};
+    static struct merak_span span[LIVES][SPANS];
+    static struct merak_life lives[LIVES];
+
+    (void)state;
+    for (size_t row = 0; row < sizeof(moments) / sizeof(*moments); row++) {
+        uint64_t key = merak_rng_key(row, "lives"), at = 0;
+        size_t arena = 0, sum = 0;
+
+        for (int i = 0; i < LIVES; i++) {
+            int each = moments[row] / SPANS;
+
+            lives[i] = (struct merak_life){
+                .bytes = 1 + merak_rng_mix(key, at++) % 5000,
+                .span = span[i],
+                .n_spans = 1 + (int)(merak_rng_mix(key, at++) % SPANS)};
+            for (int k = 0; k < lives[i].n_spans; k++) {
+                int len = each / 4 + 1;
+                int first = k * each + (int)(merak_rng_mix(key, at++) %
+                                             (uint64_t)(each - len));
+
+                span[i][k] = (struct merak_span){
+                    first,
+                    first + (int)(merak_rng_mix(key, at++) % (uint64_t)len)};
+            }
+            sum += merak_size_align(lives[i].bytes, MERAK_ALIGN);
+        }
+        assert_int_equal(merak_memplan(lives, LIVES, &arena, NULL), MERAK_OK);
+        for (int i = 0; i < LIVES; i++) {
+            assert_true(lives[i].offset + lives[i].bytes <= arena);
+            for (int k = 0; k < i; k++)
+                assert_true(!share_a_moment(&lives[i], &lives[k]) ||
+                            lives[i].offset + lives[i].bytes <=
+                                lives[k].offset ||
+                            lives[k].offset + lives[k].bytes <=
+                                lives[i].offset);
+        }
+        assert_true(arena < sum / 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +370,7 @@ int main(void)
         cmocka_unit_test(a_large_picture_stays_small),
         cmocka_unit_test(memory_is_drawn_in_proportion),
         cmocka_unit_test(slots_alive_together_do_not_overlap),
+        cmocka_unit_test(random_lives_are_placed_apart),
     };
 
     return cmocka_run_group_tests_name("timeline", tests, NULL, NULL);
