@@ -68,7 +68,7 @@ says()
     ok $? "said: $text" log
 }
 
-echo 1..47
+echo 1..49
 
 "${base[@]}" --model small.json --data d --ckpt r --steps 2 >log 2>&1
 ok $? "a run of two steps" log

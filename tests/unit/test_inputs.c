@@ -109,9 +109,9 @@ static void set_up(struct fixture *f, bool accel)
     f->program.n_instrs = 1;
     f->t.compute.accel = accel ? &f->accel : NULL;
     f->t.program = &f->program;
-    f->t.plan.microbatches = M;
-    f->t.plan.dp = DP;
-    f->t.plan.micro_batch = B;
+    f->t.plan = (struct merak_plan){
+        .tp = 1, .pp = 1, .dp = DP, .microbatches = M, .micro_batch = B};
+    f->program.mesh = merak_plan_mesh(&f->t.plan, 0);
     f->t.opt.seq = SEQ;
     f->t.opt.global_batch = M * DP * B;
 }
