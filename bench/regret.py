@@ -118,8 +118,8 @@ class Plan:
             words.append(f"recompute {p['recompute']}")
         if p["sub_pipeline"]:
             words.append("sub-pipeline")
-        if p["dp"] > 1 and not p["zero1"]:
-            words.append("no ZeRO-1")
+        if p["dp"] > 1 and not p.get("zero1"):
+            words.append(f"ZeRO-{p['zero']}" if "zero" in p else "no ZeRO-1")
         if p["tp"] > 1 and p["sp"] != "auto":
             words.append(f"sp {p['sp']}")
         if p["order"] != "tp-dp-pp":
