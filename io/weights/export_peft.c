@@ -83,8 +83,10 @@ static void find_modules(struct peft *peft)
         peft->in_out = e->layout.part[p].transposed;
     }
     for (int t = 0; t < e->layout.n; t++) {
-        peft->layer[t] = (struct merak_adaptable){peft->module[t].name,
-                                                  peft->module[t].chosen};
+        /* a bias is no module of its own */
+        peft->layer[t] = (struct merak_adaptable){
+            e->layout.tensor[t].ndim == 2 ? peft->module[t].name : "",
+            peft->module[t].chosen};
         if (peft->module[t].chosen)
             peft->order[peft->n_chosen++] = t;
     }
