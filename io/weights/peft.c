@@ -36,7 +36,8 @@ struct merak_peft {
     struct merak_hf_params params; /* of the model without adapters */
     struct merak_hf_layout layout;
     struct source *source; /* [params.n] */
-    int n_sources, n_used; /* of parameters; of the file's tensors */
+    int n_sources;
+    bool *used; /* [st->n] */
     struct merak_lora_record lora;
 };
 
@@ -84,6 +85,35 @@ static enum merak_status check_shapes(const struct merak_peft *peft,
                       b->dim[1], part->cols, part->of_rows);
 }
 
+/* What PEFT calls a module: as in the file, with the family's prefix, if it has
+ * one. */
+static void name_of_a(const struct merak_safetensor *a, char name[TENSOR_NAME])
+{
+    snprintf(name, TENSOR_NAME, "%s", a->name + strlen(MERAK_PEFT_PREFIX));
+    name[strlen(name) - strlen(".lora_A.weight")] = '\0';
+}
+
+/* Rank and alpha that adapter_config.json gives a module: PEFT takes no
+ * tensors of another rank. */
+static enum merak_status check_config(const struct merak_peft *peft,
+                                      const struct merak_safetensor *a,
+                                      double *alpha_p, struct merak_error *err)
+{
+    char module[TENSOR_NAME];
+    double rank = 0;
+    enum merak_status rc;
+
+    name_of_a(a, module);
+    rc = merak_peft_config_of(&peft->config, module, &rank, alpha_p, err);
+    if (rc != MERAK_OK || rank == (double)a->dim[0])
+        return rc;
+    return merak_fail(err, MERAK_ERR_MISMATCH,
+                      "%.80s: the adapter of %.60s has rank %zu, and "
+                      MERAK_PEFT_CONFIG " gives it %g: these two files are not "
+                      "of one adapter",
+                      peft->dir, module, a->dim[0], rank);
+}
+
 static bool all_zero(const float *x, size_t n)
 {
     while (n > 0 && x[n - 1] == 0)
@@ -111,7 +141,7 @@ static bool is_diagonal(const struct merak_peft *peft, int t, size_t rank,
         }
         k++;
     }
-    return true;
+    return k * rank == width;
 }
 
 static enum merak_status check_diagonal(const struct merak_peft *peft, int t,
@@ -221,10 +251,11 @@ static enum merak_status take_module(struct merak_peft *peft, int t,
     rc = check_shapes(peft, module, &peft->layout.part[first], whole.a, whole.b,
                       err);
     if (rc == MERAK_OK)
-        rc = merak_peft_config_alpha(&peft->config, module, &alpha, err);
+        rc = check_config(peft, whole.a, &alpha, err);
     if (rc != MERAK_OK)
         return rc;
-    peft->n_used += 2;
+    peft->used[whole.a - peft->st->tensor] = true;
+    peft->used[whole.b - peft->st->tensor] = true;
     whole.rank = whole.a->dim[0];
     if (parts > 1 && whole.rank == peft->config.rank)
         parts = 1;
@@ -243,26 +274,19 @@ static enum merak_status take_module(struct merak_peft *peft, int t,
 static enum merak_status refuse_rest(const struct merak_peft *peft,
                                      struct merak_error *err)
 {
-    char module[TENSOR_NAME];
-
     for (int i = 0; i < peft->st->n; i++) {
-        bool used = false;
-
-        for (int t = 0; t < peft->layout.n && !used; t++) {
-            snprintf(module, sizeof(module), "%s", peft->layout.tensor[t].name);
-            *strrchr(module, '.') = '\0';
-            used = find(peft, module, 'A') == &peft->st->tensor[i] ||
-                   find(peft, module, 'B') == &peft->st->tensor[i];
-        }
-        if (!used)
+        if (!peft->used[i])
             return merak_fail(err, MERAK_ERR_MISMATCH,
                               "%.80s/" MERAK_PEFT_FILE
                               " has %.80s, which is no adapter of a linear "
                               "layer of this model",
                               peft->dir, peft->st->tensor[i].name);
     }
-    return merak_fail(err, MERAK_ERR_MISMATCH,
-                      "%.80s/" MERAK_PEFT_FILE " has no adapters", peft->dir);
+    return peft->st->n > 0
+               ? MERAK_OK
+               : merak_fail(err, MERAK_ERR_MISMATCH,
+                            "%.80s/" MERAK_PEFT_FILE " has no adapters",
+                            peft->dir);
 }
 
 static enum merak_status name_targets(struct merak_peft *peft,
@@ -307,12 +331,13 @@ static enum merak_status find_all(struct merak_peft *peft,
     enum merak_status rc = MERAK_OK;
 
     peft->source = calloc((size_t)peft->params.n + 1, sizeof(*peft->source));
-    if (peft->source == NULL)
+    peft->used = calloc((size_t)peft->st->n + 1, sizeof(*peft->used));
+    if (peft->source == NULL || peft->used == NULL)
         return merak_fail_nomem(err,
                                 (size_t)peft->params.n * sizeof(*peft->source));
     for (int t = 0; t < peft->layout.n && rc == MERAK_OK; t++)
         rc = take_module(peft, t, err);
-    if (rc == MERAK_OK && (peft->n_used != peft->st->n || peft->n_used == 0))
+    if (rc == MERAK_OK)
         rc = refuse_rest(peft, err);
     if (rc == MERAK_OK)
         rc = name_targets(peft, err);
@@ -362,6 +387,7 @@ void merak_peft_close(struct merak_peft *peft)
     if (peft == NULL)
         return;
     free(peft->source);
+    free(peft->used);
     merak_hf_layout_fini(&peft->layout);
     merak_hf_params_fini(&peft->params);
     merak_safetensors_close(peft->st);

@@ -183,32 +183,44 @@ static bool is_name(const char *key)
     return key[strcspn(key, "\\[](){}*+?^$|")] == '\0';
 }
 
-enum merak_status
-merak_peft_config_alpha(const struct merak_peft_config *config,
-                        const char *module, double *alpha_p,
-                        struct merak_error *err)
+/* The number that a pattern gives a module, if it does. */
+static enum merak_status match(const struct merak_peft_config *config,
+                               const char *pattern, const char *module,
+                               double *number_p, struct merak_error *err)
 {
-    json_t *patterns = json_object_get(config->root, "alpha_pattern"), *json;
+    json_t *json;
     size_t n = strlen(module);
     const char *key;
 
-    *alpha_p = config->alpha;
-    json_object_foreach(patterns, key, json)
+    json_object_foreach(json_object_get(config->root, pattern), key, json)
     {
         size_t m = strlen(key);
 
         if (!is_name(key) || !(json_number_value(json) > 0))
             return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                              "alpha_pattern has \"%.60s\", expected the end "
-                              "of a module's name, and a number above 0",
-                              key);
+                              "%s has \"%.60s\", expected the end of a "
+                              "module's name, and a number above 0",
+                              pattern, key);
         if (n < m || strcmp(module + n - m, key) != 0 ||
             (n > m && module[n - m - 1] != '.'))
             continue;
-        *alpha_p = json_number_value(json);
+        *number_p = json_number_value(json);
         break; /* PEFT takes the first */
     }
     return MERAK_OK;
+}
+
+enum merak_status merak_peft_config_of(const struct merak_peft_config *config,
+                                       const char *module, double *rank_p,
+                                       double *alpha_p, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    *rank_p = (double)config->rank;
+    *alpha_p = config->alpha;
+    rc = match(config, "rank_pattern", module, rank_p, err);
+    return rc == MERAK_OK ? match(config, "alpha_pattern", module, alpha_p, err)
+                          : rc;
 }
 
 /* --- what is written --------------------------------------------------------

@@ -30,11 +30,11 @@ enum merak_status merak_peft_config_read(const char *dir,
                                          struct merak_peft_config *config,
                                          struct merak_error *err) MERAK_CHECKED;
 void merak_peft_config_fini(struct merak_peft_config *config);
-/* The alpha of a module, by alpha_pattern. */
-enum merak_status
-merak_peft_config_alpha(const struct merak_peft_config *config,
-                        const char *module, double *alpha_p,
-                        struct merak_error *err) MERAK_CHECKED;
+/* The rank and alpha of a module, by rank_pattern and alpha_pattern. */
+enum merak_status merak_peft_config_of(const struct merak_peft_config *config,
+                                       const char *module, double *rank_p,
+                                       double *alpha_p, struct merak_error *err)
+    MERAK_CHECKED;
 
 /* A new file; json_decref() it.
  *

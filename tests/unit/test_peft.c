@@ -132,27 +132,53 @@ static const struct refusal {
     {"lora_alpha", "-1", "lora_alpha -1"},
     {"lora_dropout", "1.0", "lora_dropout 1"},
     {"alpha_pattern", "{\"down_proj\":9}", "has rank 2 and alpha 9"},
+    {"r", "3", "has rank 2, and adapter_config.json gives it 3"},
+    {"rank_pattern", "{\"q_proj\":4}", "gives it 4"},
     {"alpha_pattern", "{\".*_proj\":9}", "alpha_pattern has \".*_proj\""},
 };
 
+/* Give a field of a folder's adapter_config.json another value. */
+static void set_field(const char *dir, const char *key, const char *value)
+{
+    char path[300];
+    json_t *root;
+
+    snprintf(path, sizeof(path), "%s/" MERAK_PEFT_CONFIG, dir);
+    root = json_load_file(path, 0, NULL);
+    json_object_set_new(root, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+}
+
+/* PEFT's names of modules have the prefix that ours need not have. */
+static void patterns_may_have_whole_names(void **state)
+{
+    struct merak_peft *peft = NULL;
+    char dir[200];
+
+    (void)state;
+    make_folder("gpt2", dir);
+    set_field(dir, "r", "7");
+    set_field(dir, "rank_pattern", "{\"transformer.h.0.attn.c_attn\": 2}");
+    set_field(dir, "alpha_pattern", "{\"transformer.h.0.attn.c_attn\": 9}");
+    assert_int_equal(merak_hf_config_load(dir, &config, NULL), MERAK_OK);
+    assert_int_equal(merak_peft_open(dir, &config, &peft, NULL), MERAK_OK);
+    check_lora(peft, 2, 9, 0, "c_attn", 2);
+    merak_peft_close(peft);
+}
+
 static void what_is_not_plain_lora_is_refused(void **state)
 {
-    char dir[200], path[300];
+    char dir[200];
 
     (void)state;
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         const struct refusal *r = &refusals[i];
         struct merak_peft *peft = NULL;
         struct merak_error err = {.text = ""};
-        json_t *root;
 
         make_folder("llama", dir);
-        snprintf(path, sizeof(path), "%s/" MERAK_PEFT_CONFIG, dir);
-        root = json_load_file(path, 0, NULL);
-        json_object_set_new(root, r->key,
-                            json_loads(r->value, JSON_DECODE_ANY, NULL));
-        assert_int_equal(json_dump_file(root, path, 0), 0);
-        json_decref(root);
+        set_field(dir, r->key, r->value);
         assert_int_equal(merak_hf_config_load(dir, &config, NULL), MERAK_OK);
         assert_int_not_equal(merak_peft_open(dir, &config, &peft, &err),
                              MERAK_OK);
@@ -185,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_modules_give_each_weight_its_rows),
         cmocka_unit_test(layers_without_adapters_are_left_out),
+        cmocka_unit_test(patterns_may_have_whole_names),
         cmocka_unit_test(what_is_not_plain_lora_is_refused),
         cmocka_unit_test(adapters_of_another_model_are_refused),
     };
