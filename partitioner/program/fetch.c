@@ -199,11 +199,12 @@ void merak_build_visit(struct merak_build *b, struct merak_visits *visits,
 void merak_build_visits_end(struct merak_build *b,
                             const struct merak_visits *visits)
 {
-    const struct merak_visit *last = &visits->visit[visits->n - 1];
+    const struct merak_visit *last;
     int *param;
 
     if (visits->n == 0)
         return;
+    last = &visits->visit[visits->n - 1];
     param = merak_build_alloc(b, ((size_t)last->n + 1) * sizeof(*param));
     if (param == NULL)
         return;
