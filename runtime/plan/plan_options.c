@@ -382,6 +382,10 @@ static enum merak_status check(struct plan_options *opt,
     if (rc != MERAK_OK)
         return rc;
     if (opt->no_zero1) {
+        if (opt->choice.given[MERAK_CHOICE_ZERO] && opt->choice.zero != 0)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--no-zero1 is --zero 0, and --zero has another "
+                              "level: give one of them");
         opt->choice.zero = 0;
         opt->choice.given[MERAK_CHOICE_ZERO] = true;
     }

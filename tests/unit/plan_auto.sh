@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..92
+echo 1..94
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -263,6 +263,8 @@ refuses "no choice \"chunk\"" $cpu --what-if chunk=2
 refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
 refuses "--zero1: expected no|yes" $cpu --what-if zero1=maybe
+refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --zero 3
+refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --what-if zero=1
 refuses "no schedule" $cpu --what-if schedule=none
 refuses "tp x pp x dp must be the 1 rank," $cpu --what-if tp=2
 refuses "degrees: tp 3, pp 5" --device h100 --nodes 8 --global-batch 64 \
