@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* own_op.c - a GPT whose activation is an op of its own, the squared ReLU
+/* own_op.c - a GPT whose activation is an op of its own, a leaky ReLU
  *
  *   ./own_op --data PREFIX                                    alone
  *   srun -n4 --merak-tp=2 --merak-pp=2 ./own_op --data PREFIX on four tasks
  *
  * An op has shapes, a cost, a signature, a gradient and a kernel.  The
  * signature is all that Merak needs to divide it over ranks: here every dim may
- * be cut, so that tensor ranks square the part of the hidden layer they have.
+ * be cut, so that each tensor rank has its part of the hidden layer.
  */
 #include <merak/merak.h>
 #include <merak/op.h>
@@ -18,14 +18,15 @@ struct gpt {
     size_t heads, head_dim, width, vocab;
 };
 
-/* --- y = max(x, 0)^2 ------------------------------------------------------ */
+/* --- y = x, or a tenth of it below 0 -------------------------------------- */
 
 static enum merak_status infer(struct merak_infer *inf, struct merak_error *err)
 {
     if (inf->dtype[0] != MERAK_F32) {
         if (err != NULL)
             snprintf(err->text, sizeof(err->text),
-                     "relu2: its kernel is for f32, got %s; use --dtype fp32",
+                     "leaky_relu: its kernel is for f32, got %s; use --dtype "
+                     "fp32",
                      merak_dtype_name(inf->dtype[0]));
         return MERAK_ERR_PARAM;
     }
@@ -59,8 +60,8 @@ static void cost(const struct merak_infer *inf, struct merak_cost *cost)
     cost->bytes = n * (inf->n_in + 1) * sizeof(float);
 }
 
-static enum merak_status relu2(const struct merak_kernel_call *call,
-                               struct merak_error *err)
+static enum merak_status leaky_relu(const struct merak_kernel_call *call,
+                                    struct merak_error *err)
 {
     const float *x = call->operand[0].data;
     float *y = call->operand[1].data;
@@ -68,13 +69,13 @@ static enum merak_status relu2(const struct merak_kernel_call *call,
 
     (void)err;
     for (size_t i = 0; i < n; i++)
-        y[i] = x[i] > 0 ? x[i] * x[i] : 0;
+        y[i] = x[i] > 0 ? x[i] : x[i] / 10;
     return MERAK_OK;
 }
 
-/* dx = 2 max(x, 0) dy */
-static enum merak_status relu2_dx(const struct merak_kernel_call *call,
-                                  struct merak_error *err)
+/* dx = dy, or a tenth of it */
+static enum merak_status leaky_relu_dx(const struct merak_kernel_call *call,
+                                       struct merak_error *err)
 {
     const float *dy = call->operand[0].data, *x = call->operand[1].data;
     float *dx = call->operand[2].data;
@@ -82,7 +83,7 @@ static enum merak_status relu2_dx(const struct merak_kernel_call *call,
 
     (void)err;
     for (size_t i = 0; i < n; i++)
-        dx[i] = x[i] > 0 ? 2 * x[i] * dy[i] : 0;
+        dx[i] = x[i] > 0 ? dy[i] : dy[i] / 10;
     return MERAK_OK;
 }
 
@@ -96,21 +97,21 @@ static enum merak_status grad(struct merak_grad *g,
 
     if (!merak_grad_wanted(g, x))
         return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_B, "relu2_dx", NULL, 2, in, &dx,
-                         err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, "leaky_relu_dx", NULL, 2, in,
+                         &dx, err);
     return rc == MERAK_OK ? merak_grad_add(g, x, dx, err) : rc;
 }
 
 static const struct merak_op ops[] = {
-    {"relu2", 1, 1, 1, infer, signature, cost, grad, .in_place = false,
+    {"leaky_relu", 1, 1, 1, infer, signature, cost, grad, .in_place = false,
      .step_use = MERAK_STEP_NONE},
-    {"relu2_dx", 2, 2, 1, infer, signature, cost, NULL, .in_place = true,
+    {"leaky_relu_dx", 2, 2, 1, infer, signature, cost, NULL, .in_place = true,
      .step_use = MERAK_STEP_NONE},
 };
 
 static enum merak_status register_ops(struct merak_error *err)
 {
-    static const merak_kernel_fn kernel[] = {relu2, relu2_dx};
+    static const merak_kernel_fn kernel[] = {leaky_relu, leaky_relu_dx};
     enum merak_status rc = MERAK_OK;
 
     for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
@@ -145,7 +146,7 @@ static struct merak_value *layer(struct merak_model *m, struct merak_value *x,
     x = merak_add(m, x, h);
     h = merak_linear(m, NORM(x, i, "norm_2"), WEIGHT(i, "up", 4 * C, C), NULL,
                      1);
-    if (merak_apply(m, "relu2", NULL, 1, &h, &hidden) != MERAK_OK)
+    if (merak_apply(m, "leaky_relu", NULL, 1, &h, &hidden) != MERAK_OK)
         return x; /* the model remembers why, and merak_train() says it */
     h = merak_linear(m, hidden, WEIGHT(i, "down", C, 4 * C), NULL, 1);
     return merak_add(m, x, h);

@@ -157,7 +157,7 @@ JSON
         END { exit NR != 2 }'
     run ./own_op --data corpus --seq 32 --steps 1 --dtype bf16
     [ "$status" -eq 66 ]
-    [[ $output == *"relu2: its kernel is for f32, got bf16"* ]]
+    [[ $output == *"leaky_relu: its kernel is for f32, got bf16"* ]]
 }
 
 @test "README's program is examples/train.c, and its pages are there" {

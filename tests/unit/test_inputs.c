@@ -104,7 +104,6 @@ static void set_up(struct fixture *f, bool accel)
     f->load.kind = MERAK_INSTR_LOAD;
     f->load.input = MERAK_INPUT_TOKENS;
     f->program.dp_index = 1;
-    f->program.mesh = (struct merak_stage_mesh){.dp = DP, .tp = 1, .batch = B};
     f->program.instr = &f->load;
     f->program.n_instrs = 1;
     f->t.compute.accel = accel ? &f->accel : NULL;
