@@ -328,7 +328,7 @@ static enum merak_status set_task(void *target, const char *text,
     struct merak_pack_job *job = target;
     char end;
 
-    if (sscanf(text, "%d/%d%c", &job->task, &job->n_tasks, &end) != 2 ||
+    if (sscanf(text, "%9d/%9d%c", &job->task, &job->n_tasks, &end) != 2 ||
         job->n_tasks < 1 || job->n_tasks > 1000000 || job->task < 0 ||
         job->task >= job->n_tasks)
         return merak_fail(err, MERAK_ERR_CONFIG,

@@ -144,6 +144,7 @@ static json_t *describe_input(const char *path, uint64_t cut_bytes,
                               struct merak_error *err)
 {
     struct stat st;
+    json_t *input;
 
     if (strcmp(path, "-") == 0) {
         (void)merak_fail(err, MERAK_ERR_CONFIG,
@@ -155,9 +156,15 @@ static json_t *describe_input(const char *path, uint64_t cut_bytes,
         (void)merak_file_fail(err, "open", path);
         return NULL;
     }
-    return json_pack("{s:s%, s:I, s:I, s:I}", "path", path, strlen(path),
-                     "bytes", (json_int_t)st.st_size, "changed",
-                     (json_int_t)st.st_mtime, "cut", (json_int_t)cut_bytes);
+    input = json_pack("{s:s%, s:I, s:I, s:I}", "path", path, strlen(path),
+                      "bytes", (json_int_t)st.st_size, "changed",
+                      (json_int_t)st.st_mtime, "cut", (json_int_t)cut_bytes);
+    if (input == NULL)
+        (void)merak_fail(err, MERAK_ERR_CONFIG,
+                         "%.200s: several tasks take files with names in "
+                         "UTF-8; rename it, or pack with one task",
+                         path);
+    return input;
 }
 
 /* The plan as it would be made now. */
@@ -282,7 +289,11 @@ static enum merak_status agree(struct merak_parts *parts, const json_t *plan,
     if (rc != MERAK_OK || !exists)
         return rc == MERAK_OK ? use_plan(parts, plan, err) : rc;
     old = get_json(parts->folder, "plan.json");
-    rc = compare_plans(parts, old, plan, err);
+    rc = json_is_object(old) ? compare_plans(parts, old, plan, err)
+                             : merak_fail(err, MERAK_ERR_FORMAT,
+                                          "%s/plan.json is no plan; remove "
+                                          "the folder",
+                                          parts->folder);
     if (rc == MERAK_OK)
         rc = use_plan(parts, old, err);
     json_decref(old);

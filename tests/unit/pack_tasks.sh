@@ -49,7 +49,7 @@ same()
     done
 }
 
-echo 1..18
+echo 1..21
 
 "${pack[@]}" whole a.jsonl b.txt a.jsonl >log 2>&1
 ok $? "one packs all at once" log
@@ -132,6 +132,17 @@ ok $? "standard input" got
 "${pack[@]}" q --task 2/2 b.txt 2>got
 grep -q -- '--task 2/2: expected I/N' got
 ok $? "a task beyond their number" got
+"${pack[@]}" q --task 4294967296/4294967298 b.txt 2>got
+grep -q -- '--task 4294967296/4294967298: expected I/N' got
+ok $? "a number that is none of an int" got
+cp b.txt $'b\xe9.txt'
+"${pack[@]}" q --task 0/2 $'b\xe9.txt' 2>got
+grep -q 'names in UTF-8' got && [ ! -e q.parts ]
+ok $? "a name that JSON cannot have" got
+mkdir q.parts && echo '{' >q.parts/plan.json
+"${pack[@]}" q --task 0/2 b.txt 2>got
+grep -q 'q.parts/plan.json is no plan; remove the folder' got
+ok $? "a plan that is none" got
 echo '{"run": "0.0.0", "who": "'"$(uname -n)"'-999999999"}' >z.parts/joining
 "${pack[@]}" one a.jsonl >/dev/null 2>&1
 task z 1/2 a.jsonl >out
