@@ -124,6 +124,6 @@ enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
         err, MERAK_ERR_CONFIG,
         "%s %.60s: there is no such file or folder; give %s; one of the "
         "Hugging Face hub has to be downloaded first: hf download NAME (to "
-        "%.50s)",
+        "%.200s)",
         what, path, expected, merak_hub_cache(cache));
 }

@@ -202,8 +202,9 @@ ok $? "a model of the hub's cache is trained and exported by its name" log
         >log 2>&1 &&
     hub "$merak" ckpt import org/name --out hub-run >>log 2>&1
 ok $? "so do eval, plan and ckpt import" log
-refuses "hf download NAME (to $tmp/home/hub)" \
-    env HF_HOME="$tmp/home" "$merak" train --data d --model org/other
+far=$tmp/a/folder/with/a/path/of/more/than/fifty/characters
+refuses "hf download NAME (to $far/hub)" \
+    env HF_HOME="$far" "$merak" train --data d --model org/other
 
 "$merak" ckpt ls whole >log && grep -q '^step-00000004 ' log
 ok $? "its checkpoints are listed" log
