@@ -265,23 +265,42 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
     return false;
 }
 
-/* Larger micro-batches are tried until two in a row bring nothing. */
-static void rate_sizes(struct merak_search *s, int tp)
-{
-    int refused = s->n_tp_refused, n;
-    double before = s->best_s;
+/* Where the sizes of micro-batches of a tensor degree have come to. */
+struct sizes {
+    int tp;
+    size_t b, no_gain;
+    double before; /* best_s when the last one began */
+    bool is_done;
+};
 
-    for (size_t b = 1, no_gain = 0;
-         b <= s->in->global_batch && no_gain < 2 && merak_search_goes_on(s);
-         b++) {
-        if (!merak_search_is_size(s, tp, b))
-            continue;
-        n = s->n_cands;
-        rate_tables(s, tp, b);
-        if (s->n_tp_refused > refused)
-            break;
-        no_gain = s->n_cands > n && s->best_s < before ? 0 : no_gain + (b > 2);
-        before = s->best_s;
+static void rate_size(struct merak_search *s, struct sizes *at)
+{
+    int refused = s->n_tp_refused, n = s->n_cands;
+
+    rate_tables(s, at->tp, at->b);
+    if (s->n_tp_refused > refused)
+        at->is_done = true;
+    else if (s->n_cands > n && s->best_s < at->before)
+        at->no_gain = 0;
+    else
+        at->no_gain += at->b > 2;
+    at->before = s->best_s;
+}
+
+/* Larger micro-batches are tried until two in a row bring nothing; those that
+ * are not reached by end_ns are left for later. */
+static void rate_sizes(struct merak_search *s, struct sizes *at, int64_t end_ns)
+{
+    if (at->b == 1)
+        at->before = s->best_s;
+    while (!at->is_done && merak_search_goes_on(s)) {
+        if (merak_search_is_size(s, at->tp, at->b))
+            rate_size(s, at);
+        at->b++;
+        at->is_done = at->is_done || at->no_gain == 2 ||
+                      at->b > s->in->global_batch;
+        if (merak_search_is_past(end_ns))
+            return;
     }
 }
 
@@ -291,20 +310,34 @@ static bool may_have_tp(const struct merak_search *s, int tp)
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
 }
 
+/* Tensor degrees share the time; what some leave over is for the others. */
+static void rate_all_sizes(struct merak_search *s, struct sizes *sizes,
+                           int n)
+{
+    for (int i = 0; i < n; i++)
+        rate_sizes(s, &sizes[i],
+                   s->insists ? INT64_MAX
+                              : merak_search_share_ns(s, n - i + 1));
+    for (int i = 0; i < n; i++)
+        rate_sizes(s, &sizes[i], INT64_MAX);
+}
+
 /* Tensor groups never leave a node. */
 void merak_search_rate_all(struct merak_search *s)
 {
-    int most = s->in->ranks_per_node, parts = 1;
+    int most = s->in->ranks_per_node, n_sizes = 0;
+    struct sizes *sizes = calloc((size_t)most, sizeof(*sizes));
 
-    for (int tp = 1; tp <= most; tp++)
-        parts += may_have_tp(s, tp);
-    for (int tp = 1; tp <= most; tp++) {
-        if (!may_have_tp(s, tp))
-            continue;
-        if (!s->insists)
-            merak_search_share_time(s, parts--);
-        rate_sizes(s, tp);
+    if (sizes == NULL) {
+        s->rc = merak_fail_nomem(s->err, (size_t)most * sizeof(*sizes));
+        return;
     }
+    for (int tp = 1; tp <= most; tp++) {
+        if (may_have_tp(s, tp))
+            sizes[n_sizes++] = (struct sizes){.tp = tp, .b = 1};
+    }
+    rate_all_sizes(s, sizes, n_sizes);
+    free(sizes);
     for (int tp = 2; tp <= most; tp++) {
         if (may_have_tp(s, tp) && !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
             merak_search_rate_samples(s, tp);

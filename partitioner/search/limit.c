@@ -4,9 +4,9 @@
  * The clock enters a search only here, and only past its limit: a search that
  * ends before is the same on any machine.  Time is shared out so that there is
  * an answer when all of it has passed: most of it for estimates, in the order
- * of enumerate.c, of which each tensor degree gets an equal part and what those
- * before it left over; some for the plainest plans of tensor degrees for which
- * none was found; the rest for building the best.
+ * of enumerate.c, of which each tensor degree gets an equal part, and then, one
+ * after the other, what all of them left over; some for the plainest plans of
+ * tensor degrees for which none was found; the rest for building the best.
  */
 #include "config.h"
 
@@ -36,12 +36,17 @@ void merak_search_limit_init(struct merak_search *s)
     set_until(s, 1);
 }
 
+bool merak_search_is_past(int64_t end_ns)
+{
+    return end_ns < INT64_MAX && merak_clock_ns() > end_ns;
+}
+
 bool merak_search_is_late(const struct merak_search *s)
 {
     if (s->insists && s->n_cands == 0)
         return false;
     return s->over || (s->in->stop != NULL && *s->in->stop != 0) ||
-           (s->until_ns < INT64_MAX && merak_clock_ns() > s->until_ns);
+           merak_search_is_past(s->until_ns);
 }
 
 bool merak_search_is_over(struct merak_search *s)
@@ -61,14 +66,13 @@ double merak_search_seconds(const struct merak_search *s)
     return (double)(merak_clock_ns() - s->start_ns) * 1e-9;
 }
 
-void merak_search_share_time(struct merak_search *s, int parts)
+int64_t merak_search_share_ns(const struct merak_search *s, int parts)
 {
-    int64_t now = merak_clock_ns(), end;
+    int64_t now = merak_clock_ns();
 
-    set_until(s, FULL_SHARE);
-    end = s->until_ns;
-    if (end < INT64_MAX && now < end)
-        s->until_ns = now + (end - now) / parts;
+    return s->until_ns < INT64_MAX && now < s->until_ns
+               ? now + (s->until_ns - now) / parts
+               : s->until_ns;
 }
 
 /* Is there a plan of this tensor degree that may fit? */

@@ -97,8 +97,10 @@ bool merak_search_is_late(const struct merak_search *s);
 bool merak_search_is_over(struct merak_search *s);
 /* Has it neither failed nor is its time over? */
 bool merak_search_goes_on(struct merak_search *s);
-/* Begin one of `parts` parts of the time that is left for estimates. */
-void merak_search_share_time(struct merak_search *s, int parts);
+/* When one of `parts` parts of the time that is left for estimates ends;
+ * INT64_MAX: never. */
+int64_t merak_search_share_ns(const struct merak_search *s, int parts);
+bool merak_search_is_past(int64_t end_ns);
 /* Rate everything, or, when the time is over, only plain plans of the tensor
  * degrees that have none. */
 void merak_search_rate_in_time(struct merak_search *s);
