@@ -15,10 +15,10 @@
 #define TILE_N 64
 #define TILE_K 16
 #define TILE_THREADS 128 /* each has 4 x 4 elements */
+#define TILE_BLOCKS 4    /* of a multiprocessor: leaves 128 registers each */
 #define SORT_BLOCK 256
 
-/* --- sorting ----------------------------------------------------------------
- */
+/* --- sorting -------------------------------------------------------------- */
 
 struct merak_sorted {
     const int32_t *ids;
@@ -56,8 +56,7 @@ static __global__ void __launch_bounds__(SORT_BLOCK) sort_rows(merak_sorted s)
             s.order[at++] = i;
 }
 
-/* --- products ---------------------------------------------------------------
- */
+/* --- products ------------------------------------------------------------- */
 
 /* Add the products of rows [m, m_end) and columns [n, n_end), over k of [k,
  * k_end), of p.a(row, k) and p.b(column, k), and pass each to p.put(). */
@@ -253,7 +252,7 @@ template <typename T> struct merak_first_back {
 
 /* Block (n, m): a tile of columns of a tile of rows. */
 template <typename T, template <typename> class P>
-static __global__ void __launch_bounds__(TILE_THREADS)
+static __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS)
     multiply_rows(const __grid_constant__ merak_mlp<T> x, uint32_t N,
                   uint32_t depth)
 {
@@ -285,8 +284,7 @@ static enum merak_status run_rows(const struct merak_kernel_call *call,
                   err, multiply_rows<T, P>, x, N, depth);
 }
 
-/* --- rows -------------------------------------------------------------------
- */
+/* --- rows ----------------------------------------------------------------- */
 
 /* Each token's sum of its rows, by ascending expert; a product with a weight,
  * if there are any, is rounded before it is added. */
@@ -349,8 +347,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         x.dw[row] = dw;
 }
 
-/* --- gradients of weights ---------------------------------------------------
- */
+/* --- gradients of weights ------------------------------------------------- */
 
 /* Of `gate`, or of `up`: blockIdx.z is twice the expert, and which. */
 template <typename T> struct merak_first_weights {
@@ -416,7 +413,7 @@ template <typename T> struct merak_second_weights {
 };
 
 template <typename T, template <typename> class P>
-static __global__ void __launch_bounds__(TILE_THREADS)
+static __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS)
     multiply_experts(const __grid_constant__ merak_mlp<T> x, uint32_t M,
                      uint32_t N)
 {
@@ -440,8 +437,7 @@ run_weights(const struct merak_kernel_call *call, const merak_mlp<T> &x,
                   err, multiply_experts<T, P>, x, M, N);
 }
 
-/* --- calls ------------------------------------------------------------------
- */
+/* --- calls ---------------------------------------------------------------- */
 
 /* Rows of `width` floats, and what sorts them. */
 static size_t scratch_bytes(const struct merak_kernel_call *call, bool rows)
