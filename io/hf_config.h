@@ -29,6 +29,11 @@ enum merak_family {
     MERAK_STARCODER2,
     MERAK_PHI,
     MERAK_GPT_NEOX,
+    MERAK_MIXTRAL,
+    MERAK_QWEN2_MOE,
+    MERAK_QWEN3_MOE,
+    MERAK_OLMOE,
+    MERAK_GLM4_MOE,
     MERAK_FAMILIES, /* how many */
 };
 
@@ -90,6 +95,14 @@ struct merak_hf_config {
     /* Rotary positions of these layers; theta 0: as of the others. */
     float slide_theta;
     struct merak_rope_scaling slide_scaling;
+    /* Experts in the place of an MLP, but for some layers; 0: none.  Each token
+     * has `chosen` of them (merak_route()), and one more MLP if shared_ffn is
+     * not 0, which may have a gate of one number a token. */
+    size_t experts, chosen, expert_ffn, shared_ffn;
+    bool dense[MERAK_HF_LAYERS];
+    bool route_sigmoid, route_normal, route_rounded, shared_gate;
+    size_t expert_groups, groups_kept;
+    float route_scale;
     /* For users: what was assumed or ignored, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];
 };

@@ -39,10 +39,8 @@ static size_t read_size(struct merak_hf_reader *r, const char *name,
     return merak_hf_size(r, name, most, or_else);
 }
 
-/* A size with two names, where transformers prefers `alias`; two different
- * values are an error. */
-static size_t read_twin(struct merak_hf_reader *r, const char *name,
-                        const char *alias, size_t most, size_t or_else)
+size_t merak_hf_twin(struct merak_hf_reader *r, const char *name,
+                     const char *alias, size_t most, size_t or_else)
 {
     bool by_alias = merak_hf_field(r, alias) != NULL;
     size_t twin = by_alias ? merak_hf_size(r, alias, most, or_else) : or_else;
@@ -61,13 +59,14 @@ void merak_hf_gpt2_read(struct merak_hf_reader *r,
                         struct merak_hf_config *c)
 {
     c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
-    c->hidden = read_twin(r, "n_embd", "hidden_size", MOST_WIDTH, f->hidden);
-    c->layers =
-        read_twin(r, "n_layer", "num_hidden_layers", MOST_LAYERS, f->layers);
+    c->hidden =
+        merak_hf_twin(r, "n_embd", "hidden_size", MOST_WIDTH, f->hidden);
+    c->layers = merak_hf_twin(r, "n_layer", "num_hidden_layers", MOST_LAYERS,
+                              f->layers);
     c->heads =
-        read_twin(r, "n_head", "num_attention_heads", MOST_HEADS, f->heads);
-    c->positions = read_twin(r, "n_positions", "max_position_embeddings",
-                             MOST_POSITIONS, f->positions);
+        merak_hf_twin(r, "n_head", "num_attention_heads", MOST_HEADS, f->heads);
+    c->positions = merak_hf_twin(r, "n_positions", "max_position_embeddings",
+                                 MOST_POSITIONS, f->positions);
     c->ffn = merak_hf_size(r, "n_inner", MOST_FFN, 4 * c->hidden);
     c->norm_eps = merak_hf_positive(r, "layer_norm_epsilon", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
@@ -212,12 +211,16 @@ static void read_window(struct merak_hf_reader *r,
                         struct merak_hf_config *c)
 {
     bool may = true, any = false;
+    const json_t *value;
 
     if (f->windows == MERAK_HF_NO_WINDOWS)
         return;
     if (f->windows == MERAK_HF_IF_ASKED || f->windows == MERAK_HF_NO_ROPE)
         may = merak_hf_bool(r, "use_sliding_window", false);
-    if (merak_hf_field(r, "sliding_window") != NULL)
+    value = merak_hf_field(r, "sliding_window");
+    if (!may && json_is_integer(value) && json_integer_value(value) == 0)
+        c->window = 0; /* as transformers writes what is not used */
+    else if (value != NULL)
         c->window = merak_hf_size(r, "sliding_window", MOST_POSITIONS, 0);
     else if (json_object_get(r->root, "sliding_window") == NULL)
         c->window = f->window;
@@ -283,6 +286,8 @@ static void read_decoder(struct merak_hf_reader *r,
     c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
     c->attn_dropout = merak_hf_dropout(r, "attention_dropout", 0);
     merak_hf_options_read(r, f->options, c);
+    if (f->experts != NULL)
+        merak_hf_experts_read(r, f->experts, c);
 }
 
 /* --- any family

@@ -16,7 +16,9 @@ enum merak_hf_option_kind {
     MERAK_HF_END,      /* of a list */
     MERAK_HF_ALWAYS,   /* bool: true, without a field */
     MERAK_HF_FLAG,     /* bool */
-    MERAK_HF_NEVER,    /* no member: the field must be false */
+    MERAK_HF_NEVER,    /* no member: the field must be false .. */
+    MERAK_HF_ZERO,     /* .. or 0 .. */
+    MERAK_HF_ABSENT,   /* .. or null */
     MERAK_HF_POSITIVE, /* float: a number above 0 */
     MERAK_HF_CAP,      /* the same; null is 0 */
     MERAK_HF_RSQRT,    /* float: 1 / sqrt(a number above 0) */
@@ -67,6 +69,29 @@ struct merak_hf_rope_family {
     const char *slide_theta_field;
 };
 
+/* Experts of a family: fields and defaults.  A field that is NULL does not
+ * exist. */
+struct merak_hf_experts {
+    const char *count_field, *width_field; /* width NULL: as other MLPs */
+    const char *count_alias; /* that transformers writes; NULL: the same */
+    size_t count, chosen, width;
+    const char *normal_field;
+    bool is_normal; /* weights are divided by their sum, or its default */
+    bool sigmoid;   /* scores, which have biases and groups */
+    bool rounded;   /* weights, to the type of activations */
+    /* One more MLP for all tokens, of a width of its own and with a gate, or as
+     * wide as so many experts. */
+    const char *shared_width_field, *shared_count_field;
+    size_t shared_width;
+    bool sparse_fields; /* decoder_sparse_step and mlp_only_layers */
+    const char *dense_first_field;
+};
+extern const struct merak_hf_experts merak_hf_mixtral_experts;
+extern const struct merak_hf_experts merak_hf_qwen2_experts;
+extern const struct merak_hf_experts merak_hf_qwen3_experts;
+extern const struct merak_hf_experts merak_hf_olmoe_experts;
+extern const struct merak_hf_experts merak_hf_glm4_experts;
+
 struct merak_hf_family {
     const char *type;  /* model_type */
     const char *class; /* of transformers: what its names begin with */
@@ -98,6 +123,7 @@ struct merak_hf_family {
     size_t no_rope_period;
     bool tied; /* default of tie_word_embeddings */
     struct merak_hf_rope_family rope;
+    const struct merak_hf_experts *experts; /* NULL: none */
 };
 
 /* The family of a model_type; NULL if there is none. */
@@ -109,6 +135,16 @@ void merak_hf_family_read(struct merak_hf_reader *r,
 void merak_hf_options_read(struct merak_hf_reader *r,
                            const struct merak_hf_option *options,
                            struct merak_hf_config *c);
+/* A size with two names, where transformers prefers `alias`; two different
+ * values are an error. */
+size_t merak_hf_twin(struct merak_hf_reader *r, const char *name,
+                     const char *alias, size_t most, size_t or_else);
+void merak_hf_experts_read(struct merak_hf_reader *r,
+                           const struct merak_hf_experts *f,
+                           struct merak_hf_config *c);
+/* What a model_type of transformers needs that does not exist here; NULL for
+ * other words. */
+const char *merak_hf_refused_type(const char *type);
 /* For the row of gpt2, whose fields have other names. */
 void merak_hf_gpt2_read(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,

@@ -34,6 +34,10 @@ static const char *const gemma3_known[] = {"image_token_id",
 /* Padding has no row of its own. */
 static const char *const gpt_neox_known[] = {"pad_token_id", NULL};
 
+/* Of layers for predicting several tokens, which nothing here has. */
+static const char *const glm4_moe_known[] = {"num_mtp_layers",
+                                             "num_nextn_predict_layers", NULL};
+
 static const char *const none_known[] = {NULL};
 
 /* --- options
@@ -62,6 +66,14 @@ static const char *const none_known[] = {NULL};
     {                                                         \
         .kind = MERAK_HF_ACT, .name = (field), .at = AT(act), \
         .word = (otherwise), .acts = (supported)              \
+    }
+#define ZERO(field)                            \
+    {                                          \
+        .kind = MERAK_HF_ZERO, .name = (field) \
+    }
+#define ABSENT(field)                            \
+    {                                            \
+        .kind = MERAK_HF_ABSENT, .name = (field) \
     }
 #define END                  \
     {                        \
@@ -231,6 +243,43 @@ static const struct merak_hf_option gpt_neox_options[] = {
     ALWAYS(mlp_bias),
     ALWAYS(layer_norm),
     ALWAYS(plain_mlp),
+    END,
+};
+
+/* Jitter is noise on the router's input. */
+static const struct merak_hf_option mixtral_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    ZERO("router_jitter_noise"),
+    END,
+};
+
+static const struct merak_hf_option qwen2_moe_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("qkv_bias", qkv_bias, true),
+    NEVER("use_sliding_window"),
+    END,
+};
+
+static const struct merak_hf_option qwen3_moe_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("attention_bias", attn_bias, false),
+    NEVER("use_sliding_window"),
+    ALWAYS(qk_norm),
+    END,
+};
+
+static const struct merak_hf_option olmoe_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("attention_bias", attn_bias, false),
+    ALWAYS(qk_whole),
+    ABSENT("clip_qkv"),
+    END,
+};
+
+static const struct merak_hf_option glm4_moe_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("use_qk_norm", qk_norm, false),
     END,
 };
 

@@ -140,6 +140,7 @@ struct words {
     const char *attn_post, *mlp_post; /* .. and of what they return */
     const char *q, *k, *v, *o, *q_norm, *k_norm;
     const char *gate, *up, *down;
+    const char *router, *expert_gate, *expert_up, *expert_down;
 };
 
 #define LLAMA_ENDS                                           \
@@ -155,7 +156,21 @@ struct words {
     .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
 
 static const struct words pre_norm_words = {
-    LLAMA_ATTENTION, LLAMA_MLP, .mlp_norm = "post_attention_layernorm"};
+    LLAMA_ATTENTION,
+    LLAMA_MLP,
+    .mlp_norm = "post_attention_layernorm",
+    .router = "mlp.gate",
+    .expert_gate = "mlp.experts.gate_proj",
+    .expert_up = "mlp.experts.up_proj",
+    .expert_down = "mlp.experts.down_proj"};
+static const struct words mixtral_words = {
+    LLAMA_ATTENTION,
+    LLAMA_MLP,
+    .mlp_norm = "post_attention_layernorm",
+    .router = "block_sparse_moe.gate",
+    .expert_gate = "block_sparse_moe.experts.w1",
+    .expert_up = "block_sparse_moe.experts.w3",
+    .expert_down = "block_sparse_moe.experts.w2"};
 static const struct words post_norm_words = {
     LLAMA_ATTENTION, LLAMA_MLP, .mlp_norm = "pre_feedforward_layernorm",
     .attn_post = "post_attention_layernorm",
@@ -190,6 +205,7 @@ static const struct words *const own_words[MERAK_FAMILIES] = {
     [MERAK_STARCODER2] = &starcoder2_words,
     [MERAK_PHI] = &phi_words,
     [MERAK_GPT_NEOX] = &gpt_neox_words,
+    [MERAK_MIXTRAL] = &mixtral_words,
 };
 
 static const struct words *words_of(const struct merak_hf_config *c)
@@ -346,6 +362,97 @@ static struct merak_value *mlp(const struct layer *l, struct merak_value *x)
     return merak_dropout(l->m, x, c->resid_dropout);
 }
 
+/* --- experts
+ * ------------------------------------------------------------------------- */
+
+/* Rows of experts, by their matrices' names. */
+static struct merak_value *experts(const struct layer *l, struct merak_value *x,
+                                   struct merak_value *weights,
+                                   struct merak_value *ids,
+                                   const char *const word[3], size_t E,
+                                   size_t F)
+{
+    struct merak_value *w[3];
+    size_t C = l->c->hidden;
+
+    for (int i = 0; i < 3; i++)
+        w[i] = MERAK_PARAM(
+            l->m, merak_name(l->m, "%s.weight", name_in(l, word[i])),
+            MERAK_NORMAL(l->c->init_std), E, i < 2 ? F : C, i < 2 ? C : F);
+    return merak_experts(l->m, x, weights, ids, w[0], w[1], w[2]);
+}
+
+/* One MLP for all tokens, let through by a sigmoid of each: an expert that all
+ * of them choose. */
+static struct merak_value *gated_mlp(const struct layer *l,
+                                     struct merak_value *x)
+{
+    static const char *const word[] = {"mlp.shared_expert.gate_proj",
+                                       "mlp.shared_expert.up_proj",
+                                       "mlp.shared_expert.down_proj"};
+    const struct merak_route_options opt = {
+        .k = 1, .sigmoid = true, .rounded = true};
+    const size_t dim[] = {1, l->c->hidden};
+    struct merak_value *weights, *ids, *z;
+
+    z = linear(l, x, "mlp.shared_expert_gate", false, 1, 2, dim);
+    merak_route(l->m, z, NULL, &opt, &weights, &ids);
+    return experts(l, x, weights, ids, word, 1, l->c->shared_ffn);
+}
+
+static struct merak_value *shared_mlp(const struct layer *l,
+                                      struct merak_value *x)
+{
+    const size_t up_dim[] = {l->c->shared_ffn, l->c->hidden};
+    const size_t down_dim[] = {l->c->hidden, l->c->shared_ffn};
+    struct merak_value *gate, *up;
+
+    gate = linear(l, x, "mlp.shared_experts.gate_proj", false, 1, 2, up_dim);
+    up = linear(l, x, "mlp.shared_experts.up_proj", false, 1, 2, up_dim);
+    x = merak_swiglu(l->m, gate, up);
+    return linear(l, x, "mlp.shared_experts.down_proj", false, 1, 2, down_dim);
+}
+
+/* What is added to scores for the choice alone, as it was read. */
+static struct merak_value *router_bias(const struct layer *l)
+{
+    const char *name = merak_name(l->m, "%s.e_score_correction_bias",
+                                  name_in(l, l->words->router));
+    struct merak_value *bias =
+        MERAK_PARAM(l->m, name, MERAK_ZEROS, l->c->experts);
+
+    merak_freeze(l->m, name);
+    return bias;
+}
+
+static struct merak_value *mixture(const struct layer *l, struct merak_value *x)
+{
+    const struct merak_hf_config *c = l->c;
+    const struct merak_route_options opt = {.k = c->chosen,
+                                            .sigmoid = c->route_sigmoid,
+                                            .normalise = c->route_normal,
+                                            .rounded = c->route_rounded,
+                                            .groups = c->expert_groups,
+                                            .groups_kept = c->groups_kept,
+                                            .scale = c->route_scale};
+    const char *const word[] = {l->words->expert_gate, l->words->expert_up,
+                                l->words->expert_down};
+    const size_t dim[] = {c->experts, c->hidden};
+    struct merak_value *weights, *ids, *z, *y;
+
+    z = linear(l, x, l->words->router, false, 1, 2, dim);
+    merak_route(l->m, z, c->route_sigmoid ? router_bias(l) : NULL, &opt,
+                &weights, &ids);
+    y = experts(l, x, weights, ids, word, c->experts, c->expert_ffn);
+    if (c->shared_ffn > 0)
+        y = merak_add(l->m, y,
+                      c->shared_gate ? gated_mlp(l, x) : shared_mlp(l, x));
+    return y;
+}
+
+/* --- layers
+ * ------------------------------------------------------------------------- */
+
 /* x plus what a part of the layer makes of it. */
 static struct merak_value *
 add_part(const struct layer *l, struct merak_value *x, struct merak_value *part)
@@ -364,7 +471,8 @@ static struct merak_value *serial_layer(const struct layer *l,
     h = norm_in(l, x, C, l->words->attn_norm);
     x = add_part(l, x, attention(l, h));
     h = norm_in(l, x, C, l->words->mlp_norm);
-    return add_part(l, x, mlp(l, h));
+    h = l->c->experts > 0 && !l->c->dense[l->i] ? mixture(l, h) : mlp(l, h);
+    return add_part(l, x, h);
 }
 
 /* Black et al. 2022 (arXiv:2204.06745), sec. 2: both parts read the layer's

@@ -12,10 +12,25 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The length of a parameter's dim. */
-enum extent { ONE, HIDDEN, FFN, VOCAB, POSITIONS, QUERIES, KEYS, PACKED, HEAD };
+enum extent {
+    ONE,
+    HIDDEN,
+    FFN,
+    VOCAB,
+    POSITIONS,
+    QUERIES,
+    KEYS,
+    PACKED,
+    Q_NORM, /* a head, or all of a token */
+    K_NORM,
+    EXPERTS,
+    EXPERT_FFN,
+    SHARED_FFN,
+};
 
 /* Several parameters may be concatenated in a tensor: this determines the
  * tensor's rows and how many precede this one. */
@@ -36,6 +51,7 @@ struct row {
     enum extent rows, cols;
     bool transposed;
     enum part part;
+    bool each; /* a tensor of each expert, whose number is the second star */
 };
 
 #define ROW(name, r, c)                           \
@@ -50,6 +66,12 @@ struct row {
     {                                                              \
         .param = (name), .tensor = (in), .rows = (r), .cols = (c), \
         .part = (which)                                            \
+    }
+
+#define EACH(name, in, r, c)                                       \
+    {                                                              \
+        .param = (name), .tensor = (in), .rows = (r), .cols = (c), \
+        .each = true                                               \
     }
 
 /* GPT-2's matrices are stored by its Conv1D, as [in, out]. */
@@ -88,8 +110,8 @@ static const struct row llama_rows[] = {
     ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
     ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
     ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.q_norm.weight", HEAD, ONE),
-    ROW(AT "self_attn.k_norm.weight", HEAD, ONE),
+    ROW(AT "self_attn.q_norm.weight", Q_NORM, ONE),
+    ROW(AT "self_attn.k_norm.weight", K_NORM, ONE),
     ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
     ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
     ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
@@ -104,6 +126,28 @@ static const struct row llama_rows[] = {
     ROW(AT "mlp.c_fc.bias", FFN, ONE),
     ROW(AT "mlp.c_proj.weight", HIDDEN, FFN),
     ROW(AT "mlp.c_proj.bias", HIDDEN, ONE),
+    ROW(AT "mlp.gate.weight", EXPERTS, HIDDEN),
+    ROW(AT "mlp.gate.e_score_correction_bias", EXPERTS, ONE),
+    EACH(AT "mlp.experts.gate_proj.weight", AT "mlp.experts.*.gate_proj.weight",
+         EXPERT_FFN, HIDDEN),
+    EACH(AT "mlp.experts.up_proj.weight", AT "mlp.experts.*.up_proj.weight",
+         EXPERT_FFN, HIDDEN),
+    EACH(AT "mlp.experts.down_proj.weight", AT "mlp.experts.*.down_proj.weight",
+         HIDDEN, EXPERT_FFN),
+    ROW(AT "mlp.shared_expert_gate.weight", ONE, HIDDEN),
+    ROW(AT "mlp.shared_expert.gate_proj.weight", SHARED_FFN, HIDDEN),
+    ROW(AT "mlp.shared_expert.up_proj.weight", SHARED_FFN, HIDDEN),
+    ROW(AT "mlp.shared_expert.down_proj.weight", HIDDEN, SHARED_FFN),
+    ROW(AT "mlp.shared_experts.gate_proj.weight", SHARED_FFN, HIDDEN),
+    ROW(AT "mlp.shared_experts.up_proj.weight", SHARED_FFN, HIDDEN),
+    ROW(AT "mlp.shared_experts.down_proj.weight", HIDDEN, SHARED_FFN),
+    ROW(AT "block_sparse_moe.gate.weight", EXPERTS, HIDDEN),
+    EACH(AT "block_sparse_moe.experts.w1.weight",
+         AT "block_sparse_moe.experts.*.w1.weight", EXPERT_FFN, HIDDEN),
+    EACH(AT "block_sparse_moe.experts.w3.weight",
+         AT "block_sparse_moe.experts.*.w3.weight", EXPERT_FFN, HIDDEN),
+    EACH(AT "block_sparse_moe.experts.w2.weight",
+         AT "block_sparse_moe.experts.*.w2.weight", HIDDEN, EXPERT_FFN),
     ROW("model.norm.weight", HIDDEN, ONE),
     ROW("model.norm.bias", HIDDEN, ONE),
     ROW("lm_head.weight", VOCAB, HIDDEN),
@@ -165,8 +209,8 @@ static const struct row gemma2_rows[] = {
     ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
     ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
     ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.q_norm.weight", HEAD, ONE),
-    ROW(AT "self_attn.k_norm.weight", HEAD, ONE),
+    ROW(AT "self_attn.q_norm.weight", Q_NORM, ONE),
+    ROW(AT "self_attn.k_norm.weight", K_NORM, ONE),
     ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
     ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
     ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
@@ -190,10 +234,10 @@ static const struct row phi_rows[] = {
     ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
     ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
     ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.q_layernorm.weight", HEAD, ONE),
-    ROW(AT "self_attn.q_layernorm.bias", HEAD, ONE),
-    ROW(AT "self_attn.k_layernorm.weight", HEAD, ONE),
-    ROW(AT "self_attn.k_layernorm.bias", HEAD, ONE),
+    ROW(AT "self_attn.q_layernorm.weight", Q_NORM, ONE),
+    ROW(AT "self_attn.q_layernorm.bias", Q_NORM, ONE),
+    ROW(AT "self_attn.k_layernorm.weight", K_NORM, ONE),
+    ROW(AT "self_attn.k_layernorm.bias", K_NORM, ONE),
     ROW(AT "self_attn.dense.weight", HIDDEN, QUERIES),
     ROW(AT "self_attn.dense.bias", HIDDEN, ONE),
     ROW(AT "mlp.fc1.weight", FFN, HIDDEN),
@@ -273,6 +317,11 @@ static const struct names families[] = {
     [MERAK_PHI] = {phi_rows, llama_spare, NULL, NULL},
     [MERAK_GPT_NEOX] = {gpt_neox_rows, gpt_neox_spare, "gpt_neox.",
                         "embed_out"},
+    [MERAK_MIXTRAL] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_QWEN2_MOE] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_QWEN3_MOE] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_OLMOE] = {llama_rows, llama_spare, NULL, NULL},
+    [MERAK_GLM4_MOE] = {llama_rows, llama_spare, NULL, NULL},
 };
 
 /* Does the pattern match the name?  Also returns the digits that match "*". */
@@ -310,8 +359,16 @@ static size_t extent_of(const struct merak_hf_config *c, enum extent e)
         return c->kv_heads * c->head_dim;
     case PACKED:
         return 3 * c->heads * c->head_dim;
-    case HEAD:
-        return c->head_dim;
+    case Q_NORM:
+        return c->qk_whole ? c->heads * c->head_dim : c->head_dim;
+    case K_NORM:
+        return c->qk_whole ? c->kv_heads * c->head_dim : c->head_dim;
+    case EXPERTS:
+        return c->experts;
+    case EXPERT_FFN:
+        return c->expert_ffn;
+    case SHARED_FFN:
+        return c->shared_ffn;
     case ONE:
         break;
     }
@@ -355,6 +412,8 @@ static void fill_tensor(const struct merak_hf_config *c, const struct row *row,
     t->vector = row->cols == ONE;
     t->rows = extent_of(c, row->rows);
     t->cols = extent_of(c, row->cols);
+    t->count = row->each ? c->experts : 1;
+    t->each = row->each;
     place_part(c, row->part, t);
 }
 
@@ -376,6 +435,18 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
     return merak_fail(err, MERAK_ERR_NOT_FOUND,
                       "the %s family has no parameter %.120s",
                       merak_hf_family_name(config->family), param);
+}
+
+void merak_hf_tensor_name(const struct merak_hf_tensor *tensor, size_t n,
+                          char name[MERAK_HF_NAME_BYTES])
+{
+    const char *star = tensor->each ? strchr(tensor->name, '*') : NULL;
+
+    if (star == NULL)
+        memcpy(name, tensor->name, MERAK_HF_NAME_BYTES);
+    else
+        snprintf(name, MERAK_HF_NAME_BYTES, "%.*s%zu%s",
+                 (int)(star - tensor->name), tensor->name, n, star + 1);
 }
 
 const char *merak_hf_tensor_base(const struct merak_hf_config *config,
@@ -414,6 +485,16 @@ const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
     return prefix == NULL || is_of_head(config, base) ? "" : prefix;
 }
 
+/* Of layers behind the model's own, which predict more tokens. */
+static bool is_behind(const struct merak_hf_config *c, const char *name)
+{
+    const char *layers = "model.layers.";
+    size_t n = strlen(layers);
+
+    return c->family == MERAK_GLM4_MOE && strncmp(name, layers, n) == 0 &&
+           strtoul(name + n, NULL, 10) >= c->layers;
+}
+
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
                               const char *name)
 {
@@ -422,6 +503,8 @@ bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
     int n;
 
     if (config->tied && merak_hf_tensor_is_head(config, name))
+        return true;
+    if (is_behind(config, name))
         return true;
     for (; *spare != NULL; spare++) {
         if (matches(*spare, name, &digits, &n))

@@ -25,6 +25,10 @@ struct merak_hf_tensor {
     bool transposed;
     bool vector; /* the tensor has one dim, [rows] */
     size_t rows, cols, first_row, of_rows, run, step;
+    /* The parameter has one more dim in front, and a tensor for each of its
+     * `count` experts, whose number is in the place of the name's star. */
+    bool each;
+    size_t count; /* of tensors */
 };
 
 /* The row of the tensor that row i of the parameter is. */
@@ -33,6 +37,10 @@ static inline size_t merak_hf_tensor_row(const struct merak_hf_tensor *t,
 {
     return t->first_row + i / t->run * t->step + i % t->run;
 }
+
+/* The name of tensor n of `count`. */
+void merak_hf_tensor_name(const struct merak_hf_tensor *tensor, size_t n,
+                          char name[MERAK_HF_NAME_BYTES]);
 
 /* Find the tensor of parameter `param`.  MERAK_ERR_NOT_FOUND: the family has
  * no such parameter. */

@@ -90,6 +90,13 @@ void merak_hf_options_read(struct merak_hf_reader *r,
         case MERAK_HF_NEVER:
             merak_hf_require_bool(r, o->name, false);
             break;
+        case MERAK_HF_ZERO:
+            if (merak_hf_real(r, o->name, 0) != 0)
+                merak_hf_refuse(r, o->name, "0");
+            break;
+        case MERAK_HF_ABSENT:
+            merak_hf_require_absent(r, o->name);
+            break;
         case MERAK_HF_POSITIVE:
             *(float *)at = merak_hf_positive(r, o->name, o->or_else);
             break;

@@ -80,8 +80,9 @@ enum merak_status merak_exporting_read(struct merak_exporting *e, int p,
                : rc;
 }
 
-/* Read parameter p into its rows of the tensor in the buffer. */
-static enum merak_status read_part(struct merak_exporting *e, int p,
+/* Read parameter p, or the one of its experts that tensor t has, into its rows
+ * of the tensor in the buffer. */
+static enum merak_status read_part(struct merak_exporting *e, int p, int t,
                                    struct merak_error *err)
 {
     const struct merak_hf_tensor *part = &e->layout.part[p];
@@ -89,6 +90,10 @@ static enum merak_status read_part(struct merak_exporting *e, int p,
     enum merak_status rc;
     float *rows;
 
+    if (part->each)
+        return merak_ckpt_read_first(e->ckpt, &e->params.param[p],
+                                     (size_t)(t - e->layout.tensor_of[p]), 1,
+                                     e->buf, err);
     if (part->run == part->rows)
         return merak_exporting_read(e, p, e->buf + part->first_row * cols, err);
     rows = malloc(part->rows * cols * sizeof(*rows));
@@ -108,8 +113,8 @@ enum merak_status merak_exporting_tensor(struct merak_exporting *e, int t,
     enum merak_status rc = MERAK_OK;
 
     for (int p = 0; p < e->params.n && rc == MERAK_OK; p++) {
-        if (e->layout.tensor_of[p] == t)
-            rc = read_part(e, p, err);
+        if (merak_hf_layout_is_in(&e->layout, p, t))
+            rc = read_part(e, p, t, err);
     }
     return rc;
 }

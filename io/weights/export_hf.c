@@ -96,15 +96,6 @@ static enum merak_safetensors_type type_named(const char *name)
     return type;
 }
 
-static int find_tensor(const struct merak_hf_layout *layout, const char *base)
-{
-    for (int i = 0; i < layout->n; i++) {
-        if (strcmp(layout->tensor[i].name, base) == 0)
-            return i;
-    }
-    return -1;
-}
-
 /* Take one [NAME, DTYPE] of the record; false if the model has no such
  * tensor. */
 static bool take_recorded(struct hf *hf, const json_t *json)
@@ -116,7 +107,8 @@ static bool take_recorded(struct hf *hf, const json_t *json)
     if (hf->n == e->layout.n || strlen(name) >= sizeof(t->name))
         return false;
     strcpy(t->name, name);
-    t->tensor = find_tensor(&e->layout, merak_hf_tensor_base(&e->config, name));
+    t->tensor = merak_hf_layout_find(&e->layout,
+                                     merak_hf_tensor_base(&e->config, name));
     t->type = e->export->typed
                   ? e->export->type
                   : type_named(json_string_value(json_array_get(json, 1)));
@@ -249,7 +241,7 @@ static enum merak_status write_tensor(struct hf *hf, int i,
     if (rc != MERAK_OK)
         return rc;
     for (int p = 0; part == NULL; p++) {
-        if (e->layout.tensor_of[p] == hf->tensor[i].tensor)
+        if (merak_hf_layout_is_in(&e->layout, p, hf->tensor[i].tensor))
             part = &e->layout.part[p];
     }
     rc =

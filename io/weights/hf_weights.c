@@ -82,15 +82,6 @@ static enum merak_status check_tensors(const struct merak_hf_weights *w,
     return rc;
 }
 
-static int find_layout(const struct merak_hf_layout *layout, const char *name)
-{
-    for (int i = 0; i < layout->n; i++) {
-        if (strcmp(layout->tensor[i].name, name) == 0)
-            return i;
-    }
-    return -1;
-}
-
 /* Find each tensor, stored with the family's prefix or without it. */
 static enum merak_status place_tensors(struct merak_hf_weights *w,
                                        struct merak_error *err)
@@ -101,7 +92,7 @@ static enum merak_status place_tensors(struct merak_hf_weights *w,
         return merak_fail_nomem(err, (size_t)w->layout.n * sizeof(void *));
     for (int i = 0; i < w->st->n; i++) {
         const struct merak_safetensor *t = &w->st->tensor[i];
-        int at = find_layout(&w->layout, base_name(w, t));
+        int at = merak_hf_layout_find(&w->layout, base_name(w, t));
 
         if (at < 0 && merak_hf_tensor_is_head(&w->config, t->name))
             w->copy = t;
@@ -189,7 +180,8 @@ merak_hf_weights_files(const struct merak_hf_weights *weights)
 bool merak_hf_weights_has(const struct merak_hf_weights *weights,
                           const struct merak_safetensor *tensor)
 {
-    return find_layout(&weights->layout, base_name(weights, tensor)) >= 0;
+    return merak_hf_layout_find(&weights->layout, base_name(weights, tensor)) >=
+           0;
 }
 
 /* --- reading ---------------------------------------------------------------
@@ -301,14 +293,17 @@ static enum merak_status pick(const struct picking *p, float *buf,
     return rc;
 }
 
-static enum merak_status read_box(const struct merak_hf_weights *w, int param,
-                                  const struct merak_box *box, float *out,
-                                  struct merak_error *err)
+/* Read a box of the matrix of tensor `tensor`, `shape` of the parameter. */
+static enum merak_status read_matrix(const struct merak_hf_weights *w,
+                                     const struct merak_hf_tensor *part,
+                                     int tensor,
+                                     const struct merak_shape *shape,
+                                     const struct merak_box *box, float *out,
+                                     struct merak_error *err)
 {
-    const struct merak_hf_tensor *part = &w->layout.part[param];
-    int split = row_dims(&w->param[param].shape, part->rows);
+    int split = row_dims(shape, part->rows);
     struct picking p = {.st = w->st,
-                        .t = w->place[w->layout.tensor_of[param]],
+                        .t = w->place[tensor],
                         .width = part->transposed ? part->of_rows : part->cols,
                         .out = out};
     size_t n_rows = 0, n_cols = 0, lines;
@@ -337,6 +332,33 @@ out:
     free(buf);
     free(rows);
     free(cols);
+    return rc;
+}
+
+/* A box of a parameter: of each expert's matrix, if it has a tensor for each.
+ */
+static enum merak_status read_box(const struct merak_hf_weights *w, int param,
+                                  const struct merak_box *box, float *out,
+                                  struct merak_error *err)
+{
+    const struct merak_hf_tensor *part = &w->layout.part[param];
+    const struct merak_shape *shape = &w->param[param].shape;
+    int first = w->layout.tensor_of[param];
+    struct merak_shape matrix = {.ndim = shape->ndim - 1};
+    struct merak_box one = {.ndim = box->ndim - 1};
+    enum merak_status rc = MERAK_OK;
+
+    if (!part->each)
+        return read_matrix(w, part, first, shape, box, out, err);
+    for (int d = 1; d < shape->ndim; d++) {
+        matrix.dim[d - 1] = shape->dim[d];
+        one.full[d - 1] = box->full[d];
+        one.lo[d - 1] = box->lo[d];
+        one.len[d - 1] = box->len[d];
+    }
+    for (size_t n = 0; n < box->len[0] && rc == MERAK_OK; n++)
+        rc = read_matrix(w, part, first + (int)(box->lo[0] + n), &matrix, &one,
+                         out + n * merak_box_count(&one), err);
     return rc;
 }
 

@@ -18,15 +18,30 @@ struct merak_hf_layout_tensor {
     size_t dim[2];
 };
 
+struct merak_hf_layout_name {
+    const char *name;
+    int at;
+};
+
 /* The tensors that contain the parameters, in the parameters' order, and the
- * tensor of each parameter. */
+ * first tensor of each parameter. */
 struct merak_hf_layout {
     struct merak_hf_layout_tensor *tensor;
     int n;
     struct merak_hf_tensor *part; /* [n_params] */
     int *tensor_of;               /* [n_params] */
+    struct merak_hf_layout_name *sorted; /* [n] tensors by name */
     int n_params;
 };
+
+/* Has tensor t of the layout parameter p, or a part of it? */
+static inline bool merak_hf_layout_is_in(const struct merak_hf_layout *layout,
+                                         int p, int t)
+{
+    int first = layout->tensor_of[p];
+
+    return first <= t && t < first + (int)layout->part[p].count;
+}
 
 enum merak_status merak_hf_layout_init(struct merak_hf_layout *layout,
                                        const struct merak_hf_config *config,
@@ -34,6 +49,9 @@ enum merak_status merak_hf_layout_init(struct merak_hf_layout *layout,
                                        int n_params,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_hf_layout_fini(struct merak_hf_layout *layout);
+/* The tensor of this name, or -1. */
+int merak_hf_layout_find(const struct merak_hf_layout *layout,
+                         const char *name);
 
 /* --- the folder ------------------------------------------------------------
  */

@@ -68,16 +68,28 @@ struct merak_ckpt_piece merak_whole_piece(const char *name,
     return piece;
 }
 
-enum merak_status merak_ckpt_read_param(struct merak_ckpt *ckpt,
+enum merak_status merak_ckpt_read_first(struct merak_ckpt *ckpt,
                                         const struct merak_named *param,
-                                        float *data, struct merak_error *err)
+                                        size_t at, size_t n, float *data,
+                                        struct merak_error *err)
 {
     char name[512];
     struct merak_ckpt_piece piece;
 
     snprintf(name, sizeof(name), PREFIX "%s", param->name);
     piece = merak_whole_piece(name, &param->shape, data);
+    piece.box.lo[0] = at;
+    piece.box.len[0] = n;
+    piece.flat_hi = merak_box_count(&piece.box);
     return merak_ckpt_read(ckpt, &piece, err);
+}
+
+enum merak_status merak_ckpt_read_param(struct merak_ckpt *ckpt,
+                                        const struct merak_named *param,
+                                        float *data, struct merak_error *err)
+{
+    return merak_ckpt_read_first(ckpt, param, 0, param->shape.dim[0], data,
+                                 err);
 }
 
 enum merak_status merak_ckpt_has_params(const struct merak_ckpt *ckpt,

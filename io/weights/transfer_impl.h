@@ -47,6 +47,12 @@ enum merak_status merak_ckpt_read_param(struct merak_ckpt *ckpt,
                                         float *data,
                                         struct merak_error *err) MERAK_CHECKED;
 
+/* Read elements [at, at + n) of its first dim. */
+enum merak_status merak_ckpt_read_first(struct merak_ckpt *ckpt,
+                                        const struct merak_named *param,
+                                        size_t at, size_t n, float *data,
+                                        struct merak_error *err) MERAK_CHECKED;
+
 /* An export under way. */
 struct merak_exporting {
     const struct merak_export *export;

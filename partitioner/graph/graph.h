@@ -89,7 +89,8 @@
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
  *     route_dx      B  dw, z, ids -> dz; as forward
  *     experts_dx    B  dy, w, ids, gate, up, down, pool -> dx, dw, dpool
- *     experts_dw    W  x, w, ids, dy, pool, dpool -> dgate, dup, ddown
+ *     experts_dw    W  x, w, ids, dy, pool, dpool -> dgate, dup,
+ *                   ddown; i[0] = E
  *     (rope, add, scale, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
  *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut

@@ -102,8 +102,25 @@ static enum merak_status route_grad(struct merak_grad *g,
 MERAK_DIMS(experts, ROWS("x") WEIGHTS "> y=c:btC pool=c:btK2f")
 MERAK_DIMS(experts_dx,
            ROWS("dy") WEIGHTS "pool=c:btK2f > dx=c:btC dw=f:btK dpool=c:btK2f")
-MERAK_DIMS(experts_dw, ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f > "
-                                 "dgate=f:EfC dup=f:EfC ddown=f:ECf")
+#define EXPERTS_DW                                                 \
+    ROWS("x")                                                      \
+    "dy=c:btC pool=c:btK2f dpool=c:btK2f > dgate=f:EfC dup=f:EfC " \
+    "ddown=f:ECf"
+
+MERAK_DIMS_SIGNATURE(experts_dw, EXPERTS_DW)
+
+static enum merak_status experts_dw_infer(struct merak_infer *inf,
+                                          struct merak_error *err)
+{
+    struct merak_dims dims;
+    enum merak_status rc =
+        merak_dims_parse(&dims, "experts_dw", EXPERTS_DW, inf, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    dims.extent['E'] = inf->attrs->i[0] > 0 ? (size_t)inf->attrs->i[0] : 0;
+    return merak_dims_solve(&dims, inf, err);
+}
 
 /* Three products of each row with an expert's matrices, one of which is `gate`.
  * A row reads only its own expert's. */
@@ -149,6 +166,8 @@ static enum merak_status experts_grad_dw(struct merak_grad *g,
     struct merak_value *in[] = {merak_node_in(node, 0),  merak_node_in(node, 1),
                                 merak_node_in(node, 2),  dy,
                                 merak_node_out(node, 1), dpool};
+    const struct merak_attrs attrs = {
+        .i = {(int64_t)merak_value_shape(merak_node_in(node, 3))->dim[0]}};
     struct merak_value *out[3];
     bool wanted = false;
     enum merak_status rc;
@@ -157,8 +176,8 @@ static enum merak_status experts_grad_dw(struct merak_grad *g,
         wanted = wanted || merak_grad_wanted(g, merak_node_in(node, i));
     if (!wanted)
         return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_dw", NULL, 6, in, out,
-                         err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_dw", &attrs, 6, in,
+                         out, err);
     for (int i = 0; i < 3 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, 3 + i), out[i], err);
     return rc;

@@ -24,6 +24,7 @@ void fuzz_seeds(void)
         "hf/olmo3.json",        "hf/smollm3.json",
         "hf/granite.json",      "hf/gpt_neox.json",
         "hf/phi.json",          "hf/stablelm.json",
+        "hf/qwen2_moe.json",    "hf/glm4_moe.json",
     };
 
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++)

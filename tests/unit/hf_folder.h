@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { HF_FOLDER_TENSORS = 64 };
+enum { HF_FOLDER_TENSORS = 1024 };
 
 /* Element i of a tensor, named without its family's prefix. */
 typedef float (*hf_folder_fn)(void *arg, const char *name, int ndim, size_t i);

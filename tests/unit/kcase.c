@@ -180,6 +180,8 @@ static void grad_attrs(struct kc *c, const struct kc *forward)
     c->attrs = forward->attrs;
     if (strcmp(c->op, "rope") == 0)
         c->attrs.i[0] = 1;
+    if (strcmp(c->op, "experts_dw") == 0)
+        c->attrs.i[0] = (int64_t)forward->call.operand[3].local.dim[0];
     if (strcmp(c->op, "linear_db") == 0)
         c->attrs.i[0] = forward->call.operand[2].local.ndim;
     if (strcmp(c->op, "add_position_dw") == 0)

@@ -272,6 +272,11 @@ static struct model models[] = {
     {"gpt_neox", TEXT},
     {"stablelm-parallel", TEXT},
     {"gpt_neox-serial", TEXT},
+    {"mixtral", TEXT},
+    {"qwen2_moe", TEXT},
+    {"qwen3_moe", TEXT},
+    {"olmoe", TEXT},
+    {"glm4_moe", TEXT},
 };
 #define N_MODELS (sizeof(models) / sizeof(*models))
 

@@ -31,11 +31,13 @@ static struct merak_hf_config shape_of(enum merak_family family)
     return c;
 }
 
+enum { MOST_ROWS = 6144 };
+
 /* Rows of a fused tensor that parameters were found for. */
 struct cover {
     char name[MERAK_HF_NAME_BYTES];
     size_t covered, of;
-    bool row[128];
+    bool row[MOST_ROWS];
 };
 
 static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
@@ -50,7 +52,7 @@ static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
         memcpy(c[(*n)++].name, t->name, sizeof(t->name));
     }
     assert_int_equal(c[i].of, t->of_rows);
-    assert_in_range(t->of_rows, 1, 128);
+    assert_in_range(t->of_rows, 1, MOST_ROWS);
     for (size_t k = 0; k < t->rows; k++) {
         size_t row = merak_hf_tensor_row(t, k);
 
@@ -87,7 +89,8 @@ static void parameters_and_tensors_are_the_same_elements(void **state)
                 continue;
             if (merak_hf_tensor_find(&c, v->name, &t, &err) != MERAK_OK)
                 fail_msg("%s", err.text);
-            assert_int_equal(t.rows * t.cols, merak_shape_count(&v->shape));
+            assert_int_equal(t.count * t.rows * t.cols,
+                             merak_shape_count(&v->shape));
             assert_true(!t.vector || t.cols == 1);
             add_cover(cover, &n, &t);
         }
@@ -105,50 +108,68 @@ static const struct {
 } rows[] = {
     {MERAK_GPT2,
      "h.1.attn.c_attn.weight",
-     {"h.1.attn.c_attn.weight", true, false, 96, 32, 0, 96, 96, 96}},
+     {"h.1.attn.c_attn.weight", true, false, 96, 32, 0, 96, 96, 96, false, 1}},
     {MERAK_GPT2,
      "h.0.mlp.c_proj.weight",
-     {"h.0.mlp.c_proj.weight", true, false, 32, 40, 0, 32, 32, 32}},
+     {"h.0.mlp.c_proj.weight", true, false, 32, 40, 0, 32, 32, 32, false, 1}},
     {MERAK_GPT2,
      "h.0.attn.c_attn.bias",
-     {"h.0.attn.c_attn.bias", false, true, 96, 1, 0, 96, 96, 96}},
+     {"h.0.attn.c_attn.bias", false, true, 96, 1, 0, 96, 96, 96, false, 1}},
     {MERAK_QWEN2,
      "model.layers.1.self_attn.k_proj.bias",
      {"model.layers.1.self_attn.k_proj.bias", false, true, 16, 1, 0, 16, 16,
-      16}},
+      16, false, 1}},
     {MERAK_QWEN3,
      "model.layers.0.self_attn.q_norm.weight",
-     {"model.layers.0.self_attn.q_norm.weight", false, true, 8, 1, 0, 8, 8, 8}},
+     {"model.layers.0.self_attn.q_norm.weight", false, true, 8, 1, 0, 8, 8, 8, false,
+      1}},
     {MERAK_OLMO2,
      "model.layers.0.self_attn.k_norm.weight",
      {"model.layers.0.self_attn.k_norm.weight", false, true, 16, 1, 0, 16, 16,
-      16}},
+      16, false, 1}},
     {MERAK_GEMMA2,
      "model.layers.1.pre_feedforward_layernorm.weight",
      {"model.layers.1.pre_feedforward_layernorm.weight", false, true, 32, 1, 0,
-      32, 32, 32}},
+      32, 32, 32, false, 1}},
     {MERAK_PHI3,
      "model.layers.1.self_attn.v_proj.weight",
      {"model.layers.1.self_attn.qkv_proj.weight", false, false, 16, 32, 48, 64,
-      16, 16}},
+      16, 16, false, 1}},
     {MERAK_PHI3,
      "model.layers.0.mlp.up_proj.weight",
      {"model.layers.0.mlp.gate_up_proj.weight", false, false, 40, 32, 40, 80,
-      40, 40}},
+      40, 40, false, 1}},
     {MERAK_GPT_NEOX,
      "layers.1.attention.key.bias",
      {"layers.1.attention.query_key_value.bias", false, true, 32, 1, 8, 96, 8,
-      24}},
+      24, false, 1}},
     {MERAK_GPT_NEOX,
      "embed_out.weight",
-     {"embed_out.weight", false, false, 31, 32, 0, 31, 31, 31}},
+     {"embed_out.weight", false, false, 31, 32, 0, 31, 31, 31, false, 1}},
     {MERAK_PHI,
      "model.layers.0.self_attn.dense.weight",
      {"model.layers.0.self_attn.dense.weight", false, false, 32, 32, 0, 32, 32,
-      32}},
+      32, false, 1}},
     {MERAK_STARCODER2,
      "model.layers.0.mlp.c_fc.bias",
-     {"model.layers.0.mlp.c_fc.bias", false, true, 40, 1, 0, 40, 40, 40}},
+     {"model.layers.0.mlp.c_fc.bias", false, true, 40, 1, 0, 40, 40, 40, false,
+      1}},
+    {MERAK_MIXTRAL,
+     "model.layers.1.block_sparse_moe.experts.w2.weight",
+     {"model.layers.1.block_sparse_moe.experts.*.w2.weight", false, false, 32,
+      40, 0, 32, 32, 32, true, 8}},
+    {MERAK_QWEN2_MOE,
+     "model.layers.0.mlp.shared_expert_gate.weight",
+     {"model.layers.0.mlp.shared_expert_gate.weight", false, false, 1,
+      32, 0, 1, 1, 1, false, 1}},
+    {MERAK_OLMOE,
+     "model.layers.0.self_attn.q_norm.weight",
+     {"model.layers.0.self_attn.q_norm.weight", false, true, 32,
+      1, 0, 32, 32, 32, false, 1}},
+    {MERAK_GLM4_MOE,
+     "model.layers.1.mlp.gate.e_score_correction_bias",
+     {"model.layers.1.mlp.gate.e_score_correction_bias", false, true, 128,
+      1, 0, 128, 128, 128, false, 1}},
 };
 
 static void parameters_are_found_where_files_have_them(void **state)
@@ -170,6 +191,8 @@ static void parameters_are_found_where_files_have_them(void **state)
         assert_int_equal(t.of_rows, want->of_rows);
         assert_int_equal(t.run, want->run);
         assert_int_equal(t.step, want->step);
+        assert_int_equal(t.each, want->each);
+        assert_int_equal(t.count, want->count);
     }
 }
 

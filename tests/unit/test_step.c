@@ -96,6 +96,14 @@ static struct row rows[] = {
     {"hf/gpt_neox.json", "hf/gpt_neox.vec", "ref", 1, 2, "1f1b"},
     {"hf/gpt_neox.json", "hf/gpt_neox.vec", "cpu", 2, 1, "1f1b"},
     {"hf/gpt_neox-serial.json", "hf/gpt_neox-serial.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/mixtral.json", "hf/mixtral.vec", "ref", 1, 2, "1f1b"},
+    {"hf/mixtral.json", "hf/mixtral.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/qwen2_moe.json", "hf/qwen2_moe.vec", "ref", 1, 2, "1f1b"},
+    {"hf/qwen2_moe.json", "hf/qwen2_moe.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/qwen3_moe.json", "hf/qwen3_moe.vec", "cpu", 2, 1, "gpipe"},
+    {"hf/olmoe.json", "hf/olmoe.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/glm4_moe.json", "hf/glm4_moe.vec", "ref", 1, 2, "1f1b"},
+    {"hf/glm4_moe.json", "hf/glm4_moe.vec", "cpu", 2, 1, "1f1b"},
     {"gpt2.json", "documents/gpt2-documents.vec", "ref", 1, 2, "1f1b"},
     {"gpt2.json", "documents/gpt2-documents.vec", "cpu", 2, 1, "gpipe"},
     {"llama.json", "documents/llama-documents.vec", "ref", 1, 2, "1f1b"},
@@ -111,6 +119,7 @@ static struct row rows[] = {
     {"llama.json", "llama.vec", "fake", 2, 1, "1f1b"},
     {"hf/qwen3.json", "hf/qwen3.vec", "fake", 1, 2, "1f1b"},
     {"hf/phi3.json", "hf/phi3.vec", "fake", 1, 2, "1f1b"},
+    {"hf/mixtral.json", "hf/mixtral.vec", "fake", 1, 2, "1f1b"},
 };
 
 /* What make_lora.py has asked PEFT for, in our words. */

@@ -19,7 +19,8 @@
 static const char *const families[] = {
     "gpt2",    "llama",  "mistral",  "qwen2",       "qwen3", "phi3",
     "olmo2",   "gemma2", "gemma",    "gemma3_text", "arcee", "granite",
-    "smollm3", "olmo3",  "stablelm", "starcoder2",  "phi",   "gpt_neox"};
+    "smollm3", "olmo3",  "stablelm", "starcoder2",  "phi",   "gpt_neox",
+    "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe"};
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 

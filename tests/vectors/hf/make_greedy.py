@@ -57,7 +57,8 @@ def likelihoods(model, ids):
 def run(name, config, seed):
     c = AutoConfig.for_model(**config)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(c, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_config(c, attn_implementation="eager",
+                                             experts_implementation="eager")
     model = model.double().eval()
     with torch.no_grad():
         params = make_hf.parameters(c, model)

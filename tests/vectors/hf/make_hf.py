@@ -133,6 +133,22 @@ MODELS = {
     "gpt_neox-serial": {"model_type": "gpt_neox", "rotary_pct": 0.5,
                         "use_parallel_residual": False, "hidden_dropout": 0.1,
                         "hidden_act": "gelu_fast", "attention_bias": False},
+    "mixtral": {"model_type": "mixtral", "num_local_experts": 4,
+                "num_experts_per_tok": 2},
+    "qwen2_moe": {"model_type": "qwen2_moe", "num_experts": 6,
+                  "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+                  "shared_expert_intermediate_size": 24,
+                  "num_hidden_layers": 3, "mlp_only_layers": [1]},
+    "qwen3_moe": {"model_type": "qwen3_moe", "num_experts": 8,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+                  "norm_topk_prob": True, "head_dim": 12},
+    "olmoe": {"model_type": "olmoe", "num_experts": 8,
+              "num_experts_per_tok": 3},
+    "glm4_moe": {"model_type": "glm4_moe", "n_routed_experts": 8,
+                 "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+                 "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                 "routed_scaling_factor": 2.5, "first_k_dense_replace": 1,
+                 "use_qk_norm": True, "attention_bias": True, "head_dim": 12},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -224,6 +240,31 @@ def mixed(name, p, H, D):
     return out
 
 
+class Expert(Parameter):
+    """Rows of each expert's matrix."""
+
+    def of(self, tensor):
+        return tensor[:, self.rows]
+
+    def put(self, tensor, x):
+        tensor[:, self.rows] = x
+
+
+def expert_parameters(c, name, p):
+    """Those of a tensor [experts, rows, columns]."""
+    E, rows, columns = p.shape
+    base, end = name.rsplit(".", 1)
+    words = {"gate_proj": "gate_proj", "up_proj": "up_proj",
+             "down_proj": "down_proj"}
+    if c.model_type == "mixtral":
+        base = base.replace("mlp", "block_sparse_moe")
+        words = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    parts = ["gate_proj", "up_proj"] if end == "gate_up_proj" else [end]
+    n = rows // len(parts)
+    return [Expert("%s.%s.weight" % (base, words[part]), p, i * n, n,
+                   (E, n, columns)) for i, part in enumerate(parts)]
+
+
 def gpt2_parameters(c, model):
     """Matrices but the tables are [in, out] there."""
     C, H = c.n_embd, c.n_head
@@ -253,12 +294,18 @@ def parameters(c, model):
     D = getattr(c, "head_dim", None) or C // H
     dims = {"q": (G, H // G, D), "k": (G, D), "v": (G, D)}
     out = []
-    for name, p in model.named_parameters():
+    buffers = [b for b in model.named_buffers() if b[0].endswith("_bias")]
+    for name, p in list(model.named_parameters()) + buffers:
         end = name.rsplit(".", 2)[-2]
         rest = tuple(p.shape[1:])
         if end == "query_key_value":
             out += mixed(name.removeprefix("gpt_neox."), p, H, D)
             continue
+        if end == "experts":
+            out += expert_parameters(c, name, p)
+            continue
+        if c.model_type == "mixtral":
+            name = name.replace("mlp", "block_sparse_moe")
         if end == "qkv_proj":
             parts = [("q", H * D), ("k", G * D), ("v", G * D)]
         elif end == "gate_up_proj":
@@ -270,6 +317,8 @@ def parameters(c, model):
             ours = name.replace(end, part + "_proj") if part else name
             of = part or end[0]
             shape = (rows,) + rest
+            if ".shared_expert." in name:
+                shape = (1,) + shape
             if end in ("o_proj", "dense"):
                 shape = (C, G, H // G, D) if rest else (C,)
             elif end in ("q_norm", "k_norm") and p.shape[0] != D:
@@ -326,7 +375,8 @@ def run(name, fields, seed):
     torch.manual_seed(0)
     drops = getattr(c, "attention_dropout", 0) or getattr(c, "attn_pdrop", 0)
     kind = "eager" if drops or c.model_type == "gemma2" else "sdpa"
-    model = AutoModelForCausalLM.from_config(c, attn_implementation=kind)
+    model = AutoModelForCausalLM.from_config(c, attn_implementation=kind,
+                                             experts_implementation="eager")
     model = model.double().train()
     params = parameters(c, model)
     ids = plain.uniform(plain.mix(seed ^ 0xDA7A), B * (T + 1)) * c.vocab_size
@@ -358,7 +408,7 @@ def run(name, fields, seed):
         if step == 0:
             out += [plain.array("grad/" + p.name, "f",
                                 p.of(p.tensor.grad).reshape(p.shape).numpy())
-                    for p in params]
+                    for p in params if p.tensor.requires_grad]
             out += [plain.norm("param_norm", model.parameters()),
                     plain.norm("grad_norm",
                                [p.grad for p in model.parameters()])]

@@ -72,6 +72,21 @@ MODELS = {
     "phi": ({**SHAPE, "model_type": "phi", "qk_layernorm": True}, F16, "50GB"),
     "gpt_neox": ({**SHAPE, "model_type": "gpt_neox", "rotary_pct": 0.5,
                   "eos_token_id": None}, F16, "9KB"),
+    "mixtral": ({**SHAPE, "model_type": "mixtral", "num_local_experts": 3},
+                BF16, "12KB"),
+    "qwen2_moe": ({**SHAPE, "model_type": "qwen2_moe", "num_experts": 3,
+                   "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+                   "shared_expert_intermediate_size": 14,
+                   "decoder_sparse_step": 2}, BF16, "50GB"),
+    "qwen3_moe": ({**SHAPE, "model_type": "qwen3_moe", "num_experts": 4,
+                   "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+                   "head_dim": 6}, BF16, "50GB"),
+    "olmoe": ({**SHAPE, "model_type": "olmoe", "num_experts": 4,
+               "num_experts_per_tok": 2, "intermediate_size": 10,
+               "eos_token_id": 1}, F16, "50GB"),
+    "glm4_moe": ({**SHAPE, "model_type": "glm4_moe", "n_routed_experts": 4,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+                  "n_group": 2, "head_dim": 8}, BF16, "50GB"),
 }
 
 
@@ -84,7 +99,8 @@ def sequences():
 
 def logits(folder, tokens):
     model = AutoModelForCausalLM.from_pretrained(
-        folder, attn_implementation="eager").double().eval()
+        folder, attn_implementation="eager",
+        experts_implementation="eager").double().eval()
     with torch.no_grad():
         return model(tokens).logits
 
@@ -104,7 +120,8 @@ def write(name):
     torch.manual_seed(7 + len(name))
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))
     with torch.no_grad():
-        for p in model.parameters():
+        biases = [b for n, b in model.named_buffers() if n.endswith("_bias")]
+        for p in list(model.parameters()) + biases:
             p.add_(torch.randn_like(p) * (0.2 if p.ndim > 1 else 0.1))
     with tempfile.TemporaryDirectory() as folder:
         model.to(dtype).save_pretrained(folder, max_shard_size=most)
