@@ -4,9 +4,123 @@
 
 #include "partitioner/plan/plan.h"
 
+#include <limits.h>
+
+/* --- a plan's list -------------------------------------------------------- */
+
+static bool alike(const struct merak_stage_degrees *a,
+                  const struct merak_stage_degrees *b)
+{
+    return a->dp == b->dp && a->tp == b->tp;
+}
+
+static size_t gcd(size_t a, size_t b)
+{
+    while (b != 0) {
+        size_t r = a % b;
+
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+size_t merak_stages_least_samples(const struct merak_stage_degrees *stage,
+                                  int n)
+{
+    size_t least = 1;
+
+    for (int s = 0; s < n; s++) {
+        size_t dp = (size_t)stage[s].dp;
+
+        least *= dp / gcd(least, dp);
+        if (least > INT_MAX)
+            return 0;
+    }
+    return least;
+}
+
+static enum merak_status fail_samples(const struct merak_plan *plan,
+                                      const struct merak_stage_degrees *stage,
+                                      int n, int s, struct merak_error *err)
+{
+    size_t samples = plan->micro_batch, dp = (size_t)stage[s].dp;
+    size_t all = merak_stages_least_samples(stage, n);
+
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "a micro-batch of %zu cannot be divided among %zu replicas of "
+               "stage %d",
+               samples, dp, s);
+    if (samples > dp)
+        merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu",
+                        samples / dp * dp, (samples / dp + 1) * dp);
+    else
+        merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu", dp);
+    return merak_error_fix(err, MERAK_ERR_CONFIG,
+                           "; all stages: a multiple of %zu)", all);
+}
+
+enum merak_status merak_plan_set_stages(struct merak_plan *plan,
+                                        const struct merak_stage_degrees *stage,
+                                        int n, struct merak_error *err)
+{
+    bool same = true;
+    long ranks = 0;
+
+    for (int s = 0; s < n; s++) {
+        if (stage[s].dp < 1 || stage[s].tp < 1)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "stage %d of %d x %d ranks: expected at least 1 "
+                              "replica of 1 rank",
+                              s, stage[s].dp, stage[s].tp);
+        ranks += (long)stage[s].dp * stage[s].tp;
+        if (ranks > INT_MAX)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "%d stages of together more than %d ranks", n,
+                              INT_MAX);
+        if (plan->micro_batch % (size_t)stage[s].dp != 0)
+            return fail_samples(plan, stage, n, s, err);
+        same = same && alike(&stage[s], &stage[0]);
+    }
+    plan->pp = n;
+    plan->stage = same ? NULL : stage;
+    plan->tp = same ? stage[0].tp : 1;
+    plan->dp = same ? stage[0].dp : 1;
+    plan->micro_batch /= (size_t)plan->dp;
+    return MERAK_OK;
+}
+
+bool merak_plan_is_unlike(const struct merak_plan *plan, int a, int b)
+{
+    return plan->stage != NULL && !alike(&plan->stage[a], &plan->stage[b]);
+}
+
+/* --- ranks ---------------------------------------------------------------- */
+
 int merak_plan_ranks(const struct merak_plan *plan)
 {
-    return plan->tp * plan->dp * plan->pp;
+    int n = 0;
+
+    if (plan->stage == NULL)
+        return plan->tp * plan->dp * plan->pp;
+    for (int s = 0; s < plan->pp; s++)
+        n += plan->stage[s].dp * plan->stage[s].tp;
+    return n;
+}
+
+/* Of a plan with a list. */
+static struct merak_stage_mesh mesh_of(const struct merak_plan *plan, int stage)
+{
+    const struct merak_stage_degrees *own = &plan->stage[stage];
+    struct merak_stage_mesh mesh = {.dp = own->dp,
+                                    .tp = own->tp,
+                                    .stride = own->tp,
+                                    .batch =
+                                        plan->micro_batch / (size_t)own->dp};
+
+    for (int s = 0; s < stage; s++)
+        mesh.first += plan->stage[s].dp * plan->stage[s].tp;
+    return mesh;
 }
 
 struct merak_stage_mesh merak_plan_mesh(const struct merak_plan *plan,
@@ -17,6 +131,8 @@ struct merak_stage_mesh merak_plan_mesh(const struct merak_plan *plan,
                                     .stride = plan->tp,
                                     .batch = plan->micro_batch};
 
+    if (plan->stage != NULL)
+        return mesh_of(plan, stage);
     if (plan->order_tp_pp_dp) {
         mesh.first = stage * plan->tp;
         mesh.stride = plan->tp * plan->pp;
@@ -44,6 +160,16 @@ void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
 {
     int rest = rank / plan->tp;
 
+    if (plan->stage != NULL) {
+        const struct merak_stage_degrees *at = plan->stage;
+
+        for (; rank >= at->dp * at->tp; at++)
+            rank -= at->dp * at->tp;
+        *stage = (int)(at - plan->stage);
+        *dp_index = rank / at->tp;
+        *tp_index = rank % at->tp;
+        return;
+    }
     *tp_index = rank % plan->tp;
     if (plan->order_tp_pp_dp) {
         *stage = rest % plan->pp;

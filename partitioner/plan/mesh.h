@@ -7,14 +7,26 @@
  * replica's other stages lie between them (stride tp x pp).  This is the only
  * place that numbers ranks; whoever wants a stage's degrees, or a rank's
  * neighbours, asks here.
+ *
+ * Stages may have unlike degrees: then the plan has a list of them, the ranks
+ * of a stage follow those of the one before, and each stage divides a
+ * micro-batch of all replicas among its own.
  */
 #ifndef MERAK_PARTITIONER_PLAN_MESH_H
 #define MERAK_PARTITIONER_PLAN_MESH_H
 
+#include "base/error.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct merak_plan;
+
+/* An item of a plan's list of stages. */
+struct merak_stage_degrees {
+    int dp, tp;
+};
 
 struct merak_stage_mesh {
     int first; /* logical rank of tensor index 0 of replica 0 */
@@ -22,6 +34,27 @@ struct merak_stage_mesh {
     int stride;   /* from a replica's first rank to the next one's */
     size_t batch; /* sequences of a micro-batch on each replica */
 };
+
+/*
+ * Give a plan stages of these degrees, and its pp.
+ *
+ *   plan  its micro_batch: in: sequences of all replicas together; out: of one
+ *         replica, if all stages are alike: then the plan has no list, but tp
+ *         and dp
+ *
+ * The list is borrowed.  MERAK_ERR_CONFIG if a stage's replicas cannot divide
+ * the micro-batch, or a degree is below 1.
+ */
+enum merak_status merak_plan_set_stages(struct merak_plan *plan,
+                                        const struct merak_stage_degrees *stage,
+                                        int n,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Have two stages, or any two of them, other degrees? */
+bool merak_plan_is_unlike(const struct merak_plan *plan, int a, int b);
+/* What the sequences of a micro-batch have to be a multiple of: the least
+ * common multiple of all stages' replicas; 0 if that is too large. */
+size_t merak_stages_least_samples(const struct merak_stage_degrees *stage,
+                                  int n);
 
 /* Logical ranks of a plan, all stages together. */
 int merak_plan_ranks(const struct merak_plan *plan);

@@ -100,9 +100,10 @@ int merak_plan_parts(const struct merak_plan *plan)
     return plan->pp * (merak_plan_chunks(plan) - shared) + shared;
 }
 
-struct merak_shard_options merak_plan_shards(const struct merak_plan *plan)
+struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
+                                             int stage)
 {
-    return (struct merak_shard_options){.tp = plan->tp,
+    return (struct merak_shard_options){.tp = merak_plan_mesh(plan, stage).tp,
                                         .sp = plan->sp,
                                         .tp_batch_percent =
                                             plan->tp_batch_percent,
@@ -207,10 +208,11 @@ bool merak_plan_recomputes(const struct merak_schedule *schedule,
 }
 
 bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
-                              const struct merak_plan *plan, int part)
+                              const struct merak_plan *plan, int stage,
+                              int part)
 {
-    return plan->tp > 1 && part > 0 && !schedule->splits_w &&
-           merak_plan_shared(plan) == 0;
+    return merak_plan_mesh(plan, stage).tp > 1 && part > 0 &&
+           !schedule->splits_w && merak_plan_shared(plan) == 0;
 }
 
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,

@@ -45,7 +45,11 @@ struct merak_drop {
 };
 
 struct merak_plan {
-    int tp, pp, dp;     /* tp and dp of every stage: read by mesh.h */
+    int tp, pp, dp; /* tp and dp of every stage: read by mesh.h */
+    /* By stage, if they are not all alike; else NULL.  Then tp and dp are 1,
+     * and micro_batch is that of all replicas together.  Borrowed; programs
+     * keep a copy. */
+    const struct merak_stage_degrees *stage;
     int chunks;         /* model parts of a rank, with vocabulary-parallel
                            layers; 0: the schedule's default */
     int microbatches;   /* m per step and replica */
@@ -110,8 +114,9 @@ int merak_plan_shared(const struct merak_plan *plan);
 /* Parts that the model is cut into: pp, or several times that; then the
  * vocabulary-parallel layers. */
 int merak_plan_parts(const struct merak_plan *plan);
-/* How the model is to be sharded for the plan. */
-struct merak_shard_options merak_plan_shards(const struct merak_plan *plan);
+/* How the model is to be sharded for a stage of the plan. */
+struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
+                                             int stage);
 /* Slices of a micro-batch, 1 if it runs whole; units of a step, each a slice of
  * a micro-batch or pair; and forwards of each unit. */
 int merak_plan_slices(const struct merak_plan *plan);
@@ -135,7 +140,8 @@ int merak_plan_part(const struct merak_schedule *schedule,
 bool merak_plan_recomputes(const struct merak_schedule *schedule,
                            const struct merak_plan *plan, int stage);
 /*
- * Are a part's gradients summed over replicas only after its last backward?  A
+ * Are gradients of a stage's part summed over replicas only after its last
+ * backward?  A
  * rank's collectives are one queue.  Those of a backward's tensor ranks would
  * wait for the sums of the layers that are done, the part before would get its
  * gradient that much later, and so on to the first part: the step would take
@@ -143,7 +149,8 @@ bool merak_plan_recomputes(const struct merak_schedule *schedule,
  * nothing waits for them.)
  */
 bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
-                              const struct merak_plan *plan, int part);
+                              const struct merak_plan *plan, int stage,
+                              int part);
 /* Coordinates of tp_index on the tensor axes, the first outermost, and of
  * stage on the stages' axis if there is one. */
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,

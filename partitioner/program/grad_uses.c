@@ -326,7 +326,7 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
             continue;
         if (each)
             finish_one(b, uses, microbatch);
-        else if (merak_plan_delays_reduce(b->schedule, &b->prog->plan,
+        else if (merak_plan_delays_reduce(b->schedule, &b->prog->plan, b->stage,
                                           b->chunk[chunk].part))
             b->params.reduce_pending = true;
         else

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- what an instruction touches ------------------------------------------ */
 
@@ -194,6 +195,15 @@ static enum merak_status create(struct merak_build *b,
     prog->direct = b->opt->direct;
     prog->plan.cut = NULL; /* borrowed, and in the stages by now */
     prog->plan.drop = NULL;
+    if (plan->stage != NULL) {
+        size_t bytes = (size_t)plan->pp * sizeof(*plan->stage);
+        struct merak_stage_degrees *own = merak_pool_alloc(prog->pool, bytes);
+
+        if (own == NULL)
+            return merak_fail_nomem(err, bytes);
+        memcpy(own, plan->stage, bytes);
+        prog->plan.stage = own;
+    }
     prog->links = b->cost->links;
     prog->sharded = b->sharded;
     prog->rank = rank;

@@ -232,7 +232,7 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      struct merak_error *err)
 {
     struct kept new = {.micro_batch = plan->micro_batch,
-                       .options = merak_plan_shards(plan)};
+                       .options = merak_plan_shards(plan, 0)};
     struct merak_assembly assembly = {.plan = *plan};
     struct merak_graph *graph;
     enum merak_status rc = MERAK_OK;

@@ -111,7 +111,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     if (rc != MERAK_OK)
         return rc;
     rater->delays_reduce =
-        merak_plan_delays_reduce(rater->lists->schedule, p, 1);
+        merak_plan_delays_reduce(rater->lists->schedule, p, 0, 1);
     rc = fill_sums(rater, err);
     if (rc != MERAK_OK)
         return rc;
