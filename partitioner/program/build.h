@@ -134,7 +134,8 @@ struct merak_build_fetch {
     int n_summed, cap_summed;
     int sum_unit, sum_turn; /* whose gradient was summed last; how many units'
                                were */
-    int turn; /* of the step item that is being written; -1: it has one */
+    int turn;       /* of the step item that is being written; -1: it has one */
+    int microbatch; /* that it is for; -1: for all */
 };
 
 /* Slots that a send may still read: values.c. */
@@ -382,6 +383,8 @@ void merak_build_gather(struct merak_build *b, int value, int microbatch);
 /* --- fetch.c --- */
 /* Find the stages that read each parameter. */
 void merak_build_readers(struct merak_build *b);
+/* Set the number of blocks that the program fetches parameters of. */
+void merak_build_count_fetched(struct merak_build *b);
 /* Is a parameter's gradient summed over replicas each micro-batch, and its
  * accumulator not kept?  Is the parameter itself gathered for each use? */
 bool merak_build_sums_each(const struct merak_build *b, int param);

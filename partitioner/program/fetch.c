@@ -79,6 +79,21 @@ bool merak_build_is_fetched(const struct merak_build *b, int param)
     return b->prog->plan.zero >= MERAK_ZERO_PARAMS && is_matrix_here(b, param);
 }
 
+void merak_build_count_fetched(struct merak_build *b)
+{
+    bool *seen = merak_build_alloc(b, (size_t)b->graph->n_nodes + 1);
+
+    for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
+        const struct merak_param_slots *p = &b->prog->param[i];
+        int unit = b->fetch.unit[p->value];
+
+        if (p->home == p->param)
+            continue;
+        b->prog->fetched_blocks += !seen[unit];
+        seen[unit] = true;
+    }
+}
+
 /* --- visits -------------------------------------------------------------- */
 
 static bool has_param(const struct merak_visit *visit, int param)
@@ -148,8 +163,10 @@ void merak_visits_fini(struct merak_visits *visits)
 
 /* --- parameters ---------------------------------------------------------- */
 
-static void fetch(struct merak_build *b, const struct merak_visit *visit)
+static void fetch(struct merak_build *b, const struct merak_visit *visit,
+                  int microbatch)
 {
+    b->fetch.microbatch = microbatch;
     for (int i = 0; i < visit->n && b->rc == MERAK_OK; i++) {
         struct merak_uses *uses = b->params.uses_of[visit->param[i]];
 
@@ -161,6 +178,7 @@ static void fetch(struct merak_build *b, const struct merak_visit *visit)
         merak_build_gather_param(b, uses->param);
         b->fetch.turn = -1;
     }
+    b->fetch.microbatch = -1;
 }
 
 static void give_up(struct merak_build *b, const struct merak_visit *visit,
@@ -176,23 +194,20 @@ void merak_build_visit(struct merak_build *b, struct merak_visits *visits,
                        int item, const struct merak_visits *next)
 {
     struct merak_visit *now = &visits->visit[visits->at];
-    const struct merak_visit *after = NULL;
 
     if (visits->n == 0 && item == 0 && next->n > 0)
-        fetch(b, &next->visit[0]);
+        fetch(b, &next->visit[0], next->microbatch);
     if (visits->at == visits->n || now->item != item)
         return;
-    fetch(b, now);
+    fetch(b, now, visits->microbatch);
     if (visits->at > 0)
         give_up(b, now - 1, now);
     else if (b->fetch.visited.n > 0)
         give_up(b, &b->fetch.visited, now);
     if (++visits->at < visits->n)
-        after = now + 1;
+        fetch(b, now + 1, visits->microbatch);
     else if (next->n > 0)
-        after = &next->visit[0];
-    if (after != NULL)
-        fetch(b, after);
+        fetch(b, &next->visit[0], next->microbatch);
 }
 
 /* The last visit is the one that the next action's first may go on with. */

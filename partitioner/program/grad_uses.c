@@ -296,9 +296,9 @@ static void finish_one(struct merak_build *b, struct merak_uses *uses,
                        int microbatch)
 {
     merak_build_begin_sum(b, uses);
-    b->fetch.turn = microbatch;
+    b->fetch.turn = b->fetch.microbatch = microbatch;
     finish_grad(b, uses, part_slot(b, uses, microbatch));
-    b->fetch.turn = -1;
+    b->fetch.turn = b->fetch.microbatch = -1;
     if (microbatch == b->prog->plan.microbatches - 1)
         return;
     uses->finished = false;

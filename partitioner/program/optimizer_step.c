@@ -69,6 +69,7 @@ void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
         in.kind = MERAK_INSTR_SLICE;
         in.queue = MERAK_QUEUE_COMPUTE;
     }
+    in.microbatch = b->fetch.microbatch;
     in.exchange = ex;
     in.group = group;
     in.tag = tag;

@@ -158,6 +158,7 @@ void merak_build_params(struct merak_build *b)
     }
     for (int i = 0; i < prog->n_params; i++)
         keep_param(b, &prog->param[i]);
+    merak_build_count_fetched(b);
     for (int i = 0; i < prog->n_params; i++)
         keep_state(b, &prog->param[i]);
     /* Under ZeRO-1 the sum over replicas has its own slot, so that its

@@ -338,6 +338,7 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                             .passes = merak_plan_passes(plan),
                             .room.staged = -1,
                             .fetch.turn = -1,
+                            .fetch.microbatch = -1,
                             .fetch.sum_unit = -1,
                             .err = err};
     enum merak_status rc;

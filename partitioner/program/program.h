@@ -166,7 +166,9 @@ struct merak_program {
     size_t arena_bytes;      /* with persistent and transient slots */
     size_t persistent_bytes; /* params, optimizer, gradients: from offset 0 */
     size_t category_bytes[MERAK_CAT_COUNT]; /* sums to arena_bytes */
-    bool direct; /* built with the option of that name */
+    int fetched_blocks; /* of the model: parameters of theirs are gathered for
+                           each use */
+    bool direct;        /* built with the option of that name */
     struct merak_pool *pool;
 };
 

@@ -320,6 +320,7 @@ static void look_ahead(struct unroll *u, const struct merak_action *a,
         return;
     merak_build_set_pass(u->b, next);
     merak_build_visits(u->b, items_of(u, next), &u->next);
+    u->next.microbatch = next->microbatch;
     merak_build_set_pass(u->b, a);
 }
 

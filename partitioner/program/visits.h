@@ -13,6 +13,7 @@ struct merak_visits {
     int *param;
     int n_params, cap_params;
     int at; /* the next to begin */
+    int microbatch;
 };
 
 /* Find them, for the current pass; none below ZeRO-3. */

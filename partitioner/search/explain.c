@@ -43,6 +43,7 @@ static void copy_choice(const struct merak_search *s,
                                        .cuts_sequences = c->plan.tp > 1 &&
                                                          !c->table->may_slice,
                                        .simulated = c->step_s > 0,
+                                       .fetch_s = c->fetch_s,
                                        .memory_stage = c->stage};
     to->memory_bytes = (size_t)(c->arena > 0 ? c->arena : c->bytes);
     to->fits = (double)to->memory_bytes <= s->limit;

@@ -14,6 +14,7 @@
 #include "partitioner/search/need.h"
 #include "partitioner/search/node_orders.h"
 #include "partitioner/simulate/check_streams.h"
+#include "partitioner/simulate/fetches.h"
 #include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"
@@ -370,6 +371,7 @@ static enum merak_status simulate(struct merak_built *b,
     for (int s = 0; s < b->plan.pp && cand->tally != NULL; s++)
         cand->tally->instructions += b->program[s]->n_instrs;
     cand->step_s = timeline->step_s;
+    cand->fetch_s = merak_fetches_exposed(b->program, timeline);
     cand->arena = 0;
     for (int s = 0; s < b->plan.pp; s++) {
         double bytes = (double)b->program[s]->arena_bytes;
@@ -403,6 +405,7 @@ enum merak_status merak_search_try(const struct merak_search *s,
         rc = rate_with(&s->cost, cand, b.plan.microbatches, &step, NULL, &bytes,
                        err);
         cand->step_s += cand->rated_s - step;
+        cand->fetch_s *= (double)cand->plan.microbatches / b.plan.microbatches;
         if (cand->bytes > bytes)
             cand->arena += cand->bytes - bytes;
     }

@@ -22,6 +22,7 @@ struct merak_candidate {
     double bytes;         /* of the stage that takes most */
     int stage;            /* that one */
     double step_s, arena; /* of its programs; 0: not built */
+    double fetch_s;       /* of the step they wait for fetched parameters */
     bool settled;         /* arena is what a run would reserve */
     double part_s[MERAK_PART_COUNT];
 };

@@ -108,7 +108,9 @@ struct merak_search_choice {
     size_t memory_bytes; /* largest arena, or the bytes needed */
     int memory_stage;    /* the stage that takes most */
     double part_s[MERAK_PART_COUNT]; /* sums to step_s */
-    char why[120];                   /* why it lost; "" for the first */
+    double fetch_s; /* of the step compute waits for parameters to be fetched;
+                       if simulated */
+    char why[120];  /* why it lost; "" for the first */
 };
 
 /* A stage of the chosen plan; bytes are one rank's, bytes sent the mean of
@@ -123,6 +125,8 @@ struct merak_search_stage {
     size_t params; /* elements held by all tensor ranks together */
     double flops, forward_s, backward_s; /* of one micro-batch */
     int in_flight;
+    int blocks_fetched;   /* with ZeRO-3 */
+    double fetched_bytes; /* of those sent */
     size_t arena_bytes, category_bytes[MERAK_CAT_COUNT];
     double sent_bytes[MERAK_LEVELS]; /* in a step, by level of links */
 };

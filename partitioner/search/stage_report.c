@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "partitioner/search/finalist.h"
+#include "partitioner/simulate/fetches.h"
 
 #include "base/error.h"
 
@@ -88,6 +89,8 @@ static enum merak_status count_bytes(const struct merak_program *prog,
             f = find_fractions(prog, links, &in->peer, 1);
         else
             continue;
+        if (merak_instr_fetches(prog, in))
+            stage->fetched_bytes += bytes;
         for (int l = 0; l < MERAK_LEVELS; l++)
             stage->sent_bytes[l] += f.of[l] * bytes;
     }
@@ -131,6 +134,7 @@ static enum merak_status fill_stage(const struct merak_built *b,
     const struct merak_program *prog = b->program[s];
 
     stage->arena_bytes = prog->arena_bytes;
+    stage->blocks_fetched = prog->fetched_blocks;
     memcpy(stage->category_bytes, prog->category_bytes,
            sizeof(stage->category_bytes));
     name_params(prog, stage);

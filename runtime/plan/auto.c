@@ -169,6 +169,7 @@ static enum merak_status draw(const struct plan_auto *plan,
             (double)plan->in.global_batch * (double)plan->in.seq / best->step_s,
         .bubble = best->part_s[MERAK_PART_BUBBLE] / best->step_s,
         .utilisation = result->flop_utilisation,
+        .fetch_s = best->fetch_s,
         .result = result};
     struct merak_plan drawn = best->plan;
     enum merak_status rc;

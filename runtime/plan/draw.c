@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "partitioner/simulate/fetches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,10 @@ void plan_stage_fill(const struct merak_program *prog,
         add_time(in, stage);
         if (in->kind == MERAK_INSTR_EXCHANGE || in->kind == MERAK_INSTR_SEND)
             stage->sent_bytes[0] += (double)in->bytes;
+        if (merak_instr_fetches(prog, in))
+            stage->fetched_bytes += (double)in->bytes;
     }
+    stage->blocks_fetched = prog->fetched_blocks;
     stage->arena_bytes = prog->arena_bytes;
     memcpy(stage->category_bytes, prog->category_bytes,
            sizeof(stage->category_bytes));
@@ -48,6 +52,40 @@ void plan_stage_fill(const struct merak_program *prog,
              prog->param[0].name);
     snprintf(stage->last_param, sizeof(stage->last_param), "%s",
              prog->param[prog->n_params - 1].name);
+}
+
+bool plan_shows_category(const struct merak_search_stage *stage, int pp,
+                         enum merak_category category)
+{
+    for (int s = 0; s < pp && category == MERAK_CAT_FETCHED; s++) {
+        if (stage[s].category_bytes[category] > 0)
+            return true;
+    }
+    return category != MERAK_CAT_FETCHED;
+}
+
+const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
+                            double fetch_s, char text[PLAN_FETCH_TEXT])
+{
+    char bytes[MERAK_BYTES_TEXT], seconds[MERAK_SECONDS_TEXT];
+    int blocks = 0, fetched = 0;
+    double most = 0;
+
+    for (int s = 0; s < pp; s++) {
+        blocks += stage[s].n_blocks;
+        fetched += stage[s].blocks_fetched;
+        if (stage[s].fetched_bytes > most)
+            most = stage[s].fetched_bytes;
+    }
+    text[0] = '\0';
+    if (fetched == 0)
+        return text;
+    merak_bytes_text(most, bytes);
+    snprintf(text, PLAN_FETCH_TEXT,
+             "fetched for each use: %d of %d blocks; a rank sends %s a step "
+             "for it, and waits %s",
+             fetched, blocks, bytes, merak_seconds_text(fetch_s, seconds));
+    return text;
 }
 
 /* --- pictures ------------------------------------------------------------- */

@@ -14,17 +14,26 @@ struct plan_drawing {
     /* What is drawn: the plan, possibly with fewer micro-batches. */
     const struct merak_planned *planned; /* one program per stage */
     const struct merak_timeline *timeline;
-    const struct merak_search_stage *stage;   /* [plan->pp], of the plan */
-    size_t limit_bytes;                       /* of a rank; 0: none */
-    double step_s, tokens_per_s;              /* of the plan */
-    double bubble;                            /* share of the step */
-    double utilisation;                       /* of peak FLOP/s; 0: unknown */
+    const struct merak_search_stage *stage; /* [plan->pp], of the plan */
+    size_t limit_bytes;                     /* of a rank; 0: none */
+    double step_s, tokens_per_s;            /* of the plan */
+    double bubble;                          /* share of the step */
+    double utilisation;                     /* of peak FLOP/s; 0: unknown */
+    double fetch_s; /* of the step, waiting for fetched parameters */
     const struct merak_search_result *result; /* of a search, or NULL */
 };
 
 /* Fill a stage's row from its program in the whole plan. */
 void plan_stage_fill(const struct merak_program *program,
                      struct merak_search_stage *stage);
+/* Is a category of memory shown?  One that few plans have is where it is used.
+ */
+bool plan_shows_category(const struct merak_search_stage *stage, int pp,
+                         enum merak_category category);
+/* A line on what is fetched for its use, or "". */
+enum { PLAN_FETCH_TEXT = 160 };
+const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
+                            double fetch_s, char text[PLAN_FETCH_TEXT]);
 /* The timeline, as wide as a terminal, on standard output. */
 enum merak_status plan_draw_text(const struct plan_drawing *drawing,
                                  struct merak_error *err) MERAK_CHECKED;

@@ -79,6 +79,7 @@ static void put_choices(FILE *out, const struct merak_plan *plan)
 static void put_totals(FILE *out, const struct plan_drawing *d)
 {
     double link = 0, net = 0;
+    char fetches[PLAN_FETCH_TEXT];
     size_t most = 0;
 
     for (int s = 0; s < d->plan->pp; s++) {
@@ -108,6 +109,8 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     fputs("</tr><tr><td>sent in a step, between nodes</td>", out);
     put_size(out, net);
     fputs("</tr></table>\n", out);
+    if (*plan_fetch_text(d->stage, d->plan->pp, d->fetch_s, fetches))
+        fprintf(out, "<p>%s</p>\n", fetches);
 }
 
 static void put_parts(FILE *out, const struct merak_search_choice *c)
@@ -128,8 +131,9 @@ static void put_parts(FILE *out, const struct merak_search_choice *c)
     fputs("</table>\n", out);
 }
 
-static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
+static void put_stage(FILE *out, const struct plan_drawing *d, int s)
 {
+    const struct merak_search_stage *st = &d->stage[s];
     char text[160];
 
     fprintf(out, "<tr><td class=\"r\">%d</td>", s);
@@ -142,8 +146,10 @@ static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
     put_number(out, 1e3 * st->forward_s, "ms");
     put_number(out, 1e3 * st->backward_s, "ms");
     put_number(out, 1e3 * st->recompute_s, "ms");
-    for (int c = 0; c < MERAK_CAT_COUNT; c++)
-        put_size(out, (double)st->category_bytes[c]);
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        if (plan_shows_category(d->stage, d->plan->pp, (enum merak_category)c))
+            put_size(out, (double)st->category_bytes[c]);
+    }
     put_size(out, (double)st->arena_bytes);
     put_size(out, st->sent_bytes[0]);
     put_size(out, st->sent_bytes[1]);
@@ -161,14 +167,16 @@ static void put_stages(FILE *out, const struct plan_drawing *d)
           "<th>layers</th><th>parameters</th><th>blocks</th><th>recomputed</th>"
           "<th>forward</th><th>backward</th><th>recompute</th>",
           out);
-    for (int c = 0; c < MERAK_CAT_COUNT; c++)
-        fprintf(out, "<th>%s</th>",
-                merak_category_name((enum merak_category)c));
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        if (plan_shows_category(d->stage, d->plan->pp, (enum merak_category)c))
+            fprintf(out, "<th>%s</th>",
+                    merak_category_name((enum merak_category)c));
+    }
     fputs("<th>total</th><th>sent intra-node</th><th>inter-node</th><th>from "
           ".. to</th></tr>\n",
           out);
     for (int s = 0; s < d->plan->pp; s++)
-        put_stage(out, &d->stage[s], s);
+        put_stage(out, d, s);
     fputs("</table></div>\n", out);
 }
 

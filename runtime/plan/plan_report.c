@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "runtime/plan/auto.h"
+#include "runtime/plan/draw.h"
 #include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
@@ -119,6 +120,7 @@ static void print_links(const struct merak_search_result *r)
 {
     const struct merak_plan *p = &r->choice[0].plan;
     double link = 0, net = 0;
+    char fetches[PLAN_FETCH_TEXT];
     char inside[MERAK_BYTES_TEXT], between[MERAK_BYTES_TEXT];
 
     for (int s = 0; s < p->pp; s++) {
@@ -131,6 +133,8 @@ static void print_links(const struct merak_search_result *r)
     merak_bytes_text(link, inside);
     merak_bytes_text(net, between);
     printf("sent in a step: %s within nodes, %s between\n", inside, between);
+    if (*plan_fetch_text(r->stage, p->pp, r->choice[0].fetch_s, fetches))
+        puts(fetches);
 }
 
 static void print_stages(const struct merak_search_result *r)
@@ -155,24 +159,31 @@ static void print_stages(const struct merak_search_result *r)
 
 static void print_memory(const struct merak_search_result *r)
 {
+    int pp = r->choice[0].plan.pp;
     char text[MERAK_BYTES_TEXT];
+    bool shown[MERAK_CAT_COUNT];
 
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        shown[c] = plan_shows_category(r->stage, pp, (enum merak_category)c);
     merak_bytes_text((double)r->memory_limit, text);
     printf("\nmemory of a rank, of %s", text);
     merak_bytes_text((double)r->direct_bytes, text);
     if (r->direct_bytes > 0)
         printf(" beside %s for NCCL", text);
     printf(":\nstage");
-    for (int c = 0; c < MERAK_CAT_COUNT; c++)
-        printf(" %13s", merak_category_name((enum merak_category)c));
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        if (shown[c])
+            printf(" %13s", merak_category_name((enum merak_category)c));
+    }
     printf("         total\n");
-    for (int s = 0; s < r->choice[0].plan.pp; s++) {
+    for (int s = 0; s < pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
 
         printf("%5d", s);
         for (int c = 0; c < MERAK_CAT_COUNT; c++) {
             merak_bytes_text((double)st->category_bytes[c], text);
-            printf(" %13s", text);
+            if (shown[c])
+                printf(" %13s", text);
         }
         merak_bytes_text((double)st->arena_bytes, text);
         printf(" %13s\n", text);
@@ -255,13 +266,14 @@ static json_t *stage_object(const struct merak_search_stage *s)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)s->category_bytes[c]));
     return json_pack(
-        "{s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:s, "
+        "{s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:f, s:i, s:s, "
         "s:s, s:f, s:f, s:I, s:o}",
         "layers", s->layers, "params", (json_int_t)s->params, "flops", s->flops,
         "forward_s", s->forward_s, "backward_s", s->backward_s, "recompute_s",
         s->recompute_s, "attention_recomputed", s->attention, "blocks",
-        s->n_blocks, "blocks_recomputed", s->blocks_recomputed, "in_flight",
-        s->in_flight, "first_param", s->first_param, "last_param",
+        s->n_blocks, "blocks_recomputed", s->blocks_recomputed,
+        "blocks_fetched", s->blocks_fetched, "fetched_bytes", s->fetched_bytes,
+        "in_flight", s->in_flight, "first_param", s->first_param, "last_param",
         s->last_param, "link_bytes", s->sent_bytes[0], "net_bytes",
         s->sent_bytes[1], "arena_bytes", (json_int_t)s->arena_bytes,
         "memory_bytes", memory);
@@ -306,13 +318,13 @@ static json_t *prediction_object(const struct plan_auto *plan,
                             merak_search_part_name((enum merak_search_part)i),
                             merak_json_real(c->part_s[i]));
     return json_pack(
-        "{s:o, s:I, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*}", "request",
-        request_object(plan), "params", (json_int_t)r->params, "step_s",
-        c->step_s, "parts_s", parts, "flop_utilisation", r->flop_utilisation,
-        "flop_utilisation_of", r->of_peak ? "peak" : "sustained",
-        "sequences_cut", c->cuts_sequences, "memory_limit_bytes",
-        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners,
-        "search_cut_short",
+        "{s:o, s:I, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*}",
+        "request", request_object(plan), "params", (json_int_t)r->params,
+        "step_s", c->step_s, "fetch_exposed_s", c->fetch_s, "parts_s", parts,
+        "flop_utilisation", r->flop_utilisation, "flop_utilisation_of",
+        r->of_peak ? "peak" : "sustained", "sequences_cut", c->cuts_sequences,
+        "memory_limit_bytes", (json_int_t)r->memory_limit, "stages", stages,
+        "runners_up", runners, "search_cut_short",
         r->cut_short
             ? json_pack("{s:f, s:i, s:f}", "after_s", r->took_s, "estimated",
                         r->n_rated, "least_step_s", r->least_s)

@@ -19,6 +19,7 @@
 #include "partitioner/simulate/timeline.h"
 #include "partitioner/simulate/check.h"
 #include "partitioner/simulate/check_streams.h"
+#include "partitioner/simulate/fetches.h"
 #include "partitioner/simulate/simulate.h"
 #include "runtime/runtime.h"
 #include "runtime/train/phases.h"
@@ -34,6 +35,8 @@ struct report {
     const struct plan_model *model;
     struct merak_planned *planned;
     struct merak_timeline *timeline;
+    struct merak_search_stage *stage; /* rows as a search returns them */
+    double fetch_s;    /* of the step, waiting for fetched parameters */
     double idle;       /* of the compute queues, as a share of the step */
     uint64_t programs; /* program id */
 };
@@ -122,6 +125,23 @@ static struct stage_sum sum_stage(const struct report *r, int stage)
     return sum;
 }
 
+static struct merak_search_stage *make_stages(const struct report *r)
+{
+    struct merak_search_stage *stage =
+        calloc((size_t)r->planned->n_programs, sizeof(*stage));
+
+    for (int s = 0; stage != NULL && s < r->planned->n_programs; s++) {
+        struct stage_sum sum = sum_stage(r, s);
+
+        stage[s].params = sum.params;
+        stage[s].n_blocks = sum.blocks;
+        stage[s].blocks_recomputed = sum.again;
+        stage[s].attention = sum.attention;
+        plan_stage_fill(r->planned->program[s], &stage[s]);
+    }
+    return stage;
+}
+
 static void print_stages(const struct report *r)
 {
     printf(
@@ -148,6 +168,9 @@ static void print_memory(const struct report *r)
         printf(" %9d", s);
     putchar('\n');
     for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        if (!plan_shows_category(r->stage, r->planned->n_programs,
+                                 (enum merak_category)c))
+            continue;
         printf("  %-20s", merak_category_name((enum merak_category)c));
         for (int s = 0; s < r->planned->n_programs; s++)
             printf(" %9.2f", mib(r->planned->program[s]->category_bytes[c]));
@@ -164,6 +187,7 @@ static void print_prediction(const struct report *r)
     const struct merak_plan *p = &r->planned->plan;
 
     char step[MERAK_NUMBER_TEXT], tokens[MERAK_NUMBER_TEXT];
+    char fetches[PLAN_FETCH_TEXT];
 
     printf("step %s s, %s tokens/s, idle %.1f%% (a pipeline of even "
            "stages: %.1f%%)\n",
@@ -171,6 +195,8 @@ static void print_prediction(const struct report *r)
            merak_number_text(tokens_per_step(r) / r->timeline->step_s, tokens),
            100.0 * r->idle,
            100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
+    if (*plan_fetch_text(r->stage, p->pp, r->fetch_s, fetches))
+        puts(fetches);
     printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s\n\n",
            r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
            r->opt->cost.links.level[0].bytes_per_s / 1e9);
@@ -191,13 +217,14 @@ static json_t *stage_object(const struct report *r, int s)
                             json_integer((json_int_t)prog->category_bytes[c]));
     return json_pack(
         "{s:i, s:s, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, "
-        "s:b}",
+        "s:b, s:i, s:f}",
         "stage", s, "layers", layers, "params", (json_int_t)sum.params, "flops",
         sum.flops, "busy_s", r->timeline->busy_s[s], "first_param",
         param_name(r, s, false), "last_param", param_name(r, s, true),
         "arena_bytes", (json_int_t)prog->arena_bytes, "memory_bytes", memory,
         "blocks", sum.blocks, "blocks_recomputed", sum.again,
-        "attention_recomputed", sum.attention);
+        "attention_recomputed", sum.attention, "blocks_fetched",
+        r->stage[s].blocks_fetched, "fetched_bytes", r->stage[s].fetched_bytes);
 }
 
 /* The plan as a file that a run can replay. */
@@ -231,53 +258,34 @@ static enum merak_status print_json(const struct report *r,
     fill_file(r, &file);
     all = merak_plan_file_object(&file);
     json_object_update_new(
-        all, json_pack("{s:I, s:f, s:f, s:f, s:o}", "params",
-                       (json_int_t)merak_graph_param_count(r->planned->graph),
-                       "step_s", r->timeline->step_s, "tokens_per_s",
-                       tokens_per_step(r) / r->timeline->step_s, "idle",
-                       r->idle, "stages", stages));
+        all,
+        json_pack("{s:I, s:f, s:f, s:f, s:f, s:o}", "params",
+                  (json_int_t)merak_graph_param_count(r->planned->graph),
+                  "step_s", r->timeline->step_s, "tokens_per_s",
+                  tokens_per_step(r) / r->timeline->step_s, "idle", r->idle,
+                  "fetch_exposed_s", r->fetch_s, "stages", stages));
     return plan_json_save(all, r->opt->json, err);
 }
 
 /* --- pictures ------------------------------------------------------------- */
 
-/* Rows as a search returns them. */
-static struct merak_search_stage *make_stages(const struct report *r)
-{
-    struct merak_search_stage *stage =
-        calloc((size_t)r->planned->n_programs, sizeof(*stage));
-
-    for (int s = 0; stage != NULL && s < r->planned->n_programs; s++) {
-        struct stage_sum sum = sum_stage(r, s);
-
-        stage[s].params = sum.params;
-        stage[s].n_blocks = sum.blocks;
-        stage[s].blocks_recomputed = sum.again;
-        stage[s].attention = sum.attention;
-        plan_stage_fill(r->planned->program[s], &stage[s]);
-    }
-    return stage;
-}
-
 static enum merak_status print_pictures(const struct report *r,
                                         struct merak_error *err)
 {
-    struct merak_search_stage *stage = make_stages(r);
     char heading[128];
     const struct plan_drawing drawing = {
         .heading = heading,
         .plan = &r->planned->plan,
         .planned = r->planned,
         .timeline = r->timeline,
-        .stage = stage,
+        .stage = r->stage,
         .limit_bytes = r->opt->plan.memory_bytes,
         .step_s = r->timeline->step_s,
         .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
-        .bubble = r->idle};
+        .bubble = r->idle,
+        .fetch_s = r->fetch_s};
     enum merak_status rc = MERAK_OK;
 
-    if (stage == NULL)
-        return merak_fail_nomem(err, sizeof(*stage));
     snprintf(heading, sizeof(heading), "%s, %.1f M parameters", r->model->name,
              (double)merak_graph_param_count(r->planned->graph) / 1e6);
     if (plan_options_has_text(r->opt))
@@ -286,7 +294,6 @@ static enum merak_status print_pictures(const struct report *r,
         rc = plan_draw_svg(&drawing, r->opt->svg, err);
     if (rc == MERAK_OK && r->opt->html != NULL)
         rc = plan_draw_html(&drawing, r->opt->html, err);
-    free(stage);
     return rc;
 }
 
@@ -331,6 +338,10 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
                             &r->timeline, err);
     if (rc != MERAK_OK)
         return rc;
+    r->stage = make_stages(r);
+    if (r->stage == NULL)
+        return merak_fail_nomem(err, sizeof(*r->stage));
+    r->fetch_s = merak_fetches_exposed(r->planned->program, r->timeline);
     r->idle = mean_idle(r);
     r->programs = (uint64_t)r->planned->n_programs;
     for (int s = 0; s < r->planned->n_programs; s++)
@@ -409,6 +420,7 @@ static enum merak_status plan_given(const struct plan_options *opt,
     }
     if (rc == MERAK_OK)
         rc = print_report(&r, err);
+    free(r.stage);
     merak_timeline_destroy(r.timeline);
     merak_planned_destroy(r.planned);
     return rc;

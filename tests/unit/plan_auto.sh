@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..94
+echo 1..98
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -224,6 +224,12 @@ grep -q 'limit of a rank: 72.81 GiB' "$tmp/p.svg" || echo none >"$tmp/p.html"
 has "its page has what lost, and why" "$tmp/p.html" "<h2>Runners-up</h2>" \
     "pipeline bubble" "sent in a step, between nodes" "of peak FLOP/s"
 pictured "a plan that is given can be drawn" --pp 2 --schedule gpipe
+grep -c fetched "$tmp/out" >"$tmp/times"
+has "which fetches nothing, and does not speak of it" "$tmp/times" 0
+pictured "one that fetches parameters can be, too" --pp 2 --dp 2 --zero 3
+has "what is fetched is told" "$tmp/out" "  fetched  " \
+    "fetched for each use: " "a rank sends "
+has "also on the page" "$tmp/p.html" "<th>fetched</th>" "fetched for each use: "
 "$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
     --program >"$tmp/out" 2>&1
 has "programs of a plan that is searched for" "$tmp/out" "rank 0 of 1: stage 0"

@@ -15,6 +15,7 @@
 #include "partitioner/simulate/check.h"
 #include "partitioner/simulate/check_streams.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -282,6 +283,25 @@ static const struct found_row {
     {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL}, /* too few tokens to gather by */
 };
 
+/* What is reported of a rank of one stage that fetches everything, for m
+ * micro-batches: elements of matrices are gathered twice in each, and summed.
+ */
+static void check_fetches(const struct merak_search_result *found, int m)
+{
+    const struct merak_search_stage *stage = &found->stage[0];
+    const double matrices = 8029995008., norms = 266240, q = 7. / 8;
+    double fetched = m * (4 * matrices * q - ONCE);
+    double sent = fetched + (m * 4 * matrices + 8 * norms + 16 * 291) * q;
+
+    assert_int_equal(stage->blocks_fetched, 2 * 32 + 2);
+    if (fabs(stage->fetched_bytes - fetched) > 1e-12 * fetched)
+        fail_msg("fetches %.0f bytes, not %.0f", stage->fetched_bytes, fetched);
+    if (fabs(stage->sent_bytes[0] - sent) > 1e-12 * sent)
+        fail_msg("sends %.0f bytes, not %.0f", stage->sent_bytes[0], sent);
+    assert_true(found->choice[0].fetch_s >= 0);
+    assert_true(found->choice[0].fetch_s < 0.2 * found->choice[0].step_s);
+}
+
 static void the_level_that_fits_is_found(void **state)
 {
     (void)state;
@@ -322,6 +342,8 @@ static void the_level_that_fits_is_found(void **state)
                       row->seq, found->choice[0].plan.zero,
                       found->choice[0].step_s);
         assert_int_equal(found->choice[0].plan.zero, row->zero);
+        if (row->zero >= MERAK_ZERO_PARAMS)
+            check_fetches(found, found->choice[0].plan.microbatches);
         merak_search_destroy(found);
     }
 }
