@@ -182,7 +182,7 @@ enum merak_status merak_lm_load(struct merak_lm *lm,
         .arg = &ruled,
         .dtype = opt->dtype == 1 ? MERAK_BF16 : MERAK_F32,
         .positions = positions,
-        .early = grows ? lm->config.rope_short_positions : 0,
+        .early = grows ? lm->config.rope.short_positions : 0,
         .threads = opt->threads,
     };
     enum merak_status rc = read_lora(opt->ckpt, &record, err);

@@ -54,27 +54,61 @@ enum merak_hf_act {
     MERAK_HF_RELU2, /* only without a gate */
 };
 
+/* Norms of a model. */
+struct merak_hf_norms {
+    float eps;
+    bool has_mean; /* and a bias, or RMS norms .. */
+    bool plus_1;   /* .. which may multiply by 1 + weight */
+    bool is_post;  /* after attention and MLP, not before .. */
+    bool is_both;  /* .. or both */
+    bool is_one;   /* of a parallel layer: attention and MLP share it */
+    bool of_qk;    /* of each query and key, per head .. */
+    bool of_heads; /* .. or, instead, RMS of all heads of a token together */
+};
+
+/* Rotary positions of a model. */
+struct merak_hf_rope {
+    float theta;
+    struct merak_rope_scaling scaling;
+    bool is_off[MERAK_HF_LAYERS]; /* layers without positions */
+    /* For kind PAIRS, whose `by` is one of these: for sequences of up to
+     * short_positions, and for longer ones. */
+    double by_short[MERAK_HF_PAIRS], by_long[MERAK_HF_PAIRS];
+    size_t short_positions;
+    /* Of layers with windows; theta 0: as of the others. */
+    float slide_theta;
+    struct merak_rope_scaling slide_scaling;
+};
+
+/* Experts in the place of an MLP, but for some layers. */
+struct merak_hf_mixture {
+    size_t experts; /* 0: none */
+    size_t chosen;  /* of each token (merak_route()) */
+    size_t ffn;
+    size_t shared_ffn; /* of one more MLP for all tokens; 0: none .. */
+    bool shared_gate;  /* .. with a gate of one number a token */
+    bool is_dense[MERAK_HF_LAYERS]; /* layers with an MLP all the same */
+    /* Of scores and weights (struct merak_route_options). */
+    bool sigmoid, normal, rounded;
+    size_t groups, groups_kept;
+    float scale;
+};
+
 /* The union of the fields of all families: hf_family.c reads them, hf_model.c
  * describes the model from them. */
 struct merak_hf_config {
     enum merak_family family;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
-    float norm_eps, rope_theta, init_std; /* rope_theta: not gpt2 */
+    float init_std;
     float embd_dropout, attn_dropout, resid_dropout;
     bool tied; /* tie_word_embeddings */
     enum merak_hf_act act;
     bool plain_mlp; /* no gate */
     bool attn_bias, mlp_bias;
-    bool qkv_bias;    /* of queries, keys and values, also without attn_bias */
-    bool head_bias;   /* of logits */
-    bool qk_norm;     /* norm of each query and key, per head .. */
-    bool qk_whole;    /* .. or, instead, RMS of all heads of a token together */
-    bool layer_norm;  /* norms have a mean and a bias, or are RMS norms .. */
-    bool norm_plus_1; /* .. which may multiply by 1 + weight */
-    bool post_norm;   /* norms after attention and MLP, not before .. */
-    bool four_norms;  /* .. or both */
-    bool parallel;    /* attention and MLP both read the layer's input .. */
-    bool one_norm;    /* .. through one norm */
+    bool qkv_bias;  /* of queries, keys and values, also without attn_bias */
+    bool head_bias; /* of logits */
+    struct merak_hf_norms norm;
+    bool parallel;    /* attention and MLP both read the layer's input */
     bool embd_scaled; /* embeddings are multiplied by sqrt(hidden) */
     bool mlp_dropout; /* resid_dropout is of the MLP alone */
     /* Of embeddings, and of what a layer adds; logits are divided by the last.
@@ -84,25 +118,10 @@ struct merak_hf_config {
     float attn_cap, logit_cap; /* soft caps; 0: none */
     bool has_pad;              /* token `pad` is padding */
     size_t pad;
-    bool no_rope[MERAK_HF_LAYERS]; /* layers without positions */
-    struct merak_rope_scaling rope_scaling;
-    /* For kind PAIRS, whose `by` is one of these: for sequences of up to
-     * rope_short_positions, and for longer ones. */
-    double rope_short[MERAK_HF_PAIRS], rope_long[MERAK_HF_PAIRS];
-    size_t rope_short_positions;
+    struct merak_hf_rope rope;    /* not gpt2 */
     size_t window;                /* the most tokens that attention sees .. */
     bool slides[MERAK_HF_LAYERS]; /* .. in these layers */
-    /* Rotary positions of these layers; theta 0: as of the others. */
-    float slide_theta;
-    struct merak_rope_scaling slide_scaling;
-    /* Experts in the place of an MLP, but for some layers; 0: none.  Each token
-     * has `chosen` of them (merak_route()), and one more MLP if shared_ffn is
-     * not 0, which may have a gate of one number a token. */
-    size_t experts, chosen, expert_ffn, shared_ffn;
-    bool dense[MERAK_HF_LAYERS];
-    bool route_sigmoid, route_normal, route_rounded, shared_gate;
-    size_t expert_groups, groups_kept;
-    float route_scale;
+    struct merak_hf_mixture mixture;
     /* For users: what was assumed or ignored, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];
 };

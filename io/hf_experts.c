@@ -96,14 +96,15 @@ static size_t read_count(struct merak_hf_reader *r, const char *name,
 
 /* Layers without experts: those that decoder_sparse_step leaves out, counted
  * from 1, and those of a list. */
-static void read_sparse(struct merak_hf_reader *r, struct merak_hf_config *c)
+static void read_sparse(struct merak_hf_reader *r, size_t layers,
+                        struct merak_hf_mixture *m)
 {
     size_t step = merak_hf_size(r, "decoder_sparse_step", MERAK_HF_LAYERS, 1);
     const json_t *list = merak_hf_field(r, "mlp_only_layers"), *layer;
     size_t i;
 
-    for (i = 0; i < c->layers; i++)
-        c->dense[i] = (i + 1) % step != 0;
+    for (i = 0; i < layers; i++)
+        m->is_dense[i] = (i + 1) % step != 0;
     if (list != NULL && !json_is_array(list))
         merak_hf_refuse(r, "mlp_only_layers", "a list of layers");
     json_array_foreach(list, i, layer)
@@ -112,40 +113,37 @@ static void read_sparse(struct merak_hf_reader *r, struct merak_hf_config *c)
 
         if (!json_is_integer(layer) || at < 0)
             merak_hf_refuse(r, "mlp_only_layers", "a list of layers");
-        else if ((size_t)at < c->layers)
-            c->dense[at] = true;
+        else if ((size_t)at < layers)
+            m->is_dense[at] = true;
     }
 }
 
-static void read_groups(struct merak_hf_reader *r, struct merak_hf_config *c)
+static void read_groups(struct merak_hf_reader *r, struct merak_hf_mixture *m)
 {
-    c->expert_groups = merak_hf_size(r, "n_group", MOST_EXPERTS, 1);
-    c->groups_kept = merak_hf_size(r, "topk_group", MOST_EXPERTS, 1);
-    c->route_scale = merak_hf_positive(r, "routed_scaling_factor", 1);
+    m->groups = merak_hf_size(r, "n_group", MOST_EXPERTS, 1);
+    m->groups_kept = merak_hf_size(r, "topk_group", MOST_EXPERTS, 1);
+    m->scale = merak_hf_positive(r, "routed_scaling_factor", 1);
     if (r->rc == MERAK_OK &&
-        (c->experts % c->expert_groups != 0 ||
-         c->groups_kept > c->expert_groups ||
-         c->groups_kept * (c->experts / c->expert_groups) < c->chosen))
-        r->rc =
-            merak_fail(r->err, MERAK_ERR_CONFIG,
-                       "%zu of %zu groups of %zu experts cannot have the "
-                       "%zu of a token; topk_group has to be at most "
-                       "n_group, which divides n_routed_experts",
-                       c->groups_kept, c->expert_groups, c->experts, c->chosen);
+        (m->experts % m->groups != 0 || m->groups_kept > m->groups ||
+         m->groups_kept * (m->experts / m->groups) < m->chosen))
+        r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
+                           "%zu of %zu groups of %zu experts cannot have the "
+                           "%zu of a token; topk_group has to be at most "
+                           "n_group, which divides n_routed_experts",
+                           m->groups_kept, m->groups, m->experts, m->chosen);
 }
 
 static void read_shared(struct merak_hf_reader *r,
                         const struct merak_hf_experts *f,
-                        struct merak_hf_config *c)
+                        struct merak_hf_mixture *m)
 {
     if (f->shared_width_field != NULL) {
-        c->shared_ffn =
+        m->shared_ffn =
             merak_hf_size(r, f->shared_width_field, MOST_FFN, f->shared_width);
-        c->shared_gate = true;
+        m->shared_gate = true;
     } else if (f->shared_count_field != NULL) {
-        c->shared_ffn =
-            merak_hf_size(r, f->shared_count_field, MOST_EXPERTS, 1) *
-            c->expert_ffn;
+        m->shared_ffn =
+            merak_hf_size(r, f->shared_count_field, MOST_EXPERTS, 1) * m->ffn;
     }
 }
 
@@ -153,37 +151,37 @@ void merak_hf_experts_read(struct merak_hf_reader *r,
                            const struct merak_hf_experts *f,
                            struct merak_hf_config *c)
 {
+    struct merak_hf_mixture *m = &c->mixture;
     size_t first = 0;
 
-    c->experts =
-        f->count_alias == NULL
-            ? merak_hf_size(r, f->count_field, MOST_EXPERTS, f->count)
-            : merak_hf_twin(r, f->count_field, f->count_alias, MOST_EXPERTS,
-                            f->count);
-    c->chosen =
+    m->experts = f->count_alias == NULL
+                     ? merak_hf_size(r, f->count_field, MOST_EXPERTS, f->count)
+                     : merak_hf_twin(r, f->count_field, f->count_alias,
+                                     MOST_EXPERTS, f->count);
+    m->chosen =
         merak_hf_size(r, "num_experts_per_tok", MOST_EXPERTS, f->chosen);
-    c->expert_ffn = f->width_field == NULL
-                        ? c->ffn
-                        : merak_hf_size(r, f->width_field, MOST_FFN, f->width);
-    c->route_sigmoid = f->sigmoid;
-    c->route_rounded = f->rounded;
-    c->route_normal = f->normal_field == NULL
-                          ? f->is_normal
-                          : merak_hf_bool(r, f->normal_field, f->is_normal);
-    if (r->rc == MERAK_OK && c->chosen > c->experts)
+    m->ffn = f->width_field == NULL
+                 ? c->ffn
+                 : merak_hf_size(r, f->width_field, MOST_FFN, f->width);
+    m->sigmoid = f->sigmoid;
+    m->rounded = f->rounded;
+    m->normal = f->normal_field == NULL
+                    ? f->is_normal
+                    : merak_hf_bool(r, f->normal_field, f->is_normal);
+    if (r->rc == MERAK_OK && m->chosen > m->experts)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
                            "%zu of %zu experts for each token: "
                            "num_experts_per_tok is above %s",
-                           c->chosen, c->experts, f->count_field);
+                           m->chosen, m->experts, f->count_field);
     if (f->sparse_fields)
-        read_sparse(r, c);
+        read_sparse(r, c->layers, m);
     if (f->dense_first_field != NULL)
         first = read_count(r, f->dense_first_field, MERAK_HF_LAYERS, 1);
     for (size_t i = 0; i < first && i < c->layers; i++)
-        c->dense[i] = true;
+        m->is_dense[i] = true;
     if (f->sigmoid)
-        read_groups(r, c);
-    read_shared(r, f, c);
+        read_groups(r, m);
+    read_shared(r, f, m);
     /* used where output_router_logits is true */
     (void)merak_hf_field(r, "router_aux_loss_coef");
     merak_hf_require_bool(r, "output_router_logits", false);

@@ -68,7 +68,7 @@ void merak_hf_gpt2_read(struct merak_hf_reader *r,
     c->positions = merak_hf_twin(r, "n_positions", "max_position_embeddings",
                                  MOST_POSITIONS, f->positions);
     c->ffn = merak_hf_size(r, "n_inner", MOST_FFN, 4 * c->hidden);
-    c->norm_eps = merak_hf_positive(r, "layer_norm_epsilon", f->norm_eps);
+    c->norm.eps = merak_hf_positive(r, "layer_norm_epsilon", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
     c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
     merak_hf_require_bool(r, "scale_attn_weights", true);
@@ -169,7 +169,7 @@ static void read_no_rope(struct merak_hf_reader *r,
                       f->no_rope_period);
     list = merak_hf_field(r, "no_rope_layers");
     for (i = 0; list == NULL && i < c->layers; i++)
-        c->no_rope[i] = (i + 1) % n == 0;
+        c->rope.is_off[i] = (i + 1) % n == 0;
     if (list != NULL && json_array_size(list) < c->layers)
         merak_hf_refuse(r, "no_rope_layers", "0 or 1 for each layer");
     json_array_foreach(list, i, rope)
@@ -177,7 +177,7 @@ static void read_no_rope(struct merak_hf_reader *r,
         if (!json_is_integer(rope) || json_integer_value(rope) >> 1 != 0)
             merak_hf_refuse(r, "no_rope_layers", "0 or 1 for each layer");
         else if (i < c->layers)
-            c->no_rope[i] = json_integer_value(rope) == 0;
+            c->rope.is_off[i] = json_integer_value(rope) == 0;
     }
 }
 
@@ -200,7 +200,7 @@ static void read_layers_that_slide(struct merak_hf_reader *r,
         read_layer_types(r, types, c, c->slides);
     for (size_t i = first; types == NULL && i < c->layers; i++)
         c->slides[i] = f->windows == MERAK_HF_NO_ROPE
-                           ? c->no_rope[i]
+                           ? c->rope.is_off[i]
                            : n == 0 || (i + 1) % n != 0;
 }
 
@@ -274,7 +274,7 @@ static void read_decoder(struct merak_hf_reader *r,
     c->positions =
         read_size(r, "max_position_embeddings", MOST_POSITIONS, f->positions);
     read_heads(r, f, c);
-    c->norm_eps = merak_hf_positive(
+    c->norm.eps = merak_hf_positive(
         r, f->eps_field != NULL ? f->eps_field : "rms_norm_eps", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range",
                                     f->init_std > 0 ? f->init_std : 0.02);

@@ -113,7 +113,7 @@ static const struct merak_hf_option qwen2_options[] = {
 static const struct merak_hf_option qwen3_options[] = {
     ACT("hidden_act", "silu", SILU),
     FLAG("attention_bias", attn_bias, false),
-    ALWAYS(qk_norm),
+    ALWAYS(norm.of_qk),
     END,
 };
 
@@ -131,8 +131,8 @@ static const struct merak_hf_option phi3_options[] = {
 static const struct merak_hf_option olmo2_options[] = {
     ACT("hidden_act", "silu", SILU),
     FLAG("attention_bias", attn_bias, false),
-    ALWAYS(qk_whole),
-    ALWAYS(post_norm),
+    ALWAYS(norm.of_heads),
+    ALWAYS(norm.is_post),
     END,
 };
 
@@ -144,8 +144,8 @@ static const struct merak_hf_option gemma2_options[] = {
     NUMBER(RSQRT, "query_pre_attn_scalar", attn_scale, 256),
     ACT("hidden_activation", "gelu_pytorch_tanh", GELU_TANH),
     NEVER("use_bidirectional_attention"),
-    ALWAYS(four_norms),
-    ALWAYS(norm_plus_1),
+    ALWAYS(norm.is_both),
+    ALWAYS(norm.plus_1),
     ALWAYS(embd_scaled),
     END,
 };
@@ -156,7 +156,7 @@ static const struct merak_hf_option gemma_options[] = {
     FLAG("attention_bias", attn_bias, false),
     ACT("hidden_act", "gelu_pytorch_tanh", GELU_TANH | MERAK_HF_GELU_IS_TANH),
     NEVER("use_bidirectional_attention"),
-    ALWAYS(norm_plus_1),
+    ALWAYS(norm.plus_1),
     ALWAYS(embd_scaled),
     END,
 };
@@ -169,10 +169,10 @@ static const struct merak_hf_option gemma3_options[] = {
     NUMBER(RSQRT, "query_pre_attn_scalar", attn_scale, 256),
     ACT("hidden_activation", "gelu_pytorch_tanh", GELU_TANH),
     NEVER("use_bidirectional_attention"),
-    ALWAYS(four_norms),
-    ALWAYS(norm_plus_1),
+    ALWAYS(norm.is_both),
+    ALWAYS(norm.plus_1),
     ALWAYS(embd_scaled),
-    ALWAYS(qk_norm),
+    ALWAYS(norm.of_qk),
     END,
 };
 
@@ -202,8 +202,8 @@ static const struct merak_hf_option stablelm_options[] = {
     NUMBER(DROPOUT, "hidden_dropout", resid_dropout, 0),
     NEVER("qk_layernorm"),
     ALWAYS(mlp_dropout),
-    ALWAYS(layer_norm),
-    ALWAYS(one_norm),
+    ALWAYS(norm.has_mean),
+    ALWAYS(norm.is_one),
     END,
 };
 
@@ -213,23 +213,23 @@ static const struct merak_hf_option starcoder2_options[] = {
     FLAG("use_bias", mlp_bias, true),
     NUMBER(DROPOUT, "residual_dropout", resid_dropout, 0),
     NUMBER(DROPOUT, "embedding_dropout", embd_dropout, 0),
-    ALWAYS(layer_norm),
+    ALWAYS(norm.has_mean),
     ALWAYS(plain_mlp),
     END,
 };
 
 static const struct merak_hf_option phi_options[] = {
     ACT("hidden_act", "gelu_new", GELU | GELU_TANH | RELU2),
-    FLAG("qk_layernorm", qk_norm, false),
+    FLAG("qk_layernorm", norm.of_qk, false),
     NUMBER(DROPOUT, "resid_pdrop", resid_dropout, 0),
     NUMBER(DROPOUT, "embd_pdrop", embd_dropout, 0),
     ALWAYS(attn_bias),
     ALWAYS(mlp_bias),
     ALWAYS(head_bias),
-    ALWAYS(layer_norm),
+    ALWAYS(norm.has_mean),
     ALWAYS(plain_mlp),
     ALWAYS(parallel),
-    ALWAYS(one_norm),
+    ALWAYS(norm.is_one),
     END,
 };
 
@@ -241,7 +241,7 @@ static const struct merak_hf_option gpt_neox_options[] = {
     NUMBER(DROPOUT, "hidden_dropout", resid_dropout, 0),
     NUMBER(DROPOUT, "hidden_dropout", embd_dropout, 0),
     ALWAYS(mlp_bias),
-    ALWAYS(layer_norm),
+    ALWAYS(norm.has_mean),
     ALWAYS(plain_mlp),
     END,
 };
@@ -264,14 +264,14 @@ static const struct merak_hf_option qwen3_moe_options[] = {
     ACT("hidden_act", "silu", SILU),
     FLAG("attention_bias", attn_bias, false),
     NEVER("use_sliding_window"),
-    ALWAYS(qk_norm),
+    ALWAYS(norm.of_qk),
     END,
 };
 
 static const struct merak_hf_option olmoe_options[] = {
     ACT("hidden_act", "silu", SILU),
     FLAG("attention_bias", attn_bias, false),
-    ALWAYS(qk_whole),
+    ALWAYS(norm.of_heads),
     ABSENT("clip_qkv"),
     END,
 };
@@ -279,7 +279,7 @@ static const struct merak_hf_option olmoe_options[] = {
 static const struct merak_hf_option glm4_moe_options[] = {
     ACT("hidden_act", "silu", SILU),
     FLAG("attention_bias", qkv_bias, false),
-    FLAG("use_qk_norm", qk_norm, false),
+    FLAG("use_qk_norm", norm.of_qk, false),
     END,
 };
 

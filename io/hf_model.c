@@ -24,7 +24,7 @@ static struct merak_value *gpt2_norm(struct merak_model *m,
     struct merak_value *beta =
         MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, c->hidden);
 
-    return merak_layernorm(m, x, gamma, beta, c->norm_eps);
+    return merak_layernorm(m, x, gamma, beta, c->norm.eps);
 }
 
 /* Radford et al. 2019: the initial values of projections onto the residual are
@@ -212,7 +212,8 @@ static const struct words *words_of(const struct merak_hf_config *c)
 {
     if (own_words[c->family] != NULL)
         return own_words[c->family];
-    return c->post_norm || c->four_norms ? &post_norm_words : &pre_norm_words;
+    return c->norm.is_post || c->norm.is_both ? &post_norm_words
+                                              : &pre_norm_words;
 }
 
 /* A layer that is being described. */
@@ -237,15 +238,15 @@ static struct merak_value *norm(struct merak_model *m,
 {
     struct merak_value *gamma =
         MERAK_PARAM(m, merak_name(m, "%s.weight", name),
-                    c->norm_plus_1 ? MERAK_ZEROS : MERAK_ONES, width);
+                    c->norm.plus_1 ? MERAK_ZEROS : MERAK_ONES, width);
 
-    if (!c->layer_norm)
-        return merak_rmsnorm_offset(m, x, gamma, c->norm_plus_1 ? 1.0f : 0.0f,
-                                    c->norm_eps);
+    if (!c->norm.has_mean)
+        return merak_rmsnorm_offset(m, x, gamma, c->norm.plus_1 ? 1.0f : 0.0f,
+                                    c->norm.eps);
     return merak_layernorm(
         m, x, gamma,
         MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, width),
-        c->norm_eps);
+        c->norm.eps);
 }
 
 static struct merak_value *norm_in(const struct layer *l, struct merak_value *x,
@@ -263,7 +264,7 @@ static struct merak_value *whole_norm(const struct layer *l,
         merak_param(l->m, merak_name(l->m, "%s.weight", name_in(l, word)), ndim,
                     dim, MERAK_ONES);
 
-    return merak_rmsnorm(l->m, x, gamma, l->c->norm_eps);
+    return merak_rmsnorm(l->m, x, gamma, l->c->norm.eps);
 }
 
 /* x W' (+ b) with a weight of dims [out.., in..]. */
@@ -287,19 +288,20 @@ static struct merak_value *linear(const struct layer *l, struct merak_value *x,
 static struct merak_value *rope(const struct layer *l, struct merak_value *x)
 {
     const struct merak_hf_config *c = l->c;
-    struct merak_rope_scaling scaling = c->rope_scaling;
+    struct merak_rope_scaling scaling = c->rope.scaling;
 
-    if (c->no_rope[l->i])
+    if (c->rope.is_off[l->i])
         return x;
-    if (c->slides[l->i] && c->slide_theta > 0)
-        return merak_rope_scaled(l->m, x, c->slide_theta, &c->slide_scaling);
+    if (c->slides[l->i] && c->rope.slide_theta > 0)
+        return merak_rope_scaled(l->m, x, c->rope.slide_theta,
+                                 &c->rope.slide_scaling);
     if (scaling.kind == MERAK_ROPE_PAIRS) {
-        scaling.by = merak_model_seq(l->m) > c->rope_short_positions
-                         ? c->rope_long
-                         : c->rope_short;
+        scaling.by = merak_model_seq(l->m) > c->rope.short_positions
+                         ? c->rope.by_long
+                         : c->rope.by_short;
         scaling.n_by = (scaling.turned > 0 ? scaling.turned : c->head_dim) / 2;
     }
-    return merak_rope_scaled(l->m, x, c->rope_theta, &scaling);
+    return merak_rope_scaled(l->m, x, c->rope.theta, &scaling);
 }
 
 static struct merak_value *attention(const struct layer *l,
@@ -320,10 +322,10 @@ static struct merak_value *attention(const struct layer *l,
     q = linear(l, x, l->words->q, bias, 1, 4, q_dim);
     k = linear(l, x, l->words->k, bias, 1, 3, kv_dim);
     v = linear(l, x, l->words->v, bias, 1, 3, kv_dim);
-    if (c->qk_whole) {
+    if (c->norm.of_heads) {
         q = whole_norm(l, q, 3, q_dim, l->words->q_norm);
         k = whole_norm(l, k, 2, kv_dim, l->words->k_norm);
-    } else if (c->qk_norm) {
+    } else if (c->norm.of_qk) {
         q = norm_in(l, q, D, l->words->q_norm);
         k = norm_in(l, k, D, l->words->k_norm);
     }
@@ -397,14 +399,14 @@ static struct merak_value *gated_mlp(const struct layer *l,
 
     z = linear(l, x, "mlp.shared_expert_gate", false, 1, 2, dim);
     merak_route(l->m, z, NULL, &opt, &weights, &ids);
-    return experts(l, x, weights, ids, word, 1, l->c->shared_ffn);
+    return experts(l, x, weights, ids, word, 1, l->c->mixture.shared_ffn);
 }
 
 static struct merak_value *shared_mlp(const struct layer *l,
                                       struct merak_value *x)
 {
-    const size_t up_dim[] = {l->c->shared_ffn, l->c->hidden};
-    const size_t down_dim[] = {l->c->hidden, l->c->shared_ffn};
+    const size_t up_dim[] = {l->c->mixture.shared_ffn, l->c->hidden};
+    const size_t down_dim[] = {l->c->hidden, l->c->mixture.shared_ffn};
     struct merak_value *gate, *up;
 
     gate = linear(l, x, "mlp.shared_experts.gate_proj", false, 1, 2, up_dim);
@@ -419,7 +421,7 @@ static struct merak_value *router_bias(const struct layer *l)
     const char *name = merak_name(l->m, "%s.e_score_correction_bias",
                                   name_in(l, l->words->router));
     struct merak_value *bias =
-        MERAK_PARAM(l->m, name, MERAK_ZEROS, l->c->experts);
+        MERAK_PARAM(l->m, name, MERAK_ZEROS, l->c->mixture.experts);
 
     merak_freeze(l->m, name);
     return bias;
@@ -427,23 +429,23 @@ static struct merak_value *router_bias(const struct layer *l)
 
 static struct merak_value *mixture(const struct layer *l, struct merak_value *x)
 {
-    const struct merak_hf_config *c = l->c;
+    const struct merak_hf_mixture *c = &l->c->mixture;
     const struct merak_route_options opt = {.k = c->chosen,
-                                            .sigmoid = c->route_sigmoid,
-                                            .normalise = c->route_normal,
-                                            .rounded = c->route_rounded,
-                                            .groups = c->expert_groups,
+                                            .sigmoid = c->sigmoid,
+                                            .normalise = c->normal,
+                                            .rounded = c->rounded,
+                                            .groups = c->groups,
                                             .groups_kept = c->groups_kept,
-                                            .scale = c->route_scale};
+                                            .scale = c->scale};
     const char *const word[] = {l->words->expert_gate, l->words->expert_up,
                                 l->words->expert_down};
-    const size_t dim[] = {c->experts, c->hidden};
+    const size_t dim[] = {c->experts, l->c->hidden};
     struct merak_value *weights, *ids, *z, *y;
 
     z = linear(l, x, l->words->router, false, 1, 2, dim);
-    merak_route(l->m, z, c->route_sigmoid ? router_bias(l) : NULL, &opt,
-                &weights, &ids);
-    y = experts(l, x, weights, ids, word, c->experts, c->expert_ffn);
+    merak_route(l->m, z, c->sigmoid ? router_bias(l) : NULL, &opt, &weights,
+                &ids);
+    y = experts(l, x, weights, ids, word, c->experts, c->ffn);
     if (c->shared_ffn > 0)
         y = merak_add(l->m, y,
                       c->shared_gate ? gated_mlp(l, x) : shared_mlp(l, x));
@@ -471,7 +473,9 @@ static struct merak_value *serial_layer(const struct layer *l,
     h = norm_in(l, x, C, l->words->attn_norm);
     x = add_part(l, x, attention(l, h));
     h = norm_in(l, x, C, l->words->mlp_norm);
-    h = l->c->experts > 0 && !l->c->dense[l->i] ? mixture(l, h) : mlp(l, h);
+    h = l->c->mixture.experts > 0 && !l->c->mixture.is_dense[l->i]
+            ? mixture(l, h)
+            : mlp(l, h);
     return add_part(l, x, h);
 }
 
@@ -484,7 +488,7 @@ static struct merak_value *parallel_layer(const struct layer *l,
     struct merak_value *h = norm_in(l, x, C, l->words->attn_norm), *g = h;
     struct merak_value *sum = add_part(l, x, attention(l, h));
 
-    if (!l->c->one_norm)
+    if (!l->c->norm.is_one)
         g = norm_in(l, x, C, l->words->mlp_norm);
     return add_part(l, sum, mlp(l, g));
 }
@@ -497,11 +501,11 @@ static struct merak_value *post_norm_layer(const struct layer *l,
     size_t C = l->c->hidden;
     struct merak_value *h = x;
 
-    if (l->c->four_norms)
+    if (l->c->norm.is_both)
         h = norm_in(l, x, C, l->words->attn_norm);
     h = norm_in(l, attention(l, h), C, l->words->attn_post);
     h = x = add_part(l, x, h);
-    if (l->c->four_norms)
+    if (l->c->norm.is_both)
         h = norm_in(l, x, C, l->words->mlp_norm);
     h = norm_in(l, mlp(l, h), C, l->words->mlp_post);
     return add_part(l, x, h);
@@ -540,9 +544,9 @@ static void describe_llama(struct merak_model *m,
     for (size_t i = 0; i < c->layers; i++) {
         const struct layer l = {m, c, words, i};
 
-        x = c->parallel                     ? parallel_layer(&l, x)
-            : c->post_norm || c->four_norms ? post_norm_layer(&l, x)
-                                            : serial_layer(&l, x);
+        x = c->parallel                          ? parallel_layer(&l, x)
+            : c->norm.is_post || c->norm.is_both ? post_norm_layer(&l, x)
+                                                 : serial_layer(&l, x);
     }
     x = norm(m, c, x, c->hidden, words->norm);
     /* instead of the logits, which are more */

@@ -360,15 +360,15 @@ static size_t extent_of(const struct merak_hf_config *c, enum extent e)
     case PACKED:
         return 3 * c->heads * c->head_dim;
     case Q_NORM:
-        return c->qk_whole ? c->heads * c->head_dim : c->head_dim;
+        return c->norm.of_heads ? c->heads * c->head_dim : c->head_dim;
     case K_NORM:
-        return c->qk_whole ? c->kv_heads * c->head_dim : c->head_dim;
+        return c->norm.of_heads ? c->kv_heads * c->head_dim : c->head_dim;
     case EXPERTS:
-        return c->experts;
+        return c->mixture.experts;
     case EXPERT_FFN:
-        return c->expert_ffn;
+        return c->mixture.ffn;
     case SHARED_FFN:
-        return c->shared_ffn;
+        return c->mixture.shared_ffn;
     case ONE:
         break;
     }
@@ -412,7 +412,7 @@ static void fill_tensor(const struct merak_hf_config *c, const struct row *row,
     t->vector = row->cols == ONE;
     t->rows = extent_of(c, row->rows);
     t->cols = extent_of(c, row->cols);
-    t->count = row->each ? c->experts : 1;
+    t->count = row->each ? c->mixture.experts : 1;
     t->each = row->each;
     place_part(c, row->part, t);
 }

@@ -96,8 +96,8 @@ static size_t turned(const struct rope_file *file)
 static double yarn_pair(const struct rope_file *file, double turns,
                         double positions)
 {
-    double theta =
-        (double)(file->slides ? file->c->slide_theta : file->c->rope_theta);
+    double theta = (double)(file->slides ? file->c->rope.slide_theta
+                                         : file->c->rope.theta);
 
     return (double)turned(file) * log(positions / (turns * 2 * M_PI)) /
            (2 * log(theta));
@@ -180,9 +180,9 @@ static void read_longrope(const struct rope_file *file)
     if (s->factor > 1)
         own = sqrt(1 + log(s->factor) / log(positions));
     s->amplitude = (double)merak_hf_positive(in, "attention_factor", own);
-    file->c->rope_short_positions = (size_t)positions;
-    read_pairs(in, "short_factor", turned(file) / 2, file->c->rope_short);
-    read_pairs(in, "long_factor", turned(file) / 2, file->c->rope_long);
+    file->c->rope.short_positions = (size_t)positions;
+    read_pairs(in, "short_factor", turned(file) / 2, file->c->rope.by_short);
+    read_pairs(in, "long_factor", turned(file) / 2, file->c->rope.by_long);
 }
 
 /* For families whose older files call longrope "su" or "yarn". */
@@ -258,7 +258,8 @@ static void read_object(struct rope_file *file, const json_t *object,
     struct merak_hf_reader *r = file->r;
     struct merak_hf_reader in = {
         .root = object, .family = r->family, .err = r->err};
-    float *to = file->slides ? &file->c->slide_theta : &file->c->rope_theta;
+    float *to =
+        file->slides ? &file->c->rope.slide_theta : &file->c->rope.theta;
     char before[64];
 
     if (!json_is_object(object)) {
@@ -354,7 +355,7 @@ static void read_two(struct rope_file *file, double theta)
     if (rope->slide_theta_field != NULL)
         slide_theta =
             (double)merak_hf_positive(r, rope->slide_theta_field, slide_theta);
-    file->c->slide_theta = (float)slide_theta;
+    file->c->rope.slide_theta = (float)slide_theta;
     check_kinds(r, both);
     read_turned(file);
     if (has_object(r, "rope_scaling"))
@@ -363,7 +364,7 @@ static void read_two(struct rope_file *file, double theta)
     else
         read_nested(file, both, 0, theta);
     file->slides = true;
-    file->to = &file->c->slide_scaling;
+    file->to = &file->c->rope.slide_scaling;
     read_nested(file, both, 1, slide_theta);
 }
 
@@ -391,14 +392,14 @@ void merak_hf_rope_read(struct merak_hf_reader *r,
                              .where = "",
                              .f = f,
                              .c = c,
-                             .to = &c->rope_scaling};
+                             .to = &c->rope.scaling};
 
     check_twin(r, "rope_theta", rope->theta_field, theta);
     check_twin(r, "partial_rotary_factor", rope->share_field,
                rope->share_field == NULL
                    ? 1
                    : merak_hf_real(r, rope->share_field, rope->share));
-    c->rope_theta = (float)theta;
+    c->rope.theta = (float)theta;
     (void)merak_hf_field(r, "original_max_position_embeddings");
     if (rope->slide_theta > 0)
         read_two(&file, theta);

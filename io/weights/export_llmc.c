@@ -57,7 +57,7 @@ static enum merak_status check_model(const struct merak_hf_config *c,
         wrong = "tie_word_embeddings true";
     else if (c->act != MERAK_HF_GELU_TANH)
         wrong = "activation_function gelu_new";
-    else if (fabsf(c->norm_eps - 1e-5f) > 1e-9f)
+    else if (fabsf(c->norm.eps - 1e-5f) > 1e-9f)
         wrong = "layer_norm_epsilon 1e-5";
     else if (c->ffn != 4 * c->hidden)
         wrong = "n_inner 4 n_embd";

@@ -78,7 +78,7 @@ static bool slides_as_known(const struct merak_hf_config *c)
 /* What the keys of an architecture cannot say. */
 static const char *unsaid(const struct merak_hf_config *c)
 {
-    const struct merak_rope_scaling *s = &c->rope_scaling;
+    const struct merak_rope_scaling *s = &c->rope.scaling;
 
     if (s->kind == MERAK_ROPE_PAIR_RAMP || s->kind == MERAK_ROPE_PAIRS)
         return "its scaling of rotary positions";
@@ -130,10 +130,10 @@ static const char *key(char room[MERAK_GGUF_NAME],
 
 static void rope_keys(struct merak_gguf *g, const struct merak_hf_config *c)
 {
-    const struct merak_rope_scaling *s = &c->rope_scaling;
+    const struct merak_rope_scaling *s = &c->rope.scaling;
     char room[MERAK_GGUF_NAME];
 
-    merak_gguf_real(g, key(room, c, "rope.freq_base"), (double)c->rope_theta);
+    merak_gguf_real(g, key(room, c, "rope.freq_base"), (double)c->rope.theta);
     merak_gguf_number(g, key(room, c, "rope.dimension_count"),
                       s->turned != 0 ? s->turned : c->head_dim);
     if (s->kind != MERAK_ROPE_LINEAR)
@@ -156,7 +156,7 @@ static void attention_keys(struct merak_gguf *g,
                         c->family == MERAK_GPT2
                             ? "attention.layer_norm_epsilon"
                             : "attention.layer_norm_rms_epsilon"),
-                    (double)c->norm_eps);
+                    (double)c->norm.eps);
     if (archs[c->family].window && c->window > 0)
         merak_gguf_number(g, key(room, c, "attention.sliding_window"),
                           c->window);
@@ -212,7 +212,7 @@ enum merak_status merak_gguf_name(const struct merak_hf_config *config,
                                   struct merak_error *err)
 {
     const char *end = strrchr(tensor, '.'), *digits = NULL, *star;
-    bool after = config->post_norm || config->four_norms;
+    bool after = config->norm.is_post || config->norm.is_both;
     int n = 0;
 
     for (int i = 0; end != NULL && i < N_NAMES; i++) {
@@ -246,21 +246,21 @@ size_t merak_gguf_heads(const struct merak_hf_config *config,
 float merak_gguf_offset(const struct merak_hf_config *config,
                         const char *tensor)
 {
-    return config->norm_plus_1 && strstr(tensor, "norm.weight") != NULL ? 1.0f
+    return config->norm.plus_1 && strstr(tensor, "norm.weight") != NULL ? 1.0f
                                                                         : 0.0f;
 }
 
 size_t merak_gguf_rope_factors(const struct merak_hf_config *config)
 {
-    return config->rope_scaling.kind == MERAK_ROPE_FREQUENCY_RAMP
+    return config->rope.scaling.kind == MERAK_ROPE_FREQUENCY_RAMP
                ? config->head_dim / 2
                : 0;
 }
 
 float merak_gguf_rope_factor(const struct merak_hf_config *config, size_t i)
 {
-    const struct merak_rope_scaling *s = &config->rope_scaling;
-    double turns = pow((double)config->rope_theta,
+    const struct merak_rope_scaling *s = &config->rope.scaling;
+    double turns = pow((double)config->rope.theta,
                        -2.0 * (double)i / (double)config->head_dim) /
                    TWO_PI;
     double kept = (turns - s->low) / (s->high - s->low);

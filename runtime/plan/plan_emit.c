@@ -173,17 +173,17 @@ static void megatron_model(const struct merak_hf_config *c, FILE *out)
                 !c->plain_mlp              ? "--swiglu\n"
                 : c->act == MERAK_HF_RELU2 ? "--squared-relu\n"
                                            : "",
-                c->layer_norm ? "" : "--normalization RMSNorm\n",
-                (double)c->rope_theta,
+                c->norm.has_mean ? "" : "--normalization RMSNorm\n",
+                (double)c->rope.theta,
                 c->mlp_bias ? "" : "--disable-bias-linear\n");
-    if (c->rope_scaling.turned > 0)
+    if (c->rope.scaling.turned > 0)
         fprintf(out, "--rotary-percent %g\n",
-                (double)c->rope_scaling.turned / (double)c->head_dim);
+                (double)c->rope.scaling.turned / (double)c->head_dim);
     if (!c->tied)
         fputs("--untie-embeddings-and-output-weights\n", out);
     if (c->qkv_bias)
         fputs("--add-qkv-bias\n", out);
-    if (c->qk_norm)
+    if (c->norm.of_qk)
         fputs("--qk-layernorm\n", out);
 }
 
@@ -191,12 +191,12 @@ static void megatron_model(const struct merak_hf_config *c, FILE *out)
 static bool is_other_model(const struct merak_hf_config *c)
 {
     bool geglu = c->act == MERAK_HF_GELU_TANH && !c->plain_mlp;
-    bool other = c->post_norm || c->four_norms || c->norm_plus_1 ||
+    bool other = c->norm.is_post || c->norm.is_both || c->norm.plus_1 ||
                  c->parallel || c->embd_scaled || c->embd_factor > 0 ||
                  c->window > 0 || (geglu && c->family != MERAK_GPT2);
 
     for (size_t i = 0; i < c->layers; i++)
-        other = other || c->no_rope[i];
+        other = other || c->rope.is_off[i];
     return other;
 }
 

@@ -140,7 +140,7 @@ static struct merak_decoder *open_to(const char *name, const char *backend,
     load_config(name, config);
     if (access(path, F_OK) != 0)
         save(name, config);
-    opt.early = grows ? config->rope_short_positions : 0;
+    opt.early = grows ? config->rope.short_positions : 0;
     ok(merak_decoder_create(&opt, &d, &err), &err);
     ok(merak_decoder_load(d, path, &err), &err);
     return d;

@@ -187,8 +187,8 @@ static const struct merak_hf_config llama_8b = {
     .ffn = 14336,
     .vocab = 128256,
     .positions = 131072,
-    .rope_theta = 5e5f,
-    .norm_eps = 1e-5f,
+    .rope.theta = 5e5f,
+    .norm.eps = 1e-5f,
     .init_std = 0.02f,
 };
 

@@ -24,7 +24,7 @@ static void a_silent_gpt2_file_takes_these_defaults(void **state)
     assert_int_equal(c.positions, 1024);
     assert_true(c.tied && c.act == MERAK_HF_GELU_TANH && c.attn_bias &&
                 c.mlp_bias);
-    assert_true(c.norm_eps == 1e-5f && c.init_std == 0.02f);
+    assert_true(c.norm.eps == 1e-5f && c.init_std == 0.02f);
     assert_true(c.embd_dropout == 0.1f && c.resid_dropout == 0.1f);
     assert_true(c.attn_dropout == 0.1f);
 }
@@ -39,7 +39,7 @@ static void a_silent_llama_file_takes_these_defaults(void **state)
     assert_int_equal(c.kv_heads, 32);
     assert_int_equal(c.head_dim, 128);
     assert_true(!c.tied && !c.attn_bias && !c.mlp_bias);
-    assert_true(c.norm_eps == 1e-6f && c.rope_theta == 10000.0f);
+    assert_true(c.norm.eps == 1e-6f && c.rope.theta == 10000.0f);
     assert_true(c.embd_dropout == 0.0f && c.resid_dropout == 0.0f);
     assert_true(c.attn_dropout == 0.0f && c.window == 0);
 }
@@ -70,7 +70,7 @@ static void fields_that_are_given_are_taken(void **state)
         MERAK_OK);
     assert_int_equal(c.kv_heads, 8);
     assert_int_equal(c.head_dim, 64);
-    assert_true(c.attn_bias && c.rope_theta == 500000.0f);
+    assert_true(c.attn_bias && c.rope.theta == 500000.0f);
     assert_true(c.attn_dropout == 0.25f);
 }
 
@@ -214,26 +214,27 @@ static void other_families_are_read(void **state)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_QWEN2);
     assert_true(c.qkv_bias && !c.attn_bias && c.tied && c.window == 0);
-    assert_true(c.rope_theta == 1e6f && c.head_dim == 64);
+    assert_true(c.rope.theta == 1e6f && c.head_dim == 64);
     if (config_load(QWEN3, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_QWEN3);
-    assert_true(!c.qkv_bias && !c.attn_bias && c.qk_norm && c.head_dim == 128);
+    assert_true(!c.qkv_bias && !c.attn_bias && c.norm.of_qk &&
+                c.head_dim == 128);
     if (config_load(MISTRAL, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_MISTRAL);
-    assert_true(c.window == 4096 && !c.qkv_bias && !c.qk_norm);
+    assert_true(c.window == 4096 && !c.qkv_bias && !c.norm.of_qk);
     if (config_load(PHI3, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_PHI3);
-    assert_true(c.window == 2047 && c.norm_eps == 1e-5f && !c.tied);
+    assert_true(c.window == 2047 && c.norm.eps == 1e-5f && !c.tied);
     if (config_load(GEMMA2, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_GEMMA2);
     assert_true(c.tied && c.has_pad && c.pad == 0 &&
-                c.act == MERAK_HF_GELU_TANH && c.four_norms);
+                c.act == MERAK_HF_GELU_TANH && c.norm.is_both);
     assert_true(c.attn_cap == 50 && c.logit_cap == 30 && c.embd_scaled);
-    assert_true(c.attn_scale == 0.0625f && c.norm_plus_1);
+    assert_true(c.attn_scale == 0.0625f && c.norm.plus_1);
     assert_true(c.window == 4096 && c.slides[0] && !c.slides[1]);
     assert_non_null(strstr(c.note, "are ignored: hidden_act"));
 }
@@ -252,8 +253,8 @@ static void rotary_positions_and_padding_are_read(void **state)
                      "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}",
                      &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
-    assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_LINEAR);
-    assert_true(c.rope_scaling.factor == 4 && c.rope_theta == 5e5f);
+    assert_int_equal(c.rope.scaling.kind, MERAK_ROPE_LINEAR);
+    assert_true(c.rope.scaling.factor == 4 && c.rope.theta == 5e5f);
     assert_true(c.has_pad && c.pad == 31999);
     assert_int_equal(config_load(PHI3, &c, &err), MERAK_OK);
     assert_true(c.has_pad && c.pad == 32000);
@@ -265,9 +266,9 @@ static void rotary_positions_and_padding_are_read(void **state)
                      "\"original_max_position_embeddings\":32768}}",
                      &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
-    assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIR_RAMP);
-    assert_true(c.rope_scaling.low == 11 && c.rope_scaling.high == 20);
-    assert_true(fabs(c.rope_scaling.amplitude - 1.1386294361) < 1e-7);
+    assert_int_equal(c.rope.scaling.kind, MERAK_ROPE_PAIR_RAMP);
+    assert_true(c.rope.scaling.low == 11 && c.rope.scaling.high == 20);
+    assert_true(fabs(c.rope.scaling.amplitude - 1.1386294361) < 1e-7);
 }
 
 /* What frequencies were made for: a field of the file itself comes first. */
@@ -290,9 +291,9 @@ static void the_files_own_original_positions_come_first(void **state)
                      "\"original_max_position_embeddings\":1024}}",
                      &d, NULL),
         MERAK_OK);
-    assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIR_RAMP);
-    assert_true(c.rope_scaling.low == d.rope_scaling.low &&
-                c.rope_scaling.high == d.rope_scaling.high);
+    assert_int_equal(c.rope.scaling.kind, MERAK_ROPE_PAIR_RAMP);
+    assert_true(c.rope.scaling.low == d.rope.scaling.low &&
+                c.rope.scaling.high == d.rope.scaling.high);
     assert_string_equal(c.note, "");
 }
 
@@ -317,11 +318,11 @@ static void factors_of_pairs_are_read(void **state)
                  types[i]);
         if (load_patched(PHI3, patch, &c, &err) != MERAK_OK)
             fail_msg("%s", err.text);
-        assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIRS);
-        assert_int_equal(c.rope_short_positions, 4096);
-        assert_true(c.rope_long[4] == 4.25 && c.rope_short[47] == 5);
+        assert_int_equal(c.rope.scaling.kind, MERAK_ROPE_PAIRS);
+        assert_int_equal(c.rope.short_positions, 4096);
+        assert_true(c.rope.by_long[4] == 4.25 && c.rope.by_short[47] == 5);
         /* sqrt(1 + log(32) / log(4096)) */
-        assert_true(fabs(c.rope_scaling.amplitude - 1.1902380714) < 1e-7);
+        assert_true(fabs(c.rope.scaling.amplitude - 1.1902380714) < 1e-7);
     }
 }
 
@@ -404,7 +405,7 @@ static void fields_that_nobody_reads_are_named(void **state)
         c.note, "fields that transformers does not read for llama are ignored: "
                 "rope_scaling.attn_factor, rope_scaling.finetuned, "
                 "attention_multiplier, rotary_emb_base, use_mrope");
-    assert_true(c.rope_scaling.factor == 4);
+    assert_true(c.rope.scaling.factor == 4);
     unlink(path);
 }
 

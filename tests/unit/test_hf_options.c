@@ -12,42 +12,43 @@ static void options_of_families_are_read(void **state)
 
     (void)state;
     assert_int_equal(config_load(GEMMA, &c, NULL), MERAK_OK);
-    assert_true(c.act == MERAK_HF_GELU_TANH && c.norm_plus_1 && c.embd_scaled);
-    assert_true(!c.four_norms && !c.qk_norm && c.tied && c.window == 0);
+    assert_true(c.act == MERAK_HF_GELU_TANH && c.norm.plus_1 && c.embd_scaled);
+    assert_true(!c.norm.is_both && !c.norm.of_qk && c.tied && c.window == 0);
     assert_int_equal(load_patched(GEMMA, "{\"hidden_act\":\"gelu\"}", &c, NULL),
                      MERAK_OK);
     assert_true(c.act == MERAK_HF_GELU_TANH);
     assert_int_equal(config_load(GEMMA3, &c, NULL), MERAK_OK);
-    assert_true(c.qk_norm && c.four_norms && c.attn_cap == 0);
+    assert_true(c.norm.of_qk && c.norm.is_both && c.attn_cap == 0);
     assert_true(c.slides[4] && !c.slides[5] && c.slides[6]);
-    assert_true(c.rope_theta == 1e6f && c.slide_theta == 1e4f);
+    assert_true(c.rope.theta == 1e6f && c.rope.slide_theta == 1e4f);
     assert_int_equal(config_load(ARCEE, &c, NULL), MERAK_OK);
     assert_true(c.act == MERAK_HF_RELU2 && c.plain_mlp && !c.mlp_bias);
     assert_int_equal(config_load(GRANITE, &c, NULL), MERAK_OK);
     assert_true(c.embd_factor == 1 && c.attn_scale == 1);
     assert_int_equal(config_load(SMOLLM3, &c, NULL), MERAK_OK);
-    assert_true(!c.no_rope[2] && c.no_rope[3] && c.window == 0);
+    assert_true(!c.rope.is_off[2] && c.rope.is_off[3] && c.window == 0);
     assert_int_equal(load_patched(SMOLLM3,
                                   "{\"no_rope_layer_interval\":2,"
                                   "\"use_sliding_window\":true,"
                                   "\"sliding_window\":8}",
                                   &c, NULL),
                      MERAK_OK);
-    assert_true(c.no_rope[1] && c.slides[1] && !c.slides[0] && c.window == 8);
+    assert_true(c.rope.is_off[1] && c.slides[1] && !c.slides[0] &&
+                c.window == 8);
     assert_int_equal(load_patched(OLMO3, "{\"rope_theta\":7e5}", &c, NULL),
                      MERAK_OK);
-    assert_true(c.rope_theta == 7e5f && c.slide_theta == 5e5f);
+    assert_true(c.rope.theta == 7e5f && c.rope.slide_theta == 5e5f);
     assert_int_equal(config_load(STABLELM, &c, NULL), MERAK_OK);
-    assert_true(c.layer_norm && !c.parallel && c.rope_scaling.turned == 20);
+    assert_true(c.norm.has_mean && !c.parallel && c.rope.scaling.turned == 20);
     assert_int_equal(config_load(STARCODER2, &c, NULL), MERAK_OK);
     assert_true(c.plain_mlp && c.attn_bias && c.mlp_bias && c.window == 0);
     assert_true(c.act == MERAK_HF_GELU_TANH && c.init_std == 0.018042f);
     assert_int_equal(config_load(PHI, &c, NULL), MERAK_OK);
-    assert_true(c.head_bias && c.parallel && c.one_norm && !c.qk_norm);
-    assert_true(c.rope_scaling.turned == 32 && c.kv_heads == 32);
+    assert_true(c.head_bias && c.parallel && c.norm.is_one && !c.norm.of_qk);
+    assert_true(c.rope.scaling.turned == 32 && c.kv_heads == 32);
     assert_int_equal(config_load(GPT_NEOX, &c, NULL), MERAK_OK);
-    assert_true(c.parallel && !c.one_norm && c.act == MERAK_HF_GELU);
-    assert_true(c.rope_scaling.turned == 24 && c.kv_heads == 64);
+    assert_true(c.parallel && !c.norm.is_one && c.act == MERAK_HF_GELU);
+    assert_true(c.rope.scaling.turned == 24 && c.kv_heads == 64);
     /* as transformers 4 wrote it */
     assert_int_equal(load_patched(GPT_NEOX,
                                   "{\"rotary_pct\":0.5,\"rotary_emb_base\":"
@@ -55,7 +56,7 @@ static void options_of_families_are_read(void **state)
                                   "\"partial_rotary_factor\":0.5}",
                                   &c, NULL),
                      MERAK_OK);
-    assert_true(c.rope_scaling.turned == 48 && c.rope_theta == 500);
+    assert_true(c.rope.scaling.turned == 48 && c.rope.theta == 500);
     assert_string_equal(c.note, "");
 }
 

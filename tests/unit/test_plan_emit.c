@@ -48,7 +48,7 @@ static void megatron_gets_flags(void **state)
                                     .ffn = 14336,
                                     .vocab = 128256,
                                     .positions = 8192,
-                                    .rope_theta = 5e5f};
+                                    .rope.theta = 5e5f};
     char *out, *notes;
 
     (void)state;
@@ -84,7 +84,7 @@ static void megatron_is_told_what_it_cannot_have(void **state)
         {{.family = MERAK_GEMMA, .act = MERAK_HF_GELU_TANH},
          "--swiglu\n",
          "not those of Llama"},
-        {{.family = MERAK_SMOLLM3, .layers = 4, .no_rope = {[3] = true}},
+        {{.family = MERAK_SMOLLM3, .layers = 4, .rope.is_off = {[3] = true}},
          "--swiglu\n",
          "not those of Llama"},
         {{.family = MERAK_GRANITE, .embd_factor = 12},

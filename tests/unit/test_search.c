@@ -401,7 +401,7 @@ static struct merak_hf_config llama3_8b(void)
     config.kv_heads = 8;
     config.ffn = 14336;
     config.positions = 131072;
-    config.rope_theta = 5e5f;
+    config.rope.theta = 5e5f;
     config.tied = config.attn_bias = config.mlp_bias = false;
     return config;
 }

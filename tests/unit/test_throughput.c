@@ -85,7 +85,7 @@ static struct merak_hf_config config_of(const struct row *row)
     config.family = MERAK_LLAMA;
     config.kv_heads = row->kv_heads;
     config.ffn = row->ffn;
-    config.rope_theta = 5e5f;
+    config.rope.theta = 5e5f;
     config.tied = config.attn_bias = config.mlp_bias = false;
     return config;
 }
