@@ -51,6 +51,7 @@ struct merak_choices {
     enum merak_boundary boundary;
     enum merak_branches branches;
     bool given[MERAK_CHOICE_COUNT];
+    bool listed[MERAK_CHOICE_COUNT]; /* in a list, as "tp=4" (--what-if) */
 };
 
 struct merak_choice {

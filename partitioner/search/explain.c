@@ -32,6 +32,12 @@ static double seconds_of(const struct merak_search *s,
                          : c->rated_s * (best->step_s / best->rated_s);
 }
 
+/* What its largest rank takes, by its programs or else by the table. */
+static double bytes_of(const struct merak_candidate *c)
+{
+    return c->arena > 0 ? c->arena : c->bytes;
+}
+
 static void copy_choice(const struct merak_search *s,
                         const struct merak_candidate *c,
                         struct merak_search_choice *to)
@@ -45,7 +51,7 @@ static void copy_choice(const struct merak_search *s,
                                        .simulated = c->step_s > 0,
                                        .fetch_s = c->fetch_s,
                                        .memory_stage = c->stage};
-    to->memory_bytes = (size_t)(c->arena > 0 ? c->arena : c->bytes);
+    to->memory_bytes = (size_t)bytes_of(c);
     to->fits = (double)to->memory_bytes <= s->limit;
     if (c->plan.recompute == MERAK_RECOMPUTE_AUTO &&
         !merak_drops_any(c->drop, merak_plan_parts(&c->plan)))
@@ -109,6 +115,9 @@ static void explain(const struct merak_search *s,
 
 /* Most runners-up that need more memory, if enough others fit. */
 #define MAX_BIG 2
+/* .. and the most that they need, of the limit: there are cards with twice the
+ * memory, but not with six times. */
+#define MOST_BIG 2
 
 /* In what a runner-up has to differ from those already named. */
 enum unlike { OTHER_DEGREES, OTHER_SCHEDULE, OTHER_ANY };
@@ -168,7 +177,8 @@ static void name_some(struct runners *n, const struct merak_candidate *list,
 
         if (c->arena == DBL_MAX /* it cannot run */ || is_big(n->s, c) != big ||
             is_named(n, c, by) ||
-            (big && seconds_of(n->s, c) >= r->choice[0].step_s))
+            (big && (seconds_of(n->s, c) >= r->choice[0].step_s ||
+                     bytes_of(c) > MOST_BIG * n->s->limit)))
             continue;
         copy_choice(n->s, c, lost);
         explain(n->s, &r->choice[0], lost);
@@ -279,10 +289,8 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
     r->cut_short = s->cut_short;
-    if (s->cut_short) {
-        r->took_s = merak_search_seconds(s);
-        r->least_s = merak_search_least_step(s);
-    }
+    r->took_s = merak_search_seconds(s);
+    r->least_s = merak_search_least_step(s);
     r->tally = s->tally;
     merak_graphs_count(s->graphs, &r->tally);
     r->pool = s->pool; /* holds the cut and drops */

@@ -94,7 +94,7 @@ static bool would_do(const struct merak_search *s,
 struct change {
     const struct merak_search *s;
     struct merak_near near;
-    char text[MERAK_FIX_TEXT]; /* "micro-batch 4" */
+    char text[MERAK_FIX_TEXT]; /* "--micro-batch 4" */
 };
 
 /* Try changes of something that is not a single choice; false if none gives
@@ -178,6 +178,26 @@ bool merak_search_has_degrees(const struct merak_search *s)
     return near_degrees(s, near) > 0 && near[0].far == 0;
 }
 
+/* Add to a text what to give instead: "--tp 4", or "tp=4" for what was given so.
+ */
+static void name_choice(const struct merak_choices *asked, int id,
+                        const struct merak_choices *to,
+                        char text[MERAK_FIX_TEXT])
+{
+    const struct merak_choice *choice = &merak_choice[id];
+    const char *name = choice->option.name;
+    size_t n = strlen(text);
+
+    if (asked->listed[id])
+        n += (size_t)snprintf(text + n, MERAK_FIX_TEXT - n, "%s%s=",
+                              n > 0 ? "," : "", name);
+    else
+        n += (size_t)snprintf(text + n, MERAK_FIX_TEXT - n, "%s--%s ",
+                              n > 0 ? " " : "", name);
+    if (n < MERAK_FIX_TEXT)
+        merak_choice_text(choice, to, text + n, MERAK_FIX_TEXT - n);
+}
+
 static bool change_degrees(struct change *c)
 {
     struct merak_search_input in = *c->s->in;
@@ -190,7 +210,11 @@ static bool change_degrees(struct change *c)
         in.pin.tp = near[i].tp;
         in.pin.pp = near[i].pp;
         in.pin.dp = near[i].dp;
-        merak_search_name_degrees(&in.pin, c->text);
+        c->text[0] = '\0';
+        for (int id = MERAK_CHOICE_TP; id <= MERAK_CHOICE_DP; id++) {
+            if (merak_choice_get(&merak_choice[id], &in.pin) > 0)
+                name_choice(&c->s->in->pin, id, &in.pin, c->text);
+        }
         if (would_do(c->s, &in))
             return true;
     }
@@ -224,7 +248,7 @@ static bool change_batch(struct change *c)
     }
     for (int i = 0; i < n; i++) {
         in.global_batch = near[i];
-        snprintf(c->text, sizeof(c->text), "global batch %zu", near[i]);
+        snprintf(c->text, sizeof(c->text), "--global-batch %zu", near[i]);
         if (would_do(s, &in))
             return true;
     }
@@ -241,7 +265,7 @@ static bool change_nodes(struct change *c)
         if (s->in->nodes > INT32_MAX / times[i] / s->in->ranks_per_node)
             return false;
         in.nodes = s->in->nodes * times[i];
-        snprintf(c->text, sizeof(c->text), "%d nodes", in.nodes);
+        snprintf(c->text, sizeof(c->text), "--nodes %d", in.nodes);
         if (would_do(s, &in))
             return true;
     }
@@ -259,13 +283,12 @@ static bool change_choice(struct change *c, const struct merak_choice *choice)
 {
     for (int i = 0;; i++) {
         struct merak_search_input in = *c->s->in;
-        int n;
 
         if (!choice->near(choice, &c->near, i, &in.pin))
             return false;
-        n = snprintf(c->text, sizeof(c->text), "%s ", choice->option.name);
-        merak_choice_text(choice, &in.pin, c->text + n,
-                          sizeof(c->text) - (size_t)n);
+        c->text[0] = '\0';
+        name_choice(&c->s->in->pin, (int)(choice - merak_choice), &in.pin,
+                    c->text);
         if (would_do(c->s, &in))
             return true;
     }

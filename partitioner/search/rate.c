@@ -420,7 +420,7 @@ static void play(struct merak_rater *r, const struct merak_lists *lists)
 double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
                   double *bytes_p, int *stage_p)
 {
-    int busiest, stage = 0;
+    int stage = 0;
     double less_s = 0, step, bytes;
     struct merak_tail tail = {0};
 
@@ -442,7 +442,7 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
         (r->most_s > 0 && bytes > r->most_bytes))
         return step;
     r->tally.rated++;
-    busiest = busiest_stage(r);
+    r->busiest = busiest_stage(r);
     merak_set_gathered(r);
     set_costs(r);
     if (r->lists_less != NULL) {
@@ -451,9 +451,9 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     }
     play(r, r->lists);
     if (r->lists_less != NULL)
-        extrapolate(r, less_s, busiest);
-    step = merak_whole_step(r, &tail, busiest);
+        extrapolate(r, less_s, r->busiest);
+    step = merak_whole_step(r, &tail, r->busiest);
     if (part_s != NULL)
-        split_step(r, step, busiest, &tail, part_s);
+        split_step(r, step, r->busiest, &tail, part_s);
     return step;
 }

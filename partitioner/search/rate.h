@@ -64,7 +64,8 @@ struct merak_rater {
     struct merak_part_cost *part_cost; /* by part; player.cost points to it */
     double *hop;                       /* [block][stage]; likewise */
     struct merak_marks marks; /* of ranges, one mark and top a segment */
-    /* By part, as of the latest merak_rate(): */
+    int busiest; /* the stage that works most, as of the latest merak_rate() */
+    /* By part, likewise: */
     struct merak_range *range;
     struct merak_keeps *keeps;
     struct merak_drop *drop;

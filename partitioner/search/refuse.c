@@ -15,6 +15,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- memory --------------------------------------------------------------- */
@@ -109,20 +110,31 @@ static struct merak_search_input only(const struct merak_search *s,
     return in;
 }
 
-/* Round bytes up to four digits in their unit. */
+/* GiB as --memory-gib takes them: four digits, rounded up. */
+static int gib_text(double bytes, char text[MERAK_NUMBER_TEXT])
+{
+    double gib = bytes / 0x1p30;
+    int after = 3 - (int)floor(log10(gib)); /* digits after the point */
+    double unit = pow(10, after);
+
+    after = after > 0 ? after : 0;
+    return snprintf(text, MERAK_NUMBER_TEXT, "%.*f", after,
+                    ceil(gib * unit * (1 - 1e-8)) / unit);
+}
+
+/* Round bytes up to what that says. */
 static size_t round_up(double bytes)
 {
-    double unit = 1;
+    char text[MERAK_NUMBER_TEXT];
 
-    while (bytes / unit >= 1024 && unit < 0x1p40)
-        unit *= 1024;
-    for (double digit = 1000; digit > 0.0001; digit /= 10) {
-        if (bytes / unit >= digit) {
-            unit *= digit / 1000;
-            break;
-        }
-    }
-    return (size_t)ceil(ceil(bytes / unit * (1 - 1e-12)) * unit);
+    gib_text(bytes, text);
+    return (size_t)ceil(strtod(text, NULL) * 0x1p30);
+}
+
+/* What the library of a direct transport may take beside an arena. */
+static double library_bytes(const struct merak_search *s)
+{
+    return s->in->direct ? (double)s->in->direct_bytes : 0;
 }
 
 /* Bytes that the smallest plan takes when built; 0: not found. */
@@ -132,6 +144,7 @@ static size_t enough_memory(const struct merak_search *s,
     struct merak_search_input in = only(s, c);
     double need = c->arena > 0 && c->arena < DBL_MAX ? c->arena : c->bytes;
 
+    need += library_bytes(s);
     for (int i = 0; i < 40; i++) {
         in.memory_bytes = round_up(need);
         if (merak_search_has_plan(s, &in))
@@ -349,9 +362,13 @@ static void say_memory(const struct merak_search *s,
     const struct merak_plan *p = &r->plan;
     char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT];
     char why[96] = "; the plan that needs least (", state[MERAK_BYTES_TEXT];
+    char library[64] = "", text[MERAK_BYTES_TEXT];
 
     merak_bytes_text(r->need, need);
     merak_bytes_text(r->have, limit);
+    merak_bytes_text(library_bytes(s), text);
+    if (library_bytes(s) > 0)
+        snprintf(library, sizeof(library), ", of which NCCL may take %s", text);
     if (is_hopeless(s)) {
         merak_bytes_text(s->state, state);
         snprintf(why, sizeof(why),
@@ -360,9 +377,9 @@ static void say_memory(const struct merak_search *s,
                  state);
     }
     merak_fail(err, MERAK_ERR_CONFIG,
-               "memory: no plan fits in %s per rank%stp %d, pp %d, dp %d, "
+               "memory: no plan fits in %s per rank%s%stp %d, pp %d, dp %d, "
                "micro-batch %zu, %s) needs %s on stage %d",
-               limit, why, p->tp, p->pp, p->dp,
+               limit, library, why, p->tp, p->pp, p->dp,
                p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule, need,
                r->stage);
 }
@@ -444,7 +461,7 @@ static void say_reason(const struct merak_search *s,
     }
 }
 
-/* "reason; nearest: tp 4, or micro-batch 1" */
+/* "reason; nearest: --tp 4, or --micro-batch 1" */
 static void say(const struct merak_search *s, const struct merak_refusal *r,
                 struct merak_error *err)
 {
@@ -487,7 +504,7 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
 {
     const struct merak_candidate *c = least(s);
     struct merak_refusal r = {.constraint = MERAK_BINDS_MEMORY,
-                              .have = s->limit};
+                              .have = s->limit + library_bytes(s)};
     size_t bytes;
 
     if (c == NULL) {
@@ -497,15 +514,15 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
     }
     bytes = enough_memory(s, c);
     r.stage = c->stage;
-    r.need = bytes > 0 ? (double)bytes : c->bytes;
+    r.need = bytes > 0 ? (double)bytes : c->bytes + library_bytes(s);
     r.plan = c->plan;
     r.plan.cut = NULL;
     r.plan.drop = NULL;
     if (bytes > 0) {
-        char need[MERAK_BYTES_TEXT];
+        char gib[MERAK_NUMBER_TEXT];
 
-        merak_bytes_text(r.need, need);
-        snprintf(r.fix[r.n_fixes++], sizeof(r.fix[0]), "%s per rank", need);
+        gib_text((double)bytes, gib);
+        snprintf(r.fix[r.n_fixes++], sizeof(r.fix[0]), "--memory-gib %s", gib);
     }
     return refuse(s, &r);
 }

@@ -49,7 +49,7 @@ struct merak_refusal {
     struct merak_plan plan; /* the closest one, as far as known; for MEMORY the
                                smallest.  Without lists. */
     struct merak_error why; /* for TENSOR, LISTS, SCHEDULE: the cause */
-    char fix[MERAK_MAX_FIXES][MERAK_FIX_TEXT]; /* single changes: "tp 4" */
+    char fix[MERAK_MAX_FIXES][MERAK_FIX_TEXT]; /* what to give: "--tp 4" */
     int n_fixes;
 };
 
@@ -148,6 +148,7 @@ struct merak_search_result {
     struct merak_search_choice choice[MERAK_SEARCH_CHOICES]; /* [0]: chosen */
     int n_choices;
     struct merak_search_stage *stage; /* [choice[0].plan.pp] */
+    int busiest;                      /* the one with the most work */
     size_t params;                    /* of the model */
     double flops_per_step;            /* of the model, all ranks */
     double flop_utilisation; /* of the device's peak, or, if that is not known,
@@ -159,7 +160,7 @@ struct merak_search_result {
     int n_rated, n_simulated;
     bool cut_short; /* not all plans were estimated, or not all of the best
                        simulated: another time may give another plan */
-    double took_s;  /* of the clock, if cut short; and then */
+    double took_s;  /* of the clock */
     double least_s; /* no plan's step takes less: that of its kernels'
                        operations alone, evenly on all ranks */
     struct merak_search_tally tally;

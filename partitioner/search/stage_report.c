@@ -213,6 +213,7 @@ enum merak_status merak_search_report(const struct merak_search *search,
         memcpy(rater.drop, cand->drop,
                (size_t)rater.parts * sizeof(*cand->drop));
         merak_rate(&rater, cand->bound, NULL, NULL, NULL);
+        result->busiest = rater.busiest;
         rc = count_in_flight(cand, result, err);
     }
     if (rc == MERAK_OK)

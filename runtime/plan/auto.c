@@ -2,6 +2,7 @@
 /* auto.c - `merak plan --device NAME`: the search */
 #include "config.h"
 
+#include "runtime/plan/advice.h"
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 #include "runtime/plan/plan_saved.h"
@@ -153,6 +154,7 @@ static enum merak_status build(const struct plan_auto *plan,
 
 static enum merak_status draw(const struct plan_auto *plan,
                               const struct merak_search_result *result,
+                              const struct plan_advice *advice,
                               struct merak_error *err)
 {
     const struct merak_search_choice *best = &result->choice[0];
@@ -167,10 +169,10 @@ static enum merak_status draw(const struct plan_auto *plan,
         .step_s = best->step_s,
         .tokens_per_s =
             (double)plan->in.global_batch * (double)plan->in.seq / best->step_s,
-        .bubble = best->part_s[MERAK_PART_BUBBLE] / best->step_s,
         .utilisation = result->flop_utilisation,
         .fetch_s = best->fetch_s,
-        .result = result};
+        .result = result,
+        .advice = advice};
     struct merak_plan drawn = best->plan;
     enum merak_status rc;
 
@@ -237,6 +239,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
     struct plan_auto plan = {.opt = opt};
     struct merak_search_result *result = NULL;
     struct merak_progress progress;
+    struct plan_advice advice = {.n_changes = 0};
     char text[PLAN_SEARCH_TEXT];
     enum merak_status rc = fill_input(&plan, err);
 
@@ -246,6 +249,8 @@ static enum merak_status plan_one(const struct plan_options *opt,
         rc = plan_search(&plan, &result, err);
     plan.by_hosts = rc == MERAK_OK && plan.in.direct && !result->direct;
     plan.in.direct = rc == MERAK_OK && result->direct;
+    if (rc == MERAK_OK && (plan_options_has_text(opt) || opt->html != NULL))
+        rc = plan_advice_make(&plan, result, &advice, err);
     plan.in.progress = NULL;
     merak_progress_clear(&progress);
     if (rc == MERAK_OK && !plan_options_has_text(opt) &&
@@ -257,9 +262,9 @@ static enum merak_status plan_one(const struct plan_options *opt,
     if (rc == MERAK_OK && opt->json != NULL)
         rc = plan_report_save(&plan, result, err);
     if (rc == MERAK_OK && (opt->svg != NULL || opt->html != NULL))
-        rc = draw(&plan, result, err);
+        rc = draw(&plan, result, &advice, err);
     if (rc == MERAK_OK && plan_options_has_text(opt)) {
-        plan_report_print(&plan, result);
+        plan_report_print(&plan, result, &advice);
         plan_cost_print(&opt->run,
                         (double)plan.in.global_batch * (double)plan.in.seq /
                             result->choice[0].step_s,
@@ -269,6 +274,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
         rc = emit(&plan, &result->choice[0].plan, err);
     if (rc == MERAK_OK && plan_options_has_text(opt) && opt->phases != 0)
         rc = print_phases(&plan, result, err);
+    plan_advice_fini(&advice);
     merak_search_destroy(result);
     merak_device_fini(&plan.device);
     return rc;

@@ -3,11 +3,14 @@
 #ifndef MERAK_RUNTIME_PLAN_AUTO_H
 #define MERAK_RUNTIME_PLAN_AUTO_H
 
+#include "base/size.h"
 #include "io/plan_file.h"
 #include "partitioner/search/search.h"
 #include "runtime/plan/planned_model.h"
 
 #include <jansson.h>
+
+struct plan_advice; /* advice.h */
 
 struct plan_auto {
     const struct plan_options *opt;
@@ -42,9 +45,20 @@ void plan_report_heading(const struct plan_auto *plan,
 void plan_report_choice(const struct merak_search_result *result, char *text,
                         size_t bytes);
 const char *plan_report_utilisation(const struct merak_search_result *result);
+/* plan_report.c: "; on stage 3, which has the most work", which the parts of
+ * a step are of, or "" if there is one; and what is said beside a part that is
+ * not all of it. */
+enum { PLAN_WHERE_TEXT = 64 };
+const char *plan_report_where(const struct merak_search_result *result,
+                              char text[PLAN_WHERE_TEXT]);
+const char *plan_report_elsewhere(const struct merak_search_result *result,
+                                  enum merak_search_part part);
+/* plan_report.c: "20.26 B". */
+const char *plan_count_text(double n, char text[MERAK_SECONDS_TEXT]);
 /* plan_report.c: print the results; write them to a file. */
 void plan_report_print(const struct plan_auto *plan,
-                       const struct merak_search_result *result);
+                       const struct merak_search_result *result,
+                       const struct plan_advice *advice);
 enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
                                    struct merak_error *err) MERAK_CHECKED;

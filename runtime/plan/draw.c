@@ -116,14 +116,12 @@ static void pictures_fini(struct pictures *p)
 static void fill_title(const struct plan_drawing *d, struct pictures *p)
 {
     int all = d->plan->microbatches, drawn = d->planned->plan.microbatches;
-    double idle = drawn < all ? d->bubble : p->share[p->n].idle;
+    char step[MERAK_SECONDS_TEXT];
 
     snprintf(p->title, sizeof(p->title),
-             "predicted step: %.2f ms, %s %.1f %%, %s, tp %d, pp %d, dp %d, %d "
-             "micro-batch%s",
-             1e3 * d->step_s, drawn < all ? "bubble" : "idle", 100 * idle,
-             d->plan->schedule, d->plan->tp, d->plan->pp, d->plan->dp, all,
-             all == 1 ? "" : "es");
+             "predicted step: %s, %s, tp %d, pp %d, dp %d, %d micro-batch%s",
+             merak_seconds_text(d->step_s, step), d->plan->schedule,
+             d->plan->tp, d->plan->pp, d->plan->dp, all, all == 1 ? "" : "es");
     if (drawn < all) {
         snprintf(p->note, sizeof(p->note),
                  "drawn: a step of %d micro-batches instead of %d", drawn, all);

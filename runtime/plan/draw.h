@@ -17,10 +17,10 @@ struct plan_drawing {
     const struct merak_search_stage *stage; /* [plan->pp], of the plan */
     size_t limit_bytes;                     /* of a rank; 0: none */
     double step_s, tokens_per_s;            /* of the plan */
-    double bubble;                          /* share of the step */
     double utilisation;                     /* of peak FLOP/s; 0: unknown */
     double fetch_s; /* of the step, waiting for fetched parameters */
     const struct merak_search_result *result; /* of a search, or NULL */
+    const struct plan_advice *advice;         /* likewise */
 };
 
 /* Fill a stage's row from its program in the whole plan. */

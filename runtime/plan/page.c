@@ -2,6 +2,7 @@
 /* page.c - a plan as a self-contained page for a browser */
 #include "config.h"
 
+#include "runtime/plan/advice.h"
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 
@@ -20,12 +21,21 @@ static void put_cell(FILE *out, const char *text)
     fputs("</td>", out);
 }
 
-static void put_number(FILE *out, double value, const char *unit)
+static void put_right(FILE *out, const char *text)
 {
-    char number[MERAK_NUMBER_TEXT];
+    fprintf(out, "<td class=\"r\">%s</td>", text);
+}
 
-    fprintf(out, "<td class=\"r\">%s%s%s</td>",
-            merak_number_text(value, number), unit[0] != '\0' ? " " : "", unit);
+static void put_seconds(FILE *out, double s)
+{
+    char text[MERAK_SECONDS_TEXT];
+
+    put_right(out, merak_seconds_text(s, text));
+}
+
+static void put_share(FILE *out, double share)
+{
+    fprintf(out, "<td class=\"r\">%.1f %%</td>", 100 * share);
 }
 
 static void put_size(FILE *out, double bytes)
@@ -33,7 +43,7 @@ static void put_size(FILE *out, double bytes)
     char text[MERAK_BYTES_TEXT];
 
     merak_bytes_text(bytes, text);
-    fprintf(out, "<td class=\"r\">%s</td>", text);
+    put_right(out, text);
 }
 
 static void put_head(FILE *out, const struct plan_drawing *d)
@@ -48,7 +58,10 @@ static void put_head(FILE *out, const struct plan_drawing *d)
           "table{border-collapse:collapse}\n"
           "th,td{padding:3px 10px;border-bottom:1px solid #ddd;"
           "text-align:left}\n"
-          "th{font-weight:600}.r{text-align:right}\n"
+          "th{font-weight:600}.r{text-align:right;white-space:nowrap}\n"
+          "pre,code{font:12px monospace;white-space:pre-wrap;"
+          "overflow-wrap:anywhere}\n"
+          "pre{background:#f4f4f4;padding:10px}\n"
           ".b{background:#4e79a7;height:12px;display:inline-block}\n"
           "svg{max-width:100%;height:auto}\n"
           "</style></head><body>\n<h1>",
@@ -80,6 +93,7 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
 {
     double link = 0, net = 0;
     char fetches[PLAN_FETCH_TEXT];
+    char tokens[MERAK_NUMBER_TEXT];
     size_t most = 0;
 
     for (int s = 0; s < d->plan->pp; s++) {
@@ -92,15 +106,13 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
             most = d->stage[s].arena_bytes;
     }
     fputs("<table><tr><td>step</td>", out);
-    put_number(out, d->step_s, "s");
-    fputs("</tr><tr><td>tokens a second</td>", out);
-    put_number(out, d->tokens_per_s, "");
-    fputs("</tr><tr><td>pipeline bubble</td>", out);
-    put_number(out, 100 * d->bubble, "%");
+    put_seconds(out, d->step_s);
+    fprintf(out, "</tr><tr><td>tokens a second</td><td class=\"r\">%s</td>",
+            merak_number_text(d->tokens_per_s, tokens));
     if (d->result != NULL) {
         fprintf(out, "</tr><tr><td>of %s</td>",
                 plan_report_utilisation(d->result));
-        put_number(out, 100 * d->utilisation, "%");
+        put_share(out, d->utilisation);
     }
     fputs("</tr><tr><td>largest rank</td>", out);
     put_size(out, (double)most);
@@ -113,44 +125,80 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
         fprintf(out, "<p>%s</p>\n", fetches);
 }
 
-static void put_parts(FILE *out, const struct merak_search_choice *c)
+/* What binds, what would change it, what to type. */
+static void put_advice(FILE *out, const struct plan_advice *advice)
 {
-    fputs("<h2>Where the time of a step goes</h2>\n<table>\n", out);
+    fputs("<h2>What to do</h2>\n<ul>\n", out);
+    for (int i = 0; i < advice->words.n; i++) {
+        fputs("<li>", out);
+        merak_svg_text(out, advice->words.line[i]);
+        fputs("</li>\n", out);
+    }
+    fputs("</ul>\n<table>\n<tr><th>what would change it, with the same "
+          "degrees</th><th class=\"r\">step</th><th class=\"r\">tokens a "
+          "second</th><th class=\"r\">GPU-hours</th></tr>\n",
+          out);
+    for (int i = 0; i < advice->n_changes; i++) {
+        const struct plan_change *c = &advice->change[i];
+
+        fputs("<tr>", out);
+        put_cell(out, c->what);
+        if (c->step_s == 0)
+            put_right(out, "no plan");
+        else
+            put_seconds(out, c->step_s);
+        if (c->step_s > 0)
+            fprintf(out,
+                    "<td class=\"r\">%.2f times</td><td class=\"r\">%.2f "
+                    "times</td>",
+                    c->tokens_per_s, c->gpu_hours);
+        fputs("</tr>\n", out);
+    }
+    fputs("</table>\n<p>What to type:</p>\n<pre>", out);
+    for (int i = 0; i < advice->commands.n; i++) {
+        merak_svg_text(out, advice->commands.line[i]);
+        fputc('\n', out);
+    }
+    fputs("</pre>\n", out);
+}
+
+static void put_parts(FILE *out, const struct merak_search_result *r)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    char where[PLAN_WHERE_TEXT];
+
+    fprintf(out, "<h2>Where the time of a step goes%s</h2>\n<table>\n",
+            plan_report_where(r, where));
     for (int i = 0; i < MERAK_PART_COUNT; i++) {
+        enum merak_search_part part = (enum merak_search_part)i;
         double share = c->part_s[i] / c->step_s;
 
         fputs("<tr>", out);
-        put_cell(out, merak_search_part_name((enum merak_search_part)i));
-        put_number(out, c->part_s[i], "s");
-        put_number(out, 100 * share, "%");
+        put_cell(out, merak_search_part_name(part));
+        put_seconds(out, c->part_s[i]);
+        put_share(out, share);
         fprintf(out,
-                "<td><span class=\"b\" style=\"width:%.0fpx\"></span></td>"
+                "<td><span class=\"b\" style=\"width:%.0fpx\"></span>%s</td>"
                 "</tr>\n",
-                share > 0 ? 400 * share : 0.0);
+                share > 0 ? 400 * share : 0.0, plan_report_elsewhere(r, part));
     }
     fputs("</table>\n", out);
 }
 
-static void put_stage(FILE *out, const struct plan_drawing *d, int s)
+static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
 {
-    const struct merak_search_stage *st = &d->stage[s];
     char text[160];
 
     fprintf(out, "<tr><td class=\"r\">%d</td>", s);
     put_cell(out, st->layers);
-    put_number(out, (double)st->params / 1e6, "M");
+    put_right(out, plan_count_text((double)st->params, text));
     fprintf(out, "<td class=\"r\">%d</td>", st->n_blocks);
     snprintf(text, sizeof(text), "%d%s", st->blocks_recomputed,
              st->attention ? " and attention" : "");
     put_cell(out, text);
-    put_number(out, 1e3 * st->forward_s, "ms");
-    put_number(out, 1e3 * st->backward_s, "ms");
-    put_number(out, 1e3 * st->recompute_s, "ms");
-    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
-        if (plan_shows_category(d->stage, d->plan->pp, (enum merak_category)c))
-            put_size(out, (double)st->category_bytes[c]);
-    }
-    put_size(out, (double)st->arena_bytes);
+    put_seconds(out, st->forward_s);
+    put_seconds(out, st->backward_s);
+    put_seconds(out, st->recompute_s);
     put_size(out, st->sent_bytes[0]);
     put_size(out, st->sent_bytes[1]);
     snprintf(text, sizeof(text), "%s .. %s", st->first_param, st->last_param);
@@ -161,23 +209,50 @@ static void put_stage(FILE *out, const struct plan_drawing *d, int s)
 static void put_stages(FILE *out, const struct plan_drawing *d)
 {
     fputs("<h2>Stages</h2>\n<p>Blocks are attentions and MLPs, or what the "
-          "model has instead. Times are of one micro-batch; memory and data "
-          "sent in a step are one rank's.</p>\n"
-          "<div style=\"overflow-x:auto\"><table>\n<tr><th>stage</th>"
+          "model has instead. Times are of one micro-batch; data sent in a "
+          "step are one rank's.</p>\n"
+          "<table>\n<tr><th>stage</th>"
           "<th>layers</th><th>parameters</th><th>blocks</th><th>recomputed</th>"
-          "<th>forward</th><th>backward</th><th>recompute</th>",
-          out);
-    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
-        if (plan_shows_category(d->stage, d->plan->pp, (enum merak_category)c))
-            fprintf(out, "<th>%s</th>",
-                    merak_category_name((enum merak_category)c));
-    }
-    fputs("<th>total</th><th>sent intra-node</th><th>inter-node</th><th>from "
-          ".. to</th></tr>\n",
+          "<th>forward</th><th>backward</th><th>recompute</th>"
+          "<th>sent intra-node</th><th>inter-node</th><th>from .. to</th>"
+          "</tr>\n",
           out);
     for (int s = 0; s < d->plan->pp; s++)
-        put_stage(out, d, s);
-    fputs("</table></div>\n", out);
+        put_stage(out, &d->stage[s], s);
+    fputs("</table>\n", out);
+}
+
+/* .. and what the limit leaves, if there is one. */
+static void put_memory(FILE *out, const struct plan_drawing *d)
+{
+    bool shown[MERAK_CAT_COUNT];
+
+    fputs("<h2>Memory of a rank</h2>\n<table>\n<tr><th>stage</th>", out);
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        shown[c] = plan_shows_category(d->stage, d->plan->pp,
+                                       (enum merak_category)c);
+        if (shown[c])
+            fprintf(out, "<th class=\"r\">%s</th>",
+                    merak_category_name((enum merak_category)c));
+    }
+    fputs("<th class=\"r\">total</th>", out);
+    if (d->limit_bytes > 0)
+        fputs("<th class=\"r\">left</th>", out);
+    fputs("</tr>\n", out);
+    for (int s = 0; s < d->plan->pp; s++) {
+        const struct merak_search_stage *st = &d->stage[s];
+
+        fprintf(out, "<tr><td class=\"r\">%d</td>", s);
+        for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+            if (shown[c])
+                put_size(out, (double)st->category_bytes[c]);
+        }
+        put_size(out, (double)st->arena_bytes);
+        if (d->limit_bytes > 0)
+            put_size(out, (double)d->limit_bytes - (double)st->arena_bytes);
+        fputs("</tr>\n", out);
+    }
+    fputs("</table>\n", out);
 }
 
 static void put_runners(FILE *out, const struct merak_search_result *r)
@@ -195,7 +270,7 @@ static void put_runners(FILE *out, const struct merak_search_result *r)
         fputs("<tr>", out);
         merak_plan_describe(&r->choice[i].plan, plan, sizeof(plan));
         put_cell(out, plan);
-        put_number(out, r->choice[i].step_s, "s");
+        put_seconds(out, r->choice[i].step_s);
         put_cell(out, r->choice[i].why);
         fputs("</tr>\n", out);
     }
@@ -214,10 +289,13 @@ enum merak_status plan_page_write(const struct plan_drawing *d, const char *svg,
     if (d->result != NULL)
         put_choices(out, &d->result->choice[0].plan);
     put_totals(out, d);
+    if (d->advice != NULL)
+        put_advice(out, d->advice);
     fputs(svg, out);
     if (d->result != NULL)
-        put_parts(out, &d->result->choice[0]);
+        put_parts(out, d->result);
     put_stages(out, d);
+    put_memory(out, d);
     if (d->result != NULL)
         put_runners(out, d->result);
     fputs("</body></html>\n", out);

@@ -246,6 +246,12 @@ static enum merak_status check_once(const struct merak_choices *made,
     return MERAK_OK;
 }
 
+static void mark_listed(struct merak_choices *made, const char *name)
+{
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++)
+        made->listed[i] = made->listed[i] || is_named(&merak_choice[i], name);
+}
+
 /* "tp=4,schedule=gpipe": like the options of these names. */
 static enum merak_status fix_choices(struct plan_options *opt,
                                      struct merak_error *err)
@@ -277,6 +283,7 @@ static enum merak_status fix_choices(struct plan_options *opt,
                                    &opt->choice, err);
         if (rc == MERAK_ERR_NOT_FOUND)
             return no_choice(text, err);
+        mark_listed(&opt->choice, text);
         text = next;
     }
     return rc;
@@ -443,6 +450,8 @@ enum merak_status plan_options_parse(int argc, char **argv,
                                  .backend = "cpu",
                                  .nodes = 1,
                                  .search_seconds = MERAK_SEARCH_SECONDS,
+                                 .given.argc = argc,
+                                 .given.argv = argv,
                                  .plan = {.dtype = MERAK_F32, .threads = 1},
                                  .cost = *merak_cost_default()};
     rc = merak_options_parse(&table, argc, argv, opt, &opt->help, err);

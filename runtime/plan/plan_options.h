@@ -44,14 +44,16 @@ struct plan_options {
     struct merak_param_rules rules;
     struct merak_lora lora;
     bool doc_mask;
-    double memory_bytes;           /* 0: not given */
-    double unit_ms;                /* 0: times of the cost model */
+    double memory_bytes; /* 0: not given */
+    double unit_ms;      /* 0: times of the cost model */
     struct merak_cost_model cost;
     struct {
         bool dtype, cost, nodes, backend;
+        int argc; /* all words, borrowed */
+        char *const *argv;
     } given;
-    bool search; /* choices that were not given are searched for */
-    struct {     /* --plan; plan_saved.c */
+    bool search;   /* choices that were not given are searched for */
+    struct {       /* --plan; plan_saved.c */
         int n, at; /* .. and which one's choices are above */
         const char *path[PLAN_MOST_SAVED];
         struct merak_plan_file *file[PLAN_MOST_SAVED];

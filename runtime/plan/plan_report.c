@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include "runtime/plan/advice.h"
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 #include "runtime/plan/plan_saved.h"
@@ -22,10 +23,7 @@
 
 /* --- text ----------------------------------------------------------------- */
 
-enum { COUNT_TEXT = MERAK_SECONDS_TEXT };
-
-/* "20.26 B" parameters. */
-static const char *count_text(double n, char text[COUNT_TEXT])
+const char *plan_count_text(double n, char text[MERAK_SECONDS_TEXT])
 {
     static const char *const unit[] = {"", " k", " M", " B", " T"};
     int u = 0;
@@ -34,7 +32,7 @@ static const char *count_text(double n, char text[COUNT_TEXT])
         n /= 1000;
         u++;
     }
-    snprintf(text, COUNT_TEXT, "%.4g%s", n, unit[u]);
+    snprintf(text, MERAK_SECONDS_TEXT, "%.4g%s", n, unit[u]);
     return text;
 }
 
@@ -42,10 +40,10 @@ void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *r, char *text,
                          size_t bytes)
 {
-    char params[COUNT_TEXT];
+    char params[MERAK_SECONDS_TEXT];
 
     snprintf(text, bytes, "%s, %s parameters, on %d x %d %s", plan->model.name,
-             count_text((double)r->params, params), plan->in.nodes,
+             plan_count_text((double)r->params, params), plan->in.nodes,
              plan->in.ranks_per_node, plan->device.name);
 }
 
@@ -97,22 +95,50 @@ const char *plan_report_utilisation(const struct merak_search_result *r)
                         "peak_flops_per_s)";
 }
 
+const char *plan_report_where(const struct merak_search_result *r,
+                              char text[PLAN_WHERE_TEXT])
+{
+    text[0] = '\0';
+    if (r->choice[0].plan.pp > 1)
+        snprintf(text, PLAN_WHERE_TEXT,
+                 "; on stage %d, which has the most work", r->busiest);
+    return text;
+}
+
+const char *plan_report_elsewhere(const struct merak_search_result *r,
+                                  enum merak_search_part part)
+{
+    const struct merak_search_stage *busiest = &r->stage[r->busiest];
+    bool here = busiest->attention || busiest->blocks_recomputed > 0;
+
+    for (int s = 0; s < r->choice[0].plan.pp && !here; s++) {
+        if (part == MERAK_PART_RECOMPUTE &&
+            (r->stage[s].attention || r->stage[s].blocks_recomputed > 0))
+            return "  (other stages recompute, see below)";
+    }
+    return "";
+}
+
 static void print_time(const struct plan_auto *plan,
                        const struct merak_search_result *r)
 {
     const struct merak_search_choice *c = &r->choice[0];
     double tokens = (double)plan->in.global_batch * (double)plan->in.seq;
 
-    char step[COUNT_TEXT], part[COUNT_TEXT];
+    char step[MERAK_SECONDS_TEXT], part[MERAK_SECONDS_TEXT];
+    char where[PLAN_WHERE_TEXT];
 
-    printf("step %s, %.0f tokens/s, %.1f%% of %s\n",
+    plan_report_where(r, where);
+    printf("step %s, %.0f tokens/s, %.1f%% of %s%s%s\n",
            merak_seconds_text(c->step_s, step), tokens / c->step_s,
-           100 * r->flop_utilisation, plan_report_utilisation(r));
+           100 * r->flop_utilisation, plan_report_utilisation(r), where,
+           where[0] != '\0' ? ":" : "");
     for (int i = 0; i < MERAK_PART_COUNT; i++)
-        printf("  %-32s %12s %6.1f%%\n",
+        printf("  %-32s %12s %6.1f%%%s\n",
                merak_search_part_name((enum merak_search_part)i),
                merak_seconds_text(c->part_s[i], part),
-               100 * c->part_s[i] / c->step_s);
+               100 * c->part_s[i] / c->step_s,
+               plan_report_elsewhere(r, (enum merak_search_part)i));
 }
 
 /* Bytes that all ranks send in a step. */
@@ -143,13 +169,13 @@ static void print_stages(const struct merak_search_result *r)
            "recomputed  intra-node GB  inter-node GB  parameters\n");
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
-        char again[32], params[COUNT_TEXT];
-        char forward[COUNT_TEXT], backward[COUNT_TEXT];
+        char again[32], params[MERAK_SECONDS_TEXT];
+        char forward[MERAK_SECONDS_TEXT], backward[MERAK_SECONDS_TEXT];
 
         snprintf(again, sizeof(again), "%d/%d", st->blocks_recomputed,
                  st->n_blocks);
         printf("%5d %10s %8s %10s %10s %10d %11s %14.4g %14.4g  %s .. %s\n", s,
-               st->layers, count_text((double)st->params, params),
+               st->layers, plan_count_text((double)st->params, params),
                merak_seconds_text(st->forward_s, forward),
                merak_seconds_text(st->backward_s, backward), st->in_flight,
                st->attention ? "attention" : again, st->sent_bytes[0] / 1e9,
@@ -166,16 +192,19 @@ static void print_memory(const struct merak_search_result *r)
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         shown[c] = plan_shows_category(r->stage, pp, (enum merak_category)c);
     merak_bytes_text((double)r->memory_limit, text);
-    printf("\nmemory of a rank, of %s", text);
+    printf("\nmemory of a rank; the limit is %s", text);
+    merak_bytes_text((double)(r->memory_limit + r->direct_bytes), text);
+    if (r->direct_bytes > 0)
+        printf(": %s", text);
     merak_bytes_text((double)r->direct_bytes, text);
     if (r->direct_bytes > 0)
-        printf(" beside %s for NCCL", text);
-    printf(":\nstage");
+        printf(" less %s that NCCL may take", text);
+    printf("\nstage");
     for (int c = 0; c < MERAK_CAT_COUNT; c++) {
         if (shown[c])
             printf(" %13s", merak_category_name((enum merak_category)c));
     }
-    printf("         total\n");
+    printf(" %13s %13s\n", "total", "left");
     for (int s = 0; s < pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
 
@@ -186,6 +215,9 @@ static void print_memory(const struct merak_search_result *r)
                 printf(" %13s", text);
         }
         merak_bytes_text((double)st->arena_bytes, text);
+        printf(" %13s", text);
+        merak_bytes_text((double)r->memory_limit - (double)st->arena_bytes,
+                         text);
         printf(" %13s\n", text);
     }
 }
@@ -213,7 +245,7 @@ static void print_runner(const struct merak_search_choice *c,
                          const struct merak_plan *chosen)
 {
     const struct merak_plan *p = &c->plan;
-    char step[COUNT_TEXT];
+    char step[MERAK_SECONDS_TEXT];
 
     printf("  tp %d, pp %d, dp %d, micro-batch %zu", p->tp, p->pp, p->dp,
            p->micro_batch * (p->sub_pipeline ? 2 : 1));
@@ -242,7 +274,8 @@ static void print_runners(const struct merak_search_result *r)
 }
 
 void plan_report_print(const struct plan_auto *plan,
-                       const struct merak_search_result *result)
+                       const struct merak_search_result *result,
+                       const struct plan_advice *advice)
 {
     char text[PLAN_SEARCH_TEXT];
 
@@ -250,6 +283,7 @@ void plan_report_print(const struct plan_auto *plan,
     print_time(plan, result);
     if (plan_search_text(result, text) != NULL)
         puts(text);
+    plan_advice_print(advice);
     print_links(result);
     print_stages(result);
     print_memory(result);

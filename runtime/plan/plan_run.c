@@ -282,7 +282,6 @@ static enum merak_status print_pictures(const struct report *r,
         .limit_bytes = r->opt->plan.memory_bytes,
         .step_s = r->timeline->step_s,
         .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
-        .bubble = r->idle,
         .fetch_s = r->fetch_s};
     enum merak_status rc = MERAK_OK;
 

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..98
+echo 1..103
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -67,6 +67,13 @@ has "an unknown option is named" "$tmp/out" '"--modle" (did you mean --model?)'
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
 has "the plan is printed" "$tmp/out" "on 2 x 8 h100" "tokens/s" \
     "stage     layers   params" "pipeline bubble" "total" "runners-up:"
+has "it says what binds, what would change it and what to type" "$tmp/out" \
+    "what binds: the pipeline bubble" "fewer ranks are better: with --nodes 1" \
+    "memory left: 72.81 GiB of 72.81 GiB" "what would change it" \
+    "1 GiB more memory of a rank" "links between nodes twice as fast" \
+    "srun -N2 --ntasks-per-node=8 --gpus-per-node=8 --gpu-bind=none \
+--merak-plan=$tmp/plan.json merak train --backend cuda --model $model" \
+    "merak calibrate --backend cuda --out gpu.json"
 has "the plan is saved" "$tmp/plan.json" '"merak_plan": 2' '"nodes": 2' \
     '"cut":' '"runners_up":' '"why":'
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
@@ -85,7 +92,7 @@ has "what is fixed is kept" "$tmp/out" "tp 2, pp 2, dp 1" \
     >"$tmp/out" 2>&1
 has "a saved plan is shown as when it was found" "$tmp/out" "on 2 x 8 h100" \
     "saved as $tmp/plan.json, id " ", with a predicted step of " \
-    "pipeline bubble" "memory of a rank, of" "stage 0, rank"
+    "pipeline bubble" "memory of a rank; the limit is" "stage 0, rank"
 ! grep -q "runners-up\|program id was" "$tmp/out" &&
     [ "$(grep '"id"\|"program"' "$tmp/plan.json")" = \
         "$(grep '"id"\|"program"' "$tmp/again.json")" ] || echo >"$tmp/again.json"
@@ -219,6 +226,8 @@ pictured()
 }
 pictured "a plan that is searched for can be drawn" --device h100 \
     --what-if pp=2
+has "its page says what to do" "$tmp/p.html" "<h2>What to do</h2>" \
+    "<li>what binds: " "<td>1 GiB more memory of a rank</td>" "merak train"
 # 75.62 GiB, of which NCCL may take 2.81
 grep -q 'limit of a rank: 72.81 GiB' "$tmp/p.svg" || echo none >"$tmp/p.html"
 has "its page has what lost, and why" "$tmp/p.html" "<h2>Runners-up</h2>" \
@@ -229,14 +238,30 @@ has "which fetches nothing, and does not speak of it" "$tmp/times" 0
 pictured "one that fetches parameters can be, too" --pp 2 --dp 2 --zero 3
 has "what is fetched is told" "$tmp/out" "  fetched  " \
     "fetched for each use: " "a rank sends "
-has "also on the page" "$tmp/p.html" "<th>fetched</th>" "fetched for each use: "
+has "also on the page" "$tmp/p.html" ">fetched</th>" "fetched for each use: "
 "$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
     --program >"$tmp/out" 2>&1
 has "programs of a plan that is searched for" "$tmp/out" "rank 0 of 1: stage 0"
 
+# What it says to type is what a shell takes, and saves the plan.
+mkdir "$tmp/it's" && cp "$model" "$tmp/it's/model.json"
+(
+    cd "$tmp" || exit
+    PATH=$(dirname "$(realpath "$OLDPWD/$merak")"):$PATH
+    merak plan --model "it's/model.json" --device cpu --global-batch 8 \
+        --seq 16 --memory 0.0005 >typed 2>&1
+    eval "$(sed -n '/# to save the plan/{n;p}' typed)" >/dev/null 2>&1
+)
+has "what it says to type saves the plan" "$tmp/plan.json" '"global_batch": 8'
+has "and what hardly fits is said" "$tmp/typed" ": it just fits; --memory-gib"
+
 "$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
     --schedule auto --program >"$tmp/auto" 2>&1
-cmp -s "$tmp/out" "$tmp/auto" || echo none >"$tmp/auto"
+# the options are among what it says to type
+for file in out auto; do
+    grep -v '^  merak plan ' "$tmp/$file" >"$tmp/$file.said"
+done
+cmp -s "$tmp/out.said" "$tmp/auto.said" || echo none >"$tmp/auto"
 has "an automatic schedule is one left out" "$tmp/auto" "rank 0 of 1: stage 0"
 
 "$merak" plan --model "$model" --tp 2 --pp 2 --dp 2 --recompute full \
@@ -275,15 +300,17 @@ refuses "no schedule" $cpu --what-if schedule=none
 refuses "tp x pp x dp must be the 1 rank," $cpu --what-if tp=2
 refuses "degrees: tp 3, pp 5" --device h100 --nodes 8 --global-batch 64 \
     --what-if tp=3,pp=5
-refuses "nearest: tp 4, pp 4" --device h100 --nodes 8 --global-batch 64 \
+refuses "nearest: tp=4,pp=4" --device h100 --nodes 8 --global-batch 64 \
     --what-if tp=3,pp=5
+refuses "nearest: --tp 4 --pp 4" --device h100 --nodes 8 --global-batch 64 \
+    --tp 3 --pp 5
 
 "$merak" calibrate --quick --out "$tmp/here.json" --ranks-per-node 2 \
     --memory-gib 1 >"$tmp/out" 2>&1
 has "this machine is measured" "$tmp/out" "linear f32" "linear bf16" "GB/s"
 "$merak" plan --model "$model" --device "$tmp/here.json" --global-batch 8 \
     --seq 16 --dtype fp32 >"$tmp/out" 2>&1
-has "a plan is made for it" "$tmp/out" "on 1 x 2 cpu, 1 thread" "of 1 GiB:"
+has "a plan is made for it" "$tmp/out" "on 1 x 2 cpu, 1 thread" "the limit is 1 GiB"
 n=$((n + 1))
 "$merak" calibrate >/dev/null 2>"$tmp/err"
 if [ $? -eq 66 ] && grep -qF "give --out" "$tmp/err"; then

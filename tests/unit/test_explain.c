@@ -61,6 +61,7 @@ static void check_loser(const struct merak_search_choice *best,
     if (strncmp(lost->why, "memory: ", 8) == 0) {
         assert_true(lost->step_s < best->step_s);
         assert_true(lost->memory_bytes > limit && !lost->fits);
+        assert_true(lost->memory_bytes <= 2 * limit);
         return;
     }
     assert_true(lost->step_s >= best->step_s);
@@ -90,6 +91,8 @@ static void runners_up_lost_by_the_part_that_is_named(void **state)
         struct merak_search_result *r = search(&rows[i], &config, &device, &in);
 
         assert_true(r->n_choices > 1);
+        assert_true(r->least_s > 0 && r->least_s <= r->choice[0].step_s);
+        assert_in_range(r->busiest, 0, r->choice[0].plan.pp - 1);
         for (int k = 1; k < r->n_choices; k++) {
             check_loser(&r->choice[0], &r->choice[k], r->memory_limit);
             if (k > 1)

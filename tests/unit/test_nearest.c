@@ -31,40 +31,37 @@ static void free_recompute(struct merak_choices *pin)
     pin->list.drop = NULL;
 }
 
-/* Do what a text says to one choice: "tp 4", "2 nodes". */
+/* Do what a text says to one choice: "--tp 4", "--nodes 2". */
 static void change_one(const char *text, struct merak_search_input *in)
 {
     struct merak_choices *pin = &in->pin;
     static char schedule[32], places[64];
     double gib;
-    int n = 0;
 
-    if (sscanf(text, "%lf GiB per rank%n", &gib, &n) == 1 && n > 0)
+    if (sscanf(text, "--memory-gib %lf", &gib) == 1)
         in->memory_bytes = (size_t)ceil(gib * 0x1p30);
-    else if (sscanf(text, "%lf MiB per rank%n", &gib, &n) == 1 && n > 0)
-        in->memory_bytes = (size_t)ceil(gib * 0x1p20);
-    else if (sscanf(text, "schedule %31[^,]", schedule) == 1)
+    else if (sscanf(text, "--schedule %31[^,]", schedule) == 1)
         pin->schedule = schedule;
-    else if (strncmp(text, "recompute auto", 14) == 0)
+    else if (strncmp(text, "--recompute auto", 16) == 0)
         free_recompute(pin);
-    else if (strncmp(text, "cut auto", 8) == 0)
+    else if (strncmp(text, "--cut auto", 10) == 0)
         pin->list.cut = NULL;
-    else if (sscanf(text, "cut %63[0-9-]", places) == 1)
+    else if (sscanf(text, "--cut %63[0-9-]", places) == 1)
         move_cut(places, pin);
-    else if (sscanf(text, "zero %d", &pin->zero) == 1)
+    else if (sscanf(text, "--zero %d", &pin->zero) == 1)
         pin->given[MERAK_CHOICE_ZERO] = true;
-    else if (strncmp(text, "sub-pipeline no", 15) == 0)
+    else if (strncmp(text, "--sub-pipeline no", 17) == 0)
         pin->sub_pipeline = false;
-    else if (strncmp(text, "sp auto", 7) == 0)
+    else if (strncmp(text, "--sp auto", 9) == 0)
         pin->sp = MERAK_SP_AUTO;
-    else if (sscanf(text, "%d nodes", &in->nodes) != 1 &&
-             sscanf(text, "global batch %zu", &in->global_batch) != 1 &&
-             sscanf(text, "micro-batch %zu", &pin->micro_batch) != 1 &&
-             sscanf(text, "tp-batch %d", &pin->tp_batch_percent) != 1 &&
-             sscanf(text, "chunks %d", &pin->chunks) != 1 &&
-             sscanf(text, "tp %d", &pin->tp) != 1 &&
-             sscanf(text, "pp %d", &pin->pp) != 1 &&
-             sscanf(text, "dp %d", &pin->dp) != 1)
+    else if (sscanf(text, "--nodes %d", &in->nodes) != 1 &&
+             sscanf(text, "--global-batch %zu", &in->global_batch) != 1 &&
+             sscanf(text, "--micro-batch %zu", &pin->micro_batch) != 1 &&
+             sscanf(text, "--tp-batch %d", &pin->tp_batch_percent) != 1 &&
+             sscanf(text, "--chunks %d", &pin->chunks) != 1 &&
+             sscanf(text, "--tp %d", &pin->tp) != 1 &&
+             sscanf(text, "--pp %d", &pin->pp) != 1 &&
+             sscanf(text, "--dp %d", &pin->dp) != 1)
         fail_msg("\"%s\" is no change", text);
 }
 
@@ -73,24 +70,24 @@ static void check_changes(const char *refusal,
                           const struct merak_search_input *in)
 {
     const char *at = strstr(refusal, "; nearest: ");
-    struct merak_search_input changed = *in;
 
     if (at == NULL)
         fail_msg("\"%s\" names no change", refusal);
     for (at += strlen("; nearest: "); at != NULL;) {
-        const char *next = strstr(at, ", ");
+        const char *next = strstr(at, ", or ");
+        struct merak_search_input changed = *in;
         struct merak_search_result *result = NULL;
         struct merak_error err = {0};
 
-        change_one(at, &changed);
-        at = next == NULL ? NULL : next + 2;
-        if (at != NULL && strncmp(at, "or ", 3) != 0)
-            continue; /* belongs together: tp 4, pp 2 */
+        /* several belong together: --tp 4 --pp 2 */
+        for (const char *one = at;
+             one != NULL && (next == NULL || one < next);
+             one = strstr(one + 2, "--"))
+            change_one(one, &changed);
         if (merak_search(&changed, &result, &err) != MERAK_OK)
             fail_msg("\"%s\", and then: \"%s\"", refusal, err.text);
         merak_search_destroy(result);
-        at = at == NULL ? NULL : at + 3;
-        changed = *in;
+        at = next == NULL ? NULL : next + strlen(", or ");
     }
 }
 
@@ -122,11 +119,11 @@ static void the_nearest_change_gives_a_plan(void **state)
          "no plan fits"},
         {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
         {{LARGE, 1, 4, 32, 7, {.pp = 4, .list = {.cut = late, .n_cut = 3}}},
-         "or cut 7-14-22"},
+         "or --cut 7-14-22"},
         {{LARGE, 1, 4, 32, 6, {.pp = 4, .list = {.cut = later, .n_cut = 3}}},
-         "or cut auto"},
+         "or --cut auto"},
         {{LARGE, 1, 4, 32, 4, {.list = {.drop = nothing, .n_drop = 4}}},
-         "or recompute auto"},
+         "or --recompute auto"},
         {{SMALL, 1, 0, 7, 0, {.dp = 4}}, "7 sequences are not a multiple"},
         {{SMALL, 2, 0, 64, 0, {.tp = 16}}, "tp must divide the 8 of a node"},
         {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 3}}, "must be the 16 ranks"},

@@ -219,20 +219,20 @@ static void refusals_have_constraint_stage_have_and_need(void **state)
         struct merak_choices pin;
         const char *fix; /* the first, or NULL */
     } rows[] = {
-        {MERAK_BINDS_DEGREES, 4, 0, {.dp = 3}, "dp 4"},
-        {MERAK_BINDS_TENSOR, 0, 0, {.tp = 4}, "tp 2"},
+        {MERAK_BINDS_DEGREES, 4, 0, {.dp = 3}, "--dp 4"},
+        {MERAK_BINDS_TENSOR, 0, 0, {.tp = 4}, "--tp 2"},
         {MERAK_BINDS_LISTS,
          0,
          0,
          {.pp = 2, .list = {.cut = places, .n_cut = 2}},
-         "cut auto"},
+         "--cut auto"},
         {MERAK_BINDS_HALVES,
          3,
          0,
          {.micro_batch = 3,
           .sub_pipeline = true,
           .given[MERAK_CHOICE_SUB_PIPELINE] = true},
-         "micro-batch 4"},
+         "--micro-batch 4"},
         {MERAK_BINDS_SAMPLES,
          3,
          2,
@@ -240,8 +240,8 @@ static void refusals_have_constraint_stage_have_and_need(void **state)
           .micro_batch = 3,
           .tp_batch_percent = 100,
           .given[MERAK_CHOICE_TP_BATCH] = true},
-         "micro-batch 4"},
-        {MERAK_BINDS_BATCH, 64, 48, {.micro_batch = 48}, "micro-batch 64"},
+         "--micro-batch 4"},
+        {MERAK_BINDS_BATCH, 64, 48, {.micro_batch = 48}, "--micro-batch 64"},
         {MERAK_BINDS_PARTS,
          -1,
          36,
@@ -251,7 +251,7 @@ static void refusals_have_constraint_stage_have_and_need(void **state)
          0,
          0,
          {.chunks = 2, .schedule = "gpipe"},
-         "schedule interleaved"},
+         "--schedule interleaved"},
     };
     struct merak_hf_config config = gpt2_config(4, 96, 6, 512);
     struct merak_device device;

@@ -72,11 +72,11 @@ static void refusals_say_what_binds(void **state)
         {{.tp = 3},
          8,
          0,
-         {"tp 3: tp x pp x dp", "the 4 of a node; nearest: tp 4"}},
+         {"tp 3: tp x pp x dp", "the 4 of a node; nearest: --tp 4"}},
         {{.tp = 2, .pp = 2, .dp = 4},
          8,
          0,
-         {"must be the 8 ranks", "nearest: tp 1, pp 2, dp 4"}},
+         {"must be the 8 ranks", "nearest: --tp 1 --pp 2 --dp 4"}},
         {{.tp = 2,
           .micro_batch = 1,
           .given[MERAK_CHOICE_TP_BATCH] = true,
@@ -85,7 +85,7 @@ static void refusals_say_what_binds(void **state)
          0,
          {"micro-batch 1 cannot be split over tensor-parallel ranks, which "
           "--tp-batch 50 requires",
-          "nearest: micro-batch 2"}},
+          "nearest: --micro-batch 2"}},
         {{.pp = 2,
           .dp = 2,
           .micro_batch = 2,
@@ -103,7 +103,7 @@ static void refusals_say_what_binds(void **state)
           .tp_batch_percent = 100},
          6,
          0,
-         {"not a multiple of dp 1 x micro-batch 4", "global batch 8"}},
+         {"not a multiple of dp 1 x micro-batch 4", "--global-batch 8"}},
         {{.tp = 2,
           .schedule = "sliced:2",
           .given[MERAK_CHOICE_TP_BATCH] = true,
@@ -119,13 +119,13 @@ static void refusals_say_what_binds(void **state)
         {{.schedule = "interlaced", .pp = 2, .chunks = 4},
          8,
          0,
-         {"of 4 chunks is for a model with an encoder", "nearest: chunks 2"}},
+         {"of 4 chunks is for a model with an encoder", "nearest: --chunks 2"}},
         {{.schedule = "interlaced", .pp = 2, .chunks = 3},
          8,
          0,
          {"besides 2 vocabulary-parallel layers the model cannot be cut for "
           "pp 2",
-          "nearest: chunks 2"}},
+          "nearest: --chunks 2"}},
     };
 
     (void)state;

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* next_command.c - what to type after a plan was printed: to save it, to run
+ * it, to plan by measured rates
+ */
+#include "config.h"
+
+#include "runtime/plan/advice.h"
+
+#include "base/error.h"
+#include "base/text_writer.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAVED "plan.json" /* where a plan goes that has no file yet */
+
+/* Options that describe the model: a run needs them, too. */
+static const char *const of_model[] = {
+    "model",      "config-unknown", "freeze",       "lora-rank",
+    "lora-alpha", "lora-dropout",   "lora-targets", "doc-mask"};
+
+/* A word as a shell takes it. */
+static void put_word(FILE *out, const char *word)
+{
+    bool plain = *word != '\0';
+
+    for (const char *c = word; *c != '\0'; c++)
+        plain = plain && (isalnum((unsigned char)*c) ||
+                          strchr("_-./,=:+@%", *c) != NULL);
+    if (plain) {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (const char *c = word; *c != '\0'; c++) {
+        if (*c == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*c, out);
+    }
+    fputc('\'', out);
+}
+
+static bool is_of_model(const char *word)
+{
+    for (size_t i = 0; i < sizeof(of_model) / sizeof(*of_model); i++) {
+        size_t n = strlen(of_model[i]);
+
+        if (strncmp(word, "--", 2) == 0 &&
+            strncmp(word + 2, of_model[i], n) == 0 &&
+            (word[2 + n] == '\0' || word[2 + n] == '='))
+            return true;
+    }
+    return false;
+}
+
+/* The options as they were given: all, or those of the model. */
+static void put_given(FILE *out, const struct plan_options *opt, bool all)
+{
+    bool taken = all;
+
+    for (int i = 1; i < opt->given.argc; i++) {
+        const char *word = opt->given.argv[i];
+
+        if (word[0] == '-' && word[1] == '-')
+            taken = all || is_of_model(word);
+        if (!taken)
+            continue;
+        fputc(' ', out);
+        put_word(out, word);
+    }
+}
+
+/* "merak", or the program as it was started. */
+static void put_program(FILE *out, const struct plan_options *opt)
+{
+    if (opt->own != NULL)
+        put_word(out, opt->own->name);
+    else
+        fputs("merak", out);
+}
+
+static bool has_device_file(const struct plan_auto *plan)
+{
+    return strchr(plan->opt->device, '/') != NULL ||
+           strstr(plan->opt->device, ".json") != NULL;
+}
+
+static bool is_gpu(const struct plan_auto *plan)
+{
+    return plan->device.direct || plan->in.direct;
+}
+
+static void put_tasks(FILE *out, const struct plan_auto *plan, int nodes)
+{
+    int each = plan->in.ranks_per_node;
+
+    fprintf(out, "srun -N%d --ntasks-per-node=%d", nodes, each);
+    if (is_gpu(plan))
+        fprintf(out, " --gpus-per-node=%d --gpu-bind=none", each);
+}
+
+/* --- commands ------------------------------------------------------------- */
+
+static void put_save(FILE *out, const struct plan_auto *plan)
+{
+    put_program(out, plan->opt);
+    fputs(" plan", out);
+    put_given(out, plan->opt, true);
+    fputs(" --json " SAVED, out);
+}
+
+static const char *saved_as(const struct plan_options *opt)
+{
+    if (opt->saved.n > 0)
+        return opt->saved.path[opt->saved.at];
+    return opt->json != NULL ? opt->json : SAVED;
+}
+
+static void put_run(FILE *out, const struct plan_auto *plan)
+{
+    put_tasks(out, plan, plan->in.nodes);
+    fputs(" --merak-plan=", out);
+    put_word(out, saved_as(plan->opt));
+    fputc(' ', out);
+    put_program(out, plan->opt);
+    if (plan->opt->own == NULL)
+        fputs(" train", out);
+    if (is_gpu(plan))
+        fputs(" --backend cuda", out);
+    put_given(out, plan->opt, false);
+    if (has_device_file(plan)) {
+        fputs(" --device ", out);
+        put_word(out, plan->opt->device);
+    }
+    fputs(" --data PREFIX", out);
+}
+
+/* With links between nodes if there are several. */
+static void put_calibrate(FILE *out, const struct plan_auto *plan)
+{
+    put_tasks(out, plan, plan->in.nodes < 2 ? 1 : 2);
+    fprintf(out, " merak calibrate%s --out gpu.json",
+            is_gpu(plan) ? " --backend cuda" : "");
+}
+
+static bool is_unsaved(const struct plan_options *opt)
+{
+    return opt->json == NULL && opt->saved.n == 0;
+}
+
+static enum merak_status
+add(struct plan_lines *lines, const char *about, const struct plan_auto *plan,
+    void (*put)(FILE *out, const struct plan_auto *plan),
+    struct merak_error *err)
+{
+    struct merak_text_writer writer;
+    FILE *out = merak_text_open(&writer);
+    char *text = NULL;
+    enum merak_status rc;
+
+    if (out != NULL)
+        put(out, plan);
+    rc = merak_text_close(&writer, &text, err);
+    if (rc == MERAK_OK)
+        rc = plan_lines_add(lines, err, "# %s", about);
+    if (rc == MERAK_OK)
+        rc = plan_lines_add(lines, err, "%s", text);
+    free(text);
+    return rc;
+}
+
+enum merak_status plan_commands_make(const struct plan_auto *plan,
+                                     struct plan_lines *lines,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (is_unsaved(plan->opt))
+        rc = add(lines, "to save the plan", plan, put_save, err);
+    if (rc == MERAK_OK)
+        rc = add(lines, "to run it", plan, put_run, err);
+    if (rc == MERAK_OK && !has_device_file(plan))
+        rc = add(lines,
+                 "to measure these nodes, and plan again with --device "
+                 "gpu.json",
+                 plan, put_calibrate, err);
+    return rc;
+}
