@@ -27,11 +27,12 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "
         "--dtype=%s; --weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
         "--clip=%g; ",
-        content, o->valid_fraction,
+        content, o->data.valid_fraction,
         merak_data_is_packed(t->data, &packed) ? "best-fit" : "stream",
-        o->doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
-        (double)o->weight_decay, (double)o->beta1, (double)o->beta2,
-        (double)o->eps, (double)o->clip);
+        o->data.doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
+        (double)o->optimizer.weight_decay, (double)o->optimizer.beta1,
+        (double)o->optimizer.beta2, (double)o->optimizer.eps,
+        (double)o->optimizer.clip);
     if (n + strlen(t->lineage.numbers) < size) {
         strcpy(t->lineage.fingerprint + n, t->lineage.numbers);
         return MERAK_OK;

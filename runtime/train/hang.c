@@ -35,10 +35,10 @@ static FILE *open_page(const struct merak_trainer *t, char *path, size_t size)
     FILE *page;
     size_t length;
 
-    if (t->opt.metrics != NULL) {
-        slash = strrchr(t->opt.metrics, '/');
-        in = slash == NULL ? "." : t->opt.metrics;
-        length = slash == NULL ? 1 : (size_t)(slash - t->opt.metrics);
+    if (t->opt.output.metrics != NULL) {
+        slash = strrchr(t->opt.output.metrics, '/');
+        in = slash == NULL ? "." : t->opt.output.metrics;
+        length = slash == NULL ? 1 : (size_t)(slash - t->opt.output.metrics);
     } else if (in != NULL) {
         length = strlen(in);
     } else {

@@ -50,7 +50,7 @@ static enum merak_status find_origin(struct merak_trainer *t,
                                      struct merak_error *err)
 {
     char room[PATH_MAX];
-    const char *from = merak_hub_path(t->opt.init_from, room);
+    const char *from = merak_hub_path(t->opt.ckpt.init_from, room);
     size_t n = strlen(from);
     enum merak_status rc = MERAK_OK;
 

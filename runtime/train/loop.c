@@ -56,7 +56,7 @@ static void catch_signals(const struct merak_trainer *t)
         return;
     if (t->program->rank == 0)
         interrupt_line =
-            t->opt.ckpt != NULL
+            t->opt.ckpt.dir != NULL
                 ? "merak: interrupted: the step is finished and saved; a "
                   "second signal ends the run at once\n"
                 : "merak: interrupted: the step is finished, nothing is saved "
@@ -131,12 +131,14 @@ static void fill_step(const struct merak_trainer *t, struct merak_step *s)
     s->seed = t->opt.seed;
     s->step = t->step;
     s->sample = t->consumed;
-    s->lr = isinf(n_shares) ? 0 : merak_learning_rate(&t->opt, t->step);
-    s->beta1 = t->opt.beta1;
-    s->beta2 = t->opt.beta2;
-    s->eps = t->opt.eps;
-    s->weight_decay = t->opt.weight_decay;
-    s->clip = t->opt.clip;
+    s->lr = isinf(n_shares)
+                ? 0
+                : merak_learning_rate(&t->opt.optimizer, t->opt.steps, t->step);
+    s->beta1 = t->opt.optimizer.beta1;
+    s->beta2 = t->opt.optimizer.beta2;
+    s->eps = t->opt.optimizer.eps;
+    s->weight_decay = t->opt.optimizer.weight_decay;
+    s->clip = t->opt.optimizer.clip;
     s->grad_scale = (float)(1 / n_shares);
     s->train = true;
 }
@@ -166,7 +168,8 @@ static uint64_t eval_runs(const struct merak_trainer *t, uint64_t *per_run_p)
     uint64_t per_run =
         (uint64_t)t->plan.microbatches * merak_plan_samples(&t->plan);
     uint64_t have = merak_data_samples(t->data, MERAK_VALID);
-    uint64_t want = t->opt.eval_samples < have ? t->opt.eval_samples : have;
+    uint64_t want =
+        t->opt.data.eval_samples < have ? t->opt.data.eval_samples : have;
 
     *per_run_p = per_run;
     return (want + per_run - 1) / per_run;
@@ -243,7 +246,8 @@ static bool evaluates(const struct merak_trainer *t)
         return false;
     if (t->step == t->opt.steps)
         return true;
-    return t->opt.eval_every > 0 && t->step % (uint64_t)t->opt.eval_every == 0;
+    return t->opt.data.eval_every > 0 &&
+           t->step % (uint64_t)t->opt.data.eval_every == 0;
 }
 
 static enum merak_status trace_step(struct merak_trainer *t,
@@ -281,7 +285,7 @@ static enum merak_status run_step(struct merak_trainer *t,
     rc = run_engine(t, t->engine, &step, err);
     if (rc != MERAK_OK)
         return rc;
-    if (t->opt.dump_grads != NULL &&
+    if (t->opt.output.dump_grads != NULL &&
         (t->step == 0 || t->step + 1 == t->opt.steps)) {
         rc = merak_grads_dump(t, step.grad_scale, err);
         if (rc != MERAK_OK)
@@ -431,7 +435,7 @@ static bool will_save(const struct merak_trainer *t, uint64_t step)
     if (t->run_dir == NULL)
         return false;
     return step == t->opt.steps ||
-           (t->opt.ckpt_every > 0 && step % t->opt.ckpt_every == 0);
+           (t->opt.ckpt.every > 0 && step % t->opt.ckpt.every == 0);
 }
 
 /* A request to stop that comes during a save is obeyed after it, not after one
@@ -524,8 +528,8 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
         merak_info("train", "stopped after step %llu of %llu%s",
                    (unsigned long long)t->step,
                    (unsigned long long)t->opt.steps,
-                   t->opt.ckpt != NULL ? "; saved: resubmit to continue"
-                                       : "; nothing saved: no --ckpt");
+                   t->opt.ckpt.dir != NULL ? "; saved: resubmit to continue"
+                                           : "; nothing saved: no --ckpt");
         *exit_code_p = MERAK_EXIT_AGAIN;
     }
     return MERAK_OK;

@@ -64,13 +64,13 @@ static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
                                    struct merak_error *err)
 {
     const struct merak_data_options opt = {
-        .spec = t->opt.data,
+        .spec = t->opt.data.files,
         .seq = t->opt.seq,
         .seed = t->opt.seed,
-        .valid_fraction = t->opt.valid_fraction,
+        .valid_fraction = t->opt.data.valid_fraction,
         .vocab = vocab,
-        .packing = t->opt.packing,
-        .documents = t->opt.doc_mask,
+        .packing = t->opt.data.packing,
+        .documents = t->opt.data.doc_mask,
     };
     enum merak_status rc = merak_data_open(&opt, &t->data, err);
 
@@ -235,7 +235,7 @@ static enum merak_status warm_up(struct merak_trainer *t,
         rc = merak_engine_warm_up(t->eval_engine, err);
     if (rc == MERAK_OK)
         rc = merak_slots_clear(t, err);
-    if (t->opt.ckpt != NULL || t->opt.trace != NULL)
+    if (t->opt.ckpt.dir != NULL || t->opt.output.trace != NULL)
         merak_h5_warm_up();
     make_room_on_heap();
     rc = merak_agree(t->tr, &t->world, rc, err);
@@ -261,7 +261,7 @@ static enum merak_status make_programs(struct merak_trainer *t,
     }
     if (rc == MERAK_OK)
         rc = merak_trainer_plan(t, err);
-    if (rc == MERAK_OK && t->opt.phases != 0 && t->ranks.logical == 0)
+    if (rc == MERAK_OK && t->opt.output.phases != 0 && t->ranks.logical == 0)
         rc = merak_report_phases(t, err);
     return identify(t, rc, id, err);
 }
@@ -479,7 +479,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
 
     t.source.ruled = (struct merak_ruled_model){.describe = describe,
                                                 .arg = arg,
-                                                .rules = &t.opt.rules,
+                                                .rules = &t.opt.optimizer.rules,
                                                 .lora = &t.opt.lora};
     t.source.describe_arg = &t.source.ruled;
     t.start.ns = merak_clock_ns();
@@ -501,7 +501,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
         free(from_file);
         return fail_alone(&err, MERAK_EXIT_LAUNCH);
     }
-    t.source.ruled.documents = t.opt.doc_mask;
+    t.source.ruled.documents = t.opt.data.doc_mask;
     t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
     tear_down(&t);

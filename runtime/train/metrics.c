@@ -110,11 +110,11 @@ static enum merak_status open_lines(struct merak_trainer *t, FILE **lines_p,
         return MERAK_OK;
     /* A file that the user names may be that of several runs, of which this
      * one begins. */
-    if (t->opt.metrics == NULL || t->step > 0)
+    if (t->opt.output.metrics == NULL || t->step > 0)
         rc = merak_metrics_cut(t, path, err);
     if (rc != MERAK_OK)
         return rc;
-    if (t->opt.metrics == NULL) {
+    if (t->opt.output.metrics == NULL) {
         why = merak_fopen_append(path, lines_p);
     } else { /* named by the user, who may want a link or a pipe */
         *lines_p = fopen(path, "ae");
@@ -182,7 +182,7 @@ static enum merak_status open_events(const struct merak_trainer *t,
                                      struct merak_event_file **events_p,
                                      struct merak_error *err)
 {
-    const char *wish = t->opt.tensorboard;
+    const char *wish = t->opt.output.tensorboard;
     bool own = wish != NULL && strcmp(wish, "yes") == 0;
     char dir[PATH_MAX];
     enum merak_status rc;

@@ -219,12 +219,12 @@ enum merak_status merak_metrics_page_open(const struct merak_trainer *t,
     struct merak_metrics_page *p;
     const char *why;
 
-    if (t->opt.openmetrics == NULL)
+    if (t->opt.output.openmetrics == NULL)
         return MERAK_OK;
     p = *page_p = calloc(1, sizeof(*p));
     if (p == NULL)
         return merak_fail_nomem(err, sizeof(*p));
-    merak_follow_links(t->opt.openmetrics, p->path);
+    merak_follow_links(t->opt.output.openmetrics, p->path);
     snprintf(p->part, sizeof(p->part), "%s.part", p->path);
     set_labels(p, t->run_dir);
     count_earlier(p, t->run_dir);

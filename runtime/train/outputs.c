@@ -87,8 +87,9 @@ static enum merak_status create_trace(struct merak_trainer *t,
     memcpy(info.schedule, t->plan.schedule, sizeof(info.schedule));
     snprintf(info.transport, sizeof(info.transport), "%s",
              t->linked.link != NULL ? "nccl" : t->tr->ops->name);
-    return merak_trace_create(t->opt.trace, &info, t->opt.trace_every,
-                              &t->reports.trace, err);
+    return merak_trace_create(t->opt.output.trace, &info,
+                              t->opt.output.trace_every, &t->reports.trace,
+                              err);
 }
 
 static enum merak_status open_trace(struct merak_trainer *t,
@@ -115,7 +116,7 @@ enum merak_status merak_outputs_open(struct merak_trainer *t,
         rc = merak_metrics_open(t, err);
     if (rc != MERAK_OK)
         return rc;
-    return t->opt.trace == NULL ? MERAK_OK : open_trace(t, err);
+    return t->opt.output.trace == NULL ? MERAK_OK : open_trace(t, err);
 }
 
 /* Rank 0 is last: it writes the master file over what the others closed. */
@@ -124,7 +125,7 @@ void merak_outputs_close_trace(struct merak_trainer *t)
     struct merak_error err = {.status = MERAK_OK};
     enum merak_status rc = MERAK_OK;
 
-    if (t->opt.trace == NULL)
+    if (t->opt.output.trace == NULL)
         return;
     if (t->program->rank != 0)
         rc = merak_trace_close(t->reports.trace, &err);

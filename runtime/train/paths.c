@@ -81,24 +81,26 @@ enum merak_status merak_paths_check(const struct merak_trainer *t,
 
     if (t->boot->rank != 0)
         return MERAK_OK;
-    rc = check_data(o->data, err);
+    rc = check_data(o->data.files, err);
     if (rc == MERAK_OK)
-        rc = check_there("init-from", o->init_from,
+        rc = check_there("init-from", o->ckpt.init_from,
                          "a Hugging Face folder, a run or one of its "
                          "checkpoints",
                          err);
     if (rc == MERAK_OK)
-        rc = merak_output_folder_check("--ckpt", o->ckpt, err);
+        rc = merak_output_folder_check("--ckpt", o->ckpt.dir, err);
     if (rc == MERAK_OK)
-        rc = merak_output_folder_check("--trace", o->trace, err);
+        rc = merak_output_folder_check("--trace", o->output.trace, err);
     if (rc == MERAK_OK)
-        rc = merak_output_folder_check("--dump-grads", o->dump_grads, err);
+        rc = merak_output_folder_check("--dump-grads", o->output.dump_grads,
+                                       err);
     if (rc == MERAK_OK)
-        rc = check_folder("--metrics", o->metrics, o->ckpt, err);
-    if (rc == MERAK_OK && o->tensorboard != NULL &&
-        strcmp(o->tensorboard, "yes") != 0)
-        rc = merak_output_folder_check("--tensorboard", o->tensorboard, err);
-    return rc == MERAK_OK
-               ? check_folder("--openmetrics", o->openmetrics, o->ckpt, err)
-               : rc;
+        rc = check_folder("--metrics", o->output.metrics, o->ckpt.dir, err);
+    if (rc == MERAK_OK && o->output.tensorboard != NULL &&
+        strcmp(o->output.tensorboard, "yes") != 0)
+        rc = merak_output_folder_check("--tensorboard", o->output.tensorboard,
+                                       err);
+    return rc == MERAK_OK ? check_folder("--openmetrics", o->output.openmetrics,
+                                         o->ckpt.dir, err)
+                          : rc;
 }

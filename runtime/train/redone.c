@@ -113,7 +113,7 @@ enum merak_status merak_metrics_cut(struct merak_trainer *t, const char *path,
     FILE *in = NULL;
     const char *why;
 
-    if (t->opt.metrics == NULL) {
+    if (t->opt.output.metrics == NULL) {
         why = merak_fopen_own(path, MERAK_ANY_OWNER, &in);
     } else { /* named by the user, who may have put a link there */
         merak_follow_links(path, target);

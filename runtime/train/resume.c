@@ -34,13 +34,13 @@
 static enum merak_status name_run_dir(struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    size_t n = strlen(t->opt.ckpt);
+    size_t n = strlen(t->opt.ckpt.dir);
     char *slash;
 
     t->run_dir = malloc(n + sizeof("."));
     if (t->run_dir == NULL)
         return merak_fail_nomem(err, n + sizeof("."));
-    strcpy(t->run_dir, t->opt.ckpt);
+    strcpy(t->run_dir, t->opt.ckpt.dir);
     while (n > 1 && t->run_dir[n - 1] == '/')
         t->run_dir[--n] = '\0';
     if (!merak_ckpt_is_one(t->run_dir))
@@ -83,7 +83,7 @@ enum merak_status merak_run_dir_open(struct merak_trainer *t,
 {
     enum merak_status rc;
 
-    if (t->opt.ckpt == NULL)
+    if (t->opt.ckpt.dir == NULL)
         return MERAK_OK;
     rc = name_run_dir(t, err);
     if (rc == MERAK_OK && t->program->rank == 0)
@@ -111,8 +111,8 @@ static uint64_t divisor(uint64_t a, uint64_t b)
 enum merak_status merak_run_dir_room(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    uint64_t every = t->opt.ckpt_every, steps = t->opt.steps, saves;
-    uint64_t stay = t->opt.ckpt_keep_every;
+    uint64_t every = t->opt.ckpt.every, steps = t->opt.steps, saves;
+    uint64_t stay = t->opt.ckpt.keep_every;
     enum merak_status rc;
     double bytes;
 
@@ -131,7 +131,8 @@ enum merak_status merak_run_dir_room(struct merak_trainer *t,
         stay = steps / stay - t->step / stay;
     }
     if (t->program->rank == 0)
-        rc = merak_ckpt_room(t->run_dir, bytes, saves, stay, t->opt.keep, err);
+        rc = merak_ckpt_room(t->run_dir, bytes, saves, stay, t->opt.ckpt.keep,
+                             err);
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
@@ -155,10 +156,10 @@ static enum merak_status open_next(struct merak_trainer *t, char *path,
     enum merak_status rc = MERAK_OK;
 
     if (t->program->rank == 0) {
-        rc = merak_ckpt_open_next(t->lineage.named ? t->opt.ckpt : t->run_dir,
-                                  path[0] == '\0' ? NULL : path,
-                                  t->opt.resume != MERAK_RESUME_MUST, ckpt_p,
-                                  err);
+        rc = merak_ckpt_open_next(
+            t->lineage.named ? t->opt.ckpt.dir : t->run_dir,
+            path[0] == '\0' ? NULL : path,
+            t->opt.ckpt.resume != MERAK_RESUME_MUST, ckpt_p, err);
         if (rc == MERAK_OK)
             strcpy(path, merak_ckpt_path(*ckpt_p));
     }
@@ -190,7 +191,7 @@ static const char *rules_of(const char *recipe)
 
 /* What a checkpoint's run had of these options; its other options are ours. */
 static bool schedule_of(const struct merak_ckpt_state *state,
-                        struct merak_train_options *opt)
+                        struct merak_train_optimizer *opt)
 {
     static const char *const shape[] = {"cosine", "linear", "constant", "wsd"};
     unsigned long long warmup;
@@ -202,7 +203,6 @@ static bool schedule_of(const struct merak_ckpt_state *state,
                "--lr %f --min-lr %f --warmup %llu --lr-schedule %15s", &opt->lr,
                &opt->min_lr, &warmup, word) != 4)
         return false;
-    opt->steps = state->steps;
     opt->warmup = warmup;
     share = strstr(state->recipe, " --decay-share ");
     if (share != NULL)
@@ -220,16 +220,17 @@ static void warn_of_schedule(const struct merak_trainer *t,
                              const struct merak_ckpt *ckpt)
 {
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
-    struct merak_train_options was = t->opt;
+    const struct merak_train_optimizer *is = &t->opt.optimizer;
+    struct merak_train_optimizer was = *is;
     double then, now;
 
     if (state->step == 0 || state->step >= t->opt.steps ||
         !schedule_of(state, &was))
         return;
-    then = merak_learning_rate(&was, state->step);
-    now = merak_learning_rate(&t->opt, state->step);
+    then = merak_learning_rate(&was, state->steps, state->step);
+    now = merak_learning_rate(is, t->opt.steps, state->step);
     if (state->step >= state->steps) /* its schedule was over */
-        then = merak_learning_rate(&was, state->steps - 1);
+        then = merak_learning_rate(&was, state->steps, state->steps - 1);
     if (fabs(now - then) <= 1e-3 * fmax(now, then))
         return;
     merak_warn("train",
@@ -307,9 +308,9 @@ static void report_resume(struct merak_trainer *t,
 {
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
 
-    if (t->opt.init_from != NULL)
+    if (t->opt.ckpt.init_from != NULL)
         merak_info("train", "--init-from %s is not read: the run resumes",
-                   t->opt.init_from);
+                   t->opt.ckpt.init_from);
     if (state->imported) {
         merak_info("train", "weights are those of %s, imported from %s",
                    merak_ckpt_path(ckpt), state->init_from);
@@ -330,7 +331,7 @@ static void report_resume(struct merak_trainer *t,
 /* May the run resume from an older checkpoint than the newest? */
 static bool may_skip(const struct merak_trainer *t)
 {
-    return t->opt.resume == MERAK_RESUME_AUTO && !t->lineage.named;
+    return t->opt.ckpt.resume == MERAK_RESUME_AUTO && !t->lineage.named;
 }
 
 /* A missing file is damage, too: NOT_FOUND would start the run from
@@ -359,13 +360,13 @@ static enum merak_status find_named(struct merak_trainer *t,
     double share;
 
     if (t->program->rank == 0) {
-        named = merak_ckpt_is_one(t->opt.ckpt);
+        named = merak_ckpt_is_one(t->opt.ckpt.dir);
         if (named)
-            rc = merak_ckpt_branch_at(t->run_dir, t->opt.ckpt, &again, err);
+            rc = merak_ckpt_branch_at(t->run_dir, t->opt.ckpt.dir, &again, err);
         if (again)
             merak_info("train",
                        "%s was gone back to before: its branch goes on",
-                       t->opt.ckpt);
+                       t->opt.ckpt.dir);
     }
     rc = merak_agree(t->tr, &t->world, rc, err);
     share = named && !again;
@@ -404,20 +405,20 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
 {
     enum merak_status rc = MERAK_ERR_NOT_FOUND;
 
-    if (t->opt.ckpt != NULL && t->opt.resume != MERAK_RESUME_NO)
+    if (t->opt.ckpt.dir != NULL && t->opt.ckpt.resume != MERAK_RESUME_NO)
         rc = resume(t, err);
     if (rc != MERAK_ERR_NOT_FOUND)
         return rc;
-    if (t->opt.resume == MERAK_RESUME_MUST)
+    if (t->opt.ckpt.resume == MERAK_RESUME_MUST)
         return merak_fail(err, rc,
                           "--resume must: there is no committed "
                           "checkpoint in %s",
-                          t->opt.ckpt);
-    if (t->opt.init_from != NULL)
+                          t->opt.ckpt.dir);
+    if (t->opt.ckpt.init_from != NULL)
         return merak_weights_init_from(t, err);
-    if (t->opt.ckpt != NULL)
+    if (t->opt.ckpt.dir != NULL)
         merak_info("train", "no checkpoint in %s: starting from seed %llu",
-                   t->opt.ckpt, (unsigned long long)t->opt.seed);
+                   t->opt.ckpt.dir, (unsigned long long)t->opt.seed);
     rc = merak_weights_init(t, err);
     return merak_agree(t->tr, &t->world, rc, err);
 }

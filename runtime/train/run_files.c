@@ -152,8 +152,8 @@ static json_t *start_json(const struct merak_trainer *t)
                             json_integer((json_int_t)t->lineage.n_redone));
     set_text(o, "dtype", p->dtype == MERAK_BF16 ? "bf16" : "fp32");
     set_text(o, "backend", t->opt.backend);
-    set_text(o, "trace", t->opt.trace);
-    set_text(o, "metrics", absolute(t->opt.metrics, path));
+    set_text(o, "trace", t->opt.output.trace);
+    set_text(o, "metrics", absolute(t->opt.output.metrics, path));
     set_number(o, "parameters", (double)merak_graph_param_count(graph));
     set_number(o, "flops",
                merak_graph_flops(graph) * (double)p->microbatches *
@@ -263,8 +263,8 @@ void merak_run_files_metrics(const struct merak_trainer *t, char *path,
                              size_t size)
 {
     path[0] = '\0';
-    if (t->opt.metrics != NULL)
-        snprintf(path, size, "%s", t->opt.metrics);
+    if (t->opt.output.metrics != NULL)
+        snprintf(path, size, "%s", t->opt.output.metrics);
     else if (t->run_dir != NULL)
         snprintf(path, size, "%s/metrics.jsonl", t->run_dir);
 }

@@ -229,7 +229,7 @@ static enum merak_status check_finite(const struct merak_trainer *t,
 
 static bool writes_by_node(const struct merak_trainer *t)
 {
-    return t->opt.ckpt_writers == MERAK_CKPT_WRITERS_NODE;
+    return t->opt.ckpt.writers == MERAK_CKPT_WRITERS_NODE;
 }
 
 static struct merak_ckpt_comm comm_of(struct merak_trainer *t)
@@ -279,8 +279,8 @@ static enum merak_status find_node(struct merak_trainer *t,
 
 static bool run_saves_while_training(const struct merak_trainer *t)
 {
-    return t->opt.ckpt_async != MERAK_CKPT_ASYNC_NO && t->opt.ckpt_every > 0 &&
-           t->opt.ckpt_every < t->opt.steps;
+    return t->opt.ckpt.async != MERAK_CKPT_ASYNC_NO && t->opt.ckpt.every > 0 &&
+           t->opt.ckpt.every < t->opt.steps;
 }
 
 /* The option that requires a copy, or NULL. */
@@ -288,7 +288,7 @@ static const char *needs_copy(const struct merak_trainer *t)
 {
     if (writes_by_node(t))
         return "--ckpt-writers node";
-    return t->opt.ckpt_async == MERAK_CKPT_ASYNC_YES ? "--ckpt-async yes"
+    return t->opt.ckpt.async == MERAK_CKPT_ASYNC_YES ? "--ckpt-async yes"
                                                      : NULL;
 }
 
@@ -505,8 +505,8 @@ save_by_node(struct merak_trainer *t, const struct merak_ckpt_state *state,
 enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
                                      struct merak_error *err)
 {
-    const struct merak_ckpt_keep keep = {.newest = t->opt.keep,
-                                         .every = t->opt.ckpt_keep_every};
+    const struct merak_ckpt_keep keep = {.newest = t->opt.ckpt.keep,
+                                         .every = t->opt.ckpt.keep_every};
     struct merak_ckpt_comm comm = comm_of(t);
     struct merak_ckpt_times times;
     struct merak_ckpt_state state;
@@ -580,8 +580,8 @@ enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc == MERAK_OK) {
         merak_resume_state(t, &state);
-        rc = merak_ckpt_save(t->opt.dump_grads, &state, pieces.piece, pieces.n,
-                             keep_all, &comm, err);
+        rc = merak_ckpt_save(t->opt.output.dump_grads, &state, pieces.piece,
+                             pieces.n, keep_all, &comm, err);
     }
     for (int i = 0; i < copied; i++)
         free(pieces.piece[i].data);

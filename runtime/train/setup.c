@@ -95,7 +95,7 @@ struct merak_program_options
 merak_trainer_program_options(const struct merak_trainer *t)
 {
     return (struct merak_program_options){
-        .dump_grads = t->opt.dump_grads != NULL,
+        .dump_grads = t->opt.output.dump_grads != NULL,
         .direct = t->linked.direct,
         .cost = &t->cost,
         .memory = merak_backend_memory(t->compute.backend),
@@ -345,7 +345,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
         .arena = merak_slots_arena(t),
         .accel = t->compute.accel,
         .staging = t->memory.arena.base,
-        .device_times = t->opt.trace != NULL,
+        .device_times = t->opt.output.trace != NULL,
         .link = t->linked.link,
         .load = merak_trainer_load,
         .load_arg = t,

@@ -33,7 +33,7 @@ static enum merak_status set_rule(void *target, enum merak_param_rule_kind kind,
 {
     struct merak_train_options *o = target;
 
-    return merak_param_rules_add(&o->rules, kind, text, err);
+    return merak_param_rules_add(&o->optimizer.rules, kind, text, err);
 }
 
 static enum merak_status set_no_decay(void *target, const char *text,
@@ -55,24 +55,24 @@ static enum merak_status set_freeze(void *target, const char *text,
 }
 
 static const struct merak_option rows[] = {
-    {"data", MERAK_OPTION_TEXT, AT(data),
+    {"data", MERAK_OPTION_TEXT, AT(data.files),
      .about = "token files: PREFIX, or \"W1 PREFIX1 W2 PREFIX2 ..\" (required)",
      .arg = "PREFIX", .group = "data"},
     {"seq", MERAK_OPTION_SIZE, AT(seq),
      .about = "tokens of a sequence (256, or the model's if fewer)", .least = 1,
      .most = INT_MAX, .given = AT(given.seq)},
-    {"valid-fraction", MERAK_OPTION_REAL, AT(valid_fraction),
+    {"valid-fraction", MERAK_OPTION_REAL, AT(data.valid_fraction),
      .about = "tail of the data held out for validation (0.05)"},
-    {"packing", MERAK_OPTION_WORD, AT(packing),
+    {"packing", MERAK_OPTION_WORD, AT(data.packing),
      .about = "documents into sequences: whole ones that fit best, or laid end "
               "to end (auto: best-fit where `merak data pack` marked answers)",
      .words = "auto|stream|best-fit"},
-    {"doc-mask", MERAK_OPTION_YES, AT(doc_mask),
+    {"doc-mask", MERAK_OPTION_YES, AT(data.doc_mask),
      .about = "documents of a sequence do not see each other, and each begins "
               "at position 0"},
-    {"eval-every", MERAK_OPTION_INT, AT(eval_every),
+    {"eval-every", MERAK_OPTION_INT, AT(data.eval_every),
      .about = "steps between validations; 0: only at the end (0)", .most = 1e9},
-    {"eval-samples", MERAK_OPTION_COUNT, AT(eval_samples),
+    {"eval-samples", MERAK_OPTION_COUNT, AT(data.eval_samples),
      .about = "held-out sequences of a validation; 0: no validation (64)"},
     GROUP_OF(MICRO_BATCH, MICRO_BATCH, "batch and length"),
     {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
@@ -82,15 +82,16 @@ static const struct merak_option rows[] = {
      .about = "total optimizer steps (100)", .least = 1},
     {"max-seconds", MERAK_OPTION_REAL, AT(max_seconds),
      .about = "save and exit 75 after this time; 0: never (0)"},
-    {"lr", MERAK_OPTION_FLOAT, AT(lr), .about = "peak learning rate (3e-4)",
-     .group = "optimizer"},
-    {"min-lr", MERAK_OPTION_FLOAT, AT(min_lr),
+    {"lr", MERAK_OPTION_FLOAT, AT(optimizer.lr),
+     .about = "peak learning rate (3e-4)", .group = "optimizer"},
+    {"min-lr", MERAK_OPTION_FLOAT, AT(optimizer.min_lr),
      .about = "last learning rate (lr / 10)"},
-    {"warmup", MERAK_OPTION_COUNT, AT(warmup), .about = "warm-up steps (0)"},
-    {"lr-schedule", MERAK_OPTION_WORD, AT(lr_shape),
+    {"warmup", MERAK_OPTION_COUNT, AT(optimizer.warmup),
+     .about = "warm-up steps (0)"},
+    {"lr-schedule", MERAK_OPTION_WORD, AT(optimizer.lr_shape),
      .about = "learning rate after warm-up (cosine)",
      .words = "cosine|linear|constant|wsd"},
-    {"decay-share", MERAK_OPTION_REAL, AT(decay_share),
+    {"decay-share", MERAK_OPTION_REAL, AT(optimizer.decay_share),
      .about = "wsd: part of all steps, at their end, in which the learning "
               "rate decays (0.1)",
      .most = 1, .positive = true},
@@ -106,13 +107,15 @@ static const struct merak_option rows[] = {
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
     MERAK_LORA_OPTIONS(AT(lora)),
-    {"beta1", MERAK_OPTION_FLOAT, AT(beta1), .about = "AdamW, below 1 (0.9)"},
-    {"beta2", MERAK_OPTION_FLOAT, AT(beta2), .about = "AdamW, below 1 (0.95)"},
-    {"eps", MERAK_OPTION_FLOAT, AT(eps), .about = "AdamW, above 0 (1e-8)",
-     .positive = true},
-    {"weight-decay", MERAK_OPTION_FLOAT, AT(weight_decay),
+    {"beta1", MERAK_OPTION_FLOAT, AT(optimizer.beta1),
+     .about = "AdamW, below 1 (0.9)"},
+    {"beta2", MERAK_OPTION_FLOAT, AT(optimizer.beta2),
+     .about = "AdamW, below 1 (0.95)"},
+    {"eps", MERAK_OPTION_FLOAT, AT(optimizer.eps),
+     .about = "AdamW, above 0 (1e-8)", .positive = true},
+    {"weight-decay", MERAK_OPTION_FLOAT, AT(optimizer.weight_decay),
      .about = "of matrices; norms and biases get none (0.1)"},
-    {"clip", MERAK_OPTION_FLOAT, AT(clip),
+    {"clip", MERAK_OPTION_FLOAT, AT(optimizer.clip),
      .about = "global gradient norm clipped to this; 0: no clipping (1.0)"},
     {"seed", MERAK_OPTION_COUNT, AT(seed),
      .about = "weights, dropout, order (1234)"},
@@ -169,64 +172,64 @@ static const struct merak_option rows[] = {
      .most = 1e6},
     {"straggler-steps", MERAK_OPTION_INT, AT(straggler_steps),
      .about = "steps whose median is compared (50)", .least = 4, .most = 1e6},
-    {"ckpt", MERAK_OPTION_TEXT, AT(ckpt),
+    {"ckpt", MERAK_OPTION_TEXT, AT(ckpt.dir),
      .about = "checkpoint directory (none)", .arg = "DIR",
      .group = "checkpoints"},
-    {"ckpt-every", MERAK_OPTION_COUNT, AT(ckpt_every),
+    {"ckpt-every", MERAK_OPTION_COUNT, AT(ckpt.every),
      .about = "steps between checkpoints; 0: only at the end (0)"},
-    {"keep", MERAK_OPTION_INT, AT(keep),
+    {"keep", MERAK_OPTION_INT, AT(ckpt.keep),
      .about = "committed checkpoints to keep, at least 2; 0: all (2)",
      .most = 1e9},
-    {"ckpt-keep-every", MERAK_OPTION_COUNT, AT(ckpt_keep_every),
+    {"ckpt-keep-every", MERAK_OPTION_COUNT, AT(ckpt.keep_every),
      .about = "also keep those at multiples of this many steps; 0: none (0)"},
-    {"ckpt-async", MERAK_OPTION_WORD, AT(ckpt_async),
+    {"ckpt-async", MERAK_OPTION_WORD, AT(ckpt.async),
      .about = "save while training goes on, from a copy of the state (auto: "
               "where memory allows)",
      .words = "auto|no|yes"},
-    {"ckpt-writers", MERAK_OPTION_WORD, AT(ckpt_writers),
+    {"ckpt-writers", MERAK_OPTION_WORD, AT(ckpt.writers),
      .about = "who writes shard files: each rank its own, or one rank of each "
               "node one for all of its ranks (rank)",
      .words = "rank|node"},
-    {"resume", MERAK_OPTION_WORD, AT(resume),
+    {"resume", MERAK_OPTION_WORD, AT(ckpt.resume),
      .about = "resume from the newest checkpoint in --ckpt (auto)",
      .words = "auto|must|no"},
-    {"init-from", MERAK_OPTION_TEXT, AT(init_from),
+    {"init-from", MERAK_OPTION_TEXT, AT(ckpt.init_from),
      .about = "initial weights: a Hugging Face folder's, or those of another "
               "run's checkpoint (random, by --seed)",
      .arg = "DIR"},
-    {"data-changed", MERAK_OPTION_BOOL, AT(data_changed),
+    {"data-changed", MERAK_OPTION_BOOL, AT(data.changed),
      .about = "resume although the data, or how they are cut and held out, "
               "have changed (no)",
      .words = "no|yes"},
-    {"model-changed", MERAK_OPTION_BOOL, AT(model_changed),
+    {"model-changed", MERAK_OPTION_BOOL, AT(ckpt.model_changed),
      .about = "resume although the model computes otherwise, as with another "
               "rope_theta (no)",
      .words = "no|yes"},
-    {"trace", MERAK_OPTION_TEXT, AT(trace), .about = "trace directory (none)",
-     .arg = "DIR", .group = "output"},
-    {"trace-every", MERAK_OPTION_INT, AT(trace_every),
+    {"trace", MERAK_OPTION_TEXT, AT(output.trace),
+     .about = "trace directory (none)", .arg = "DIR", .group = "output"},
+    {"trace-every", MERAK_OPTION_INT, AT(output.trace_every),
      .about = "steps between those in the trace (100)", .least = 1,
      .most = 1e9},
-    {"metrics", MERAK_OPTION_TEXT, AT(metrics),
+    {"metrics", MERAK_OPTION_TEXT, AT(output.metrics),
      .about = "file with one JSON line a step (none)", .arg = "FILE"},
-    {"tensorboard", MERAK_OPTION_TEXT, AT(tensorboard),
+    {"tensorboard", MERAK_OPTION_TEXT, AT(output.tensorboard),
      .about =
          "event files for TensorBoard; yes: in tensorboard/ of --ckpt (no)",
      .arg = "DIR|yes"},
-    {"openmetrics", MERAK_OPTION_TEXT, AT(openmetrics),
+    {"openmetrics", MERAK_OPTION_TEXT, AT(output.openmetrics),
      .about = "file with the run's state, for node exporter (none)",
      .arg = "FILE.prom"},
     {"config", MERAK_OPTION_TEXT, AT(config),
      .about = "lines `option = value`; the command line wins (none)",
      .arg = "FILE"},
-    {"print", MERAK_OPTION_TEXT, AT(print),
+    {"print", MERAK_OPTION_TEXT, AT(output.print),
      .about = "phases of the plan, before training: any of graph, layouts, "
               "blocks, stages, schedule, program (none)",
      .arg = "LIST"},
-    {"dump-grads", MERAK_OPTION_TEXT, AT(dump_grads),
+    {"dump-grads", MERAK_OPTION_TEXT, AT(output.dump_grads),
      .about = "write the gradients of the first and last step there (none)",
      .arg = "DIR"},
-    {"log-every", MERAK_OPTION_COUNT, AT(log_every),
+    {"log-every", MERAK_OPTION_COUNT, AT(output.log_every),
      .about = "steps between progress lines (10)"},
 };
 
@@ -237,18 +240,18 @@ static void set_defaults(struct merak_train_options *o)
 {
     memset(o, 0, sizeof(*o));
     o->seq = MERAK_DEFAULT_SEQ;
-    o->valid_fraction = 0.05;
-    o->eval_samples = 64;
+    o->data.valid_fraction = 0.05;
+    o->data.eval_samples = 64;
     o->global_batch = 8;
     o->steps = 100;
-    o->lr = 3e-4f;
-    o->min_lr = -1.0f;
-    o->decay_share = 0.1;
-    o->beta1 = 0.9f;
-    o->beta2 = 0.95f;
-    o->eps = 1e-8f;
-    o->weight_decay = 0.1f;
-    o->clip = 1.0f;
+    o->optimizer.lr = 3e-4f;
+    o->optimizer.min_lr = -1.0f;
+    o->optimizer.decay_share = 0.1;
+    o->optimizer.beta1 = 0.9f;
+    o->optimizer.beta2 = 0.95f;
+    o->optimizer.eps = 1e-8f;
+    o->optimizer.weight_decay = 0.1f;
+    o->optimizer.clip = 1.0f;
     o->seed = 1234;
     o->choice.branches = MERAK_BRANCHES_AUTO;
     o->backend = "auto";
@@ -256,9 +259,9 @@ static void set_defaults(struct merak_train_options *o)
     o->search_seconds = MERAK_SEARCH_SECONDS;
     o->straggler_percent = 25;
     o->straggler_steps = 50;
-    o->keep = 2;
-    o->trace_every = 100;
-    o->log_every = 10;
+    o->ckpt.keep = 2;
+    o->output.trace_every = 100;
+    o->output.log_every = 10;
 }
 
 static enum merak_status check_below_one(const char *name, double value,
@@ -276,22 +279,22 @@ static enum merak_status check_fractions(const struct merak_train_options *opt,
                                          struct merak_error *err)
 {
     enum merak_status rc =
-        check_below_one("valid-fraction", opt->valid_fraction, err);
+        check_below_one("valid-fraction", opt->data.valid_fraction, err);
 
     if (rc == MERAK_OK)
-        rc = check_below_one("beta1", (double)opt->beta1, err);
+        rc = check_below_one("beta1", (double)opt->optimizer.beta1, err);
     if (rc == MERAK_OK)
-        rc = check_below_one("beta2", (double)opt->beta2, err);
+        rc = check_below_one("beta2", (double)opt->optimizer.beta2, err);
     return rc;
 }
 
 /* The option that needs HDF5, or NULL. */
 static const char *needs_hdf5(const struct merak_train_options *opt)
 {
-    return opt->ckpt != NULL         ? "ckpt"
-           : opt->trace != NULL      ? "trace"
-           : opt->dump_grads != NULL ? "dump-grads"
-                                     : NULL;
+    return opt->ckpt.dir != NULL            ? "ckpt"
+           : opt->output.trace != NULL      ? "trace"
+           : opt->output.dump_grads != NULL ? "dump-grads"
+                                            : NULL;
 }
 
 /* Checks of several options together. */
@@ -299,20 +302,20 @@ static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
 {
     merak_choices_settle(&opt->choice);
-    if (opt->data == NULL)
+    if (opt->data.files == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no data: give --data PREFIX (`merak data pack` "
                           "makes token files)");
     if (check_fractions(opt, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
-    if (opt->min_lr < 0)
-        opt->min_lr = opt->lr / 10;
-    if (opt->keep == 1)
+    if (opt->optimizer.min_lr < 0)
+        opt->optimizer.min_lr = opt->optimizer.lr / 10;
+    if (opt->ckpt.keep == 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--keep: expected 0 (all) or at least 2, got 1");
     if (merak_lora_settle(&opt->lora, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
-    if (opt->lora.rank > 0 && opt->init_from == NULL)
+    if (opt->lora.rank > 0 && opt->ckpt.init_from == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--lora-rank needs --init-from DIR: the weights "
                           "beside the adapters are not trained");
@@ -321,15 +324,16 @@ static enum merak_status check(struct merak_train_options *opt,
                           "--%s needs HDF5, and this Merak was built without "
                           "it: leave the option out, or build Merak with HDF5",
                           needs_hdf5(opt));
-    if (opt->tensorboard != NULL && strcmp(opt->tensorboard, "no") == 0)
-        opt->tensorboard = NULL;
-    if (opt->tensorboard != NULL && strcmp(opt->tensorboard, "yes") == 0 &&
-        opt->ckpt == NULL)
+    if (opt->output.tensorboard != NULL &&
+        strcmp(opt->output.tensorboard, "no") == 0)
+        opt->output.tensorboard = NULL;
+    if (opt->output.tensorboard != NULL &&
+        strcmp(opt->output.tensorboard, "yes") == 0 && opt->ckpt.dir == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--tensorboard yes needs --ckpt DIR, where the files "
                           "are put; or give a directory of their own: "
                           "--tensorboard DIR");
-    if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
+    if (opt->ckpt.resume == MERAK_RESUME_MUST && opt->ckpt.dir == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--resume must needs --ckpt DIR");
     if (opt->emu_unit_ms > 0 && !merak_backend_is_emulated(opt->backend))
@@ -341,10 +345,10 @@ static enum merak_status check(struct merak_train_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--reduce fast needs --transport nccl: others add in "
                           "the tasks' order");
-    if (opt->log_every == 0)
-        opt->log_every = 1;
-    return opt->print != NULL
-               ? merak_phases_parse(opt->print, &opt->phases, err)
+    if (opt->output.log_every == 0)
+        opt->output.log_every = 1;
+    return opt->output.print != NULL
+               ? merak_phases_parse(opt->output.print, &opt->output.phases, err)
                : MERAK_OK;
 }
 
@@ -374,19 +378,19 @@ void merak_train_options_help(void)
          "disk;\nelse a crash");
 }
 
-float merak_learning_rate(const struct merak_train_options *opt, uint64_t step)
+float merak_learning_rate(const struct merak_train_optimizer *opt,
+                          uint64_t steps, uint64_t step)
 {
     double span, at;
 
     if (step < opt->warmup)
         return (float)(opt->lr * (double)(step + 1) / (double)opt->warmup);
-    if (opt->lr_shape == MERAK_LR_CONSTANT || opt->steps <= opt->warmup)
+    if (opt->lr_shape == MERAK_LR_CONSTANT || steps <= opt->warmup)
         return opt->lr;
-    span = (double)(opt->steps - opt->warmup);
+    span = (double)(steps - opt->warmup);
     if (opt->lr_shape == MERAK_LR_WSD)
-        span =
-            fmin(span, fmax(1, round(opt->decay_share * (double)opt->steps)));
-    at = (double)step - ((double)opt->steps - span) + 1;
+        span = fmin(span, fmax(1, round(opt->decay_share * (double)steps)));
+    at = (double)step - ((double)steps - span) + 1;
     at = fmin(1.0, fmax(0.0, at / span));
     if (opt->lr_shape == MERAK_LR_COSINE)
         at = 0.5 - 0.5 * cos(M_PI * at);
@@ -398,22 +402,24 @@ void merak_train_recipe(const struct merak_train_options *opt,
 {
     static const char *const shape[] = {"cosine", "linear", "constant", "wsd"};
     char all[MERAK_PARAM_RULES * (MERAK_PATTERN_BYTES + 48) + 512];
-    size_t n =
-        (size_t)snprintf(all, sizeof(all),
-                         "--lr %g --min-lr %g --warmup %llu "
-                         "--lr-schedule %s",
-                         (double)opt->lr, (double)opt->min_lr,
-                         (unsigned long long)opt->warmup, shape[opt->lr_shape]);
+    size_t n = (size_t)snprintf(all, sizeof(all),
+                                "--lr %g --min-lr %g --warmup %llu "
+                                "--lr-schedule %s",
+                                (double)opt->optimizer.lr,
+                                (double)opt->optimizer.min_lr,
+                                (unsigned long long)opt->optimizer.warmup,
+                                shape[opt->optimizer.lr_shape]);
 
-    if (opt->lr_shape == MERAK_LR_WSD)
+    if (opt->optimizer.lr_shape == MERAK_LR_WSD)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --decay-share %g",
-                              opt->decay_share);
+                              opt->optimizer.decay_share);
     n += merak_lora_print(&opt->lora, all + n, sizeof(all) - n);
     if (opt->reduce_fast)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --reduce fast");
-    if (opt->doc_mask)
+    if (opt->data.doc_mask)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --doc-mask");
-    n += merak_param_rules_print(&opt->rules, all + n, sizeof(all) - n);
+    n += merak_param_rules_print(&opt->optimizer.rules, all + n,
+                                 sizeof(all) - n);
     if (n < MERAK_RECIPE_BYTES)
         memcpy(text, all, n + 1);
     else

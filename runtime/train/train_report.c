@@ -258,7 +258,7 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
         return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(void *));
     rc = merak_trainer_pipeline(t, planned.program, err);
     if (rc == MERAK_OK)
-        rc = merak_phases_print(&planned, t->opt.phases, err);
+        rc = merak_phases_print(&planned, t->opt.output.phases, err);
     for (int s = 0; s < t->plan.pp; s++)
         merak_program_destroy(planned.program[s]);
     free(planned.program);
@@ -285,7 +285,8 @@ void merak_report_step(const struct merak_trainer *t, double loss, double norm,
     int percent = merak_saving_percent(t);
     char saving[32] = "", loss_text[32] = "no token to predict";
 
-    if (t->step % t->opt.log_every != 0 && done != 1 && t->step != t->opt.steps)
+    if (t->step % t->opt.output.log_every != 0 && done != 1 &&
+        t->step != t->opt.steps)
         return;
     if (percent >= 0)
         snprintf(saving, sizeof(saving), "  saving %d %%", percent);

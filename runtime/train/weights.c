@@ -386,8 +386,8 @@ static enum merak_status check_fingerprint(const struct merak_trainer *t,
          i++) {
         if (state->seq != t->opt.seq && merak_number_follows_seq(d.key))
             continue;
-        if ((d.kind == MERAK_DIFFERENCE_DATA && !t->opt.data_changed) ||
-            (d.kind == MERAK_DIFFERENCE_MODEL && !t->opt.model_changed))
+        if ((d.kind == MERAK_DIFFERENCE_DATA && !t->opt.data.changed) ||
+            (d.kind == MERAK_DIFFERENCE_MODEL && !t->opt.ckpt.model_changed))
             return refuse(ckpt, &d, err);
     }
     return MERAK_OK;
@@ -407,7 +407,7 @@ static enum merak_status check_run(const struct merak_trainer *t,
                           merak_ckpt_path(ckpt),
                           (unsigned long long)state->seed,
                           (unsigned long long)t->opt.seed);
-    if (state->seq != 0 && state->seq != t->opt.seq && !t->opt.data_changed)
+    if (state->seq != 0 && state->seq != t->opt.seq && !t->opt.data.changed)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %.80s was trained with --seq %llu, not "
                           "%zu" CUT_OTHERWISE,
@@ -416,7 +416,7 @@ static enum merak_status check_run(const struct merak_trainer *t,
     /* Checkpoints of earlier versions know the data by their files' names. */
     if (strncmp(state->fingerprint, "data=", 5) != 0 &&
         strcmp(state->data_id, merak_data_id(t->data)) != 0 &&
-        !t->opt.data_changed)
+        !t->opt.data.changed)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %s was trained on other data than "
                           "--data; give --data-changed yes if that is intended",

@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         fuzz_must(memchr(recipe, '\0', sizeof(recipe)) != NULL,
                   "a recipe ends");
         for (uint64_t step = 0; step < 20; step += 7)
-            (void)merak_learning_rate(&opt, step);
+            (void)merak_learning_rate(&opt.optimizer, opt.steps, step);
     } else {
         fuzz_refused(rc, &err);
     }

@@ -93,14 +93,14 @@ static void good_options_are_stored(void **state)
 
     (void)state;
     assert_int_equal(parse(args, &opt, &err), MERAK_OK);
-    assert_string_equal(opt.data, "a b");
+    assert_string_equal(opt.data.files, "a b");
     assert_int_equal(opt.seq, 17);
     assert_int_equal(opt.dtype, MERAK_BF16);
     assert_int_equal(opt.choice.zero, 0);
     assert_int_equal(opt.choice.sp, MERAK_SP_ON);
     assert_int_equal(opt.choice.tp_batch_percent, 50);
     assert_int_equal(opt.choice.branches, MERAK_BRANCHES_BLOCKS);
-    assert_true(fabsf(opt.min_lr - opt.lr / 10) < 1e-12f);
+    assert_true(fabsf(opt.optimizer.min_lr - opt.optimizer.lr / 10) < 1e-12f);
 }
 
 /* For a planner to choose, or by the model. */
@@ -117,7 +117,7 @@ static void an_automatic_schedule_is_one_not_given(void **state)
     assert_true(opt.choice.given[MERAK_CHOICE_SCHEDULE]);
     assert_string_equal(opt.choice.schedule, "gpipe");
     assert_int_equal(opt.choice.branches, MERAK_BRANCHES_AUTO);
-    assert_int_equal(opt.phases, 1U | MERAK_PHASES_PROGRAM);
+    assert_int_equal(opt.output.phases, 1U | MERAK_PHASES_PROGRAM);
     assert_int_equal(parse(automatic, &opt, &err), MERAK_OK);
     assert_false(opt.choice.given[MERAK_CHOICE_SCHEDULE]);
     assert_null(opt.choice.schedule);
@@ -125,11 +125,11 @@ static void an_automatic_schedule_is_one_not_given(void **state)
 
 static void learning_rates_follow_their_shapes(void **state)
 {
-    struct merak_train_options opt = {.lr = 1.0f,
-                                      .min_lr = 0.1f,
-                                      .warmup = 4,
+    struct merak_train_options opt = {.optimizer.lr = 1.0f,
+                                      .optimizer.min_lr = 0.1f,
+                                      .optimizer.warmup = 4,
                                       .steps = 14,
-                                      .lr_shape = MERAK_LR_COSINE};
+                                      .optimizer.lr_shape = MERAK_LR_COSINE};
     /* step, and the rate by the closed forms */
     const struct {
         enum merak_lr_shape shape;
@@ -148,8 +148,8 @@ static void learning_rates_follow_their_shapes(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         float got;
 
-        opt.lr_shape = rows[i].shape;
-        got = merak_learning_rate(&opt, rows[i].step);
+        opt.optimizer.lr_shape = rows[i].shape;
+        got = merak_learning_rate(&opt.optimizer, opt.steps, rows[i].step);
         assert_near(&got, &rows[i].want, 1, 1e-6, 0);
     }
 }

@@ -378,7 +378,7 @@ static void wsd_stays_until_its_last_share(void **state)
     (void)state;
     parse(argv, &opt);
     for (uint64_t s = 0; s < 20; s++) {
-        float got = merak_learning_rate(&opt, s);
+        float got = merak_learning_rate(&opt.optimizer, opt.steps, s);
 
         assert_near(&got, &want[s], 1, 1e-6, 0);
     }
@@ -395,16 +395,16 @@ static void wsd_stays_until_its_last_share(void **state)
 static void long_recipes_end_in_a_digest(void **state)
 {
     char a[MERAK_RECIPE_BYTES], b[MERAK_RECIPE_BYTES];
-    struct merak_train_options opt = {.lr = 1};
+    struct merak_train_options opt = {.optimizer.lr = 1};
 
     (void)state;
     for (int i = 0; i < MERAK_PARAM_RULES; i++)
-        assert_int_equal(merak_param_rules_add(&opt.rules, MERAK_FREEZE,
-                                               "a.pattern.of.some.length.*",
-                                               NULL),
-                         MERAK_OK);
+        assert_int_equal(
+            merak_param_rules_add(&opt.optimizer.rules, MERAK_FREEZE,
+                                  "a.pattern.of.some.length.*", NULL),
+            MERAK_OK);
     merak_train_recipe(&opt, a);
-    opt.rules.rule[MERAK_PARAM_RULES - 1].pattern[0] = 'b';
+    opt.optimizer.rules.rule[MERAK_PARAM_RULES - 1].pattern[0] = 'b';
     merak_train_recipe(&opt, b);
     assert_true(strlen(a) < MERAK_RECIPE_BYTES);
     assert_string_not_equal(a, b);
