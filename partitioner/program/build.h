@@ -129,6 +129,7 @@ struct merak_build_fetch {
     int *reader, *unit; /* by value: of a parameter the stage, if just one
                            reads it, and the block that reads it first */
     int *n_grads;       /* by value: of a parameter, as many as it has uses */
+    size_t *unit_bytes; /* by block: of parameters that are fetched */
     struct merak_visit visited;  /* the last one */
     struct merak_summed *summed; /* sums over replicas that are under way */
     int n_summed, cap_summed;
@@ -383,7 +384,7 @@ void merak_build_gather(struct merak_build *b, int value, int microbatch);
 /* --- fetch.c --- */
 /* Find the stages that read each parameter. */
 void merak_build_readers(struct merak_build *b);
-/* Set the number of blocks that the program fetches parameters of. */
+/* Count the blocks that the program fetches parameters of, and their bytes. */
 void merak_build_count_fetched(struct merak_build *b);
 /* Is a parameter's gradient summed over replicas each micro-batch, and its
  * accumulator not kept?  Is the parameter itself gathered for each use? */

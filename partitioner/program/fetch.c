@@ -8,9 +8,11 @@
  *
  * A visit is a run of an action's nodes that read matrices of one block.  What
  * a visit reads is gathered one visit ahead, also into the next action, and
- * given up when the next visit begins, unless that one reads it, too.  So there
- * is memory for the matrices of two visits, and a gather overlaps with the
- * kernels of the visit before.
+ * given up when the next visit begins, unless that one, or one that is gathered
+ * then, reads it, too.  So there is memory for the matrices of two blocks, and
+ * a gather overlaps with the kernels of the visit before.  Where an action
+ * turns back, as a backward does behind its forward, the last block and the one
+ * before it are still there.
  *
  * What is not a matrix (norms, biases) is small: its gather would take longer
  * to begin than to run.  It stays as with ZeRO-1.  So do matrices that several
@@ -81,16 +83,18 @@ bool merak_build_is_fetched(const struct merak_build *b, int param)
 
 void merak_build_count_fetched(struct merak_build *b)
 {
-    bool *seen = merak_build_alloc(b, (size_t)b->graph->n_nodes + 1);
+    size_t *bytes =
+        merak_build_alloc(b, ((size_t)b->graph->n_nodes + 1) * sizeof(*bytes));
 
+    b->fetch.unit_bytes = bytes;
     for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
         const struct merak_param_slots *p = &b->prog->param[i];
         int unit = b->fetch.unit[p->value];
 
         if (p->home == p->param)
             continue;
-        b->prog->fetched_blocks += !seen[unit];
-        seen[unit] = true;
+        b->prog->fetched_blocks += bytes[unit] == 0;
+        bytes[unit] += b->prog->slot[p->param].bytes;
     }
 }
 
@@ -181,11 +185,93 @@ static void fetch(struct merak_build *b, const struct merak_visit *visit,
     b->fetch.microbatch = -1;
 }
 
+/* Visits to come, whose matrices are there at one time: those of two blocks,
+ * and of others if they add little, as an embedding of positions does. */
+enum { WINDOW = 8, LITTLE = 8 /* less than 1 / LITTLE of the two */ };
+
+struct window {
+    const struct merak_visit *visit[WINDOW];
+    int microbatch[WINDOW];
+    int n;
+    size_t bytes;
+};
+
+static bool is_in_window(const struct window *w, int param)
+{
+    for (int i = 0; i < w->n; i++) {
+        if (has_param(w->visit[i], param))
+            return true;
+    }
+    return false;
+}
+
+/* What a visit reads that the window does not have. */
+static size_t more_bytes(const struct merak_build *b, const struct window *w,
+                         const struct merak_visit *visit)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < visit->n; i++) {
+        int slot = b->params.slot[visit->param[i]];
+
+        if (!is_in_window(w, visit->param[i]))
+            bytes += b->prog->slot[slot].bytes;
+    }
+    return bytes;
+}
+
+/* Of a window and a visit: the most that may be there at one time. */
+static size_t most_bytes(const struct merak_build *b, const struct window *w,
+                         const struct merak_visit *visit)
+{
+    size_t largest = b->fetch.unit_bytes[visit->unit], second = 0;
+    int unit = visit->unit;
+
+    for (int i = 0; i < w->n; i++) {
+        size_t bytes = b->fetch.unit_bytes[w->visit[i]->unit];
+
+        if (w->visit[i]->unit == unit)
+            continue;
+        if (bytes > largest) {
+            second = largest;
+            largest = bytes;
+            unit = w->visit[i]->unit;
+        } else if (bytes > second) {
+            second = bytes;
+        }
+    }
+    second += (largest + second) / LITTLE;
+    return largest + (second < largest ? second : largest);
+}
+
+/* From the next visit of an action on: at least that one. */
+static struct window look_from(const struct merak_build *b,
+                               const struct merak_visits *visits,
+                               const struct merak_visits *next)
+{
+    int here = visits->n - visits->at;
+    struct window w = {.n = 0};
+
+    while (w.n < WINDOW && w.n < here + next->n) {
+        bool later = w.n >= here;
+        const struct merak_visit *visit =
+            later ? &next->visit[w.n - here] : &visits->visit[visits->at + w.n];
+        size_t more = more_bytes(b, &w, visit);
+
+        if (w.bytes + more > most_bytes(b, &w, visit))
+            break;
+        w.bytes += more;
+        w.microbatch[w.n] = later ? next->microbatch : visits->microbatch;
+        w.visit[w.n++] = visit;
+    }
+    return w;
+}
+
 static void give_up(struct merak_build *b, const struct merak_visit *visit,
-                    const struct merak_visit *next)
+                    const struct window *w)
 {
     for (int i = 0; i < visit->n; i++) {
-        if (!has_param(next, visit->param[i]))
+        if (!is_in_window(w, visit->param[i]))
             b->params.uses_of[visit->param[i]]->is_here = false;
     }
 }
@@ -193,21 +279,21 @@ static void give_up(struct merak_build *b, const struct merak_visit *visit,
 void merak_build_visit(struct merak_build *b, struct merak_visits *visits,
                        int item, const struct merak_visits *next)
 {
-    struct merak_visit *now = &visits->visit[visits->at];
+    struct window w;
 
     if (visits->n == 0 && item == 0 && next->n > 0)
         fetch(b, &next->visit[0], next->microbatch);
-    if (visits->at == visits->n || now->item != item)
+    if (visits->at == visits->n || visits->visit[visits->at].item != item)
         return;
-    fetch(b, now, visits->microbatch);
+    w = look_from(b, visits, next);
+    fetch(b, w.visit[0], w.microbatch[0]);
     if (visits->at > 0)
-        give_up(b, now - 1, now);
+        give_up(b, w.visit[0] - 1, &w);
     else if (b->fetch.visited.n > 0)
-        give_up(b, &b->fetch.visited, now);
-    if (++visits->at < visits->n)
-        fetch(b, now + 1, visits->microbatch);
-    else if (next->n > 0)
-        fetch(b, &next->visit[0], next->microbatch);
+        give_up(b, &b->fetch.visited, &w);
+    for (int i = 1; i < w.n; i++)
+        fetch(b, w.visit[i], w.microbatch[i]);
+    visits->at++;
 }
 
 /* The last visit is the one that the next action's first may go on with. */
