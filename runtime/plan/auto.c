@@ -85,8 +85,8 @@ static void fill_transport(struct plan_auto *plan)
         plan->in.pin.pp, plan->in.pin.dp);
 }
 
-static enum merak_status fill_input(struct plan_auto *plan,
-                                    struct merak_error *err)
+enum merak_status plan_auto_fill(struct plan_auto *plan,
+                                 struct merak_error *err)
 {
     const struct plan_options *opt = plan->opt;
     enum merak_status rc = merak_chosen_device(opt->device, &plan->device, err);
@@ -241,7 +241,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
     struct merak_progress progress;
     struct plan_advice advice = {.n_changes = 0};
     char text[PLAN_SEARCH_TEXT];
-    enum merak_status rc = fill_input(&plan, err);
+    enum merak_status rc = plan_auto_fill(&plan, err);
 
     merak_progress_init(&progress, stderr, "plan", "plans", 0);
     plan.in.progress = &progress;
@@ -280,181 +280,11 @@ static enum merak_status plan_one(const struct plan_options *opt,
     return rc;
 }
 
-/* --- several machines, or saved plans ------------------------------------- */
-
-struct machine_row {
-    int nodes, ranks;
-    struct merak_plan plan; /* without its lists */
-    double step_s, tokens_per_s, bubble;
-    size_t memory_bytes;
-};
-
-/* The best plan for these options; MERAK_ERR_CONFIG: there is none. */
-static enum merak_status rate_machine(const struct plan_options *one,
-                                      struct merak_progress *progress,
-                                      struct machine_row *row,
-                                      struct merak_error *err)
-{
-    struct plan_auto plan = {.opt = one};
-    struct merak_search_result *result = NULL;
-    char text[PLAN_SEARCH_TEXT];
-    enum merak_status rc = fill_input(&plan, err);
-
-    plan.in.progress = progress;
-    if (rc == MERAK_OK)
-        rc = plan_search(&plan, &result, err);
-    merak_progress_clear(progress);
-    if (rc == MERAK_OK && plan_search_text(result, text) != NULL)
-        fprintf(stderr, "%d node%s: %s\n", one->nodes, merak_plural(one->nodes),
-                text);
-    if (rc == MERAK_OK) {
-        row->nodes = one->nodes;
-        row->ranks = one->nodes * plan.in.ranks_per_node;
-        row->bubble = result->choice[0].part_s[MERAK_PART_BUBBLE];
-        row->memory_bytes = result->choice[0].memory_bytes;
-        row->plan = result->choice[0].plan;
-        row->step_s = result->choice[0].step_s;
-        row->tokens_per_s =
-            (double)plan.in.global_batch * (double)plan.in.seq / row->step_s;
-    }
-    merak_search_destroy(result);
-    merak_device_fini(&plan.device);
-    return rc;
-}
-
-/* "2 x 4 x 1, 1, 1f1b" */
-static void machine_text(const struct merak_plan *p, char text[64])
-{
-    snprintf(text, 64, "%d x %d x %d, %zu, %s", p->tp, p->pp, p->dp,
-             p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
-}
-
-static void print_machine(const struct machine_row *row,
-                          const struct machine_row *first,
-                          const struct plan_cost *run)
-{
-    double hours = run->tokens / row->tokens_per_s / 3600;
-    char step[MERAK_SECONDS_TEXT], plan[64], amount[MERAK_NUMBER_TEXT];
-    char rate[MERAK_NUMBER_TEXT];
-
-    machine_text(&row->plan, plan);
-    printf("%6d %6d  %-32s %9s %12s %9.0f%%", row->nodes, row->ranks, plan,
-           merak_seconds_text(row->step_s, step),
-           merak_number_text(row->tokens_per_s, rate),
-           100 * row->tokens_per_s / first->tokens_per_s * first->nodes /
-               row->nodes);
-    if (run->tokens > 0)
-        printf(" %9.4g %11s", hours / 24,
-               merak_number_text(hours * row->ranks, amount));
-    if (run->tokens > 0 && run->price > 0)
-        printf(" %11s",
-               merak_number_text(hours * row->ranks * run->price, amount));
-    putchar('\n');
-}
-
-static void print_machines(const struct plan_options *opt,
-                           const struct machine_row *row, int n)
-{
-    double rate[PLAN_MOST_NODES];
-    int nodes[PLAN_MOST_NODES], knee;
-
-    printf("%6s %6s  %-32s %9s %12s %10s", "nodes", "ranks",
-           "tp x pp x dp, micro-batch", "step", "tokens/s", "efficiency");
-    if (opt->run.tokens > 0)
-        printf(" %9s %11s", "days", "GPU-hours");
-    if (opt->run.tokens > 0 && opt->run.price > 0)
-        printf(" %11s", "cost");
-    putchar('\n');
-    for (int i = 0; i < n; i++) {
-        print_machine(&row[i], &row[0], &opt->run);
-        nodes[i] = row[i].nodes;
-        rate[i] = row[i].tokens_per_s;
-    }
-    knee = plan_knee(nodes, rate, n);
-    if (knee < n - 1)
-        printf("knee: %d node%s; beyond it a further node adds less than half "
-               "of what each of the first added\n",
-               nodes[knee], merak_plural(nodes[knee]));
-}
-
-/* A model that does not fit on few nodes may fit on more. */
-static enum merak_status tabulate(const struct plan_options *opt,
-                                  struct merak_error *err)
-{
-    struct machine_row row[PLAN_MOST_NODES];
-    struct merak_progress progress;
-    enum merak_status rc = MERAK_OK;
-    int n = 0;
-
-    merak_progress_init(&progress, stderr, "plan", "plans", 0);
-    for (int i = 0; i < opt->n_node_list; i++) {
-        struct plan_options one = *opt;
-
-        one.nodes = opt->node_list[i];
-        rc = rate_machine(&one, &progress, &row[n], err);
-        n += rc == MERAK_OK;
-        if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
-            return rc;
-        if (rc != MERAK_OK)
-            fprintf(stderr, "%d node%s: %s\n", opt->node_list[i],
-                    merak_plural(opt->node_list[i]), err->text);
-    }
-    if (n == 0)
-        return rc;
-    print_machines(opt, row, n);
-    return MERAK_OK;
-}
-
-static void print_saved(const char *path, const struct machine_row *row,
-                        const struct machine_row *first)
-{
-    char step[MERAK_SECONDS_TEXT], plan[64], memory[MERAK_BYTES_TEXT];
-    char rate[MERAK_NUMBER_TEXT];
-
-    machine_text(&row->plan, plan);
-    merak_bytes_text((double)row->memory_bytes, memory);
-    printf("%-20s %-32s %6d %9s %12s %7.2fx %6.1f%% %10s\n", path, plan,
-           row->ranks, merak_seconds_text(row->step_s, step),
-           merak_number_text(row->tokens_per_s, rate),
-           row->tokens_per_s / first->tokens_per_s,
-           100 * row->bubble / row->step_s, memory);
-}
-
-/* Saved plans on one device.  A plan that does not fit there has a line on
- * standard error instead of a row. */
-static enum merak_status compare(const struct plan_options *opt,
-                                 struct merak_error *err)
-{
-    struct machine_row first, row;
-    enum merak_status rc = MERAK_OK;
-    int n = 0;
-
-    for (int i = 0; i < opt->saved.n; i++) {
-        struct plan_options one = *opt;
-
-        plan_saved_take(&one, i);
-        rc = rate_machine(&one, NULL, &row, err);
-        if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
-            return rc;
-        if (rc != MERAK_OK) {
-            fprintf(stderr, "%s: %s\n", opt->saved.path[i], err->text);
-            continue;
-        }
-        if (n++ == 0) {
-            first = row;
-            printf("%-20s %-32s %6s %9s %12s %8s %7s %10s\n", "plan",
-                   "tp x pp x dp, micro-batch", "ranks", "step", "tokens/s",
-                   "relative", "bubble", "memory");
-        }
-        print_saved(opt->saved.path[i], &row, &first);
-    }
-    return n > 0 ? MERAK_OK : rc;
-}
-
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err)
 {
-    if (opt->saved.n > 1)
-        return compare(opt, err);
-    return opt->n_node_list > 1 ? tabulate(opt, err) : plan_one(opt, err);
+    bool table = opt->saved.n > 1 || opt->several.n_nodes > 1 ||
+                 opt->several.n_devices > 1;
+
+    return table ? plan_table_print(opt, err) : plan_one(opt, err);
 }

@@ -26,6 +26,13 @@ struct plan_auto {
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;
 
+/* auto.c: fill in the rest from the options; merak_device_fini() is due even
+ * after an error. */
+enum merak_status plan_auto_fill(struct plan_auto *plan,
+                                 struct merak_error *err) MERAK_CHECKED;
+/* table.c: the best plans for several machines, or saved plans, a row each. */
+enum merak_status plan_table_print(const struct plan_options *opt,
+                                   struct merak_error *err) MERAK_CHECKED;
 /* plan_search.c: merak_search() for as long as the options say, or until
  * Ctrl-C. */
 enum merak_status plan_search(struct plan_auto *plan,

@@ -63,13 +63,42 @@ static enum merak_status set_nodes(void *target, const char *text,
                               "\"%.60s\"; several, up to %d, are ascending, "
                               "with commas between",
                               text, PLAN_MOST_NODES);
-        opt->node_list[n++] = last = (int)value;
+        opt->several.nodes[n++] = last = (int)value;
         if (*end == '\0')
             break;
         at = end + 1;
     }
-    opt->n_node_list = n;
-    opt->nodes = opt->node_list[0];
+    opt->several.n_nodes = n;
+    opt->nodes = opt->several.nodes[0];
+    return MERAK_OK;
+}
+
+/* "a100,h100,gpu.json" */
+static enum merak_status set_device(void *target, const char *text,
+                                    struct merak_error *err)
+{
+    struct plan_options *opt = target;
+    char *at = strdup(text);
+
+    free(opt->several.words);
+    opt->several.words = at;
+    opt->several.n_devices = 0;
+    if (at == NULL)
+        return merak_fail_nomem(err, strlen(text));
+    while (at != NULL) {
+        char *next = strchr(at, ',');
+
+        if (next != NULL)
+            *next++ = '\0';
+        if (*at == '\0' || opt->several.n_devices == PLAN_MOST_DEVICES)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--device: expected a name or several, up to "
+                              "%d, with commas between; got \"%.60s\"",
+                              PLAN_MOST_DEVICES, text);
+        opt->several.device[opt->several.n_devices++] = at;
+        at = next;
+    }
+    opt->device = opt->several.device[0];
     return MERAK_OK;
 }
 
@@ -184,9 +213,10 @@ static const struct merak_option rows[] = {
      .about = "phases of the plan, too: any of graph, layouts, blocks, "
               "stages, schedule, program; or device, alone: as a file",
      .arg = "LIST"},
-    {"device", MERAK_OPTION_TEXT, AT(device),
-     .about = "a100, h100, h200, rtx3090, cpu, or a device file",
-     .arg = "NAME"},
+    {"device", MERAK_OPTION_CALL, 0,
+     .about = "a100, h100, h200, rtx3090, cpu, or a device file; several, "
+              "a100,h100: one table of the best plans",
+     .arg = "NAME", .set = set_device},
     {"nodes", MERAK_OPTION_CALL, 0,
      .about = "of the machine (1); several, 4,8,16: one table of the best "
               "plans",
@@ -322,15 +352,17 @@ static enum merak_status take_lists(struct plan_options *opt,
 static enum merak_status check_table(const struct plan_options *opt,
                                      struct merak_error *err)
 {
-    if ((opt->n_node_list < 2 && opt->saved.n < 2) ||
+    if ((opt->several.n_nodes < 2 && opt->several.n_devices < 2 &&
+         opt->saved.n < 2) ||
         (opt->json == NULL && opt->svg == NULL && opt->html == NULL &&
          opt->phases == 0 && opt->emit == PLAN_EMIT_NONE))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "--%s prints a table: give one for --json, --svg, "
                       "--html, --print and --emit",
-                      opt->saved.n > 1 ? "plan given several times"
-                                       : "nodes with several counts");
+                      opt->saved.n > 1           ? "plan given several times"
+                      : opt->several.n_nodes > 1 ? "nodes with several counts"
+                                                 : "device with several names");
 }
 
 static enum merak_status check_search(const struct plan_options *opt,
@@ -370,13 +402,14 @@ static enum merak_status check_print_device(struct plan_options *opt,
 static enum merak_status check_device(const struct plan_options *opt,
                                       struct merak_error *err)
 {
-    struct merak_device device = {0};
     enum merak_status rc = MERAK_OK;
 
-    if (opt->device != NULL)
-        rc = merak_device_find(opt->device, &device, err);
-    if (rc == MERAK_OK)
+    for (int i = 0; i < opt->several.n_devices && rc == MERAK_OK; i++) {
+        struct merak_device device = {0};
+
+        rc = merak_device_find(opt->several.device[i], &device, err);
         merak_device_fini(&device);
+    }
     return rc;
 }
 
@@ -405,7 +438,8 @@ static enum merak_status check(struct plan_options *opt,
     if (opt->choice.schedule != NULL &&
         merak_schedule_find(opt->choice.schedule, &schedule, err) != MERAK_OK)
         return err->status;
-    if (opt->print != NULL && strcmp(opt->print, "device") == 0)
+    if (opt->print != NULL && strcmp(opt->print, "device") == 0 &&
+        opt->several.n_devices < 2)
         return check_print_device(opt, err);
     if (opt->own != NULL && opt->model != NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -464,6 +498,7 @@ void plan_options_fini(struct plan_options *opt)
 {
     plan_saved_fini(opt);
     merak_given_fini(&opt->choice.list);
+    free(opt->several.words);
     free(opt->words);
 }
 

@@ -10,8 +10,8 @@
 #include "runtime/plan/plan_run.h"
 #include "runtime/train/param_rules.h"
 
-/* The most machines, or saved plans, in a table. */
-enum { PLAN_MOST_NODES = 16, PLAN_MOST_SAVED = 16 };
+/* The most numbers of nodes, devices, or saved plans, in a table. */
+enum { PLAN_MOST_NODES = 16, PLAN_MOST_DEVICES = 8, PLAN_MOST_SAVED = 16 };
 
 enum plan_transport {
     PLAN_TRANSPORT_AUTO, /* nccl between GPUs */
@@ -30,7 +30,12 @@ struct plan_options {
     int transport;            /* enum plan_transport */
     size_t seq, global_batch; /* 0: not given */
     int nodes, ranks_per_node;
-    int node_list[PLAN_MOST_NODES], n_node_list; /* --nodes 4,8: all of them */
+    struct { /* --nodes 4,8, --device a100,h100: all of them */
+        int n_nodes, nodes[PLAN_MOST_NODES];
+        int n_devices;
+        const char *device[PLAN_MOST_DEVICES];
+        char *words; /* that they point to */
+    } several;
     double search_seconds;                       /* 0: as long as it takes */
     int emit;                                    /* enum plan_emit */
     struct plan_cost run;                        /* --tokens, --price */

@@ -64,11 +64,12 @@ static enum merak_status check_several(const struct plan_options *opt,
                           "one machine, and that of %.80s, \"%.31s\", is not "
                           "built in",
                           opt->saved.path[0], taken(opt)->device);
-    if (opt->n_node_list < 2)
+    if (opt->several.n_nodes < 2 && opt->several.n_devices < 2)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--nodes with several counts and several --plan: give "
-                      "one of them once");
+                      "--%s and several --plan: give one of them once",
+                      opt->several.n_nodes > 1 ? "nodes with several counts"
+                                               : "device with several names");
 }
 
 /* --- taking --------------------------------------------------------------- */

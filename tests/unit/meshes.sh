@@ -19,7 +19,7 @@ partitioner/search/explain.c    runners-up differ in degrees
 partitioner/search/limit.c      names the degrees of a plan
 partitioner/search/refuse.c     names the degrees of a plan
 io/plan_text.c                  names the degrees of a plan
-runtime/plan/auto.c             names the degrees of a plan
+runtime/plan/table.c            names the degrees of a plan
 runtime/plan/draw.c             names the degrees of a plan
 runtime/plan/plan_emit.c        other trainers have one tp and dp
 runtime/plan/plan_report.c      names the degrees of a plan

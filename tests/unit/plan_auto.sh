@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..103
+echo 1..108
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -133,6 +133,23 @@ model=$tmp/wider.json refuses "is for another model than $tmp/wider.json" \
     --seq 16 --tokens 1T --price 2.5 >"$tmp/out" 2>&1
 has "several machines make a table" "$tmp/out" " nodes  ranks" "     1      8" \
     "     2     16" "100%" "GPU-hours        cost"
+"$merak" plan --print device --device cpu | sed 's/4000000000/1000/' \
+    >"$tmp/small.json"
+"$merak" plan --model "$model" --device "cpu,$tmp/small.json,a100" \
+    --global-batch 32 --seq 16 --ranks-per-node 1 >"$tmp/out" 2>"$tmp/err"
+[ $? -eq 0 ] && [ ! -s "$tmp/err" ] && [ "$(wc -l <"$tmp/out")" -eq 4 ] &&
+    [ "$(grep -c "^device .* memory GPU-hours/1G$\|^a100 .* 1 x 1 x 1" \
+        "$tmp/out")" -eq 2 ] || echo none >"$tmp/out"
+has "several devices make a table, which says why one has no plan" "$tmp/out" \
+    "$tmp/small.json      1      1 refused: memory: no plan fits in 1000 B"
+"$merak" plan --model "$model" --device "$tmp/small.json" --nodes 1,2 \
+    --global-batch 32 --seq 16 >"$tmp/out" 2>"$tmp/err"
+[ $? -eq 66 ] && [ "$(grep -c refused: "$tmp/out")" -eq 2 ] || echo >"$tmp/err"
+has "a table without a plan is an error" "$tmp/err" "none of these has a plan"
+refuses "device with several names prints a table" --device a100,h100 \
+    --global-batch 32 --emit megatron
+refuses 'no device "b"; there are: a100' --device a100,b
+refuses 'several, up to 8, with commas between; got "a100,"' --device a100,
 "$merak" plan --model "$model" --device h100 --global-batch 32 --seq 16 \
     --emit megatron >"$tmp/out" 2>"$tmp/err"
 has "a plan for Megatron is its flags" "$tmp/out" "--global-batch-size 32" \
