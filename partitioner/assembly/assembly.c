@@ -24,6 +24,126 @@ static enum merak_status shard(struct merak_assembly *a,
     return MERAK_OK;
 }
 
+/* --- unlike stages -------------------------------------------------------- */
+
+/* How many ranks run each part: an array that the caller frees. */
+static int *ranks_of_parts(const struct merak_plan *plan)
+{
+    int *ranks = calloc((size_t)merak_plan_parts(plan), sizeof(*ranks));
+    const struct merak_schedule *schedule;
+
+    if (ranks == NULL ||
+        merak_schedule_find(plan->schedule, &schedule, NULL) != MERAK_OK)
+        return ranks;
+    for (int s = 0; s < plan->pp; s++) {
+        const struct merak_stage_mesh mesh = merak_plan_mesh(plan, s);
+
+        for (int c = 0; c < merak_plan_chunks(plan); c++)
+            ranks[merak_plan_part(schedule, plan, s, c)] =
+                merak_stage_ranks(&mesh);
+    }
+    return ranks;
+}
+
+/* The parts, cut where the graph has no tensor ranks: its cut points are not
+ * those of any stage's graph. */
+static enum merak_status choose_parts(const struct merak_plan *plan,
+                                      const struct merak_assembly_options *opt,
+                                      struct merak_parts **parts_p,
+                                      struct merak_error *err)
+{
+    struct merak_shard_options so = merak_plan_shards(plan, 0);
+    struct merak_sharded *sharded = NULL;
+    struct merak_stages *stages = NULL;
+    struct merak_parts *parts = NULL;
+    int n = merak_plan_parts(plan), *ranks = ranks_of_parts(plan);
+    struct merak_graph *graph;
+    enum merak_status rc;
+
+    so.tp = 1;
+    so.tp_batch_percent = 0;
+    so.sp = MERAK_SP_OFF;
+    rc = merak_models_find(opt->models, merak_plan_mesh(plan, 0).batch, NULL,
+                           &graph, err);
+    if (rc == MERAK_OK && ranks == NULL)
+        rc = merak_fail_nomem(err, (size_t)n * sizeof(*ranks));
+    if (rc == MERAK_OK)
+        rc = merak_shard_described(graph, &so, &sharded, err);
+    if (rc == MERAK_OK && plan->cut != NULL)
+        rc = merak_stages_at(sharded, plan->cut, n, &stages, err);
+    else if (rc == MERAK_OK)
+        rc = merak_stages_cut(sharded, n, ranks,
+                              opt->program != NULL ? opt->program->cost : NULL,
+                              &stages, err);
+    if (rc == MERAK_OK)
+        rc = merak_stages_parts(sharded, stages, &parts, err);
+    if (rc == MERAK_OK && merak_parts_cut_loss(graph, parts))
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "--cut: part %d begins within the loss, which stages "
+                        "of unlike ranks need in one part; expected cut points "
+                        "before it",
+                        n - 1);
+    if (rc == MERAK_OK) {
+        *parts_p = parts;
+        parts = NULL;
+    }
+    merak_parts_destroy(parts);
+    merak_stages_destroy(stages);
+    merak_sharded_destroy(sharded);
+    free(ranks);
+    return rc;
+}
+
+/* A stage's graph, or that of an earlier stage that is alike. */
+static enum merak_status shard_stage(struct merak_assembly *a,
+                                     const struct merak_assembly_options *opt,
+                                     const struct merak_parts *parts, int stage,
+                                     struct merak_error *err)
+{
+    struct merak_shard_options so = merak_plan_shards(&a->plan, stage);
+    struct merak_sharded *sharded = NULL;
+    struct merak_graph *graph;
+    int e = 0;
+    enum merak_status rc;
+
+    while (merak_plan_is_unlike(&a->plan, e, stage))
+        e++;
+    if (e < stage)
+        return merak_sharded_add(a->own, a->own->by_stage[e], stage, a->plan.pp,
+                                 err);
+    so.parts = parts;
+    rc = merak_models_find(opt->models, merak_plan_mesh(&a->plan, stage).batch,
+                           NULL, &graph, err);
+    if (rc == MERAK_OK)
+        rc = merak_shard_described(graph, &so, &sharded, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (stage == 0)
+        a->own = sharded;
+    rc = merak_sharded_add(a->own, sharded, stage, a->plan.pp, err);
+    if (rc != MERAK_OK && stage > 0)
+        merak_sharded_destroy(sharded);
+    return rc;
+}
+
+static enum merak_status shard_stages(struct merak_assembly *a,
+                                      const struct merak_assembly_options *opt,
+                                      struct merak_error *err)
+{
+    struct merak_parts *parts = NULL;
+    enum merak_status rc;
+
+    a->plan.branches = MERAK_BRANCHES_DESCRIBED;
+    rc = choose_parts(&a->plan, opt, &parts, err);
+    for (int s = 0; s < a->plan.pp && rc == MERAK_OK; s++)
+        rc = shard_stage(a, opt, parts, s, err);
+    merak_parts_destroy(parts);
+    a->sharded = a->own;
+    return rc;
+}
+
+/* --- from phase to phase -------------------------------------------------- */
+
 static enum merak_status cut(struct merak_assembly *a,
                              const struct merak_assembly_options *opt,
                              struct merak_error *err)
@@ -32,9 +152,11 @@ static enum merak_status cut(struct merak_assembly *a,
         opt->program != NULL ? opt->program->cost : NULL;
     int parts = merak_plan_parts(&a->plan);
     enum merak_status rc =
-        a->plan.cut != NULL
+        a->plan.stage != NULL
+            ? merak_stages_of_parts(a->sharded, &a->stages, err)
+        : a->plan.cut != NULL
             ? merak_stages_at(a->sharded, a->plan.cut, parts, &a->stages, err)
-            : merak_stages_cut(a->sharded, parts, cost, &a->stages, err);
+            : merak_stages_cut(a->sharded, parts, NULL, cost, &a->stages, err);
 
     if (rc == MERAK_OK && opt->choose_boundary)
         a->plan.scatter = merak_boundary_choose(
@@ -52,7 +174,8 @@ enum merak_status merak_assemble(struct merak_assembly *a,
     enum merak_status rc = MERAK_OK;
 
     if (a->sharded == NULL)
-        rc = shard(a, graph, err);
+        rc = a->plan.stage != NULL ? shard_stages(a, opt, err)
+                                   : shard(a, graph, err);
     if (rc == MERAK_OK && last >= MERAK_ASSEMBLY_CUT && a->stages == NULL)
         rc = cut(a, opt, err);
     if (rc == MERAK_OK && last >= MERAK_ASSEMBLY_RECOMPUTED)
@@ -72,10 +195,12 @@ static enum merak_status assemble(struct merak_planned *p,
                                   const struct merak_program_options *opt,
                                   struct merak_error *err)
 {
-    const struct merak_assembly_options ao = {.program = opt, .stage = -1};
+    const struct merak_assembly_options ao = {
+        .program = opt, .stage = -1, .models = &p->models};
     struct merak_assembly a = {.sharded = NULL};
     const struct merak_schedule *schedule;
-    enum merak_status rc = merak_model_graph(p->model, &p->graph, err);
+    enum merak_status rc = merak_models_find(
+        &p->models, merak_plan_mesh(&p->plan, 0).batch, NULL, &p->graph, err);
 
     if (rc == MERAK_OK) {
         p->plan.passes = p->graph->passes;
@@ -122,21 +247,17 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
                                    struct merak_planned **planned_p,
                                    struct merak_error *err)
 {
-    const struct merak_model_options mo = {
-        .micro_batch = plan->micro_batch, .seq = seq, .dtype = plan->dtype};
     struct merak_planned *p = calloc(1, sizeof(*p));
     enum merak_status rc;
 
     if (p == NULL)
         return merak_fail_nomem(err, sizeof(*p));
     p->plan = *plan;
+    p->models = (struct merak_models){
+        .seq = seq, .dtype = plan->dtype, .describe = describe, .arg = arg};
     rc = merak_plan_check_degrees(plan, err);
     if (rc == MERAK_OK)
-        rc = merak_model_create(&mo, &p->model, err);
-    if (rc != MERAK_OK)
-        goto out;
-    describe(p->model, arg);
-    rc = assemble(p, opt, err);
+        rc = assemble(p, opt, err);
     if (rc == MERAK_OK)
         rc = build(p, ranks, opt, err);
     if (rc != MERAK_OK)
@@ -193,6 +314,6 @@ void merak_planned_destroy(struct merak_planned *planned)
     free(planned->program);
     merak_stages_destroy(planned->stages);
     merak_sharded_destroy(planned->sharded);
-    merak_model_destroy(planned->model);
+    merak_models_fini(&planned->models);
     free(planned);
 }

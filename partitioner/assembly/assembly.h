@@ -6,6 +6,7 @@
 #define MERAK_PARTITIONER_ASSEMBLY_ASSEMBLY_H
 
 #include "merak/train.h"
+#include "partitioner/assembly/models.h"
 #include "partitioner/program/boundary.h"
 #include "partitioner/program/program.h"
 
@@ -36,12 +37,14 @@ struct merak_assembly_options {
                                      else it is unchanged */
     enum merak_boundary boundary; /* if so */
     int stage; /* the one whose recomputation is chosen; -1: all */
+    struct merak_models *models; /* read to shard the graphs of unlike stages */
 };
 
 /*
  * Continue from the phase reached so far up to `last`.
  *
- *   graph  the model's; not read if the assembly is sharded already
+ *   graph  the model's; not read if the assembly is sharded already, or if
+ *          stages are unlike: then the first phase also chooses the parts
  *
  * MERAK_ERR_CONFIG if the plan does not fit the model.  merak_assembly_fini()
  * frees the results, also after a failure.
@@ -58,8 +61,8 @@ void merak_assembly_fini(struct merak_assembly *assembly);
 
 struct merak_planned {
     struct merak_plan plan;
-    struct merak_model *model;
-    struct merak_graph *graph; /* the model's */
+    struct merak_models models;
+    struct merak_graph *graph; /* the model's, as the first stage has it */
     struct merak_sharded *sharded;
     struct merak_stages *stages;
     struct merak_program **program;

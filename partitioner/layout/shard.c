@@ -263,6 +263,85 @@ int merak_sharded_path(const struct merak_sharded *sharded,
     return merak_layout_path(&mesh, shape, from, to, hops, cost_p);
 }
 
+/* --- parts, and the graphs of unlike stages --------------------------------
+ */
+
+enum merak_status merak_parts_create(int n_nodes, int n,
+                                     struct merak_parts **parts_p,
+                                     struct merak_error *err)
+{
+    struct merak_parts *parts = calloc(1, sizeof(*parts));
+    size_t nodes = (size_t)n_nodes + 1;
+
+    if (parts == NULL)
+        return merak_fail_nomem(err, sizeof(*parts));
+    *parts = (struct merak_parts){
+        .n = n,
+        .n_nodes = n_nodes,
+        .of_node = calloc(nodes, sizeof(*parts->of_node)),
+        .block = calloc(nodes, sizeof(*parts->block)),
+        .n_blocks = calloc((size_t)n + 1, sizeof(*parts->n_blocks))};
+    if (parts->of_node == NULL || parts->block == NULL ||
+        parts->n_blocks == NULL) {
+        merak_parts_destroy(parts);
+        return merak_fail_nomem(err, nodes * sizeof(*parts->block));
+    }
+    *parts_p = parts;
+    return MERAK_OK;
+}
+
+void merak_parts_destroy(struct merak_parts *parts)
+{
+    if (parts == NULL)
+        return;
+    free(parts->of_node);
+    free(parts->block);
+    free(parts->n_blocks);
+    free(parts);
+}
+
+static enum merak_status copy_parts(const struct merak_parts *from,
+                                    struct merak_parts **parts_p,
+                                    struct merak_error *err)
+{
+    size_t nodes = (size_t)from->n_nodes * sizeof(int);
+    enum merak_status rc =
+        merak_parts_create(from->n_nodes, from->n, parts_p, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    memcpy((*parts_p)->of_node, from->of_node, nodes);
+    memcpy((*parts_p)->block, from->block, nodes);
+    memcpy((*parts_p)->n_blocks, from->n_blocks, (size_t)from->n * sizeof(int));
+    return MERAK_OK;
+}
+
+enum merak_status merak_sharded_add(struct merak_sharded *first,
+                                    struct merak_sharded *sharded, int stage,
+                                    int n, struct merak_error *err)
+{
+    int ids = sharded->graph->n_values + 2 * sharded->graph->n_nodes;
+
+    if (first->by_stage == NULL) {
+        size_t bytes = (size_t)n * sizeof(*first->by_stage);
+
+        first->by_stage = calloc((size_t)n, sizeof(*first->by_stage));
+        if (first->by_stage == NULL)
+            return merak_fail_nomem(err, bytes);
+        first->n_stages = n;
+    }
+    first->by_stage[stage] = sharded;
+    if (ids > first->n_ids)
+        first->n_ids = ids;
+    return MERAK_OK;
+}
+
+const struct merak_sharded *
+merak_sharded_of(const struct merak_sharded *sharded, int stage)
+{
+    return sharded->by_stage == NULL ? sharded : sharded->by_stage[stage];
+}
+
 enum merak_status merak_shard_described(const struct merak_graph *graph,
                                         const struct merak_shard_options *opt,
                                         struct merak_sharded **sharded_p,
@@ -294,7 +373,10 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
     if (rc == MERAK_OK && opt->shared > 0)
         rc = share(&s, err);
     if (rc == MERAK_OK)
-        rc = merak_shard_write(graph, s.sig, s.strategy, s.sharded, err);
+        rc = merak_shard_write(graph, s.sig, s.strategy, opt->parts, s.sharded,
+                               err);
+    if (rc == MERAK_OK && opt->parts != NULL)
+        rc = copy_parts(opt->parts, &s.sharded->parts, err);
     if (rc != MERAK_OK)
         goto out;
     *sharded_p = s.sharded;
@@ -311,6 +393,17 @@ void merak_sharded_destroy(struct merak_sharded *sharded)
 {
     if (sharded == NULL)
         return;
+    for (int s = 1; s < sharded->n_stages; s++) {
+        bool again = sharded->by_stage[s] == sharded;
+
+        for (int e = 0; e < s; e++)
+            again = again || sharded->by_stage[e] == sharded->by_stage[s];
+        if (!again)
+            merak_sharded_destroy(sharded->by_stage[s]);
+    }
+    free(sharded->by_stage);
+    free(sharded->origin);
+    merak_parts_destroy(sharded->parts);
     merak_graph_destroy(sharded->graph);
     free(sharded->layout);
     free(sharded->strategy);

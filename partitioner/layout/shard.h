@@ -24,6 +24,13 @@
  * are partial and summed once per step.  That is data parallelism, layer by
  * layer: a large vocabulary stays cut while the layers between are replicas.
  *
+ * Unlike stages.  If stages have other ranks, each has a graph of its own,
+ * sharded for these.  The parts of the model are chosen before, and a graph is
+ * written for them: what one part makes and another reads crosses between them
+ * in one layout, of the value itself, never of a converted copy; and what is
+ * summed of a gradient goes from part to part as one value.  So the graphs of
+ * all stages agree in what crosses (`origin`), and only its layouts differ.
+ *
  * Vocabulary-parallel layers ("shared").  If the embedding (1), or the
  * embedding and the head (2), are cut over all pipeline stages, the mesh has
  * one more axis, "pp".  Nodes that have a vocabulary are cut by it along that
@@ -61,18 +68,26 @@ enum merak_branches {
     MERAK_BRANCHES_AUTO,      /* in a run's options: whichever is cut best */
 };
 
+/* Parts of the model, and blocks in each, by forward node of its graph. */
+struct merak_parts {
+    int n, n_nodes;
+    int *of_node, *block;
+    int *n_blocks; /* by part */
+};
+
 struct merak_shard_options {
     int tp;
-    int stages;   /* pp, read if shared > 0 */
-    int shared;   /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
+    int stages; /* pp, read if shared > 0 */
+    int shared; /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
     int tp_batch_percent; /* percent of the forward nodes, the last ones, that a
                   tensor axis may cut by samples, if that is cheaper; 0: none.
                   tp must then divide the micro-batch */
     bool halved; /* for errors: micro-batches are a sub-pipeline's halves */
-    enum merak_branches branches; /* not AUTO */
+    enum merak_branches branches;        /* not AUTO */
     const struct merak_cost_model *cost; /* NULL: the same for all machines and
                                             sizes, see shard_cost.c */
+    const struct merak_parts *parts;     /* stages are unlike; or NULL */
 };
 
 struct merak_sharded {
@@ -93,6 +108,16 @@ struct merak_sharded {
     enum merak_branches order; /* that the nodes are in */
     int *block; /* BLOCKS: by node id, which block a forward node is in,
                    ascending; -1: a conversion or a gradient; else NULL */
+
+    /* Of unlike stages; else NULL. */
+    struct merak_parts *parts; /* what the graph was written for */
+    int *origin; /* by value id: of the model's graph, the value that it is; -1:
+                    a converted copy, which stays in its part */
+    struct merak_sharded **by_stage; /* in the first stage's: all stages', of
+                                        which several may have the same; owned
+                                        like itself */
+    int n_stages, n_ids; /* of by_stage; at least n_values + 2 n_nodes of each
+                            of them */
 };
 
 /*
@@ -111,6 +136,20 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
 enum merak_status merak_shared_mark(struct merak_sharded *sharded,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_sharded_destroy(struct merak_sharded *sharded);
+/* The one of a stage. */
+const struct merak_sharded *
+merak_sharded_of(const struct merak_sharded *sharded, int stage);
+/* Let a stage's graph, which the first stage's owns from now on, also be in its
+ * list, which has room for n stages; `first` itself is stage 0's. */
+enum merak_status merak_sharded_add(struct merak_sharded *first,
+                                    struct merak_sharded *sharded, int stage,
+                                    int n,
+                                    struct merak_error *err) MERAK_CHECKED;
+void merak_parts_destroy(struct merak_parts *parts);
+/* Room for this many nodes and parts. */
+enum merak_status merak_parts_create(int n_nodes, int n,
+                                     struct merak_parts **parts_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* Number of the mesh's axes inside a stage. */
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);
 /* The fraction of the parameters' elements that is split over tensor ranks. */

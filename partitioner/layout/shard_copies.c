@@ -50,6 +50,19 @@ void merak_write_set_layout(struct merak_shard_writer *w,
         w->out->layout[v->id] = kept;
 }
 
+void merak_write_set_origin(struct merak_shard_writer *w,
+                            const struct merak_value *v, int old)
+{
+    size_t before = w->origins;
+
+    if (w->parts == NULL || !grow(w, &w->out->origin, sizeof(*w->out->origin),
+                                  &w->origins, (size_t)v->id + 1))
+        return;
+    for (size_t i = before; i < w->origins; i++)
+        w->out->origin[i] = -1;
+    w->out->origin[v->id] = old;
+}
+
 const struct merak_layout *
 merak_write_layout(const struct merak_shard_writer *w,
                    const struct merak_value *v)
@@ -106,13 +119,14 @@ void merak_write_add_copy(struct merak_shard_writer *w, int old,
 
     if (w->rc != MERAK_OK)
         return;
+    merak_write_set_origin(w, value, *end == NULL ? old : -1);
     while (*end != NULL)
         end = &(*end)->next;
     *end = merak_pool_alloc(w->graph->pool, sizeof(**end));
     if (*end == NULL)
         w->rc = merak_fail_nomem(w->err, sizeof(**end));
     else
-        **end = (struct merak_copy){value, phase, NULL};
+        **end = (struct merak_copy){value, phase, w->part, NULL};
 }
 
 /* --- conversions
@@ -188,7 +202,11 @@ static bool is_usable(const struct merak_shard_writer *w, int old,
 {
     const struct merak_copy *natural = w->entry[old].copies;
 
-    if (copy == natural || copy->phase == phase)
+    if (copy == natural)
+        return true;
+    if (copy->part != w->part)
+        return false;
+    if (copy->phase == phase)
         return true;
     if (copy->phase == MERAK_PHASE_F)
         return merak_copy_is_kept(&w->mesh, &copy->value->shape,

@@ -133,10 +133,11 @@ enum merak_status merak_shard_search(
     const struct merak_cut_rule *rule, struct merak_strategy *strategy,
     struct merak_shard_found *found, struct merak_error *err) MERAK_CHECKED;
 
-/* Fill sharded (its mesh is set) with the rewritten graph. */
+/* Fill sharded (its mesh is set) with the rewritten graph; parts: or NULL. */
 enum merak_status merak_shard_write(const struct merak_graph *graph,
                                     const struct merak_signature *sig,
                                     const struct merak_strategy *strategy,
+                                    const struct merak_parts *parts,
                                     struct merak_sharded *sharded,
                                     struct merak_error *err) MERAK_CHECKED;
 

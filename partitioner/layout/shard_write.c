@@ -41,10 +41,20 @@ struct merak_grad_chain {
     struct group group[MAX_GROUPS];
     int n_sums; /* old sums met and not used yet for a name */
     const struct merak_node *sums[MAX_GROUPS];
+    int part;    /* of the contributions so far */
+    int forward; /* the new forward node of the last one */
+    int total;   /* old value: what they add up to */
 };
 
 /* --- gradients
  * ---------------------------------------------------------------------- */
+
+/* The part that an old node is in; all are in one if there are none. */
+static int part_of(const struct merak_shard_writer *w,
+                   const struct merak_node *old)
+{
+    return w->parts == NULL ? 0 : w->parts->of_node[old->forward];
+}
 
 static void dual_of(const struct merak_shard_writer *w, int old,
                     struct merak_layout *dual)
@@ -83,12 +93,53 @@ static struct merak_value *emit_add(struct merak_shard_writer *w, int of,
     return node->out[0];
 }
 
-static void contribute(struct merak_shard_writer *w, int of,
-                       struct merak_value *grad)
+/* Convert the sums and add them up. */
+static struct merak_value *join_groups(struct merak_shard_writer *w, int of,
+                                       int forward)
 {
     struct merak_grad_chain *chain = w->chain[of];
-    int g = 0;
+    struct merak_value *total = NULL;
+    struct merak_layout dual;
 
+    dual_of(w, of, &dual);
+    for (int g = 0; g < chain->n_groups; g++) {
+        struct merak_value *part = merak_write_convert(
+            w, chain->group[g].sum, &dual, MERAK_PHASE_B, forward);
+
+        total = g == 0 ? part : emit_add(w, of, total, part);
+    }
+    return total;
+}
+
+/* What another part contributed comes from there as one value. */
+static void end_part(struct merak_shard_writer *w, int of)
+{
+    struct merak_grad_chain *chain = w->chain[of];
+    struct merak_value *total;
+    int now = w->part;
+
+    w->part = chain->part;
+    total = join_groups(w, of, chain->forward);
+    w->part = now;
+    if (w->rc != MERAK_OK)
+        return;
+    if (w->entry[chain->total].copies != NULL) /* a single contribution */
+        merak_write_set_origin(w, w->entry[chain->total].copies->value, -1);
+    merak_write_set_origin(w, total, chain->total);
+    chain->group[0].sum = total;
+    chain->n_groups = 1;
+}
+
+static void contribute(struct merak_shard_writer *w, int of,
+                       const struct merak_node *by, struct merak_value *grad)
+{
+    struct merak_grad_chain *chain = w->chain[of];
+    int part = part_of(w, by), g = 0;
+
+    if (chain->n_groups > 0 && part != chain->part)
+        end_part(w, of);
+    chain->part = part;
+    chain->forward = w->node[by->forward];
     while (g < chain->n_groups &&
            !merak_layout_equal(&w->mesh,
                                merak_write_layout(w, chain->group[g].sum),
@@ -106,18 +157,8 @@ static void contribute(struct merak_shard_writer *w, int of,
 static void finish_chain(struct merak_shard_writer *w, int of,
                          const struct merak_node *last)
 {
-    struct merak_grad_chain *chain = w->chain[of];
-    struct merak_value *total = NULL;
-    struct merak_layout dual;
+    struct merak_value *total = join_groups(w, of, w->node[last->forward]);
 
-    dual_of(w, of, &dual);
-    for (int g = 0; g < chain->n_groups; g++) {
-        struct merak_value *part =
-            merak_write_convert(w, chain->group[g].sum, &dual, MERAK_PHASE_B,
-                                w->node[last->forward]);
-
-        total = g == 0 ? part : emit_add(w, of, total, part);
-    }
     merak_write_add_copy(w, last->out[0]->id, total, MERAK_PHASE_B);
 }
 
@@ -129,6 +170,7 @@ static void write_sum(struct merak_shard_writer *w,
     int of = old->out[0]->of;
     struct merak_grad_chain *chain = w->chain[of];
 
+    w->part = part_of(w, old);
     if (chain == NULL) {
         chain = merak_pool_alloc(w->graph->pool, sizeof(*chain));
         if (chain == NULL) {
@@ -142,9 +184,14 @@ static void write_sum(struct merak_shard_writer *w,
     for (int i = 0; i < 2 && w->rc == MERAK_OK; i++) {
         const struct merak_value *v = old->in[i];
 
-        if (v->of != of || !merak_node_is_sum(w->old->node[v->producer]))
-            contribute(w, of, w->entry[v->id].copies->value);
+        if (v->of == of && merak_node_is_sum(w->old->node[v->producer]))
+            continue;
+        if (chain->n_groups == 0)
+            chain->total = v->id;
+        contribute(w, of, w->old->node[v->producer],
+                   w->entry[v->id].copies->value);
     }
+    chain->total = old->out[0]->id;
     if (!w->is_part[old->out[0]->id])
         finish_chain(w, of, old);
 }
@@ -210,6 +257,17 @@ static void fetch_for_weights(struct merak_shard_writer *w,
     }
 }
 
+static bool is_partial(const struct merak_shard_writer *w,
+                       const struct merak_layout *layout)
+{
+    bool partial = false;
+
+    for (int a = 0; a < w->mesh.n_axes; a++)
+        partial = partial || layout->at[a].kind == MERAK_PARTIAL_SUM ||
+                  layout->at[a].kind == MERAK_PARTIAL_MAX;
+    return partial;
+}
+
 static void write_output(struct merak_shard_writer *w,
                          const struct merak_value *old, struct merak_value *v,
                          const struct merak_layout *layout,
@@ -228,6 +286,11 @@ static void write_output(struct merak_shard_writer *w,
         !w->is_part[old->id]) {
         dual_of(w, old->of, &dual);
         v = merak_write_convert(w, v, &dual, MERAK_PHASE_B, node->forward);
+    }
+    if (w->crosses[old->id] && is_partial(w, layout)) {
+        /* Other stages may have fewer tensor ranks, or more. */
+        merak_layout_dual(&w->mesh, layout, &dual);
+        v = merak_write_convert(w, v, &dual, node->phase, node->forward);
     }
     merak_write_add_copy(w, old->id, v, node->phase);
 }
@@ -257,6 +320,7 @@ static void write_node(struct merak_shard_writer *w,
     struct merak_strategy strategy;
     int first = w->graph->n_nodes;
 
+    w->part = part_of(w, old);
     strategy_of(w, old, &strategy);
     write_inputs(w, old, proto.in);
     fetch_for_weights(w, old);
@@ -345,6 +409,22 @@ static void mark_parts(struct merak_shard_writer *w)
     }
 }
 
+/* What one part makes and another reads. */
+static void mark_crossing(struct merak_shard_writer *w)
+{
+    for (int n = 0; n < w->old->n_nodes && w->parts != NULL; n++) {
+        const struct merak_node *node = w->old->node[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            int producer = node->in[i]->producer;
+
+            if (producer >= 0 &&
+                part_of(w, w->old->node[producer]) != part_of(w, node))
+                w->crosses[node->in[i]->id] = true;
+        }
+    }
+}
+
 static void writer_init(struct merak_shard_writer *w)
 {
     size_t v = (size_t)w->old->n_values + 1, n = (size_t)w->old->n_nodes + 1;
@@ -352,15 +432,26 @@ static void writer_init(struct merak_shard_writer *w)
     w->entry = calloc(v, sizeof(*w->entry));
     w->chain = calloc(v, sizeof(*w->chain));
     w->is_part = calloc(v, sizeof(*w->is_part));
+    w->crosses = calloc(v, sizeof(*w->crosses));
     w->node = calloc(n, sizeof(*w->node));
     if (w->entry == NULL || w->chain == NULL || w->is_part == NULL ||
-        w->node == NULL) {
+        w->crosses == NULL || w->node == NULL) {
         w->rc = merak_fail_nomem(w->err, v * sizeof(*w->entry));
         return;
     }
     w->mesh = w->out->mesh;
     mark_parts(w);
+    mark_crossing(w);
     w->rc = merak_graph_create(&w->graph, w->err);
+}
+
+/* Values without an origin, at the end, are in the array, too. */
+static void fill_origins(struct merak_shard_writer *w)
+{
+    const struct merak_value *last = w->graph->value[w->graph->n_values - 1];
+
+    if ((size_t)last->id >= w->origins)
+        merak_write_set_origin(w, last, -1);
 }
 
 static void writer_fini(struct merak_shard_writer *w)
@@ -369,12 +460,14 @@ static void writer_fini(struct merak_shard_writer *w)
     free(w->entry);
     free(w->chain);
     free(w->is_part);
+    free(w->crosses);
     free(w->node);
 }
 
 enum merak_status merak_shard_write(const struct merak_graph *graph,
                                     const struct merak_signature *sig,
                                     const struct merak_strategy *strategy,
+                                    const struct merak_parts *parts,
                                     struct merak_sharded *sharded,
                                     struct merak_error *err)
 {
@@ -382,6 +475,7 @@ enum merak_status merak_shard_write(const struct merak_graph *graph,
                                    .sig = sig,
                                    .strategy = strategy,
                                    .out = sharded,
+                                   .parts = parts,
                                    .err = err};
 
     writer_init(&w);
@@ -395,6 +489,8 @@ enum merak_status merak_shard_write(const struct merak_graph *graph,
         else
             write_node(&w, graph->node[i]);
     }
+    if (w.rc == MERAK_OK)
+        fill_origins(&w);
     if (w.rc == MERAK_OK) {
         sharded->graph = w.graph;
         w.graph = NULL;

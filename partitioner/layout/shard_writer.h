@@ -14,6 +14,7 @@
 struct merak_copy {
     struct merak_value *value;
     enum merak_phase phase;
+    int part;                /* of the node that was being written */
     struct merak_copy *next; /* in the order they were made */
 };
 
@@ -35,8 +36,12 @@ struct merak_shard_writer {
     /* By old value: while contributions come in. */
     struct merak_grad_chain **chain;
     bool *is_part;         /* by old value: read by a sum of its own chain */
+    bool *crosses;         /* by old value: parts -> another part reads it */
     int *node;             /* old node -> new node */
     size_t layouts, nodes; /* room in out's arrays */
+    size_t origins;
+    const struct merak_parts *parts; /* or NULL */
+    int part;                        /* of the node that is being written */
 
     enum merak_status rc;
     struct merak_error *err;
@@ -49,6 +54,9 @@ const char *merak_write_name(struct merak_shard_writer *w, const char *fmt, ...)
 void merak_write_set_layout(struct merak_shard_writer *w,
                             const struct merak_value *v,
                             const struct merak_layout *layout);
+/* What value of the old graph a new one is, where it crosses parts. */
+void merak_write_set_origin(struct merak_shard_writer *w,
+                            const struct merak_value *v, int old);
 /* That layout; valid until the next value is made. */
 const struct merak_layout *
 merak_write_layout(const struct merak_shard_writer *w,

@@ -50,7 +50,7 @@ enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
 {
     if (plan->zero < MERAK_ZERO_GRADS)
         return MERAK_OK;
-    if (merak_plan_mesh(plan, 0).dp < 2)
+    if (plan->stage == NULL && plan->dp < 2)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--zero %d needs dp 2 or more; with dp 1 there is "
                           "nothing to share out: use --zero 1",
@@ -150,6 +150,33 @@ void merak_plan_take_passes(struct merak_plan *plan, int passes, bool named)
         snprintf(plan->schedule, sizeof(plan->schedule), "3f1b");
 }
 
+/* What unlike stages cannot do. */
+static enum merak_status check_stages(const struct merak_plan *plan,
+                                      const struct merak_schedule_args *args,
+                                      struct merak_error *err)
+{
+    if (plan->stage == NULL)
+        return MERAK_OK;
+    if (merak_plan_shared(plan) > 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "schedule %s runs layers on all stages: they must be "
+                          "alike; use --schedule 1f1b",
+                          plan->schedule);
+    if (args->slices > 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "schedule %s cuts sequences: stages must be alike; "
+                          "use --schedule 1f1b",
+                          plan->schedule);
+    for (int s = 0; s < plan->pp && plan->zero >= MERAK_ZERO_GRADS; s++) {
+        if (plan->stage[s].dp < 2)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--zero %d needs 2 replicas or more in every "
+                              "stage, and stage %d has 1: use --zero 1",
+                              plan->zero, s);
+    }
+    return MERAK_OK;
+}
+
 enum merak_status merak_plan_schedule(const struct merak_plan *plan,
                                       const struct merak_schedule **schedule_p,
                                       struct merak_error *err)
@@ -163,6 +190,9 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
     if (rc != MERAK_OK)
         return rc;
     args = merak_schedule_defaults(schedule, &args);
+    rc = check_stages(plan, &args, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (merak_plan_shared(plan) > MERAK_MAX_SHARED) {
         merak_fail(err, MERAK_ERR_UNSUPPORTED,
                    "schedule %s of %d chunks is for a model with an encoder "

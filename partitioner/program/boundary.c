@@ -205,12 +205,19 @@ static int peer_of(struct merak_build *b, int value, int stage, bool send,
 void merak_build_crossings(struct merak_build *b, int value)
 {
     struct merak_flow *f = &b->flow[value];
+    const struct merak_plan *plan = &b->prog->plan;
 
-    f->parts_from = scatters(b, value, f->from, b->stage);
-    f->parts_to = scatters(b, value, b->stage, f->to);
-    if (f->from >= 0)
+    if (f->from >= 0 && merak_plan_is_unlike(plan, f->from, b->stage))
+        f->in = merak_build_crossing(b, value, f->from, b->stage);
+    if (f->to >= 0 && merak_plan_is_unlike(plan, b->stage, f->to))
+        f->out = merak_build_crossing(b, value, b->stage, f->to);
+    if (f->in == NULL)
+        f->parts_from = scatters(b, value, f->from, b->stage);
+    if (f->out == NULL)
+        f->parts_to = scatters(b, value, b->stage, f->to);
+    if (f->from >= 0 && f->in == NULL)
         f->peer_from = peer_of(b, value, f->from, false, f->parts_from);
-    if (f->to >= 0)
+    if (f->to >= 0 && f->out == NULL)
         f->peer_to = peer_of(b, value, f->to, true, f->parts_to);
 }
 
@@ -292,6 +299,8 @@ void merak_build_gather(struct merak_build *b, int value, int microbatch)
         .name = f->gather_name};
     struct replication a;
 
+    if (f->in != NULL)
+        merak_build_arrived(b, f->in, &in, slot);
     if (!f->parts_from || slot < 0)
         return;
     a = replication_of(b, value);

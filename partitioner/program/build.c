@@ -337,11 +337,16 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
     return id;
 }
 
+int merak_build_ids(const struct merak_build *b)
+{
+    return b->all->n_ids > 0 ? b->all->n_ids
+                             : b->graph->n_values + 2 * b->graph->n_nodes;
+}
+
 uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id)
 {
     /* Every id of a step item is below this: optimizer_step.c. */
-    uint64_t ids =
-        (uint64_t)b->graph->n_values + 2 * (uint64_t)b->graph->n_nodes;
+    uint64_t ids = (uint64_t)merak_build_ids(b);
 
     ids += ((uint64_t)b->params.n + 1) * 1024;
     return (uint64_t)(microbatch + 1) * ids + (uint64_t)id;
@@ -368,6 +373,8 @@ static int member(const struct merak_build *b, int key, int i)
     if (key == MERAK_GROUP_TP) {
         tp = i;
     } else if (key == MERAK_GROUP_PP) {
+        if (prog->plan.stage != NULL)
+            tp = dp = 0; /* of unlike stages, the first ranks */
         stage = i;
     } else if (key == b->dp_axis) {
         dp = i;

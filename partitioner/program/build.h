@@ -3,7 +3,8 @@
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and action_nodes.c (what a stage has and does), unroll.c,
- * emit.c, values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches),
+ * emit.c, values.c, slices.c, passes.c, posts.c, boundary.c and crossing.c
+ * (micro-batches),
  * grad_uses.c, grad_sync.c and optimizer_step.c (gradients and optimizer),
  * fetch.c (what of both is whole only while it is used),
  * place.c (memory), hazard.c (waits). The first failure is kept in `rc` and
@@ -15,6 +16,25 @@
 
 #include "partitioner/program/memplan.h"
 #include "partitioner/program/program.h"
+
+/* A box of a tensor that goes to a rank of a stage of unlike ranks, or comes
+ * from it. */
+struct merak_crossed {
+    int peer;
+    struct merak_box box;        /* of this rank's part of the tensor */
+    size_t at;                   /* its first element, if it is one run; */
+    struct merak_exchange *copy; /* else packs it, or unpacks it */
+};
+
+/* All that this rank sends of a tensor to such a stage, or gets from it. */
+struct merak_crossing {
+    bool send;
+    int n;
+    struct merak_crossed *part;
+    struct merak_exchange
+        *gather;               /* from what arrives; NULL: the tensor does */
+    struct merak_slot arrival; /* if so */
+};
 
 /* How a value moves through this rank's stage.  Stages are in the order in
  * which the value reaches them: forward values go up the parts of the model,
@@ -31,6 +51,8 @@ struct merak_flow {
     int peer_from, peer_to;    /* ranks there that this one gets it from, and
                                   sends it to; -1: none */
     bool parts_from, parts_to; /* comes, goes on in parts: boundary.c */
+    /* If stages are unlike; else NULL, and there are peers. */
+    struct merak_crossing *in, *out;
     int free_slot; /* head of the list of slots that can be reused */
     const char *send_name, *recv_name, *gather_name;
 };
@@ -68,13 +90,16 @@ struct merak_gate {
     int instr, early;
 };
 
+struct merak_crossed_slots; /* of crossing.c */
+
 /* A recycled value: what this stage gives to the next pass, or gets from the
  * previous one. */
 struct merak_carry {
     int in, out;  /* values */
     int from, to; /* stages: makes it, reads it first */
     const char *name;
-    struct merak_exchange *copy; /* from == to */
+    struct merak_exchange *copy;     /* from == to */
+    struct merak_crossing *crossing; /* they are unlike; or NULL */
 };
 
 /* Nodes of an action that read matrices of one block, and these: fetch.c. */
@@ -93,6 +118,7 @@ struct merak_use {
     int part;       /* the slot of this rank's part of it, or -1: boundary.c */
     int over;       /* the slot of what is written over it, or -1: values.c */
     double touched; /* traffic when it was touched last; -1: not in this step */
+    struct merak_crossed_slots *crossed; /* of parts that cross: crossing.c */
     struct merak_span *span;
     int n_spans, cap_spans;
 };
@@ -197,7 +223,8 @@ struct merak_build_gates {
  * for what one or two of them keep. */
 struct merak_build {
     struct merak_program *prog;
-    struct merak_pool *pool; /* the build's own */
+    struct merak_pool *pool;         /* the build's own */
+    const struct merak_sharded *all; /* the first stage's */
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     const struct merak_stages *stages;
@@ -283,7 +310,9 @@ merak_build_exchange(struct merak_build *b, const struct merak_mesh *mesh,
                      const int *coord, const struct merak_hop *hop,
                      const struct merak_layout *from,
                      const struct merak_shape *shape, enum merak_dtype dtype);
-/* Tags: one number space for values, nodes and step items. */
+/* Tags: one number space for values, nodes and step items; those of the first
+ * two are below merak_build_ids(), the same for the graphs of all stages. */
+int merak_build_ids(const struct merak_build *b);
 uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id);
 
 /* --- flow.c --- */
@@ -339,6 +368,9 @@ int merak_build_turn(const struct merak_build *b, int microbatch);
 /* Does a value go to the next pass?  Send it there, or copy it. */
 bool merak_build_is_recycled(const struct merak_build *b, int value);
 void merak_build_recycle(struct merak_build *b, int value, int microbatch);
+/* Before an action: make whole what came from the previous pass in parts. */
+void merak_build_carried(struct merak_build *b, const struct merak_action *a,
+                         int microbatch);
 /* Send or receive what goes to the next pass. */
 void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
                        int microbatch, bool send);
@@ -380,6 +412,30 @@ int merak_build_moved(struct merak_build *b, int value, int microbatch,
                       bool send);
 /* Make a value whole again, if it came in parts. */
 void merak_build_gather(struct merak_build *b, int value, int microbatch);
+
+/* --- crossing.c --- */
+/* What a value is called in tags of messages: the same on both stages. */
+int merak_build_crossing_id(const struct merak_build *b, int value);
+/* How a value goes from a stage to another of unlike ranks, one of which is
+ * this one's. */
+struct merak_crossing *merak_build_crossing(struct merak_build *b, int value,
+                                            int from_stage, int to_stage);
+/* The same for the ith value that passes recycle. */
+struct merak_crossing *merak_build_carry_crossing(struct merak_build *b, int i,
+                                                  int from_stage, int to_stage);
+/* The same for the sum of a parameter's gradient, in the parameter's layouts.
+ */
+struct merak_crossing *merak_build_param_crossing(struct merak_build *b,
+                                                  int param, int from_stage,
+                                                  int to_stage);
+/* Send what is in a slot, or receive it; what does not depend on the way is
+ * taken from `like`.  And then, before it is read: unpack and gather it. */
+void merak_build_cross(struct merak_build *b, const struct merak_crossing *c,
+                       const struct merak_instr *like, int slot);
+void merak_build_arrived(struct merak_build *b, const struct merak_crossing *c,
+                         const struct merak_instr *like, int slot);
+/* What was packed of a slot is needed until the latest instruction. */
+void merak_build_extend_sent(struct merak_build *b, int slot);
 
 /* --- fetch.c --- */
 /* Find the stages that read each parameter. */
@@ -446,6 +502,12 @@ int merak_build_own_part(struct merak_build *b,
  * `part` is the slot that the sum goes to. */
 void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
                         int slot, const struct merak_layout *layout, int part);
+/* The same, of which all these ranks get all. */
+void merak_build_reduce_whole(struct merak_build *b,
+                              const struct merak_param_slots *p, int slot,
+                              const struct merak_layout *layout);
+/* The slot of this rank's part of a whole gradient. */
+int merak_build_state_part(struct merak_build *b, int param, int slot);
 /* Gather a parameter, once its parts are updated. */
 void merak_build_gather_param(struct merak_build *b,
                               const struct merak_param_slots *p);

@@ -32,16 +32,23 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
                           bool send)
 {
     const struct merak_flow *f = &b->flow[v];
-    int slot = merak_build_moved(b, v, microbatch, send);
+    const struct merak_crossing *crossing = send ? f->out : f->in;
     struct merak_instr in = {
         .phase = merak_build_is_forward(b, v) ? MERAK_PHASE_F : MERAK_PHASE_B,
         .microbatch = microbatch,
         .pass = b->now.pass,
         .chunk = f->chunk,
-        .tag = merak_build_tag(b, merak_build_turn(b, microbatch), v),
+        .tag = merak_build_tag(b, merak_build_turn(b, microbatch),
+                               merak_build_crossing_id(b, v)),
         .name = send ? f->send_name : f->recv_name};
 
-    merak_build_message(b, &in, send, slot, send ? f->peer_to : f->peer_from);
+    if (crossing != NULL)
+        merak_build_cross(b, crossing, &in,
+                          merak_build_value(b, v, microbatch));
+    else
+        merak_build_message(b, &in, send,
+                            merak_build_moved(b, v, microbatch, send),
+                            send ? f->peer_to : f->peer_from);
 }
 
 void merak_build_load(struct merak_build *b, int v, int microbatch)

@@ -255,7 +255,7 @@ static void name_transfers(struct merak_build *b,
     if (f->from >= 0)
         f->recv_name =
             merak_build_name(b, "recv %s <- stage %d", value->name, f->from);
-    if (f->parts_from)
+    if (f->parts_from || f->in != NULL)
         f->gather_name = merak_build_name(b, "gather %s", value->name);
 }
 

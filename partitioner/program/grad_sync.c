@@ -160,6 +160,51 @@ void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
         p->grad = slot;
 }
 
+/* In place, along one axis. */
+static void reduce_here(struct merak_build *b,
+                        const struct merak_param_slots *p, int slot, int axis,
+                        struct merak_layout *layout)
+{
+    struct merak_hop hop = {
+        .kind = MERAK_CONVERT_ALL_REDUCE, .axis = axis, .to = *layout};
+    struct merak_exchange *ex;
+
+    hop.to.at[axis] = (struct merak_place){MERAK_REPLICATED, -1};
+    ex = merak_build_exchange(b, &b->mesh, b->coord, &hop, layout, &p->shape,
+                              MERAK_F32);
+    if (b->rc == MERAK_OK)
+        merak_step_exchange(b, ex, merak_build_group(b, axis), slot, slot,
+                            merak_step_tag(b, b->params.index[p->value],
+                                           MERAK_TAG_REDUCE + axis),
+                            merak_build_name(b, "reduce d/%s over %s", p->name,
+                                             b->mesh.axis[axis].name));
+    *layout = hop.to;
+}
+
+void merak_build_reduce_whole(struct merak_build *b,
+                              const struct merak_param_slots *p, int slot,
+                              const struct merak_layout *layout)
+{
+    struct merak_layout at = *layout;
+
+    for (int a = 0; a < b->mesh.n_axes && b->rc == MERAK_OK; a++) {
+        if (at.at[a].kind == MERAK_PARTIAL_SUM)
+            reduce_here(b, p, slot, a, &at);
+    }
+    if (b->dp_axis >= 0 && b->rc == MERAK_OK) {
+        at.at[b->dp_axis].kind = MERAK_PARTIAL_SUM;
+        reduce_here(b, p, slot, b->dp_axis, &at);
+    }
+}
+
+int merak_build_state_part(struct merak_build *b, int param, int slot)
+{
+    const struct merak_layout layout = merak_build_state_layout(b, param);
+
+    return merak_build_is_flat(b, param) ? new_part(b, param, slot, &layout)
+                                         : slot;
+}
+
 /* --- parameters ----------------------------------------------------------- */
 
 /* From the innermost axis out: replicas' parts, then tensor ranks'. */

@@ -233,6 +233,117 @@ static int spread_total(struct merak_build *b, int param,
     return sum;
 }
 
+/* --- over stages of unlike ranks ------------------------------------------ */
+
+/* Are the stages that use a parameter unlike?  Then replicas of one do not
+ * stand for replicas of another. */
+static bool crosses_meshes(const struct merak_build *b,
+                           const struct merak_uses *uses)
+{
+    bool unlike = false;
+
+    for (int u = 1; u < uses->n; u++)
+        unlike =
+            unlike || merak_plan_is_unlike(&b->prog->plan, uses->at[0].stage,
+                                           uses->at[u].stage);
+    return unlike;
+}
+
+/* This stage's uses, summed over its own ranks: the same on all replicas. */
+static int sum_stage(struct merak_build *b, const struct merak_uses *uses)
+{
+    int param = uses->param->value, sum = -1;
+    struct merak_layout layout = sum_layout(b, param, uses);
+
+    for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
+        int slot[2] = {-1, sum};
+
+        if (uses->at[u].stage != b->stage)
+            continue;
+        slot[0] = use_grad_slot(b, param, uses, u);
+        if (sum >= 0)
+            merak_step_kernel(
+                b, "grad_add", 1, 1, slot, &merak_step_plain,
+                merak_build_name(b, "add d/%s", uses->param->name));
+        else
+            sum = slot[0];
+    }
+    layout = summed_layout(b, param, &layout);
+    if (uses->same_layout && b->rc == MERAK_OK)
+        sum = convert(b, param, uses->at[0].value, sum, uses->n, layout);
+    if (b->rc == MERAK_OK)
+        merak_build_reduce_whole(b, uses->param, sum, &layout);
+    return sum;
+}
+
+static void cross(struct merak_build *b, int param, int slot, int from, int to,
+                  int what)
+{
+    const char *name = b->graph->value[param]->name;
+    const struct merak_crossing *c =
+        merak_build_param_crossing(b, param, from, to);
+    struct merak_instr in = {
+        .phase = MERAK_PHASE_W,
+        .microbatch = -1,
+        .tag = merak_step_tag(b, b->params.index[param], what),
+        .name = from == b->stage
+                    ? merak_build_name(b, "send d/%s -> stage %d", name, to)
+                    : merak_build_name(b, "recv d/%s <- stage %d", name, from)};
+
+    if (b->rc != MERAK_OK)
+        return;
+    merak_build_cross(b, c, &in, slot);
+    if (!c->send)
+        merak_build_arrived(b, c, &in, slot);
+}
+
+/* What another stage sends. */
+static int receive_sum(struct merak_build *b, int param, int from, int what)
+{
+    const struct merak_layout layout = merak_build_layout(b, param);
+    int slot = grad_slot(b, param, &layout);
+
+    if (slot >= 0)
+        cross(b, param, slot, from, b->stage, what);
+    return slot;
+}
+
+/* Each stage sums its uses; the running sum goes along the stages in the order
+ * of their first uses, and the total back to all of them. */
+static int sum_over_meshes(struct merak_build *b, const struct merak_uses *uses)
+{
+    int param = uses->param->value, last = -1, sum = sum_stage(b, uses);
+
+    for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
+        int stage = uses->at[u].stage;
+
+        if (!is_first_of_stage(uses, u))
+            continue;
+        if (last >= 0 && last == b->stage)
+            cross(b, param, sum, last, stage, MERAK_TAG_TIE + u);
+        if (last >= 0 && stage == b->stage) {
+            int slot[2] = {sum, receive_sum(b, param, last, MERAK_TAG_TIE + u)};
+
+            merak_step_kernel(
+                b, "grad_add", 1, 1, slot, &merak_step_plain,
+                merak_build_name(b, "add d/%s", uses->param->name));
+            sum = slot[1];
+        }
+        last = stage;
+    }
+    for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
+        int stage = uses->at[u].stage;
+
+        if (stage == last || !is_first_of_stage(uses, u))
+            continue;
+        if (b->stage == last)
+            cross(b, param, sum, last, stage, MERAK_TAG_TOTAL + u);
+        if (b->stage == stage)
+            sum = receive_sum(b, param, last, MERAK_TAG_TOTAL + u);
+    }
+    return sum;
+}
+
 /* The sum goes to p->grad, or to this part of it. */
 static void finish_grad(struct merak_build *b, struct merak_uses *uses,
                         int part)
@@ -244,6 +355,12 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses,
     uses->finished = true;
     if (uses->n == 0 || p->frozen) {
         p->grad = -1; /* the loss does not depend on it, or it is frozen */
+        return;
+    }
+    if (crosses_meshes(b, uses)) {
+        sum = sum_over_meshes(b, uses);
+        if (b->rc == MERAK_OK)
+            p->grad = merak_build_state_part(b, p->value, sum);
         return;
     }
     sum = sum_uses(b, p->value, uses);

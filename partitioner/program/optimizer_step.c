@@ -13,7 +13,7 @@
 
 uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what)
 {
-    int id = b->graph->n_values + 2 * b->graph->n_nodes + what;
+    int id = merak_build_ids(b) + what;
 
     if (param_index >= 0)
         id += MERAK_TAG_STEP_FIXED + param_index * MERAK_TAG_PER_PARAM;
@@ -186,6 +186,44 @@ static int sum_squares(struct merak_build *b)
     return vector;
 }
 
+static void move_vector(struct merak_build *b, int slot, int tp_index,
+                        int dp_index, bool send)
+{
+    struct merak_instr in =
+        merak_step_instr(MERAK_INSTR_SEND, MERAK_QUEUE_P2P, "norm of all");
+
+    in.tag = merak_step_tag(b, -1, MERAK_TAG_NORM_PP);
+    merak_build_message(b, &in, send, slot,
+                        merak_stage_rank(&b->prog->mesh, tp_index, dp_index));
+}
+
+/* Stages of unlike ranks: the first rank of each sums over stages, and gives
+ * the result to the first rank of each replica, and these to the others. */
+static int norm_over_meshes(struct merak_build *b, int vector)
+{
+    const struct merak_program *prog = b->prog;
+    struct merak_slot proto = prog->slot[vector];
+
+    proto.bytes = 0;
+    if (prog->tp_index == 0 && prog->dp_index == 0) {
+        vector = reduce_vector(b, vector, MERAK_GROUP_PP,
+                               merak_step_tag(b, -1, MERAK_TAG_NORM_PP),
+                               "norm over pp");
+        for (int d = 1; d < prog->mesh.dp && b->rc == MERAK_OK; d++)
+            move_vector(b, vector, 0, d, true);
+    } else {
+        vector = merak_build_slot(b, &proto);
+        if (b->rc != MERAK_OK)
+            return -1;
+        merak_build_begin(b, vector);
+        move_vector(b, vector, 0, prog->tp_index == 0 ? 0 : prog->dp_index,
+                    false);
+    }
+    for (int t = 1; t < prog->mesh.tp && prog->tp_index == 0; t++)
+        move_vector(b, vector, t, prog->dp_index, true);
+    return vector;
+}
+
 static void emit_norm(struct merak_build *b)
 {
     struct merak_slot proto =
@@ -201,7 +239,9 @@ static void emit_norm(struct merak_build *b)
         vector = reduce_vector(b, vector, b->dp_axis,
                                merak_step_tag(b, -1, MERAK_TAG_NORM_DP),
                                "norm over dp");
-    if (b->rc == MERAK_OK && b->prog->plan.pp > 1)
+    if (b->rc == MERAK_OK && b->prog->plan.stage != NULL)
+        vector = norm_over_meshes(b, vector);
+    else if (b->rc == MERAK_OK && b->prog->plan.pp > 1)
         vector = reduce_vector(b, vector, MERAK_GROUP_PP,
                                merak_step_tag(b, -1, MERAK_TAG_NORM_PP),
                                "norm over pp");

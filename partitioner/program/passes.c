@@ -157,6 +157,8 @@ void merak_build_passes(struct merak_build *b)
         name_carry(b, c);
         if (c->from == c->to)
             make_copy(b, c);
+        else if (merak_plan_is_unlike(&b->prog->plan, c->from, c->to))
+            c->crossing = merak_build_carry_crossing(b, i, c->from, c->to);
     }
 }
 
@@ -188,11 +190,37 @@ void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
         .microbatch = microbatch,
         .pass = b->now.pass,
         .chunk = b->flow[v].chunk,
-        .tag = merak_build_tag(b, microbatch * b->passes + reader, c->in),
+        .tag = merak_build_tag(b, microbatch * b->passes + reader,
+                               merak_build_crossing_id(b, c->in)),
         .name = c->name};
 
-    merak_build_message(b, &in, send, merak_build_value(b, v, microbatch),
-                        merak_build_peer(b, send ? c->to : c->from));
+    if (c->crossing != NULL)
+        merak_build_cross(b, c->crossing, &in,
+                          merak_build_value(b, v, microbatch));
+    else
+        merak_build_message(b, &in, send, merak_build_value(b, v, microbatch),
+                            merak_build_peer(b, send ? c->to : c->from));
+}
+
+void merak_build_carried(struct merak_build *b, const struct merak_action *a,
+                         int microbatch)
+{
+    for (int i = 0; i < b->recycled.n && b->rc == MERAK_OK; i++) {
+        const struct merak_carry *c = &b->recycled.carry[i];
+        struct merak_instr like = {
+            .phase = MERAK_PHASE_F,
+            .microbatch = microbatch,
+            .pass = b->now.pass,
+            .chunk = b->flow[c->in].chunk,
+            .tag = merak_build_tag(b, merak_build_turn(b, microbatch), c->in),
+            .name = c->name};
+
+        if (c->crossing != NULL && c->to == b->stage &&
+            a->kind == MERAK_ACT_F && a->pass > 0 &&
+            a->chunk == b->flow[c->in].chunk && merak_build_reads(b, c->in))
+            merak_build_arrived(b, c->crossing, &like,
+                                merak_build_value(b, c->in, microbatch));
+    }
 }
 
 static void copy(struct merak_build *b, const struct merak_carry *c,

@@ -112,14 +112,19 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                                     const struct merak_plan *plan, int rank,
                                     struct merak_error *err)
 {
-    const int planned = merak_plan_mesh(plan, 0).tp;
-    int tp = 1, most;
+    int tp_index, dp_index, stage, planned, tp = 1, most;
     enum merak_status rc = merak_plan_check_degrees(plan, err);
 
     if (rc == MERAK_OK)
         rc = merak_plan_check_zero(plan, err);
     if (rc != MERAK_OK)
         return rc;
+    if (rank < 0 || rank >= merak_plan_ranks(plan))
+        return merak_fail(err, MERAK_ERR_PARAM, "no rank %d among %d", rank,
+                          merak_plan_ranks(plan));
+    merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
+    sharded = merak_sharded_of(sharded, stage);
+    planned = merak_plan_mesh(plan, stage).tp;
     for (int a = 0; a < merak_sharded_tensor_axes(sharded); a++)
         tp *= sharded->mesh.axis[a].size;
     if (tp != planned || stages->n != merak_plan_parts(plan) ||
@@ -149,15 +154,24 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "--sub-pipeline yes takes micro-batches in pairs; "
                           "%d is odd",
                           plan->microbatches);
-    if (merak_plan_mesh(plan, 0).dp > 1 &&
+    if (merak_plan_mesh(plan, stage).dp > 1 &&
         sharded->mesh.n_axes >= MERAK_MAX_AXES)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "no room for a dp axis besides %d tensor axes",
                           sharded->mesh.n_axes);
-    if (rank < 0 || rank >= merak_plan_ranks(plan))
-        return merak_fail(err, MERAK_ERR_PARAM, "no rank %d among %d", rank,
-                          merak_plan_ranks(plan));
     return MERAK_OK;
+}
+
+/* The graph and stages of this rank's stage. */
+static void take_stage(struct merak_build *b, const struct merak_stages *stages,
+                       const struct merak_plan *plan, int rank)
+{
+    int tp_index, dp_index;
+
+    merak_plan_place(plan, rank, &tp_index, &dp_index, &b->stage);
+    b->sharded = merak_sharded_of(b->all, b->stage);
+    b->graph = b->sharded->graph;
+    b->stages = merak_stages_of(stages, b->stage);
 }
 
 static void set_mesh(struct merak_build *b)
@@ -331,9 +345,7 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                                       struct merak_error *err)
 {
     static const struct merak_program_options none = {0};
-    struct merak_build b = {.sharded = sharded,
-                            .graph = sharded->graph,
-                            .stages = stages,
+    struct merak_build b = {.all = sharded,
                             .opt = opt != NULL ? opt : &none,
                             .passes = merak_plan_passes(plan),
                             .room.staged = -1,
@@ -345,6 +357,8 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
 
     b.cost = b.opt->cost != NULL ? b.opt->cost : merak_cost_default();
     rc = check_plan(sharded, stages, plan, rank, err);
+    if (rc == MERAK_OK)
+        take_stage(&b, stages, plan, rank);
     if (rc == MERAK_OK)
         rc = merak_plan_schedule(plan, &b.schedule, err);
     if (rc == MERAK_OK && b.schedule->forward_only && !b.opt->forward_only)

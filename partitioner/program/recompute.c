@@ -219,11 +219,12 @@ merak_recompute_choose(const struct merak_sharded *sharded,
                        const struct merak_program_options *opt,
                        struct merak_stages *stages, struct merak_error *err)
 {
-    struct chooser c = {
-        .sharded = sharded, .stages = stages, .plan = plan, .opt = opt};
+    struct chooser c = {.sharded = sharded, .plan = plan, .opt = opt};
     enum merak_status rc = merak_plan_schedule(plan, &c.schedule, err);
 
     for (c.stage = 0; c.stage < plan->pp && rc == MERAK_OK; c.stage++) {
+        c.stages =
+            stages->by_stage == NULL ? stages : stages->by_stage[c.stage];
         if (stage < 0 || stage == c.stage)
             rc = choose(&c, err);
     }

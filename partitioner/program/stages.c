@@ -31,10 +31,11 @@ struct cutter {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     const struct merak_cost_model *cost;
-    int n_stages;    /* parts without shared blocks */
-    int *last_use;   /* by value: last forward node that uses it or a copy */
-    double *seconds; /* by forward node: with its gradient nodes, prefix sum */
-    double *flops;   /* by forward node: with its gradient nodes */
+    int n_stages;     /* parts without shared blocks */
+    const int *ranks; /* by part, of those that run it; NULL: all as many */
+    int *last_use;    /* by value: last forward node that uses it or a copy */
+    double *seconds;  /* by forward node: with its gradient nodes, prefix sum */
+    double *flops;    /* by forward node: with its gradient nodes */
     struct merak_cut_point *cut; /* candidates, in order; [0] is the graph's
                                     start, [n_cuts - 1] its end */
     int n_cuts;
@@ -154,6 +155,24 @@ static void keep_between_blocks(struct cutter *c)
     c->n_cuts = kept;
 }
 
+/* Keep positions before the loss: what its gradient is divided by are the
+ * positions of a micro-batch, which stages of other replicas have more of, or
+ * fewer. */
+static void keep_before_loss(struct cutter *c)
+{
+    const struct merak_graph *g = c->graph;
+    int loss = 0, kept = 1;
+
+    while (loss < g->n_nodes && !merak_node_is_of_loss(g->node[loss]))
+        loss++;
+    for (int i = 1; i < c->n_cuts - 1; i++) {
+        if (c->cut[i].node <= loss)
+            c->cut[kept++] = c->cut[i];
+    }
+    c->cut[kept++] = c->cut[c->n_cuts - 1];
+    c->n_cuts = kept;
+}
+
 /* Keep positions so that every part has something between the shared blocks. */
 static void keep_between_shared(struct cutter *c)
 {
@@ -177,11 +196,13 @@ static void keep_between_shared(struct cutter *c)
 
 /* Seconds of a stage between two candidates: its nodes and its sends, the
  * boundary forward and its gradient back. */
-static double stage_seconds(const struct cutter *c, int from, int to)
+static double stage_seconds(const struct cutter *c, int part, int from, int to)
 {
     double link = c->cost->links.level[0].bytes_per_s;
+    int ranks = c->ranks == NULL ? 1 : c->ranks[part];
 
-    return c->seconds[c->cut[to].node] - c->seconds[c->cut[from].node] +
+    return (c->seconds[c->cut[to].node] - c->seconds[c->cut[from].node]) /
+               ranks +
            (c->cut[from].bytes + c->cut[to].bytes) / link;
 }
 
@@ -194,7 +215,8 @@ static void extend(struct merak_balance *balance, int part, int from,
 
     (void)most; /* not a limit here */
     for (int to = from + 1; to <= merak_balance_last_end(balance, part); to++)
-        merak_balance_join(balance, part, from, to, stage_seconds(c, from, to),
+        merak_balance_join(balance, part, from, to,
+                           stage_seconds(c, part, from, to),
                            c->cut[from].bytes);
 }
 
@@ -327,6 +349,7 @@ static void count_params(const struct cutter *c, struct merak_stages *stages,
 
 static enum merak_status cutter_init(struct cutter *c,
                                      const struct merak_sharded *sharded, int n,
+                                     const int *ranks,
                                      const struct merak_cost_model *cost,
                                      struct merak_error *err)
 {
@@ -339,6 +362,7 @@ static enum merak_status cutter_init(struct cutter *c,
     *c = (struct cutter){.sharded = sharded,
                          .graph = graph,
                          .cost = cost != NULL ? cost : merak_cost_default(),
+                         .ranks = ranks,
                          .n_stages = n};
     c->last_use = calloc(values, sizeof(*c->last_use));
     c->seconds = calloc(nodes, sizeof(*c->seconds));
@@ -356,6 +380,8 @@ static enum merak_status cutter_init(struct cutter *c,
         keep_least(c);
     if (sharded->n_shared > 0)
         keep_between_shared(c);
+    if (ranks != NULL)
+        keep_before_loss(c);
     if (c->n_cuts - 2 < n - 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "the model has %d cut points, %d stages need %d; use "
@@ -419,6 +445,7 @@ static enum merak_status finish(const struct cutter *c, const int *bound,
 }
 
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   const int *ranks,
                                    const struct merak_cost_model *cost,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err)
@@ -429,7 +456,7 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
     enum merak_status rc;
 
     n -= sharded->n_shared;
-    rc = cutter_init(&c, sharded, n, cost, err);
+    rc = cutter_init(&c, sharded, n, ranks, cost, err);
     if (rc != MERAK_OK)
         goto out;
     bound = calloc((size_t)n + 1, sizeof(*bound));
@@ -449,6 +476,32 @@ out:
     return rc;
 }
 
+enum merak_status merak_stages_assigned(const struct merak_sharded *sharded,
+                                        int n, merak_assign_fn assign_to,
+                                        struct merak_stages **stages_p,
+                                        struct merak_error *err)
+{
+    struct cutter c = {0};
+    struct merak_stages *stages = NULL;
+    enum merak_status rc = cutter_init(&c, sharded, 1, NULL, NULL, err);
+
+    if (rc == MERAK_OK)
+        rc = stages_create(sharded->graph, n, &stages, err);
+    if (rc == MERAK_OK) {
+        c.n_stages = n;
+        assign_to(sharded, stages);
+        for (int i = 0; i < c.graph->n_nodes; i++)
+            stages->flops[stages->of_node[i]] += c.flops[i];
+        memset(c.last_use, 0, (size_t)c.graph->n_values * sizeof(*c.last_use));
+        count_params(&c, stages, c.last_use);
+        *stages_p = stages;
+        stages = NULL;
+    }
+    merak_stages_destroy(stages);
+    cutter_fini(&c);
+    return rc;
+}
+
 enum merak_status merak_stages_count_points(const struct merak_sharded *sharded,
                                             int *n_p, struct merak_error *err)
 {
@@ -464,7 +517,7 @@ enum merak_status merak_stages_list(const struct merak_sharded *sharded,
                                     struct merak_error *err)
 {
     struct cutter c = {0};
-    enum merak_status rc = cutter_init(&c, sharded, 1, NULL, err);
+    enum merak_status rc = cutter_init(&c, sharded, 1, NULL, NULL, err);
 
     if (rc == MERAK_OK) {
         *place_p = c.cut;
@@ -485,7 +538,7 @@ enum merak_status merak_stages_at(const struct merak_sharded *sharded,
     enum merak_status rc;
 
     n -= sharded->n_shared;
-    rc = cutter_init(&c, sharded, n, NULL, err);
+    rc = cutter_init(&c, sharded, n, NULL, NULL, err);
     if (rc != MERAK_OK)
         goto out;
     bound = calloc((size_t)n + 1, sizeof(*bound));
@@ -515,6 +568,15 @@ void merak_stages_destroy(struct merak_stages *stages)
 {
     if (stages == NULL)
         return;
+    for (int s = 1; s < stages->n_stages; s++) {
+        bool again = stages->by_stage[s] == stages;
+
+        for (int e = 0; e < s; e++)
+            again = again || stages->by_stage[e] == stages->by_stage[s];
+        if (!again)
+            merak_stages_destroy(stages->by_stage[s]);
+    }
+    free(stages->by_stage);
     free(stages->of_node);
     free(stages->block);
     free(stages->n_blocks);

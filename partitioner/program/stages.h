@@ -22,14 +22,20 @@ struct merak_stages {
     size_t *params; /* by part, elements held (global sizes) */
     struct merak_drop *drop; /* by part; nothing, until recomputation is
                                 chosen */
+    /* Of unlike stages, in the first one's; else NULL: as in struct
+     * merak_sharded. */
+    struct merak_stages **by_stage;
+    int n_stages;
 };
 
 /* Cut into n parts, including vocabulary-parallel layers, at points where the
  * fewest values cross, balanced by what FLOPs and sends take with this cost
- * model (NULL: the built-in one).
+ * model (NULL: the built-in one).  ranks: by part, how many of them run it, if
+ * not all as many; or NULL.
  * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
  * both numbers. */
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   const int *ranks,
                                    const struct merak_cost_model *cost,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err) MERAK_CHECKED;
@@ -54,6 +60,31 @@ enum merak_status merak_stages_at(const struct merak_sharded *sharded,
                                   const int *place, int n,
                                   struct merak_stages **stages_p,
                                   struct merak_error *err) MERAK_CHECKED;
+/* Stages of n parts that `assign` gives the nodes and their blocks to. */
+typedef void (*merak_assign_fn)(const struct merak_sharded *sharded,
+                                struct merak_stages *stages);
+enum merak_status merak_stages_assigned(const struct merak_sharded *sharded,
+                                        int n, merak_assign_fn assign,
+                                        struct merak_stages **stages_p,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* The parts, as a forward node of the graph without tensor ranks has them. */
+enum merak_status merak_stages_parts(const struct merak_sharded *sharded,
+                                     const struct merak_stages *stages,
+                                     struct merak_parts **parts_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* A forward node of the loss. */
+bool merak_node_is_of_loss(const struct merak_node *node);
+/* Is any of the loss before the last part? */
+bool merak_parts_cut_loss(const struct merak_graph *graph,
+                          const struct merak_parts *parts);
+/* Stages of the parts that a graph was written for; with those of the graphs
+ * of the other stages. */
+enum merak_status merak_stages_of_parts(const struct merak_sharded *sharded,
+                                        struct merak_stages **stages_p,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Those of a stage's graph. */
+const struct merak_stages *merak_stages_of(const struct merak_stages *stages,
+                                           int stage);
 void merak_stages_destroy(struct merak_stages *stages);
 
 /*

@@ -82,10 +82,18 @@ static void gather_parts(const struct unroll *u, const struct merak_action *a)
         int v = b->local[i];
 
         for (int h = 0; h < u->width; h++) {
-            if (b->flow[v].parts_from && merak_build_moves_in(b, v, a))
+            if ((b->flow[v].parts_from || b->flow[v].in != NULL) &&
+                merak_build_moves_in(b, v, a))
                 merak_build_gather(b, v, a->microbatch * u->width + h);
         }
     }
+}
+
+/* What came from the previous pass. */
+static void take_carried(const struct unroll *u, const struct merak_action *a)
+{
+    for (int h = 0; h < u->width; h++)
+        merak_build_carried(u->b, a, a->microbatch * u->width + h);
 }
 
 static bool was_here_before(const struct merak_build *b, int value)
@@ -368,6 +376,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     check_order(u, a);
     if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
         load_inputs(u, a);
+    take_carried(u, a);
     gather_parts(u, a); /* what is passed on from here is sent whole, or in
                            parts that nothing overwrites */
     pass_on(u, a);

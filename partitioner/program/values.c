@@ -150,6 +150,7 @@ static void settle(struct merak_build *b, int n)
 {
     for (int i = 0; i < n; i++) {
         merak_build_extend(b, b->lags.lag[i].slot);
+        merak_build_extend_sent(b, b->lags.lag[i].slot);
         give_back(b, b->lags.lag[i].value, b->lags.lag[i].slot);
     }
     for (int i = n; i < b->lags.n; i++)

@@ -20,12 +20,7 @@
 #define MOST_NODES 5000
 
 struct merak_graphs {
-    const struct merak_search_input *in;
-    struct described {
-        size_t micro_batch;
-        struct merak_model *model;
-    } * model;
-    int n;
+    struct merak_models models;
     struct kept {
         size_t micro_batch;
         struct merak_shard_options options;
@@ -46,7 +41,10 @@ enum merak_status merak_graphs_create(const struct merak_search_input *in,
 
     if (graphs == NULL)
         return merak_fail_nomem(err, sizeof(*graphs));
-    graphs->in = in;
+    graphs->models = (struct merak_models){.seq = in->seq,
+                                           .dtype = in->dtype,
+                                           .describe = in->describe,
+                                           .arg = in->arg};
     graphs->users = 1;
     *graphs_p = graphs;
     return MERAK_OK;
@@ -64,31 +62,8 @@ void merak_graphs_destroy(struct merak_graphs *graphs)
         return;
     for (int i = 0; i < graphs->n_kept; i++)
         merak_sharded_destroy(graphs->kept[i].sharded);
-    for (int i = 0; i < graphs->n; i++)
-        merak_model_destroy(graphs->model[i].model);
-    free(graphs->model);
+    merak_models_fini(&graphs->models);
     free(graphs);
-}
-
-static enum merak_status describe(struct merak_graphs *graphs,
-                                  size_t micro_batch, struct merak_error *err)
-{
-    const struct merak_model_options mo = {.micro_batch = micro_batch,
-                                           .seq = graphs->in->seq,
-                                           .dtype = graphs->in->dtype};
-    size_t n = (size_t)graphs->n + 1;
-    struct described *grown = realloc(graphs->model, n * sizeof(*grown));
-    enum merak_status rc;
-
-    if (grown == NULL)
-        return merak_fail_nomem(err, n * sizeof(*grown));
-    graphs->model = grown;
-    grown[graphs->n].micro_batch = micro_batch;
-    rc = merak_model_create(&mo, &grown[graphs->n].model, err);
-    if (rc != MERAK_OK)
-        return rc;
-    graphs->in->describe(grown[graphs->n++].model, graphs->in->arg);
-    return MERAK_OK;
 }
 
 /* --- sharded graphs ------------------------------------------------------- */
@@ -141,16 +116,7 @@ static enum merak_status find_graph(struct merak_graphs *graphs,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err)
 {
-    int at = 0;
-    enum merak_status rc = MERAK_OK;
-
-    while (at < graphs->n && graphs->model[at].micro_batch != micro_batch)
-        at++;
-    if (at == graphs->n)
-        rc = describe(graphs, micro_batch, err);
-    return rc == MERAK_OK
-               ? merak_model_graph(graphs->model[at].model, graph_p, err)
-               : rc;
+    return merak_models_find(&graphs->models, micro_batch, NULL, graph_p, err);
 }
 
 /* --- state ---------------------------------------------------------------- */

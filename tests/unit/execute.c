@@ -90,8 +90,7 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
     merak_program_call(prog, in, &call);
     if (in->microbatch >= 0)
         step.sample +=
-            (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) *
-            prog->plan.micro_batch;
+            merak_stage_sample(&prog->mesh, in->microbatch, prog->dp_index);
     step.pass = in->pass;
     call.step = &step;
     for (int i = 0; i < in->n_in + in->n_out; i++)
@@ -137,9 +136,10 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
 {
     const struct merak_program *prog = program(r, rank);
     int32_t *ids = slot_data(r->ex, rank, in->slot[0]);
-    size_t n = prog->plan.micro_batch * TOKENS;
+    size_t n = prog->mesh.batch * TOKENS;
     uint64_t first =
-        (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) * n;
+        merak_stage_sample(&prog->mesh, in->microbatch, prog->dp_index) *
+        TOKENS;
     size_t vocab =
         prog->sharded->graph->value[prog->param[0].value]->shape.dim[0];
 
@@ -382,6 +382,7 @@ struct executed *executed_create(struct merak_planned *planned)
 {
     struct executed *ex = calloc(1, sizeof(*ex));
     const struct merak_plan *plan = &planned->plan;
+    const struct merak_stage_mesh last = merak_plan_mesh(plan, plan->pp - 1);
 
     assert_non_null(ex);
     ex->planned = planned;
@@ -394,7 +395,7 @@ struct executed *executed_create(struct merak_planned *planned)
         .weight_decay = 0.1f,
         .clip = 0.1f,
         .train = true,
-        .grad_scale = 1.0f / (float)(plan->microbatches * plan->dp)};
+        .grad_scale = 1.0f / (float)(plan->microbatches * last.dp)};
     ex->arena = calloc((size_t)planned->n_programs, sizeof(*ex->arena));
     assert_non_null(ex->arena);
     for (int r = 0; r < planned->n_programs; r++) {

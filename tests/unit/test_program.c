@@ -511,7 +511,7 @@ static void too_many_stages_are_refused(void **state)
 
     (void)state;
     p = planned_build(&gpt, &plan, NULL);
-    assert_int_equal(merak_stages_cut(p->sharded, 200, NULL, &stages, &err),
+    assert_int_equal(merak_stages_cut(p->sharded, 200, NULL, NULL, &stages, &err),
                      MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "200 stages"));
     assert_null(stages);

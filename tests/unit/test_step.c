@@ -213,7 +213,7 @@ static void make_program(struct fixture *f)
     merak_hf_describe(f->model, &f->config);
     ok(merak_model_graph(f->model, &graph, &err), &err);
     ok(merak_shard(graph, &so, &f->sharded, &err), &err);
-    ok(merak_stages_cut(f->sharded, 1, NULL, &f->stages, &err), &err);
+    ok(merak_stages_cut(f->sharded, 1, NULL, NULL, &f->stages, &err), &err);
     f->plan = (struct merak_plan){.tp = 1,
                                   .pp = 1,
                                   .dp = 1,
