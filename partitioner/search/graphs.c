@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,18 +176,41 @@ enum merak_status merak_graphs_state(struct merak_graphs *graphs,
     return rc;
 }
 
-enum merak_status merak_graphs_compute_s(struct merak_graphs *graphs,
-                                         const struct merak_cost_model *cost,
-                                         double *seconds_p,
-                                         struct merak_error *err)
+static double param_bytes(struct merak_value *const *value, int n)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (value[i]->kind == MERAK_VALUE_PARAM ||
+            value[i]->kind == MERAK_VALUE_PARAM_GRAD)
+            bytes += (double)merak_value_bytes(value[i]);
+    }
+    return bytes;
+}
+
+static double least_s(const struct merak_cost_model *cost,
+                      const struct merak_node *node)
+{
+    struct merak_cost of = merak_node_cost(node);
+    double bytes = of.bytes - param_bytes(node->in, node->n_in) -
+                   param_bytes(node->out, node->n_out);
+    double compute = merak_cost_compute(cost, node->op->name, of.flops);
+    double memory = bytes > 0 ? bytes / cost->bytes_per_s : 0;
+
+    return cost->sums_roofline ? compute + memory : fmax(compute, memory);
+}
+
+enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
+                                       const struct merak_cost_model *cost,
+                                       double *seconds_p,
+                                       struct merak_error *err)
 {
     struct merak_graph *graph;
     enum merak_status rc = find_graph(graphs, 1, &graph, err);
 
     *seconds_p = 0;
     for (int i = 0; rc == MERAK_OK && i < graph->n_nodes; i++)
-        *seconds_p += merak_cost_compute(cost, graph->node[i]->op->name,
-                                         merak_node_cost(graph->node[i]).flops);
+        *seconds_p += least_s(cost, graph->node[i]);
     return rc;
 }
 

@@ -25,12 +25,13 @@ struct merak_state {
 enum merak_status merak_graphs_state(struct merak_graphs *graphs,
                                      struct merak_state *state,
                                      struct merak_error *err) MERAK_CHECKED;
-/* Seconds of a sequence on one rank, forward and backward, of its operations
- * alone: kernels as fast as their FLOPs allow. */
-enum merak_status merak_graphs_compute_s(struct merak_graphs *graphs,
-                                         const struct merak_cost_model *cost,
-                                         double *seconds_p,
-                                         struct merak_error *err) MERAK_CHECKED;
+/* Seconds that a sequence takes one rank at least, forward and backward: of its
+ * kernels' FLOPs and of the bytes of what is made of the sequence.  Those of
+ * parameters may be read once for many sequences. */
+enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
+                                       const struct merak_cost_model *cost,
+                                       double *seconds_p,
+                                       struct merak_error *err) MERAK_CHECKED;
 /* Shard as this plan's trainer does: the program that runs is the one planned.
  * Borrowed until the next call; the latest results are cached. */
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,

@@ -16,8 +16,6 @@
 #include "base/error.h"
 #include "base/size.h"
 
-#include <float.h>
-#include <math.h>
 
 #define FULL_SHARE 0.6  /* of the time, for estimates */
 #define PLAIN_SHARE 0.8 /* and for the plainest plans, too */
@@ -116,22 +114,6 @@ void merak_search_rate_in_time(struct merak_search *s)
         s->insists = false;
     }
     set_until(s, 1);
-}
-
-double merak_search_least_step(struct merak_search *s)
-{
-    const struct merak_device *device = s->in->device;
-    struct merak_cost_model cost = s->cost;
-    double peak = device->peak_flops_per_s[s->in->dtype], sequence_s = 0;
-
-    /* Where kernels were measured, some may be faster than the mean. */
-    if (cost.rates != NULL) {
-        cost.flops_per_s = fmax(cost.flops_per_s, peak);
-        cost.attention_flops_per_s = 0;
-    }
-    if (merak_graphs_compute_s(s->graphs, &cost, &sequence_s, NULL) != MERAK_OK)
-        return 0;
-    return sequence_s * (double)s->in->global_batch / s->tasks;
 }
 
 enum merak_status merak_search_no_time(const struct merak_search *s)

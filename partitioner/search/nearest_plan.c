@@ -48,8 +48,10 @@ void merak_search_narrow(struct merak_choices *pin)
     for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++) {
         const struct merak_choice *c = &merak_choice[usual[i]];
 
-        if (!pin->given[usual[i]])
-            merak_choice_set(c, pin, c->usual);
+        if (pin->given[usual[i]] ||
+            merak_choice_get(c, pin) == MERAK_OPTION_AUTO) /* all values */
+            continue;
+        merak_choice_set(c, pin, c->usual);
         pin->given[usual[i]] = true;
     }
     if (pin->schedule == NULL && pin->chunks == 0 &&

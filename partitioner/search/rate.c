@@ -307,6 +307,7 @@ static struct work work_of(const struct merak_rater *r, int stage)
 {
     struct work work = {0};
     int more = merak_plan_passes(r->plan) - 1;
+    bool splits = r->lists->schedule->splits_w;
 
     for (int c = 0; c < r->chunks; c++) {
         int part = r->lists->part[stage * r->chunks + c];
@@ -314,7 +315,8 @@ static struct work work_of(const struct merak_rater *r, int stage)
 
         work.recompute_s += r->keeps[part].recompute_s;
         work.kernel_s += g->kernel_s + more * g->f_s;
-        work.all_s += (1 + more) * g->f_s + g->b_s + r->keeps[part].recompute_s;
+        work.all_s += (1 + more) * g->f_s + r->keeps[part].recompute_s +
+                      (splits ? g->x_s + g->w_s : g->b_s);
     }
     if (work.kernel_s > work.all_s - work.recompute_s)
         work.kernel_s = work.all_s - work.recompute_s;

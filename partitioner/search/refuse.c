@@ -38,23 +38,28 @@ static bool is_hopeless(const struct merak_search *s)
     return s->state > s->limit * MERAK_SEARCH_SLACK;
 }
 
+/* May parameters and their gradients be flat over replicas? */
+static bool may_be_flat(const struct merak_choices *pin)
+{
+    return pin->given[MERAK_CHOICE_ZERO] ? pin->zero >= MERAK_ZERO_GRADS
+                                         : pin->zero == MERAK_OPTION_AUTO;
+}
+
 /*
  * However a model is cut, its tensor ranks and stages together hold all of it.
- * Every replica has parameters and accumulators; optimizer state exists at
- * least once, and if it is split over replicas, each also holds its part of the
- * reduced gradients (program/params.c).  Some rank takes at least the mean.
+ * Every replica has parameters and accumulators, or, where these are flat, all
+ * replicas together have them once.  Optimizer state exists at least once, and
+ * if it is split over replicas, each also holds its part of the reduced
+ * gradients (program/params.c).  Some rank takes at least the mean.
  */
 bool merak_search_is_hopeless(struct merak_search *s)
 {
     const struct merak_choices *pin = &s->in->pin;
-    double dp = least_dp(s);
+    double dp = may_be_flat(pin) ? 1 : least_dp(s);
     struct merak_state of;
 
     if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
         return false; /* the search says why */
-    if (pin->given[MERAK_CHOICE_ZERO] ? pin->zero >= MERAK_ZERO_GRADS
-                                      : pin->zero == MERAK_OPTION_AUTO)
-        of.whole = 0; /* of matrices, which are next to all, none is kept */
     s->state = dp * of.whole + of.parted;
     if (dp > 1)
         s->state += pin->given[MERAK_CHOICE_ZERO] && pin->zero == 0

@@ -219,34 +219,72 @@ static enum merak_status check(const struct merak_search_input *in,
     return merak_schedule_find(in->pin.schedule, &schedule, err);
 }
 
+/* Is the best one built, and does it fit? */
+static bool has_plan(const struct merak_search *s)
+{
+    return s->rc == MERAK_OK && s->n_cands > 0 && s->cand[0].settled;
+}
+
+static void rate_again(struct merak_search *s)
+{
+    s->n_cands = s->n_bigs = 0;
+    s->effort = 0;
+    merak_search_rate_in_time(s);
+    merak_search_finals(s);
+}
+
+static void rate_and_build(struct merak_search *s)
+{
+    if (s->rc == MERAK_OK && merak_search_is_hopeless(s))
+        merak_search_rate_plain(s);
+    if (s->n_bigs == 0)
+        merak_search_rate_in_time(s);
+    merak_search_finals(s);
+    /* Nothing fits: try slower plans, which may take less memory. */
+    if (s->n_cands > 0 && !s->cand[0].settled) {
+        s->relax_time_bound = true;
+        rate_again(s);
+    }
+}
+
+/* Nothing fits, so that replicas have to share out more than the optimizer's
+ * state: *sharded is the request with all levels of ZeRO. */
+static bool may_shard_more(const struct merak_search *s,
+                           struct merak_search_input *sharded)
+{
+    const struct merak_choices *pin = &s->in->pin;
+
+    *sharded = *s->in;
+    sharded->pin.zero = MERAK_OPTION_AUTO;
+    return s->rc == MERAK_OK && !has_plan(s) && !s->cut_short &&
+           s->n_cands + s->n_bigs > 0 && !pin->given[MERAK_CHOICE_ZERO] &&
+           pin->zero != MERAK_OPTION_AUTO && pin->dp != 1 && s->tasks > 1;
+}
+
 static enum merak_status search_once(const struct merak_search_input *input,
                                      struct merak_search_result **result_p,
                                      struct merak_error *err)
 {
     struct merak_search s = {0};
+    struct merak_search_input sharded;
     enum merak_status rc = check(input, err);
 
     if (rc != MERAK_OK)
         return rc;
-    if (merak_search_init(&s, input, err) == MERAK_OK &&
-        merak_search_is_hopeless(&s))
-        merak_search_rate_plain(&s);
-    if (s.n_bigs == 0)
-        merak_search_rate_in_time(&s);
-    merak_search_finals(&s);
-    /* Nothing fits: try slower plans, which may take less memory. */
-    if (s.n_cands > 0 && !s.cand[0].settled) {
+    if (merak_search_init(&s, input, err) == MERAK_OK)
+        rate_and_build(&s);
+    if (may_shard_more(&s, &sharded)) {
+        s.in = &sharded;
         s.n_cands = s.n_bigs = 0;
         s.effort = 0;
-        s.relax_time_bound = true;
-        merak_search_rate_in_time(&s);
-        merak_search_finals(&s);
+        s.relax_time_bound = false;
+        rate_and_build(&s);
     }
-    if (s.rc == MERAK_OK && s.n_cands > 0 && s.cand[0].settled)
+    if (has_plan(&s))
         merak_search_try_named(&s);
     if (s.rc != MERAK_OK)
         rc = s.rc;
-    else if (s.n_cands > 0 && s.cand[0].settled)
+    else if (has_plan(&s))
         rc = merak_search_choose(&s, result_p);
     else if (s.cut_short)
         rc = merak_search_no_time(&s);

@@ -161,8 +161,8 @@ struct merak_search_result {
     bool cut_short; /* not all plans were estimated, or not all of the best
                        simulated: another time may give another plan */
     double took_s;  /* of the clock */
-    double least_s; /* no plan's step takes less: that of its kernels'
-                       operations alone, evenly on all ranks */
+    double least_s; /* no plan's step takes less: that of its kernels alone,
+                       evenly on all ranks; 0: not known */
     struct merak_search_tally tally;
     struct merak_pool *pool;
 };

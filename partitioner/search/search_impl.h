@@ -106,11 +106,14 @@ bool merak_search_is_past(int64_t end_ns);
 void merak_search_rate_in_time(struct merak_search *s);
 /* Since it began. */
 double merak_search_seconds(const struct merak_search *s);
-/* Seconds that a step takes at least: operations at their sustained rates. */
-double merak_search_least_step(struct merak_search *s);
 /* Fail where no plan was found and not all were looked at. */
 enum merak_status
 merak_search_no_time(const struct merak_search *s) MERAK_CHECKED;
+
+/* --- least_step.c --------------------------------------------------------- */
+
+/* Seconds that a step takes at least. */
+double merak_search_least_step(const struct merak_search *s);
 
 /* --- variants.c ---------------------------------------------------- */
 

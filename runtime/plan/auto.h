@@ -38,11 +38,13 @@ enum merak_status plan_table_print(const struct plan_options *opt,
 enum merak_status plan_search(struct plan_auto *plan,
                               struct merak_search_result **result_p,
                               struct merak_error *err) MERAK_CHECKED;
-/* plan_search.c: that it was cut short, and what that may have cost, in one
- * line; NULL: it was not. */
+/* plan_search.c, each in one line: that it was cut short, or NULL; how far the
+ * plan is above the least that any takes, or NULL if that is not known. */
 enum { PLAN_SEARCH_TEXT = 256 };
 const char *plan_search_text(const struct merak_search_result *result,
                              char text[PLAN_SEARCH_TEXT]);
+const char *plan_bound_text(const struct merak_search_result *result,
+                            char text[PLAN_SEARCH_TEXT]);
 /* plan_report.c: what is planned, in one line. */
 void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *result, char *text,

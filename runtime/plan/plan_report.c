@@ -283,6 +283,8 @@ void plan_report_print(const struct plan_auto *plan,
     print_time(plan, result);
     if (plan_search_text(result, text) != NULL)
         puts(text);
+    if (plan_bound_text(result, text) != NULL)
+        puts(text);
     plan_advice_print(advice);
     print_links(result);
     print_stages(result);
@@ -352,16 +354,16 @@ static json_t *prediction_object(const struct plan_auto *plan,
                             merak_search_part_name((enum merak_search_part)i),
                             merak_json_real(c->part_s[i]));
     return json_pack(
-        "{s:o, s:I, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*}",
+        "{s:o, s:I, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*}",
         "request", request_object(plan), "params", (json_int_t)r->params,
-        "step_s", c->step_s, "fetch_exposed_s", c->fetch_s, "parts_s", parts,
+        "step_s", c->step_s, "least_step_s", r->least_s, "fetch_exposed_s", c->fetch_s, "parts_s", parts,
         "flop_utilisation", r->flop_utilisation, "flop_utilisation_of",
         r->of_peak ? "peak" : "sustained", "sequences_cut", c->cuts_sequences,
         "memory_limit_bytes", (json_int_t)r->memory_limit, "stages", stages,
         "runners_up", runners, "search_cut_short",
         r->cut_short
-            ? json_pack("{s:f, s:i, s:f}", "after_s", r->took_s, "estimated",
-                        r->n_rated, "least_step_s", r->least_s)
+            ? json_pack("{s:f, s:i}", "after_s", r->took_s, "estimated",
+                        r->n_rated)
             : NULL);
 }
 

@@ -43,26 +43,30 @@ enum merak_status plan_search(struct plan_auto *plan,
 const char *plan_search_text(const struct merak_search_result *r,
                              char text[PLAN_SEARCH_TEXT])
 {
-    double step_s = r->choice[0].step_s;
-    char least[MERAK_SECONDS_TEXT], within[112] = "";
-
     if (!r->cut_short)
         return NULL;
-    merak_seconds_text(r->least_s, least);
-    if (r->least_s > 0 && step_s < 2 * r->least_s)
-        snprintf(within, sizeof(within),
-                 "; no plan can take less than %s: within %.0f%% of all that "
-                 "is modelled",
-                 least, 100 * (step_s / r->least_s - 1));
-    else if (r->least_s > 0)
-        snprintf(within, sizeof(within),
-                 "; no plan can take less than %s, the time of its operations "
-                 "alone",
-                 least);
     snprintf(text, PLAN_SEARCH_TEXT,
              "the search was cut short after %.0f s (--search-seconds), with "
-             "%d plan%s estimated and %d simulated%s",
-             r->took_s, r->n_rated, merak_plural(r->n_rated), r->n_simulated,
-             within);
+             "%d plan%s estimated and %d simulated",
+             r->took_s, r->n_rated, merak_plural(r->n_rated), r->n_simulated);
+    return text;
+}
+
+const char *plan_bound_text(const struct merak_search_result *r,
+                            char text[PLAN_SEARCH_TEXT])
+{
+    double step_s = r->choice[0].step_s;
+    char least[MERAK_SECONDS_TEXT], within[64] = "";
+
+    if (r->least_s <= 0)
+        return NULL;
+    merak_seconds_text(r->least_s, least);
+    if (step_s < 2 * r->least_s)
+        snprintf(within, sizeof(within),
+                 ": within %.1f%% of all that is modelled",
+                 100 * (step_s / r->least_s - 1));
+    snprintf(text, PLAN_SEARCH_TEXT,
+             "no plan can take less than %s, the time of its kernels alone%s",
+             least, within);
     return text;
 }

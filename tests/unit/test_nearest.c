@@ -3,91 +3,29 @@
  * give one */
 #include "config.h"
 
+#include "unit/changes.h"
 #include "unit/gpt2_request.h"
 #include "unit/near.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
-
-/* To "1-3-5", of as many places as before. */
-static void move_cut(const char *places, struct merak_choices *pin)
-{
-    static int cut[8];
-    int at = 0;
-
-    for (int i = 0; i < pin->list.n_cut; i++) {
-        int n = 0;
-
-        assert_int_equal(sscanf(places + at, "%d%n", &cut[i], &n), 1);
-        at += n + 1; /* and a dash */
-    }
-    pin->list.cut = cut;
-}
-
-static void free_recompute(struct merak_choices *pin)
-{
-    pin->recompute = MERAK_RECOMPUTE_AUTO;
-    pin->list.drop = NULL;
-}
-
-/* Do what a text says to one choice: "--tp 4", "--nodes 2". */
-static void change_one(const char *text, struct merak_search_input *in)
-{
-    struct merak_choices *pin = &in->pin;
-    static char schedule[32], places[64];
-    double gib;
-
-    if (sscanf(text, "--memory-gib %lf", &gib) == 1)
-        in->memory_bytes = (size_t)ceil(gib * 0x1p30);
-    else if (sscanf(text, "--schedule %31[^,]", schedule) == 1)
-        pin->schedule = schedule;
-    else if (strncmp(text, "--recompute auto", 16) == 0)
-        free_recompute(pin);
-    else if (strncmp(text, "--cut auto", 10) == 0)
-        pin->list.cut = NULL;
-    else if (sscanf(text, "--cut %63[0-9-]", places) == 1)
-        move_cut(places, pin);
-    else if (sscanf(text, "--zero %d", &pin->zero) == 1)
-        pin->given[MERAK_CHOICE_ZERO] = true;
-    else if (strncmp(text, "--sub-pipeline no", 17) == 0)
-        pin->sub_pipeline = false;
-    else if (strncmp(text, "--sp auto", 9) == 0)
-        pin->sp = MERAK_SP_AUTO;
-    else if (sscanf(text, "--nodes %d", &in->nodes) != 1 &&
-             sscanf(text, "--global-batch %zu", &in->global_batch) != 1 &&
-             sscanf(text, "--micro-batch %zu", &pin->micro_batch) != 1 &&
-             sscanf(text, "--tp-batch %d", &pin->tp_batch_percent) != 1 &&
-             sscanf(text, "--chunks %d", &pin->chunks) != 1 &&
-             sscanf(text, "--tp %d", &pin->tp) != 1 &&
-             sscanf(text, "--pp %d", &pin->pp) != 1 &&
-             sscanf(text, "--dp %d", &pin->dp) != 1)
-        fail_msg("\"%s\" is no change", text);
-}
 
 /* Every change that a refusal names is one with which there is a plan. */
 static void check_changes(const char *refusal,
                           const struct merak_search_input *in)
 {
-    const char *at = strstr(refusal, "; nearest: ");
+    const char *change = changes_first(refusal);
+    struct merak_search_input changed;
 
-    if (at == NULL)
+    if (change == NULL)
         fail_msg("\"%s\" names no change", refusal);
-    for (at += strlen("; nearest: "); at != NULL;) {
-        const char *next = strstr(at, ", or ");
-        struct merak_search_input changed = *in;
+    while (change != NULL) {
         struct merak_search_result *result = NULL;
         struct merak_error err = {0};
 
-        /* several belong together: --tp 4 --pp 2 */
-        for (const char *one = at;
-             one != NULL && (next == NULL || one < next);
-             one = strstr(one + 2, "--"))
-            change_one(one, &changed);
+        change = changes_make(change, in, &changed);
         if (merak_search(&changed, &result, &err) != MERAK_OK)
             fail_msg("\"%s\", and then: \"%s\"", refusal, err.text);
         merak_search_destroy(result);
-        at = next == NULL ? NULL : next + strlen(", or ");
     }
 }
 
@@ -102,7 +40,13 @@ static void the_nearest_change_gives_a_plan(void **state)
         const char *binds;
     } rows[] = {
         {{LARGE, 1, 4, 32, 2, {0}}, "no plan fits in 2 GiB"},
-        {{LARGE, 1, 4, 32, 8, {.pp = 1, .dp = 4}}, "no plan fits in 8 GiB"},
+        {{LARGE,
+          1,
+          4,
+          32,
+          8,
+          {.pp = 1, .dp = 4, .zero = 1, .given[MERAK_CHOICE_ZERO] = true}},
+         "no plan fits in 8 GiB"},
         {{LARGE,
           1,
           4,
