@@ -46,6 +46,7 @@
     OP(xent_max)                         \
     OP(xent_sum)                         \
     OP(xent_loss)                        \
+    OP(pair_loss)                        \
     OP(mean_loss)                        \
     OP(xent_dlogits)                     \
     OP(grad_add)                         \

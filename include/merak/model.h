@@ -81,6 +81,17 @@ struct merak_value *merak_targets(struct merak_model *m);
  * layer; `merak train --doc-mask` calls it for any model.
  */
 void merak_documents(struct merak_model *m);
+/*
+ * The loss of this model is that of direct preference optimization (Rafailov
+ * et al. 2023, arXiv:2305.18290) instead of its targets': sequences hold pairs
+ * of documents, a chosen and a rejected answer to the same prompt, and it is
+ * the mean over pairs of -log sigmoid(beta m), where m is how much more the
+ * chosen answer's log-probability has risen above a reference model's than the
+ * rejected one's.  merak_cross_entropy() then makes that loss, and
+ * merak_documents() is implied.  Call it before the first layer; `merak train
+ * --objective dpo` calls it for any model.
+ */
+void merak_preferences(struct merak_model *m, float beta);
 
 enum merak_init_kind {
     MERAK_INIT_NORMAL,

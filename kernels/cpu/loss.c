@@ -11,6 +11,7 @@
 struct xent {
     const struct merak_operand *logits, *targets;
     const float *max, *sum;
+    const float *weight; /* of each row's gradient; NULL: 1 */
     void *out;
     float *z;
     size_t rows, V, lo; /* lo: first global column on this rank */
@@ -94,11 +95,16 @@ static void sum_row(void *arg, size_t row, int thread)
         x->bf16 ? row_sum(x, row, true) : row_sum(x, row, false);
 }
 
+static float row_scale(const struct xent *x, size_t row)
+{
+    return x->weight == NULL ? x->scale : x->scale * x->weight[row];
+}
+
 /* The gradients of up to LANES logits of a row from column v on. */
 INLINE vf gradient(const struct xent *x, size_t row, size_t v, bool bf16)
 {
     vf max = vset(x->max[row]);
-    float scale = x->scale / x->sum[row];
+    float scale = row_scale(x, row) / x->sum[row];
 
     return vexp(vload_n(x->logits->data, row * x->V + v, x->V - v, bf16) -
                 max) *
@@ -113,7 +119,7 @@ INLINE void dlogits(const struct xent *x, size_t row, bool bf16)
     size_t at = row * x->V, v = 0;
     size_t target = target_column(x, row), base = target - target % LANES;
     vf max = vset(x->max[row]), d = {0};
-    float scale = x->scale / x->sum[row];
+    float whole = row_scale(x, row), scale = whole / x->sum[row];
 
     if (!has_target(x, row)) {
         memset((char *)x->out + at * (bf16 ? 2 : 4), 0, x->V * (bf16 ? 2 : 4));
@@ -121,7 +127,7 @@ INLINE void dlogits(const struct xent *x, size_t row, bool bf16)
     }
     if (target < x->V) {
         d = gradient(x, row, base, bf16);
-        d[target - base] -= x->scale;
+        d[target - base] -= whole;
     }
     for (; v + 4 * LANES <= x->V; v += 4 * LANES) {
         UNROLL
@@ -190,7 +196,8 @@ CPU_KERNEL(xent_dlogits)
     struct xent x = {.max = call->operand[1].data,
                      .sum = call->operand[2].data,
                      .targets = &call->operand[3],
-                     .out = call->operand[4].data,
+                     .weight = call->n_in > 4 ? call->operand[4].data : NULL,
+                     .out = call->operand[call->n_in].data,
                      .scale = (float)call->attrs->f[0]};
 
     return run(call, &x, dlogits_row, err);
@@ -209,6 +216,50 @@ CPU_KERNEL(xent_loss)
         return rc;
     for (size_t i = 0; i < n; i++)
         nll[i] = (float)((double)max[i] + log((double)sum[i]) - (double)z[i]);
+    return MERAK_OK;
+}
+
+/* Positions [from, end) of a pair, whose second answer begins at `second`. */
+static void one_pair(const struct merak_kernel_call *call, size_t from,
+                     size_t second, size_t end)
+{
+    const float *nll = call->operand[0].data;
+    const float *reference = call->operand[2].data;
+    float *loss = call->operand[3].data, *weight = call->operand[4].data;
+    double beta = call->attrs->f[0], margin = 0, x;
+    float slope;
+
+    for (size_t i = from; i < end; i++) {
+        double above = (double)reference[i] - (double)nll[i];
+
+        margin += i < second ? above : -above;
+    }
+    x = -beta * margin;
+    slope = (float)(beta / (1 + exp(-x)));
+    for (size_t i = from; i < end; i++)
+        weight[i] = i < second ? slope : -slope;
+    loss[from] = (float)(fmax(x, 0) + log1p(exp(-fabs(x))));
+}
+
+CPU_KERNEL(pair_loss)
+{
+    const int32_t *second = call->operand[1].data;
+    size_t T = merak_local_last(&call->operand[1]);
+    size_t n = merak_local_count(&call->operand[1]), end;
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    memset(call->operand[3].data, 0, n * sizeof(float));
+    memset(call->operand[4].data, 0, n * sizeof(float));
+    for (size_t at = 0; at < n; at = end) {
+        size_t row = at - at % T;
+
+        for (end = at + 1; end < row + T && second[end] == second[at];)
+            end++;
+        if (second[at] != 0)
+            one_pair(call, at, row + (size_t)second[at], end);
+    }
     return MERAK_OK;
 }
 

@@ -146,6 +146,8 @@ static bool is_gradient(const struct run *r, int i, const struct fused *f)
     if (!is_op(r, i, "xent_dlogits"))
         return false;
     d = r->call[i];
+    if (d->n_in > 4) /* weights */
+        return false;
     for (int k = 0; k < f->n_after; k++) {
         const struct merak_kernel_call *late = r->call[f->after[k]];
 

@@ -148,13 +148,14 @@ static __global__ void __launch_bounds__(block_of(THREADS))
     constexpr int N = merak_piece<T>::N;
     size_t row = grid_thread() / THREADS, target;
     const T *logits = x.logits + row * x.ld;
-    float max, scale;
+    float max, whole, scale;
 
     if (row >= x.rows)
         return;
     target = quiet_local_id(x.targets, row);
     max = x.max[row];
-    scale = has_none(x.targets, row) ? 0.0f : x.scale / x.sum[row];
+    whole = x.weight == NULL ? x.scale : mul_rn(x.scale, x.weight[row]);
+    scale = has_none(x.targets, row) ? 0.0f : whole / x.sum[row];
     FOR_LOGITS(at, N, THREADS, x.V, skew_of(logits))
     {
         float v[N];
@@ -163,7 +164,7 @@ static __global__ void __launch_bounds__(block_of(THREADS))
 #pragma unroll
         for (int i = 0; i < N; i++)
             v[i] = slope_of(exp_below<T>(v[i], max), scale,
-                            at + i == target ? x.scale : 0.0f);
+                            at + i == target ? whole : 0.0f);
         write_logits(x.out + row * x.out_ld, at, x.V, x.alike, v);
     }
 }
@@ -206,6 +207,8 @@ static enum merak_status xent_dlogits(const struct merak_kernel_call *call,
 
     x.sum = static_cast<const float *>(call->operand[2].data);
     x.targets = view_targets(call, 3);
+    if (call->n_in > 4)
+        x.weight = static_cast<const float *>(call->operand[4].data);
     x.out = static_cast<T *>(merak_call_out(call, 0)->data);
     x.scale = (float)call->attrs->f[0];
     x.out_ld = merak_local_ld(merak_call_out(call, 0));
@@ -246,6 +249,75 @@ CUDA_KERNEL(xent_loss)
                   static_cast<const float *>(op[1].data),
                   static_cast<const float *>(op[2].data),
                   static_cast<float *>(op[3].data), n);
+}
+
+struct pair_view {
+    const float *nll, *reference;
+    const int32_t *second;
+    float *loss, *weight;
+    size_t n, T;
+    double beta;
+};
+
+/* A warp for each position at which a pair begins, or which is in none; the
+ * others have nothing to do.  Its lanes add every 32nd position in order. */
+static __global__ void __launch_bounds__(ROW_BLOCK) pair_losses(pair_view p)
+{
+    size_t from = grid_thread() / WARP, lane = threadIdx.x % WARP;
+    size_t row, end, second;
+    double margin = 0, x;
+    float slope;
+
+    if (from >= p.n)
+        return;
+    row = from - from % p.T;
+    if (p.second[from] == 0) {
+        if (lane == 0)
+            p.loss[from] = p.weight[from] = 0;
+        return;
+    }
+    if (from > row && p.second[from - 1] == p.second[from])
+        return;
+    second = row + (size_t)p.second[from];
+    for (end = from + lane;
+         end < row + p.T && p.second[end] == p.second[from]; end += WARP) {
+        double above = (double)p.reference[end] - (double)p.nll[end];
+
+        margin += end < second ? above : -above;
+    }
+    margin = warp_sum(margin);
+    x = -p.beta * margin;
+    slope = (float)(p.beta / (1 + exp(-x)));
+    for (size_t i = from + lane;
+         i < row + p.T && p.second[i] == p.second[from]; i += WARP) {
+        p.weight[i] = i < second ? slope : -slope;
+        p.loss[i] =
+            i == from ? (float)(fmax(x, 0.0) + log1p(exp(-fabs(x)))) : 0.0f;
+    }
+}
+
+CUDA_KERNEL(pair_loss)
+{
+    const struct merak_operand *op = call->operand;
+    enum merak_status rc = check_dtype(call, 0, true, err);
+    pair_view p = {};
+
+    if (rc != MERAK_OK)
+        return rc;
+    p.nll = static_cast<const float *>(op[0].data);
+    p.second = static_cast<const int32_t *>(op[1].data);
+    p.reference = static_cast<const float *>(op[2].data);
+    p.loss = static_cast<float *>(op[3].data);
+    p.weight = static_cast<float *>(op[4].data);
+    p.n = merak_local_count(&op[1]);
+    p.T = merak_local_last(&op[1]);
+    p.beta = call->attrs->f[0];
+    return launch(
+        merak_cuda_context_of(call),
+        merak_launch{"pair_loss",
+                     dim3((unsigned)ceil_div(p.n * WARP, (size_t)ROW_BLOCK)),
+                     dim3(ROW_BLOCK), 0},
+        err, pair_losses, p);
 }
 
 static __global__ void __launch_bounds__(ROW_BLOCK)

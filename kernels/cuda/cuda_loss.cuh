@@ -18,6 +18,7 @@ template <typename T> struct merak_xent {
     const T *logits;
     merak_ids targets;
     const float *max, *sum;
+    const float *weight; /* of each row's gradient; NULL: 1 */
     T *out;
     float *result, *z;
     float *max_out, *sum_out; /* row_losses() */

@@ -73,6 +73,7 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW(xent_max),
     ROW(xent_sum),
     ROW(xent_loss),
+    ROW(pair_loss),
     ROW(mean_loss),
     ROW(xent_dlogits),
     ROW(grad_add),

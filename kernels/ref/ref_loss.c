@@ -2,7 +2,9 @@
 /* ref_loss.c - cross-entropy over a vocabulary that may be split (reference)
  *
  *   nll = max + log(sum) - z,  sum = sum_v exp(l_v - max),  z = l_target
- *   dlogits = (exp(l - max) / sum - [v = target]) / (B T)
+ *   dlogits = (exp(l - max) / sum - [v = target]) / (B T),
+ *
+ * times the weight of the position, if there are weights.
  *
  * Without a target, sum = 1 and z = max, so that nll is 0, and dlogits is 0.
  * The first part of the vocabulary sets these, others give zeros.
@@ -88,6 +90,48 @@ REF_KERNEL(xent_loss)
     return MERAK_OK;
 }
 
+/* Positions [from, end) of a pair, whose second answer begins at `second`. */
+static void ref_pair(const struct merak_kernel_call *call, size_t from,
+                     size_t second, size_t end)
+{
+    const struct merak_operand *nll = &call->operand[0];
+    const struct merak_operand *reference = &call->operand[2];
+    double beta = call->attrs->f[0], margin = 0, slope, x;
+
+    for (size_t i = from; i < end; i++) {
+        double above = ref_load(reference, i) - ref_load(nll, i);
+
+        margin += i < second ? above : -above;
+    }
+    x = -beta * margin;
+    slope = beta / (1 + exp(-x));
+    for (size_t i = from; i < end; i++)
+        ref_store(merak_call_out(call, 1), i, i < second ? slope : -slope);
+    ref_store(merak_call_out(call, 0), from, fmax(x, 0) + log1p(exp(-fabs(x))));
+}
+
+REF_KERNEL(pair_loss)
+{
+    const struct merak_operand *pairs = &call->operand[1];
+    const int32_t *second = pairs->data;
+    size_t T = merak_local_last(pairs), n = merak_local_count(pairs), end;
+
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        ref_store(merak_call_out(call, 0), i, 0);
+        ref_store(merak_call_out(call, 1), i, 0);
+    }
+    for (size_t at = 0; at < n; at = end) {
+        size_t row = at - at % T;
+
+        for (end = at + 1; end < row + T && second[end] == second[at];)
+            end++;
+        if (second[at] != 0)
+            ref_pair(call, at, row + (size_t)second[at], end);
+    }
+    return MERAK_OK;
+}
+
 REF_KERNEL(mean_loss)
 {
     const struct merak_operand *nll = &call->operand[0];
@@ -119,6 +163,8 @@ REF_KERNEL(xent_dlogits)
                 p -= 1;
             if (!has_target(targets, i))
                 p = 0;
+            if (call->n_in > 4)
+                p *= ref_load(&call->operand[4], i);
             ref_store(merak_call_out(call, 0), i * V + v,
                       p * call->attrs->f[0]);
         }

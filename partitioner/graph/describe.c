@@ -304,7 +304,7 @@ static struct merak_value *input(struct merak_model *m, const char *name,
     struct merak_value proto = {
         .kind = MERAK_VALUE_INPUT,
         .name = name,
-        .dtype = MERAK_I32,
+        .dtype = kind == MERAK_INPUT_REFERENCE ? MERAK_F32 : MERAK_I32,
         .shape = {2, {m->graph->micro_batch, m->graph->seq}},
         .letter = {MERAK_LETTER_SAMPLES, MERAK_LETTER_POSITIONS},
         .producer = -1,
@@ -346,6 +346,26 @@ void merak_documents(struct merak_model *m)
         merak_model_fail(m, MERAK_ERR_PARAM,
                          "merak_documents: expected before the first layer");
     m->graph->documents = true;
+}
+
+void merak_preferences(struct merak_model *m, float beta)
+{
+    merak_documents(m);
+    if (!(beta > 0 && isfinite(beta)))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_preferences: beta %g, expected a positive "
+                         "number",
+                         (double)beta);
+    m->pair_beta = beta;
+}
+
+bool merak_model_add_pairs(struct merak_model *m, struct merak_value *in[2])
+{
+    if (!(m->pair_beta > 0))
+        return false;
+    in[0] = input(m, "pairs", MERAK_INPUT_PAIRS);
+    in[1] = input(m, "reference", MERAK_INPUT_REFERENCE);
+    return true;
 }
 
 struct merak_value *merak_param(struct merak_model *m, const char *name,

@@ -15,6 +15,7 @@ struct merak_model {
     int64_t n_dropouts;                           /* streams given out */
     struct merak_lora lora; /* rank 0: the model itself is trained */
     bool adapting;          /* the next parameters are an adapter's */
+    float pair_beta; /* merak_preferences(); 0: the loss is the targets' */
     bool complete; /* differentiated: nothing may be added */
 };
 
@@ -22,6 +23,8 @@ struct merak_model {
  * more input after their n: where these start.  Returns how many it makes. */
 int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
                            int n);
+/* Is its loss one of pairs?  Then these are the inputs that describe them. */
+bool merak_model_add_pairs(struct merak_model *m, struct merak_value *in[2]);
 
 /* lora.c: y = W x of a layer, plus its adapter's if it has one. */
 struct merak_value *merak_lora_add(struct merak_model *m, struct merak_value *x,

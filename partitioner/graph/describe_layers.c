@@ -340,7 +340,8 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
 {
     double tokens = (double)m->graph->micro_batch * (double)m->graph->seq;
     struct merak_attrs mean = {.f = {1 / tokens}};
-    struct merak_value *max, *sum[2], *nll, *loss;
+    struct merak_attrs pair = {.f = {(double)m->pair_beta}};
+    struct merak_value *max, *sum[2], *in[3], *out[2], *loss;
 
     if (m->graph->loss != NULL)
         merak_model_fail(m, MERAK_ERR_PARAM,
@@ -350,9 +351,12 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
                     (struct merak_value *[]){logits, max, targets},
                     sum) != MERAK_OK)
         return NULL;
-    nll = apply(m, "xent_loss", NULL, 3,
-                (struct merak_value *[]){max, sum[0], sum[1]});
-    loss = apply(m, "mean_loss", &mean, 1, &nll);
+    in[0] = out[0] = apply(m, "xent_loss", NULL, 3,
+                           (struct merak_value *[]){max, sum[0], sum[1]});
+    if (merak_model_add_pairs(m, in + 1) &&
+        merak_apply(m, "pair_loss", &pair, 3, in, out) != MERAK_OK)
+        return NULL;
+    loss = apply(m, "mean_loss", &mean, 1, out);
     if (loss != NULL)
         m->graph->loss = loss;
     return loss;

@@ -65,6 +65,15 @@
  *                   logit; v summed.  For MERAK_NO_TARGET sum is 1 and z is
  *                   max where call->first, both are 0 elsewhere: nll is 0
  *     xent_loss     max, sum, z -> nll f32[B,T]
+ *     pair_loss     nll f32[B,T], pairs i32[B,T], reference f32[B,T]
+ *                   -> loss f32[B,T], weight f32[B,T]; T whole.  Positions
+ *                   of a pair of answers have in `pairs` the position at
+ *                   which the second, the rejected one begins, others 0.
+ *                   Of reference - nll, the logarithm of how much likelier
+ *                   the answers have become, m is the sum over the first one
+ *                   minus that over the second.  loss has log(1 + exp(-f[0]
+ *                   m)) where the pair begins, elsewhere 0; weight has its
+ *                   derivatives by nll; f[0] = beta of DPO
  *     mean_loss     nll f32[B,T] -> loss f64[] ; f[0] = 1/(B T) of the whole
  *                   micro-batch; b, t summed; fixed order
  *   backward (B: activations; W: parameters, f32, accumulated over
@@ -92,9 +101,10 @@
  *     experts_dw    W  x, w, ids, dy, pool, dpool -> dgate, dup,
  *                   ddown; i[0] = E
  *     (rope, add, scale, dropout reuse their forward ops in phase B)
- *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
- *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut
- *                   of v it inherits; zeros where there is no target
+ *     xent_dlogits  B  logits, max, sum, targets, (weight) -> dlogits
+ *                   c[B,T,V]; f[0] = 1/(B T); its forward node is xent_sum,
+ *                   whose cut of v it inherits; zeros where there is no
+ *                   target
  *   inserted by sharding
  *     convert       x in one layout -> x in another (layout.h)
  *   step ops, after the last micro-batch (program.h); local, elementwise
@@ -115,7 +125,7 @@
 #include "merak/op.h"
 
 enum merak_value_kind {
-    MERAK_VALUE_INPUT, /* tokens, targets, starts: loaded where used */
+    MERAK_VALUE_INPUT, /* tokens, targets, ..: loaded where used */
     MERAK_VALUE_PARAM,
     MERAK_VALUE_ACTIVATION, /* forward */
     MERAK_VALUE_GRADIENT,   /* of an activation (phase B) */
@@ -128,8 +138,12 @@ enum merak_input_kind {
     MERAK_INPUT_TARGETS,
     MERAK_INPUT_ZEROS,  /* recycled values of a first pass: no data */
     MERAK_INPUT_STARTS, /* by token: where its document starts */
+    /* of pairs of answers: by token, where its pair's second answer begins,
+     * and f32, the loss of its target under the reference model */
+    MERAK_INPUT_PAIRS,
+    MERAK_INPUT_REFERENCE,
 };
-enum { MERAK_INPUT_COUNT = MERAK_INPUT_STARTS + 1 };
+enum { MERAK_INPUT_COUNT = MERAK_INPUT_REFERENCE + 1 };
 
 struct merak_value {
     int id; /* index in graph->value */

@@ -30,7 +30,7 @@ struct merak_engine;
 /*
  * Fill a micro-batch's input.
  *   microbatch  0 .. m-1, or the evaluation batch's number
- *   ids         out  i32[B*T]
+ *   ids         out  i32[B*T]; of MERAK_INPUT_REFERENCE the bits of f32
  */
 typedef enum merak_status (*merak_load_fn)(void *arg,
                                            enum merak_input_kind input,

@@ -119,6 +119,36 @@ static void put_starts(int32_t *starts, size_t n, uint64_t step, uint64_t first)
     }
 }
 
+/* Pairs of the documents that put_starts() makes; the last one of a sequence
+ * may have none beside it. */
+static void put_pairs(int32_t *pairs, size_t n, uint64_t step, uint64_t first)
+{
+    int32_t *starts = malloc(n * sizeof(*starts));
+
+    put_starts(starts, n, step, first);
+    for (size_t row = 0; row < n; row += TOKENS) {
+        size_t begin[TOKENS + 1], documents = 0;
+
+        for (size_t t = 0; t < TOKENS; t++) {
+            if (starts[row + t] == (int32_t)t)
+                begin[documents++] = t;
+            pairs[row + t] = 0;
+        }
+        begin[documents] = TOKENS;
+        for (size_t d = 0; d + 2 <= documents; d += 2)
+            for (size_t t = begin[d]; t < begin[d + 2]; t++)
+                pairs[row + t] = (int32_t)begin[d + 1];
+    }
+    free(starts);
+}
+
+static void put_reference(float *reference, size_t n, uint64_t step,
+                          uint64_t first)
+{
+    for (size_t i = 0; i < n; i++)
+        reference[i] = 4 * merak_rng_uniform(step + 78, first + i);
+}
+
 /* Every third token of a model with documents is not to be predicted. */
 static void drop_targets(const struct merak_graph *graph, int32_t *ids,
                          size_t n)
@@ -151,6 +181,14 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
     }
     if (in->input == MERAK_INPUT_STARTS) {
         put_starts(ids, n, r->ex->step.step, first);
+        return;
+    }
+    if (in->input == MERAK_INPUT_PAIRS) {
+        put_pairs(ids, n, r->ex->step.step, first);
+        return;
+    }
+    if (in->input == MERAK_INPUT_REFERENCE) {
+        put_reference((float *)ids, n, r->ex->step.step, first);
         return;
     }
     for (size_t i = 0; i < n; i++)

@@ -21,6 +21,7 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
         return compute;
     case KC_IDS:
     case KC_STARTS:
+    case KC_PAIRS:
     case KC_TARGETS:
         return MERAK_I32;
     case KC_BF16:
@@ -92,6 +93,25 @@ size_t kc_count(const struct kc *c, int operand)
     return merak_shape_count(&c->call.operand[operand].local);
 }
 
+/* Pairs of answers of 1 to 4 tokens, now and then a token between them; what
+ * does not fit is in none. */
+static void fill_pairs(struct kc *c, int operand, uint64_t key)
+{
+    size_t T = c->call.operand[operand].local.dim[1];
+    size_t n = kc_count(c, operand), end;
+
+    for (size_t at = 0; at < n; at = end) {
+        uint64_t u = merak_rng_mix(key, at);
+        size_t second = at + 1 + u % 4;
+
+        end = second + 1 + u / 4 % 4;
+        if (u / 16 % 4 == 0 || end > at - at % T + T)
+            end = second = at + 1;
+        for (size_t i = at; i < end; i++)
+            kc_set(c, operand, i, second < end ? (double)(second % T) : 0);
+    }
+}
+
 static void fill(struct kc *c, int operand, char type, size_t vocab,
                  uint64_t seed)
 {
@@ -99,6 +119,10 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
     size_t n = kc_count(c, operand);
     size_t T = c->call.operand[operand].local.dim[1], start = 0;
 
+    if (type == KC_PAIRS) {
+        fill_pairs(c, operand, key);
+        return;
+    }
     for (size_t i = 0; i < n; i++) {
         double u = (double)merak_rng_uniform(key, i);
 

@@ -21,6 +21,8 @@ enum {
     KC_BF16 = 'b',
     KC_POSITIVE = 'p', /* KC_FLOAT, filled from [0.5, 1.5] */
     KC_STARTS = 's',   /* i32 [B, T], where documents of a few tokens start */
+    KC_PAIRS = 'q',    /* i32 [B, T], where second answers of a few tokens
+                          begin, or 0 */
     KC_TARGETS = 't',  /* KC_IDS, every third of them MERAK_NO_TARGET */
 };
 
@@ -79,7 +81,7 @@ static inline bool kc_has_documents(const struct kc *c)
 
 /* Rows of every forward op at a size: 0 is smallest.  Returns how many. */
 int kc_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 44
+#define KC_MAX_ROWS 46
 #define KC_SIZES 5
 
 /* Allocate and fill inputs; outputs are filled too (for accumulation). */

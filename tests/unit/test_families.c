@@ -39,6 +39,7 @@ struct layout {
 struct family {
     const char *file;
     bool documents;
+    float beta; /* of a loss of pairs of answers; 0: of targets */
     struct merak_lora lora;
     struct merak_hf_config config;
 };
@@ -49,27 +50,37 @@ static void describe(struct merak_model *m, void *arg)
 
     if (family->documents)
         merak_documents(m);
+    if (family->beta > 0)
+        merak_preferences(m, family->beta);
     if (family->lora.rank > 0)
         merak_lora(m, &family->lora);
     merak_hf_describe(m, &family->config);
 }
 
-static struct result run(struct family *family, const struct layout *at)
+static enum merak_status build(struct family *family, const struct layout *at,
+                               struct merak_planned **planned_p,
+                               struct merak_error *err)
 {
     struct merak_plan plan = planned_plan(
         at->tp, at->pp, at->dp, BATCHES / at->dp, at->schedule, at->dp > 1);
-    struct merak_planned *planned = NULL;
-    struct merak_error err = {.text = ""};
-    struct executed *ex;
-    struct result r;
 
     plan.micro_batch = at->micro_batch;
     if (strncmp(at->schedule, "sliced", 6) == 0)
         plan.sp = MERAK_SP_OFF;
     if (at->recompute)
         plan.recompute = MERAK_RECOMPUTE_FULL;
-    if (merak_plan_build(&plan, 16, describe, family, MERAK_PLAN_ALL, NULL,
-                         &planned, &err) != MERAK_OK)
+    return merak_plan_build(&plan, 16, describe, family, MERAK_PLAN_ALL, NULL,
+                            planned_p, err);
+}
+
+static struct result run(struct family *family, const struct layout *at)
+{
+    struct merak_planned *planned = NULL;
+    struct merak_error err = {.text = ""};
+    struct executed *ex;
+    struct result r;
+
+    if (build(family, at, &planned, &err) != MERAK_OK)
         fail_msg("%s: tp %d, pp %d, dp %d, %s: %s", family->file, at->tp,
                  at->pp, at->dp, at->schedule, err.text);
     planned_assert_sound(planned);
@@ -91,6 +102,17 @@ static void compare(struct family *family, const struct layout *at,
     /* sums over ranks are rounded in another order, as in test_parity.c */
     assert_near(r.loss, one->loss, STEPS, 1e-5, 0);
     assert_near(&r.norm, &one->norm, 1, 1e-5, 0);
+}
+
+/* Both answers of a pair are in one sequence, which is not cut. */
+static void is_refused(struct family *family, const struct layout *at)
+{
+    struct merak_planned *planned = NULL;
+    struct merak_error err = {.text = ""};
+
+    assert_int_equal(build(family, at, &planned, &err), MERAK_ERR_UNSUPPORTED);
+    if (strstr(err.text, "cuts sequences, and pair_loss.") == NULL)
+        fail_msg("%s", err.text);
 }
 
 static void ranks_do_not_matter(void **state)
@@ -115,8 +137,12 @@ static void ranks_do_not_matter(void **state)
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
         compare(family, &layouts[i], &one);
     one = run(family, &alone[1]);
-    for (size_t i = 0; i < sizeof(sliced) / sizeof(sliced[0]); i++)
-        compare(family, &sliced[i], &one);
+    for (size_t i = 0; i < sizeof(sliced) / sizeof(sliced[0]); i++) {
+        if (family->beta > 0)
+            is_refused(family, &sliced[i]);
+        else
+            compare(family, &sliced[i], &one);
+    }
 }
 
 int main(void)
@@ -156,6 +182,8 @@ int main(void)
         {.file = "gpt2-dropout", .documents = true},
         {.file = "qwen2", .documents = true},
         {.file = "mistral-window", .documents = true},
+        {.file = "qwen2", .beta = 0.1f},
+        {.file = "gemma2", .beta = 0.5f, .lora = {2, 2, 0, "*.*"}},
         {.file = "gpt2-dropout", .lora = {4, 8, 0.1f, "*.*"}},
         {.file = "qwen2", .lora = {4, 6, 0, "*.*"}},
         {.file = "phi3", .lora = {3, 3, 0.2f, "qkv_proj,v_proj,down_proj"}},
@@ -164,11 +192,12 @@ int main(void)
     };
     enum { N = sizeof(families) / sizeof(families[0]) };
     struct CMUnitTest tests[N];
-    char names[N][40];
+    char names[N][48];
 
     for (size_t i = 0; i < N; i++) {
-        snprintf(names[i], sizeof(names[i]), "%s%s%s", families[i].file,
+        snprintf(names[i], sizeof(names[i]), "%s%s%s%s", families[i].file,
                  families[i].documents ? ", documents" : "",
+                 families[i].beta > 0 ? ", preferences" : "",
                  families[i].lora.rank > 0 ? ", adapters" : "");
         tests[i] = (struct CMUnitTest){names[i], ranks_do_not_matter, NULL,
                                        NULL, &families[i]};

@@ -95,77 +95,6 @@ static void gradients_match_finite_differences(void **state)
     assert_int_equal(seen, 2 * (kc_n_grads + 11));
 }
 
-static const struct kc_row *find_row(const struct kc_row *row, const char *op)
-{
-    while (strcmp(row->op, op) != 0)
-        row++;
-    return row;
-}
-
-/* max, sum and nll of logits f, through the three kernels. */
-static double nll_total(struct kc *max, struct kc *sum, struct kc *loss)
-{
-    size_t rows = kc_count(max, 1);
-    double total = 0;
-
-    memcpy(sum->call.operand[0].data, max->call.operand[0].data,
-           kc_count(max, 0) * sizeof(double));
-    kc_run(max, "ref");
-    memcpy(sum->call.operand[1].data, max->call.operand[1].data,
-           rows * sizeof(double));
-    kc_run(sum, "ref");
-    memcpy(loss->call.operand[0].data, max->call.operand[1].data,
-           rows * sizeof(double));
-    memcpy(loss->call.operand[1].data, sum->call.operand[3].data,
-           rows * sizeof(double));
-    memcpy(loss->call.operand[2].data, sum->call.operand[4].data,
-           rows * sizeof(double));
-    kc_run(loss, "ref");
-    for (size_t i = 0; i < rows; i++)
-        total += kc_get(loss, 3, i);
-    return total;
-}
-
-static void dlogits_match_finite_differences(void **state)
-{
-    struct kc_row row[KC_MAX_ROWS];
-    struct kc max, sum, loss, grad;
-    size_t rows;
-
-    (void)state;
-    (void)kc_rows(1, row, KC_MAX_ROWS);
-    kc_create(&max, find_row(row, "xent_max"), MERAK_F64, 1);
-    kc_create(&sum, find_row(row, "xent_sum"), MERAK_F64, 1);
-    kc_create(&loss, find_row(row, "xent_loss"), MERAK_F64, 1);
-    kc_create(&grad, find_row(row, "xent_dlogits"), MERAK_F64, 1);
-    rows = kc_count(&max, 1);
-    (void)nll_total(&max, &sum, &loss);
-    memcpy(grad.call.operand[0].data, max.call.operand[0].data,
-           kc_count(&max, 0) * sizeof(double));
-    memcpy(grad.call.operand[1].data, max.call.operand[1].data,
-           rows * sizeof(double));
-    memcpy(grad.call.operand[2].data, sum.call.operand[3].data,
-           rows * sizeof(double));
-    memcpy(grad.call.operand[3].data, sum.call.operand[2].data,
-           rows * sizeof(int32_t));
-    kc_run(&grad, "ref");
-    for (size_t i = 0; i < kc_count(&max, 0); i++) {
-        double x = kc_get(&max, 0, i), want;
-
-        kc_set(&max, 0, i, x + STEP);
-        want = nll_total(&max, &sum, &loss);
-        kc_set(&max, 0, i, x - STEP);
-        want -= nll_total(&max, &sum, &loss);
-        want *= grad.attrs.f[0] / (2 * STEP);
-        kc_set(&max, 0, i, x);
-        assert_true(fabs(kc_get(&grad, 4, i) - want) < 1e-8);
-    }
-    kc_destroy(&max);
-    kc_destroy(&sum);
-    kc_destroy(&loss);
-    kc_destroy(&grad);
-}
-
 /* One f64 operand over the caller's numbers. */
 static struct merak_operand over(double *data, int ndim, const size_t *dim)
 {
@@ -589,7 +518,6 @@ int main(void)
         cmocka_unit_test(adamw_follows_the_paper),
         cmocka_unit_test(clip_scales_the_mean_gradient),
         cmocka_unit_test(gradients_match_finite_differences),
-        cmocka_unit_test(dlogits_match_finite_differences),
         cmocka_unit_test(backends_are_found_by_name),
         cmocka_unit_test(programs_add_kernels),
         cmocka_unit_test(emu_takes_any_op_and_waits_for_deadlines),

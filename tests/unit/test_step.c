@@ -4,7 +4,7 @@
  * Steps of tiny models of all families through the whole chain (model, graph,
  * layouts, stages, schedule, program, engine, kernels): losses, gradient norm,
  * every gradient, and the losses after three AdamW steps, or 30; with adapters,
- * those of PEFT.
+ * those of PEFT, of pairs of answers, those of DPO.
  *
  * Rows of an accelerator are its engine and, of "fake", the cpu's kernels;
  * MERAK_TEST_BACKEND is one that takes their place.
@@ -108,6 +108,10 @@ static struct row rows[] = {
     {"gpt2.json", "documents/gpt2-documents.vec", "cpu", 2, 1, "gpipe"},
     {"llama.json", "documents/llama-documents.vec", "ref", 1, 2, "1f1b"},
     {"llama.json", "documents/llama-documents.vec", "cpu", 2, 1, "1f1b"},
+    {"gpt2.json", "documents/gpt2-preferences.vec", "ref", 1, 2, "1f1b"},
+    {"gpt2.json", "documents/gpt2-preferences.vec", "cpu", 2, 1, "gpipe"},
+    {"llama.json", "documents/llama-preferences.vec", "cpu", 1, 2, "1f1b"},
+    {"llama.json", "documents/llama-preferences.vec", "fake", 2, 1, "1f1b"},
     {"hf/gpt2-plain.json", "lora/lora-gpt2.vec", "ref", 1, 2, "1f1b"},
     {"hf/gpt2-plain.json", "lora/lora-gpt2.vec", "cpu", 2, 1, "gpipe"},
     {"hf/llama2.json", "lora/lora-llama.vec", "ref", 1, 2, "1f1b"},
@@ -164,17 +168,19 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
                               int microbatch, int32_t *ids,
                               struct merak_error *err)
 {
+    static const char *const name[] = {[MERAK_INPUT_TOKENS] = "tokens",
+                                       [MERAK_INPUT_TARGETS] = "targets",
+                                       [MERAK_INPUT_STARTS] = "starts",
+                                       [MERAK_INPUT_PAIRS] = "pairs",
+                                       [MERAK_INPUT_REFERENCE] = "reference"};
     const struct fixture *f = arg;
-    const struct vectors_record *r =
-        vectors_find(f->v, "",
-                     input == MERAK_INPUT_TOKENS   ? "tokens"
-                     : input == MERAK_INPUT_STARTS ? "starts"
-                                                   : "targets",
-                     'i');
+    const struct vectors_record *r = vectors_find(
+        f->v, "", name[input], input == MERAK_INPUT_REFERENCE ? 'f' : 'i');
     size_t n = f->plan.micro_batch * f->seq;
 
     (void)err;
-    memcpy(ids, r->i + (size_t)microbatch * n, n * sizeof(*ids));
+    memcpy(ids, (const int32_t *)r->any + (size_t)microbatch * n,
+           n * sizeof(*ids));
     return MERAK_OK;
 }
 
@@ -184,15 +190,24 @@ static bool has_documents(const struct fixture *f)
     return strncmp(f->row->file, "documents/", 10) == 0;
 }
 
+/* They are pairs of a chosen and a rejected answer. */
+static bool has_pairs(const struct fixture *f)
+{
+    return strstr(f->row->file, "-preferences") != NULL;
+}
+
 /* What micro-batches' means are summed and divided by: how many there are,
- * unless not all targets count. */
+ * unless not all targets count, or pairs do. */
 static double shares(const struct fixture *f)
 {
-    const struct vectors_record *r = vectors_find(f->v, "", "targets", 'i');
+    const char *name = has_pairs(f) ? "pairs" : "targets";
+    const struct vectors_record *r = vectors_find(f->v, "", name, 'i');
     double n = 0;
 
     for (size_t i = 0; i < r->n; i++)
-        n += r->i[i] != MERAK_NO_TARGET;
+        n += has_pairs(f)
+                 ? r->i[i] != 0 && (i % f->seq == 0 || r->i[i] != r->i[i - 1])
+                 : r->i[i] != MERAK_NO_TARGET;
     return n / (double)(f->plan.micro_batch * f->seq);
 }
 
@@ -208,6 +223,8 @@ static void make_program(struct fixture *f)
     ok(merak_model_create(&mo, &f->model, &err), &err);
     if (has_documents(f))
         merak_documents(f->model);
+    if (has_pairs(f))
+        merak_preferences(f->model, 0.3f);
     if (f->lora != NULL)
         merak_lora(f->model, f->lora);
     merak_hf_describe(f->model, &f->config);
@@ -370,7 +387,7 @@ static void a_step_is_what_another_implementation_says(void **state)
     const struct vectors_record *losses = vectors_find(f->v, "", "losses", 'd');
     const double *want = losses->d;
     const double *norm = vectors_find(f->v, "", "grad_norm", 'd')->d;
-    double rel = f->lora != NULL ? LORA_LOSS_REL : LOSS_REL;
+    double rel = f->lora != NULL || has_pairs(f) ? LORA_LOSS_REL : LOSS_REL;
     struct merak_step step = {.lr = 1e-3f,
                               .beta1 = 0.9f,
                               .beta2 = 0.95f,
