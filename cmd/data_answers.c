@@ -65,9 +65,9 @@ static enum merak_status add_text(struct merak_answers *a, const char *text,
 
 /* Add runs of ids that are all predicted or all not. */
 static enum merak_status put_document(struct merak_answers *a,
+                                      const struct merak_answer_ids *ids,
                                       struct merak_error *err)
 {
-    const struct merak_answer_ids *ids = &a->ids;
     enum merak_status rc = MERAK_OK;
 
     for (size_t i = 0, end; i < ids->n && rc == MERAK_OK; i = end) {
@@ -255,6 +255,37 @@ static void count_twice(struct merak_answers *a)
         a->twice_id = ids->id[0];
 }
 
+/* What a pair's answer is compared by. */
+static enum merak_status check_learned(const struct merak_answer_ids *ids,
+                                       struct merak_error *err)
+{
+    for (size_t i = 1; i < ids->n; i++) {
+        if (ids->counted[i])
+            return MERAK_OK;
+    }
+    return merak_fail(err, MERAK_ERR_FORMAT,
+                      "the answer has no token behind the first to compare");
+}
+
+/* The first of a pair waits for the second: a line of which one is refused
+ * leaves nothing. */
+static enum merak_status put_side(struct merak_answers *a,
+                                  enum merak_chat_side side,
+                                  struct merak_error *err)
+{
+    struct merak_answer_ids first = a->chosen;
+    enum merak_status rc = check_learned(&a->ids, err);
+
+    if (rc == MERAK_OK && side == MERAK_CHAT_CHOSEN) {
+        a->chosen = a->ids;
+        a->ids = first;
+        return MERAK_OK;
+    }
+    if (rc == MERAK_OK)
+        rc = put_document(a, &a->chosen, err);
+    return rc == MERAK_OK ? put_document(a, &a->ids, err) : rc;
+}
+
 enum merak_status merak_answers_take(struct merak_answers *answers,
                                      bool is_chat,
                                      const struct merak_chat_talk *talk,
@@ -267,7 +298,9 @@ enum merak_status merak_answers_take(struct merak_answers *answers,
                  : take_pair(answers, talk->turn, err);
     if (rc == MERAK_OK)
         count_twice(answers);
-    return rc == MERAK_OK ? put_document(answers, err) : rc;
+    if (rc == MERAK_OK && talk->side != MERAK_CHAT_ALONE)
+        return put_side(answers, talk->side, err);
+    return rc == MERAK_OK ? put_document(answers, &answers->ids, err) : rc;
 }
 
 void merak_answers_fini(struct merak_answers *answers)
@@ -275,5 +308,8 @@ void merak_answers_fini(struct merak_answers *answers)
     merak_chat_text_fini(&answers->text);
     free(answers->ids.id);
     free(answers->ids.counted);
+    free(answers->chosen.id);
+    free(answers->chosen.counted);
     memset(&answers->ids, 0, sizeof(answers->ids));
+    memset(&answers->chosen, 0, sizeof(answers->chosen));
 }

@@ -27,11 +27,12 @@ struct merak_answers {
         int32_t *id;
         bool *counted;
         size_t n, room;
-    } ids;
+    } ids, chosen;
 };
 
 /*
- * Add a conversation to the pack as a document.  Answers are predicted,
+ * Add a conversation to the pack as a document; the first of a pair is kept
+ * until the second comes.  Answers are predicted,
  * including what ends them: for a completion the tokenizer's end of a
  * document, if it has one.
  *

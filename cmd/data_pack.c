@@ -49,21 +49,26 @@ enum merak_status merak_pack_hold(struct merak_pack_job *job,
                                   enum merak_pack_holds what,
                                   struct merak_error *err)
 {
-    const bool answers = what == MERAK_PACK_ANSWERS;
+    static const char *const name[] = {[MERAK_PACK_TEXTS] = "texts",
+                                       [MERAK_PACK_ANSWERS] = "answers",
+                                       [MERAK_PACK_PAIRS] = "pairs of answers"};
+    enum merak_status rc = MERAK_OK;
 
-    if (job->holds != MERAK_PACK_NOTHING && job->holds != what)
-        return merak_fail(err, MERAK_ERR_MISMATCH,
-                          "%s, after %s: pack them separately, training takes "
-                          "both (--data \"1 A 1 B\")",
-                          answers ? "answers" : "a text",
-                          answers ? "texts" : "answers");
-    if (job->holds == what || !answers) {
-        job->holds = what;
+    if (job->holds == what)
         return MERAK_OK;
-    }
+    if (job->holds != MERAK_PACK_NOTHING)
+        return merak_fail(
+            err, MERAK_ERR_MISMATCH, "%s, after %s: pack them separately%s",
+            name[what], name[job->holds],
+            what == MERAK_PACK_PAIRS || job->holds == MERAK_PACK_PAIRS
+                ? ""
+                : ", training takes both (--data \"1 A 1 B\")");
     job->holds = what;
-    return merak_pack_of_output(
-        merak_pack_add_mask(job->pack, job->prefix, err), err);
+    if (what != MERAK_PACK_TEXTS)
+        rc = merak_pack_add_mask(job->pack, job->prefix, err);
+    if (rc == MERAK_OK && what == MERAK_PACK_PAIRS)
+        merak_pack_set_pairs(job->pack);
+    return merak_pack_of_output(rc, err);
 }
 
 enum merak_status merak_pack_chat(struct merak_pack_job *job,
@@ -82,7 +87,10 @@ static enum merak_status take_turns(void *arg, bool is_chat,
                                     struct merak_error *err)
 {
     struct merak_pack_job *job = arg;
-    enum merak_status rc = merak_pack_hold(job, MERAK_PACK_ANSWERS, err);
+    enum merak_status rc = merak_pack_hold(
+        job,
+        talk->side == MERAK_CHAT_ALONE ? MERAK_PACK_ANSWERS : MERAK_PACK_PAIRS,
+        err);
     size_t bytes = 0;
 
     for (size_t i = 0; i < talk->n; i++)
@@ -253,9 +261,10 @@ static void print_totals(const struct merak_pack_job *job)
            job->out, (unsigned long long)t.tokens,
            merak_token_type_name(t.type), (unsigned long long)t.documents,
            merak_tokenizer_vocab(job->tok), job->tokenizer);
-    if (job->holds == MERAK_PACK_ANSWERS)
-        printf("%s.mask: %llu of them are in answers%s%s%s\n", job->out,
+    if (job->holds > MERAK_PACK_TEXTS)
+        printf("%s.mask: %llu of them are in answers%s%s%s%s\n", job->out,
                (unsigned long long)t.counted,
+               job->holds == MERAK_PACK_PAIRS ? ", chosen and rejected" : "",
                job->chat == NULL          ? ""
                : job->chat_format != NULL ? ", chat format "
                                           : ", chat template of ",
@@ -285,9 +294,12 @@ static json_t *json_totals(const struct merak_pack_job *job)
         (json_int_t)left_out(job), "bad_lines", (json_int_t)job->bad.n,
         "empty_documents", (json_int_t)job->empty);
 
-    if (job->holds == MERAK_PACK_ANSWERS)
+    if (job->holds > MERAK_PACK_TEXTS)
         json_object_set_new(root, "answers",
                             json_integer((json_int_t)t.counted));
+    if (job->holds == MERAK_PACK_PAIRS)
+        json_object_set_new(root, "pairs",
+                            json_integer((json_int_t)(t.documents / 2)));
     if (job->chat != NULL)
         json_object_set_new(root, "with_date", json_boolean(has_date(job)));
     return root;
@@ -383,7 +395,9 @@ static void print_help(void)
          "are read; \"-\" is standard input.  Lines with \"prompt\" and "
          "\"completion\", or\n"
          "with \"messages\", are packed with a mask: training predicts only "
-         "their answers.\n");
+         "their answers.\n"
+         "Of lines with \"chosen\" and \"rejected\", training prefers "
+         "one of the two.\n");
     merak_options_help(&table, stdout);
 }
 

@@ -17,7 +17,8 @@
 enum merak_pack_holds {
     MERAK_PACK_NOTHING,
     MERAK_PACK_TEXTS,
-    MERAK_PACK_ANSWERS
+    MERAK_PACK_ANSWERS,
+    MERAK_PACK_PAIRS
 };
 
 struct merak_pack_job {

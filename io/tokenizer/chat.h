@@ -32,11 +32,20 @@ struct merak_chat_turn {
     bool context;               /* an answer that is not to be learned */
 };
 
+/* Of a pair of answers to the same prompt, the second comes right after the
+ * first. */
+enum merak_chat_side {
+    MERAK_CHAT_ALONE,
+    MERAK_CHAT_CHOSEN,
+    MERAK_CHAT_REJECTED
+};
+
 struct merak_chat_talk {
     const struct merak_chat_turn *turn;
     size_t n;
     /* For a template, {"tools": .., "documents": .., ..}; NULL: nothing */
     const struct json_t *more;
+    enum merak_chat_side side;
 };
 
 /* A conversation's text, and which parts of it are answers, each with the

@@ -125,6 +125,9 @@ enum {
     TOOLS,
     DOCUMENTS,
     KWARGS,
+    /* only where a line has both of them */
+    CHOSEN,
+    REJECTED,
     /* only where a line has both of the first two, or conversations */
     INSTRUCTION,
     OUTPUT,
@@ -134,10 +137,10 @@ enum {
     LINE_KEYS
 };
 static const char *const line_keys[LINE_KEYS] = {
-    "text",          "messages", "prompt",    "completion",
-    "conversations", "tools",    "documents", "chat_template_kwargs",
-    "instruction",   "output",   "input",     "history",
-    "system"};
+    "text",          "messages", "prompt",      "completion",
+    "conversations", "tools",    "documents",   "chat_template_kwargs",
+    "chosen",        "rejected", "instruction", "output",
+    "input",         "history",  "system"};
 
 /* Is this key of a line read, beside the others that it has? */
 static bool is_taken(const struct merak_json_span *found, int key)
@@ -146,6 +149,8 @@ static bool is_taken(const struct merak_json_span *found, int key)
 
     if (found[key].at == NULL)
         return false;
+    if (key == CHOSEN || key == REJECTED)
+        return found[CHOSEN].at != NULL && found[REJECTED].at != NULL;
     return key < INSTRUCTION || alpaca ||
            (key == SYSTEM && found[CONVERSATIONS].at != NULL);
 }
@@ -183,13 +188,16 @@ bool merak_json_line_is(const char *line, size_t n, bool keyed)
     return cut_line(line, n, NULL, found) &&
            (!keyed || found[TEXT].at != NULL || found[MESSAGES].at != NULL ||
             found[CONVERSATIONS].at != NULL || is_taken(found, INSTRUCTION) ||
+            is_taken(found, CHOSEN) ||
             (found[PROMPT].at != NULL && found[COMPLETION].at != NULL));
 }
 
 static bool has_messages(int key, struct merak_json_span value)
 {
     return key == MESSAGES || key == CONVERSATIONS ||
-           ((key == PROMPT || key == COMPLETION) && value.at[0] == '[');
+           ((key == PROMPT || key == COMPLETION || key == CHOSEN ||
+             key == REJECTED) &&
+            value.at[0] == '[');
 }
 
 /* The object with what is read of the line. */
@@ -275,7 +283,8 @@ static enum merak_status take_string(const json_t *from, const char *key,
 }
 
 static enum merak_status take_pair(const struct merak_json_lines *l,
-                                   const json_t *object,
+                                   const json_t *object, const char *answer,
+                                   enum merak_chat_side side,
                                    struct merak_error *err)
 {
     struct merak_chat_turn turn[2] = {{.role = MERAK_CHAT_USER},
@@ -283,10 +292,11 @@ static enum merak_status take_pair(const struct merak_json_lines *l,
     enum merak_status rc = take_string(object, "prompt", &turn[0], err);
 
     if (rc == MERAK_OK)
-        rc = take_string(object, "completion", &turn[1], err);
+        rc = take_string(object, answer, &turn[1], err);
     return rc == MERAK_OK
-               ? l->reader->turns(l->reader->arg, false,
-                                  &(struct merak_chat_talk){turn, 2, NULL}, err)
+               ? l->reader->turns(
+                     l->reader->arg, false,
+                     &(struct merak_chat_talk){turn, 2, NULL, side}, err)
                : rc;
 }
 
@@ -436,10 +446,11 @@ static json_t *names_of(const json_t *object)
 }
 
 static enum merak_status take_messages(struct merak_json_lines *l,
-                                       const json_t *object, size_t given,
+                                       const json_t *object,
+                                       const json_t *messages, size_t given,
+                                       enum merak_chat_side side,
                                        struct merak_error *err)
 {
-    const json_t *messages = json_object_get(object, "messages");
     enum merak_status rc;
     json_t *names;
 
@@ -451,11 +462,37 @@ static enum merak_status take_messages(struct merak_json_lines *l,
     if (rc != MERAK_OK)
         return rc;
     names = names_of(object);
-    rc = l->reader->turns(
-        l->reader->arg, true,
-        &(struct merak_chat_talk){l->turn, json_array_size(messages), names},
-        err);
+    rc = l->reader->turns(l->reader->arg, true,
+                          &(struct merak_chat_talk){
+                              l->turn, json_array_size(messages), names, side},
+                          err);
     json_decref(names);
+    return rc;
+}
+
+/* Both answers to the prompt of a line, which merak_talk_from_pair() has made
+ * of one kind. */
+static enum merak_status take_preference(struct merak_json_lines *l,
+                                         json_t *object,
+                                         struct merak_error *err)
+{
+    static const struct {
+        const char *key;
+        enum merak_chat_side side;
+    } answer[] = {{"chosen", MERAK_CHAT_CHOSEN},
+                  {"rejected", MERAK_CHAT_REJECTED}};
+    size_t given = 0;
+    enum merak_status rc = merak_talk_from_pair(object, &given, err);
+
+    for (size_t i = 0; i < 2 && rc == MERAK_OK; i++) {
+        const json_t *value = json_object_get(object, answer[i].key);
+
+        rc = json_is_array(value)
+                 ? take_messages(l, object, value, given, answer[i].side, err)
+                 : take_pair(l, object, answer[i].key, answer[i].side, err);
+        if (rc == MERAK_ERR_FORMAT)
+            merak_error_wrap(err, "\"%s\"", answer[i].key);
+    }
     return rc;
 }
 
@@ -478,30 +515,49 @@ static enum merak_status refuse_two(const char *const *what, size_t n,
                       two[0], two[1]);
 }
 
-/* Without --json-key a line is one of five things, and not two of them: what
+/* A line of preferences may have its prompt beside them, and what some data
+ * sets have: the messages of the chosen answer once more. */
+static bool is_part_of_pair(const json_t *object, const char *key)
+{
+    const json_t *chosen = json_object_get(object, "chosen");
+
+    return chosen != NULL &&
+           (strcmp(key, "prompt") == 0 ||
+            (strcmp(key, "messages") == 0 &&
+             json_equal(json_object_get(object, key), chosen)));
+}
+
+/* Without --json-key a line is one of six things, and not two of them: what
  * is not taken would be lost without a word. */
 static enum merak_status take_object(struct merak_json_lines *l, json_t *object,
                                      struct merak_error *err)
 {
-    const char *what[5] = {NULL};
+    enum { KINDS = 6 };
+    const char *what[KINDS] = {NULL};
     enum merak_status rc = MERAK_OK;
     size_t n = 0, given = 0;
 
     if (l->key != NULL)
         return take_text(l, object, err);
     for (int i = TEXT; i <= PROMPT; i++)
-        what[i] =
-            json_object_get(object, line_keys[i]) != NULL ? line_keys[i] : NULL;
+        what[i] = json_object_get(object, line_keys[i]) != NULL &&
+                          !is_part_of_pair(object, line_keys[i])
+                      ? line_keys[i]
+                      : NULL;
     if (what[PROMPT] == NULL && json_object_get(object, "completion") != NULL)
         what[PROMPT] = "completion";
     if (json_object_get(object, "conversations") != NULL)
         what[3] = "conversations";
     if (json_object_get(object, "instruction") != NULL)
         what[4] = "instruction";
-    for (size_t i = 0; i < 5; i++)
+    if (json_object_get(object, "chosen") != NULL)
+        what[5] = "chosen";
+    for (size_t i = 0; i < KINDS; i++)
         n += what[i] != NULL;
     if (n > 1)
-        return refuse_two(what, 5, err);
+        return refuse_two(what, KINDS, err);
+    if (what[5] != NULL)
+        return take_preference(l, object, err);
     if (what[3] != NULL)
         rc = merak_talk_from_sharegpt(object, err);
     else if (what[4] != NULL)
@@ -511,9 +567,11 @@ static enum merak_status take_object(struct merak_json_lines *l, json_t *object,
     if (rc != MERAK_OK)
         return rc;
     if (json_object_get(object, "messages") != NULL)
-        return take_messages(l, object, given, err);
-    return what[PROMPT] != NULL ? take_pair(l, object, err)
-                                : take_text(l, object, err);
+        return take_messages(l, object, json_object_get(object, "messages"),
+                             given, MERAK_CHAT_ALONE, err);
+    return what[PROMPT] != NULL
+               ? take_pair(l, object, "completion", MERAK_CHAT_ALONE, err)
+               : take_text(l, object, err);
 }
 
 enum merak_status merak_json_line_take(struct merak_json_lines *l,

@@ -5,7 +5,8 @@
  *
  *    0  8 bytes  "MERAKMSK"
  *    8  u32      version, 1
- *   12  u32      0
+ *   12  u32      1: documents 2 i and 2 i + 1 are the chosen and the rejected
+ *                answer of pair i; 0: they are not
  *   16  u64      tokens in PREFIX.bin
  *   24  u64      documents in PREFIX.idx
  *   32  u64      XXH3 (64 bits) of all of PREFIX.idx
@@ -23,17 +24,16 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/tokens/beside.h"
 
-#include <endian.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #define MAGIC "MERAKMSK"
 #define MASK_VERSION 1
+#define PAIRS (UINT64_C(1) << 32) /* added to the version */
 #define BLOCK 16384
 
 typedef unsigned long long ull;
@@ -42,33 +42,20 @@ struct merak_mask {
     char *path;
     int fd;
     uint64_t bytes, tokens, counted, idx_sum, sum;
+    bool pairs;
 };
 
-static void put_u64(unsigned char *to, uint64_t value)
-{
-    value = htole64(value);
-    memcpy(to, &value, sizeof(value));
-}
-
-static uint64_t get_u64(const unsigned char *from)
-{
-    uint64_t value;
-
-    memcpy(&value, from, sizeof(value));
-    return le64toh(value);
-}
-
-/* Version and the zeros after it are written as one number. */
-void merak_mask_header(uint64_t tokens, uint64_t documents, uint64_t idx_sum,
-                       uint64_t sum,
+/* Version and what follows it are written as one number. */
+void merak_mask_header(uint64_t tokens, uint64_t documents, bool pairs,
+                       uint64_t idx_sum, uint64_t sum,
                        unsigned char head[MERAK_MASK_HEADER_BYTES])
 {
     memcpy(head, MAGIC, 8);
-    put_u64(head + 8, MASK_VERSION);
-    put_u64(head + 16, tokens);
-    put_u64(head + 24, documents);
-    put_u64(head + 32, idx_sum);
-    put_u64(head + 40, sum);
+    merak_put_u64(head + 8, MASK_VERSION + (pairs ? PAIRS : 0));
+    merak_put_u64(head + 16, tokens);
+    merak_put_u64(head + 24, documents);
+    merak_put_u64(head + 32, idx_sum);
+    merak_put_u64(head + 40, sum);
 }
 
 static enum merak_status check_header(struct merak_mask *m, uint64_t tokens,
@@ -90,62 +77,42 @@ static enum merak_status check_header(struct merak_mask *m, uint64_t tokens,
         return merak_fail(err, MERAK_ERR_FORMAT,
                           "%s: not a loss mask, it does not start with " MAGIC,
                           m->path);
-    if (get_u64(head + 8) != MASK_VERSION)
+    m->pairs = merak_get_u64(head + 8) == MASK_VERSION + PAIRS;
+    if (!m->pairs && merak_get_u64(head + 8) != MASK_VERSION)
         return merak_fail(err, MERAK_ERR_FORMAT,
                           "%s: version %llu, expected %d; a newer Merak wrote "
                           "it",
-                          m->path, (ull)get_u64(head + 8), MASK_VERSION);
-    if (get_u64(head + 16) != tokens || get_u64(head + 24) != documents)
+                          m->path, (ull)merak_get_u64(head + 8), MASK_VERSION);
+    if (m->pairs && documents % 2 != 0)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "%s: pairs of answers in %llu documents, expected an "
+                          "even number",
+                          m->path, (ull)documents);
+    if (merak_get_u64(head + 16) != tokens ||
+        merak_get_u64(head + 24) != documents)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "%s is of %llu tokens in %llu documents, the files "
                           "beside it have %llu in %llu; pack them again",
-                          m->path, (ull)get_u64(head + 16),
-                          (ull)get_u64(head + 24), (ull)tokens, (ull)documents);
+                          m->path, (ull)merak_get_u64(head + 16),
+                          (ull)merak_get_u64(head + 24), (ull)tokens,
+                          (ull)documents);
     if (m->bytes != want)
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "%s: %llu bytes, expected %llu for %llu tokens",
                           m->path, (ull)m->bytes, (ull)want, (ull)tokens);
     m->tokens = tokens;
-    m->idx_sum = get_u64(head + 32);
-    m->sum = get_u64(head + 40);
+    m->idx_sum = merak_get_u64(head + 32);
+    m->sum = merak_get_u64(head + 40);
     return MERAK_OK;
-}
-
-/* XXH3 of a file from `at` to its end, and how many bits of it are 1. */
-static enum merak_status sum_file(int fd, const char *path, uint64_t at,
-                                  uint64_t bytes, uint64_t *sum_p,
-                                  uint64_t *ones_p, struct merak_error *err)
-{
-    XXH3_state_t *h = XXH3_createState();
-    enum merak_status rc = MERAK_OK;
-    unsigned char block[BLOCK];
-    uint64_t ones = 0;
-
-    if (h == NULL)
-        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
-    XXH3_64bits_reset(h);
-    while (rc == MERAK_OK && at < bytes) {
-        size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
-
-        rc = merak_file_read(fd, path, block, n, at, err);
-        for (size_t i = 0; rc == MERAK_OK && i < n; i++)
-            ones += (uint64_t)__builtin_popcount(block[i]);
-        if (rc == MERAK_OK)
-            XXH3_64bits_update(h, block, n);
-        at += n;
-    }
-    *sum_p = XXH3_64bits_digest(h);
-    *ones_p = ones;
-    XXH3_freeState(h);
-    return rc;
 }
 
 static enum merak_status check_bits(struct merak_mask *m,
                                     struct merak_error *err)
 {
     uint64_t sum = 0;
-    enum merak_status rc = sum_file(m->fd, m->path, MERAK_MASK_HEADER_BYTES,
-                                    m->bytes, &sum, &m->counted, err);
+    enum merak_status rc =
+        merak_beside_sum(m->fd, m->path, MERAK_MASK_HEADER_BYTES, m->bytes,
+                         &sum, &m->counted, err);
 
     if (rc == MERAK_OK && sum != m->sum)
         rc = merak_fail(err, MERAK_ERR_CORRUPT,
@@ -162,25 +129,13 @@ static enum merak_status check_index(const struct merak_mask *m,
                                      const char *prefix,
                                      struct merak_error *err)
 {
-    size_t n = strlen(prefix) + 5;
-    char *path = malloc(n);
-    uint64_t bytes, sum = 0, ones;
-    enum merak_status rc;
-    int fd;
+    uint64_t sum;
+    enum merak_status rc = merak_beside_index(prefix, &sum, err);
 
-    if (path == NULL)
-        return merak_fail_nomem(err, n);
-    snprintf(path, n, "%s.idx", prefix);
-    rc = merak_file_open(path, &fd, &bytes, err);
-    if (rc == MERAK_OK) {
-        rc = sum_file(fd, path, 0, bytes, &sum, &ones, err);
-        close(fd);
-    }
     if (rc == MERAK_OK && sum != m->idx_sum)
         rc = merak_fail(err, MERAK_ERR_MISMATCH,
-                        "%s was not made with %s; pack them again", m->path,
-                        path);
-    free(path);
+                        "%s was not made with %s.idx; pack them again", m->path,
+                        prefix);
     return rc;
 }
 
@@ -190,18 +145,16 @@ enum merak_status merak_mask_open(const char *prefix, uint64_t tokens,
                                   struct merak_error *err)
 {
     struct merak_mask *m = calloc(1, sizeof(*m));
-    size_t n = strlen(prefix) + 6;
     enum merak_status rc;
 
     if (m == NULL)
         return merak_fail_nomem(err, sizeof(*m));
     m->fd = -1;
-    m->path = malloc(n);
+    m->path = merak_beside_path(prefix, ".mask");
     if (m->path == NULL) {
-        rc = merak_fail_nomem(err, n);
+        rc = merak_fail_nomem(err, strlen(prefix));
         goto out;
     }
-    snprintf(m->path, n, "%s.mask", prefix);
     if (access(m->path, F_OK) != 0 && errno == ENOENT) {
         *mask_p = NULL;
         rc = MERAK_OK;
@@ -236,6 +189,11 @@ void merak_mask_close(struct merak_mask *mask)
 uint64_t merak_mask_counted(const struct merak_mask *mask)
 {
     return mask->counted;
+}
+
+bool merak_mask_has_pairs(const struct merak_mask *mask)
+{
+    return mask != NULL && mask->pairs;
 }
 
 uint64_t merak_mask_checksum(const struct merak_mask *mask)

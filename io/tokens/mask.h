@@ -7,6 +7,7 @@
 #ifndef MERAK_IO_TOKENS_MASK_H
 #define MERAK_IO_TOKENS_MASK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,8 @@ enum merak_status merak_mask_open(const char *prefix, uint64_t tokens,
 void merak_mask_close(struct merak_mask *mask);
 /* The number of tokens to be predicted. */
 uint64_t merak_mask_counted(const struct merak_mask *mask);
+/* Are the documents pairs of a chosen and a rejected answer?  NULL: no. */
+bool merak_mask_has_pairs(const struct merak_mask *mask);
 /* The checksum of the bits. */
 uint64_t merak_mask_checksum(const struct merak_mask *mask);
 /* Read for tokens [at, at + n): 1 if it is to be predicted, else 0. */
@@ -39,8 +42,8 @@ enum merak_status merak_mask_read(const struct merak_mask *mask, uint64_t at,
 
 /* The header before the bits (mask.c), for pack.c to write. */
 #define MERAK_MASK_HEADER_BYTES 48
-void merak_mask_header(uint64_t tokens, uint64_t documents, uint64_t idx_sum,
-                       uint64_t sum,
+void merak_mask_header(uint64_t tokens, uint64_t documents, bool pairs,
+                       uint64_t idx_sum, uint64_t sum,
                        unsigned char head[MERAK_MASK_HEADER_BYTES]);
 
 #endif

@@ -3,8 +3,8 @@
  *
  * The formats are described where they are read: in megatron.c, llmc.c and
  * mask.c.  The .idx of a Megatron pair is renamed last, and an old one is
- * removed before the .bin is renamed: so an index never exists with the tokens
- * or the mask of another.
+ * removed before the .bin is renamed: so an index never exists with the tokens,
+ * the mask or the reference of another.
  */
 #include "config.h"
 
@@ -12,7 +12,9 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/tokens/beside.h"
 #include "io/tokens/mask.h"
+#include "io/tokens/reference.h"
 
 #include <dirent.h>
 #include <endian.h>
@@ -45,9 +47,9 @@ struct merak_pack {
     size_t vocab;
     struct out bin, idx; /* idx: Megatron only */
     struct out mask;     /* path NULL: none */
-    char *stale;         /* an old mask, to be removed */
+    char *stale[2];      /* of an old data set, to be removed */
     unsigned char bits;  /* of the mask, an incomplete byte */
-    bool counted;
+    bool counted, pairs;
     uint64_t n_counted;
     int32_t *length;     /* of each document */
     size_t n_documents, room;
@@ -242,12 +244,13 @@ static enum merak_status check_no_index(const char *prefix,
 static enum merak_status note_stale(struct merak_pack *pack, const char *prefix,
                                     struct merak_error *err)
 {
-    size_t n = strlen(prefix) + 6;
+    static const char *const suffix[] = {".mask", MERAK_REFERENCE_SUFFIX};
 
-    pack->stale = malloc(n);
-    if (pack->stale == NULL)
-        return merak_fail_nomem(err, n);
-    snprintf(pack->stale, n, "%s.mask", prefix);
+    for (size_t i = 0; i < 2; i++) {
+        pack->stale[i] = merak_beside_path(prefix, suffix[i]);
+        if (pack->stale[i] == NULL)
+            return merak_fail_nomem(err, strlen(prefix));
+    }
     return MERAK_OK;
 }
 
@@ -308,7 +311,8 @@ void merak_pack_destroy(struct merak_pack *pack)
     out_close(&pack->bin);
     out_close(&pack->idx);
     out_close(&pack->mask);
-    free(pack->stale);
+    free(pack->stale[0]);
+    free(pack->stale[1]);
     free(pack->length);
     free(pack);
     errno = saved;
@@ -332,6 +336,11 @@ enum merak_status merak_pack_add_mask(struct merak_pack *pack,
         rc = merak_file_write(pack->mask.fd, pack->mask.path, header,
                               sizeof(header), err);
     return rc == MERAK_OK ? out_start_sum(&pack->mask, err) : rc;
+}
+
+void merak_pack_set_pairs(struct merak_pack *pack)
+{
+    pack->pairs = true;
 }
 
 void merak_pack_set_counted(struct merak_pack *pack, bool counted)
@@ -523,7 +532,7 @@ static enum merak_status finish_mask(struct merak_pack *pack,
         rc = out_flush(mask, err);
     if (rc != MERAK_OK)
         return rc;
-    merak_mask_header(pack->tokens, pack->n_documents,
+    merak_mask_header(pack->tokens, pack->n_documents, pack->pairs,
                       XXH3_64bits_digest(pack->idx.sum),
                       XXH3_64bits_digest(mask->sum), head);
     rc = merak_file_write_at(mask->fd, mask->path, head, sizeof(head), 0, err);
@@ -538,8 +547,10 @@ static enum merak_status publish(struct merak_pack *pack,
 
     if (pair && unlink(pack->idx.path) != 0 && errno != ENOENT)
         return merak_file_fail(err, "replace", pack->idx.path);
-    if (pair && unlink(pack->stale) != 0 && errno != ENOENT)
-        return merak_file_fail(err, "replace", pack->stale);
+    for (int i = 0; pair && i < 2; i++) {
+        if (unlink(pack->stale[i]) != 0 && errno != ENOENT)
+            return merak_file_fail(err, "replace", pack->stale[i]);
+    }
     rc = out_publish(&pack->bin, err);
     if (rc == MERAK_OK && pack->mask.path != NULL)
         rc = out_publish(&pack->mask, err);

@@ -43,6 +43,8 @@ enum merak_status merak_pack_create(const char *prefix,
 enum merak_status merak_pack_add_mask(struct merak_pack *pack,
                                       const char *prefix,
                                       struct merak_error *err) MERAK_CHECKED;
+/* With a mask: documents are pairs of a chosen and a rejected answer. */
+void merak_pack_set_pairs(struct merak_pack *pack);
 /* Are the tokens that follow to be predicted?  Initially they are. */
 void merak_pack_set_counted(struct merak_pack *pack, bool counted);
 /* Add tokens to the current document. */

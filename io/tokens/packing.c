@@ -38,28 +38,34 @@ static uint64_t count(const struct merak_packed_document *doc, uint64_t from,
     return n;
 }
 
-/* Add tokens [from, end) of the document as a piece. */
-static void put_piece(struct cutter *c, uint64_t from, uint64_t end)
+static enum merak_status add_piece(struct merak_packing *p,
+                                   struct merak_doc_piece piece,
+                                   struct merak_error *err)
 {
-    struct merak_packing *p = c->packing;
-
-    if (c->rc == MERAK_OK && p->n_pieces == p->room) {
+    if (p->n_pieces == p->room) {
         size_t room = p->room > 0 ? 2 * p->room : 256;
         struct merak_doc_piece *more = realloc(p->piece, room * sizeof(*more));
 
-        if (more == NULL) {
-            c->rc = merak_fail_nomem(c->err, room * sizeof(*more));
-            return;
-        }
+        if (more == NULL)
+            return merak_fail_nomem(err, room * sizeof(*more));
         p->piece = more;
         p->room = room;
     }
+    p->piece[p->n_pieces++] = piece;
+    return MERAK_OK;
+}
+
+/* Add tokens [from, end) of the document as a piece. */
+static void put_piece(struct cutter *c, uint64_t from, uint64_t end)
+{
+    const struct merak_doc_piece piece = {.at = c->doc->at + from,
+                                          .file = c->doc->file,
+                                          .n = (size_t)(end - from - 1),
+                                          .counted =
+                                              count(c->doc, from + 1, end)};
+
     if (c->rc == MERAK_OK)
-        p->piece[p->n_pieces++] =
-            (struct merak_doc_piece){.at = c->doc->at + from,
-                                     .file = c->doc->file,
-                                     .n = (size_t)(end - from - 1),
-                                     .counted = count(c->doc, from + 1, end)};
+        c->rc = add_piece(c->packing, piece, c->err);
 }
 
 /* Add another answer: tokens [begin, end), 1 <= begin. */
@@ -104,6 +110,25 @@ merak_packing_add(struct merak_packing *packing,
     if (c.end > 0)
         put_piece(&c, c.from, c.end);
     return c.rc;
+}
+
+enum merak_status
+merak_packing_add_pair(struct merak_packing *packing,
+                       const struct merak_packed_document *pair, size_t second,
+                       size_t seq, struct merak_error *err)
+{
+    const struct merak_doc_piece piece = {.at = pair->at,
+                                          .file = pair->file,
+                                          .n = (size_t)(pair->n - 1),
+                                          .second = second,
+                                          .counted = 1};
+
+    if (pair->n - 1 <= seq)
+        return add_piece(packing, piece, err);
+    packing->too_long++;
+    if (packing->longest < pair->n - 1)
+        packing->longest = pair->n - 1;
+    return MERAK_OK;
 }
 
 /* --- samples ----------------------------------------------------------- */

@@ -14,6 +14,9 @@
  * with an answer, and the next one begins after it, or as far before its first
  * answer's end as fits.  An answer longer than T is cut every T tokens.  What
  * follows the last answer is left out.
+ *
+ * A pair of answers, two documents behind one another, is a piece as it is,
+ * both parts of it in one sequence; what is longer than T is left out.
  */
 #ifndef MERAK_IO_TOKENS_PACKING_H
 #define MERAK_IO_TOKENS_PACKING_H
@@ -23,11 +26,13 @@
 
 #include "merak/status.h"
 
-/* Tokens [at, at + n] of a file, all of one document. */
+/* Tokens [at, at + n] of a file, all of one document or pair. */
 struct merak_doc_piece {
     uint64_t at;
     size_t file, n;   /* n: positions taken */
-    uint64_t counted; /* targets to be predicted */
+    size_t second;    /* where a pair's second document begins, after `at`; 0:
+                         it is no pair */
+    uint64_t counted; /* targets to be predicted; of a pair 1 */
 };
 
 struct merak_packing {
@@ -35,7 +40,9 @@ struct merak_packing {
     size_t n_pieces, room;
     size_t n_samples;
     size_t *first;     /* [n_samples + 1]: a sample's pieces */
-    uint64_t *counted; /* [n_samples] targets */
+    uint64_t *counted; /* [n_samples] targets, or pairs */
+    /* pairs that are longer than a sample, and positions of the longest */
+    uint64_t too_long, longest;
 };
 
 /* A document: where it is, and counted[n], 1 for tokens to be predicted; NULL:
@@ -51,6 +58,11 @@ enum merak_status
 merak_packing_add(struct merak_packing *packing,
                   const struct merak_packed_document *document, size_t seq,
                   struct merak_error *err) MERAK_CHECKED;
+/* Adds a pair: two documents of n tokens, the second from token `second` on. */
+enum merak_status
+merak_packing_add_pair(struct merak_packing *packing,
+                       const struct merak_packed_document *pair, size_t second,
+                       size_t seq, struct merak_error *err) MERAK_CHECKED;
 /* Pack all pieces into samples, in the order of their first documents. */
 enum merak_status merak_packing_finish(struct merak_packing *packing,
                                        size_t seq,

@@ -66,6 +66,8 @@ static enum merak_status put_file(struct merak_token_file *file, size_t vocab,
 
     if (b == NULL)
         return merak_fail_nomem(err, sizeof(*b));
+    if (merak_mask_has_pairs(file->mask))
+        merak_pack_set_pairs(pack);
     rc = merak_token_file_documents(file, err);
     for (uint64_t i = 0; rc == MERAK_OK && i < file->documents; i++)
         rc = put_document(file, file->begin[i], file->begin[i + 1], vocab, b,

@@ -115,6 +115,16 @@ static enum merak_status finish_packing(struct merak_source *src,
     enum merak_status rc =
         merak_packing_finish(&src->packing[split], src->seq, err);
 
+    if (rc == MERAK_OK && src->packing[split].n_samples == 0 &&
+        src->packing[split].too_long > 0)
+        return merak_fail(
+            err, MERAK_ERR_MISMATCH,
+            "%s: all %llu pairs for %s are longer than a "
+            "sequence of %zu tokens; the longest takes --seq "
+            "%llu",
+            path, (unsigned long long)src->packing[split].too_long,
+            split == MERAK_TRAIN ? "training" : "validation", src->seq,
+            (unsigned long long)src->packing[split].longest);
     if (rc == MERAK_OK && src->packing[split].n_samples == 0)
         return merak_fail(
             err, MERAK_ERR_MISMATCH,
@@ -134,7 +144,8 @@ static enum merak_status pack_samples(struct merak_source *src,
     enum merak_status rc = MERAK_OK;
 
     for (size_t f = 0; rc == MERAK_OK && f < src->n_files; f++)
-        rc = pack_file(src, f, fraction, err);
+        rc = src->pairs ? merak_source_pack_pairs(src, f, fraction, err)
+                        : pack_file(src, f, fraction, err);
     if (rc == MERAK_OK)
         rc = finish_packing(src, path, MERAK_TRAIN, err);
     if (rc == MERAK_OK && fraction > 0)
@@ -328,6 +339,8 @@ static enum merak_status read_piece(const struct merak_source *src,
     if (file->mask == NULL)
         return MERAK_OK;
     rc = merak_mask_read(file->mask, p->at + 1, p->n, src->mark, err);
+    if (rc == MERAK_OK && p->second > 0)
+        src->mark[p->second - 1] = 0; /* the first token of a document */
     if (rc == MERAK_OK)
         drop_targets(src->mark, targets, p->n);
     return rc;
@@ -377,10 +390,12 @@ static void packed_starts(const struct merak_source *src,
 
     for (size_t i = packing->first[sample]; i < packing->first[sample + 1];
          i++) {
-        size_t begin = at, end = at + packing->piece[i].n;
+        const struct merak_doc_piece *p = &packing->piece[i];
+        size_t begin = at, end = at + p->n, second = at + p->second;
 
-        while (at < end)
-            starts[at++] = (int32_t)begin;
+        for (; at < end; at++)
+            starts[at] =
+                (int32_t)(p->second > 0 && at >= second ? second : begin);
     }
     for (; at < src->seq; at++)
         starts[at] = (int32_t)at;
@@ -459,7 +474,8 @@ static enum merak_status find_documents(struct merak_source *src,
     for (size_t f = 0; f < src->n_files; f++)
         src->masked = src->masked || src->file[f].mask != NULL;
     src->documents = opt->documents;
-    src->packed = opt->packing == MERAK_PACKING_BEST_FIT ||
+    src->pairs = opt->pairs;
+    src->packed = opt->packing == MERAK_PACKING_BEST_FIT || opt->pairs ||
                   (opt->packing == MERAK_PACKING_AUTO && src->masked);
     if (!src->masked && !src->documents && !src->packed)
         return MERAK_OK;
@@ -487,6 +503,8 @@ enum merak_status merak_source_open(const char *path,
     rc = cut_files(&s, opt->valid_fraction, err);
     if (rc == MERAK_OK)
         rc = find_documents(&s, opt, err);
+    if (rc == MERAK_OK && s.pairs)
+        rc = merak_source_open_pairs(&s, err);
     if (rc == MERAK_OK && s.packed)
         rc = pack_samples(&s, path, opt->valid_fraction, err);
     else if (rc == MERAK_OK)
@@ -505,6 +523,9 @@ enum merak_status merak_source_open(const char *path,
 
 void merak_source_close(struct merak_source *src)
 {
+    for (size_t f = 0; src->reference != NULL && f < src->n_files; f++)
+        merak_reference_close(src->reference[f]);
+    free(src->reference);
     merak_token_files_close(src->file, src->n_files);
     free(src->end[MERAK_TRAIN]);
     free(src->end[MERAK_VALID]);

@@ -12,6 +12,7 @@
 #define MERAK_IO_TOKENS_SOURCE_H
 
 #include "io/tokens/packing.h"
+#include "io/tokens/reference.h"
 #include "io/tokens/token_file.h"
 #include "io/tokens/tokens.h"
 
@@ -24,6 +25,8 @@ struct merak_source {
     bool packed;    /* by packing[2], not from streams */
     bool masked;    /* a file has a mask */
     bool documents; /* nothing is predicted across documents */
+    bool pairs;     /* of answers are packed, for a loss of pairs */
+    struct merak_reference **reference; /* [n_files], with pairs */
     struct merak_packing packing[2];
     uint64_t *counted[2]; /* [samples] for streams with masks */
     unsigned char *mark;  /* [seq + 1], used by source.c */
@@ -41,8 +44,8 @@ enum merak_status merak_source_open(const char *path,
 void merak_source_close(struct merak_source *src);
 /* Tokens of both splits. */
 uint64_t merak_source_tokens(const struct merak_source *src);
-/* Sample 0 .. samples[split] - 1, with arrays as in merak_data_sample() and
- * merak_data_starts(). */
+/* Sample 0 .. samples[split] - 1, with arrays as in merak_data_sample(),
+ * merak_data_starts() and merak_data_pairs(). */
 enum merak_status merak_source_sample(const struct merak_source *src,
                                       enum merak_split split, uint64_t sample,
                                       size_t vocab, int32_t *tokens,
@@ -52,8 +55,26 @@ enum merak_status merak_source_starts(const struct merak_source *src,
                                       enum merak_split split, uint64_t sample,
                                       int32_t *starts,
                                       struct merak_error *err) MERAK_CHECKED;
-/* The number of a sample's targets to be predicted, without reading it. */
+enum merak_status merak_source_pairs(const struct merak_source *src,
+                                     enum merak_split split, uint64_t sample,
+                                     int32_t *pairs, float *reference,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* The number of a sample's targets to be predicted, or of its pairs,
+ * without reading it. */
 uint64_t merak_source_counted(const struct merak_source *src,
                               enum merak_split split, uint64_t sample);
+
+/* --- source_pairs.c, for source.c ------------------------------------------
+ */
+
+/* Every file has pairs, and their losses under the reference model, which are
+ * opened. */
+enum merak_status
+merak_source_open_pairs(struct merak_source *src,
+                        struct merak_error *err) MERAK_CHECKED;
+/* Pack those of file f; pairs that begin in the tail are for validation. */
+enum merak_status
+merak_source_pack_pairs(struct merak_source *src, size_t f, double fraction,
+                        struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -184,3 +184,93 @@ enum merak_status merak_talk_from_prompt(json_t *object, size_t *given_p,
     json_object_set_new(object, "messages", list);
     return MERAK_OK;
 }
+
+/* Put the messages of the prompt in front of an answer's. */
+static enum merak_status put_prompt(json_t *object, const char *answer,
+                                    struct merak_error *err)
+{
+    json_t *list = json_copy(json_object_get(object, "prompt"));
+
+    if (list == NULL ||
+        json_array_extend(list, json_object_get(object, answer)) != 0) {
+        json_decref(list);
+        return merak_fail_nomem(err, sizeof(*list));
+    }
+    json_object_set_new(object, answer, list);
+    return MERAK_OK;
+}
+
+/* How many messages both begin with; each keeps one to learn. */
+static size_t common_messages(const json_t *a, const json_t *b)
+{
+    size_t n = 0;
+
+    while (n + 1 < json_array_size(a) && n + 1 < json_array_size(b) &&
+           json_equal(json_array_get(a, n), json_array_get(b, n)))
+        n++;
+    return n;
+}
+
+/* The bytes that both texts begin with; a blank at their end belongs to the
+ * answers, as does a character of which only a part is common. */
+static size_t common_bytes(const char *a, const char *b)
+{
+    size_t n = 0;
+
+    while (a[n] != '\0' && a[n] == b[n])
+        n++;
+    while (n > 0 && (((unsigned char)a[n] & 0xC0) == 0x80 ||
+                     ((unsigned char)b[n] & 0xC0) == 0x80))
+        n--;
+    return n > 0 && a[n - 1] == ' ' ? n - 1 : n;
+}
+
+/* "prompt" of what the texts begin with, which they lose. */
+static enum merak_status cut_prompt(json_t *object, struct merak_error *err)
+{
+    const char *chosen = json_string_value(json_object_get(object, "chosen"));
+    const char *rejected =
+        json_string_value(json_object_get(object, "rejected"));
+    size_t n = common_bytes(chosen, rejected);
+    json_t *prompt = json_stringn(chosen, n);
+    json_t *left[2] = {json_string(chosen + n), json_string(rejected + n)};
+
+    if (prompt == NULL || left[0] == NULL || left[1] == NULL) {
+        json_decref(prompt);
+        json_decref(left[0]);
+        json_decref(left[1]);
+        return merak_fail_nomem(err, strlen(chosen) + strlen(rejected));
+    }
+    json_object_set_new(object, "prompt", prompt);
+    json_object_set_new(object, "chosen", left[0]);
+    json_object_set_new(object, "rejected", left[1]);
+    return MERAK_OK;
+}
+
+enum merak_status merak_talk_from_pair(json_t *object, size_t *given_p,
+                                       struct merak_error *err)
+{
+    const json_t *prompt = json_object_get(object, "prompt");
+    const json_t *chosen = json_object_get(object, "chosen");
+    const json_t *rejected = json_object_get(object, "rejected");
+    enum merak_status rc;
+
+    if (json_is_array(chosen) && json_is_array(rejected) &&
+        json_is_array(prompt)) {
+        *given_p = json_array_size(prompt);
+        rc = put_prompt(object, "chosen", err);
+        return rc == MERAK_OK ? put_prompt(object, "rejected", err) : rc;
+    }
+    if (json_is_array(chosen) && json_is_array(rejected) &&
+        (prompt == NULL || json_is_null(prompt) || json_is_string(prompt))) {
+        *given_p = common_messages(chosen, rejected);
+        return MERAK_OK;
+    }
+    if (!json_is_string(chosen) || !json_is_string(rejected) ||
+        (prompt != NULL && !json_is_string(prompt)))
+        return merak_fail(err, MERAK_ERR_FORMAT,
+                          "\"prompt\", \"chosen\" and \"rejected\": "
+                          "expected three texts, three lists of messages, or "
+                          "two without \"prompt\"");
+    return prompt == NULL ? cut_prompt(object, err) : MERAK_OK;
+}

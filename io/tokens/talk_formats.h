@@ -25,4 +25,13 @@ enum merak_status merak_talk_from_alpaca(json_t *object,
 enum merak_status merak_talk_from_prompt(json_t *object, size_t *given_p,
                                          struct merak_error *err) MERAK_CHECKED;
 
+/*
+ * TRL's pairs of answers: {"prompt": .., "chosen": .., "rejected": ..}, of
+ * texts or of lists of messages, also without a prompt: then it is what both
+ * begin with.  Of lists, "chosen" and "rejected" become all messages,
+ * *given_p of them the prompt's; a text beside them is the prompt once more.
+ */
+enum merak_status merak_talk_from_pair(json_t *object, size_t *given_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+
 #endif

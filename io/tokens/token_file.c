@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/tokens/reference.h"
 
 #include <endian.h>
 #include <glob.h>
@@ -181,6 +182,8 @@ static enum merak_status open_one(const char *path,
         return open_prefix(path, n - 4, file, err);
     if (ends_with(path, ".mask") && exists(path, n - 5, ".idx"))
         return open_prefix(path, n - 5, file, err);
+    if (ends_with(path, MERAK_REFERENCE_SUFFIX) && exists(path, n - 4, ".idx"))
+        return open_prefix(path, n - 4, file, err);
     if (ends_with(path, ".bin") && exists(path, n - 4, ".idx"))
         return open_prefix(path, n - 4, file, err);
     if (exists(path, n, ".idx"))
@@ -212,7 +215,8 @@ static enum merak_status open_all(char *const *paths, size_t n_paths,
         return merak_fail_nomem(err, n_paths * sizeof(*files));
     for (size_t i = 0; i < n_paths; i++) {
         if (skip_idx &&
-            (ends_with(paths[i], ".idx") || ends_with(paths[i], ".mask")))
+            (ends_with(paths[i], ".idx") || ends_with(paths[i], ".mask") ||
+             ends_with(paths[i], MERAK_REFERENCE_SUFFIX)))
             continue;
         rc = open_one(paths[i], &files[n], err);
         if (rc != MERAK_OK)

@@ -111,6 +111,18 @@ static enum merak_status hash_content(XXH3_state_t *h,
     return rc;
 }
 
+/* Training goes another way with another reference. */
+static void hash_reference(XXH3_state_t *h, const struct merak_source *src,
+                           size_t f)
+{
+    uint64_t sum;
+
+    if (src->reference == NULL)
+        return;
+    sum = merak_reference_checksum(src->reference[f]);
+    XXH3_128bits_update(h, &sum, sizeof(sum));
+}
+
 static enum merak_status set_content(struct merak_data *data, XXH3_state_t *h,
                                      struct merak_error *err)
 {
@@ -126,6 +138,7 @@ static enum merak_status set_content(struct merak_data *data, XXH3_state_t *h,
         XXH3_128bits_update(h, weight, sizeof(weight));
         for (size_t f = 0; rc == MERAK_OK && f < src->n_files; f++) {
             rc = hash_content(h, &src->file[f], err);
+            hash_reference(h, src, f);
             tokens += src->file[f].tokens;
             files++;
         }
@@ -365,6 +378,31 @@ enum merak_status merak_data_starts(const struct merak_data *data,
                           : rc;
 }
 
+enum merak_status merak_data_pairs(const struct merak_data *data,
+                                   enum merak_split split, uint64_t index,
+                                   int32_t *pairs, float *reference,
+                                   struct merak_error *err)
+{
+    const struct merak_source *src;
+    uint64_t sample;
+    enum merak_status rc = locate(data, split, index, &src, &sample, err);
+
+    return rc == MERAK_OK
+               ? merak_source_pairs(src, split, sample, pairs, reference, err)
+               : rc;
+}
+
+bool merak_data_has_pairs(const struct merak_data *data)
+{
+    for (size_t k = 0; k < data->n_sources; k++) {
+        for (size_t f = 0; f < data->source[k].n_files; f++) {
+            if (merak_mask_has_pairs(data->source[k].file[f].mask))
+                return true;
+        }
+    }
+    return false;
+}
+
 bool merak_data_is_masked(const struct merak_data *data)
 {
     for (size_t k = 0; k < data->n_sources; k++) {
@@ -391,6 +429,14 @@ uint64_t merak_data_counted(const struct merak_data *data,
     return sum;
 }
 
+static void add_too_long(struct merak_data_packed *packed,
+                         const struct merak_packing *p)
+{
+    packed->too_long += p->too_long;
+    if (packed->longest < p->longest)
+        packed->longest = p->longest;
+}
+
 bool merak_data_is_packed(const struct merak_data *data,
                           struct merak_data_packed *packed)
 {
@@ -401,6 +447,8 @@ bool merak_data_is_packed(const struct merak_data *data,
 
         packed->places += src->packed ? p->n_samples * (uint64_t)src->seq : 0;
         packed->pieces += p->n_pieces;
+        add_too_long(packed, p);
+        add_too_long(packed, &src->packing[MERAK_VALID]);
         for (size_t i = 0; i < p->n_pieces; i++) {
             packed->filled += p->piece[i].n;
             packed->counted += p->piece[i].counted;

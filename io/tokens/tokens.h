@@ -36,6 +36,8 @@ struct merak_data_options {
                        data set of a blend once, one after the other */
     bool documents; /* merak_data_starts() will be called, and nothing is
                        predicted across documents */
+    bool pairs;     /* merak_data_pairs() will be called: pairs of answers are
+                       packed, each in one sample, whatever `packing` is */
 };
 
 enum merak_split { MERAK_TRAIN, MERAK_VALID };
@@ -83,16 +85,30 @@ enum merak_status merak_data_starts(const struct merak_data *data,
                                     enum merak_split split, uint64_t index,
                                     int32_t *starts,
                                     struct merak_error *err) MERAK_CHECKED;
+/*
+ * The pairs of answers of a sample, for data that was opened with `pairs`.
+ *   pairs      out  i32[T]: for each position of a pair the position at which
+ *                   its second answer begins, 0 for others
+ *   reference  out  f32[T]: the loss of the target under the reference model
+ */
+enum merak_status merak_data_pairs(const struct merak_data *data,
+                                   enum merak_split split, uint64_t index,
+                                   int32_t *pairs, float *reference,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* Does a file of it have pairs of answers? */
+bool merak_data_has_pairs(const struct merak_data *data);
 /* May a target be MERAK_NO_TARGET? */
 bool merak_data_is_masked(const struct merak_data *data);
-/* How many targets are not, in samples [index, index + n), without reading. */
+/* How many targets are not, or with `pairs` how many pairs there are, in
+ * samples [index, index + n), without reading. */
 uint64_t merak_data_counted(const struct merak_data *data,
                             enum merak_split split, uint64_t index, uint64_t n);
 /* Of the packed training samples: their positions, those filled by documents,
- * the targets to be predicted, and the number of documents, or pieces of long
- * ones.  False if samples are not packed. */
+ * the targets to be predicted, the number of documents, or pieces of long
+ * ones, or pairs; of all pairs those that were too long, and the positions that
+ * the longest of them would take.  False if samples are not packed. */
 struct merak_data_packed {
-    uint64_t places, filled, counted, pieces;
+    uint64_t places, filled, counted, pieces, too_long, longest;
 };
 bool merak_data_is_packed(const struct merak_data *data,
                           struct merak_data_packed *packed);

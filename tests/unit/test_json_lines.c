@@ -24,7 +24,11 @@ static enum merak_status take_turns(void *arg, bool is_chat,
 
     if (strcmp(turn[0].text, "no") == 0)
         return merak_fail(err, MERAK_ERR_FORMAT, "I was told so");
-    sprintf(to + strlen(to), "%s", is_chat ? "chat" : "pair");
+    sprintf(to + strlen(to), "%s%s",
+            talk->side == MERAK_CHAT_CHOSEN     ? "+"
+            : talk->side == MERAK_CHAT_REJECTED ? "-"
+                                                : "",
+            is_chat ? "chat" : "pair");
     for (size_t i = 0; i < n; i++)
         sprintf(to + strlen(to), " %c%.*s",
                 turn[i].context ? '-' : '0' + (int)turn[i].role, (int)turn[i].n,
@@ -72,6 +76,34 @@ static void lines_are_read_or_named(void **state)
          MERAK_ERR_FORMAT, "none of the assistant that counts"},
         {"{\"prompt\":[" USER "],\"completion\":[7]}", NULL, MERAK_ERR_FORMAT,
          "line 2: message 2: a number"},
+        /* TRL's pairs of answers */
+        {"{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":\"r\"}", NULL,
+         MERAK_OK, "+pair 1p 2c;-pair 1p 2r;"},
+        {"{\"chosen\":\"a b c\",\"rejected\":\"a b d\"}", NULL, MERAK_OK,
+         "+pair 1a b 2 c;-pair 1a b 2 d;"},
+        {"{\"chosen\":\"x\u00e4\",\"rejected\":\"x\u00e5\"}", NULL, MERAK_OK,
+         "+pair 1x 2\xc3\xa4;-pair 1x 2\xc3\xa5;"},
+        {"{\"prompt\":[" USER "],\"chosen\":[" ANSWER "],\"rejected\":[" ANSWER
+         "," USER "," ANSWER "]}",
+         NULL, MERAK_OK, "+chat 1q 2a;-chat 1q 2a 1q 2a;"},
+        {"{\"chosen\":[" USER "," ANSWER "," USER "," ANSWER
+         "],\"rejected\":[" USER "," ANSWER "," USER "," FLAG("id", "1") "]}",
+         NULL, MERAK_OK, "+chat 1q -a 1q 2a;-chat 1q -a 1q 2x;"},
+        {"{\"prompt\":\"q\",\"chosen\":[" USER "," ANSWER
+         "],\"rejected\":[" USER "," FLAG("id", "1") "],\"messages\":[" USER
+                                                     "," ANSWER "]}",
+         NULL, MERAK_OK, "+chat 1q 2a;-chat 1q 2x;"},
+        {"{\"chosen\":[" USER "," ANSWER "],\"rejected\":[" USER "," ANSWER
+         "],\"messages\":[" USER "]}",
+         NULL, MERAK_ERR_FORMAT, "both \"messages\" and \"chosen\""},
+        {"{\"chosen\":[" USER "," ANSWER "],\"rejected\":[" USER "]}", NULL,
+         MERAK_ERR_FORMAT, "line 2: \"rejected\": 1 messages and none"},
+        {"{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":[" ANSWER "]}", NULL,
+         MERAK_ERR_FORMAT, "expected three texts, three lists"},
+        {"{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":\"r\","
+         "\"completion\":\"c\"}",
+         NULL, MERAK_ERR_FORMAT, "both \"completion\" and \"chosen\""},
+        {"{\"text\":\"t\",\"chosen\":1e999}", NULL, MERAK_OK, "text t;"},
         /* ShareGPT */
         {SHARED(
              "{\"from\":\"human\",\"value\":\"q\"},"
