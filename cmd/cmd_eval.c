@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_eval.c - `merak eval`: the likelihood of token files, or of one of
- * several answers
+/* cmd_eval.c - `merak eval`: the likelihood of token files, of one of several
+ * answers, or of pairs of them for training on preferences
  */
 #include "config.h"
 
@@ -42,6 +42,9 @@ static const struct merak_option rows[] = {
      .about = "the first so many sequences of --data; 0: all (0)"},
     {"choices", MERAK_OPTION_TEXT, offsetof(struct merak_eval, choices),
      .about = "JSON lines with prompt, choices and answer", .arg = "FILE"},
+    {"reference", MERAK_OPTION_YES, offsetof(struct merak_eval, reference),
+     .about = "write the losses of pairs of answers to PREFIX.ref beside "
+              "--data, for training on preferences"},
     {"json", MERAK_OPTION_YES, offsetof(struct merak_eval, json),
      .about = "print the results as a line of JSON"},
 };
@@ -240,6 +243,13 @@ static enum merak_status check(const struct merak_eval *eval,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --data DATA or --choices FILE%s",
                           eval->data == NULL ? "" : ", not both");
+    if (eval->reference &&
+        (eval->data == NULL || eval->valid_fraction > 0 || eval->samples > 0 ||
+         eval->packing != MERAK_PACKING_AUTO))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--reference is of every pair of answers in --data, "
+                          "each by itself: leave out --choices, "
+                          "--valid-fraction, --samples and --packing");
     return MERAK_OK;
 }
 
@@ -247,10 +257,12 @@ static void print_help(void)
 {
     puts("usage: merak eval --ckpt DIR --data DATA [OPTION]...\n"
          "       merak eval --ckpt DIR --choices FILE [OPTION]...\n"
+         "       merak eval --ckpt DIR --data DATA --reference [OPTION]...\n"
          "\n"
-         "Loss, perplexity and bits per byte of token files; or which of "
-         "several\n"
-         "answers is the likeliest.\n");
+         "Loss, perplexity and bits per byte of token files; which of several\n"
+         "answers is the likeliest; or the losses that training on "
+         "preferences\n"
+         "starts from.\n");
     merak_options_help(&table, stdout);
     puts("\nmerak-eval(1) has the rest.");
 }
@@ -273,13 +285,15 @@ int merak_cmd_eval(int argc, char **argv)
         rc = check(&eval, &err);
     if (rc == MERAK_OK)
         rc = merak_lm_open(&eval.lm, eval.choices != NULL, &lm, &err);
-    if (rc == MERAK_OK && eval.seq == 0)
+    if (rc == MERAK_OK && eval.seq == 0 && !eval.reference)
         eval.seq = merak_default_seq(lm.config.positions);
     if (rc == MERAK_OK)
-        rc = eval.data != NULL ? judge_data(&eval, &lm, &err)
-                               : merak_eval_choices(&eval, &lm, &err);
+        rc = eval.reference      ? merak_eval_reference(&eval, &lm, &err)
+             : eval.data != NULL ? judge_data(&eval, &lm, &err)
+                                 : merak_eval_choices(&eval, &lm, &err);
     code = rc == MERAK_OK ? merak_cmd_flush("eval", MERAK_EXIT_DONE)
                           : merak_cmd_failed("eval", rc, &err);
     merak_lm_close(&lm);
+    merak_cmd_die_of_stop();
     return code;
 }

@@ -14,7 +14,7 @@ struct merak_eval {
     uint64_t samples;
     enum merak_packing_kind packing;
     bool doc_mask;
-    bool json;
+    bool reference, json;
 };
 
 /*
@@ -24,5 +24,13 @@ struct merak_eval {
 enum merak_status merak_eval_choices(const struct merak_eval *eval,
                                      struct merak_lm *lm,
                                      struct merak_error *err) MERAK_CHECKED;
+
+/*
+ * Keep the losses of pairs of answers beside each file of --data (reference.h),
+ * and print how they compare.
+ */
+enum merak_status merak_eval_reference(const struct merak_eval *eval,
+                                       struct merak_lm *lm,
+                                       struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -196,6 +196,7 @@ static const struct merak_option rows[] = {
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
     MERAK_LORA_OPTIONS(AT(lora)),
+    MERAK_OBJECTIVE_OPTIONS(AT(objective)),
     {"doc-mask", MERAK_OPTION_YES, AT(doc_mask),
      .about = "documents of a sequence do not see each other"},
     {"emit", MERAK_OPTION_WORD, AT(emit),
@@ -431,6 +432,8 @@ static enum merak_status check(struct plan_options *opt,
     }
     merak_choices_settle(&opt->choice);
     rc = merak_lora_settle(&opt->lora, err);
+    if (rc == MERAK_OK)
+        rc = merak_objective_settle(&opt->objective, err);
     if (rc == MERAK_OK)
         rc = plan_saved_open(opt, err);
     if (rc != MERAK_OK)

@@ -48,6 +48,7 @@ struct plan_options {
     struct merak_plan plan; /* of the choices, unless one is searched for */
     struct merak_param_rules rules;
     struct merak_lora lora;
+    struct merak_objective objective;
     bool doc_mask;
     double memory_bytes; /* 0: not given */
     double unit_ms;      /* 0: times of the cost model */

@@ -32,7 +32,8 @@ enum merak_status plan_model_open(const struct plan_options *opt,
                                  .arg = &model->ruled,
                                  .ruled.rules = &opt->rules,
                                  .ruled.lora = &opt->lora,
-                                 .ruled.documents = opt->doc_mask};
+                                 .ruled.documents = opt->doc_mask,
+                                 .ruled.objective = opt->objective};
     if (own != NULL) {
         model->source = own->name;
         model->name = plan_model_planner(own);

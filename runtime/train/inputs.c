@@ -30,6 +30,8 @@ struct batch {
 struct merak_inputs {
     struct merak_trainer *t;
     pthread_mutex_t data; /* one thread at a time reads (io/tokens) */
+    int32_t *pairs;       /* of a sample, for a loss of pairs */
+    float *reference;
 
     /* The micro-batch that was loaded last. */
     int32_t *last;
@@ -118,6 +120,28 @@ static enum merak_status find_microbatch(struct merak_inputs *in,
     return rc;
 }
 
+/* Where pairs of answers are, or their losses under the reference model. */
+static enum merak_status load_pairs(struct merak_inputs *in,
+                                    enum merak_input_kind input, uint64_t first,
+                                    int32_t *out, struct merak_error *err)
+{
+    const struct merak_trainer *t = in->t;
+    const void *wanted =
+        input == MERAK_INPUT_PAIRS ? (void *)in->pairs : in->reference;
+    size_t T = t->opt.seq;
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t b = 0; b < t->program->mesh.batch && rc == MERAK_OK; b++) {
+        pthread_mutex_lock(&in->data);
+        rc = merak_data_pairs(t->data, t->load.split, first + b, in->pairs,
+                              in->reference, err);
+        if (rc == MERAK_OK)
+            memcpy(out + b * T, wanted, T * sizeof(*out));
+        pthread_mutex_unlock(&in->data);
+    }
+    return rc;
+}
+
 enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      int microbatch, int32_t *ids,
                                      struct merak_error *err)
@@ -130,6 +154,8 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
 
     if (input == MERAK_INPUT_STARTS)
         return load_starts(t->inputs, first, ids, err);
+    if (input == MERAK_INPUT_PAIRS || input == MERAK_INPUT_REFERENCE)
+        return load_pairs(t->inputs, input, first, ids, err);
     rc = find_microbatch(t->inputs, microbatch, first, &from, err);
     if (rc == MERAK_OK)
         memcpy(ids, input == MERAK_INPUT_TOKENS ? from : from + n,
@@ -259,6 +285,12 @@ enum merak_status merak_inputs_open(struct merak_trainer *t,
     if (in->last == NULL)
         return merak_fail_nomem(err, bytes);
     memset(in->last, 0, bytes); /* for the memory baseline */
+    if (t->opt.optimizer.objective.kind == MERAK_DPO) {
+        in->pairs = calloc(t->opt.seq, sizeof(*in->pairs));
+        in->reference = calloc(t->opt.seq, sizeof(*in->reference));
+        if (in->pairs == NULL || in->reference == NULL)
+            return merak_fail_nomem(err, t->opt.seq * sizeof(*in->pairs));
+    }
     return t->compute.accel != NULL && loads_samples(t->program)
                ? start_thread(in, err)
                : MERAK_OK;
@@ -283,6 +315,8 @@ void merak_inputs_close(struct merak_trainer *t)
     free(in->now.ids);
     free(in->next.ids);
     free(in->last);
+    free(in->pairs);
+    free(in->reference);
     free(in);
     t->inputs = NULL;
 }

@@ -71,9 +71,16 @@ static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
         .vocab = vocab,
         .packing = t->opt.data.packing,
         .documents = t->opt.data.doc_mask,
+        .pairs = t->opt.optimizer.objective.kind == MERAK_DPO,
     };
     enum merak_status rc = merak_data_open(&opt, &t->data, err);
 
+    if (rc == MERAK_OK && !opt.pairs && merak_data_has_pairs(t->data))
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
+                        "--data %.100s has pairs of a chosen and a rejected "
+                        "answer, and both would be learned: give --objective "
+                        "dpo",
+                        t->opt.data.files);
     return rc == MERAK_OK ? merak_inputs_open(t, err) : rc;
 }
 
@@ -502,6 +509,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
         return fail_alone(&err, MERAK_EXIT_LAUNCH);
     }
     t.source.ruled.documents = t.opt.data.doc_mask;
+    t.source.ruled.objective = t.opt.optimizer.objective;
     t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
     tear_down(&t);

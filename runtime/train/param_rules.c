@@ -108,12 +108,27 @@ enum merak_status merak_lora_settle(struct merak_lora *lora,
     return MERAK_OK;
 }
 
+enum merak_status merak_objective_settle(struct merak_objective *objective,
+                                         struct merak_error *err)
+{
+    if (objective->kind != MERAK_DPO)
+        return objective->beta == 0
+                   ? MERAK_OK
+                   : merak_fail(err, MERAK_ERR_CONFIG,
+                                "--dpo-beta needs --objective dpo");
+    if (objective->beta == 0)
+        objective->beta = 0.1f;
+    return MERAK_OK;
+}
+
 void merak_ruled_describe(struct merak_model *m, void *arg)
 {
     const struct merak_ruled_model *ruled = arg;
 
     if (ruled->documents)
         merak_documents(m);
+    if (ruled->objective.kind == MERAK_DPO)
+        merak_preferences(m, ruled->objective.beta);
     if (ruled->lora != NULL && ruled->lora->rank > 0)
         merak_lora(m, ruled->lora);
     ruled->describe(m, ruled->arg);

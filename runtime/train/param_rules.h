@@ -58,12 +58,39 @@ size_t merak_param_rules_print(const struct merak_param_rules *rules,
 enum merak_status merak_lora_settle(struct merak_lora *lora,
                                     struct merak_error *err) MERAK_CHECKED;
 
+/* What is minimized: the cross-entropy of targets, or of which of two answers
+ * is preferred (DPO). */
+struct merak_objective {
+    enum { MERAK_CROSS_ENTROPY, MERAK_DPO } kind;
+    float beta; /* of DPO; 0: not given */
+};
+
+/* Rows of a table of options; `at` is the offset of a struct
+ * merak_objective. */
+#define MERAK_OBJECTIVE_OPTIONS(at)                                         \
+    {"objective", MERAK_OPTION_WORD,                                        \
+     (at) + offsetof(struct merak_objective, kind),                         \
+     .about = "dpo: prefer the chosen of two answers to the rejected one "  \
+              "(cross-entropy)",                                            \
+     .words = "cross-entropy|dpo"},                                         \
+    {                                                                       \
+        "dpo-beta", MERAK_OPTION_FLOAT,                                     \
+            (at) + offsetof(struct merak_objective, beta),                  \
+            .about = "how much log-ratios weigh that should stay near the " \
+                     "reference (0.1)",                                     \
+            .positive = true                                                \
+    }
+/* Fill in what is not given; MERAK_ERR_CONFIG names what does not fit. */
+enum merak_status merak_objective_settle(struct merak_objective *objective,
+                                         struct merak_error *err) MERAK_CHECKED;
+
 /* A model with the options about its parameters and sequences. */
 struct merak_ruled_model {
     merak_describe_fn describe;
     void *arg;
     const struct merak_param_rules *rules;
     bool documents; /* --doc-mask: sequences hold several documents */
+    struct merak_objective objective;
     const struct merak_lora *lora; /* rank 0, or NULL: no adapters */
 };
 /* A merak_describe_fn: arg is a struct merak_ruled_model. */

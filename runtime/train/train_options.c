@@ -70,6 +70,7 @@ static const struct merak_option rows[] = {
     {"doc-mask", MERAK_OPTION_YES, AT(data.doc_mask),
      .about = "documents of a sequence do not see each other, and each begins "
               "at position 0"},
+    MERAK_OBJECTIVE_OPTIONS(AT(optimizer.objective)),
     {"eval-every", MERAK_OPTION_INT, AT(data.eval_every),
      .about = "steps between validations; 0: only at the end (0)", .most = 1e9},
     {"eval-samples", MERAK_OPTION_COUNT, AT(data.eval_samples),
@@ -297,6 +298,28 @@ static const char *needs_hdf5(const struct merak_train_options *opt)
                                             : NULL;
 }
 
+/* Pairs of answers are documents that do not see each other, and none of them
+ * is cut; the reference is the model that training starts from. */
+static enum merak_status check_objective(struct merak_train_options *opt,
+                                         struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_objective_settle(&opt->optimizer.objective, err);
+
+    if (rc != MERAK_OK || opt->optimizer.objective.kind != MERAK_DPO)
+        return rc;
+    if (opt->data.packing == MERAK_PACKING_STREAM)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--objective dpo needs whole pairs of answers: "
+                          "expected --packing best-fit or auto, got stream");
+    if (opt->ckpt.init_from == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--objective dpo needs --init-from DIR: the model "
+                          "that `merak eval --reference` was run with");
+    opt->data.doc_mask = true;
+    return MERAK_OK;
+}
+
 /* Checks of several options together. */
 static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
@@ -313,7 +336,8 @@ static enum merak_status check(struct merak_train_options *opt,
     if (opt->ckpt.keep == 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--keep: expected 0 (all) or at least 2, got 1");
-    if (merak_lora_settle(&opt->lora, err) != MERAK_OK)
+    if (merak_lora_settle(&opt->lora, err) != MERAK_OK ||
+        check_objective(opt, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
     if (opt->lora.rank > 0 && opt->ckpt.init_from == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -416,6 +440,10 @@ void merak_train_recipe(const struct merak_train_options *opt,
     n += merak_lora_print(&opt->lora, all + n, sizeof(all) - n);
     if (opt->reduce_fast)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --reduce fast");
+    if (opt->optimizer.objective.kind == MERAK_DPO)
+        n += (size_t)snprintf(all + n, sizeof(all) - n,
+                              " --objective dpo --dpo-beta %g",
+                              (double)opt->optimizer.objective.beta);
     if (opt->data.doc_mask)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --doc-mask");
     n += merak_param_rules_print(&opt->optimizer.rules, all + n,

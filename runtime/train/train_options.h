@@ -49,6 +49,7 @@ struct merak_train_optimizer {
     uint64_t warmup;
     enum merak_lr_shape lr_shape;
     double decay_share; /* of the steps, at their end: WSD */
+    struct merak_objective objective;
     struct merak_param_rules rules;
 };
 

@@ -195,6 +195,19 @@ static void report_packing(const struct merak_trainer *t)
 
     if (!merak_data_is_packed(t->data, &p))
         return;
+    if (t->opt.optimizer.objective.kind == MERAK_DPO) {
+        merak_info("train",
+                   "training samples are of %" PRIu64
+                   " pairs of answers, %.1f %% full",
+                   p.pieces, 100.0 * (double)p.filled / (double)p.places);
+        if (p.too_long > 0)
+            merak_warn("train",
+                       "%" PRIu64
+                       " pairs are left out: they are longer than a sequence "
+                       "of %zu tokens, the longest takes --seq %" PRIu64,
+                       p.too_long, t->opt.seq, p.longest);
+        return;
+    }
     merak_info("train",
                "training samples are of %" PRIu64
                " documents or parts of them, %.1f %% full, %.1f %% of their "

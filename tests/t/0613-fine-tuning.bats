@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0613-fine-tuning.bats - the path of doc/fine-tuning.md by the scripts of
 # examples/fine-tuning: tokens over two time limits, adapters over restarts,
-# merged, and asked; the model is found in a cache of the hub
+# merged, asked, and taught preferences; the model is found in a cache of the hub
 
 load cluster
 
@@ -180,4 +180,16 @@ has_steps_after()
         --prompt "user: What is 5 plus 7?" >adapted
     cat merged
     cmp merged adapted
+
+    # --- 6: pairs of answers, from the merged model on
+    sed 's/{"messages": \[\(.*\), \({"role": "assistant".* is \)\(.*\)"}\]}/{"prompt": [\1], "chosen": [\2\3"}], "rejected": [\2not known."}]}/' \
+        talks.jsonl | head -n 64 >pairs.jsonl
+    LOG=$BATS_TEST_TMPDIR/log.prefer
+    JOB=$(SBATCH_OPTIONS=--output=$LOG SEQ=96 PREFER_STEPS=5 bash 6-prefer.sh |
+        tail -n 1)
+    within is_over
+    cat "$LOG"
+    [ -e "$WORK/prefer/run/DONE" ]
+    grep -q 'training samples are of [0-9]* pairs of answers' "$LOG"
+    grep -q '^{"step": 1, "loss": 0.693147' "$WORK/prefer/run/metrics.jsonl"
 }

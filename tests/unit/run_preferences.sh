@@ -1,0 +1,156 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run_preferences.sh - pairs of a chosen and a rejected answer, from their lines
+# to a run that prefers the first
+#
+# Run from the build directory of tests/.
+
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/tap.sh"
+merak=$(cd ../cmd && pwd)/merak
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+
+cat >small.json <<'JSON'
+{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
+ "vocab_size": 257, "max_position_embeddings": 64, "hidden_act": "silu",
+ "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}
+JSON
+for i in $(seq 60); do
+    echo "{\"prompt\": \"after $i comes \", \"chosen\": \"$((i + 1))\"," \
+        "\"rejected\": \"$(seq -s , $((i % 5 + 1)))\"}"
+done >p.jsonl
+
+# pack OUT FILE [OPTION..]
+pack()
+{
+    "$merak" data pack --tokenizer byte --out "$@" >log 2>&1
+}
+
+# refuses TEXT COMMAND..: fails with one error that has the text
+refuses()
+{
+    local text=$1
+    shift
+    ! "$@" >log 2>&1 &&
+        [ "$(grep -c 'error: \|^merak [a-z]* *[a-z]*: ' log)" -eq 1 ] &&
+        grep 'error: \|^merak ' log | grep -qF -- "$text"
+    ok $? "refused: $text" log
+}
+
+# losses RUN: of every step
+losses()
+{
+    sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
+}
+
+echo 1..26
+
+pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
+    grep -q 'in answers, chosen and rejected$' log
+ok $? "a pair is two documents" log
+pack two p.jsonl --task 0/2 && pack two p.jsonl --task 1/2 &&
+    cmp p.bin two.bin && cmp p.idx two.idx && cmp p.mask two.mask
+ok $? "two tasks pack what one does" log
+pack j p.jsonl --json && grep -q '"pairs":60}' log
+ok $? "pairs are counted in JSON" log
+
+# --- what both begin with is the prompt
+chat() # ROLE TEXT
+{
+    printf '{"role": "%s", "content": "%s"}' "$1" "$2"
+}
+asked=$(chat user a)
+good=$(chat assistant b)
+bad=$(chat assistant cd)
+echo "{\"prompt\": [$asked], \"chosen\": [$good], \"rejected\": [$bad]}" >a.jsonl
+echo "{\"chosen\": [$asked, $good], \"rejected\": [$asked, $bad]}" >b.jsonl
+echo "{\"prompt\": \"a\", \"chosen\": [$asked, $good]," \
+    "\"rejected\": [$asked, $bad], \"messages\": [$asked, $good]}" >c.jsonl
+pack a a.jsonl --chat chatml && pack b b.jsonl --chat chatml &&
+    pack c c.jsonl --chat chatml &&
+    cmp a.bin b.bin && cmp a.mask b.mask && cmp a.bin c.bin && cmp a.mask c.mask
+ok $? "messages with a prompt and without give the same" log
+echo "{\"messages\": [$asked, $good]}" >good.jsonl
+echo "{\"messages\": [$asked, $bad]}" >bad.jsonl
+pack m good.jsonl --chat chatml && "$merak" data pack --tokenizer byte --out n \
+    --chat chatml bad.jsonl >>log 2>&1 && cat m.bin n.bin | cmp - a.bin
+ok $? "each answer is tokenized as a conversation is" log
+{
+    head -n 2 p.jsonl
+    echo '{"prompt": [], "chosen": [{"role": "assistant", "content": "x"}], "rejected": []}'
+    tail -n +3 p.jsonl
+} >mixed.jsonl
+pack skip mixed.jsonl --bad-lines skip --chat chatml && cmp skip.bin p.bin &&
+    grep -q '1 bad lines left out.*line 3: "rejected": 0 messages' log
+ok $? "a line of which one answer is refused leaves nothing" log
+refuses 'p.jsonl line 1: pairs of answers, after answers: pack them separately' \
+    "$merak" data pack --tokenizer byte --chat chatml --out x good.jsonl p.jsonl
+refuses "cannot mark tokens of answers" \
+    "$merak" data pack --tokenizer byte --format llmc --out x p.jsonl
+
+# --- the reference
+seq 5000 >x.txt
+pack d x.txt
+"$merak" train --data d --seq 32 --model small.json --ckpt first --steps 5 \
+    --lr 1e-2 >log 2>&1 &&
+    "$merak" ckpt export first --format hf --out hf >>log 2>&1
+dpo=("$merak" train --data p --seq 48 --model hf --init-from hf --log-every 1
+    --lr-schedule constant --objective dpo)
+refuses "p.ref does not exist: \`merak eval --ckpt BASE --data p --reference\`" \
+    "${dpo[@]}"
+refuses "has pairs of a chosen and a rejected answer, and both would be learned" \
+    "$merak" train --data p --seq 48 --model hf
+refuses "d.bin has no pairs of answers" \
+    "$merak" eval --ckpt hf --data d --reference
+refuses "each by itself: leave out" \
+    "$merak" eval --ckpt hf --data p --reference --samples 3
+refuses "--data has no pair of answers of at most 4 tokens" \
+    "$merak" eval --ckpt hf --data p --reference --seq 4
+"$merak" eval --ckpt hf --data p --reference --json >log 2>&1 &&
+    grep -q '"pairs": 60, "too_long": 0,' log &&
+    [ "$(stat -c %s p.ref)" -eq $((56 + 2 * $(stat -c %s p.bin))) ]
+ok $? "merak eval writes it beside the data" log
+# the mean over all answers is that of both kinds
+"$merak" eval --ckpt hf --data p --doc-mask --seq 64 --json >all 2>>log
+awk -F'[:,}]' 'NR == FNR { a = $6; b = $8; next }
+    { exit !(($2 - a) * ($2 - b) < 0) }' log all
+ok $? "its losses are those of merak eval" log all
+
+# --- training
+"${dpo[@]}" --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
+ok $? "a run of four steps" log
+read -r predicted reserved < <(sed -n \
+    's/.*predicted \([0-9]*\) bytes.*reserved \([0-9]*\)$/\1 \2/p' log)
+[ "$predicted" = "$reserved" ] && [ "$predicted" -gt 0 ]
+ok $? "memory is what was predicted, to the byte" log
+losses whole | awk 'NR == 1 { first = $1 } { last = $1 }
+    END { exit !((first - log(2)) ^ 2 < 1e-12 && last < 0.9 * first) }'
+ok $? "the loss begins at log 2, and falls" whole/metrics.jsonl
+"${dpo[@]}" --ckpt half --steps 2 --lr 1e-2 >log 2>&1 &&
+    "${dpo[@]}" --ckpt half --steps 4 --lr 1e-2 >>log 2>&1 &&
+    [ "$(losses half)" = "$(losses whole)" ]
+ok $? "a run that was stopped goes on as if it had not been" log
+"${dpo[@]}" --ckpt lora --steps 4 --lr 1e-2 --lora-rank 4 --dpo-beta 0.5 \
+    >log 2>&1 &&
+    losses lora | awk 'NR == 1 { exit !(($1 - log(2)) ^ 2 < 1e-12) }' &&
+    "$merak" ckpt export lora --format peft --out peft >>log 2>&1
+ok $? "beside adapters the base model is the reference" log
+"$merak" eval --ckpt whole --data two --reference >log 2>&1 &&
+    grep -q '^chosen likelier   [0-9.]* % of 60 pairs' log && ! cmp -s p.ref two.ref
+ok $? "the chosen answers are likelier afterwards" log
+refuses "is of a model with DPO beta 0.1, in --model it is 0.2" \
+    "${dpo[@]}" --ckpt whole --steps 6 --dpo-beta 0.2
+refuses "--dpo-beta needs --objective dpo" \
+    "$merak" train --data d --model hf --dpo-beta 0.2
+refuses "expected --packing best-fit or auto, got stream" \
+    "${dpo[@]}" --packing stream
+refuses "cuts sequences, and pair_loss" \
+    "${dpo[@]}" --schedule sliced:2 --micro-batch 1
+refuses "all 58 pairs for training are longer than a sequence of 16 tokens" \
+    "${dpo[@]}" --seq 16
