@@ -161,7 +161,7 @@ static enum merak_status queue_all_reduce(const struct net *net)
                                          .scratch = data + MOST_BYTES,
                                          .queue = MERAK_QUEUE_COLLECTIVE};
     enum merak_status rc = merak_link_exchange(
-        w->link, merak_link_team(w->link, &net->team), &call, net->err);
+        w->link, merak_link_team(w->link, &net->team), &call, 1, net->err);
 
     return rc == MERAK_OK
                ? w->accel->ops->record(w->accel, MERAK_QUEUE_COLLECTIVE,

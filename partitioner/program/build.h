@@ -163,6 +163,7 @@ struct merak_build_fetch {
                                were */
     int turn;       /* of the step item that is being written; -1: it has one */
     int microbatch; /* that it is for; -1: for all */
+    int bundle; /* instruction from which on exchanges join each other; -1 */
 };
 
 /* Slots that a send may still read: values.c. */

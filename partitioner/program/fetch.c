@@ -14,6 +14,9 @@
  * turns back, as a backward does behind its forward, the last block and the one
  * before it are still there.
  *
+ * What is gathered for a visit is a bundle: exchanges that start together, with
+ * the rounds of one.
+ *
  * What is not a matrix (norms, biases) is small: its gather would take longer
  * to begin than to run.  It stays as with ZeRO-1.  So do matrices that several
  * stages read, and gradients of matrices with several uses: these are summed
@@ -171,6 +174,7 @@ static void fetch(struct merak_build *b, const struct merak_visit *visit,
                   int microbatch)
 {
     b->fetch.microbatch = microbatch;
+    b->fetch.bundle = b->prog->n_instrs;
     for (int i = 0; i < visit->n && b->rc == MERAK_OK; i++) {
         struct merak_uses *uses = b->params.uses_of[visit->param[i]];
 
@@ -182,7 +186,7 @@ static void fetch(struct merak_build *b, const struct merak_visit *visit,
         merak_build_gather_param(b, uses->param);
         b->fetch.turn = -1;
     }
-    b->fetch.microbatch = -1;
+    b->fetch.microbatch = b->fetch.bundle = -1;
 }
 
 /* Visits to come, whose matrices are there at one time: those of two blocks,

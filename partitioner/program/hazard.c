@@ -273,23 +273,32 @@ static void note_write(struct hazards *h, int slot, int instr)
         h->interval[lo] = (struct interval){instr, -1, -1};
 }
 
-static void find_hazards(struct hazards *h, const struct merak_instr *in)
+/* What an instruction has to wait for, to be found for `late`, which is it or
+ * the first of its bundle. */
+static void find_hazards(struct hazards *h, const struct merak_instr *in,
+                         int late)
 {
     unsigned reads, writes;
 
     merak_instr_access(in, &reads, &writes);
-    h->n_found = 0;
     for (; h->gate < h->b->gates.n && h->b->gates.gate[h->gate].instr == in->id;
          h->gate++)
-        find(h, h->b->gates.gate[h->gate].early, in->id);
+        find(h, h->b->gates.gate[h->gate].early, late);
     for (int i = 0; i < in->n_in + in->n_out; i++) {
         if (reads & (1u << i))
-            after_write(h, in->slot[i], in->id);
+            after_write(h, in->slot[i], late);
         if (writes & (1u << i))
-            after_reads(h, in->slot[i], in->id);
+            after_reads(h, in->slot[i], late);
     }
     if (in->scratch >= 0)
-        after_reads(h, in->scratch, in->id);
+        after_reads(h, in->scratch, late);
+}
+
+static void note_accesses(struct hazards *h, const struct merak_instr *in)
+{
+    unsigned reads, writes;
+
+    merak_instr_access(in, &reads, &writes);
     for (int i = 0; i < in->n_in + in->n_out; i++) {
         if (reads & (1u << i))
             note_read(h, in->slot[i], in->id);
@@ -347,16 +356,34 @@ static void keep_waits(struct hazards *h, struct merak_instr *in)
     }
 }
 
+/* An instruction and those that join it: all wait for what any of them has to
+ * wait for.  Returns how many they are. */
+static int take_bundle(struct hazards *h, int id)
+{
+    struct merak_instr *first = &h->b->prog->instr[id];
+    int n = 1 + merak_instr_joined(h->b->prog, id);
+
+    h->n_found = 0;
+    for (int i = 0; i < n; i++)
+        find_hazards(h, &first[i], id);
+    for (int i = 0; i < n; i++)
+        note_accesses(h, &first[i]);
+    keep_waits(h, first);
+    for (int i = 0; i < n; i++) {
+        first[i].first_wait = first->first_wait;
+        first[i].n_wait = first->n_wait;
+        merak_order_next(&h->order);
+    }
+    return n;
+}
+
 void merak_build_waits(struct merak_build *b)
 {
     struct hazards h;
 
     if (hazards_init(&h, b)) {
-        for (int i = 0; i < b->prog->n_instrs && b->rc == MERAK_OK; i++) {
-            find_hazards(&h, &b->prog->instr[i]);
-            keep_waits(&h, &b->prog->instr[i]);
-            merak_order_next(&h.order);
-        }
+        for (int i = 0; i < b->prog->n_instrs && b->rc == MERAK_OK;)
+            i += take_bundle(&h, i);
     }
     hazards_fini(&h);
 }

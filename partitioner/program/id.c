@@ -21,7 +21,8 @@ static uint64_t mix_instr(uint64_t h, const struct merak_program *prog,
     h = merak_rng_mix(h, (uint64_t)(in->node + 1) << 3 |
                              (uint64_t)in->recompute << 2 |
                              (uint64_t)in->accumulate << 1 | in->first);
-    h = merak_rng_mix(h, (uint64_t)(in->n_in << 8 | in->n_out));
+    h = merak_rng_mix(h,
+                      (uint64_t)(in->joined << 16 | in->n_in << 8 | in->n_out));
     if (in->op != NULL)
         h = merak_rng_mix(h, merak_rng_key(0, in->op->name));
     if (in->kind == MERAK_INSTR_EXCHANGE) {

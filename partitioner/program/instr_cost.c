@@ -44,8 +44,14 @@ static struct merak_demand group_demand(const struct merak_links *links,
     const struct merak_spread spread =
         merak_links_spread(links, program->rank, group->rank, group->n);
 
-    return merak_links_exchange(links, instr->exchange->kind,
-                                (double)instr->bytes, &spread);
+    struct merak_demand demand = merak_links_exchange(
+        links, instr->exchange->kind, (double)instr->bytes, &spread);
+
+    if (instr->joined) /* the rounds of its bundle are counted already */
+        demand.fixed_s -=
+            merak_links_exchange(links, instr->exchange->kind, 0, &spread)
+                .fixed_s;
+    return demand;
 }
 
 struct merak_kernel_size merak_instr_size(const struct merak_program *program,

@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/staged.h"
 #include "partitioner/program/step.h"
 
 #include "base/error.h"
@@ -56,6 +57,22 @@ void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
     merak_build_push(b, &in);
 }
 
+/* Does an exchange join the one before it?  What stages data does not: it would
+ * wait for the memory. */
+static bool joins(const struct merak_build *b, const struct merak_instr *in)
+{
+    int before = b->prog->n_instrs - 1;
+    const struct merak_instr *last;
+
+    if (b->fetch.bundle < 0 || before < b->fetch.bundle ||
+        merak_exchange_room(in->exchange, b->opt->direct) > 0)
+        return false;
+    last = &b->prog->instr[before];
+    return last->kind == in->kind && last->scratch < 0 &&
+           last->group == in->group &&
+           last->exchange->kind == in->exchange->kind;
+}
+
 void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
                          int group, int from, int to, uint64_t tag,
                          const char *name)
@@ -76,6 +93,7 @@ void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
     in.n_in = in.n_out = 1;
     in.slot[0] = from;
     in.slot[1] = to;
+    in.joined = joins(b, &in);
     merak_build_push(b, &in);
 }
 
@@ -334,9 +352,12 @@ static bool is_exchange(const struct merak_build *b, int n)
            merak_build_runs_now(b, n);
 }
 
-/* Gather what is read before the first exchange from node n on. */
+/* Gather what is read before the first exchange from node n on.  With ZeRO-3
+ * these are vectors, which take longer to begin than to run: a bundle. */
 static void gather_up_to(struct merak_build *b, int n)
 {
+    if (b->prog->plan.zero >= MERAK_ZERO_PARAMS)
+        b->fetch.bundle = b->prog->n_instrs;
     while (n < b->graph->n_nodes && !is_exchange(b, n))
         n++;
     while (b->params.gathered < b->prog->n_params && b->rc == MERAK_OK &&
@@ -348,6 +369,7 @@ static void gather_up_to(struct merak_build *b, int n)
         if (b->params.uses[p - b->prog->param].n > 0 && p->home == p->param)
             merak_build_gather_param(b, p);
     }
+    b->fetch.bundle = -1;
 }
 
 /*

@@ -50,8 +50,8 @@ static void print_instr(FILE *out, const struct merak_program *prog,
     else
         fprintf(out, " %c%-3d", in->recompute ? 'R' : "FBW"[in->phase],
                 in -> microbatch);
-    fprintf(out, " %s%s%s:", in->name, in->accumulate ? " +=" : "",
-            in->first ? " first" : "");
+    fprintf(out, " %s%s%s%s:", in->joined ? "and " : "", in->name,
+            in->accumulate ? " +=" : "", in->first ? " first" : "");
     for (int i = 0; i < in->n_in; i++)
         print_operand(out, prog, in->slot[i]);
     fputs(" ->", out);

@@ -18,6 +18,15 @@
 
 /* --- what an instruction touches ------------------------------------------ */
 
+int merak_instr_joined(const struct merak_program *program, int id)
+{
+    int n = 0;
+
+    while (id + n + 1 < program->n_instrs && program->instr[id + n + 1].joined)
+        n++;
+    return n;
+}
+
 void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
                         unsigned *writes_p)
 {
@@ -351,6 +360,7 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                             .room.staged = -1,
                             .fetch.turn = -1,
                             .fetch.microbatch = -1,
+                            .fetch.bundle = -1,
                             .fetch.sum_unit = -1,
                             .err = err};
     enum merak_status rc;

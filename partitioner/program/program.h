@@ -83,6 +83,9 @@ struct merak_instr {
     int node;       /* sharded graph's node id, or -1 */
     bool recompute; /* recomputes what this micro-batch's forward dropped */
     bool accumulate, first;
+    bool joined; /* EXCHANGE: starts together with the one before it, of the
+                    same kind in the same group: these are a bundle, and wait
+                    for the same */
     int8_t n_in, n_out;
     int slot[MERAK_MAX_OPERANDS];    /* inputs, then outputs */
     int scratch;                     /* slot, or -1 */
@@ -209,6 +212,8 @@ bool merak_instr_is_same_call(const struct merak_program *a_program,
                               const struct merak_instr *a,
                               const struct merak_program *b_program,
                               const struct merak_instr *b);
+/* How many exchanges after this one are of its bundle. */
+int merak_instr_joined(const struct merak_program *program, int id);
 /* Which operands an instruction reads and writes: bit i is slot[i]. */
 void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
                         unsigned *writes_p);

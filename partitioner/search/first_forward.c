@@ -49,11 +49,13 @@ static double gather_bytes(const struct merak_rater *r,
 double merak_gathers_s(const struct merak_rater *r,
                        const struct merak_param_state *hold)
 {
-    int n =
-        r->plan->zero >= MERAK_ZERO_PARAMS ? hold->n - hold->n_lent : hold->n;
+    int n = hold->n;
 
     if (n <= 0)
         return 0;
+    /* Those of all segments are a bundle, with the rounds of one. */
+    if (r->plan->zero >= MERAK_ZERO_PARAMS)
+        n = 0;
     return merak_over_dp(r, false, gather_bytes(r, hold), n) + hold->gather_s;
 }
 

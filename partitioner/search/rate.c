@@ -241,17 +241,19 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
     return c;
 }
 
-/* With ZeRO-3 each action gathers what it reads, with 2 a backward sums over
- * replicas; both overlap with its kernels.  What takes longer than they do, of
- * an action that takes `seconds`. */
-static double lent_s(const struct merak_rater *r,
-                     const struct merak_param_state *h, bool backward,
-                     double seconds)
+/* With ZeRO-3 each action gathers what it reads, a segment at a time, with 2 a
+ * backward sums over replicas; both overlap with its kernels.  What takes
+ * longer than they do, of an action that takes `seconds`. */
+static double lent_s(const struct merak_rater *r, const struct merak_range *g,
+                     bool backward, double seconds)
 {
+    const struct merak_param_state *h = &g->hold;
+    int segments = g->to - g->from;
     double took = 0;
 
     if (r->plan->zero >= MERAK_ZERO_PARAMS && h->n_lent > 0)
-        took += merak_over_dp(r, false, h->lent_bytes, h->n_lent);
+        took += merak_over_dp(r, false, h->lent_bytes,
+                              h->n_lent < segments ? h->n_lent : segments);
     if (r->plan->zero >= MERAK_ZERO_GRADS && backward && h->n_lent > 0)
         took += merak_over_dp(r, true, h->lent_grad_bytes, h->n_lent);
     return took > seconds ? took - seconds : 0;
@@ -273,11 +275,11 @@ static void set_costs(struct merak_rater *r)
 
         if (k + 1 < r->chain)
             above = crossing_of(r, k + 1);
-        lost_s = below.down_lost + above.down_lost +
-                 lent_s(r, &g->hold, true, once + b_s);
+        lost_s =
+            below.down_lost + above.down_lost + lent_s(r, g, true, once + b_s);
         r->part_cost[k] = (struct merak_part_cost){
             .f = g->f_s + (below.up_lost + above.up_lost) +
-                 lent_s(r, &g->hold, false, g->f_s),
+                 lent_s(r, g, false, g->f_s),
             .b = lost_s + b_s,
             .b_recomputing = once + lost_s + b_s,
             .w = g->w_s,

@@ -23,6 +23,7 @@
 #include "partitioner/simulate/meet.h"
 #include "partitioner/program/instr_order.h"
 #include "partitioner/simulate/check.h"
+#include "partitioner/simulate/fetches.h"
 #include "partitioner/simulate/simulate.h"
 
 #include <stdarg.h>
@@ -123,6 +124,9 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
 
     if (in->id != i)
         return fail_at(prog, in, err, ": its id is not its index");
+    if (in->joined && !merak_instr_joins(prog, i))
+        return fail_at(prog, in, err,
+                       ": does not start with the exchange before it");
     if (in->n_in + in->n_out > MERAK_MAX_OPERANDS ||
         in->scratch >= prog->n_slots)
         return fail_at(prog, in, err, ": names a slot that does not exist");
@@ -460,7 +464,8 @@ static enum merak_status check_arrival(struct merak_meet *meet,
     if (in->kind == MERAK_INSTR_EXCHANGE
             ? in->exchange->kind == first->exchange->kind &&
                   in->exchange->dtype == first->exchange->dtype &&
-                  in->exchange->n == first->exchange->n
+                  in->exchange->n == first->exchange->n &&
+                  in->joined == first->joined
             : prog->slot[in->slot[0]].bytes ==
                   other->slot[first->slot[0]].bytes)
         return MERAK_OK;

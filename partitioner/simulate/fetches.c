@@ -17,6 +17,17 @@ bool merak_instr_fetches(const struct merak_program *program,
     return to->category == MERAK_CAT_FETCHED;
 }
 
+bool merak_instr_joins(const struct merak_program *prog, int i)
+{
+    const struct merak_instr *in = &prog->instr[i], *before = in - 1;
+
+    return i > 0 && in->kind == MERAK_INSTR_EXCHANGE &&
+           before->kind == in->kind && before->queue == in->queue &&
+           before->group == in->group &&
+           before->exchange->kind == in->exchange->kind &&
+           before->first_wait == in->first_wait && before->n_wait == in->n_wait;
+}
+
 /* How long an instruction of the compute queue, free since free_s, waited for
  * fetches when all else was there. */
 static double waited(const struct merak_program *program,

@@ -181,6 +181,7 @@ void merak_engine_accel_fini(struct merak_engine *e)
     free(e->accel.event);
     free(e->accel.stream);
     free(e->accel.comm);
+    free(e->accel.call);
     free(e->accel.input_at);
     if (!settled) /* queues may still read it, so it is not freed */
         return;

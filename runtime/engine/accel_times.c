@@ -131,34 +131,63 @@ static enum merak_status time_of(const struct merak_engine *e,
     return rc;
 }
 
+/* Instructions that were launched together: those listed, or, without a list,
+ * n from the first on. */
+struct launch {
+    const int *id;
+    int first, n;
+};
+
+static int launched(const struct launch *l, int i)
+{
+    return l->id != NULL ? l->id[i] : l->first + i;
+}
+
 /* The time of instructions that were launched together is divided in proportion
- * to what they read and write. */
-static void share_out(struct merak_engine *e, const int *id, int n,
+ * to what they read and write, or send. */
+static void share_out(struct merak_engine *e, const struct launch *l,
                       int64_t start_ns, int64_t end_ns)
 {
     double start = (double)start_ns, length = (double)(end_ns - start_ns);
     double sum = 0, done = 0;
 
-    for (int i = 0; i < n; i++)
-        sum += (double)e->program->instr[id[i]].bytes;
-    for (int i = 0; i < n; i++) {
-        struct merak_trace_record *r = &e->record[id[i]];
+    for (int i = 0; i < l->n; i++)
+        sum += (double)e->program->instr[launched(l, i)].bytes;
+    for (int i = 0; i < l->n; i++) {
+        int id = launched(l, i);
+        struct merak_trace_record *r = &e->record[id];
 
         r->start_ns = (int64_t)(start + (sum > 0 ? length * done / sum : 0));
-        done += (double)e->program->instr[id[i]].bytes;
+        done += (double)e->program->instr[id].bytes;
         r->end_ns = (int64_t)(start + (sum > 0 ? length * done / sum : length));
     }
 }
 
-/* Instructions that instruction i was launched with; 1: it was alone. */
-static int launched_with(const struct merak_engine *e, const int *self,
-                         const int **id_p)
+/* A bundle goes from device to device as one (direct.c), but through host
+ * memory one by one. */
+static struct launch bundle_of(const struct merak_engine *e, int i)
 {
-    const struct engine_batch *batch = e->accel.batch_of[*self];
-    const struct engine_fused *fused = e->accel.fused_of[*self];
+    int first = i;
 
-    *id_p = batch != NULL ? batch->id : fused != NULL ? fused->id : self;
-    return batch != NULL ? batch->n : fused != NULL ? fused->n : 1;
+    if (e->opt.link == NULL)
+        return (struct launch){.first = i, .n = 1};
+    while (e->program->instr[first].joined)
+        first--;
+    return (struct launch){.first = first,
+                           .n = 1 + merak_instr_joined(e->program, first)};
+}
+
+/* What instruction i was launched with. */
+static struct launch launch_of(const struct merak_engine *e, int i)
+{
+    const struct engine_batch *batch = e->accel.batch_of[i];
+    const struct engine_fused *fused = e->accel.fused_of[i];
+
+    if (batch != NULL)
+        return (struct launch){.id = batch->id, .n = batch->n};
+    if (fused != NULL)
+        return (struct launch){.id = fused->id, .n = fused->n};
+    return bundle_of(e, i);
 }
 
 enum merak_status merak_engine_times_end(struct merak_engine *e,
@@ -170,12 +199,11 @@ enum merak_status merak_engine_times_end(struct merak_engine *e,
     for (int i = 0; e->accel.ended != NULL && i < e->program->n_instrs; i++) {
         enum merak_queue queue = e->program->instr[i].queue;
         int64_t start = over[queue], end = 0;
-        const int *id;
-        int n = launched_with(e, &i, &id);
+        struct launch l = launch_of(e, i);
         /* a batch is launched by its last instruction, others by their first */
-        int first = e->accel.batch_of[i] != NULL ? i : id[0];
+        int first = e->accel.batch_of[i] != NULL ? i : launched(&l, 0);
 
-        if (i != id[n - 1]) /* only the last one has an end */
+        if (i != launched(&l, l.n - 1)) /* only the last one has an end */
             continue;
         if (e->accel.began[first] != NULL)
             rc = time_of(e, e->accel.began[first], &start, err);
@@ -184,7 +212,7 @@ enum merak_status merak_engine_times_end(struct merak_engine *e,
         if (rc != MERAK_OK)
             return rc;
         over[queue] = end;
-        share_out(e, id, n, start, end);
+        share_out(e, &l, start, end);
     }
     return rc;
 }

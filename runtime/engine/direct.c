@@ -59,6 +59,17 @@ static enum merak_status check_scratch(const struct merak_engine *e,
                       instr->id, instr->name, need, have);
 }
 
+static int longest_bundle(const struct merak_program *p)
+{
+    int longest = 1, n;
+
+    for (int i = 0; i < p->n_instrs; i += n) {
+        n = 1 + merak_instr_joined(p, i);
+        longest = n > longest ? n : longest;
+    }
+    return longest;
+}
+
 enum merak_status merak_engine_direct_init(struct merak_engine *e,
                                            struct merak_error *err)
 {
@@ -71,6 +82,9 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
     if (e->accel.comm == NULL)
         return merak_fail_nomem(err,
                                 (size_t)p->n_instrs * sizeof(*e->accel.comm));
+    e->accel.call = calloc((size_t)longest_bundle(p), sizeof(*e->accel.call));
+    if (e->accel.call == NULL)
+        return merak_fail_nomem(err, sizeof(*e->accel.call));
     e->accel.n_streams = merak_program_stream_count(p);
     merak_program_streams(p, e->accel.stream);
     for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {
@@ -89,25 +103,40 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
     return rc;
 }
 
-static enum merak_status queue_move(struct merak_engine *e,
-                                    const struct merak_instr *instr,
-                                    struct merak_error *err)
+static enum merak_status queue_message(struct merak_engine *e,
+                                       const struct merak_instr *instr,
+                                       struct merak_error *err)
 {
-    int comm = e->accel.comm[instr->id], queue = e->accel.stream[instr->id];
     const struct merak_link_piece message = {
         .send = instr->kind == MERAK_INSTR_SEND,
         .at = merak_engine_slot(e, instr->slot[0]),
         .bytes = e->program->slot[instr->slot[0]].bytes,
     };
-    struct merak_link_call call = {
-        .ex = instr->exchange, .in = message.at, .queue = queue};
 
-    if (instr->kind != MERAK_INSTR_EXCHANGE)
-        return merak_link_message(e->opt.link, comm, queue, &message, err);
-    call.out = merak_engine_slot(e, instr->slot[1]);
-    if (instr->scratch >= 0)
-        call.scratch = merak_engine_slot(e, instr->scratch);
-    return merak_link_exchange(e->opt.link, comm, &call, err);
+    return merak_link_message(e->opt.link, e->accel.comm[instr->id],
+                              e->accel.stream[instr->id], &message, err);
+}
+
+/* The exchanges that join one are queued with it. */
+static enum merak_status queue_exchange(struct merak_engine *e,
+                                        const struct merak_instr *instr,
+                                        struct merak_error *err)
+{
+    int comm = e->accel.comm[instr->id], queue = e->accel.stream[instr->id];
+    int n = 1 + merak_instr_joined(e->program, instr->id);
+
+    if (instr->joined)
+        return MERAK_OK;
+    for (int i = 0; i < n; i++)
+        e->accel.call[i] = (struct merak_link_call){
+            .ex = instr[i].exchange,
+            .in = merak_engine_slot(e, instr[i].slot[0]),
+            .out = merak_engine_slot(e, instr[i].slot[1]),
+            .scratch = instr[i].scratch < 0
+                           ? NULL
+                           : merak_engine_slot(e, instr[i].scratch),
+            .queue = queue};
+    return merak_link_exchange(e->opt.link, comm, e->accel.call, n, err);
 }
 
 enum merak_status merak_engine_move(struct merak_engine *e,
@@ -117,6 +146,7 @@ enum merak_status merak_engine_move(struct merak_engine *e,
     enum merak_status rc = merak_engine_begin_instr(e, instr, err);
 
     if (rc == MERAK_OK)
-        rc = queue_move(e, instr, err);
+        rc = instr->kind == MERAK_INSTR_EXCHANGE ? queue_exchange(e, instr, err)
+                                                 : queue_message(e, instr, err);
     return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }

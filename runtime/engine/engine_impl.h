@@ -75,10 +75,11 @@ struct flight {
 struct engine_on_accel {
     struct merak_event **event; /* by instruction; NULL: not waited for */
     struct merak_event *queue_event[MERAK_STREAMS];
-    int n_streams;        /* of the accelerator's queues */
-    int *stream;          /* by instruction: its queue there */
-    int *comm;            /* by instruction: its communicator; with a link */
-    unsigned char *input; /* host memory that LOAD instructions fill */
+    int n_streams; /* of the accelerator's queues */
+    int *stream;   /* by instruction: its queue there */
+    int *comm;     /* by instruction: its communicator; with a link */
+    struct merak_link_call *call; /* a bundle that is being queued */
+    unsigned char *input;         /* host memory that LOAD instructions fill */
     bool input_pinned;
     size_t *input_at; /* by instruction: where in it */
     bool sync;        /* wait after each instruction, to name a failing one */

@@ -251,12 +251,13 @@ static enum merak_status gather_trial(struct merak_link *link, int comm,
                                        .out = link->trial,
                                        .count = bytes / sizeof(float),
                                        .dtype = MERAK_F32};
+    const struct merak_link_gather gather = {
+        .in = link->trial, .out = link->trial + bytes, .bytes = bytes};
     enum merak_status rc;
 
     if (c->pair || bytes == 0)
         return MERAK_OK;
-    rc = link->ops->gather(c->comm, stream, link->trial + bytes, link->trial,
-                           bytes, err);
+    rc = link->ops->gather(c->comm, stream, &gather, 1, err);
     rc = settled(link, comm, rc, err);
     if (rc == MERAK_OK && link->fast)
         rc = settled(link, comm, link->ops->sum(c->comm, stream, &sum, err),

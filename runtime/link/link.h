@@ -126,12 +126,14 @@ int merak_link_pair(const struct merak_link *link, int from, int to,
                     enum merak_flow_kind flow);
 
 /*
- * Append an exchange or a message to a queue.  A team of one has no
- * communicator: -1.  Blocks until the library has queued it, at most until the
- * deadline, a peer's abort, or *stop (merak_link_stop()).
+ * Append exchanges or a message to a queue.  n exchanges that the members begin
+ * in one call progress together if the library can do that: all begin the same
+ * n. A team of one has no communicator: -1.  Blocks until the library has
+ * queued them, at most until the deadline, a peer's abort, or *stop
+ * (merak_link_stop()).
  */
 enum merak_status merak_link_exchange(struct merak_link *link, int comm,
-                                      const struct merak_link_call *call,
+                                      const struct merak_link_call *call, int n,
                                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_link_message(struct merak_link *link, int comm,
                                      int queue,

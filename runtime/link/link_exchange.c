@@ -27,6 +27,9 @@
 #include "base/size.h"
 #include "partitioner/program/staged.h"
 
+/* Gathers that a library is asked for at a time. */
+enum { MOST_GATHERS = 16 };
+
 /* The state of an exchange under way. */
 struct work {
     struct merak_link *link;
@@ -138,9 +141,8 @@ static enum merak_status store_own(struct work *w, struct merak_error *err)
 }
 
 /* Is it an all-gather of equal rows?  The same on all members. */
-static bool is_plain_gather(const struct work *w)
+static bool is_plain_gather(const struct merak_exchange *ex)
 {
-    const struct merak_exchange *ex = w->ex;
     size_t offset = 0, count = merak_shape_count(&ex->in);
 
     if (ex->kind != MERAK_CONVERT_ALL_GATHER || ex->n < 2)
@@ -206,16 +208,37 @@ static enum merak_status place_boxes(struct work *w, struct merak_error *err)
     return rc;
 }
 
+/* Such gathers, of w->call[0] to [n - 1]: each rank's part is of equal size, so
+ * all members call the library as often. */
+static enum merak_status gather(struct work *w, int n, struct merak_error *err)
+{
+    struct merak_link_gather gather[MOST_GATHERS];
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0, k = 0; i < n && rc == MERAK_OK; i++) {
+        const struct merak_link_call *call = &w->call[i];
+
+        gather[k++] =
+            (struct merak_link_gather){call->out, call->in,
+                                       merak_shape_count(&call->ex->in) *
+                                           merak_dtype_bytes(call->ex->dtype)};
+        if (k < MOST_GATHERS && i + 1 < n)
+            continue;
+        rc = queued(w,
+                    w->link->ops->gather(w->link->comm[w->comm].comm, stream(w),
+                                         gather, k, err),
+                    err);
+        k = 0;
+    }
+    return rc;
+}
+
 static enum merak_status store(struct work *w, struct merak_error *err)
 {
     enum merak_status rc;
 
-    if (is_plain_gather(w))
-        return queued(w,
-                      w->link->ops->gather(
-                          w->link->comm[w->comm].comm, stream(w), w->out, w->in,
-                          merak_shape_count(&w->ex->in) * w->es, err),
-                      err);
+    if (is_plain_gather(w->ex))
+        return gather(w, 1, err);
     rc = store_own(w, err);
     if (rc == MERAK_OK)
         rc = send_boxes(w, err);
@@ -387,7 +410,7 @@ static enum merak_status combine_fast(struct work *w, struct merak_error *err)
         err);
 }
 
-enum merak_status merak_link_exchange(struct merak_link *link, int comm,
+static enum merak_status exchange_one(struct merak_link *link, int comm,
                                       const struct merak_link_call *call,
                                       struct merak_error *err)
 {
@@ -417,5 +440,22 @@ enum merak_status merak_link_exchange(struct merak_link *link, int comm,
     if (rc == MERAK_OK && ex->kind == MERAK_CONVERT_ALL_REDUCE &&
         !merak_staged_is_short(ex))
         rc = gather_cuts(&w, err);
+    return rc;
+}
+
+enum merak_status merak_link_exchange(struct merak_link *link, int comm,
+                                      const struct merak_link_call *call, int n,
+                                      struct merak_error *err)
+{
+    struct work w = {.link = link, .call = call, .comm = comm};
+    bool plain = n > 1;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < n && plain; i++)
+        plain = is_plain_gather(call[i].ex);
+    if (plain)
+        return gather(&w, n, err);
+    for (int i = 0; i < n && rc == MERAK_OK; i++)
+        rc = exchange_one(link, comm, &call[i], err);
     return rc;
 }

@@ -58,6 +58,13 @@ struct merak_link_sum {
     bool scatter; /* `in` has count elements for each member; else count */
 };
 
+/* An allgather of `bytes` from each member, in member order. */
+struct merak_link_gather {
+    void *out;
+    const void *in;
+    size_t bytes;
+};
+
 struct merak_link_ops {
     const char *name; /* as in options: "nccl" */
     /*
@@ -89,9 +96,9 @@ struct merak_link_ops {
     enum merak_status (*sum)(struct merak_link_comm *comm, void *stream,
                              const struct merak_link_sum *sum,
                              struct merak_error *err);
-    /* Allgather of `bytes` from each member, in member order. */
+    /* Allgathers that progress together. */
     enum merak_status (*gather)(struct merak_link_comm *comm, void *stream,
-                                void *out, const void *in, size_t bytes,
+                                const struct merak_link_gather *gather, int n,
                                 struct merak_error *err);
     /* Abort what is under way, including what is in queues, and the
      * communicators: all at once, since moves of one may wait in a queue for
@@ -103,7 +110,7 @@ struct merak_link_ops {
 
 /* The symbol that the module exports. */
 #define MERAK_LINK_SYMBOL "merak_link_module"
-#define MERAK_LINK_ABI 1
+#define MERAK_LINK_ABI 2
 
 struct merak_link_module {
     unsigned abi;        /* MERAK_LINK_ABI */

@@ -417,13 +417,23 @@ static enum merak_status nccl_sum(struct merak_link_comm *c, void *stream,
 }
 
 static enum merak_status nccl_gather(struct merak_link_comm *c, void *stream,
-                                     void *out, const void *in, size_t bytes,
-                                     struct merak_error *err)
+                                     const struct merak_link_gather *gather,
+                                     int n, struct merak_error *err)
 {
-    return check(
-        c, "gather what the ranks have",
-        c->library->nccl.all_gather(in, out, bytes, NCCL_INT8, c->comm, stream),
-        err);
+    const struct nccl_functions *f = &c->library->nccl;
+    int result = f->group_start(), end;
+
+    if (result != NCCL_SUCCESS)
+        return fail(c->library, c->comm, "begin a group", result, err);
+    for (int i = 0; i < n && result == NCCL_SUCCESS; i++) {
+        result = f->all_gather(gather[i].in, gather[i].out, gather[i].bytes,
+                               NCCL_INT8, c->comm, stream);
+        if (result == NCCL_IN_PROGRESS)
+            result = NCCL_SUCCESS; /* the group's end returns it again */
+    }
+    end = f->group_end();
+    return check(c, "gather what the ranks have",
+                 result != NCCL_SUCCESS ? result : end, err);
 }
 
 static const struct merak_link_ops ops = {

@@ -272,6 +272,51 @@ static void llama_takes_what_the_closed_forms_say(void **state)
     }
 }
 
+/* A layer's matrices are two bundles, of attention and MLP: each takes the
+ * rounds of one exchange. */
+static void a_bundle_takes_the_rounds_of_one_exchange(void **state)
+{
+    const double latency = 15e-6, rate = 45e9, peers = 7;
+    const double want = 2 * peers * latency + LAYER / rate;
+    struct merak_cost_model cost = *merak_cost_default();
+    struct merak_hf_config config = llama_8b;
+    struct merak_plan plan = {.tp = 1,
+                              .pp = 1,
+                              .dp = 8,
+                              .micro_batch = 1,
+                              .microbatches = 1,
+                              .zero = MERAK_ZERO_PARAMS,
+                              .dtype = MERAK_BF16,
+                              .schedule = "1f1b"};
+    const struct merak_program_options po = {.cost = &cost};
+    struct merak_planned *p = NULL;
+    struct merak_error err = {.text = ""};
+    const struct merak_program *prog;
+    double took = 0;
+    int bundles = 0;
+
+    (void)state;
+    cost.links = (struct merak_links){
+        .level[0] = {.latency_s = latency, .bytes_per_s = rate}};
+    if (merak_plan_build(&plan, 128, merak_hf_describe, &config,
+                         MERAK_PLAN_STAGES, &po, &p, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    prog = p->program[0];
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->microbatch != 0 || strstr(in->name, "gather") == NULL ||
+            strstr(in->name, "layers.7.") == NULL)
+            continue;
+        took += in->cost_s;
+        bundles += !in->joined;
+    }
+    assert_int_equal(bundles, 2 * 2); /* forward and backward */
+    if (fabs(took - 2 * want) > 1e-12 * want)
+        fail_msg("gathers of a layer take %g s, not %g", took, 2 * want);
+    merak_planned_destroy(p);
+}
+
 /* --- what a search finds -------------------------------------------------- */
 
 #define NOT_GIVEN (-100)
@@ -400,6 +445,7 @@ int main(void)
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(programs_are_sound_and_keep_parts),
         cmocka_unit_test(llama_takes_what_the_closed_forms_say),
+        cmocka_unit_test(a_bundle_takes_the_rounds_of_one_exchange),
         cmocka_unit_test(the_level_that_fits_is_found),
         cmocka_unit_test(what_is_not_possible_is_refused),
     };

@@ -90,6 +90,7 @@ static void one_rank_exchanges_with_itself(void **state)
         {false, out, COUNT * sizeof(*out), 0}};
     struct merak_link_sum sum = {
         .in = in, .out = out, .count = COUNT, .dtype = MERAK_F32};
+    const struct merak_link_gather gather = {out, in, COUNT * sizeof(*in)};
     struct merak_error err;
 
     (void)state;
@@ -97,8 +98,7 @@ static void one_rank_exchanges_with_itself(void **state)
     settle(comm, ops->move(comm, stream(), pieces, 2, &err));
     check(out);
     with_accel_put(&device, out, (float[COUNT]){0}, COUNT * sizeof(*out));
-    settle(comm,
-           ops->gather(comm, stream(), out, in, COUNT * sizeof(*in), &err));
+    settle(comm, ops->gather(comm, stream(), &gather, 1, &err));
     check(out);
     for (int i = 0; i < 4; i++) {
         sum.max = i % 2 == 1;
@@ -114,11 +114,11 @@ static void several_are_aborted_at_once(void **state)
 {
     struct merak_link_comm *comm[2] = {join(), join()};
     float *in = put(0), *out = (float *)device.memory + 2 * COUNT;
+    const struct merak_link_gather gather = {out, in, COUNT * sizeof(*in)};
     struct merak_error err;
 
     (void)state;
-    settle(comm[0],
-           ops->gather(comm[0], stream(), out, in, COUNT * sizeof(*in), &err));
+    settle(comm[0], ops->gather(comm[0], stream(), &gather, 1, &err));
     check(out);
     ops->abort(comm, 2);
     for (int i = 0; i < 2; i++) {

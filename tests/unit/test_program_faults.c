@@ -213,6 +213,40 @@ static void every_missing_wait_is_caught(void **state)
     drop_each_wait(planned_build(&gpt, &sliced, NULL));
 }
 
+/* Exchanges that start together start so on all ranks, and wait for the same.
+ */
+static void broken_bundles_are_caught(void **state)
+{
+    struct merak_plan plan = planned_plan(1, 1, 2, 2, "1f1b", true);
+    struct merak_planned *p;
+    struct merak_instr *in, *joined = NULL, was;
+    struct merak_program *prog;
+
+    (void)state;
+    plan.zero = MERAK_ZERO_PARAMS;
+    p = planned_build(&gpt, &plan, NULL);
+    planned_assert_sound(p);
+    prog = p->program[1];
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].joined && prog->instr[i].n_wait > 0)
+            joined = &prog->instr[i];
+    }
+    assert_non_null(joined);
+    was = *joined;
+    joined->joined = false;
+    assert_caught(p, "do not agree on what is sent");
+    *joined = was;
+    joined->n_wait--;
+    assert_caught(p, "does not start with the exchange before it");
+    *joined = was;
+    in = planned_find(prog, MERAK_INSTR_KERNEL, 0);
+    in->joined = true;
+    assert_caught(p, "does not start with the exchange before it");
+    in->joined = false;
+    planned_assert_sound(p);
+    merak_planned_destroy(p);
+}
+
 /* What slices do not go with, in one line each. */
 static void slices_that_do_not_fit_are_refused(void **state)
 {
@@ -295,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_read_of_what_was_overwritten_is_caught),
         cmocka_unit_test(a_slot_past_the_end_is_caught),
         cmocka_unit_test(every_missing_wait_is_caught),
+        cmocka_unit_test(broken_bundles_are_caught),
         cmocka_unit_test(slices_that_do_not_fit_are_refused),
         cmocka_unit_test(a_hang_is_caught),
     };
