@@ -55,7 +55,8 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call)
 
 static struct merak_heads heads(const struct merak_operand *op, size_t row)
 {
-    return (struct merak_heads){.op = op, .row = row, .t0 = op->lo[1]};
+    return (struct merak_heads){
+        .op = op, .row = row, .t0 = op->lo[1], .n = op->local.dim[1]};
 }
 
 static void grouped_sizes(const struct merak_operand *q,
@@ -67,6 +68,7 @@ static void grouped_sizes(const struct merak_operand *q,
     at->B = dim[0];
     at->T = k->local.dim[1];
     at->first = q->lo[1];
+    at->end = q->lo[1] + dim[1];
     at->G = dim[2];
     at->R = dim[3];
     at->D = dim[4];
@@ -80,6 +82,7 @@ static void packed_sizes(const struct merak_operand *qkv,
     const size_t *dim = qkv->local.dim;
 
     at->first = o->lo[1];
+    at->end = o->lo[1] + o->local.dim[1];
     at->B = dim[0];
     at->T = dim[1];
     at->G = dim[3];
@@ -108,9 +111,11 @@ static void packed_heads(const struct merak_operand *qkv, size_t third,
                          struct merak_heads *q, struct merak_heads *k,
                          struct merak_heads *v)
 {
-    *q = (struct merak_heads){qkv, 0, 3 * third, 0};
-    *k = (struct merak_heads){qkv, third, 3 * third, 0};
-    *v = (struct merak_heads){qkv, 2 * third, 3 * third, 0};
+    const size_t n = qkv->local.dim[1];
+
+    *q = (struct merak_heads){qkv, 0, 3 * third, 0, n};
+    *k = (struct merak_heads){qkv, third, 3 * third, 0, n};
+    *v = (struct merak_heads){qkv, 2 * third, 3 * third, 0, n};
 }
 
 void merak_attention_view(const struct merak_kernel_call *call,
@@ -338,16 +343,15 @@ struct merak_route merak_route_view(const struct merak_kernel_call *call)
     const struct merak_operand *z = &call->operand[back ? 1 : 0];
     size_t E = merak_local_last(z);
 
-    return (struct merak_route){
-        .n = merak_local_count(z) / E,
-        .E = E,
-        .K = (size_t)a->i[0],
-        .sigmoid = a->i[1] == 1,
-        .normal = a->i[2] == 1,
-        .groups = a->i[3] > 1 ? (size_t)a->i[3] : 1,
-        .kept = a->i[3] > 1 ? (size_t)a->f[1] : 1,
-        .scale = a->f[0] > 0 ? a->f[0] : 1,
-        .rounded = a->f[2] == 1};
+    return (struct merak_route){.n = merak_local_count(z) / E,
+                                .E = E,
+                                .K = (size_t)a->i[0],
+                                .sigmoid = a->i[1] == 1,
+                                .normal = a->i[2] == 1,
+                                .groups = a->i[3] > 1 ? (size_t)a->i[3] : 1,
+                                .kept = a->i[3] > 1 ? (size_t)a->f[1] : 1,
+                                .scale = a->f[0] > 0 ? a->f[0] : 1,
+                                .rounded = a->f[2] == 1};
 }
 
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,

@@ -68,13 +68,13 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
 
 /*
  * One of q, k, v, o, or a gradient of one, in memory.  Element (b, t, h, d)
- * is element offset + (b T + t - t0) row + h D + d of op; h counts query heads
+ * is element offset + (b n + t - t0) row + h D + d of op; h counts query heads
  * for q and o, kv heads for k and v.
  *
- * A call may be for a slice of the sequence of one sample (B = 1): then the
- * queries are first .. T - 1 and the keys 0 .. T - 1.  The backward call stores
- * dq of its queries, and stores, or if `accumulate` adds to, dk and dv of all
- * its keys.
+ * A call may be for part of the queries of a sequence, first .. end - 1; the
+ * keys are 0 .. T - 1, at least those before `end`.  Keys from `end` on, which
+ * no query sees, are not read.  The backward call stores dq of its queries, and
+ * stores, or if `accumulate` adds to, dk and dv of all its keys.
  *
  * Query i sees keys max(s, i - window + 1) .. i, where s is 0, or the start of
  * its document.  In a training step a fraction `drop` of the probabilities is
@@ -84,21 +84,22 @@ struct merak_heads {
     const struct merak_operand *op;
     size_t offset, row;
     size_t t0; /* the first position that op holds */
+    size_t n;  /* how many it holds of each sample */
 };
 struct merak_attention {
     size_t B, T, G, R, D; /* G kv heads, R query heads each */
-    size_t first;         /* first query; 0 unless it is a slice */
+    size_t first, end;    /* queries; 0 and T if they are all */
     bool accumulate;
     size_t window;     /* at least 1; SIZE_MAX: all keys before */
     double scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0:
                           scale q . k */
     double drop;
     int64_t stream; /* of the numbers that decide what is dropped */
-    const struct merak_operand *starts; /* i32 [B, T - first], starts of the
+    const struct merak_operand *starts; /* i32 [B, end - first], starts of the
                                            queries' documents; NULL: all 0 */
     const struct merak_step *step;
     struct merak_heads q, k, v, o;
-    const struct merak_operand *lse;    /* [B, T - first, G, R] */
+    const struct merak_operand *lse;    /* [B, end - first, G, R] */
     struct merak_heads d_o, dq, dk, dv; /* set by the _dx form only */
 };
 /* The element of x at (b, t, h, 0). */
@@ -106,14 +107,16 @@ static inline size_t merak_heads_at(const struct merak_attention *at,
                                     const struct merak_heads *x, size_t b,
                                     size_t t, size_t h)
 {
-    return x->offset + (b * at->T + t - x->t0) * x->row + h * at->D;
+    return x->offset + (b * x->n + t - x->t0) * x->row + h * at->D;
 }
 
 /* The element of lse of query (b, t) and query head h. */
 static inline size_t merak_lse_at(const struct merak_attention *at, size_t b,
                                   size_t t, size_t h)
 {
-    return (b * at->T + t - at->first) * at->G * at->R + h;
+    size_t queries = at->end - at->first;
+
+    return (b * queries + t - at->first) * at->G * at->R + h;
 }
 
 /* Where the document of query (b, t) starts. */
@@ -123,7 +126,7 @@ static inline size_t merak_document_start(const struct merak_attention *at,
     if (at->starts == NULL)
         return 0;
     return (size_t)((const int32_t *)at->starts
-                        ->data)[b * (at->T - at->first) + t - at->first];
+                        ->data)[b * (at->end - at->first) + t - at->first];
 }
 
 /* The first key that a query sees; it never decreases for later queries. */

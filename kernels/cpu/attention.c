@@ -138,7 +138,7 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
 static void forward_item(void *arg, size_t item, int thread)
 {
     const struct merak_attention *at = arg;
-    size_t tiles = cpu_range_count(at->T, TILE), heads = at->G * at->R;
+    size_t tiles = cpu_range_count(at->end, TILE), heads = at->G * at->R;
     size_t n = query_tiles(at);
     size_t t = (tiles - 1 - item % n) * TILE; /* longest first */
     size_t h = item / n % heads, b = item / n / heads;
@@ -156,7 +156,7 @@ static void forward_item(void *arg, size_t item, int thread)
         r.sum[i] = vset(0);
     }
     for (size_t k = first_key_tile(at, b, &queries.rows); k <= t; k += TILE) {
-        struct span keys = span_of(k, 0, at->T);
+        struct span keys = span_of(k, 0, at->end);
         struct meeting m = meet(at, b, h, &keys, &queries);
 
         m.from = (queries.rows.lo - t) / LANES * LANES;

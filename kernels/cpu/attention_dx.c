@@ -140,7 +140,7 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
                          size_t b, size_t t, size_t h, float lse[TILE],
                          float delta[TILE])
 {
-    struct span s = span_of(t, at->first, at->T);
+    struct span s = span_of(t, at->first, at->end);
     const float *from = at->lse->data;
 
     load_tile(at, &at->q, b, s, h, x->q);
@@ -165,8 +165,8 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
 
     load_queries(at, x, b, t, h, lse, delta);
     prefetch_tile(at, &at->dq, b, queries.rows, h);
-    if (queries.rows.hi < at->T) {
-        struct span next = span_of(t + TILE, at->first, at->T);
+    if (queries.rows.hi < at->end) {
+        struct span next = span_of(t + TILE, at->first, at->end);
 
         prefetch_tile(at, &at->q, b, next, h);
         prefetch_tile(at, &at->d_o, b, next, h);
@@ -174,7 +174,7 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
     }
     memset(x->out, 0, TILE * pitch * sizeof(float));
     for (size_t k = first_key_tile(at, b, &queries.rows); k <= t; k += TILE) {
-        struct span keys = span_of(k, 0, at->T);
+        struct span keys = span_of(k, 0, at->end);
         struct meeting m = meet(at, b, h, &keys, &queries);
         /* Does an earlier query tile already contribute to these keys? */
         bool begun = h % at->R > 0 || (k < t && t > first_tile(at) * TILE);
@@ -193,8 +193,9 @@ static void backward_item(void *arg, size_t item, int thread)
     const struct backward *bw = arg;
     const struct merak_attention *at = &bw->at;
     size_t b = item / at->G, g = item % at->G, pitch = pad(at->D);
-    struct span first = span_of(first_tile(at) * TILE, at->first, at->T);
+    struct span first = span_of(first_tile(at) * TILE, at->first, at->end);
     size_t unseen = first_key_tile(at, b, &first) * pitch * sizeof(float);
+    size_t later = (at->T - at->end) * pitch * sizeof(float);
     float *dk = bw->dk + item * at->T * pitch;
     float *dv = bw->dv + item * at->T * pitch;
     struct tiles x;
@@ -202,8 +203,10 @@ static void backward_item(void *arg, size_t item, int thread)
     carve(&x, at->D, thread);
     memset(dk, 0, unseen);
     memset(dv, 0, unseen);
+    memset(dk + at->end * pitch, 0, later);
+    memset(dv + at->end * pitch, 0, later);
     for (size_t h = g * at->R; h < (g + 1) * at->R; h++)
-        for (size_t t = first_tile(at) * TILE; t < at->T; t += TILE)
+        for (size_t t = first_tile(at) * TILE; t < at->end; t += TILE)
             backward_queries(bw, &x, b, t, h, dk, dv);
     for (size_t t = 0; t < at->T; t += TILE) {
         struct span keys = span_of(t, 0, at->T);

@@ -13,7 +13,8 @@
  * key's position on see it: products skip what is zero there, block by block.
  *
  * With a window, or documents, tiles of keys that none of a tile's queries see
- * are skipped, and keys at the edge are masked for each query.  The mask of
+ * are skipped, and keys at the edge are masked for each query.  Keys end where
+ * the queries do: there may be more, which none sees.  The mask of
  * dropout is drawn tile by tile and never stored.
  */
 #ifndef MERAK_KERNELS_CPU_ATTENTION_TILE_H
@@ -144,7 +145,7 @@ static inline void load_keys(const struct merak_attention *at, struct tiles *x,
     load_tile(at, &at->k, b, s, g, x->k);
     load_tile(at, &at->v, b, s, g, x->v);
     if (more) {
-        s = span_of(s.t + TILE, 0, at->T);
+        s = span_of(s.t + TILE, 0, at->end);
         prefetch_tile(at, &at->k, b, s, g);
         prefetch_tile(at, &at->v, b, s, g);
     }
@@ -162,7 +163,7 @@ struct queries {
 static inline struct queries queries_of(const struct merak_attention *at,
                                         size_t b, size_t t)
 {
-    struct queries q = {.rows = span_of(t, at->first, at->T)};
+    struct queries q = {.rows = span_of(t, at->first, at->end)};
 
     if (at->starts == NULL)
         return q;
@@ -179,7 +180,7 @@ struct meeting {
     size_t from;          /* first query computed: a multiple of LANES */
     bool diagonal;        /* each query's own key is in the tile */
     enum sight sight;
-    int32_t ahead, window; /* ahead: first query minus first key */
+    int32_t ahead, window;    /* ahead: first query minus first key */
     const int32_t *first_key; /* IN_DOCUMENT, which includes a window */
 };
 
@@ -301,7 +302,7 @@ static inline size_t first_tile(const struct merak_attention *at)
 
 static inline size_t query_tiles(const struct merak_attention *at)
 {
-    return cpu_range_count(at->T, TILE) - first_tile(at);
+    return cpu_range_count(at->end, TILE) - first_tile(at);
 }
 
 /* The first tile of keys that a tile of queries sees. */

@@ -181,7 +181,7 @@ struct forward {
     {
         return launch(cx,
                       tile_launch<merak_forward_tiling<T, DP, PLAIN>>(
-                          f.T_ - f.first, f.H, f.B, 1),
+                          f.end - f.first, f.H, f.B, 1),
                       err, flash_forward<T, DP, PLAIN>, f);
     }
 };

@@ -21,8 +21,8 @@
 
 /* One of q, k, v, o or a gradient; struct merak_heads on the device. */
 template <typename T> struct merak_head_rows {
-    T *data; /* with the offset */
-    size_t row, t0;
+    T *data;           /* with the offset */
+    size_t row, t0, n; /* n: positions of a sample */
 };
 
 /* Softmax takes exponentials to base 2 in bf16, which one instruction computes,
@@ -44,7 +44,8 @@ static __device__ __forceinline__ float softmax_exp(float x)
 template <typename T, bool PLAIN_> struct merak_flash {
     static constexpr bool PLAIN = PLAIN_;
     size_t B, H, R;
-    unsigned T_, first; /* queries are positions first to T_ - 1 */
+    unsigned T_;         /* keys */
+    unsigned first, end; /* queries are positions first to end - 1 */
     unsigned window; /* most keys that a query sees, its own being the last */
     int D;
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
@@ -58,26 +59,26 @@ template <typename T, bool PLAIN_> struct merak_flash {
     size_t group0, head0, full_R, full_T;
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
-    float *lse;        /* [B, T - first, H] */
-    float *scaled_lse; /* lse times LOG_E, and do . o, both [B, H, T - first];
+    float *lse;        /* [B, end - first, H] */
+    float *scaled_lse; /* lse times LOG_E, and do . o, both [B, H, end - first];
                           scratch of the backward */
     float *delta;
-    const int32_t *starts; /* [B, T - first], starts of the queries' documents;
-                              NULL: all 0 */
+    const int32_t *starts; /* [B, end - first], starts of the queries'
+                              documents; NULL: all 0 */
 };
 
 template <typename F, typename U>
 static __device__ __forceinline__ U *
 head_at(const F &f, const merak_head_rows<U> &x, size_t b, size_t t, size_t h)
 {
-    return x.data + (b * (size_t)f.T_ + t - x.t0) * x.row + h * f.D;
+    return x.data + (b * x.n + t - x.t0) * x.row + h * f.D;
 }
 
 template <typename F>
 static __device__ __forceinline__ size_t lse_at(const F &f, size_t b, size_t t,
                                                 size_t h)
 {
-    return (b * (f.T_ - f.first) + t - f.first) * f.H + h;
+    return (b * (f.end - f.first) + t - f.first) * f.H + h;
 }
 
 /* The same in scaled_lse and delta. */
@@ -85,7 +86,7 @@ template <typename F>
 static __device__ __forceinline__ size_t head_row_at(const F &f, size_t b,
                                                      size_t t, size_t h)
 {
-    return (b * f.H + h) * (f.T_ - f.first) + t - f.first;
+    return (b * f.H + h) * (f.end - f.first) + t - f.first;
 }
 
 /* --- scores ----------------------------------------------------------------
@@ -110,9 +111,9 @@ static __device__ __forceinline__ unsigned first_key(const F &f, size_t b,
     unsigned first = query >= f.window ? query - f.window + 1 : 0, start = 0;
 
     if (f.starts != nullptr) {
-        unsigned row = (query < f.T_ ? query : f.T_ - 1) - f.first;
+        unsigned row = (query < f.end ? query : f.end - 1) - f.first;
 
-        start = (unsigned)f.starts[b * (f.T_ - f.first) + row];
+        start = (unsigned)f.starts[b * (f.end - f.first) + row];
     }
     return first > start ? first : start;
 }
@@ -274,7 +275,7 @@ struct merak_query_walk {
           h(blockIdx.y)
     {
         from = f.first + (gridDim.x - 1 - blockIdx.x) * tiling::ROWS;
-        end = from + clamp_rows(from, f.T_, tiling::ROWS);
+        end = from + clamp_rows(from, f.end, tiling::ROWS);
         mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
         key0 = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
         tiles = (end - key0 + tiling::COLUMNS - 1) / tiling::COLUMNS;
@@ -370,6 +371,7 @@ static void view_side(merak_head_rows<T> *to, const struct merak_heads *from,
     to->data = static_cast<T *>(from->op->data) + from->offset;
     to->row = from->row;
     to->t0 = from->t0;
+    to->n = from->n;
     *whole = *whole && is_aligned(to->data) && to->row * sizeof(T) % 16 == 0;
 }
 
@@ -384,6 +386,7 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.H = at->G * at->R;
     f.R = at->R;
     f.first = (unsigned)at->first;
+    f.end = (unsigned)at->end;
     f.D = (int)at->D;
     f.window =
         at->window < UINT32_MAX ? (unsigned)at->window : (unsigned)UINT32_MAX;

@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
     flash_delta(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
     constexpr int N = merak_piece<T>::N;
-    size_t row = grid_thread() / LANES, Tq = f.T_ - f.first;
+    size_t row = grid_thread() / LANES, Tq = f.end - f.first;
     size_t t = f.first + row % Tq, h = row / Tq % f.H, b = row / Tq / f.H;
     bool there = row < f.B * Tq * f.H;
     const T *o = nullptr, *d_o = nullptr;
@@ -235,8 +235,9 @@ template <typename F>
 static __device__ __forceinline__ unsigned
 last_query(const F &f, size_t b, unsigned start, unsigned end)
 {
-    unsigned all = f.T_;
-    unsigned stop = f.window < all - (end - 1) ? end - 1 + f.window : all;
+    unsigned all = f.end;
+    unsigned stop =
+        end <= all && f.window < all - (end - 1) ? end - 1 + f.window : all;
 
     while (f.starts != nullptr && start < stop) {
         unsigned middle = start + (stop - start) / 2;
@@ -291,7 +292,7 @@ probabilities(const F &f, const merak_mask &mask, float (&s)[NT][4],
             unsigned query = i0 + first + n * 8 + 2 * t + i % 2;
             unsigned row = key + g + i / 2 * 8;
 
-            if ((row > query) | (row < seen_from[i % 2]) | (query >= f.T_))
+            if ((row > query) | (row < seen_from[i % 2]) | (query >= f.end))
                 s[n][i] = 0;
         }
     }
@@ -330,7 +331,7 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
     unsigned i0 = start, next_i0 = start;
     size_t head = group * f.R, next_head = head;
     auto load = [&](unsigned, unsigned stage) {
-        int queries = clamp_rows(next_i0, f.T_, COLUMNS), c = threadIdx.x;
+        int queries = clamp_rows(next_i0, f.end, COLUMNS), c = threadIdx.x;
         merak_query_tile<tiling> &tile = beside[stage];
 
         load_tile<COLUMNS, DP, THREADS>(column_tile<tiling>(k, 2, stage, 0),
@@ -463,7 +464,7 @@ static enum merak_status launch_delta(const struct merak_cuda_context *cx,
                                       struct merak_error *err)
 {
     return launch(
-        cx, row_launch("attention_dx", f.B * (f.T_ - f.first) * f.H, LANES),
+        cx, row_launch("attention_dx", f.B * (f.end - f.first) * f.H, LANES),
         err, flash_delta<T, PLAIN, LANES>, f);
 }
 
@@ -474,7 +475,7 @@ struct backward {
                                  struct merak_error *err)
     {
         merak_launch queries = tile_launch<merak_backward_tiling<T, DP, PLAIN>>(
-            f.T_ - f.first, f.H, f.B, 2);
+            f.end - f.first, f.H, f.B, 2);
         merak_launch keys = tile_launch<merak_backward_tiling<T, DP, PLAIN>>(
             f.T_, f.H / f.R, f.B, 2);
         enum merak_status rc = launch_delta<(DP == 64 ? 8 : 16)>(cx, f, err);

@@ -91,7 +91,8 @@ static const char *lacks(const struct merak_kernel_call *call,
         return "with dropout";
     if (at->cap > 0)
         return "with capped scores";
-    if (at->first > 0 || (at->d_o.op != NULL && at->accumulate))
+    if (at->first > 0 || at->end < at->T ||
+        (at->d_o.op != NULL && at->accumulate))
         return "of a slice of the sequence";
     if (at->D % 8 != 0 || at->D > MOST_CHANNELS)
         return "with such heads";

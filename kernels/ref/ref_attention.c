@@ -89,7 +89,7 @@ static void forward(const struct merak_attention *at)
 {
     for (size_t b = 0; b < at->B; b++)
         for (size_t h = 0; h < at->G * at->R; h++)
-            for (size_t i = at->first; i < at->T; i++)
+            for (size_t i = at->first; i < at->end; i++)
                 query_forward(at, b, h, i);
 }
 
@@ -145,7 +145,7 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
 
         for (size_t h = g * at->R; h < (g + 1) * at->R; h++) {
             for (size_t i = j > at->first ? j : at->first;
-                 i < at->T && merak_first_key(at, b, i) <= j; i++) {
+                 i < at->end && merak_first_key(at, b, i) <= j; i++) {
                 double mp, ds;
 
                 pair(at, b, h, i, j, &mp, &ds);
@@ -164,7 +164,9 @@ static void backward(const struct merak_attention *at)
 {
     for (size_t b = 0; b < at->B; b++) {
         for (size_t i = 0; i < at->T; i++) {
-            for (size_t h = 0; i >= at->first && h < at->G * at->R; h++)
+            bool is_query = i >= at->first && i < at->end;
+
+            for (size_t h = 0; is_query && h < at->G * at->R; h++)
                 query_backward(at, b, h, i);
             for (size_t g = 0; g < at->G; g++)
                 key_backward(at, b, g, i);

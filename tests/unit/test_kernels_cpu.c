@@ -260,10 +260,12 @@ static void windows_and_dropout_agree_with_the_reference(void **state)
         compare_with_ref(&c);
         compare_older_sets(&c);
         compare_slices(&c);
+        compare_cuts(&c);
         kc_run(&c, "ref");
         kc_visit_gradients(&c, MERAK_F32, compare_with_ref);
         kc_visit_gradients(&c, MERAK_F32, compare_older_sets);
         kc_visit_gradients(&c, MERAK_F32, compare_slices);
+        kc_visit_gradients(&c, MERAK_F32, compare_cuts);
         kc_visit_gradients(&c, MERAK_F32, compare_threads);
         kc_destroy(&c);
     }

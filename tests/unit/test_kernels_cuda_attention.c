@@ -17,6 +17,12 @@ static void compare_slices(const struct kc *c)
     (void)kc_check_slices(&cuda_suite, c);
 }
 
+/* Among others by queries, which then end before the keys do. */
+static void compare_cuts(const struct kc *c)
+{
+    (void)kc_check_cuts(&cuda_suite, c);
+}
+
 /* Sequences of several tiles: edges of windows inside them and between, and
  * windows of more than there is; with dropout, and with a soft cap. */
 static void windows_and_dropout_agree_with_the_reference(void **state)
@@ -39,6 +45,7 @@ static void windows_and_dropout_agree_with_the_reference(void **state)
         kc_visit_row(&row, MERAK_F32, cuda_compare_with_ref);
         kc_visit_row(&row, MERAK_BF16, cuda_compare_with_ref);
         kc_visit_row(&row, MERAK_F32, compare_slices);
+        kc_visit_row(&row, MERAK_F32, compare_cuts);
     }
 }
 
@@ -166,6 +173,8 @@ static void documents_agree_with_the_reference(void **state)
             kc_visit_row(&row, MERAK_BF16, cuda_compare_with_ref);
         if (D == 4)
             kc_visit_row(&row, MERAK_F32, compare_slices);
+        if (D == 4 && sizes[i / 2].window != 1)
+            kc_visit_row(&row, MERAK_F32, compare_cuts);
     }
     kc_document_starts = 0.2;
 }
