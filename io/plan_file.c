@@ -130,10 +130,10 @@ json_t *merak_plan_object(const struct merak_plan *p)
 {
     /* In this order; other keys follow. */
     static const char *const keys[] = {
-        "tp",           "pp",          "dp",       "order",        "chunks",
-        "microbatches", "micro_batch", "schedule", "sub_pipeline", "recompute",
-        "memory_bytes", "zero1",       "sp",       "dtype",        "scatter",
-        "cut",          "drop",        "branches", "tp_batch"};
+        "tp",        "pp",           "dp",          "order",    "cp",
+        "chunks",    "microbatches", "micro_batch", "schedule", "sub_pipeline",
+        "recompute", "memory_bytes", "zero1",       "sp",       "dtype",
+        "scatter",   "cut",          "drop",        "branches", "tp_batch"};
     int parts = merak_plan_parts(p), bad = 0;
     json_t *object = json_object();
 

@@ -23,11 +23,21 @@ const char *merak_plan_state_text(const struct merak_plan *p)
          (", parameters, gradients and optimizer state sharded over dp, and "
           "over tp for weights replicated across tp")},
     };
+    static const char *const with_cp[][2] = {
+        {", optimizer state sharded over cp",
+         ", optimizer state sharded over dp and cp"},
+        {"", ", gradients sharded over dp, optimizer state over dp and cp"},
+        {"",
+         (", parameters and gradients sharded over dp, optimizer state over "
+          "dp and cp")},
+    };
     bool alike = p->tp > 1 &&
                  p->tp_batch_percent > 0; /* tensor ranks hold whole layers */
 
     int level = p->zero > MERAK_ZERO_STATE ? p->zero - MERAK_ZERO_STATE : 0;
 
+    if (p->cp > 1 && p->zero > 0)
+        return with_cp[level][p->dp > 1];
     return text[level][p->zero > 0 ? (p->dp > 1) + 2 * alike : 0];
 }
 
@@ -91,7 +101,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char schedule[64], samples[64] = "", sp[48] = "", drops[80];
     char order[MERAK_CHOICE_WORD], recompute[MERAK_CHOICE_WORD];
-    char word[MERAK_CHOICE_WORD];
+    char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
     int m = p->microbatches / width;
 
@@ -106,10 +116,10 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  ", data parallelism over tp in %d %% of the model",
                  p->tp_batch_percent);
     snprintf(text, bytes,
-             "tp %d, pp %d, dp %d; %s%d micro-batch%s of %zu%s; %s%s, "
+             "%s; %s%d micro-batch%s of %zu%s; %s%s, "
              "ranks %s%s%s%s, recomputation %s%s%s",
-             p->tp, p->pp, p->dp, schedule, m, m == 1 ? "" : "es",
-             p->micro_batch * (size_t)width,
+             merak_plan_degrees_text(p, ", ", degrees), schedule, m,
+             m == 1 ? "" : "es", p->micro_batch * (size_t)width,
              p->sub_pipeline ? " in halves that overlap each other's "
                                "communication"
                              : "",

@@ -4,8 +4,9 @@
  *   plan  = "merak2/" id "/" job "." step "/" body
  *   id    = 16 hexadecimal digits, FNV-1a of body; zeros while a degree is
  *           auto
- *   body  = tp "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/" tree "/"
- *           map
+ *   body  = tp cp "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/" tree
+ *           "/" map
+ *   cp    = "" | "c" cp                          "" for 1
  *   bytes = "" | ":" pp-bytes ":" dp-bytes       "" if not known
  *   nodes = a hostlist in the launcher's order; nodes are numbered from 0
  *   tree  = part *("," part)      part = name "(" tree ")" | low ["-" high]
@@ -179,7 +180,10 @@ static enum merak_status write_body(FILE *out, const struct merak_site *site,
 
     if (rc != MERAK_OK)
         return rc;
-    fprintf(out, "%dx%dx%d/%s", input->tp, input->pp, input->dp,
+    fprintf(out, "%d", input->tp);
+    if (input->cp > 1)
+        fprintf(out, "c%d", input->cp);
+    fprintf(out, "x%dx%d/%s", input->pp, input->dp,
             merak_order_name(input->order));
     if (input->pp_bytes > 0 || input->dp_bytes > 0)
         fprintf(out, ":%" PRIu64 ":%" PRIu64, input->pp_bytes, input->dp_bytes);
@@ -340,10 +344,15 @@ static enum merak_status read_degrees(struct reader *r)
 {
     struct merak_placement_input *in = &r->plan->input;
 
-    in->tp = (int)take_field_number(r, MERAK_MAX_DEGREE, 'x');
-    in->pp = in->tp < 0 ? -1 : (int)take_field_number(r, MERAK_MAX_DEGREE, 'x');
+    in->tp = (int)take_number(r, MERAK_MAX_DEGREE);
+    in->cp = 1;
+    if (in->tp >= 0 && take(r, 'c'))
+        in->cp = (int)take_number(r, MERAK_MAX_DEGREE);
+    in->pp = in->tp < 0 || in->cp < 1 || !take(r, 'x')
+                 ? -1
+                 : (int)take_field_number(r, MERAK_MAX_DEGREE, 'x');
     in->dp = in->pp < 0 ? -1 : (int)take_field_number(r, MERAK_MAX_TASKS, '/');
-    return in->dp < 0 ? malformed(r, "TPxPPxDP was expected") : MERAK_OK;
+    return in->dp < 0 ? malformed(r, "TP[cCP]xPPxDP was expected") : MERAK_OK;
 }
 
 /* Read ":PP:DP", if present, and cut it off the word. */
@@ -533,8 +542,8 @@ static enum merak_status check_degrees(const struct reader *r)
         return MERAK_OK;
     if (in.order == MERAK_ORDER_AUTO)
         return malformed(r, "an order was expected");
-    rc = merak_degrees_resolve(r->plan->site.n_tasks, &in.tp, &in.pp, &in.dp,
-                               r->err);
+    rc = merak_degrees_resolve(r->plan->site.n_tasks, in.cp, &in.tp, &in.pp,
+                               &in.dp, r->err);
     if (rc != MERAK_OK || dp != in.dp)
         return malformed(r, "degrees do not fit the tasks");
     return MERAK_OK;
@@ -573,27 +582,4 @@ enum merak_status merak_plan_decode(const char *text,
 void merak_plan_fini(struct merak_placement_plan *plan)
 {
     merak_site_fini(&plan->site);
-}
-
-enum merak_status merak_plan_placement(const struct merak_placement_plan *plan,
-                                       struct merak_placement **placement_p,
-                                       struct merak_error *err)
-{
-    struct merak_placement_input input = plan->input;
-    struct merak_placement *p;
-    enum merak_status rc;
-
-    input.site = &plan->site;
-    rc = merak_placement_compute(&input, &p, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (merak_placement_id(p) != plan->id) {
-        merak_placement_destroy(p);
-        return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "placement %016" PRIx64 " is damaged: its id does "
-                          "not match",
-                          plan->id);
-    }
-    *placement_p = p;
-    return MERAK_OK;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* degrees.c - the words of options, and the check that tp * pp * dp fits */
+/* degrees.c - the words of options, and the check that degrees fit the tasks */
 #include "config.h"
 
 #include "placement/placement.h"
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const order_names[] = {"tp-dp-pp", "tp-pp-dp", "auto"};
@@ -45,43 +46,47 @@ enum merak_status merak_domain_parse(const char *word,
 }
 
 /* Fail since n_tasks is not a multiple of unit; names the nearest multiples. */
-static enum merak_status fail_split(int n_tasks, int tp, int pp, long long unit,
-                                    struct merak_error *err)
+static enum merak_status fail_split(int n_tasks, const char *degrees,
+                                    long long unit, struct merak_error *err)
 {
     long long below = n_tasks / unit * unit;
 
     if (below == 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d task%s cannot be split into tp=%d x pp=%d; "
-                          "nearest: %lld tasks",
-                          n_tasks, n_tasks == 1 ? "" : "s", tp, pp, unit);
+                          "%d task%s cannot be split into %s; nearest: %lld "
+                          "tasks",
+                          n_tasks, n_tasks == 1 ? "" : "s", degrees, unit);
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%d tasks cannot be split into tp=%d x pp=%d; nearest: "
-                      "%lld or %lld tasks",
-                      n_tasks, tp, pp, below, below + unit);
+                      "%d tasks cannot be split into %s; nearest: %lld or "
+                      "%lld tasks",
+                      n_tasks, degrees, below, below + unit);
 }
 
-enum merak_status merak_degrees_resolve(int n_tasks, int *tp, int *pp, int *dp,
-                                        struct merak_error *err)
+enum merak_status merak_degrees_resolve(int n_tasks, int cp, int *tp, int *pp,
+                                        int *dp, struct merak_error *err)
 {
-    int t = *tp == 0 ? 1 : *tp, p = *pp == 0 ? 1 : *pp;
-    long long unit = (long long)t * p; /* below 2^32: no overflow */
+    int t = *tp == 0 ? 1 : *tp, p = *pp == 0 ? 1 : *pp, c = cp == 0 ? 1 : cp;
+    long long unit = (long long)t * c * p; /* below 2^48: no overflow */
+    char degrees[64];
 
+    if (c > 1)
+        snprintf(degrees, sizeof(degrees), "tp=%d x cp=%d x pp=%d", t, c, p);
+    else
+        snprintf(degrees, sizeof(degrees), "tp=%d x pp=%d", t, p);
     if (n_tasks < 1 || n_tasks > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM, "%d tasks: expected 1..%d",
                           n_tasks, MERAK_MAX_TASKS);
     if (t < 1 || t > MERAK_MAX_DEGREE || p < 1 || p > MERAK_MAX_DEGREE ||
-        *dp < 0 || *dp > MERAK_MAX_TASKS)
+        c < 1 || c > MERAK_MAX_DEGREE || *dp < 0 || *dp > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "tp=%d x pp=%d x dp=%d: a degree is out of range", t,
-                          p, *dp);
+                          "%s x dp=%d: a degree is out of range", degrees, *dp);
     if (n_tasks % unit != 0)
-        return fail_split(n_tasks, t, p, unit, err);
+        return fail_split(n_tasks, degrees, unit, err);
     if (*dp != 0 && unit * *dp != n_tasks)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "tp=%d x pp=%d x dp=%d makes %lld, not the %d tasks "
-                          "of the step; nearest: dp=%lld, or %lld tasks",
-                          t, p, *dp, unit * *dp, n_tasks, n_tasks / unit,
+                          "%s x dp=%d makes %lld, not the %d tasks of the "
+                          "step; nearest: dp=%lld, or %lld tasks",
+                          degrees, *dp, unit * *dp, n_tasks, n_tasks / unit,
                           unit * *dp);
     *tp = t;
     *pp = p;

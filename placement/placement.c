@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "placement/hostlist.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,21 +129,23 @@ static enum merak_status fail_node(const struct build *b, int place,
     const char *name = p->node_name[p->walk.node[place]];
     int tp = p->degree[MERAK_AXIS_TP], count = b->count[place];
     int even = p->n_tasks / p->n_nodes; /* if all had the same */
+    const char *what = p->cp > 1 ? "tp x cp" : "tp";
     char counts[64];
 
     if (count < tp)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "tp=%d does not fit in node %s, which has %d "
-                          "task%s; nearest: --ntasks-per-node=%d, tp=%d, or "
+                          "%s=%d does not fit in node %s, which has %d "
+                          "task%s; nearest: --ntasks-per-node=%d, %s=%d, or "
                           "--merak-tp-domain=any",
-                          tp, name, count, count == 1 ? "" : "s", tp, count);
+                          what, tp, name, count, count == 1 ? "" : "s", tp,
+                          what, count);
     if (even % tp != 0 || p->n_tasks % p->n_nodes != 0)
         even = even / tp * tp > 0 ? even / tp * tp : tp;
     list_counts(b, counts, sizeof(counts));
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "node %s has %d tasks (of %s), not a multiple of tp=%d; "
+                      "node %s has %d tasks (of %s), not a multiple of %s=%d; "
                       "nearest: --ntasks-per-node=%d",
-                      name, count, counts, tp, even);
+                      name, count, counts, what, tp, even);
 }
 
 /* List tasks along the walk, and count them per place. */
@@ -406,13 +409,14 @@ static enum merak_status build_all(struct build *b,
     struct merak_placement *p = b->p;
     enum merak_status rc;
 
-    rc = merak_degrees_resolve(b->site->n_tasks, &resolved.tp, &resolved.pp,
-                               &resolved.dp, err);
+    rc = merak_degrees_resolve(b->site->n_tasks, resolved.cp, &resolved.tp,
+                               &resolved.pp, &resolved.dp, err);
     if (rc == MERAK_OK)
         rc = allocate(b, err);
     if (rc != MERAK_OK)
         return rc;
-    p->degree[MERAK_AXIS_TP] = resolved.tp;
+    p->cp = resolved.cp > 1 ? resolved.cp : 1;
+    p->degree[MERAK_AXIS_TP] = resolved.tp * p->cp; /* at most the tasks */
     p->degree[MERAK_AXIS_PP] = resolved.pp;
     p->degree[MERAK_AXIS_DP] = resolved.dp;
     p->tp_domain = resolved.tp_domain;
@@ -488,6 +492,11 @@ enum merak_order merak_placement_order(const struct merak_placement *p)
     return p->order;
 }
 
+int merak_placement_cp(const struct merak_placement *p)
+{
+    return p->cp;
+}
+
 uint64_t merak_placement_id(const struct merak_placement *p)
 {
     return p->id;
@@ -496,7 +505,8 @@ uint64_t merak_placement_id(const struct merak_placement *p)
 void merak_placement_resolved(const struct merak_placement *p,
                               struct merak_placement_input *input)
 {
-    input->tp = p->degree[MERAK_AXIS_TP];
+    input->tp = p->degree[MERAK_AXIS_TP] / p->cp;
+    input->cp = p->cp;
     input->pp = p->degree[MERAK_AXIS_PP];
     input->dp = p->degree[MERAK_AXIS_DP];
     input->order = p->order;
@@ -555,4 +565,27 @@ int merak_placement_groups_at(const struct merak_placement *p,
                               enum merak_parallel_axis axis, int level)
 {
     return p->groups_at[axis * merak_placement_levels(p) + level];
+}
+
+enum merak_status merak_plan_placement(const struct merak_placement_plan *plan,
+                                       struct merak_placement **placement_p,
+                                       struct merak_error *err)
+{
+    struct merak_placement_input input = plan->input;
+    struct merak_placement *p;
+    enum merak_status rc;
+
+    input.site = &plan->site;
+    rc = merak_placement_compute(&input, &p, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (merak_placement_id(p) != plan->id) {
+        merak_placement_destroy(p);
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "placement %016" PRIx64 " is damaged: its id does "
+                          "not match",
+                          plan->id);
+    }
+    *placement_p = p;
+    return MERAK_OK;
 }

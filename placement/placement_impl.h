@@ -64,6 +64,7 @@ enum merak_status merak_arrange(const struct merak_grid *grid,
 struct merak_placement {
     int n_tasks, n_nodes;
     int degree[MERAK_AXIS_COUNT];
+    int cp; /* of degree[MERAK_AXIS_TP] */
     enum merak_order order;
     enum merak_domain tp_domain;
     uint64_t pp_bytes, dp_bytes; /* both 0: weights follow from the order */

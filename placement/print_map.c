@@ -24,7 +24,7 @@ static void print_level(FILE *out, int level, int levels)
 static void print_axis(const struct merak_placement *p, FILE *out,
                        enum merak_parallel_axis axis)
 {
-    static const char *const names[] = {"tp", "pp", "dp"};
+    const char *const names[] = {p->cp > 1 ? "tp x cp" : "tp", "pp", "dp"};
     int levels = merak_placement_levels(p);
     const char *separator = ": ";
 
@@ -63,15 +63,23 @@ static void print_node(const struct merak_placement *p, FILE *out, int place)
 void merak_placement_print(const struct merak_placement *p, FILE *out,
                            int max_nodes)
 {
+    int tp = p->degree[MERAK_AXIS_TP] / p->cp;
+    char tensor[48];
+
+    if (p->cp > 1)
+        snprintf(tensor, sizeof(tensor), "tp=%d x cp=%d", tp, p->cp);
+    else
+        snprintf(tensor, sizeof(tensor), "tp=%d", tp);
     fprintf(out,
-            "merak: placement %016" PRIx64 ": %d tasks on %d node%s, tp=%d x "
+            "merak: placement %016" PRIx64 ": %d tasks on %d node%s, %s x "
             "pp=%d x dp=%d, order %s\n",
-            p->id, p->n_tasks, p->n_nodes, p->n_nodes == 1 ? "" : "s",
-            p->degree[MERAK_AXIS_TP], p->degree[MERAK_AXIS_PP],
-            p->degree[MERAK_AXIS_DP], merak_order_name(p->order));
+            p->id, p->n_tasks, p->n_nodes, p->n_nodes == 1 ? "" : "s", tensor,
+            p->degree[MERAK_AXIS_PP], p->degree[MERAK_AXIS_DP],
+            merak_order_name(p->order));
     for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
         print_axis(p, out, (enum merak_parallel_axis)axis);
-    fputs("  node: task=t(tp).p(stage).d(replica) ...\n", out);
+    fprintf(out, "  node: task=t(%s).p(stage).d(replica) ...\n",
+            p->cp > 1 ? "tp + TP cp" : "tp");
     for (int i = 0; i < p->n_nodes && i < max_nodes; i++)
         print_node(p, out, i);
     if (p->n_nodes > max_nodes)

@@ -212,17 +212,22 @@ static enum merak_status check_auto(const struct merak_placement_input *in,
                                     int n_tasks, struct merak_error *err)
 {
     long long unit = 1;
+    char cp[24] = "";
 
+    if (in->cp > 1)
+        snprintf(cp, sizeof(cp), " x cp=%d", in->cp);
     unit *= in->tp > 0 ? in->tp : 1;
+    unit *= in->cp > 0 ? in->cp : 1;
     unit *= in->pp > 0 ? in->pp : 1;
-    unit *= in->dp > 0 ? in->dp : 1; /* below 2^48 */
+    if (unit <= n_tasks)
+        unit *= in->dp > 0 ? in->dp : 1; /* no overflow */
     if (n_tasks % unit == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%d tasks are not a multiple of the %lld of tp=%s x "
+                      "%d tasks are not a multiple of the %lld of tp=%s%s x "
                       "pp=%s x dp=%s; nearest: %lld tasks",
-                      n_tasks, unit, word(SET_TP), word(SET_PP), word(SET_DP),
-                      (n_tasks + unit - 1) / unit * unit);
+                      n_tasks, unit, word(SET_TP), cp, word(SET_PP),
+                      word(SET_DP), (n_tasks + unit - 1) / unit * unit);
 }
 
 /* Compute the map and store the result in the plan. */
@@ -301,28 +306,31 @@ static enum merak_status check_nodes(const struct merak_placement_input *in,
                                      struct merak_error *err)
 {
     const struct request *r = &request;
+    int group = in->tp * (in->cp > 1 ? in->cp : 1); /* at most the tasks */
+    const char *what = in->cp > 1 ? "tp x cp" : "tp";
 
     if (in->tp_domain != MERAK_DOMAIN_NODE)
         return MERAK_OK;
-    if (r->per_node > 0 && r->per_node < in->tp)
+    if (r->per_node > 0 && r->per_node < group)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "tp=%d does not fit in nodes of %d task%s; nearest: "
-                          "--ntasks-per-node=%d, tp=%d, or "
+                          "%s=%d does not fit in nodes of %d task%s; nearest: "
+                          "--ntasks-per-node=%d, %s=%d, or "
                           "--merak-tp-domain=any",
-                          in->tp, r->per_node, r->per_node == 1 ? "" : "s",
-                          in->tp, r->per_node);
-    if (r->per_node % in->tp != 0)
+                          what, group, r->per_node, r->per_node == 1 ? "" : "s",
+                          group, what, r->per_node);
+    if (r->per_node % group != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d tasks in each node are not a multiple of tp=%d; "
+                          "%d tasks in each node are not a multiple of %s=%d; "
                           "nearest: --ntasks-per-node=%d",
-                          r->per_node, in->tp, r->per_node / in->tp * in->tp);
-    if ((long long)r->nodes * in->tp > r->tasks)
+                          r->per_node, what, group,
+                          r->per_node / group * group);
+    if ((long long)r->nodes * group > r->tasks)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d tasks on %d nodes: a node has fewer than tp=%d; "
+                          "%d tasks on %d nodes: a node has fewer than %s=%d; "
                           "nearest: %lld tasks, -N %d, or "
                           "--merak-tp-domain=any",
-                          r->tasks, r->nodes, in->tp,
-                          (long long)r->nodes * in->tp, r->tasks / in->tp);
+                          r->tasks, r->nodes, what, group,
+                          (long long)r->nodes * group, r->tasks / group);
     return MERAK_OK;
 }
 
@@ -337,7 +345,8 @@ static enum merak_status check_request(struct merak_error *err)
         return rc;
     if (is_auto)
         return check_auto(&in, request.tasks, err);
-    rc = merak_degrees_resolve(request.tasks, &in.tp, &in.pp, &in.dp, err);
+    rc = merak_degrees_resolve(request.tasks, in.cp, &in.tp, &in.pp, &in.dp,
+                               err);
     return rc == MERAK_OK ? check_nodes(&in, err) : rc;
 }
 

@@ -24,6 +24,7 @@ enum setting {
     SET_TP,
     SET_PP,
     SET_DP,
+    SET_CP,
     SET_ORDER,
     SET_TP_DOMAIN,
     SET_PLAN,
@@ -103,7 +104,7 @@ enum merak_status settings_apply_plan(const struct settings *s,
  */
 
 struct plan_head {
-    int tp, pp, dp;
+    int tp, pp, dp, cp;
     enum merak_order order;
     uint64_t pp_bytes, dp_bytes; /* 0: not known */
 };

@@ -22,7 +22,9 @@ static const struct {
     [SET_PP] = {"merak-pp", "MERAK_PP", "pp", "N|auto",
                 "Merak: pipeline stages"},
     [SET_DP] = {"merak-dp", "MERAK_DP", "dp", "N|auto",
-                "Merak: replicas (default: tasks / (tp x pp))"},
+                "Merak: replicas (default: tasks / (tp x cp x pp))"},
+    [SET_CP] = {"merak-cp", "MERAK_CP", "cp", "N",
+                "Merak: tasks that share each sequence (context parallel)"},
     [SET_ORDER] = {"merak-order", "MERAK_ORDER", "order",
                    "tp-dp-pp|tp-pp-dp|auto",
                    "Merak: which groups are kept close, nearest first"},
@@ -118,6 +120,8 @@ static const char *check(enum setting setting, const char *text)
         return strcmp(text, "auto") == 0 || parse_degree(text) > 0
                    ? NULL
                    : "expected an integer 1..65535 or auto";
+    case SET_CP:
+        return parse_degree(text) > 0 ? NULL : "expected an integer 1..65535";
     case SET_ORDER:
         return merak_order_parse(text, &order) == MERAK_OK
                    ? NULL
@@ -192,7 +196,7 @@ void settings_note_site(struct settings *s, const char *argument)
         return;
     s->refused = true;
     merak_fail(&s->error, MERAK_ERR_CONFIG,
-               "plugstack.conf: expected tp=, pp=, dp=, order=, "
+               "plugstack.conf: expected tp=, pp=, dp=, cp=, order=, "
                "tp-domain= or env=, got \"%.80s\"",
                argument);
 }
@@ -221,6 +225,7 @@ void settings_input(const struct settings *s,
     input->tp = parse_degree(settings_text(s, SET_TP));
     input->pp = parse_degree(settings_text(s, SET_PP));
     input->dp = parse_degree(settings_text(s, SET_DP));
+    input->cp = parse_degree(settings_text(s, SET_CP));
     /* checked when noted; "" leaves the defaults */
     if (merak_order_parse(settings_text(s, SET_ORDER), &input->order) !=
         MERAK_OK)
@@ -265,7 +270,10 @@ enum merak_status settings_apply_plan(const struct settings *s,
     const struct {
         enum setting setting;
         int has;
-    } degree[] = {{SET_TP, head->tp}, {SET_PP, head->pp}, {SET_DP, head->dp}};
+    } degree[] = {{SET_TP, head->tp},
+                  {SET_PP, head->pp},
+                  {SET_DP, head->dp},
+                  {SET_CP, head->cp}};
 
     for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
         const char *text = settings_text(s, degree[i].setting);
@@ -283,6 +291,7 @@ enum merak_status settings_apply_plan(const struct settings *s,
     input->tp = head->tp;
     input->pp = head->pp;
     input->dp = head->dp;
+    input->cp = head->cp;
     input->pp_bytes = head->pp_bytes;
     input->dp_bytes = head->dp_bytes;
     return apply_order(s, head, input, err);

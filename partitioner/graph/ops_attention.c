@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops_attention.c - causal attention, memory linear in the sequence
  *
- * Heads and groups may be cut, the sequence may not: a query sees every
- * earlier key.  k and v do not have index r, so where it is cut (fewer kv
- * heads than ranks) their gradients are partial sums.
+ * Heads and groups may be cut.  Queries (t) may be, but not the keys (S): a
+ * query sees every earlier one.  k and v have neither index t nor r, so where
+ * one is cut (r: fewer kv heads than ranks) their gradients are partial sums.
+ * What is packed is one tensor, and only its heads may be cut.
  *
  * An optional last input holds the positions at which documents start.
  */
@@ -17,19 +18,19 @@
 #include <math.h>
 
 /* With that input or without, by the number of inputs of `inf`. */
-#define PATTERN(few, in, out) \
-    (inf->n_in > (few) ? in " starts=i:bT > " out : in " > " out)
+#define PATTERN(few, positions, in, out) \
+    (inf->n_in > (few) ? in " starts=i:b" positions " > " out : in " > " out)
 
 #define ATTENTION \
-    PATTERN(3, "q=c:bTgrD k=c:bTgD v=c:bTgD", "o=c:bTgrD lse=f:bTgr")
-#define ATTENTION_PACKED PATTERN(1, "qkv=c:bT3hD", "o=c:bThD lse=f:bTh")
+    PATTERN(3, "t", "q=c:btgrD k=c:bSgD v=c:bSgD", "o=c:btgrD lse=f:btgr")
+#define ATTENTION_PACKED PATTERN(1, "T", "qkv=c:bT3hD", "o=c:bThD lse=f:bTh")
 #define ATTENTION_DX                                            \
-    PATTERN(6,                                                  \
-            "do=c:bTgrD q=c:bTgrD k=c:bTgD v=c:bTgD o=c:bTgrD " \
-            "lse=f:bTgr",                                       \
-            "dq=c:bTgrD dk=c:bTgD dv=c:bTgD")
+    PATTERN(6, "t",                                             \
+            "do=c:btgrD q=c:btgrD k=c:bSgD v=c:bSgD o=c:btgrD " \
+            "lse=f:btgr",                                       \
+            "dq=c:btgrD dk=c:bSgD dv=c:bSgD")
 #define ATTENTION_PACKED_DX \
-    PATTERN(4, "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh", "dqkv=c:bT3hD")
+    PATTERN(4, "T", "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh", "dqkv=c:bT3hD")
 
 MERAK_DIMS(attention_dx, ATTENTION_DX)
 MERAK_DIMS(attention_packed_dx, ATTENTION_PACKED_DX)
@@ -63,13 +64,28 @@ static enum merak_status check_attrs(const char *op,
     return MERAK_OK;
 }
 
+/* Each query has its own key. */
+static enum merak_status check_positions(const struct merak_infer *inf,
+                                         struct merak_error *err)
+{
+    size_t queries = inf->shape[0].dim[1], keys = inf->shape[1].dim[1];
+
+    if (queries == keys)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "attention: q has %zu positions, k has %zu, expected as "
+                      "many",
+                      queries, keys);
+}
+
 static enum merak_status attention_infer(struct merak_infer *inf,
                                          struct merak_error *err)
 {
     enum merak_status rc = check_attrs("attention", inf->attrs, err);
 
-    return rc != MERAK_OK ? rc
-                          : merak_dims_infer("attention", ATTENTION, inf, err);
+    if (rc == MERAK_OK)
+        rc = merak_dims_infer("attention", ATTENTION, inf, err);
+    return rc != MERAK_OK ? rc : check_positions(inf, err);
 }
 
 static enum merak_status attention_packed_infer(struct merak_infer *inf,

@@ -17,14 +17,22 @@
 #include "merak/op.h"
 #include "partitioner/device/level.h"
 
-/* tp may be factored into two axes (if there are fewer kv heads than tp): then
- * axes 0 and 1 are tp's, and dp comes last.  Stages are an axis, before dp,
- * only if vocabulary-parallel layers are cut over them (shard.h). */
+/* In this order: cp, tp, stages, dp.  tp may be factored into two axes (if
+ * there are fewer kv heads than tp).  Stages are an axis only if
+ * vocabulary-parallel layers are cut over them (shard.h).  All five at once are
+ * refused. */
 #define MERAK_MAX_AXES 4
 
+/* What an axis within a stage is for. */
+enum merak_axis_role {
+    MERAK_AXIS_WEIGHTS,  /* to cut weights, and what they produce */
+    MERAK_AXIS_SEQUENCE, /* to cut the sequence; weights are whole */
+};
+
 struct merak_axis {
-    char name[8]; /* "tp", "tp.0", "tp.1", "pp", "dp" */
+    char name[8]; /* "cp", "tp", "tp.0", "tp.1", "pp", "dp" */
     int size;
+    enum merak_axis_role role;
 };
 
 struct merak_mesh {
@@ -143,8 +151,8 @@ struct merak_exchange {
     enum merak_convert_kind kind;
     enum merak_combine combine;
     enum merak_dtype dtype;
-    int n;  /* members of the group */
-    int me; /* position in it */
+    int n;                  /* members of the group */
+    int me;                 /* position in it */
     struct merak_shape in;  /* local input */
     struct merak_shape out; /* local output */
     /* by member; full is the shape of `in` or `out`.  If any axis is flat, the
@@ -162,8 +170,7 @@ enum merak_status merak_exchange_init(struct merak_exchange *ex,
                                       const struct merak_hop *hop,
                                       const struct merak_layout *from,
                                       const struct merak_shape *shape,
-                                      enum merak_dtype dtype,
-                                      const int *coord,
+                                      enum merak_dtype dtype, const int *coord,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_exchange_fini(struct merak_exchange *ex);
 /*

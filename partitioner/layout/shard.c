@@ -14,117 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t gcd(size_t a, size_t b)
-{
-    while (b != 0) {
-        size_t r = a % b;
-
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
-/* --- heads and the mesh
- * --------------------------------------------------------- */
-
-struct heads {
-    size_t kv;    /* gcd of the kv heads of all attentions; 0: none */
-    size_t query; /* the same for query heads */
-};
-
-/* They determine the factors of tp before there is anything to search. */
-static void find_heads(const struct merak_graph *graph, struct heads *heads)
-{
-    *heads = (struct heads){0};
-    for (int i = 0; i < graph->n_forward; i++) {
-        const struct merak_node *node = graph->node[i];
-        struct merak_infer inf;
-        size_t kv, query;
-
-        if (node->op->heads == NULL)
-            continue;
-        merak_node_infer(node, &inf);
-        node->op->heads(&inf, &kv, &query);
-        heads->kv = gcd(heads->kv, kv);
-        heads->query = gcd(heads->query, query);
-    }
-}
-
-static enum merak_status fail_heads(size_t heads, size_t tp,
-                                    struct merak_error *err)
-{
-    size_t below = tp < heads ? tp : heads, above = tp + 1;
-
-    while (heads % below != 0)
-        below--;
-    while (above < heads && heads % above != 0)
-        above++;
-    merak_fail(err, MERAK_ERR_CONFIG,
-               "%zu heads cannot be cut over tp=%zu; tp must divide the number "
-               "of heads",
-               heads, tp);
-    if (above > heads)
-        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
-    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
-                           below, above);
-}
-
-/* tp as one axis, or as kv heads times queries of a kv head. */
-static void make_mesh(size_t tp, size_t kv, struct merak_mesh *mesh)
-{
-    size_t outer = kv == 0 ? tp : gcd(kv, tp);
-
-    *mesh = (struct merak_mesh){.n_axes = 1};
-    snprintf(mesh->axis[0].name, sizeof(mesh->axis[0].name), "tp");
-    mesh->axis[0].size = (int)tp;
-    if (tp == 1)
-        mesh->n_axes = 0;
-    if (outer == 1 || outer == tp)
-        return;
-    mesh->n_axes = 2;
-    snprintf(mesh->axis[0].name, sizeof(mesh->axis[0].name), "tp.0");
-    snprintf(mesh->axis[1].name, sizeof(mesh->axis[1].name), "tp.1");
-    mesh->axis[0].size = (int)outer;
-    mesh->axis[1].size = (int)(tp / outer);
-}
-
-static enum merak_status check(const struct merak_graph *graph,
-                               const struct merak_shard_options *opt,
-                               const struct heads *heads,
-                               struct merak_error *err)
-{
-    size_t tp = (size_t)opt->tp, halves = opt->halved ? 2 : 1;
-
-    if (opt->tp < 1)
-        return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
-                          opt->tp);
-    if (opt->tp_batch_percent < 0 || opt->tp_batch_percent > 100)
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          "batch is %d, expected a percentage, 0..100",
-                          opt->tp_batch_percent);
-    if (heads->query % tp != 0)
-        return fail_heads(heads->query, tp, err);
-    if (opt->tp_batch_percent > 0 && graph->micro_batch % tp != 0) {
-        merak_fail(err, MERAK_ERR_CONFIG,
-                   "%sa micro-batch of %zu cannot be cut over tp=%zu; "
-                   "--tp-batch %d needs a --micro-batch that %stp divides",
-                   opt->halved ? "half of " : "", graph->micro_batch * halves,
-                   tp, opt->tp_batch_percent, opt->halved ? "twice " : "");
-        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
-                               (graph->micro_batch / tp + 1) * tp * halves);
-    }
-    if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0) {
-        merak_fail(err, MERAK_ERR_CONFIG,
-                   "a sequence of %zu tokens cannot be cut over tp=%zu; "
-                   "sequence parallelism needs a length that tp divides",
-                   graph->seq, tp);
-        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
-                               (graph->seq / tp + 1) * tp);
-    }
-    return MERAK_OK;
-}
-
 /* --- the search
  * -------------------------------------------------------------------- */
 
@@ -173,8 +62,9 @@ static int batch_from(const struct merak_graph *graph, int batch)
 static enum merak_status try_rules(struct search *s, struct merak_error *err)
 {
     struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
+                                  .cp = s->opt->cp_form,
                                   .batch_from = s->graph->n_forward};
-    bool is_cut = s->sharded->mesh.n_axes > 0;
+    bool is_cut = s->opt->tp > 1;
     double whole;
     enum merak_status rc;
 
@@ -211,7 +101,8 @@ static enum merak_status share(struct search *s, struct merak_error *err)
 {
     struct merak_mesh *mesh = &s->sharded->mesh;
 
-    mesh->axis[mesh->n_axes++] = (struct merak_axis){"pp", s->opt->stages};
+    mesh->axis[mesh->n_axes++] =
+        (struct merak_axis){.name = "pp", .size = s->opt->stages};
     s->sharded->n_shared = s->opt->shared;
     return merak_shared_cut(s->graph, s->sig, mesh, s->opt->shared, s->strategy,
                             err);
@@ -348,11 +239,9 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
                                         struct merak_error *err)
 {
     struct search s = {.graph = graph, .opt = opt, .cost = INFINITY};
-    struct heads heads;
-    enum merak_status rc;
+    struct merak_mesh mesh;
+    enum merak_status rc = merak_shard_mesh(graph, opt, &mesh, err);
 
-    find_heads(graph, &heads);
-    rc = check(graph, opt, &heads, err);
     if (rc != MERAK_OK)
         return rc;
     s.sharded = calloc(1, sizeof(*s.sharded));
@@ -361,8 +250,10 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
         rc = merak_fail_nomem(err, sizeof(*s.sharded));
         goto out;
     }
-    make_mesh((size_t)opt->tp, heads.kv, &s.sharded->mesh);
+    s.sharded->mesh = mesh;
     rc = merak_signatures(graph, &s.sig, err);
+    if (rc == MERAK_OK)
+        rc = merak_shard_check_cp(graph, s.sig, opt, err);
     if (rc == MERAK_OK)
         rc = merak_shard_costs_create(graph, &s.sharded->mesh, opt, &s.costs,
                                       err);

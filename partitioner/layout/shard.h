@@ -31,6 +31,13 @@
  * summed of a gradient goes from part to part as one value.  So the graphs of
  * all stages agree in what crosses (`origin`), and only its layouts differ.
  *
+ * Context parallelism ("cp").  One more axis, the outermost, has another role:
+ * every node that can be cut along the sequence is, weights are whole, and
+ * their gradients are summed once per step, as where samples are cut.
+ * Attention, which reads all earlier keys, is cut there by its queries, and the
+ * search gathers keys and values and sums their gradients; or it is cut by
+ * heads, with all-to-alls before and after it.
+ *
  * Vocabulary-parallel layers ("shared").  If the embedding (1), or the
  * embedding and the head (2), are cut over all pipeline stages, the mesh has
  * one more axis, "pp".  Nodes that have a vocabulary are cut by it along that
@@ -58,6 +65,13 @@ enum merak_seq_parallel {
     MERAK_SP_ON,   /* values between blocks are split along the sequence */
 };
 
+/* How attention is cut along cp. */
+enum merak_cp_form {
+    MERAK_CP_AUTO,   /* whichever is cheaper, each for itself */
+    MERAK_CP_GATHER, /* by queries: keys and values are gathered */
+    MERAK_CP_HEADS,  /* by heads: all of them are exchanged */
+};
+
 /* The order of nodes, where branches leave a choice: order/gather.c. */
 enum merak_branches {
     MERAK_BRANCHES_DESCRIBED, /* as the model was described */
@@ -77,6 +91,8 @@ struct merak_parts {
 
 struct merak_shard_options {
     int tp;
+    int cp; /* context parallelism; 0 or 1: sequences are whole */
+    enum merak_cp_form cp_form;
     int stages; /* pp, read if shared > 0 */
     int shared; /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
@@ -92,9 +108,10 @@ struct merak_shard_options {
 
 struct merak_sharded {
     struct merak_graph *graph; /* owned; a rewritten copy */
-    struct merak_mesh mesh;    /* tensor axes ("tp" or "tp.0","tp.1"), none
-                                  if tp is 1; tp_index is coord[0] * size[1]
-                                  + coord[1].  "pp" last, if n_shared > 0 */
+    struct merak_mesh mesh;    /* tensor axes: "cp", if it is more than 1, and
+                                  "tp" or "tp.0","tp.1", none if tp is 1.  A
+                                  rank's index among them counts the last axis
+                                  fastest.  "pp" last, if n_shared > 0 */
     int n_shared;
     uint8_t *shared; /* by node id: 1 for the shared embedding, 2 for the
                         shared head, 0 for neither; NULL: all 0 */
@@ -125,8 +142,8 @@ struct merak_sharded {
  * the order described: opt->branches is ignored.  Callers use merak_shard() of
  * order/shard_order.h instead.
  *
- * MERAK_ERR_CONFIG names the dim and tp if tp does not divide a dim that must
- * be cut (heads).
+ * MERAK_ERR_CONFIG names the dim and tp, or cp, if it does not divide a dim
+ * that must be cut (heads, the sequence).
  */
 enum merak_status merak_shard_described(const struct merak_graph *graph,
                                         const struct merak_shard_options *opt,

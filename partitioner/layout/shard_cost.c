@@ -10,6 +10,7 @@
 #include "partitioner/layout/shard_impl.h"
 
 #include "partitioner/graph/dims.h"
+#include "partitioner/graph/letters.h"
 
 #include "base/error.h"
 #include "base/grow.h"
@@ -17,11 +18,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One shape and type; cost[from * MERAK_CODES + to], NAN: not computed yet. */
+/* One shape and type. */
 struct kind {
     struct merak_shape shape;
     enum merak_dtype dtype;
-    double *cost;
+    int n_layouts;
+    int16_t code[MERAK_KIND_LAYOUTS]; /* by number */
+    int16_t *number;                  /* by code, -1: none yet */
+    double *cost; /* [from][to] by number, NAN: not computed yet */
 };
 
 struct merak_shard_costs {
@@ -32,6 +36,7 @@ struct merak_shard_costs {
     struct kind *kind;
     int n_kinds, kind_room;
     int *kind_of; /* by value id */
+    int too_many; /* a value with too many layouts, or -1 */
 };
 
 static bool is_kind(const struct kind *kind, const struct merak_value *v)
@@ -44,20 +49,23 @@ static enum merak_status add_kind(struct merak_shard_costs *costs,
                                   const struct merak_value *v,
                                   struct merak_error *err)
 {
-    size_t cells = MERAK_CODES * MERAK_CODES;
-    double *cost;
+    size_t cells = MERAK_KIND_LAYOUTS * MERAK_KIND_LAYOUTS;
+    struct kind kind = {.shape = v->shape, .dtype = v->dtype};
     enum merak_status rc =
         merak_grow(&costs->kind, &costs->kind_room, costs->n_kinds,
                    sizeof(*costs->kind), err);
 
     if (rc != MERAK_OK)
         return rc;
-    cost = malloc(cells * sizeof(*cost));
-    if (cost == NULL)
-        return merak_fail_nomem(err, cells * sizeof(*cost));
+    kind.cost = malloc(cells * sizeof(*kind.cost));
+    kind.number = malloc(MERAK_CODES * sizeof(*kind.number));
+    costs->kind[costs->n_kinds++] = kind;
+    if (kind.cost == NULL || kind.number == NULL)
+        return merak_fail_nomem(err, cells * sizeof(*kind.cost));
     for (size_t i = 0; i < cells; i++)
-        cost[i] = NAN;
-    costs->kind[costs->n_kinds++] = (struct kind){v->shape, v->dtype, cost};
+        kind.cost[i] = NAN;
+    for (int c = 0; c < MERAK_CODES; c++)
+        kind.number[c] = -1;
     return MERAK_OK;
 }
 
@@ -104,7 +112,8 @@ enum merak_status merak_shard_costs_create(
     costs->graph = graph;
     costs->mesh = *mesh;
     costs->cost = opt->cost != NULL ? opt->cost : &usual;
-    costs->tp = opt->tp;
+    costs->tp = opt->tp * (opt->cp > 1 ? opt->cp : 1);
+    costs->too_many = -1;
     costs->kind_of = calloc(n, sizeof(*costs->kind_of));
     rc = costs->kind_of == NULL
              ? merak_fail_nomem(err, n * sizeof(*costs->kind_of))
@@ -121,8 +130,10 @@ void merak_shard_costs_destroy(struct merak_shard_costs *costs)
 {
     if (costs == NULL)
         return;
-    for (int k = 0; k < costs->n_kinds; k++)
+    for (int k = 0; k < costs->n_kinds; k++) {
         free(costs->kind[k].cost);
+        free(costs->kind[k].number);
+    }
     free(costs->kind);
     free(costs->kind_of);
     free(costs);
@@ -159,14 +170,56 @@ static double path_seconds(const struct merak_shard_costs *costs,
     return seconds;
 }
 
+int merak_shard_layout_number(struct merak_shard_costs *costs, int value,
+                              int code)
+{
+    struct kind *kind = &costs->kind[costs->kind_of[value]];
+
+    if (kind->number[code] >= 0)
+        return kind->number[code];
+    if (kind->n_layouts == MERAK_KIND_LAYOUTS) {
+        costs->too_many = value;
+        return 0;
+    }
+    kind->code[kind->n_layouts] = (int16_t)code;
+    kind->number[code] = (int16_t)kind->n_layouts;
+    return kind->n_layouts++;
+}
+
+int merak_shard_numbered_code(const struct merak_shard_costs *costs, int value,
+                              int number)
+{
+    return costs->kind[costs->kind_of[value]].code[number];
+}
+
+int merak_shard_layout_numbers(const struct merak_shard_costs *costs, int value)
+{
+    return costs->kind[costs->kind_of[value]].n_layouts;
+}
+
+enum merak_status merak_shard_costs_check(const struct merak_shard_costs *costs,
+                                          struct merak_error *err)
+{
+    if (costs->too_many < 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "%s may have more than %d layouts over %d axes, expected "
+                      "fewer; use a tp that the kv heads divide into one axis",
+                      costs->graph->value[costs->too_many]->name,
+                      MERAK_KIND_LAYOUTS, costs->mesh.n_axes);
+}
+
 double merak_shard_convert_s(struct merak_shard_costs *costs, int value,
                              int from, int to)
 {
     const struct kind *kind = &costs->kind[costs->kind_of[value]];
-    double *cost = &kind->cost[from * MERAK_CODES + to];
+    double *cost;
 
     if (from == to)
         return 0;
+    cost = &kind->cost[merak_shard_layout_number(costs, value, from) *
+                           MERAK_KIND_LAYOUTS +
+                       merak_shard_layout_number(costs, value, to)];
     if (isnan(*cost))
         *cost = path_seconds(costs, kind, from, to);
     return *cost;
@@ -197,14 +250,54 @@ static double local_bytes(const struct merak_shard_costs *costs,
     return bytes;
 }
 
+/* Is it attention, with its queries cut? */
+static bool cuts_queries(const struct merak_shard_costs *costs,
+                         const struct merak_node *node,
+                         const struct merak_signature *sig,
+                         const struct merak_strategy *strategy)
+{
+    for (int x = 0; x < costs->mesh.n_axes; x++) {
+        if (strategy->cut[x] >= 0 && node->op->back_in != 0 &&
+            sig->index[strategy->cut[x]].name == MERAK_LETTER_POSITIONS)
+            return true;
+    }
+    return false;
+}
+
+/* Of the rank with the last queries, which see most keys: all wait for it. */
+static double last_queries_flops(const struct merak_shard_costs *costs,
+                                 const struct merak_node *node,
+                                 const struct merak_signature *sig,
+                                 const struct merak_strategy *strategy)
+{
+    struct merak_infer inf;
+    struct merak_cost cost = {0};
+
+    merak_node_infer(node, &inf);
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        for (int x = 0; x < costs->mesh.n_axes; x++) {
+            int cut = strategy->cut[x];
+
+            for (int d = 0; d < inf.shape[o].ndim && cut >= 0; d++) {
+                if (sig->operand_dim[o][d] == cut)
+                    inf.shape[o].dim[d] /= (size_t)costs->mesh.axis[x].size;
+            }
+        }
+    }
+    node->op->cost(&inf, &cost);
+    return cost.flops;
+}
+
 double merak_shard_node_s(const struct merak_shard_costs *costs,
                           const struct merak_node *node,
                           const struct merak_signature *sig,
                           const struct merak_strategy *strategy)
 {
     const struct merak_kernel_size size = {
-        .flops = merak_node_cost(node).flops /
-                 merak_strategy_degree(&costs->mesh, strategy),
+        .flops = cuts_queries(costs, node, sig, strategy)
+                     ? last_queries_flops(costs, node, sig, strategy)
+                     : merak_node_cost(node).flops /
+                           merak_strategy_degree(&costs->mesh, strategy),
         .bytes = local_bytes(costs, node, sig, strategy)};
 
     return merak_cost_kernel(costs->cost, node->op->name, costs->tp, &size);

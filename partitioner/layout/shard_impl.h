@@ -6,11 +6,14 @@
 #include "partitioner/layout/layout_code.h"
 #include "partitioner/layout/shard.h"
 
-#define MERAK_TP_AXES 2
-#define MERAK_CODES 100 /* layouts over that many axes */
+#define MERAK_STAGE_AXES 3 /* that a node is cut along by choice */
+#define MERAK_CODES 1000   /* layouts over that many axes */
+/* Of these, how many the values of one shape and type may have; a set of them
+ * is that many bits. */
+#define MERAK_KIND_LAYOUTS 128
 /* An index, none, or passed through, on each axis. */
 #define MERAK_MAX_CUTS (MERAK_MAX_INDICES + 2)
-#define MERAK_MAX_STRATEGIES (MERAK_MAX_CUTS * MERAK_MAX_CUTS)
+#define MERAK_MAX_STRATEGIES (MERAK_MAX_CUTS * MERAK_MAX_CUTS * MERAK_MAX_CUTS)
 
 #define MERAK_STRATEGY_NONE   \
     ((struct merak_strategy){ \
@@ -26,8 +29,23 @@ enum merak_t_rule {
 /* Choices that the signatures leave open. */
 struct merak_cut_rule {
     enum merak_t_rule t;
+    enum merak_cp_form cp;
     int batch_from; /* the first forward node that may be cut by samples */
 };
+
+/* --- shard_mesh.c: the axes within a stage --------------------------------
+ */
+
+/* MERAK_ERR_CONFIG if tp, or cp, does not divide what it has to cut. */
+enum merak_status merak_shard_mesh(const struct merak_graph *graph,
+                                   const struct merak_shard_options *opt,
+                                   struct merak_mesh *mesh,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* With cp, may each node be cut along the sequence, or by heads? */
+enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
+                                       const struct merak_signature *sig,
+                                       const struct merak_shard_options *opt,
+                                       struct merak_error *err) MERAK_CHECKED;
 
 /* --- shard_strategy.c: what a cut of a node means ------------------------- */
 
@@ -41,6 +59,11 @@ int merak_strategy_list(const struct merak_mesh *mesh,
                         const struct merak_signature *sig,
                         const struct merak_cut_rule *rule,
                         struct merak_strategy *list);
+/* Does it read positions of a sequence that it cannot be cut along? */
+bool merak_node_needs_sequences(const struct merak_node *node,
+                                const struct merak_signature *sig);
+/* Has it an index along positions that may be cut? */
+bool merak_strategy_has_positions(const struct merak_signature *sig);
 /* Is it cut by samples along some axis? */
 bool merak_strategy_samples(const struct merak_mesh *mesh,
                             const struct merak_signature *sig,
@@ -93,6 +116,23 @@ void merak_shard_costs_destroy(struct merak_shard_costs *costs);
 /* Of converting a value between two layouts (codes); INFINITY: impossible. */
 double merak_shard_convert_s(struct merak_shard_costs *costs, int value,
                              int from, int to);
+/*
+ * The layouts that values of this one's shape and type were asked about so far
+ * are numbered: the number of a code (a new one, if it has none), the code of a
+ * number, and how many there are.  There is no more to choose from, while the
+ * possible codes grow tenfold with each axis.
+ */
+int merak_shard_layout_number(struct merak_shard_costs *costs, int value,
+                              int code);
+int merak_shard_numbered_code(const struct merak_shard_costs *costs, int value,
+                              int number);
+int merak_shard_layout_numbers(const struct merak_shard_costs *costs,
+                               int value);
+/* MERAK_ERR_UNSUPPORTED if some value had more than MERAK_KIND_LAYOUTS: what
+ * was searched with these costs is then not to be used. */
+enum merak_status
+merak_shard_costs_check(const struct merak_shard_costs *costs,
+                        struct merak_error *err) MERAK_CHECKED;
 /* Of a node under this strategy. */
 double merak_shard_node_s(const struct merak_shard_costs *costs,
                           const struct merak_node *node,

@@ -23,6 +23,7 @@
 
 #define BEAM 256
 #define NO_CODE UINT64_MAX
+#define SET_WORDS (MERAK_KIND_LAYOUTS / 64)
 /* Seconds for converting a parameter in every micro-batch: one that is used
  * twice (tied weights) keeps one layout unless there is no other way. */
 #define PARAM_CONVERT_S 1e6
@@ -30,7 +31,8 @@
 /* A live value.  It has only words, since records are compared by memcmp(). */
 struct record {
     uint64_t code; /* NO_CODE: a parameter before its first use */
-    uint64_t copies[2], back[2], grads[2]; /* sets of codes */
+    /* sets of layouts, by their numbers (merak_shard_layout_number()) */
+    uint64_t copies[SET_WORDS], back[SET_WORDS], grads[SET_WORDS];
 };
 
 struct layer {
@@ -84,30 +86,30 @@ struct search {
     int n_table;
 };
 
-static bool set_has(const uint64_t *set, uint64_t code)
+static bool set_has(const uint64_t *set, int number)
 {
-    return (set[code / 64] >> (code % 64)) & 1;
+    return (set[number / 64] >> (number % 64)) & 1;
 }
 
-static void set_add(uint64_t *set, uint64_t code)
+static void set_add(uint64_t *set, int number)
 {
-    set[code / 64] |= (uint64_t)1 << (code % 64);
+    set[number / 64] |= (uint64_t)1 << (number % 64);
 }
 
 /* --- the price of one step
  * ---------------------------------------------------- */
 
 static double convert_from_any(struct search *s, int value,
-                               const struct record *r, const uint64_t *more,
-                               int code)
+                               const struct record *r, int code)
 {
     struct merak_shard_costs *costs = s->forms.costs;
     double best = merak_shard_convert_s(costs, value, (int)r->code, code);
 
-    for (int c = 0; c < MERAK_CODES; c++) {
-        if (set_has(r->copies, (uint64_t)c) ||
-            (more != NULL && set_has(more, (uint64_t)c)))
-            best = fmin(best, merak_shard_convert_s(costs, value, c, code));
+    for (int n = 0; n < merak_shard_layout_numbers(costs, value); n++) {
+        int from = merak_shard_numbered_code(costs, value, n);
+
+        if (set_has(r->copies, n))
+            best = fmin(best, merak_shard_convert_s(costs, value, from, code));
     }
     return best;
 }
@@ -116,16 +118,17 @@ static double use_forward(struct search *s, int value, struct record *r,
                           int code)
 {
     bool param = s->forms.graph->value[value]->kind == MERAK_VALUE_PARAM;
+    int number = merak_shard_layout_number(s->forms.costs, value, code);
     double cost;
 
     if (r->code == NO_CODE) {
         r->code = (uint64_t)code;
         return merak_shard_param_s(s->forms.costs, value, code);
     }
-    if (r->code == (uint64_t)code || set_has(r->copies, (uint64_t)code))
+    if (r->code == (uint64_t)code || set_has(r->copies, number))
         return 0;
-    cost = convert_from_any(s, value, r, NULL, code);
-    set_add(r->copies, (uint64_t)code);
+    cost = convert_from_any(s, value, r, code);
+    set_add(r->copies, number);
     return param ? cost + PARAM_CONVERT_S : cost;
 }
 
@@ -133,16 +136,17 @@ static double use_backward(struct search *s, int value, struct record *r,
                            int code)
 {
     const struct merak_shape *shape = &s->forms.graph->value[value]->shape;
+    int number = merak_shard_layout_number(s->forms.costs, value, code);
     struct merak_layout natural, copy;
 
-    if (r->code == (uint64_t)code || set_has(r->back, (uint64_t)code))
+    if (r->code == (uint64_t)code || set_has(r->back, number))
         return 0;
     merak_code_layout(s->forms.mesh, (int)r->code, &natural);
     merak_code_layout(s->forms.mesh, code, &copy);
-    if (set_has(r->copies, (uint64_t)code) &&
+    if (set_has(r->copies, number) &&
         merak_copy_is_kept(s->forms.mesh, shape, &natural, &copy))
         return 0;
-    set_add(r->back, (uint64_t)code);
+    set_add(r->back, number);
     return merak_shard_convert_s(s->forms.costs, value, (int)r->code, code);
 }
 
@@ -152,14 +156,15 @@ static double contribute(struct search *s, int value, struct record *r,
                          int code)
 {
     bool param = s->forms.graph->value[value]->kind == MERAK_VALUE_PARAM;
+    int number = merak_shard_layout_number(s->forms.costs, value, code);
     int dual = merak_code_dual(s->forms.mesh, (int)r->code);
     double cost = merak_shard_convert_s(s->forms.costs, value, code, dual);
 
     if (param)
         return cost / MERAK_SHARD_MICROBATCHES;
-    if (set_has(r->grads, (uint64_t)code))
+    if (set_has(r->grads, number))
         return 0;
-    set_add(r->grads, (uint64_t)code);
+    set_add(r->grads, number);
     return cost;
 }
 
@@ -564,6 +569,8 @@ enum merak_status merak_shard_search(
 
     for (int i = 0; i < graph->n_forward && rc == MERAK_OK; i++)
         rc = step(&s, graph->node[i], err);
+    if (rc == MERAK_OK)
+        rc = merak_shard_costs_check(costs, err);
     if (rc == MERAK_OK) {
         /* layers are sorted: the first state is the cheapest */
         for (int i = graph->n_forward - 1, at = 0; i >= 0; i--) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_strategy.c - the ways to cut a node, and what each needs of operands
  *
- * Which index may be cut along a tensor axis:
+ * Which index may be cut along an axis for weights (its role):
  *   - the samples (b), only from the node that the rule names on: before it
  *     they are left to data parallelism;
  *   - the sequence (t), as the rule allows;
@@ -17,6 +17,11 @@
  *     (attention, rotary positions) is cut by heads.
  * Samples, where the rule allows them, are a choice besides these: weights are
  * then whole, as the rule intends.
+ *
+ * Along the axis of the sequence (t) every node that can be cut along it is; no
+ * weight is, and gradients of weights are partial sums.  A node that reads
+ * positions which it cannot be cut along, attention, may be cut by heads
+ * instead.
  */
 #include "config.h"
 
@@ -132,6 +137,16 @@ bool merak_strategy_samples(const struct merak_mesh *mesh,
     return false;
 }
 
+bool merak_strategy_has_positions(const struct merak_signature *sig)
+{
+    for (int i = 0; i < sig->n_index; i++) {
+        if (sig->index[i].name == MERAK_LETTER_POSITIONS &&
+            sig->index[i].kind != MERAK_INDEX_WHOLE)
+            return true;
+    }
+    return false;
+}
+
 void merak_layout_dual(const struct merak_mesh *mesh,
                        const struct merak_layout *layout,
                        struct merak_layout *dual)
@@ -185,13 +200,20 @@ static bool fits(const struct merak_index *index, size_t parts)
            (index->uneven || index->extent % parts == 0);
 }
 
+/* Attention: its queries are cut along the sequence's own axis only. */
+static bool reads_back(const struct merak_node *node)
+{
+    return node->op->back_in != 0;
+}
+
 static bool is_cuttable(const struct choice *c, int i, size_t parts)
 {
     const struct merak_index *index = &c->sig->index[i];
 
     return index->kind != MERAK_INDEX_WHOLE && fits(index, parts) &&
            !(is_samples(index) && c->node->id < c->rule->batch_from) &&
-           !(is_sequence(index) && c->rule->t == MERAK_T_NEVER);
+           !(is_sequence(index) &&
+             (c->rule->t == MERAK_T_NEVER || reads_back(c->node)));
 }
 
 static bool is_param(const struct choice *c, int o)
@@ -264,6 +286,50 @@ static bool only_t_divides(const struct choice *c)
     return t && has_whole_rows(c);
 }
 
+bool merak_node_needs_sequences(const struct merak_node *node,
+                                const struct merak_signature *sig)
+{
+    for (int o = 0; o < node->n_in; o++) {
+        const struct merak_value *v = node->in[o];
+
+        for (int d = 0; d < v->shape.ndim; d++) {
+            int i = sig->operand_dim[o][d];
+
+            if (i >= 0 && sig->index[i].kind == MERAK_INDEX_WHOLE &&
+                v->letter[d] == MERAK_LETTER_POSITIONS)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Candidates on the axis of the sequence. */
+static int list_sequence_cuts(const struct choice *c, size_t parts,
+                              int8_t *cuts)
+{
+    bool whole = merak_node_needs_sequences(c->node, c->sig);
+    bool heads = whole && c->rule->cp != MERAK_CP_GATHER;
+    bool positions = !whole || c->rule->cp != MERAK_CP_HEADS;
+    int n = 0;
+
+    for (int i = 0; i < c->sig->n_index; i++) {
+        const struct merak_index *index = &c->sig->index[i];
+
+        if (index->kind == MERAK_INDEX_WHOLE || !fits(index, parts))
+            continue;
+        if ((positions && index->name == MERAK_LETTER_POSITIONS) ||
+            (heads && !merak_letter_is_known(index->name) &&
+             !splits_weight(c, i)))
+            cuts[n++] = (int8_t)i;
+    }
+    if (n > 0)
+        return n;
+    cuts[n++] = MERAK_CUT_NONE;
+    if (c->sig->linear)
+        cuts[n++] = MERAK_CUT_LINEAR;
+    return n;
+}
+
 /* Candidates on one axis, those without a cut first. */
 static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
@@ -272,6 +338,8 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
     bool wanted = false;
     int n = 0;
 
+    if (c->mesh->axis[axis].role == MERAK_AXIS_SEQUENCE)
+        return list_sequence_cuts(c, parts, cuts);
     for (int i = 0; i < c->sig->n_index && c->strict; i++)
         wanted = wanted || (is_cuttable(c, i, parts) && is_wanted(c, i));
     if (!wanted && !(c->strict && must_t)) {
@@ -305,21 +373,23 @@ static bool is_sound(const struct choice *c, const struct merak_strategy *s)
 
 static int list_all(const struct choice *c, struct merak_strategy *list)
 {
-    int8_t cuts[MERAK_TP_AXES][MERAK_MAX_CUTS] = {{MERAK_CUT_NONE},
-                                                  {MERAK_CUT_NONE}};
-    int count[MERAK_TP_AXES] = {1, 1}, n = 0;
+    int8_t cuts[MERAK_STAGE_AXES][MERAK_MAX_CUTS];
+    int count[MERAK_STAGE_AXES], ways = 1, n = 0;
 
-    for (int x = 0; x < c->mesh->n_axes; x++)
+    for (int x = 0; x < c->mesh->n_axes; x++) {
         count[x] = list_cuts(c, x, cuts[x]);
-    for (int a = 0; a < count[0]; a++) {
-        for (int b = 0; b < count[1]; b++) {
-            struct merak_strategy s = MERAK_STRATEGY_NONE;
+        ways *= count[x];
+    }
+    for (int way = 0; way < ways; way++) { /* the last axis turns fastest */
+        struct merak_strategy s = MERAK_STRATEGY_NONE;
+        int rest = way;
 
-            s.cut[0] = cuts[0][a];
-            s.cut[1] = cuts[1][b];
-            if (is_sound(c, &s))
-                list[n++] = s;
+        for (int x = c->mesh->n_axes - 1; x >= 0; x--) {
+            s.cut[x] = cuts[x][rest % count[x]];
+            rest /= count[x];
         }
+        if (is_sound(c, &s))
+            list[n++] = s;
     }
     return n;
 }

@@ -29,8 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_GROUPS \
-    MERAK_CODES /* layouts among the contributions to one gradient */
+/* Layouts among the contributions to one gradient. */
+#define MAX_GROUPS MERAK_KIND_LAYOUTS
 
 /* Contributions so far to the gradient of an old value. */
 struct group {

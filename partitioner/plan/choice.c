@@ -83,6 +83,12 @@ static enum merak_status set_cut(void *target, const char *text,
     .near = merak_near_##function, .near_memory = memory, \
     .near_numbers = numbers
 #define DEGREE .least = 1, .most = 65535
+#define CP_TEXT                                                            \
+    "context parallelism: ranks that each sequence is cut over, with whole " \
+    "weights (1)"
+#define CP_FORM_TEXT                                                     \
+    "what ranks of a sequence do for attention: gather keys and values, or " \
+    "exchange heads (auto: whichever is faster, each for itself)"
 #define TP_BATCH_TEXT                                                    \
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"
@@ -109,6 +115,15 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(DP, "dp", INT, dp, "replicas (1)",
              "replicas (what the tasks leave)", DEGREE, .words = "auto"),
         .key = "dp", IN_PLAN(dp), .usual = 1},
+    [MERAK_CHOICE_CP] = {
+        BOTH(CP, "cp", INT, cp, CP_TEXT, CP_TEXT, DEGREE),
+        .key = "cp", IN_PLAN(cp), .usual = 1, .is_implied = true,
+        .is_told = true},
+    [MERAK_CHOICE_CP_FORM] = {
+        BOTH(CP_FORM, "cp-form", WORD, cp_form, CP_FORM_TEXT, CP_FORM_TEXT,
+             .words = "auto|gather|heads"),
+        .key = "cp_form", IN_PLAN(cp_form), .is_implied = true,
+        .is_told = true, NEAR(usual, 0, 11)},
     [MERAK_CHOICE_MICRO_BATCH] = {
         BOTH(MICRO_BATCH, "micro-batch", SIZE, micro_batch,
              "sequences in a micro-batch (1)",
@@ -386,6 +401,7 @@ void merak_choices_of(const struct merak_plan *plan,
     }
     choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
     choices->chunks = merak_plan_chunks(plan);
+    choices->cp = plan->cp > 1 ? plan->cp : 1;
     if (plan->sub_pipeline)
         choices->micro_batch *= 2;
 }

@@ -20,6 +20,8 @@ enum merak_choice_id {
     MERAK_CHOICE_TP,
     MERAK_CHOICE_PP,
     MERAK_CHOICE_DP,
+    MERAK_CHOICE_CP,
+    MERAK_CHOICE_CP_FORM,
     MERAK_CHOICE_MICRO_BATCH,
     MERAK_CHOICE_SCHEDULE,
     MERAK_CHOICE_CHUNKS,
@@ -39,6 +41,8 @@ enum merak_choice_id {
  * are 0, schedule is NULL; `given` shows which of the others are made. */
 struct merak_choices {
     int tp, pp, dp;       /* an option may set MERAK_OPTION_AUTO */
+    int cp;
+    enum merak_cp_form cp_form;
     size_t micro_batch;   /* sequences; both halves of a sub-pipeline */
     const char *schedule; /* borrowed */
     int chunks;

@@ -97,12 +97,17 @@ bool merak_plan_is_unlike(const struct merak_plan *plan, int a, int b)
 
 /* --- ranks ---------------------------------------------------------------- */
 
+int merak_plan_tensor_ranks(const struct merak_plan *plan)
+{
+    return plan->tp * (plan->cp > 1 ? plan->cp : 1);
+}
+
 int merak_plan_ranks(const struct merak_plan *plan)
 {
     int n = 0;
 
     if (plan->stage == NULL)
-        return plan->tp * plan->dp * plan->pp;
+        return merak_plan_tensor_ranks(plan) * plan->dp * plan->pp;
     for (int s = 0; s < plan->pp; s++)
         n += plan->stage[s].dp * plan->stage[s].tp;
     return n;
@@ -126,18 +131,17 @@ static struct merak_stage_mesh mesh_of(const struct merak_plan *plan, int stage)
 struct merak_stage_mesh merak_plan_mesh(const struct merak_plan *plan,
                                         int stage)
 {
-    struct merak_stage_mesh mesh = {.dp = plan->dp,
-                                    .tp = plan->tp,
-                                    .stride = plan->tp,
-                                    .batch = plan->micro_batch};
+    const int tp = merak_plan_tensor_ranks(plan);
+    struct merak_stage_mesh mesh = {
+        .dp = plan->dp, .tp = tp, .stride = tp, .batch = plan->micro_batch};
 
     if (plan->stage != NULL)
         return mesh_of(plan, stage);
     if (plan->order_tp_pp_dp) {
-        mesh.first = stage * plan->tp;
-        mesh.stride = plan->tp * plan->pp;
+        mesh.first = stage * tp;
+        mesh.stride = tp * plan->pp;
     } else {
-        mesh.first = stage * plan->tp * plan->dp;
+        mesh.first = stage * tp * plan->dp;
     }
     return mesh;
 }
@@ -158,7 +162,8 @@ int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
 void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
                       int *dp_index, int *stage)
 {
-    int rest = rank / plan->tp;
+    const int tp = merak_plan_tensor_ranks(plan);
+    int rest = rank / tp;
 
     if (plan->stage != NULL) {
         const struct merak_stage_degrees *at = plan->stage;
@@ -170,7 +175,7 @@ void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
         *tp_index = rank % at->tp;
         return;
     }
-    *tp_index = rank % plan->tp;
+    *tp_index = rank % tp;
     if (plan->order_tp_pp_dp) {
         *stage = rest % plan->pp;
         *dp_index = rest / plan->pp;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/plan/mesh.h - the ranks of each stage
  *
- * A stage is run by dp replicas of tp tensor ranks each.  The logical rank of
- * tensor index t of replica d is first + d * stride + t.  In order tp-dp-pp a
- * stage's ranks follow one another (stride tp); in order tp-pp-dp those of a
- * replica's other stages lie between them (stride tp x pp).  This is the only
+ * A stage is run by dp replicas of tp tensor ranks each, among them those that
+ * a plan's cp cuts sequences over: a mesh's tp is the plan's tp times its cp,
+ * the plan's tp counting faster.  The logical rank of tensor index t of replica
+ * d is first + d * stride + t.  In order tp-dp-pp a stage's ranks follow one
+ * another (stride tp); in order tp-pp-dp those of a replica's other stages lie
+ * between them (stride tp x pp).  This is the only
  * place that numbers ranks; whoever wants a stage's degrees, or a rank's
  * neighbours, asks here.
  *
@@ -56,6 +58,8 @@ bool merak_plan_is_unlike(const struct merak_plan *plan, int a, int b);
 size_t merak_stages_least_samples(const struct merak_stage_degrees *stage,
                                   int n);
 
+/* Tensor ranks of a replica of a stage, where all stages are alike: tp x cp. */
+int merak_plan_tensor_ranks(const struct merak_plan *plan);
 /* Logical ranks of a plan, all stages together. */
 int merak_plan_ranks(const struct merak_plan *plan);
 /* The ranks of a stage. */

@@ -36,6 +36,10 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                                            struct merak_error *err)
 {
+    if (plan->stage != NULL && plan->cp > 1)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "cp %d and stages of unlike degrees: use --cp 1",
+                          plan->cp);
     if (plan->tp >= 1 && plan->pp >= 1 && plan->dp >= 1 &&
         plan->microbatches >= 1)
         return MERAK_OK;
@@ -66,6 +70,19 @@ enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                           "stages; use --zero 1",
                           plan->zero, plan->schedule);
     return MERAK_OK;
+}
+
+const char *merak_plan_degrees_text(const struct merak_plan *plan,
+                                    const char *between,
+                                    char text[MERAK_DEGREES_TEXT])
+{
+    char cp[24] = "";
+
+    if (plan->cp > 1)
+        snprintf(cp, sizeof(cp), "%scp %d", between, plan->cp);
+    snprintf(text, MERAK_DEGREES_TEXT, "tp %d%s%spp %d%sdp %d", plan->tp, cp,
+             between, plan->pp, between, plan->dp);
+    return text;
 }
 
 int merak_plan_chunks(const struct merak_plan *plan)
@@ -103,7 +120,12 @@ int merak_plan_parts(const struct merak_plan *plan)
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                              int stage)
 {
-    return (struct merak_shard_options){.tp = merak_plan_mesh(plan, stage).tp,
+    const int cp = plan->cp > 1 ? plan->cp : 1;
+    const int ranks = merak_plan_mesh(plan, stage).tp;
+
+    return (struct merak_shard_options){.tp = ranks / cp,
+                                        .cp = cp,
+                                        .cp_form = plan->cp_form,
                                         .sp = plan->sp,
                                         .tp_batch_percent =
                                             plan->tp_batch_percent,

@@ -46,6 +46,8 @@ struct merak_drop {
 
 struct merak_plan {
     int tp, pp, dp; /* tp and dp of every stage: read by mesh.h */
+    int cp; /* ranks that a sequence is cut over, inside a stage; 0: 1 */
+    enum merak_cp_form cp_form;
     /* By stage, if they are not all alike; else NULL.  Then tp and dp are 1,
      * and micro_batch is that of all replicas together.  Borrowed; programs
      * keep a copy. */
@@ -107,6 +109,12 @@ merak_plan_check_degrees(const struct merak_plan *plan,
  */
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
+/* "tp 2, pp 4, dp 1", with `between` in place of ", ", and with cp where it is
+ * more than 1: "tp 2, cp 2, pp 4, dp 1". */
+#define MERAK_DEGREES_TEXT 80
+const char *merak_plan_degrees_text(const struct merak_plan *plan,
+                                    const char *between,
+                                    char text[MERAK_DEGREES_TEXT]);
 /* Parts of the model that a rank runs. */
 int merak_plan_chunks(const struct merak_plan *plan);
 /* How many of these are vocabulary-parallel layers, run by all stages. */

@@ -103,7 +103,8 @@ static void set_parts(struct view *v)
         return;
     v->part_dim = d;
     end->mesh.n_axes = 2;
-    end->mesh.axis[1] = (struct merak_axis){"tp", v->mesh.tp};
+    end->mesh.axis[1] =
+        (struct merak_axis){.name = "tp", .size = v->mesh.tp};
     end->layout.at[1] = (struct merak_place){MERAK_SPLIT, (int8_t)d};
 }
 

@@ -194,7 +194,8 @@ static void set_mesh(struct merak_build *b)
         b->pp_axis = b->mesh.n_axes - 1;
     if (prog->mesh.dp > 1) {
         b->dp_axis = b->mesh.n_axes++;
-        b->mesh.axis[b->dp_axis] = (struct merak_axis){"dp", prog->mesh.dp};
+        b->mesh.axis[b->dp_axis] =
+            (struct merak_axis){.name = "dp", .size = prog->mesh.dp};
         b->coord[b->dp_axis] = prog->dp_index;
     }
     for (int g = 0; g < MERAK_MAX_AXES + 2; g++)

@@ -32,7 +32,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand)
 {
     const struct merak_choices *pin = &s->in->pin;
-    int rest = s->tasks / table->plan.tp;
+    int rest = s->spread / table->plan.tp;
     size_t dp = (size_t)(rest / pp), pass = dp * table->plan.micro_batch;
 
     *cand = (struct merak_candidate){
@@ -67,7 +67,8 @@ bool merak_search_has_zero(const struct merak_search *s,
 {
     bool given = s->in->pin.given[MERAK_CHOICE_ZERO];
     bool shares = /* state */
-        plan->dp > 1 || (plan->tp > 1 && plan->tp_batch_percent > 0);
+        plan->dp > 1 || plan->cp > 1 ||
+        (plan->tp > 1 && plan->tp_batch_percent > 0);
 
     struct merak_plan with = *plan;
 
@@ -109,7 +110,7 @@ static bool wants_shared(const struct merak_search *s)
 static void rate_degrees(struct merak_search *s,
                          const struct merak_table *table)
 {
-    int rest = s->tasks / table->plan.tp;
+    int rest = s->spread / table->plan.tp;
 
     if (wants_shared(s)) {
         merak_search_rate_shared(s, table);
@@ -140,7 +141,8 @@ static bool has_width(const struct merak_search *s,
         return false;
     if (width == 1)
         return merak_choice_allows(fixed, wanted, false);
-    return (key->tp > 1 || fixed) && merak_choice_allows(fixed, wanted, true) &&
+    return (key->tp > 1 || key->cp > 1 || fixed) &&
+           merak_choice_allows(fixed, wanted, true) &&
            s->in->global_batch % (2 * key->micro_batch) == 0;
 }
 
@@ -162,7 +164,7 @@ void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
     if (!merak_search_goes_on(s))
         return;
     rc = merak_graphs_shard(s->graphs, key, &sharded, &why);
-    if (rc == MERAK_ERR_CONFIG && key->tp > 1) {
+    if (rc == MERAK_ERR_CONFIG && (key->tp > 1 || key->cp > 1)) {
         s->tp_error = why;
         s->n_tp_refused++;
         return;
@@ -216,6 +218,8 @@ static void rate_layouts(struct merak_search *s, int tp, size_t b,
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
     struct merak_plan key = {
         .tp = tp,
+        .cp = s->cp,
+        .cp_form = s->in->pin.cp_form,
         .sp = s->in->pin.given[MERAK_CHOICE_SP] ? s->in->pin.sp : MERAK_SP_AUTO,
         .tp_batch_percent = s->in->pin.tp_batch_percent,
         .micro_batch = b,
@@ -247,7 +251,7 @@ static void rate_tables(struct merak_search *s, int tp, size_t b)
 
 bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
 {
-    int rest = s->tasks / tp;
+    int rest = s->spread / tp;
     size_t unit = s->in->pin.micro_batch;
 
     if (unit != 0 && unit != b &&
@@ -306,7 +310,7 @@ static void rate_sizes(struct merak_search *s, struct sizes *at, int64_t end_ns)
 
 static bool may_have_tp(const struct merak_search *s, int tp)
 {
-    return s->in->ranks_per_node % tp == 0 &&
+    return s->node_spread % tp == 0 &&
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
 }
 
@@ -325,7 +329,7 @@ static void rate_all_sizes(struct merak_search *s, struct sizes *sizes,
 /* Tensor groups never leave a node. */
 void merak_search_rate_all(struct merak_search *s)
 {
-    int most = s->in->ranks_per_node, n_sizes = 0;
+    int most = s->node_spread, n_sizes = 0;
     struct sizes *sizes = calloc((size_t)most, sizeof(*sizes));
 
     if (sizes == NULL) {

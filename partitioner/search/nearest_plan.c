@@ -67,11 +67,12 @@ static bool would_do(const struct merak_search *s,
 {
     struct merak_search_input one = *in;
     const struct merak_choices *pin = &in->pin;
-    int tasks = in->nodes * in->ranks_per_node;
+    int node = in->ranks_per_node / merak_search_cp(in);
+    int tasks = in->nodes * node;
 
     merak_search_narrow(&one.pin);
-    for (int tp = in->ranks_per_node; tp >= 1; tp--) {
-        if (in->ranks_per_node % tp != 0 || (pin->tp > 0 && pin->tp != tp))
+    for (int tp = node; tp >= 1; tp--) {
+        if (node % tp != 0 || (pin->tp > 0 && pin->tp != tp))
             continue;
         for (int pp = 1; pp <= tasks / tp; pp++) {
             int dp = tasks / tp / pp;
@@ -140,14 +141,14 @@ static int near_degrees(const struct merak_search *s,
     const struct merak_choices *pin = &s->in->pin;
     int n = 0;
 
-    for (int tp = 1; tp <= s->in->ranks_per_node; tp++) {
-        for (int pp = 1; pp <= s->tasks / tp; pp++) {
-            int dp = s->tasks / tp / pp;
+    for (int tp = 1; tp <= s->node_spread; tp++) {
+        for (int pp = 1; pp <= s->spread / tp; pp++) {
+            int dp = s->spread / tp / pp;
             double far = degree_distance(pin->tp, tp) +
                          degree_distance(pin->pp, pp) +
                          degree_distance(pin->dp, dp);
 
-            if (s->in->ranks_per_node % tp != 0 || s->tasks / tp % pp != 0)
+            if (s->node_spread % tp != 0 || s->spread / tp % pp != 0)
                 continue;
             insert_degrees(near, &n,
                            (struct degrees){pin->tp > 0 ? tp : 0,
@@ -233,8 +234,8 @@ static bool change_batch(struct change *c)
     size_t size = pin->micro_batch > 0 ? pin->micro_batch : 1;
     int n = 0;
 
-    for (int dp = 1; dp <= s->tasks; dp++) {
-        for (int tp = 1; tp <= in.ranks_per_node && s->tasks % dp == 0; tp++) {
+    for (int dp = 1; dp <= s->spread; dp++) {
+        for (int tp = 1; tp <= s->node_spread && s->spread % dp == 0; tp++) {
             /* with split samples, each tensor rank has at least one */
             size_t unit =
                 (size_t)dp * size *
@@ -242,7 +243,7 @@ static bool change_batch(struct change *c)
                                                                     : 1);
 
             if ((pin->dp > 0 && pin->dp != dp) ||
-                (pin->tp > 0 && pin->tp != tp) || in.ranks_per_node % tp != 0)
+                (pin->tp > 0 && pin->tp != tp) || s->node_spread % tp != 0)
                 continue;
             merak_near_insert(near, &n, b / unit * unit, b);
             merak_near_insert(near, &n, (b / unit + 1) * unit, b);

@@ -29,7 +29,7 @@ static int least_dp(const struct merak_search *s)
     if (pin->dp > 0)
         dp = pin->dp;
     else if (pin->tp > 0 && pin->pp > 0)
-        dp = s->tasks / pin->tp / pin->pp;
+        dp = s->spread / pin->tp / pin->pp;
     return dp > 0 ? dp : 1;
 }
 
@@ -48,14 +48,15 @@ static bool may_be_flat(const struct merak_choices *pin)
 /*
  * However a model is cut, its tensor ranks and stages together hold all of it.
  * Every replica has parameters and accumulators, or, where these are flat, all
- * replicas together have them once.  Optimizer state exists at least once, and
- * if it is split over replicas, each also holds its part of the reduced
- * gradients (program/params.c).  Some rank takes at least the mean.
+ * replicas together have them once; ranks that a sequence is cut over are
+ * replicas to it, without that.  Optimizer state exists at least once, and if it
+ * is split over replicas, each also holds its part of the reduced gradients
+ * (program/params.c).  Some rank takes at least the mean.
  */
 bool merak_search_is_hopeless(struct merak_search *s)
 {
     const struct merak_choices *pin = &s->in->pin;
-    double dp = may_be_flat(pin) ? 1 : least_dp(s);
+    double dp = (may_be_flat(pin) ? 1.0 : least_dp(s)) * s->cp;
     struct merak_state of;
 
     if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
@@ -171,7 +172,7 @@ static bool has_no_samples(const struct merak_search *s,
     size_t b = sliced ? 1 : pin->micro_batch;
     size_t tp = pin->tp > 0 ? (size_t)pin->tp
                 : pin->pp > 0 && pin->dp > 0
-                    ? (size_t)(s->tasks / pin->pp / pin->dp)
+                    ? (size_t)(s->spread / pin->pp / pin->dp)
                     : 1;
     size_t half = tp > 1 && pin->sub_pipeline ? 2 : 1;
 
@@ -210,7 +211,7 @@ static int pp_asked(const struct merak_search *s)
     const struct merak_choices *pin = &s->in->pin;
 
     if (pin->pp == 0 && pin->tp > 0 && pin->dp > 0)
-        return s->tasks / pin->tp / pin->dp;
+        return s->spread / pin->tp / pin->dp;
     return pin->pp;
 }
 
@@ -220,8 +221,8 @@ static bool has_no_pp(const struct merak_search *s, int parts)
     const struct merak_choices *pin = &s->in->pin;
     bool found = parts == 1;
 
-    for (int pp = 2; pp <= parts && pp <= s->tasks; pp++)
-        found = found || (s->tasks % pp == 0 && parts % pp == 0 &&
+    for (int pp = 2; pp <= parts && pp <= s->spread; pp++)
+        found = found || (s->spread % pp == 0 && parts % pp == 0 &&
                           (pin->chunks == 0 || pin->chunks == parts / pp));
     return !found;
 }
@@ -249,7 +250,7 @@ static bool has_no_lists(const struct merak_search *s, struct merak_refusal *r)
                    "%s %d parts, but no pp that divides %d ranks gives pp x "
                    "chunks = %d",
                    pin->list.cut != NULL ? "--cut makes" : "--recompute lists",
-                   parts, s->tasks, parts);
+                   parts, s->spread, parts);
     return r->why.status != MERAK_OK;
 }
 
@@ -328,7 +329,7 @@ static bool has_no_tensor(const struct merak_search *s, struct merak_refusal *r)
 static bool has_no_degrees(const struct merak_search *s,
                            struct merak_refusal *r)
 {
-    r->have = s->tasks;
+    r->have = s->spread;
     return !merak_search_has_degrees(s);
 }
 
@@ -432,7 +433,7 @@ static void say_reason(const struct merak_search *s,
         merak_fail(err, MERAK_ERR_CONFIG,
                    "degrees: %s: tp x pp x dp must be the %d rank%s, and tp "
                    "must divide the %d of a node",
-                   given, s->tasks, merak_plural(s->tasks), s->in->ranks_per_node);
+                   given, s->spread, merak_plural(s->spread), s->node_spread);
         break;
     case MERAK_BINDS_TENSOR:
     case MERAK_BINDS_LISTS:
@@ -462,7 +463,7 @@ static void say_reason(const struct merak_search *s,
         merak_fail(err, MERAK_ERR_CONFIG,
                    "no tp x pp x dp of %d ranks suits this model with dp x "
                    "micro-batch dividing the global batch %zu",
-                   s->tasks, s->in->global_batch);
+                   s->spread, s->in->global_batch);
     }
 }
 

@@ -11,6 +11,7 @@
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
+#include "base/size.h"
 
 #include <float.h>
 #include <math.h>
@@ -160,6 +161,9 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
 {
     *s = (struct merak_search){.in = in, .best_s = DBL_MAX, .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
+    s->cp = merak_search_cp(in);
+    s->spread = s->tasks / s->cp;
+    s->node_spread = in->ranks_per_node / s->cp;
     merak_search_limit_init(s);
     s->limit = (double)(in->memory_bytes > 0 ? in->memory_bytes
                                              : in->device->memory_bytes);
@@ -192,6 +196,26 @@ enum merak_status merak_search_init_like(struct merak_search *s,
     return s->rc;
 }
 
+/* Groups that exchange keys or heads never leave a node. */
+static enum merak_status fail_cp(const struct merak_search_input *in,
+                                 struct merak_error *err)
+{
+    int below = merak_search_cp(in), above = below;
+
+    while (below > in->ranks_per_node || in->ranks_per_node % below != 0)
+        below--;
+    while (above < in->ranks_per_node && in->ranks_per_node % above != 0)
+        above++;
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "cp %d does not divide the %d rank%s of a node", in->pin.cp,
+               in->ranks_per_node, merak_plural(in->ranks_per_node));
+    if (above > in->ranks_per_node || above == in->pin.cp)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, "; nearest: --cp %d",
+                               below);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, "; nearest: --cp %d or %d",
+                           below, above);
+}
+
 static enum merak_status check(const struct merak_search_input *in,
                                struct merak_error *err)
 {
@@ -213,6 +237,8 @@ static enum merak_status check(const struct merak_search_input *in,
                           "a global batch of %zu: plans are searched for at "
                           "most %d sequences a step",
                           in->global_batch, MAX_BATCH);
+    if (in->ranks_per_node % merak_search_cp(in) != 0)
+        return fail_cp(in, err);
     rc = merak_fixed_valid(&in->pin.list, err);
     if (rc != MERAK_OK || in->pin.schedule == NULL)
         return rc;

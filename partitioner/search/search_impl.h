@@ -16,12 +16,20 @@
 /* Skip candidates whose lower bound is this many times the best step. */
 #define MERAK_SEARCH_HOPELESS 1.25
 
+static inline int merak_search_cp(const struct merak_search_input *in)
+{
+    return in->pin.cp > 1 ? in->pin.cp : 1;
+}
+
 struct merak_search {
     const struct merak_search_input *in;
     struct merak_cost_model cost;
     double limit;
     double state; /* bytes, by merak_search_is_hopeless() */
-    int tasks;
+    int tasks, spread; /* of all; of them those that tp x pp x dp makes: all
+                          that see the same part of a sequence */
+    int node_spread;   /* of these, in a node */
+    int cp;            /* tasks / spread */
     struct merak_graphs *graphs;
     struct merak_table **table;
     int n_tables, table_room;

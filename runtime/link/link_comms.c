@@ -157,11 +157,14 @@ enum merak_status merak_link_memory(const struct merak_link_options *opt,
 /* A rank is in a tp group, a dp group and one of all stages.  It has a pair for
  * each direction to the stage before, the one behind, or the first or last
  * stage: for a weight that both have, or an interleaved schedule. */
-size_t merak_link_memory_most(int tasks, int tp, int pp, int dp)
+size_t merak_link_memory_most(int tasks, int tp, int cp, int pp, int dp)
 {
     bool staged = pp != 1;
     size_t groups = (size_t)(tp != 1) + (size_t)(dp != 1) + (size_t)staged;
     size_t pairs = staged ? 6 : 0;
+
+    if (cp > 1) /* its own, and that of all tensor ranks */
+        groups += tp != 1 ? 2 : 1;
 
     return tasks > 1 ? groups * GROUP_BYTES + pairs * PAIR_BYTES : 0;
 }

@@ -82,7 +82,7 @@ static void fill_transport(struct plan_auto *plan)
         plan->in.direct = plan->in.insists_direct;
     plan->in.direct_bytes = merak_link_memory_most(
         plan->in.nodes * plan->in.ranks_per_node, plan->in.pin.tp,
-        plan->in.pin.pp, plan->in.pin.dp);
+        plan->in.pin.cp, plan->in.pin.pp, plan->in.pin.dp);
 }
 
 enum merak_status plan_auto_fill(struct plan_auto *plan,

@@ -116,12 +116,13 @@ static void pictures_fini(struct pictures *p)
 static void fill_title(const struct plan_drawing *d, struct pictures *p)
 {
     int all = d->plan->microbatches, drawn = d->planned->plan.microbatches;
-    char step[MERAK_SECONDS_TEXT];
+    char step[MERAK_SECONDS_TEXT], degrees[MERAK_DEGREES_TEXT];
 
     snprintf(p->title, sizeof(p->title),
-             "predicted step: %s, %s, tp %d, pp %d, dp %d, %d micro-batch%s",
+             "predicted step: %s, %s, %s, %d micro-batch%s",
              merak_seconds_text(d->step_s, step), d->plan->schedule,
-             d->plan->tp, d->plan->pp, d->plan->dp, all, all == 1 ? "" : "es");
+             merak_plan_degrees_text(d->plan, ", ", degrees), all,
+             all == 1 ? "" : "es");
     if (drawn < all) {
         snprintf(p->note, sizeof(p->note),
                  "drawn: a step of %d micro-batches instead of %d", drawn, all);

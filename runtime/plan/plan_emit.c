@@ -244,6 +244,8 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
             "--pipeline-model-parallel-size %d\n--micro-batch-size %zu\n"
             "--global-batch-size %zu\n--seq-length %zu\n",
             p->tp, p->pp, micro_batch(p), e->global_batch, e->seq);
+    if (p->cp > 1)
+        fprintf(out, "--context-parallel-size %d\n", p->cp);
     megatron_stages(e, out);
     if (p->tp > 1 && p->sp != MERAK_SP_OFF)
         fputs("--sequence-parallel\n", out);
@@ -307,6 +309,8 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
             "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
             "pipeline_parallel_degree = %d\n",
             p->zero > 0 ? 1 : p->dp, p->zero > 0 ? p->dp : 1, p->tp, p->pp);
+    if (p->cp > 1)
+        fprintf(out, "context_parallel_degree = %d\n", p->cp);
     if (p->zero > 0 && p->dp > 1)
         fprintf(out, "fsdp_reshard_after_forward = \"%s\"\n",
                 p->zero >= MERAK_ZERO_PARAMS ? "always" : "never");
@@ -362,6 +366,11 @@ static void emit_deepspeed(const struct plan_emitted *e, FILE *out, FILE *notes)
              "topology=PipeModelDataParallelTopology(num_pp=%d, num_mp=%d, "
              "num_dp=%d))",
              p->pp, p->tp, p->dp);
+    if (p->cp > 1)
+        note(notes,
+             "sequences cut over %d ranks; the model does that, by "
+             "DistributedAttention",
+             p->cp);
     if (p->pp > 1 && !is_schedule(p, "1f1b"))
         note(notes, "schedule %s; DeepSpeed's pipeline runs 1f1b", p->schedule);
     if (p->order_tp_pp_dp)

@@ -245,9 +245,10 @@ static void print_runner(const struct merak_search_choice *c,
                          const struct merak_plan *chosen)
 {
     const struct merak_plan *p = &c->plan;
-    char step[MERAK_SECONDS_TEXT];
+    char step[MERAK_SECONDS_TEXT], degrees[MERAK_DEGREES_TEXT];
 
-    printf("  tp %d, pp %d, dp %d, micro-batch %zu", p->tp, p->pp, p->dp,
+    printf("  %s, micro-batch %zu",
+           merak_plan_degrees_text(p, ", ", degrees),
            p->micro_batch * (p->sub_pipeline ? 2 : 1));
     if (p->pp > 1 || strcmp(p->schedule, "1f1b") != 0)
         printf(", %s", p->schedule);

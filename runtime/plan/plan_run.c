@@ -77,6 +77,7 @@ static double mean_idle(const struct report *r)
 static void print_head(const struct report *r)
 {
     const struct merak_plan *p = &r->planned->plan;
+    char degrees[MERAK_DEGREES_TEXT];
 
     printf("%s, %.1f M parameters", r->model->name,
            (double)merak_graph_param_count(r->planned->graph) / 1e6);
@@ -84,8 +85,9 @@ static void print_head(const struct report *r)
         printf(", %zu layer%s", r->model->layers,
                merak_plural((long)r->model->layers));
     printf("\n");
-    printf("%d rank%s: tp %d, pp %d, dp %d; %s, %s%s\n", merak_plan_ranks(p),
-           merak_plural(merak_plan_ranks(p)), p->tp, p->pp, p->dp, p->schedule,
+    printf("%d rank%s: %s; %s, %s%s\n", merak_plan_ranks(p),
+           merak_plural(merak_plan_ranks(p)),
+           merak_plan_degrees_text(p, ", ", degrees), p->schedule,
            p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
     printf("%zu sequence%s of %zu tokens a step: %d micro-batch%s of %zu on "
            "each replica\nprogram id %016" PRIx64 "\n",

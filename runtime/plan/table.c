@@ -77,9 +77,12 @@ static void put_ranks(const struct table *t, const struct row *r, char *text)
 static void put_plan(const struct table *t, const struct row *r, char *text)
 {
     const struct merak_plan *p = &r->plan;
+    char cp[24] = "";
 
     (void)t;
-    snprintf(text, CELL, "%d x %d x %d, %zu, %s", p->tp, p->pp, p->dp,
+    if (p->cp > 1)
+        snprintf(cp, sizeof(cp), " (cp %d)", p->cp);
+    snprintf(text, CELL, "%d%s x %d x %d, %zu, %s", p->tp, cp, p->pp, p->dp,
              p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
 }
 

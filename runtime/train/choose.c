@@ -108,6 +108,8 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
     pin->tp = r->tp;
     pin->pp = r->pp;
     pin->dp = r->dp;
+    pin->cp = r->cp;
+    pin->given[MERAK_CHOICE_CP] = r->cp > 0;
     pin->given[MERAK_CHOICE_BRANCHES] = pin->branches != MERAK_BRANCHES_AUTO;
     if (r->launched)
         order = r->launch.input.order;
@@ -144,8 +146,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->memory = merak_backend_memory(t->compute.backend);
     in->direct = t->linked.direct;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
-    in->direct_bytes = merak_link_memory_most(t->boot->size, t->ranks.tp,
-                                              t->ranks.pp, t->ranks.dp);
+    in->direct_bytes = merak_link_memory_most(
+        t->boot->size, t->ranks.tp, t->ranks.cp, t->ranks.pp, t->ranks.dp);
     return fill_pins(t, &in->pin, err);
 }
 
@@ -239,15 +241,18 @@ static enum merak_status check_tasks(const struct merak_trainer *t,
                                      struct merak_error *err)
 {
     const struct merak_plan *p = &t->chosen->plan;
-    long long tasks = (long long)p->tp * p->pp * p->dp;
+    const long long tasks = merak_plan_ranks(p);
+    char cp[24] = "";
 
     if (tasks == t->boot->size)
         return MERAK_OK;
+    if (p->cp > 1)
+        snprintf(cp, sizeof(cp), " x cp %d", p->cp);
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "the plan is for %lld tasks (tp %d x pp %d x dp %d) and "
-                      "this run has %d; start it with %lld, or plan again "
+                      "the plan is for %lld tasks (tp %d%s x pp %d x dp %d) "
+                      "and this run has %d; start it with %lld, or plan again "
                       "for %d",
-                      tasks, p->tp, p->pp, p->dp, t->boot->size, tasks,
+                      tasks, p->tp, cp, p->pp, p->dp, t->boot->size, tasks,
                       t->boot->size);
 }
 
@@ -261,9 +266,11 @@ static struct merak_choices choices_said(const struct merak_trainer *t)
     said.tp = r->tp;
     said.pp = r->pp;
     said.dp = r->dp;
+    said.cp = r->cp;
     given[MERAK_CHOICE_TP] = r->tp > 0;
     given[MERAK_CHOICE_PP] = r->pp > 0;
     given[MERAK_CHOICE_DP] = r->dp > 0;
+    given[MERAK_CHOICE_CP] = r->cp > 0;
     given[MERAK_CHOICE_BOUNDARY] = said.boundary != MERAK_BOUNDARY_AUTO;
     /* A search knows it, and may have found no such order. */
     given[MERAK_CHOICE_BRANCHES] =
@@ -326,6 +333,7 @@ static void take_choices(struct merak_trainer *t)
     t->ranks.tp = p->tp;
     t->ranks.pp = p->pp;
     t->ranks.dp = p->dp;
+    t->ranks.cp = p->cp;
     o->seq = t->chosen->seq;
     o->global_batch = t->chosen->global_batch;
     o->dtype = p->dtype;

@@ -37,7 +37,7 @@ static enum merak_status degree_from_env(const char *name, int *degree_p,
     return MERAK_OK;
 }
 
-/* One of tp, pp, dp, and the variables it may come from. */
+/* One of the degrees, and the variables it may come from. */
 struct degree_names {
     const char *what, *resolved, *wish;
 };
@@ -181,15 +181,26 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
     static const struct degree_names tp = {"tp", "MERAK_TP_SIZE", "MERAK_TP"};
     static const struct degree_names pp = {"pp", "MERAK_PP_SIZE", "MERAK_PP"};
     static const struct degree_names dp = {"dp", "MERAK_DP_SIZE", "MERAK_DP"};
+    static const struct degree_names cp = {"cp", "MERAK_CP_SIZE", "MERAK_CP"};
     const struct merak_placement_input *placed = &r->launch.input;
+    bool is_placed;
     enum merak_status rc;
 
     r->launched = read_plan(boot, &r->launch);
+    is_placed = r->launched && placed->tp > 0 && placed->pp > 0;
     rc = resolve_degree(opt->choice.tp, placed->tp, &tp, &r->tp, err);
     if (rc == MERAK_OK)
         rc = resolve_degree(opt->choice.pp, placed->pp, &pp, &r->pp, err);
     if (rc == MERAK_OK)
         rc = resolve_degree(opt->choice.dp, placed->dp, &dp, &r->dp, err);
+    if (rc == MERAK_OK) /* where the program is to choose, 1 is no wish */
+        rc = resolve_degree(opt->choice.cp,
+                            is_placed || placed->cp > 1 ? placed->cp : 0, &cp,
+                            &r->cp, err);
+    if (rc == MERAK_OK && r->cp == MERAK_OPTION_AUTO)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "MERAK_CP: expected an integer 1..65535, got "
+                          "\"auto\"");
     if (rc == MERAK_OK)
         settle_auto(r);
     return rc;
@@ -227,7 +238,7 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
     struct merak_placement *placement = NULL;
     struct merak_site site = {.n_nodes = 0};
     enum merak_status rc =
-        merak_degrees_resolve(boot->size, &r->tp, &r->pp, &r->dp, err);
+        merak_degrees_resolve(boot->size, r->cp, &r->tp, &r->pp, &r->dp, err);
 
     if (rc == MERAK_OK && !r->launched)
         rc = site_from_boot(boot, &site, err);
@@ -250,6 +261,7 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
     input.tp = r->tp;
     input.pp = r->pp;
     input.dp = r->dp;
+    input.cp = r->cp;
     rc = merak_placement_compute(&input, &placement, err);
     if (rc == MERAK_OK)
         rc = fill_map(placement, boot, r, err);

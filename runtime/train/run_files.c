@@ -144,6 +144,8 @@ static json_t *start_json(const struct merak_trainer *t)
         p->tp, "pp", p->pp, "dp", p->dp, "schedule", p->schedule,
         "microbatches", p->microbatches, "threads", p->threads);
 
+    if (p->cp > 1)
+        set_number(o, "cp", p->cp);
     set_text(o, "job", getenv("SLURM_JOB_ID"));
     set_text(o, "restart", getenv("SLURM_RESTART_COUNT"));
     set_text(o, "branch", t->lineage.branch);

@@ -61,10 +61,12 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     choices.tp = t->ranks.tp;
     choices.pp = t->ranks.pp;
     choices.dp = t->ranks.dp;
+    choices.cp = t->ranks.cp;
     choices.order_tp_pp_dp = t->ranks.order_tp_pp_dp;
     choices.given[MERAK_CHOICE_TP] = choices.given[MERAK_CHOICE_PP] =
         choices.given[MERAK_CHOICE_DP] = choices.given[MERAK_CHOICE_ORDER] =
             true;
+    choices.given[MERAK_CHOICE_CP] = t->ranks.cp > 0;
     merak_choices_take(&choices, plan);
     plan->memory_bytes = t->memory_bytes;
     plan->dtype = t->opt.dtype;

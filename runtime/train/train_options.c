@@ -120,7 +120,7 @@ static const struct merak_option rows[] = {
      .about = "global gradient norm clipped to this; 0: no clipping (1.0)"},
     {"seed", MERAK_OPTION_COUNT, AT(seed),
      .about = "weights, dropout, order (1234)"},
-    GROUP_OF(TP, DP, "parallelism"),
+    GROUP_OF(TP, CP_FORM, "parallelism"),
     {"plan", MERAK_OPTION_TEXT, AT(plan),
      .about = "run the plan that `merak plan` saved there (MERAK_PLAN_FILE)",
      .arg = "FILE"},

@@ -218,7 +218,7 @@ static void report_packing(const struct merak_trainer *t)
 
 void merak_report_plan(const struct merak_trainer *t)
 {
-    char params[16], flops[16], frozen[32];
+    char params[16], flops[16], frozen[32], degrees[MERAK_DEGREES_TEXT];
     size_t n = merak_graph_param_count(t->sharded->graph);
 
     human_count((double)n, params, sizeof(params));
@@ -231,9 +231,10 @@ void merak_report_plan(const struct merak_trainer *t)
     report_backend(t);
     report_link(t);
     merak_info("train",
-               "tp %d x pp %d x dp %d on %d node%s (placement: %s), schedule "
+               "%s on %d node%s (placement: %s), schedule "
                "%s%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",
-               t->plan.tp, t->plan.pp, t->plan.dp, t->boot->n_nodes,
+               merak_plan_degrees_text(&t->plan, " x ", degrees),
+               t->boot->n_nodes,
                t->boot->n_nodes == 1 ? "" : "s", t->ranks.source,
                t->plan.schedule, merak_plan_branches_text(&t->plan),
                t->plan.microbatches, t->plan.micro_batch, t->opt.seq,

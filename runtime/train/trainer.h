@@ -28,6 +28,7 @@
 /* This rank's position, and how logical ranks map to the transport's. */
 struct merak_ranks {
     int tp, pp, dp; /* 0: not given, until they are resolved */
+    int cp;         /* 0: not given */
     bool automatic; /* what is not given is the planner's choice */
     bool launched;  /* the SPANK plugin made a placement for this step */
     struct merak_placement_plan launch; /* if so */

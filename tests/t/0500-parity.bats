@@ -35,6 +35,16 @@ setup_file()
 @test "sequence parallelism at tp 2, dp 2" { near 2 1 2 sp --sp on; }
 @test "dp 4" { near 1 1 4; }
 
+@test "cp 2, keys gathered or heads exchanged" { CP=2 near 1 1 1 cp2; }
+@test "cp 4" { CP=4 near 1 1 1 cp4; }
+@test "cp 2, tp 2, sequence parallelism" { CP=2 near 2 1 1 cp2 --sp on; }
+
+@test "pp 2, dp 2, cp 2 is bit-equal to dp 2, cp 2" {
+    CP=2 near 1 1 2 cp2
+    CP=2 near 1 2 2 cp2
+    equal tp1-pp2-dp2-cp2 tp1-pp1-dp2-cp2
+}
+
 @test "pp 2 is bit-equal to pp 1" {
     near 1 2 1
     equal tp1-pp2-dp1 tp1-pp1-dp1
@@ -153,4 +163,12 @@ setup_file()
     rm -r "$RUNS/moved/grads/step-00000008"
     "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" "$RUNS/moved" \
         --first 1 --last 1e-4
+}
+
+@test "sequences that were cut are whole after a resume" {
+    CP=2 run_model gpt2-tied 0.5 1 1 2 moved-cp --steps 9
+    run_model gpt2-tied 0.5 1 1 2 moved-cp
+    rm -r "$RUNS/moved-cp/grads/step-00000008"
+    "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" \
+        "$RUNS/moved-cp" --first 1 --last 1e-4
 }

@@ -13,7 +13,7 @@ pack_text()
 
 # run_model MODEL CLIP TP PP DP [NAME [OPTION...]]: train into a directory of
 # that name, behind the words of $PER_TASK if there are any, from $SEED if that
-# is set; prints nothing.
+# is set, with sequences cut over $CP tasks if that is; prints nothing.
 run_model()
 {
     local model=$1 clip=$2 tp=$3 pp=$4 dp=$5
@@ -22,8 +22,8 @@ run_model()
     shift $(($# < 6 ? $# : 6))
     mkdir -p "$dir"
     # shellcheck disable=SC2086
-    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
-        ${PER_TASK:-} merak train \
+    srun -n$((tp * ${CP:-1} * pp * dp)) --overcommit --merak-tp="$tp" \
+        --merak-cp="${CP:-1}" --merak-pp="$pp" ${PER_TASK:-} merak train \
         --model "${MODELS:-$TESTS/vectors/parity}/$model.json" \
         --data "$RUNS/text" --seq 32 --micro-batch 1 --global-batch 8 \
         --steps 20 --lr 1e-3 --lr-schedule constant --clip "$clip" \

@@ -20,14 +20,11 @@ partitioner/search/limit.c      names the degrees of a plan
 partitioner/search/refuse.c     names the degrees of a plan
 io/plan_text.c                  names the degrees of a plan
 runtime/plan/table.c            names the degrees of a plan
-runtime/plan/draw.c             names the degrees of a plan
 runtime/plan/plan_emit.c        other trainers have one tp and dp
 runtime/plan/plan_report.c      names the degrees of a plan
-runtime/plan/plan_run.c         names the degrees of a plan
 runtime/train/choose.c          compares the degrees of a file with the launch
 runtime/train/run_files.c       names the degrees of a plan
 runtime/train/resume.c        names the degrees of a plan
-runtime/train/train_report.c    names the degrees of a plan
 '
 folders='base placement spank_plugin partitioner kernels io runtime cmd'
 

@@ -15,6 +15,8 @@ static inline struct merak_plan_file plan_sample(void)
     return (struct merak_plan_file){.plan = {.tp = 2,
                                              .pp = 2,
                                              .dp = 3,
+                 .cp = 2,
+                 .cp_form = MERAK_CP_HEADS,
                                              .chunks = 2,
                                              .microbatches = 8,
                                              .micro_batch = 4,

@@ -138,6 +138,8 @@ static void a_plan_is_its_choices(void **state)
     const struct merak_plan plan = {.tp = 2,
                                     .pp = 3,
                                     .dp = 4,
+                                    .cp = 2,
+                                    .cp_form = MERAK_CP_GATHER,
                                     .micro_batch = 4,
                                     .microbatches = 6,
                                     .schedule = "interleaved",
@@ -154,7 +156,8 @@ static void a_plan_is_its_choices(void **state)
 
     (void)state;
     assert_string_equal(
-        line, "tp=2,pp=3,dp=4,micro-batch=8,schedule=interleaved,chunks=2,"
+        line, "tp=2,pp=3,dp=4,cp=2,cp-form=gather,micro-batch=8,"
+              "schedule=interleaved,chunks=2,"
               "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
               "recompute=selective,tp-batch=75,boundary=whole,branches=blocks");
     free(line);
@@ -171,7 +174,8 @@ static void a_plan_is_its_choices(void **state)
     merak_choices_take(&choices, &none);
     line = merak_choices_line(&none);
     assert_string_equal(line,
-                        "tp=1,pp=1,dp=1,micro-batch=1,schedule=1f1b,chunks=1,"
+                        "tp=1,pp=1,dp=1,cp=1,cp-form=auto,micro-batch=1,"
+                        "schedule=1f1b,chunks=1,"
                         "sub-pipeline=no,zero=1,order=tp-dp-pp,sp=auto,"
                         "recompute=none,tp-batch=0,boundary=whole,"
                         "branches=described");

@@ -299,6 +299,50 @@ static void recycling_changes_no_bit(void **state)
     }
 }
 
+/* Keys are gathered, or heads exchanged: the model's heads are packed, grouped
+ * or too few to be cut. */
+static void sequences_cut_agree_to_rounding(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        int cp;
+        size_t kv_heads;
+        float dropout;
+        enum merak_cp_form form;
+    } rows[] = {
+        {{1, 1, 1, "1f1b", false, MERAK_SP_OFF}, 2, 0, 0, MERAK_CP_AUTO},
+        {{1, 1, 1, "1f1b", false, MERAK_SP_OFF}, 2, 1, 0.1f, MERAK_CP_GATHER},
+        {{1, 1, 1, "1f1b", false, MERAK_SP_OFF}, 4, 2, 0, MERAK_CP_GATHER},
+        {{1, 1, 2, "1f1b", true, MERAK_SP_OFF}, 2, 2, 0.1f, MERAK_CP_HEADS},
+        {{2, 1, 1, "1f1b", false, MERAK_SP_ON}, 2, 0, 0.1f, MERAK_CP_AUTO},
+        {{2, 1, 1, "1f1b", false, MERAK_SP_OFF}, 2, 2, 0, MERAK_CP_GATHER},
+        {{2, 1, 2, "1f1b", true, MERAK_SP_ON}, 2, 2, 0, MERAK_CP_GATHER},
+        {{4, 1, 1, "1f1b", false, MERAK_SP_ON}, 2, 2, 0, MERAK_CP_GATHER},
+        {{1, 2, 2, "1f1b", true, MERAK_SP_OFF}, 2, 2, 0, MERAK_CP_GATHER},
+        {{1, 2, 2, "zb-h1", MERAK_ZERO_PARAMS, MERAK_SP_OFF},
+         2,
+         2,
+         0,
+         MERAK_CP_HEADS},
+        {{2, 2, 1, "1f1b", false, MERAK_SP_ON}, 2, 0, 0, MERAK_CP_AUTO},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct parity_variant one = {1,      1,     rows[i].v.dp,
+                                           "1f1b", false, MERAK_SP_OFF};
+        struct merak_plan want = parity_plan(&one);
+        struct merak_plan got = parity_plan(&rows[i].v);
+        struct small_model model = parity_gpt;
+
+        got.cp = rows[i].cp;
+        got.cp_form = rows[i].form;
+        model.kv_heads = rows[i].kv_heads;
+        model.dropout = rows[i].dropout;
+        parity_plans(&model, &want, &got, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +357,7 @@ int main(void)
         cmocka_unit_test(slices_agree_to_rounding),
         cmocka_unit_test(everything_together_changes_no_bit),
         cmocka_unit_test(recycling_changes_no_bit),
+        cmocka_unit_test(sequences_cut_agree_to_rounding),
     };
 
     return cmocka_run_group_tests_name("parity", tests, NULL, NULL);

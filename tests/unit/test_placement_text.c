@@ -47,6 +47,49 @@ static void plans_are_written_as_documented(void **state)
     free(cyclic);
 }
 
+/* Ranks of a sequence are with those of a layer, which count faster. */
+static void sequences_are_cut_within_nodes(void **state)
+{
+    struct merak_placement_plan plan = {.job = 12}, got;
+    struct merak_placement *p = NULL;
+    struct merak_placement_input in = {.tp = 2, .cp = 2, .pp = 1};
+    struct merak_error err;
+    char *text;
+
+    (void)state;
+    make_site(&plan.site, "a:4;b:4", false);
+    in.site = &plan.site;
+    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_OK);
+    assert_int_equal(merak_placement_cp(p), 2);
+    assert_int_equal(merak_placement_degree(p, MERAK_AXIS_TP), 4);
+    assert_int_equal(merak_placement_coords(p, 3).tp, 3);
+    assert_int_equal(merak_placement_coords(p, 4).dp, 1);
+    merak_placement_resolved(p, &plan.input);
+    assert_int_equal(plan.input.tp, 2);
+    plan.id = merak_placement_id(p);
+    assert_int_equal(merak_plan_encode(&plan, &text, NULL), MERAK_OK);
+    assert_string_equal(strchr(strchr(text, '/') + 1, '/'),
+                        "/12.0/2c2x1x2/tp-dp-pp/node/n[1-2]/"
+                        "root(a(0),b(1))/0+2*4");
+    assert_int_equal(merak_plan_decode(text, &got, &err), MERAK_OK);
+    assert_int_equal(got.input.cp, 2);
+    merak_plan_fini(&got);
+    free(text);
+    merak_placement_destroy(p);
+    in.cp = 4;
+    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "tp x cp=8 does not fit in node n1, which has 4 "
+                        "tasks; nearest: --ntasks-per-node=8, tp x cp=4, or "
+                        "--merak-tp-domain=any");
+    in.cp = 3;
+    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "8 tasks cannot be split into tp=2 x cp=3 x pp=1; "
+                        "nearest: 6 or 12 tasks");
+    merak_plan_fini(&plan);
+}
+
 static void a_large_cluster_s_plan_is_small(void **state)
 {
     struct merak_placement_plan plan = {.job = 1}, got;
@@ -226,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_written_as_documented),
+        cmocka_unit_test(sequences_are_cut_within_nodes),
         cmocka_unit_test(a_large_cluster_s_plan_is_small),
         cmocka_unit_test(malformed_plans_are_refused),
         cmocka_unit_test(a_changed_plan_never_passes_for_the_old_one),

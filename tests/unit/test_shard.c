@@ -482,23 +482,41 @@ static const struct {
     bool llama;
     int tp;
     enum merak_seq_parallel sp;
+    int cp;
+    enum merak_cp_form form;
     enum merak_status status;
     const char *text;
 } error_rows[] = {
-    {24, 24, 8, false, 5, MERAK_SP_OFF, MERAK_ERR_CONFIG,
+    {24, 24, 8, false, 5, MERAK_SP_OFF, 1, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
      "24 heads cannot be cut over tp=5; tp must divide the number of heads "
      "(nearest: 4 or 6)"},
-    {24, 8, 8, true, 5, MERAK_SP_OFF, MERAK_ERR_CONFIG,
+    {24, 8, 8, true, 5, MERAK_SP_OFF, 1, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
      "24 heads cannot be cut over tp=5; tp must divide the number of heads "
      "(nearest: 4 or 6)"},
-    {4, 2, 8, true, 8, MERAK_SP_OFF, MERAK_ERR_CONFIG,
+    {4, 2, 8, true, 8, MERAK_SP_OFF, 1, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
      "4 heads cannot be cut over tp=8; tp must divide the number of heads "
      "(nearest: 4)"},
-    {4, 4, 7, false, 2, MERAK_SP_ON, MERAK_ERR_CONFIG,
+    {4, 4, 7, false, 2, MERAK_SP_ON, 1, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
      "a sequence of 7 tokens cannot be cut over tp=2; sequence parallelism "
      "needs a length that tp divides (nearest: 8)"},
-    {4, 4, 8, false, 0, MERAK_SP_OFF, MERAK_ERR_PARAM,
+    {4, 4, 8, false, 0, MERAK_SP_OFF, 1, MERAK_CP_AUTO, MERAK_ERR_PARAM,
      "tp is 0, expected at least 1"},
+    {4, 2, 9, true, 1, MERAK_SP_OFF, 2, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
+     "a sequence of 9 tokens cannot be cut over cp=2 (nearest: 8 or 10)"},
+    {4, 2, 1, true, 1, MERAK_SP_OFF, 2, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
+     "a sequence of 1 tokens cannot be cut over cp=2 (nearest: 2)"},
+    {4, 2, 6, true, 2, MERAK_SP_ON, 2, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
+     "a sequence of 6 tokens cannot be cut over cp=2 x tp=2; sequence "
+     "parallelism needs a length that both divide (nearest: 8)"},
+    {4, 4, 12, false, 1, MERAK_SP_OFF, 3, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
+     "the heads of attention_packed.4, 4 kv heads x 1 queries each, cannot be "
+     "cut over cp=3 x tp=1 (nearest: cp 2 or 4)"},
+    {24, 8, 16, true, 1, MERAK_SP_OFF, 16, MERAK_CP_HEADS, MERAK_ERR_CONFIG,
+     "the heads of attention.7, 8 kv heads x 3 queries each, cannot be cut "
+     "over cp=16 x tp=1 (nearest: cp 8)"},
+    {4, 4, 8, false, 1, MERAK_SP_OFF, 2, MERAK_CP_GATHER, MERAK_ERR_CONFIG,
+     "--cp-form gather: attention_packed.4 packs q, k and v, and can only be "
+     "cut by heads: use --cp-form heads"},
 };
 
 static void what_cannot_be_cut_is_refused(void **state)
@@ -517,6 +535,8 @@ static void what_cannot_be_cut_is_refused(void **state)
                                   0,
                                   BLOCK_PRE};
         const struct merak_shard_options opt = {.tp = error_rows[r].tp,
+                                                .cp = error_rows[r].cp,
+                                                .cp_form = error_rows[r].form,
                                                 .sp = error_rows[r].sp};
         struct merak_sharded *s = NULL;
         struct merak_graph *graph;

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_mesh.c - the axes that a graph is cut over, and whether it can be */
+#include "config.h"
+
+#include "partitioner/layout/shard_impl.h"
+
+#include "partitioner/graph/letters.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+static size_t gcd(size_t a, size_t b)
+{
+    while (b != 0) {
+        size_t r = a % b;
+
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* --- numbers that have to divide ------------------------------------------ */
+
+struct heads {
+    size_t kv;    /* gcd of the kv heads of all attentions; 0: none */
+    size_t query; /* the same for query heads */
+};
+
+/* They determine the factors of tp before there is anything to search. */
+static void find_heads(const struct merak_graph *graph, struct heads *heads)
+{
+    *heads = (struct heads){0};
+    for (int i = 0; i < graph->n_forward; i++) {
+        const struct merak_node *node = graph->node[i];
+        struct merak_infer inf;
+        size_t kv, query;
+
+        if (node->op->heads == NULL)
+            continue;
+        merak_node_infer(node, &inf);
+        node->op->heads(&inf, &kv, &query);
+        heads->kv = gcd(heads->kv, kv);
+        heads->query = gcd(heads->query, query);
+    }
+}
+
+static enum merak_status fail_heads(size_t heads, size_t tp,
+                                    struct merak_error *err)
+{
+    size_t below = tp < heads ? tp : heads, above = tp + 1;
+
+    while (heads % below != 0)
+        below--;
+    while (above < heads && heads % above != 0)
+        above++;
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "%zu heads cannot be cut over tp=%zu; tp must divide the number "
+               "of heads",
+               heads, tp);
+    if (above > heads)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
+                           below, above);
+}
+
+static size_t cp_of(const struct merak_shard_options *opt)
+{
+    return opt->cp > 1 ? (size_t)opt->cp : 1;
+}
+
+/* The nearest lengths that the number of parts divides. */
+static enum merak_status fix_length(size_t seq, size_t parts,
+                                    struct merak_error *err)
+{
+    size_t below = seq / parts * parts;
+
+    if (below == 0)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", parts);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
+                           below, below + parts);
+}
+
+static enum merak_status check(const struct merak_graph *graph,
+                               const struct merak_shard_options *opt,
+                               const struct heads *heads,
+                               struct merak_error *err)
+{
+    size_t tp = (size_t)opt->tp, halves = opt->halved ? 2 : 1;
+    size_t cp = cp_of(opt);
+
+    if (opt->tp < 1)
+        return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
+                          opt->tp);
+    if (opt->tp_batch_percent < 0 || opt->tp_batch_percent > 100)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "batch is %d, expected a percentage, 0..100",
+                          opt->tp_batch_percent);
+    if (heads->query % tp != 0)
+        return fail_heads(heads->query, tp, err);
+    if (opt->tp_batch_percent > 0 && graph->micro_batch % tp != 0) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "%sa micro-batch of %zu cannot be cut over tp=%zu; "
+                   "--tp-batch %d needs a --micro-batch that %stp divides",
+                   opt->halved ? "half of " : "", graph->micro_batch * halves,
+                   tp, opt->tp_batch_percent, opt->halved ? "twice " : "");
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
+                               (graph->micro_batch / tp + 1) * tp * halves);
+    }
+    if (graph->seq % cp != 0) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "a sequence of %zu tokens cannot be cut over cp=%zu",
+                   graph->seq, cp);
+        return fix_length(graph->seq, cp, err);
+    }
+    if (opt->sp == MERAK_SP_ON && graph->seq % (cp * tp) != 0) {
+        if (cp == 1)
+            merak_fail(err, MERAK_ERR_CONFIG,
+                       "a sequence of %zu tokens cannot be cut over tp=%zu; "
+                       "sequence parallelism needs a length that tp divides",
+                       graph->seq, tp);
+        else
+            merak_fail(err, MERAK_ERR_CONFIG,
+                       "a sequence of %zu tokens cannot be cut over cp=%zu x "
+                       "tp=%zu; sequence parallelism needs a length that both "
+                       "divide",
+                       graph->seq, cp, tp);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
+                               (graph->seq / (cp * tp) + 1) * (cp * tp));
+    }
+    return MERAK_OK;
+}
+
+/* --- the mesh ------------------------------------------------------------- */
+
+static void add_axis(struct merak_mesh *mesh, const char *name, size_t size,
+                     enum merak_axis_role role)
+{
+    struct merak_axis *axis = &mesh->axis[mesh->n_axes++];
+
+    snprintf(axis->name, sizeof(axis->name), "%s", name);
+    axis->size = (int)size;
+    axis->role = role;
+}
+
+/* tp as one axis, or as kv heads times queries of a kv head.  Where a dim is
+ * cut along several axes only the last can be gathered by itself: cp comes
+ * first, so that sequence parallelism gathers a rank's own part. */
+static void make_mesh(size_t cp, size_t tp, size_t kv, struct merak_mesh *mesh)
+{
+    size_t outer = kv == 0 ? tp : gcd(kv, tp);
+
+    *mesh = (struct merak_mesh){0};
+    if (cp > 1)
+        add_axis(mesh, "cp", cp, MERAK_AXIS_SEQUENCE);
+    if (tp == 1)
+        return;
+    if (outer == 1 || outer == tp) {
+        add_axis(mesh, "tp", tp, MERAK_AXIS_WEIGHTS);
+        return;
+    }
+    add_axis(mesh, "tp.0", outer, MERAK_AXIS_WEIGHTS);
+    add_axis(mesh, "tp.1", tp / outer, MERAK_AXIS_WEIGHTS);
+}
+
+enum merak_status merak_shard_mesh(const struct merak_graph *graph,
+                                   const struct merak_shard_options *opt,
+                                   struct merak_mesh *mesh,
+                                   struct merak_error *err)
+{
+    struct heads heads;
+    enum merak_status rc;
+
+    find_heads(graph, &heads);
+    rc = check(graph, opt, &heads, err);
+    if (rc == MERAK_OK)
+        make_mesh(cp_of(opt), (size_t)opt->tp, heads.kv, mesh);
+    return rc;
+}
+
+/* --- sequences ------------------------------------------------------------ */
+
+/* Does any input have positions? */
+static bool has_sequences(const struct merak_graph *graph)
+{
+    for (int v = 0; v < graph->n_values; v++) {
+        if (graph->value[v]->kind == MERAK_VALUE_INPUT &&
+            merak_value_has_positions(graph->value[v]))
+            return true;
+    }
+    return false;
+}
+
+/* Do cp and tp divide the heads of attention, or each of them what is left of
+ * kv heads and queries of a kv head? */
+static bool heads_fit(size_t kv, size_t query,
+                      const struct merak_shard_options *opt)
+{
+    size_t cp = (size_t)opt->cp, tp = (size_t)opt->tp, outer = gcd(kv, tp);
+    size_t own = kv / outer, queries = query / kv / (tp / outer);
+
+    return query % tp == 0 && (own % cp == 0 || queries % cp == 0);
+}
+
+static enum merak_status check_form(const struct merak_node *node, size_t kv,
+                                    size_t query,
+                                    const struct merak_shard_options *opt,
+                                    struct merak_error *err)
+{
+    struct merak_shard_options near = *opt;
+    int below, above;
+
+    if (heads_fit(kv, query, opt))
+        return MERAK_OK;
+    for (below = opt->cp - 1; below > 1; below--) {
+        near.cp = below;
+        if (heads_fit(kv, query, &near))
+            break;
+    }
+    for (above = opt->cp + 1; above <= (int)query; above++) {
+        near.cp = above;
+        if (heads_fit(kv, query, &near))
+            break;
+    }
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "the heads of %s, %zu kv heads x %zu queries each, cannot be "
+               "cut over cp=%d x tp=%d",
+               node->name, kv, query / kv, opt->cp, opt->tp);
+    if (above > (int)query)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: cp %d)",
+                               below);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: cp %d or %d)",
+                           below, above);
+}
+
+enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
+                                       const struct merak_signature *sig,
+                                       const struct merak_shard_options *opt,
+                                       struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (opt->cp < 2)
+        return MERAK_OK;
+    if (!has_sequences(graph))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "cp=%d cuts sequences, and this model has none: use "
+                          "--cp 1",
+                          opt->cp);
+    for (int n = 0; n < graph->n_forward; n++) {
+        const struct merak_node *node = graph->node[n];
+        bool positions = merak_strategy_has_positions(&sig[n]);
+        struct merak_infer inf;
+        size_t kv, query;
+
+        if (!merak_node_needs_sequences(node, &sig[n]) ||
+            (positions && opt->cp_form != MERAK_CP_HEADS))
+            continue;
+        if (node->op->heads == NULL)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "cp=%d: %s (%s) needs whole sequences: use "
+                              "--cp 1",
+                              opt->cp, node->name, node->op->name);
+        merak_node_infer(node, &inf);
+        node->op->heads(&inf, &kv, &query);
+        if (!positions && opt->cp_form == MERAK_CP_GATHER)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--cp-form gather: %s packs q, k and v, and can "
+                              "only be cut by heads: use --cp-form heads",
+                              node->name);
+        rc = check_form(node, kv, query, opt, err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    return MERAK_OK;
+}

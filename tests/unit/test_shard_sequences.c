@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_shard_sequences.c - layouts where sequences are cut over ranks */
+#include "config.h"
+
+#include "unit/near.h"
+#include "unit/shard_models.h"
+
+#include "partitioner/layout/shard_impl.h"
+#include "partitioner/order/shard_order.h"
+
+#include <math.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof(*(a)))
+
+static struct merak_sharded *shard_sequences(const struct merak_graph *graph,
+                                             int cp, int tp,
+                                             enum merak_cp_form form)
+{
+    const struct merak_shard_options opt = {
+        .tp = tp, .cp = cp, .cp_form = form, .sp = MERAK_SP_OFF};
+    struct merak_sharded *sharded = NULL;
+    struct merak_error err = {0};
+
+    if (merak_shard(graph, &opt, &sharded, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return sharded;
+}
+
+/* Everything is cut along positions, and no weight, but for what tp cuts. */
+static void weights_are_whole_along_cp(void **state)
+{
+    const struct spec spec = {true, 2, 8, 2, 32, 4, 2, 61, false, 0, BLOCK_PRE};
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+
+    (void)state;
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        struct merak_sharded *s = shard_sequences(graph, 2, tp, MERAK_CP_AUTO);
+
+        assert_string_equal(s->mesh.axis[0].name, "cp");
+        assert_int_equal(s->mesh.n_axes, tp == 1 ? 1 : tp == 2 ? 2 : 3);
+        for (int v = 0; v < s->graph->n_values; v++) {
+            const struct merak_value *value = s->graph->value[v];
+
+            if (value->kind == MERAK_VALUE_PARAM)
+                assert_int_equal(s->layout[v].at[0].kind, MERAK_REPLICATED);
+        }
+        for (int n = 0; n < s->graph->n_nodes; n++) {
+            const struct merak_node *node = s->graph->node[n];
+
+            if (node->phase == MERAK_PHASE_F && node->op->heads == NULL &&
+                s->hop[n].kind == MERAK_CONVERT_NONE)
+                assert_int_not_equal(s->strategy[n].cut[0], MERAK_CUT_NONE);
+        }
+        merak_sharded_destroy(s);
+    }
+    merak_model_destroy(m);
+}
+
+/* Words that a rank sends along cp for attention, from and back to values cut
+ * along positions: a layer's keys and values gathered twice and the sums of
+ * their gradients, 6 kv (c - 1) / c b t; or q, k, v and o, exchanged both ways,
+ * 4 (h + kv) (c - 1) / c^2 b t. */
+static void words_of_both_forms_are_as_computed(void **state)
+{
+    static const struct {
+        int cp;
+        double gather, heads;
+    } rows[] = {{2, 402653184, 671088640},
+                {4, 603979776, 503316480},
+                {8, 704643072, 293601280}};
+    /* h 4096, kv 1024, 131072 tokens */
+    const struct spec spec = {true, 1,  131072, 1,    4096,     32,
+                              8,    64, false,  0.0f, BLOCK_PRE};
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+
+    (void)state;
+    for (size_t r = 0; r < 2 * COUNT(rows); r++) {
+        bool heads = r % 2;
+        struct merak_sharded *s = shard_sequences(
+            graph, rows[r / 2].cp, 1, heads ? MERAK_CP_HEADS : MERAK_CP_GATHER);
+        double words = 0, want = heads ? rows[r / 2].heads : rows[r / 2].gather;
+
+        for (int n = 0; n < s->graph->n_nodes; n++) {
+            const struct merak_value *v = s->graph->node[n]->in[0];
+
+            if (v->shape.ndim >= 4 && s->graph->node[n]->n_in > 0)
+                words += s->hop[n].words;
+        }
+        assert_true(fabs(words - want) < 1);
+        merak_sharded_destroy(s);
+    }
+    merak_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_are_whole_along_cp),
+        cmocka_unit_test(words_of_both_forms_are_as_computed),
+    };
+
+    return cmocka_run_group_tests_name("shard_sequences", tests, NULL, NULL);
+}
