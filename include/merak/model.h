@@ -153,14 +153,19 @@ void merak_lr_scale(struct merak_model *m, const char *pattern, float x);
  * Adapters are parameters NAME.lora_A.weight, which starts uniform between
  * -1/sqrt(in) and 1/sqrt(in), and NAME.lora_B.weight, which starts as zeros.
  * A weight that is also read by another op, as a tied embedding, gets none.
- * Source: Hu et al. 2021 (arXiv:2106.09685), sec. 4.1.
+ * Source: Hu et al. 2021 (arXiv:2106.09685), sec. 4.1.  With `by_root`
+ * alpha is divided by the rank's square root: Kalajdzievski 2023
+ * (arXiv:2312.03732), rsLoRA.
  */
 struct merak_lora {
     size_t rank;
     float alpha, dropout;
     const char *targets;
+    bool by_root;
 };
 void merak_lora(struct merak_model *m, const struct merak_lora *lora);
+/* What B A x is multiplied by. */
+double merak_lora_factor(const struct merak_lora *lora);
 
 /* --- layers ------------------------------------------------------------- */
 

@@ -41,7 +41,7 @@ enum merak_status merak_adapter_merge(const struct merak_lora *lora,
                                       const float *b, float *w,
                                       struct merak_error *err)
 {
-    double scale = (double)lora->alpha / (double)lora->rank;
+    double scale = merak_lora_factor(lora);
     double *sum = malloc((cols + 1) * sizeof(*sum));
 
     if (sum == NULL)

@@ -18,7 +18,7 @@ struct merak_adapter {
 struct merak_adapter merak_adapter_of(const struct merak_named *list, int n,
                                       const char *weight);
 /*
- * Add alpha / rank B A to w.
+ * Add factor B A to w, as merak_lora_factor() gives it.
  *
  *   w  inout  [rows, cols]
  *   a  in     [rank, cols]

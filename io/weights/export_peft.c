@@ -262,18 +262,17 @@ static void name_base(const char *from, char *base, size_t bytes)
     memmove(between + 1, between + 2, strlen(between + 2) + 1);
 }
 
-static void put_patterns(const struct peft *peft, json_t *root)
+static void put_patterns(const struct peft *peft,
+                         const struct merak_peft_config *config, json_t *root)
 {
-    const struct merak_lora *lora = &peft->e->lora.lora;
-
     for (int i = 0; i < peft->n_chosen; i++) {
         const struct module *m = &peft->module[peft->order[i]];
-        double n = m->n_parts;
+        size_t n = (size_t)m->n_parts;
 
-        if (m->n_parts > 1)
-            merak_peft_config_pattern(root, strrchr(m->name, '.') + 1,
-                                      rank_of(peft, m),
-                                      n * (double)lora->alpha);
+        if (n > 1)
+            merak_peft_config_pattern(
+                root, strrchr(m->name, '.') + 1, rank_of(peft, m),
+                merak_peft_blocks_alpha(config, n) * config->alpha);
     }
 }
 
@@ -286,6 +285,7 @@ static enum merak_status write_config(const struct peft *peft,
     struct merak_peft_config config = {.rank = e->lora.lora.rank,
                                        .alpha = (double)e->lora.lora.alpha,
                                        .dropout = e->lora.lora.dropout,
+                                       .by_root = e->lora.lora.by_root,
                                        .base = base};
     enum merak_status rc;
     json_t *root;
@@ -297,7 +297,7 @@ static enum merak_status write_config(const struct peft *peft,
     if (base[0] == '\0')
         config.base = NULL;
     root = merak_peft_config_make(&config, targets, peft->in_out);
-    put_patterns(peft, root);
+    put_patterns(peft, &config, root);
     rc = merak_exporting_json(
         e, MERAK_PEFT_CONFIG, root,
         JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(7), err);

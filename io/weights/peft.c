@@ -28,6 +28,12 @@ struct source {
     size_t rank, block; /* rows of A, and columns of B, from block * rank */
 };
 
+/* A tensor of the file: its name without PEFT's prefix and the family's. */
+struct listed {
+    const char *name;
+    const struct merak_safetensor *tensor;
+};
+
 struct merak_peft {
     const char *dir;
     struct merak_hf_config model;
@@ -37,30 +43,55 @@ struct merak_peft {
     struct merak_hf_layout layout;
     struct source *source; /* [params.n] */
     int n_sources;
-    bool *used; /* [st->n] */
+    struct listed *sorted; /* [st->n], by name */
+    bool *used;            /* [st->n] */
     struct merak_lora_record lora;
 };
 
 /* --- one module -------------------------------------------------------------
  */
 
+static int compare_listed(const void *a, const void *b)
+{
+    return strcmp(((const struct listed *)a)->name,
+                  ((const struct listed *)b)->name);
+}
+
+/* Names without PEFT's prefix are no adapters of a model's: find() does not
+ * ask for them. */
+static enum merak_status sort_tensors(struct merak_peft *peft,
+                                      struct merak_error *err)
+{
+    size_t n = strlen(MERAK_PEFT_PREFIX), most = (size_t)peft->st->n;
+
+    peft->sorted = calloc(most + 1, sizeof(*peft->sorted));
+    if (peft->sorted == NULL)
+        return merak_fail_nomem(err, most * sizeof(*peft->sorted));
+    for (size_t i = 0; i < most; i++) {
+        const char *name = peft->st->tensor[i].name;
+
+        peft->sorted[i] =
+            (struct listed){strncmp(name, MERAK_PEFT_PREFIX, n) == 0
+                                ? merak_hf_tensor_base(&peft->model, name + n)
+                                : "",
+                            &peft->st->tensor[i]};
+    }
+    qsort(peft->sorted, most, sizeof(*peft->sorted), compare_listed);
+    return MERAK_OK;
+}
+
 /* The file's tensor of a module, A or B, named with the family's prefix or
  * without. */
 static const struct merak_safetensor *find(const struct merak_peft *peft,
                                            const char *module, char which)
 {
-    char end[TENSOR_NAME];
-    size_t n = strlen(MERAK_PEFT_PREFIX);
+    char name[TENSOR_NAME];
+    const struct listed key = {name, NULL}, *found;
 
-    snprintf(end, sizeof(end), "%s.lora_%c.weight", module, which);
-    for (int i = 0; i < peft->st->n; i++) {
-        const char *name = peft->st->tensor[i].name;
-
-        if (strncmp(name, MERAK_PEFT_PREFIX, n) == 0 &&
-            strcmp(merak_hf_tensor_base(&peft->model, name + n), end) == 0)
-            return &peft->st->tensor[i];
-    }
-    return NULL;
+    snprintf(name, sizeof(name), "%s.lora_%c.weight", module, which);
+    found = bsearch(&key, peft->sorted, (size_t)peft->st->n,
+                    sizeof(*peft->sorted), compare_listed);
+    return found != NULL ? found->tensor : NULL;
 }
 
 static enum merak_status check_shapes(const struct merak_peft *peft,
@@ -263,7 +294,8 @@ static enum merak_status take_module(struct merak_peft *peft, int t,
     if (parts > 1)
         rc = check_diagonal(peft, t, module, whole.rank, whole.b, err);
     if (rc == MERAK_OK)
-        rc = agree(peft, module, whole.rank, alpha / (double)parts, err);
+        rc = agree(peft, module, whole.rank,
+                   merak_peft_block_alpha(&peft->config, parts, alpha), err);
     return rc == MERAK_OK ? take_parts(peft, t, &whole, parts > 1, err) : rc;
 }
 
@@ -335,6 +367,7 @@ static enum merak_status find_all(struct merak_peft *peft,
     if (peft->source == NULL || peft->used == NULL)
         return merak_fail_nomem(err,
                                 (size_t)peft->params.n * sizeof(*peft->source));
+    rc = sort_tensors(peft, err);
     for (int t = 0; t < peft->layout.n && rc == MERAK_OK; t++)
         rc = take_module(peft, t, err);
     if (rc == MERAK_OK)
@@ -342,6 +375,7 @@ static enum merak_status find_all(struct merak_peft *peft,
     if (rc == MERAK_OK)
         rc = name_targets(peft, err);
     peft->lora.lora.dropout = (float)peft->config.dropout;
+    peft->lora.lora.by_root = peft->config.by_root;
     return rc;
 }
 
@@ -387,6 +421,7 @@ void merak_peft_close(struct merak_peft *peft)
     if (peft == NULL)
         return;
     free(peft->source);
+    free(peft->sorted);
     free(peft->used);
     merak_hf_layout_fini(&peft->layout);
     merak_hf_params_fini(&peft->params);

@@ -4,7 +4,8 @@
  * One object.  Those fields that determine what a forward pass computes are
  *
  *   peft_type       "LORA"
- *   r, lora_alpha   rank, and alpha: B A x is multiplied by alpha / r
+ *   r, lora_alpha   rank, and alpha: B A x is multiplied by alpha / r, or
+ *   use_rslora      if this is true by alpha / sqrt(r)
  *   rank_pattern, alpha_pattern
  *                   { KEY: number } for modules whose names, or what follows
  *                   a dot of theirs, match the regular expression KEY
@@ -45,7 +46,7 @@ static const char *const idle[] = {
     "revision", "runtime_config", "target_modules", "task_type",
     /* read below */
     "alpha_pattern", "base_model_name_or_path", "lora_alpha", "lora_dropout",
-    "peft_type", "r", "rank_pattern"};
+    "peft_type", "r", "rank_pattern", "use_rslora"};
 
 static bool is_idle(const char *key)
 {
@@ -115,6 +116,35 @@ static enum merak_status check_features(const char *dir, json_t *root,
     return MERAK_OK;
 }
 
+static enum merak_status not_as_expected(const char *dir, const char *key,
+                                         const json_t *json, const char *what,
+                                         struct merak_error *err)
+{
+    char *text =
+        json != NULL ? json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+
+    merak_fail(err, MERAK_ERR_FORMAT,
+               "%.80s/" MERAK_PEFT_CONFIG ": %s is %.40s, expected %s", dir,
+               key, text != NULL ? text : "absent", what);
+    free(text);
+    return MERAK_ERR_FORMAT;
+}
+
+static enum merak_status check_patterns(const char *dir,
+                                        const struct merak_peft_config *c,
+                                        struct merak_error *err)
+{
+    static const char *const key[] = {"rank_pattern", "alpha_pattern"};
+
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *json = json_object_get(c->root, key[i]);
+
+        if (json != NULL && !json_is_null(json) && !json_is_object(json))
+            return not_as_expected(dir, key[i], json, "an object", err);
+    }
+    return MERAK_OK;
+}
+
 static enum merak_status read_numbers(const char *dir,
                                       struct merak_peft_config *c,
                                       struct merak_error *err)
@@ -122,20 +152,26 @@ static enum merak_status read_numbers(const char *dir,
     json_t *rank = json_object_get(c->root, "r");
     json_t *alpha = json_object_get(c->root, "lora_alpha");
     json_t *dropout = json_object_get(c->root, "lora_dropout");
+    json_t *root = json_object_get(c->root, "use_rslora");
 
     c->rank = (size_t)json_integer_value(rank);
     c->alpha = json_number_value(alpha);
     c->dropout = json_number_value(dropout);
+    c->by_root = json_is_true(root);
+    if (!json_is_boolean(root) && root != NULL && !json_is_null(root))
+        return refuse(dir, "use_rslora", root, err);
     c->base =
         json_string_value(json_object_get(c->root, "base_model_name_or_path"));
-    if (json_integer_value(rank) < 1 || json_integer_value(rank) > 65535 ||
-        !(c->alpha > 0) || !(c->dropout >= 0 && c->dropout < 1))
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "%.80s/" MERAK_PEFT_CONFIG
-                          ": r %lld, lora_alpha %g, lora_dropout %g: expected "
-                          "1 to 65535, above 0, and from 0 to below 1",
-                          dir, json_integer_value(rank), c->alpha, c->dropout);
-    return MERAK_OK;
+    if (json_integer_value(rank) < 1 || json_integer_value(rank) > 65535)
+        return not_as_expected(dir, "r", rank, "an integer from 1 to 65535",
+                               err);
+    if (!(c->alpha > 0))
+        return not_as_expected(dir, "lora_alpha", alpha, "a number above 0",
+                               err);
+    if (!(c->dropout >= 0 && c->dropout < 1))
+        return not_as_expected(dir, "lora_dropout", dropout,
+                               "a number from 0 to below 1", err);
+    return check_patterns(dir, c, err);
 }
 
 enum merak_status merak_peft_config_read(const char *dir,
@@ -223,6 +259,21 @@ enum merak_status merak_peft_config_of(const struct merak_peft_config *config,
                           : rc;
 }
 
+double merak_peft_blocks_alpha(const struct merak_peft_config *config, size_t n)
+{
+    return config->by_root ? sqrt((double)n) : (double)n;
+}
+
+/* A root was rounded to the digits of the file: all modules have one alpha. */
+double merak_peft_block_alpha(const struct merak_peft_config *config, size_t n,
+                              double alpha)
+{
+    double one = alpha / merak_peft_blocks_alpha(config, n);
+
+    return fabs(one - config->alpha) <= 1e-6 * config->alpha ? config->alpha
+                                                             : one;
+}
+
 /* --- what is written --------------------------------------------------------
  */
 
@@ -261,7 +312,7 @@ json_t *merak_peft_config_make(const struct merak_peft_config *config,
         config->dropout > 0 ? number(config->dropout) : json_real(0),
         "modules_to_save", "peft_type", "LORA", "r", (json_int_t)config->rank,
         "rank_pattern", "revision", "target_modules", list(targets),
-        "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora", 0);
+        "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora", config->by_root);
 }
 
 void merak_peft_config_pattern(json_t *root, const char *end, size_t rank,

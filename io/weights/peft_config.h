@@ -19,6 +19,7 @@ struct merak_peft_config {
     json_t *root;
     size_t rank;
     double alpha, dropout;
+    bool by_root;     /* use_rslora: alpha is divided by the rank's root */
     const char *base; /* base_model_name_or_path; NULL: none.  Borrowed */
 };
 
@@ -35,6 +36,14 @@ enum merak_status merak_peft_config_of(const struct merak_peft_config *config,
                                        const char *module, double *rank_p,
                                        double *alpha_p, struct merak_error *err)
     MERAK_CHECKED;
+
+/* By what alpha is multiplied in a module of n blocks, of n times the rank, so
+ * that the factor of B A x stays. */
+double merak_peft_blocks_alpha(const struct merak_peft_config *config,
+                               size_t n);
+/* Alpha of one of n blocks in a module that has `alpha`. */
+double merak_peft_block_alpha(const struct merak_peft_config *config, size_t n,
+                              double alpha);
 
 /* A new file; json_decref() it.
  *

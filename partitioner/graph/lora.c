@@ -167,9 +167,16 @@ static struct merak_value *adapter(struct merak_model *m, const char *name,
     return value;
 }
 
+double merak_lora_factor(const struct merak_lora *lora)
+{
+    double rank = (double)lora->rank;
+
+    return (double)lora->alpha / (lora->by_root ? sqrt(rank) : rank);
+}
+
 static struct merak_value *scaled(struct merak_model *m, struct merak_value *x)
 {
-    double factor = (double)m->lora.alpha / (double)m->lora.rank;
+    double factor = merak_lora_factor(&m->lora);
     const struct merak_attrs attrs = {.f = {factor}};
     struct merak_value *out[1];
 

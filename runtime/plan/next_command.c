@@ -18,7 +18,8 @@
 /* Options that describe the model: a run needs them, too. */
 static const char *const of_model[] = {
     "model",      "config-unknown", "freeze",       "lora-rank",
-    "lora-alpha", "lora-dropout",   "lora-targets", "doc-mask"};
+    "lora-alpha", "lora-scale",     "lora-dropout", "lora-targets",
+    "objective",  "dpo-beta",       "doc-mask"};
 
 /* A word as a shell takes it. */
 static void put_word(FILE *out, const char *word)

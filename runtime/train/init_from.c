@@ -85,6 +85,11 @@ static enum merak_status find_adapters(const struct merak_trainer *t,
     source->no_adapters = !merak_lora_parse(recipe, &record);
     if (source->no_adapters)
         return MERAK_OK;
+    if (source->lora_from != NULL)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "%.80s has adapters of its own, and --lora-from "
+                          "others: leave one of them out",
+                          merak_ckpt_path(source->ckpt));
     merak_lora_print(&record.lora, theirs, sizeof(theirs));
     merak_lora_print(&t->opt.lora, ours, sizeof(ours));
     return strcmp(theirs, ours) == 0
@@ -113,6 +118,8 @@ static enum merak_status open_source(struct merak_trainer *t,
         rc = find_adapters(t, source, err);
     if (rc == MERAK_OK)
         rc = merak_model_graph(t->model, &graph, err);
+    if (rc == MERAK_OK && source->lora_from != NULL)
+        rc = merak_lora_from_check(t, graph, err);
     if (rc == MERAK_OK)
         rc = merak_named_params(graph, !source->no_adapters, param_p, &n, err);
     if (rc != MERAK_OK)
@@ -149,7 +156,8 @@ static enum merak_status take(struct merak_trainer *t,
                               struct merak_error *err)
 {
     const char *not_finite = NULL;
-    struct merak_weight_source source = {.not_finite_p = &not_finite};
+    struct merak_weight_source source = {.lora_from = t->source.lora_from,
+                                         .not_finite_p = &not_finite};
     struct merak_named *param = NULL;
     enum merak_status rc = open_source(t, origin, &source, &param, err);
 

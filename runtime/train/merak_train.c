@@ -372,6 +372,7 @@ static void tear_down(struct merak_trainer *t)
     merak_ranks_fini(&t->ranks);
     merak_plan_file_destroy(t->chosen);
     merak_device_fini(&t->device);
+    merak_lora_from_close(t);
 }
 
 /*
@@ -494,7 +495,10 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     rc = merak_options_expand(&table, 1, &argc, &argv, &from_file, &err);
     if (rc == MERAK_OK)
         rc = merak_train_options_parse(argc, argv, positions, &t.opt, &err);
+    if (rc == MERAK_OK && !t.opt.help)
+        rc = merak_lora_from_open(&t, &err);
     if (rc != MERAK_OK) {
+        merak_lora_from_close(&t);
         free(from_file);
         return fail_alone(&err, MERAK_EXIT_CONFIG);
     }
@@ -505,6 +509,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     }
     rc = merak_boot_open(&t.boot, &err);
     if (rc != MERAK_OK) {
+        merak_lora_from_close(&t);
         free(from_file);
         return fail_alone(&err, MERAK_EXIT_LAUNCH);
     }

@@ -85,11 +85,12 @@ enum merak_status merak_lora_settle(struct merak_lora *lora,
                                     struct merak_error *err)
 {
     if (lora->rank == 0)
-        return lora->alpha == 0 && lora->dropout == 0 && lora->targets == NULL
+        return lora->alpha == 0 && lora->dropout == 0 &&
+                       lora->targets == NULL && !lora->by_root
                    ? MERAK_OK
                    : merak_fail(err, MERAK_ERR_CONFIG,
-                                "--lora-alpha, --lora-dropout and "
-                                "--lora-targets need --lora-rank R");
+                                "--lora-alpha, --lora-scale, --lora-dropout "
+                                "and --lora-targets need --lora-rank R");
     if (lora->alpha == 0)
         lora->alpha = (float)lora->rank;
     if (lora->targets == NULL)

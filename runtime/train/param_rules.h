@@ -44,6 +44,12 @@ size_t merak_param_rules_print(const struct merak_param_rules *rules,
          (at) + offsetof(struct merak_lora, alpha),                            \
          .about = "their output is multiplied by alpha / rank (the rank)",     \
          .positive = true},                                                    \
+        {"lora-scale", MERAK_OPTION_BOOL,                                      \
+         (at) + offsetof(struct merak_lora, by_root),                          \
+         .about =                                                              \
+             "what alpha is divided by: the rank, or its root, as rsLoRA "     \
+             "does (rank)",                                                    \
+         .words = "rank|sqrt"},                                                \
         {"lora-dropout", MERAK_OPTION_FLOAT,                                   \
          (at) + offsetof(struct merak_lora, dropout),                          \
          .about = "of their input, below 1 (0)"},                              \

@@ -198,6 +198,10 @@ static const struct merak_option rows[] = {
      .about = "initial weights: a Hugging Face folder's, or those of another "
               "run's checkpoint (random, by --seed)",
      .arg = "DIR"},
+    {"lora-from", MERAK_OPTION_TEXT, AT(ckpt.lora_from),
+     .about = "go on from adapters that PEFT has saved, beside the weights of "
+              "--init-from (none)",
+     .arg = "DIR"},
     {"data-changed", MERAK_OPTION_BOOL, AT(data.changed),
      .about = "resume although the data, or how they are cut and held out, "
               "have changed (no)",
@@ -320,6 +324,22 @@ static enum merak_status check_objective(struct merak_train_options *opt,
     return MERAK_OK;
 }
 
+/* Adapters that are read have all but the dropout. */
+static enum merak_status check_lora(struct merak_train_options *opt,
+                                    struct merak_error *err)
+{
+    const struct merak_lora *lora = &opt->lora;
+
+    if (opt->ckpt.lora_from == NULL)
+        return merak_lora_settle(&opt->lora, err);
+    if (lora->rank > 0 || lora->alpha > 0 || lora->by_root ||
+        lora->targets != NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--lora-from has --lora-rank, --lora-alpha, "
+                          "--lora-scale and --lora-targets: leave them out");
+    return MERAK_OK;
+}
+
 /* Checks of several options together. */
 static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
@@ -336,13 +356,15 @@ static enum merak_status check(struct merak_train_options *opt,
     if (opt->ckpt.keep == 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--keep: expected 0 (all) or at least 2, got 1");
-    if (merak_lora_settle(&opt->lora, err) != MERAK_OK ||
+    if (check_lora(opt, err) != MERAK_OK ||
         check_objective(opt, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
-    if (opt->lora.rank > 0 && opt->ckpt.init_from == NULL)
+    if ((opt->lora.rank > 0 || opt->ckpt.lora_from != NULL) &&
+        opt->ckpt.init_from == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--lora-rank needs --init-from DIR: the weights "
-                          "beside the adapters are not trained");
+                          "--lora-%s needs --init-from DIR: the weights "
+                          "beside the adapters are not trained",
+                          opt->lora.rank > 0 ? "rank" : "from");
     if (needs_hdf5(opt) != NULL && !merak_h5_is_built_in())
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--%s needs HDF5, and this Merak was built without "

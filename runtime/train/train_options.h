@@ -63,6 +63,7 @@ struct merak_train_ckpt {
     enum merak_ckpt_writers writers;
     enum merak_resume resume;
     const char *init_from; /* of the first weights; NULL: the seed */
+    const char *lora_from; /* PEFT's folder of the first adapters, or NULL */
     bool model_changed;    /* resume although it has */
 };
 

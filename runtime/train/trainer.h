@@ -45,6 +45,7 @@ struct merak_weight_source {
     struct merak_ckpt *ckpt;
     struct merak_hf_weights *hf;
     bool no_adapters; /* those of the model are not there */
+    const struct merak_lora_source *lora_from; /* which has them, or NULL */
     /* NULL, or for the first parameter found to have a number that is not
      * finite: its name, borrowed from the program. */
     const char **not_finite_p;
@@ -56,6 +57,7 @@ struct merak_trainer_source {
     void *describe_arg;
     struct merak_ruled_model ruled; /* what describe_arg points to */
     const char *model_path; /* that it describes; NULL: a program's own */
+    struct merak_lora_source *lora_from; /* --lora-from; NULL: none */
 };
 
 /* What computes: accel_choice.c. */
@@ -365,6 +367,21 @@ enum merak_status merak_weights_init(struct merak_trainer *t,
 enum merak_status merak_weights_take(struct merak_trainer *t,
                                      const struct merak_weight_source *source,
                                      struct merak_error *err) MERAK_CHECKED;
+/* lora_from.c: open the adapters that --lora-from names, and take their options
+ * for the run's. */
+enum merak_status merak_lora_from_open(struct merak_trainer *t,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_lora_from_close(struct merak_trainer *t);
+/* The model has as many adapters. */
+enum merak_status merak_lora_from_check(const struct merak_trainer *t,
+                                        const struct merak_graph *graph,
+                                        struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_lora_from_read(const struct merak_lora_source *from,
+                                       const char *param,
+                                       const struct merak_ckpt_piece *piece,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* Global row-major index of element `i` of a box. */
+uint64_t merak_box_global(const struct merak_box *box, size_t i);
 /* init_from.c: the weights that --init-from names.  Collective. */
 enum merak_status
 merak_weights_init_from(struct merak_trainer *t,

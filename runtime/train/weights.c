@@ -26,8 +26,7 @@ static size_t slot_count(const struct merak_slot *s)
     return s->flat_hi - s->flat_lo;
 }
 
-/* Global row-major index of element `i` of a box. */
-static uint64_t global_index(const struct merak_box *box, size_t i)
+uint64_t merak_box_global(const struct merak_box *box, size_t i)
 {
     size_t at[MERAK_MAX_DIMS];
     uint64_t index = 0;
@@ -75,7 +74,7 @@ static void fill_values(const struct merak_trainer *t,
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
         float x = initial_value(
-            &p->init, key, global_index(&s->box, s->flat_lo + lo + i), row);
+            &p->init, key, merak_box_global(&s->box, s->flat_lo + lo + i), row);
 
         if (s->dtype == MERAK_BF16)
             b[i] = merak_f32_to_bf16(x);
@@ -178,13 +177,29 @@ static enum merak_status store(struct merak_trainer *t, int slot, size_t lo,
     return merak_slot_write(t, t->program, slot, lo * elem, buf, n * elem, err);
 }
 
-static enum merak_status read_piece(const struct merak_weight_source *source,
+static bool is_adapter(const struct merak_trainer *t,
+                       const struct merak_param_slots *p)
+{
+    return t->sharded->graph->value[p->value]->adapter;
+}
+
+static bool is_from_peft(const struct merak_trainer *t,
+                         const struct merak_weight_source *source,
+                         const struct merak_param_slots *p)
+{
+    return source->lora_from != NULL && is_adapter(t, p);
+}
+
+static enum merak_status read_piece(const struct merak_trainer *t,
+                                    const struct merak_weight_source *source,
                                     const struct merak_param_slots *p,
                                     const struct merak_ckpt_piece *piece,
                                     struct merak_error *err)
 {
     enum merak_status rc =
-        source->hf != NULL
+        is_from_peft(t, source, p)
+            ? merak_lora_from_read(source->lora_from, p->name, piece, err)
+        : source->hf != NULL
             ? merak_hf_weights_read(source->hf, p->name, piece, err)
             : merak_ckpt_read(source->ckpt, piece, err);
 
@@ -210,14 +225,14 @@ static enum merak_status read_slot(struct merak_trainer *t,
     snprintf(name, sizeof(name), "%s/%s", kind, p->name);
     merak_piece_of_slot(t, p, slot, name, &piece);
     if (t->compute.accel == NULL && t->program->slot[slot].dtype == MERAK_F32)
-        return read_piece(source, p, &piece, err);
+        return read_piece(t, source, p, &piece, err);
     first = piece.flat_lo;
     end = piece.flat_hi;
     piece.data = buf;
     for (size_t lo = first; lo < end && rc == MERAK_OK; lo += CHUNK) {
         piece.flat_lo = lo;
         piece.flat_hi = end - lo < CHUNK ? end : lo + CHUNK;
-        rc = read_piece(source, p, &piece, err);
+        rc = read_piece(t, source, p, &piece, err);
         if (rc == MERAK_OK)
             rc = store(t, slot, lo - first, buf, piece.flat_hi - lo, err);
     }
@@ -292,7 +307,7 @@ static bool is_new(const struct merak_trainer *t,
                    const struct merak_weight_source *source,
                    const struct merak_param_slots *p)
 {
-    return source->no_adapters && t->sharded->graph->value[p->value]->adapter;
+    return source->no_adapters && source->lora_from == NULL && is_adapter(t, p);
 }
 
 enum merak_status merak_weights_take(struct merak_trainer *t,

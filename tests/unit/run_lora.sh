@@ -45,7 +45,7 @@ refuses()
     ok $? "refused: $text" log
 }
 
-echo 1..33
+echo 1..41
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
@@ -93,7 +93,7 @@ refuses "has adapters of --lora-rank 4 --lora-alpha 8" \
     "${lora[@]}" whole --ckpt none --lora-rank 2
 refuses "--lora-rank needs --init-from" \
     "${base[@]}" --model hf --lora-rank 4
-refuses "--lora-dropout and --lora-targets need --lora-rank" \
+refuses "--lora-dropout and --lora-targets need --lora-rank R" \
     "${base[@]}" --model hf --lora-alpha 4
 refuses "lora-targets qproj: no linear layer has such a name; the nearest is q_proj" \
     "${lora[@]}" hf --ckpt none --lora-targets qproj
@@ -129,7 +129,40 @@ ok $? "a run goes on from imported adapters" log
     awk -v a="$(eval_loss merged)" -v b="$(eval_loss whole)" \
         'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12) }'
 ok $? "merged weights compute the same" log
-# fused NAME FAMILY TARGETS RANKS [FIELD]: adapters of projections that are one
+# --- a run begins from PEFT's own files
+"${base[@]}" --model hf --init-from hf --lora-from peft --ckpt from --steps 2 \
+    --lr 1e-2 >log 2>&1 && grep -q 'adapters are those of peft: --lora-rank 4 ' log &&
+    "${base[@]}" --model hf --init-from back --lora-rank 4 --lora-alpha 8 \
+        --lora-dropout 0.1 --ckpt imported --steps 2 --lr 1e-2 --lora-targets \
+        q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj >>log 2>&1 &&
+    "$merak" ckpt diff from imported --tensors-only >>log 2>&1 &&
+    [ "$(losses from)" = "$(losses imported)" ]
+ok $? "--lora-from trains what an imported adapter does, to the bit" log
+"${base[@]}" --model hf --init-from hf --lora-from peft --ckpt from --steps 3 \
+    --lr 1e-2 >log 2>&1 && [ "$(losses from | wc -l)" -eq 3 ]
+ok $? "it resumes with the same option" log
+refuses "--lora-from has --lora-rank, --lora-alpha, --lora-scale and --lora-targets" \
+    "${base[@]}" --model hf --init-from hf --lora-from peft --lora-rank 4
+refuses "--lora-from needs --init-from" \
+    "${base[@]}" --model hf --lora-from peft
+refuses "--lora-from hf: it has no adapter_config.json" \
+    "${base[@]}" --model hf --init-from hf --lora-from hf
+refuses "whole/step-00000004 has adapters of its own" \
+    "${base[@]}" --model hf --init-from whole --lora-from peft --ckpt none
+
+# --- alpha / sqrt(rank)
+"${lora[@]}" hf --ckpt rs --steps 3 --lr 1e-2 --lora-scale sqrt >log 2>&1 &&
+    "$merak" ckpt export rs --format peft --out rs-peft >>log 2>&1 &&
+    grep -q '"use_rslora": true' rs-peft/adapter_config.json &&
+    "$merak" ckpt import rs-peft --out rs-back >>log 2>&1 &&
+    "$merak" ckpt export rs-back --format hf --merge --out rs-merged \
+        >>log 2>&1 &&
+    awk -v a="$(eval_loss rs-merged)" -v b="$(eval_loss rs)" \
+        -v c="$(eval_loss whole)" \
+        'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12 && (b - c) ^ 2 > 1e-8) }'
+ok $? "rsLoRA's factor goes to PEFT and back, and into the weights" log
+
+# fused NAME FAMILY TARGETS RANKS [FIELD [SCALE]]: adapters of projections that are one
 # tensor in files go to PEFT and back, and into the weights
 fused()
 {
@@ -143,7 +176,7 @@ JSON
         "$merak" ckpt export p --format hf --out base >>log 2>&1 &&
         "${base[@]}" --model base --init-from base --lora-rank 2 \
             --lora-targets "$3" --ckpt fused --steps 3 --lr 1e-2 \
-            >>log 2>&1 &&
+            --lora-scale "${6-rank}" >>log 2>&1 &&
         "$merak" ckpt export fused --format peft --out fused-peft >>log 2>&1 &&
         tr -d ' \n' <fused-peft/adapter_config.json |
         grep -qF "\"rank_pattern\":{$4}" &&
@@ -160,6 +193,9 @@ JSON
 fused "projections that are one tensor there" phi3 \
     q_proj,v_proj,gate_proj,o_proj '"gate_up_proj":4,"qkv_proj":6' \
     ', "num_key_value_heads": 1'
+fused "those of rsLoRA" phi3 \
+    q_proj,v_proj,gate_proj,o_proj '"gate_up_proj":4,"qkv_proj":6' \
+    ', "num_key_value_heads": 1' sqrt
 fused "projections that alternate by heads there" gpt_neox \
     query,value,dense,dense_h_to_4h '"query_key_value":6'
 refuses "has adapters, and their base model gone is no folder" \

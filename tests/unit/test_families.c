@@ -183,12 +183,14 @@ int main(void)
         {.file = "qwen2", .documents = true},
         {.file = "mistral-window", .documents = true},
         {.file = "qwen2", .beta = 0.1f},
-        {.file = "gemma2", .beta = 0.5f, .lora = {2, 2, 0, "*.*"}},
-        {.file = "gpt2-dropout", .lora = {4, 8, 0.1f, "*.*"}},
-        {.file = "qwen2", .lora = {4, 6, 0, "*.*"}},
-        {.file = "phi3", .lora = {3, 3, 0.2f, "qkv_proj,v_proj,down_proj"}},
-        {.file = "gpt_neox", .lora = {3, 2, 0, "attention.*,dense_h_to_4h"}},
-        {.file = "gemma2", .lora = {2, 1, 0, "*.1.*"}},
+        {.file = "gemma2", .beta = 0.5f, .lora = {2, 2, 0, "*.*", false}},
+        {.file = "gpt2-dropout", .lora = {4, 8, 0.1f, "*.*", false}},
+        {.file = "qwen2", .lora = {4, 6, 0, "*.*", false}},
+        {.file = "phi3",
+         .lora = {3, 3, 0.2f, "qkv_proj,v_proj,down_proj", false}},
+        {.file = "gpt_neox",
+         .lora = {3, 2, 0, "attention.*,dense_h_to_4h", false}},
+        {.file = "gemma2", .lora = {2, 1, 0, "*.1.*", false}},
     };
     enum { N = sizeof(families) / sizeof(families[0]) };
     struct CMUnitTest tests[N];

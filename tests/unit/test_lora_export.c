@@ -31,10 +31,10 @@ struct row {
 
 /* As make_lora.py has asked PEFT for them. */
 static const struct row rows[] = {
-    {"lora-gpt2", "gpt2-plain", {4, 6, 0, "c_*"}},
-    {"lora-llama", "llama2", {4, 4, 0, "q_proj,model.layers.*.v_proj"}},
-    {"lora-qwen2", "qwen2", {3, 5, 0, "*.*"}},
-    {"lora-dropout", "llama2", {2, 3, 0.25f, "*.*"}},
+    {"lora-gpt2", "gpt2-plain", {4, 6, 0, "c_*", false}},
+    {"lora-llama", "llama2", {4, 4, 0, "q_proj,model.layers.*.v_proj", false}},
+    {"lora-qwen2", "qwen2", {3, 5, 0, "*.*", false}},
+    {"lora-dropout", "llama2", {2, 3, 0.25f, "*.*", false}},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 

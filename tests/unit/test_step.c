@@ -118,6 +118,7 @@ static struct row rows[] = {
     {"hf/llama2.json", "lora/lora-llama.vec", "cpu", 2, 1, "1f1b"},
     {"hf/qwen2.json", "lora/lora-qwen2.vec", "cpu", 1, 2, "1f1b"},
     {"hf/llama2.json", "lora/lora-dropout.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/llama2.json", "lora/lora-rslora.vec", "cpu", 1, 2, "1f1b"},
     {"gpt2.json", "gpt2.vec", "fake", 1, 2, "1f1b"},
     {"gpt2.json", "gpt2.vec", "fake", 2, 1, "gpipe"},
     {"llama.json", "llama.vec", "fake", 2, 1, "1f1b"},
@@ -131,10 +132,11 @@ static const struct adapted {
     const char *file;
     struct merak_lora lora;
 } adapted[] = {
-    {"lora/lora-gpt2.vec", {4, 6, 0, "c_*"}},
-    {"lora/lora-llama.vec", {4, 4, 0, "q_proj,model.layers.*.v_proj"}},
-    {"lora/lora-qwen2.vec", {3, 5, 0, "*.*"}},
-    {"lora/lora-dropout.vec", {2, 3, 0.25f, "*.*"}}};
+    {"lora/lora-gpt2.vec", {4, 6, 0, "c_*", false}},
+    {"lora/lora-llama.vec", {4, 4, 0, "q_proj,model.layers.*.v_proj", false}},
+    {"lora/lora-qwen2.vec", {3, 5, 0, "*.*", false}},
+    {"lora/lora-dropout.vec", {2, 3, 0.25f, "*.*", false}},
+    {"lora/lora-rslora.vec", {3, 2, 0, "*.*", true}}};
 
 struct fixture {
     const struct row *row;

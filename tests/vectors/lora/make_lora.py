@@ -28,11 +28,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import make_hf as hf  # noqa: E402
 
 plain = hf.plain
+# Model, rank, alpha, dropout, layers, and whether alpha is divided by the
+# rank's root.
 MODELS = {
-    "gpt2": ("gpt2-plain", 4, 6, 0.0, ["c_attn", "c_fc", "c_proj"]),
-    "llama": ("llama2", 4, 4, 0.0, ["q_proj", "v_proj"]),
-    "qwen2": ("qwen2", 3, 5, 0.0, "all-linear"),
-    "dropout": ("llama2", 2, 3, 0.25, "all-linear"),
+    "gpt2": ("gpt2-plain", 4, 6, 0.0, ["c_attn", "c_fc", "c_proj"], False),
+    "llama": ("llama2", 4, 4, 0.0, ["q_proj", "v_proj"], False),
+    "qwen2": ("qwen2", 3, 5, 0.0, "all-linear", False),
+    "dropout": ("llama2", 2, 3, 0.25, "all-linear", False),
+    "rslora": ("llama2", 3, 2, 0.0, "all-linear", True),
 }
 
 
@@ -44,6 +47,9 @@ class Adapter:
 
     def of(self, tensor):
         return tensor
+
+    def put(self, tensor, x):
+        tensor[:] = x
 
 
 def adapters(model, params):
@@ -68,7 +74,7 @@ def adapters(model, params):
     return out
 
 
-def run(name, of, rank, alpha, dropout, targets, seed):
+def run(name, of, rank, alpha, dropout, targets, by_root, seed):
     fields = hf.MODELS[of]
     config = {**(hf.GPT2 if fields["model_type"] == "gpt2" else hf.SHAPE),
               **fields}
@@ -79,7 +85,8 @@ def run(name, of, rank, alpha, dropout, targets, seed):
     params = hf.parameters(c, model)
     model = get_peft_model(model, LoraConfig(
         r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets,
-        task_type="CAUSAL_LM", fan_in_fan_out=c.model_type == "gpt2"))
+        use_rslora=by_root, task_type="CAUSAL_LM",
+        fan_in_fan_out=c.model_type == "gpt2"))
     model = model.double().train()
     mine = adapters(model, params)
     ids = plain.uniform(plain.mix(seed ^ 0xDA7A),
