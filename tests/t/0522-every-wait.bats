@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # 0522-every-wait.bats - a rank is stopped or killed while the others wait in
-# tp, pp, dp, set-up, a save or validation: its rank and node are told
+# tp, pp, dp, parameters to be fetched, set-up, a save or validation: its rank
+# and node are told
 #
 # One run of each wait, unless HANG_COUNT=20 asks for so many of each wait and
 # signal, ranks in turn; HANG_COUNT=80 is twenty of each rank.  Then the report
@@ -29,8 +30,8 @@ options_of()
     case $1 in
     tp) echo -N1 -n4 --merak-tp=4 ;;
     pp) echo "${node[@]}" --merak-pp=4 ;;
-    dp | set-up) echo "${node[@]}" --merak-dp=4 ;;
-    save) echo "${node[@]}" --merak-pp=2 --merak-dp=2 ;;
+    dp | fetch | set-up) echo "${node[@]}" --merak-dp=4 ;;
+    save | fetch-save) echo "${node[@]}" --merak-pp=2 --merak-dp=2 ;;
     validation) echo "${node[@]}" --merak-tp=2 --merak-dp=2 ;;
     esac
 }
@@ -39,6 +40,8 @@ more_of()
 {
     case $1 in
     save) echo --ckpt "$2/run" --ckpt-every 1 --ckpt-async no ;;
+    fetch) echo --zero 3 --eval-samples 0 ;;
+    fetch-save) echo --zero 3 "$(more_of save "$2")" ;;
     validation) echo --eval-every 1 --eval-samples 2048 ;;
     *) echo --eval-samples 0 ;;
     esac
@@ -55,10 +58,10 @@ STRIKE='
         echo "$SLURMD_NODENAME" >"$dir/node"
         case $wait in
         set-up) ;;
-        save) until compgen -G "$dir/run/step-*.tmp" >"$dir/seen"; do :; done ;;
+        *save) until compgen -G "$dir/run/step-*.tmp" >"$dir/seen"; do :; done ;;
         *) until [ -s "$dir/metrics.jsonl" ]; do sleep 0.05; done ;;
         esac
-        [ "$wait" = save ] || sleep "$pause"
+        [[ $wait = *save ]] || sleep "$pause"
         kill -"$signal" "$pid"
         echo "$EPOCHREALTIME" >"$dir/struck"
     fi
@@ -152,10 +155,11 @@ figures()
 @test "who is stopped or killed is named, whatever the others wait for" {
     if [ -z "${HANG_COUNT-}" ]; then
         printf '%s 0\n' "set-up STOP 1" "save STOP 2" "validation STOP 3" \
-            "tp KILL 0" "pp KILL 3" "dp KILL 1" >"$RUNS/list"
+            "tp KILL 0" "pp KILL 3" "dp KILL 1" "fetch KILL 2" \
+            "fetch STOP 0" "fetch-save KILL 3" >"$RUNS/list"
     else
         for ((i = 0; i < HANG_COUNT; i++)); do
-            for wait in ${HANG_WAITS:-tp pp dp set-up save validation}; do
+            for wait in ${HANG_WAITS:-tp pp dp fetch set-up save fetch-save validation}; do
                 echo "$wait STOP $((i % 4)) $i"
                 echo "$wait KILL $((i % 4)) $i"
             done

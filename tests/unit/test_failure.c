@@ -34,6 +34,12 @@ struct row {
     {                                                                     \
         name, {.tp = t, .pp = p, .dp = d}, fate, victim, tls, apart, text \
     }
+/* Two replicas that fetch parameters. */
+#define FETCHING(name, ranks, fate, victim, text)                           \
+    {                                                                       \
+        name, {.tp = 1, .pp = ranks / 2, .dp = 2, .zero = 3}, fate, victim, \
+            NULL, false, text                                               \
+    }
 #define TCP "tcp,self"
 
 static const struct row rows[] = {
@@ -51,6 +57,11 @@ static const struct row rows[] = {
     ROW("stopped, data parallel", 1, 1, 2, STOPPED, 0, NULL, false,
         "group dp of 2 ranks"),
     ROW("hangs, last stage", 1, 2, 1, HANGS, 1, NULL, false, "peer rank 1"),
+    FETCHING("killed, while others fetch", 2, KILLED, 1, NULL),
+    FETCHING("killed, while others fetch for two stages", 4, KILLED, 2, NULL),
+    FETCHING("stopped, while others fetch", 2, STOPPED, 0,
+             "group dp of 2 ranks"),
+    FETCHING("hangs, while others fetch", 2, HANGS, 1, "group dp of 2 ranks"),
 };
 
 #define FATAL_STEP 2
