@@ -14,6 +14,8 @@
 #include "partitioner/search/search.h"
 #include "partitioner/simulate/check.h"
 #include "partitioner/simulate/check_streams.h"
+#include "partitioner/simulate/fetches.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -272,6 +274,42 @@ static void llama_takes_what_the_closed_forms_say(void **state)
     }
 }
 
+/* A step of one micro-batch of so many sequences of 128 tokens. */
+static struct merak_planned *llama_on_8(int sequences,
+                                        const struct merak_cost_model *cost)
+{
+    struct merak_hf_config config = llama_8b;
+    struct merak_plan plan = {.tp = 1,
+                              .pp = 1,
+                              .dp = 8,
+                              .micro_batch = (size_t)sequences,
+                              .microbatches = 1,
+                              .zero = MERAK_ZERO_PARAMS,
+                              .dtype = MERAK_BF16,
+                              .schedule = "1f1b"};
+    const struct merak_program_options po = {.cost = cost};
+    struct merak_planned *p = NULL;
+    struct merak_error err = {.text = ""};
+
+    if (merak_plan_build(&plan, 128, merak_hf_describe, &config,
+                         MERAK_PLAN_STAGES, &po, &p, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return p;
+}
+
+/* The layer that an instruction is of, by the names of what it touches. */
+static int layer_of(const struct merak_program *prog,
+                    const struct merak_instr *in)
+{
+    for (int k = 0; k < in->n_in + in->n_out; k++) {
+        const char *at = strstr(prog->slot[in->slot[k]].name, "layers.");
+
+        if (at != NULL)
+            return atoi(at + strlen("layers."));
+    }
+    return -1;
+}
+
 /* A layer's matrices are two bundles, of attention and MLP: each takes the
  * rounds of one exchange. */
 static void a_bundle_takes_the_rounds_of_one_exchange(void **state)
@@ -279,34 +317,20 @@ static void a_bundle_takes_the_rounds_of_one_exchange(void **state)
     const double latency = 15e-6, rate = 45e9, peers = 7;
     const double want = 2 * peers * latency + LAYER / rate;
     struct merak_cost_model cost = *merak_cost_default();
-    struct merak_hf_config config = llama_8b;
-    struct merak_plan plan = {.tp = 1,
-                              .pp = 1,
-                              .dp = 8,
-                              .micro_batch = 1,
-                              .microbatches = 1,
-                              .zero = MERAK_ZERO_PARAMS,
-                              .dtype = MERAK_BF16,
-                              .schedule = "1f1b"};
-    const struct merak_program_options po = {.cost = &cost};
-    struct merak_planned *p = NULL;
-    struct merak_error err = {.text = ""};
     const struct merak_program *prog;
+    struct merak_planned *p;
     double took = 0;
     int bundles = 0;
 
     (void)state;
     cost.links = (struct merak_links){
         .level[0] = {.latency_s = latency, .bytes_per_s = rate}};
-    if (merak_plan_build(&plan, 128, merak_hf_describe, &config,
-                         MERAK_PLAN_STAGES, &po, &p, &err) != MERAK_OK)
-        fail_msg("%s", err.text);
+    p = llama_on_8(1, &cost);
     prog = p->program[0];
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
 
-        if (in->microbatch != 0 || strstr(in->name, "gather") == NULL ||
-            strstr(in->name, "layers.7.") == NULL)
+        if (!merak_instr_fetches(prog, in) || layer_of(prog, in) != 7)
             continue;
         took += in->cost_s;
         bundles += !in->joined;
@@ -315,6 +339,99 @@ static void a_bundle_takes_the_rounds_of_one_exchange(void **state)
     if (fabs(took - 2 * want) > 1e-12 * want)
         fail_msg("gathers of a layer take %g s, not %g", took, 2 * want);
     merak_planned_destroy(p);
+}
+
+/* --- what is not hidden ----------------------------------------------------
+ */
+
+/* Of a rank, whose kernels take what their FLOPs do: tokens of a micro-batch,
+ * links. */
+static const struct exposed_row {
+    int tokens;
+    double rate, latency;
+} exposed_rows[] = {
+    {8192, 45e9, 15e-6}, {16384, 45e9, 15e-6}, {1024, 45e9, 15e-6},
+    {8192, 360e9, 8e-6}, {1024, 360e9, 8e-6},
+};
+
+/* When a phase of a layer begins in a simulated step. */
+static double begin_s(const struct merak_program *prog,
+                      const struct merak_timeline *timeline,
+                      enum merak_phase phase, int layer)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_KERNEL && in->phase == phase &&
+            layer_of(prog, in) == layer)
+            return timeline->start[0][i];
+    }
+    return NAN;
+}
+
+/* From there to the next layer's; and the seconds of kernels in between. */
+static void layer_s(const struct merak_program *prog,
+                    const struct merak_timeline *timeline,
+                    enum merak_phase phase, int layer, double *period_p,
+                    double *kernels_p)
+{
+    int next = phase == MERAK_PHASE_F ? layer + 1 : layer - 1;
+    double from = begin_s(prog, timeline, phase, layer);
+    double to = begin_s(prog, timeline, phase, next);
+
+    *period_p = to - from;
+    *kernels_p = 0;
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].queue == MERAK_QUEUE_COMPUTE &&
+            timeline->start[0][i] >= from && timeline->start[0][i] < to)
+            *kernels_p += prog->instr[i].cost_s;
+    }
+}
+
+/* A layer takes what its kernels do, or else what is moved beside them: forward
+ * its matrices, in two bundles; backward these, 7 sums, and 2 of norms.  A
+ * kernel may also wait for a moment where links are busy with what is needed
+ * later. */
+#define BUSY 1.01
+
+static void a_layer_waits_for_what_its_kernels_do_not_hide(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(exposed_rows); i++) {
+        const struct exposed_row *row = &exposed_rows[i];
+        const double rounds = 7 * row->latency, moved = LAYER / row->rate;
+        const double vectors = 2 * 4096 * 4 * 7. / 8 / row->rate;
+        struct merak_cost_model cost = {.flops_per_s = 4e14,
+                                        .bytes_per_s = 1e18};
+        struct merak_planned *p;
+        struct merak_timeline *timeline = NULL;
+        struct merak_error err = {.text = ""};
+
+        cost.links = (struct merak_links){
+            .level[0] = {.latency_s = row->latency, .bytes_per_s = row->rate}};
+        p = llama_on_8(row->tokens / 128, &cost);
+        if (merak_simulate(p->program, 1, NULL, &timeline, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int back = 0; back < 2; back++) {
+            double take =
+                back ? 3 * moved + vectors + 11 * rounds : moved + 2 * rounds;
+            double period, kernels, want;
+
+            layer_s(p->program[0], timeline,
+                    back ? MERAK_PHASE_B : MERAK_PHASE_F, 16, &period,
+                    &kernels);
+            want = fmax(take, kernels);
+            print_message("# %d tokens, %g GB/s, %s: kernels %.3f ms, moved "
+                          "%.3f ms, exposed %.3f ms\n",
+                          row->tokens, row->rate / 1e9,
+                          back ? "backward" : "forward", 1e3 * kernels,
+                          1e3 * take, 1e3 * (period - kernels));
+            if (period < want * (1 - 1e-9) || period > want * BUSY)
+                fail_msg("a layer takes %g s, not %g", period, want);
+        }
+        merak_timeline_destroy(timeline);
+        merak_planned_destroy(p);
+    }
 }
 
 /* --- what a search finds -------------------------------------------------- */
@@ -446,6 +563,7 @@ int main(void)
         cmocka_unit_test(programs_are_sound_and_keep_parts),
         cmocka_unit_test(llama_takes_what_the_closed_forms_say),
         cmocka_unit_test(a_bundle_takes_the_rounds_of_one_exchange),
+        cmocka_unit_test(a_layer_waits_for_what_its_kernels_do_not_hide),
         cmocka_unit_test(the_level_that_fits_is_found),
         cmocka_unit_test(what_is_not_possible_is_refused),
     };
