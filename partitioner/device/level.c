@@ -89,8 +89,8 @@ static struct merak_demand demand_of(const struct merak_links *links,
         demand.far_bytes[l - 1] = peers->n[l] * each;
     demand.fixed_s = rounds * latency;
     if (peers->n[0] > 0)
-        demand.fixed_s += (peers->n[0] == n ? bytes : peers->n[0] * each) /
-                          near->bytes_per_s;
+        demand.fixed_s +=
+            (peers->n[0] == n ? bytes : peers->n[0] * each) / near->bytes_per_s;
     return demand;
 }
 
@@ -102,6 +102,48 @@ struct merak_demand merak_links_message(const struct merak_links *links,
 
     peer.n[level] = 1;
     return demand_of(links, &near, 1, bytes, &peer);
+}
+
+void merak_links_use_library(struct merak_links *links, bool sums)
+{
+    links->rings = 1u << MERAK_CONVERT_ALL_GATHER;
+    if (sums)
+        links->rings |=
+            1u << MERAK_CONVERT_ALL_REDUCE | 1u << MERAK_CONVERT_REDUCE_SCATTER;
+}
+
+/* Steps of a ring over members of which `near` are on each node: of all but one
+ * hop of it, one a node goes to another.  A sum that all get may go up and down
+ * a tree of nodes instead, with less latency. */
+static double ring_latency_s(const struct merak_links *links,
+                             const struct merak_link_group *near,
+                             enum merak_convert_kind kind, int n, int nodes)
+{
+    double far_s = links->level[1].latency_s;
+    double ring = (n - nodes) * near->latency_s + (nodes - 1) * far_s;
+    double tree =
+        ((double)n / nodes - 1) * near->latency_s + ceil(log2(nodes)) * far_s;
+
+    return merak_convert_rounds(kind) *
+           (kind == MERAK_CONVERT_ALL_REDUCE ? fmin(ring, tree) : ring);
+}
+
+/* Over several nodes; a ring's hops inside nodes and between them are under way
+ * at the same time, for different pieces. */
+static struct merak_demand ring_demand(const struct merak_links *links,
+                                       const struct merak_link_group *near,
+                                       enum merak_convert_kind kind,
+                                       double bytes,
+                                       const struct merak_spread *spread)
+{
+    int here = spread->n[0], n = here + spread->n[1];
+    double far = bytes / here, near_s = (bytes - far) / near->bytes_per_s;
+    double more_s = near_s - far / links->level[1].bytes_per_s;
+
+    return (struct merak_demand){
+        .fixed_s = ring_latency_s(links, near, kind, n, (n + here - 1) / here) +
+                   fmax(more_s, 0),
+        .far_bytes[0] = far};
 }
 
 struct merak_demand merak_links_exchange(const struct merak_links *links,
@@ -117,6 +159,8 @@ struct merak_demand merak_links_exchange(const struct merak_links *links,
         n += peers.n[l];
     if (n < 1)
         return (struct merak_demand){0};
+    if (n > peers.n[0] && (links->rings >> kind & 1) != 0)
+        return ring_demand(links, &near, kind, bytes, spread);
     return demand_of(links, &near, merak_convert_rounds(kind), bytes, &peers);
 }
 

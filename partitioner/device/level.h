@@ -50,6 +50,8 @@ struct merak_links {
      * uses the nearest of these and of level 0, which is that of two. */
     struct merak_link_group group[MERAK_LINK_GROUPS];
     int n_groups;
+    unsigned rings; /* kinds of exchanges, a bit each, that a library does in
+                       rings: its members send to the next one, not to all */
 };
 
 /* The members of an exchange, by the level at which one of them meets them;
@@ -78,12 +80,16 @@ struct merak_link_group merak_links_group(const struct merak_links *links,
 /* The links of ranks of which `sharers` leave their node at once. */
 struct merak_links merak_links_contended(const struct merak_links *links,
                                          int sharers);
+/* Gathers are the library's, and with `sums` sums, too, in its own order. */
+void merak_links_use_library(struct merak_links *links, bool sums);
 /* A message to a rank that is met at this level: also a hop, whose words a rank
  * sends along a ring. */
 struct merak_demand merak_links_message(const struct merak_links *links,
                                         int level, double bytes);
-/* A collective whose members each send a total of `bytes`, evenly to all
- * others. */
+/* A collective whose members each send a total of `bytes`: evenly to all
+ * others, or in rings, of which each member begins one, so that of a node's
+ * members one in each ring sends to another node (its adapter then has 1 part
+ * in so many of the bytes; links of the node move the others meanwhile). */
 struct merak_demand merak_links_exchange(const struct merak_links *links,
                                          enum merak_convert_kind kind,
                                          double bytes,

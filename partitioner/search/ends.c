@@ -40,7 +40,9 @@ static enum merak_convert_kind kind_over_dp(const struct merak_rater *r,
     int dp = r->mesh.dp;
 
     *bytes *= (whole ? 2.0 : 1.0) * (dp - 1) / dp;
-    return whole ? MERAK_CONVERT_ALL_REDUCE : MERAK_CONVERT_ALL_GATHER;
+    if (whole)
+        return MERAK_CONVERT_ALL_REDUCE;
+    return reduce ? MERAK_CONVERT_REDUCE_SCATTER : MERAK_CONVERT_ALL_GATHER;
 }
 
 double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,

@@ -156,6 +156,14 @@ void merak_search_fini(struct merak_search *s)
     merak_graphs_destroy(s->graphs);
 }
 
+void merak_search_cost(const struct merak_search_input *in,
+                       struct merak_cost_model *cost)
+{
+    merak_device_cost(in->device, in->dtype, in->ranks_per_node, cost);
+    if (in->direct || in->fast_sums)
+        merak_links_use_library(&cost->links, in->fast_sums);
+}
+
 static bool start(struct merak_search *s, const struct merak_search_input *in,
                   struct merak_error *err)
 {
@@ -169,7 +177,7 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
                                              : in->device->memory_bytes);
     if (in->direct)
         s->limit = fmax(s->limit - (double)in->direct_bytes, 0);
-    merak_device_cost(in->device, in->dtype, in->ranks_per_node, &s->cost);
+    merak_search_cost(in, &s->cost);
     s->pool = merak_pool_create();
     if (s->pool == NULL)
         s->rc = merak_fail_nomem(err, sizeof(*s));
@@ -334,7 +342,7 @@ enum merak_status merak_search(const struct merak_search_input *input,
     /* No program ran in a device's queues without a deadlock. */
     if (rc != MERAK_ERR_CORRUPT || !input->direct || input->insists_direct)
         return rc;
-    by_hosts.direct = false;
+    by_hosts.direct = by_hosts.fast_sums = false;
     return search_once(&by_hosts, result_p, err);
 }
 

@@ -70,6 +70,8 @@ struct merak_search_input {
                     device's queues (merak_program_check_streams()).  If all
                     fail, plans through host memory are searched, unless: */
     bool insists_direct;
+    bool fast_sums; /* sums are those of a direct transport's library, whose
+                       order it chooses (--reduce fast) */
     size_t direct_bytes; /* of the limit, what the library of a direct transport
                             may take beside an arena */
     struct merak_refusal *refusal;   /* filled in if there is no plan; NULL:
@@ -167,6 +169,9 @@ struct merak_search_result {
     struct merak_pool *pool;
 };
 
+/* The cost model of a request. */
+void merak_search_cost(const struct merak_search_input *input,
+                       struct merak_cost_model *cost);
 /*
  * MERAK_ERR_CONFIG if nothing fits: the text names the constraint that binds,
  * the stage, and up to three single changes each of which would give a plan.

@@ -63,6 +63,16 @@ static struct fractions find_fractions(const struct merak_program *prog,
     return f;
 }
 
+/* Of a ring's members on a node, one sends to another node. */
+static struct fractions ring_fractions(struct fractions direct, int n)
+{
+    double here = direct.of[0] * (n - 1) + 1;
+
+    if (direct.of[0] < 1)
+        direct = (struct fractions){{1 - 1 / here, 1 / here}};
+    return direct;
+}
+
 /* Sum the bytes sent by level; those of a micro-batch count `repeat` times. */
 static enum merak_status count_bytes(const struct merak_program *prog,
                                      const struct merak_links *links,
@@ -84,7 +94,9 @@ static enum merak_status count_bytes(const struct merak_program *prog,
         struct fractions f;
 
         if (in->kind == MERAK_INSTR_EXCHANGE)
-            f = group[in->group];
+            f = (links->rings >> in->exchange->kind & 1) != 0
+                    ? ring_fractions(group[in->group], prog->group[in->group].n)
+                    : group[in->group];
         else if (in->kind == MERAK_INSTR_SEND)
             f = find_fractions(prog, links, &in->peer, 1);
         else

@@ -154,6 +154,15 @@ static bool remove_nodes(struct changed *c)
     return nodes > 0 && set_nodes(c, nodes);
 }
 
+/* In the library's order, where that is for sums over nodes. */
+static bool sum_fast(struct changed *c)
+{
+    c->in.fast_sums = true;
+    snprintf(c->what, sizeof(c->what), "sums in NCCL's order (--reduce fast)");
+    return c->in.direct && !c->plan->in.fast_sums && c->in.nodes > 1 &&
+           merak_plan_mesh(c->chosen, 0).dp > 1;
+}
+
 static const struct {
     change_fn make;
     enum resource doubles; /* what there is twice as much of, or N_RESOURCES */
@@ -167,6 +176,7 @@ static const struct {
     {double_net, NET, true, true},
     {double_links, LINKS, true, true},
     {double_batch, BATCH, false, true},
+    {sum_fast, N_RESOURCES, true, true},
 };
 
 enum { N_CHANGES = sizeof(changes) / sizeof(*changes) };

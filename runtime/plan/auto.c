@@ -73,7 +73,8 @@ static enum merak_status fill_scratch(struct plan_auto *plan,
 }
 
 /* Choose the transport as a run would. */
-static void fill_transport(struct plan_auto *plan)
+static enum merak_status fill_transport(struct plan_auto *plan,
+                                        struct merak_error *err)
 {
     int transport = plan->opt->transport;
 
@@ -83,6 +84,8 @@ static void fill_transport(struct plan_auto *plan)
     plan->in.direct_bytes = merak_link_memory_most(
         plan->in.nodes * plan->in.ranks_per_node, plan->in.pin.tp,
         plan->in.pin.cp, plan->in.pin.pp, plan->in.pin.dp);
+    plan->in.fast_sums = plan->opt->reduce_fast;
+    return plan_options_check_reduce(plan->opt, plan->in.direct, err);
 }
 
 enum merak_status plan_auto_fill(struct plan_auto *plan,
@@ -112,7 +115,8 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
         .direct = plan->device.direct,
         .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
     rc = fill_scratch(plan, err);
-    fill_transport(plan);
+    if (rc == MERAK_OK)
+        rc = fill_transport(plan, err);
     return rc == MERAK_OK
                ? plan_saved_check(opt, &plan->model, plan->in.seq, err)
                : rc;
@@ -142,8 +146,7 @@ static enum merak_status build(const struct plan_auto *plan,
         .direct = plan->in.direct, .memory = plan->in.memory, .cost = &cost};
     enum merak_status rc;
 
-    merak_device_cost(&plan->device, plan->in.dtype, plan->in.ranks_per_node,
-                      &cost);
+    merak_search_cost(&plan->in, &cost);
     rc = merak_plan_build(drawn, plan->in.seq, plan->in.describe, plan->in.arg,
                           MERAK_PLAN_STAGES, &po, planned_p, err);
     if (rc == MERAK_OK)
@@ -249,6 +252,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
         rc = plan_search(&plan, &result, err);
     plan.by_hosts = rc == MERAK_OK && plan.in.direct && !result->direct;
     plan.in.direct = rc == MERAK_OK && result->direct;
+    plan.in.fast_sums = plan.in.fast_sums && plan.in.direct;
     if (rc == MERAK_OK && (plan_options_has_text(opt) || opt->html != NULL))
         rc = plan_advice_make(&plan, result, &advice, err);
     plan.in.progress = NULL;

@@ -130,6 +130,8 @@ static void put_run(FILE *out, const struct plan_auto *plan)
         fputs(" train", out);
     if (is_gpu(plan))
         fputs(" --backend cuda", out);
+    if (plan->in.fast_sums)
+        fputs(" --reduce fast", out);
     put_given(out, plan->opt, false);
     if (has_device_file(plan)) {
         fputs(" --device ", out);

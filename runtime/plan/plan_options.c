@@ -173,6 +173,10 @@ static const struct merak_option rows[] = {
     {"transport", MERAK_OPTION_WORD, AT(transport),
      .about = "ucx: through host memory; nccl: GPU to GPU (auto: nccl on GPUs)",
      .words = "auto|ucx|nccl"},
+    {"reduce", MERAK_OPTION_BOOL, AT(reduce_fast),
+     .about = "order of sums over ranks: theirs, or with nccl the library's "
+              "(ordered)",
+     .words = "ordered|fast"},
     {"gflops", MERAK_OPTION_REAL, AT(cost.flops_per_s),
      .about = "of one rank (150)", .positive = true, .unit = 1e9, GIVEN(cost)},
     {"memory-gbs", MERAK_OPTION_REAL, AT(cost.bytes_per_s),
@@ -514,6 +518,17 @@ bool plan_options_has_text(const struct plan_options *opt)
 {
     return !is_output(opt->json) && !is_output(opt->svg) &&
            !is_output(opt->html) && opt->emit == PLAN_EMIT_NONE;
+}
+
+enum merak_status plan_options_check_reduce(const struct plan_options *opt,
+                                            bool direct,
+                                            struct merak_error *err)
+{
+    if (!opt->reduce_fast || direct)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--reduce fast needs --transport nccl: others add in "
+                      "the order of the ranks");
 }
 
 /* --- help ----------------------------------------------------------------- */

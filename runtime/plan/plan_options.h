@@ -28,6 +28,7 @@ struct plan_options {
     const char *backend;
     const char *device, *what_if;
     int transport;            /* enum plan_transport */
+    bool reduce_fast;         /* NCCL's reductions */
     size_t seq, global_batch; /* 0: not given */
     int nodes, ranks_per_node;
     struct { /* --nodes 4,8, --device a100,h100: all of them */
@@ -70,6 +71,11 @@ struct plan_options {
 
 /* MERAK_ERR_CONFIG names the option, what was given and what was expected;
  * plan_options_fini() must be called even then. */
+/* For a plan whose transport is, or is not, that of the accelerators. */
+enum merak_status plan_options_check_reduce(const struct plan_options *opt,
+                                            bool direct,
+                                            struct merak_error *err)
+    MERAK_CHECKED;
 enum merak_status plan_options_parse(int argc, char **argv,
                                      const struct merak_plan_program *own,
                                      struct plan_options *opt,

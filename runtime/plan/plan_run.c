@@ -326,6 +326,9 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     po.direct = r->opt->transport == PLAN_TRANSPORT_NCCL ||
                 (r->opt->transport == PLAN_TRANSPORT_AUTO &&
                  merak_backend_is_direct(backend));
+    rc = plan_options_check_reduce(r->opt, po.direct, err);
+    if (rc != MERAK_OK)
+        return rc;
     rc = merak_plan_build(&r->opt->plan, r->opt->seq, r->model->describe,
                           r->model->arg, MERAK_PLAN_STAGES, &po, &r->planned,
                           err);

@@ -75,6 +75,8 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
         }
     }
     merak_device_cost(device, t->opt.dtype, tasks_per_node(t->boot), &t->cost);
+    if (t->linked.direct)
+        merak_links_use_library(&t->cost.links, t->opt.reduce_fast);
     return MERAK_OK;
 }
 
@@ -145,6 +147,7 @@ static enum merak_status fill_input(struct merak_trainer *t,
         return err->status;
     in->memory = merak_backend_memory(t->compute.backend);
     in->direct = t->linked.direct;
+    in->fast_sums = in->direct && t->opt.reduce_fast;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
     in->direct_bytes = merak_link_memory_most(
         t->boot->size, t->ranks.tp, t->ranks.cp, t->ranks.pp, t->ranks.dp);

@@ -42,6 +42,7 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
         .threads = p->threads,
         .device = &t->device,
         .direct = t->linked.direct,
+        .fast_sums = t->linked.direct && t->opt.reduce_fast,
         .memory = merak_backend_memory(t->compute.backend)};
 
     merak_choices_of(p, &in.pin);

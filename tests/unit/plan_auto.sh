@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..108
+echo 1..110
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -379,6 +379,10 @@ has "one rank has no pipeline and no tensor peers" "$tmp/out" \
     --global-batch 8 --seq 16 --what-if tp=2,pp=2,sp=auto,tp-batch=0 >"$tmp/out" 2>&1
 has "what automatic choices came to is said" "$tmp/out" \
     "sequence parallelism auto" "recomputation auto (" "cut over tp"
+
+refuses "--reduce fast needs --transport nccl" --device cpu \
+    --global-batch 8 --seq 16 --reduce fast
+refuses "--reduce fast needs --transport nccl" --pp 2 --reduce fast
 
 # A search has an answer when its time is over, and when Ctrl-C is typed; the
 # time comes as far as the search, whatever the machine.

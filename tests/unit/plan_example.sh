@@ -50,7 +50,7 @@ refuses()
 
 plan $unet -- --nodes 4 --device h200 --global-batch 64
 has "a program's model is planned" "unet, 582.6 k parameters, on 4 x 8 h200" \
-    "% of peak FLOP/s" "memory of a rank, of " "runners-up:"
+    "% of peak FLOP/s" "memory of a rank; the limit is " "runners-up:"
 cp "$tmp/out" "$tmp/short"
 plan $unet -- --nodes 4 --device h200 --global-batch 64 --seq 256
 cmp -s "$tmp/short" "$tmp/out"

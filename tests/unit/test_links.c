@@ -90,6 +90,74 @@ static void gradients_leave_the_node(void **state)
     }
 }
 
+/* As a library does it: of `inside` members on a node one in each of as many
+ * rings sends to another node, while links of the node carry the rest; steps of
+ * a ring are as many as members, but for a sum that all get, which may go up
+ * and down a tree of nodes. */
+static void rings_leave_a_node_once(void **state)
+{
+    static const struct {
+        enum merak_convert_kind kind;
+        int replicas, inside;
+        double bytes, far_bytes, seconds;
+    } rows[] = {
+        /* 56 hops inside nodes, 7 between: 0.448 + 0.105 ms; then the slower
+         * of 0.875 x 11.8125e9 / 3.6e11 and 1.4765625e9 / 4.5e10. */
+        {MERAK_CONVERT_REDUCE_SCATTER, 64, 8, 11.8125e9, 1.4765625e9,
+         553e-6 + 1.4765625e9 / 4.5e10},
+        {MERAK_CONVERT_ALL_GATHER, 64, 8, 11.8125e9, 1.4765625e9,
+         553e-6 + 1.4765625e9 / 4.5e10},
+        /* up and down: 2 x (7 x 8 us + 3 x 15 us) */
+        {MERAK_CONVERT_ALL_REDUCE, 64, 8, 8e4, 1e4, 202e-6 + 1e4 / 4.5e10},
+        /* a ring of two nodes has the same two hops as a tree */
+        {MERAK_CONVERT_ALL_REDUCE, 2, 1, 8e4, 8e4, 30e-6 + 8e4 / 4.5e10},
+        /* nothing is shared: all bytes leave */
+        {MERAK_CONVERT_REDUCE_SCATTER, 16, 1, 3e9, 3e9,
+         15 * 15e-6 + 3e9 / 4.5e10},
+        /* one node, and what is no ring, are as without a library */
+        {MERAK_CONVERT_REDUCE_SCATTER, 8, 8, 7e9, 0, 56e-6 + 7e9 / 3.6e11},
+        {MERAK_CONVERT_ALL_TO_ALL, 16, 8, 15e8, 8e8,
+         7 * 8e-6 + 8 * 15e-6 + 7e8 / 3.6e11 + 8e8 / 4.5e10},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_links links = {.level = {{"link", 8, 8e-6, 3.6e11, 0},
+                                              {"net", 0, 15e-6, 4.5e10, 0}}};
+        const struct merak_spread spread = {
+            {rows[i].inside, rows[i].replicas - rows[i].inside}};
+        struct merak_demand demand;
+        double got;
+
+        merak_links_use_library(&links, true);
+        demand = merak_links_exchange(&links, rows[i].kind, rows[i].bytes,
+                                      &spread);
+        got = merak_links_demand_s(&links, &demand);
+        if (fabs(demand.far_bytes[0] - rows[i].far_bytes) > 1 ||
+            fabs(got / rows[i].seconds - 1) > 1e-9)
+            fail_msg("row %zu: %.9g bytes, %.9g s, not %.9g and %.9g", i,
+                     demand.far_bytes[0], got, rows[i].far_bytes,
+                     rows[i].seconds);
+    }
+}
+
+/* Sums are the library's only if that was asked for: their order changes. */
+static void sums_in_order_are_direct(void **state)
+{
+    struct merak_links links = {.level = {{"link", 8, 8e-6, 3.6e11, 0},
+                                          {"net", 0, 15e-6, 4.5e10, 0}}};
+    const struct merak_spread spread = {{8, 56}};
+
+    (void)state;
+    merak_links_use_library(&links, false);
+    assert_true(merak_links_exchange(&links, MERAK_CONVERT_REDUCE_SCATTER, 63,
+                                     &spread)
+                    .far_bytes[0] == 56);
+    assert_true(
+        merak_links_exchange(&links, MERAK_CONVERT_ALL_GATHER, 64, &spread)
+            .far_bytes[0] == 8);
+}
+
 /* Ranks of a stage that share a node send at the same time: each gets its part
  * of the node's way out, and no more than its own. */
 static void ranks_share_the_way_out(void **state)
@@ -154,6 +222,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_have_levels),
         cmocka_unit_test(gradients_leave_the_node),
+        cmocka_unit_test(rings_leave_a_node_once),
+        cmocka_unit_test(sums_in_order_are_direct),
         cmocka_unit_test(ranks_share_the_way_out),
         cmocka_unit_test(instructions_share_the_way_out),
     };

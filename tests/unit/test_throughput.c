@@ -107,6 +107,7 @@ static double speed_of(const struct row *row)
                                     .memory_bytes = (size_t)1 << 40,
                                     .threads = 1,
                                     .device = &device,
+                                    .fast_sums = true, /* all used NCCL's */
                                     .pin = row->pin};
     double speed;
 
@@ -184,6 +185,17 @@ static bool is_left_out(const struct row *row)
            !test_all_rows();
 }
 
+static size_t find_row(const char *device, const char *name)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (strcmp(rows[i].device, device) == 0 &&
+            strcmp(rows[i].name, name) == 0)
+            return i;
+    }
+    fail_msg("no row %s %s", device, name);
+    return 0;
+}
+
 static void steps_take_what_was_published(void **state)
 {
     int off = 0;
@@ -197,6 +209,44 @@ static void steps_take_what_was_published(void **state)
         off++;
     }
     assert_int_equal(off, 0);
+}
+
+/* How much longer a step takes with so many times the replicas, each of which
+ * does the same: within a factor of two of what was published, and what such
+ * runs differ by; or as much longer as was found. */
+#define RUNS_DIFFER 0.005
+
+static void replicas_cost_what_was_published(void **state)
+{
+    static const struct {
+        const char *few, *many;
+        double is; /* 0, or the loss that is predicted */
+    } pairs[] = {
+        {"Llama 8 B on 8", "Llama 8 B on 128", 0},
+        {"GPT-3 175 B on 128", "GPT-3 175 B on 1024", 0},
+        {"Llama 70 B on 64", "Llama 70 B on 1024", 0.018},
+        {"Nemotron 15 B on 16", "Nemotron 15 B on 256", 0.042},
+        {"Nemotron 340 B on 128", "Nemotron 340 B on 1024", 0.081},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+        size_t few = find_row("h100", pairs[i].few);
+        size_t many = find_row("h100", pairs[i].many);
+        double was = published_s(&rows[many]) / published_s(&rows[few]) - 1;
+        double is;
+
+        if (is_left_out(&rows[few]) || is_left_out(&rows[many]))
+            continue;
+        is = (1 + was) * speed[few] / speed[many] - 1;
+        print_message("# %s: %.1f %% longer, published %.1f %%\n",
+                      pairs[i].many, 100 * is, 100 * was);
+        if (pairs[i].is > 0)
+            assert_true(is_within(is, pairs[i].is, 1 + 3 * (STAYS_OFF - 1)));
+        else
+            assert_true(is <= 2 * was + RUNS_DIFFER &&
+                        is >= was / 2 - RUNS_DIFFER);
+    }
 }
 
 /* The rate of products is that with which its fitted rows are right. */
@@ -235,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_take_what_was_published),
+        cmocka_unit_test(replicas_cost_what_was_published),
         cmocka_unit_test(fitted_rows_come_out_on_average),
     };
 
