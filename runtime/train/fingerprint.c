@@ -13,6 +13,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Levels of ZeRO sum gradients of several micro-batches in one of two orders,
+ * those of one micro-batch alike. */
+static const char *sums_text(const struct merak_plan *plan)
+{
+    return plan->zero >= MERAK_ZERO_GRADS && plan->microbatches > 1
+               ? "2 or 3 (sums of each micro-batch)"
+               : "0 or 1 (sums of a step)";
+}
+
 enum merak_status merak_fingerprint_make(struct merak_trainer *t,
                                          struct merak_error *err)
 {
@@ -26,13 +35,13 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         t->lineage.fingerprint, size,
         "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "
         "--dtype=%s; --weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
-        "--clip=%g; ",
+        "--clip=%g; --zero=%s; ",
         content, o->data.valid_fraction,
         merak_data_is_packed(t->data, &packed) ? "best-fit" : "stream",
         o->data.doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
         (double)o->optimizer.weight_decay, (double)o->optimizer.beta1,
         (double)o->optimizer.beta2, (double)o->optimizer.eps,
-        (double)o->optimizer.clip);
+        (double)o->optimizer.clip, sums_text(&t->plan));
     if (n + strlen(t->lineage.numbers) < size) {
         strcpy(t->lineage.fingerprint + n, t->lineage.numbers);
         return MERAK_OK;
