@@ -91,8 +91,10 @@ static void fill(struct merak_ckpt_piece *piece, uint64_t step)
 int world_pieces(const struct world_layout *layout, int rank, bool all,
                  uint64_t step, struct merak_ckpt_piece **pieces_p)
 {
-    const struct merak_mesh mesh = {2,
-                                    {{"tp", layout->tp}, {"dp", layout->dp}}};
+    const struct merak_mesh mesh = {
+        .n_axes = 2,
+        .axis = {{.name = "tp", .size = layout->tp},
+                 {.name = "dp", .size = layout->dp}}};
     const int stage = rank / (layout->tp * layout->dp);
     const int coord[2] = {rank % layout->tp, rank / layout->tp % layout->dp};
     struct merak_ckpt_piece *pieces =

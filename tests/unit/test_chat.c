@@ -51,7 +51,8 @@ static void texts_are_what_templates_make(void **state)
         write_config(json_object_get(row, "config"));
         if (merak_chat_open(at("tokenizer.json"), NULL, &chat, &err) !=
                 MERAK_OK ||
-            merak_chat_render(chat, &(struct merak_chat_talk){turn, n, NULL},
+            merak_chat_render(chat,
+                              &(struct merak_chat_talk){.turn = turn, .n = n},
                               &text, &err) != MERAK_OK)
             fail_msg("%s: %s", string_of(row, "name"), err.text);
         assert_string_equal(merak_chat_name(chat), "tokenizer_config.json");
@@ -85,8 +86,8 @@ static void formats_are_those_of_published_models(void **state)
         assert_int_equal(
             merak_chat_open("byte", string_of(row, "name"), &chat, &err),
             MERAK_OK);
-        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, n, NULL},
-                               &text, &err);
+        rc = merak_chat_render(
+            chat, &(struct merak_chat_talk){.turn = turn, .n = n}, &text, &err);
         if (json_is_null(want)
                 ? rc != MERAK_ERR_FORMAT
                 : rc != MERAK_OK || text.text.n != json_string_length(want) ||
@@ -123,20 +124,20 @@ static void templates_are_found(void **state)
     json_decref(config);
     assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
     assert_string_equal(merak_chat_name(chat), "tokenizer_config.json");
-    assert_int_equal(
-        merak_chat_render(chat, &(struct merak_chat_talk){&turn, 1, NULL},
-                          &text, &err),
-        MERAK_OK);
+    assert_int_equal(merak_chat_render(
+                         chat, &(struct merak_chat_talk){.turn = &turn, .n = 1},
+                         &text, &err),
+                     MERAK_OK);
     assert_int_equal(text.text.n, 7);
     assert_int_equal(text.answer[0].end, 7);
     merak_chat_close(chat);
     write_file(at("chat_template.jinja"), jinja, sizeof(jinja) - 1);
     assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
     assert_string_equal(merak_chat_name(chat), "chat_template.jinja");
-    assert_int_equal(
-        merak_chat_render(chat, &(struct merak_chat_talk){&turn, 1, NULL},
-                          &text, &err),
-        MERAK_OK);
+    assert_int_equal(merak_chat_render(
+                         chat, &(struct merak_chat_talk){.turn = &turn, .n = 1},
+                         &text, &err),
+                     MERAK_OK);
     assert_int_equal(text.answer[0].begin, 5);
     assert_int_equal(text.answer[0].end, 8);
     merak_chat_close(chat);
@@ -210,7 +211,8 @@ static void turns_that_have_no_place_are_refused(void **state)
         assert_int_equal(merak_chat_open("byte", row[i].format, &chat, &err),
                          MERAK_OK);
         assert_int_equal(
-            merak_chat_render(chat, &(struct merak_chat_talk){turn, 3, NULL},
+            merak_chat_render(chat,
+                              &(struct merak_chat_talk){.turn = turn, .n = 3},
                               &text, &err),
             MERAK_ERR_FORMAT);
         if (strstr(err.text, row[i].text) == NULL)
@@ -282,8 +284,9 @@ static void messages_are_whole(void **state)
         assert_non_null(whole);
         write_config(config);
         assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
-        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, 2, more},
-                               &text, &err);
+        rc = merak_chat_render(
+            chat, &(struct merak_chat_talk){.turn = turn, .n = 2, .more = more},
+            &text, &err);
         if (row[i].answer == NULL) {
             assert_int_equal(rc, MERAK_ERR_FORMAT);
             assert_non_null(strstr(err.text, row[i].text));
@@ -330,10 +333,11 @@ static void long_talks_are_looked_through_once(void **state)
     write_config(config);
     assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
     begin = clock();
-    assert_int_equal(
-        merak_chat_render(chat, &(struct merak_chat_talk){turn, TURNS_OF, NULL},
-                          &text, &err),
-        MERAK_OK);
+    assert_int_equal(merak_chat_render(
+                         chat,
+                         &(struct merak_chat_talk){.turn = turn, .n = TURNS_OF},
+                         &text, &err),
+                     MERAK_OK);
     assert_true((clock() - begin) / CLOCKS_PER_SEC < MOST_S);
     assert_string_equal(merak_chat_unread(chat), "name, id");
     assert_int_equal(text.n_answers, TURNS_OF);
@@ -371,7 +375,9 @@ static int compare_all(const char *path)
         if (rc == MERAK_OK)
             rc = merak_chat_render(chat,
                                    &(struct merak_chat_talk){
-                                       turn, n, json_object_get(row, "more")},
+                                       .turn = turn,
+                                       .n = n,
+                                       .more = json_object_get(row, "more")},
                                    &text, &err);
         if (rc == MERAK_OK ? want != NULL && text.text.n == strlen(want) &&
                                  memcmp(text.text.text, want, text.text.n) == 0

@@ -50,8 +50,8 @@ static void answers_are_found(void **state)
         write_config(config);
         json_decref(config);
         assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
-        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, 2, NULL},
-                               &text, &err);
+        rc = merak_chat_render(
+            chat, &(struct merak_chat_talk){.turn = turn, .n = 2}, &text, &err);
         assert_int_equal(rc,
                          row[i].answer == NULL ? MERAK_ERR_FORMAT : MERAK_OK);
         if (rc == MERAK_OK &&
@@ -162,8 +162,8 @@ static void answers_are_found_by_what_is_before(void **state)
         n = read_turns(messages, turn);
         write_config(config);
         assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
-        rc = merak_chat_render(chat, &(struct merak_chat_talk){turn, n, NULL},
-                               &text, &err);
+        rc = merak_chat_render(
+            chat, &(struct merak_chat_talk){.turn = turn, .n = n}, &text, &err);
         if ((rc == MERAK_OK) != (row[i].answers != NULL))
             fail_msg("row %zu: %s", i, err.text);
         for (size_t k = 0; rc == MERAK_OK && k < text.n_answers; k++)
@@ -212,10 +212,11 @@ static void many_calls_take_few_renderings(void **state)
     write_config(config);
     assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
     begin = clock();
-    assert_int_equal(merak_chat_render(
-                         chat, &(struct merak_chat_talk){turn, 2 * CALLS, NULL},
-                         &text, &err),
-                     MERAK_OK);
+    assert_int_equal(
+        merak_chat_render(
+            chat, &(struct merak_chat_talk){.turn = turn, .n = 2 * CALLS},
+            &text, &err),
+        MERAK_OK);
     assert_true((clock() - begin) / CLOCKS_PER_SEC < MOST_S);
     assert_int_equal(text.n_answers, CALLS);
     for (size_t i = 0; i < CALLS; i++)

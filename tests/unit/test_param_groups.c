@@ -75,8 +75,8 @@ static struct merak_planned *plan_rules(const struct row *row,
         at->tp, at->pp, at->dp, BATCHES / at->dp, at->schedule, at->dp > 1);
     struct merak_planned *planned = NULL;
     struct merak_hf_config config;
-    struct merak_ruled_model ruled = {merak_hf_describe, &config, rules, false,
-                                      NULL};
+    struct merak_ruled_model ruled = {
+        .describe = merak_hf_describe, .arg = &config, .rules = rules};
     struct merak_error err = {.text = ""};
 
     load_model(row->model, &config);
@@ -249,8 +249,8 @@ static enum merak_status describe(struct merak_param_rules *rules,
 {
     const struct merak_model_options opt = {1, 8, MERAK_BF16};
     struct merak_hf_config config;
-    struct merak_ruled_model ruled = {merak_hf_describe, &config, rules, false,
-                                      NULL};
+    struct merak_ruled_model ruled = {
+        .describe = merak_hf_describe, .arg = &config, .rules = rules};
 
     load_model("gpt2-dropout", &config);
     assert_int_equal(merak_model_create(&opt, m_p, NULL), MERAK_OK);
