@@ -122,3 +122,76 @@ enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
     free(layer);
     return MERAK_OK;
 }
+
+/* The forward nodes that read a layer's parameters: first and last, by layer;
+ * the caller frees them. */
+static int (*find_ends(const struct merak_graph *graph, int *n_p))[2]
+{
+    int most = -1;
+    int(*ends)[2];
+
+    for (int i = 0; i < graph->n_forward; i++) {
+        int k = layer_read(graph->node[i]);
+
+        most = k > most ? k : most;
+    }
+    ends = calloc((size_t)most + 2, sizeof(*ends));
+    for (int i = graph->n_forward - 1; ends != NULL && i >= 0; i--) {
+        int k = layer_read(graph->node[i]);
+
+        if (k < 0)
+            continue;
+        ends[k][0] = i;
+        ends[k][1] = i > ends[k][1] ? i : ends[k][1];
+    }
+    *n_p = most + 1;
+    return ends;
+}
+
+/* The cut point between layer k - 1 and layer k, nearest to the latter; behind
+ * the last layer, nearest to that.  -1: there is none. */
+static int point_before(const struct merak_cut_point *place, int n_points,
+                        int (*ends)[2], int n_layers, int k)
+{
+    int best = -1;
+
+    for (int i = n_points; i >= 1; i--) {
+        bool behind = k == 0 || place[i].node > ends[k - 1][1];
+
+        if (!behind)
+            break;
+        if (k == n_layers)
+            best = i - 1;
+        else if (place[i].node <= ends[k][0])
+            return i - 1;
+    }
+    return best;
+}
+
+enum merak_status merak_stages_cut_layers(const struct merak_sharded *sharded,
+                                          const int *count, int n, int *place,
+                                          struct merak_error *err)
+{
+    struct merak_cut_point *points = NULL;
+    int n_points, n_layers, layer = 0, last = -1;
+    int(*ends)[2] = find_ends(sharded->graph, &n_layers);
+    enum merak_status rc;
+
+    if (ends == NULL)
+        return merak_fail_nomem(err, sizeof(*ends));
+    rc = merak_stages_list(sharded, &points, &n_points, err);
+    for (int i = 0; rc == MERAK_OK && i + 1 < n; i++) {
+        layer += count[i];
+        place[i] = layer <= n_layers
+                       ? point_before(points, n_points, ends, n_layers, layer)
+                       : -1;
+        if (place[i] <= last)
+            rc = merak_fail(err, MERAK_ERR_CONFIG,
+                            "no cut point before layer %d for part %d", layer,
+                            i + 1);
+        last = place[i];
+    }
+    free(points);
+    free(ends);
+    return rc;
+}

@@ -99,6 +99,13 @@ enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
                                       int *count, int *split_p,
                                       struct merak_error *err) MERAK_CHECKED;
 
+/* The n - 1 cut points between parts of so many whole layers each.
+ * MERAK_ERR_CONFIG if the graph cannot be cut there. */
+enum merak_status
+merak_stages_cut_layers(const struct merak_sharded *sharded, const int *count,
+                        int n, int *place,
+                        struct merak_error *err) MERAK_CHECKED;
+
 /* May micro-batches of one sequence run in slices?  Not if tensor ranks hold
  * parts of sequences. */
 bool merak_sharded_may_slice(const struct merak_sharded *sharded);

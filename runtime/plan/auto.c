@@ -210,30 +210,6 @@ static enum merak_status print_phases(const struct plan_auto *plan,
     return rc;
 }
 
-/* For other trainers. */
-static enum merak_status emit(const struct plan_auto *plan,
-                              const struct merak_plan *chosen,
-                              struct merak_error *err)
-{
-    struct plan_emitted e = {chosen,
-                             plan->in.seq,
-                             plan->in.global_batch,
-                             plan_model_config(&plan->model),
-                             {.count = NULL}};
-    struct merak_planned *planned = NULL;
-    enum merak_status rc =
-        merak_plan_build(chosen, plan->in.seq, plan->in.describe, plan->in.arg,
-                         MERAK_PLAN_NONE, NULL, &planned, err);
-
-    if (rc == MERAK_OK)
-        rc = plan_layers_of(planned, &e.layers, err);
-    if (rc == MERAK_OK)
-        plan_emit((enum plan_emit)plan->opt->emit, &e, stdout, stderr);
-    free(e.layers.count);
-    merak_planned_destroy(planned);
-    return rc;
-}
-
 /* --- one machine ---------------------------------------------------------- */
 
 static enum merak_status plan_one(const struct plan_options *opt,
@@ -275,7 +251,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
                         plan.in.nodes * plan.in.ranks_per_node, stdout);
     }
     if (rc == MERAK_OK && opt->emit != PLAN_EMIT_NONE)
-        rc = emit(&plan, &result->choice[0].plan, err);
+        rc = plan_emit_rated(&plan, result, err);
     if (rc == MERAK_OK && plan_options_has_text(opt) && opt->phases != 0)
         rc = print_phases(&plan, result, err);
     plan_advice_fini(&advice);

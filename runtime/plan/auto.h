@@ -33,6 +33,12 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
 /* table.c: the best plans for several machines, or saved plans, a row each. */
 enum merak_status plan_table_print(const struct plan_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;
+/* emit_rated.c: print the plan for another trainer, with the time that it takes
+ * there.  MERAK_ERR_CONFIG, after that, if it does not have or accept what was
+ * asked for, unless the options say that this does not matter. */
+enum merak_status plan_emit_rated(struct plan_auto *plan,
+                                  const struct merak_search_result *result,
+                                  struct merak_error *err) MERAK_CHECKED;
 /* plan_search.c: merak_search() for as long as the options say, or until
  * Ctrl-C. */
 enum merak_status plan_search(struct plan_auto *plan,

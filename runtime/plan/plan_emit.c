@@ -1,71 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_emit.c - a plan as options of Megatron-LM, torchtitan and DeepSpeed
  *
- * Only features that the other trainer has in the same form become its
- * options.  What it does differently, or not at all, is listed: its run is
- * then not the one that was planned.
+ * What is written is the plan as that trainer can run it (trainers.c).  What it
+ * does otherwise, or would refuse (trainer_rules.c), stands in comments of the
+ * output, and what was asked for and cannot be had also on standard error.
  */
 #include "config.h"
 
-#include "runtime/plan/plan_emit.h"
+#include "runtime/plan/trainers.h"
 
 #include "base/error.h"
 #include "base/size.h"
+#include "base/text_writer.h"
+#include "io/plan_file.h"
+#include "partitioner/plan/choice.h"
 #include "partitioner/plan/list_text.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void note(FILE *notes, const char *fmt, ...)
+/* What is said beside the options. */
+struct notes {
+    const struct plan_trainer *trainer;
+    FILE *comments; /* a line each */
+    FILE *errors;
+    int lost; /* lines of errors */
+};
+
+/* What its reader has to know. */
+static void hint(struct notes *n, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-static void note(FILE *notes, const char *fmt, ...)
+static void hint(struct notes *n, const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("merak plan: cannot express: ", notes);
     va_start(ap, fmt);
-    vfprintf(notes, fmt, ap);
+    vfprintf(n->comments, fmt, ap);
     va_end(ap);
-    fputc('\n', notes);
+    fputc('\n', n->comments);
 }
 
-static bool is_schedule(const struct merak_plan *p, const char *name)
+/* What was asked for, and is not in the output or not accepted. */
+static void lose(struct notes *n, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void lose(struct notes *n, const char *fmt, ...)
 {
-    return strcmp(p->schedule, name) == 0;
+    FILE *to[] = {n->comments, n->errors};
+    va_list ap;
+
+    fputs("merak plan: ", n->errors);
+    for (int i = 0; i < 2; i++) {
+        va_start(ap, fmt);
+        vfprintf(to[i], fmt, ap);
+        va_end(ap);
+        fputc('\n', to[i]);
+    }
+    n->lost++;
 }
 
 /* Sequences of a micro-batch, as other trainers count them. */
 static size_t micro_batch(const struct merak_plan *p)
 {
     return p->micro_batch * (p->sub_pipeline ? 2 : 1);
-}
-
-/* What all parts recompute, as far as others can say it: everything where any
- * part does more than its attention. */
-static enum merak_recompute recompute_of(const struct merak_plan *p)
-{
-    int n = p->drop != NULL ? merak_plan_own_parts(p) : 0;
-    bool attention = n > 0;
-
-    if (n == 0)
-        return p->recompute;
-    if (!merak_drops_any(p->drop, n))
-        return MERAK_RECOMPUTE_NONE;
-    for (int i = 0; i < n; i++)
-        attention = attention && p->drop[i].attention && p->drop[i].blocks == 0;
-    return attention ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
-}
-
-static bool parts_recompute_alike(const struct merak_plan *p)
-{
-    int n = p->drop != NULL ? merak_plan_own_parts(p) : 0;
-    enum merak_recompute all = recompute_of(p);
-
-    return n == 0 || all == MERAK_RECOMPUTE_NONE ||
-           all == MERAK_RECOMPUTE_SELECTIVE;
 }
 
 /* --- layers of parts ------------------------------------------------------ */
@@ -97,7 +95,7 @@ static bool is_even(const struct plan_emitted *e)
     const struct plan_layers *l = &e->layers;
 
     if (l->count == NULL)
-        return e->plan->cut == NULL;
+        return e->wanted->cut == NULL;
     for (int i = 1; i < l->n; i++) {
         if (l->count[i] != l->count[0])
             return false;
@@ -115,42 +113,154 @@ static void counts_text(const struct plan_layers *l, char *text, size_t bytes)
                                l->count[i]);
 }
 
-/* Where layers are cut, or their numbers are not as even as the trainer makes
- * them; `can`: the trainer takes any numbers of whole layers. */
-static void note_layers(const struct plan_emitted *e, bool can, FILE *notes)
+/* Are a part's layers written?  Not unless all parts of the plan as it is run
+ * are known. */
+static bool has_counts(const struct plan_emitted *e)
 {
-    char counts[160] = "";
-
-    if (is_even(e))
-        return;
-    if (e->layers.count == NULL) {
-        note(notes, "stages of unequal numbers of layers (--cut of the plan)");
-        return;
-    }
-    counts_text(&e->layers, counts, sizeof(counts));
-    if (!can)
-        note(notes, "stages of unequal numbers of layers: %s", counts);
-    else if (e->layers.split > 0)
-        note(notes, "%d cut%s inside a layer; emitted with whole layers: %s",
-             e->layers.split, e->layers.split == 1 ? "" : "s", counts);
+    return e->layers.count != NULL &&
+           e->layers.n == merak_plan_own_parts(e->plan);
 }
 
-/* Features that none of them has. */
-static void note_own(const struct plan_emitted *e, bool can_cut, FILE *notes)
+/* --- what differs from the plan ------------------------------------------- */
+
+static bool is_given(const struct plan_emitted *e, enum merak_choice_id id)
+{
+    return e->given == NULL || e->given[id];
+}
+
+/* One line for each choice that the trainer does not have. */
+static void note_choices(const struct plan_emitted *e, struct notes *n)
+{
+    struct merak_choices wanted, has;
+    char want[MERAK_CHOICE_TEXT(0)], get[MERAK_CHOICE_TEXT(0)];
+
+    merak_choices_of(e->wanted, &wanted);
+    merak_choices_of(e->plan, &has);
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+
+        if (c->kind == MERAK_OPTION_CALL || i == MERAK_CHOICE_RECOMPUTE ||
+            i == MERAK_CHOICE_BOUNDARY || i == MERAK_CHOICE_BRANCHES ||
+            i == MERAK_CHOICE_CHUNKS)
+            continue; /* lists are below, the rest is not theirs */
+        merak_choice_text(c, &wanted, want, sizeof(want));
+        merak_choice_text(c, &has, get, sizeof(get));
+        if (strcmp(want, get) == 0 ||
+            (i == MERAK_CHOICE_SP && e->wanted->sp == MERAK_SP_AUTO) ||
+            (i == MERAK_CHOICE_SCHEDULE && e->wanted->pp == 1))
+            continue;
+        if (is_given(e, (enum merak_choice_id)i))
+            lose(n, "cannot express: %s %s; emitted %s", c->option.name, want,
+                 get);
+        else
+            hint(n, "%s %s instead of the plan's %s", c->option.name, get,
+                 want);
+    }
+}
+
+/* Parts that recompute differently, and parts of other layers than those of the
+ * plan; `can`: the trainer takes any numbers of whole layers. */
+static void note_lists(const struct plan_emitted *e, struct notes *n)
+{
+    const struct merak_plan *p = e->wanted;
+    int parts = p->drop != NULL ? merak_plan_own_parts(p) : 0;
+    enum merak_recompute all = plan_recompute_of(p);
+    char counts[160] = "", word[MERAK_CHOICE_WORD];
+    bool alike = parts == 0 || all != MERAK_RECOMPUTE_FULL;
+
+    if (!alike || all != e->plan->recompute) {
+        merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
+                          (long)e->plan->recompute, word);
+        if (is_given(e, MERAK_CHOICE_RECOMPUTE))
+            lose(n,
+                 "cannot express: stages that recompute different parts; "
+                 "emitted %s for all",
+                 word);
+        else
+            hint(n, "all stages recompute alike: %s", word);
+    }
+    if (is_even(e))
+        return;
+    if (has_counts(e))
+        counts_text(&e->layers, counts, sizeof(counts));
+    if (has_counts(e) && n->trainer->cuts_layers) {
+        if (e->layers.split > 0)
+            hint(n,
+                 "%d cut%s of the plan inside a layer; here whole layers: %s",
+                 e->layers.split, e->layers.split == 1 ? "" : "s", counts);
+    } else if (is_given(e, MERAK_CHOICE_CUT)) {
+        lose(n, "cannot express: stages of unequal numbers of layers%s%s",
+             counts[0] != '\0' ? ": " : " (--cut of the plan)", counts);
+    } else {
+        hint(n, "%s divides the layers; the plan's stages have%s%s",
+             n->trainer->name, counts[0] != '\0' ? " " : " unequal numbers",
+             counts);
+    }
+}
+
+static void note_rule(void *arg, const char *rule, const char *source)
+{
+    struct notes *n = arg;
+
+    lose(n, "%s refuses it: %s (%s)", n->trainer->name, rule, source);
+}
+
+/* The plan, and the plan as the trainer runs it, with their times. */
+static void note_times(const struct plan_emitted *e, struct notes *n)
+{
+    char plan[MERAK_PLAN_TEXT], step[MERAK_SECONDS_TEXT];
+
+    if (e->wanted_s <= 0)
+        return;
+    merak_plan_describe(e->wanted, plan, sizeof(plan));
+    hint(n, "planned: %s a step: %s", merak_seconds_text(e->wanted_s, step),
+         plan);
+    merak_plan_describe(e->plan, plan, sizeof(plan));
+    if (e->step_s > 0)
+        hint(n, "as %s runs it: %s a step: %s", n->trainer->name,
+             merak_seconds_text(e->step_s, step), plan);
+    else
+        hint(n, "as %s runs it, not predicted to fit: %s", n->trainer->name,
+             plan);
+}
+
+struct plan_numbers plan_numbers_of(const struct plan_emitted *e)
 {
     const struct merak_plan *p = e->plan;
+    const struct merak_hf_config *c = e->config;
+    struct plan_numbers n = {
+        .tp = (size_t)p->tp,
+        .pp = (size_t)p->pp,
+        .dp = (size_t)p->dp,
+        .cp = p->cp > 1 ? (size_t)p->cp : 1,
+        .micro_batch = micro_batch(p),
+        .microbatches = (size_t)p->microbatches / (p->sub_pipeline ? 2 : 1),
+        .global_batch = e->global_batch,
+        .chunks = (size_t)merak_plan_chunks(p),
+        .laid_out = has_counts(e) && p->pp > 1 && e->lays_out,
+        .seq = e->seq,
+        .zero = p->zero,
+        .order = p->pp == 1                                ? PLAN_NO_PIPELINE
+                 : strcmp(p->schedule, "1f1b") == 0        ? PLAN_1F1B
+                 : strcmp(p->schedule, "interleaved") == 0 ? PLAN_INTERLEAVED
+                                                           : PLAN_OTHER,
+        .sp = p->tp > 1 && p->sp != MERAK_SP_OFF,
+        .has_model = c != NULL};
 
-    if (p->tp_batch_percent > 0)
-        note(notes,
-             "samples divided over tensor ranks in the last %d %% of the model",
-             p->tp_batch_percent);
-    if (p->sub_pipeline)
-        note(notes, "micro-batches in two halves, communication of one "
-                    "overlapped with compute of the other");
-    note_layers(e, can_cut, notes);
-    if (!parts_recompute_alike(p))
-        note(notes, "stages that recompute different parts; emitted the same "
-                    "for all");
+    for (int i = 0; n.laid_out && i < e->layers.n; i++)
+        n.counted += (size_t)e->layers.count[i];
+    for (int i = 1; n.laid_out && i + 1 < e->layers.n; i++)
+        n.empty += e->layers.count[i] == 0;
+    n.parts = n.laid_out ? (size_t)e->layers.n : n.pp * n.chunks;
+    if (c == NULL)
+        return n;
+    n.layers = c->layers;
+    n.hidden = c->hidden;
+    n.heads = c->heads;
+    n.kv_heads = c->kv_heads;
+    n.head_dim = c->head_dim;
+    n.positions = c->positions;
+    return n;
 }
 
 /* --- Megatron-LM ---------------------------------------------------------- */
@@ -200,10 +310,8 @@ static bool is_other_model(const struct merak_hf_config *c)
     return other;
 }
 
-static void megatron_recompute(const struct merak_plan *p, FILE *out)
+static void megatron_recompute(enum merak_recompute all, FILE *out)
 {
-    enum merak_recompute all = recompute_of(p);
-
     if (all == MERAK_RECOMPUTE_SELECTIVE)
         fputs("--recompute-granularity selective\n", out);
     else if (all != MERAK_RECOMPUTE_NONE)
@@ -220,7 +328,7 @@ static void megatron_stages(const struct plan_emitted *e, FILE *out)
     const struct plan_layers *l = &e->layers;
     int chunks = merak_plan_chunks(e->plan);
 
-    if (l->count == NULL || l->n < 2 || is_even(e)) {
+    if (!e->lays_out) {
         if (chunks > 1)
             fprintf(out, "--num-virtual-stages-per-pipeline-rank %d\n", chunks);
         return;
@@ -235,7 +343,8 @@ static void megatron_stages(const struct plan_emitted *e, FILE *out)
     fputs("L\n", out);
 }
 
-static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
+static void emit_megatron(const struct plan_emitted *e, FILE *out,
+                          struct notes *n)
 {
     const struct merak_plan *p = e->plan;
 
@@ -253,51 +362,51 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
         fputs("--use-distributed-optimizer\n", out);
     if (p->zero >= MERAK_ZERO_GRADS)
         fprintf(out,
-                "--use-megatron-fsdp\n"
+                "--use-megatron-fsdp\n--ckpt-format fsdp_dtensor\n"
                 "--data-parallel-sharding-strategy optim_grads%s\n",
                 p->zero >= MERAK_ZERO_PARAMS ? "_params" : "");
     if (p->order_tp_pp_dp)
         fputs("--use-tp-pp-dp-mapping\n", out);
     if (p->dtype == MERAK_BF16)
         fputs("--bf16\n", out);
-    megatron_recompute(p, out);
+    megatron_recompute(p->recompute, out);
     if (e->config != NULL)
         megatron_model(e->config, out);
-    if (p->pp > 1 && !is_schedule(p, "1f1b") && !is_schedule(p, "interleaved"))
-        note(notes,
-             "schedule %s; Megatron-LM runs 1f1b, or interleaved with "
-             "virtual stages",
-             p->schedule);
+    if (p->zero >= MERAK_ZERO_GRADS)
+        hint(n, "run it with CUDA_DEVICE_MAX_CONNECTIONS unset or above 1");
+    else if (p->tp > 1)
+        hint(n, "before Blackwell, run it with CUDA_DEVICE_MAX_CONNECTIONS=1");
     if (e->config != NULL && is_other_model(e->config))
-        note(notes, "the model's norms, activation, windows or factors, "
-                    "which are not those of Llama");
-    if (e->config == NULL)
-        note(notes, "the model, which a program describes");
-    note_own(e, e->layers.count != NULL, notes);
+        lose(n, "cannot express: the model's norms, activation, windows or "
+                "factors, which are not those of Llama");
 }
 
 /* --- torchtitan ----------------------------------------------------------- */
 
-static const char *titan_schedule(const struct merak_plan *p)
+/* The modules of each part, which it divides otherwise by default. */
+static void titan_parts(const struct plan_emitted *e, FILE *out)
 {
-    static const char *const name[][2] = {{"1f1b", "1F1B"},
-                                          {"gpipe", "GPipe"},
-                                          {"interleaved", "Interleaved1F1B"},
-                                          {"zb-v", "ZBVZeroBubble"}};
+    int layer = 0;
 
-    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
-        if (is_schedule(p, name[i][0]))
-            return name[i][1];
+    fputs("module_fqns_per_model_part = [", out);
+    for (int i = 0; i < e->layers.n; i++) {
+        fprintf(out, "%s\n  [%s", i > 0 ? "," : "",
+                i == 0 ? "\"tok_embeddings\"" : "");
+        for (int k = 0; k < e->layers.count[i]; k++, layer++)
+            fprintf(out, "%s\"layers.%d\"", i > 0 && k == 0 ? "" : ", ", layer);
+        if (i + 1 == e->layers.n)
+            fprintf(out, "%s\"norm\", \"output\"",
+                    e->layers.count[i] > 0 ? ", " : "");
+        fputc(']', out);
     }
-    return NULL;
+    fputs("\n]\n", out);
 }
 
 static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
-                            FILE *notes)
+                            struct notes *n)
 {
     const struct merak_plan *p = e->plan;
-    const char *schedule = titan_schedule(p);
-    enum merak_recompute all = recompute_of(p);
+    enum merak_recompute all = p->recompute;
 
     fprintf(out,
             "[training]\nseq_len = %zu\nlocal_batch_size = %zu\n"
@@ -318,117 +427,140 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
         fprintf(out,
                 "pipeline_parallel_schedule = \"%s\"\n"
                 "pipeline_parallel_microbatch_size = %zu\n",
-                schedule != NULL ? schedule : "1F1B", micro_batch(p));
+                plan_trainer_schedule(n->trainer, p), micro_batch(p));
+    if (e->lays_out)
+        titan_parts(e, out);
     fprintf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
             all == MERAK_RECOMPUTE_SELECTIVE ? "selective"
             : all != MERAK_RECOMPUTE_NONE    ? "full"
                                              : "none");
-    if (p->pp > 1 && schedule == NULL)
-        note(notes, "schedule %s; emitted 1F1B instead", p->schedule);
-    if (p->zero > 0 && p->zero < MERAK_ZERO_PARAMS && p->dp > 1)
-        note(notes,
-             "sharding of the optimizer state%s alone; torchtitan "
-             "shards parameters, too, and gathers them once a step",
-             p->zero >= MERAK_ZERO_GRADS ? " and gradients" : "");
-    if (p->tp > 1 && p->sp == MERAK_SP_OFF)
-        note(notes, "no sequence parallelism; torchtitan's tensor parallelism "
-                    "always has it");
-    if (p->order_tp_pp_dp)
-        note(notes, "ranks in the order tp-pp-dp; torchtitan's are "
-                    "tp-dp-pp");
-    note(notes, "the model: torchtitan has its own name for it ([model])");
-    note_own(e, false, notes);
+    if (p->zero == MERAK_ZERO_GRADS && p->dp > 1)
+        hint(n, "it shards parameters, too, and gathers them once a step");
+    hint(n, "give the model by its own name for it: [model] name, flavor");
 }
 
 /* --- DeepSpeed ------------------------------------------------------------ */
 
-static void emit_deepspeed(const struct plan_emitted *e, FILE *out, FILE *notes)
+/* Its JSON has no comments: they are a list of strings. */
+static json_t *comment_list(const struct notes *n, char *const *text)
+{
+    json_t *list = json_array();
+
+    fflush(n->comments);
+    for (const char *at = *text; at != NULL && *at != '\0';) {
+        size_t bytes = strcspn(at, "\n");
+
+        json_array_append_new(list, json_stringn(at, bytes));
+        at += bytes + (at[bytes] == '\n');
+    }
+    return list;
+}
+
+static json_t *deepspeed_object(const struct plan_emitted *e, struct notes *n)
 {
     const struct merak_plan *p = e->plan;
     json_t *o = json_pack(
         "{s: I, s: I, s: i, s: {s: i}, s: {s: b}}", "train_batch_size",
         (json_int_t)e->global_batch, "train_micro_batch_size_per_gpu",
         (json_int_t)micro_batch(p), "gradient_accumulation_steps",
-        p->microbatches / (p->sub_pipeline ? 2 : 1), "zero_optimization",
-        "stage", p->dp > 1 ? p->zero : 0, "bf16", "enabled",
-        p->dtype == MERAK_BF16);
+        p->microbatches, "zero_optimization", "stage", p->dp > 1 ? p->zero : 0,
+        "bf16", "enabled", p->dtype == MERAK_BF16);
 
-    if (recompute_of(p) != MERAK_RECOMPUTE_NONE)
+    if (p->recompute != MERAK_RECOMPUTE_NONE)
         json_object_set_new(
             o, "activation_checkpointing",
             json_pack("{s: b}", "partition_activations", p->tp > 1));
-    json_dumpf(o, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-    fputc('\n', out);
-    json_decref(o);
     if (p->tp > 1 || p->pp > 1)
-        note(notes,
-             "degrees, which the program sets: PipelineModule(..., "
+        hint(n,
+             "the program sets degrees: PipelineModule(..., "
              "topology=PipeModelDataParallelTopology(num_pp=%d, num_mp=%d, "
              "num_dp=%d))",
              p->pp, p->tp, p->dp);
     if (p->cp > 1)
-        note(notes,
-             "sequences cut over %d ranks; the model does that, by "
+        hint(n,
+             "the model cuts sequences over %d ranks, by "
              "DistributedAttention",
              p->cp);
-    if (p->pp > 1 && !is_schedule(p, "1f1b"))
-        note(notes, "schedule %s; DeepSpeed's pipeline runs 1f1b", p->schedule);
-    if (p->order_tp_pp_dp)
-        note(notes, "ranks in the order tp-pp-dp");
-    if (recompute_of(p) == MERAK_RECOMPUTE_SELECTIVE)
-        note(notes, "recomputation of attention alone; the model decides");
-    note_own(e, false, notes);
+    if (p->recompute == MERAK_RECOMPUTE_SELECTIVE)
+        hint(n, "the model decides that attention alone is recomputed");
+    return o;
 }
 
-void plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
-               FILE *notes)
+/* --- together ------------------------------------------------------------- */
+
+/* A layout is written where the trainer would divide the layers otherwise. */
+static bool lays_out(enum plan_emit what, const struct plan_emitted *e)
 {
-    switch (what) {
-    case PLAN_EMIT_MEGATRON:
-        emit_megatron(e, out, notes);
-        break;
-    case PLAN_EMIT_TORCHTITAN:
-        emit_torchtitan(e, out, notes);
-        break;
-    case PLAN_EMIT_DEEPSPEED:
-        emit_deepspeed(e, out, notes);
-        break;
-    default:
-        break;
+    if (!has_counts(e) || e->plan->pp < 2 ||
+        !plan_trainer_of(what)->cuts_layers)
+        return false;
+    return what == PLAN_EMIT_TORCHTITAN || !is_even(e);
+}
+
+static void put_comments(const char *text, FILE *out)
+{
+    for (const char *at = text; *at != '\0';) {
+        size_t bytes = strcspn(at, "\n");
+
+        fprintf(out, "# %.*s\n", (int)bytes, at);
+        at += bytes + (at[bytes] == '\n');
     }
 }
 
-/* --- what it costs -------------------------------------------------------- */
-
-void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,
-                     int ranks, FILE *out)
+int plan_emit(enum plan_emit what, const struct plan_emitted *emitted,
+              FILE *out, FILE *errors)
 {
-    double hours = cost->tokens / tokens_per_s / 3600;
-    char text[MERAK_NUMBER_TEXT];
+    struct plan_emitted e = *emitted;
+    struct merak_plan runs;
+    char *comments = NULL, *text = NULL;
+    size_t bytes;
+    struct notes n = {.trainer = plan_trainer_of(what),
+                      .comments = open_memstream(&comments, &bytes),
+                      .errors = errors};
+    FILE *body = open_memstream(&text, &bytes);
+    json_t *object = NULL;
+    struct plan_numbers numbers;
 
-    if (cost->tokens <= 0 || tokens_per_s <= 0)
-        return;
-    fprintf(out, "\n%.4g tokens: %.4g days, %s GPU-hours", cost->tokens,
-            hours / 24, merak_number_text(hours * ranks, text));
-    if (cost->price > 0)
-        fprintf(out, ", %s at %.4g an hour",
-                merak_number_text(hours * ranks * cost->price, text),
-                cost->price);
-    fputc('\n', out);
-}
-
-int plan_knee(const int *nodes, const double *tokens_per_s, int n)
-{
-    double first = tokens_per_s[0] / nodes[0];
-    int knee = 0;
-
-    for (int i = 1; i < n; i++) {
-        double gained =
-            (tokens_per_s[i] - tokens_per_s[i - 1]) / (nodes[i] - nodes[i - 1]);
-
-        if (gained < first / 2)
-            break;
-        knee = i;
+    if (n.comments == NULL || body == NULL)
+        goto out;
+    if (e.wanted == NULL) {
+        runs = plan_trainer_adapt(n.trainer, e.plan);
+        e.wanted = e.plan;
+        e.plan = &runs;
     }
-    return knee;
+    e.lays_out = lays_out(what, &e);
+    numbers = plan_numbers_of(&e);
+    note_times(&e, &n);
+    note_choices(&e, &n);
+    note_lists(&e, &n);
+    plan_rules_check(what, &numbers, note_rule, &n);
+    if (what == PLAN_EMIT_MEGATRON)
+        emit_megatron(&e, body, &n);
+    else if (what == PLAN_EMIT_TORCHTITAN)
+        emit_torchtitan(&e, body, &n);
+    else
+        object = deepspeed_object(&e, &n);
+    fflush(n.comments);
+    fflush(body);
+    if (object != NULL) {
+        json_t *list = comment_list(&n, &comments);
+
+        if (json_array_size(list) > 0)
+            json_object_set(object, "comment", list);
+        json_decref(list);
+        json_dumpf(object, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+        fputc('\n', out);
+    } else {
+        put_comments(comments, out);
+        fputs(text, out);
+    }
+out:
+    json_decref(object);
+    if (n.comments != NULL)
+        fclose(n.comments);
+    if (body != NULL)
+        fclose(body);
+    free(comments);
+    free(text);
+    return n.lost;
 }

@@ -28,7 +28,14 @@ struct plan_emitted {
     const struct merak_plan *plan;
     size_t seq, global_batch;
     const struct merak_hf_config *config; /* NULL: a program's own model */
-    struct plan_layers layers;
+    struct plan_layers layers;            /* of the plan */
+    /* The plan that was wanted, where `plan` is already what the trainer runs
+     * of it (plan_trainer_adapt()); NULL: `plan` is wanted. */
+    const struct merak_plan *wanted;
+    double wanted_s, step_s; /* predicted steps of both; 0: not known */
+    const bool *given; /* [MERAK_CHOICE_COUNT], by options: cannot be changed
+                          without a word; NULL: all */
+    bool lays_out;     /* set by plan_emit(): parts are listed */
 };
 
 /* Those of a plan that was built; free count. */
@@ -36,11 +43,12 @@ enum merak_status plan_layers_of(const struct merak_planned *planned,
                                  struct plan_layers *layers,
                                  struct merak_error *err) MERAK_CHECKED;
 /*
- * Write flags, TOML or JSON to `out`; and to `notes` one line for each choice
- * that the other trainer cannot express.
+ * Write flags, TOML or JSON to `out`, with comments; and to `errors` one line
+ * for each given choice that the other trainer does not have, and for each of
+ * its demands that is not met.  Returns the number of these lines.
  */
-void plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
-               FILE *notes);
+int plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
+              FILE *errors);
 
 /* A run over `tokens` tokens, at `price` per hour of one rank's device. */
 struct plan_cost {

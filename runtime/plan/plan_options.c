@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/size.h"
 #include "partitioner/device/device.h"
 #include "partitioner/program/boundary.h"
 #include "partitioner/search/search.h"
@@ -207,6 +208,9 @@ static const struct merak_option rows[] = {
      .about = "instead of the text the plan as another trainer's flags or "
               "file; what it cannot express goes to standard error",
      .words = "none|megatron|torchtitan|deepspeed"},
+    {"emit-anyway", MERAK_OPTION_YES, AT(emit_anyway),
+     .about = "exit with 0 where that trainer does not have, or refuses, what "
+              "was asked for"},
     {"tokens", MERAK_OPTION_CALL, 0,
      .about = "days and GPU-hours of a run over N tokens, as 1T or 300G",
      .arg = "N", .set = set_tokens},
@@ -507,6 +511,18 @@ void plan_options_fini(struct plan_options *opt)
     merak_given_fini(&opt->choice.list);
     free(opt->several.words);
     free(opt->words);
+}
+
+enum merak_status plan_emit_status(const struct plan_options *opt, int lost,
+                                   struct merak_error *err)
+{
+    if (lost == 0 || opt->emit_anyway)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d line%s above: what was printed is not the plan that "
+                      "was asked for, or is refused; change the plan, or take "
+                      "it with --emit-anyway",
+                      lost, merak_plural(lost));
 }
 
 static bool is_output(const char *path)

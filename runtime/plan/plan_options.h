@@ -39,6 +39,7 @@ struct plan_options {
     } several;
     double search_seconds;                       /* 0: as long as it takes */
     int emit;                                    /* enum plan_emit */
+    bool emit_anyway; /* though the trainer does not have all of it */
     struct plan_cost run;                        /* --tokens, --price */
     const char *print;                           /* --print */
     unsigned phases; /* that it and --program ask for */
@@ -82,6 +83,10 @@ enum merak_status plan_options_parse(int argc, char **argv,
                                      struct merak_error *err) MERAK_CHECKED;
 void plan_options_fini(struct plan_options *opt);
 void plan_options_help(const struct merak_plan_program *own);
+/* MERAK_ERR_CONFIG if `lost` lines said what another trainer does not have, and
+ * the options do not take the rest anyway. */
+enum merak_status plan_emit_status(const struct plan_options *opt, int lost,
+                                   struct merak_error *err) MERAK_CHECKED;
 /* Is text printed on standard output?  Not if a file goes there. */
 bool plan_options_has_text(const struct plan_options *opt);
 

@@ -373,12 +373,19 @@ static enum merak_status print_report(const struct report *r,
     }
     if (rc == MERAK_OK && r->opt->emit != PLAN_EMIT_NONE)
         rc = plan_layers_of(r->planned, &layers, err);
-    if (rc == MERAK_OK)
-        plan_emit((enum plan_emit)r->opt->emit,
-                  &(struct plan_emitted){&r->planned->plan, r->opt->seq,
-                                         r->opt->global_batch,
-                                         plan_model_config(r->model), layers},
-                  stdout, stderr);
+    if (rc == MERAK_OK && r->opt->emit != PLAN_EMIT_NONE)
+        rc = plan_emit_status(
+            r->opt,
+            plan_emit(
+                (enum plan_emit)r->opt->emit,
+                &(struct plan_emitted){.plan = &r->planned->plan,
+                                       .seq = r->opt->seq,
+                                       .global_batch = r->opt->global_batch,
+                                       .config = plan_model_config(r->model),
+                                       .layers = layers,
+                                       .given = r->opt->choice.given},
+                stdout, stderr),
+            err);
     free(layers.count);
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);

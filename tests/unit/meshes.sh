@@ -21,6 +21,7 @@ partitioner/search/refuse.c     names the degrees of a plan
 io/plan_text.c                  names the degrees of a plan
 runtime/plan/table.c            names the degrees of a plan
 runtime/plan/plan_emit.c        other trainers have one tp and dp
+runtime/plan/trainers.c         other trainers have one tp and dp
 runtime/plan/plan_report.c      names the degrees of a plan
 runtime/train/choose.c          compares the degrees of a file with the launch
 runtime/train/run_files.c       names the degrees of a plan

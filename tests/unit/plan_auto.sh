@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..110
+echo 1..113
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -156,7 +156,20 @@ has "a plan for Megatron is its flags" "$tmp/out" "--global-batch-size 32" \
     "--seq-length 16" "--tensor-model-parallel-size"
 "$merak" plan --model "$model" --seq 16 --tp 2 --pp 2 --tokens 1G \
     --emit deepspeed >"$tmp/out" 2>"$tmp/err"
-has "what the other has no words for is told" "$tmp/err" "num_pp=2, num_mp=2"
+has "what the other has no words for is told" "$tmp/out" "num_pp=2, num_mp=2"
+"$merak" plan --model "$model" --device h100 --global-batch 32 --seq 16 \
+    --schedule zb-h1 --pp 2 --emit megatron >"$tmp/out" 2>"$tmp/err"
+[ $? -eq 66 ] || echo none >"$tmp/out"
+has "a plan that the other cannot run is not that plan" "$tmp/out" \
+    "# planned: " "# as Megatron-LM runs it: " \
+    "# cannot express: schedule zb-h1; emitted 1f1b" "--num-layers 2"
+has "and an error" "$tmp/err" "cannot express: schedule zb-h1" \
+    "1 line above: what was printed is not the plan"
+"$merak" plan --model "$model" --device h100 --global-batch 32 --seq 16 \
+    --schedule zb-h1 --pp 2 --emit torchtitan --emit-anyway >"$tmp/out" \
+    2>"$tmp/err" || echo none >"$tmp/out"
+has "unless that does not matter" "$tmp/out" "# as torchtitan runs it: " \
+    'pipeline_parallel_schedule = "1F1B"'
 refuses 'got "4,2"; several, up to 16, are ascending' --nodes 4,2
 refuses "--tokens: expected a number" --tokens 1x
 refuses "--price needs the tokens of a run: give --tokens" --price 2

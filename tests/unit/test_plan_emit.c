@@ -2,39 +2,25 @@
 /* test_plan_emit.c - plans in the words of other trainers, costs, knees */
 #include "config.h"
 
+#include "unit/emitted_plan.h"
 #include "unit/near.h"
 
-#include "runtime/plan/plan_emit.h"
+#include "runtime/plan/trainers.h"
+
+#include "partitioner/plan/choice.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct merak_plan plain = {
-    .tp = 4,
-    .pp = 2,
-    .dp = 8,
-    .chunks = 1,
-    .microbatches = 16,
-    .micro_batch = 2,
-    .schedule = "1f1b",
-    .zero = 1,
-    .dtype = MERAK_BF16,
-};
-
-/* What is written, and what is noted; the caller's to free. */
 static void emit(enum plan_emit what, const struct merak_plan *plan,
                  const struct merak_hf_config *config, char **out_p,
                  char **notes_p)
 {
-    const struct plan_emitted e = {plan, 4096, 256, config, {.count = NULL}};
-    size_t bytes;
-    FILE *out = open_memstream(out_p, &bytes);
-    FILE *notes = open_memstream(notes_p, &bytes);
+    const struct plan_emitted e = {
+        .plan = plan, .seq = 4096, .global_batch = 256, .config = config};
 
-    plan_emit(what, &e, out, notes);
-    fclose(out);
-    fclose(notes);
+    emit_as(what, &e, out_p, notes_p);
 }
 
 static void megatron_gets_flags(void **state)
@@ -54,7 +40,8 @@ static void megatron_gets_flags(void **state)
     (void)state;
     emit(PLAN_EMIT_MEGATRON, &plain, &llama, &out, &notes);
     assert_string_equal(
-        out, "--tensor-model-parallel-size 4\n"
+        out, "# before Blackwell, run it with CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+             "--tensor-model-parallel-size 4\n"
              "--pipeline-model-parallel-size 2\n--micro-batch-size 2\n"
              "--global-batch-size 256\n--seq-length 4096\n"
              "--sequence-parallel\n--use-distributed-optimizer\n--bf16\n"
@@ -97,6 +84,11 @@ static void megatron_is_told_what_it_cannot_have(void **state)
         struct merak_hf_config c = rows[i].config;
         char *out, *notes;
 
+        c.layers = 4;
+        c.hidden = 64;
+        c.heads = c.kv_heads = 4;
+        c.head_dim = 16;
+        c.positions = 4096;
         emit(PLAN_EMIT_MEGATRON, &plain, &c, &out, &notes);
         assert_non_null(strstr(out, rows[i].flag));
         assert_non_null(strstr(notes, rows[i].note));
@@ -108,17 +100,26 @@ static void megatron_is_told_what_it_cannot_have(void **state)
 
 struct layers_row {
     int pp, chunks, n, count[6], split;
-    const char *megatron, *titan; /* what is emitted, and noted */
+    const char *megatron, *titan; /* what is emitted */
+    const char *deepspeed;        /* what is noted */
 };
 
 static const struct layers_row layers_rows[] = {
-    {2, 1, 2, {16, 16}, 0, "--seq-length 4096\n--sequence", ""},
+    {2,
+     1,
+     2,
+     {16, 16},
+     0,
+     "--seq-length 4096\n--sequence",
+     "\"layers.15\"],\n",
+     ""},
     {2,
      2,
      4,
      {8, 8, 8, 8},
      0,
      "--num-virtual-stages-per-pipeline-rank 2\n",
+     "  [\"layers.8\", ",
      ""},
     {5,
      1,
@@ -126,6 +127,7 @@ static const struct layers_row layers_rows[] = {
      {4, 4, 4, 4, 0},
      0,
      "--pipeline-model-parallel-layout Et*4|t*4|t*4|t*4|L\n",
+     "  [\"norm\", \"output\"]\n",
      "unequal numbers of layers: 4, 4, 4, 4, 0"},
     {2,
      2,
@@ -133,13 +135,15 @@ static const struct layers_row layers_rows[] = {
      {9, 8, 8, 7},
      0,
      "--pipeline-model-parallel-layout Et*9|t*8|t*8|t*7L\n",
-     "unequal numbers of layers: 9, 8, 8, 7"},
+     "[\"tok_embeddings\", \"layers.0\"",
+     "unequal numbers of layers: 9, 8, 8"},
     {2,
      1,
      2,
      {16, 16},
      1,
      "--pipeline-model-parallel-layout Et*16|t*16L\n",
+     "\"layers.31\", \"norm\", \"output\"]\n",
      "unequal numbers of layers: 16, 16"},
 };
 
@@ -151,33 +155,37 @@ static void uneven_stages_get_a_layout(void **state)
         const struct layers_row *row = &layers_rows[i];
         struct merak_plan plan = plain;
         int count[6];
-        struct plan_emitted e = {
-            &plan, 4096, 256, NULL, {row->n, count, row->split}};
-        char *out, *notes;
-        size_t bytes;
-        FILE *to = open_memstream(&out, &bytes);
-        FILE *note = open_memstream(&notes, &bytes);
+        struct plan_emitted e = {.plan = &plan,
+                                 .seq = 4096,
+                                 .global_batch = 256,
+                                 .layers = {row->n, count, row->split}};
+        char *out[4], *notes[4];
 
         memcpy(count, row->count, sizeof(count));
         plan.pp = row->pp;
         plan.chunks = row->chunks;
-        plan_emit(PLAN_EMIT_MEGATRON, &e, to, note);
-        fflush(note);
-        assert_int_equal(strstr(notes, "1 cut inside a layer") != NULL,
+        if (row->chunks > 1)
+            strcpy(plan.schedule, "interleaved");
+        for (int t = PLAN_EMIT_MEGATRON; t <= PLAN_EMIT_DEEPSPEED; t++)
+            emit_as((enum plan_emit)t, &e, &out[t], &notes[t]);
+        assert_int_equal(strstr(out[PLAN_EMIT_MEGATRON],
+                                "1 cut of the plan inside a layer") != NULL,
                          row->split == 1);
-        assert_null(strstr(notes, "unequal"));
-        plan_emit(PLAN_EMIT_TORCHTITAN, &e, to, note);
-        fclose(to);
-        fclose(note);
-        assert_non_null(strstr(out, row->megatron));
-        assert_int_equal(strstr(out, "num-virtual") != NULL &&
-                             strstr(out, "-layout") != NULL,
+        assert_non_null(strstr(out[PLAN_EMIT_MEGATRON], row->megatron));
+        assert_int_equal(strstr(out[PLAN_EMIT_MEGATRON], "num-virtual") !=
+                                 NULL &&
+                             strstr(out[PLAN_EMIT_MEGATRON], "-layout") != NULL,
                          0);
-        assert_non_null(strstr(notes, row->titan));
-        assert_int_equal(strstr(notes, "unequal") != NULL,
-                         row->titan[0] != '\0');
-        free(out);
-        free(notes);
+        assert_non_null(strstr(out[PLAN_EMIT_TORCHTITAN], row->titan));
+        assert_null(strstr(notes[PLAN_EMIT_TORCHTITAN], "unequal"));
+        if (row->chunks == 1)
+            assert_int_equal(strstr(notes[PLAN_EMIT_DEEPSPEED], "unequal") !=
+                                 NULL,
+                             row->deepspeed[0] != '\0');
+        for (int t = PLAN_EMIT_MEGATRON; t <= PLAN_EMIT_DEEPSPEED; t++) {
+            free(out[t]);
+            free(notes[t]);
+        }
     }
 }
 
@@ -207,7 +215,7 @@ static void what_parts_recompute_is_said_if_they_do(void **state)
         if (row->flags != NULL)
             assert_non_null(strstr(out, row->flags));
         else
-            assert_null(strstr(out, "recompute"));
+            assert_null(strstr(out, "--recompute"));
         assert_int_equal(strstr(notes, "recompute different") != NULL,
                          row->noted);
         free(out);
@@ -224,7 +232,10 @@ static void torchtitan_gets_toml(void **state)
     plan.recompute = MERAK_RECOMPUTE_SELECTIVE;
     emit(PLAN_EMIT_TORCHTITAN, &plan, NULL, &out, &notes);
     assert_string_equal(
-        out, "[training]\nseq_len = 4096\nlocal_batch_size = 32\n"
+        out, "# cannot express: zero 1; emitted 2\n"
+             "# it shards parameters, too, and gathers them once a step\n"
+             "# give the model by its own name for it: [model] name, flavor\n"
+             "[training]\nseq_len = 4096\nlocal_batch_size = 32\n"
              "global_batch_size = 256\n"
              "mixed_precision_param = \"bfloat16\"\n\n"
              "[parallelism]\ndata_parallel_replicate_degree = 1\n"
@@ -234,9 +245,49 @@ static void torchtitan_gets_toml(void **state)
              "pipeline_parallel_schedule = \"1F1B\"\n"
              "pipeline_parallel_microbatch_size = 2\n\n"
              "[activation_checkpoint]\nmode = \"selective\"\n");
-    assert_non_null(strstr(notes, "torchtitan shards parameters, too"));
+    assert_string_equal(notes,
+                        "merak plan: cannot express: zero 1; emitted 2\n");
     free(out);
     free(notes);
+}
+
+/* ZeRO-2 and 3 as each trainer says it, with and without a pipeline. */
+static void levels_of_zero_are_said(void **state)
+{
+    static const struct {
+        enum plan_emit what;
+        int pp, zero;
+        const char *text, *note;
+    } rows[] = {
+        {PLAN_EMIT_MEGATRON, 1, 2, "-strategy optim_grads\n", ""},
+        {PLAN_EMIT_MEGATRON, 1, 3,
+         "--use-megatron-fsdp\n--ckpt-format fsdp_dtensor\n"
+         "--data-parallel-sharding-strategy optim_grads_params\n",
+         ""},
+        {PLAN_EMIT_TORCHTITAN, 1, 2, "reshard_after_forward = \"never\"", ""},
+        {PLAN_EMIT_TORCHTITAN, 2, 3, "reshard_after_forward = \"always\"", ""},
+        {PLAN_EMIT_DEEPSPEED, 1, 3, "\"stage\": 3", ""},
+        {PLAN_EMIT_DEEPSPEED, 1, 2, "\"stage\": 2", ""},
+        {PLAN_EMIT_DEEPSPEED, 2, 2, "\"stage\": 1", "zero 2; emitted 1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct merak_plan plan = plain;
+        const struct plan_emitted e = {
+            .plan = &plan, .seq = 4096, .global_batch = 256};
+        char *out, *notes;
+
+        plan.pp = rows[i].pp;
+        plan.zero = rows[i].zero;
+        emit_as(rows[i].what, &e, &out, &notes);
+        assert_non_null(strstr(out, rows[i].text));
+        assert_non_null(strstr(notes, rows[i].note));
+        assert_int_equal(strstr(notes, "zero ") != NULL,
+                         rows[i].note[0] != '\0');
+        free(out);
+        free(notes);
+    }
 }
 
 static void deepspeed_gets_json(void **state)
@@ -258,7 +309,8 @@ static void deepspeed_gets_json(void **state)
     assert_int_equal(json_integer_value(json_object_get(
                          json_object_get(o, "zero_optimization"), "stage")),
                      1);
-    assert_non_null(strstr(notes, "num_pp=2, num_mp=4, num_dp=8"));
+    assert_non_null(strstr(out, "num_pp=2, num_mp=4, num_dp=8"));
+    assert_string_equal(notes, "");
     json_decref(o);
     free(out);
     free(notes);
@@ -302,14 +354,20 @@ static void whole_pipelines_close(struct merak_plan *plan)
     plan->order_tp_pp_dp = true;
 }
 
+static void no_sequences(struct merak_plan *plan)
+{
+    plan->sp = MERAK_SP_OFF;
+}
+
 static const struct noted_row noted_rows[] = {
-    {PLAN_EMIT_MEGATRON, zb_v, "schedule zb-v"},
-    {PLAN_EMIT_TORCHTITAN, zb_h1, "schedule zb-h1; emitted 1F1B"},
-    {PLAN_EMIT_DEEPSPEED, zb_v, "schedule zb-v"},
-    {PLAN_EMIT_MEGATRON, samples, "the last 25 % of the model"},
-    {PLAN_EMIT_TORCHTITAN, halves, "in two halves"},
+    {PLAN_EMIT_MEGATRON, zb_v, "schedule zb-v; emitted 1f1b"},
+    {PLAN_EMIT_TORCHTITAN, zb_h1, "schedule zb-h1; emitted 1f1b"},
+    {PLAN_EMIT_DEEPSPEED, zb_v, "schedule zb-v; emitted 1f1b"},
+    {PLAN_EMIT_MEGATRON, samples, "tp-batch 25; emitted 0"},
+    {PLAN_EMIT_TORCHTITAN, halves, "sub-pipeline yes; emitted no"},
     {PLAN_EMIT_DEEPSPEED, uneven, "unequal numbers of layers"},
-    {PLAN_EMIT_TORCHTITAN, whole_pipelines_close, "order tp-pp-dp"},
+    {PLAN_EMIT_TORCHTITAN, whole_pipelines_close, "order tp-pp-dp; emitted"},
+    {PLAN_EMIT_TORCHTITAN, no_sequences, "sp off; emitted on"},
 };
 
 static void what_cannot_be_said_is_named(void **state)
@@ -323,14 +381,43 @@ static void what_cannot_be_said_is_named(void **state)
         free(out);
         noted_rows[i].change(&plan);
         emit(noted_rows[i].what, &plan, NULL, &out, &notes);
-        free(out);
         assert_null(strstr(before, noted_rows[i].text));
-        if (strstr(notes, noted_rows[i].text) == NULL)
+        if (strstr(notes, noted_rows[i].text) == NULL ||
+            strstr(out, noted_rows[i].text) == NULL)
             fail_msg("row %zu: \"%s\" is not in: %s", i, noted_rows[i].text,
                      notes);
+        free(out);
         free(before);
         free(notes);
     }
+}
+
+/* What a search chose, not its user, is changed and only told in the output. */
+static void choices_of_a_search_are_changed(void **state)
+{
+    static const bool given[MERAK_CHOICE_COUNT];
+    const struct plan_trainer *trainer = plan_trainer_of(PLAN_EMIT_MEGATRON);
+    struct merak_plan plan = plain, runs;
+    struct plan_emitted e = {.plan = &runs,
+                             .seq = 4096,
+                             .global_batch = 256,
+                             .config = &small_llama,
+                             .wanted = &plan,
+                             .wanted_s = 2,
+                             .step_s = 2.5,
+                             .given = given};
+    char *out, *notes;
+
+    (void)state;
+    zb_h1(&plan);
+    runs = plan_trainer_adapt(trainer, &plan);
+    assert_int_equal(emit_as(PLAN_EMIT_MEGATRON, &e, &out, &notes), 0);
+    assert_string_equal(notes, "");
+    assert_non_null(strstr(out, "# planned: 2 s a step: tp 4, pp 2, dp 8"));
+    assert_non_null(strstr(out, "# as Megatron-LM runs it: 2.5 s a step: "));
+    assert_non_null(strstr(out, "# schedule 1f1b instead of the plan's zb-h1"));
+    free(out);
+    free(notes);
 }
 
 static void a_run_costs_hours_of_every_rank(void **state)
@@ -372,8 +459,10 @@ int main(void)
         cmocka_unit_test(uneven_stages_get_a_layout),
         cmocka_unit_test(what_parts_recompute_is_said_if_they_do),
         cmocka_unit_test(torchtitan_gets_toml),
+        cmocka_unit_test(levels_of_zero_are_said),
         cmocka_unit_test(deepspeed_gets_json),
         cmocka_unit_test(what_cannot_be_said_is_named),
+        cmocka_unit_test(choices_of_a_search_are_changed),
         cmocka_unit_test(a_run_costs_hours_of_every_rank),
         cmocka_unit_test(the_knee_is_where_nodes_bring_half),
     };

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* emit_rated.c - a plan that was searched for, as another trainer runs it: what
+ * that takes is predicted, too
+ *
+ * Of what that trainer can recompute everywhere, the least that fits is taken.
+ */
+#include "config.h"
+
+#include "runtime/plan/auto.h"
+#include "runtime/plan/trainers.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TIME_SHARE 0.25 /* of --search-seconds, for a prediction */
+
+struct rated {
+    struct plan_auto *plan;
+    const struct plan_trainer *trainer;
+    struct merak_plan runs; /* as the trainer runs it */
+    struct plan_layers layers;
+    int *place; /* cut points between them, or NULL */
+    double step_s;
+    bool given[MERAK_CHOICE_COUNT]; /* they are not changed without a word */
+};
+
+/* What options gave; of a saved plan, by what its ranks are placed. */
+static void find_given(struct rated *r)
+{
+    static const enum merak_choice_id placed[] = {
+        MERAK_CHOICE_TP, MERAK_CHOICE_PP, MERAK_CHOICE_DP, MERAK_CHOICE_ORDER};
+
+    if (r->plan->opt->saved.n == 0)
+        memcpy(r->given, r->plan->opt->choice.given, sizeof(r->given));
+    for (size_t i = 0; i < sizeof(placed) / sizeof(*placed); i++)
+        r->given[placed[i]] = r->given[placed[i]] || r->plan->opt->saved.n > 0;
+}
+
+/* As many layers in each part, or one more in the first ones. */
+static enum merak_status divide_layers(struct rated *r, struct merak_error *err)
+{
+    size_t parts = (size_t)merak_plan_own_parts(&r->runs), all = 0;
+    int *count = calloc(parts, sizeof(*count));
+
+    if (count == NULL)
+        return merak_fail_nomem(err, parts * sizeof(*count));
+    for (int i = 0; i < r->layers.n; i++)
+        all += (size_t)r->layers.count[i];
+    for (size_t i = 0; i < parts; i++)
+        count[i] = (int)(all / parts + (i < all % parts));
+    free(r->layers.count);
+    r->layers = (struct plan_layers){(int)parts, count, 0};
+    return MERAK_OK;
+}
+
+/* Are the plan's parts kept?  Not if they are others, or in another order, or
+ * if one between first and last has no whole layer. */
+static bool keeps_layers(const struct rated *r, const struct merak_plan *chosen)
+{
+    if (!r->trainer->cuts_layers ||
+        r->layers.n != merak_plan_own_parts(&r->runs) ||
+        strcmp(r->runs.schedule, chosen->schedule) != 0)
+        return false;
+    for (int i = 1; i + 1 < r->layers.n; i++) {
+        if (r->layers.count[i] == 0)
+            return false;
+    }
+    return true;
+}
+
+/* The layers of the parts as the trainer has them, and where that cuts. */
+static enum merak_status find_layers(struct rated *r,
+                                     const struct merak_plan *chosen,
+                                     struct merak_error *err)
+{
+    const struct merak_search_input *in = &r->plan->in;
+    struct merak_planned *planned = NULL;
+    enum merak_status rc =
+        merak_plan_build(chosen, in->seq, in->describe, in->arg,
+                         MERAK_PLAN_NONE, NULL, &planned, err);
+
+    if (rc == MERAK_OK)
+        rc = plan_layers_of(planned, &r->layers, err);
+    if (rc == MERAK_OK && !keeps_layers(r, chosen))
+        rc = divide_layers(r, err);
+    if (rc == MERAK_OK && r->layers.n > 1) {
+        r->place = calloc((size_t)r->layers.n, sizeof(*r->place));
+        if (r->place == NULL)
+            rc = merak_fail_nomem(err, (size_t)r->layers.n * sizeof(int));
+        else if (merak_stages_cut_layers(planned->sharded, r->layers.count,
+                                         r->layers.n, r->place,
+                                         NULL) != MERAK_OK) {
+            free(r->place); /* cut by work instead */
+            r->place = NULL;
+        }
+    }
+    merak_planned_destroy(planned);
+    return rc;
+}
+
+/* Predict its step if it recomputes so; false if it does not fit. */
+static bool predict(struct rated *r, enum merak_recompute recompute)
+{
+    struct merak_search_input in = r->plan->in;
+    struct merak_search_result *result = NULL;
+
+    r->runs.recompute = recompute;
+    merak_choices_of(&r->runs, &in.pin);
+    in.pin.list =
+        (struct merak_given_lists){.cut = r->place, .n_cut = r->layers.n - 1};
+    in.pin.given[MERAK_CHOICE_CUT] = r->place != NULL;
+    in.seconds *= TIME_SHARE;
+    in.refusal = NULL;
+    in.progress = NULL;
+    if (merak_search(&in, &result, NULL) != MERAK_OK)
+        return false;
+    r->step_s = result->choice[0].step_s;
+    merak_search_destroy(result);
+    return true;
+}
+
+static void predict_any(struct rated *r)
+{
+    static const enum merak_recompute more[] = {
+        MERAK_RECOMPUTE_NONE, MERAK_RECOMPUTE_SELECTIVE, MERAK_RECOMPUTE_FULL};
+    bool fits = false;
+
+    if (r->given[MERAK_CHOICE_RECOMPUTE]) {
+        predict(r, r->runs.recompute);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(more) / sizeof(*more) && !fits; i++)
+        fits = predict(r, more[i]);
+}
+
+enum merak_status plan_emit_rated(struct plan_auto *plan,
+                                  const struct merak_search_result *result,
+                                  struct merak_error *err)
+{
+    const struct merak_search_choice *best = &result->choice[0];
+    enum plan_emit what = (enum plan_emit)plan->opt->emit;
+    const struct plan_trainer *trainer = plan_trainer_of(what);
+    struct rated r = {.plan = plan,
+                      .trainer = trainer,
+                      .runs = plan_trainer_adapt(trainer, &best->plan)};
+    enum merak_status rc = find_layers(&r, &best->plan, err);
+    int lost = 0;
+
+    find_given(&r);
+    if (rc == MERAK_OK) {
+        predict_any(&r);
+        lost = plan_emit(
+            what,
+            &(struct plan_emitted){.plan = &r.runs,
+                                   .seq = plan->in.seq,
+                                   .global_batch = plan->in.global_batch,
+                                   .config = plan_model_config(&plan->model),
+                                   .layers = r.layers,
+                                   .wanted = &best->plan,
+                                   .wanted_s = best->step_s,
+                                   .step_s = r.step_s,
+                                   .given = r.given},
+            stdout, stderr);
+        rc = plan_emit_status(plan->opt, lost, err);
+    }
+    free(r.place);
+    free(r.layers.count);
+    return rc;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainers.c - what other trainers run of a plan */
+#include "config.h"
+
+#include "runtime/plan/trainers.h"
+
+#include "partitioner/plan/list_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct plan_trainer trainers[] = {
+    [PLAN_EMIT_MEGATRON] = {.name = "Megatron-LM",
+                            .version = "d98e8a6, August 2026",
+                            .schedule = {{"1f1b", "1f1b"},
+                                         {"interleaved", "virtual stages"}},
+                            .cuts_layers = true,
+                            .has_order = true,
+                            .least_zero = MERAK_ZERO_STATE,
+                            .pipeline_zero = MERAK_MAX_ZERO},
+    [PLAN_EMIT_TORCHTITAN] = {.name = "torchtitan",
+                              .version = "0.2.2",
+                              .schedule = {{"1f1b", "1F1B"},
+                                           {"gpipe", "GPipe"},
+                                           {"interleaved", "Interleaved1F1B"},
+                                           {"zb-v", "ZBVZeroBubble"}},
+                              .cuts_layers = true,
+                              .always_sp = true,
+                              .least_zero = MERAK_ZERO_GRADS,
+                              .pipeline_zero = MERAK_MAX_ZERO},
+    [PLAN_EMIT_DEEPSPEED] = {.name = "DeepSpeed",
+                             .version = "of August 2026",
+                             .schedule = {{"1f1b", "1f1b"}},
+                             .least_zero = MERAK_ZERO_STATE,
+                             .pipeline_zero = MERAK_ZERO_STATE},
+};
+
+const struct plan_trainer *plan_trainer_of(enum plan_emit what)
+{
+    return what == PLAN_EMIT_NONE ? NULL : &trainers[what];
+}
+
+const char *plan_trainer_schedule(const struct plan_trainer *t,
+                                  const struct merak_plan *p)
+{
+    for (int i = 0; i < PLAN_TRAINER_SCHEDULES; i++) {
+        if (t->schedule[i].ours != NULL &&
+            strcmp(p->schedule, t->schedule[i].ours) == 0)
+            return t->schedule[i].its;
+    }
+    return NULL;
+}
+
+enum merak_recompute plan_recompute_of(const struct merak_plan *p)
+{
+    int n = p->drop != NULL ? merak_plan_own_parts(p) : 0;
+    bool attention = n > 0;
+
+    if (n == 0)
+        return p->recompute;
+    if (!merak_drops_any(p->drop, n))
+        return MERAK_RECOMPUTE_NONE;
+    for (int i = 0; i < n; i++)
+        attention = attention && p->drop[i].attention && p->drop[i].blocks == 0;
+    return attention ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
+}
+
+/* Interleaved schedules of others run micro-batches in rounds of pp. */
+static bool has_rounds(const struct merak_plan *p)
+{
+    return strcmp(p->schedule, "interleaved") != 0 ||
+           p->microbatches % p->pp == 0;
+}
+
+static void adapt_schedule(const struct plan_trainer *t, struct merak_plan *p)
+{
+    if (p->pp > 1 && plan_trainer_schedule(t, p) == NULL && p->chunks > 1) {
+        snprintf(p->schedule, sizeof(p->schedule), "interleaved");
+    }
+    if (p->pp > 1 && plan_trainer_schedule(t, p) != NULL && has_rounds(p))
+        return;
+    snprintf(p->schedule, sizeof(p->schedule), "%s", t->schedule[0].ours);
+    p->chunks = 1;
+}
+
+struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
+                                     const struct merak_plan *plan)
+{
+    struct merak_plan p = *plan;
+
+    p.recompute = plan_recompute_of(plan);
+    p.cut = NULL;
+    p.drop = NULL;
+    p.tp_batch_percent = 0;
+    if (p.sub_pipeline) {
+        p.sub_pipeline = false;
+        p.micro_batch *= 2;
+        p.microbatches /= 2;
+    }
+    adapt_schedule(t, &p);
+    if (t->always_sp && p.tp > 1)
+        p.sp = MERAK_SP_ON;
+    if (!t->has_order)
+        p.order_tp_pp_dp = false;
+    if (merak_plan_mesh(&p, 0).dp < 2)
+        return p;
+    if (p.zero > 0 && p.zero < t->least_zero)
+        p.zero = t->least_zero;
+    if (p.pp > 1 && p.zero > t->pipeline_zero)
+        p.zero = t->pipeline_zero;
+    return p;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/plan/trainers.h - other trainers: what they run, and what they refuse
+ *
+ * What a trainer has is a row of trainers[] in trainers.c; what its own checks
+ * of arguments demand is a row of rules[] in trainer_rules.c each, with its
+ * source.
+ */
+#ifndef MERAK_RUNTIME_PLAN_TRAINERS_H
+#define MERAK_RUNTIME_PLAN_TRAINERS_H
+
+#include "runtime/plan/plan_emit.h"
+
+#define PLAN_TRAINER_SCHEDULES 4
+
+struct plan_trainer {
+    const char *name;
+    const char *version; /* that the rules are of */
+    /* Of our schedules those that it runs, and its names for them; the first
+     * has one part a rank.  The rest are NULL. */
+    struct {
+        const char *ours, *its;
+    } schedule[PLAN_TRAINER_SCHEDULES];
+    bool cuts_layers;  /* it takes any numbers of whole layers */
+    bool always_sp;    /* tensor parallelism has sequence parallelism */
+    bool has_order;    /* ranks may be tp-pp-dp */
+    int least_zero;    /* if replicas share out anything */
+    int pipeline_zero; /* the most with several stages */
+};
+
+/* NULL for PLAN_EMIT_NONE. */
+const struct plan_trainer *plan_trainer_of(enum plan_emit what);
+/* Its name for the plan's schedule, or NULL. */
+const char *plan_trainer_schedule(const struct plan_trainer *trainer,
+                                  const struct merak_plan *plan);
+/* The plan as the trainer can run it: of each choice that it does not have, the
+ * nearest that it has.  Lists are left out: it recomputes alike everywhere. */
+struct merak_plan plan_trainer_adapt(const struct plan_trainer *trainer,
+                                     const struct merak_plan *plan);
+/* What all parts recompute, as far as others can say it: everything where any
+ * part does more than its attention. */
+enum merak_recompute plan_recompute_of(const struct merak_plan *plan);
+
+enum plan_order { PLAN_NO_PIPELINE, PLAN_1F1B, PLAN_INTERLEAVED, PLAN_OTHER };
+
+/* What rules are about; 0 where the model is not known. */
+struct plan_numbers {
+    size_t tp, pp, dp, cp, micro_batch, microbatches, global_batch;
+    size_t chunks, parts, counted; /* layers of all parts together */
+    bool laid_out;                 /* parts are listed with their layers */
+    size_t empty; /* .. of which so many have none, nor embedding or output */
+    size_t seq, layers, hidden, heads, kv_heads, head_dim, positions;
+    int zero;
+    enum plan_order order;
+    bool sp;
+    bool has_model;
+};
+struct plan_numbers plan_numbers_of(const struct plan_emitted *emitted);
+/* The rules that do not hold: how many; `broken` is called for each. */
+typedef void (*plan_broken_fn)(void *arg, const char *rule, const char *source);
+int plan_rules_check(enum plan_emit what, const struct plan_numbers *numbers,
+                     plan_broken_fn broken, void *arg);
+
+#endif
