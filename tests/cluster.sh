@@ -63,7 +63,7 @@ mkdir -p "$logdir" || exit 2
 }
 
 # The sandbox takes variables that begin with MERAK_ away.
-export TEST_ALL=${MERAK_TEST_ALL-}
+export TEST_ALL=${MERAK_TEST_ALL-} TEST_ALL_CALLS=${MERAK_TEST_ALL_CALLS-}
 
 passed=0 failed=0 skipped=0
 

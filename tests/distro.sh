@@ -253,6 +253,7 @@ enter()
     chroot "$root" "${as[@]}" -i HOME="$home" LC_ALL=C.UTF-8 \
         PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
         TERM="${TERM-dumb}" CI="${CI-}" \
+        ${MERAK_TEST_FUZZ_SECONDS:+MERAK_TEST_FUZZ_SECONDS=$MERAK_TEST_FUZZ_SECONDS} \
         "$BASH" -c 'cd /src/merak && exec "$@"' bash "$@"
 }
 

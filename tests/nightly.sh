@@ -10,7 +10,8 @@
 #   thread   unit tests, and runs of two ranks and more, under the thread
 #            sanitizer
 #   all      unit tests with the rows that take many seconds, every call of a
-#            save and more seeds (MERAK_TEST_ALL, _ALL_CALLS, _SEEDS)
+#            save and more seeds (MERAK_TEST_ALL, _ALL_CALLS, _SEEDS), and the
+#            scripts that have such rows
 #   debug    unit and cluster tests with --enable-debug
 #   fuzz     make fuzz, FUZZ_SECONDS (300) a target
 #   hangs    a rank stopped or killed in every kind of wait, HANG_COUNT (20)
@@ -110,11 +111,13 @@ thread()
 
 all()
 {
+    local files
     local -x MERAK_TEST_ALL=1 MERAK_TEST_ALL_CALLS=1 MERAK_TEST_SEEDS=20
 
     build_part all || return
     [ "$units" = no ] || run_units
-    run_scripts "$top"/tests/t/0303-ckpt-faults.bats
+    mapfile -t files < <(grep -lE 'TEST_ALL|^load parity' "$top"/tests/t/*.bats)
+    run_scripts "${files[@]}"
 }
 
 debug()

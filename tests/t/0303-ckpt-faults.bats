@@ -99,7 +99,7 @@ committed()
     n=$(wc -l <"$BATS_TEST_TMPDIR/all")
     [ "$n" -gt 40 ]
     every=$((n / 4))
-    [ -z "${MERAK_TEST_ALL_CALLS-}" ] || every=1
+    [ -z "${TEST_ALL_CALLS-}" ] || every=1
     for ((i = 1; i <= n; i += every)); do
         at=$(sed -n "${i}s/ .*//p" "$BATS_TEST_TMPDIR/all")
         code=0

@@ -14,6 +14,7 @@ load parity
 setup_file()
 {
     pack_text
+    share_cores
     for model in gpt2-tied llama-untied; do
         run_model $model 0.5 1 1 1
         zero 1 1 2 one --zero 1 --micro-batch 4 --eval-every 7 --eval-samples 8
@@ -37,7 +38,7 @@ level()
 }
 
 @test "one micro-batch: gradients shared out are ZeRO-1's to the bit" {
-    [ -n "${MERAK_TEST_ALL-}" ] || skip "nightly"
+    [ -n "${TEST_ALL-}" ] || skip "nightly"
     level 1 1 2 one-2 one --zero 2 --micro-batch 4 --eval-every 7 \
         --eval-samples 8
 }
@@ -64,7 +65,7 @@ level()
 @test "fetched, recomputed, in stages: the same bits" {
     level 1 1 2 fetch sums --zero 3
     level 1 2 2 stages sums --zero 3 --recompute full
-    [ -n "${MERAK_TEST_ALL-}" ] || return 0
+    [ -n "${TEST_ALL-}" ] || return 0
     level 1 1 2 again sums --zero 3 --recompute full
     level 1 2 2 split sums --zero 3 --schedule zb-h1
 }
@@ -99,7 +100,7 @@ level()
 }
 
 @test "bf16: one micro-batch is ZeRO-1's to the bit" {
-    [ -n "${MERAK_TEST_ALL-}" ] || skip "nightly"
+    [ -n "${TEST_ALL-}" ] || skip "nightly"
     level 1 1 2 low low --zero 1 --micro-batch 4 --dtype bf16
     level 1 1 2 low-3 low --zero 3 --micro-batch 4 --dtype bf16
 }

@@ -14,6 +14,7 @@ load parity
 setup_file()
 {
     pack_text
+    share_cores
     for model in gpt2-tied llama-untied; do
         for layout in "1 2 1" "2 1 1" "2 2 1" "1 2 2"; do
             set -- $layout
@@ -22,19 +23,21 @@ setup_file()
     done
 }
 
-# SCHEDULE [CHUNKS]: two stages, also recomputing, against 1f1b without
+# SCHEDULE [CHUNKS]: two stages against 1f1b; also recomputing, which at night
+# (TEST_ALL=1) both models do
 schedule()
 {
-    local model mode
+    local model mode modes="none full"
 
     for model in gpt2-tied llama-untied; do
-        for mode in none full; do
+        for mode in $modes; do
             run_model $model 0.5 1 2 1 $model-c0.5-$1-$mode --schedule "$1" \
                 --chunks "${2:-1}" --recompute $mode
+            "$TESTS/parity.py" equal "$RUNS/$model-c0.5-$1-$mode" \
+                "$RUNS/$model-c0.5-tp1-pp2-dp1"
         done
+        [ -n "${TEST_ALL-}" ] || modes=none
     done
-    equal "$1-none" tp1-pp2-dp1
-    equal "$1-full" tp1-pp2-dp1
 }
 
 @test "early recomputation is bit-equal to 1f1b" { schedule early; }

@@ -23,6 +23,7 @@ load parity
 setup_file()
 {
     pack_text
+    share_cores
     export MODELS=$RUNS SEED=3
     for model in gpt2-tied llama-untied; do
         jq '.vocab_size = 2039' "$TESTS/vectors/parity/$model.json" \

@@ -11,6 +11,25 @@ pack_text()
         /usr/share/common-licenses/GPL-3 >/dev/null
 }
 
+# share_cores: a rank of a run that follows has one core, in turns.  Then none
+# spins where it waits, which takes twice the time of its work from the scripts
+# beside this one; t/0500 has runs that do.
+share_cores()
+{
+    cat >"$RUNS/one_core" <<'END'
+#!/bin/bash
+cores=()
+IFS=, read -ra ranges < <(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' \
+    /proc/self/status)
+for range in "${ranges[@]}"; do
+    cores+=($(seq "${range%-*}" "${range#*-}"))
+done
+exec taskset -c "${cores[SLURM_PROCID % ${#cores[@]}]}" "$@"
+END
+    chmod +x "$RUNS/one_core"
+    export PER_TASK=$RUNS/one_core
+}
+
 # run_model MODEL CLIP TP PP DP [NAME [OPTION...]]: train into a directory of
 # that name, behind the words of $PER_TASK if there are any, from $SEED if that
 # is set, with sequences cut over $CP tasks if that is; prints nothing.
@@ -74,14 +93,14 @@ planned_is_reserved()
     }
 }
 
-# against one rank, both models, clipping active; along one axis and along all
-# without clipping too
+# against one rank, both models, clipping active; along all axes, at night along
+# one, without clipping too
 near()
 {
     local model clip clips=0.5
 
-    case $1$2$3${4-} in
-    411 | 141 | 114 | 222) clips+=" 0" ;;
+    case ${TEST_ALL:+night }$1$2$3${4-} in
+    222 | "night 222" | "night 411" | "night 141" | "night 114") clips+=" 0" ;;
     esac
     for model in gpt2-tied llama-untied; do
         for clip in $clips; do

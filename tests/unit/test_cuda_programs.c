@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "unit/all_rows.h"
 #include "unit/cuda_case.h"
 #include "unit/execute.h"
 #include "unit/near.h"
@@ -46,11 +47,15 @@ static const struct row {
     const char *schedule;
     bool untied;
     int padded; /* slots of a rank with logits, at least */
+    bool night; /* takes long, and others stand for it */
 } rows[] = {
-    {1, 1, 1, 61, 2, "1f1b", false, 1},    {2, 1, 1, 61, 2, "1f1b", false, 1},
-    {3, 1, 1, 61, 2, "1f1b", true, 1},     {1, 2, 2, 61, 2, "1f1b", false, 1},
-    {1, 2, 1, 61, 1, "sliced:4", true, 1}, {1, 1, 1, 64, 2, "1f1b", false, 0},
-    {2, 1, 1, 64, 2, "1f1b", true, 0},
+    {1, 1, 1, 61, 2, "1f1b", false, 1, false},
+    {2, 1, 1, 61, 2, "1f1b", false, 1, true},
+    {3, 1, 1, 61, 2, "1f1b", true, 1, false},
+    {1, 2, 2, 61, 2, "1f1b", false, 1, true},
+    {1, 2, 1, 61, 1, "sliced:4", true, 1, false},
+    {1, 1, 1, 64, 2, "1f1b", false, 0, false},
+    {2, 1, 1, 64, 2, "1f1b", true, 0, true},
 };
 
 static struct merak_planned *build(const struct row *row, size_t row_bytes)
@@ -214,12 +219,15 @@ static void training_has_the_same_bits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_planned *dense = build(&rows[i], 0);
-        struct merak_planned *padded = build(&rows[i], 16);
+        struct merak_planned *dense, *padded;
         double want[STEPS], got[STEPS];
         size_t bytes = 0;
         int n = 0;
 
+        if (rows[i].night && !test_all_rows())
+            continue;
+        dense = build(&rows[i], 0);
+        padded = build(&rows[i], 16);
         for (int r = 0; r < dense->n_programs; r++) {
             assert_int_equal(count_padded(dense->program[r], &bytes), 0);
             n += count_padded(padded->program[r], &bytes);

@@ -482,7 +482,8 @@ static void angles_are_kept_apart(void **state)
     }
 }
 
-int main(void)
+/* An argument is a pattern of the tests to run. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_start_no_threads_of_their_own),
@@ -504,5 +505,7 @@ int main(void)
         cmocka_unit_test(angles_are_kept_apart),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("kernels_cpu", tests, NULL, NULL);
 }

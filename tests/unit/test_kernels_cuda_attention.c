@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include "unit/all_rows.h"
 #include "unit/near.h"
 
 #include "unit/cuda_case.h"
@@ -57,10 +58,13 @@ static void tiles_of_attention_agree_with_the_reference(void **state)
     } sizes[] = {{150, 1, 2, 16}, {70, 2, 1, 80},  {65, 1, 1, 128},
                  {129, 1, 1, 65}, {40, 1, 2, 136}, {35, 1, 1, 256},
                  {300, 1, 2, 64}, {257, 2, 1, 40}, {33, 1, 3, 64}};
+    /* fewer tiles, with as many rows in the last one */
+    const size_t less = test_all_rows() ? 0 : 128;
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-        size_t T = sizes[i].T, G = sizes[i].G, R = sizes[i].R, D = sizes[i].D;
+        size_t T = sizes[i].T > 256 ? sizes[i].T - less : sizes[i].T;
+        size_t G = sizes[i].G, R = sizes[i].R, D = sizes[i].D;
         const struct kc_row row = {.op = "attention",
                                    .n_in = 3,
                                    .n_out = 2,

@@ -20,8 +20,8 @@
 /* Some of them, or at night all.  Those from 180 on have the few where blocks
  * over all stages are best. */
 #define FIRST_INSTANCE (test_all_rows() ? 0 : 180)
-#define INSTANCES (test_all_rows() ? 320 : 112)
-#define SHARED_INSTANCES (test_all_rows() ? 80 : 32)
+#define INSTANCES (test_all_rows() ? 320 : 48)
+#define SHARED_INSTANCES (test_all_rows() ? 80 : 24)
 #define MORE_INSTANCES (test_all_rows() ? 40 : 16)
 
 /* --- the oracle ----------------------------------------------------------- */
