@@ -23,7 +23,7 @@ static const struct {
                 "Merak: pipeline stages"},
     [SET_DP] = {"merak-dp", "MERAK_DP", "dp", "N|auto",
                 "Merak: replicas (default: tasks / (tp x cp x pp))"},
-    [SET_CP] = {"merak-cp", "MERAK_CP", "cp", "N",
+    [SET_CP] = {"merak-cp", "MERAK_CP", "cp", "N|auto",
                 "Merak: tasks that share each sequence (context parallel)"},
     [SET_ORDER] = {"merak-order", "MERAK_ORDER", "order",
                    "tp-dp-pp|tp-pp-dp|auto",
@@ -117,11 +117,10 @@ static const char *check(enum setting setting, const char *text)
     case SET_TP:
     case SET_PP:
     case SET_DP:
+    case SET_CP:
         return strcmp(text, "auto") == 0 || parse_degree(text) > 0
                    ? NULL
                    : "expected an integer 1..65535 or auto";
-    case SET_CP:
-        return parse_degree(text) > 0 ? NULL : "expected an integer 1..65535";
     case SET_ORDER:
         return merak_order_parse(text, &order) == MERAK_OK
                    ? NULL
@@ -234,7 +233,8 @@ void settings_input(const struct settings *s,
                            &input->tp_domain) != MERAK_OK)
         input->tp_domain = MERAK_DOMAIN_NODE;
     *is_auto = strcmp(settings_text(s, SET_TP), "auto") == 0 ||
-               strcmp(settings_text(s, SET_PP), "auto") == 0;
+               strcmp(settings_text(s, SET_PP), "auto") == 0 ||
+               strcmp(settings_text(s, SET_CP), "auto") == 0;
     /* The program chooses the order, too, unless it is given. */
     if (*is_auto && s->value[SET_ORDER].source == FROM_NOWHERE)
         input->order = MERAK_ORDER_AUTO;

@@ -132,6 +132,55 @@ double merak_sharded_split_fraction(const struct merak_sharded *sharded)
     return all > 0 ? cut / all : 0;
 }
 
+/* Does an axis for weights cut a value along positions? */
+static bool is_cut_over_tp(const struct merak_sharded *s, int value)
+{
+    const struct merak_value *v = s->graph->value[value];
+
+    for (int a = 0; a < merak_sharded_tensor_axes(s); a++) {
+        const struct merak_place *at = &s->layout[value].at[a];
+
+        if (s->mesh.axis[a].role == MERAK_AXIS_WEIGHTS &&
+            at->kind == MERAK_SPLIT &&
+            v->letter[at->dim] == MERAK_LETTER_POSITIONS)
+            return true;
+    }
+    return false;
+}
+
+static void count_form(const struct merak_sharded *s,
+                       const struct merak_node *node,
+                       struct merak_sequence_cuts *cuts)
+{
+    struct merak_signature sig;
+
+    merak_node_signature(node, &sig);
+    if (!merak_node_needs_sequences(node, &sig))
+        return;
+    for (int a = 0; a < merak_sharded_tensor_axes(s); a++) {
+        int cut = s->strategy[node->id].cut[a];
+
+        if (s->mesh.axis[a].role != MERAK_AXIS_SEQUENCE || cut < 0)
+            continue;
+        if (sig.index[cut].name == MERAK_LETTER_POSITIONS)
+            cuts->gathered++;
+        else
+            cuts->exchanged++;
+    }
+}
+
+void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
+                                 struct merak_sequence_cuts *cuts)
+{
+    *cuts = (struct merak_sequence_cuts){0};
+    for (int v = 0; v < sharded->graph->n_values; v++)
+        cuts->over_tp = cuts->over_tp || is_cut_over_tp(sharded, v);
+    for (int n = 0; n < sharded->graph->n_nodes; n++) {
+        if (sharded->graph->node[n]->phase == MERAK_PHASE_F)
+            count_form(sharded, sharded->graph->node[n], cuts);
+    }
+}
+
 bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node)
 {
     enum merak_convert_kind kind = sharded->hop[node].kind;

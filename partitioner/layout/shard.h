@@ -184,6 +184,14 @@ int merak_sharded_path(const struct merak_sharded *sharded,
                        const struct merak_layout *from,
                        const struct merak_layout *to, struct merak_hop *hops,
                        double *cost_p);
+/* How sequences are cut. */
+struct merak_sequence_cuts {
+    bool over_tp; /* some values, by an axis for weights */
+    /* Along cp: how many attentions have keys gathered, and heads exchanged. */
+    int gathered, exchanged;
+};
+void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
+                                 struct merak_sequence_cuts *cuts);
 enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
                                       char **text_p,
                                       struct merak_error *err) MERAK_CHECKED;

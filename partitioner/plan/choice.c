@@ -85,7 +85,7 @@ static enum merak_status set_cut(void *target, const char *text,
 #define DEGREE .least = 1, .most = 65535
 #define CP_TEXT                                                            \
     "context parallelism: ranks that each sequence is cut over, with whole " \
-    "weights (1)"
+    "weights, or auto (1)"
 #define CP_FORM_TEXT                                                     \
     "what ranks of a sequence do for attention: gather keys and values, or " \
     "exchange heads (auto: whichever is faster, each for itself)"
@@ -116,7 +116,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "replicas (what the tasks leave)", DEGREE, .words = "auto"),
         .key = "dp", IN_PLAN(dp), .usual = 1},
     [MERAK_CHOICE_CP] = {
-        BOTH(CP, "cp", INT, cp, CP_TEXT, CP_TEXT, DEGREE),
+        BOTH(CP, "cp", INT, cp, CP_TEXT, CP_TEXT, DEGREE, .words = "auto"),
         .key = "cp", IN_PLAN(cp), .usual = 1, .is_implied = true,
         .is_told = true},
     [MERAK_CHOICE_CP_FORM] = {
@@ -374,6 +374,8 @@ void merak_choices_settle(struct merak_choices *choices)
     }
     if (choices->zero == MERAK_OPTION_AUTO) /* all levels, not 0 and 1 */
         choices->given[MERAK_CHOICE_ZERO] = false;
+    if (choices->cp == MERAK_OPTION_AUTO) /* several, not 1 */
+        choices->given[MERAK_CHOICE_CP] = false;
 }
 
 void merak_choices_of(const struct merak_plan *plan,

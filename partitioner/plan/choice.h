@@ -41,7 +41,7 @@ enum merak_choice_id {
  * are 0, schedule is NULL; `given` shows which of the others are made. */
 struct merak_choices {
     int tp, pp, dp;       /* an option may set MERAK_OPTION_AUTO */
-    int cp;
+    int cp; /* likewise */
     enum merak_cp_form cp_form;
     size_t micro_batch;   /* sequences; both halves of a sub-pipeline */
     const char *schedule; /* borrowed */
@@ -131,8 +131,8 @@ static inline bool merak_choice_allows(bool given, long wanted, long value)
     return !given || wanted == value;
 }
 
-/* What is given as auto to the planner alone counts as not given; zero stays
- * auto. */
+/* What is given as auto to the planner alone counts as not given; zero and cp
+ * stay auto. */
 void merak_choices_settle(struct merak_choices *choices);
 /* All choices of a plan, as given; name and lists are borrowed from it. */
 void merak_choices_of(const struct merak_plan *plan,

@@ -69,6 +69,11 @@ static enum merak_status check_cuts(const struct merak_build *b)
     const struct merak_value *cut = cut_already(b->sharded);
     const struct merak_node *mixing = find_mixing(b->graph);
 
+    if (b->prog->plan.cp > 1)
+        return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s cuts sequences, and so does cp %d: use "
+                          "--cp 1, or --schedule 1f1b",
+                          b->prog->plan.schedule, b->prog->plan.cp);
     if (cut != NULL)
         return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s cuts sequences, and so has tp %d (%s): "

@@ -46,8 +46,7 @@ static void copy_choice(const struct merak_search *s,
 
     *to = (struct merak_search_choice){.plan = c->plan,
                                        .step_s = step_s,
-                                       .cuts_sequences = c->plan.tp > 1 &&
-                                                         !c->table->may_slice,
+                                       .cuts = c->table->cuts,
                                        .simulated = c->step_s > 0,
                                        .fetch_s = c->fetch_s,
                                        .memory_stage = c->stage};

@@ -102,7 +102,7 @@ struct merak_search_choice {
     struct merak_plan plan; /* cut and drop belong to the result and are NULL
                                for runners-up; recompute is NONE where no stage
                                drops anything */
-    bool cuts_sequences;    /* tensor ranks split some along the sequence */
+    struct merak_sequence_cuts cuts;
     double step_s;
     bool simulated;      /* else estimated by the table, scaled by the chosen
                             plan's ratio of simulation to estimate */

@@ -68,6 +68,7 @@ struct merak_table {
     struct merak_plan plan; /* tp, sp, tp_batch_percent, micro_batch and
                                branches of the plans it is for; the rest is 0 */
     bool may_slice;         /* merak_sharded_may_slice() */
+    struct merak_sequence_cuts cuts;
     int width;  /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
                    one communicates while the other computes; else 1 */
     int slices; /* of a micro-batch, one being the unit of work: times are those

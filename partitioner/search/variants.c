@@ -195,6 +195,7 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
     table->plan.branches = sharded->order;
     table->passes = sharded->graph->passes;
     table->may_slice = merak_sharded_may_slice(sharded);
+    merak_sharded_sequence_cuts(sharded, &table->cuts);
     s->table[s->n_tables++] = table;
     return table;
 }

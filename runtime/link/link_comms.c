@@ -163,7 +163,7 @@ size_t merak_link_memory_most(int tasks, int tp, int cp, int pp, int dp)
     size_t groups = (size_t)(tp != 1) + (size_t)(dp != 1) + (size_t)staged;
     size_t pairs = staged ? 6 : 0;
 
-    if (cp > 1) /* its own, and that of all tensor ranks */
+    if (cp != 0 && cp != 1) /* its own, and that of all tensor ranks */
         groups += tp != 1 ? 2 : 1;
 
     return tasks > 1 ? groups * GROUP_BYTES + pairs * PAIR_BYTES : 0;

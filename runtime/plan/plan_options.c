@@ -474,7 +474,7 @@ static enum merak_status check(struct plan_options *opt,
     opt->search = opt->device != NULL || opt->given.nodes ||
                   opt->ranks_per_node > 0 || opt->what_if != NULL ||
                   opt->choice.tp < 0 || opt->choice.pp < 0 ||
-                  opt->choice.dp < 0;
+                  opt->choice.dp < 0 || opt->choice.cp < 0;
     if (opt->search)
         return check_search(opt, err);
     merak_choices_take(&opt->choice, &opt->plan);

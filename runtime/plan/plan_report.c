@@ -67,7 +67,14 @@ void plan_report_choice(const struct merak_search_result *r, char *text,
     n = strlen(text);
     if (c->plan.tp > 1 && c->plan.sp == MERAK_SP_AUTO)
         snprintf(text + n, bytes - n, "; %s cut over tp",
-                 c->cuts_sequences ? "sequences are" : "no sequence is");
+                 c->cuts.over_tp ? "sequences are" : "no sequence is");
+    n = strlen(text);
+    if (c->plan.cp > 1)
+        snprintf(text + n, bytes - n,
+                 "; over cp keys are gathered in %d attention%s, heads "
+                 "exchanged in %d",
+                 c->cuts.gathered, merak_plural(c->cuts.gathered),
+                 c->cuts.exchanged);
 }
 
 static void print_choice(const struct plan_auto *plan,
@@ -359,7 +366,7 @@ static json_t *prediction_object(const struct plan_auto *plan,
         "request", request_object(plan), "params", (json_int_t)r->params,
         "step_s", c->step_s, "least_step_s", r->least_s, "fetch_exposed_s", c->fetch_s, "parts_s", parts,
         "flop_utilisation", r->flop_utilisation, "flop_utilisation_of",
-        r->of_peak ? "peak" : "sustained", "sequences_cut", c->cuts_sequences,
+        r->of_peak ? "peak" : "sustained", "sequences_cut", c->cuts.over_tp,
         "memory_limit_bytes", (json_int_t)r->memory_limit, "stages", stages,
         "runners_up", runners, "search_cut_short",
         r->cut_short

@@ -111,7 +111,7 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
     pin->pp = r->pp;
     pin->dp = r->dp;
     pin->cp = r->cp;
-    pin->given[MERAK_CHOICE_CP] = r->cp > 0;
+    pin->given[MERAK_CHOICE_CP] = r->cp > 0; /* else 1, or auto */
     pin->given[MERAK_CHOICE_BRANCHES] = pin->branches != MERAK_BRANCHES_AUTO;
     if (r->launched)
         order = r->launch.input.order;

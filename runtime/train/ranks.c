@@ -78,6 +78,7 @@ static void settle_auto(struct merak_ranks *r)
 {
     r->automatic =
         r->tp == MERAK_OPTION_AUTO || r->pp == MERAK_OPTION_AUTO ||
+        r->cp == MERAK_OPTION_AUTO ||
         (r->launched && (r->launch.input.tp == 0 || r->launch.input.pp == 0));
     if (r->tp == MERAK_OPTION_AUTO)
         r->tp = 0;
@@ -197,10 +198,6 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
         rc = resolve_degree(opt->choice.cp,
                             is_placed || placed->cp > 1 ? placed->cp : 0, &cp,
                             &r->cp, err);
-    if (rc == MERAK_OK && r->cp == MERAK_OPTION_AUTO)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "MERAK_CP: expected an integer 1..65535, got "
-                          "\"auto\"");
     if (rc == MERAK_OK)
         settle_auto(r);
     return rc;

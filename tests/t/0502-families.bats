@@ -73,8 +73,9 @@ as_one()
 
     shift 5
     for model in $models; do
-        train_to $model-$name $model srun -n$((tp * pp * dp)) --overcommit \
-            --merak-tp=$tp --merak-pp=$pp -- "$@" 3>&- &
+        train_to $model-$name $model srun \
+            -n$((tp * ${CP:-1} * pp * dp)) --overcommit --merak-tp=$tp \
+            --merak-cp="${CP:-1}" --merak-pp=$pp -- "$@" 3>&- &
         runs+=($!)
         [ ${#runs[@]} -lt 2 ] || { wait_for "${runs[@]}" && runs=(); } ||
             return 1
@@ -97,4 +98,10 @@ as_one()
 
 @test "windows go over slices of a sequence" {
     as_one 1 2 1 sliced "qwen2-window gemma2" --schedule sliced:4
+}
+
+@test "sequences are cut over ranks, either way" {
+    CP=2 as_one 1 1 1 cp2 "gpt2-plain"
+    CP=2 as_one 1 2 1 gather "llama3 qwen2-window" --cp-form gather
+    CP=2 as_one 2 1 1 heads "mistral-window gemma2" --cp-form heads --sp on
 }

@@ -9,6 +9,7 @@
 #include "io/hf_config.h"
 #include "partitioner/simulate/simulate.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -450,6 +451,57 @@ static void plans_of_long_sequences_are_read(void **state)
     }
 }
 
+/* Long sequences are cut where that is faster, by the degree that is best of
+ * all; short ones are not. */
+static void the_best_cp_is_found(void **state)
+{
+    struct merak_hf_config config = gpt2_config(2, 4096, 32, 50257);
+    struct merak_search_result *result = NULL;
+    struct merak_search_input in;
+    struct merak_device device;
+    struct merak_error err;
+    double best = DBL_MAX;
+    int cp = 0;
+
+    (void)state;
+    input_20b(&in, &device);
+    config.positions = 32768;
+    in.arg = &config;
+    in.seq = 32768;
+    in.global_batch = 1;
+    in.nodes = 1;
+    in.ranks_per_node = 4;
+    in.pin.schedule = "1f1b";
+    in.pin.given[MERAK_CHOICE_CP] = true;
+    for (in.pin.cp = 1; in.pin.cp <= 4; in.pin.cp *= 2) {
+        assert_int_equal(merak_search(&in, &result, &err), MERAK_OK);
+        assert_int_equal(result->choice[0].plan.cp, in.pin.cp);
+        if (result->choice[0].step_s < best) {
+            best = result->choice[0].step_s;
+            cp = in.pin.cp;
+        }
+        merak_search_destroy(result);
+    }
+    assert_true(cp > 1);
+    in.pin.cp = MERAK_OPTION_AUTO;
+    in.pin.given[MERAK_CHOICE_CP] = false;
+    assert_int_equal(merak_search(&in, &result, &err), MERAK_OK);
+    assert_int_equal(result->choice[0].plan.cp, cp);
+    assert_near(&result->choice[0].step_s, &best, 1, 0, 0);
+    merak_search_destroy(result);
+
+    in.seq = 2048;
+    assert_int_equal(merak_search(&in, &result, &err), MERAK_OK);
+    assert_int_equal(result->choice[0].plan.cp, 1);
+    merak_search_destroy(result);
+
+    in.pin.cp = 3;
+    in.pin.given[MERAK_CHOICE_CP] = true;
+    assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text, "cp 3 does not divide the 4 ranks of a node; "
+                                  "nearest: --cp 2 or 4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +513,7 @@ int main(void)
         cmocka_unit_test(a_huge_vocabulary_is_cut_over_all_stages),
         cmocka_unit_test(boundaries_are_of_slices),
         cmocka_unit_test(plans_of_long_sequences_are_read),
+        cmocka_unit_test(the_best_cp_is_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,6 +81,7 @@ static void words_of_both_forms_are_as_computed(void **state)
         bool heads = r % 2;
         struct merak_sharded *s = shard_sequences(
             graph, rows[r / 2].cp, 1, heads ? MERAK_CP_HEADS : MERAK_CP_GATHER);
+        struct merak_sequence_cuts cuts;
         double words = 0, want = heads ? rows[r / 2].heads : rows[r / 2].gather;
 
         for (int n = 0; n < s->graph->n_nodes; n++) {
@@ -90,6 +91,10 @@ static void words_of_both_forms_are_as_computed(void **state)
                 words += s->hop[n].words;
         }
         assert_true(fabs(words - want) < 1);
+        merak_sharded_sequence_cuts(s, &cuts);
+        assert_int_equal(cuts.gathered, heads ? 0 : 1);
+        assert_int_equal(cuts.exchanged, heads ? 1 : 0);
+        assert_false(cuts.over_tp);
         merak_sharded_destroy(s);
     }
     merak_model_destroy(m);
