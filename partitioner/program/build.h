@@ -141,6 +141,8 @@ struct merak_first_use {
 struct merak_build_params {
     int *slot;               /* by value: PARAM: its slot; PARAM_GRAD: its
                                       accumulator; else -1 */
+    int *higher;             /* by value: the accumulator of the higher of a
+                                pair, if it has its own; else -1 */
     int *index;              /* by value: PARAM: position in graph order */
     int n;                   /* of the whole model */
     struct merak_uses *uses; /* by parameter of this stage */
@@ -389,6 +391,11 @@ void merak_build_lists(struct merak_build *b);
 
 /* --- params.c --- */
 void merak_build_params(struct merak_build *b);
+/* Is a micro-batch the higher one of a sub-pipeline's pair?  The slot of a
+ * parameter, or of its gradient, in a micro-batch; -1: it is neither. */
+bool merak_build_is_higher(const struct merak_build *b, int microbatch);
+int merak_build_param_slot(const struct merak_build *b, int value,
+                           int microbatch);
 
 /* --- emit.c --- */
 /* Add a send of a slot to a rank of another stage, or a receive from it.  The
@@ -450,7 +457,7 @@ bool merak_build_is_fetched(const struct merak_build *b, int param);
 /* Such a sum is going to be queued; it is, from this slot to p->grad, or to a
  * part that is to be added to it. */
 void merak_build_begin_sum(struct merak_build *b,
-                           const struct merak_uses *uses);
+                           const struct merak_uses *uses, int microbatch);
 void merak_build_note_sum(struct merak_build *b, const struct merak_uses *uses,
                           int slot, int part);
 /* Add what is not added yet. */

@@ -326,6 +326,7 @@ void merak_build_visits_end(struct merak_build *b,
 struct merak_summed {
     const struct merak_uses *uses;
     int slot, part; /* part -1: it is in p->grad already */
+    bool higher;    /* of a pair */
     int turn;
 };
 
@@ -355,19 +356,26 @@ void merak_build_settle_sums(struct merak_build *b)
     settle(b, b->fetch.n_summed);
 }
 
-/* Kernels of the next block run while a block's gradients are summed. */
-void merak_build_begin_sum(struct merak_build *b, const struct merak_uses *uses)
+/* Kernels of the next block run while a block's gradients are summed.  The
+ * lower of a pair is ahead. */
+void merak_build_begin_sum(struct merak_build *b, const struct merak_uses *uses,
+                           int microbatch)
 {
     int unit = b->fetch.unit[uses->param->value], due = 0;
+    bool higher = merak_build_is_higher(b, microbatch);
 
-    if (unit != b->fetch.sum_unit)
+    if (!higher && unit != b->fetch.sum_unit) {
         b->fetch.sum_turn++;
-    b->fetch.sum_unit = unit;
+        b->fetch.sum_unit = unit;
+    }
     while (due < b->fetch.n_summed &&
            b->fetch.summed[due].turn + 1 < b->fetch.sum_turn)
         due++;
-    for (int i = due; i < b->fetch.n_summed; i++)
-        due = b->fetch.summed[i].uses == uses ? i + 1 : due;
+    for (int i = due; i < b->fetch.n_summed; i++) {
+        if (b->fetch.summed[i].uses == uses &&
+            b->fetch.summed[i].higher == higher)
+            due = i + 1;
+    }
     settle(b, due);
 }
 
@@ -377,5 +385,9 @@ void merak_build_note_sum(struct merak_build *b, const struct merak_uses *uses,
     if (merak_build_grow(b, &b->fetch.summed, &b->fetch.cap_summed,
                          b->fetch.n_summed, sizeof(*b->fetch.summed)))
         b->fetch.summed[b->fetch.n_summed++] = (struct merak_summed){
-            uses, b->prog->slot[slot].whole, part, b->fetch.sum_turn};
+            .uses = uses,
+            .slot = b->prog->slot[slot].whole,
+            .part = part,
+            .higher = merak_build_is_higher(b, b->fetch.microbatch),
+            .turn = b->fetch.sum_turn};
 }

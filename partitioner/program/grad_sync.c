@@ -83,7 +83,8 @@ static int new_part(struct merak_build *b, int param, int slot,
         b, whole, part.flat_lo * merak_dtype_bytes(part.dtype), &part);
 }
 
-/* The same before or after a hop along an axis, made once. */
+/* The same before or after a hop along an axis, made once; the gradient of a
+ * pair's higher micro-batch is in another slot. */
 static int part_in(struct merak_build *b, const struct merak_param_slots *p,
                    int slot, const struct merak_layout *layout, bool gather,
                    int axis)
@@ -91,6 +92,8 @@ static int part_in(struct merak_build *b, const struct merak_param_slots *p,
     struct merak_step_hop *hop =
         &b->params.uses[p - b->prog->param].hop[gather][axis];
 
+    if (!gather && merak_build_is_higher(b, b->fetch.microbatch))
+        return new_part(b, p->value, slot, layout);
     if (hop->slot == 0)
         hop->slot = new_part(b, p->value, slot, layout) + 1;
     return hop->slot - 1;

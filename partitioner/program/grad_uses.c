@@ -53,7 +53,7 @@ void merak_build_uses(struct merak_build *b)
         return;
     for (int i = 0; i < prog->n_params; i++) {
         b->params.uses[i].param = &prog->param[i];
-        b->params.uses[i].part = -1;
+        b->params.uses[i].part[0] = b->params.uses[i].part[1] = -1;
         of[prog->param[i].value] = &b->params.uses[i];
     }
     for (int v = 0; v < b->graph->n_values && b->rc == MERAK_OK; v++) {
@@ -163,11 +163,11 @@ static int use_grad_slot(struct merak_build *b, int param,
                          const struct merak_uses *uses, int u)
 {
     int v = uses->at[u].value;
+    int slot = merak_build_param_slot(b, v, b->fetch.microbatch);
 
     if (uses->same_layout)
-        return b->params.slot[v];
-    return convert(b, param, v, b->params.slot[v], u,
-                   merak_build_layout(b, param));
+        return slot;
+    return convert(b, param, v, slot, u, merak_build_layout(b, param));
 }
 
 /* Running sum along the uses; the slot with the total on the last stage. */
@@ -396,23 +396,24 @@ static bool is_complete(const struct merak_uses *uses)
 static int part_slot(struct merak_build *b, struct merak_uses *uses,
                      int microbatch)
 {
+    int *part = &uses->part[merak_build_is_higher(b, microbatch)];
     struct merak_slot proto;
 
     if (microbatch == 0)
         return -1;
-    if (uses->part < 0) {
+    if (*part < 0) {
         proto = b->prog->slot[uses->param->grad];
         proto.bytes = 0;
-        uses->part = merak_build_slot(b, &proto);
+        *part = merak_build_slot(b, &proto);
     }
-    return uses->part;
+    return *part;
 }
 
 /* Sum one micro-batch's gradient of a parameter that is summed each time. */
 static void finish_one(struct merak_build *b, struct merak_uses *uses,
                        int microbatch)
 {
-    merak_build_begin_sum(b, uses);
+    merak_build_begin_sum(b, uses, microbatch);
     b->fetch.turn = b->fetch.microbatch = microbatch;
     finish_grad(b, uses, part_slot(b, uses, microbatch));
     b->fetch.turn = b->fetch.microbatch = -1;

@@ -137,6 +137,17 @@ static void alloc_params(struct merak_build *b)
     prog->param = merak_build_alloc_kept(b, n * sizeof(*prog->param));
 }
 
+static int lend_grad(struct merak_build *b, int v,
+                     const struct merak_layout *layout)
+{
+    int slot = lend_value(b, v, layout, MERAK_F32, MERAK_CAT_GRAD,
+                          b->graph->value[v]->name);
+
+    if (slot >= 0)
+        b->use[slot].brief = true;
+    return slot;
+}
+
 void merak_build_params(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
@@ -147,7 +158,7 @@ void merak_build_params(struct merak_build *b)
     if (b->rc != MERAK_OK)
         return;
     for (int v = 0; v < b->graph->n_values; v++) {
-        b->params.slot[v] = -1;
+        b->params.slot[v] = b->params.higher[v] = -1;
         if (!is_param(b, v))
             continue;
         b->params.index[v] = -1;
@@ -184,9 +195,21 @@ void merak_build_params(struct merak_build *b)
                                            MERAK_CAT_GRAD, value->name);
             continue;
         }
-        b->params.slot[v] =
-            lend_value(b, v, &layout, MERAK_F32, MERAK_CAT_GRAD, value->name);
-        if (b->rc == MERAK_OK)
-            b->use[b->params.slot[v]].brief = true;
+        b->params.slot[v] = lend_grad(b, v, &layout);
+        if (b->prog->plan.sub_pipeline)
+            b->params.higher[v] = lend_grad(b, v, &layout);
     }
+}
+
+bool merak_build_is_higher(const struct merak_build *b, int microbatch)
+{
+    return b->prog->plan.sub_pipeline && microbatch >= 0 && microbatch % 2 != 0;
+}
+
+int merak_build_param_slot(const struct merak_build *b, int value,
+                           int microbatch)
+{
+    return merak_build_is_higher(b, microbatch) && b->params.higher[value] >= 0
+               ? b->params.higher[value]
+               : b->params.slot[value];
 }

@@ -252,6 +252,7 @@ static void make_tables(struct merak_build *b)
     b->local = merak_build_alloc(b, values * sizeof(*b->local));
     b->may_pad = merak_build_alloc(b, values * sizeof(*b->may_pad));
     b->params.slot = merak_build_alloc(b, values * sizeof(*b->params.slot));
+    b->params.higher = merak_build_alloc(b, values * sizeof(*b->params.higher));
     b->params.index = merak_build_alloc(b, values * sizeof(*b->params.index));
     b->params.uses_of =
         merak_build_alloc(b, values * sizeof(*b->params.uses_of));

@@ -41,8 +41,9 @@ struct merak_uses {
     int left;         /* this stage's uses whose gradient is still to come */
     int here;         /* this stage's uses */
     /* fetch.c, grad_sync.c: made once */
-    int n_fetches, part; /* part: of a micro-batch's sum, or -1 */
-    bool is_here;        /* it is gathered */
+    int n_fetches;
+    int part[2];  /* of a micro-batch's sum, or -1; of a pair's higher */
+    bool is_here; /* it is gathered */
     struct merak_step_hop {
         struct merak_exchange *ex;
         const char *name;

@@ -298,6 +298,25 @@ order_of(struct unroll *u, const struct merak_items *items, int from,
     return z->order;
 }
 
+/* The visits of a pair's items, in their order. */
+static void find_visits(struct unroll *u, const struct merak_action *a,
+                        const struct merak_action *next,
+                        const struct merak_pair_step *order, int n)
+{
+    struct merak_items items = {.n = n};
+
+    if (u->b->prog->plan.zero < MERAK_ZERO_PARAMS)
+        return;
+    items.item = merak_build_alloc(u->b, ((size_t)n + 1) * sizeof(*items.item));
+    if (items.item == NULL)
+        return;
+    for (int i = 0; i < n; i++)
+        items.item[i] = order[i].next
+                            ? items_of(u, next)->item[order[i].at]
+                            : items_of(u, a)->item[u->led + order[i].at];
+    merak_build_visits(u->b, &items, &u->visits);
+}
+
 /* Run two micro-batches, and the first `lead` items of the next two. */
 static void run_pair(struct unroll *u, const struct merak_action *a,
                      const struct merak_action *next, int lead)
@@ -307,7 +326,10 @@ static void run_pair(struct unroll *u, const struct merak_action *a,
         order_of(u, items, u->led, lead > 0 ? items_of(u, next) : NULL, lead);
     int n = 2 * (items->n - u->led + lead);
 
+    if (u->b->rc == MERAK_OK)
+        find_visits(u, a, next, order, n);
     for (int i = 0; i < n && u->b->rc == MERAK_OK; i++) {
+        merak_build_visit(u->b, &u->visits, i, &u->next);
         if (order[i].next)
             run_item(u, next, order[i].at, order[i].half);
         else
@@ -328,7 +350,7 @@ static void look_ahead(struct unroll *u, const struct merak_action *a,
         return;
     merak_build_set_pass(u->b, next);
     merak_build_visits(u->b, items_of(u, next), &u->next);
-    u->next.microbatch = next->microbatch;
+    u->next.microbatch = next->microbatch * u->width;
     merak_build_set_pass(u->b, a);
 }
 

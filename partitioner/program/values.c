@@ -98,7 +98,7 @@ static struct merak_open *open_of(struct merak_build *b, int microbatch)
         return NULL;
     }
     for (int v = 0; v < b->graph->n_values; v++)
-        open->map[v] = b->params.slot[v];
+        open->map[v] = merak_build_param_slot(b, v, microbatch);
     return open;
 }
 

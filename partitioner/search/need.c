@@ -125,10 +125,11 @@ static double held_bytes(const struct merak_rater *r,
 static double lent_bytes(const struct merak_rater *r,
                          const struct merak_range *holds)
 {
+    int width = r->plan->sub_pipeline ? 2 : 1; /* a gradient of each half */
     double bytes = 0;
 
     if (r->mesh.dp > 1 && r->plan->zero >= MERAK_ZERO_GRADS)
-        bytes += 2 * holds->most_lent_grad;
+        bytes += 2 * width * holds->most_lent_grad;
     if (r->mesh.dp > 1 && r->plan->zero >= MERAK_ZERO_PARAMS)
         bytes += 2 * holds->most_lent;
     return bytes;

@@ -248,14 +248,14 @@ static double lent_s(const struct merak_rater *r, const struct merak_range *g,
                      bool backward, double seconds)
 {
     const struct merak_param_state *h = &g->hold;
-    int segments = g->to - g->from;
+    int segments = g->to - g->from, width = r->plan->sub_pipeline ? 2 : 1;
     double took = 0;
 
     if (r->plan->zero >= MERAK_ZERO_PARAMS && h->n_lent > 0)
         took += merak_over_dp(r, false, h->lent_bytes,
                               h->n_lent < segments ? h->n_lent : segments);
     if (r->plan->zero >= MERAK_ZERO_GRADS && backward && h->n_lent > 0)
-        took += merak_over_dp(r, true, h->lent_grad_bytes, h->n_lent);
+        took += width * merak_over_dp(r, true, h->lent_grad_bytes, h->n_lent);
     return took > seconds ? took - seconds : 0;
 }
 
