@@ -150,6 +150,7 @@ static double speed_of(const struct row *row)
 #define MPT_7B 32, 4096, 32, 50368
 #define MPT_13B 40, 5120, 40, 50368
 #define MPT_30B 48, 7168, 56, 50368
+#define MPT_70B 80, 8192, 64, 50368
 #define LLAMA_8B 32, 4096, 32, 128256
 #define LLAMA_70B 80, 8192, 64, 128256
 #define LLAMA_405B 126, 16384, 128, 128256

@@ -21,6 +21,12 @@
  TOKENS, 25655, HELD_OUT, 0, 0},
 {"MPT 30 B on 8", "a100", MPT_30B, 2048, 504, 1, AGAIN(3),
  TOKENS, 7330, HELD_OUT, 0, 0},
+{"MPT 70 B on 32", "a100", MPT_70B, 2048, 1024, 4,
+ {.tp = 1, .pp = 1, .micro_batch = 2, FULL, FETCHED},
+ TOKENS, 11962, HELD_OUT, 0, 0},
+{"MPT 70 B on 64", "a100", MPT_70B, 2048, 2048, 8,
+ {.tp = 1, .pp = 1, .micro_batch = 8, FULL, FETCHED},
+ TOKENS, 26274, HELD_OUT, 0, 0},
 {"MPT 7 B on 8", "h100-2023", MPT_7B, 2048, 48, 1, ALONE(6),
  TOKENS, 85144, FITTED, 0, 0},
 {"MPT 3 B on 8, 4096 tokens", "h100-2023", MPT_3B, 4096, 240, 1, ALONE(5),
@@ -39,6 +45,10 @@
  TOKENS, 55481, HELD_OUT, 0, 0},
 {"MPT 30 B on 8", "h100-2023", MPT_30B, 2048, 504, 1, AGAIN(3),
  TOKENS, 16022, HELD_OUT, 0, 0},
+{"MPT 3 B on 16", "h100-2023", MPT_3B, 2048, 480, 2, ALONE(10),
+ TOKENS, 386285, HELD_OUT, 0, 0},
+{"MPT 1 B on 64", "h100-2023", MPT_1B, 2048, 1280, 8, ALONE(20),
+ TOKENS, 2841754, HELD_OUT, 0, 0},
 /* llm.c: seconds a step, in the scripts of these runs */
 {"llm.c, 124 M on 8", "a100", 12, 768, 12, 50304, 1024, 512, 1, ALONE(64),
  SECONDS, 0.3, 0.79, 0, 0},
@@ -61,6 +71,12 @@
 {"Llama 8 B on 128, fetched", "h100-2023", LLAMA_8B, 8192, 256, 16,
  {.tp = 1, .pp = 1, .micro_batch = 2, SELECTIVE, FETCHED},
  TOKENS, 128 * 6514., HELD_OUT, 8, 14336},
+/* Paxml, in the benchmarks below, 2024: seconds a step; parameters are shared
+ * out there and held whole here */
+{"Paxml, GPT 5 B on 16", "h100-2023", 24, 4096, 32, 51200, 2048, 64, 2, ALONE(4),
+ SECONDS, 0.634, HELD_OUT, 0, 0},
+{"Paxml, GPT 5 B on 128", "h100-2023", 24, 4096, 32, 51200, 2048, 512, 16,
+ ALONE(4), SECONDS, 0.651, HELD_OUT, 0, 0},
 /* NVIDIA's dgxc-benchmarking, 2025: seconds a step.  Where sequences are cut
  * over two GPUs, there are twice as many replicas here.  Nemotron's feed-forward
  * is not gated: here it is, with as many parameters and FLOPs. */
@@ -97,11 +113,46 @@
 {"Nemotron 340 B on 1024", "h100", NEMOTRON_340B, 4096, 256, 128,
  {.tp = 8, .pp = 8, .micro_batch = 1, INTERLEAVED, .chunks = 12, NONE, SP},
  SECONDS, 4.73, HELD_OUT, 8, 49152},
+/* the same, April 2025, with fewer tensor ranks; and Nemotron of 340 B on more
+ * GPUs */
+{"Nemotron 15 B on 16, tp 2", "h100", NEMOTRON_15B, 4096, 64, 2,
+ {.tp = 2, .pp = 1, .micro_batch = 2, NONE, SP},
+ SECONDS, 2.66, HELD_OUT, 8, 16384},
+{"Nemotron 15 B on 64, tp 2", "h100", NEMOTRON_15B, 4096, 256, 8,
+ {.tp = 2, .pp = 1, .micro_batch = 2, NONE, SP},
+ SECONDS, 2.67, HELD_OUT, 8, 16384},
+{"Nemotron 15 B on 256, tp 2", "h100", NEMOTRON_15B, 4096, 1024, 32,
+ {.tp = 2, .pp = 1, .micro_batch = 2, NONE, SP},
+ SECONDS, 2.68, HELD_OUT, 8, 16384},
+{"Nemotron 15 B on 1024, tp 2", "h100", NEMOTRON_15B, 4096, 4096, 128,
+ {.tp = 2, .pp = 1, .micro_batch = 2, NONE, SP},
+ SECONDS, 2.74, HELD_OUT, 8, 16384},
+{"Nemotron 340 B on 256", "h100", NEMOTRON_340B, 4096, 64, 32,
+ {.tp = 8, .pp = 8, .micro_batch = 1, INTERLEAVED, .chunks = 12, NONE, SP},
+ SECONDS, 4.36, HELD_OUT, 8, 49152},
+{"Nemotron 340 B on 512", "h100", NEMOTRON_340B, 4096, 128, 64,
+ {.tp = 8, .pp = 8, .micro_batch = 1, INTERLEAVED, .chunks = 12, NONE, SP},
+ SECONDS, 4.39, HELD_OUT, 8, 49152},
+{"Nemotron 340 B on 2048", "h100", NEMOTRON_340B, 4096, 512, 256,
+ {.tp = 8, .pp = 8, .micro_batch = 1, INTERLEAVED, .chunks = 12, NONE, SP},
+ SECONDS, 4.43, HELD_OUT, 8, 49152},
 /* Llama 3 (arXiv 2407.21783), table 4: 430 TFLOP/s a GPU, of 2.54e12 FLOPs a
  * token (6 a parameter, and attention's to earlier tokens) */
 {"Llama 405 B on 8192", "h100", LLAMA_405B, 8192, 2048, 1024,
  {.tp = 8, .pp = 16, .micro_batch = 1, INTERLEAVED, .chunks = 8, NONE, SP},
  TOKENS, 8192 * 430 / 2.54, HELD_OUT, 8, 53248},
+/* IBM's fms-fsdp, 2024: tokens a second, here of all GPUs; the first two share
+ * parameters out within a node, and hold them whole here */
+{"fms-fsdp, 7 B on 128", "a100", 32, 4096, 32, 32000, 4096, 256, 16, ALONE(2),
+ TOKENS, 128 * 3760., HELD_OUT, 32, 11008},
+{"fms-fsdp, 13 B on 128", "a100", 40, 5120, 40, 32000, 4096, 128, 16, ALONE(1),
+ TOKENS, 128 * 1700., 1.26, 40, 13824},
+{"fms-fsdp, 34 B on 128", "a100", 48, 8192, 64, 32000, 4096, 1024, 16,
+ {.tp = 1, .pp = 1, .micro_batch = 8, FULL, FETCHED},
+ TOKENS, 128 * 772., HELD_OUT, 8, 22016},
+{"fms-fsdp, 70 B on 128", "a100", 80, 8192, 64, 32000, 4096, 768, 16,
+ {.tp = 1, .pp = 1, .micro_batch = 6, FULL, FETCHED},
+ TOKENS, 128 * 380., HELD_OUT, 8, 28672},
 /* Korthikanti et al.: seconds a step, with all recomputed and as they propose */
 {"Megatron, 22 B on 8", "a100", 48, 6144, 64, 51200, 2048, 4, 1,
  {.tp = 8, .pp = 1, .micro_batch = 4, SELECTIVE, SP},
