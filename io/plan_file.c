@@ -4,7 +4,7 @@
  * A JSON object.  Its first keys are in this order, because srun's plugin
  * reads the degrees without a JSON library (spank_plugin/plan_head.c):
  *
- *   merak_plan  the format's version, 2
+ *   merak_plan  the format's version, 2; 3 if stages have unlike ranks
  *   sent        {pp_bytes, dp_bytes} per step, over a link between stages and
  *               one between replicas; absent if not known
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
@@ -17,7 +17,9 @@
  *               sub-pipeline's halves count as one.  cut is null
  *               if merak_stages_cut() decides, drop ({attention, blocks} of
  *               each part) if recompute does;
- *               scatter is 0 if absent
+ *               scatter is 0 if absent.  meshes is there in version 3 alone,
+ *               [{dp, tp}, ..] of each stage: then tp and dp are 1, and
+ *               micro_batch is that of all replicas together
  *   run         {model, seq, global_batch} it is for; model is
  *               merak_graph_fingerprint()
  *   program     merak_program_ids(), 16 digits: a run whose programs have
@@ -31,6 +33,7 @@
 #include "config.h"
 
 #include "io/plan_file.h"
+#include "io/plan_lists.h"
 
 #include "base/error.h"
 #include "base/open.h"
@@ -42,7 +45,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { FORMAT = 2 };
+enum { FORMAT = 2, FORMAT_MESHES = 3 };
 #define MAX_BYTES ((size_t)64 << 20)
 
 /* Is the choice a boolean, not one of two words? */
@@ -55,26 +58,6 @@ static bool is_flag(const struct merak_choice *c)
 }
 
 /* --- writing -------------------------------------------------------------- */
-
-static json_t *list_object(const int *list, int n)
-{
-    json_t *array = list == NULL ? json_null() : json_array();
-
-    for (int i = 0; list != NULL && i < n; i++)
-        json_array_append_new(array, json_integer(list[i]));
-    return array;
-}
-
-static json_t *drop_object(const struct merak_drop *drop, int n)
-{
-    json_t *array = drop == NULL ? json_null() : json_array();
-
-    for (int i = 0; drop != NULL && i < n; i++)
-        json_array_append_new(array, json_pack("{s:b, s:i}", "attention",
-                                               drop[i].attention, "blocks",
-                                               drop[i].blocks));
-    return array;
-}
 
 /* Micro-batches that run as one. */
 static int halves(const struct merak_plan *p)
@@ -141,13 +124,16 @@ json_t *merak_plan_object(const struct merak_plan *p)
         bad |= json_object_set_new(object, keys[i], json_null());
     bad |= put_choices(object, p);
     bad |= json_object_update_new(
-        object, json_pack("{s:i, s:I, s:s, s:i, s:o, s:o}", "microbatches",
-                          p->microbatches / halves(p), "memory_bytes",
-                          (json_int_t)p->memory_bytes, "dtype",
-                          p->dtype == MERAK_F32 ? "fp32" : "bf16", "scatter",
-                          p->scatter, "cut",
-                          list_object(p->cut, parts - merak_plan_shared(p) - 1),
-                          "drop", drop_object(p->drop, parts)));
+        object,
+        json_pack("{s:i, s:I, s:s, s:i, s:o, s:o}", "microbatches",
+                  p->microbatches / halves(p), "memory_bytes",
+                  (json_int_t)p->memory_bytes, "dtype",
+                  p->dtype == MERAK_F32 ? "fp32" : "bf16", "scatter",
+                  p->scatter, "cut",
+                  merak_plan_cut_json(p->cut, parts - merak_plan_shared(p) - 1),
+                  "drop", merak_plan_drop_json(p->drop, parts)));
+    if (p->stage != NULL)
+        bad |= json_object_set_new(object, "meshes", merak_plan_meshes_json(p));
     if (bad == 0)
         return object;
     json_decref(object);
@@ -188,12 +174,12 @@ json_t *merak_plan_file_object(struct merak_plan_file *file)
     json_t *object;
 
     snprintf(program, sizeof(program), "%016" PRIx64, file->program);
-    object =
-        json_pack("{s:i, s:o*, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan",
-                  FORMAT, "sent", sent_object(&file->sent), "plan",
-                  merak_plan_object(&file->plan), "run", "model", file->model,
-                  "seq", (json_int_t)file->seq, "global_batch",
-                  (json_int_t)file->global_batch, "program", program);
+    object = json_pack(
+        "{s:i, s:o*, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan",
+        file->plan.stage != NULL ? FORMAT_MESHES : FORMAT, "sent",
+        sent_object(&file->sent), "plan", merak_plan_object(&file->plan), "run",
+        "model", file->model, "seq", (json_int_t)file->seq, "global_batch",
+        (json_int_t)file->global_batch, "program", program);
     if (object == NULL || !make_id(object, file->id)) {
         json_decref(object);
         return NULL;
@@ -208,45 +194,8 @@ json_t *merak_plan_file_object(struct merak_plan_file *file)
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Reads fields until the first wrong one; then every call is a no-op. */
-struct reader {
-    const char *name; /* of the file */
-    enum merak_status rc;
-    struct merak_error *err;
-};
-
-static void fail_field(struct reader *r, const char *key, const json_t *value,
-                       const char *expected)
-{
-    char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-
-    if (r->rc == MERAK_OK)
-        r->rc =
-            merak_fail(r->err, MERAK_ERR_CONFIG,
-                       "plan %s: %s is %.40s, expected %s; `merak plan "
-                       "--json` writes plans",
-                       r->name, key, text != NULL ? text : "missing", expected);
-    free(text);
-}
-
-static json_int_t read_integer(struct reader *r, const json_t *in,
-                               const char *key, json_int_t least,
-                               json_int_t most)
-{
-    const json_t *value = json_object_get(in, key);
-    json_int_t n = json_integer_value(value);
-    char expected[64];
-
-    if (json_is_integer(value) && n >= least && n <= most)
-        return n;
-    snprintf(expected, sizeof(expected),
-             "an integer %" JSON_INTEGER_FORMAT "..%" JSON_INTEGER_FORMAT,
-             least, most);
-    fail_field(r, key, value, expected);
-    return least;
-}
-
-static enum merak_dtype read_dtype(struct reader *r, const json_t *in)
+static enum merak_dtype read_dtype(struct merak_plan_reader *r,
+                                   const json_t *in)
 {
     const json_t *value = json_object_get(in, "dtype");
     const char *text = json_string_value(value);
@@ -254,22 +203,13 @@ static enum merak_dtype read_dtype(struct reader *r, const json_t *in)
     if (text != NULL && strcmp(text, "bf16") == 0)
         return MERAK_BF16;
     if (text == NULL || strcmp(text, "fp32") != 0)
-        fail_field(r, "dtype", value, "one of fp32 bf16");
+        merak_plan_fail_field(r, "dtype", value, "one of fp32 bf16");
     return MERAK_F32;
 }
 
-static bool read_bool(struct reader *r, const json_t *in, const char *key)
-{
-    const json_t *value = json_object_get(in, key);
-
-    if (!json_is_boolean(value))
-        fail_field(r, key, value, "true or false");
-    return json_is_true(value);
-}
-
 /* 16 hexadecimal digits. */
-static void read_id(struct reader *r, const json_t *in, const char *key,
-                    char id[MERAK_FINGERPRINT_TEXT])
+static void read_id(struct merak_plan_reader *r, const json_t *in,
+                    const char *key, char id[MERAK_FINGERPRINT_TEXT])
 {
     const json_t *value = json_object_get(in, key);
     const char *text = json_string_value(value);
@@ -278,84 +218,22 @@ static void read_id(struct reader *r, const json_t *in, const char *key,
         strspn(text, "0123456789abcdef") == strlen(text))
         memcpy(id, text, MERAK_FINGERPRINT_TEXT);
     else
-        fail_field(r, key, value, "16 hexadecimal digits");
+        merak_plan_fail_field(r, key, value, "16 hexadecimal digits");
 }
 
-static const json_t *read_object(struct reader *r, const json_t *in,
+static const json_t *read_object(struct merak_plan_reader *r, const json_t *in,
                                  const char *key)
 {
     const json_t *value = json_object_get(in, key);
 
     if (!json_is_object(value))
-        fail_field(r, key, value, "an object");
+        merak_plan_fail_field(r, key, value, "an object");
     return value;
-}
-
-/* Cut points, ascending, one fewer than there are parts, without
- * vocabulary-parallel layers. */
-static void read_cut(struct reader *r, const json_t *in,
-                     struct merak_plan_file *file)
-{
-    const json_t *value = json_object_get(in, "cut"), *at;
-    int parts = merak_plan_parts(&file->plan);
-    size_t n = (size_t)(parts - merak_plan_shared(&file->plan)) - 1, i;
-    json_int_t before = -1;
-    char expected[64];
-
-    if (r->rc != MERAK_OK || json_is_null(value))
-        return;
-    snprintf(expected, sizeof(expected), "%zu ascending integers", n);
-    if (!json_is_array(value) || json_array_size(value) != n) {
-        fail_field(r, "cut", value, expected);
-        return;
-    }
-    file->cut = calloc(n + 1, sizeof(*file->cut));
-    if (file->cut == NULL) {
-        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->cut));
-        return;
-    }
-    json_array_foreach(value, i, at)
-    {
-        json_int_t place = json_integer_value(at);
-
-        if (!json_is_integer(at) || place <= before || place > INT_MAX)
-            fail_field(r, "cut", value, expected);
-        before = place;
-        file->cut[i] = (int)place;
-    }
-    file->plan.cut = file->cut;
-}
-
-static void read_drop(struct reader *r, const json_t *in,
-                      struct merak_plan_file *file)
-{
-    const json_t *value = json_object_get(in, "drop"), *at;
-    size_t n = (size_t)merak_plan_parts(&file->plan), i;
-    char expected[64];
-
-    if (r->rc != MERAK_OK || json_is_null(value))
-        return;
-    snprintf(expected, sizeof(expected), "%zu objects", n);
-    if (!json_is_array(value) || json_array_size(value) != n) {
-        fail_field(r, "drop", value, expected);
-        return;
-    }
-    file->drop = calloc(n, sizeof(*file->drop));
-    if (file->drop == NULL) {
-        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->drop));
-        return;
-    }
-    json_array_foreach(value, i, at)
-    {
-        file->drop[i].attention = read_bool(r, at, "attention");
-        file->drop[i].blocks = (int)read_integer(r, at, "blocks", 0, INT_MAX);
-    }
-    file->plan.drop = file->drop;
 }
 
 /* In the file, as in options, a sub-pipeline's halves count as one
  * micro-batch. */
-static void halve(struct reader *r, struct merak_plan *p)
+static void halve(struct merak_plan_reader *r, struct merak_plan *p)
 {
     if (!p->sub_pipeline || r->rc != MERAK_OK)
         return;
@@ -369,7 +247,7 @@ static void halve(struct reader *r, struct merak_plan *p)
 }
 
 /* A missing choice gets its default, if it may be absent. */
-static long read_choice(struct reader *r, const json_t *in,
+static long read_choice(struct merak_plan_reader *r, const json_t *in,
                         const struct merak_choice *c)
 {
     const json_t *value = json_object_get(in, c->key);
@@ -380,22 +258,23 @@ static long read_choice(struct reader *r, const json_t *in,
     if (value == NULL && c->is_implied)
         return c->usual;
     if (is_flag(c) || (value == NULL && c->flag_key != NULL))
-        return read_bool(r, in, is_flag(c) ? c->key : c->flag_key);
+        return merak_plan_read_bool(r, in, is_flag(c) ? c->key : c->flag_key);
     if (c->kind == MERAK_OPTION_INT || c->kind == MERAK_OPTION_SIZE)
-        return read_integer(r, in, c->key, (json_int_t)c->option.least,
-                            (json_int_t)c->option.most);
+        return merak_plan_read_integer(r, in, c->key,
+                                       (json_int_t)c->option.least,
+                                       (json_int_t)c->option.most);
     found = text != NULL ? merak_choice_find_word(c, text) : -1;
     for (int i = 0; i < merak_choice_words(c) && found < 0; i++)
         snprintf(expected + strlen(expected),
                  sizeof(expected) - strlen(expected), " %s",
                  merak_choice_word(c, i, word));
     if (found < 0)
-        fail_field(r, c->key, value, expected);
+        merak_plan_fail_field(r, c->key, value, expected);
     return found < 0 ? 0 : found;
 }
 
 /* Borrowed from the object. */
-static const char *read_schedule(struct reader *r, const json_t *in)
+static const char *read_schedule(struct merak_plan_reader *r, const json_t *in)
 {
     const json_t *value = json_object_get(in, "schedule");
     const char *text = json_string_value(value);
@@ -404,11 +283,11 @@ static const char *read_schedule(struct reader *r, const json_t *in)
     if (r->rc == MERAK_OK &&
         (text == NULL || strlen(text) >= MERAK_OPTION_NAME_BYTES ||
          merak_schedule_find(text, &schedule, NULL) != MERAK_OK))
-        fail_field(r, "schedule", value, "one that merak(7) lists");
+        merak_plan_fail_field(r, "schedule", value, "one that merak(7) lists");
     return text;
 }
 
-static void read_choices(struct reader *r, const json_t *in,
+static void read_choices(struct merak_plan_reader *r, const json_t *in,
                          struct merak_plan *plan)
 {
     struct merak_choices choices = {.tp = 0};
@@ -429,22 +308,26 @@ static void read_choices(struct reader *r, const json_t *in,
         merak_choices_take(&choices, plan);
 }
 
-static void read_plan(struct reader *r, const json_t *in,
-                      struct merak_plan_file *file)
+static void read_plan(struct merak_plan_reader *r, const json_t *in,
+                      bool unlike, struct merak_plan_file *file)
 {
     struct merak_plan *p = &file->plan;
     const json_int_t most = 65535, large = (json_int_t)1 << 50;
 
     read_choices(r, in, p);
-    p->microbatches = (int)read_integer(r, in, "microbatches", 1, INT_MAX / 2);
-    p->memory_bytes = (size_t)read_integer(r, in, "memory_bytes", 0, large);
+    if (unlike)
+        merak_plan_read_meshes(r, in, file);
+    p->microbatches =
+        (int)merak_plan_read_integer(r, in, "microbatches", 1, INT_MAX / 2);
+    p->memory_bytes =
+        (size_t)merak_plan_read_integer(r, in, "memory_bytes", 0, large);
     p->dtype = read_dtype(r, in);
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
-        p->scatter = (int)read_integer(r, in, "scatter", 0, most);
+        p->scatter = (int)merak_plan_read_integer(r, in, "scatter", 0, most);
     p->threads = 1;
     halve(r, p);
-    read_cut(r, in, file);
-    read_drop(r, in, file);
+    merak_plan_read_cut(r, in, file);
+    merak_plan_read_drop(r, in, file);
 }
 
 /* Absent or wrong predictions are harmless. */
@@ -468,7 +351,7 @@ static int read_ranks_per_node(const json_t *request)
     return n > 0 && n <= 65535 ? (int)n : 0;
 }
 
-static void check_id(struct reader *r, const json_t *in,
+static void check_id(struct merak_plan_reader *r, const json_t *in,
                      const struct merak_plan_file *file)
 {
     char id[MERAK_FINGERPRINT_TEXT];
@@ -485,20 +368,23 @@ static void check_id(struct reader *r, const json_t *in,
                            r->name, file->id, id);
 }
 
-static void read_sent(struct reader *r, const json_t *in,
+static void read_sent(struct merak_plan_reader *r, const json_t *in,
                       struct merak_sent *sent)
 {
     const json_int_t most = 1000000000000000000; /* an exabyte */
 
-    sent->pp_bytes = (uint64_t)read_integer(r, in, "pp_bytes", 0, most - 1);
-    sent->dp_bytes = (uint64_t)read_integer(r, in, "dp_bytes", 0, most - 1);
+    sent->pp_bytes =
+        (uint64_t)merak_plan_read_integer(r, in, "pp_bytes", 0, most - 1);
+    sent->dp_bytes =
+        (uint64_t)merak_plan_read_integer(r, in, "dp_bytes", 0, most - 1);
 }
 
-static void read_file(struct reader *r, const json_t *in,
+static void read_file(struct merak_plan_reader *r, const json_t *in,
                       struct merak_plan_file *file)
 {
     const json_t *run;
     char program[MERAK_FINGERPRINT_TEXT] = "0";
+    json_int_t version;
 
     if (!json_is_integer(json_object_get(in, "merak_plan"))) {
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
@@ -507,15 +393,16 @@ static void read_file(struct reader *r, const json_t *in,
                            r->name);
         return;
     }
-    read_integer(r, in, "merak_plan", FORMAT, FORMAT);
-    read_plan(r, read_object(r, in, "plan"), file);
+    version =
+        merak_plan_read_integer(r, in, "merak_plan", FORMAT, FORMAT_MESHES);
+    read_plan(r, read_object(r, in, "plan"), version == FORMAT_MESHES, file);
     if (json_object_get(in, "sent") != NULL)
         read_sent(r, read_object(r, in, "sent"), &file->sent);
     run = read_object(r, in, "run");
     read_id(r, run, "model", file->model);
-    file->seq = (size_t)read_integer(r, run, "seq", 1, INT_MAX);
+    file->seq = (size_t)merak_plan_read_integer(r, run, "seq", 1, INT_MAX);
     file->global_batch =
-        (size_t)read_integer(r, run, "global_batch", 1, INT_MAX);
+        (size_t)merak_plan_read_integer(r, run, "global_batch", 1, INT_MAX);
     read_id(r, in, "program", program);
     file->program = strtoull(program, NULL, 16);
     read_id(r, in, "id", file->id);
@@ -529,7 +416,7 @@ enum merak_status merak_plan_file_decode(const char *text, size_t bytes,
                                          struct merak_plan_file **file_p,
                                          struct merak_error *err)
 {
-    struct reader r = {.name = name, .err = err};
+    struct merak_plan_reader r = {.name = name, .err = err};
     struct merak_plan_file *file = calloc(1, sizeof(*file));
     json_error_t why;
     json_t *in = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
@@ -592,5 +479,6 @@ void merak_plan_file_destroy(struct merak_plan_file *file)
         return;
     free(file->cut);
     free(file->drop);
+    free(file->stage);
     free(file);
 }

@@ -10,14 +10,15 @@
 #include <jansson.h>
 
 struct merak_plan_file {
-    struct merak_plan plan;  /* if decoded, its lists are the next two; threads
-                                is 1 */
+    struct merak_plan plan;  /* if decoded, its lists are the next three;
+                                threads is 1 */
     int *cut;                /* [parts - 1], or NULL */
     struct merak_drop *drop; /* [parts], or NULL */
+    struct merak_stage_degrees *stage; /* [pp], or NULL */
     /* The run it is for. */
     char model[MERAK_FINGERPRINT_TEXT];
     size_t seq, global_batch;
-    uint64_t program; /* merak_program_ids() of it */
+    uint64_t program;       /* merak_program_ids() of it */
     struct merak_sent sent; /* over a link in a step; 0: not known */
     /* What was predicted; 0 and "": not predicted. */
     double step_s;

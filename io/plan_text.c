@@ -107,7 +107,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 
     describe_schedule(p, schedule, sizeof(schedule));
     describe_drops(p, drops, sizeof(drops));
-    if (p->tp > 1)
+    if (p->tp > 1 || p->stage != NULL)
         snprintf(sp, sizeof(sp), ", sequence parallelism %s",
                  merak_choice_word(&merak_choice[MERAK_CHOICE_SP], (long)p->sp,
                                    word));

@@ -305,6 +305,19 @@ enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
     return rc;
 }
 
+void merak_planned_keep(struct merak_planned *planned, const int *rank, int n)
+{
+    int kept = 0;
+
+    for (int r = 0; r < planned->n_programs; r++) {
+        if (kept < n && rank[kept] == r)
+            planned->program[kept++] = planned->program[r];
+        else
+            merak_program_destroy(planned->program[r]);
+    }
+    planned->n_programs = kept;
+}
+
 void merak_planned_destroy(struct merak_planned *planned)
 {
     if (planned == NULL)

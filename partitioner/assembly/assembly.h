@@ -103,6 +103,8 @@ enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
                                       struct merak_sent *sent_p,
                                       char model[MERAK_FINGERPRINT_TEXT],
                                       struct merak_error *err) MERAK_CHECKED;
+/* Keep the programs of n ranks, in this order, which ascends. */
+void merak_planned_keep(struct merak_planned *planned, const int *rank, int n);
 void merak_planned_destroy(struct merak_planned *planned);
 
 #endif

@@ -188,7 +188,9 @@ static void write_sum(struct merak_shard_writer *w,
             continue;
         if (chain->n_groups == 0)
             chain->total = v->id;
-        contribute(w, of, w->old->node[v->producer],
+        /* One that an op passes on is the gradient of the op's output: it comes
+         * from wherever that is made, whole. */
+        contribute(w, of, v->of == of ? w->old->node[v->producer] : old,
                    w->entry[v->id].copies->value);
     }
     chain->total = old->out[0]->id;

@@ -58,6 +58,14 @@ static enum merak_status set_cut(void *target, const char *text,
     return merak_given_set_cut(text, &choices->list, err);
 }
 
+static enum merak_status set_stages(void *target, const char *text,
+                                    struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    return merak_given_set_stages(text, &choices->list, err);
+}
+
 /* --- the table ------------------------------------------------------------ */
 
 #define AT(field) offsetof(struct merak_choices, field)
@@ -83,7 +91,7 @@ static enum merak_status set_cut(void *target, const char *text,
     .near = merak_near_##function, .near_memory = memory, \
     .near_numbers = numbers
 #define DEGREE .least = 1, .most = 65535
-#define CP_TEXT                                                            \
+#define CP_TEXT                                                              \
     "context parallelism: ranks that each sequence is cut over, with whole " \
     "weights, or auto (1)"
 #define CP_FORM_TEXT                                                     \
@@ -124,6 +132,16 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              .words = "auto|gather|heads"),
         .key = "cp_form", IN_PLAN(cp_form), .is_implied = true,
         .is_told = true, NEAR(usual, 0, 11)},
+    [MERAK_CHOICE_STAGES] = {
+        .option = CALL(STAGES, "stages", set_stages, "LIST",
+                       "replicas x tensor ranks of each stage, 2x4,8x1, in "
+                       "place of tp, pp and dp; a micro-batch is then that of "
+                       "all replicas together"),
+        .run = CALL(STAGES, "stages", set_stages, "LIST",
+                    "replicas x tensor ranks of each stage, 2x4,8x1, in place "
+                    "of tp, pp and dp; a micro-batch is then that of all "
+                    "replicas together"),
+        .kind = MERAK_OPTION_CALL},
     [MERAK_CHOICE_MICRO_BATCH] = {
         BOTH(MICRO_BATCH, "micro-batch", SIZE, micro_batch,
              "sequences in a micro-batch (1)",
@@ -345,7 +363,11 @@ void merak_choice_text(const struct merak_choice *choice,
     long value = merak_choice_get(choice, choices);
     char word[MERAK_CHOICE_WORD];
 
-    if (choice == &merak_choice[MERAK_CHOICE_CUT] && list->cut != NULL)
+    if (choice == &merak_choice[MERAK_CHOICE_STAGES] && list->stage != NULL)
+        merak_stages_text(list->stage, list->n_stages, text, bytes);
+    else if (choice == &merak_choice[MERAK_CHOICE_STAGES])
+        snprintf(text, bytes, "auto");
+    else if (choice == &merak_choice[MERAK_CHOICE_CUT] && list->cut != NULL)
         merak_cut_text(list->cut, list->n_cut, text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_CUT])
         snprintf(text, bytes, "auto");
@@ -365,6 +387,73 @@ void merak_choice_text(const struct merak_choice *choice,
 }
 
 /* --- all of them ---------------------------------------------------------- */
+
+/* What a list of stages decides is not given otherwise. */
+static enum merak_status check_stages(const struct merak_choices *choices,
+                                      struct merak_error *err)
+{
+    static const enum merak_choice_id taken[] = {
+        MERAK_CHOICE_TP, MERAK_CHOICE_PP, MERAK_CHOICE_DP};
+
+    for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
+        if (choices->given[taken[i]])
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--stages has the degrees of every stage: leave "
+                              "out --%s",
+                              merak_choice[taken[i]].option.name);
+    }
+    if (choices->given[MERAK_CHOICE_CP] && choices->cp != 1)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--cp: stages of unlike ranks do not cut sequences; "
+                          "leave out --cp or --stages");
+    if (choices->given[MERAK_CHOICE_ORDER])
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--order has no meaning with --stages: their ranks "
+                          "follow one another");
+    return MERAK_OK;
+}
+
+enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
+                                              struct merak_error *err)
+{
+    const struct merak_stage_degrees *stage = choices->list.stage;
+    struct merak_plan plan = {.micro_batch = choices->micro_batch};
+    int n = choices->list.n_stages;
+    bool *given = choices->given;
+    struct merak_stage_mesh mesh;
+    enum merak_status rc;
+
+    given[MERAK_CHOICE_STAGES] = stage != NULL;
+    if (stage == NULL)
+        return MERAK_OK;
+    if (!given[MERAK_CHOICE_MICRO_BATCH]) {
+        plan.micro_batch = merak_stages_least_samples(stage, n);
+        if (plan.micro_batch == 0)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--stages: no micro-batch can be divided among "
+                              "the replicas of all stages");
+    }
+    rc = check_stages(choices, err);
+    if (rc == MERAK_OK)
+        rc = merak_plan_set_stages(&plan, stage, n, err);
+    if (rc != MERAK_OK)
+        return rc;
+    choices->micro_batch = plan.micro_batch;
+    given[MERAK_CHOICE_MICRO_BATCH] = true;
+    if (plan.stage != NULL)
+        return MERAK_OK;
+    mesh = merak_plan_mesh(&plan, 0);
+    choices->tp = mesh.tp;
+    choices->pp = plan.pp;
+    choices->dp = mesh.dp;
+    given[MERAK_CHOICE_TP] = given[MERAK_CHOICE_PP] = given[MERAK_CHOICE_DP] =
+        true;
+    given[MERAK_CHOICE_STAGES] = false;
+    free((void *)choices->list.stage);
+    choices->list.stage = NULL;
+    choices->list.n_stages = 0;
+    return MERAK_OK;
+}
 
 void merak_choices_settle(struct merak_choices *choices)
 {
@@ -391,6 +480,8 @@ void merak_choices_of(const struct merak_plan *plan,
                                          : MERAK_BOUNDARY_AUTO,
         .list = {.cut = parts > 1 ? plan->cut : NULL,
                  .n_cut = parts - 1,
+                 .stage = plan->stage,
+                 .n_stages = plan->stage != NULL ? plan->pp : 0,
                  .drop = plan->drop,
                  .n_drop = parts}};
     for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
@@ -402,6 +493,11 @@ void merak_choices_of(const struct merak_plan *plan,
         choices->given[i] = true;
     }
     choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
+    choices->given[MERAK_CHOICE_STAGES] = plan->stage != NULL;
+    for (int i = MERAK_CHOICE_TP; i <= MERAK_CHOICE_DP; i++)
+        choices->given[i] = plan->stage == NULL;
+    if (plan->stage != NULL) /* they follow one another */
+        choices->given[MERAK_CHOICE_ORDER] = false;
     choices->chunks = merak_plan_chunks(plan);
     choices->cp = plan->cp > 1 ? plan->cp : 1;
     if (plan->sub_pipeline)
@@ -421,6 +517,12 @@ void merak_choices_take(const struct merak_choices *choices,
             store(c->kind, (char *)plan + c->plan_at,
                   choices->given[i] ? merak_choice_get(c, choices) : c->usual);
     }
+    plan->stage = choices->list.stage;
+    if (plan->stage != NULL) {
+        plan->tp = plan->dp = 1;
+        plan->pp = choices->list.n_stages;
+        plan->order_tp_pp_dp = false;
+    }
     snprintf(plan->schedule, sizeof(plan->schedule), "%s", schedule);
     plan->chunks = merak_plan_chunks(plan);
     if (plan->branches == MERAK_BRANCHES_AUTO)
@@ -433,15 +535,16 @@ char *merak_choices_line(const struct merak_plan *plan)
     char *value = malloc(bytes), *text = NULL;
     FILE *out = open_memstream(&text, &size);
     struct merak_choices choices;
-    bool ok = value != NULL && out != NULL;
+    bool ok = value != NULL && out != NULL, first = true;
 
     merak_choices_of(plan, &choices);
     for (int i = 0; ok && i < MERAK_CHOICE_COUNT; i++) {
         if (!choices.given[i])
             continue;
         merak_choice_text(&merak_choice[i], &choices, value, bytes);
-        fprintf(out, "%s%s=%s", i > 0 ? "," : "", merak_choice[i].option.name,
+        fprintf(out, "%s%s=%s", first ? "" : ",", merak_choice[i].option.name,
                 value);
+        first = false;
     }
     if (out != NULL && fclose(out) != 0)
         ok = false;

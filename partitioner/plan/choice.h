@@ -22,6 +22,7 @@ enum merak_choice_id {
     MERAK_CHOICE_DP,
     MERAK_CHOICE_CP,
     MERAK_CHOICE_CP_FORM,
+    MERAK_CHOICE_STAGES,
     MERAK_CHOICE_MICRO_BATCH,
     MERAK_CHOICE_SCHEDULE,
     MERAK_CHOICE_CHUNKS,
@@ -134,11 +135,18 @@ static inline bool merak_choice_allows(bool given, long wanted, long value)
 /* What is given as auto to the planner alone counts as not given; zero and cp
  * stay auto. */
 void merak_choices_settle(struct merak_choices *choices);
+/* Check a list of stages.  Equal ones are made tp, pp and dp, with the
+ * micro-batch of a replica; for others the micro-batch is that of all replicas
+ * and, if it is not given, the least. */
+enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
+                                              struct merak_error *err)
+    MERAK_CHECKED;
 /* All choices of a plan, as given; name and lists are borrowed from it. */
 void merak_choices_of(const struct merak_plan *plan,
                       struct merak_choices *choices);
-/* Store them in a plan, with usual values for those not given; lists and the
- * boundary are not stored. */
+/* Store them in a plan, with usual values for those not given; cuts,
+ * recomputation by part and the boundary are not stored, a list of stages is
+ * borrowed. */
 void merak_choices_take(const struct merak_choices *choices,
                         struct merak_plan *plan);
 /* "tp=2,pp=4,..", all choices of a plan, as --what-if takes them; freed by the

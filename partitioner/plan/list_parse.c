@@ -91,6 +91,56 @@ enum merak_status merak_given_set_cut(const char *text,
     return check_order(text, cut, n, err);
 }
 
+/* --- stages --------------------------------------------------------------- */
+
+#define MOST_DEGREE 65535
+
+static enum merak_status bad_stages(const char *text, struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--stages: expected for each stage its replicas x its "
+                      "tensor ranks, 1..%d, with commas or dashes between, as "
+                      "in 2x4,8x1,4x2, got \"%.60s\"",
+                      MOST_DEGREE, text);
+}
+
+static bool next_degree(const char **text_p, int *degree_p)
+{
+    *degree_p = next_number(text_p);
+    return *degree_p >= 1 && *degree_p <= MOST_DEGREE;
+}
+
+enum merak_status merak_given_set_stages(const char *text,
+                                         struct merak_given_lists *lists,
+                                         struct merak_error *err)
+{
+    const char *at = text;
+    struct merak_stage_degrees *stage;
+    size_t n = 1;
+
+    free((void *)lists->stage);
+    lists->stage = NULL;
+    lists->n_stages = 0;
+    if (strcmp(text, "auto") == 0)
+        return MERAK_OK;
+    for (const char *c = text; *c != '\0'; c++)
+        n += *c == '-' || *c == ',';
+    if (n > MOST_DEGREE)
+        return bad_stages(text, err);
+    lists->stage = stage = calloc(n, sizeof(*stage));
+    if (stage == NULL)
+        return merak_fail_nomem(err, n * sizeof(*stage));
+    lists->n_stages = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        if (!next_degree(&at, &stage[i].dp) || *at++ != 'x' ||
+            !next_degree(&at, &stage[i].tp) ||
+            (i + 1 < n ? *at != '-' && *at != ',' : *at != '\0'))
+            return bad_stages(text, err);
+        at += i + 1 < n;
+    }
+    return MERAK_OK;
+}
+
 /* --- recompute ------------------------------------------------------------ */
 
 static bool find_word(const char *text, enum merak_recompute *recompute_p)
@@ -155,6 +205,8 @@ void merak_given_fini(struct merak_given_lists *lists)
 {
     free((void *)lists->cut);
     free((void *)lists->drop);
+    free((void *)lists->stage);
     lists->cut = NULL;
     lists->drop = NULL;
+    lists->stage = NULL;
 }

@@ -38,6 +38,18 @@ void merak_cut_text(const int *cut, int n, char *text, size_t bytes)
     }
 }
 
+void merak_stages_text(const struct merak_stage_degrees *stage, int n,
+                       char *text, size_t bytes)
+{
+    char item[24];
+
+    text[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        snprintf(item, sizeof(item), "%dx%d", stage[i].dp, stage[i].tp);
+        append(item, text, bytes);
+    }
+}
+
 void merak_drop_text(const struct merak_drop *drop, int n, char *text,
                      size_t bytes)
 {

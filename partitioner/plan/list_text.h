@@ -2,6 +2,7 @@
 /* partitioner/plan/list_text.h - a plan's lists as text
  *
  *   cut        "1-3-5": the cut points where all parts except the first begin
+ *   stages     "2x4-8x1": dp x tp of each stage, where they are not alike
  *   recompute  "a-2-0": what each part recomputes: attention, or all inside
  *              its first 2 or 0 blocks
  *
@@ -19,6 +20,8 @@ struct merak_given_lists {
     const struct merak_drop *drop; /* of n_drop parts, with room for the
                                       vocabulary-parallel layers */
     int n_drop;
+    const struct merak_stage_degrees *stage; /* of n_stages stages */
+    int n_stages;
 };
 
 /*
@@ -32,6 +35,10 @@ struct merak_given_lists {
 enum merak_status merak_given_set_cut(const char *text,
                                       struct merak_given_lists *lists,
                                       struct merak_error *err) MERAK_CHECKED;
+/* "2x4-8x1", also with commas between, or auto. */
+enum merak_status merak_given_set_stages(const char *text,
+                                         struct merak_given_lists *lists,
+                                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status
 merak_given_set_recompute(const char *text, struct merak_given_lists *lists,
                           enum merak_recompute *recompute_p,
@@ -44,6 +51,8 @@ void merak_given_fini(struct merak_given_lists *lists);
 /* Parts that cuts make: all except the vocabulary-parallel layers. */
 int merak_plan_own_parts(const struct merak_plan *plan);
 /* A list that does not fit ends with "..". */
+void merak_stages_text(const struct merak_stage_degrees *stage, int n,
+                       char *text, size_t bytes);
 void merak_cut_text(const int *cut, int n, char *text, size_t bytes);
 void merak_drop_text(const struct merak_drop *drop, int n, char *text,
                      size_t bytes);

@@ -151,6 +151,19 @@ size_t merak_plan_samples(const struct merak_plan *plan)
     return plan->micro_batch * (size_t)plan->dp;
 }
 
+int merak_plan_players(const struct merak_plan *plan)
+{
+    return plan->stage != NULL ? merak_plan_ranks(plan) : plan->pp;
+}
+
+int merak_plan_player(const struct merak_plan *plan, int tp_index, int dp_index,
+                      int player)
+{
+    return plan->stage != NULL
+               ? player
+               : merak_plan_rank(plan, tp_index, dp_index, player);
+}
+
 int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
                     int stage)
 {

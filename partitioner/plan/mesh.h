@@ -68,6 +68,13 @@ struct merak_stage_mesh merak_plan_mesh(const struct merak_plan *plan,
 /* Sequences of a micro-batch, of all replicas together: of any stage the
  * same. */
 size_t merak_plan_samples(const struct merak_plan *plan);
+/* The ranks that stand for all of them where programs are played together: as
+ * others of a stage do the same at the same time, one of each stage, with these
+ * coordinates; of unlike stages, all.  How many, and the logical rank of one.
+ */
+int merak_plan_players(const struct merak_plan *plan);
+int merak_plan_player(const struct merak_plan *plan, int tp_index, int dp_index,
+                      int player);
 /* Logical rank at these coordinates, and back. */
 int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
                     int stage);

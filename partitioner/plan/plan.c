@@ -14,6 +14,12 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 {
     size_t pass = plan->micro_batch * (size_t)plan->dp;
 
+    if (global_batch % pass != 0 && plan->stage != NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--global-batch %zu is not a multiple of "
+                          "--micro-batch %zu, of all replicas; nearest: %zu",
+                          global_batch, plan->micro_batch,
+                          (global_batch / pass + 1) * pass);
     if (global_batch % pass != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--global-batch %zu is not a multiple of "
@@ -25,6 +31,15 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
                           "--sub-pipeline halves --micro-batch %zu: expected "
                           "an even number",
                           plan->micro_batch);
+    for (int s = 0; s < plan->pp && plan->sub_pipeline; s++) {
+        size_t batch = merak_plan_mesh(plan, s).batch;
+
+        if (batch % 2 != 0)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--sub-pipeline halves the micro-batch: %zu "
+                              "sequences in stage %d; expected an even number",
+                              batch, s);
+    }
     plan->microbatches = (int)(global_batch / pass);
     if (plan->sub_pipeline) {
         plan->microbatches *= 2;
@@ -67,12 +82,31 @@ enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
     return MERAK_OK;
 }
 
+static void stages_text(const struct merak_plan *plan,
+                        char text[MERAK_DEGREES_TEXT])
+{
+    int n = snprintf(text, MERAK_DEGREES_TEXT, "stages of unlike ranks: ");
+
+    for (int s = 0; s < plan->pp; s++) {
+        if (n + 24 > MERAK_DEGREES_TEXT) {
+            snprintf(text + n, (size_t)(MERAK_DEGREES_TEXT - n), ", ..");
+            return;
+        }
+        n += snprintf(text + n, (size_t)(MERAK_DEGREES_TEXT - n), "%s%d x %d",
+                      s > 0 ? ", " : "", plan->stage[s].dp, plan->stage[s].tp);
+    }
+}
+
 const char *merak_plan_degrees_text(const struct merak_plan *plan,
                                     const char *between,
                                     char text[MERAK_DEGREES_TEXT])
 {
     char cp[24] = "";
 
+    if (plan->stage != NULL) {
+        stages_text(plan, text);
+        return text;
+    }
     if (plan->cp > 1)
         snprintf(cp, sizeof(cp), "%scp %d", between, plan->cp);
     snprintf(text, MERAK_DEGREES_TEXT, "tp %d%s%spp %d%sdp %d", plan->tp, cp,
@@ -260,6 +294,21 @@ bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
 {
     return merak_plan_mesh(plan, stage).tp > 1 && part > 0 &&
            !schedule->splits_w && merak_plan_shared(plan) == 0;
+}
+
+struct merak_stage_mesh merak_plan_loss_mesh(const struct merak_plan *plan)
+{
+    const struct merak_schedule *schedule;
+    int last = plan->pp - 1, chunks = merak_plan_chunks(plan);
+
+    if (merak_schedule_find(plan->schedule, &schedule, NULL) == MERAK_OK) {
+        for (int s = 0; s < plan->pp; s++) {
+            if (merak_plan_part(schedule, plan, s, chunks - 1) ==
+                merak_plan_parts(plan) - 1)
+                last = s;
+        }
+    }
+    return merak_plan_mesh(plan, last);
 }
 
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,

@@ -110,8 +110,9 @@ merak_plan_check_degrees(const struct merak_plan *plan,
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
 /* "tp 2, pp 4, dp 1", with `between` in place of ", ", and with cp where it is
- * more than 1: "tp 2, cp 2, pp 4, dp 1". */
-#define MERAK_DEGREES_TEXT 80
+ * more than 1: "tp 2, cp 2, pp 4, dp 1"; or "stages of unlike ranks: 2 x 4, 8 x
+ * 1", of which a long list ends with "..". */
+#define MERAK_DEGREES_TEXT 160
 const char *merak_plan_degrees_text(const struct merak_plan *plan,
                                     const char *between,
                                     char text[MERAK_DEGREES_TEXT]);
@@ -159,6 +160,8 @@ bool merak_plan_recomputes(const struct merak_schedule *schedule,
 bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
                               const struct merak_plan *plan, int stage,
                               int part);
+/* The ranks that compute the loss. */
+struct merak_stage_mesh merak_plan_loss_mesh(const struct merak_plan *plan);
 /* Coordinates of tp_index on the tensor axes, the first outermost, and of
  * stage on the stages' axis if there is one. */
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,

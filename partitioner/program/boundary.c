@@ -52,12 +52,24 @@ static double seconds(const struct merak_links *links, double bytes, int n)
                                   &(struct merak_spread){{n}});
 }
 
+static int most_tensor_ranks(const struct merak_plan *plan)
+{
+    int most = 1;
+
+    for (int s = 0; s < (plan->stage != NULL ? plan->pp : 1); s++) {
+        int tp = merak_plan_mesh(plan, s).tp;
+
+        most = tp > most ? tp : most;
+    }
+    return most;
+}
+
 int merak_boundary_choose(enum merak_boundary boundary,
                           const struct merak_cost_model *cost,
                           const struct merak_plan *plan, double bytes)
 {
     const struct merak_links shared = merak_links_shared(&cost->links, plan, 0);
-    int node = cost->links.level[0].ranks, tp = merak_plan_mesh(plan, 0).tp;
+    int node = cost->links.level[0].ranks, tp = most_tensor_ranks(plan);
     int slices = merak_schedule_slices(plan->schedule);
 
     if (slices > 1)
@@ -66,6 +78,8 @@ int merak_boundary_choose(enum merak_boundary boundary,
         return 0;
     if (boundary == MERAK_BOUNDARY_SCATTER)
         return 1;
+    if (plan->stage != NULL)
+        return seconds(&shared, bytes, tp) < seconds(&shared, bytes, 1);
     if (node == 0 || node % tp != 0 || node >= merak_plan_ranks(plan))
         return 0;
     return seconds(&shared, bytes, tp) < seconds(&shared, bytes, 1) ? node : 0;

@@ -24,10 +24,10 @@ static enum merak_status build_stages(const struct merak_sharded *sharded,
 {
     enum merak_status rc = MERAK_OK;
 
-    for (int s = 0; s < plan->pp && rc == MERAK_OK; s++)
+    for (int k = 0; k < merak_plan_players(plan) && rc == MERAK_OK; k++)
         rc = merak_program_build(sharded, stages, plan,
-                                 merak_plan_rank(plan, 0, 0, s), opt,
-                                 &program[s], err);
+                                 merak_plan_player(plan, 0, 0, k), opt,
+                                 &program[k], err);
     return rc;
 }
 
@@ -39,19 +39,20 @@ enum merak_status merak_stages_play(const struct merak_sharded *sharded,
                                     struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
-    struct merak_program **program = calloc((size_t)plan->pp, sizeof(*program));
+    int n = merak_plan_players(plan);
+    struct merak_program **program = calloc((size_t)n, sizeof(*program));
     enum merak_status rc;
 
     if (program == NULL)
-        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*program));
+        return merak_fail_nomem(err, (size_t)n * sizeof(*program));
     rc = merak_recompute_choose(sharded, plan, -1, opt, stages, err);
     if (rc == MERAK_OK)
         rc = build_stages(sharded, stages, plan, opt, program, err);
     if (rc == MERAK_OK)
-        rc = merak_simulate(program, plan->pp, NULL, &timeline, err);
+        rc = merak_simulate(program, n, NULL, &timeline, err);
     if (rc == MERAK_OK)
         *played = (struct merak_played){.step_s = timeline->step_s};
-    for (int s = 0; s < plan->pp; s++) {
+    for (int s = 0; s < n; s++) {
         if (rc == MERAK_OK && program[s]->arena_bytes > played->arena_bytes)
             played->arena_bytes = program[s]->arena_bytes;
         if (rc == MERAK_OK)
@@ -68,15 +69,16 @@ enum merak_status merak_stages_prove_streams(
     const struct merak_plan *plan, const struct merak_program_options *opt,
     struct merak_error *err)
 {
-    struct merak_program **program = calloc((size_t)plan->pp, sizeof(*program));
+    int n = merak_plan_players(plan);
+    struct merak_program **program = calloc((size_t)n, sizeof(*program));
     enum merak_status rc;
 
     if (program == NULL)
-        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*program));
+        return merak_fail_nomem(err, (size_t)n * sizeof(*program));
     rc = build_stages(sharded, stages, plan, opt, program, err);
     if (rc == MERAK_OK)
-        rc = merak_program_check_streams(program, plan->pp, err);
-    for (int s = 0; s < plan->pp; s++)
+        rc = merak_program_check_streams(program, n, err);
+    for (int s = 0; s < n; s++)
         merak_program_destroy(program[s]);
     free(program);
     return rc;

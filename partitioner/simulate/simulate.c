@@ -397,6 +397,23 @@ out:
     return rc;
 }
 
+void merak_timeline_keep(struct merak_timeline *timeline, const int *row, int n)
+{
+    int kept = 0;
+
+    for (int p = 0; p < timeline->n; p++) {
+        if (kept == n || row[kept] != p) {
+            free(timeline->start[p]);
+            free(timeline->end[p]);
+            continue;
+        }
+        timeline->start[kept] = timeline->start[p];
+        timeline->end[kept] = timeline->end[p];
+        timeline->busy_s[kept++] = timeline->busy_s[p];
+    }
+    timeline->n = kept;
+}
+
 void merak_timeline_destroy(struct merak_timeline *timeline)
 {
     if (timeline == NULL)

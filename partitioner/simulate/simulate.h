@@ -21,6 +21,9 @@ enum merak_status merak_simulate(struct merak_program *const *programs, int n,
                                  const struct merak_cost_model *model,
                                  struct merak_timeline **timeline_p,
                                  struct merak_error *err) MERAK_CHECKED;
+/* Keep the rows of n programs, in this order, which ascends. */
+void merak_timeline_keep(struct merak_timeline *timeline, const int *row,
+                         int n);
 void merak_timeline_destroy(struct merak_timeline *timeline);
 
 #endif

@@ -295,10 +295,14 @@ static enum merak_status issue_slice(struct merak_engine *e,
                                      struct merak_error *err)
 {
     const struct merak_accel_box part = merak_slice_box(instr);
+    void *from = merak_engine_slot(e, instr->slot[0]);
+    void *to = merak_engine_slot(e, instr->slot[1]);
 
-    return ops_of(e)->pack(e->opt.accel, (int)instr->queue,
-                           merak_engine_slot(e, instr->slot[1]),
-                           merak_engine_slot(e, instr->slot[0]), &part, err);
+    if (merak_slice_unpacks(instr))
+        return ops_of(e)->unpack(e->opt.accel, (int)instr->queue, to, &part,
+                                 from, err);
+    return ops_of(e)->pack(e->opt.accel, (int)instr->queue, to, from, &part,
+                           err);
 }
 
 static enum merak_status issue_kernel(struct merak_engine *e,

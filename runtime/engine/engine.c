@@ -139,9 +139,13 @@ static void copy_slice(const struct merak_engine *e,
                        const struct merak_instr *instr)
 {
     const struct merak_accel_box part = merak_slice_box(instr);
+    void *from = merak_engine_slot(e, instr->slot[0]);
+    void *to = merak_engine_slot(e, instr->slot[1]);
 
-    merak_pack_box(merak_engine_slot(e, instr->slot[1]),
-                   merak_engine_slot(e, instr->slot[0]), &part);
+    if (merak_slice_unpacks(instr))
+        merak_unpack_box(to, &part, from);
+    else
+        merak_pack_box(to, from, &part);
 }
 
 int64_t merak_engine_due_ns(const struct merak_engine *e,

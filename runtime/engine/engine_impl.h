@@ -228,11 +228,22 @@ static inline bool merak_instr_moves(const struct merak_instr *instr)
            instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV;
 }
 
-/* The box that a SLICE takes of its input. */
+/* Does a SLICE put all of its input into a box of its output?  Else its output
+ * is a box of its input. */
+static inline bool merak_slice_unpacks(const struct merak_instr *instr)
+{
+    const struct merak_exchange *ex = instr->exchange;
+
+    return merak_box_count(&ex->recv[0]) != merak_shape_count(&ex->out);
+}
+
+/* That box. */
 static inline struct merak_accel_box
 merak_slice_box(const struct merak_instr *instr)
 {
-    const struct merak_box *box = &instr->exchange->send[0];
+    const struct merak_box *box = merak_slice_unpacks(instr)
+                                      ? &instr->exchange->recv[0]
+                                      : &instr->exchange->send[0];
 
     return (struct merak_accel_box){
         .ndim = box->ndim,

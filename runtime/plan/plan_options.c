@@ -439,7 +439,9 @@ static enum merak_status check(struct plan_options *opt,
         opt->choice.given[MERAK_CHOICE_ZERO] = true;
     }
     merak_choices_settle(&opt->choice);
-    rc = merak_lora_settle(&opt->lora, err);
+    rc = merak_choices_settle_stages(&opt->choice, err);
+    if (rc == MERAK_OK)
+        rc = merak_lora_settle(&opt->lora, err);
     if (rc == MERAK_OK)
         rc = merak_objective_settle(&opt->objective, err);
     if (rc == MERAK_OK)
@@ -475,6 +477,11 @@ static enum merak_status check(struct plan_options *opt,
                   opt->ranks_per_node > 0 || opt->what_if != NULL ||
                   opt->choice.tp < 0 || opt->choice.pp < 0 ||
                   opt->choice.dp < 0 || opt->choice.cp < 0;
+    if (opt->search && opt->choice.list.stage != NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--stages of unlike ranks are planned for links that "
+                          "are all the same: leave out --device and --nodes, "
+                          "or give tp, pp and dp");
     if (opt->search)
         return check_search(opt, err);
     merak_choices_take(&opt->choice, &opt->plan);

@@ -90,10 +90,12 @@ static void print_head(const struct report *r)
            merak_plan_degrees_text(p, ", ", degrees), p->schedule,
            p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
     printf("%zu sequence%s of %zu tokens a step: %d micro-batch%s of %zu on "
-           "each replica\nprogram id %016" PRIx64 "\n",
+           "%s\nprogram id %016" PRIx64 "\n",
            r->opt->global_batch, merak_plural((long)r->opt->global_batch),
            r->opt->seq, p->microbatches, p->microbatches == 1 ? "" : "es",
-           p->micro_batch, r->programs);
+           p->micro_batch,
+           p->stage != NULL ? "all replicas together" : "each replica",
+           r->programs);
 }
 
 /* The sum of a stage's parts. */
@@ -313,25 +315,60 @@ static enum merak_status prove_direct(struct merak_planned *planned,
     return rc;
 }
 
+/* Unlike stages are simulated with all ranks; the report shows the first of
+ * each. */
+static enum merak_status keep_firsts(struct report *r, struct merak_error *err)
+{
+    const struct merak_plan *plan = &r->planned->plan;
+    int *first = calloc((size_t)plan->pp, sizeof(*first));
+
+    if (first == NULL)
+        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*first));
+    for (int s = 0; s < plan->pp; s++)
+        first[s] = merak_plan_mesh(plan, s).first;
+    merak_planned_keep(r->planned, first, plan->pp);
+    merak_timeline_keep(r->timeline, first, plan->pp);
+    free(first);
+    return MERAK_OK;
+}
+
+static enum merak_status refuse_unlike(const struct plan_options *opt,
+                                       struct merak_error *err)
+{
+    if (opt->transport == PLAN_TRANSPORT_NCCL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--transport nccl: a rank of unlike stages has more "
+                          "peers than its pairs are made for; use --transport "
+                          "ucx");
+    if (opt->emit != PLAN_EMIT_NONE)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--emit: no other trainer can express stages of "
+                          "unlike ranks; give tp, pp and dp");
+    return MERAK_OK;
+}
+
 static enum merak_status make_report(struct report *r, struct merak_error *err)
 {
     const struct merak_backend *backend = NULL;
     struct merak_program_options po = {.cost = &r->opt->cost,
                                        .unit_s = r->opt->unit_ms * 1e-3};
+    bool unlike = r->opt->plan.stage != NULL;
     enum merak_status rc = merak_backend_find(r->opt->backend, &backend, err);
 
     if (rc != MERAK_OK)
         return rc;
     po.memory = merak_backend_memory(backend);
-    po.direct = r->opt->transport == PLAN_TRANSPORT_NCCL ||
-                (r->opt->transport == PLAN_TRANSPORT_AUTO &&
-                 merak_backend_is_direct(backend));
+    if (unlike && refuse_unlike(r->opt, err) != MERAK_OK)
+        return err->status;
+    po.direct = !unlike && (r->opt->transport == PLAN_TRANSPORT_NCCL ||
+                            (r->opt->transport == PLAN_TRANSPORT_AUTO &&
+                             merak_backend_is_direct(backend)));
     rc = plan_options_check_reduce(r->opt, po.direct, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_plan_build(&r->opt->plan, r->opt->seq, r->model->describe,
-                          r->model->arg, MERAK_PLAN_STAGES, &po, &r->planned,
-                          err);
+    rc = merak_plan_build(
+        &r->opt->plan, r->opt->seq, r->model->describe, r->model->arg,
+        unlike ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po, &r->planned, err);
     if (rc == MERAK_OK)
         rc = merak_program_check(r->planned->program, r->planned->n_programs,
                                  err);
@@ -340,6 +377,8 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     if (rc == MERAK_OK)
         rc = merak_simulate(r->planned->program, r->planned->n_programs, NULL,
                             &r->timeline, err);
+    if (rc == MERAK_OK && unlike)
+        rc = keep_firsts(r, err);
     if (rc != MERAK_OK)
         return rc;
     r->stage = make_stages(r);

@@ -245,18 +245,16 @@ static enum merak_status check_tasks(const struct merak_trainer *t,
 {
     const struct merak_plan *p = &t->chosen->plan;
     const long long tasks = merak_plan_ranks(p);
-    char cp[24] = "";
+    char degrees[MERAK_DEGREES_TEXT];
 
     if (tasks == t->boot->size)
         return MERAK_OK;
-    if (p->cp > 1)
-        snprintf(cp, sizeof(cp), " x cp %d", p->cp);
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "the plan is for %lld tasks (tp %d%s x pp %d x dp %d) "
+                      "the plan is for %lld tasks (%s) "
                       "and this run has %d; start it with %lld, or plan again "
                       "for %d",
-                      tasks, p->tp, cp, p->pp, p->dp, t->boot->size, tasks,
-                      t->boot->size);
+                      tasks, merak_plan_degrees_text(p, " x ", degrees),
+                      t->boot->size, tasks, t->boot->size);
 }
 
 /* The choices of options and launch that a plan could contradict. */
@@ -270,9 +268,9 @@ static struct merak_choices choices_said(const struct merak_trainer *t)
     said.pp = r->pp;
     said.dp = r->dp;
     said.cp = r->cp;
-    given[MERAK_CHOICE_TP] = r->tp > 0;
-    given[MERAK_CHOICE_PP] = r->pp > 0;
-    given[MERAK_CHOICE_DP] = r->dp > 0;
+    given[MERAK_CHOICE_TP] = r->tp > 0 && r->stage == NULL;
+    given[MERAK_CHOICE_PP] = r->pp > 0 && r->stage == NULL;
+    given[MERAK_CHOICE_DP] = r->dp > 0 && r->stage == NULL;
     given[MERAK_CHOICE_CP] = r->cp > 0;
     given[MERAK_CHOICE_BOUNDARY] = said.boundary != MERAK_BOUNDARY_AUTO;
     /* A search knows it, and may have found no such order. */
@@ -289,12 +287,13 @@ static enum merak_status check_choices(const struct merak_trainer *t,
     struct merak_choices has;
 
     merak_choices_of(p, &has);
-    has.list = (struct merak_given_lists){.cut = NULL}; /* no option has one */
+    has.list.cut = NULL; /* no option has these */
+    has.list.drop = NULL;
     has.boundary =
         p->scatter > 0 ? MERAK_BOUNDARY_SCATTER : MERAK_BOUNDARY_WHOLE;
     for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
         const struct merak_choice *c = &merak_choice[i];
-        char a[MERAK_CHOICE_TEXT(0)], b[MERAK_CHOICE_TEXT(0)];
+        char a[MERAK_CHOICE_TEXT(64)], b[MERAK_CHOICE_TEXT(64)];
 
         if (!said.given[i])
             continue;
@@ -337,6 +336,7 @@ static void take_choices(struct merak_trainer *t)
     t->ranks.pp = p->pp;
     t->ranks.dp = p->dp;
     t->ranks.cp = p->cp;
+    t->ranks.stage = p->stage;
     o->seq = t->chosen->seq;
     o->global_batch = t->chosen->global_batch;
     o->dtype = p->dtype;

@@ -96,11 +96,12 @@ static bool should_stop(const struct merak_trainer *t)
 static double shares(const struct merak_trainer *t, enum merak_split split,
                      uint64_t base, uint64_t n)
 {
-    double tokens = (double)t->plan.micro_batch * (double)t->opt.seq;
+    double batch = (double)merak_plan_loss_mesh(&t->plan).batch;
+    double tokens = batch * (double)t->opt.seq;
     uint64_t counted;
 
     if (!merak_data_is_masked(t->data))
-        return (double)n / (double)t->plan.micro_batch;
+        return (double)n / batch;
     counted = merak_inputs_counted(t, split, base, n);
     return counted > 0 ? (double)counted / tokens : INFINITY;
 }

@@ -368,7 +368,7 @@ static void tear_down(struct merak_trainer *t)
     free(t->cut);
     free(t->lineage.numbers);
     merak_sharded_destroy(t->sharded);
-    merak_model_destroy(t->model);
+    merak_models_fini(&t->models);
     merak_ranks_fini(&t->ranks);
     merak_plan_file_destroy(t->chosen);
     merak_device_fini(&t->device);

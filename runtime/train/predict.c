@@ -86,8 +86,8 @@ void merak_trainer_costs(const struct merak_trainer *t,
     }
 }
 
-/* One rank per stage: its tensor and data peers do the same at the same
- * time. */
+/* One rank per stage, as its tensor and data peers do the same at the same
+ * time; or all. */
 enum merak_status merak_trainer_pipeline(struct merak_trainer *t,
                                          struct merak_program **programs,
                                          struct merak_error *err)
@@ -96,11 +96,12 @@ enum merak_status merak_trainer_pipeline(struct merak_trainer *t,
     enum merak_status rc =
         merak_recompute_choose(t->sharded, &t->plan, -1, &opt, t->stages, err);
 
-    for (int s = 0; s < t->plan.pp && rc == MERAK_OK; s++)
+    for (int k = 0; k < merak_plan_players(&t->plan) && rc == MERAK_OK; k++)
         rc = merak_program_build(t->sharded, t->stages, &t->plan,
-                                 merak_plan_rank(&t->plan, t->program->tp_index,
-                                                 t->program->dp_index, s),
-                                 &opt, &programs[s], err);
+                                 merak_plan_player(&t->plan,
+                                                   t->program->tp_index,
+                                                   t->program->dp_index, k),
+                                 &opt, &programs[k], err);
     return rc;
 }
 
@@ -110,9 +111,9 @@ static enum merak_status add_times(struct merak_trainer *t,
                                    struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
-    int s = t->program->stage;
-    enum merak_status rc =
-        merak_simulate(programs, t->plan.pp, NULL, &timeline, err);
+    int s = t->plan.stage != NULL ? t->program->rank : t->program->stage;
+    enum merak_status rc = merak_simulate(
+        programs, merak_plan_players(&t->plan), NULL, &timeline, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -133,19 +134,20 @@ enum merak_status merak_trainer_predict(struct merak_trainer *t,
                                         struct merak_trace_planned *planned,
                                         struct merak_error *err)
 {
+    int n = merak_plan_players(&t->plan);
     struct merak_program **programs =
-        calloc((size_t)t->plan.pp, sizeof(struct merak_program *));
+        calloc((size_t)n, sizeof(struct merak_program *));
     enum merak_status rc;
 
     if (programs == NULL)
-        return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(void *));
+        return merak_fail_nomem(err, (size_t)n * sizeof(void *));
     for (int i = 0; i < t->program->n_instrs; i++)
         fill_one(t->program, &t->program->instr[i], &planned[i]);
     rc = merak_trainer_pipeline(t, programs, err);
     if (rc == MERAK_OK)
         rc = add_times(t, programs, planned, err);
-    for (int s = 0; s < t->plan.pp; s++)
-        merak_program_destroy(programs[s]);
+    for (int k = 0; k < n; k++)
+        merak_program_destroy(programs[k]);
     free(programs);
     return rc;
 }

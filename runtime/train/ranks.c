@@ -174,6 +174,54 @@ static enum merak_status fill_map(const struct merak_placement *p,
     return MERAK_OK;
 }
 
+/* Unlike stages take the place of degrees, which srun may not have applied. */
+static enum merak_status take_stages(const struct merak_given_lists *list,
+                                     struct merak_ranks *r,
+                                     struct merak_error *err)
+{
+    const struct merak_placement_input *placed = &r->launch.input;
+
+    if (r->launched && (placed->tp > 1 || placed->pp > 1))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--stages contradicts the launch: srun placed the "
+                          "tasks for --merak-tp=%d and --merak-pp=%d; leave "
+                          "these out",
+                          placed->tp, placed->pp);
+    r->stage = list->stage;
+    r->tp = r->dp = 1;
+    r->pp = list->n_stages;
+    r->automatic = false;
+    return MERAK_OK;
+}
+
+/* Their ranks are the tasks in order. */
+static enum merak_status place_stages(const struct merak_boot *boot,
+                                      struct merak_ranks *r,
+                                      struct merak_error *err)
+{
+    char text[96];
+    int n = 0;
+
+    for (int s = 0; s < r->pp; s++)
+        n += r->stage[s].dp * r->stage[s].tp;
+    merak_stages_text(r->stage, r->pp, text, sizeof(text));
+    if (n != boot->size)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--stages %s is %d ranks, the job has %d tasks", text,
+                          n, boot->size);
+    r->transport_rank = calloc((size_t)n, sizeof(int));
+    if (r->transport_rank == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(int));
+    r->logical_rank = calloc((size_t)n, sizeof(int));
+    if (r->logical_rank == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(int));
+    for (int i = 0; i < n; i++)
+        r->transport_rank[i] = r->logical_rank[i] = i;
+    r->logical = boot->rank;
+    snprintf(r->source, sizeof(r->source), "in order");
+    return MERAK_OK;
+}
+
 enum merak_status merak_ranks_wish(const struct merak_boot *boot,
                                    const struct merak_train_options *opt,
                                    struct merak_ranks *r,
@@ -189,6 +237,8 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
 
     r->launched = read_plan(boot, &r->launch);
     is_placed = r->launched && placed->tp > 0 && placed->pp > 0;
+    if (opt->choice.list.stage != NULL)
+        return take_stages(&opt->choice.list, r, err);
     rc = resolve_degree(opt->choice.tp, placed->tp, &tp, &r->tp, err);
     if (rc == MERAK_OK)
         rc = resolve_degree(opt->choice.pp, placed->pp, &pp, &r->pp, err);
@@ -234,9 +284,11 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
     struct merak_placement_input input = {.site = NULL};
     struct merak_placement *placement = NULL;
     struct merak_site site = {.n_nodes = 0};
-    enum merak_status rc =
-        merak_degrees_resolve(boot->size, r->cp, &r->tp, &r->pp, &r->dp, err);
+    enum merak_status rc;
 
+    if (r->stage != NULL)
+        return place_stages(boot, r, err);
+    rc = merak_degrees_resolve(boot->size, r->cp, &r->tp, &r->pp, &r->dp, err);
     if (rc == MERAK_OK && !r->launched)
         rc = site_from_boot(boot, &site, err);
     if (rc == MERAK_OK && !r->launched)

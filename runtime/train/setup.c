@@ -22,17 +22,14 @@ static enum merak_status describe_model(struct merak_trainer *t,
                                         struct merak_graph **graph_p,
                                         struct merak_error *err)
 {
-    const struct merak_model_options mo = {
-        .micro_batch = t->plan.micro_batch,
-        .seq = t->opt.seq,
-        .dtype = t->plan.dtype,
-    };
-    enum merak_status rc = merak_model_create(&mo, &t->model, err);
+    enum merak_status rc;
 
-    if (rc != MERAK_OK)
-        return rc;
-    t->source.describe(t->model, t->source.describe_arg);
-    rc = merak_model_graph(t->model, graph_p, err);
+    t->models = (struct merak_models){.seq = t->opt.seq,
+                                      .dtype = t->plan.dtype,
+                                      .describe = t->source.describe,
+                                      .arg = t->source.describe_arg};
+    rc = merak_models_find(&t->models, merak_plan_mesh(&t->plan, 0).batch,
+                           &t->model, graph_p, err);
     if (rc == MERAK_OK)
         merak_graph_fingerprint(*graph_p, t->lineage.model_id);
     free(t->lineage.numbers);
@@ -58,15 +55,17 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     struct merak_choices choices = t->opt.choice;
     struct merak_plan *plan = &t->plan;
 
-    choices.tp = t->ranks.tp;
-    choices.pp = t->ranks.pp;
-    choices.dp = t->ranks.dp;
-    choices.cp = t->ranks.cp;
-    choices.order_tp_pp_dp = t->ranks.order_tp_pp_dp;
-    choices.given[MERAK_CHOICE_TP] = choices.given[MERAK_CHOICE_PP] =
-        choices.given[MERAK_CHOICE_DP] = choices.given[MERAK_CHOICE_ORDER] =
-            true;
-    choices.given[MERAK_CHOICE_CP] = t->ranks.cp > 0;
+    if (choices.list.stage == NULL) {
+        choices.tp = t->ranks.tp;
+        choices.pp = t->ranks.pp;
+        choices.dp = t->ranks.dp;
+        choices.cp = t->ranks.cp;
+        choices.order_tp_pp_dp = t->ranks.order_tp_pp_dp;
+        choices.given[MERAK_CHOICE_TP] = choices.given[MERAK_CHOICE_PP] =
+            choices.given[MERAK_CHOICE_DP] = choices.given[MERAK_CHOICE_ORDER] =
+                true;
+        choices.given[MERAK_CHOICE_CP] = t->ranks.cp > 0;
+    }
     merak_choices_take(&choices, plan);
     plan->memory_bytes = t->memory_bytes;
     plan->dtype = t->opt.dtype;
@@ -158,6 +157,9 @@ enum merak_status merak_trainer_shard(struct merak_trainer *t,
                                       enum merak_branches order,
                                       struct merak_error *err)
 {
+    const struct merak_program_options po = merak_trainer_program_options(t);
+    const struct merak_assembly_options opt = {.program = &po,
+                                               .models = &t->models};
     struct merak_assembly a = {.plan = t->plan};
     struct merak_graph *graph;
     enum merak_status rc = merak_model_graph(t->model, &graph, err);
@@ -165,7 +167,7 @@ enum merak_status merak_trainer_shard(struct merak_trainer *t,
     if (rc != MERAK_OK)
         return rc;
     a.plan.branches = t->plan.branches = order;
-    rc = merak_assemble(&a, graph, NULL, MERAK_ASSEMBLY_SHARDED, err);
+    rc = merak_assemble(&a, graph, &opt, MERAK_ASSEMBLY_SHARDED, err);
     merak_sharded_destroy(t->sharded);
     t->sharded = a.own;
     if (rc == MERAK_OK) /* there may be no such order */
@@ -220,6 +222,27 @@ static enum merak_status prove_together(struct merak_trainer *t,
     return rc;
 }
 
+/* What a run of unlike stages cannot do.  Its messages between accelerators go
+ * through host memory: a rank has more peers than NCCL's pairs are made for. */
+static enum merak_status check_unlike(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    if (t->opt.output.trace != NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--trace: ranks of unlike stages have no place in a "
+                          "trace; leave it out, or give tp, pp and dp");
+    if (t->opt.transport == MERAK_TRANSPORT_NCCL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--transport nccl: a rank of unlike stages has more "
+                          "peers than its pairs are made for; use --transport "
+                          "ucx");
+    if (t->linked.direct)
+        snprintf(t->linked.why, sizeof(t->linked.why),
+                 "stages have unlike ranks");
+    t->linked.direct = false;
+    return MERAK_OK;
+}
+
 enum merak_status merak_trainer_describe(struct merak_trainer *t,
                                          struct merak_error *err)
 {
@@ -227,6 +250,8 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
     struct merak_graph *graph;
     enum merak_status rc = fill_plan(t, err);
 
+    if (rc == MERAK_OK && t->plan.stage != NULL)
+        rc = check_unlike(t, err);
     if (rc == MERAK_OK)
         rc = describe_model(t, &graph, err);
     if (rc == MERAK_OK) {

@@ -120,7 +120,7 @@ static const struct merak_option rows[] = {
      .about = "global gradient norm clipped to this; 0: no clipping (1.0)"},
     {"seed", MERAK_OPTION_COUNT, AT(seed),
      .about = "weights, dropout, order (1234)"},
-    GROUP_OF(TP, CP_FORM, "parallelism"),
+    GROUP_OF(TP, STAGES, "parallelism"),
     {"plan", MERAK_OPTION_TEXT, AT(plan),
      .about = "run the plan that `merak plan` saved there (MERAK_PLAN_FILE)",
      .arg = "FILE"},
@@ -345,6 +345,8 @@ static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
 {
     merak_choices_settle(&opt->choice);
+    if (merak_choices_settle_stages(&opt->choice, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
     if (opt->data.files == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no data: give --data PREFIX (`merak data pack` "

@@ -223,7 +223,8 @@ void merak_report_plan(const struct merak_trainer *t)
 
     human_count((double)n, params, sizeof(params));
     human_count(merak_graph_flops(t->sharded->graph) *
-                    (double)t->plan.microbatches * t->program->mesh.dp,
+                    (double)t->plan.microbatches *
+                    merak_plan_mesh(&t->plan, 0).dp,
                 flops, sizeof(flops));
     merak_info("train", "%s parameters%s, %sFLOP a step, %s, backend %s",
                params, frozen_text(t, frozen, sizeof(frozen)), flops,
@@ -234,11 +235,11 @@ void merak_report_plan(const struct merak_trainer *t)
                "%s on %d node%s (placement: %s), schedule "
                "%s%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",
                merak_plan_degrees_text(&t->plan, " x ", degrees),
-               t->boot->n_nodes,
-               t->boot->n_nodes == 1 ? "" : "s", t->ranks.source,
-               t->plan.schedule, merak_plan_branches_text(&t->plan),
-               t->plan.microbatches, t->plan.micro_batch, t->opt.seq,
-               t->plan.threads, t->plan.threads == 1 ? "" : "s");
+               t->boot->n_nodes, t->boot->n_nodes == 1 ? "" : "s",
+               t->ranks.source, t->plan.schedule,
+               merak_plan_branches_text(&t->plan), t->plan.microbatches,
+               t->plan.micro_batch, t->opt.seq, t->plan.threads,
+               t->plan.threads == 1 ? "" : "s");
     if (t->plan.passes > 1)
         merak_info("train",
                    "%d forward passes of each micro-batch, the last with "
@@ -262,19 +263,21 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
     struct merak_planned planned = {.plan = t->plan,
                                     .sharded = t->sharded,
                                     .stages = t->stages,
-                                    .n_programs = t->plan.pp};
+                                    .n_programs = merak_plan_players(&t->plan)};
     enum merak_status rc = merak_model_graph(t->model, &planned.graph, err);
 
     if (rc != MERAK_OK)
         return rc;
-    planned.program = calloc((size_t)t->plan.pp, sizeof(*planned.program));
+    planned.program =
+        calloc((size_t)planned.n_programs, sizeof(*planned.program));
     if (planned.program == NULL)
-        return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(void *));
+        return merak_fail_nomem(err,
+                                (size_t)planned.n_programs * sizeof(void *));
     rc = merak_trainer_pipeline(t, planned.program, err);
     if (rc == MERAK_OK)
         rc = merak_phases_print(&planned, t->opt.output.phases, err);
-    for (int s = 0; s < t->plan.pp; s++)
-        merak_program_destroy(planned.program[s]);
+    for (int k = 0; k < planned.n_programs; k++)
+        merak_program_destroy(planned.program[k]);
     free(planned.program);
     if (rc == MERAK_OK && fflush(stdout) != 0)
         rc = merak_fail(err, MERAK_ERR_IO, "cannot write the output: %m");
@@ -331,8 +334,8 @@ void merak_report_save(struct merak_trainer *t,
     if (times->resumed_ns < times->committed_ns)
         snprintf(wait, sizeof(wait), "; training waited %.3f s", waited);
     merak_info("train", "step %" PRIu64 " saved: %s in %.2f s, %.2f GB/s%s",
-               times->step, bytes, seconds,
-               t->save.save_bytes / seconds * 1e-9, wait);
+               times->step, bytes, seconds, t->save.save_bytes / seconds * 1e-9,
+               wait);
 }
 
 /* Resident KiB of mapped arenas of node peers, which this rank read in place.

@@ -9,6 +9,7 @@
 #include "io/tokens/tokens.h"
 #include "io/trace/trace.h"
 #include "merak/train.h"
+#include "partitioner/assembly/models.h"
 #include "partitioner/program/program.h"
 #include "partitioner/device/device.h"
 #include "placement/placement.h"
@@ -29,6 +30,8 @@
 struct merak_ranks {
     int tp, pp, dp; /* 0: not given, until they are resolved */
     int cp;         /* 0: not given */
+    /* Of unlike stages, which are placed in the tasks' order; or NULL. */
+    const struct merak_stage_degrees *stage;
     bool automatic; /* what is not given is the planner's choice */
     bool launched;  /* the SPANK plugin made a placement for this step */
     struct merak_placement_plan launch; /* if so */
@@ -165,7 +168,8 @@ struct merak_trainer {
     int threads;             /* of this task */
     struct merak_team world; /* members in logical order */
 
-    struct merak_model *model;
+    struct merak_models models;
+    struct merak_model *model; /* as the first stage has it */
     struct merak_sharded *sharded;
     struct merak_stages *stages;
     struct merak_program *program; /* a training step */

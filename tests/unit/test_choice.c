@@ -54,6 +54,7 @@ static void options_say_what_is_printed(void **state)
     }
     check_text(&merak_choice[MERAK_CHOICE_SCHEDULE], "zb-h1");
     check_text(&merak_choice[MERAK_CHOICE_CUT], "auto");
+    check_text(&merak_choice[MERAK_CHOICE_STAGES], "2x4-8x1-65535x65535");
     check_text(&merak_choice[MERAK_CHOICE_CUT], "1-3-5");
     check_text(&merak_choice[MERAK_CHOICE_RECOMPUTE], "a-2-0");
 }
@@ -173,12 +174,11 @@ static void a_plan_is_its_choices(void **state)
     choices = (struct merak_choices){.tp = 0};
     merak_choices_take(&choices, &none);
     line = merak_choices_line(&none);
-    assert_string_equal(line,
-                        "tp=1,pp=1,dp=1,cp=1,cp-form=auto,micro-batch=1,"
-                        "schedule=1f1b,chunks=1,"
-                        "sub-pipeline=no,zero=1,order=tp-dp-pp,sp=auto,"
-                        "recompute=none,tp-batch=0,boundary=whole,"
-                        "branches=described");
+    assert_string_equal(line, "tp=1,pp=1,dp=1,cp=1,cp-form=auto,micro-batch=1,"
+                              "schedule=1f1b,chunks=1,"
+                              "sub-pipeline=no,zero=1,order=tp-dp-pp,sp=auto,"
+                              "recompute=none,tp-batch=0,boundary=whole,"
+                              "branches=described");
     free(line);
 }
 
@@ -243,6 +243,87 @@ static void the_nearest_values_come_first(void **state)
     }
 }
 
+static const struct {
+    const char *told, *text; /* text NULL: refused */
+} stage_rows[] = {
+    {"2x4,8x1,4x2", "2x4-8x1-4x2"},
+    {"1x1", "1x1"},
+    {"0x4", NULL},
+    {"2x", NULL},
+    {"x2", NULL},
+    {"", NULL},
+    {"2x4x1", NULL},
+    {"1e9x1", NULL},
+    {"2x4,", NULL},
+    {"2x4--1x1", NULL},
+    {"65536x1", NULL},
+    {"-2x1", NULL},
+};
+
+static void lists_of_stages(void **state)
+{
+    const struct merak_choice *c = &merak_choice[MERAK_CHOICE_STAGES];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(stage_rows) / sizeof(*stage_rows); i++) {
+        struct merak_choices choices = {.tp = 0};
+        struct merak_error err = {.text = ""};
+        enum merak_status rc = merak_options_set(
+            &merak_choice_table, "stages", stage_rows[i].told, &choices, &err);
+        char text[TEXT];
+
+        assert_int_equal(rc, stage_rows[i].text != NULL ? MERAK_OK
+                                                        : MERAK_ERR_CONFIG);
+        if (rc == MERAK_OK) {
+            merak_choice_text(c, &choices, text, sizeof(text));
+            assert_string_equal(text, stage_rows[i].text);
+        } else
+            assert_non_null(strstr(err.text, "as in 2x4,8x1,4x2, got"));
+        merak_given_fini(&choices.list);
+    }
+}
+
+static void stages_settle(void **state)
+{
+    struct merak_choices choices = {.micro_batch = 6};
+    struct merak_error err = {.text = ""};
+    struct merak_plan plan = {.tp = 0};
+    char *line;
+
+    (void)state;
+    assert_int_equal(merak_options_set(&merak_choice_table, "stages", "3x2-3x2",
+                                       &choices, &err),
+                     MERAK_OK);
+    choices.given[MERAK_CHOICE_MICRO_BATCH] = true;
+    assert_int_equal(merak_choices_settle_stages(&choices, &err), MERAK_OK);
+    assert_null(choices.list.stage);
+    assert_int_equal(choices.tp, 2);
+    assert_int_equal(choices.pp, 2);
+    assert_int_equal(choices.dp, 3);
+    assert_int_equal(choices.micro_batch, 2);
+
+    choices = (struct merak_choices){.tp = 0};
+    assert_int_equal(merak_options_set(&merak_choice_table, "stages", "3x1,2x2",
+                                       &choices, &err),
+                     MERAK_OK);
+    assert_int_equal(merak_choices_settle_stages(&choices, &err), MERAK_OK);
+    merak_choices_take(&choices, &plan);
+    plan.microbatches = 1;
+    assert_int_equal(plan.micro_batch, 6);
+    assert_int_equal(merak_plan_ranks(&plan), 7);
+    line = merak_choices_line(&plan);
+    assert_non_null(strstr(line, "stages=3x1-2x2,micro-batch=6,"));
+    assert_null(strstr(line, "tp=1,"));
+    assert_null(strstr(line, "order="));
+    free(line);
+    choices.given[MERAK_CHOICE_DP] = true;
+    assert_int_equal(merak_choices_settle_stages(&choices, &err),
+                     MERAK_ERR_CONFIG);
+    assert_string_equal(err.text, "--stages has the degrees of every stage: "
+                                  "leave out --dp");
+    merak_given_fini(&choices.list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +331,8 @@ int main(void)
         cmocka_unit_test(levels_of_zero_have_older_names),
         cmocka_unit_test(an_automatic_level_is_one_not_given),
         cmocka_unit_test(rows_are_of_one_choice_each),
+        cmocka_unit_test(lists_of_stages),
+        cmocka_unit_test(stages_settle),
         cmocka_unit_test(a_plan_is_its_choices),
         cmocka_unit_test(the_nearest_values_come_first),
     };

@@ -101,6 +101,7 @@ static void tensor_ranks_differ(void **state)
         {3, {{2, 1}, {1, 4}, {4, 1}}, 4, "gpipe", 0, MERAK_SP_ON, 1, 0},
         {2, {{1, 2}, {4, 1}}, 4, "zb-h1", 1, MERAK_SP_ON, 1, 0},
         {3, {{2, 4}, {8, 1}, {4, 2}}, 8, "1f1b", 1, MERAK_SP_AUTO, 1, 0},
+        {3, {{1, 1}, {1, 4}, {4, 1}}, 4, "1f1b", 1, MERAK_SP_AUTO, 1, 0},
     };
 
     (void)state;
@@ -114,6 +115,8 @@ static void models_and_choices(void **state)
 {
     static const struct row tied = {
         3, {{2, 1}, {1, 4}, {3, 1}}, 6, "1f1b", 1, MERAK_SP_ON, 0, 0};
+    static const struct row factored = {
+        3, {{2, 1}, {1, 4}, {4, 1}}, 4, "1f1b", 1, MERAK_SP_ON, 1, 0};
     static const struct row parts = {2, {{1, 2}, {2, 1}}, 4, "interleaved",
                                      1, MERAK_SP_OFF,     0, 2};
     static const struct row sharing = {2, {{2, 2}, {4, 1}}, 4, "1f1b",
@@ -130,6 +133,7 @@ static void models_and_choices(void **state)
     compare(&model, &tied);
     model.kv_heads = 2;
     compare(&model, &tied);
+    compare(&model, &factored);
     compare(&parity_gpt, &parts);
     compare(&parity_gpt, &sharing);
     model = parity_gpt;

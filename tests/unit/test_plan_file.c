@@ -159,7 +159,7 @@ static const struct {
     const char *path[2], *value; /* NULL: the key is taken away */
     const char *says;
 } bad_rows[] = {
-    {{"merak_plan"}, "1", "merak_plan is 1, expected an integer 2..2"},
+    {{"merak_plan"}, "1", "merak_plan is 1, expected an integer 2..3"},
     {{"merak_plan"}, NULL, "it has no merak_plan"},
     {{"plan"}, "[]", "plan is [], expected an object"},
     {{"plan", "tp"}, "0", "tp is 0, expected an integer 1..65535"},
@@ -241,6 +241,67 @@ static void what_is_no_plan_is_named(void **state)
     }
 }
 
+/* A plan of unlike stages is of version 3, and only such a plan is. */
+static void lists_of_stages_are_read_back(void **state)
+{
+    static const struct merak_stage_degrees stage[] = {{2, 4}, {8, 1}};
+    static const struct {
+        const char *key, *value, *says;
+    } rows[] = {
+        {"tp", "2", "tp is 2, expected 1, and dp 1, beside meshes"},
+        {"meshes", "[]", "meshes is [], expected 2 objects"},
+        {"meshes", "[{\"dp\": 2, \"tp\": 2}, {\"dp\": 2, \"tp\": 2}]",
+         "expected 2 objects of unlike degrees"},
+        {"meshes", "[{\"dp\": 2, \"tp\": 0}, {\"dp\": 2, \"tp\": 2}]",
+         "tp is 0, expected an integer 1..65535"},
+        {"meshes", "[{\"dp\": 5, \"tp\": 1}, {\"dp\": 2, \"tp\": 2}]",
+         "a micro-batch of 8 cannot be divided among 5 replicas of stage 0"},
+        {"meshes", "[{\"dp\": 4, \"tp\": 2}, {\"dp\": 8, \"tp\": 1}]",
+         "was changed after it was saved"},
+    };
+    struct merak_plan_file file = {.plan = {.tp = 1,
+                                            .pp = 2,
+                                            .dp = 1,
+                                            .microbatches = 3,
+                                            .micro_batch = 8,
+                                            .chunks = 1,
+                                            .schedule = "1f1b",
+                                            .stage = stage},
+                                   .model = "0123456789abcdef",
+                                   .seq = 32,
+                                   .global_batch = 24};
+    struct merak_plan_file *back = NULL;
+    struct merak_error err = {.text = ""};
+    char *text = encoded(&file);
+
+    (void)state;
+    assert_non_null(strstr(text, "\"merak_plan\": 3"));
+    if (merak_plan_file_decode(text, strlen(text), "x", &back, &err) !=
+        MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(back->plan.pp, 2);
+    assert_int_equal(back->plan.micro_batch, 8);
+    assert_memory_equal(back->plan.stage, stage, sizeof(stage));
+    assert_string_equal(back->id, file.id);
+    merak_plan_file_destroy(back);
+    free(text);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        json_t *object = merak_plan_file_object(&file);
+
+        json_object_set_new(json_object_get(object, "plan"), rows[i].key,
+                            json_loads(rows[i].value, JSON_DECODE_ANY, NULL));
+        text = json_dumps(object, 0);
+        assert_int_equal(
+            merak_plan_file_decode(text, strlen(text), "x", &back, &err),
+            MERAK_ERR_CONFIG);
+        if (strstr(err.text, rows[i].says) == NULL)
+            fail_msg("row %zu says \"%s\", not \"%s\"", i, err.text,
+                     rows[i].says);
+        free(text);
+        json_decref(object);
+    }
+}
+
 /* Cut short anywhere, or with any byte gone bad, it is refused. */
 static void damage_is_refused(void **state)
 {
@@ -298,6 +359,7 @@ int main(void)
         cmocka_unit_test(an_even_cut_and_no_recomputation_are_saved_as_none),
         cmocka_unit_test(ids_tell_plans_apart),
         cmocka_unit_test(what_is_no_plan_is_named),
+        cmocka_unit_test(lists_of_stages_are_read_back),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(files_are_read),
     };

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_lists.c - fields of a plan file, and a plan's lists in it */
+#include "config.h"
+
+#include "io/plan_lists.h"
+
+#include "base/error.h"
+#include "partitioner/plan/choice.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+json_t *merak_plan_cut_json(const int *list, int n)
+{
+    json_t *array = list == NULL ? json_null() : json_array();
+
+    for (int i = 0; list != NULL && i < n; i++)
+        json_array_append_new(array, json_integer(list[i]));
+    return array;
+}
+
+json_t *merak_plan_drop_json(const struct merak_drop *drop, int n)
+{
+    json_t *array = drop == NULL ? json_null() : json_array();
+
+    for (int i = 0; drop != NULL && i < n; i++)
+        json_array_append_new(array, json_pack("{s:b, s:i}", "attention",
+                                               drop[i].attention, "blocks",
+                                               drop[i].blocks));
+    return array;
+}
+
+json_t *merak_plan_meshes_json(const struct merak_plan *p)
+{
+    json_t *array = json_array();
+
+    for (int s = 0; s < p->pp; s++)
+        json_array_append_new(array,
+                              json_pack("{s:i, s:i}", "dp", p->stage[s].dp,
+                                        "tp", p->stage[s].tp));
+    return array;
+}
+
+void merak_plan_fail_field(struct merak_plan_reader *r, const char *key,
+                           const json_t *value, const char *expected)
+{
+    char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+
+    if (r->rc == MERAK_OK)
+        r->rc =
+            merak_fail(r->err, MERAK_ERR_CONFIG,
+                       "plan %s: %s is %.40s, expected %s; `merak plan "
+                       "--json` writes plans",
+                       r->name, key, text != NULL ? text : "missing", expected);
+    free(text);
+}
+
+json_int_t merak_plan_read_integer(struct merak_plan_reader *r,
+                                   const json_t *in, const char *key,
+                                   json_int_t least, json_int_t most)
+{
+    const json_t *value = json_object_get(in, key);
+    json_int_t n = json_integer_value(value);
+    char expected[64];
+
+    if (json_is_integer(value) && n >= least && n <= most)
+        return n;
+    snprintf(expected, sizeof(expected),
+             "an integer %" JSON_INTEGER_FORMAT "..%" JSON_INTEGER_FORMAT,
+             least, most);
+    merak_plan_fail_field(r, key, value, expected);
+    return least;
+}
+
+bool merak_plan_read_bool(struct merak_plan_reader *r, const json_t *in,
+                          const char *key)
+{
+    const json_t *value = json_object_get(in, key);
+
+    if (!json_is_boolean(value))
+        merak_plan_fail_field(r, key, value, "true or false");
+    return json_is_true(value);
+}
+
+void merak_plan_read_cut(struct merak_plan_reader *r, const json_t *in,
+                         struct merak_plan_file *file)
+{
+    const json_t *value = json_object_get(in, "cut"), *at;
+    int parts = merak_plan_parts(&file->plan);
+    size_t n = (size_t)(parts - merak_plan_shared(&file->plan)) - 1, i;
+    json_int_t before = -1;
+    char expected[64];
+
+    if (r->rc != MERAK_OK || json_is_null(value))
+        return;
+    snprintf(expected, sizeof(expected), "%zu ascending integers", n);
+    if (!json_is_array(value) || json_array_size(value) != n) {
+        merak_plan_fail_field(r, "cut", value, expected);
+        return;
+    }
+    file->cut = calloc(n + 1, sizeof(*file->cut));
+    if (file->cut == NULL) {
+        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->cut));
+        return;
+    }
+    json_array_foreach(value, i, at)
+    {
+        json_int_t place = json_integer_value(at);
+
+        if (!json_is_integer(at) || place <= before || place > INT_MAX)
+            merak_plan_fail_field(r, "cut", value, expected);
+        before = place;
+        file->cut[i] = (int)place;
+    }
+    file->plan.cut = file->cut;
+}
+
+void merak_plan_read_drop(struct merak_plan_reader *r, const json_t *in,
+                          struct merak_plan_file *file)
+{
+    const json_t *value = json_object_get(in, "drop"), *at;
+    size_t n = (size_t)merak_plan_parts(&file->plan), i;
+    char expected[64];
+
+    if (r->rc != MERAK_OK || json_is_null(value))
+        return;
+    snprintf(expected, sizeof(expected), "%zu objects", n);
+    if (!json_is_array(value) || json_array_size(value) != n) {
+        merak_plan_fail_field(r, "drop", value, expected);
+        return;
+    }
+    file->drop = calloc(n, sizeof(*file->drop));
+    if (file->drop == NULL) {
+        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->drop));
+        return;
+    }
+    json_array_foreach(value, i, at)
+    {
+        file->drop[i].attention = merak_plan_read_bool(r, at, "attention");
+        file->drop[i].blocks =
+            (int)merak_plan_read_integer(r, at, "blocks", 0, INT_MAX);
+    }
+    file->plan.drop = file->drop;
+}
+
+void merak_plan_read_meshes(struct merak_plan_reader *r, const json_t *in,
+                            struct merak_plan_file *file)
+{
+    const json_t *value = json_object_get(in, "meshes"), *at;
+    struct merak_plan *p = &file->plan;
+    size_t n = (size_t)p->pp, i;
+    char expected[64];
+
+    if (r->rc != MERAK_OK)
+        return;
+    snprintf(expected, sizeof(expected), "%zu objects of unlike degrees", n);
+    if (!json_is_array(value) || json_array_size(value) != n) {
+        merak_plan_fail_field(r, "meshes", value, expected);
+        return;
+    }
+    file->stage = calloc(n, sizeof(*file->stage));
+    if (file->stage == NULL) {
+        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->stage));
+        return;
+    }
+    json_array_foreach(value, i, at)
+    {
+        file->stage[i].dp = (int)merak_plan_read_integer(r, at, "dp", 1, 65535);
+        file->stage[i].tp = (int)merak_plan_read_integer(r, at, "tp", 1, 65535);
+    }
+    if (json_integer_value(json_object_get(in, "tp")) != 1 ||
+        json_integer_value(json_object_get(in, "dp")) != 1)
+        merak_plan_fail_field(r, "tp", json_object_get(in, "tp"),
+                              "1, and dp 1, beside meshes");
+    if (r->rc == MERAK_OK)
+        r->rc = merak_plan_set_stages(p, file->stage, p->pp, r->err);
+    if (r->rc == MERAK_OK && p->stage == NULL)
+        merak_plan_fail_field(r, "meshes", value, expected);
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0504-meshes.bats - stages of unlike ranks compute what one rank computes
+#
+# The models of 0500-parity.bats on 3, 5, 6, 7 and 10 ranks: every stage its own
+# replicas and tensor ranks, which uniform plans of these numbers of ranks do
+# not have.
+#
+# long
+
+load cluster
+load parity
+
+setup_file()
+{
+    pack_text
+    for model in gpt2-tied llama-untied; do
+        run_model $model 0.5 1 1 1 $model-one
+    done
+}
+
+# train MODEL NAME RANKS WORD..: on so many ranks
+train()
+{
+    local dir=$RUNS/$1-$2 model=$1 ranks=$3
+
+    shift 3
+    mkdir -p "$dir"
+    srun -n"$ranks" --overcommit merak train \
+        --model "$TESTS/vectors/parity/$model.json" \
+        --data "$RUNS/text" --seq 32 --global-batch 8 --steps 20 --lr 1e-3 \
+        --lr-schedule constant --clip 0.5 --eval-samples 0 --threads 1 \
+        --deadline 900 --metrics "$dir/metrics.jsonl" \
+        --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" \
+        >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+    planned_is_reserved "$dir/out"
+}
+
+# near_one RANKS LIST WORD..: both models, held against one rank
+near_one()
+{
+    local model ranks=$1 list=$2
+
+    shift 2
+    for model in gpt2-tied llama-untied; do
+        train $model "$list" "$ranks" --stages "$list" "$@"
+        "$TESTS/parity.py" near "$RUNS/$model-one" "$RUNS/$model-$list"
+    done
+}
+
+@test "3 ranks: 2 replicas, then 1" {
+    near_one 3 2x1,1x1
+    grep 'stages of unlike ranks: 2 x 1, 1 x 1 on' "$RUNS/gpt2-tied-2x1,1x1/out"
+}
+
+@test "5 ranks: 1 of 1, then 2 of 2, ZeRO off" { near_one 5 1x1,2x2 --zero 0; }
+@test "6 ranks: tp 2, then 4 replicas, gpipe" {
+    near_one 6 1x2,4x1 --schedule gpipe
+}
+@test "7 ranks: 4, 2 and 1 replicas, zb-h1" {
+    near_one 7 4x1,2x1,1x1 --schedule zb-h1
+}
+@test "10 ranks: 2 replicas, tp 4, 4 replicas" {
+    near_one 10 2x1,1x4,4x1 --sp on --boundary scatter
+}
+
+@test "equal stages are tp, pp and dp: the same program, the same bits" {
+    run_model gpt2-tied 0.5 2 2 1 gpt2-tied-uniform
+    train gpt2-tied equal 4 --stages 1x2,1x2 --micro-batch 1
+    "$TESTS/parity.py" equal "$RUNS/gpt2-tied-uniform" "$RUNS/gpt2-tied-equal"
+    run grep -ho 'program id [0-9a-f]*' "$RUNS"/gpt2-tied-{uniform,equal}/out
+    [ "${lines[0]}" = "${lines[1]}" ]
+}
+
+# resumed RANKS STEPS WORD..: up to that step, from what is in its checkpoints
+resumed()
+{
+    local dir=$RUNS/mixed ranks=$1 steps=$2
+
+    shift 2
+    srun -n"$ranks" --overcommit merak train \
+        --model "$TESTS/vectors/parity/gpt2-tied.json" --data "$RUNS/text" \
+        --seq 32 --global-batch 8 --steps "$steps" --lr 1e-3 \
+        --lr-schedule constant --clip 0.5 --eval-samples 0 --threads 1 \
+        --deadline 900 --metrics "$dir/metrics.jsonl" --ckpt "$dir/ckpt" \
+        --resume auto "$@" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+}
+
+@test "a run goes on from uniform stages to unlike ones and back" {
+    local uniform=$RUNS/gpt2-tied-one/metrics.jsonl
+
+    mkdir "$RUNS/mixed"
+    resumed 2 5 --dp 2
+    resumed 3 10 --stages 2x1,1x1
+    grep 'resumed .*step 5,' "$RUNS/mixed/out"
+    resumed 6 15 --stages 1x2,4x1
+    resumed 4 20 --tp 2 --pp 2
+    [ "$(jq -s length "$RUNS/mixed/metrics.jsonl")" -eq 20 ]
+    run jq -ens --slurpfile a "$uniform" --slurpfile b \
+        "$RUNS/mixed/metrics.jsonl" \
+        '[range(20) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] |
+         max < 1e-4'
+    [ "$status" -eq 0 ]
+}
+
+@test "a saved plan of unlike stages runs, and names what does not fit it" {
+    local plan="$RUNS/plan.json" model="$TESTS/vectors/parity/gpt2-tied.json"
+
+    merak plan --model "$model" --stages 2x1,1x2 --seq 32 --global-batch 8 \
+        --json "$plan" >/dev/null
+    [ "$(jq .merak_plan "$plan")" -eq 3 ]
+    run srun -n4 --overcommit merak train --model "$model" \
+        --data "$RUNS/text" --plan "$plan" --steps 2 --eval-samples 0
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *'stages of unlike ranks: 2 x 1, 1 x 2 on'* ]]
+    run srun -n3 --overcommit merak train --model "$model" \
+        --data "$RUNS/text" --plan "$plan" --steps 2
+    [ "$status" -ne 0 ]
+    [[ $output == *'the plan is for 4 tasks (stages of unlike ranks: 2 x 1, 1 x 2)'* ]]
+    run srun -n4 --overcommit merak train --model "$model" \
+        --data "$RUNS/text" --stages 2x1,1x1 --steps 2
+    [ "$status" -ne 0 ]
+    [[ $output == *'--stages 2x1-1x1 is 3 ranks, the job has 4 tasks'* ]]
+}
