@@ -20,7 +20,7 @@
 /* In this order: cp, tp, stages, dp.  tp may be factored into two axes (if
  * there are fewer kv heads than tp).  Stages are an axis only if
  * vocabulary-parallel layers are cut over them (shard.h).  All five at once are
- * refused. */
+ * refused (shard.c). */
 #define MERAK_MAX_AXES 4
 
 /* What an axis within a stage is for. */

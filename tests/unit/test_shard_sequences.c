@@ -100,11 +100,33 @@ static void words_of_both_forms_are_as_computed(void **state)
     merak_model_destroy(m);
 }
 
+/* There is no axis left for replicas. */
+static void too_many_cuts_are_refused(void **state)
+{
+    const struct spec spec = {true, 2, 8, 2, 32, 4, 2, 61, false, 0, BLOCK_PRE};
+    const struct merak_shard_options opt = {
+        .tp = 4, .cp = 2, .shared = 1, .stages = 2};
+    struct merak_sharded *s = NULL;
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_shard(graph, &opt, &s, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "vocabulary-parallel layers: with cp 2, tp 4 is to be "
+                        "one axis, but it is kv heads times queries of each: "
+                        "use a tp that divides the kv heads, --cp 1 or "
+                        "--schedule 1f1b");
+    merak_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_whole_along_cp),
         cmocka_unit_test(words_of_both_forms_are_as_computed),
+        cmocka_unit_test(too_many_cuts_are_refused),
     };
 
     return cmocka_run_group_tests_name("shard_sequences", tests, NULL, NULL);
