@@ -289,16 +289,24 @@ static enum merak_status check_from(const struct merak_operand *ids,
 
 struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call)
 {
-    bool weights = call->n_in == 6 && call->n_out == 3; /* their gradients */
-    const struct merak_operand *gate = &call->operand[weights ? 6 : 3];
+    bool forward = call->n_out == 2;
+    bool weights = !forward && (call->n_in == 6 || call->n_in == 9);
+    const struct merak_operand *gate = &call->operand[weights ? call->n_in : 3];
+    const struct merak_operand *pool =
+        &call->operand[forward ? 7 : weights ? 4 : 6];
     const struct merak_operand *ids = &call->operand[2];
+    bool shared = pool->local.ndim == 4; /* [E, Q, 2, F] */
 
     return (struct merak_experts){
         .n = merak_local_span(ids, 0, ids->local.ndim - 1),
         .K = merak_local_last(ids),
+        .from = gate->lo[0],
         .E = gate->local.dim[0],
+        .all = gate->full.dim[0],
         .F = gate->local.dim[1],
         .C = gate->local.dim[2],
+        .kept = merak_local_span(pool, 0, pool->local.ndim - 2),
+        .shared = shared,
         .ids = ids->data};
 }
 
@@ -306,10 +314,10 @@ enum merak_status merak_experts_check(const struct merak_experts *x,
                                       struct merak_error *err)
 {
     for (size_t i = 0; i < x->n * x->K; i++) {
-        if (x->ids[i] < 0 || (size_t)x->ids[i] >= x->E)
+        if (x->ids[i] < 0 || (size_t)x->ids[i] >= x->all)
             return merak_fail(err, MERAK_ERR_PARAM,
                               "expert %d of token %zu, expected 0 to %zu",
-                              x->ids[i], i / x->K, x->E - 1);
+                              x->ids[i], i / x->K, x->all - 1);
     }
     return MERAK_OK;
 }
@@ -322,7 +330,8 @@ void merak_experts_sort(const struct merak_experts *x, uint32_t *first,
 
     memset(first, 0, (x->E + 1) * sizeof(*first));
     for (size_t i = 0; i < rows; i++)
-        first[x->ids[i]]++;
+        if (merak_experts_has(x, i))
+            first[(size_t)x->ids[i] - x->from]++;
     for (size_t e = 0; e <= x->E; e++) { /* where each begins */
         uint32_t count = first[e];
 
@@ -330,7 +339,8 @@ void merak_experts_sort(const struct merak_experts *x, uint32_t *first,
         end += count;
     }
     for (size_t i = 0; i < rows; i++)
-        order[first[x->ids[i]]++] = (uint32_t)i;
+        if (merak_experts_has(x, i))
+            order[first[(size_t)x->ids[i] - x->from]++] = (uint32_t)i;
     for (size_t e = x->E; e > 0; e--)
         first[e] = first[e - 1];
     first[0] = 0;

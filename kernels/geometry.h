@@ -179,21 +179,37 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
 
 /*
  * Sizes of a call of experts, experts_dx or experts_dw: `n` tokens with K rows
- * each, row i being of token i / K; E experts of inner width F, C channels.
- * ids[i] is the expert of row i.  The pool has [2, F] of each row: the gate
- * before its activation, and what it is multiplied by.
+ * each, row i being of token i / K; E experts, from number `from` on, of inner
+ * width F, C channels.  ids[i] is the expert of row i; `all` is the number of
+ * experts that there are, on all ranks.  The pool has [2, F] of each row: the
+ * gate before its activation, and what it is multiplied by; of all rows at
+ * their own places or, if it is `shared`, of the first `kept` ones of these
+ * experts in the order of merak_experts_sort().
  */
 struct merak_experts {
-    size_t n, K, E, F, C;
+    size_t n, K, from, E, all, F, C, kept;
+    bool shared;
     const int32_t *ids;
 };
 struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call);
+/* Is the row of one of these experts? */
+static inline bool merak_experts_has(const struct merak_experts *x, size_t i)
+{
+    return (size_t)x->ids[i] - x->from < x->E;
+}
+/* Place in the pool of row i, which comes at position `at` of the sorted ones;
+ * from `kept` on: none. */
+static inline size_t merak_experts_place(const struct merak_experts *x,
+                                         size_t at, size_t i)
+{
+    return x->shared ? at : i;
+}
 /* MERAK_ERR_PARAM naming the first row whose expert does not exist. */
 enum merak_status merak_experts_check(const struct merak_experts *x,
                                       struct merak_error *err) MERAK_CHECKED;
 /*
- * Rows by expert, in ascending order: those of expert e are order[first[e]] ..
- * order[first[e + 1] - 1].
+ * These experts' rows, in ascending order by expert: those of the e-th are
+ * order[first[e]] .. order[first[e + 1] - 1].
  *
  *   first  out  [E + 1]
  *   order  out  [n K]

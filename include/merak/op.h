@@ -15,7 +15,7 @@
 #include "merak/status.h"
 #include "merak/types.h"
 
-#define MERAK_MAX_OPERANDS 10 /* inputs plus outputs of one node */
+#define MERAK_MAX_OPERANDS 12 /* inputs plus outputs of one node */
 #define MERAK_MAX_INDICES 12
 
 /* Numbers that parameterize an op; each op documents its own slots. */
@@ -52,6 +52,8 @@ struct merak_index {
     char name;   /* 'h', 'o', 'i', 'v', .. */
     bool uneven; /* shards may differ in size (a vocabulary) */
     bool vocabulary; /* what tokens are looked up in, and losses sum over */
+    bool experts; /* what tokens are routed to; operands of which it is a dim
+                     may hold rows in an order that only kernels know */
     size_t extent;
 };
 

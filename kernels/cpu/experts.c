@@ -4,7 +4,9 @@
  *
  * Rows are sorted by expert.  An expert's rows are taken CHUNK at a time from
  * its own first one, gathered, and multiplied as matrices (gemm.h).  A token's
- * rows are added by ascending expert, each rounded before it is added.
+ * rows are added by ascending expert, each rounded before it is added.  Rows
+ * that have no place in the pool are the last of a chunk, or all of it; what
+ * the pool would have is then made again in scratch.
  */
 #include "config.h"
 
@@ -26,14 +28,21 @@ struct room {
     float *gate, *up; /* [CHUNK, F] */
     float *out;       /* [CHUNK, C] */
     float *sum;       /* [n, C], where output 0 is bf16 */
+    void *layer, *change; /* [CHUNK, 2, F]: a pool, and its gradient, of rows
+                             that have no place */
 };
 
 struct chunk {
     struct merak_experts s;
     const struct merak_kernel_call *call;
+    const struct merak_operand *matrices; /* gate, up and down */
+    const void *x, *dy;
+    void *pool, *dpool;
     struct room room;
     bool bf16;
     size_t expert, rows;
+    size_t at;           /* of the first row, among all sorted ones */
+    size_t placed;       /* rows that have a place in the pool */
     const uint32_t *row; /* [rows] */
     const void *from;    /* [n, C], what is gathered */
     float *to;           /* [n, C], where rows are added */
@@ -58,6 +67,8 @@ static size_t lay_out(const struct merak_kernel_call *call, char *base,
     size_t word = merak_dtype_bytes(call->operand[0].dtype), end = 0;
     size_t rows = s.n * s.K < CHUNK ? s.n * s.K : CHUNK;
     bool sums = merak_call_out(call, 0)->dtype == MERAK_BF16;
+    bool again = call->n_out == 3 && s.kept < s.n * s.K;
+    size_t made = again ? rows * 2 * s.F * word : 0;
 
     room->first = take(base, &end, (s.E + 1) * sizeof(uint32_t));
     room->order = take(base, &end, s.n * s.K * sizeof(uint32_t));
@@ -67,6 +78,8 @@ static size_t lay_out(const struct merak_kernel_call *call, char *base,
     room->up = take(base, &end, rows * s.F * sizeof(float));
     room->out = take(base, &end, rows * s.C * sizeof(float));
     room->sum = take(base, &end, sums ? s.n * s.C * sizeof(float) : 0);
+    room->layer = take(base, &end, made);
+    room->change = take(base, &end, made);
     return end;
 }
 
@@ -134,10 +147,22 @@ static enum merak_status add_outer(const struct chunk *c, size_t m, size_t n,
     return merak_gemm(&g, err);
 }
 
-/* The expert's matrix in operand o. */
-static void *matrix(const struct chunk *c, int o)
+/* The expert's gate (0), up (1) or down (2). */
+static void *matrix(const struct chunk *c, int i)
 {
-    return at(c, c->call->operand[o].data, c->expert * c->s.F * c->s.C);
+    return at(c, c->matrices[i].data, c->expert * c->s.F * c->s.C);
+}
+
+/* The [2, F] of row i in a pool or, if it has no place there, in `made`. */
+static void *layer_of(const struct chunk *c, const void *pool, const void *made,
+                      size_t i)
+{
+    size_t row = 2 * c->s.F;
+
+    if (i >= c->placed)
+        return at(c, made, i * row);
+    return at(c, pool,
+              merak_experts_place(&c->s, c->at + i, c->row[i]) * row);
 }
 
 /* --- rows ------------------------------------------------------------------
@@ -210,18 +235,19 @@ INLINE vf rounded(vf x, bool bf16)
 INLINE void join_rows(const struct chunk *c, size_t item, bool bf16)
 {
     size_t end = cpu_range_end(item, GRAIN, c->rows), F = c->s.F;
-    void *pool = merak_call_out(c->call, 1)->data;
 
     for (size_t i = item * GRAIN; i < end; i++) {
-        size_t to = c->row[i] * 2 * F;
+        void *to = i < c->placed ? layer_of(c, c->pool, NULL, i) : NULL;
 
         for (size_t f = 0; f < F; f += LANES) {
             vf g = vload_n(c->room.gate + i * F, f, F - f, false), u;
 
             g = rounded(g, bf16);
             u = rounded(vload_n(c->room.up + i * F, f, F - f, false), bf16);
-            vstore_n(pool, to + f, F - f, g, bf16);
-            vstore_n(pool, to + F + f, F - f, u, bf16);
+            if (to != NULL) {
+                vstore_n(to, f, F - f, g, bf16);
+                vstore_n(to, F + f, F - f, u, bf16);
+            }
             vstore_n(c->room.h, i * F + f, F - f, g * sigmoid(g) * u, bf16);
         }
     }
@@ -264,8 +290,12 @@ static enum merak_status each_chunk(const struct merak_kernel_call *call,
 
         for (size_t i = c->room.first[c->expert]; i < end && rc == MERAK_OK;
              i += CHUNK) {
+            c->at = i;
             c->row = c->room.order + i;
             c->rows = end - i < CHUNK ? end - i : CHUNK;
+            c->placed = c->rows;
+            if (c->s.shared && i + c->rows > c->s.kept)
+                c->placed = i < c->s.kept ? c->s.kept - i : 0;
             rc = fn(c, err);
         }
     }
@@ -286,20 +316,39 @@ static void round_item(void *arg, size_t item, int thread)
 
 /* The same where output 0 is a sum of each token's rows. */
 static enum merak_status each_sum(const struct merak_kernel_call *call,
-                                  chunk_fn fn, struct merak_error *err)
+                                  struct chunk *c, chunk_fn fn,
+                                  struct merak_error *err)
 {
     const struct merak_operand *y = merak_call_out(call, 0);
-    struct chunk c = {.to = y->data};
     enum merak_status rc;
 
+    c->to = y->data;
+    c->matrices = &call->operand[3];
     if (y->dtype == MERAK_BF16) {
-        (void)lay_out(call, call->scratch, &c.room);
-        c.to = c.room.sum;
+        (void)lay_out(call, call->scratch, &c->room);
+        c->to = c->room.sum;
     }
-    memset(c.to, 0, merak_local_count(y) * sizeof(float));
-    rc = each_chunk(call, &c, fn, err);
-    if (rc == MERAK_OK && c.bf16)
-        merak_pool_run(round_item, &c, cpu_range_count(c.s.n, GRAIN));
+    memset(c->to, 0, merak_local_count(y) * sizeof(float));
+    rc = each_chunk(call, c, fn, err);
+    if (rc == MERAK_OK && c->bf16)
+        merak_pool_run(round_item, c, cpu_range_count(c->s.n, GRAIN));
+    return rc;
+}
+
+/* The rows of x by `gate` and `up`. */
+static enum merak_status first_products(struct chunk *c,
+                                        struct merak_error *err)
+{
+    size_t C = c->s.C, F = c->s.F;
+    struct room *r = &c->room;
+    enum merak_status rc;
+
+    gather(c, c->x);
+    rc = multiply(c, c->rows, F, C, r->x, matrix(c, 0), true, false, r->gate,
+                  err);
+    if (rc == MERAK_OK)
+        rc = multiply(c, c->rows, F, C, r->x, matrix(c, 1), true, false, r->up,
+                      err);
     return rc;
 }
 
@@ -307,18 +356,12 @@ static enum merak_status forward(struct chunk *c, struct merak_error *err)
 {
     size_t C = c->s.C, F = c->s.F;
     struct room *r = &c->room;
-    enum merak_status rc;
+    enum merak_status rc = first_products(c, err);
 
-    gather(c, c->call->operand[0].data);
-    rc = multiply(c, c->rows, F, C, r->x, matrix(c, 3), true, false, r->gate,
-                  err);
-    if (rc == MERAK_OK)
-        rc = multiply(c, c->rows, F, C, r->x, matrix(c, 4), true, false, r->up,
-                      err);
     if (rc != MERAK_OK)
         return rc;
     merak_pool_run(join_item, c, cpu_range_count(c->rows, GRAIN));
-    rc = multiply(c, c->rows, C, F, r->h, matrix(c, 5), true, false, r->out,
+    rc = multiply(c, c->rows, C, F, r->h, matrix(c, 2), true, false, r->out,
                   err);
     if (rc == MERAK_OK)
         merak_pool_run(add_weighted_item, c, cpu_range_count(C, SLAB));
@@ -327,71 +370,117 @@ static enum merak_status forward(struct chunk *c, struct merak_error *err)
 
 CPU_KERNEL(experts)
 {
-    return each_sum(call, forward, err);
+    struct chunk c = {.x = call->operand[0].data,
+                      .pool = merak_call_out(call, 1)->data};
+
+    return each_sum(call, &c, forward, err);
 }
 
-/* From the gradient of what the two layers make, in `up`: that of the weight,
- * and those of the layers, to the pool and, as rows of matrices, to gate_rows
- * and h. */
-INLINE void part_rows(const struct chunk *c, size_t item, bool bf16)
+/* --- gradients -------------------------------------------------------------
+ */
+
+static void layer_item(void *arg, size_t item, int thread)
 {
+    const struct chunk *c = arg;
     size_t end = cpu_range_end(item, GRAIN, c->rows), F = c->s.F;
-    const void *pool = c->call->operand[6].data;
-    const float *w = c->call->operand[1].data;
-    float *dw = merak_call_out(c->call, 1)->data;
-    void *dpool = merak_call_out(c->call, 2)->data;
 
+    (void)thread;
     for (size_t i = item * GRAIN; i < end; i++) {
-        size_t row = c->row[i], from = row * 2 * F;
-        vf sum = vset(0);
+        void *to = at(c, c->room.layer, i * 2 * F);
 
-        for (size_t f = 0; f < F; f += LANES) {
-            size_t left = F - f;
-            vf g = vload_n(pool, from + f, left, bf16), s = sigmoid(g);
-            vf u = vload_n(pool, from + F + f, left, bf16);
-            vf d = vload_n(c->room.up + i * F, f, left, false);
-
-            sum += d * rounded(g * s * u, bf16);
-            d *= w[row];
-            vstore_n(dpool, from + f, left, d * u * s * (1.0f + g * (1.0f - s)),
-                     bf16);
-            vstore_n(dpool, from + F + f, left, d * g * s, bf16);
+        for (size_t f = 0; f < F && i >= c->placed; f += LANES) {
+            vstore_n(to, f, F - f,
+                     vload_n(c->room.gate + i * F, f, F - f, false), c->bf16);
+            vstore_n(to, F + f, F - f,
+                     vload_n(c->room.up + i * F, f, F - f, false), c->bf16);
         }
-        dw[row] = vsum(sum);
-        memcpy(at(c, c->room.gate, i * F), at(c, dpool, from),
-               F * (bf16 ? 2 : 4));
-        memcpy(at(c, c->room.h, i * F), at(c, dpool, from + F),
-               F * (bf16 ? 2 : 4));
     }
+}
+
+/* Make the layers of rows that have no place, in products of the same size as
+ * in the forward, so that they have the same bits. */
+static enum merak_status make_layers(struct chunk *c, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (c->placed == c->rows)
+        return MERAK_OK;
+    rc = first_products(c, err);
+    if (rc == MERAK_OK)
+        merak_pool_run(layer_item, c, cpu_range_count(c->rows, GRAIN));
+    return rc;
+}
+
+/* The gradient of what the two layers make, to `up`. */
+static enum merak_status back_product(struct chunk *c, struct merak_error *err)
+{
+    gather(c, c->dy);
+    return multiply(c, c->rows, c->s.F, c->s.C, c->room.x, matrix(c, 2), false,
+                    false, c->room.up, err);
+}
+
+/* From that, a row's gradients of the layers; returns that of its weight. */
+INLINE float change_row(const struct chunk *c, size_t i, bool bf16)
+{
+    const void *layer = layer_of(c, c->pool, c->room.layer, i);
+    void *change = layer_of(c, c->dpool, c->room.change, i);
+    const float *w = c->call->operand[1].data;
+    size_t F = c->s.F;
+    vf sum = vset(0);
+
+    for (size_t f = 0; f < F; f += LANES) {
+        size_t left = F - f;
+        vf g = vload_n(layer, f, left, bf16), s = sigmoid(g);
+        vf u = vload_n(layer, F + f, left, bf16);
+        vf d = vload_n(c->room.up + i * F, f, left, false);
+
+        sum += d * rounded(g * s * u, bf16);
+        d *= w[c->row[i]];
+        vstore_n(change, f, left, d * u * s * (1.0f + g * (1.0f - s)), bf16);
+        vstore_n(change, F + f, left, d * g * s, bf16);
+    }
+    return vsum(sum);
+}
+
+/* A row's gradients of the layers, as rows of two matrices. */
+static void split_change(const struct chunk *c, size_t i, void *gate, void *up)
+{
+    size_t F = c->s.F, bytes = F * (c->bf16 ? 2 : 4);
+    const void *change = layer_of(c, c->dpool, c->room.change, i);
+
+    memcpy(at(c, gate, i * F), change, bytes);
+    memcpy(at(c, up, i * F), at(c, change, F), bytes);
 }
 
 static void part_item(void *arg, size_t item, int thread)
 {
     const struct chunk *c = arg;
+    size_t end = cpu_range_end(item, GRAIN, c->rows);
+    float *dw = merak_call_out(c->call, 1)->data;
 
     (void)thread;
-    if (c->bf16)
-        part_rows(c, item, true);
-    else
-        part_rows(c, item, false);
+    for (size_t i = item * GRAIN; i < end; i++) {
+        dw[c->row[i]] =
+            c->bf16 ? change_row(c, i, true) : change_row(c, i, false);
+        split_change(c, i, c->room.gate, c->room.h);
+    }
 }
 
 static enum merak_status backward(struct chunk *c, struct merak_error *err)
 {
     size_t C = c->s.C, F = c->s.F;
     struct room *r = &c->room;
-    enum merak_status rc;
+    enum merak_status rc = make_layers(c, err);
 
-    gather(c, c->call->operand[0].data);
-    rc = multiply(c, c->rows, F, C, r->x, matrix(c, 5), false, false, r->up,
-                  err);
+    if (rc == MERAK_OK)
+        rc = back_product(c, err);
     if (rc != MERAK_OK)
         return rc;
     merak_pool_run(part_item, c, cpu_range_count(c->rows, GRAIN));
-    rc = multiply(c, c->rows, C, F, r->gate, matrix(c, 3), false, false, r->out,
+    rc = multiply(c, c->rows, C, F, r->gate, matrix(c, 0), false, false, r->out,
                   err);
     if (rc == MERAK_OK)
-        rc = multiply(c, c->rows, C, F, r->h, matrix(c, 4), false, true, r->out,
+        rc = multiply(c, c->rows, C, F, r->h, matrix(c, 1), false, true, r->out,
                       err);
     if (rc == MERAK_OK)
         merak_pool_run(add_plain_item, c, cpu_range_count(C, SLAB));
@@ -400,34 +489,37 @@ static enum merak_status backward(struct chunk *c, struct merak_error *err)
 
 CPU_KERNEL(experts_dx)
 {
-    return each_sum(call, backward, err);
+    struct chunk c = {.dy = call->operand[0].data,
+                      .pool = call->operand[6].data,
+                      .x = call->operand[7].data,
+                      .dpool = merak_call_out(call, 2)->data};
+    const struct merak_operand *dw = merak_call_out(call, 1);
+
+    memset(dw->data, 0, merak_local_bytes(dw)); /* of others' experts */
+    return each_sum(call, &c, backward, err);
 }
 
-/* What the two layers make, from the pool, and their gradients, as rows of
- * matrices; gradients of outputs times weights. */
+/* What the two layers make, and their gradients, as rows of matrices; gradients
+ * of outputs times weights. */
 INLINE void unfold_rows(const struct chunk *c, size_t item, bool bf16)
 {
     size_t end = cpu_range_end(item, GRAIN, c->rows), F = c->s.F, C = c->s.C;
-    const struct merak_operand *op = c->call->operand;
-    const float *w = op[1].data;
+    const float *w = c->call->operand[1].data;
 
     for (size_t i = item * GRAIN; i < end; i++) {
-        size_t row = c->row[i], from = row * 2 * F, token = row / c->s.K;
+        size_t row = c->row[i], token = row / c->s.K;
+        const void *layer = layer_of(c, c->pool, c->room.layer, i);
 
         for (size_t f = 0; f < F; f += LANES) {
-            vf g = vload_n(op[4].data, from + f, F - f, bf16);
-            vf u = vload_n(op[4].data, from + F + f, F - f, bf16);
+            vf g = vload_n(layer, f, F - f, bf16);
+            vf u = vload_n(layer, F + f, F - f, bf16);
 
             vstore_n(c->room.h, i * F + f, F - f, g * sigmoid(g) * u, bf16);
         }
         for (size_t k = 0; k < C; k += LANES)
             vstore_n(c->room.out, i * C + k, C - k,
-                     w[row] * vload_n(op[3].data, token * C + k, C - k, bf16),
-                     bf16);
-        memcpy(at(c, c->room.gate, i * F), at(c, op[5].data, from),
-               F * (bf16 ? 2 : 4));
-        memcpy(at(c, c->room.up, i * F), at(c, op[5].data, from + F),
-               F * (bf16 ? 2 : 4));
+                     w[row] * vload_n(c->dy, token * C + k, C - k, bf16), bf16);
+        split_change(c, i, c->room.gate, c->room.up);
     }
 }
 
@@ -442,16 +534,47 @@ static void unfold_item(void *arg, size_t item, int thread)
         unfold_rows(c, item, false);
 }
 
+static void change_item(void *arg, size_t item, int thread)
+{
+    const struct chunk *c = arg;
+    size_t end = cpu_range_end(item, GRAIN, c->rows);
+
+    (void)thread;
+    for (size_t i = item * GRAIN; i < end; i++) {
+        if (i >= c->placed && c->bf16)
+            (void)change_row(c, i, true);
+        else if (i >= c->placed)
+            (void)change_row(c, i, false);
+    }
+}
+
+/* Make the gradients of layers of rows that have no place, again. */
+static enum merak_status make_changes(struct chunk *c, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (c->placed == c->rows)
+        return MERAK_OK;
+    rc = back_product(c, err);
+    if (rc == MERAK_OK)
+        merak_pool_run(change_item, c, cpu_range_count(c->rows, GRAIN));
+    return rc;
+}
+
 static enum merak_status weights(struct chunk *c, struct merak_error *err)
 {
     size_t C = c->s.C, F = c->s.F, to = c->expert * F * C;
     struct room *r = &c->room;
     float *d[3];
-    enum merak_status rc;
+    enum merak_status rc = make_layers(c, err);
 
+    if (rc == MERAK_OK)
+        rc = make_changes(c, err);
+    if (rc != MERAK_OK)
+        return rc;
     for (int i = 0; i < 3; i++)
         d[i] = (float *)merak_call_out(c->call, i)->data + to;
-    gather(c, c->call->operand[0].data);
+    gather(c, c->x);
     merak_pool_run(unfold_item, c, cpu_range_count(c->rows, GRAIN));
     rc = add_outer(c, F, C, r->gate, r->x, d[0], err);
     if (rc == MERAK_OK)
@@ -463,7 +586,11 @@ static enum merak_status weights(struct chunk *c, struct merak_error *err)
 
 CPU_KERNEL(experts_dw)
 {
-    struct chunk c = {.to = NULL};
+    struct chunk c = {.x = call->operand[0].data,
+                      .dy = call->operand[3].data,
+                      .pool = call->operand[4].data,
+                      .dpool = call->operand[5].data,
+                      .matrices = &call->operand[6]};
 
     for (int i = 0; i < 3 && !call->accumulate; i++)
         memset(merak_call_out(call, i)->data, 0,

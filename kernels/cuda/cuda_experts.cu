@@ -3,7 +3,8 @@
  *
  * Rows are sorted by expert on the device; the host never learns how many each
  * expert has, so that launches depend on shapes alone and can be recorded.  A
- * grid has as many tiles of rows as any routing needs.
+ * grid has as many tiles of rows as any routing needs.  What a shared pool has
+ * no place for goes to scratch, and is made again for gradients.
  */
 #include "config.h"
 
@@ -23,8 +24,14 @@
 struct merak_sorted {
     const int32_t *ids;
     uint32_t n, K, E;        /* tokens, rows of each, experts */
+    uint32_t begin;          /* number of the first expert */
     uint32_t *first, *order; /* as merak_experts_sort() has them */
 };
+
+static __device__ __forceinline__ bool has_row(const merak_sorted &s, size_t i)
+{
+    return (uint32_t)s.ids[i] - s.begin < s.E;
+}
 
 /* Block e lists the rows of expert e: thread t counts those of its part of all
  * rows, and after the counts of the threads before it writes them. */
@@ -34,19 +41,19 @@ static __global__ void __launch_bounds__(SORT_BLOCK) sort_rows(merak_sorted s)
     MERAK_SHARED(uint32_t, same, [SORT_BLOCK]);
     uint32_t rows = s.n * s.K, part = (rows + SORT_BLOCK - 1) / SORT_BLOCK;
     uint32_t from = threadIdx.x * part, to = from + part, at = 0;
-    int32_t e = (int32_t)blockIdx.x;
+    int32_t e = (int32_t)(s.begin + blockIdx.x);
 
     to = to < rows ? to : rows;
     less[threadIdx.x] = same[threadIdx.x] = 0;
     for (uint32_t i = from; i < to; i++) {
-        less[threadIdx.x] += s.ids[i] < e;
+        less[threadIdx.x] += s.ids[i] < e && has_row(s, i);
         same[threadIdx.x] += s.ids[i] == e;
     }
     __syncthreads();
     for (uint32_t t = 0; t < SORT_BLOCK; t++)
         at += less[t];
     if (threadIdx.x == 0)
-        s.first[e] = at;
+        s.first[blockIdx.x] = at;
     for (uint32_t t = 0; t < threadIdx.x; t++)
         at += same[t];
     if (threadIdx.x == SORT_BLOCK - 1 && blockIdx.x == s.E - 1)
@@ -107,7 +114,12 @@ template <typename T> struct merak_mlp {
     const T *x, *dy;           /* [n, C] */
     const float *w;            /* [n, K] */
     const T *gate, *up, *down; /* [E, F, C], twice, and [E, C, F] */
-    T *pool, *dpool;           /* [n, K, 2, F] */
+    T *pool, *dpool;           /* [kept, 2, F] */
+    T *layer, *change;         /* the same of rows from `kept` on, in scratch */
+    uint32_t kept;
+    uint32_t skip; /* only positions from here on are made (tiles of rows: all
+                      of one that has such) */
+    bool shared;   /* a row's place is its position; else its number */
     float *rows;               /* [n K, C] or [n K, F], sorted */
     float *dw;                 /* [n, K] */
     T *out;                    /* [n, C] */
@@ -115,14 +127,26 @@ template <typename T> struct merak_mlp {
     bool accumulate;
 };
 
-/* What `down` multiplies, of a row. */
+/* The [2, F] of the row at position i in a pool or, if it has no place there,
+ * in `more`. */
 template <typename T>
-static __device__ __forceinline__ float inner(const merak_mlp<T> &x, size_t row,
-                                              size_t f)
+static __device__ __forceinline__ T *layer_at(const merak_mlp<T> &x, T *pool,
+                                              T *more, size_t i)
 {
-    float g = to_f32(x.pool[row * 2 * x.F + f]);
+    size_t place = x.shared ? i : x.s.order[i];
 
-    return rounded<T>(g * sigmoid(g) * to_f32(x.pool[(row * 2 + 1) * x.F + f]));
+    return place < x.kept ? pool + place * 2 * x.F
+                          : more + (place - x.kept) * 2 * x.F;
+}
+
+/* What `down` multiplies, of a row's layer. */
+template <typename T>
+static __device__ __forceinline__ float inner(const merak_mlp<T> &x,
+                                              const T *layer, size_t f)
+{
+    float g = to_f32(layer[f]);
+
+    return rounded<T>(g * sigmoid(g) * to_f32(layer[x.F + f]));
 }
 
 /* The rows of a tile of rows, all of one expert. */
@@ -173,7 +197,8 @@ template <typename T> struct merak_first {
     }
     __device__ void put(size_t i, size_t n, float v) const
     {
-        from_f32(&x.pool[((size_t)x.s.order[i] * 2 + half) * x.F + n], v);
+        if (i >= x.skip)
+            from_f32(&layer_at(x, x.pool, x.layer, i)[half * x.F + n], v);
     }
 };
 
@@ -189,7 +214,7 @@ template <typename T> struct merak_second {
     }
     __device__ float a(size_t i, size_t k) const
     {
-        return inner(x, x.s.order[i], k);
+        return inner(x, layer_at(x, x.pool, x.layer, i), k);
     }
     __device__ float b(size_t n, size_t k) const
     {
@@ -238,7 +263,7 @@ template <typename T> struct merak_first_back {
     }
     __device__ float a(size_t i, size_t k) const
     {
-        return to_f32(x.dpool[(size_t)x.s.order[i] * 2 * x.F + k]);
+        return to_f32(layer_at(x, x.dpool, x.change, i)[k]);
     }
     __device__ float b(size_t n, size_t k) const
     {
@@ -258,7 +283,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS)
 {
     merak_tile t = tile_of(x.s, blockIdx.y);
 
-    if (t.from < t.to)
+    if (t.from < t.to && t.to > x.skip)
         multiply_tile(P<T>(x, t), t.from, t.to, (size_t)blockIdx.x * TILE_N, N,
                       0, depth);
 }
@@ -308,10 +333,10 @@ static __global__ void __launch_bounds__(MAP_THREADS)
             for (uint32_t j = 0; j < K; j++) {
                 int64_t key = (int64_t)id[j] * K + j;
 
-                if (key > last && key < next)
+                if (key > last && key < next && has_row(x.s, token * K + j))
                     next = key;
             }
-            if (next >= (int64_t)x.s.E * K)
+            if (next == INT64_MAX)
                 break;
             last = next;
             row = token * K + (size_t)(next % K);
@@ -322,29 +347,39 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
-/* Gradients of a row's weight and of its part of the pool: a warp each. */
+/* Gradients of a row's weight and of its part of the pool: a warp for each
+ * position from x.skip on.  Weights of rows of others' experts get none. */
 template <typename T>
 static __global__ void __launch_bounds__(ROW_BLOCK)
     part_rows(const __grid_constant__ merak_mlp<T> x)
 {
     unsigned lane = threadIdx.x % WARP;
-    size_t row = (blockIdx.x * (size_t)ROW_BLOCK + threadIdx.x) / WARP;
-    bool exists = row < (size_t)x.s.n * x.s.K;
+    size_t i = (blockIdx.x * (size_t)ROW_BLOCK + threadIdx.x) / WARP;
+    bool exists = i >= x.skip && i < x.s.first[x.s.E];
+    size_t row = exists ? x.s.order[i] : 0;
+    const T *layer = NULL;
+    T *change = NULL;
     float dw = 0;
 
+    if (exists) {
+        layer = layer_at(x, x.pool, x.layer, i);
+        change = layer_at(x, x.dpool, x.change, i);
+    }
     for (size_t f = lane; f < x.F && exists; f += WARP) {
-        size_t at = row * 2 * x.F + f;
-        float g = to_f32(x.pool[at]), u = to_f32(x.pool[at + x.F]);
+        float g = to_f32(layer[f]), u = to_f32(layer[x.F + f]);
         float d = x.rows[row * x.F + f];
 
-        dw += d * inner(x, row, f);
+        dw += d * inner(x, layer, f);
         d *= x.w[row];
-        from_f32(&x.dpool[at], d * u * silu_slope(g));
-        from_f32(&x.dpool[at + x.F], d * g * sigmoid(g));
+        from_f32(&change[f], d * u * silu_slope(g));
+        from_f32(&change[x.F + f], d * g * sigmoid(g));
     }
     dw = warp_sum(dw);
-    if (exists && lane == 0)
+    if (exists && lane == 0 && x.dw != NULL)
         x.dw[row] = dw;
+    if (i < (size_t)x.s.n * x.s.K && lane == 0 && x.dw != NULL &&
+        !has_row(x.s, i))
+        x.dw[i] = 0;
 }
 
 /* --- gradients of weights ------------------------------------------------- */
@@ -367,7 +402,7 @@ template <typename T> struct merak_first_weights {
     }
     __device__ float a(size_t m, size_t i) const
     {
-        return to_f32(x.dpool[((size_t)x.s.order[i] * 2 + half) * x.F + m]);
+        return to_f32(layer_at(x, x.dpool, x.change, i)[half * x.F + m]);
     }
     __device__ float b(size_t n, size_t i) const
     {
@@ -402,7 +437,7 @@ template <typename T> struct merak_second_weights {
     }
     __device__ float b(size_t n, size_t i) const
     {
-        return inner(x, x.s.order[i], n);
+        return inner(x, layer_at(x, x.pool, x.layer, i), n);
     }
     __device__ void put(size_t m, size_t n, float v) const
     {
@@ -439,51 +474,75 @@ run_weights(const struct merak_kernel_call *call, const merak_mlp<T> &x,
 
 /* --- calls ---------------------------------------------------------------- */
 
-/* Rows of `width` floats, and what sorts them. */
-static size_t scratch_bytes(const struct merak_kernel_call *call, bool rows)
+/* Where a call's scratch has what; the whole in bytes. */
+struct merak_experts_scratch {
+    size_t width; /* of a row, in floats */
+    size_t layers, order, bytes; /* layers: and their gradients */
+};
+
+/* Rows of outputs or of gradients, layers that the pool has no place for, and
+ * what sorts rows. */
+static merak_experts_scratch scratch_of(const struct merak_kernel_call *call)
 {
     struct merak_experts s = merak_experts_sizes(call);
-    size_t width = !rows ? 0 : s.C > s.F ? s.C : s.F;
+    size_t rows = s.n * s.K, more = rows > s.kept ? rows - s.kept : 0;
+    size_t word = merak_dtype_bytes(call->operand[0].dtype);
+    bool weights = call->n_in == 9 || (call->n_in == 6 && call->n_out == 3);
+    merak_experts_scratch at;
 
-    return s.n * s.K * (width * sizeof(float) + sizeof(uint32_t)) +
-           (s.E + 1) * sizeof(uint32_t);
+    at.width = s.C > s.F ? s.C : s.F;
+    if (weights)
+        at.width = more > 0 ? s.F : 0;
+    at.layers = rows * at.width * sizeof(float);
+    at.order = at.layers +
+               ceil_div((call->n_out - 1) * more * 2 * s.F * word,
+                        sizeof(uint32_t)) *
+                   sizeof(uint32_t);
+    at.bytes = at.order + (rows + s.E + 1) * sizeof(uint32_t);
+    return at;
 }
 
 CUDA_SCRATCH(experts)
 {
-    return scratch_bytes(call, true);
+    return scratch_of(call).bytes;
 }
 
 CUDA_SCRATCH(experts_dx)
 {
-    return scratch_bytes(call, true);
+    return scratch_of(call).bytes;
 }
 
 CUDA_SCRATCH(experts_dw)
 {
-    return scratch_bytes(call, false);
+    return scratch_of(call).bytes;
 }
 
 template <typename T>
 static enum merak_status start(const struct merak_kernel_call *call,
-                               const char *name, bool rows, merak_mlp<T> *x,
+                               const char *name, merak_mlp<T> *x,
                                struct merak_error *err)
 {
     struct merak_experts s = merak_experts_sizes(call);
-    size_t width = !rows ? 0 : s.C > s.F ? s.C : s.F;
+    merak_experts_scratch at = scratch_of(call);
+    char *scratch = static_cast<char *>(call->scratch);
 
     if (s.n * s.K >= UINT32_MAX / 2 || s.E > 32767)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "%s of %zu rows and %zu experts: the cuda backend "
                           "takes up to 2^31 and 32767",
                           name, s.n * s.K, s.E);
-    x->rows = static_cast<float *>(call->scratch);
-    x->s.order = reinterpret_cast<uint32_t *>(x->rows + s.n * s.K * width);
+    x->rows = reinterpret_cast<float *>(scratch);
+    x->layer = reinterpret_cast<T *>(scratch + at.layers);
+    x->kept = (uint32_t)(s.kept < s.n * s.K ? s.kept : s.n * s.K);
+    x->change = x->layer + (s.n * s.K - x->kept) * 2 * s.F;
+    x->shared = s.shared;
+    x->s.order = reinterpret_cast<uint32_t *>(scratch + at.order);
     x->s.first = x->s.order + s.n * s.K;
     x->s.ids = s.ids;
     x->s.n = (uint32_t)s.n;
     x->s.K = (uint32_t)s.K;
     x->s.E = (uint32_t)s.E;
+    x->s.begin = (uint32_t)s.from;
     x->F = (uint32_t)s.F;
     x->C = (uint32_t)s.C;
     x->w = static_cast<const float *>(call->operand[1].data);
@@ -492,13 +551,42 @@ static enum merak_status start(const struct merak_kernel_call *call,
                   sort_rows, x->s);
 }
 
+/* Make the layers of rows that have no place. */
 template <typename T>
-static void take_weights(const struct merak_kernel_call *call, merak_mlp<T> *x)
+static enum merak_status make_layers(const struct merak_kernel_call *call,
+                                     const char *name, merak_mlp<T> x,
+                                     struct merak_error *err)
 {
-    x->gate = static_cast<const T *>(call->operand[3].data);
-    x->up = static_cast<const T *>(call->operand[4].data);
-    x->down = static_cast<const T *>(call->operand[5].data);
-    x->out = static_cast<T *>(merak_call_out(call, 0)->data);
+    x.skip = x.kept;
+    if (x.kept == x.s.n * x.s.K)
+        return MERAK_OK;
+    return run_rows<T, merak_first>(call, name, x, x.F, x.C, 2, err);
+}
+
+/* The gradients of layers of rows from position x.skip on. */
+template <typename T>
+static enum merak_status make_changes(const struct merak_kernel_call *call,
+                                      const char *name, const merak_mlp<T> &x,
+                                      struct merak_error *err)
+{
+    enum merak_status rc =
+        run_rows<T, merak_second_back>(call, name, x, x.F, x.C, 1, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(merak_cuda_context_of(call),
+                  row_launch(name, (size_t)x.s.n * x.s.K, WARP), err,
+                  part_rows<T>, x);
+}
+
+/* Operand o is the gate, and the next two are the other matrices. */
+template <typename T>
+static void take_weights(const struct merak_kernel_call *call, int o,
+                         merak_mlp<T> *x)
+{
+    x->gate = static_cast<const T *>(call->operand[o].data);
+    x->up = static_cast<const T *>(call->operand[o + 1].data);
+    x->down = static_cast<const T *>(call->operand[o + 2].data);
 }
 
 template <typename T>
@@ -516,10 +604,11 @@ static enum merak_status forward(const struct merak_kernel_call *call,
                                  struct merak_error *err)
 {
     merak_mlp<T> x = {};
-    enum merak_status rc = start(call, "experts", true, &x, err);
+    enum merak_status rc = start(call, "experts", &x, err);
 
-    take_weights(call, &x);
+    take_weights(call, 3, &x);
     x.x = static_cast<const T *>(call->operand[0].data);
+    x.out = static_cast<T *>(merak_call_out(call, 0)->data);
     x.pool = static_cast<T *>(merak_call_out(call, 1)->data);
     if (rc == MERAK_OK)
         rc = run_rows<T, merak_first>(call, "experts", x, x.F, x.C, 2, err);
@@ -538,21 +627,20 @@ template <typename T>
 static enum merak_status backward(const struct merak_kernel_call *call,
                                   struct merak_error *err)
 {
-    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
     merak_mlp<T> x = {};
-    enum merak_status rc = start(call, "experts_dx", true, &x, err);
+    enum merak_status rc = start(call, "experts_dx", &x, err);
 
-    take_weights(call, &x);
+    take_weights(call, 3, &x);
     x.dy = static_cast<const T *>(call->operand[0].data);
     x.pool = static_cast<T *>(call->operand[6].data);
+    x.x = static_cast<const T *>(call->operand[7].data);
+    x.out = static_cast<T *>(merak_call_out(call, 0)->data);
     x.dw = static_cast<float *>(merak_call_out(call, 1)->data);
     x.dpool = static_cast<T *>(merak_call_out(call, 2)->data);
     if (rc == MERAK_OK)
-        rc = run_rows<T, merak_second_back>(call, "experts_dx", x, x.F, x.C, 1,
-                                            err);
+        rc = make_layers(call, "experts_dx", x, err);
     if (rc == MERAK_OK)
-        rc = launch(cx, row_launch("experts_dx", (size_t)x.s.n * x.s.K, WARP),
-                    err, part_rows<T>, x);
+        rc = make_changes(call, "experts_dx", x, err);
     if (rc == MERAK_OK)
         rc = run_rows<T, merak_first_back>(call, "experts_dx", x, x.C, 2 * x.F,
                                            1, err);
@@ -570,7 +658,7 @@ static enum merak_status weights(const struct merak_kernel_call *call,
                                  struct merak_error *err)
 {
     merak_mlp<T> x = {};
-    enum merak_status rc = start(call, "experts_dw", false, &x, err);
+    enum merak_status rc = start(call, "experts_dw", &x, err);
 
     x.x = static_cast<const T *>(call->operand[0].data);
     x.dy = static_cast<const T *>(call->operand[3].data);
@@ -580,6 +668,13 @@ static enum merak_status weights(const struct merak_kernel_call *call,
     x.dup = static_cast<float *>(merak_call_out(call, 1)->data);
     x.ddown = static_cast<float *>(merak_call_out(call, 2)->data);
     x.accumulate = call->accumulate;
+    if (rc == MERAK_OK && x.kept < x.s.n * x.s.K) {
+        take_weights(call, 6, &x);
+        rc = make_layers(call, "experts_dw", x, err);
+        x.skip = x.kept;
+        if (rc == MERAK_OK)
+            rc = make_changes(call, "experts_dw", x, err);
+    }
     if (rc == MERAK_OK)
         rc = run_weights<T, merak_first_weights>(call, x, x.F, x.C, 2 * x.s.E,
                                                  err);

@@ -3,7 +3,8 @@
  *
  * y of a token is the sum over its rows, by ascending expert, of w down
  * (silu(gate x) * (up x)), of which what `down` multiplies is rounded to the
- * compute type, as are the gate and what it is multiplied by.
+ * compute type, as are the gate and what it is multiplied by.  Rows of other
+ * ranks' experts are zeros.  What the pool has no place for is computed again.
  */
 #include "config.h"
 
@@ -14,6 +15,60 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A call; operands that it does not have are NULL. */
+struct mlp {
+    struct merak_experts s;
+    const struct merak_operand *x, *w, *dy, *gate, *up, *down, *pool, *dpool;
+    uint32_t *first, *order;
+    size_t *place;          /* [n K], in the pool */
+    double *layer, *change; /* [2, F]: a row's pool, and its gradient */
+    double *sum;            /* [C] */
+};
+
+/* --- memory ----------------------------------------------------------------
+ */
+
+static void close_mlp(struct mlp *m)
+{
+    free(m->first);
+    free(m->order);
+    free(m->place);
+    free(m->layer);
+    free(m->sum);
+}
+
+/* The operands are set. */
+static enum merak_status open_mlp(const struct merak_kernel_call *call,
+                                  struct mlp *m, struct merak_error *err)
+{
+    enum merak_status rc;
+    size_t rows, width;
+
+    m->s = merak_experts_sizes(call);
+    rows = m->s.n * m->s.K + 1;
+    width = m->s.F + 1;
+    rc = merak_experts_check(&m->s, err);
+    if (rc != MERAK_OK)
+        return rc;
+    m->first = calloc(m->s.E + 1, sizeof(*m->first));
+    m->order = calloc(rows, sizeof(*m->order));
+    m->place = calloc(rows, sizeof(*m->place));
+    m->layer = calloc(4 * width, sizeof(*m->layer));
+    m->sum = calloc(m->s.C + 1, sizeof(*m->sum));
+    if (m->first == NULL || m->order == NULL || m->place == NULL ||
+        m->layer == NULL || m->sum == NULL)
+        return merak_fail_nomem(err, rows * sizeof(*m->place));
+    m->change = m->layer + 2 * width;
+    merak_experts_sort(&m->s, m->first, m->order);
+    for (size_t at = 0; at < m->first[m->s.E]; at++)
+        m->place[m->order[at]] =
+            merak_experts_place(&m->s, at, m->order[at]);
+    return MERAK_OK;
+}
+
+/* --- a row -----------------------------------------------------------------
+ */
 
 /* sum over k of a[at + k] b[from + k step] */
 static double dot(const struct merak_operand *a, size_t at,
@@ -32,130 +87,230 @@ static double silu(double x)
     return x / (1 + exp(-x));
 }
 
-/* Element f of row i between the two layers, from the pool. */
-static double inner(const struct merak_operand *pool, size_t i, size_t F,
-                    size_t f)
+/* Of row i, the number among these experts, and the token. */
+static size_t expert_of(const struct mlp *m, size_t i)
 {
-    return ref_round(pool, silu(ref_load(pool, 2 * i * F + f)) *
-                               ref_load(pool, (2 * i + 1) * F + f));
+    return (size_t)m->s.ids[i] - m->s.from;
 }
 
-/* y += a row's output. */
-static void add_row(const struct merak_kernel_call *call,
-                    const struct merak_experts *s, size_t i, double *y)
+static size_t token_of(const struct mlp *m, size_t i)
 {
-    const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
-    const struct merak_operand *down = &call->operand[5];
-    const struct merak_operand *pool = merak_call_out(call, 1);
-    size_t e = (size_t)s->ids[i], C = s->C, F = s->F;
+    return i / m->s.K;
+}
 
-    for (int m = 0; m < 2; m++)
-        for (size_t f = 0; f < F; f++)
-            ref_store(pool, (2 * i + (size_t)m) * F + f,
-                      dot(x, i / s->K * C, &call->operand[3 + m],
-                          (e * F + f) * C, 1, C));
+/* What `down` multiplies, at f. */
+static double inner(const struct mlp *m, size_t f)
+{
+    return ref_round(m->pool, silu(m->layer[f]) * m->layer[m->s.F + f]);
+}
+
+/* A row's two layers from x. */
+static void make_layers(const struct mlp *m, size_t i)
+{
+    size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * F * C;
+
+    for (size_t f = 0; f < F; f++) {
+        m->layer[f] = ref_round(
+            m->pool,
+            dot(m->x, token_of(m, i) * C, m->gate, from + f * C, 1, C));
+        m->layer[F + f] = ref_round(
+            m->pool, dot(m->x, token_of(m, i) * C, m->up, from + f * C, 1, C));
+    }
+}
+
+static void load_layers(const struct mlp *m, size_t i)
+{
+    size_t F = m->s.F, place = m->place[i];
+
+    if (place >= m->s.kept) {
+        make_layers(m, i);
+        return;
+    }
+    for (size_t f = 0; f < 2 * F; f++)
+        m->layer[f] = ref_load(m->pool, place * 2 * F + f);
+}
+
+/* Their gradients, the layers being loaded; returns that of the row's weight.
+ */
+static double make_change(const struct mlp *m, size_t i)
+{
+    size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * C * F;
+    double dw = 0;
+
+    for (size_t f = 0; f < F; f++) {
+        double d = dot(m->dy, token_of(m, i) * C, m->down, from + f, F, C);
+        double g = m->layer[f], sigmoid = 1 / (1 + exp(-g));
+
+        dw += d * inner(m, f);
+        d *= ref_load(m->w, i);
+        m->change[f] = ref_round(m->pool, d * m->layer[F + f] * sigmoid *
+                                              (1 + g * (1 - sigmoid)));
+        m->change[F + f] = ref_round(m->pool, d * silu(g));
+    }
+    return dw;
+}
+
+static void load_change(const struct mlp *m, size_t i)
+{
+    size_t F = m->s.F, place = m->place[i];
+
+    if (place >= m->s.kept) {
+        make_change(m, i);
+        return;
+    }
+    for (size_t f = 0; f < 2 * F; f++)
+        m->change[f] = ref_load(m->dpool, place * 2 * F + f);
+}
+
+/* Write a row's two numbers for each f to a pool, if it has a place. */
+static void keep(const struct mlp *m, const struct merak_operand *pool,
+                 size_t i, const double *row)
+{
+    size_t F = m->s.F, place = m->place[i];
+
+    for (size_t f = 0; f < 2 * F && place < m->s.kept; f++)
+        ref_store(pool, place * 2 * F + f, row[f]);
+}
+
+/* --- calls -----------------------------------------------------------------
+ */
+
+/* Adds a row of a token to its sum. */
+typedef void (*row_fn)(const struct merak_kernel_call *call,
+                       const struct mlp *m, size_t i);
+
+/* Output 0 of each token: its rows in the order of experts. */
+static void each_token(const struct merak_kernel_call *call,
+                       const struct mlp *m, row_fn add)
+{
+    const struct merak_experts *s = &m->s;
+
+    for (size_t t = 0; t < s->n; t++) {
+        memset(m->sum, 0, s->C * sizeof(*m->sum));
+        for (size_t e = s->from; e < s->from + s->E; e++)
+            for (size_t i = t * s->K; i < (t + 1) * s->K; i++)
+                if ((size_t)s->ids[i] == e)
+                    add(call, m, i);
+        for (size_t c = 0; c < s->C; c++)
+            ref_store(merak_call_out(call, 0), t * s->C + c, m->sum[c]);
+    }
+}
+
+static void add_row(const struct merak_kernel_call *call, const struct mlp *m,
+                    size_t i)
+{
+    size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * C * F;
+
+    make_layers(m, i);
+    keep(m, merak_call_out(call, 1), i, m->layer);
     for (size_t c = 0; c < C; c++) {
         double sum = 0;
 
         for (size_t f = 0; f < F; f++)
-            sum += inner(pool, i, F, f) * ref_load(down, (e * C + c) * F + f);
-        y[c] += ref_load(w, i) * sum;
+            sum += inner(m, f) * ref_load(m->down, from + c * F + f);
+        m->sum[c] += ref_load(m->w, i) * sum;
     }
-}
-
-/* Adds a row of a token to its sum. */
-typedef void (*row_fn)(const struct merak_kernel_call *call,
-                       const struct merak_experts *s, size_t i, double *sum);
-
-/* Output 0 of each token: its rows in the order of experts. */
-static enum merak_status each_token(const struct merak_kernel_call *call,
-                                    row_fn add, struct merak_error *err)
-{
-    struct merak_experts s = merak_experts_sizes(call);
-    enum merak_status rc = merak_experts_check(&s, err);
-    double *sum = rc == MERAK_OK ? malloc((s.C + 1) * sizeof(*sum)) : NULL;
-
-    if (rc == MERAK_OK && sum == NULL)
-        rc = merak_fail_nomem(err, s.C * sizeof(*sum));
-    for (size_t t = 0; t < s.n && rc == MERAK_OK; t++) {
-        memset(sum, 0, s.C * sizeof(*sum));
-        for (size_t e = 0; e < s.E; e++)
-            for (size_t i = t * s.K; i < (t + 1) * s.K; i++)
-                if ((size_t)s.ids[i] == e)
-                    add(call, &s, i, sum);
-        for (size_t c = 0; c < s.C; c++)
-            ref_store(merak_call_out(call, 0), t * s.C + c, sum[c]);
-    }
-    free(sum);
-    return rc;
 }
 
 REF_KERNEL(experts)
 {
-    return each_token(call, add_row, err);
+    struct mlp m = {.x = &call->operand[0],
+                    .w = &call->operand[1],
+                    .gate = &call->operand[3],
+                    .up = &call->operand[4],
+                    .down = &call->operand[5],
+                    .pool = merak_call_out(call, 1)};
+    enum merak_status rc = open_mlp(call, &m, err);
+
+    if (rc == MERAK_OK)
+        each_token(call, &m, add_row);
+    close_mlp(&m);
+    return rc;
 }
 
-/* The row's gradients, and dx += its share. */
 static void add_gradient(const struct merak_kernel_call *call,
-                         const struct merak_experts *s, size_t i, double *dx)
+                         const struct mlp *m, size_t i)
 {
-    const struct merak_operand *dy = &call->operand[0], *w = &call->operand[1];
-    const struct merak_operand *pool = &call->operand[6];
-    const struct merak_operand *dpool = merak_call_out(call, 2);
-    size_t e = (size_t)s->ids[i], C = s->C, F = s->F, gate = 2 * i * F;
-    double dw = 0;
+    size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * F * C;
 
-    for (size_t f = 0; f < F; f++) {
-        double d =
-            dot(dy, i / s->K * C, &call->operand[5], e * C * F + f, F, C);
-        double g = ref_load(pool, gate + f), sigmoid = 1 / (1 + exp(-g));
-
-        dw += d * inner(pool, i, F, f);
-        d *= ref_load(w, i);
-        ref_store(dpool, gate + f,
-                  d * ref_load(pool, gate + F + f) * sigmoid *
-                      (1 + g * (1 - sigmoid)));
-        ref_store(dpool, gate + F + f, d * silu(g));
+    load_layers(m, i);
+    ref_store(merak_call_out(call, 1), i, make_change(m, i));
+    keep(m, merak_call_out(call, 2), i, m->change);
+    for (size_t c = 0; c < C; c++) {
+        for (size_t f = 0; f < F; f++)
+            m->sum[c] +=
+                m->change[f] * ref_load(m->gate, from + f * C + c) +
+                m->change[F + f] * ref_load(m->up, from + f * C + c);
     }
-    ref_store(merak_call_out(call, 1), i, dw);
-    for (size_t c = 0; c < C; c++)
-        dx[c] += dot(dpool, gate, &call->operand[3], e * F * C + c, C, F) +
-                 dot(dpool, gate + F, &call->operand[4], e * F * C + c, C, F);
 }
 
 REF_KERNEL(experts_dx)
 {
-    return each_token(call, add_gradient, err);
+    struct mlp m = {.dy = &call->operand[0],
+                    .w = &call->operand[1],
+                    .gate = &call->operand[3],
+                    .up = &call->operand[4],
+                    .down = &call->operand[5],
+                    .pool = &call->operand[6],
+                    .x = &call->operand[7]};
+    enum merak_status rc = open_mlp(call, &m, err);
+
+    for (size_t i = 0; rc == MERAK_OK && i < m.s.n * m.s.K; i++)
+        ref_store(merak_call_out(call, 1), i, 0);
+    if (rc == MERAK_OK)
+        each_token(call, &m, add_gradient);
+    close_mlp(&m);
+    return rc;
+}
+
+/* Add a row's products to the gradients of its expert's matrices. */
+static void add_products(const struct mlp *m, size_t i, double *d)
+{
+    size_t C = m->s.C, F = m->s.F;
+
+    load_layers(m, i);
+    load_change(m, i);
+    for (size_t k = 0; k < F * C; k++) {
+        size_t f = k / C, at = token_of(m, i) * C + k % C;
+
+        d[k] += m->change[f] * ref_load(m->x, at);
+        d[F * C + k] += m->change[F + f] * ref_load(m->x, at);
+        d[2 * F * C + k] +=
+            ref_round(m->dy, ref_load(m->w, i) * ref_load(m->dy, at)) *
+            inner(m, f);
+    }
 }
 
 REF_KERNEL(experts_dw)
 {
-    const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
-    const struct merak_operand *dy = &call->operand[3];
-    const struct merak_operand *pool = &call->operand[4];
-    const struct merak_operand *dpool = &call->operand[5];
-    struct merak_experts s = merak_experts_sizes(call);
-    enum merak_status rc = merak_experts_check(&s, err);
-    size_t C = s.C, F = s.F;
+    struct mlp m = {.x = &call->operand[0],
+                    .w = &call->operand[1],
+                    .dy = &call->operand[3],
+                    .pool = &call->operand[4],
+                    .dpool = &call->operand[5],
+                    .gate = &call->operand[6], /* if they share the pool */
+                    .up = &call->operand[7],
+                    .down = &call->operand[8]};
+    enum merak_status rc = open_mlp(call, &m, err);
+    size_t C = m.s.C, F = m.s.F, size = F * C;
+    double *d = rc == MERAK_OK ? malloc((3 * size + 1) * sizeof(*d)) : NULL;
 
-    for (size_t k = 0; k < s.E * F * C && rc == MERAK_OK; k++) {
-        size_t e = k / (F * C), f = k / C % F, c = k % C;
-        double gate = 0, up = 0, down = 0;
+    if (rc == MERAK_OK && d == NULL)
+        rc = merak_fail_nomem(err, 3 * size * sizeof(*d));
+    for (size_t e = 0; e < m.s.E && rc == MERAK_OK; e++) {
+        memset(d, 0, 3 * size * sizeof(*d));
+        for (size_t at = m.first[e]; at < m.first[e + 1]; at++)
+            add_products(&m, m.order[at], d);
+        for (size_t k = 0; k < size; k++) {
+            size_t f = k / C, c = k % C;
 
-        for (size_t i = 0; i < s.n * s.K; i++) {
-            if ((size_t)s.ids[i] != e)
-                continue;
-            gate +=
-                ref_load(dpool, 2 * i * F + f) * ref_load(x, i / s.K * C + c);
-            up += ref_load(dpool, (2 * i + 1) * F + f) *
-                  ref_load(x, i / s.K * C + c);
-            down +=
-                ref_round(dy, ref_load(w, i) * ref_load(dy, i / s.K * C + c)) *
-                inner(pool, i, F, f);
+            ref_put(call, merak_call_out(call, 0), e * size + k, d[k]);
+            ref_put(call, merak_call_out(call, 1), e * size + k, d[size + k]);
+            ref_put(call, merak_call_out(call, 2), (e * C + c) * F + f,
+                    d[2 * size + k]);
         }
-        ref_put(call, merak_call_out(call, 0), k, gate);
-        ref_put(call, merak_call_out(call, 1), k, up);
-        ref_put(call, merak_call_out(call, 2), (e * C + c) * F + f, down);
     }
+    free(d);
+    close_mlp(&m);
     return rc;
 }

@@ -3,9 +3,15 @@
  *
  * Every token has k rows, each of one expert, whatever the router chooses: the
  * sizes of all operands are fixed, nothing is dropped.  The pool keeps what a
- * row's gradient needs, at the row's own place; the order of an expert's rows
- * is the kernels' business.  An expert's inner width may be cut, and so may
- * samples and positions.
+ * row's gradient needs.  It has one of two forms:
+ *
+ *   own places   every row's, at the row's own place.  An expert's inner width
+ *                may be cut, and so may samples and positions.
+ *   shared       i[0] rows for each expert, which the experts of a rank share:
+ *                rows by ascending expert, then position.  Rows that find no
+ *                place are computed again for their gradients, from x.  Experts
+ *                may be cut, too; then a rank has all tokens, computes the rows
+ *                of its experts, and the others' are zeros.
  */
 #include "config.h"
 
@@ -97,28 +103,94 @@ static enum merak_status route_grad(struct merak_grad *g,
  */
 
 #define ROWS(x) x "=c:btC w=f:btK ids=i:btK "
-#define WEIGHTS "gate=c:EfC up=c:EfC down=c:ECf "
+#define ALL(x) x "=c:BTC w=f:BTK ids=i:BTK " /* rows, in the shared form */
+#define WEIGHTS "gate=c:efC up=c:efC down=c:eCf "
+#define MATRICES "gate=c:EfC up=c:EfC down=c:ECf "
 
-MERAK_DIMS(experts, ROWS("x") WEIGHTS "> y=c:btC pool=c:btK2f")
-MERAK_DIMS(experts_dx,
-           ROWS("dy") WEIGHTS "pool=c:btK2f > dx=c:btC dw=f:btK dpool=c:btK2f")
-#define EXPERTS_DW                                                 \
-    ROWS("x")                                                      \
-    "dy=c:btC pool=c:btK2f dpool=c:btK2f > dgate=f:EfC dup=f:EfC " \
-    "ddown=f:ECf"
+/* Is the pool shared by experts? */
+static bool shares(const struct merak_infer *inf, int at)
+{
+    return inf->attrs->i[at] > 0;
+}
 
-MERAK_DIMS_SIGNATURE(experts_dw, EXPERTS_DW)
+#define EXPERTS(inf)                                                 \
+    (shares((inf), 0) ? ALL("x") WEIGHTS "> y=c:BTC pool=c:eQ2f"     \
+                      : ROWS("x") MATRICES "> y=c:btC pool=c:btK2f")
+#define EXPERTS_DX(inf)                                                \
+    (shares((inf), 0)                                                  \
+         ? ALL("dy") WEIGHTS "pool=c:eQ2f x=c:BTC > dx=c:BTC dw=f:BTK" \
+                             " dpool=c:eQ2f"                           \
+         : ROWS("dy") MATRICES "pool=c:btK2f > dx=c:btC dw=f:btK"      \
+                               " dpool=c:btK2f")
+#define EXPERTS_DW(inf)                                                      \
+    (shares((inf), 1)                                                        \
+         ? ALL("x") "dy=c:BTC pool=c:eQ2f dpool=c:eQ2f " WEIGHTS             \
+                    "> dgate=f:efC dup=f:efC ddown=f:eCf"                    \
+         : ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f > dgate=f:EfC"     \
+                     " dup=f:EfC ddown=f:ECf")
+
+static void mark_experts(struct merak_signature *sig)
+{
+    for (int i = 0; i < sig->n_index; i++)
+        sig->index[i].experts = sig->index[i].name == 'e';
+}
+
+static void experts_signature(const struct merak_infer *inf,
+                              struct merak_signature *sig)
+{
+    merak_dims_signature("experts", EXPERTS(inf), inf, sig);
+    mark_experts(sig);
+}
+
+static void experts_dx_signature(const struct merak_infer *inf,
+                                 struct merak_signature *sig)
+{
+    merak_dims_signature("experts_dx", EXPERTS_DX(inf), inf, sig);
+    mark_experts(sig);
+}
+
+static void experts_dw_signature(const struct merak_infer *inf,
+                                 struct merak_signature *sig)
+{
+    merak_dims_signature("experts_dw", EXPERTS_DW(inf), inf, sig);
+    mark_experts(sig);
+}
+
+static enum merak_status experts_infer(struct merak_infer *inf,
+                                       struct merak_error *err)
+{
+    struct merak_dims dims;
+    enum merak_status rc =
+        merak_dims_parse(&dims, "experts", EXPERTS(inf), inf, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (inf->attrs->i[0] < 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "experts: %lld rows are kept for each, expected a "
+                          "positive number, or 0 for all at their own places",
+                          (long long)inf->attrs->i[0]);
+    dims.extent['Q'] = (size_t)inf->attrs->i[0];
+    return merak_dims_solve(&dims, inf, err);
+}
+
+static enum merak_status experts_dx_infer(struct merak_infer *inf,
+                                          struct merak_error *err)
+{
+    return merak_dims_infer("experts_dx", EXPERTS_DX(inf), inf, err);
+}
 
 static enum merak_status experts_dw_infer(struct merak_infer *inf,
                                           struct merak_error *err)
 {
     struct merak_dims dims;
     enum merak_status rc =
-        merak_dims_parse(&dims, "experts_dw", EXPERTS_DW, inf, err);
+        merak_dims_parse(&dims, "experts_dw", EXPERTS_DW(inf), inf, err);
 
     if (rc != MERAK_OK)
         return rc;
-    dims.extent['E'] = inf->attrs->i[0] > 0 ? (size_t)inf->attrs->i[0] : 0;
+    if (!shares(inf, 1)) /* else matrices say it */
+        dims.extent['E'] = inf->attrs->i[0] > 0 ? (size_t)inf->attrs->i[0] : 0;
     return merak_dims_solve(&dims, inf, err);
 }
 
@@ -163,11 +235,13 @@ static enum merak_status experts_grad_dw(struct merak_grad *g,
                                          struct merak_value *dpool,
                                          struct merak_error *err)
 {
-    struct merak_value *in[] = {merak_node_in(node, 0),  merak_node_in(node, 1),
-                                merak_node_in(node, 2),  dy,
-                                merak_node_out(node, 1), dpool};
+    struct merak_value *in[] = {
+        merak_node_in(node, 0),  merak_node_in(node, 1), merak_node_in(node, 2),
+        dy,                      merak_node_out(node, 1), dpool,
+        merak_node_in(node, 3), merak_node_in(node, 4), merak_node_in(node, 5)};
     const struct merak_attrs attrs = {
-        .i = {(int64_t)merak_value_shape(merak_node_in(node, 3))->dim[0]}};
+        .i = {(int64_t)merak_value_shape(merak_node_in(node, 3))->dim[0],
+              merak_node_attrs(node)->i[0]}};
     struct merak_value *out[3];
     bool wanted = false;
     enum merak_status rc;
@@ -176,8 +250,8 @@ static enum merak_status experts_grad_dw(struct merak_grad *g,
         wanted = wanted || merak_grad_wanted(g, merak_node_in(node, i));
     if (!wanted)
         return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_dw", &attrs, 6, in,
-                         out, err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_dw", &attrs,
+                         attrs.i[1] > 0 ? 9 : 6, in, out, err);
     for (int i = 0; i < 3 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, 3 + i), out[i], err);
     return rc;
@@ -188,15 +262,17 @@ static enum merak_status experts_grad(struct merak_grad *g,
                                       struct merak_error *err)
 {
     struct merak_value *dy = merak_grad_out(g, node, 0);
-    struct merak_value *in[7] = {dy}, *out[3];
+    const struct merak_attrs *attrs = merak_node_attrs(node);
+    struct merak_value *in[8] = {dy}, *out[3];
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
     for (int i = 1; i < 6; i++)
         in[i] = merak_node_in(node, i);
     in[6] = merak_node_out(node, 1);
+    in[7] = merak_node_in(node, 0);
     if (rc == MERAK_OK)
-        rc = merak_grad_node(g, node, MERAK_PHASE_B, "experts_dx", NULL, 7, in,
-                             out, err);
+        rc = merak_grad_node(g, node, MERAK_PHASE_B, "experts_dx", attrs,
+                             attrs->i[0] > 0 ? 8 : 7, in, out, err);
     for (int i = 0; i < 2 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, i), out[i], err);
     return rc != MERAK_OK ? rc : experts_grad_dw(g, node, dy, out[2], err);
@@ -217,7 +293,7 @@ const struct merak_op merak_ops_experts[] = {
     MERAK_OP(route_dx, 3, 3, 1, NULL),
     MERAK_OP_WITH(experts, 6, 6, 2, experts_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = merak_no_numbers),
-    MERAK_OP(experts_dx, 7, 7, 3, NULL),
-    MERAK_OP(experts_dw, 6, 6, 3, NULL),
+    MERAK_OP(experts_dx, 7, 8, 3, NULL),
+    MERAK_OP(experts_dw, 6, 9, 3, NULL),
     {.name = NULL},
 };

@@ -189,11 +189,19 @@ bool kc_takes_starts(const char *op, int n_in)
     return false;
 }
 
+bool kc_shares_pool(const struct kc *c)
+{
+    return strcmp(c->op, "experts") == 0 && c->attrs.i[0] > 0;
+}
+
 bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
 {
     if (strcmp(grad->op, "linear_db") == 0 && forward->call.n_in < 3)
         return false;
     if (grad->forward_in > 0 && forward->call.n_in != grad->forward_in)
+        return false;
+    if (strcmp(grad->forward, "experts") == 0 &&
+        (grad->n_in > 7) != kc_shares_pool(forward))
         return false;
     return strcmp(grad->forward, forward->op) == 0 &&
            kc_takes_starts(grad->op, grad->n_in) == kc_has_documents(forward);
@@ -205,7 +213,9 @@ static void grad_attrs(struct kc *c, const struct kc *forward)
     if (strcmp(c->op, "rope") == 0)
         c->attrs.i[0] = 1;
     if (strcmp(c->op, "experts_dw") == 0)
-        c->attrs.i[0] = (int64_t)forward->call.operand[3].local.dim[0];
+        c->attrs = (struct merak_attrs){
+            .i = {(int64_t)forward->call.operand[3].full.dim[0],
+                  forward->attrs.i[0]}};
     if (strcmp(c->op, "linear_db") == 0)
         c->attrs.i[0] = forward->call.operand[2].local.ndim;
     if (strcmp(c->op, "add_position_dw") == 0)
@@ -221,7 +231,8 @@ static void fill_made(struct kc *c, const struct kc_grad *grad,
     struct merak_operand *made;
     struct kc first;
 
-    while (strcmp(after->op, grad->after) != 0)
+    while (strcmp(after->op, grad->after) != 0 ||
+           !kc_grad_fits(after, forward))
         after++;
     while (grad->from[mine] != KC_DY)
         mine++;

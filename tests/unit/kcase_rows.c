@@ -308,6 +308,19 @@ int kc_rows(int size, struct kc_row *row, int max)
                      {'c', N(E, C, D)},
                      {'c', N(B, T, C)},
                      {'c', N(B, T, K, 2, D)}}},
+        {.op = "experts", /* half of the rows find a place */
+         .n_in = 6,
+         .n_out = 2,
+         .vocab = E,
+         .attrs.i = {(int64_t)((B * T * K + 2 * E - 1) / (2 * E))},
+         .operand = {{'c', N(B, T, C)},
+                     {'f', N(B, T, K)},
+                     {'i', N(B, T, K)},
+                     {'c', N(E, D, C)},
+                     {'c', N(E, D, C)},
+                     {'c', N(E, C, D)},
+                     {'c', N(B, T, C)},
+                     {'c', N(E, (B * T * K + 2 * E - 1) / (2 * E), 2, D)}}},
     };
     int n = sizeof(all) / sizeof(*all);
 

@@ -307,6 +307,62 @@ static void check_cut(const struct kc_suite *suite, const struct kc *whole,
     kc_destroy(&part[1]);
 }
 
+/* Each part's gradients are of its own forward: what is in its pool is not a
+ * part of what is in the whole one. */
+static void check_expert_gradients(const struct kc_suite *suite,
+                                   const struct kc *whole,
+                                   const struct kc part[2], size_t at,
+                                   size_t extent)
+{
+    enum merak_dtype dtype = whole->call.operand[0].dtype;
+
+    for (int g = 0; g < kc_n_grads; g++) {
+        int n_in = kc_grads[g].n_in;
+        struct kc want, got[2];
+
+        if (!kc_grad_fits(&kc_grads[g], whole))
+            continue;
+        kc_create_grad(&want, &kc_grads[g], whole, dtype, 5);
+        kc_run(&want, "ref");
+        for (int i = 0; i < 2; i++) {
+            kc_create_grad(&got[i], &kc_grads[g], &part[i], dtype, 5);
+            suite->run(&got[i]);
+        }
+        for (int o = n_in; o < n_in + 3; o++) {
+            if (kc_grads[g].weights) {
+                check_piece(suite, &got[0], &want, o, 0, 0, at);
+                check_piece(suite, &got[1], &want, o, 0, at, extent - at);
+            } else if (o < n_in + 2) {
+                check_joined(suite, got, &want, o, 's');
+            }
+        }
+        kc_destroy(&want);
+        kc_destroy(&got[0]);
+        kc_destroy(&got[1]);
+    }
+}
+
+/* Two ranks with a part of the experts each. */
+static void check_experts(const struct kc_suite *suite, const struct kc *whole)
+{
+    struct cut cut = {.dim = {-1, -1, -1, 0, 0, 0, -1, 0}, .how = 's'};
+    size_t extent = whole->call.operand[3].local.dim[0], at = extent * 2 / 3;
+    struct kc part[2], sum[2];
+
+    if (extent < 2)
+        return;
+    run_part(suite, whole, &cut, 0, at, &part[0]);
+    run_part(suite, whole, &cut, at, extent - at, &part[1]);
+    check_expert_gradients(suite, whole, part, at, extent);
+    for (int i = 0; i < 2; i++)
+        kc_copy(&sum[i], &part[i]);
+    check_joined(suite, sum, whole, 6, 's');
+    for (int i = 0; i < 2; i++) {
+        kc_destroy(&part[i]);
+        kc_destroy(&sum[i]);
+    }
+}
+
 int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 {
     const struct merak_op *op = merak_op_find(c->op);
@@ -331,6 +387,11 @@ int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 
         if (sig.index[i].kind == MERAK_INDEX_WHOLE)
             continue;
+        if (sig.index[i].experts) {
+            if (c->call.n_out == 2) /* gradients follow their forward */
+                check_experts(suite, &whole);
+            continue;
+        }
         find_cut(c, &sig, i, &cut);
         check_cut(suite, &whole, &cut);
         seen++;

@@ -91,7 +91,7 @@ static void gradients_match_finite_differences(void **state)
             kc_destroy(&f);
         }
     }
-    /* of eleven ops there are two rows */
+    /* of eleven ops there are two rows that have the same gradients */
     assert_int_equal(seen, 2 * (kc_n_grads + 11));
 }
 
