@@ -9,7 +9,8 @@
  *               one between replicas; absent if not known
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
- *               dtype, scatter, cut, drop, branches, tp_batch}: struct
+ *               dtype, scatter, cut, drop, branches, tp_batch, ep,
+ *               expert_room}: struct
  *               merak_plan as text; branches is present only if it is not
  *               described (older files have a flag, gathered, which is
  *               still read), tp_batch if it is not 0; zero1 is true or
@@ -113,10 +114,11 @@ json_t *merak_plan_object(const struct merak_plan *p)
 {
     /* In this order; other keys follow. */
     static const char *const keys[] = {
-        "tp",        "pp",           "dp",          "order",    "cp",
-        "chunks",    "microbatches", "micro_batch", "schedule", "sub_pipeline",
-        "recompute", "memory_bytes", "zero1",       "sp",       "dtype",
-        "scatter",   "cut",          "drop",        "branches", "tp_batch"};
+        "tp",           "pp",         "dp",           "order",       "cp",
+        "ep",           "chunks",     "microbatches", "micro_batch", "schedule",
+        "sub_pipeline", "recompute",  "memory_bytes", "zero1",       "sp",
+        "dtype",        "scatter",    "cut",          "drop",        "branches",
+        "tp_batch",     "expert_room"};
     int parts = merak_plan_parts(p), bad = 0;
     json_t *object = json_object();
 

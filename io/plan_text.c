@@ -31,6 +31,15 @@ const char *merak_plan_state_text(const struct merak_plan *p)
          (", parameters and gradients sharded over dp, optimizer state over "
           "dp and cp")},
     };
+    static const char *const experts[3][2] = {
+        {", optimizer state sharded over ep for weights replicated across it",
+         (", optimizer state sharded over dp, and over ep for weights "
+          "replicated across it")},
+        {"", (", gradients and optimizer state sharded over dp, and over ep "
+              "for weights replicated across it")},
+        {"", (", parameters, gradients and optimizer state sharded over dp, "
+              "and over ep for weights replicated across it")},
+    };
     bool alike = p->tp > 1 &&
                  p->tp_batch_percent > 0; /* tensor ranks hold whole layers */
 
@@ -38,6 +47,8 @@ const char *merak_plan_state_text(const struct merak_plan *p)
 
     if (p->cp > 1 && p->zero > 0)
         return with_cp[level][p->dp > 1];
+    if (p->ep > 1 && p->zero > 0)
+        return experts[level][p->dp > 1];
     return text[level][p->zero > 0 ? (p->dp > 1) + 2 * alike : 0];
 }
 
@@ -97,9 +108,21 @@ static void describe_schedule(const struct merak_plan *p, char *text,
     snprintf(text, size, "%s%s, ", p->schedule, chunks);
 }
 
+/* ", room for 125 % of an even share of rows"; "" if experts are not cut. */
+static void describe_experts(const struct merak_plan *p, char *text,
+                             size_t size)
+{
+    text[0] = '\0';
+    if (p->ep > 1)
+        snprintf(text, size,
+                 ", experts over ep with room for %d %% of an even share",
+                 p->expert_room > 0 ? p->expert_room : MERAK_EXPERT_ROOM);
+}
+
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char schedule[64], samples[64] = "", sp[48] = "", drops[80];
+    char experts[80];
     char order[MERAK_CHOICE_WORD], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
@@ -107,6 +130,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 
     describe_schedule(p, schedule, sizeof(schedule));
     describe_drops(p, drops, sizeof(drops));
+    describe_experts(p, experts, sizeof(experts));
     if (p->tp > 1 || p->stage != NULL)
         snprintf(sp, sizeof(sp), ", sequence parallelism %s",
                  merak_choice_word(&merak_choice[MERAK_CHOICE_SP], (long)p->sp,
@@ -117,7 +141,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  p->tp_batch_percent);
     snprintf(text, bytes,
              "%s; %s%d micro-batch%s of %zu%s; %s%s, "
-             "ranks %s%s%s%s, recomputation %s%s%s",
+             "ranks %s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
              p->sub_pipeline ? " in halves that overlap each other's "
@@ -127,7 +151,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
                                p->order_tp_pp_dp, order),
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", sp,
-             samples,
+             samples, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                                (long)p->recompute, recompute),
              drops, merak_plan_branches_text(p));

@@ -292,8 +292,9 @@ struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call)
     bool forward = call->n_out == 2;
     bool weights = !forward && (call->n_in == 6 || call->n_in == 9);
     const struct merak_operand *gate = &call->operand[weights ? call->n_in : 3];
-    const struct merak_operand *pool =
-        &call->operand[forward ? 7 : weights ? 4 : 6];
+    const struct merak_operand *pool = &call->operand[forward   ? 7
+                                                      : weights ? 4
+                                                                : 6];
     const struct merak_operand *ids = &call->operand[2];
     bool shared = pool->local.ndim == 4; /* [E, Q, 2, F] */
 

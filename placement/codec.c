@@ -4,9 +4,10 @@
  *   plan  = "merak2/" id "/" job "." step "/" body
  *   id    = 16 hexadecimal digits, FNV-1a of body; zeros while a degree is
  *           auto
- *   body  = tp cp "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/" tree
- *           "/" map
- *   cp    = "" | "c" cp                          "" for 1
+ *   body  = tp cp ep "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/"
+ *           tree "/" map
+ *   cp    = "" | "c" cp        "" for 1
+ *   ep    = "" | "e" ep        "" for 1 or, if tp or pp is auto, for auto
  *   bytes = "" | ":" pp-bytes ":" dp-bytes       "" if not known
  *   nodes = a hostlist in the launcher's order; nodes are numbered from 0
  *   tree  = part *("," part)      part = name "(" tree ")" | low ["-" high]
@@ -180,14 +181,7 @@ static enum merak_status write_body(FILE *out, const struct merak_site *site,
 
     if (rc != MERAK_OK)
         return rc;
-    fprintf(out, "%d", input->tp);
-    if (input->cp > 1)
-        fprintf(out, "c%d", input->cp);
-    fprintf(out, "x%dx%d/%s", input->pp, input->dp,
-            merak_order_name(input->order));
-    if (input->pp_bytes > 0 || input->dp_bytes > 0)
-        fprintf(out, ":%" PRIu64 ":%" PRIu64, input->pp_bytes, input->dp_bytes);
-    fprintf(out, "/%s/", merak_domain_name(input->tp_domain));
+    merak_input_write(out, input);
     merak_hostlist_fold(out, site->node_name, site->n_nodes);
     fputc('/', out);
     write_tree(out, &walk, site);
@@ -348,11 +342,17 @@ static enum merak_status read_degrees(struct reader *r)
     in->cp = 1;
     if (in->tp >= 0 && take(r, 'c'))
         in->cp = (int)take_number(r, MERAK_MAX_DEGREE);
-    in->pp = in->tp < 0 || in->cp < 1 || !take(r, 'x')
+    in->ep = 0;
+    if (in->tp >= 0 && take(r, 'e'))
+        in->ep = (int)take_number(r, MERAK_MAX_DEGREE);
+    in->pp = in->tp < 0 || in->cp < 1 || in->ep < 0 || !take(r, 'x')
                  ? -1
                  : (int)take_field_number(r, MERAK_MAX_DEGREE, 'x');
     in->dp = in->pp < 0 ? -1 : (int)take_field_number(r, MERAK_MAX_TASKS, '/');
-    return in->dp < 0 ? malformed(r, "TP[cCP]xPPxDP was expected") : MERAK_OK;
+    if (in->ep == 0 && !merak_degrees_auto(in))
+        in->ep = 1;
+    return in->dp < 0 ? malformed(r, "TP[cCP][eEP]xPPxDP was expected")
+                      : MERAK_OK;
 }
 
 /* Read ":PP:DP", if present, and cut it off the word. */
@@ -538,12 +538,12 @@ static enum merak_status check_degrees(const struct reader *r)
     int dp = in.dp;
     enum merak_status rc;
 
-    if (in.tp == 0 || in.pp == 0)
+    if (merak_degrees_auto(&in))
         return MERAK_OK;
     if (in.order == MERAK_ORDER_AUTO)
         return malformed(r, "an order was expected");
-    rc = merak_degrees_resolve(r->plan->site.n_tasks, in.cp, &in.tp, &in.pp,
-                               &in.dp, r->err);
+    rc = merak_degrees_resolve(r->plan->site.n_tasks, in.cp, in.ep, &in.tp,
+                               &in.pp, &in.dp, r->err);
     if (rc != MERAK_OK || dp != in.dp)
         return malformed(r, "degrees do not fit the tasks");
     return MERAK_OK;

@@ -2,10 +2,11 @@
 /* degrees.c - the words of options, and the check that degrees fit the tasks */
 #include "config.h"
 
-#include "placement/placement.h"
+#include "placement/placement_impl.h"
 
 #include "base/error.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,22 +63,41 @@ static enum merak_status fail_split(int n_tasks, const char *degrees,
                       n_tasks, degrees, below, below + unit);
 }
 
-enum merak_status merak_degrees_resolve(int n_tasks, int cp, int *tp, int *pp,
-                                        int *dp, struct merak_error *err)
+static bool is_degree(int degree)
 {
-    int t = *tp == 0 ? 1 : *tp, p = *pp == 0 ? 1 : *pp, c = cp == 0 ? 1 : cp;
-    long long unit = (long long)t * c * p; /* below 2^48: no overflow */
-    char degrees[64];
+    return degree >= 1 && degree <= MERAK_MAX_DEGREE;
+}
 
-    if (c > 1)
-        snprintf(degrees, sizeof(degrees), "tp=%d x cp=%d x pp=%d", t, c, p);
-    else
-        snprintf(degrees, sizeof(degrees), "tp=%d x pp=%d", t, p);
+/* "tp=2 x pp=4", with cp and ep only where there are more than one. */
+#define DEGREES_TEXT 80
+static void name_degrees(int tp, int cp, int ep, int pp, char *text)
+{
+    char more[2][24] = {"", ""};
+
+    if (cp > 1)
+        snprintf(more[0], sizeof(more[0]), "cp=%d x ", cp);
+    if (ep > 1)
+        snprintf(more[1], sizeof(more[1]), "ep=%d x ", ep);
+    snprintf(text, DEGREES_TEXT, "tp=%d x %s%spp=%d", tp, more[0], more[1], pp);
+}
+
+enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
+                                        int *pp, int *dp,
+                                        struct merak_error *err)
+{
+    int t = *tp == 0 ? 1 : *tp, p = *pp == 0 ? 1 : *pp;
+    int c = cp == 0 ? 1 : cp, e = ep == 0 ? 1 : ep;
+    long long unit = (long long)t * c * p; /* below 2^48: no overflow */
+    char degrees[DEGREES_TEXT];
+
+    if (unit <= n_tasks)
+        unit *= e;
     if (n_tasks < 1 || n_tasks > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM, "%d tasks: expected 1..%d",
                           n_tasks, MERAK_MAX_TASKS);
-    if (t < 1 || t > MERAK_MAX_DEGREE || p < 1 || p > MERAK_MAX_DEGREE ||
-        c < 1 || c > MERAK_MAX_DEGREE || *dp < 0 || *dp > MERAK_MAX_TASKS)
+    name_degrees(t, c, e, p, degrees);
+    if (!is_degree(t) || !is_degree(c) || !is_degree(e) || !is_degree(p) ||
+        *dp < 0 || *dp > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "%s x dp=%d: a degree is out of range", degrees, *dp);
     if (n_tasks % unit != 0)
@@ -92,4 +112,23 @@ enum merak_status merak_degrees_resolve(int n_tasks, int cp, int *tp, int *pp,
     *pp = p;
     *dp = (int)(n_tasks / unit);
     return MERAK_OK;
+}
+
+bool merak_degrees_auto(const struct merak_placement_input *input)
+{
+    return input->tp == 0 || input->pp == 0;
+}
+
+void merak_input_write(FILE *out, const struct merak_placement_input *input)
+{
+    fprintf(out, "%d", input->tp);
+    if (input->cp > 1)
+        fprintf(out, "c%d", input->cp);
+    if (input->ep > 1 || (input->ep == 1 && merak_degrees_auto(input)))
+        fprintf(out, "e%d", input->ep);
+    fprintf(out, "x%dx%d/%s", input->pp, input->dp,
+            merak_order_name(input->order));
+    if (input->pp_bytes > 0 || input->dp_bytes > 0)
+        fprintf(out, ":%" PRIu64 ":%" PRIu64, input->pp_bytes, input->dp_bytes);
+    fprintf(out, "/%s/", merak_domain_name(input->tp_domain));
 }

@@ -409,14 +409,16 @@ static enum merak_status build_all(struct build *b,
     struct merak_placement *p = b->p;
     enum merak_status rc;
 
-    rc = merak_degrees_resolve(b->site->n_tasks, resolved.cp, &resolved.tp,
-                               &resolved.pp, &resolved.dp, err);
+    rc = merak_degrees_resolve(b->site->n_tasks, resolved.cp, resolved.ep,
+                               &resolved.tp, &resolved.pp, &resolved.dp, err);
     if (rc == MERAK_OK)
         rc = allocate(b, err);
     if (rc != MERAK_OK)
         return rc;
     p->cp = resolved.cp > 1 ? resolved.cp : 1;
-    p->degree[MERAK_AXIS_TP] = resolved.tp * p->cp; /* at most the tasks */
+    p->ep = resolved.ep > 1 ? resolved.ep : 1;
+    p->degree[MERAK_AXIS_TP] =
+        resolved.tp * p->cp * p->ep; /* at most the tasks */
     p->degree[MERAK_AXIS_PP] = resolved.pp;
     p->degree[MERAK_AXIS_DP] = resolved.dp;
     p->tp_domain = resolved.tp_domain;
@@ -481,6 +483,11 @@ int merak_placement_n_tasks(const struct merak_placement *p)
     return p->n_tasks;
 }
 
+int merak_placement_ep(const struct merak_placement *p)
+{
+    return p->ep;
+}
+
 int merak_placement_degree(const struct merak_placement *p,
                            enum merak_parallel_axis axis)
 {
@@ -505,8 +512,9 @@ uint64_t merak_placement_id(const struct merak_placement *p)
 void merak_placement_resolved(const struct merak_placement *p,
                               struct merak_placement_input *input)
 {
-    input->tp = p->degree[MERAK_AXIS_TP] / p->cp;
+    input->tp = p->degree[MERAK_AXIS_TP] / p->cp / p->ep;
     input->cp = p->cp;
+    input->ep = p->ep;
     input->pp = p->degree[MERAK_AXIS_PP];
     input->dp = p->degree[MERAK_AXIS_DP];
     input->order = p->order;

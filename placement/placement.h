@@ -6,8 +6,8 @@
  * order, is run by physical rank (task id, PMIx rank) physical_of(l).
  *
  *   1. Nodes are put in the order of a walk through the switch tree.
- *   2. Each node's tasks are divided into islands of tp x cp tasks (tensor
- *      groups: of those that share a layer, and those that share a sequence);
+ *   2. Each node's tasks are divided into islands of tp x cp x ep tasks (tensor
+ *      groups: of those that share a layer, a sequence, or experts);
  *      an island never leaves its node unless MERAK_DOMAIN_ANY is requested.
  *   3. Islands are assigned to stages and replicas so that the links of
  *      pipelines and of rings of replicas cost little: their bytes, weighted by
@@ -82,7 +82,7 @@ void merak_site_fini(struct merak_site *site);
 struct merak_placement_input {
     const struct merak_site *site; /* borrowed for the call */
     int tp, pp, dp; /* 0: not given (tp, pp: 1; dp: the rest), or auto */
-    int cp;         /* 0: not given, 1 */
+    int cp, ep;     /* 0: not given, 1; or, of ep, auto as tp or pp */
     enum merak_order order;
     enum merak_domain tp_domain;
     /* Bytes that a rank sends in a step along each axis, to weight links.  Both
@@ -92,12 +92,12 @@ struct merak_placement_input {
 };
 
 /*
- * Fill in the degrees that are not given, and check that cp * tp * pp * dp is
- * the number of tasks; cp 0 is 1.  MERAK_ERR_CONFIG has one line with the
- * numbers and the nearest that fit.
+ * Fill in the degrees that are not given, and check that cp * ep * tp * pp * dp
+ * is the number of tasks; cp or ep 0 is 1.  MERAK_ERR_CONFIG has one line with
+ * the numbers and the nearest that fit.
  */
-enum merak_status merak_degrees_resolve(int n_tasks, int cp, int *tp, int *pp,
-                                        int *dp,
+enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
+                                        int *pp, int *dp,
                                         struct merak_error *err) MERAK_CHECKED;
 
 /* --- the map ------------------------------------------------------------- */
@@ -120,10 +120,11 @@ merak_placement_compute(const struct merak_placement_input *input,
 void merak_placement_destroy(struct merak_placement *placement);
 
 int merak_placement_n_tasks(const struct merak_placement *placement);
-/* Along MERAK_AXIS_TP: of a tensor group, tp x cp. */
+/* Along MERAK_AXIS_TP: of a tensor group, tp x cp x ep. */
 int merak_placement_degree(const struct merak_placement *placement,
                            enum merak_parallel_axis axis);
 int merak_placement_cp(const struct merak_placement *placement);
+int merak_placement_ep(const struct merak_placement *placement);
 enum merak_order merak_placement_order(const struct merak_placement *placement);
 /* A fingerprint of site and degrees: two placements have the same id if and
  * only if they agree on the coordinates and the node of every rank. */

@@ -12,6 +12,11 @@
  * switches: two nodes have the same switch at depth d if and only if the
  * numbers are equal.  Below the end of a shorter path numbers are unique.
  */
+/* Are degrees left to the program? */
+bool merak_degrees_auto(const struct merak_placement_input *input);
+/* What is requested as the codec has it, up to the domain and its slash. */
+void merak_input_write(FILE *out, const struct merak_placement_input *input);
+
 struct merak_walk {
     int n_nodes, depth;
     int *node;     /* [n_nodes]: node at each place in the walk */
@@ -64,7 +69,7 @@ enum merak_status merak_arrange(const struct merak_grid *grid,
 struct merak_placement {
     int n_tasks, n_nodes;
     int degree[MERAK_AXIS_COUNT];
-    int cp; /* of degree[MERAK_AXIS_TP] */
+    int cp, ep; /* of degree[MERAK_AXIS_TP] */
     enum merak_order order;
     enum merak_domain tp_domain;
     uint64_t pp_bytes, dp_bytes; /* both 0: weights follow from the order */

@@ -24,7 +24,10 @@ static void print_level(FILE *out, int level, int levels)
 static void print_axis(const struct merak_placement *p, FILE *out,
                        enum merak_parallel_axis axis)
 {
-    const char *const names[] = {p->cp > 1 ? "tp x cp" : "tp", "pp", "dp"};
+    const char *const names[] = {p->cp > 1   ? "tp x cp"
+                                 : p->ep > 1 ? "tp x ep"
+                                             : "tp",
+                                 "pp", "dp"};
     int levels = merak_placement_levels(p);
     const char *separator = ": ";
 
@@ -63,11 +66,12 @@ static void print_node(const struct merak_placement *p, FILE *out, int place)
 void merak_placement_print(const struct merak_placement *p, FILE *out,
                            int max_nodes)
 {
-    int tp = p->degree[MERAK_AXIS_TP] / p->cp;
-    char tensor[48];
+    int tp = p->degree[MERAK_AXIS_TP] / p->cp / p->ep;
+    char tensor[64];
 
-    if (p->cp > 1)
-        snprintf(tensor, sizeof(tensor), "tp=%d x cp=%d", tp, p->cp);
+    if (p->cp * p->ep > 1)
+        snprintf(tensor, sizeof(tensor), "tp=%d x %s=%d", tp,
+                 p->cp > 1 ? "cp" : "ep", p->cp * p->ep);
     else
         snprintf(tensor, sizeof(tensor), "tp=%d", tp);
     fprintf(out,
@@ -79,7 +83,9 @@ void merak_placement_print(const struct merak_placement *p, FILE *out,
     for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
         print_axis(p, out, (enum merak_parallel_axis)axis);
     fprintf(out, "  node: task=t(%s).p(stage).d(replica) ...\n",
-            p->cp > 1 ? "tp + TP cp" : "tp");
+            p->cp > 1   ? "tp + TP cp"
+            : p->ep > 1 ? "ep"
+                        : "tp");
     for (int i = 0; i < p->n_nodes && i < max_nodes; i++)
         print_node(p, out, i);
     if (p->n_nodes > max_nodes)

@@ -212,21 +212,24 @@ static enum merak_status check_auto(const struct merak_placement_input *in,
                                     int n_tasks, struct merak_error *err)
 {
     long long unit = 1;
-    char cp[24] = "";
+    char more[24] = "";
 
-    if (in->cp > 1)
-        snprintf(cp, sizeof(cp), " x cp=%d", in->cp);
+    if (in->cp > 1 || in->ep > 1)
+        snprintf(more, sizeof(more), " x %s=%d", in->cp > 1 ? "cp" : "ep",
+                 in->cp > 1 ? in->cp : in->ep);
     unit *= in->tp > 0 ? in->tp : 1;
     unit *= in->cp > 0 ? in->cp : 1;
     unit *= in->pp > 0 ? in->pp : 1;
     if (unit <= n_tasks)
-        unit *= in->dp > 0 ? in->dp : 1; /* no overflow */
+        unit *= in->ep > 0 ? in->ep : 1; /* no overflow */
+    if (unit <= n_tasks)
+        unit *= in->dp > 0 ? in->dp : 1;
     if (n_tasks % unit == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "%d tasks are not a multiple of the %lld of tp=%s%s x "
                       "pp=%s x dp=%s; nearest: %lld tasks",
-                      n_tasks, unit, word(SET_TP), cp, word(SET_PP),
+                      n_tasks, unit, word(SET_TP), more, word(SET_PP),
                       word(SET_DP), (n_tasks + unit - 1) / unit * unit);
 }
 
@@ -306,8 +309,9 @@ static enum merak_status check_nodes(const struct merak_placement_input *in,
                                      struct merak_error *err)
 {
     const struct request *r = &request;
-    int group = in->tp * (in->cp > 1 ? in->cp : 1); /* at most the tasks */
-    const char *what = in->cp > 1 ? "tp x cp" : "tp";
+    int cp = in->cp > 1 ? in->cp : 1, ep = in->ep > 1 ? in->ep : 1;
+    int group = in->tp * cp * ep; /* at most the tasks */
+    const char *what = cp > 1 ? "tp x cp" : ep > 1 ? "tp x ep" : "tp";
 
     if (in->tp_domain != MERAK_DOMAIN_NODE)
         return MERAK_OK;
@@ -345,8 +349,8 @@ static enum merak_status check_request(struct merak_error *err)
         return rc;
     if (is_auto)
         return check_auto(&in, request.tasks, err);
-    rc = merak_degrees_resolve(request.tasks, in.cp, &in.tp, &in.pp, &in.dp,
-                               err);
+    rc = merak_degrees_resolve(request.tasks, in.cp, in.ep, &in.tp, &in.pp,
+                               &in.dp, err);
     return rc == MERAK_OK ? check_nodes(&in, err) : rc;
 }
 

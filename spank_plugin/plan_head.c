@@ -26,7 +26,7 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
     const char *why, *rest;
     FILE *in;
     size_t n;
-    int version = 0, found, sent = 0, begin = 0, end = 0;
+    int version = 0, found, sent = 0, begin = 0, end = 0, after = 0;
 
     why = merak_fopen_regular(path, &in);
     if (why != NULL)
@@ -48,11 +48,14 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
                "\"order\" : \"%15[a-z-]\"%n",
                &got.tp, &got.pp, &got.dp, order, &end) == 4)
         found += 4;
-    got.cp = 1; /* not in plans without context parallelism */
+    got.cp = got.ep = 1; /* only in plans that have more */
+    if (end > 0 &&
+        sscanf(rest + end, " , \"cp\" : %5d%n", &got.cp, &after) == 1)
+        end += after;
     if (end > 0)
-        (void)!sscanf(rest + end, " , \"cp\" : %5d", &got.cp);
+        (void)!sscanf(rest + end, " , \"ep\" : %5d", &got.ep);
     if (found != 5 || version != FORMAT || got.tp < 1 || got.pp < 1 ||
-        got.dp < 1 || got.cp < 1 ||
+        got.dp < 1 || got.cp < 1 || got.ep < 1 ||
         merak_order_parse(order, &got.order) != MERAK_OK ||
         got.order == MERAK_ORDER_AUTO)
         return merak_fail(

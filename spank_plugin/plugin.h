@@ -22,6 +22,7 @@ enum { EXIT_REFUSED = 66 };
 
 enum setting {
     SET_TP,
+    SET_EP,
     SET_PP,
     SET_DP,
     SET_CP,
@@ -104,7 +105,7 @@ enum merak_status settings_apply_plan(const struct settings *s,
  */
 
 struct plan_head {
-    int tp, pp, dp, cp;
+    int tp, pp, dp, cp, ep;
     enum merak_order order;
     uint64_t pp_bytes, dp_bytes; /* 0: not known */
 };

@@ -19,10 +19,12 @@ static const struct {
 } names[SET_COUNT] = {
     [SET_TP] = {"merak-tp", "MERAK_TP", "tp", "N|auto",
                 "Merak: tasks that share each layer (tensor parallel)"},
+    [SET_EP] = {"merak-ep", "MERAK_EP", "ep", "N",
+                "Merak: tasks that share the experts (expert parallel)"},
     [SET_PP] = {"merak-pp", "MERAK_PP", "pp", "N|auto",
                 "Merak: pipeline stages"},
     [SET_DP] = {"merak-dp", "MERAK_DP", "dp", "N|auto",
-                "Merak: replicas (default: tasks / (tp x cp x pp))"},
+                "Merak: replicas (default: tasks / (tp x cp x ep x pp))"},
     [SET_CP] = {"merak-cp", "MERAK_CP", "cp", "N|auto",
                 "Merak: tasks that share each sequence (context parallel)"},
     [SET_ORDER] = {"merak-order", "MERAK_ORDER", "order",
@@ -114,6 +116,8 @@ static const char *check(enum setting setting, const char *text)
     enum merak_domain domain;
 
     switch (setting) {
+    case SET_EP: /* auto with another degree, if it is not given */
+        return parse_degree(text) > 0 ? NULL : "expected an integer 1..65535";
     case SET_TP:
     case SET_PP:
     case SET_DP:
@@ -195,7 +199,7 @@ void settings_note_site(struct settings *s, const char *argument)
         return;
     s->refused = true;
     merak_fail(&s->error, MERAK_ERR_CONFIG,
-               "plugstack.conf: expected tp=, pp=, dp=, cp=, order=, "
+               "plugstack.conf: expected tp=, pp=, dp=, cp=, ep=, order=, "
                "tp-domain= or env=, got \"%.80s\"",
                argument);
 }
@@ -222,6 +226,7 @@ void settings_input(const struct settings *s,
 {
     memset(input, 0, sizeof(*input));
     input->tp = parse_degree(settings_text(s, SET_TP));
+    input->ep = parse_degree(settings_text(s, SET_EP));
     input->pp = parse_degree(settings_text(s, SET_PP));
     input->dp = parse_degree(settings_text(s, SET_DP));
     input->cp = parse_degree(settings_text(s, SET_CP));
@@ -273,7 +278,8 @@ enum merak_status settings_apply_plan(const struct settings *s,
     } degree[] = {{SET_TP, head->tp},
                   {SET_PP, head->pp},
                   {SET_DP, head->dp},
-                  {SET_CP, head->cp}};
+                  {SET_CP, head->cp},
+                  {SET_EP, head->ep}};
 
     for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
         const char *text = settings_text(s, degree[i].setting);
@@ -289,6 +295,7 @@ enum merak_status settings_apply_plan(const struct settings *s,
                           text, settings_text(s, SET_PLAN), degree[i].has);
     }
     input->tp = head->tp;
+    input->ep = head->ep;
     input->pp = head->pp;
     input->dp = head->dp;
     input->cp = head->cp;

@@ -86,15 +86,17 @@ static void set_coordinates(spank_t sp, const struct merak_placement *p,
 {
     int logical = merak_placement_logical_of(p, task);
     struct merak_coords c = merak_placement_coords(p, logical);
-    int cp = merak_placement_cp(p);
-    int tp = merak_placement_degree(p, MERAK_AXIS_TP) / cp;
+    int cp = merak_placement_cp(p), ep = merak_placement_ep(p);
+    int tp = merak_placement_degree(p, MERAK_AXIS_TP) / cp / ep;
 
     set(sp, "MERAK_TP_SIZE", "%d", tp);
     set(sp, "MERAK_CP_SIZE", "%d", cp);
+    set(sp, "MERAK_EP_SIZE", "%d", ep);
     set(sp, "MERAK_PP_SIZE", "%d", merak_placement_degree(p, MERAK_AXIS_PP));
     set(sp, "MERAK_DP_SIZE", "%d", merak_placement_degree(p, MERAK_AXIS_DP));
     set(sp, "MERAK_TP_RANK", "%d", c.tp % tp);
-    set(sp, "MERAK_CP_RANK", "%d", c.tp / tp);
+    set(sp, "MERAK_CP_RANK", "%d", c.tp / tp % cp);
+    set(sp, "MERAK_EP_RANK", "%d", c.tp / tp / cp);
     set(sp, "MERAK_PP_RANK", "%d", c.pp);
     set(sp, "MERAK_DP_RANK", "%d", c.dp);
     set(sp, "MERAK_RANK", "%d", logical);

@@ -28,6 +28,10 @@ struct merak_model_options {
     size_t micro_batch; /* B */
     size_t seq;         /* T */
     enum merak_dtype dtype; /* compute dtype: MERAK_F32 or MERAK_BF16 */
+    /* Of the rows that experts have if all have as many: how many times that
+     * they keep for gradients, in a pool that those of a rank share; the others
+     * are computed again.  0: all of them, and ranks cannot cut experts. */
+    double expert_room;
 };
 
 /*
@@ -330,7 +334,7 @@ void merak_route(struct merak_model *m, struct merak_value *logits,
 /* The sum over a token's experts of weight down (silu(gate x) * (up x)): x
  * [B,T,C], weights and ids of merak_route(), gate and up [E,F,C], down
  * [E,C,F] -> [B,T,C].  No token is dropped, and memory does not depend on what
- * is chosen. */
+ * is chosen (merak_model_options.expert_room). */
 struct merak_value *
 merak_experts(struct merak_model *m, struct merak_value *x,
               struct merak_value *weights, struct merak_value *ids,

@@ -48,7 +48,7 @@ struct merak_ckpt_state {
     uint64_t steps; /* --steps of the writer; 0: not known */
     char branch[MERAK_CKPT_BRANCH]; /* of a run that was taken back (branch.c);
                                        "": it never was */
-    int tp, pp, dp; /* of the writer; for users */
+    int tp, pp, dp; /* of the writer; for users; tp: of all tensor axes */
     bool imported;  /* imported weights: no moments, no data position */
     char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from;
                                           "": the seed */

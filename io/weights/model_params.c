@@ -19,7 +19,8 @@ enum merak_status merak_hf_params_init(struct merak_hf_params *params,
                                        const struct merak_lora *lora,
                                        struct merak_error *err)
 {
-    const struct merak_model_options opt = {1, 1, MERAK_F32};
+    const struct merak_model_options opt = {
+        .micro_batch = 1, .seq = 1, .dtype = MERAK_F32};
     struct merak_lora_model adapted = {config, lora};
     struct merak_graph *graph = NULL;
     enum merak_status rc;

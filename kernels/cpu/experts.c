@@ -24,10 +24,10 @@
 /* Scratch of a call, from its beginning. */
 struct room {
     uint32_t *first, *order;
-    void *x, *h;      /* [CHUNK, C], [CHUNK, F] of the compute type */
-    float *gate, *up; /* [CHUNK, F] */
-    float *out;       /* [CHUNK, C] */
-    float *sum;       /* [n, C], where output 0 is bf16 */
+    void *x, *h;          /* [CHUNK, C], [CHUNK, F] of the compute type */
+    float *gate, *up;     /* [CHUNK, F] */
+    float *out;           /* [CHUNK, C] */
+    float *sum;           /* [n, C], where output 0 is bf16 */
     void *layer, *change; /* [CHUNK, 2, F]: a pool, and its gradient, of rows
                              that have no place */
 };
@@ -161,8 +161,7 @@ static void *layer_of(const struct chunk *c, const void *pool, const void *made,
 
     if (i >= c->placed)
         return at(c, made, i * row);
-    return at(c, pool,
-              merak_experts_place(&c->s, c->at + i, c->row[i]) * row);
+    return at(c, pool, merak_experts_place(&c->s, c->at + i, c->row[i]) * row);
 }
 
 /* --- rows ------------------------------------------------------------------

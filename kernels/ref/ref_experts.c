@@ -62,8 +62,7 @@ static enum merak_status open_mlp(const struct merak_kernel_call *call,
     m->change = m->layer + 2 * width;
     merak_experts_sort(&m->s, m->first, m->order);
     for (size_t at = 0; at < m->first[m->s.E]; at++)
-        m->place[m->order[at]] =
-            merak_experts_place(&m->s, at, m->order[at]);
+        m->place[m->order[at]] = merak_experts_place(&m->s, at, m->order[at]);
     return MERAK_OK;
 }
 
@@ -110,9 +109,8 @@ static void make_layers(const struct mlp *m, size_t i)
     size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * F * C;
 
     for (size_t f = 0; f < F; f++) {
-        m->layer[f] = ref_round(
-            m->pool,
-            dot(m->x, token_of(m, i) * C, m->gate, from + f * C, 1, C));
+        m->layer[f] = ref_round(m->pool, dot(m->x, token_of(m, i) * C, m->gate,
+                                             from + f * C, 1, C));
         m->layer[F + f] = ref_round(
             m->pool, dot(m->x, token_of(m, i) * C, m->up, from + f * C, 1, C));
     }
@@ -238,9 +236,8 @@ static void add_gradient(const struct merak_kernel_call *call,
     keep(m, merak_call_out(call, 2), i, m->change);
     for (size_t c = 0; c < C; c++) {
         for (size_t f = 0; f < F; f++)
-            m->sum[c] +=
-                m->change[f] * ref_load(m->gate, from + f * C + c) +
-                m->change[F + f] * ref_load(m->up, from + f * C + c);
+            m->sum[c] += m->change[f] * ref_load(m->gate, from + f * C + c) +
+                         m->change[F + f] * ref_load(m->up, from + f * C + c);
     }
 }
 

@@ -63,8 +63,8 @@ static enum merak_status choose_parts(const struct merak_plan *plan,
     so.tp = 1;
     so.tp_batch_percent = 0;
     so.sp = MERAK_SP_OFF;
-    rc = merak_models_find(opt->models, merak_plan_mesh(plan, 0).batch, NULL,
-                           &graph, err);
+    rc = merak_models_find(opt->models, merak_plan_mesh(plan, 0).batch,
+                           merak_plan_expert_room(plan), NULL, &graph, err);
     if (rc == MERAK_OK && ranks == NULL)
         rc = merak_fail_nomem(err, (size_t)n * sizeof(*ranks));
     if (rc == MERAK_OK)
@@ -113,7 +113,7 @@ static enum merak_status shard_stage(struct merak_assembly *a,
                                  err);
     so.parts = parts;
     rc = merak_models_find(opt->models, merak_plan_mesh(&a->plan, stage).batch,
-                           NULL, &graph, err);
+                           merak_plan_expert_room(&a->plan), NULL, &graph, err);
     if (rc == MERAK_OK)
         rc = merak_shard_described(graph, &so, &sharded, err);
     if (rc != MERAK_OK)
@@ -200,7 +200,8 @@ static enum merak_status assemble(struct merak_planned *p,
     struct merak_assembly a = {.sharded = NULL};
     const struct merak_schedule *schedule;
     enum merak_status rc = merak_models_find(
-        &p->models, merak_plan_mesh(&p->plan, 0).batch, NULL, &p->graph, err);
+        &p->models, merak_plan_mesh(&p->plan, 0).batch,
+        merak_plan_expert_room(&p->plan), NULL, &p->graph, err);
 
     if (rc == MERAK_OK) {
         p->plan.passes = p->graph->passes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c - a model by micro-batch size */
+/* models.c - a model by micro-batch size and room for rows of experts */
 #include "config.h"
 
 #include "partitioner/assembly/models.h"
@@ -10,14 +10,18 @@
 
 struct merak_described {
     size_t micro_batch;
+    double expert_room;
     struct merak_model *model;
 };
 
 static enum merak_status describe(struct merak_models *models,
-                                  size_t micro_batch, struct merak_error *err)
+                                  size_t micro_batch, double expert_room,
+                                  struct merak_error *err)
 {
-    const struct merak_model_options mo = {
-        .micro_batch = micro_batch, .seq = models->seq, .dtype = models->dtype};
+    const struct merak_model_options mo = {.micro_batch = micro_batch,
+                                           .seq = models->seq,
+                                           .dtype = models->dtype,
+                                           .expert_room = expert_room};
     size_t n = (size_t)models->n + 1;
     struct merak_described *grown =
         realloc(models->described, n * sizeof(*grown));
@@ -27,6 +31,7 @@ static enum merak_status describe(struct merak_models *models,
         return merak_fail_nomem(err, n * sizeof(*grown));
     models->described = grown;
     grown[models->n].micro_batch = micro_batch;
+    grown[models->n].expert_room = expert_room;
     rc = merak_model_create(&mo, &grown[models->n].model, err);
     if (rc != MERAK_OK)
         return rc;
@@ -35,7 +40,7 @@ static enum merak_status describe(struct merak_models *models,
 }
 
 enum merak_status merak_models_find(struct merak_models *models,
-                                    size_t micro_batch,
+                                    size_t micro_batch, double expert_room,
                                     struct merak_model **model_p,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err)
@@ -43,10 +48,12 @@ enum merak_status merak_models_find(struct merak_models *models,
     int at = 0;
     enum merak_status rc = MERAK_OK;
 
-    while (at < models->n && models->described[at].micro_batch != micro_batch)
+    while (at < models->n &&
+           (models->described[at].micro_batch != micro_batch ||
+            models->described[at].expert_room != expert_room))
         at++;
     if (at == models->n)
-        rc = describe(models, micro_batch, err);
+        rc = describe(models, micro_batch, expert_room, err);
     if (rc != MERAK_OK)
         return rc;
     if (model_p != NULL)

@@ -40,6 +40,11 @@ static enum merak_status check_options(const struct merak_model_options *opt,
                           "micro-batch %zu of %zu tokens, expected at least 1 "
                           "of each and at most %d total",
                           opt->micro_batch, opt->seq, INT32_MAX);
+    if (!(opt->expert_room >= 0) || !isfinite(opt->expert_room))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "room for %g of the rows of experts, expected a "
+                          "positive number, or 0 for all",
+                          opt->expert_room);
     return MERAK_OK;
 }
 
@@ -63,6 +68,7 @@ enum merak_status merak_model_create(const struct merak_model_options *opt,
     m->graph->dtype = opt->dtype;
     m->graph->micro_batch = opt->micro_batch;
     m->graph->seq = opt->seq;
+    m->expert_room = opt->expert_room;
     *model_p = m;
     return MERAK_OK;
 }

@@ -14,6 +14,7 @@ struct merak_model {
     struct merak_value *input[MERAK_INPUT_COUNT]; /* by its kind */
     int64_t n_dropouts;                           /* streams given out */
     struct merak_lora lora; /* rank 0: the model itself is trained */
+    double expert_room;     /* as in the options */
     bool adapting;          /* the next parameters are an adapter's */
     float pair_beta; /* merak_preferences(); 0: the loss is the targets' */
     bool complete; /* differentiated: nothing may be added */

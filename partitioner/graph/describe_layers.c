@@ -291,13 +291,29 @@ void merak_route(struct merak_model *m, struct merak_value *logits,
     *ids_p = out[1];
 }
 
+/* Rows that each expert brings to the pool of its rank; all, if that is less.
+ */
+static int64_t kept_rows(double room, const struct merak_shape *ids,
+                         const struct merak_shape *gate)
+{
+    double rows = (double)merak_shape_count(ids);
+    double all = rows / (double)ids->dim[ids->ndim > 0 ? ids->ndim - 1 : 0];
+    double kept = ceil(room * rows / (double)gate->dim[0]);
+
+    return (int64_t)fmax(1, fmin(kept, all));
+}
+
 struct merak_value *
 merak_experts(struct merak_model *m, struct merak_value *x,
               struct merak_value *weights, struct merak_value *ids,
               struct merak_value *gate, struct merak_value *up,
               struct merak_value *down)
 {
-    return apply(m, "experts", NULL, 6,
+    struct merak_attrs attrs = {.i = {0}};
+
+    if (m->expert_room > 0 && ids != NULL && gate != NULL)
+        attrs.i[0] = kept_rows(m->expert_room, &ids->shape, &gate->shape);
+    return apply(m, "experts", &attrs, 6,
                  (struct merak_value *[]){x, weights, ids, gate, up, down});
 }
 

@@ -113,20 +113,20 @@ static bool shares(const struct merak_infer *inf, int at)
     return inf->attrs->i[at] > 0;
 }
 
-#define EXPERTS(inf)                                                 \
-    (shares((inf), 0) ? ALL("x") WEIGHTS "> y=c:BTC pool=c:eQ2f"     \
+#define EXPERTS(inf)                                             \
+    (shares((inf), 0) ? ALL("x") WEIGHTS "> y=c:BTC pool=c:eQ2f" \
                       : ROWS("x") MATRICES "> y=c:btC pool=c:btK2f")
-#define EXPERTS_DX(inf)                                                \
-    (shares((inf), 0)                                                  \
-         ? ALL("dy") WEIGHTS "pool=c:eQ2f x=c:BTC > dx=c:BTC dw=f:BTK" \
-                             " dpool=c:eQ2f"                           \
-         : ROWS("dy") MATRICES "pool=c:btK2f > dx=c:btC dw=f:btK"      \
-                               " dpool=c:btK2f")
-#define EXPERTS_DW(inf)                                                      \
-    (shares((inf), 1)                                                        \
-         ? ALL("x") "dy=c:BTC pool=c:eQ2f dpool=c:eQ2f " WEIGHTS             \
-                    "> dgate=f:efC dup=f:efC ddown=f:eCf"                    \
-         : ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f > dgate=f:EfC"     \
+#define EXPERTS_DX(inf)                                                        \
+    (shares((inf), 0) ? ALL("dy") WEIGHTS                                      \
+         "pool=c:eQ2f x=c:BTC > dx=c:BTC dw=f:BTK"                             \
+         " dpool=c:eQ2f"                                                       \
+                      : ROWS("dy") MATRICES "pool=c:btK2f > dx=c:btC dw=f:btK" \
+                                            " dpool=c:btK2f")
+#define EXPERTS_DW(inf)                                                  \
+    (shares((inf), 1)                                                    \
+         ? ALL("x") "dy=c:BTC pool=c:eQ2f dpool=c:eQ2f " WEIGHTS         \
+                    "> dgate=f:efC dup=f:efC ddown=f:eCf"                \
+         : ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f > dgate=f:EfC" \
                      " dup=f:EfC ddown=f:ECf")
 
 static void mark_experts(struct merak_signature *sig)
@@ -235,10 +235,11 @@ static enum merak_status experts_grad_dw(struct merak_grad *g,
                                          struct merak_value *dpool,
                                          struct merak_error *err)
 {
-    struct merak_value *in[] = {
-        merak_node_in(node, 0),  merak_node_in(node, 1), merak_node_in(node, 2),
-        dy,                      merak_node_out(node, 1), dpool,
-        merak_node_in(node, 3), merak_node_in(node, 4), merak_node_in(node, 5)};
+    struct merak_value *in[] = {merak_node_in(node, 0),  merak_node_in(node, 1),
+                                merak_node_in(node, 2),  dy,
+                                merak_node_out(node, 1), dpool,
+                                merak_node_in(node, 3),  merak_node_in(node, 4),
+                                merak_node_in(node, 5)};
     const struct merak_attrs attrs = {
         .i = {(int64_t)merak_value_shape(merak_node_in(node, 3))->dim[0],
               merak_node_attrs(node)->i[0]}};

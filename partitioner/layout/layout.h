@@ -27,10 +27,11 @@
 enum merak_axis_role {
     MERAK_AXIS_WEIGHTS,  /* to cut weights, and what they produce */
     MERAK_AXIS_SEQUENCE, /* to cut the sequence; weights are whole */
+    MERAK_AXIS_EXPERTS,  /* to cut experts, and samples in all else */
 };
 
 struct merak_axis {
-    char name[8]; /* "cp", "tp", "tp.0", "tp.1", "pp", "dp" */
+    char name[8]; /* "cp", "tp", "tp.0", "tp.1", "ep", "pp", "dp" */
     int size;
     enum merak_axis_role role;
 };

@@ -38,6 +38,11 @@
  * search gathers keys and values and sums their gradients; or it is cut by
  * heads, with all-to-alls before and after it.
  *
+ * Experts.  Where the tensor axis is there for experts (ep), it cuts these,
+ * which it must, and all else by samples, or tables by their vocabulary.  A
+ * rank then gathers the tokens of all ranks, computes the rows of its experts,
+ * and sums of all ranks go back to the tokens' ranks.
+ *
  * Vocabulary-parallel layers ("shared").  If the embedding (1), or the
  * embedding and the head (2), are cut over all pipeline stages, the mesh has
  * one more axis, "pp".  Nodes that have a vocabulary are cut by it along that
@@ -93,6 +98,7 @@ struct merak_shard_options {
     int tp;
     int cp; /* context parallelism; 0 or 1: sequences are whole */
     enum merak_cp_form cp_form;
+    int ep;     /* > 1: ranks of an axis for experts; tp and cp are 1 */
     int stages; /* pp, read if shared > 0 */
     int shared; /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
@@ -109,7 +115,8 @@ struct merak_shard_options {
 struct merak_sharded {
     struct merak_graph *graph; /* owned; a rewritten copy */
     struct merak_mesh mesh;    /* tensor axes: "cp", if it is more than 1, and
-                                  "tp" or "tp.0","tp.1", none if tp is 1.  A
+                                  "tp" or "tp.0","tp.1", none if tp is 1, or
+                                  "ep".  A
                                   rank's index among them counts the last axis
                                   fastest.  "pp" last, if n_shared > 0 */
     int n_shared;
@@ -152,6 +159,9 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
 /* Fill in sharded->shared, for its nodes in their present order. */
 enum merak_status merak_shared_mark(struct merak_sharded *sharded,
                                     struct merak_error *err) MERAK_CHECKED;
+/* The experts that an axis may cut: the greatest common divisor of those of all
+ * nodes; 0: there are none. */
+size_t merak_shard_experts(const struct merak_graph *graph);
 void merak_sharded_destroy(struct merak_sharded *sharded);
 /* The one of a stage. */
 const struct merak_sharded *

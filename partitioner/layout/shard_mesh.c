@@ -82,13 +82,79 @@ static enum merak_status fix_length(size_t seq, size_t parts,
                            below, below + parts);
 }
 
+/* Samples that a micro-batch has to be divided into over an axis. */
+static enum merak_status check_samples(const struct merak_graph *graph,
+                                       const struct merak_shard_options *opt,
+                                       const char *axis, size_t n,
+                                       struct merak_error *err)
+{
+    size_t halves = opt->halved ? 2 : 1;
+    char option[32] = "it";
+
+    if (graph->micro_batch % n == 0)
+        return MERAK_OK;
+    if (opt->tp_batch_percent > 0)
+        snprintf(option, sizeof(option), "--tp-batch %d",
+                 opt->tp_batch_percent);
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "%sa micro-batch of %zu cannot be cut over %s=%zu; %s needs a "
+               "--micro-batch that %s%s divides",
+               opt->halved ? "half of " : "", graph->micro_batch * halves, axis,
+               n, option, opt->halved ? "twice " : "", axis);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
+                           (graph->micro_batch / n + 1) * n * halves);
+}
+
+size_t merak_shard_experts(const struct merak_graph *graph)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < graph->n_forward; i++) {
+        struct merak_signature sig;
+
+        merak_node_signature(graph->node[i], &sig);
+        for (int x = 0; x < sig.n_index; x++)
+            if (sig.index[x].experts)
+                n = gcd(n, sig.index[x].extent);
+    }
+    return n;
+}
+
+static enum merak_status check_experts(const struct merak_graph *graph,
+                                       const struct merak_shard_options *opt,
+                                       struct merak_error *err)
+{
+    size_t n = merak_shard_experts(graph), ep = (size_t)opt->ep;
+    size_t below = ep < n ? ep : n, above = ep + 1;
+
+    if (opt->tp > 1 || opt->cp > 1)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "ep=%d beside tp=%d and cp=%d, expected 1 of these",
+                          opt->ep, opt->tp, opt->cp);
+    if (n == 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--ep %d: the model has no experts; use --tp or --dp",
+                          opt->ep);
+    if (n % ep == 0)
+        return check_samples(graph, opt, "ep", ep, err);
+    while (n % below != 0)
+        below--;
+    while (above < n && n % above != 0)
+        above++;
+    merak_fail(err, MERAK_ERR_CONFIG, "%zu experts cannot be cut over ep=%zu",
+               n, ep);
+    if (above > n)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
+                           below, above);
+}
+
 static enum merak_status check(const struct merak_graph *graph,
                                const struct merak_shard_options *opt,
                                const struct heads *heads,
                                struct merak_error *err)
 {
-    size_t tp = (size_t)opt->tp, halves = opt->halved ? 2 : 1;
-    size_t cp = cp_of(opt);
+    size_t tp = (size_t)opt->tp, cp = cp_of(opt);
 
     if (opt->tp < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
@@ -97,16 +163,15 @@ static enum merak_status check(const struct merak_graph *graph,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "batch is %d, expected a percentage, 0..100",
                           opt->tp_batch_percent);
+    if (opt->ep > 1)
+        return check_experts(graph, opt, err);
     if (heads->query % tp != 0)
         return fail_heads(heads->query, tp, err);
-    if (opt->tp_batch_percent > 0 && graph->micro_batch % tp != 0) {
-        merak_fail(err, MERAK_ERR_CONFIG,
-                   "%sa micro-batch of %zu cannot be cut over tp=%zu; "
-                   "--tp-batch %d needs a --micro-batch that %stp divides",
-                   opt->halved ? "half of " : "", graph->micro_batch * halves,
-                   tp, opt->tp_batch_percent, opt->halved ? "twice " : "");
-        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
-                               (graph->micro_batch / tp + 1) * tp * halves);
+    if (opt->tp_batch_percent > 0) {
+        enum merak_status rc = check_samples(graph, opt, "tp", tp, err);
+
+        if (rc != MERAK_OK)
+            return rc;
     }
     if (graph->seq % cp != 0) {
         merak_fail(err, MERAK_ERR_CONFIG,
@@ -174,9 +239,12 @@ enum merak_status merak_shard_mesh(const struct merak_graph *graph,
 
     find_heads(graph, &heads);
     rc = check(graph, opt, &heads, err);
-    if (rc == MERAK_OK)
-        make_mesh(cp_of(opt), (size_t)opt->tp, heads.kv, mesh);
-    return rc;
+    if (rc != MERAK_OK)
+        return rc;
+    make_mesh(cp_of(opt), (size_t)opt->tp, heads.kv, mesh);
+    if (opt->ep > 1)
+        add_axis(mesh, "ep", (size_t)opt->ep, MERAK_AXIS_EXPERTS);
+    return MERAK_OK;
 }
 
 /* --- sequences ------------------------------------------------------------ */

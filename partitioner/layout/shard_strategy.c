@@ -22,6 +22,9 @@
  * weight is, and gradients of weights are partial sums.  A node that reads
  * positions which it cannot be cut along, attention, may be cut by heads
  * instead.
+ *
+ * Along an axis for experts, these are cut where a node has them; all else is
+ * cut by samples, or by its vocabulary, or not at all.
  */
 #include "config.h"
 
@@ -330,6 +333,30 @@ static int list_sequence_cuts(const struct choice *c, size_t parts,
     return n;
 }
 
+/* Candidates on the axis of experts. */
+static int list_expert_cuts(const struct choice *c, size_t parts, int8_t *cuts)
+{
+    bool experts = false;
+    int n = 0;
+
+    for (int i = 0; i < c->sig->n_index; i++)
+        experts = experts || c->sig->index[i].experts;
+    if (!experts) {
+        cuts[n++] = MERAK_CUT_NONE;
+        if (c->sig->linear)
+            cuts[n++] = MERAK_CUT_LINEAR;
+    }
+    for (int i = 0; i < c->sig->n_index; i++) {
+        const struct merak_index *index = &c->sig->index[i];
+
+        if (index->kind == MERAK_INDEX_WHOLE || !fits(index, parts))
+            continue;
+        if (experts ? index->experts : is_samples(index) || index->vocabulary)
+            cuts[n++] = (int8_t)i;
+    }
+    return n;
+}
+
 /* Candidates on one axis, those without a cut first. */
 static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
@@ -340,6 +367,8 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
 
     if (c->mesh->axis[axis].role == MERAK_AXIS_SEQUENCE)
         return list_sequence_cuts(c, parts, cuts);
+    if (c->mesh->axis[axis].role == MERAK_AXIS_EXPERTS)
+        return list_expert_cuts(c, parts, cuts);
     for (int i = 0; i < c->sig->n_index && c->strict; i++)
         wanted = wanted || (is_cuttable(c, i, parts) && is_wanted(c, i));
     if (!wanted && !(c->strict && must_t)) {

@@ -101,6 +101,10 @@ static enum merak_status set_stages(void *target, const char *text,
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"
 
+#define ROOM_TEXT                                                           \
+    "rows that experts of a rank keep for gradients if --ep cuts them, in " \
+    "percent of an even share; what is more is computed again (125)"
+
 #define ZERO_TEXT                                                      \
     "what replicas share out: 0: nothing, 1: optimizer state, 2: and " \
     "gradients, 3: and parameters, fetched for each use; or auto: of " \
@@ -114,6 +118,14 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "tensor-parallel degree, or auto (MERAK_TP, or 1)",
              DEGREE, .words = "auto"),
         .key = "tp", IN_PLAN(tp), .usual = 1},
+    [MERAK_CHOICE_EP] = {
+        BOTH(EP, "ep", INT, ep,
+             "ranks that have a part of the experts each, and samples of all "
+             "else (1)",
+             "tasks that have a part of the experts each, and samples of all "
+             "else, or auto (MERAK_EP, or 1)", DEGREE, .words = "auto"),
+        .key = "ep", IN_PLAN(ep), .usual = 1, .is_implied = true,
+        .is_settled = true},
     [MERAK_CHOICE_PP] = {
         BOTH(PP, "pp", INT, pp, "pipeline stages (1)",
              "pipeline stages, or auto (MERAK_PP, or 1)",
@@ -208,6 +220,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              TP_BATCH_TEXT, TP_BATCH_TEXT, .most = 100),
         .key = "tp_batch", IN_PLAN(tp_batch_percent), .is_implied = true,
         NEAR(usual, 0, 8)},
+    [MERAK_CHOICE_EXPERT_ROOM] = {
+        BOTH(EXPERT_ROOM, "expert-room", INT, expert_room,
+             ROOM_TEXT, ROOM_TEXT, .least = 1, .most = 100000),
+        .key = "expert_room", IN_PLAN(expert_room),
+        .usual = MERAK_EXPERT_ROOM, .is_implied = true, .is_settled = true},
     [MERAK_CHOICE_BOUNDARY] = {
         BOTH(BOUNDARY, "boundary", WORD, boundary,
              "activations replicated across tp, sent to the next stage: auto, "
@@ -492,6 +509,10 @@ void merak_choices_of(const struct merak_plan *plan,
                              load(c->kind, (const char *)plan + c->plan_at));
         choices->given[i] = true;
     }
+    if (choices->ep == 0)
+        choices->ep = 1;
+    if (choices->expert_room == 0)
+        choices->expert_room = MERAK_EXPERT_ROOM;
     choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
     choices->given[MERAK_CHOICE_STAGES] = plan->stage != NULL;
     for (int i = MERAK_CHOICE_TP; i <= MERAK_CHOICE_DP; i++)
@@ -539,11 +560,13 @@ char *merak_choices_line(const struct merak_plan *plan)
 
     merak_choices_of(plan, &choices);
     for (int i = 0; ok && i < MERAK_CHOICE_COUNT; i++) {
-        if (!choices.given[i])
+        const struct merak_choice *c = &merak_choice[i];
+
+        if (!choices.given[i] ||
+            (c->is_settled && merak_choice_get(c, &choices) == c->usual))
             continue;
-        merak_choice_text(&merak_choice[i], &choices, value, bytes);
-        fprintf(out, "%s%s=%s", first ? "" : ",", merak_choice[i].option.name,
-                value);
+        merak_choice_text(c, &choices, value, bytes);
+        fprintf(out, "%s%s=%s", first ? "" : ",", c->option.name, value);
         first = false;
     }
     if (out != NULL && fclose(out) != 0)

@@ -18,6 +18,7 @@
 /* In the order in which a plan's choices are printed for --what-if. */
 enum merak_choice_id {
     MERAK_CHOICE_TP,
+    MERAK_CHOICE_EP,
     MERAK_CHOICE_PP,
     MERAK_CHOICE_DP,
     MERAK_CHOICE_CP,
@@ -33,6 +34,7 @@ enum merak_choice_id {
     MERAK_CHOICE_RECOMPUTE,
     MERAK_CHOICE_CUT,
     MERAK_CHOICE_TP_BATCH,
+    MERAK_CHOICE_EXPERT_ROOM,
     MERAK_CHOICE_BOUNDARY,
     MERAK_CHOICE_BRANCHES,
     MERAK_CHOICE_COUNT
@@ -41,8 +43,9 @@ enum merak_choice_id {
 /* Values of the choices that are made.  Degrees, sizes and chunks that are not
  * are 0, schedule is NULL; `given` shows which of the others are made. */
 struct merak_choices {
-    int tp, pp, dp;       /* an option may set MERAK_OPTION_AUTO */
-    int cp; /* likewise */
+    int tp, pp, dp; /* an option may set MERAK_OPTION_AUTO */
+    int cp;         /* likewise */
+    int ep; /* likewise, and AUTO stays in a search: 0 beside a tp is 1 */
     enum merak_cp_form cp_form;
     size_t micro_batch;   /* sequences; both halves of a sub-pipeline */
     const char *schedule; /* borrowed */
@@ -52,7 +55,7 @@ struct merak_choices {
     enum merak_seq_parallel sp;
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */
-    int tp_batch_percent;
+    int tp_batch_percent, expert_room;
     enum merak_boundary boundary;
     enum merak_branches branches;
     bool given[MERAK_CHOICE_COUNT];
@@ -75,6 +78,8 @@ struct merak_choice {
     long usual;      /* if it is not given */
     int n_words;     /* that a plan can have; 0: all */
     bool is_implied; /* a saved plan leaves the usual value out */
+    bool is_settled; /* not given, it is the usual value in a search, too, of
+                        this tp */
     bool is_told;    /* printed if runners-up differ in it */
     /* Other values to try if a request has no plan, or NULL: none.  The turn
      * at which it is tried if memory is short, and if numbers do not divide

@@ -99,7 +99,8 @@ bool merak_plan_is_unlike(const struct merak_plan *plan, int a, int b)
 
 int merak_plan_tensor_ranks(const struct merak_plan *plan)
 {
-    return plan->tp * (plan->cp > 1 ? plan->cp : 1);
+    return plan->tp * (plan->cp > 1 ? plan->cp : 1) *
+           (plan->ep > 1 ? plan->ep : 1);
 }
 
 int merak_plan_ranks(const struct merak_plan *plan)

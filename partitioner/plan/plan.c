@@ -51,10 +51,18 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                                            struct merak_error *err)
 {
-    if (plan->stage != NULL && plan->cp > 1)
+    if (plan->stage != NULL && (plan->cp > 1 || plan->ep > 1))
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "cp %d and stages of unlike degrees: use --cp 1",
-                          plan->cp);
+                          "%s %d and stages of unlike degrees: use --%s 1",
+                          plan->cp > 1 ? "cp" : "ep",
+                          plan->cp > 1 ? plan->cp : plan->ep,
+                          plan->cp > 1 ? "cp" : "ep");
+    if (plan->ep > 1 && (plan->tp > 1 || plan->cp > 1))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--ep %d beside --%s %d is not supported; use one of "
+                          "them, with --pp and --dp",
+                          plan->ep, plan->tp > 1 ? "tp" : "cp",
+                          plan->tp > 1 ? plan->tp : plan->cp);
     if (plan->tp >= 1 && plan->pp >= 1 && plan->dp >= 1 &&
         plan->microbatches >= 1)
         return MERAK_OK;
@@ -101,7 +109,7 @@ const char *merak_plan_degrees_text(const struct merak_plan *plan,
                                     const char *between,
                                     char text[MERAK_DEGREES_TEXT])
 {
-    char cp[24] = "";
+    char cp[24] = "", ep[24] = "";
 
     if (plan->stage != NULL) {
         stages_text(plan, text);
@@ -109,8 +117,10 @@ const char *merak_plan_degrees_text(const struct merak_plan *plan,
     }
     if (plan->cp > 1)
         snprintf(cp, sizeof(cp), "%scp %d", between, plan->cp);
-    snprintf(text, MERAK_DEGREES_TEXT, "tp %d%s%spp %d%sdp %d", plan->tp, cp,
-             between, plan->pp, between, plan->dp);
+    if (plan->ep > 1)
+        snprintf(ep, sizeof(ep), "%sep %d", between, plan->ep);
+    snprintf(text, MERAK_DEGREES_TEXT, "tp %d%s%s%spp %d%sdp %d", plan->tp, cp,
+             ep, between, plan->pp, between, plan->dp);
     return text;
 }
 
@@ -146,15 +156,24 @@ int merak_plan_parts(const struct merak_plan *plan)
     return plan->pp * (merak_plan_chunks(plan) - shared) + shared;
 }
 
+double merak_plan_expert_room(const struct merak_plan *plan)
+{
+    int room = plan->expert_room > 0 ? plan->expert_room : MERAK_EXPERT_ROOM;
+
+    return plan->ep > 1 ? room / 100.0 : 0;
+}
+
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                              int stage)
 {
     const int cp = plan->cp > 1 ? plan->cp : 1;
+    const int ep = plan->ep > 1 ? plan->ep : 1;
     const int ranks = merak_plan_mesh(plan, stage).tp;
 
-    return (struct merak_shard_options){.tp = ranks / cp,
+    return (struct merak_shard_options){.tp = ranks / cp / ep,
                                         .cp = cp,
                                         .cp_form = plan->cp_form,
+                                        .ep = ep,
                                         .sp = plan->sp,
                                         .tp_batch_percent =
                                             plan->tp_batch_percent,

@@ -44,10 +44,16 @@ struct merak_drop {
     int blocks;     /* in this many first blocks, all that stays inside */
 };
 
+enum { MERAK_EXPERT_ROOM = 125 };
+
 struct merak_plan {
     int tp, pp, dp; /* tp and dp of every stage: read by mesh.h */
     int cp; /* ranks that a sequence is cut over, inside a stage; 0: 1 */
     enum merak_cp_form cp_form;
+    int ep; /* ranks that have a part of the experts each, and samples of all
+               else; 0: 1 */
+    int expert_room; /* rows that experts keep, in percent of an even share, if
+                        ep cuts them; 0: MERAK_EXPERT_ROOM */
     /* By stage, if they are not all alike; else NULL.  Then tp and dp are 1,
      * and micro_batch is that of all replicas together.  Borrowed; programs
      * keep a copy. */
@@ -123,6 +129,9 @@ int merak_plan_shared(const struct merak_plan *plan);
 /* Parts that the model is cut into: pp, or several times that; then the
  * vocabulary-parallel layers. */
 int merak_plan_parts(const struct merak_plan *plan);
+/* With how much room for rows of experts the model is to be described:
+ * merak_model_options. */
+double merak_plan_expert_room(const struct merak_plan *plan);
 /* How the model is to be sharded for a stage of the plan. */
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                              int stage);

@@ -28,11 +28,16 @@ static enum merak_recompute recompute_of(const struct merak_search *s)
                                                     : MERAK_RECOMPUTE_AUTO;
 }
 
+int merak_search_group(const struct merak_plan *plan)
+{
+    return plan->tp * (plan->ep > 1 ? plan->ep : 1);
+}
+
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand)
 {
     const struct merak_choices *pin = &s->in->pin;
-    int rest = s->spread / table->plan.tp;
+    int rest = s->spread / merak_search_group(&table->plan);
     size_t dp = (size_t)(rest / pp), pass = dp * table->plan.micro_batch;
 
     *cand = (struct merak_candidate){
@@ -67,7 +72,7 @@ bool merak_search_has_zero(const struct merak_search *s,
 {
     bool given = s->in->pin.given[MERAK_CHOICE_ZERO];
     bool shares = /* state */
-        plan->dp > 1 || plan->cp > 1 ||
+        plan->dp > 1 || plan->cp > 1 || plan->ep > 1 ||
         (plan->tp > 1 && plan->tp_batch_percent > 0);
 
     struct merak_plan with = *plan;
@@ -110,7 +115,7 @@ static bool wants_shared(const struct merak_search *s)
 static void rate_degrees(struct merak_search *s,
                          const struct merak_table *table)
 {
-    int rest = s->spread / table->plan.tp;
+    int rest = s->spread / merak_search_group(&table->plan);
 
     if (wants_shared(s)) {
         merak_search_rate_shared(s, table);
@@ -141,7 +146,7 @@ static bool has_width(const struct merak_search *s,
         return false;
     if (width == 1)
         return merak_choice_allows(fixed, wanted, false);
-    return (key->tp > 1 || key->cp > 1 || fixed) &&
+    return (merak_plan_tensor_ranks(key) > 1 || fixed) &&
            merak_choice_allows(fixed, wanted, true) &&
            s->in->global_batch % (2 * key->micro_batch) == 0;
 }
@@ -164,7 +169,7 @@ void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
     if (!merak_search_goes_on(s))
         return;
     rc = merak_graphs_shard(s->graphs, key, &sharded, &why);
-    if (rc == MERAK_ERR_CONFIG && (key->tp > 1 || key->cp > 1)) {
+    if (rc == MERAK_ERR_CONFIG && merak_plan_tensor_ranks(key) > 1) {
         s->tp_error = why;
         s->n_tp_refused++;
         return;
@@ -210,24 +215,36 @@ void merak_search_rate_tables(struct merak_search *s,
     }
 }
 
+/* Where the sizes of micro-batches of tensor degrees have come to. */
+struct sizes {
+    int tp, ep;
+    size_t b, no_gain;
+    double before; /* best_s when the last one began */
+    bool is_done;
+};
+
 /* Rate with the cheapest layouts, then with the sequence split wherever
  * possible, which takes less memory. */
-static void rate_layouts(struct merak_search *s, int tp, size_t b,
+static void rate_layouts(struct merak_search *s, const struct sizes *at,
                          enum merak_branches branches)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
+    const struct merak_choices *pin = &s->in->pin;
     struct merak_plan key = {
-        .tp = tp,
+        .tp = at->tp,
+        .ep = at->ep,
+        .expert_room =
+            pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
         .cp = s->cp,
-        .cp_form = s->in->pin.cp_form,
-        .sp = s->in->pin.given[MERAK_CHOICE_SP] ? s->in->pin.sp : MERAK_SP_AUTO,
-        .tp_batch_percent = s->in->pin.tp_batch_percent,
-        .micro_batch = b,
+        .cp_form = pin->cp_form,
+        .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
+        .tp_batch_percent = at->ep > 1 ? 0 : pin->tp_batch_percent,
+        .micro_batch = at->b,
         .branches = branches};
 
     merak_search_tables(s, &key, automatic);
     merak_search_rate_tables(s, automatic, none);
-    if (tp == 1 || s->in->pin.given[MERAK_CHOICE_SP] ||
+    if (at->tp == 1 || pin->given[MERAK_CHOICE_SP] ||
         (automatic[0] == NULL && automatic[1] == NULL))
         return;
     key.sp = MERAK_SP_ON;
@@ -236,16 +253,16 @@ static void rate_layouts(struct merak_search *s, int tp, size_t b,
 }
 
 /* Rate with nodes in the order of the description, then in other orders. */
-static void rate_tables(struct merak_search *s, int tp, size_t b)
+static void rate_tables(struct merak_search *s, const struct sizes *at)
 {
     if (is_pinned(s)) {
-        rate_layouts(s, tp, b, s->in->pin.branches);
+        rate_layouts(s, at, s->in->pin.branches);
         return;
     }
-    rate_layouts(s, tp, b, MERAK_BRANCHES_DESCRIBED);
+    rate_layouts(s, at, MERAK_BRANCHES_DESCRIBED);
     if (s->branches) {
-        rate_layouts(s, tp, b, MERAK_BRANCHES_GATHERED);
-        rate_layouts(s, tp, b, MERAK_BRANCHES_BLOCKS);
+        rate_layouts(s, at, MERAK_BRANCHES_GATHERED);
+        rate_layouts(s, at, MERAK_BRANCHES_BLOCKS);
     }
 }
 
@@ -269,19 +286,11 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
     return false;
 }
 
-/* Where the sizes of micro-batches of a tensor degree have come to. */
-struct sizes {
-    int tp;
-    size_t b, no_gain;
-    double before; /* best_s when the last one began */
-    bool is_done;
-};
-
 static void rate_size(struct merak_search *s, struct sizes *at)
 {
     int refused = s->n_tp_refused, n = s->n_cands;
 
-    rate_tables(s, at->tp, at->b);
+    rate_tables(s, at);
     if (s->n_tp_refused > refused)
         at->is_done = true;
     else if (s->n_cands > n && s->best_s < at->before)
@@ -291,6 +300,14 @@ static void rate_size(struct merak_search *s, struct sizes *at)
     at->before = s->best_s;
 }
 
+/* Does ep divide the micro-batch?  One that is given is tried all the same, for
+ * the reason why it cannot be. */
+static bool may_divide(const struct merak_search *s, const struct sizes *at)
+{
+    return at->b % (size_t)at->ep == 0 ||
+           (s->in->pin.ep > 1 && s->in->pin.micro_batch > 0);
+}
+
 /* Larger micro-batches are tried until two in a row bring nothing; those that
  * are not reached by end_ns are left for later. */
 static void rate_sizes(struct merak_search *s, struct sizes *at, int64_t end_ns)
@@ -298,14 +315,26 @@ static void rate_sizes(struct merak_search *s, struct sizes *at, int64_t end_ns)
     if (at->b == 1)
         at->before = s->best_s;
     while (!at->is_done && merak_search_goes_on(s)) {
-        if (merak_search_is_size(s, at->tp, at->b))
+        if (may_divide(s, at) &&
+            merak_search_is_size(s, at->tp * at->ep, at->b))
             rate_size(s, at);
         at->b++;
-        at->is_done = at->is_done || at->no_gain == 2 ||
-                      at->b > s->in->global_batch;
+        at->is_done =
+            at->is_done || at->no_gain == 2 || at->b > s->in->global_batch;
         if (merak_search_is_past(end_ns))
             return;
     }
+}
+
+int merak_search_ep(const struct merak_search *s)
+{
+    const struct merak_choices *pin = &s->in->pin;
+
+    if (pin->ep > 0)
+        return pin->ep;
+    if (pin->ep == 0 && pin->tp > 0)
+        return 1;
+    return merak_graphs_experts(s->graphs) > 0 ? 0 : 1;
 }
 
 static bool may_have_tp(const struct merak_search *s, int tp)
@@ -314,9 +343,21 @@ static bool may_have_tp(const struct merak_search *s, int tp)
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
 }
 
+/* Experts are cut beside tp 1, over ranks of a node. */
+static bool may_have_ep(const struct merak_search *s, int ep)
+{
+    int asked = merak_search_ep(s);
+
+    if (s->node_spread % ep != 0 || (asked > 0 && asked != ep) ||
+        (ep > 1 && s->cp > 1))
+        return false;
+    return asked > 0 || ep == 1 ||
+           (s->in->pin.tp <= 1 &&
+            merak_graphs_experts(s->graphs) % (size_t)ep == 0);
+}
+
 /* Tensor degrees share the time; what some leave over is for the others. */
-static void rate_all_sizes(struct merak_search *s, struct sizes *sizes,
-                           int n)
+static void rate_all_sizes(struct merak_search *s, struct sizes *sizes, int n)
 {
     for (int i = 0; i < n; i++)
         rate_sizes(s, &sizes[i],
@@ -330,20 +371,25 @@ static void rate_all_sizes(struct merak_search *s, struct sizes *sizes,
 void merak_search_rate_all(struct merak_search *s)
 {
     int most = s->node_spread, n_sizes = 0;
-    struct sizes *sizes = calloc((size_t)most, sizeof(*sizes));
+    struct sizes *sizes = calloc(2 * (size_t)most, sizeof(*sizes));
 
     if (sizes == NULL) {
-        s->rc = merak_fail_nomem(s->err, (size_t)most * sizeof(*sizes));
+        s->rc = merak_fail_nomem(s->err, 2 * (size_t)most * sizeof(*sizes));
         return;
     }
     for (int tp = 1; tp <= most; tp++) {
-        if (may_have_tp(s, tp))
-            sizes[n_sizes++] = (struct sizes){.tp = tp, .b = 1};
+        if (may_have_tp(s, tp) && may_have_ep(s, 1))
+            sizes[n_sizes++] = (struct sizes){.tp = tp, .ep = 1, .b = 1};
+    }
+    for (int ep = 2; ep <= most; ep++) {
+        if (may_have_tp(s, 1) && may_have_ep(s, ep))
+            sizes[n_sizes++] = (struct sizes){.tp = 1, .ep = ep, .b = 1};
     }
     rate_all_sizes(s, sizes, n_sizes);
     free(sizes);
     for (int tp = 2; tp <= most; tp++) {
-        if (may_have_tp(s, tp) && !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
+        if (may_have_tp(s, tp) && may_have_ep(s, 1) &&
+            !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
             merak_search_rate_samples(s, tp);
     }
     /* Given cuts refer to a model without vocabulary-parallel layers. */

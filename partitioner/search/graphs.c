@@ -24,13 +24,15 @@ struct merak_graphs {
     struct merak_models models;
     struct kept {
         size_t micro_batch;
+        double expert_room;
         struct merak_shard_options options;
         struct merak_sharded *sharded;
     } kept[MAX_KEPT + 1]; /* the latest first */
     int n_kept;
     int users;        /* searches for the same model */
-    bool knows_state; /* state is set */
+    bool knows_state; /* state and experts are set */
     struct merak_state state;
+    size_t experts;
     long n_sharded, n_records; /* so far; records: see struct merak_sharded */
 };
 
@@ -73,7 +75,7 @@ void merak_graphs_destroy(struct merak_graphs *graphs)
 static bool same_options(const struct merak_shard_options *a,
                          const struct merak_shard_options *b)
 {
-    return a->tp == b->tp && a->cp == b->cp &&
+    return a->tp == b->tp && a->ep == b->ep && a->cp == b->cp &&
            a->cp_form == b->cp_form && a->shared == b->shared &&
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
            a->tp_batch_percent == b->tp_batch_percent &&
@@ -81,14 +83,15 @@ static bool same_options(const struct merak_shard_options *a,
 }
 
 /* Move the cached graph of these options to the front; false if none. */
-static bool take_kept(struct merak_graphs *graphs, size_t micro_batch,
-                      const struct merak_shard_options *options)
+static bool take_kept(struct merak_graphs *graphs, const struct kept *like)
 {
     struct kept *kept = graphs->kept, found;
     int at = 0;
 
-    while (at < graphs->n_kept && (kept[at].micro_batch != micro_batch ||
-                                   !same_options(&kept[at].options, options)))
+    while (at < graphs->n_kept &&
+           (kept[at].micro_batch != like->micro_batch ||
+            kept[at].expert_room != like->expert_room ||
+            !same_options(&kept[at].options, &like->options)))
         at++;
     if (at == graphs->n_kept)
         return false;
@@ -114,11 +117,12 @@ static void keep(struct merak_graphs *graphs, const struct kept *new)
 }
 
 static enum merak_status find_graph(struct merak_graphs *graphs,
-                                    size_t micro_batch,
+                                    size_t micro_batch, double expert_room,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err)
 {
-    return merak_models_find(&graphs->models, micro_batch, NULL, graph_p, err);
+    return merak_models_find(&graphs->models, micro_batch, expert_room, NULL,
+                             graph_p, err);
 }
 
 /* --- state ---------------------------------------------------------------- */
@@ -168,13 +172,24 @@ enum merak_status merak_graphs_state(struct merak_graphs *graphs,
     enum merak_status rc = MERAK_OK;
 
     if (!graphs->knows_state) {
-        rc = find_graph(graphs, 1, &graph, err);
-        if (rc == MERAK_OK)
+        rc = find_graph(graphs, 1, 0, &graph, err);
+        if (rc == MERAK_OK) {
+            graphs->experts = merak_shard_experts(graph);
             rc = count_state(graph, &graphs->state, err);
+        }
         graphs->knows_state = rc == MERAK_OK;
     }
     *state = graphs->state;
     return rc;
+}
+
+size_t merak_graphs_experts(struct merak_graphs *graphs)
+{
+    struct merak_state state;
+
+    return merak_graphs_state(graphs, &state, NULL) == MERAK_OK
+               ? graphs->experts
+               : 0;
 }
 
 static double param_bytes(struct merak_value *const *value, int n)
@@ -207,7 +222,7 @@ enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
                                        struct merak_error *err)
 {
     struct merak_graph *graph;
-    enum merak_status rc = find_graph(graphs, 1, &graph, err);
+    enum merak_status rc = find_graph(graphs, 1, 0, &graph, err);
 
     *seconds_p = 0;
     for (int i = 0; rc == MERAK_OK && i < graph->n_nodes; i++)
@@ -223,13 +238,14 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      struct merak_error *err)
 {
     struct kept new = {.micro_batch = plan->micro_batch,
+                       .expert_room = merak_plan_expert_room(plan),
                        .options = merak_plan_shards(plan, 0)};
     struct merak_assembly assembly = {.plan = *plan};
     struct merak_graph *graph;
     enum merak_status rc = MERAK_OK;
 
-    if (!take_kept(graphs, new.micro_batch, &new.options)) {
-        rc = find_graph(graphs, new.micro_batch, &graph, err);
+    if (!take_kept(graphs, &new)) {
+        rc = find_graph(graphs, new.micro_batch, new.expert_room, &graph, err);
         if (rc == MERAK_OK)
             rc = merak_assemble(&assembly, graph, NULL, MERAK_ASSEMBLY_SHARDED,
                                 err);

@@ -32,6 +32,9 @@ enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
                                        const struct merak_cost_model *cost,
                                        double *seconds_p,
                                        struct merak_error *err) MERAK_CHECKED;
+/* What merak_shard_experts() finds; 0, too, if the model cannot be described,
+ * for which the search fails. */
+size_t merak_graphs_experts(struct merak_graphs *graphs);
 /* Shard as this plan's trainer does: the program that runs is the one planned.
  * Borrowed until the next call; the latest results are cached. */
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,

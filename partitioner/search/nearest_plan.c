@@ -58,7 +58,8 @@ void merak_search_narrow(struct merak_choices *pin)
         merak_given_parts(&pin->list) == 0)
         pin->schedule = "1f1b";
     if (pin->micro_batch == 0 && pin->tp_batch_percent == 0)
-        pin->micro_batch = pin->sub_pipeline ? 2 : 1;
+        pin->micro_batch =
+            (size_t)(pin->ep > 1 ? pin->ep : 1) * (pin->sub_pipeline ? 2 : 1);
 }
 
 /* Is there a plan for any allowed tp and pp? */
@@ -72,12 +73,14 @@ static bool would_do(const struct merak_search *s,
 
     merak_search_narrow(&one.pin);
     for (int tp = node; tp >= 1; tp--) {
-        if (node % tp != 0 || (pin->tp > 0 && pin->tp != tp))
-            continue;
-        for (int pp = 1; pp <= tasks / tp; pp++) {
-            int dp = tasks / tp / pp;
+        int tensor = pin->ep > 1 ? tp * pin->ep : tp;
 
-            if (tasks / tp % pp != 0 || (pin->pp > 0 && pin->pp != pp) ||
+        if (node % tensor != 0 || (pin->tp > 0 && pin->tp != tp))
+            continue;
+        for (int pp = 1; pp <= tasks / tensor; pp++) {
+            int dp = tasks / tensor / pp;
+
+            if (tasks / tensor % pp != 0 || (pin->pp > 0 && pin->pp != pp) ||
                 merak_given_parts(&pin->list) % pp != 0 ||
                 (pin->dp > 0 && pin->dp != dp) ||
                 in->global_batch % (size_t)dp != 0)
@@ -106,7 +109,7 @@ typedef bool (*change_fn)(struct change *c);
 
 /* Degrees that multiply to the number of ranks; 0 where none is requested. */
 struct degrees {
-    int tp, pp, dp;
+    int tp, ep, pp, dp;
     double far; /* distance from the requested ones, in octaves */
 };
 
@@ -122,7 +125,8 @@ static void insert_degrees(struct degrees near[MERAK_MAX_NEAR], int *n,
     int at = *n;
 
     for (int i = 0; i < *n; i++) {
-        if (near[i].tp == d.tp && near[i].pp == d.pp && near[i].dp == d.dp)
+        if (near[i].tp == d.tp && near[i].ep == d.ep && near[i].pp == d.pp &&
+            near[i].dp == d.dp)
             return;
     }
     while (at > 0 && d.far < near[at - 1].far)
@@ -134,27 +138,42 @@ static void insert_degrees(struct degrees near[MERAK_MAX_NEAR], int *n,
     near[at] = d;
 }
 
+/* With tensor groups of tp, or of ep, ranks. */
+static void near_of(const struct merak_search *s, int tp, int ep,
+                    struct degrees near[MERAK_MAX_NEAR], int *n)
+{
+    const struct merak_choices *pin = &s->in->pin;
+    int rest = s->spread / (tp * ep);
+
+    for (int pp = 1; pp <= rest; pp++) {
+        int dp = rest / pp;
+        double far =
+            degree_distance(pin->tp, tp) + degree_distance(pin->ep, ep) +
+            degree_distance(pin->pp, pp) + degree_distance(pin->dp, dp);
+
+        if (rest % pp == 0)
+            insert_degrees(near, n,
+                           (struct degrees){pin->tp > 0 ? tp : 0,
+                                            pin->ep > 0 ? ep : pin->ep,
+                                            pin->pp > 0 ? pp : 0,
+                                            pin->dp > 0 ? dp : 0, far});
+    }
+}
+
 /* Those nearest to the requested ones, in order; returns their number. */
 static int near_degrees(const struct merak_search *s,
                         struct degrees near[MERAK_MAX_NEAR])
 {
     const struct merak_choices *pin = &s->in->pin;
-    int n = 0;
+    int most = s->node_spread, n = 0;
 
-    for (int tp = 1; tp <= s->node_spread; tp++) {
-        for (int pp = 1; pp <= s->spread / tp; pp++) {
-            int dp = s->spread / tp / pp;
-            double far = degree_distance(pin->tp, tp) +
-                         degree_distance(pin->pp, pp) +
-                         degree_distance(pin->dp, dp);
-
-            if (s->node_spread % tp != 0 || s->spread / tp % pp != 0)
-                continue;
-            insert_degrees(near, &n,
-                           (struct degrees){pin->tp > 0 ? tp : 0,
-                                            pin->pp > 0 ? pp : 0,
-                                            pin->dp > 0 ? dp : 0, far});
-        }
+    for (int i = 1; i <= most; i++) {
+        if (most % i != 0)
+            continue;
+        if (pin->ep <= 1)
+            near_of(s, i, 1, near, &n);
+        else if (pin->tp <= 1)
+            near_of(s, 1, i, near, &n);
     }
     return n;
 }
@@ -168,7 +187,7 @@ void merak_search_name_degrees(const struct merak_choices *degrees,
         long degree = merak_choice_get(c, degrees);
         size_t n = strlen(text);
 
-        if (degree > 0)
+        if (degree > 1 || (degree > 0 && i != MERAK_CHOICE_EP))
             snprintf(text + n, MERAK_FIX_TEXT - n, "%s%s %ld",
                      n > 0 ? ", " : "", c->option.name, degree);
     }
@@ -181,7 +200,8 @@ bool merak_search_has_degrees(const struct merak_search *s)
     return near_degrees(s, near) > 0 && near[0].far == 0;
 }
 
-/* Add to a text what to give instead: "--tp 4", or "tp=4" for what was given so.
+/* Add to a text what to give instead: "--tp 4", or "tp=4" for what was given
+ * so.
  */
 static void name_choice(const struct merak_choices *asked, int id,
                         const struct merak_choices *to,
@@ -192,8 +212,8 @@ static void name_choice(const struct merak_choices *asked, int id,
     size_t n = strlen(text);
 
     if (asked->listed[id])
-        n += (size_t)snprintf(text + n, MERAK_FIX_TEXT - n, "%s%s=",
-                              n > 0 ? "," : "", name);
+        n += (size_t)snprintf(text + n, MERAK_FIX_TEXT - n,
+                              "%s%s=", n > 0 ? "," : "", name);
     else
         n += (size_t)snprintf(text + n, MERAK_FIX_TEXT - n, "%s--%s ",
                               n > 0 ? " " : "", name);
@@ -211,6 +231,7 @@ static bool change_degrees(struct change *c)
         if (near[i].far == 0) /* as requested */
             continue;
         in.pin.tp = near[i].tp;
+        in.pin.ep = near[i].ep;
         in.pin.pp = near[i].pp;
         in.pin.dp = near[i].dp;
         c->text[0] = '\0';
@@ -237,10 +258,11 @@ static bool change_batch(struct change *c)
     for (int dp = 1; dp <= s->spread; dp++) {
         for (int tp = 1; tp <= s->node_spread && s->spread % dp == 0; tp++) {
             /* with split samples, each tensor rank has at least one */
-            size_t unit =
-                (size_t)dp * size *
-                (pin->micro_batch == 0 && pin->tp_batch_percent > 0 ? (size_t)tp
-                                                                    : 1);
+            size_t unit = (size_t)dp * size *
+                          (pin->micro_batch > 0        ? 1
+                           : pin->ep > 1               ? (size_t)pin->ep
+                           : pin->tp_batch_percent > 0 ? (size_t)tp
+                                                       : 1);
 
             if ((pin->dp > 0 && pin->dp != dp) ||
                 (pin->tp > 0 && pin->tp != tp) || s->node_spread % tp != 0)

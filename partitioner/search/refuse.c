@@ -28,8 +28,8 @@ static int least_dp(const struct merak_search *s)
 
     if (pin->dp > 0)
         dp = pin->dp;
-    else if (pin->tp > 0 && pin->pp > 0)
-        dp = s->spread / pin->tp / pin->pp;
+    else if (pin->tp > 0 && pin->pp > 0 && merak_search_ep(s) > 0)
+        dp = s->spread / pin->tp / merak_search_ep(s) / pin->pp;
     return dp > 0 ? dp : 1;
 }
 
@@ -190,6 +190,8 @@ static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
     r->plan.dp = least_dp(s);
     if (pin->micro_batch == 0 && pin->tp_batch_percent > 0 && pin->tp > 0)
         b = (size_t)pin->tp;
+    else if (pin->micro_batch == 0 && pin->ep > 1)
+        b = (size_t)pin->ep;
     r->plan.micro_batch = b;
     r->have = (double)s->in->global_batch;
     r->need = (double)r->plan.dp * (double)b;
@@ -210,8 +212,8 @@ static int pp_asked(const struct merak_search *s)
 {
     const struct merak_choices *pin = &s->in->pin;
 
-    if (pin->pp == 0 && pin->tp > 0 && pin->dp > 0)
-        return s->spread / pin->tp / pin->dp;
+    if (pin->pp == 0 && pin->tp > 0 && pin->dp > 0 && merak_search_ep(s) > 0)
+        return s->spread / pin->tp / merak_search_ep(s) / pin->dp;
     return pin->pp;
 }
 
@@ -322,7 +324,7 @@ static bool has_no_schedule(const struct merak_search *s,
 static bool has_no_tensor(const struct merak_search *s, struct merak_refusal *r)
 {
     r->why = s->tp_error;
-    return s->n_tp_refused > 0 && s->in->pin.tp > 0;
+    return s->n_tp_refused > 0 && (s->in->pin.tp > 0 || s->in->pin.ep > 1);
 }
 
 /* Do the degrees not multiply to the number of ranks? */
@@ -431,9 +433,11 @@ static void say_reason(const struct merak_search *s,
     case MERAK_BINDS_DEGREES:
         merak_search_name_degrees(&s->in->pin, given);
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "degrees: %s: tp x pp x dp must be the %d rank%s, and tp "
-                   "must divide the %d of a node",
-                   given, s->spread, merak_plural(s->spread), s->node_spread);
+                   "degrees: %s: %s must be the %d rank%s, and %s must divide "
+                   "the %d of a node",
+                   given, s->in->pin.ep > 1 ? "ep x pp x dp" : "tp x pp x dp",
+                   s->spread, merak_plural(s->spread),
+                   s->in->pin.ep > 1 ? "ep" : "tp", s->node_spread);
         break;
     case MERAK_BINDS_TENSOR:
     case MERAK_BINDS_LISTS:

@@ -41,6 +41,8 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
     const struct merak_choices *pin = &s->in->pin;
     struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
     struct merak_plan key = {.tp = tp,
+                             .ep = 1,
+                             .expert_room = MERAK_EXPERT_ROOM,
                              .cp = s->cp,
                              .cp_form = pin->cp_form,
                              .tp_batch_percent = percent,

@@ -81,6 +81,10 @@ void merak_search_fini(struct merak_search *s);
 void merak_search_fail(struct merak_search *s, enum merak_status rc,
                        const struct merak_error *why);
 void merak_search_rate_all(struct merak_search *s);
+/* Ranks of those that tp x ep x pp x dp makes in a tensor group. */
+int merak_search_group(const struct merak_plan *plan);
+/* The ep that all plans have; 0: it is to be chosen. */
+int merak_search_ep(const struct merak_search *s);
 /* Append to one of the lists. */
 void merak_search_keep(struct merak_search *s, struct merak_candidate **list,
                        int *n, const struct merak_candidate *cand);

@@ -41,6 +41,8 @@ static struct merak_choices pins_of(const struct merak_choices *choice,
         pin_no(&pin, MERAK_CHOICE_SUB_PIPELINE);
     }
 
+    if (for_others && pin.ep <= 0)
+        pin.ep = 1;
     pin.tp = pin.tp > 0 ? pin.tp : 0;
     pin.pp = pin.pp > 0 ? pin.pp : 0;
     pin.dp = pin.dp > 0 ? pin.dp : 0;
@@ -76,14 +78,17 @@ static enum merak_status fill_scratch(struct plan_auto *plan,
 static enum merak_status fill_transport(struct plan_auto *plan,
                                         struct merak_error *err)
 {
-    int transport = plan->opt->transport;
+    const struct merak_choices *pin = &plan->in.pin;
+    int transport = plan->opt->transport, tensor = pin->tp;
 
     plan->in.insists_direct = transport == PLAN_TRANSPORT_NCCL;
     if (transport != PLAN_TRANSPORT_AUTO)
         plan->in.direct = plan->in.insists_direct;
-    plan->in.direct_bytes = merak_link_memory_most(
-        plan->in.nodes * plan->in.ranks_per_node, plan->in.pin.tp,
-        plan->in.pin.cp, plan->in.pin.pp, plan->in.pin.dp);
+    if (pin->ep > 1)
+        tensor = pin->ep * (pin->tp > 0 ? pin->tp : 1);
+    plan->in.direct_bytes =
+        merak_link_memory_most(plan->in.nodes * plan->in.ranks_per_node, tensor,
+                               pin->cp, pin->pp, pin->dp);
     plan->in.fast_sums = plan->opt->reduce_fast;
     return plan_options_check_reduce(plan->opt, plan->in.direct, err);
 }

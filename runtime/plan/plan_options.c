@@ -476,7 +476,8 @@ static enum merak_status check(struct plan_options *opt,
     opt->search = opt->device != NULL || opt->given.nodes ||
                   opt->ranks_per_node > 0 || opt->what_if != NULL ||
                   opt->choice.tp < 0 || opt->choice.pp < 0 ||
-                  opt->choice.dp < 0 || opt->choice.cp < 0;
+                  opt->choice.dp < 0 || opt->choice.cp < 0 ||
+                  opt->choice.ep < 0;
     if (opt->search && opt->choice.list.stage != NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "--stages of unlike ranks are planned for links that "

@@ -108,6 +108,7 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
 
     *pin = o->choice;
     pin->tp = r->tp;
+    pin->ep = r->ep;
     pin->pp = r->pp;
     pin->dp = r->dp;
     pin->cp = r->cp;
@@ -149,8 +150,9 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->direct = t->linked.direct;
     in->fast_sums = in->direct && t->opt.reduce_fast;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
-    in->direct_bytes = merak_link_memory_most(
-        t->boot->size, t->ranks.tp, t->ranks.cp, t->ranks.pp, t->ranks.dp);
+    in->direct_bytes =
+        merak_link_memory_most(t->boot->size, merak_ranks_tensor(&t->ranks),
+                               t->ranks.cp, t->ranks.pp, t->ranks.dp);
     return fill_pins(t, &in->pin, err);
 }
 
@@ -265,10 +267,12 @@ static struct merak_choices choices_said(const struct merak_trainer *t)
     bool *given = said.given;
 
     said.tp = r->tp;
+    said.ep = r->ep;
     said.pp = r->pp;
     said.dp = r->dp;
     said.cp = r->cp;
     given[MERAK_CHOICE_TP] = r->tp > 0 && r->stage == NULL;
+    given[MERAK_CHOICE_EP] = r->ep > 0 && r->stage == NULL;
     given[MERAK_CHOICE_PP] = r->pp > 0 && r->stage == NULL;
     given[MERAK_CHOICE_DP] = r->dp > 0 && r->stage == NULL;
     given[MERAK_CHOICE_CP] = r->cp > 0;
@@ -333,6 +337,7 @@ static void take_choices(struct merak_trainer *t)
     struct merak_train_options *o = &t->opt;
 
     t->ranks.tp = p->tp;
+    t->ranks.ep = p->ep;
     t->ranks.pp = p->pp;
     t->ranks.dp = p->dp;
     t->ranks.cp = p->cp;

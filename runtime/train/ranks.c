@@ -78,7 +78,7 @@ static void settle_auto(struct merak_ranks *r)
 {
     r->automatic =
         r->tp == MERAK_OPTION_AUTO || r->pp == MERAK_OPTION_AUTO ||
-        r->cp == MERAK_OPTION_AUTO ||
+        r->cp == MERAK_OPTION_AUTO || r->ep == MERAK_OPTION_AUTO ||
         (r->launched && (r->launch.input.tp == 0 || r->launch.input.pp == 0));
     if (r->tp == MERAK_OPTION_AUTO)
         r->tp = 0;
@@ -228,6 +228,7 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
                                    struct merak_error *err)
 {
     static const struct degree_names tp = {"tp", "MERAK_TP_SIZE", "MERAK_TP"};
+    static const struct degree_names ep = {"ep", "MERAK_EP_SIZE", "MERAK_EP"};
     static const struct degree_names pp = {"pp", "MERAK_PP_SIZE", "MERAK_PP"};
     static const struct degree_names dp = {"dp", "MERAK_DP_SIZE", "MERAK_DP"};
     static const struct degree_names cp = {"cp", "MERAK_CP_SIZE", "MERAK_CP"};
@@ -240,6 +241,8 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
     if (opt->choice.list.stage != NULL)
         return take_stages(&opt->choice.list, r, err);
     rc = resolve_degree(opt->choice.tp, placed->tp, &tp, &r->tp, err);
+    if (rc == MERAK_OK)
+        rc = resolve_degree(opt->choice.ep, placed->ep, &ep, &r->ep, err);
     if (rc == MERAK_OK)
         rc = resolve_degree(opt->choice.pp, placed->pp, &pp, &r->pp, err);
     if (rc == MERAK_OK)
@@ -288,7 +291,8 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
 
     if (r->stage != NULL)
         return place_stages(boot, r, err);
-    rc = merak_degrees_resolve(boot->size, r->cp, &r->tp, &r->pp, &r->dp, err);
+    rc = merak_degrees_resolve(boot->size, r->cp, r->ep, &r->tp, &r->pp,
+                               &r->dp, err);
     if (rc == MERAK_OK && !r->launched)
         rc = site_from_boot(boot, &site, err);
     if (rc == MERAK_OK && !r->launched)
@@ -308,6 +312,7 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
     }
     input.site = r->launched ? &r->launch.site : &site;
     input.tp = r->tp;
+    input.ep = r->ep;
     input.pp = r->pp;
     input.dp = r->dp;
     input.cp = r->cp;

@@ -429,6 +429,8 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
 void merak_resume_state(const struct merak_trainer *t,
                         struct merak_ckpt_state *state)
 {
+    const struct merak_stage_mesh mesh = merak_plan_mesh(&t->plan, 0);
+
     memset(state, 0, sizeof(*state));
     state->step = t->step;
     state->consumed_samples = t->consumed;
@@ -446,5 +448,5 @@ void merak_resume_state(const struct merak_trainer *t,
            sizeof(state->fingerprint));
     strcpy(state->branch, t->lineage.branch);
     state->steps = t->opt.steps;
-    state->tp = t->plan.tp, state->pp = t->plan.pp, state->dp = t->plan.dp;
+    state->tp = mesh.tp, state->pp = t->plan.pp, state->dp = mesh.dp;
 }

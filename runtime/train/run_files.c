@@ -141,8 +141,8 @@ static json_t *start_json(const struct merak_trainer *t)
         "{s: s, s: i, s: I, s: I, s: I, s: i, s: i, s: i, s: s, s: i, s: i}",
         "format", "merak-run", "version", 1, "time", (json_int_t)time(NULL),
         "step", (json_int_t)t->step, "steps", (json_int_t)t->opt.steps, "tp",
-        p->tp, "pp", p->pp, "dp", p->dp, "schedule", p->schedule,
-        "microbatches", p->microbatches, "threads", p->threads);
+        merak_plan_tensor_ranks(p), "pp", p->pp, "dp", p->dp, "schedule",
+        p->schedule, "microbatches", p->microbatches, "threads", p->threads);
 
     if (p->cp > 1)
         set_number(o, "cp", p->cp);

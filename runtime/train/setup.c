@@ -29,7 +29,7 @@ static enum merak_status describe_model(struct merak_trainer *t,
                                       .describe = t->source.describe,
                                       .arg = t->source.describe_arg};
     rc = merak_models_find(&t->models, merak_plan_mesh(&t->plan, 0).batch,
-                           &t->model, graph_p, err);
+                           merak_plan_expert_room(&t->plan), &t->model, graph_p, err);
     if (rc == MERAK_OK)
         merak_graph_fingerprint(*graph_p, t->lineage.model_id);
     free(t->lineage.numbers);
@@ -57,6 +57,7 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
 
     if (choices.list.stage == NULL) {
         choices.tp = t->ranks.tp;
+        choices.ep = t->ranks.ep;
         choices.pp = t->ranks.pp;
         choices.dp = t->ranks.dp;
         choices.cp = t->ranks.cp;
@@ -65,6 +66,7 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
             choices.given[MERAK_CHOICE_DP] = choices.given[MERAK_CHOICE_ORDER] =
                 true;
         choices.given[MERAK_CHOICE_CP] = t->ranks.cp > 0;
+        choices.given[MERAK_CHOICE_EP] = t->ranks.ep > 0;
     }
     merak_choices_take(&choices, plan);
     plan->memory_bytes = t->memory_bytes;

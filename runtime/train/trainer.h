@@ -30,6 +30,7 @@
 struct merak_ranks {
     int tp, pp, dp; /* 0: not given, until they are resolved */
     int cp;         /* 0: not given */
+    int ep;         /* 0: not given; MERAK_OPTION_AUTO until it is chosen */
     /* Of unlike stages, which are placed in the tasks' order; or NULL. */
     const struct merak_stage_degrees *stage;
     bool automatic; /* what is not given is the planner's choice */
@@ -42,6 +43,12 @@ struct merak_ranks {
     char source[16]; /* "spank", "runtime", "single" */
     uint64_t plan_id;
 };
+
+/* Ranks of a tensor group; 0: not known yet. */
+static inline int merak_ranks_tensor(const struct merak_ranks *r)
+{
+    return r->ep > 1 ? (r->tp > 0 ? r->tp : 1) * r->ep : r->tp;
+}
 
 /* Where weights are read from: one of these. */
 struct merak_weight_source {

@@ -12,7 +12,7 @@ load cluster
 load parity
 
 families=(gpt2-plain llama3 smollm qwen2-window qwen3 mistral-window phi3 olmo2
-    gemma2 gemma3 arcee granite phi-norms gpt_neox)
+    gemma2 gemma3 arcee granite phi-norms gpt_neox mixtral qwen3_moe)
 # their vocabulary is of 61 tokens, and digits are bytes below
 MODELS=$TESTS/vectors/hf
 few=(--seq 16 --global-batch 4 --steps 4)
@@ -104,4 +104,30 @@ as_one()
     CP=2 as_one 1 1 1 cp2 "gpt2-plain"
     CP=2 as_one 1 2 1 gather "llama3 qwen2-window" --cp-form gather
     CP=2 as_one 2 1 1 heads "mistral-window gemma2" --cp-form heads --sp on
+}
+
+@test "experts over tasks, beside stages and replicas" {
+    train_to mixtral-ep4 mixtral srun -n4 --overcommit --merak-ep=4 -- \
+        --micro-batch 4 --expert-room 1 3>&- &
+    local first=$!
+    train_to qwen3_moe-ep2 qwen3_moe srun -n4 --overcommit --merak-ep=2 \
+        --merak-pp=2 -- --micro-batch 2 3>&- &
+    wait_for $first $!
+    train_to mixtral-ep2 mixtral srun -n4 --overcommit --merak-ep=2 -- \
+        --micro-batch 2
+    for run in mixtral-ep4 mixtral-ep2 qwen3_moe-ep2; do
+        "$TESTS/parity.py" near "$RUNS/${run%-*}" "$RUNS/$run"
+    done
+}
+
+@test "what four tasks with experts saved, one resumes" {
+    local ckpt=$RUNS/experts/ckpt
+
+    train_to experts mixtral srun -n4 --overcommit --merak-ep=4 -- \
+        --micro-batch 4 --ckpt "$ckpt" --steps 2
+    train_to experts mixtral -- --micro-batch 4 --ckpt "$ckpt" \
+        --dump-grads "$RUNS/rest"
+    rm -r "$RUNS/experts/grads"/step-*1
+    mv "$RUNS/rest"/step-*3 "$RUNS/experts/grads"
+    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/experts"
 }

@@ -231,8 +231,7 @@ static void fill_made(struct kc *c, const struct kc_grad *grad,
     struct merak_operand *made;
     struct kc first;
 
-    while (strcmp(after->op, grad->after) != 0 ||
-           !kc_grad_fits(after, forward))
+    while (strcmp(after->op, grad->after) != 0 || !kc_grad_fits(after, forward))
         after++;
     while (grad->from[mine] != KC_DY)
         mine++;

@@ -13,7 +13,6 @@ may='
 partitioner/plan/mesh.c         numbers ranks
 partitioner/plan/plan.c         checks the degrees, divides a batch among them
 partitioner/search/enumerate.c  tries all degrees
-partitioner/search/shared.c     tries all degrees
 partitioner/search/variants.c   finds the table of these degrees
 partitioner/search/explain.c    runners-up differ in degrees
 partitioner/search/limit.c      names the degrees of a plan
@@ -25,7 +24,6 @@ runtime/plan/trainers.c         other trainers have one tp and dp
 runtime/plan/plan_report.c      names the degrees of a plan
 runtime/train/choose.c          compares the degrees of a file with the launch
 runtime/train/run_files.c       names the degrees of a plan
-runtime/train/resume.c        names the degrees of a plan
 '
 folders='base placement spank_plugin partitioner kernels io runtime cmd'
 

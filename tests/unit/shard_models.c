@@ -130,7 +130,8 @@ static struct merak_value *block(struct merak_model *m, struct merak_value *x,
 struct merak_model *spec_model(const struct spec *s, enum merak_dtype dtype,
                                struct merak_graph **graph_p)
 {
-    const struct merak_model_options opt = {s->batch, s->seq, dtype};
+    const struct merak_model_options opt = {
+        .micro_batch = s->batch, .seq = s->seq, .dtype = dtype};
     struct merak_value *x, *table, *head;
     struct merak_model *m;
     struct merak_error err = {0};

@@ -49,6 +49,29 @@ static struct merak_value *grouped(struct merak_model *m,
     return merak_linear(m, merak_attention(m, q, k, v), w, NULL, 3);
 }
 
+/* Experts of twice the channels in place of an MLP. */
+static struct merak_value *mixture(struct merak_model *m,
+                                   const struct small_model *s, int l,
+                                   struct merak_value *x)
+{
+    const struct merak_route_options route = {.k = s->chosen,
+                                              .normalise = true};
+    size_t E = s->experts, C = s->hidden;
+    struct merak_value *w, *weights, *ids, *gate, *up;
+
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.router.w", l), MERAK_NORMAL(0.5f), E,
+                    C);
+    merak_route(m, merak_linear(m, x, w, NULL, 1), NULL, &route, &weights,
+                &ids);
+    gate = MERAK_PARAM(m, merak_name(m, "h.%d.gate.w", l), MERAK_NORMAL(0.2f),
+                       E, 2 * C, C);
+    up = MERAK_PARAM(m, merak_name(m, "h.%d.up.w", l), MERAK_NORMAL(0.2f), E,
+                     2 * C, C);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.down.w", l), MERAK_NORMAL(0.2f), E,
+                    C, 2 * C);
+    return merak_add(m, x, merak_experts(m, x, weights, ids, gate, up, w));
+}
+
 static struct merak_value *block(struct merak_model *m,
                                  const struct small_model *s, int l,
                                  struct merak_value *x,
@@ -63,6 +86,8 @@ static struct merak_value *block(struct merak_model *m,
         1e-5f);
     h = s->kv_heads > 0 ? grouped(m, s, l, h) : packed(m, s, l, h, shared);
     x = merak_add(m, x, merak_dropout(m, h, s->dropout));
+    if (s->experts > 0)
+        return mixture(m, s, l, x);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.fc.w", l), MERAK_NORMAL(0.02f),
                     4 * C, C);
     h = merak_gelu(m, merak_linear(m, x, w, NULL, 1), true);

@@ -137,6 +137,8 @@ static void rows_are_of_one_choice_each(void **state)
 static void a_plan_is_its_choices(void **state)
 {
     const struct merak_plan plan = {.tp = 2,
+                                    .ep = 4,
+                                    .expert_room = 150,
                                     .pp = 3,
                                     .dp = 4,
                                     .cp = 2,
@@ -157,10 +159,11 @@ static void a_plan_is_its_choices(void **state)
 
     (void)state;
     assert_string_equal(
-        line, "tp=2,pp=3,dp=4,cp=2,cp-form=gather,micro-batch=8,"
+        line, "tp=2,ep=4,pp=3,dp=4,cp=2,cp-form=gather,micro-batch=8,"
               "schedule=interleaved,chunks=2,"
               "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
-              "recompute=selective,tp-batch=75,boundary=whole,branches=blocks");
+              "recompute=selective,tp-batch=75,expert-room=150,boundary=whole,"
+              "branches=blocks");
     free(line);
     merak_choices_of(&plan, &choices);
     merak_choices_take(&choices, &back);

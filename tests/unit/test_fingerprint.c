@@ -88,7 +88,8 @@ static void differences_are_found_and_classed(void **state)
 static void describe(const char *text, size_t seq, char **numbers_p,
                      char id[MERAK_FINGERPRINT_TEXT])
 {
-    const struct merak_model_options opt = {1, seq, MERAK_F32};
+    const struct merak_model_options opt = {
+        .micro_batch = 1, .seq = seq, .dtype = MERAK_F32};
     struct merak_hf_config config;
     struct merak_model *model;
     struct merak_graph *graph;
@@ -191,7 +192,8 @@ static void the_length_of_sequences_makes_no_difference(void **state)
  * list have the same ones. */
 static void ops_say_which_attributes_count(void **state)
 {
-    const struct merak_model_options opt = {1, 8, MERAK_F32};
+    const struct merak_model_options opt = {
+        .micro_batch = 1, .seq = 8, .dtype = MERAK_F32};
     const struct merak_attrs attrs = {.i = {1, 0, 7}, .f = {0, 0.25}};
     static struct merak_op own, like;
     struct merak_model *m;

@@ -131,7 +131,8 @@ static void a_sequence_longer_than_the_model_is_refused(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct merak_model_options opt = {1, 5000, MERAK_F32};
+        struct merak_model_options opt = {
+            .micro_batch = 1, .seq = 5000, .dtype = MERAK_F32};
         struct merak_model *m;
         struct merak_hf_config c;
         struct merak_error err;

@@ -69,7 +69,8 @@ static void parameters_and_tensors_are_the_same_elements(void **state)
 {
     (void)state;
     for (int f = 0; f < MERAK_FAMILIES; f++) {
-        struct merak_model_options opt = {1, 8, MERAK_F32};
+        struct merak_model_options opt = {
+        .micro_batch = 1, .seq = 8, .dtype = MERAK_F32};
         struct merak_hf_config c = shape_of((enum merak_family)f);
         struct merak_model *m;
         struct merak_graph *graph;

@@ -247,7 +247,8 @@ static enum merak_status describe(struct merak_param_rules *rules,
                                   struct merak_graph **graph_p,
                                   struct merak_error *err)
 {
-    const struct merak_model_options opt = {1, 8, MERAK_BF16};
+    const struct merak_model_options opt = {
+        .micro_batch = 1, .seq = 8, .dtype = MERAK_BF16};
     struct merak_hf_config config;
     struct merak_ruled_model ruled = {
         .describe = merak_hf_describe, .arg = &config, .rules = rules};

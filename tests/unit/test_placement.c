@@ -186,14 +186,14 @@ static void degrees_cannot_overflow(void **state)
     int tp = MERAK_MAX_DEGREE, pp = MERAK_MAX_DEGREE, dp = 0;
 
     (void)state;
-    assert_int_equal(merak_degrees_resolve(4, 0, &tp, &pp, &dp, NULL),
+    assert_int_equal(merak_degrees_resolve(4, 0, 0, &tp, &pp, &dp, NULL),
                      MERAK_ERR_CONFIG);
     tp = MERAK_MAX_DEGREE + 1;
-    assert_int_equal(merak_degrees_resolve(4, 0, &tp, &pp, &dp, NULL),
+    assert_int_equal(merak_degrees_resolve(4, 0, 0, &tp, &pp, &dp, NULL),
                      MERAK_ERR_PARAM);
     tp = 1;
     pp = -1;
-    assert_int_equal(merak_degrees_resolve(4, 0, &tp, &pp, &dp, NULL),
+    assert_int_equal(merak_degrees_resolve(4, 0, 0, &tp, &pp, &dp, NULL),
                      MERAK_ERR_PARAM);
 }
 

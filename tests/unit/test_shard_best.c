@@ -71,7 +71,8 @@ static struct merak_value *apply(struct merak_model *m, uint64_t *seed, int i,
 static struct merak_model *random_model(uint64_t *seed, int ops,
                                         struct merak_graph **graph_p)
 {
-    const struct merak_model_options opt = {B, T, MERAK_F32};
+    const struct merak_model_options opt = {
+        .micro_batch = B, .seq = T, .dtype = MERAK_F32};
     struct merak_value *table, *tied = NULL, *at[MAX_OPS + 1];
     struct merak_model *m;
     struct merak_error err = {0};

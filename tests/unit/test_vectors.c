@@ -18,7 +18,8 @@ static struct vectors_family {
 static struct merak_model *describe(const char *file,
                                     struct merak_graph **graph_p)
 {
-    struct merak_model_options opt = {2, 16, MERAK_F32};
+    struct merak_model_options opt = {
+        .micro_batch = 2, .seq = 16, .dtype = MERAK_F32};
     struct merak_model *m;
     struct merak_hf_config config;
     struct merak_error err;
