@@ -123,6 +123,26 @@ static enum merak_status pair_rows(float *x, size_t rows, size_t cols,
     return MERAK_OK;
 }
 
+/* Rows of queries, keys and values, by head, become all queries, all keys, all
+ * values. */
+static enum merak_status sort_rows(float *x, size_t rows, size_t cols,
+                                   size_t heads, struct merak_error *err)
+{
+    size_t each = rows / heads / 3 * cols, n = rows * cols;
+    float *old = malloc(n * sizeof(*old));
+
+    if (old == NULL)
+        return merak_fail_nomem(err, n * sizeof(*old));
+    memcpy(old, x, n * sizeof(*old));
+    for (size_t h = 0; h < heads; h++) {
+        for (size_t k = 0; k < 3; k++)
+            memcpy(x + (k * heads + h) * each, old + (h * 3 + k) * each,
+                   each * sizeof(*old));
+    }
+    free(old);
+    return MERAK_OK;
+}
+
 static enum merak_status read_tensor(struct gguf *gguf, int t,
                                      struct merak_error *err)
 {
@@ -131,11 +151,14 @@ static enum merak_status read_tensor(struct gguf *gguf, int t,
     const char *name = e->layout.tensor[t].name;
     size_t cols = to->ndim > 1 ? to->dim[1] : 1;
     size_t heads = merak_gguf_heads(&e->config, name);
+    size_t mixed = merak_gguf_mixed(&e->config, name);
     float offset = merak_gguf_offset(&e->config, name);
     enum merak_status rc = merak_exporting_tensor(e, t, err);
 
     if (rc == MERAK_OK && heads > 0)
         rc = pair_rows(e->buf, to->dim[0], cols, heads, err);
+    if (rc == MERAK_OK && mixed > 0)
+        rc = sort_rows(e->buf, to->dim[0], cols, mixed, err);
     for (size_t i = 0; offset != 0 && i < to->dim[0] * cols; i++)
         e->buf[i] += offset;
     return rc;

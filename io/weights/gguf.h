@@ -84,6 +84,10 @@ enum merak_status merak_gguf_name(const struct merak_hf_config *config,
  * tensor has, or 0 if its rows stay as they are. */
 size_t merak_gguf_heads(const struct merak_hf_config *config,
                         const char *tensor);
+/* Rows of a head's query, key and value are together in this tensor, and there
+ * all queries come first: how many heads it has, else 0. */
+size_t merak_gguf_mixed(const struct merak_hf_config *config,
+                        const char *tensor);
 /* What is added to a norm's weights. */
 float merak_gguf_offset(const struct merak_hf_config *config,
                         const char *tensor);

@@ -12,21 +12,75 @@
 
 #define TWO_PI 6.283185307179586
 
+/* Attention and MLP of a layer. */
+enum order {
+    IN_TURN,
+    AS_SAID, /* a key says whether they are side by side */
+    SIDE_BY_SIDE,
+};
+
+/* What llama.cpp computes for an architecture, and what its keys can say. */
 struct arch {
     const char *name; /* NULL: llama.cpp, or this file, has none */
     bool pairs;       /* rotary pairs are (2i, 2i + 1) */
+    bool is_gpt2;     /* learned positions, norms with a mean, an MLP without a
+                         gate: its config has no members for them */
+    bool partial;     /* rotary positions may be of a part of each head */
     bool window;      /* has a key for a window of attention */
+    bool head_bias;   /* of logits */
+    bool factors;     /* has keys for those of embeddings, scores, residuals and
+                         logits */
+    bool mixed;       /* queries, keys and values of a head are together in
+                         files, and one after the other there */
+    bool no_gate;     /* of the MLP */
+    enum order order;
+    enum merak_hf_act act; /* GELU: the tanh form is taken for it, too */
+    size_t whole;      /* every so many-th layer has no window; 0: all have one,
+                          or none */
+    size_t unturned;   /* every so many-th layer has no positions; 0: none */
+    float slide_theta; /* of layers with windows; 0: as of others */
 };
 
 static const struct arch archs[MERAK_FAMILIES] = {
-    [MERAK_GPT2] = {.name = "gpt2"},
+    [MERAK_GPT2] = {.name = "gpt2", .is_gpt2 = true, .act = MERAK_HF_GELU_TANH},
     [MERAK_LLAMA] = {.name = "llama", .pairs = true},
     [MERAK_MISTRAL] = {.name = "llama", .pairs = true},
     [MERAK_QWEN2] = {.name = "qwen2"},
     [MERAK_QWEN3] = {.name = "qwen3"},
-    [MERAK_PHI3] = {.name = "phi3", .window = true},
+    [MERAK_PHI3] = {.name = "phi3", .partial = true, .window = true},
     [MERAK_OLMO2] = {.name = "olmo2"},
-    [MERAK_GEMMA2] = {.name = "gemma2", .window = true},
+    [MERAK_GEMMA2] = {.name = "gemma2",
+                      .window = true,
+                      .act = MERAK_HF_GELU_TANH,
+                      .whole = 2},
+    [MERAK_GEMMA] = {.name = "gemma", .act = MERAK_HF_GELU_TANH},
+    [MERAK_GEMMA3] = {.name = "gemma3",
+                      .window = true,
+                      .act = MERAK_HF_GELU_TANH,
+                      .whole = 6,
+                      .slide_theta = 10000},
+    [MERAK_ARCEE] = {.name = "arcee",
+                     .pairs = true,
+                     .no_gate = true,
+                     .act = MERAK_HF_RELU2},
+    [MERAK_GRANITE] = {.name = "granite", .pairs = true, .factors = true},
+    [MERAK_SMOLLM3] = {.name = "smollm3", .pairs = true, .unturned = 4},
+    [MERAK_STABLELM] = {.name = "stablelm", .partial = true, .order = AS_SAID},
+    [MERAK_STARCODER2] = {.name = "starcoder2",
+                          .no_gate = true,
+                          .act = MERAK_HF_GELU_TANH},
+    [MERAK_PHI] = {.name = "phi2",
+                   .partial = true,
+                   .head_bias = true,
+                   .no_gate = true,
+                   .order = SIDE_BY_SIDE,
+                   .act = MERAK_HF_GELU_TANH},
+    [MERAK_GPT_NEOX] = {.name = "gptneox",
+                        .partial = true,
+                        .mixed = true,
+                        .no_gate = true,
+                        .order = AS_SAID,
+                        .act = MERAK_HF_GELU},
 };
 
 static const struct {
@@ -42,6 +96,21 @@ static const struct {
     {"h.*.ln_2", "blk.*.ffn_norm"},
     {"h.*.mlp.c_fc", "blk.*.ffn_up"},
     {"h.*.mlp.c_proj", "blk.*.ffn_down"},
+    {"embed_in", "token_embd"},
+    {"final_layer_norm", "output_norm"},
+    {"embed_out", "output"},
+    {"layers.*.input_layernorm", "blk.*.attn_norm"},
+    {"layers.*.attention.query_key_value", "blk.*.attn_qkv"},
+    {"layers.*.attention.dense", "blk.*.attn_output"},
+    {"layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
+    {"layers.*.mlp.dense_h_to_4h", "blk.*.ffn_up"},
+    {"layers.*.mlp.dense_4h_to_h", "blk.*.ffn_down"},
+    {"model.final_layernorm", "output_norm"},
+    {"model.layers.*.self_attn.dense", "blk.*.attn_output"},
+    {"model.layers.*.mlp.fc1", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.fc2", "blk.*.ffn_down"},
+    {"model.layers.*.mlp.c_fc", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.c_proj", "blk.*.ffn_down"},
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
     {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
@@ -64,36 +133,59 @@ static const struct {
 };
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
-/* Gemma 2 has windows in every other layer, others in all or in none. */
-static bool slides_as_known(const struct merak_hf_config *c)
+static bool is_multiple(size_t layer, size_t of)
+{
+    return of > 0 && (layer + 1) % of == 0;
+}
+
+static bool slides_as_known(const struct merak_hf_config *c,
+                            const struct arch *a)
 {
     for (size_t i = 0; i < c->layers; i++) {
         if (c->slides[i] !=
-            (c->family == MERAK_GEMMA2 ? i % 2 == 0 : c->slides[0]))
+            (a->whole > 0 ? !is_multiple(i, a->whole) : c->slides[0]))
             return false;
     }
     return true;
 }
 
+static bool turns_as_known(const struct merak_hf_config *c,
+                           const struct arch *a)
+{
+    const struct merak_hf_rope *r = &c->rope;
+
+    for (size_t i = 0; i < c->layers; i++) {
+        if (r->is_off[i] != is_multiple(i, a->unturned))
+            return false;
+    }
+    return a->slide_theta == 0 || (r->slide_theta == a->slide_theta &&
+                                   r->slide_scaling.kind == MERAK_ROPE_PLAIN);
+}
+
 /* What the keys of an architecture cannot say. */
-static const char *unsaid(const struct merak_hf_config *c)
+static const char *unsaid(const struct merak_hf_config *c, const struct arch *a)
 {
     const struct merak_rope_scaling *s = &c->rope.scaling;
 
     if (s->kind == MERAK_ROPE_PAIR_RAMP || s->kind == MERAK_ROPE_PAIRS)
         return "its scaling of rotary positions";
-    if (s->turned != 0 && s->turned != c->head_dim && c->family != MERAK_PHI3)
+    if (s->turned != 0 && s->turned != c->head_dim && !a->partial)
         return "rotary positions of a part of each head";
+    if (!a->is_gpt2 && !turns_as_known(c, a))
+        return "its rotary positions of some layers";
     if (c->window > 0 && c->window < c->positions &&
-        (!slides_as_known(c) || (c->slides[0] && !archs[c->family].window)))
+        (!slides_as_known(c, a) || (c->slides[0] && !a->window)))
         return "its window of attention";
-    if (c->family == MERAK_GPT2 && c->act != MERAK_HF_GELU_TANH)
+    if (c->act != a->act &&
+        (a->act != MERAK_HF_GELU || c->act != MERAK_HF_GELU_TANH))
         return "its activation";
-    if (c->plain_mlp && c->family != MERAK_GPT2)
-        return "an MLP without a gate";
-    if (c->head_bias)
+    if (c->plain_mlp != a->no_gate)
+        return a->no_gate ? "an MLP with a gate" : "an MLP without a gate";
+    if (c->head_bias && !a->head_bias)
         return "a bias of logits";
-    if (c->attn_scale > 0 &&
+    if (c->parallel ? a->order == IN_TURN : a->order == SIDE_BY_SIDE)
+        return "the order of attention and MLP";
+    if (!a->factors && c->attn_scale > 0 &&
         fabs((double)c->attn_scale * sqrt((double)c->head_dim) - 1) > 1e-6)
         return "its scale of attention scores";
     return NULL;
@@ -102,13 +194,14 @@ static const char *unsaid(const struct merak_hf_config *c)
 enum merak_status merak_gguf_model(const struct merak_hf_config *config,
                                    const char **name_p, struct merak_error *err)
 {
-    const char *what = unsaid(config);
+    const struct arch *a = &archs[config->family];
+    const char *what = unsaid(config, a);
 
-    *name_p = archs[config->family].name;
+    *name_p = a->name;
     if (*name_p == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--format gguf: a %s cannot be written; export it "
-                          "with --format hf, and convert that",
+                          "--format gguf: the family %s cannot be written; "
+                          "export it with --format hf, and convert that",
                           merak_hf_family_name(config->family));
     if (what != NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
@@ -142,6 +235,26 @@ static void rope_keys(struct merak_gguf *g, const struct merak_hf_config *c)
     merak_gguf_real(g, key(room, c, "rope.scaling.factor"), s->factor);
 }
 
+/* A factor that is 0 is 1. */
+static void factor_key(struct merak_gguf *g, const struct merak_hf_config *c,
+                       const char *end, float x)
+{
+    char room[MERAK_GGUF_NAME];
+
+    merak_gguf_real(g, key(room, c, end), x != 0 ? (double)x : 1);
+}
+
+static void factor_keys(struct merak_gguf *g, const struct merak_hf_config *c)
+{
+    float scale =
+        c->attn_scale != 0 ? c->attn_scale : 1 / sqrtf((float)c->head_dim);
+
+    factor_key(g, c, "attention.scale", scale);
+    factor_key(g, c, "embedding_scale", c->embd_factor);
+    factor_key(g, c, "residual_scale", c->resid_factor);
+    factor_key(g, c, "logit_scale", c->logit_divisor);
+}
+
 static void attention_keys(struct merak_gguf *g,
                            const struct merak_hf_config *c)
 {
@@ -153,7 +266,7 @@ static void attention_keys(struct merak_gguf *g,
     merak_gguf_number(g, key(room, c, "attention.value_length"), c->head_dim);
     merak_gguf_real(g,
                     key(room, c,
-                        c->family == MERAK_GPT2
+                        c->norm.has_mean || archs[c->family].is_gpt2
                             ? "attention.layer_norm_epsilon"
                             : "attention.layer_norm_rms_epsilon"),
                     (double)c->norm.eps);
@@ -182,7 +295,11 @@ void merak_gguf_model_keys(struct merak_gguf *g,
     merak_gguf_number(g, key(room, c, "feed_forward_length"), c->ffn);
     merak_gguf_number(g, key(room, c, "vocab_size"), c->vocab);
     attention_keys(g, c);
-    if (c->family != MERAK_GPT2)
+    if (archs[c->family].order == AS_SAID)
+        merak_gguf_yes(g, key(room, c, "use_parallel_residual"), c->parallel);
+    if (archs[c->family].factors)
+        factor_keys(g, c);
+    if (!archs[c->family].is_gpt2)
         rope_keys(g, c);
 }
 
@@ -241,6 +358,15 @@ size_t merak_gguf_heads(const struct merak_hf_config *config,
     return strstr(tensor, ".q_proj.") != NULL   ? config->heads
            : strstr(tensor, ".k_proj.") != NULL ? config->kv_heads
                                                 : 0;
+}
+
+size_t merak_gguf_mixed(const struct merak_hf_config *config,
+                        const char *tensor)
+{
+    return archs[config->family].mixed &&
+                   strstr(tensor, ".query_key_value.") != NULL
+               ? config->heads
+               : 0;
 }
 
 float merak_gguf_offset(const struct merak_hf_config *config,

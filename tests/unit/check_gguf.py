@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_gguf.py - a file of GGUF holds the model of a Hugging Face folder
+"""check_gguf.py - a file of GGUF holds the model of a Hugging Face folder in
+fp32
 
     python3 check_gguf.py FOLDER FILE.gguf f32|f16|bf16|q8_0
 
@@ -12,14 +13,14 @@ import sys
 
 import gguf
 import numpy as np
-from safetensors.torch import load_file
-import torch
+from safetensors.numpy import load_file
 
 folder, path, want = sys.argv[1:]
 config = json.load(open(folder + "/config.json"))
 reader = gguf.GGUFReader(path)
 family = config["model_type"]
-arch = {"mistral": "llama"}.get(family, family)
+arch = {"mistral": "llama", "gpt_neox": "gptneox", "phi": "phi2",
+        "gemma3_text": "gemma3"}.get(family, family)
 
 
 def field(name):
@@ -36,6 +37,27 @@ assert field(arch + ".block_count") == layers
 assert field(arch + ".attention.head_count") == heads
 assert field(arch + ".attention.head_count_kv") == kv_heads
 assert field(arch + ".embedding_length") == hidden
+if family != "gpt2":
+    head = config.get("head_dim") or hidden // heads
+    share = config.get("partial_rotary_factor",
+                       config.get("rotary_pct", 0.25)
+                       if family == "gpt_neox" else 1)
+    assert field(arch + ".rope.dimension_count") == int(share * head)
+for key, name in (("attention.scale", "attention_multiplier"),
+                  ("embedding_scale", "embedding_multiplier"),
+                  ("residual_scale", "residual_multiplier"),
+                  ("logit_scale", "logits_scaling")):
+    if family == "granite":
+        np.testing.assert_allclose(field(arch + "." + key), config[name],
+                                   rtol=1e-6)
+if family in ("gpt_neox", "stablelm"):
+    assert field(arch + ".use_parallel_residual") == \
+        config.get("use_parallel_residual", family == "gpt_neox")
+if family in ("gemma2", "gemma3_text"):
+    assert field(arch + ".attention.sliding_window") == config["sliding_window"]
+norm = "norm" if family in ("gpt2", "gpt_neox", "stablelm", "starcoder2",
+                            "phi") else "norm_rms"
+assert arch + ".attention.layer_%s_epsilon" % norm in reader.fields
 table = gguf.get_tensor_name_map(kind, layers)
 types = {t.lower(): gguf.GGMLQuantizationType[t]
          for t in ("F32", "F16", "BF16", "Q8_0")}
@@ -47,17 +69,21 @@ def pairs(w, n):
             .reshape(w.shape)
 
 
+PAIRED = ("llama", "granite", "arcee", "smollm3")
 have = {t.name: t for t in reader.tensors}
 for name, w in load_file(folder + "/model.safetensors").items():
-    w = w.to(torch.float32).numpy()
+    assert w.dtype == np.float32, name
     if family == "gpt2" and w.ndim == 2 and \
             (".attn." in name or ".mlp." in name):  # Conv1D
         w = np.ascontiguousarray(w.T)
-    if arch == "llama" and ".q_proj." in name:
+    if arch in PAIRED and ".q_proj." in name:
         w = pairs(w, heads)
-    if arch == "llama" and ".k_proj." in name:
+    if arch in PAIRED and ".k_proj." in name:
         w = pairs(w, kv_heads)
-    if family == "gemma2" and name.endswith("norm.weight"):
+    if ".query_key_value." in name:
+        w = w.reshape(heads, 3, -1, *w.shape[1:]).swapaxes(0, 1) \
+             .reshape(w.shape)
+    if family.startswith("gemma") and name.endswith("norm.weight"):
         w = w + 1
     there = table.get_name(name, try_suffixes=(".weight", ".bias"))
     assert there is not None, name

@@ -3,7 +3,7 @@
 # run_gguf.sh - exports to GGUF, read by the package gguf of PyPI
 #
 # Run from the build directory of tests/.  MERAK_TEST_PYTHON is a python3 with
-# gguf, torch and safetensors; without one the files are only written.
+# gguf and safetensors; without one the files are only written.
 
 set -u
 export LC_ALL=C
@@ -13,7 +13,7 @@ merak=$(cd ../cmd && pwd)/merak
 kinds=$here/../vectors/tokenizer
 python=${MERAK_TEST_PYTHON:-python3}
 reads=
-"$python" -c 'import gguf, safetensors, torch' 2>/dev/null && reads=yes
+"$python" -c 'import gguf, safetensors' 2>/dev/null && reads=yes
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -40,13 +40,14 @@ trained()
         "$merak" ckpt export "$1-run" --format hf --out "$1-hf" >>log 2>&1
 }
 
-# writes NAME TOKENIZER JSON: in every type
+# writes NAME TOKENIZER JSON [TYPE..]: in these types
 writes()
 {
-    local dtype all=0
+    local dtype all=0 types=("${@:4}")
 
+    [ $# -gt 3 ] || types=(q8_0)
     trained "$@" || all=1
-    for dtype in fp32 fp16 bf16 q8_0; do
+    for dtype in "${types[@]}"; do
         "$merak" ckpt export "$1-run" --format gguf --dtype $dtype \
             --out "$1-$dtype" >>log 2>&1 &&
             [ "$(head -c 4 "$1-$dtype/model.gguf")" = GGUF ] || all=1
@@ -54,11 +55,11 @@ writes()
             "$1-$dtype/model.gguf" "${dtype/fp/f}" >>log 2>&1 || all=1
     done
     if [ -n "$reads" ] || [ $all -ne 0 ]; then
-        ok $all "$1 in fp32, fp16, bf16 and q8_0" log
+        ok $all "$1 in ${types[*]}" log
     else
         n=$((n + 1))
-        echo "ok $n - $1 is written # SKIP not read: no python3 with gguf," \
-            "torch and safetensors (MERAK_TEST_PYTHON)"
+        echo "ok $n - $1 is written # SKIP not read: no python3 with gguf" \
+            "and safetensors (MERAK_TEST_PYTHON)"
     fi
 }
 
@@ -74,7 +75,7 @@ refuses()
 writes llama llama3 '{"model_type": "llama", "attention_bias": true,
  "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
   "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
- '"$shape, $untied}"
+ '"$shape, $untied}" fp32 fp16 bf16 q8_0
 writes mistral llama2 '{"model_type": "mistral", "sliding_window": null,
  '"$shape, $untied}"
 writes qwen2 qwen2 "{\"model_type\": \"qwen2\", $shape, $untied}"
@@ -84,12 +85,33 @@ writes phi3 llama2 "{\"model_type\": \"phi3\", $shape, $untied}"
 writes olmo2 smollm "{\"model_type\": \"olmo2\", $shape, $untied}"
 writes gemma2 gemma '{"model_type": "gemma2", "head_dim": 16,
  "query_pre_attn_scalar": 16, "sliding_window": 32, '"$shape}"
+writes gemma gemma "{\"model_type\": \"gemma\", \"head_dim\": 16, $shape}"
+writes gemma3_text gemma '{"model_type": "gemma3_text", "head_dim": 32,
+ "query_pre_attn_scalar": 32, "sliding_window": 32, '"$shape}"
+writes arcee llama3 "{\"model_type\": \"arcee\", $shape, $untied}"
+writes granite smollm2 '{"model_type": "granite", "embedding_multiplier": 12.0,
+ "attention_multiplier": 0.1, "residual_multiplier": 0.22,
+ "logits_scaling": 8.0, '"$shape, $untied}"
+writes smollm3 llama3 '{"model_type": "smollm3", "no_rope_layers": [1, 1],
+ '"$shape, $untied}"
+writes stablelm qwen2 '{"model_type": "stablelm", "use_qkv_bias": true,
+ "partial_rotary_factor": 0.25, '"$shape, $untied}"
+writes starcoder2 smollm2 '{"model_type": "starcoder2", "sliding_window": null,
+ '"$shape}"
+writes phi smollm2 '{"model_type": "phi", "partial_rotary_factor": 0.5,
+ '"$shape, $untied}"
+writes gpt_neox gpt_neox '{"model_type": "gpt_neox", "num_hidden_layers": 2,
+ "num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 96,
+ "vocab_size": 1000, "max_position_embeddings": 64, "pad_token_id": null,
+ "hidden_act": "gelu", "use_parallel_residual": false}'
 # rows of 48 are no blocks of 32
 writes gpt2 smollm2 '{"model_type": "gpt2", "n_layer": 2, "n_head": 2,
- "n_embd": 48, "vocab_size": 1000, "n_positions": 64}'
+ "n_embd": 48, "vocab_size": 1000, "n_positions": 64}' q8_0 bf16
 
-refuses "a gemma cannot be written" gemma \
-    "{\"model_type\": \"gemma\", \"head_dim\": 16, $shape}"
+refuses "the family olmo3 cannot be written" olmo3 \
+    "{\"model_type\": \"olmo3\", $shape, $untied}"
+refuses "its rotary positions of some layers" turned '{"model_type": "smollm3",
+ "no_rope_layers": [1, 0], '"$shape, $untied}"
 refuses "its window of attention of this model cannot be written for llama" \
     window "{\"model_type\": \"mistral\", \"sliding_window\": 16, $shape,
  $untied}"
