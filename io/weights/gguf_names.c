@@ -26,6 +26,7 @@ struct arch {
     bool is_gpt2;     /* learned positions, norms with a mean, an MLP without a
                          gate: its config has no members for them */
     bool partial;     /* rotary positions may be of a part of each head */
+    bool ramp;        /* has a tensor of factors for rotary frequencies */
     bool window;      /* has a key for a window of attention */
     bool head_bias;   /* of logits */
     bool factors;     /* has keys for those of embeddings, scores, residuals and
@@ -43,10 +44,10 @@ struct arch {
 
 static const struct arch archs[MERAK_FAMILIES] = {
     [MERAK_GPT2] = {.name = "gpt2", .is_gpt2 = true, .act = MERAK_HF_GELU_TANH},
-    [MERAK_LLAMA] = {.name = "llama", .pairs = true},
-    [MERAK_MISTRAL] = {.name = "llama", .pairs = true},
-    [MERAK_QWEN2] = {.name = "qwen2"},
-    [MERAK_QWEN3] = {.name = "qwen3"},
+    [MERAK_LLAMA] = {.name = "llama", .pairs = true, .ramp = true},
+    [MERAK_MISTRAL] = {.name = "llama", .pairs = true, .ramp = true},
+    [MERAK_QWEN2] = {.name = "qwen2", .ramp = true},
+    [MERAK_QWEN3] = {.name = "qwen3", .ramp = true},
     [MERAK_PHI3] = {.name = "phi3", .partial = true, .window = true},
     [MERAK_OLMO2] = {.name = "olmo2"},
     [MERAK_GEMMA2] = {.name = "gemma2",
@@ -61,12 +62,17 @@ static const struct arch archs[MERAK_FAMILIES] = {
                       .slide_theta = 10000},
     [MERAK_ARCEE] = {.name = "arcee",
                      .pairs = true,
+                     .ramp = true,
                      .no_gate = true,
                      .act = MERAK_HF_RELU2},
     [MERAK_GRANITE] = {.name = "granite", .pairs = true, .factors = true},
-    [MERAK_SMOLLM3] = {.name = "smollm3", .pairs = true, .unturned = 4},
+    [MERAK_SMOLLM3] = {.name = "smollm3",
+                       .pairs = true,
+                       .ramp = true,
+                       .unturned = 4},
     [MERAK_STABLELM] = {.name = "stablelm", .partial = true, .order = AS_SAID},
     [MERAK_STARCODER2] = {.name = "starcoder2",
+                          .ramp = true,
                           .no_gate = true,
                           .act = MERAK_HF_GELU_TANH},
     [MERAK_PHI] = {.name = "phi2",
@@ -167,7 +173,8 @@ static const char *unsaid(const struct merak_hf_config *c, const struct arch *a)
 {
     const struct merak_rope_scaling *s = &c->rope.scaling;
 
-    if (s->kind == MERAK_ROPE_PAIR_RAMP || s->kind == MERAK_ROPE_PAIRS)
+    if (s->kind == MERAK_ROPE_PAIR_RAMP || s->kind == MERAK_ROPE_PAIRS ||
+        (s->kind == MERAK_ROPE_FREQUENCY_RAMP && !a->ramp))
         return "its scaling of rotary positions";
     if (s->turned != 0 && s->turned != c->head_dim && !a->partial)
         return "rotary positions of a part of each head";
