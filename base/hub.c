@@ -115,15 +115,29 @@ const char *merak_hub_path(const char *name, char room[PATH_MAX])
     return access(room, F_OK) == 0 ? room : name;
 }
 
-enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
-                                     const char *path, const char *expected)
+static enum merak_status fail(struct merak_error *err, enum merak_status status,
+                              const char *what, const char *path,
+                              const char *expected)
 {
     char cache[PATH_MAX];
 
     return merak_fail(
-        err, MERAK_ERR_CONFIG,
+        err, status,
         "%s %.60s: there is no such file or folder; give %s; one of the "
         "Hugging Face hub has to be downloaded first: hf download NAME (to "
         "%.200s)",
         what, path, expected, merak_hub_cache(cache));
+}
+
+enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
+                                     const char *path, const char *expected)
+{
+    return fail(err, MERAK_ERR_CONFIG, what, path, expected);
+}
+
+enum merak_status merak_fail_no_weights(struct merak_error *err,
+                                        const char *what, const char *path,
+                                        const char *expected)
+{
+    return fail(err, MERAK_ERR_NOT_FOUND, what, path, expected);
 }

@@ -24,5 +24,9 @@ const char *merak_hub_cache(char room[PATH_MAX]);
 enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,
                                      const char *path,
                                      const char *expected) MERAK_CHECKED;
+/* The same for weights: MERAK_ERR_NOT_FOUND. */
+enum merak_status merak_fail_no_weights(struct merak_error *err,
+                                        const char *what, const char *path,
+                                        const char *expected) MERAK_CHECKED;
 
 #endif

@@ -133,11 +133,9 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
                           "no weights: give --ckpt DIR, a Hugging Face "
                           "folder, a run or one checkpoint of it");
     if (!is_there(opt->ckpt))
-        return merak_fail(
-            err, MERAK_ERR_NOT_FOUND,
-            "--ckpt %.100s: there is no such file or folder; give "
-            "a Hugging Face folder, a run or one checkpoint of it",
-            opt->ckpt);
+        return merak_fail_no_weights(
+            err, "--ckpt", opt->ckpt,
+            "a Hugging Face folder, a run or one checkpoint of it");
     find_folder(opt, lm->folder);
     rc = read_config(opt, lm->folder, lm, err);
     if (rc == MERAK_OK)

@@ -12,6 +12,7 @@
 #include "io/tokens/spec.h"
 #include "io/tokens/token_file.h"
 
+#include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -44,7 +45,9 @@ static enum merak_status check_there(const char *option, const char *path,
 
     if (path == NULL || access(merak_hub_path(path, room), R_OK) == 0)
         return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_NOT_FOUND, "--%s %.100s: %m; give %s",
+    if (errno == ENOENT)
+        return merak_fail_no_weights(err, option, path, expected);
+    return merak_fail(err, MERAK_ERR_NOT_FOUND, "%s %.100s: %m; give %s",
                       option, path, expected);
 }
 
@@ -83,7 +86,7 @@ enum merak_status merak_paths_check(const struct merak_trainer *t,
         return MERAK_OK;
     rc = check_data(o->data.files, err);
     if (rc == MERAK_OK)
-        rc = check_there("init-from", o->ckpt.init_from,
+        rc = check_there("--init-from", o->ckpt.init_from,
                          "a Hugging Face folder, a run or one of its "
                          "checkpoints",
                          err);

@@ -56,7 +56,7 @@ says 66 "--config none.toml: No such file" train --config none.toml
 # data, before anything is planned: the model of this request cannot be
 says 67 "none: no such data set" train --model small.json --data none --tp 999
 says 67 "none: no such data set" train --model small.json --data "1 d 2 none"
-says 67 "--init-from none: No such file or directory; give a Hugging Face" \
+says 67 "--init-from none: there is no such file or folder; give a Hugging Face" \
     $train --init-from none
 says 67 "there is no such file or folder; give a Hugging Face folder, a run" \
     generate --ckpt none --tokenizer byte --prompt a

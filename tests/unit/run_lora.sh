@@ -45,7 +45,7 @@ refuses()
     ok $? "refused: $text" log
 }
 
-echo 1..41
+echo 1..43
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
@@ -241,6 +241,11 @@ ok $? "so do eval, plan and ckpt import" log
 far=$tmp/a/folder/with/a/path/of/more/than/fifty/characters
 refuses "hf download NAME (to $far/hub)" \
     env HF_HOME="$far" "$merak" train --data d --model org/other
+! env HF_HOME="$far" "$merak" eval --ckpt org/other --data d >log 2>&1 &&
+    grep -qF "hf download NAME (to $far/hub)" log
+ok $? "merak eval says how to download a model" log
+refuses "hf download NAME (to $far/hub)" \
+    env HF_HOME="$far" "${base[@]}" --model hf --init-from org/other
 
 "$merak" ckpt ls whole >log && grep -q '^step-00000004 ' log
 ok $? "its checkpoints are listed" log
