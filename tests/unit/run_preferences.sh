@@ -49,7 +49,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..26
+echo 1..33
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -121,6 +121,29 @@ ok $? "merak eval writes it beside the data" log
 awk -F'[:,}]' 'NR == FNR { a = $6; b = $8; next }
     { exit !(($2 - a) * ($2 - b) < 0) }' log all
 ok $? "its losses are those of merak eval" log all
+
+# --- a reference that is not of this data
+# broken TEXT: dpo refuses p.ref, which is put back
+cp p.ref whole.ref
+broken()
+{
+    refuses "$1" "${dpo[@]}"
+    cp whole.ref p.ref
+}
+printf 'x' >>p.ref
+broken "bytes, expected $(stat -c %s whole.ref) for "
+printf 'x' | dd of=p.ref bs=1 seek=100 conv=notrunc 2>/dev/null
+broken "p.ref is damaged: its checksum is "
+printf 'x' | dd of=p.ref bs=1 conv=notrunc 2>/dev/null
+broken "it does not start with MERAKREF"
+printf 'x' | dd of=p.ref bs=1 seek=8 conv=notrunc 2>/dev/null
+broken "p.ref: version 120, expected 1"
+printf 'x' | dd of=p.ref bs=1 seek=32 conv=notrunc 2>/dev/null
+broken "p.ref was not made with p.bin: make it again"
+: >p.ref
+broken "p.ref: 0 bytes, expected a header of 56"
+"$merak" eval --ckpt hf --data p --reference --seq 20 >log 2>&1
+broken "of documents of up to 20 tokens, this has one of "
 
 # --- training
 "${dpo[@]}" --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
