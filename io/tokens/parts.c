@@ -219,12 +219,12 @@ static enum merak_status compare_plans(const struct merak_parts *parts,
 
     if (other == NULL && !json_equal(json_object_get(old, "inputs"),
                                      json_object_get(new, "inputs")))
-        other = "the files, or their sizes or times";
+        other = "the files, their sizes or their times";
     if (other == NULL)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_MISMATCH,
-                      "%s has parts of another packing: %s differs; finish it "
-                      "with what it began with, or remove the folder",
+                      "%s has parts of another packing, not the same in %s; "
+                      "finish it with what it began with, or remove the folder",
                       parts->folder, other);
 }
 

@@ -121,10 +121,10 @@ ok $? "texts and answers are refused" got
 rm -r y.parts
 task z 0/2 a.jsonl >out
 "${pack[@]}" z --task 1/2 --special-tokens a.jsonl 2>got
-grep -q 'z.parts has parts of another packing: --special-tokens differs' got
+grep -q 'z.parts has parts of another packing, not the same in --special-tokens;' got
 ok $? "parts of another packing: by option" got
 "${pack[@]}" z --task 1/2 b.txt 2>got
-grep -q 'z.parts has parts .* the files, or their sizes or times differs' got
+grep -q 'z.parts has parts .* the same in the files, their sizes or their times;' got
 ok $? "parts of another packing: by files" got
 "${pack[@]}" q --task 0/2 - </dev/null 2>got
 grep -q 'several tasks cannot share standard input' got
