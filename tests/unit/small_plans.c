@@ -59,8 +59,9 @@ static struct merak_value *mixture(struct merak_model *m,
     size_t E = s->experts, C = s->hidden;
     struct merak_value *w, *weights, *ids, *gate, *up;
 
-    w = MERAK_PARAM(m, merak_name(m, "h.%d.router.w", l), MERAK_NORMAL(0.5f), E,
-                    C);
+    /* equal scores choose the first experts */
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.router.w", l),
+                    s->skewed ? MERAK_ZEROS : MERAK_NORMAL(0.5f), E, C);
     merak_route(m, merak_linear(m, x, w, NULL, 1), NULL, &route, &weights,
                 &ids);
     gate = MERAK_PARAM(m, merak_name(m, "h.%d.gate.w", l), MERAK_NORMAL(0.2f),

@@ -6,6 +6,8 @@
 
 #include "unit/parity.h"
 
+#include "base/rng.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -55,10 +57,108 @@ static void experts_over_ranks_compute_the_same(void **state)
     }
 }
 
+/* A draw from 0 .. n - 1. */
+static int draw(uint64_t *at, int n)
+{
+    return (int)(merak_rng_mix(2026, (*at)++) % (uint64_t)n);
+}
+
+/* Each rank's share of the norm counts an expert once, wherever it is: norms
+ * of all ranks are those of one, and so is what clipping leaves. */
+static void random_layouts_have_the_norm_of_one(void **state)
+{
+    static const char *const schedules[] = {"1f1b", "gpipe", "zb-h1"};
+    uint64_t at = 0;
+
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct small_model model = mixture;
+        struct merak_plan plan = {.tp = 1,
+                                  .ep = 2 << draw(&at, 2),
+                                  .pp = 1 + draw(&at, 2),
+                                  .dp = 1 + draw(&at, 2),
+                                  .expert_room = 1 + draw(&at, 250),
+                                  .zero = draw(&at, 2),
+                                  .micro_batch = 4},
+                          one;
+
+        model.chosen = 1 + (size_t)draw(&at, 3);
+        plan.microbatches = PARITY_BATCHES / plan.dp;
+        if (plan.dp > 1)
+            plan.zero = draw(&at, MERAK_MAX_ZERO + 1);
+        snprintf(plan.schedule, sizeof(plan.schedule), "%s",
+                 schedules[draw(&at, 3)]);
+        one = uncut(&plan);
+        one.pp = one.dp = 1;
+        one.zero = 0;
+        one.microbatches = PARITY_BATCHES;
+        snprintf(one.schedule, sizeof(one.schedule), "gpipe");
+        parity_plans(&model, &one, &plan, false);
+    }
+}
+
+/* A router that sends all tokens to the same experts, which are on one rank:
+ * its rows are four times an even share, and none is dropped. */
+static void one_rank_may_get_every_row(void **state)
+{
+    struct merak_plan plan = {.tp = 1,
+                              .ep = 4,
+                              .pp = 1,
+                              .dp = 1,
+                              .expert_room = 100,
+                              .micro_batch = 4,
+                              .microbatches = PARITY_BATCHES,
+                              .schedule = "gpipe"},
+                      one = uncut(&plan);
+    struct small_model model = mixture;
+
+    (void)state;
+    model.skewed = true;
+    parity_plans(&model, &one, &plan, false);
+    plan.expert_room = 400;
+    parity_plans(&model, &one, &plan, false);
+}
+
+/* A layer of experts gathers x, for the forward and once more for both
+ * gradients, and the gradient of y, and sums y and the gradient of x: each n C
+ * words from every other rank. */
+static void a_layer_sends_as_many_words_as_the_closed_form(void **state)
+{
+    (void)state;
+    for (int ep = 2; ep <= 8; ep *= 2) {
+        struct merak_plan plan = {.tp = 1,
+                                  .ep = ep,
+                                  .pp = 1,
+                                  .dp = 1,
+                                  .micro_batch = 8,
+                                  .microbatches = 1,
+                                  .schedule = "gpipe"};
+        struct merak_planned *p = planned_build(&mixture, &plan, NULL);
+        const struct merak_sharded *s = p->sharded;
+        double words = 0, n = 8 * 16 / (double)ep;
+
+        for (int i = 0; i < s->graph->n_nodes; i++) {
+            const struct merak_shape *shape = &s->graph->node[i]->in[0]->shape;
+
+            if (merak_sharded_exchanges(s, i) && shape->ndim == 3 &&
+                shape->dim[2] == mixture.hidden)
+                words += s->hop[i].words;
+        }
+        assert_near(&words,
+                    &(double){mixture.layers * 5 * (ep - 1) * n *
+                              (double)mixture.hidden},
+                    1, 0, 1e-12);
+        merak_planned_destroy(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_over_ranks_compute_the_same),
+        cmocka_unit_test(random_layouts_have_the_norm_of_one),
+        cmocka_unit_test(one_rank_may_get_every_row),
+        cmocka_unit_test(a_layer_sends_as_many_words_as_the_closed_form),
     };
 
     return cmocka_run_group_tests_name("parity_experts", tests, NULL, NULL);
