@@ -94,6 +94,9 @@ static const struct merak_option rows[] = {
      .words = "auto", .least = 1, .most = 65535, .group = "the run"},
     {"pp", MERAK_OPTION_INT, AT(pp), .about = "pipeline stages (auto)",
      .words = "auto", .least = 1, .most = 65535},
+    {"cp", MERAK_OPTION_INT, AT(cp),
+     .about = "tasks that share each sequence (1)", .words = "auto", .least = 1,
+     .most = 65535},
     {"run-dir", MERAK_OPTION_TEXT, AT(run_dir),
      .about = "directory of all files of the run (runs/NAME below the "
               "directory of sbatch)",
@@ -291,22 +294,26 @@ static enum merak_status check_degrees(const struct merak_jobscript *job,
                      ? job->gpus
                      : merak_jobscript_number(job->kind, "ntasks-per-node");
     long tp = job->tp > 0 ? job->tp : 1, pp = job->pp > 0 ? job->pp : 1;
+    long cp = job->cp > 0 ? job->cp : 1;
+    char too[32] = "";
 
+    if (cp > 1)
+        snprintf(too, sizeof(too), " x --cp %ld", cp);
     if (job->gpus > 0 && job->tasks > 0 && job->gpus != job->tasks)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--tasks %d and --gpus %d: a task has one GPU; leave "
                           "out --tasks",
                           job->tasks, job->gpus);
-    if (tasks % tp != 0)
+    if (tasks % (tp * cp) != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--tp %ld does not divide the %ld tasks of a node, "
+                          "--tp %ld%s does not divide the %ld tasks of a node, "
                           "and its groups stay within nodes",
-                          tp, tasks);
-    if (nodes * tasks % (tp * pp) != 0)
+                          tp, too, tasks);
+    if (nodes * tasks % (tp * cp * pp) != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--tp %ld x --pp %ld does not divide the %ld tasks "
+                          "--tp %ld%s x --pp %ld does not divide the %ld tasks "
                           "of %ld nodes",
-                          tp, pp, nodes * tasks, nodes);
+                          tp, too, pp, nodes * tasks, nodes);
     return MERAK_OK;
 }
 

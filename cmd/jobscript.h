@@ -34,6 +34,7 @@ struct merak_jobscript {
     int nodes, tasks, gpus, cpus, memory_gib; /* per node; cpus per task */
     int spares, save_s;
     int tp, pp;  /* MERAK_OPTION_AUTO: the planner's choice */
+    int cp;      /* likewise; 0: not given */
     bool shared; /* share nodes with other jobs */
     struct merak_job_words setup, variant;
     char **program; /* [n_program] */

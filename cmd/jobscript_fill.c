@@ -181,6 +181,8 @@ static void put_degrees(const struct merak_jobscript *job, FILE *out)
 {
     put_degree("degrees=(--merak-tp", "MERAK_TP", job->tp, out);
     put_degree(" --merak-pp", "MERAK_PP", job->pp, out);
+    if (job->cp != 0)
+        put_degree(" --merak-cp", "MERAK_CP", job->cp, out);
     fputs(")\n", out);
 }
 

@@ -197,11 +197,12 @@ void merak_run_bound(const struct merak_run_log *log,
 {
     size_t n = merak_run_ranks(log);
     struct merak_bound_rank *rank = calloc(n + 1, sizeof(*rank));
+    int cp = degree(log, "cp", n); /* of tensor ranks, too */
     struct merak_bound_step step = {
         .rank = rank,
         .step_s = json_number_value(json_object_get(log->ranks, "step_s")),
         .stages = degree(log, "pp", n),
-        .tp = degree(log, "tp", n),
+        .tp = degree(log, "tp", n) * (cp > 1 ? cp : 1),
         .microbatches = degree(log, "microbatches", INT_MAX)};
 
     text[0] = '\0';

@@ -6,8 +6,8 @@
  *           auto
  *   body  = tp cp ep "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/"
  *           tree "/" map
- *   cp    = "" | "c" cp        "" for 1
- *   ep    = "" | "e" ep        "" for 1 or, if tp or pp is auto, for auto
+ *   cp    = "" | "c" cp        "" for 1; 0: auto
+ *   ep    = "" | "e" ep        "" for 1 or, if a degree is auto, for auto
  *   bytes = "" | ":" pp-bytes ":" dp-bytes       "" if not known
  *   nodes = a hostlist in the launcher's order; nodes are numbered from 0
  *   tree  = part *("," part)      part = name "(" tree ")" | low ["-" high]
@@ -345,9 +345,10 @@ static enum merak_status read_degrees(struct reader *r)
     in->ep = 0;
     if (in->tp >= 0 && take(r, 'e'))
         in->ep = (int)take_number(r, MERAK_MAX_DEGREE);
-    in->pp = in->tp < 0 || in->cp < 1 || in->ep < 0 || !take(r, 'x')
+    in->pp = in->tp < 0 || in->cp < 0 || in->ep < 0 || !take(r, 'x')
                  ? -1
                  : (int)take_field_number(r, MERAK_MAX_DEGREE, 'x');
+    in->cp = in->cp == 0 ? MERAK_CP_CHOSEN : in->cp;
     in->dp = in->pp < 0 ? -1 : (int)take_field_number(r, MERAK_MAX_TASKS, '/');
     if (in->ep == 0 && !merak_degrees_auto(in))
         in->ep = 1;

@@ -79,10 +79,13 @@ void merak_site_fini(struct merak_site *site);
 
 /* --- request: the degrees ------------------------------------------------ */
 
+enum { MERAK_CP_CHOSEN = -1 }; /* by the program: auto */
+
 struct merak_placement_input {
     const struct merak_site *site; /* borrowed for the call */
     int tp, pp, dp; /* 0: not given (tp, pp: 1; dp: the rest), or auto */
-    int cp, ep;     /* 0: not given, 1; or, of ep, auto as tp or pp */
+    int cp, ep;     /* 0: not given, 1; or, of ep, auto as tp or pp; or, of cp,
+                       MERAK_CP_CHOSEN */
     enum merak_order order;
     enum merak_domain tp_domain;
     /* Bytes that a rank sends in a step along each axis, to weight links.  Both
@@ -90,6 +93,9 @@ struct merak_placement_input {
      * the other, and with MERAK_ORDER_AUTO they are equal. */
     uint64_t pp_bytes, dp_bytes;
 };
+
+/* Are degrees left to the program, so that there is no map yet? */
+bool merak_degrees_auto(const struct merak_placement_input *input);
 
 /*
  * Fill in the degrees that are not given, and check that cp * ep * tp * pp * dp

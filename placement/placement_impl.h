@@ -12,8 +12,6 @@
  * switches: two nodes have the same switch at depth d if and only if the
  * numbers are equal.  Below the end of a shorter path numbers are unique.
  */
-/* Are degrees left to the program? */
-bool merak_degrees_auto(const struct merak_placement_input *input);
 /* What is requested as the codec has it, up to the domain and its slash. */
 void merak_input_write(FILE *out, const struct merak_placement_input *input);
 

@@ -240,6 +240,8 @@ void settings_input(const struct settings *s,
     *is_auto = strcmp(settings_text(s, SET_TP), "auto") == 0 ||
                strcmp(settings_text(s, SET_PP), "auto") == 0 ||
                strcmp(settings_text(s, SET_CP), "auto") == 0;
+    if (strcmp(settings_text(s, SET_CP), "auto") == 0)
+        input->cp = MERAK_CP_CHOSEN;
     /* The program chooses the order, too, unless it is given. */
     if (*is_auto && s->value[SET_ORDER].source == FROM_NOWHERE)
         input->order = MERAK_ORDER_AUTO;

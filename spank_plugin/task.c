@@ -153,7 +153,7 @@ static enum merak_status apply(spank_t sp, const char *text, int task,
         return rc;
     if (!is_ours(sp, &plan) || task < 0 || task >= plan.site.n_tasks)
         rc = merak_fail(err, MERAK_ERR_MISMATCH, "it is another step's");
-    else if (plan.input.tp > 0 && plan.input.pp > 0)
+    else if (!merak_degrees_auto(&plan.input))
         rc = merak_plan_placement(&plan, &p, err);
     if (rc == MERAK_OK)
         set_facts(sp, &plan, text, task);

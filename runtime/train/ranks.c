@@ -79,7 +79,7 @@ static void settle_auto(struct merak_ranks *r)
     r->automatic =
         r->tp == MERAK_OPTION_AUTO || r->pp == MERAK_OPTION_AUTO ||
         r->cp == MERAK_OPTION_AUTO || r->ep == MERAK_OPTION_AUTO ||
-        (r->launched && (r->launch.input.tp == 0 || r->launch.input.pp == 0));
+        (r->launched && merak_degrees_auto(&r->launch.input));
     if (r->tp == MERAK_OPTION_AUTO)
         r->tp = 0;
     if (r->pp == MERAK_OPTION_AUTO)
@@ -237,7 +237,12 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
     enum merak_status rc;
 
     r->launched = read_plan(boot, &r->launch);
-    is_placed = r->launched && placed->tp > 0 && placed->pp > 0;
+    is_placed = r->launched && !merak_degrees_auto(placed);
+    if (opt->choice.list.stage != NULL && opt->choice.cp > 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--cp %d and --stages: stages of unlike degrees have "
+                          "no cp yet; leave one out",
+                          opt->choice.cp);
     if (opt->choice.list.stage != NULL)
         return take_stages(&opt->choice.list, r, err);
     rc = resolve_degree(opt->choice.tp, placed->tp, &tp, &r->tp, err);
@@ -251,6 +256,8 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
         rc = resolve_degree(opt->choice.cp,
                             is_placed || placed->cp > 1 ? placed->cp : 0, &cp,
                             &r->cp, err);
+    if (rc == MERAK_OK && r->cp == 0 && placed->cp == MERAK_CP_CHOSEN)
+        r->cp = MERAK_OPTION_AUTO;
     if (rc == MERAK_OK)
         settle_auto(r);
     return rc;
@@ -305,8 +312,7 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
         input.order = chosen->plan.order_tp_pp_dp ? MERAK_ORDER_TP_PP_DP
                                                   : MERAK_ORDER_TP_DP_PP;
     /* srun's map is kept: tasks have its coordinates */
-    if (chosen != NULL &&
-        (r->launch.input.tp == 0 || r->launch.input.pp == 0)) {
+    if (chosen != NULL && merak_degrees_auto(&r->launch.input)) {
         input.pp_bytes = chosen->sent.pp_bytes;
         input.dp_bytes = chosen->sent.dp_bytes;
     }

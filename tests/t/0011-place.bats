@@ -101,6 +101,17 @@ on()
     [[ $output == *"dp groups of 2: 4 across 2 switch levels"* ]]
 }
 
+@test "ranks of a sequence share a node, beside those of a layer" {
+    run srun -Q -N2 --ntasks-per-node=4 --merak-tp=2 --merak-cp=2 \
+        --merak-map=show true
+    [[ $output == *"tp=2 x cp=2 x pp=1 x dp=2"* ]]
+    [[ $output == *"tp x cp groups of 4: 2 in a node"* ]]
+    run srun -Q -N2 --ntasks-per-node=4 --merak-tp=2 --merak-cp=2 bash -c \
+        'echo $MERAK_RANK $((MERAK_TP_RANK + 2 * (MERAK_CP_RANK + \
+            MERAK_CP_SIZE * MERAK_DP_RANK)))'
+    [ "$(sort -n <<<"$output")" = "$(for r in {0..7}; do echo $r $r; done)" ]
+}
+
 @test "the map can be written to a file" {
     run srun -Q -n2 --merak-tp=2 --merak-map="$BATS_TEST_TMPDIR/plan" true
     [ -z "$output" ]

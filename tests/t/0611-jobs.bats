@@ -119,6 +119,7 @@ single --time tomorrow|--time: expected minutes
 single --time 0|--time: expected minutes
 single --time 5 --save-seconds 250|leave nothing of --time 5
 single --tp 3|--tp 3 does not divide the 4 tasks
+single --tp 2 --cp 3|--tp 2 x --cp 3 does not divide the 4 tasks
 single --tp 4 --pp 3|does not divide the 16 tasks of 4 nodes
 single --gpus 2 --tasks 4|a task has one GPU
 single --account "a b"|--account: expected one word

@@ -75,6 +75,15 @@ static void sequences_are_cut_within_nodes(void **state)
     assert_int_equal(got.input.cp, 2);
     merak_plan_fini(&got);
     free(text);
+    plan.input.cp = MERAK_CP_CHOSEN;
+    plan.input.order = MERAK_ORDER_AUTO;
+    assert_int_equal(merak_plan_encode(&plan, &text, NULL), MERAK_OK);
+    assert_non_null(strstr(text, "/2c0e1x1x2/auto/"));
+    assert_int_equal(merak_plan_decode(text, &got, &err), MERAK_OK);
+    assert_int_equal(got.input.cp, MERAK_CP_CHOSEN);
+    assert_true(merak_degrees_auto(&got.input));
+    merak_plan_fini(&got);
+    free(text);
     merak_placement_destroy(p);
     in.cp = 4;
     assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);
