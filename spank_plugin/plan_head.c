@@ -16,7 +16,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 1024, FORMAT = 2 };
+enum { HEAD_BYTES = 1024, FORMAT = 2, FORMAT_MESHES = 3 };
+
+/* Ranks of unlike stages are the tasks in order, as those of replicas are; the
+ * program checks how many there have to be. */
+static void take_unlike(struct plan_head *head)
+{
+    head->tp = head->pp = 1;
+    head->dp = 0;
+}
 
 enum merak_status plan_head_read(const char *path, struct plan_head *head,
                                  struct merak_error *err)
@@ -54,15 +62,19 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
         end += after;
     if (end > 0)
         (void)!sscanf(rest + end, " , \"ep\" : %5d", &got.ep);
-    if (found != 5 || version != FORMAT || got.tp < 1 || got.pp < 1 ||
-        got.dp < 1 || got.cp < 1 || got.ep < 1 ||
+    if (found != 5 || (version != FORMAT && version != FORMAT_MESHES) ||
+        got.tp < 1 || got.pp < 1 || got.dp < 1 || got.cp < 1 || got.ep < 1 ||
         merak_order_parse(order, &got.order) != MERAK_OK ||
         got.order == MERAK_ORDER_AUTO)
         return merak_fail(
             err, MERAK_ERR_CONFIG,
             "--merak-plan: %s is not a plan that `merak plan --json` saved%s",
             path,
-            found >= 1 && version != FORMAT ? ": it has another version" : "");
+            found >= 1 && version != FORMAT && version != FORMAT_MESHES
+                ? ": it has another version"
+                : "");
+    if (version == FORMAT_MESHES)
+        take_unlike(&got);
     *head = got;
     return MERAK_OK;
 }

@@ -105,7 +105,7 @@ enum merak_status settings_apply_plan(const struct settings *s,
  */
 
 struct plan_head {
-    int tp, pp, dp, cp, ep;
+    int tp, pp, dp, cp, ep; /* dp 0: what the tasks leave */
     enum merak_order order;
     uint64_t pp_bytes, dp_bytes; /* 0: not known */
 };

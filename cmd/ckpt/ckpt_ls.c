@@ -40,7 +40,7 @@ static void look_at(const char *run_dir, const struct merak_ckpt_entry *entry,
 static void print_one(const struct found *found)
 {
     const char *name = found->entry->name;
-    char when[32], size[16], layout[48];
+    char when[32], size[16], layout[MERAK_CKPT_STAGES];
     const struct merak_ckpt_state *state;
 
     if (found->damaged) {
@@ -53,8 +53,11 @@ static void print_one(const struct found *found)
         return;
     }
     state = &found->mf->state;
-    snprintf(layout, sizeof(layout), "%dx%dx%d", state->tp, state->pp,
-             state->dp);
+    if (state->stages[0] != '\0')
+        snprintf(layout, sizeof(layout), "%s", state->stages);
+    else
+        snprintf(layout, sizeof(layout), "%dx%dx%d", state->tp, state->pp,
+                 state->dp);
     printf("%-20s %-16s %10" PRIu64 " %9s %7d %7d  %-10s %s\n", name,
            ckpt_time_text(when, found->dir, false), state->step,
            ckpt_size_text(size, ckpt_total_bytes(found->mf)),

@@ -28,6 +28,7 @@ enum {
     MERAK_CKPT_RECIPE_BYTES = 512,
     MERAK_CKPT_FINGERPRINT = 2048,
     MERAK_CKPT_BRANCH = 256,
+    MERAK_CKPT_STAGES = 64,
 };
 
 /* The state other than tensors. */
@@ -49,6 +50,8 @@ struct merak_ckpt_state {
     char branch[MERAK_CKPT_BRANCH]; /* of a run that was taken back (branch.c);
                                        "": it never was */
     int tp, pp, dp; /* of the writer; for users; tp: of all tensor axes */
+    char stages[MERAK_CKPT_STAGES]; /* its list, "2x4-8x1", if they are unlike:
+                                       then tp and dp are the first's; else "" */
     bool imported;  /* imported weights: no moments, no data position */
     char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from;
                                           "": the seed */

@@ -65,6 +65,8 @@ json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
                      "model_id", state->model_id, "data_id", state->data_id,
                      "dtype", state->dtype, "tp", state->tp, "pp", state->pp,
                      "dp", state->dp);
+    if (state->stages[0] != '\0')
+        json_object_set_new(json, "stages", json_string(state->stages));
     if (state->seq > 0)
         json_object_set_new(json, "seq", json_integer((json_int_t)state->seq));
     if (state->global_batch > 0)
@@ -98,6 +100,7 @@ static enum merak_status parse_state(json_t *json,
 {
     const char *seed, *model_id, *data_id, *dtype;
     const char *recipe = "", *init_from = "", *fingerprint = "", *branch = "";
+    const char *stages = "";
     json_int_t step, samples, tokens, seq = 0, global_batch = 0, steps = 0;
     json_error_t why;
     int imported = 0;
@@ -106,7 +109,7 @@ static enum merak_status parse_state(json_t *json,
     /* Checkpoints of 0.1 have neither seq nor the fields after it. */
     if (json_unpack_ex(json, &why, 0,
                        "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
-                       "s?I, s?I, s?s, s?b, s?s, s?s, s?I, s?s}",
+                       "s?I, s?I, s?s, s?b, s?s, s?s, s?I, s?s, s?s}",
                        "step", &step, "consumed_samples", &samples,
                        "consumed_tokens", &tokens, "seed", &seed, "model_id",
                        &model_id, "data_id", &data_id, "dtype", &dtype, "tp",
@@ -114,7 +117,7 @@ static enum merak_status parse_state(json_t *json,
                        &seq, "global_batch", &global_batch, "recipe", &recipe,
                        "imported", &imported, "init_from", &init_from,
                        "fingerprint", &fingerprint, "steps", &steps, "branch",
-                       &branch) != 0)
+                       &branch, "stages", &stages) != 0)
         return merak_fail(err, MERAK_ERR_CORRUPT, "state: %s", why.text);
     state->step = (uint64_t)step;
     state->consumed_samples = (uint64_t)samples;
@@ -130,6 +133,8 @@ static enum merak_status parse_state(json_t *json,
         !take_text(state->model_id, sizeof(state->model_id), model_id) ||
         !take_text(state->data_id, sizeof(state->data_id), data_id) ||
         !take_text(state->dtype, sizeof(state->dtype), dtype) ||
+        stages[strspn(stages, "0123456789x-.")] != '\0' ||
+        !take_text(state->stages, sizeof(state->stages), stages) ||
         !take_text(state->recipe, sizeof(state->recipe), recipe) ||
         !take_text(state->fingerprint, sizeof(state->fingerprint),
                    fingerprint) ||

@@ -94,7 +94,7 @@ static enum merak_status set_stages(void *target, const char *text,
 #define CP_TEXT                                                              \
     "context parallelism: ranks that each sequence is cut over, with whole " \
     "weights, or auto (1)"
-#define CP_FORM_TEXT                                                     \
+#define CP_FORM_TEXT                                                         \
     "what ranks of a sequence do for attention: gather keys and values, or " \
     "exchange heads (auto: whichever is faster, each for itself)"
 #define TP_BATCH_TEXT                                                    \
@@ -410,7 +410,7 @@ static enum merak_status check_stages(const struct merak_choices *choices,
                                       struct merak_error *err)
 {
     static const enum merak_choice_id taken[] = {
-        MERAK_CHOICE_TP, MERAK_CHOICE_PP, MERAK_CHOICE_DP};
+        MERAK_CHOICE_TP, MERAK_CHOICE_EP, MERAK_CHOICE_PP, MERAK_CHOICE_DP};
 
     for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
         if (choices->given[taken[i]])

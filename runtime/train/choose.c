@@ -264,17 +264,21 @@ static struct merak_choices choices_said(const struct merak_trainer *t)
 {
     const struct merak_ranks *r = &t->ranks;
     struct merak_choices said = t->opt.choice;
-    bool *given = said.given;
+    bool *given = said.given, alike;
 
     said.tp = r->tp;
     said.ep = r->ep;
     said.pp = r->pp;
     said.dp = r->dp;
     said.cp = r->cp;
-    given[MERAK_CHOICE_TP] = r->tp > 0 && r->stage == NULL;
-    given[MERAK_CHOICE_EP] = r->ep > 0 && r->stage == NULL;
-    given[MERAK_CHOICE_PP] = r->pp > 0 && r->stage == NULL;
-    given[MERAK_CHOICE_DP] = r->dp > 0 && r->stage == NULL;
+    /* Unlike stages are placed in the tasks' order, whatever a launch with one
+     * tensor rank and one stage calls them. */
+    alike = r->stage == NULL &&
+            (t->chosen->plan.stage == NULL || r->tp > 1 || r->pp > 1);
+    given[MERAK_CHOICE_TP] = r->tp > 0 && alike;
+    given[MERAK_CHOICE_EP] = r->ep > 0 && alike;
+    given[MERAK_CHOICE_PP] = r->pp > 0 && alike;
+    given[MERAK_CHOICE_DP] = r->dp > 0 && alike;
     given[MERAK_CHOICE_CP] = r->cp > 0;
     given[MERAK_CHOICE_BOUNDARY] = said.boundary != MERAK_BOUNDARY_AUTO;
     /* A search knows it, and may have found no such order. */

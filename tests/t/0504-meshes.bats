@@ -98,8 +98,11 @@ resumed()
     mkdir "$RUNS/mixed"
     resumed 2 5 --dp 2
     resumed 3 10 --stages 2x1,1x1
-    grep 'resumed .*step 5,' "$RUNS/mixed/out"
+    grep 'resumed .*step 5, .*written by tp 1 x pp 1 x dp 2' "$RUNS/mixed/out"
     resumed 6 15 --stages 1x2,4x1
+    grep 'resumed .*step 10, .*written by stages 2x1-1x1' "$RUNS/mixed/out"
+    run merak ckpt ls "$RUNS/mixed/ckpt"
+    [[ $output == *' 1x2-4x1 '* ]]
     resumed 4 20 --tp 2 --pp 2
     [ "$(jq -s length "$RUNS/mixed/metrics.jsonl")" -eq 20 ]
     run jq -ens --slurpfile a "$uniform" --slurpfile b \
@@ -117,6 +120,11 @@ resumed()
     [ "$(jq .merak_plan "$plan")" -eq 3 ]
     run srun -n4 --overcommit merak train --model "$model" \
         --data "$RUNS/text" --plan "$plan" --steps 2 --eval-samples 0
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *'stages of unlike ranks: 2 x 1, 1 x 2 on'* ]]
+    run srun -n4 --overcommit --merak-plan="$plan" merak train \
+        --model "$model" --data "$RUNS/text" --steps 2 --eval-samples 0
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *'stages of unlike ranks: 2 x 1, 1 x 2 on'* ]]
