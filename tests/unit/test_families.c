@@ -99,8 +99,9 @@ static void compare(struct family *family, const struct layout *at,
 {
     struct result r = run(family, at);
 
-    /* sums over ranks are rounded in another order, as in test_parity.c */
-    assert_near(r.loss, one->loss, STEPS, 1e-5, 0);
+    /* sums over ranks are rounded in another order, as in test_parity.c; what
+     * losses of pairs are made of is added in double */
+    assert_near(r.loss, one->loss, STEPS, family->beta > 0 ? 1e-6 : 1e-5, 0);
     assert_near(&r.norm, &one->norm, 1, 1e-5, 0);
 }
 
