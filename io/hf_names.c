@@ -295,33 +295,36 @@ struct names {
     const char *const *spare;
     const char *prefix; /* that may be in front of all names, or NULL */
     const char *head;   /* the output layer, which has none; NULL: lm_head */
+    /* Before the numbers of layers of which a file may have more than the
+     * model: those behind its own predict further tokens.  NULL: it has not. */
+    const char *behind;
 };
 
 static const struct names families[] = {
-    [MERAK_GPT2] = {gpt2_rows, gpt2_spare, "transformer.", NULL},
-    [MERAK_LLAMA] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_QWEN2] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_QWEN3] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_MISTRAL] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_PHI3] = {phi3_rows, llama_spare, NULL, NULL},
-    [MERAK_OLMO2] = {olmo2_rows, llama_spare, NULL, NULL},
-    [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL, NULL},
-    [MERAK_GEMMA] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_GEMMA3] = {gemma2_rows, llama_spare, NULL, NULL},
-    [MERAK_ARCEE] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_GRANITE] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_SMOLLM3] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_OLMO3] = {olmo2_rows, llama_spare, NULL, NULL},
-    [MERAK_STABLELM] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_STARCODER2] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_PHI] = {phi_rows, llama_spare, NULL, NULL},
+    [MERAK_GPT2] = {gpt2_rows, gpt2_spare, "transformer.", NULL, NULL},
+    [MERAK_LLAMA] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_QWEN2] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_QWEN3] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_MISTRAL] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_PHI3] = {phi3_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_OLMO2] = {olmo2_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_GEMMA] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_GEMMA3] = {gemma2_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_ARCEE] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_GRANITE] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_SMOLLM3] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_OLMO3] = {olmo2_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_STABLELM] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_STARCODER2] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_PHI] = {phi_rows, llama_spare, NULL, NULL, NULL},
     [MERAK_GPT_NEOX] = {gpt_neox_rows, gpt_neox_spare, "gpt_neox.",
-                        "embed_out"},
-    [MERAK_MIXTRAL] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_QWEN2_MOE] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_QWEN3_MOE] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_OLMOE] = {llama_rows, llama_spare, NULL, NULL},
-    [MERAK_GLM4_MOE] = {llama_rows, llama_spare, NULL, NULL},
+                        "embed_out", NULL},
+    [MERAK_MIXTRAL] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_QWEN2_MOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_QWEN3_MOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_OLMOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_GLM4_MOE] = {llama_rows, llama_spare, NULL, NULL, "model.layers."},
 };
 
 /* Does the pattern match the name?  Also returns the digits that match "*". */
@@ -485,13 +488,13 @@ const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
     return prefix == NULL || is_of_head(config, base) ? "" : prefix;
 }
 
-/* Of layers behind the model's own, which predict more tokens. */
+/* Is it of a layer behind the model's own? */
 static bool is_behind(const struct merak_hf_config *c, const char *name)
 {
-    const char *layers = "model.layers.";
-    size_t n = strlen(layers);
+    const char *layers = families[c->family].behind;
+    size_t n = layers != NULL ? strlen(layers) : 0;
 
-    return c->family == MERAK_GLM4_MOE && strncmp(name, layers, n) == 0 &&
+    return n > 0 && strncmp(name, layers, n) == 0 &&
            strtoul(name + n, NULL, 10) >= c->layers;
 }
 

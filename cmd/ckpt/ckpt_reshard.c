@@ -18,7 +18,7 @@
 #include "cmd/ckpt/reshard_pieces.h"
 #include "io/ckpt/owner.h"
 #include "io/weights/run_model.h"
-#include "partitioner/plan/plan.h"
+#include "partitioner/plan/choice.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +41,14 @@ struct reshard {
                                            .most = 1 << 20                   \
     }
 
+static enum merak_status set_zero1(void *target, const char *text,
+                                   struct merak_error *err)
+{
+    struct reshard *r = target;
+
+    return merak_zero1_parse(text, &r->zero, err);
+}
+
 static const struct merak_option rows[] = {
     {"out", MERAK_OPTION_TEXT, AT(out),
      .about = "the run's directory, which has no checkpoint yet (required)",
@@ -51,8 +59,8 @@ static const struct merak_option rows[] = {
     {"zero", MERAK_OPTION_INT, AT(zero),
      .about = "what replicas share out, as in merak train (1)",
      .most = MERAK_MAX_ZERO},
-    {"zero1", MERAK_OPTION_WORD, AT(zero), .about = "as zero 0 or 1",
-     .words = "off|on"},
+    {"zero1", MERAK_OPTION_CALL, .about = "as zero 0 or 1", .arg = "no|yes",
+     .set = set_zero1},
     {"model", MERAK_OPTION_TEXT, AT(model_option),
      .about = "Hugging Face folder, or its config.json (that of DIR's run)",
      .arg = "DIR"},

@@ -35,19 +35,31 @@ static enum merak_status set_recompute(void *target, const char *text,
                                      err);
 }
 
-/* 0 or 1 by its older words. */
+static enum merak_status check_zero1(const struct merak_choices *choices,
+                                     int level, struct merak_error *err)
+{
+    if (choices->zero == level)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--zero1 %s is --zero %d, and another level is given, "
+                      "too: give one of them",
+                      level > 0 ? "yes" : "no", level);
+}
+
 static enum merak_status set_zero1(void *target, const char *text,
                                    struct merak_error *err)
 {
     struct merak_choices *choices = target;
+    int level = 0;
+    enum merak_status rc = merak_zero1_parse(text, &level, err);
 
-    choices->zero = strcmp(text, "yes") == 0;
-    return choices->zero == 1 || strcmp(text, "no") == 0
-               ? MERAK_OK
-               : merak_fail(err, MERAK_ERR_CONFIG,
-                            "--zero1: expected no|yes, got \"%.60s\"; --zero "
-                            "has all levels",
-                            text);
+    if (rc == MERAK_OK && choices->given[MERAK_CHOICE_ZERO])
+        rc = check_zero1(choices, level, err);
+    if (rc == MERAK_OK) {
+        choices->has_zero1 = true;
+        choices->zero = choices->zero1 = level;
+    }
+    return rc;
 }
 
 static enum merak_status set_cut(void *target, const char *text,
@@ -472,8 +484,12 @@ enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
     return MERAK_OK;
 }
 
-void merak_choices_settle(struct merak_choices *choices)
+enum merak_status merak_choices_settle(struct merak_choices *choices,
+                                       struct merak_error *err)
 {
+    if (choices->has_zero1 &&
+        check_zero1(choices, choices->zero1, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
     if (choices->schedule != NULL && strcmp(choices->schedule, "auto") == 0) {
         choices->schedule = NULL;
         choices->given[MERAK_CHOICE_SCHEDULE] = false;
@@ -482,6 +498,7 @@ void merak_choices_settle(struct merak_choices *choices)
         choices->given[MERAK_CHOICE_ZERO] = false;
     if (choices->cp == MERAK_OPTION_AUTO) /* several, not 1 */
         choices->given[MERAK_CHOICE_CP] = false;
+    return MERAK_OK;
 }
 
 void merak_choices_of(const struct merak_plan *plan,

@@ -59,6 +59,8 @@ struct merak_choices {
     enum merak_boundary boundary;
     enum merak_branches branches;
     bool given[MERAK_CHOICE_COUNT];
+    bool has_zero1; /* zero was given by its older name, as: */
+    int zero1;
     bool listed[MERAK_CHOICE_COUNT]; /* in a list, as "tp=4" (--what-if) */
 };
 
@@ -137,9 +139,13 @@ static inline bool merak_choice_allows(bool given, long wanted, long value)
     return !given || wanted == value;
 }
 
+/* The level that --zero1 means: yes or no; on or off are taken for these. */
+enum merak_status merak_zero1_parse(const char *text, int *zero_p,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* What is given as auto to the planner alone counts as not given; zero and cp
- * stay auto. */
-void merak_choices_settle(struct merak_choices *choices);
+ * stay auto.  MERAK_ERR_CONFIG if --zero1 and --zero have different levels. */
+enum merak_status merak_choices_settle(struct merak_choices *choices,
+                                       struct merak_error *err) MERAK_CHECKED;
 /* Check a list of stages.  Equal ones are made tp, pp and dp, with the
  * micro-batch of a replica; for others the micro-batch is that of all replicas
  * and, if it is not given, the least. */

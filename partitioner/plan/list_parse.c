@@ -2,6 +2,7 @@
 /* list_parse.c - cuts and recomputation as options give them */
 #include "config.h"
 
+#include "partitioner/plan/choice.h"
 #include "partitioner/plan/list_text.h"
 
 #include "base/error.h"
@@ -209,4 +210,20 @@ void merak_given_fini(struct merak_given_lists *lists)
     lists->cut = NULL;
     lists->drop = NULL;
     lists->stage = NULL;
+}
+
+/* --- a word ---------------------------------------------------------------- */
+
+enum merak_status merak_zero1_parse(const char *text, int *zero_p,
+                                    struct merak_error *err)
+{
+    bool yes = strcmp(text, "yes") == 0 || strcmp(text, "on") == 0;
+
+    if (!yes && strcmp(text, "no") != 0 && strcmp(text, "off") != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--zero1: expected no|yes, got \"%.60s\"; --zero "
+                          "has all levels",
+                          text);
+    *zero_p = yes;
+    return MERAK_OK;
 }

@@ -119,6 +119,8 @@ static int replicas_on(const struct changed *c, int nodes)
     size_t each = merak_plan_samples(c->chosen) / (size_t)dp *
                   (c->chosen->sub_pipeline ? 2 : 1);
 
+    if (c->chosen->stage != NULL) /* each stage has replicas of its own */
+        return 0;
     return dp * nodes % c->plan->in.nodes == 0 && replicas > 0 &&
                    c->in.global_batch % ((size_t)replicas * each) == 0
                ? replicas

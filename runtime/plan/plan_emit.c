@@ -168,6 +168,10 @@ static void note_lists(const struct plan_emitted *e, struct notes *n)
     char counts[160] = "", word[MERAK_CHOICE_WORD];
     bool alike = parts == 0 || all != MERAK_RECOMPUTE_FULL;
 
+    if (p->stage != NULL)
+        lose(n, "cannot express: stages of unlike ranks");
+    if (p->ep > 1)
+        lose(n, "cannot express: experts divided among %d ranks", p->ep);
     if (!alike || all != e->plan->recompute) {
         merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                           (long)e->plan->recompute, word);

@@ -438,8 +438,9 @@ static enum merak_status check(struct plan_options *opt,
         opt->choice.zero = 0;
         opt->choice.given[MERAK_CHOICE_ZERO] = true;
     }
-    merak_choices_settle(&opt->choice);
-    rc = merak_choices_settle_stages(&opt->choice, err);
+    rc = merak_choices_settle(&opt->choice, err);
+    if (rc == MERAK_OK)
+        rc = merak_choices_settle_stages(&opt->choice, err);
     if (rc == MERAK_OK)
         rc = merak_lora_settle(&opt->lora, err);
     if (rc == MERAK_OK)

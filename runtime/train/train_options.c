@@ -344,8 +344,8 @@ static enum merak_status check_lora(struct merak_train_options *opt,
 static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
 {
-    merak_choices_settle(&opt->choice);
-    if (merak_choices_settle_stages(&opt->choice, err) != MERAK_OK)
+    if (merak_choices_settle(&opt->choice, err) != MERAK_OK ||
+        merak_choices_settle_stages(&opt->choice, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
     if (opt->data.files == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,

@@ -31,7 +31,7 @@ offers --ve -- --version
 offers ckpt ve -- verify
 offers ckpt re -- reshard
 offers ckpt diff --te -- --tensors-only
-offers ckpt reshard run --zero1 "" -- "off on"
+offers ckpt reshard run --zero1 "" -- "no yes"
 offers data p -- pack
 offers data pack --tok -- --tokenizer
 offers train --dty -- --dtype

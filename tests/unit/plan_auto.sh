@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..113
+echo 1..115
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -325,6 +325,8 @@ refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
 refuses "--zero1: expected no|yes" $cpu --what-if zero1=maybe
 refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --zero 3
+refuses "--zero1 no is --zero 0, and another level" $cpu --zero 1 --zero1 no
+refuses "--zero1 no is --zero 0, and another level" $cpu --zero1 no --zero 1
 refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --what-if zero=1
 refuses "no schedule" $cpu --what-if schedule=none
 refuses "tp x pp x dp must be the 1 rank," $cpu --what-if tp=2

@@ -62,9 +62,10 @@ static void options_say_what_is_printed(void **state)
 static const struct {
     const char *name, *told, *level; /* level NULL: refused */
 } level_rows[] = {
-    {"zero", "0", "0"},    {"zero", "1", "1"},    {"zero1", "no", "0"},
-    {"zero1", "yes", "1"}, {"zero", "yes", NULL}, {"zero1", "1", NULL},
-    {"zero", "-1", NULL},  {"zero", "4", NULL},
+    {"zero", "0", "0"},    {"zero", "1", "1"},   {"zero1", "no", "0"},
+    {"zero1", "off", "0"}, {"zero1", "on", "1"}, {"zero1", "yes", "1"},
+    {"zero", "yes", NULL}, {"zero1", "1", NULL}, {"zero", "-1", NULL},
+    {"zero", "4", NULL},
 };
 
 static void levels_of_zero_have_older_names(void **state)
@@ -99,7 +100,7 @@ static void an_automatic_level_is_one_not_given(void **state)
     assert_int_equal(
         merak_options_set(&merak_choice_table, "zero", "auto", &to, NULL),
         MERAK_OK);
-    merak_choices_settle(&to);
+    assert_int_equal(merak_choices_settle(&to, NULL), MERAK_OK);
     assert_false(to.given[MERAK_CHOICE_ZERO]);
     merak_choices_take(&to, &plan);
     assert_int_equal(plan.zero, 1);

@@ -354,6 +354,11 @@ static void whole_pipelines_close(struct merak_plan *plan)
     plan->order_tp_pp_dp = true;
 }
 
+static void experts_apart(struct merak_plan *plan)
+{
+    plan->ep = 2;
+}
+
 static void no_sequences(struct merak_plan *plan)
 {
     plan->sp = MERAK_SP_OFF;
@@ -367,6 +372,7 @@ static const struct noted_row noted_rows[] = {
     {PLAN_EMIT_TORCHTITAN, halves, "sub-pipeline yes; emitted no"},
     {PLAN_EMIT_DEEPSPEED, uneven, "unequal numbers of layers"},
     {PLAN_EMIT_TORCHTITAN, whole_pipelines_close, "order tp-pp-dp; emitted"},
+    {PLAN_EMIT_MEGATRON, experts_apart, "experts divided among 2 ranks"},
     {PLAN_EMIT_TORCHTITAN, no_sequences, "sp off; emitted on"},
 };
 
