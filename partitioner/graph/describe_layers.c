@@ -210,8 +210,8 @@ static struct merak_attrs
 attention_attrs(struct merak_model *m,
                 const struct merak_attention_options *opt)
 {
-    struct merak_attrs attrs = {.f = {(double)opt->dropout, (double)opt->scale,
-                                      (double)opt->soft_cap}};
+    struct merak_attrs attrs = {
+        .f = {(double)opt->dropout, (double)opt->scale, (double)opt->soft_cap}};
 
     attrs.i[3] = (int64_t)opt->window;
     /* a window of the whole sequence or more is no limit */
@@ -303,16 +303,19 @@ static int64_t kept_rows(double room, const struct merak_shape *ids,
     return (int64_t)fmax(1, fmin(kept, all));
 }
 
-struct merak_value *
-merak_experts(struct merak_model *m, struct merak_value *x,
-              struct merak_value *weights, struct merak_value *ids,
-              struct merak_value *gate, struct merak_value *up,
-              struct merak_value *down)
+struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
+                                  struct merak_value *weights,
+                                  struct merak_value *ids,
+                                  struct merak_value *gate,
+                                  struct merak_value *up,
+                                  struct merak_value *down)
 {
     struct merak_attrs attrs = {.i = {0}};
 
     if (m->expert_room > 0 && ids != NULL && gate != NULL)
-        attrs.i[0] = kept_rows(m->expert_room, &ids->shape, &gate->shape);
+        attrs = (struct merak_attrs){
+            .i = {kept_rows(m->expert_room, &ids->shape, &gate->shape),
+                  (int64_t)gate->shape.dim[0]}};
     return apply(m, "experts", &attrs, 6,
                  (struct merak_value *[]){x, weights, ids, gate, up, down});
 }

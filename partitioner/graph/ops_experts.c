@@ -7,11 +7,11 @@
  *
  *   own places   every row's, at the row's own place.  An expert's inner width
  *                may be cut, and so may samples and positions.
- *   shared       i[0] rows for each expert, which the experts of a rank share:
- *                rows by ascending expert, then position.  Rows that find no
- *                place are computed again for their gradients, from x.  Experts
- *                may be cut, too; then a rank has all tokens, computes the rows
- *                of its experts, and the others' are zeros.
+ *   shared       i[0] rows for each of i[1] experts, which those of a rank
+ * share: rows by ascending expert, then position.  Rows that find no place are
+ * computed again for their gradients, from x.  Experts may be cut, too; then a
+ * rank has all tokens, computes the rows of its experts, and the others' are
+ * zeros.
  */
 #include "config.h"
 
@@ -195,12 +195,14 @@ static enum merak_status experts_dw_infer(struct merak_infer *inf,
 }
 
 /* Three products of each row with an expert's matrices, one of which is `gate`.
- * A row reads only its own expert's. */
+ * A row reads only its own expert's.  Of `all` experts (0: these) all have as
+ * many rows. */
 static void experts_cost_by(const struct merak_infer *inf, int gate,
-                            struct merak_cost *cost)
+                            int64_t all, struct merak_cost *cost)
 {
     const size_t *w = inf->shape[gate].dim;
-    double rows = (double)merak_shape_count(&inf->shape[2]);
+    double rows = (double)merak_shape_count(&inf->shape[2]) *
+                  (all > 0 ? (double)w[0] / (double)all : 1);
     double idle = (double)w[0] > rows ? (double)w[0] - rows : 0;
     double matrix = (double)w[1] * (double)w[2];
 
@@ -212,20 +214,20 @@ static void experts_cost_by(const struct merak_infer *inf, int gate,
 
 static void experts_cost(const struct merak_infer *inf, struct merak_cost *cost)
 {
-    experts_cost_by(inf, 3, cost);
+    experts_cost_by(inf, 3, shares(inf, 0) ? inf->attrs->i[1] : 0, cost);
 }
 
 static void experts_dx_cost(const struct merak_infer *inf,
                             struct merak_cost *cost)
 {
-    experts_cost_by(inf, 3, cost);
+    experts_cost_by(inf, 3, shares(inf, 0) ? inf->attrs->i[1] : 0, cost);
 }
 
 /* Gradients of experts without rows are read, or zeroed, too. */
 static void experts_dw_cost(const struct merak_infer *inf,
                             struct merak_cost *cost)
 {
-    experts_cost_by(inf, 6, cost);
+    experts_cost_by(inf, 6, shares(inf, 1) ? inf->attrs->i[0] : 0, cost);
     cost->bytes = merak_cost_bytes(inf);
 }
 

@@ -152,12 +152,38 @@ static void a_layer_sends_as_many_words_as_the_closed_form(void **state)
     }
 }
 
+/* What a rank's experts take of the time of all, with all tokens there. */
+static void a_rank_has_the_cost_of_its_experts(void **state)
+{
+    const struct merak_attrs attrs = {.i = {40, 8}};
+    struct merak_infer inf = {.attrs = &attrs,
+                              .n_in = 6,
+                              .n_out = 2,
+                              .shape = {{3, {4, 16, 8}},
+                                        {3, {4, 16, 2}},
+                                        {3, {4, 16, 2}},
+                                        {3, {2, 16, 8}},
+                                        {3, {2, 16, 8}},
+                                        {3, {2, 8, 16}}},
+                              .dtype = {MERAK_F32, MERAK_F32, MERAK_I32,
+                                        MERAK_F32, MERAK_F32, MERAK_F32}};
+    const struct merak_op *op = merak_op_find("experts");
+    struct merak_cost cost;
+
+    (void)state;
+    assert_int_equal(op->infer(&inf, NULL), MERAK_OK);
+    op->cost(&inf, &cost);
+    assert_near(&cost.flops, &(double){6.0 * 4 * 16 * 2 * (16 * 8) * 2 / 8}, 1,
+                0, 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_over_ranks_compute_the_same),
         cmocka_unit_test(random_layouts_have_the_norm_of_one),
         cmocka_unit_test(one_rank_may_get_every_row),
+        cmocka_unit_test(a_rank_has_the_cost_of_its_experts),
         cmocka_unit_test(a_layer_sends_as_many_words_as_the_closed_form),
     };
 
