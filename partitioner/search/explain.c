@@ -95,19 +95,16 @@ static void explain_time(const struct merak_search_choice *best,
                  merak_seconds_text(-by[less], change));
 }
 
-/* A plan that would be faster lost by memory, any other by time. */
+/* A plan that would be faster lost by memory, any other by time, among which a
+ * faster one that fits is not named in the end. */
 static void explain(const struct merak_search *s,
                     const struct merak_search_choice *best,
                     struct merak_search_choice *lost)
 {
-    if (lost->step_s >= best->step_s)
+    if (lost->step_s >= best->step_s || lost->fits)
         explain_time(best, lost);
-    else if (!lost->fits)
-        explain_memory(s, lost);
     else
-        snprintf(lost->why, sizeof(lost->why),
-                 "estimated time too close to the chosen plan's: not "
-                 "simulated; set it with --what-if to compare");
+        explain_memory(s, lost);
 }
 
 /* --- which are named ------------------------------------------------------ */
@@ -148,7 +145,17 @@ struct runners {
     struct merak_search_result *r;
     const struct merak_candidate *cand[MERAK_SEARCH_CHOICES]; /* by choice */
     bool big[MERAK_SEARCH_CHOICES];                           /* is_big() */
+    bool doubtful; /* also those that may be faster than the chosen plan, as
+                      far as their estimates tell */
 };
+
+/* Was it simulated, or is it slower, whatever the error of its estimate? */
+static bool is_sure(const struct merak_search *s,
+                    const struct merak_candidate *c)
+{
+    return c->step_s > 0 ||
+           seconds_of(s, c) >= MERAK_SEARCH_ERROR * seconds_of(s, &s->cand[0]);
+}
 
 /* Is a similar one already named?  Plans that fit are only compared with those
  * that fit, and those that do not fit with the others. */
@@ -175,7 +182,7 @@ static void name_some(struct runners *n, const struct merak_candidate *list,
         struct merak_search_choice *lost = &r->choice[r->n_choices];
 
         if (c->arena == DBL_MAX /* it cannot run */ || is_big(n->s, c) != big ||
-            is_named(n, c, by) ||
+            is_named(n, c, by) || (!big && !n->doubtful && !is_sure(n->s, c)) ||
             (big && (seconds_of(n->s, c) >= r->choice[0].step_s ||
                      bytes_of(c) > MOST_BIG * n->s->limit)))
             continue;
@@ -196,12 +203,14 @@ static int by_time(const void *a, const void *b)
 /* Name the chosen plan, then the runners-up with other degrees or micro-batch
  * size: those that fit, and a few that would be faster if they fit in memory.
  * If these are not enough, those with other schedules, then those that differ
- * in anything else. */
+ * in anything else.  Unless doubtful ones are asked for, those that fit were
+ * simulated or are slower for sure. */
 static void name_all(const struct merak_search *s,
-                     struct merak_search_result *r, struct runners *runners)
+                     struct merak_search_result *r, bool doubtful,
+                     struct runners *runners)
 {
     const int all = MERAK_SEARCH_CHOICES;
-    struct runners n = {.s = s, .r = r};
+    struct runners n = {.s = s, .r = r, .doubtful = doubtful};
     int most;
 
     copy_choice(s, &s->cand[0], &r->choice[0]);
@@ -216,18 +225,19 @@ static void name_all(const struct merak_search *s,
     *runners = n;
 }
 
-int merak_search_near(const struct merak_search *s, double error,
+int merak_search_near(const struct merak_search *s, bool simulated,
+                      double error,
                       struct merak_candidate *near[MERAK_SEARCH_CHOICES])
 {
     struct merak_search_result r = {.n_choices = 0};
     struct runners named;
     int n = 0;
 
-    name_all(s, &r, &named);
+    name_all(s, &r, true, &named);
     for (int i = 1; i < r.n_choices; i++) {
         const struct merak_search_choice *c = &r.choice[i];
 
-        if (!c->simulated && !named.big[i] &&
+        if (c->simulated == simulated && !named.big[i] &&
             c->step_s < error * r.choice[0].step_s)
             near[n++] = &s->cand[named.cand[i] - s->cand];
     }
@@ -239,7 +249,7 @@ static void choose_runners(const struct merak_search *s,
 {
     struct runners named;
 
-    name_all(s, r, &named);
+    name_all(s, r, false, &named);
     qsort(&r->choice[1], (size_t)r->n_choices - 1, sizeof(r->choice[1]),
           by_time);
 }

@@ -26,7 +26,8 @@
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
 #define MAX_NAMED 12        /* runners-up that are simulated, about */
-#define ESTIMATE_ERROR 1.05 /* of two plans' estimates by their quotient */
+#define CLIMB_NEAR 1.025    /* times the chosen plan's step: another cut of
+                               such a runner-up may be faster */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 
 int merak_search_compare_plans(const struct merak_plan *a,
@@ -179,21 +180,6 @@ static void try_polished(struct merak_search *s, struct merak_candidate *c)
         memcmp(bound, c->bound,
                (size_t)merak_plan_parts(&c->plan) * sizeof(*bound)) != 0)
         try_cut(s, c, bound);
-}
-
-void merak_search_try_named(struct merak_search *s)
-{
-    struct merak_candidate *near[MERAK_SEARCH_CHOICES];
-    int n, tried = 0;
-
-    do {
-        double error = s->effort < MOST_EFFORT ? ESTIMATE_ERROR : 1;
-
-        n = merak_search_near(s, error, near);
-        for (int i = 0; i < n && merak_search_goes_on(s); i++, tried++)
-            try_polished(s, near[i]);
-        sort(s->cand, s->n_cands);
-    } while (n > 0 && tried < MAX_NAMED && merak_search_goes_on(s));
 }
 
 /* Try the candidates with the best estimates. */
@@ -353,4 +339,43 @@ void merak_search_finals(struct merak_search *s)
     sort(s->cand, s->n_cands);
     climb_all(s);
     sort(s->cand, s->n_cands);
+}
+
+static void try_near(struct merak_search *s)
+{
+    struct merak_candidate *near[MERAK_SEARCH_CHOICES];
+    int n, tried = 0;
+
+    do {
+        double error = s->effort < MOST_EFFORT ? MERAK_SEARCH_ERROR : 1;
+
+        n = merak_search_near(s, false, error, near);
+        for (int i = 0; i < n && merak_search_goes_on(s); i++, tried++)
+            try_polished(s, near[i]);
+        sort(s->cand, s->n_cands);
+    } while (n > 0 && tried < MAX_NAMED && merak_search_goes_on(s));
+}
+
+/* A runner-up that is nearly as fast as the chosen plan gets the effort that it
+ * would get if it were pinned: none is to be better than what was chosen. */
+static void climb_near(struct merak_search *s)
+{
+    struct merak_candidate *near[MERAK_SEARCH_CHOICES];
+    int n = s->in->pin.list.cut != NULL
+                ? 0
+                : merak_search_near(s, true, CLIMB_NEAR, near);
+
+    for (int i = 0; i < n && merak_search_goes_on(s); i++) {
+        if (merak_search_effort(near[i]) > EFFORT / 4)
+            continue;
+        s->most_effort = s->effort + EFFORT;
+        climb(s, near[i]);
+    }
+    sort(s->cand, s->n_cands);
+}
+
+void merak_search_try_named(struct merak_search *s)
+{
+    try_near(s);
+    climb_near(s);
 }

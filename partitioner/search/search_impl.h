@@ -13,6 +13,10 @@
 #define MERAK_SEARCH_SLACK \
     1.03 /* the table may overestimate the arena by this factor */
 
+#define MERAK_SEARCH_ERROR \
+    1.05 /* of two plans' estimates, by their quotient: one that is so many \
+            times another's is not named as faster or as fast */
+
 /* Skip candidates whose lower bound is this many times the best step. */
 #define MERAK_SEARCH_HOPELESS 1.25
 
@@ -202,7 +206,8 @@ void merak_search_rate_shared(struct merak_search *s,
 /* Simulate the best; both lists are then sorted, the chosen one first. */
 void merak_search_finals(struct merak_search *s);
 /* Simulate runners-up that may be faster than the chosen plan, until each that
- * would be named is simulated or slower; the list is then sorted again. */
+ * would be named is simulated or slower, and improve the cuts of those that are
+ * nearly as fast; the list is then sorted again. */
 void merak_search_try_named(struct merak_search *s);
 /* Order plans whose estimates are equal; 0 if the plans are equal, too. */
 int merak_search_compare_plans(const struct merak_plan *a,
@@ -210,9 +215,10 @@ int merak_search_compare_plans(const struct merak_plan *a,
 
 /* --- explain.c ----------------------------------------------------- */
 
-/* Runners-up that would be named, fit, were not simulated, and by their
- * estimates take less than `error` times the chosen plan's step. */
-int merak_search_near(const struct merak_search *s, double error,
+/* Runners-up that would be named, fit, were simulated or not, and take less than
+ * `error` times the chosen plan's step. */
+int merak_search_near(const struct merak_search *s, bool simulated,
+                      double error,
                       struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
 
 enum merak_status
