@@ -348,6 +348,22 @@ static void build_fini(struct merak_build *b)
     merak_pool_destroy(b->pool);
 }
 
+static void *trimmed(void *array, int n, size_t size)
+{
+    void *fits = n > 0 ? realloc(array, (size_t)n * size) : NULL;
+
+    return fits != NULL ? fits : array;
+}
+
+/* Give back the room that arrays had to grow: a simulation has the programs of
+ * all stages. */
+static void trim(struct merak_program *prog)
+{
+    prog->instr = trimmed(prog->instr, prog->n_instrs, sizeof(*prog->instr));
+    prog->wait = trimmed(prog->wait, prog->n_waits, sizeof(*prog->wait));
+    prog->slot = trimmed(prog->slot, prog->n_slots, sizeof(*prog->slot));
+}
+
 enum merak_status merak_program_build(const struct merak_sharded *sharded,
                                       const struct merak_stages *stages,
                                       const struct merak_plan *plan, int rank,
@@ -391,6 +407,7 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
     rc = b.rc;
     if (rc != MERAK_OK)
         goto out;
+    trim(b.prog);
     *program_p = b.prog;
 out:
     build_fini(&b);
