@@ -93,7 +93,7 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
     int slices = merak_plan_slices(p), all = merak_plan_units(p) / slices;
     int width = p->sub_pipeline ? 2 : 1, most = 0;
     int follow = merak_lists_settled(p, all * slices);
-    int chunks = merak_plan_chunks(p);
+    int chunks = merak_plan_chunks(p), round;
     struct merak_lists *lists = merak_plan_lists(cand->schedule, p, follow);
 
     if (lists == NULL)
@@ -106,9 +106,12 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
     if (most == follow / slices)
         most = p->pp;
     most += (merak_plan_passes(p) - 1) * p->pp; /* on their way to the last */
+    /* Chunks take turns in rounds of pp, slots in rounds of what is in flight:
+     * of slices that is far less. */
+    round = slices > 1 ? most : p->pp;
     *microbatches_p = width * all;
     if (all > most + 3 && (double)cand->table->n_nodes * slices * all > WHOLE)
-        *microbatches_p = width * (most + 3 + (all - most - 3) % p->pp);
+        *microbatches_p = width * (most + 3 + (all - most - 3) % round);
     return MERAK_OK;
 }
 
