@@ -357,7 +357,7 @@ static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
         sleep_until(e, fds, now, wake);
     atomic_store(&e->comm.sleeps, false);
     if (fds[2].revents != 0)
-        e->opt.tr->ops->find_lost(e->opt.tr);
+        merak_transport_find_lost(e->opt.tr);
     drain_fd(e->comm.wake_fd);
     return fds[1].revents != 0;
 }

@@ -21,6 +21,9 @@
  * delay if one is lost. */
 #define BLOCK_MS 500
 
+/* What a peer sent last arrives in fewer passes, where others go on sending. */
+#define LAST_PASSES 1000
+
 static const struct merak_transport_ops *const transports[] = {
     &merak_transport_self,
 #ifdef HAVE_UCX
@@ -239,6 +242,13 @@ void merak_transport_linger(struct merak_transport *tr, int64_t ns)
     }
 }
 
+void merak_transport_find_lost(struct merak_transport *tr)
+{
+    for (int i = 0; i < LAST_PASSES && tr->ops->progress(tr) > 0; i++)
+        continue;
+    tr->ops->find_lost(tr);
+}
+
 /* Block until the transport has events or a peer is gone, at most left_ns;
  * true if it has events. */
 static bool block(struct merak_transport *tr, int64_t left_ns)
@@ -256,7 +266,7 @@ static bool block(struct merak_transport *tr, int64_t left_ns)
     else if (poll(fds, 2, ms < BLOCK_MS ? (int)ms : BLOCK_MS) > 0)
         has_some = fds[0].revents != 0; /* EINTR: harmless */
     if (fds[1].revents != 0)
-        tr->ops->find_lost(tr);
+        merak_transport_find_lost(tr);
     return has_some;
 }
 

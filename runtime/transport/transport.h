@@ -182,6 +182,9 @@ enum merak_status merak_request_test(struct merak_transport *tr,
 const struct merak_error *merak_transport_aborted(struct merak_transport *tr);
 /* As the table's lost_fd(). */
 int merak_transport_lost_fd(struct merak_transport *tr);
+/* Once that is readable: note which peer has ended, unless what it sent before
+ * says why.  A rank that had no core meanwhile finds both at once. */
+void merak_transport_find_lost(struct merak_transport *tr);
 /* Describe what merak_request_wait() waits for, and since when; empty:
  * nothing. */
 void merak_transport_describe_wait(const struct merak_transport *tr, char *text,

@@ -184,7 +184,7 @@ static void progress_or_nap(struct merak_transport *base)
 {
     if (base->ops->progress(base) == 0)
         merak_nap(MERAK_BACKOFF_MAX_NS);
-    base->ops->find_lost(base);
+    merak_transport_find_lost(base);
 }
 
 /* True if no lower rank asked meanwhile: of two that begin together the higher

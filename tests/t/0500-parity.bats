@@ -3,9 +3,9 @@
 # 0500-parity.bats - a parallel run is the one-rank run
 #
 # Twenty steps without warm-up of two small models (GPT-2: tied, dropout, a
-# vocabulary no tp divides; Llama: untied, two kv heads), clipping active, and along
-# all axes (at night also along one) not, under every layout; tests/parity.py holds losses, norms and
-# gradients against the run on one rank.
+# vocabulary no tp divides; Llama: untied, two kv heads) under every layout,
+# clipping active; along all axes, and at night along one, also without.
+# tests/parity.py holds losses, norms and gradients against the run on one rank.
 #
 # long
 

@@ -317,29 +317,35 @@ struct fate {
     double deadline_s;
     const char *text; /* that one of the statuses comes with */
     int microbatches; /* 0: the row's */
+    bool stopped;     /* rank 0 is, while rank 1 gives up and ends */
 };
 
 /* Moves of one rank: some of the rehearsal, then of the first step. */
 static const struct fate fates[] = {
     {"a move that never ends, tensor parallel", 6, "stall=9", false, 2, " 2 s",
-     0},
-    {"a move that never ends, two stages", 1, "stall=6", false, 2, " 2 s", 0},
+     0, false},
+    {"a move that never ends, two stages", 1, "stall=6", false, 2, " 2 s", 0,
+     false},
     {"a communicator that fails, tensor parallel", 6, "error=9", false, 60,
-     "NCCL can", 0},
+     "NCCL can", 0, false},
     {"a communicator that fails, two stages", 1, "error=6", false, 60,
-     "NCCL can", 0},
+     "NCCL can", 0, false},
     {"a rank that is killed, tensor parallel", 6, "", true, 60,
-     "rank 1 on node0 is gone", 0},
+     "rank 1 on node0 is gone", 0, false},
     {"a rank that is killed, two stages", 1, "", true, 60,
-     "rank 1 on node0 is gone", 0},
-    {"a move that never ends, ZeRO-3", 12, "stall=9", false, 2, " 2 s", 0},
+     "rank 1 on node0 is gone", 0, false},
+    {"a move that never ends, ZeRO-3", 12, "stall=9", false, 2, " 2 s", 0,
+     false},
     {"a rank that is killed, ZeRO-3", 12, "", true, 60,
-     "rank 1 on node0 is gone", 0},
+     "rank 1 on node0 is gone", 0, false},
     /* a step of more operations than the device's queues hold */
     {"a move that never ends before a long queue, tensor parallel", 6,
-     "stall=9", false, 2, " timed out after 2 s", 24},
+     "stall=9", false, 2, " timed out after 2 s", 24, false},
     {"a move that never ends before a long queue, two stages", 1, "stall=6",
-     false, 2, " timed out after 2 s", 24},
+     false, 2, " timed out after 2 s", 24, false},
+    /* what its peer said last is there when it finds that the peer is gone */
+    {"a rank without a core while its peer gives up, ZeRO-3", 12, "stall=9",
+     false, 2, " 2 s", 0, true},
 };
 
 #define FATAL_STEP 2
@@ -389,6 +395,18 @@ static enum merak_status run_steps(struct rank *me, const struct fate *fate,
     return rc;
 }
 
+/* For three seconds from soon on, as a machine does that has other work. */
+static void stop_process(pid_t me)
+{
+    if (fork() == 0) {
+        usleep(500000);
+        kill(me, SIGSTOP);
+        usleep(3000000);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+}
+
 static void meet_fate(struct rank *me, const void *arg)
 {
     const struct fate *fate = arg;
@@ -420,6 +438,8 @@ static void meet_fate(struct rank *me, const void *arg)
     lo.accel = accel;
     lo.program = &p;
     CHECK_OK(merak_link_open(&lo, &link, ERR));
+    if (fate->stopped && me->all.me == 0)
+        stop_process(getpid());
     rc = run_steps(me, fate, p, accel, lo.trial, link);
     if (strstr(test_error.text, fate->text) == NULL) {
         fprintf(stderr, "rank %d: %s: %s\n", me->all.me, merak_status_name(rc),
