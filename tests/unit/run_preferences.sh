@@ -49,7 +49,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..33
+echo 1..34
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -173,6 +173,8 @@ refuses "--dpo-beta needs --objective dpo" \
     "$merak" train --data d --model hf --dpo-beta 0.2
 refuses "expected --packing best-fit or auto, got stream" \
     "${dpo[@]}" --packing stream
+refuses "(pair_loss) needs whole sequences: use --cp 1" \
+    "$merak" plan --model hf --objective dpo --seq 48 --cp 2
 refuses "cuts sequences, and pair_loss" \
     "${dpo[@]}" --schedule sliced:2 --micro-batch 1
 refuses "all 58 pairs for training are longer than a sequence of 16 tokens" \
