@@ -84,7 +84,8 @@ struct made {
 
 static struct made make(describe_fn describe, enum merak_branches order)
 {
-    const struct merak_model_options mo = {1, 8, MERAK_F32};
+    const struct merak_model_options mo = {
+        .micro_batch = 1, .seq = 8, .dtype = MERAK_F32};
     const struct merak_shard_options so = {.tp = 1, .branches = order};
     struct merak_graph *graph = NULL;
     struct made made = {.model = NULL};

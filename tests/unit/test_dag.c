@@ -142,7 +142,8 @@ static void plans_are_as_one_rank(void **state)
 static bool has_order(merak_describe_fn describe,
                       const struct merak_shard_options *so)
 {
-    const struct merak_model_options mo = {2, SEQ, MERAK_F32};
+    const struct merak_model_options mo = {
+        .micro_batch = 2, .seq = SEQ, .dtype = MERAK_F32};
     struct merak_model *model = NULL;
     struct merak_graph *graph = NULL;
     struct merak_sharded *sharded = NULL;

@@ -229,10 +229,12 @@ static void values_of_another_model_are_refused(void **state)
 static void bad_options_are_refused(void **state)
 {
     static const struct merak_model_options rows[] = {
-        {0, 16, MERAK_F32},
-        {2, 0, MERAK_F32},
-        {2, 16, MERAK_I32},
-        {(size_t)1 << 40, (size_t)1 << 40, MERAK_F32},
+        {.micro_batch = 0, .seq = 16, .dtype = MERAK_F32},
+        {.micro_batch = 2, .seq = 0, .dtype = MERAK_F32},
+        {.micro_batch = 2, .seq = 16, .dtype = MERAK_I32},
+        {.micro_batch = (size_t)1 << 40,
+         .seq = (size_t)1 << 40,
+         .dtype = MERAK_F32},
     };
 
     (void)state;

@@ -305,7 +305,8 @@ static void try_everything(const struct instance *it, size_t limit,
     *best = (struct best){DBL_MAX, DBL_MAX, SIZE_MAX, 0};
     merak_device_cost(&it->device, MERAK_F32, it->in.ranks_per_node, &t.cost);
     for (size_t b = 1; b <= it->in.global_batch; b++) {
-        const struct merak_model_options mo = {b, it->in.seq, MERAK_F32};
+        const struct merak_model_options mo = {
+            .micro_batch = b, .seq = it->in.seq, .dtype = MERAK_F32};
         struct merak_model *model = NULL;
         struct merak_graph *graph = NULL;
 

@@ -215,7 +215,8 @@ static double shares(const struct fixture *f)
 
 static void make_program(struct fixture *f)
 {
-    struct merak_model_options mo = {f->row->micro_batch, f->seq, MERAK_F32};
+    struct merak_model_options mo = {
+        .micro_batch = f->row->micro_batch, .seq = f->seq, .dtype = MERAK_F32};
     struct merak_shard_options so = {.tp = 1};
     struct merak_program_options po = {
         .dump_grads = true, .memory = merak_backend_memory(f->backend)};
