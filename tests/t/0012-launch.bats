@@ -156,7 +156,7 @@ SCRIPT
     run merak sandbox --nodes 1 --plugin "$plugin" -- sh inner
     echo "$output"
     [ "$(uniq <<<"$output")" = "$(printf 'none\n2.2 tp-pp-dp\n4\nuntouched\n%s\n66' \
-        'srun: error: merak: plugstack.conf: expected tp=, ep=, pp=, dp=, order=, tp-domain= or env=, got "nonsense"')" ]
+        'srun: error: merak: plugstack.conf: expected tp=, pp=, dp=, cp=, ep=, order=, tp-domain= or env=, got "nonsense"')" ]
 }
 
 @test "no task leaves a barrier before those of other nodes have come to it" {

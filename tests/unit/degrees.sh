@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# meshes.sh - the ranks of a stage are asked for, not computed
+# degrees.sh - the ranks of a stage are asked for, not computed
 #
 # partitioner/plan/mesh.h numbers ranks and says what degrees a stage has.
 # Code that reads tp or dp of a plan takes all stages to be alike; only what
