@@ -16,6 +16,12 @@
  *                 gradients, or ZeRO-1's reduce-scatter of gradients and
  *                 all-gather of parameters: 2 e(d) psi elements a step, of psi
  *                 parameters that a rank holds
+ *   cp            Jacobs et al. 2023 (arXiv:2309.14509): of q, k, v and o each
+ *                 rank sends what others have heads of, forward and backward,
+ *                 4 e(c)/c w bs(h + kv) a layer, of keys kv wide; or keys and
+ *                 values are gathered, twice, and their gradients summed to
+ *                 parts: 6 e(c) w bs kv.  Weights are whole: their gradients
+ *                 are summed as over replicas
  *
  * What is not the layers' is put down as exactly.  All is counted in the
  * programs' exchanges, and by level of links in the planner's report.
@@ -241,6 +247,140 @@ static void programs_send_what_the_closed_forms_say(void **state)
     }
 }
 
+/* --- context parallelism -----------------------------------------------------
+ */
+
+enum {
+    CP_HEADS = 16,
+    KV_HEADS = 4,
+    KV_WIDTH = KV_HEADS * WIDTH / CP_HEADS,
+    FFN = 256,
+    CP_VOCAB = 256, /* tables and FFN weights: state divided over cp, too */
+    CP_PARAMS = 9 * LAYERS + 3
+};
+
+static const struct cp_row {
+    int cp, dp, m;
+    int zero;
+    enum merak_cp_form form;
+    enum merak_dtype dtype;
+} cp_rows[] = {
+    {2, 1, 3, 0, MERAK_CP_GATHER, MERAK_F32},
+    {2, 1, 3, 0, MERAK_CP_HEADS, MERAK_F32},
+    {4, 1, 2, 0, MERAK_CP_GATHER, MERAK_BF16},
+    {4, 1, 2, 0, MERAK_CP_HEADS, MERAK_BF16},
+    {2, 1, 2, 1, MERAK_CP_GATHER, MERAK_BF16},
+    {4, 1, 2, 1, MERAK_CP_HEADS, MERAK_BF16},
+    {2, 2, 2, 0, MERAK_CP_HEADS, MERAK_F32},
+    {2, 2, 2, 1, MERAK_CP_GATHER, MERAK_BF16},
+    {4, 2, 2, 1, MERAK_CP_HEADS, MERAK_BF16},
+    {4, 2, 3, 1, MERAK_CP_GATHER, MERAK_F32},
+};
+
+/* Bytes that one rank sends in a step. */
+struct cp_sent {
+    double layers; /* over cp, with micro-batches */
+    double end;    /* over cp, at the step's end */
+    double dp;
+};
+
+static struct cp_sent cp_closed_form(const struct cp_row *row)
+{
+    const double h = WIDTH, kv = KV_WIDTH, c = row->cp, ec = e(row->cp);
+    const double w = (double)merak_dtype_bytes(row->dtype), bs = BATCH * SEQ;
+    const double ed = e(row->dp);
+    const double vectors = LAYERS * 2 * h + h;
+    const double large = LAYERS * 3 * h * FFN + 2 * CP_VOCAB * h;
+    const double psi = LAYERS * 2 * h * (h + kv) + vectors + large;
+    const double form =
+        row->form == MERAK_CP_GATHER ? 6 * kv : 4 * (h + kv) / c;
+    struct cp_sent s = {/* and the sum of all losses */
+                        .layers =
+                            row->m * (LAYERS * form * ec * bs * w + 2 * ec * 8),
+                        .end = ec * 8 * psi + vector_bytes(CP_PARAMS, row->cp),
+                        .dp = ed * 8 * psi + vector_bytes(CP_PARAMS, row->dp)};
+
+    if (row->zero) {
+        /* gathered again in their dtype, norms excepted; what is divided over
+         * cp is that much less for replicas to divide */
+        s.end -= ec * (4 - w) * large;
+        s.dp = ed * ((4 + w) * (psi - vectors - (c - 1) / c * large) +
+                     8 * vectors) +
+               vector_bytes(CP_PARAMS, row->dp);
+    }
+    return s;
+}
+
+static void check_cp_program(const struct cp_row *row,
+                             const struct merak_program *prog)
+{
+    const struct cp_sent want = cp_closed_form(row);
+    struct cp_sent got = {0};
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind != MERAK_INSTR_EXCHANGE)
+            continue;
+        if (strcmp(prog->group[in->group].name, "dp") == 0)
+            got.dp += (double)in->bytes;
+        else if (strcmp(prog->group[in->group].name, "cp") != 0)
+            fail_msg("an exchange over %s", prog->group[in->group].name);
+        else if (in->microbatch < 0)
+            got.end += (double)in->bytes;
+        else
+            got.layers += (double)in->bytes;
+    }
+    if (got.layers != want.layers || got.end != want.end || got.dp != want.dp)
+        fail_msg("cp %d, dp %d, %s%s, %s, rank %d: sends %.0f, %.0f and %.0f "
+                 "bytes over cp in layers, at the end and over dp, not %.17g, "
+                 "%.17g and %.17g",
+                 row->cp, row->dp, merak_dtype_name(row->dtype),
+                 row->zero ? ", ZeRO-1" : "",
+                 row->form == MERAK_CP_GATHER ? "gather" : "heads", prog->rank,
+                 got.layers, got.end, got.dp, want.layers, want.end, want.dp);
+}
+
+static void sequences_over_ranks_send_what_the_closed_forms_say(void **state)
+{
+    struct merak_hf_config config = {.family = MERAK_LLAMA,
+                                     .layers = LAYERS,
+                                     .hidden = WIDTH,
+                                     .heads = CP_HEADS,
+                                     .kv_heads = KV_HEADS,
+                                     .head_dim = WIDTH / CP_HEADS,
+                                     .ffn = FFN,
+                                     .vocab = CP_VOCAB,
+                                     .positions = SEQ,
+                                     .norm.eps = 1e-5f,
+                                     .init_std = 0.02f,
+                                     .rope.theta = 1e4f};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cp_rows); i++) {
+        const struct cp_row *row = &cp_rows[i];
+        struct merak_plan plan = {.tp = 1,
+                                  .pp = 1,
+                                  .dp = row->dp,
+                                  .cp = row->cp,
+                                  .cp_form = row->form,
+                                  .micro_batch = BATCH,
+                                  .microbatches = row->m,
+                                  .zero = row->zero,
+                                  .dtype = row->dtype,
+                                  .schedule = "1f1b"};
+        struct merak_planned *p = NULL;
+        struct merak_error err = {0};
+
+        if (merak_plan_build(&plan, SEQ, merak_hf_describe, &config,
+                             MERAK_PLAN_ALL, NULL, &p, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int r = 0; r < p->n_programs; r++)
+            check_cp_program(row, p->program[r]);
+        merak_planned_destroy(p);
+    }
+}
+
 /* --- the report --------------------------------------------------------------
  */
 
@@ -333,6 +473,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_send_what_the_closed_forms_say),
+        cmocka_unit_test(sequences_over_ranks_send_what_the_closed_forms_say),
         cmocka_unit_test(reports_tell_the_bytes_of_each_level),
     };
 
