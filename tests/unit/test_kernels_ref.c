@@ -165,6 +165,59 @@ static void attention_is_causal_softmax(void **state)
     assert_near(o + 2, ((double[]){(5 * a + 7 * b) / (a + b)}), 1, 1e-14, 0);
 }
 
+/* A rank of context parallelism has some of the queries, from first on, and all
+ * keys; what keys have of their gradients is summed over ranks. */
+static void attention_is_divided_by_queries(void **state)
+{
+    enum { T = 4, D = 2, RANKS = 2, PART = T / RANKS };
+    double q[] = {1, 0, 0, 1, 1, 1, 2, -1}, k[] = {1, 1, 0, 2, 1, 0, -1, 1};
+    double v[] = {1, 0, 0, 1, 2, 2, -1, 3}, d_o[] = {1, 0, 0, 1, 1, -1, .5, .5};
+    double o[T * D], lse[T], dq[T * D], dk[RANKS][T * D], dv[RANKS][T * D];
+    const double want_o[] = {1.558147111, 1.357434638};
+    const double want_lse[] = {0.707106781, 1.815047089, 2.327727920,
+                               1.872472006};
+    const double want_dq[] = {0.037245962, -0.267770196};
+    const double want_dk[RANKS][T * D] = {
+        {0, -0.156398597, 0, 0.156398597, 0, 0, 0, 0},
+        {-0.138722386, 0.494804814, -0.334257724, -0.258314759, 0.484911750,
+         -0.242455875, -0.011931640, 0.005965820}};
+    const double want_dv[] = {0.557016473, -0.245207712};
+    struct merak_attrs attrs = {.i = {0}};
+
+    (void)state;
+    for (size_t r = 0; r < RANKS; r++) {
+        const size_t first = r * PART;
+        struct merak_kernel_call f = {.attrs = &attrs, .n_in = 3, .n_out = 2};
+        struct merak_kernel_call b = {.attrs = &attrs, .n_in = 6, .n_out = 3};
+
+        f.operand[0] = over(q + first * D, 5, (size_t[]){1, PART, 1, 1, D});
+        f.operand[0].lo[1] = first;
+        f.operand[0].full.dim[1] = T;
+        f.operand[1] = over(k, 4, (size_t[]){1, T, 1, D});
+        f.operand[2] = over(v, 4, (size_t[]){1, T, 1, D});
+        f.operand[3] = f.operand[0];
+        f.operand[3].data = o + first * D;
+        f.operand[4] = over(lse + first, 4, (size_t[]){1, PART, 1, 1});
+        f.operand[4].lo[1] = first;
+        f.operand[4].full.dim[1] = T;
+        run_ref("attention", &f);
+
+        b.operand[0] = f.operand[0];
+        b.operand[0].data = d_o + first * D;
+        memcpy(b.operand + 1, f.operand, 5 * sizeof(*b.operand));
+        b.operand[6] = f.operand[0];
+        b.operand[6].data = dq + first * D;
+        b.operand[7] = over(dk[r], 4, (size_t[]){1, T, 1, D});
+        b.operand[8] = over(dv[r], 4, (size_t[]){1, T, 1, D});
+        run_ref("attention_dx", &b);
+        assert_near(dk[r], want_dk[r], T * D, 0, 5e-10);
+    }
+    assert_near(o + 3 * D, want_o, D, 0, 5e-10);
+    assert_near(lse, want_lse, T, 0, 5e-10);
+    assert_near(dq + 3 * D, want_dq, D, 0, 5e-10);
+    assert_near(dv[1], want_dv, D, 0, 5e-10);
+}
+
 /* Each probability is dropped or grows, by the numbers that op.h's step and
  * the op's stream give; evaluation drops nothing. */
 static void attention_drops_probabilities(void **state)
@@ -509,6 +562,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_x_w_transposed_plus_bias),
         cmocka_unit_test(attention_is_causal_softmax),
+        cmocka_unit_test(attention_is_divided_by_queries),
         cmocka_unit_test(attention_drops_probabilities),
         cmocka_unit_test(norms_scale_to_unit_variance),
         cmocka_unit_test(pointwise_ops_match_published_values),

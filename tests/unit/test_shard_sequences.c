@@ -58,6 +58,20 @@ static void weights_are_whole_along_cp(void **state)
     merak_model_destroy(m);
 }
 
+/* Words that a rank sends along cp for attention. */
+static double attention_words(const struct merak_sharded *s)
+{
+    double words = 0;
+
+    for (int n = 0; n < s->graph->n_nodes; n++) {
+        const struct merak_node *node = s->graph->node[n];
+
+        if (node->n_in > 0 && node->in[0]->shape.ndim >= 4)
+            words += s->hop[n].words;
+    }
+    return words;
+}
+
 /* Words that a rank sends along cp for attention, from and back to values cut
  * along positions: a layer's keys and values gathered twice and the sums of
  * their gradients, 6 kv (c - 1) / c b t; or q, k, v and o, exchanged both ways,
@@ -82,14 +96,9 @@ static void words_of_both_forms_are_as_computed(void **state)
         struct merak_sharded *s = shard_sequences(
             graph, rows[r / 2].cp, 1, heads ? MERAK_CP_HEADS : MERAK_CP_GATHER);
         struct merak_sequence_cuts cuts;
-        double words = 0, want = heads ? rows[r / 2].heads : rows[r / 2].gather;
+        double want = heads ? rows[r / 2].heads : rows[r / 2].gather;
+        double words = attention_words(s);
 
-        for (int n = 0; n < s->graph->n_nodes; n++) {
-            const struct merak_value *v = s->graph->node[n]->in[0];
-
-            if (v->shape.ndim >= 4 && s->graph->node[n]->n_in > 0)
-                words += s->hop[n].words;
-        }
         assert_true(fabs(words - want) < 1);
         merak_sharded_sequence_cuts(s, &cuts);
         assert_int_equal(cuts.gathered, heads ? 0 : 1);
@@ -98,6 +107,62 @@ static void words_of_both_forms_are_as_computed(void **state)
         merak_sharded_destroy(s);
     }
     merak_model_destroy(m);
+}
+
+/* Of both forms the one with fewer words; with (3c - 2) / 2 queries to a key
+ * they have as many.  But the rank with the last queries, for which all wait,
+ * has 2 - 1/c times the mean's work: where sequences are so long that this
+ * counts, heads are exchanged. */
+static void the_cheaper_form_is_taken(void **state)
+{
+    static const struct {
+        int cp;
+        size_t queries; /* of each key */
+        size_t seq;
+        int sign; /* of the words of gathers less those of exchanges */
+        bool gathers;
+    } rows[] = {
+        {2, 1, 16, 1, false},        {2, 2, 16, 0, false},
+        {2, 4, 16, -1, true},        {4, 4, 16, 1, false},
+        {4, 5, 16, 0, false},        {4, 6, 16, -1, true},
+        {8, 8, 16, 1, false},        {8, 11, 16, 0, false},
+        {8, 16, 16, -1, true},       {2, 4, 1 << 17, -1, false},
+        {8, 16, 1 << 17, -1, false},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < COUNT(rows); r++) {
+        const size_t kv = 8, heads = kv * rows[r].queries, tokens = 1 << 17;
+        const struct spec spec = {.llama = true,
+                                  .batch = tokens / rows[r].seq,
+                                  .seq = rows[r].seq,
+                                  .layers = 1,
+                                  .width = 128 * heads,
+                                  .heads = heads,
+                                  .kv = kv,
+                                  .vocab = 64};
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_sequence_cuts cuts;
+        double words[3], less;
+
+        for (int form = MERAK_CP_AUTO; form <= MERAK_CP_HEADS; form++) {
+            struct merak_sharded *s =
+                shard_sequences(graph, rows[r].cp, 1, form);
+
+            words[form] = attention_words(s);
+            if (form == MERAK_CP_AUTO)
+                merak_sharded_sequence_cuts(s, &cuts);
+            merak_sharded_destroy(s);
+        }
+        less = words[MERAK_CP_GATHER] - words[MERAK_CP_HEADS];
+        assert_int_equal((less > 0.5) - (less < -0.5), rows[r].sign);
+        if (rows[r].sign != 0) { /* else either */
+            assert_int_equal(cuts.gathered, rows[r].gathers);
+            assert_int_equal(cuts.exchanged, !rows[r].gathers);
+        }
+        merak_model_destroy(m);
+    }
 }
 
 /* There is no axis left for replicas. */
@@ -126,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_whole_along_cp),
         cmocka_unit_test(words_of_both_forms_are_as_computed),
+        cmocka_unit_test(the_cheaper_form_is_taken),
         cmocka_unit_test(too_many_cuts_are_refused),
     };
 
