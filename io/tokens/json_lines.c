@@ -125,7 +125,7 @@ enum {
     TOOLS,
     DOCUMENTS,
     KWARGS,
-    /* only where a line has both of them */
+    /* only where a line has both of them, or one and a bare prompt */
     CHOSEN,
     REJECTED,
     /* only where a line has both of the first two, or conversations */
@@ -142,6 +142,17 @@ static const char *const line_keys[LINE_KEYS] = {
     "chosen",        "rejected", "instruction", "output",
     "input",         "history",  "system"};
 
+/* One answer alone may be a column about something else, unless there is a
+ * prompt that nothing else answers. */
+static bool has_preference(const struct merak_json_span *found)
+{
+    bool bare = found[PROMPT].at != NULL && found[COMPLETION].at == NULL &&
+                found[TEXT].at == NULL && found[MESSAGES].at == NULL;
+    int n = (found[CHOSEN].at != NULL) + (found[REJECTED].at != NULL);
+
+    return n == 2 || (n == 1 && bare);
+}
+
 /* Is this key of a line read, beside the others that it has? */
 static bool is_taken(const struct merak_json_span *found, int key)
 {
@@ -150,7 +161,7 @@ static bool is_taken(const struct merak_json_span *found, int key)
     if (found[key].at == NULL)
         return false;
     if (key == CHOSEN || key == REJECTED)
-        return found[CHOSEN].at != NULL && found[REJECTED].at != NULL;
+        return has_preference(found);
     return key < INSTRUCTION || alpaca ||
            (key == SYSTEM && found[CONVERSATIONS].at != NULL);
 }
@@ -188,7 +199,7 @@ bool merak_json_line_is(const char *line, size_t n, bool keyed)
     return cut_line(line, n, NULL, found) &&
            (!keyed || found[TEXT].at != NULL || found[MESSAGES].at != NULL ||
             found[CONVERSATIONS].at != NULL || is_taken(found, INSTRUCTION) ||
-            is_taken(found, CHOSEN) ||
+            has_preference(found) ||
             (found[PROMPT].at != NULL && found[COMPLETION].at != NULL));
 }
 
@@ -515,18 +526,6 @@ static enum merak_status refuse_two(const char *const *what, size_t n,
                       two[0], two[1]);
 }
 
-/* A line of preferences may have its prompt beside them, and what some data
- * sets have: the messages of the chosen answer once more. */
-static bool is_part_of_pair(const json_t *object, const char *key)
-{
-    const json_t *chosen = json_object_get(object, "chosen");
-
-    return chosen != NULL &&
-           (strcmp(key, "prompt") == 0 ||
-            (strcmp(key, "messages") == 0 &&
-             json_equal(json_object_get(object, key), chosen)));
-}
-
 /* Without --json-key a line is one of six things, and not two of them: what
  * is not taken would be lost without a word. */
 static enum merak_status take_object(struct merak_json_lines *l, json_t *object,
@@ -541,7 +540,7 @@ static enum merak_status take_object(struct merak_json_lines *l, json_t *object,
         return take_text(l, object, err);
     for (int i = TEXT; i <= PROMPT; i++)
         what[i] = json_object_get(object, line_keys[i]) != NULL &&
-                          !is_part_of_pair(object, line_keys[i])
+                          !merak_talk_is_of_pair(object, line_keys[i])
                       ? line_keys[i]
                       : NULL;
     if (what[PROMPT] == NULL && json_object_get(object, "completion") != NULL)
@@ -550,7 +549,7 @@ static enum merak_status take_object(struct merak_json_lines *l, json_t *object,
         what[3] = "conversations";
     if (json_object_get(object, "instruction") != NULL)
         what[4] = "instruction";
-    if (json_object_get(object, "chosen") != NULL)
+    if (merak_talk_is_pair(object))
         what[5] = "chosen";
     for (size_t i = 0; i < KINDS; i++)
         n += what[i] != NULL;

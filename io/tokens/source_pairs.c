@@ -71,6 +71,12 @@ enum merak_status merak_source_pack_pairs(struct merak_source *src, size_t f,
                                                         file->begin[d]};
         bool is_tail = pair.at >= file->tokens - tail;
 
+        if (file->begin[d] == file->begin[d + 1] ||
+            file->begin[d + 1] == file->begin[d + 2])
+            return merak_fail(err, MERAK_ERR_CORRUPT,
+                              "%s: pair %llu has a document without tokens; "
+                              "pack it again",
+                              file->path, (unsigned long long)d / 2);
         rc = merak_packing_add_pair(
             &src->packing[is_tail ? MERAK_VALID : MERAK_TRAIN], &pair,
             (size_t)(file->begin[d + 1] - pair.at), src->seq, err);

@@ -185,6 +185,22 @@ enum merak_status merak_talk_from_prompt(json_t *object, size_t *given_p,
     return MERAK_OK;
 }
 
+bool merak_talk_is_pair(const json_t *object)
+{
+    return json_object_get(object, "chosen") != NULL ||
+           json_object_get(object, "rejected") != NULL;
+}
+
+bool merak_talk_is_of_pair(const json_t *object, const char *key)
+{
+    json_t *chosen = json_object_get(object, "chosen");
+
+    return merak_talk_is_pair(object) &&
+           (strcmp(key, "prompt") == 0 ||
+            (strcmp(key, "messages") == 0 &&
+             json_equal(json_object_get(object, key), chosen)));
+}
+
 /* Put the messages of the prompt in front of an answer's. */
 static enum merak_status put_prompt(json_t *object, const char *answer,
                                     struct merak_error *err)
@@ -250,7 +266,8 @@ static enum merak_status cut_prompt(json_t *object, struct merak_error *err)
 enum merak_status merak_talk_from_pair(json_t *object, size_t *given_p,
                                        struct merak_error *err)
 {
-    const json_t *prompt = json_object_get(object, "prompt");
+    const json_t *given = json_object_get(object, "prompt");
+    const json_t *prompt = json_is_null(given) ? NULL : given;
     const json_t *chosen = json_object_get(object, "chosen");
     const json_t *rejected = json_object_get(object, "rejected");
     enum merak_status rc;
@@ -262,7 +279,7 @@ enum merak_status merak_talk_from_pair(json_t *object, size_t *given_p,
         return rc == MERAK_OK ? put_prompt(object, "rejected", err) : rc;
     }
     if (json_is_array(chosen) && json_is_array(rejected) &&
-        (prompt == NULL || json_is_null(prompt) || json_is_string(prompt))) {
+        (prompt == NULL || json_is_string(prompt))) {
         *given_p = common_messages(chosen, rejected);
         return MERAK_OK;
     }

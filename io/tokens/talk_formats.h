@@ -8,6 +8,7 @@
 #define MERAK_IO_TOKENS_TALK_FORMATS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "merak/status.h"
@@ -33,5 +34,10 @@ enum merak_status merak_talk_from_prompt(json_t *object, size_t *given_p,
  */
 enum merak_status merak_talk_from_pair(json_t *object, size_t *given_p,
                                        struct merak_error *err) MERAK_CHECKED;
+/* Has a line one of the two answers? */
+bool merak_talk_is_pair(const json_t *object);
+/* Then it may have this key, too: "prompt", and what some data sets have, the
+ * messages of the chosen answer once more. */
+bool merak_talk_is_of_pair(const json_t *object, const char *key);
 
 #endif

@@ -104,6 +104,14 @@ static void lines_are_read_or_named(void **state)
          "\"completion\":\"c\"}",
          NULL, MERAK_ERR_FORMAT, "both \"completion\" and \"chosen\""},
         {"{\"text\":\"t\",\"chosen\":1e999}", NULL, MERAK_OK, "text t;"},
+        {"{\"prompt\":null,\"chosen\":\"a b\",\"rejected\":\"a c\"}", NULL,
+         MERAK_OK, "+pair 1a 2 b;-pair 1a 2 c;"},
+        {"{\"prompt\":\"p\",\"chosen\":\"c\"}", NULL, MERAK_ERR_FORMAT,
+         "\"rejected\": expected three texts"},
+        {"{\"prompt\":\"p\",\"rejected\":\"r\"}", NULL, MERAK_ERR_FORMAT,
+         "\"rejected\": expected three texts"},
+        {"{\"prompt\":\"p\",\"completion\":\"c\",\"chosen\":1}", NULL, MERAK_OK,
+         "pair 1p 2c;"},
         /* ShareGPT */
         {SHARED(
              "{\"from\":\"human\",\"value\":\"q\"},"

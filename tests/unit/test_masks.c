@@ -8,16 +8,19 @@
 
 #include "unit/data_files.h"
 
+#include "io/tokens/beside.h"
 #include "io/tokens/bigram.h"
 #include "io/tokens/pack.h"
 #include "io/tokens/packing.h"
+#include "io/tokens/reference.h"
+#include "io/tokens/token_file.h"
 #include "io/tokens/tokens.h"
 #include "merak/types.h"
 
 #define NO MERAK_NO_TARGET
 
 /* A document a word: its letters are ids, big ones are to be predicted. */
-static void write_words(const char *prefix, const char *words)
+static void write_documents(const char *prefix, const char *words, bool pairs)
 {
     struct merak_pack *pack = NULL;
     struct merak_error err;
@@ -26,6 +29,8 @@ static void write_words(const char *prefix, const char *words)
             MERAK_OK ||
         merak_pack_add_mask(pack, prefix, &err) != MERAK_OK)
         fail_msg("%s", err.text);
+    if (pairs)
+        merak_pack_set_pairs(pack);
     for (; *words != '\0'; words++) {
         int32_t id = *words;
 
@@ -37,6 +42,11 @@ static void write_words(const char *prefix, const char *words)
     if (merak_pack_commit(pack, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     merak_pack_destroy(pack);
+}
+
+static void write_words(const char *prefix, const char *words)
+{
+    write_documents(prefix, words, false);
 }
 
 static struct merak_data *open_data(const char *prefix, size_t seq,
@@ -302,6 +312,57 @@ static void a_mask_of_other_documents_is_refused(void **state)
     expect_refusal(at("w"), MERAK_ERR_MISMATCH, "was not made with");
 }
 
+/* Overwrite a file's bytes from `at` on. */
+static void patch(const char *path, long at, const void *bytes, size_t n)
+{
+    FILE *f = fopen(path, "r+b");
+
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A pack never writes an empty document, other programs may: here one of the
+ * two becomes so, in the index and in the checksum that the mask has of it. */
+static void pairs_have_tokens_in_both_documents(void **state)
+{
+    static const float loss[5] = {0};
+    struct merak_data_options opt = {.seq = 4, .vocab = 200, .pairs = true};
+    struct merak_token_file *file;
+    struct merak_reference_writer *writer;
+    struct merak_data *data = NULL;
+    struct merak_error err;
+
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        const uint32_t length[][2] = {{2, 3}, {5, 0}, {0, 5}};
+        uint64_t place[2] = {0, 2 * length[which][0]}, sum;
+        size_t n;
+
+        write_documents(at("w"), "aB aBC", true);
+        patch(at("w.idx"), 34, length[which], 8);
+        patch(at("w.idx"), 42, place, sizeof(place));
+        assert_int_equal(merak_beside_index(at("w"), &sum, &err), MERAK_OK);
+        patch(at("w.mask"), 32, &sum, sizeof(sum));
+        assert_int_equal(merak_token_files_open(at("w"), &file, &n, &err),
+                         MERAK_OK);
+        assert_int_equal(merak_reference_create(file, &writer, &err), MERAK_OK);
+        assert_int_equal(merak_reference_put(writer, loss, 5, &err), MERAK_OK);
+        assert_int_equal(merak_reference_commit(writer, 5, &err), MERAK_OK);
+        merak_reference_destroy(writer);
+        merak_token_files_close(file, n);
+        opt.spec = at("w");
+        if (which == 0) {
+            assert_int_equal(merak_data_open(&opt, &data, &err), MERAK_OK);
+            merak_data_close(data);
+            continue;
+        }
+        assert_int_equal(merak_data_open(&opt, &data, &err), MERAK_ERR_CORRUPT);
+        assert_non_null(strstr(err.text, "pair 0 has a document without"));
+    }
+}
+
 static void old_masks_do_not_outlive_their_tokens(void **state)
 {
     struct merak_pack *pack;
@@ -346,6 +407,7 @@ int main(void)
         cmocka_unit_test(bigrams_count_what_is_predicted),
         cmocka_unit_test(a_mask_must_be_of_its_tokens),
         cmocka_unit_test(a_mask_of_other_documents_is_refused),
+        cmocka_unit_test(pairs_have_tokens_in_both_documents),
         cmocka_unit_test(old_masks_do_not_outlive_their_tokens),
         cmocka_unit_test(documents_need_an_index),
     };
