@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "io/ckpt/durable.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,9 +166,9 @@ static enum merak_status read_numbers(const char *dir,
     if (json_integer_value(rank) < 1 || json_integer_value(rank) > 65535)
         return not_as_expected(dir, "r", rank, "an integer from 1 to 65535",
                                err);
-    if (!(c->alpha > 0))
-        return not_as_expected(dir, "lora_alpha", alpha, "a number above 0",
-                               err);
+    if (!(c->alpha > 0 && c->alpha <= FLT_MAX))
+        return not_as_expected(dir, "lora_alpha", alpha,
+                               "a number above 0 that a float can hold", err);
     if (!(c->dropout >= 0 && c->dropout < 1))
         return not_as_expected(dir, "lora_dropout", dropout,
                                "a number from 0 to below 1", err);

@@ -17,8 +17,10 @@
 #include "io/weights/peft_config.h"
 #include "runtime/boot/boot.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct merak_lora_source {
     char dir[PATH_MAX];
@@ -45,6 +47,9 @@ enum merak_status merak_lora_from_open(struct merak_trainer *t,
         return merak_fail_nomem(err, sizeof(*from));
     snprintf(from->dir, sizeof(from->dir), "%s",
              merak_hub_path(t->opt.ckpt.lora_from, room));
+    if (access(from->dir, F_OK) != 0 && errno == ENOENT)
+        return merak_fail_no_weights(err, "--lora-from", t->opt.ckpt.lora_from,
+                                     "a folder of PEFT");
     if (!merak_peft_is_one(from->dir))
         return merak_fail(err, MERAK_ERR_NOT_FOUND,
                           "--lora-from %.100s: it has no " MERAK_PEFT_CONFIG

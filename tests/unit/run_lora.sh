@@ -45,7 +45,7 @@ refuses()
     ok $? "refused: $text" log
 }
 
-echo 1..43
+echo 1..44
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
@@ -246,6 +246,8 @@ refuses "hf download NAME (to $far/hub)" \
 ok $? "merak eval says how to download a model" log
 refuses "hf download NAME (to $far/hub)" \
     env HF_HOME="$far" "${base[@]}" --model hf --init-from org/other
+refuses "--lora-from org/other: there is no such file or folder" \
+    env HF_HOME="$far" "${base[@]}" --model hf --init-from hf --lora-from org/other
 
 "$merak" ckpt ls whole >log && grep -q '^step-00000004 ' log
 ok $? "its checkpoints are listed" log
