@@ -63,8 +63,8 @@ static enum merak_status pair_loss_infer(struct merak_infer *inf,
                             beta);
 }
 
-static const struct merak_number pair_numbers[] = {{"DPO beta", 'f', 0},
-                                                   {NULL, 0, 0}};
+static const struct merak_number pair_numbers[] = {
+    {"DPO beta (--dpo-beta)", 'f', 0}, {NULL, 0, 0}};
 
 static const struct merak_node *made_by(const struct merak_value *value, int op)
 {

@@ -375,6 +375,22 @@ static enum merak_status validate(struct merak_trainer *t, double *loss_p,
     return MERAK_OK;
 }
 
+/* No answer is preferred yet, if the reference is the model that training
+ * starts from: the first loss is log 2. */
+static void check_reference(const struct merak_trainer *t, double loss)
+{
+    if (t->opt.optimizer.objective.kind != MERAK_DPO || t->step != 1 ||
+        t->program->rank != 0 || t->compute.backend->emulated ||
+        t->opt.ckpt.lora_from != NULL || fabs(loss - log(2)) < 0.1)
+        return;
+    merak_warn("train",
+               "the first loss is %.4f, expected about log 2 = 0.6931: the "
+               "reference beside --data seems to be of another model than "
+               "--init-from; `merak eval --ckpt %.100s --data DATA "
+               "--reference` makes it again",
+               loss, t->opt.ckpt.init_from);
+}
+
 static enum merak_status finish_step(struct merak_trainer *t,
                                      struct step_result *r, int64_t began,
                                      struct merak_error *err)
@@ -399,6 +415,8 @@ static enum merak_status finish_step(struct merak_trainer *t,
         r->loss = NAN;
     }
     merak_report_step(t, r->loss, norm, r->lr, step_s);
+    if (!r->empty)
+        check_reference(t, r->loss);
     merak_pace_judge(t, step_s);
     if (!isnan(valid))
         merak_info("train", "step %llu  held-out loss %.4f",

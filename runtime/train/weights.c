@@ -373,9 +373,9 @@ static enum merak_status refuse(const struct merak_ckpt *ckpt,
 
     if (d->kind == MERAK_DIFFERENCE_MODEL)
         return merak_fail(err, MERAK_ERR_MISMATCH,
-                          "checkpoint %.60s is of a model with %s %.40s, in "
-                          "--model it is %.40s: give the run's own config, or "
-                          "--model-changed yes if that is intended",
+                          "checkpoint %.60s is of a model with %s %.40s, this "
+                          "run has %.40s: give the same config and options, "
+                          "or --model-changed yes if that is intended",
                           path, d->key, d->then, d->now);
     if (strcmp(d->key, "data") == 0)
         return merak_fail(err, MERAK_ERR_MISMATCH,

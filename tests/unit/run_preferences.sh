@@ -49,7 +49,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..34
+echo 1..35
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -157,7 +157,7 @@ losses whole | awk 'NR == 1 { first = $1 } { last = $1 }
 ok $? "the loss begins at log 2, and falls" whole/metrics.jsonl
 "${dpo[@]}" --ckpt half --steps 2 --lr 1e-2 >log 2>&1 &&
     "${dpo[@]}" --ckpt half --steps 4 --lr 1e-2 >>log 2>&1 &&
-    [ "$(losses half)" = "$(losses whole)" ]
+    [ "$(losses half)" = "$(losses whole)" ] && cp log half.log
 ok $? "a run that was stopped goes on as if it had not been" log
 "${dpo[@]}" --ckpt lora --steps 4 --lr 1e-2 --lora-rank 4 --dpo-beta 0.5 \
     >log 2>&1 &&
@@ -167,7 +167,11 @@ ok $? "beside adapters the base model is the reference" log
 "$merak" eval --ckpt whole --data two --reference >log 2>&1 &&
     grep -q '^chosen likelier   [0-9.]* % of 60 pairs' log && ! cmp -s p.ref two.ref
 ok $? "the chosen answers are likelier afterwards" log
-refuses "is of a model with DPO beta 0.1, in --model it is 0.2" \
+grep -L 'the first loss is' half.log | grep -q . &&
+    "${dpo[@]}" --data two --steps 1 --dpo-beta 2 >log 2>&1 &&
+    grep -q 'warn: train: the first loss is .*merak eval --ckpt hf ' log
+ok $? "a reference of another model is noticed" log
+refuses "is of a model with DPO beta (--dpo-beta) 0.1, this run has 0.2" \
     "${dpo[@]}" --ckpt whole --steps 6 --dpo-beta 0.2
 refuses "--dpo-beta needs --objective dpo" \
     "$merak" train --data d --model hf --dpo-beta 0.2

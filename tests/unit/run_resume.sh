@@ -364,11 +364,11 @@ model rope_theta 500000.0 >theta.json
 model rms_norm_eps 1e-6 >eps.json
 model attention_dropout 0.1 >dropout.json
 model sliding_window 8 | sed 's/llama/mistral/' >window.json
-refuses "is of a model with rope theta 10000 x 4, in --model it is 500000 x 4" \
+refuses "is of a model with rope theta 10000 x 4, this run has 500000 x 4" \
     --model theta.json
-refuses "rmsnorm eps 1e-05 x 5, in --model it is 1e-06 x 5" --model eps.json
-refuses "attention dropout 0, in --model it is 0.1 x 2" --model dropout.json
-refuses "attention window 0, in --model it is 8 x 2" --model window.json
+refuses "rmsnorm eps 1e-05 x 5, this run has 1e-06 x 5" --model eps.json
+refuses "attention dropout 0, this run has 0.1 x 2" --model dropout.json
+refuses "attention window 0, this run has 8 x 2" --model window.json
 says "rope theta is 500000 x 4, but copy/step-00000002 was trained with 10000" \
     --model theta.json --model-changed yes
 
