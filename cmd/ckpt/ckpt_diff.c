@@ -137,7 +137,8 @@ static void take_tensor(void *arg, const struct merak_ckpt_difference *d)
 static bool is_no_matter(const char *key)
 {
     return strcmp(key, "tp") == 0 || strcmp(key, "pp") == 0 ||
-           strcmp(key, "dp") == 0 || strcmp(key, "steps") == 0;
+           strcmp(key, "dp") == 0 || strcmp(key, "cp") == 0 ||
+           strcmp(key, "ep") == 0 || strcmp(key, "steps") == 0;
 }
 
 static void take_field(struct diff *diff, const char *key, json_t *a, json_t *b)

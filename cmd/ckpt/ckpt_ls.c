@@ -37,10 +37,22 @@ static void look_at(const char *run_dir, const struct merak_ckpt_entry *entry,
         merak_ckpt_load(found->dir, &found->mf, &found->why) != MERAK_OK;
 }
 
+/* " cp 2", where there are more ranks along it than one. */
+static const char *more_degrees(const struct merak_ckpt_state *state,
+                                char text[32])
+{
+    text[0] = '\0';
+    if (state->cp > 1)
+        snprintf(text, 32, " cp %d", state->cp);
+    else if (state->ep > 1)
+        snprintf(text, 32, " ep %d", state->ep);
+    return text;
+}
+
 static void print_one(const struct found *found)
 {
     const char *name = found->entry->name;
-    char when[32], size[16], layout[MERAK_CKPT_STAGES];
+    char when[32], size[16], more[32], layout[MERAK_CKPT_DEGREES];
     const struct merak_ckpt_state *state;
 
     if (found->damaged) {
@@ -56,8 +68,8 @@ static void print_one(const struct found *found)
     if (state->stages[0] != '\0')
         snprintf(layout, sizeof(layout), "%s", state->stages);
     else
-        snprintf(layout, sizeof(layout), "%dx%dx%d", state->tp, state->pp,
-                 state->dp);
+        snprintf(layout, sizeof(layout), "%dx%dx%d%s", state->tp, state->pp,
+                 state->dp, more_degrees(state, more));
     printf("%-20s %-16s %10" PRIu64 " %9s %7d %7d  %-10s %s\n", name,
            ckpt_time_text(when, found->dir, false), state->step,
            ckpt_size_text(size, ckpt_total_bytes(found->mf)),
@@ -78,12 +90,14 @@ static json_t *json_one(const struct found *found)
         json_object_set_new(json, "why", json_string(found->why.text));
     if (mf != NULL)
         json_object_update_new(
-            json, json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:s}", "saved",
-                            ckpt_time_text(when, found->dir, true), "bytes",
-                            (json_int_t)ckpt_total_bytes(mf), "tensors",
-                            mf->n_tensors, "shards", mf->n_shards, "tp",
-                            mf->state.tp, "pp", mf->state.pp, "dp",
-                            mf->state.dp, "dtype", mf->state.dtype));
+            json,
+            json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s}",
+                      "saved", ckpt_time_text(when, found->dir, true), "bytes",
+                      (json_int_t)ckpt_total_bytes(mf), "tensors",
+                      mf->n_tensors, "shards", mf->n_shards, "tp", mf->state.tp,
+                      "pp", mf->state.pp, "dp", mf->state.dp, "cp",
+                      mf->state.cp, "ep", mf->state.ep, "dtype",
+                      mf->state.dtype));
     return json;
 }
 

@@ -141,6 +141,7 @@ static enum merak_status write_out(struct reshard *r, struct merak_error *err)
         r->pieces.piece[i].data = buf;
     state.branch[0] = '\0'; /* of another run's folder */
     state.tp = r->tp;
+    state.cp = state.ep = 1;
     state.stages[0] = '\0';
     state.pp = r->pp;
     state.dp = r->dp;

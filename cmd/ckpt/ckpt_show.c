@@ -45,7 +45,7 @@ static void print_fingerprint(const char *text)
 static void print_state(const char *dir, const struct merak_ckpt_manifest *mf)
 {
     const struct merak_ckpt_state *state = &mf->state;
-    char when[32], size[16];
+    char when[32], size[16], by[MERAK_CKPT_DEGREES];
 
     printf("checkpoint        %s\n", dir);
     printf("saved             %s\n", ckpt_time_text(when, dir, false));
@@ -61,8 +61,7 @@ static void print_state(const char *dir, const struct merak_ckpt_manifest *mf)
         printf("first weights     %s%s\n",
                state->imported ? "imported from " : "", state->init_from);
     printf("dtype             %s\n", state->dtype);
-    printf("written by        tp %d, pp %d, dp %d\n", state->tp, state->pp,
-           state->dp);
+    printf("written by        %s\n", merak_ckpt_degrees(state, ", ", by));
     printf("model             %s\n", state->model_id);
     printf("data              %s\n",
            state->data_id[0] != '\0' ? state->data_id : "-");

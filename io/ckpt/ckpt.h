@@ -29,6 +29,7 @@ enum {
     MERAK_CKPT_FINGERPRINT = 2048,
     MERAK_CKPT_BRANCH = 256,
     MERAK_CKPT_STAGES = 64,
+    MERAK_CKPT_DEGREES = 128,
 };
 
 /* The state other than tensors. */
@@ -49,7 +50,8 @@ struct merak_ckpt_state {
     uint64_t steps; /* --steps of the writer; 0: not known */
     char branch[MERAK_CKPT_BRANCH]; /* of a run that was taken back (branch.c);
                                        "": it never was */
-    int tp, pp, dp; /* of the writer; for users; tp: of all tensor axes */
+    int tp, pp, dp; /* of the writer; for users */
+    int cp, ep;     /* of it, too; 0 is 1 */
     char stages[MERAK_CKPT_STAGES]; /* its list, "2x4-8x1", if they are unlike:
                                        then tp and dp are the first's; else "" */
     bool imported;  /* imported weights: no moments, no data position */
@@ -223,6 +225,11 @@ enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
 void merak_ckpt_close(struct merak_ckpt *ckpt);
 const char *merak_ckpt_path(const struct merak_ckpt *ckpt);
 const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
+/* The writer's degrees, "tp 2, pp 1, dp 2", and cp and ep where they are more
+ * than 1; or "stages 2x4-8x1".  Returns buf. */
+const char *merak_ckpt_degrees(const struct merak_ckpt_state *state,
+                               const char *between,
+                               char buf[MERAK_CKPT_DEGREES]);
 /* The name of the i-th tensor, sorted by name; NULL: there are no more. */
 const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
                               struct merak_shape *shape);

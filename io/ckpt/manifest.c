@@ -65,6 +65,10 @@ json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
                      "model_id", state->model_id, "data_id", state->data_id,
                      "dtype", state->dtype, "tp", state->tp, "pp", state->pp,
                      "dp", state->dp);
+    if (state->cp > 1)
+        json_object_set_new(json, "cp", json_integer(state->cp));
+    if (state->ep > 1)
+        json_object_set_new(json, "ep", json_integer(state->ep));
     if (state->stages[0] != '\0')
         json_object_set_new(json, "stages", json_string(state->stages));
     if (state->seq > 0)
@@ -89,6 +93,27 @@ json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
     return json;
 }
 
+const char *merak_ckpt_degrees(const struct merak_ckpt_state *state,
+                               const char *between,
+                               char buf[MERAK_CKPT_DEGREES])
+{
+    const struct {
+        const char *name;
+        int n;
+    } more[] = {{"cp", state->cp}, {"ep", state->ep}};
+    int at = snprintf(buf, MERAK_CKPT_DEGREES, "tp %d%spp %d%sdp %d", state->tp,
+                      between, state->pp, between, state->dp);
+
+    if (state->stages[0] != '\0')
+        at = snprintf(buf, MERAK_CKPT_DEGREES, "stages %s", state->stages);
+    for (int i = 0; i < 2; i++) {
+        if (more[i].n > 1 && at < MERAK_CKPT_DEGREES)
+            at += snprintf(buf + at, MERAK_CKPT_DEGREES - (size_t)at, "%s%s %d",
+                           between, more[i].name, more[i].n);
+    }
+    return buf;
+}
+
 static bool take_text(char *to, size_t size, const char *from)
 {
     return (size_t)snprintf(to, size, "%s", from) < size;
@@ -106,18 +131,19 @@ static enum merak_status parse_state(json_t *json,
     int imported = 0;
     char *end;
 
+    state->cp = state->ep = 1; /* named only where they are more */
     /* Checkpoints of 0.1 have neither seq nor the fields after it. */
-    if (json_unpack_ex(json, &why, 0,
-                       "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
-                       "s?I, s?I, s?s, s?b, s?s, s?s, s?I, s?s, s?s}",
-                       "step", &step, "consumed_samples", &samples,
-                       "consumed_tokens", &tokens, "seed", &seed, "model_id",
-                       &model_id, "data_id", &data_id, "dtype", &dtype, "tp",
-                       &state->tp, "pp", &state->pp, "dp", &state->dp, "seq",
-                       &seq, "global_batch", &global_batch, "recipe", &recipe,
-                       "imported", &imported, "init_from", &init_from,
-                       "fingerprint", &fingerprint, "steps", &steps, "branch",
-                       &branch, "stages", &stages) != 0)
+    if (json_unpack_ex(
+            json, &why, 0,
+            "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
+            "s?I, s?I, s?s, s?b, s?s, s?s, s?I, s?s, s?s, s?i, s?i}",
+            "step", &step, "consumed_samples", &samples, "consumed_tokens",
+            &tokens, "seed", &seed, "model_id", &model_id, "data_id", &data_id,
+            "dtype", &dtype, "tp", &state->tp, "pp", &state->pp, "dp",
+            &state->dp, "seq", &seq, "global_batch", &global_batch, "recipe",
+            &recipe, "imported", &imported, "init_from", &init_from,
+            "fingerprint", &fingerprint, "steps", &steps, "branch", &branch,
+            "stages", &stages, "cp", &state->cp, "ep", &state->ep) != 0)
         return merak_fail(err, MERAK_ERR_CORRUPT, "state: %s", why.text);
     state->step = (uint64_t)step;
     state->consumed_samples = (uint64_t)samples;
@@ -129,7 +155,7 @@ static enum merak_status parse_state(json_t *json,
     state->seed = strtoull(seed, &end, 10);
     if (step < 0 || samples < 0 || tokens < 0 || seq < 0 || global_batch < 0 ||
         steps < 0 || state->tp < 1 || state->pp < 1 || state->dp < 1 ||
-        *seed == '\0' || *end != '\0' ||
+        state->cp < 1 || state->ep < 1 || *seed == '\0' || *end != '\0' ||
         !take_text(state->model_id, sizeof(state->model_id), model_id) ||
         !take_text(state->data_id, sizeof(state->data_id), data_id) ||
         !take_text(state->dtype, sizeof(state->dtype), dtype) ||

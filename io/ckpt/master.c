@@ -101,6 +101,10 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
            merak_h5_put_text(file, "data_id", state->data_id) &&
            merak_h5_put_text(file, "dtype", state->dtype) &&
            merak_h5_put_number(file, "tp", (uint64_t)state->tp) &&
+           (state->cp <= 1 ||
+            merak_h5_put_number(file, "cp", (uint64_t)state->cp)) &&
+           (state->ep <= 1 ||
+            merak_h5_put_number(file, "ep", (uint64_t)state->ep)) &&
            merak_h5_put_number(file, "pp", (uint64_t)state->pp) &&
            merak_h5_put_number(file, "dp", (uint64_t)state->dp);
 }

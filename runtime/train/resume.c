@@ -306,7 +306,7 @@ static void note_saved(struct merak_trainer *t, const struct merak_ckpt *ckpt)
 static void report_resume(struct merak_trainer *t,
                           const struct merak_ckpt *ckpt)
 {
-    char by[MERAK_CKPT_STAGES + 40];
+    char by[MERAK_CKPT_DEGREES];
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
 
     if (t->opt.ckpt.init_from != NULL)
@@ -317,14 +317,10 @@ static void report_resume(struct merak_trainer *t,
                    merak_ckpt_path(ckpt), state->init_from);
         return;
     }
-    if (state->stages[0] != '\0')
-        snprintf(by, sizeof(by), "stages %s", state->stages);
-    else
-        snprintf(by, sizeof(by), "tp %d x pp %d x dp %d", state->tp, state->pp,
-                 state->dp);
     merak_info("train", "resumed %s: step %llu, %llu samples, written by %s",
                merak_ckpt_path(ckpt), (unsigned long long)t->step,
-               (unsigned long long)t->consumed, by);
+               (unsigned long long)t->consumed,
+               merak_ckpt_degrees(state, " x ", by));
     if (t->program->rank != 0)
         return;
     note_saved(t, ckpt);
@@ -451,7 +447,10 @@ void merak_resume_state(const struct merak_trainer *t,
            sizeof(state->fingerprint));
     strcpy(state->branch, t->lineage.branch);
     state->steps = t->opt.steps;
-    state->tp = mesh.tp, state->pp = t->plan.pp, state->dp = mesh.dp;
+    state->cp = t->plan.cp > 1 ? t->plan.cp : 1;
+    state->ep = t->plan.ep > 1 ? t->plan.ep : 1;
+    state->tp = mesh.tp / state->cp / state->ep;
+    state->pp = t->plan.pp, state->dp = mesh.dp;
     if (t->plan.stage != NULL)
         merak_stages_text(t->plan.stage, t->plan.pp, state->stages,
                           sizeof(state->stages));

@@ -76,11 +76,26 @@ static void any_layout_reads_what_any_other_wrote(void **state)
     assert_int_equal(warnings, 0);
 }
 
+static enum merak_status save_state(const struct merak_ckpt_state *state,
+                                    struct merak_ckpt_keep keep)
+{
+    const struct world_layout one = {1, 1, 1, false};
+    struct merak_ckpt_piece *pieces;
+    struct merak_error err;
+    int n = world_pieces(&one, 0, false, state->step, &pieces);
+    enum merak_status rc =
+        merak_ckpt_save(dir, state, pieces, n, keep, NULL, &err);
+
+    world_free(pieces, n);
+    return rc;
+}
+
 static void the_state_comes_back(void **state)
 {
     const struct world_layout one = {1, 1, 1, false};
     struct merak_ckpt_state want = world_state(&one, 7);
     const struct merak_ckpt_state *got;
+    char by[MERAK_CKPT_DEGREES];
     struct merak_ckpt *ckpt;
     struct merak_error err;
 
@@ -96,7 +111,17 @@ static void the_state_comes_back(void **state)
     assert_string_equal(got->data_id, want.data_id);
     assert_string_equal(got->dtype, want.dtype);
     assert_int_equal(got->tp * 100 + got->pp * 10 + got->dp, 111);
+    assert_string_equal(merak_ckpt_degrees(got, ", ", by),
+                        "tp 1, pp 1, dp 1");
     assert_non_null(strstr(merak_ckpt_path(ckpt), "/step-00000007"));
+    merak_ckpt_close(ckpt);
+
+    want.step++;
+    want.cp = 4;
+    assert_int_equal(save_state(&want, keep_two), MERAK_OK);
+    assert_int_equal(merak_ckpt_open(dir, &ckpt, &err), MERAK_OK);
+    assert_string_equal(merak_ckpt_degrees(merak_ckpt_state(ckpt), " x ", by),
+                        "tp 1 x pp 1 x dp 1 x cp 4");
     merak_ckpt_close(ckpt);
 }
 
@@ -189,15 +214,9 @@ static enum merak_status save_keeping(uint64_t step,
                                       struct merak_ckpt_keep keep)
 {
     const struct world_layout one = {1, 1, 1, false};
-    struct merak_ckpt_state st = world_state(&one, step);
-    struct merak_ckpt_piece *pieces;
-    struct merak_error err;
-    int n = world_pieces(&one, 0, false, step, &pieces);
-    enum merak_status rc =
-        merak_ckpt_save(dir, &st, pieces, n, keep, NULL, &err);
+    const struct merak_ckpt_state st = world_state(&one, step);
 
-    world_free(pieces, n);
-    return rc;
+    return save_state(&st, keep);
 }
 
 static void multiples_of_a_step_stay(void **state)
