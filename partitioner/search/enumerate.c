@@ -301,11 +301,13 @@ static void rate_size(struct merak_search *s, struct sizes *at)
 }
 
 /* Does ep divide the micro-batch?  One that is given is tried all the same, for
- * the reason why it cannot be. */
+ * the reason why it cannot be; halves of it only if no others are allowed. */
 static bool may_divide(const struct merak_search *s, const struct sizes *at)
 {
-    return at->b % (size_t)at->ep == 0 ||
-           (s->in->pin.ep > 1 && s->in->pin.micro_batch > 0);
+    const struct merak_choices *pin = &s->in->pin;
+    size_t given = pin->micro_batch / (pin->sub_pipeline ? 2 : 1);
+
+    return at->b % (size_t)at->ep == 0 || (pin->ep > 1 && at->b == given);
 }
 
 /* Larger micro-batches are tried until two in a row bring nothing; those that

@@ -228,6 +228,12 @@ static enum merak_status fail_cp(const struct merak_search_input *in,
 static enum merak_status check(const struct merak_search_input *in,
                                struct merak_error *err)
 {
+    const struct merak_plan degrees = {.tp = in->pin.tp > 0 ? in->pin.tp : 1,
+                                       .ep = in->pin.ep,
+                                       .cp = in->pin.cp,
+                                       .pp = 1,
+                                       .dp = 1,
+                                       .microbatches = 1};
     const struct merak_schedule *schedule;
     enum merak_status rc;
 
@@ -248,7 +254,9 @@ static enum merak_status check(const struct merak_search_input *in,
                           in->global_batch, MAX_BATCH);
     if (in->ranks_per_node % merak_search_cp(in) != 0)
         return fail_cp(in, err);
-    rc = merak_fixed_valid(&in->pin.list, err);
+    rc = merak_plan_check_degrees(&degrees, err);
+    if (rc == MERAK_OK)
+        rc = merak_fixed_valid(&in->pin.list, err);
     if (rc != MERAK_OK || in->pin.schedule == NULL)
         return rc;
     return merak_schedule_find(in->pin.schedule, &schedule, err);

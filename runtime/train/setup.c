@@ -54,6 +54,7 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
 {
     struct merak_choices choices = t->opt.choice;
     struct merak_plan *plan = &t->plan;
+    enum merak_status rc;
 
     if (choices.list.stage == NULL) {
         choices.tp = t->ranks.tp;
@@ -71,7 +72,8 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     merak_choices_take(&choices, plan);
     plan->memory_bytes = t->memory_bytes;
     plan->dtype = t->opt.dtype;
-    return merak_plan_split_batch(plan, t->opt.global_batch, err);
+    rc = merak_plan_split_batch(plan, t->opt.global_batch, err);
+    return rc == MERAK_OK ? merak_plan_check_degrees(plan, err) : rc;
 }
 
 /* What the model determines of the plan. */

@@ -78,6 +78,19 @@ for command in "train --data d" plan; do
     says 66 "--seq 512 is longer than the model's sequences: its n_positions is" \
         $command --model small.json --seq 512
 done
+experts="--model $top/tests/vectors/hf/mixtral.json --seq 8 --ep 2"
+search="--device h100 --ranks-per-node 4 --global-batch 8"
+for how in "" "$search"; do
+    says 66 "--ep 2 beside --tp 2 is not supported; use one of them, with --pp" \
+        plan $experts --tp 2 $how
+    says 66 "--ep 2 beside --cp 2 is not supported; use one of them, with --pp" \
+        plan $experts --cp 2 $how
+    says 66 "micro-batch of 3 cannot be cut over ep=2; it needs a --micro-batch" \
+        plan $experts --micro-batch 3 ${how:+${how%8}24}
+done
+"$merak" plan $experts --micro-batch 2 $search --json p.json >out 2>err &&
+    grep -q '"ep": 2' p.json && grep -q '"micro_batch": 2' p.json
+ok $? "a search takes the least micro-batch that ep divides" out err
 sed 's/256/64/' small.json >m64.json
 "$merak" plan --model m64.json --global-batch 4 >out 2>err &&
     grep -q " sequences of 64 tokens" out
