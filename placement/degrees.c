@@ -48,18 +48,18 @@ enum merak_status merak_domain_parse(const char *word,
 
 /* Fail since n_tasks is not a multiple of unit; names the nearest multiples. */
 static enum merak_status fail_split(int n_tasks, const char *degrees,
-                                    long long unit, struct merak_error *err)
+                                    uint64_t unit, struct merak_error *err)
 {
-    long long below = n_tasks / unit * unit;
+    uint64_t below = (uint64_t)n_tasks / unit * unit;
 
     if (below == 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d task%s cannot be split into %s; nearest: %lld "
-                          "tasks",
+                          "%d task%s cannot be split into %s; nearest: %" PRIu64
+                          " tasks",
                           n_tasks, n_tasks == 1 ? "" : "s", degrees, unit);
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%d tasks cannot be split into %s; nearest: %lld or "
-                      "%lld tasks",
+                      "%d tasks cannot be split into %s; nearest: %" PRIu64
+                      " or %" PRIu64 " tasks",
                       n_tasks, degrees, below, below + unit);
 }
 
@@ -87,11 +87,9 @@ enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
 {
     int t = *tp == 0 ? 1 : *tp, p = *pp == 0 ? 1 : *pp;
     int c = cp == 0 ? 1 : cp, e = ep == 0 ? 1 : ep;
-    long long unit = (long long)t * c * p; /* below 2^48: no overflow */
     char degrees[DEGREES_TEXT];
+    uint64_t unit, tasks = (uint64_t)n_tasks;
 
-    if (unit <= n_tasks)
-        unit *= e;
     if (n_tasks < 1 || n_tasks > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM, "%d tasks: expected 1..%d",
                           n_tasks, MERAK_MAX_TASKS);
@@ -100,17 +98,20 @@ enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
         *dp < 0 || *dp > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "%s x dp=%d: a degree is out of range", degrees, *dp);
-    if (n_tasks % unit != 0)
+    /* below 2^64 */
+    unit = (uint64_t)t * (uint64_t)c * (uint64_t)e * (uint64_t)p;
+    if (tasks % unit != 0)
         return fail_split(n_tasks, degrees, unit, err);
-    if (*dp != 0 && unit * *dp != n_tasks)
+    if (*dp != 0 && unit * (uint64_t)*dp != tasks)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%s x dp=%d makes %lld, not the %d tasks of the "
-                          "step; nearest: dp=%lld, or %lld tasks",
-                          degrees, *dp, unit * *dp, n_tasks, n_tasks / unit,
-                          unit * *dp);
+                          "%s x dp=%d makes %" PRIu64 ", not the %d tasks of "
+                          "the step; nearest: dp=%" PRIu64 ", or %" PRIu64
+                          " tasks",
+                          degrees, *dp, unit * (uint64_t)*dp, n_tasks,
+                          tasks / unit, unit * (uint64_t)*dp);
     *tp = t;
     *pp = p;
-    *dp = (int)(n_tasks / unit);
+    *dp = (int)(tasks / unit);
     return MERAK_OK;
 }
 

@@ -27,6 +27,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <slurm/slurm_errno.h>
 #include <slurm/spank.h>
 #include <stdio.h>
@@ -211,26 +212,28 @@ static void show(const struct merak_placement *p)
 static enum merak_status check_auto(const struct merak_placement_input *in,
                                     int n_tasks, struct merak_error *err)
 {
-    long long unit = 1;
-    char more[24] = "";
+    const int degree[] = {in->tp, in->cp, in->ep, in->pp, in->dp};
+    uint64_t unit = 1, tasks = (uint64_t)n_tasks;
+    char more[2][24] = {"", ""};
 
-    if (in->cp > 1 || in->ep > 1)
-        snprintf(more, sizeof(more), " x %s=%d", in->cp > 1 ? "cp" : "ep",
-                 in->cp > 1 ? in->cp : in->ep);
-    unit *= in->tp > 0 ? in->tp : 1;
-    unit *= in->cp > 0 ? in->cp : 1;
-    unit *= in->pp > 0 ? in->pp : 1;
-    if (unit <= n_tasks)
-        unit *= in->ep > 0 ? in->ep : 1; /* no overflow */
-    if (unit <= n_tasks)
-        unit *= in->dp > 0 ? in->dp : 1;
-    if (n_tasks % unit == 0)
+    if (in->cp > 1)
+        snprintf(more[0], sizeof(more[0]), " x cp=%d", in->cp);
+    if (in->ep > 1)
+        snprintf(more[1], sizeof(more[1]), " x ep=%d", in->ep);
+    for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
+        uint64_t n = degree[i] > 0 ? (uint64_t)degree[i] : 1;
+
+        unit = unit <= UINT32_MAX ? unit * n : unit; /* enough to refuse */
+    }
+    if (tasks % unit == 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%d tasks are not a multiple of the %lld of tp=%s%s x "
-                      "pp=%s x dp=%s; nearest: %lld tasks",
-                      n_tasks, unit, word(SET_TP), more, word(SET_PP),
-                      word(SET_DP), (n_tasks + unit - 1) / unit * unit);
+                      "%d tasks are not a multiple of the %" PRIu64
+                      " of tp=%s%s%s x pp=%s x dp=%s; nearest: %" PRIu64
+                      " tasks",
+                      n_tasks, unit, word(SET_TP), more[0], more[1],
+                      word(SET_PP), word(SET_DP),
+                      (tasks + unit - 1) / unit * unit);
 }
 
 /* Compute the map and store the result in the plan. */

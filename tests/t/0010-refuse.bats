@@ -24,6 +24,10 @@ rejects()
         -n4 --merak-tp=2 --merak-pp=4
     rejects "4 tasks cannot be split into tp=2 x cp=3 x pp=1; nearest: 6 tasks" \
         -n4 --merak-tp=2 --merak-cp=3
+    rejects "4 tasks cannot be split into tp=8 x ep=2 x pp=1; nearest: 16 tasks" \
+        -n4 --merak-tp=8 --merak-ep=2
+    rejects "4 tasks are not a multiple of the 32 of tp=8 x ep=2 x pp=auto x \
+dp=2; nearest: 32 tasks" -n4 --merak-tp=8 --merak-ep=2 --merak-pp=auto --merak-dp=2
     rejects "1 task cannot be split into tp=1 x pp=2; nearest: 2 tasks" \
         -n1 --merak-pp=2
     rejects "4 tasks cannot be split into tp=65535 x pp=65535; nearest: \
