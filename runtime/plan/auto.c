@@ -84,7 +84,9 @@ static enum merak_status fill_transport(struct plan_auto *plan,
     plan->in.insists_direct = transport == PLAN_TRANSPORT_NCCL;
     if (transport != PLAN_TRANSPORT_AUTO)
         plan->in.direct = plan->in.insists_direct;
-    if (pin->ep > 1)
+    if (pin->ep == MERAK_OPTION_AUTO)
+        tensor = 0;
+    else if (pin->ep > 1)
         tensor = pin->ep * (pin->tp > 0 ? pin->tp : 1);
     plan->in.direct_bytes =
         merak_link_memory_most(plan->in.nodes * plan->in.ranks_per_node, tensor,

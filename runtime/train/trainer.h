@@ -47,6 +47,8 @@ struct merak_ranks {
 /* Ranks of a tensor group; 0: not known yet. */
 static inline int merak_ranks_tensor(const struct merak_ranks *r)
 {
+    if (r->ep == MERAK_OPTION_AUTO)
+        return 0;
     return r->ep > 1 ? (r->tp > 0 ? r->tp : 1) * r->ep : r->tp;
 }
 
