@@ -8,10 +8,10 @@
  *   own places   every row's, at the row's own place.  An expert's inner width
  *                may be cut, and so may samples and positions.
  *   shared       i[0] rows for each of i[1] experts, which those of a rank
- * share: rows by ascending expert, then position.  Rows that find no place are
- * computed again for their gradients, from x.  Experts may be cut, too; then a
- * rank has all tokens, computes the rows of its experts, and the others' are
- * zeros.
+ *                share: rows by ascending expert, then position.  Rows that
+ *                find no place are computed again for their gradients, from x.
+ *                Experts may be cut, too; then a rank has all tokens, computes
+ *                the rows of its experts, and the others' are zeros.
  */
 #include "config.h"
 

@@ -4,6 +4,7 @@
 
 #include "unit/few_calls.h"
 
+#include <math.h>
 #include <string.h>
 
 static void no_loss(struct merak_model *m)
@@ -235,6 +236,18 @@ static void bad_options_are_refused(void **state)
         {.micro_batch = (size_t)1 << 40,
          .seq = (size_t)1 << 40,
          .dtype = MERAK_F32},
+        {.micro_batch = 2,
+         .seq = 16,
+         .dtype = MERAK_F32,
+         .expert_room = -1},
+        {.micro_batch = 2,
+         .seq = 16,
+         .dtype = MERAK_F32,
+         .expert_room = NAN},
+        {.micro_batch = 2,
+         .seq = 16,
+         .dtype = MERAK_F32,
+         .expert_room = INFINITY},
     };
 
     (void)state;
