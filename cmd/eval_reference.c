@@ -198,6 +198,21 @@ struct files {
     size_t n;
 };
 
+/* Is there a pair of which both documents have at most so many tokens? */
+static bool has_pair(const struct files *files, uint64_t most)
+{
+    for (size_t f = 0; f < files->n; f++) {
+        const uint64_t *begin = files->file[f].begin;
+
+        for (uint64_t d = 0; d + 1 < files->file[f].documents; d += 2) {
+            if (begin[d + 1] - begin[d] <= most &&
+                begin[d + 2] - begin[d + 1] <= most)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Open them, and find the tokens of all and of the longest document. */
 static enum merak_status open_files(const char *path, struct files *files,
                                     uint64_t *tokens, uint64_t *longest,
@@ -278,11 +293,6 @@ static enum merak_status score_all(const struct merak_eval *eval,
             rc = score_file(s, &files[k].file[f]);
     }
     merak_progress_clear(&s->progress);
-    if (rc == MERAK_OK && s->tally.pairs == 0)
-        rc = merak_fail(s->err, MERAK_ERR_MISMATCH,
-                        "--data has no pair of answers of at most %" PRIu64
-                        " tokens",
-                        s->most);
     return rc;
 }
 
@@ -294,6 +304,7 @@ enum merak_status merak_eval_reference(const struct merak_eval *eval,
     struct merak_data_spec spec = {0};
     struct files *files = NULL;
     uint64_t tokens = 0, longest = 0;
+    bool any = false;
     enum merak_status rc = merak_data_spec_parse(eval->data, &spec, err);
 
     if (rc == MERAK_OK) {
@@ -304,6 +315,13 @@ enum merak_status merak_eval_reference(const struct merak_eval *eval,
     for (size_t k = 0; rc == MERAK_OK && k < spec.n; k++)
         rc = open_files(spec.path[k], &files[k], &tokens, &longest, err);
     s.most = most_tokens(eval, lm, longest);
+    for (size_t k = 0; rc == MERAK_OK && k < spec.n; k++)
+        any = any || has_pair(&files[k], s.most);
+    if (rc == MERAK_OK && !any)
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
+                        "--data has no pair of answers of at most %" PRIu64
+                        " tokens: the longest document has %" PRIu64,
+                        s.most, longest);
     for (int k = 0; rc == MERAK_OK && k < 2; k++)
         rc = document_create((size_t)s.most, &s.doc[k], err);
     if (rc == MERAK_OK) {

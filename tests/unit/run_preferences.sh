@@ -49,7 +49,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..35
+echo 1..36
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -110,8 +110,6 @@ refuses "d.bin has no pairs of answers" \
     "$merak" eval --ckpt hf --data d --reference
 refuses "each by itself: leave out" \
     "$merak" eval --ckpt hf --data p --reference --samples 3
-refuses "--data has no pair of answers of at most 4 tokens" \
-    "$merak" eval --ckpt hf --data p --reference --seq 4
 "$merak" eval --ckpt hf --data p --reference --json >log 2>&1 &&
     grep -q '"pairs": 60, "too_long": 0,' log &&
     [ "$(stat -c %s p.ref)" -eq $((56 + 2 * $(stat -c %s p.bin))) ]
@@ -121,10 +119,14 @@ ok $? "merak eval writes it beside the data" log
 awk -F'[:,}]' 'NR == FNR { a = $6; b = $8; next }
     { exit !(($2 - a) * ($2 - b) < 0) }' log all
 ok $? "its losses are those of merak eval" log all
+cp p.ref whole.ref
+refuses "--data has no pair of answers of at most 4 tokens: the longest document has " \
+    "$merak" eval --ckpt hf --data p --reference --seq 4
+cmp p.ref whole.ref
+ok $? "which leaves a reference that is there" log
 
 # --- a reference that is not of this data
 # broken TEXT: dpo refuses p.ref, which is put back
-cp p.ref whole.ref
 broken()
 {
     refuses "$1" "${dpo[@]}"
