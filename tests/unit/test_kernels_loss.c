@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernels_loss.c - the reference kernels of losses: the gradient of logits
- * against finite differences, with pairs of answers and without */
+ * against finite differences, with pairs of answers and without; and pairs of
+ * which one answer is out of all bounds */
 #include "config.h"
 
 #include "unit/near.h"
@@ -115,11 +116,51 @@ static void so_do_those_of_pairs(void **state)
     check_dlogits(true);
 }
 
+/* The loss is linear on one side, 0 on the other, without an overflow. */
+static void extreme_pairs_have_finite_losses(void **state)
+{
+    static const char *const backend[] = {"ref", "cpu"};
+    struct kc_row row[KC_MAX_ROWS];
+    struct kc c;
+
+    (void)state;
+    (void)kc_rows(1, row, KC_MAX_ROWS);
+    for (int k = 0; k < 4; k++) {
+        double beta, loss = 0, want = 0;
+        bool worse = k / 2 == 0; /* the chosen answer has become unlikely */
+
+        kc_create(&c, find_row(row, "pair_loss"), MERAK_F32, 1);
+        beta = c.attrs.f[0];
+        for (size_t i = 0; i < kc_count(&c, 0); i++) {
+            int32_t second = ((const int32_t *)c.call.operand[1].data)[i];
+            size_t at = i % merak_local_last(&c.call.operand[1]);
+            bool chosen = at < (size_t)second;
+            bool bad = second != 0 && chosen == worse;
+
+            kc_set(&c, 0, i, bad ? 1e6 : 0);
+            kc_set(&c, 2, i, 0);
+            want += worse && bad ? beta * 1e6 : 0;
+        }
+        kc_run(&c, backend[k % 2]);
+        for (size_t i = 0; i < kc_count(&c, 0); i++) {
+            int32_t second = ((const int32_t *)c.call.operand[1].data)[i];
+            double slope = second != 0 && worse ? beta : 0;
+
+            loss += kc_get(&c, 3, i);
+            assert_true(fabs(fabs(kc_get(&c, 4, i)) - slope) < 1e-7);
+        }
+        assert_true(!worse || want > 0);
+        assert_true(fabs(loss - want) <= 1e-6 * want);
+        kc_destroy(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dlogits_match_finite_differences),
         cmocka_unit_test(so_do_those_of_pairs),
+        cmocka_unit_test(extreme_pairs_have_finite_losses),
     };
 
     return cmocka_run_group_tests_name("kernels_loss", tests, NULL, NULL);
