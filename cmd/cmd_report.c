@@ -239,6 +239,7 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
 {
     const char *schedule = merak_run_log_text(log, "schedule");
     char text[256], bytes[MERAK_BYTES_TEXT], bound[MERAK_BOUND_BYTES];
+    char by[MERAK_RUN_DEGREES];
     double predicted = merak_run_log_number(log, "predicted_s", 0);
 
     fputs("<table>\n", out);
@@ -246,16 +247,16 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
     snprintf(text, sizeof(text), "%" PRIu64 " of %" PRIu64, s->step, s->steps);
     put_row(out, "steps", text);
     if (json_array_size(log->starts) > 0) {
-        snprintf(text, sizeof(text),
-                 "tp %.0f x pp %.0f x dp %.0f, %s, %.0f micro-batches, "
-                 "%.4g M parameters, %s",
-                 merak_run_log_number(log, "tp", 1),
-                 merak_run_log_number(log, "pp", 1),
-                 merak_run_log_number(log, "dp", 1),
-                 schedule != NULL ? schedule : "",
-                 merak_run_log_number(log, "microbatches", 1),
-                 merak_run_log_number(log, "parameters", 0) / 1e6,
-                 merak_run_log_text(log, "dtype"));
+        snprintf(
+            text, sizeof(text),
+            "%s, %s, %.0f micro-batches, %.4g M parameters, %s",
+            merak_run_degrees(
+                json_array_get(log->starts, json_array_size(log->starts) - 1),
+                by),
+            schedule != NULL ? schedule : "",
+            merak_run_log_number(log, "microbatches", 1),
+            merak_run_log_number(log, "parameters", 0) / 1e6,
+            merak_run_log_text(log, "dtype"));
         put_row(out, "plan", text);
         merak_bytes_text(merak_run_log_number(log, "memory", 0), bytes);
         snprintf(text, sizeof(text), "%s, planned for rank 0", bytes);
@@ -369,18 +370,14 @@ static void put_start(FILE *out, const json_t *start)
     double seconds = json_number_value(json_object_get(start, "time"));
     time_t at = fabs(seconds) < 0x1p53 ? (time_t)seconds : 0;
     const char *job = json_string_value(json_object_get(start, "job"));
-    char when[32] = "?";
+    char when[32] = "?", by[MERAK_RUN_DEGREES];
     struct tm tm;
 
     if (localtime_r(&at, &tm) != NULL)
         strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
-    fprintf(out,
-            "<tr><td>%s</td><td>started at step %lld, tp %lld x pp %lld x "
-            "dp %lld on %zu node%s%s",
+    fprintf(out, "<tr><td>%s</td><td>started at step %lld, %s on %zu node%s%s",
             when, (long long)json_integer_value(json_object_get(start, "step")),
-            (long long)json_integer_value(json_object_get(start, "tp")),
-            (long long)json_integer_value(json_object_get(start, "pp")),
-            (long long)json_integer_value(json_object_get(start, "dp")),
+            merak_run_degrees(start, by),
             json_array_size(json_object_get(start, "hosts")),
             json_array_size(json_object_get(start, "hosts")) == 1 ? "" : "s",
             job != NULL ? ", job " : "");

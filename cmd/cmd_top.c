@@ -120,6 +120,7 @@ static void print_spark(const struct merak_run_log *log, FILE *out)
 static void print_ranks(const struct merak_run_log *log, FILE *out)
 {
     size_t n_starts = json_array_size(log->starts), n;
+    char by[MERAK_RUN_DEGREES];
     json_t *hosts;
     char **name;
 
@@ -131,10 +132,8 @@ static void print_ranks(const struct merak_run_log *log, FILE *out)
     for (size_t i = 0; name != NULL && i < n; i++)
         name[i] =
             (char *)(uintptr_t)json_string_value(json_array_get(hosts, i));
-    fprintf(out, "  ranks     tp %.0f x pp %.0f x dp %.0f, %s, on ",
-            merak_run_log_number(log, "tp", 1),
-            merak_run_log_number(log, "pp", 1),
-            merak_run_log_number(log, "dp", 1),
+    fprintf(out, "  ranks     %s, %s, on ",
+            merak_run_degrees(json_array_get(log->starts, n_starts - 1), by),
             merak_run_log_text(log, "schedule"));
     if (name != NULL)
         merak_hostlist_fold(out, name, (int)n);

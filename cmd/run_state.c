@@ -192,17 +192,47 @@ struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r)
     };
 }
 
+const char *merak_run_degrees(const json_t *start, char text[MERAK_RUN_DEGREES])
+{
+    static const char *const always[] = {"tp", "pp", "dp"};
+    static const char *const where_more[] = {"cp", "ep"};
+    size_t at = 0;
+
+    for (int i = 0; i < 5; i++) {
+        const char *key = i < 3 ? always[i] : where_more[i - 3];
+        const json_t *n = json_object_get(start, key);
+        long long degree = json_is_integer(n) ? json_integer_value(n) : 1;
+
+        if (i < 3 || degree > 1)
+            at +=
+                (size_t)snprintf(text + at, MERAK_RUN_DEGREES - at, "%s%s %lld",
+                                 i > 0 ? " x " : "", key, degree);
+    }
+    return text;
+}
+
+/* Of all axes: tp x cp x ep; 0: the record is wrong. */
+static int tensor_ranks(const struct merak_run_log *log, size_t n)
+{
+    double ranks = degree(log, "tp", n);
+
+    if (merak_run_log_number(log, "cp", 1) != 1)
+        ranks *= degree(log, "cp", n);
+    if (merak_run_log_number(log, "ep", 1) != 1)
+        ranks *= degree(log, "ep", n);
+    return ranks <= (double)n ? (int)ranks : 0;
+}
+
 void merak_run_bound(const struct merak_run_log *log,
                      char text[MERAK_BOUND_BYTES])
 {
     size_t n = merak_run_ranks(log);
     struct merak_bound_rank *rank = calloc(n + 1, sizeof(*rank));
-    int cp = degree(log, "cp", n); /* of tensor ranks, too */
     struct merak_bound_step step = {
         .rank = rank,
         .step_s = json_number_value(json_object_get(log->ranks, "step_s")),
         .stages = degree(log, "pp", n),
-        .tp = degree(log, "tp", n) * (cp > 1 ? cp : 1),
+        .tp = tensor_ranks(log, n),
         .microbatches = degree(log, "microbatches", INT_MAX)};
 
     text[0] = '\0';

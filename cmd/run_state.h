@@ -43,6 +43,12 @@ struct merak_run_rank {
     bool slow;
 };
 
+enum { MERAK_RUN_DEGREES = 128 };
+
+/* Of a start, "tp 2 x pp 1 x dp 2", and cp and ep where they are more than 1;
+ * returns text. */
+const char *merak_run_degrees(const json_t *start,
+                              char text[MERAK_RUN_DEGREES]);
 /* The number of ranks in the run's last start. */
 size_t merak_run_ranks(const struct merak_run_log *log);
 struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r);

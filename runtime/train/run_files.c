@@ -141,11 +141,13 @@ static json_t *start_json(const struct merak_trainer *t)
         "{s: s, s: i, s: I, s: I, s: I, s: i, s: i, s: i, s: s, s: i, s: i}",
         "format", "merak-run", "version", 1, "time", (json_int_t)time(NULL),
         "step", (json_int_t)t->step, "steps", (json_int_t)t->opt.steps, "tp",
-        merak_plan_tensor_ranks(p), "pp", p->pp, "dp", p->dp, "schedule",
-        p->schedule, "microbatches", p->microbatches, "threads", p->threads);
+        p->tp, "pp", p->pp, "dp", p->dp, "schedule", p->schedule,
+        "microbatches", p->microbatches, "threads", p->threads);
 
     if (p->cp > 1)
-        set_number(o, "cp", p->cp);
+        json_object_set_new(o, "cp", json_integer(p->cp));
+    if (p->ep > 1)
+        json_object_set_new(o, "ep", json_integer(p->ep));
     set_text(o, "job", getenv("SLURM_JOB_ID"));
     set_text(o, "restart", getenv("SLURM_RESTART_COUNT"));
     set_text(o, "branch", t->lineage.branch);

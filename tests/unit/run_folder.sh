@@ -109,7 +109,7 @@ done
 mkdir bad
 esc=$'\x1b' csi=$'\xc2\x9b' byte=$'\x9b'
 cat >bad/run.jsonl <<JSON
-{"format":"merak-run","version":1,"time":1,"job":"\u001b]0;J\u0007","step":0,"steps":9,"schedule":"x\u009b2J","dtype":"f32","hosts":["n\u001b1"],"ranks":[[0,0,0,0]]}
+{"format":"merak-run","version":1,"time":1,"job":"\u001b]0;J\u0007","step":0,"steps":9,"schedule":"x\u009b2J","dtype":"f32","tp":2,"cp":4,"hosts":["n\u001b1"],"ranks":[[0,0,0,0]]}
 JSON
 echo '{"step":1,"loss":3,"grad_norm":1,"lr":1,"step_s":1,"time":5}' \
     >bad/metrics.jsonl
@@ -121,6 +121,8 @@ echo '{"step":1,"loss":3,"grad_norm":1,"lr":1,"step_s":1,"time":5}' \
 } >out 2>&1
 ! grep -qaF -e "$esc" -e "$csi" -e "$byte" out && grep -q '\\u001b]0;J' out
 ok $? "top and report print no control characters" out
+[ "$(grep -c 'tp 2 x pp 1 x dp 1 x cp 4' out)" -eq 3 ]
+ok $? "top and report name the degrees of all axes" out
 "$merak" top --json bad | python3 -c 'import json, sys
 assert json.load(sys.stdin)["start"]["schedule"] == "x\x9b2J"'
 ok $? "JSON has the same strings, escaped"
