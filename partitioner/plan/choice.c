@@ -431,7 +431,7 @@ static enum merak_status check_stages(const struct merak_choices *choices,
                               "out --%s",
                               merak_choice[taken[i]].option.name);
     }
-    if (choices->given[MERAK_CHOICE_CP] && choices->cp != 1)
+    if (choices->cp != 0 && choices->cp != 1) /* auto, too */
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "--cp: stages of unlike ranks do not cut sequences; "
                           "leave out --cp or --stages");

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/options.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,10 +77,9 @@ static enum merak_status resolve_degree(int option, int placed,
  * not count: it follows from the others, given or not. */
 static void settle_auto(struct merak_ranks *r)
 {
-    r->automatic =
-        r->tp == MERAK_OPTION_AUTO || r->pp == MERAK_OPTION_AUTO ||
-        r->cp == MERAK_OPTION_AUTO || r->ep == MERAK_OPTION_AUTO ||
-        (r->launched && merak_degrees_auto(&r->launch.input));
+    r->automatic = r->tp == MERAK_OPTION_AUTO || r->pp == MERAK_OPTION_AUTO ||
+                   r->cp == MERAK_OPTION_AUTO || r->ep == MERAK_OPTION_AUTO ||
+                   (r->launched && merak_degrees_auto(&r->launch.input));
     if (r->tp == MERAK_OPTION_AUTO)
         r->tp = 0;
     if (r->pp == MERAK_OPTION_AUTO)
@@ -179,14 +179,24 @@ static enum merak_status take_stages(const struct merak_given_lists *list,
                                      struct merak_ranks *r,
                                      struct merak_error *err)
 {
+    static const struct {
+        const char *name;
+        size_t at;
+    } axis[] = {{"tp", offsetof(struct merak_placement_input, tp)},
+                {"cp", offsetof(struct merak_placement_input, cp)},
+                {"ep", offsetof(struct merak_placement_input, ep)},
+                {"pp", offsetof(struct merak_placement_input, pp)}};
     const struct merak_placement_input *placed = &r->launch.input;
 
-    if (r->launched && (placed->tp > 1 || placed->pp > 1))
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--stages contradicts the launch: srun placed the "
-                          "tasks for --merak-tp=%d and --merak-pp=%d; leave "
-                          "these out",
-                          placed->tp, placed->pp);
+    for (size_t i = 0; r->launched && i < sizeof(axis) / sizeof(*axis); i++) {
+        int n = *(const int *)((const char *)placed + axis[i].at);
+
+        if (n > 1)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--stages contradicts the launch: srun placed "
+                              "the tasks for --merak-%s=%d; leave it out",
+                              axis[i].name, n);
+    }
     r->stage = list->stage;
     r->tp = r->dp = 1;
     r->pp = list->n_stages;
@@ -238,11 +248,6 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
 
     r->launched = read_plan(boot, &r->launch);
     is_placed = r->launched && !merak_degrees_auto(placed);
-    if (opt->choice.list.stage != NULL && opt->choice.cp > 1)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--cp %d and --stages: stages of unlike degrees have "
-                          "no cp yet; leave one out",
-                          opt->choice.cp);
     if (opt->choice.list.stage != NULL)
         return take_stages(&opt->choice.list, r, err);
     rc = resolve_degree(opt->choice.tp, placed->tp, &tp, &r->tp, err);
@@ -298,8 +303,8 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
 
     if (r->stage != NULL)
         return place_stages(boot, r, err);
-    rc = merak_degrees_resolve(boot->size, r->cp, r->ep, &r->tp, &r->pp,
-                               &r->dp, err);
+    rc = merak_degrees_resolve(boot->size, r->cp, r->ep, &r->tp, &r->pp, &r->dp,
+                               err);
     if (rc == MERAK_OK && !r->launched)
         rc = site_from_boot(boot, &site, err);
     if (rc == MERAK_OK && !r->launched)

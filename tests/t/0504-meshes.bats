@@ -136,4 +136,8 @@ resumed()
         --data "$RUNS/text" --stages 2x1,1x1 --steps 2
     [ "$status" -ne 0 ]
     [[ $output == *'--stages 2x1-1x1 is 3 ranks, the job has 4 tasks'* ]]
+    run srun -n3 --overcommit --merak-cp=3 merak train --model "$model" \
+        --data "$RUNS/text" --stages 2x1,1x1 --steps 2
+    [ "$status" -ne 0 ]
+    [[ $output == *'srun placed the tasks for --merak-cp=3; leave it out'* ]]
 }

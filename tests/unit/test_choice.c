@@ -289,6 +289,7 @@ static void lists_of_stages(void **state)
 
 static void stages_settle(void **state)
 {
+    const int cp[] = {2, MERAK_OPTION_AUTO};
     struct merak_choices choices = {.micro_batch = 6};
     struct merak_error err = {.text = ""};
     struct merak_plan plan = {.tp = 0};
@@ -320,6 +321,16 @@ static void stages_settle(void **state)
     assert_null(strstr(line, "tp=1,"));
     assert_null(strstr(line, "order="));
     free(line);
+    for (size_t i = 0; i < sizeof(cp) / sizeof(*cp); i++) {
+        choices.cp = cp[i];
+        choices.given[MERAK_CHOICE_CP] = true;
+        assert_int_equal(merak_choices_settle(&choices, &err), MERAK_OK);
+        assert_int_equal(merak_choices_settle_stages(&choices, &err),
+                         MERAK_ERR_UNSUPPORTED);
+        assert_string_equal(err.text, "--cp: stages of unlike ranks do not cut "
+                                      "sequences; leave out --cp or --stages");
+    }
+    choices.cp = 1;
     choices.given[MERAK_CHOICE_DP] = true;
     assert_int_equal(merak_choices_settle_stages(&choices, &err),
                      MERAK_ERR_CONFIG);
