@@ -7,15 +7,15 @@
  *   merak_plan  the format's version, 2; 3 if stages have unlike ranks
  *   sent        {pp_bytes, dp_bytes} per step, over a link between stages and
  *               one between replicas; absent if not known
- *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
- *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
- *               dtype, scatter, cut, drop, branches, tp_batch, ep,
- *               expert_room}: struct
- *               merak_plan as text; branches is present only if it is not
- *               described (older files have a flag, gathered, which is
- *               still read), tp_batch if it is not 0; zero1 is true or
- *               false, or else zero has the level.  Micro-batches: a
- *               sub-pipeline's halves count as one.  cut is null
+ *   plan        {tp, pp, dp, order, cp, ep, chunks, microbatches,
+ *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
+ *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
+ *               expert_room, cp_form}: struct merak_plan as text; cp and ep
+ *               are present only if they are not 1, branches, tp_batch,
+ *               expert_room and cp_form if they are not the usual (older files
+ *               have a flag for branches, gathered, which is still read);
+ *               zero1 is true or false, or else zero has the level.
+ *               Micro-batches: a sub-pipeline's halves count as one.  cut is null
  *               if merak_stages_cut() decides, drop ({attention, blocks} of
  *               each part) if recompute does;
  *               scatter is 0 if absent.  meshes is there in version 3 alone,
@@ -237,13 +237,17 @@ static const json_t *read_object(struct merak_plan_reader *r, const json_t *in,
  * micro-batch. */
 static void halve(struct merak_plan_reader *r, struct merak_plan *p)
 {
+    size_t all = 2;
+
     if (!p->sub_pipeline || r->rc != MERAK_OK)
         return;
-    if (p->micro_batch % 2 != 0)
+    if (p->stage != NULL)
+        all = 2 * merak_stages_least_samples(p->stage, p->pp);
+    if (p->micro_batch % all != 0)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                           "plan %s: micro_batch is %zu, expected an even "
-                           "number, which sub_pipeline halves",
-                           r->name, p->micro_batch);
+                           "plan %s: micro_batch is %zu, expected a multiple "
+                           "of %zu, which sub_pipeline halves",
+                           r->name, p->micro_batch, all);
     p->micro_batch /= 2;
     p->microbatches *= 2;
 }
@@ -327,6 +331,11 @@ static void read_plan(struct merak_plan_reader *r, const json_t *in,
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)merak_plan_read_integer(r, in, "scatter", 0, most);
     p->threads = 1;
+    if (r->rc == MERAK_OK) {
+        r->rc = merak_plan_check_degrees(p, r->err);
+        if (r->rc != MERAK_OK)
+            merak_error_wrap(r->err, "plan %s", r->name);
+    }
     halve(r, p);
     merak_plan_read_cut(r, in, file);
     merak_plan_read_drop(r, in, file);

@@ -9,6 +9,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 json_t *merak_plan_cut_json(const int *list, int n)
 {
@@ -143,6 +144,23 @@ void merak_plan_read_drop(struct merak_plan_reader *r, const json_t *in,
     file->plan.drop = file->drop;
 }
 
+/* Degrees are those of the list, whose ranks follow one another. */
+static void check_beside(struct merak_plan_reader *r, const json_t *in)
+{
+    static const char *const degree[] = {"tp", "dp", "cp", "ep"};
+    const json_t *order = json_object_get(in, "order");
+    const char *text = json_string_value(order);
+
+    for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
+        const json_t *value = json_object_get(in, degree[i]);
+
+        if (value != NULL && json_integer_value(value) != 1)
+            merak_plan_fail_field(r, degree[i], value, "1 beside meshes");
+    }
+    if (text == NULL || strcmp(text, "tp-dp-pp") != 0)
+        merak_plan_fail_field(r, "order", order, "tp-dp-pp beside meshes");
+}
+
 void merak_plan_read_meshes(struct merak_plan_reader *r, const json_t *in,
                             struct merak_plan_file *file)
 {
@@ -168,10 +186,7 @@ void merak_plan_read_meshes(struct merak_plan_reader *r, const json_t *in,
         file->stage[i].dp = (int)merak_plan_read_integer(r, at, "dp", 1, 65535);
         file->stage[i].tp = (int)merak_plan_read_integer(r, at, "tp", 1, 65535);
     }
-    if (json_integer_value(json_object_get(in, "tp")) != 1 ||
-        json_integer_value(json_object_get(in, "dp")) != 1)
-        merak_plan_fail_field(r, "tp", json_object_get(in, "tp"),
-                              "1, and dp 1, beside meshes");
+    check_beside(r, in);
     if (r->rc == MERAK_OK)
         r->rc = merak_plan_set_stages(p, file->stage, p->pp, r->err);
     if (r->rc == MERAK_OK && p->stage == NULL)

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 
+#include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 
 enum merak_status merak_plan_split_batch(struct merak_plan *plan,
@@ -48,6 +50,28 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
     return MERAK_OK;
 }
 
+/* Ranks are numbered by an int. */
+static enum merak_status check_ranks(const struct merak_plan *plan,
+                                     struct merak_error *err)
+{
+    const int degree[] = {plan->tp, plan->cp, plan->ep, plan->pp, plan->dp};
+    char text[MERAK_DEGREES_TEXT];
+    int64_t n = 1;
+
+    if (plan->stage != NULL) /* merak_plan_set_stages() has counted them */
+        return MERAK_OK;
+    for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
+        if (degree[i] > 1)
+            n *= degree[i];
+        if (n > INT_MAX)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "%s: more than %d ranks; use lower degrees",
+                              merak_plan_degrees_text(plan, " x ", text),
+                              INT_MAX);
+    }
+    return MERAK_OK;
+}
+
 enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                                            struct merak_error *err)
 {
@@ -63,13 +87,12 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                           "them, with --pp and --dp",
                           plan->ep, plan->tp > 1 ? "tp" : "cp",
                           plan->tp > 1 ? plan->tp : plan->cp);
-    if (plan->tp >= 1 && plan->pp >= 1 && plan->dp >= 1 &&
-        plan->microbatches >= 1)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "tp %d, pp %d, dp %d and %d micro-batches: each must be "
-                      "at least 1",
-                      plan->tp, plan->pp, plan->dp, plan->microbatches);
+    if (plan->tp < 1 || plan->pp < 1 || plan->dp < 1 || plan->microbatches < 1)
+        return merak_fail(
+            err, MERAK_ERR_CONFIG,
+            "tp %d, pp %d, dp %d and %d micro-batches: each must be at least 1",
+            plan->tp, plan->pp, plan->dp, plan->microbatches);
+    return check_ranks(plan, err);
 }
 
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,

@@ -6,6 +6,8 @@
 
 #include "partitioner/plan/plan.h"
 
+#include <string.h>
+
 /* dp x tp */
 #define LIST(...) ((const struct merak_stage_degrees[]){__VA_ARGS__})
 
@@ -124,6 +126,23 @@ static void what_does_not_divide_is_refused(void **state)
     }
 }
 
+static void ranks_are_countable(void **state)
+{
+    const struct merak_plan rows[] = {
+        {.tp = 65535, .cp = 4, .pp = 65535, .dp = 1, .microbatches = 1},
+        {.tp = 1, .ep = 65535, .pp = 65535, .dp = 65535, .microbatches = 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_error err = {0};
+
+        assert_int_equal(merak_plan_check_degrees(&rows[i], &err),
+                         MERAK_ERR_CONFIG);
+        assert_non_null(strstr(err.text, "more than 2147483647 ranks"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +151,7 @@ int main(void)
         cmocka_unit_test(a_list_of_equal_stages_is_no_list),
         cmocka_unit_test(least_micro_batches),
         cmocka_unit_test(what_does_not_divide_is_refused),
+        cmocka_unit_test(ranks_are_countable),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

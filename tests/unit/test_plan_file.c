@@ -185,7 +185,7 @@ static const struct {
     {{"plan", "drop"}, "[]", "expected 4 objects"},
     {{"plan", "drop"}, "[1, 2, 3, 4]", "attention is missing"},
     {{"plan", "drop"}, "null", "was changed after it was saved"},
-    {{"plan", "micro_batch"}, "7", "micro_batch is 7, expected an even"},
+    {{"plan", "micro_batch"}, "7", "micro_batch is 7, expected a multiple of 2"},
     {{"plan", "zero1"}, "false", "was changed after it was saved"},
     {{"plan", "zero1"}, NULL, "zero1 is missing, expected true or false"},
     {{"plan", "zero1"}, "2", "zero1 is 2, expected true or false"},
@@ -248,7 +248,12 @@ static void lists_of_stages_are_read_back(void **state)
     static const struct {
         const char *key, *value, *says;
     } rows[] = {
-        {"tp", "2", "tp is 2, expected 1, and dp 1, beside meshes"},
+        {"tp", "2", "tp is 2, expected 1 beside meshes"},
+        {"dp", "2", "dp is 2, expected 1 beside meshes"},
+        {"cp", "2", "cp is 2, expected 1 beside meshes"},
+        {"order", "\"tp-pp-dp\"", "expected tp-dp-pp beside meshes"},
+        {"sub_pipeline", "true",
+         "micro_batch is 8, expected a multiple of 16, which"},
         {"meshes", "[]", "meshes is [], expected 2 objects"},
         {"meshes", "[{\"dp\": 2, \"tp\": 2}, {\"dp\": 2, \"tp\": 2}]",
          "expected 2 objects of unlike degrees"},
