@@ -380,18 +380,21 @@ static enum merak_status say_margin(const struct asked *a,
     int at = fullest(r);
     double limit = (double)r->memory_limit;
     double left = limit - (double)r->stage[at].arena_bytes;
+    double given_gib = (double)memory_of(a->plan) / 0x1p30;
+    bool just_fits = left < LITTLE_LEFT * limit;
     char left_text[MERAK_BYTES_TEXT], limit_text[MERAK_BYTES_TEXT];
-    char spare[160] = "";
+    char less[80] = "";
 
     merak_bytes_text(left, left_text);
     merak_bytes_text(limit, limit_text);
-    if (left < LITTLE_LEFT * limit)
-        snprintf(spare, sizeof(spare),
-                 ": it just fits; --memory-gib %.1f plans with 1 GiB to spare",
-                 (double)memory_of(a->plan) / 0x1p30 - 1);
+    if (just_fits && given_gib >= 2)
+        snprintf(less, sizeof(less),
+                 "; --memory-gib %.1f plans with 1 GiB to spare",
+                 given_gib - 1);
     return plan_lines_add(&a->advice->words, err,
-                          "memory left: %s of %s on stage %d, the fullest%s",
-                          left_text, limit_text, at, spare);
+                          "memory left: %s of %s on stage %d, the fullest%s%s",
+                          left_text, limit_text, at,
+                          just_fits ? ": it just fits" : "", less);
 }
 
 /* --- fewer ranks ---------------------------------------------------------- */

@@ -39,6 +39,11 @@ enum merak_status plan_table_print(const struct plan_options *opt,
 enum merak_status plan_emit_rated(struct plan_auto *plan,
                                   const struct merak_search_result *result,
                                   struct merak_error *err) MERAK_CHECKED;
+/* The options of what is trained and how documents are masked, which other
+ * trainers set in ways of their own: "--lora-rank, --freeze"; "" if none. */
+#define PLAN_TRAINING_TEXT 64
+const char *plan_emit_training(const struct plan_options *opt,
+                               char text[PLAN_TRAINING_TEXT]);
 /* plan_search.c: merak_search() for as long as the options say, or until
  * Ctrl-C. */
 enum merak_status plan_search(struct plan_auto *plan,

@@ -137,6 +137,27 @@ static void predict_any(struct rated *r)
         fits = predict(r, more[i]);
 }
 
+const char *plan_emit_training(const struct plan_options *opt,
+                               char text[PLAN_TRAINING_TEXT])
+{
+    const struct {
+        bool given;
+        const char *name;
+    } of[] = {{opt->lora.rank > 0, "--lora-rank"},
+              {opt->rules.n > 0, "--freeze"},
+              {opt->objective.kind != MERAK_CROSS_ENTROPY, "--objective"},
+              {opt->doc_mask, "--doc-mask"}};
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
+        if (of[i].given)
+            at += (size_t)snprintf(text + at, PLAN_TRAINING_TEXT - at, "%s%s",
+                                   at > 0 ? ", " : "", of[i].name);
+    }
+    return text;
+}
+
 enum merak_status plan_emit_rated(struct plan_auto *plan,
                                   const struct merak_search_result *result,
                                   struct merak_error *err)
@@ -148,6 +169,7 @@ enum merak_status plan_emit_rated(struct plan_auto *plan,
                       .trainer = trainer,
                       .runs = plan_trainer_adapt(trainer, &best->plan)};
     enum merak_status rc = find_layers(&r, &best->plan, err);
+    char training[PLAN_TRAINING_TEXT];
     int lost = 0;
 
     find_given(&r);
@@ -163,7 +185,9 @@ enum merak_status plan_emit_rated(struct plan_auto *plan,
                                    .wanted = &best->plan,
                                    .wanted_s = best->step_s,
                                    .step_s = r.step_s,
-                                   .given = r.given},
+                                   .given = r.given,
+                                   .training = plan_emit_training(plan->opt,
+                                                                  training)},
             stdout, stderr);
         rc = plan_emit_status(plan->opt, lost, err);
     }

@@ -537,6 +537,8 @@ int plan_emit(enum plan_emit what, const struct plan_emitted *emitted,
     note_times(&e, &n);
     note_choices(&e, &n);
     note_lists(&e, &n);
+    if (e.training != NULL && *e.training != '\0')
+        lose(&n, "not emitted: %s, with which the plan was made", e.training);
     plan_rules_check(what, &numbers, note_rule, &n);
     if (what == PLAN_EMIT_MEGATRON)
         emit_megatron(&e, body, &n);

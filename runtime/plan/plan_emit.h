@@ -35,7 +35,9 @@ struct plan_emitted {
     double wanted_s, step_s; /* predicted steps of both; 0: not known */
     const bool *given; /* [MERAK_CHOICE_COUNT], by options: cannot be changed
                           without a word; NULL: all */
-    bool lays_out;     /* set by plan_emit(): parts are listed */
+    const char *training; /* options of what is trained, which are in no
+                             trainer's output; NULL or "": none */
+    bool lays_out;        /* set by plan_emit(): parts are listed */
 };
 
 /* Those of a plan that was built; free count. */

@@ -397,6 +397,7 @@ static enum merak_status print_report(const struct report *r,
                                       struct merak_error *err)
 {
     struct plan_layers layers = {.count = NULL};
+    char training[PLAN_TRAINING_TEXT];
     enum merak_status rc = MERAK_OK;
 
     if (r->opt->json != NULL)
@@ -422,7 +423,9 @@ static enum merak_status print_report(const struct report *r,
                                        .global_batch = r->opt->global_batch,
                                        .config = plan_model_config(r->model),
                                        .layers = layers,
-                                       .given = r->opt->choice.given},
+                                       .given = r->opt->choice.given,
+                                       .training = plan_emit_training(r->opt,
+                                                                      training)},
                 stdout, stderr),
             err);
     free(layers.count);

@@ -56,17 +56,16 @@ const char *plan_bound_text(const struct merak_search_result *r,
                             char text[PLAN_SEARCH_TEXT])
 {
     double step_s = r->choice[0].step_s;
-    char least[MERAK_SECONDS_TEXT], within[64] = "";
+    char least[MERAK_SECONDS_TEXT], above[64] = "";
 
     if (r->least_s <= 0)
         return NULL;
     merak_seconds_text(r->least_s, least);
     if (step_s < 2 * r->least_s)
-        snprintf(within, sizeof(within),
-                 ": within %.1f%% of all that is modelled",
+        snprintf(above, sizeof(above), "; this one takes %.1f%% more",
                  100 * (step_s / r->least_s - 1));
     snprintf(text, PLAN_SEARCH_TEXT,
              "no plan can take less than %s, the time of its kernels alone%s",
-             least, within);
+             least, above);
     return text;
 }

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..115
+echo 1..117
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -170,6 +170,11 @@ has "and an error" "$tmp/err" "cannot express: schedule zb-h1" \
     2>"$tmp/err" || echo none >"$tmp/out"
 has "unless that does not matter" "$tmp/out" "# as torchtitan runs it: " \
     'pipeline_parallel_schedule = "1F1B"'
+"$merak" plan --model "$model" --seq 16 --lora-rank 2 --objective dpo \
+    --emit megatron >"$tmp/out" 2>"$tmp/err"
+[ $? -eq 66 ] || echo none >"$tmp/out"
+has "nor is one of a model with adapters" "$tmp/out" \
+    "# not emitted: --lora-rank, --objective, with which the plan was made"
 refuses 'got "4,2"; several, up to 16, are ascending' --nodes 4,2
 refuses "--tokens: expected a number" --tokens 1x
 refuses "--price needs the tokens of a run: give --tokens" --price 2
@@ -283,7 +288,15 @@ mkdir "$tmp/it's" && cp "$model" "$tmp/it's/model.json"
     eval "$(sed -n '/# to save the plan/{n;p}' typed)" >/dev/null 2>&1
 )
 has "what it says to type saves the plan" "$tmp/plan.json" '"global_batch": 8'
-has "and what hardly fits is said" "$tmp/typed" ": it just fits; --memory-gib"
+# Of little memory no GiB can be spared.
+grep -q "the fullest: it just fits$" "$tmp/typed" || echo none >"$tmp/typed"
+has "and what hardly fits is said" "$tmp/typed" ": it just fits"
+echo '{"model_type": "gpt2", "n_layer": 1, "n_head": 8, "n_embd": 4096,
+    "n_positions": 16, "vocab_size": 50000}' >"$tmp/wide.json"
+"$merak" plan --model "$tmp/wide.json" --device cpu --global-batch 1 --seq 16 \
+    --memory-gib 7.6 >"$tmp/wide" 2>&1
+has "with less memory that leaves a GiB" "$tmp/wide" \
+    ": it just fits; --memory-gib 6.6 plans with 1 GiB to spare"
 
 "$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
     --schedule auto --program >"$tmp/auto" 2>&1
