@@ -410,6 +410,8 @@ int merak_build_group(struct merak_build *b, int key)
     group->axis = key == MERAK_GROUP_PP ? MERAK_ALONG_PP
                   : key == b->dp_axis   ? MERAK_ALONG_DP
                                         : MERAK_ALONG_TP;
+    if (key != MERAK_GROUP_TP && key != MERAK_GROUP_PP)
+        group->role = b->mesh.axis[key].role;
     strcpy(group->name, key == MERAK_GROUP_TP   ? "tp"
                         : key == MERAK_GROUP_PP ? "pp"
                                                 : b->mesh.axis[key].name);

@@ -119,6 +119,7 @@ enum merak_group_axis {
 
 struct merak_group {
     enum merak_group_axis axis;
+    enum merak_axis_role role; /* of one tensor axis; else of weights */
     int n;
     int *rank; /* logical ranks, ascending member order */
     int me;

@@ -131,6 +131,7 @@ struct merak_search_stage {
     double fetched_bytes; /* of those sent */
     size_t arena_bytes, category_bytes[MERAK_CAT_COUNT];
     double sent_bytes[MERAK_LEVELS]; /* in a step, by level of links */
+    double cp_bytes; /* of them, over cp with micro-batches */
 };
 
 #define MERAK_SEARCH_CHOICES 6

@@ -103,6 +103,9 @@ static enum merak_status count_bytes(const struct merak_program *prog,
             continue;
         if (merak_instr_fetches(prog, in))
             stage->fetched_bytes += bytes;
+        if (in->kind == MERAK_INSTR_EXCHANGE && in->microbatch >= 0 &&
+            prog->group[in->group].role == MERAK_AXIS_SEQUENCE)
+            stage->cp_bytes += bytes;
         for (int l = 0; l < MERAK_LEVELS; l++)
             stage->sent_bytes[l] += f.of[l] * bytes;
     }

@@ -152,9 +152,10 @@ static void print_time(const struct plan_auto *plan,
 static void print_links(const struct merak_search_result *r)
 {
     const struct merak_plan *p = &r->choice[0].plan;
-    double link = 0, net = 0;
+    double link = 0, net = 0, cp = 0;
     char fetches[PLAN_FETCH_TEXT];
     char inside[MERAK_BYTES_TEXT], between[MERAK_BYTES_TEXT];
+    char over_cp[MERAK_BYTES_TEXT];
 
     for (int s = 0; s < p->pp; s++) {
         const struct merak_stage_mesh mesh = merak_plan_mesh(p, s);
@@ -162,10 +163,15 @@ static void print_links(const struct merak_search_result *r)
 
         link += r->stage[s].sent_bytes[0] * ranks;
         net += r->stage[s].sent_bytes[1] * ranks;
+        cp += r->stage[s].cp_bytes * ranks;
     }
     merak_bytes_text(link, inside);
     merak_bytes_text(net, between);
-    printf("sent in a step: %s within nodes, %s between\n", inside, between);
+    merak_bytes_text(cp, over_cp);
+    printf("sent in a step: %s within nodes, %s between", inside, between);
+    if (p->cp > 1)
+        printf("; over cp %s beside gradients", over_cp);
+    putchar('\n');
     if (*plan_fetch_text(r->stage, p->pp, r->choice[0].fetch_s, fetches))
         puts(fetches);
 }

@@ -341,20 +341,25 @@ static void check_cp_program(const struct cp_row *row,
                  got.layers, got.end, got.dp, want.layers, want.end, want.dp);
 }
 
+static struct merak_hf_config cp_config(void)
+{
+    return (struct merak_hf_config){.family = MERAK_LLAMA,
+                                    .layers = LAYERS,
+                                    .hidden = WIDTH,
+                                    .heads = CP_HEADS,
+                                    .kv_heads = KV_HEADS,
+                                    .head_dim = WIDTH / CP_HEADS,
+                                    .ffn = FFN,
+                                    .vocab = CP_VOCAB,
+                                    .positions = SEQ,
+                                    .norm.eps = 1e-5f,
+                                    .init_std = 0.02f,
+                                    .rope.theta = 1e4f};
+}
+
 static void sequences_over_ranks_send_what_the_closed_forms_say(void **state)
 {
-    struct merak_hf_config config = {.family = MERAK_LLAMA,
-                                     .layers = LAYERS,
-                                     .hidden = WIDTH,
-                                     .heads = CP_HEADS,
-                                     .kv_heads = KV_HEADS,
-                                     .head_dim = WIDTH / CP_HEADS,
-                                     .ffn = FFN,
-                                     .vocab = CP_VOCAB,
-                                     .positions = SEQ,
-                                     .norm.eps = 1e-5f,
-                                     .init_std = 0.02f,
-                                     .rope.theta = 1e4f};
+    struct merak_hf_config config = cp_config();
 
     (void)state;
     for (size_t i = 0; i < COUNT(cp_rows); i++) {
@@ -469,12 +474,58 @@ static void reports_tell_the_bytes_of_each_level(void **state)
     }
 }
 
+/* What goes over cp, and all; replicas are on the same node. */
+static void reports_tell_the_bytes_over_cp(void **state)
+{
+    struct merak_hf_config config = cp_config();
+    struct merak_device device;
+    struct merak_error err = {0};
+
+    (void)state;
+    assert_int_equal(merak_device_find("h100", &device, &err), MERAK_OK);
+    for (size_t i = 0; i < COUNT(cp_rows); i++) {
+        const struct cp_row *row = &cp_rows[i];
+        const struct cp_sent want = cp_closed_form(row);
+        const double all = want.layers + want.end + want.dp;
+        struct merak_search_result *result = NULL;
+        struct merak_search_input in = {
+            .describe = merak_hf_describe,
+            .arg = &config,
+            .seq = SEQ,
+            .dtype = row->dtype,
+            .global_batch = (size_t)(BATCH * row->m * row->dp),
+            .nodes = 1,
+            .ranks_per_node = row->cp * row->dp,
+            .threads = 1,
+            .device = &device,
+            .pin = {.tp = 1,
+                    .pp = 1,
+                    .dp = row->dp,
+                    .cp = row->cp,
+                    .given[MERAK_CHOICE_CP] = true,
+                    .cp_form = row->form,
+                    .given[MERAK_CHOICE_CP_FORM] = true,
+                    .micro_batch = BATCH,
+                    .schedule = "1f1b",
+                    .zero = row->zero,
+                    .given[MERAK_CHOICE_ZERO] = true,
+                    .given[MERAK_CHOICE_RECOMPUTE] = true}};
+
+        if (merak_search(&in, &result, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        assert_near(&result->stage[0].cp_bytes, &want.layers, 1, 0, 0);
+        assert_near(&result->stage[0].sent_bytes[0], &all, 1, 0, 0);
+        merak_search_destroy(result);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_send_what_the_closed_forms_say),
         cmocka_unit_test(sequences_over_ranks_send_what_the_closed_forms_say),
         cmocka_unit_test(reports_tell_the_bytes_of_each_level),
+        cmocka_unit_test(reports_tell_the_bytes_over_cp),
     };
 
     return cmocka_run_group_tests_name("traffic", tests, NULL, NULL);
