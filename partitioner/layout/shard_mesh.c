@@ -311,11 +311,11 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
 
     if (opt->cp < 2)
         return MERAK_OK;
-    if (!has_sequences(graph))
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "cp=%d cuts sequences, and this model has none: use "
-                          "--cp 1",
-                          opt->cp);
+    if (!has_sequences(graph)) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "cp=%d cuts sequences, and this model has none", opt->cp);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --cp 1");
+    }
     for (int n = 0; n < graph->n_forward; n++) {
         const struct merak_node *node = graph->node[n];
         bool positions = merak_strategy_has_positions(&sig[n]);
@@ -325,11 +325,12 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
         if (!merak_node_needs_sequences(node, &sig[n]) ||
             (positions && opt->cp_form != MERAK_CP_HEADS))
             continue;
-        if (node->op->heads == NULL)
-            return merak_fail(err, MERAK_ERR_CONFIG,
-                              "cp=%d: %s (%s) needs whole sequences: use "
-                              "--cp 1",
-                              opt->cp, node->name, node->op->name);
+        if (node->op->heads == NULL) {
+            merak_fail(err, MERAK_ERR_CONFIG,
+                       "cp=%d: %s (%s) needs whole sequences", opt->cp,
+                       node->name, node->op->name);
+            return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --cp 1");
+        }
         merak_node_infer(node, &inf);
         node->op->heads(&inf, &kv, &query);
         if (!positions && opt->cp_form == MERAK_CP_GATHER)

@@ -150,7 +150,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
     [MERAK_CHOICE_CP] = {
         BOTH(CP, "cp", INT, cp, CP_TEXT, CP_TEXT, DEGREE, .words = "auto"),
         .key = "cp", IN_PLAN(cp), .usual = 1, .is_implied = true,
-        .is_told = true},
+        .is_told = true, NEAR(usual, 0, 12)},
     [MERAK_CHOICE_CP_FORM] = {
         BOTH(CP_FORM, "cp-form", WORD, cp_form, CP_FORM_TEXT, CP_FORM_TEXT,
              .words = "auto|gather|heads"),

@@ -170,7 +170,8 @@ void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
         return;
     rc = merak_graphs_shard(s->graphs, key, &sharded, &why);
     if (rc == MERAK_ERR_CONFIG && merak_plan_tensor_ranks(key) > 1) {
-        s->tp_error = why;
+        if (s->cp == 1 || s->n_tp_refused == 0) /* what cp refuses of any tp */
+            s->tp_error = why;
         s->n_tp_refused++;
         return;
     }

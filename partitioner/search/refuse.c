@@ -49,8 +49,8 @@ static bool may_be_flat(const struct merak_choices *pin)
  * However a model is cut, its tensor ranks and stages together hold all of it.
  * Every replica has parameters and accumulators, or, where these are flat, all
  * replicas together have them once; ranks that a sequence is cut over are
- * replicas to it, without that.  Optimizer state exists at least once, and if it
- * is split over replicas, each also holds its part of the reduced gradients
+ * replicas to it, without that.  Optimizer state exists at least once, and if
+ * it is split over replicas, each also holds its part of the reduced gradients
  * (program/params.c).  Some rank takes at least the mean.
  */
 bool merak_search_is_hopeless(struct merak_search *s)
@@ -324,7 +324,8 @@ static bool has_no_schedule(const struct merak_search *s,
 static bool has_no_tensor(const struct merak_search *s, struct merak_refusal *r)
 {
     r->why = s->tp_error;
-    return s->n_tp_refused > 0 && (s->in->pin.tp > 0 || s->in->pin.ep > 1);
+    return s->n_tp_refused > 0 && (s->in->pin.tp > 0 || s->in->pin.ep > 1 ||
+                                   (s->cp > 1 && s->n_tables == 0));
 }
 
 /* Do the degrees not multiply to the number of ranks? */

@@ -13,7 +13,7 @@
 #define MERAK_SEARCH_SLACK \
     1.03 /* the table may overestimate the arena by this factor */
 
-#define MERAK_SEARCH_ERROR \
+#define MERAK_SEARCH_ERROR                                                  \
     1.05 /* of two plans' estimates, by their quotient: one that is so many \
             times another's is not named as faster or as fast */
 
@@ -29,7 +29,7 @@ struct merak_search {
     const struct merak_search_input *in;
     struct merak_cost_model cost;
     double limit;
-    double state; /* bytes, by merak_search_is_hopeless() */
+    double state;      /* bytes, by merak_search_is_hopeless() */
     int tasks, spread; /* of all; of them those that tp x pp x dp makes: all
                           that see the same part of a sequence */
     int node_spread;   /* of these, in a node */
@@ -58,7 +58,8 @@ struct merak_search {
     bool leaves;      /* a candidate is left at the first stage that does not
                          fit: its other cuts will not be tried */
     struct merak_search_tally tally;
-    struct merak_error tp_error; /* of the last tp the model does not allow */
+    struct merak_error tp_error; /* of the last tp the model does not allow; of
+                                    the first beside a cp */
     int n_tp_refused;
     struct merak_error run_error; /* of the last candidate whose programs could
                                      not run; its arena is DBL_MAX */
@@ -215,8 +216,8 @@ int merak_search_compare_plans(const struct merak_plan *a,
 
 /* --- explain.c ----------------------------------------------------- */
 
-/* Runners-up that would be named, fit, were simulated or not, and take less than
- * `error` times the chosen plan's step. */
+/* Runners-up that would be named, fit, were simulated or not, and take less
+ * than `error` times the chosen plan's step. */
 int merak_search_near(const struct merak_search *s, bool simulated,
                       double error,
                       struct merak_candidate *near[MERAK_SEARCH_CHOICES]);

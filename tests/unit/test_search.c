@@ -151,6 +151,24 @@ static void refusals_say_what_binds(void **state)
     }
 }
 
+static void cp_that_does_not_divide_is_named(void **state)
+{
+    struct merak_search_result *result = NULL;
+    struct merak_error err = {0};
+    struct instance it;
+
+    (void)state;
+    instance_draw(&it, 11);
+    it.in.nodes = 1;
+    it.in.ranks_per_node = 4;
+    it.in.seq--;
+    it.in.pin = (struct merak_choices){.cp = 2, .given[MERAK_CHOICE_CP] = true};
+    assert_int_equal(merak_search(&it.in, &result, &err), MERAK_ERR_CONFIG);
+    assert_null(result);
+    assert_non_null(strstr(err.text, "cannot be cut over cp=2; nearest: "
+                                     "--cp 1"));
+}
+
 /* --- full size ------------------------------------------------------------ */
 
 /* 44 layers of 6144: 20 billion parameters. */
@@ -509,6 +527,7 @@ int main(void)
         cmocka_unit_test(twenty_billion_on_64_in_seconds),
         cmocka_unit_test(pinned_choices_are_kept),
         cmocka_unit_test(refusals_say_what_binds),
+        cmocka_unit_test(cp_that_does_not_divide_is_named),
         cmocka_unit_test(memory_is_the_arena_s),
         cmocka_unit_test(a_huge_vocabulary_is_cut_over_all_stages),
         cmocka_unit_test(boundaries_are_of_slices),
