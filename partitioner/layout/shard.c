@@ -228,9 +228,10 @@ enum merak_status merak_parts_create(int n_nodes, int n,
         .n_nodes = n_nodes,
         .of_node = calloc(nodes, sizeof(*parts->of_node)),
         .block = calloc(nodes, sizeof(*parts->block)),
-        .n_blocks = calloc((size_t)n + 1, sizeof(*parts->n_blocks))};
+        .n_blocks = calloc((size_t)n + 1, sizeof(*parts->n_blocks)),
+        .place = calloc((size_t)n + 1, sizeof(*parts->place))};
     if (parts->of_node == NULL || parts->block == NULL ||
-        parts->n_blocks == NULL) {
+        parts->n_blocks == NULL || parts->place == NULL) {
         merak_parts_destroy(parts);
         return merak_fail_nomem(err, nodes * sizeof(*parts->block));
     }
@@ -245,6 +246,7 @@ void merak_parts_destroy(struct merak_parts *parts)
     free(parts->of_node);
     free(parts->block);
     free(parts->n_blocks);
+    free(parts->place);
     free(parts);
 }
 
@@ -261,6 +263,7 @@ static enum merak_status copy_parts(const struct merak_parts *from,
     memcpy((*parts_p)->of_node, from->of_node, nodes);
     memcpy((*parts_p)->block, from->block, nodes);
     memcpy((*parts_p)->n_blocks, from->n_blocks, (size_t)from->n * sizeof(int));
+    memcpy((*parts_p)->place, from->place, (size_t)from->n * sizeof(int));
     return MERAK_OK;
 }
 

@@ -92,6 +92,7 @@ struct merak_parts {
     int n, n_nodes;
     int *of_node, *block;
     int *n_blocks; /* by part */
+    int *place;    /* by part: the cut point where it begins; of the first -1 */
 };
 
 struct merak_shard_options {

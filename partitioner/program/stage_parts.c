@@ -30,6 +30,28 @@ bool merak_parts_cut_loss(const struct merak_graph *graph,
     return false;
 }
 
+/* The cut points where parts begin, numbered as merak_stages_at() takes them.
+ */
+static enum merak_status find_places(const struct merak_sharded *sharded,
+                                     const struct merak_stages *stages,
+                                     struct merak_parts *parts,
+                                     struct merak_error *err)
+{
+    struct merak_cut_point *place = NULL;
+    int n;
+    enum merak_status rc = merak_stages_list(sharded, &place, &n, err);
+
+    parts->place[0] = -1;
+    for (int i = 1; rc == MERAK_OK && i <= n; i++) {
+        int part = stages->of_node[place[i].node];
+
+        if (part != stages->of_node[place[i].node - 1])
+            parts->place[part] = i - 1;
+    }
+    free(place);
+    return rc;
+}
+
 enum merak_status merak_stages_parts(const struct merak_sharded *sharded,
                                      const struct merak_stages *stages,
                                      struct merak_parts **parts_p,
@@ -53,8 +75,12 @@ enum merak_status merak_stages_parts(const struct merak_sharded *sharded,
     parts->n_nodes = k;
     for (int p = 0; p < parts->n; p++)
         parts->n_blocks[p] = stages->n_blocks[p];
-    *parts_p = parts;
-    return MERAK_OK;
+    rc = find_places(sharded, stages, parts, err);
+    if (rc == MERAK_OK)
+        *parts_p = parts;
+    else
+        merak_parts_destroy(parts);
+    return rc;
 }
 
 /* Which part and block each node is in: forward nodes are in the order of the

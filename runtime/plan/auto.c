@@ -49,29 +49,43 @@ static struct merak_choices pins_of(const struct merak_choices *choice,
     return pin;
 }
 
-/* Find the backend of a run on the device, whose name `merak calibrate` begins
- * with the backend's.  Without one, scratch is not counted. */
-static enum merak_status fill_scratch(struct plan_auto *plan,
+enum merak_status plan_device_backend(const struct plan_options *opt,
+                                      const struct merak_device *device,
+                                      const struct merak_backend **backend_p,
                                       struct merak_error *err)
 {
     const struct merak_backend *backend = NULL;
-    char name[sizeof(plan->device.name)];
+    char name[sizeof(device->name)];
 
-    snprintf(name, sizeof(name), "%s", plan->device.name);
+    *backend_p = NULL;
+    snprintf(name, sizeof(name), "%s", device->name);
     name[strcspn(name, ",")] = '\0';
-    if (plan->opt->given.backend) {
-        if (merak_backend_find(plan->opt->backend, &backend, err) != MERAK_OK)
+    if (opt->given.backend) {
+        if (merak_backend_find(opt->backend, &backend, err) != MERAK_OK)
             return err->status;
     } else if (merak_backend_find(name, &backend, NULL) != MERAK_OK) {
         return MERAK_OK;
     }
+    *backend_p = backend;
+    if (backend->use_choices == NULL)
+        return MERAK_OK;
+    return backend->use_choices((const char *const *)device->tuned,
+                                device->n_tuned, err);
+}
+
+static enum merak_status fill_scratch(struct plan_auto *plan,
+                                      struct merak_error *err)
+{
+    const struct merak_backend *backend;
+    enum merak_status rc =
+        plan_device_backend(plan->opt, &plan->device, &backend, err);
+
+    if (rc != MERAK_OK || backend == NULL)
+        return rc;
     plan->in.memory = merak_backend_memory(backend);
     if (plan->opt->given.backend)
         plan->in.direct = merak_backend_is_direct(backend);
-    if (backend->use_choices == NULL)
-        return MERAK_OK;
-    return backend->use_choices((const char *const *)plan->device.tuned,
-                                plan->device.n_tuned, err);
+    return MERAK_OK;
 }
 
 /* Choose the transport as a run would. */
@@ -171,18 +185,18 @@ static enum merak_status draw(const struct plan_auto *plan,
     struct merak_planned *planned = NULL;
     struct merak_timeline *timeline = NULL;
     char heading[128];
-    struct plan_drawing drawing = {
-        .heading = heading,
-        .plan = &best->plan,
-        .stage = result->stage,
-        .limit_bytes = result->memory_limit,
-        .step_s = best->step_s,
-        .tokens_per_s =
-            (double)plan->in.global_batch * (double)plan->in.seq / best->step_s,
-        .utilisation = result->flop_utilisation,
-        .fetch_s = best->fetch_s,
-        .result = result,
-        .advice = advice};
+    struct plan_drawing drawing = {.heading = heading,
+                                   .plan = &best->plan,
+                                   .stage = result->stage,
+                                   .limit_bytes = result->memory_limit,
+                                   .step_s = best->step_s,
+                                   .tokens_per_s =
+                                       (double)plan->in.global_batch *
+                                       (double)plan->in.seq / best->step_s,
+                                   .utilisation = result->flop_utilisation,
+                                   .fetch_s = best->fetch_s,
+                                   .result = result,
+                                   .advice = advice};
     struct merak_plan drawn = best->plan;
     enum merak_status rc;
 

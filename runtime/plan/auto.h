@@ -5,6 +5,7 @@
 
 #include "base/size.h"
 #include "io/plan_file.h"
+#include "kernels/kernels.h"
 #include "partitioner/search/search.h"
 #include "runtime/plan/planned_model.h"
 
@@ -30,6 +31,13 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
  * after an error. */
 enum merak_status plan_auto_fill(struct plan_auto *plan,
                                  struct merak_error *err) MERAK_CHECKED;
+/* auto.c: the backend of a run on the device, whose name `merak calibrate`
+ * begins with the backend's; it uses the device's tuned algorithms.  NULL if it
+ * is not known: then scratch is not counted. */
+enum merak_status plan_device_backend(const struct plan_options *opt,
+                                      const struct merak_device *device,
+                                      const struct merak_backend **backend_p,
+                                      struct merak_error *err) MERAK_CHECKED;
 /* table.c: the best plans for several machines, or saved plans, a row each. */
 enum merak_status plan_table_print(const struct plan_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;
@@ -83,6 +91,9 @@ enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
                                    struct merak_error *err) MERAK_CHECKED;
 
+/* plan_report.c: what was asked for. */
+json_t *plan_request_object(const struct plan_model *model,
+                            const struct merak_search_input *in);
 /* Write an object and release it; path "-" is standard output.
  * MERAK_ERR_NOMEM if there is no object. */
 enum merak_status plan_json_save(json_t *object, const char *path,

@@ -29,15 +29,40 @@ static void add_time(const struct merak_instr *in,
         stage->backward_s += in->cost_s;
 }
 
+/* Bytes that an instruction sends, by level: to one peer, or evenly to all
+ * others of a group. */
+static void add_sent(const struct merak_program *prog,
+                     const struct merak_links *links,
+                     const struct merak_instr *in,
+                     struct merak_search_stage *stage)
+{
+    const struct merak_group *group;
+    struct merak_spread spread;
+    int others = 0;
+
+    if (in->kind == MERAK_INSTR_SEND)
+        stage->sent_bytes[merak_links_level(links, prog->rank, in->peer)] +=
+            (double)in->bytes;
+    if (in->kind != MERAK_INSTR_EXCHANGE)
+        return;
+    group = &prog->group[in->group];
+    spread = merak_links_spread(links, prog->rank, group->rank, group->n);
+    spread.n[0]--; /* itself */
+    for (int l = 0; l < MERAK_LEVELS; l++)
+        others += spread.n[l];
+    for (int l = 0; l < MERAK_LEVELS && others > 0; l++)
+        stage->sent_bytes[l] += (double)in->bytes * spread.n[l] / others;
+}
+
 void plan_stage_fill(const struct merak_program *prog,
+                     const struct merak_links *links,
                      struct merak_search_stage *stage)
 {
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
 
         add_time(in, stage);
-        if (in->kind == MERAK_INSTR_EXCHANGE || in->kind == MERAK_INSTR_SEND)
-            stage->sent_bytes[0] += (double)in->bytes;
+        add_sent(prog, links, in, stage);
         if (merak_instr_fetches(prog, in))
             stage->fetched_bytes += (double)in->bytes;
     }

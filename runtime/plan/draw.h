@@ -23,8 +23,9 @@ struct plan_drawing {
     const struct plan_advice *advice;         /* likewise */
 };
 
-/* Fill a stage's row from its program in the whole plan. */
+/* Fill a stage's row from the program of one of its ranks in the whole plan. */
 void plan_stage_fill(const struct merak_program *program,
+                     const struct merak_links *links,
                      struct merak_search_stage *stage);
 /* Is a category of memory shown?  One that few plans have is where it is used.
  */

@@ -2,6 +2,7 @@
 /* plan_options.c - options of `merak plan`; named as in `merak train` */
 #include "config.h"
 
+#include "runtime/plan/listed.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
@@ -374,8 +375,8 @@ static enum merak_status check_table(const struct plan_options *opt,
                                                  : "device with several names");
 }
 
-static enum merak_status check_search(const struct plan_options *opt,
-                                      struct merak_error *err)
+static enum merak_status check_machine(const struct plan_options *opt,
+                                       struct merak_error *err)
 {
     if (check_table(opt, err) != MERAK_OK)
         return err->status;
@@ -383,7 +384,7 @@ static enum merak_status check_search(const struct plan_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --device: a100, h100, h200, rtx3090, cpu, or "
                           "a file that `merak calibrate` wrote");
-    if (opt->global_batch == 0)
+    if (opt->global_batch == 0 && opt->choice.list.stage == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --global-batch: sequences in a step, over all "
                           "ranks");
@@ -474,20 +475,20 @@ static enum merak_status check(struct plan_options *opt,
         merak_phases_parse(opt->print, &opt->phases, err) != MERAK_OK)
         return err->status;
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
-    opt->search = opt->device != NULL || opt->given.nodes ||
-                  opt->ranks_per_node > 0 || opt->what_if != NULL ||
-                  opt->choice.tp < 0 || opt->choice.pp < 0 ||
-                  opt->choice.dp < 0 || opt->choice.cp < 0 ||
-                  opt->choice.ep < 0;
-    if (opt->search && opt->choice.list.stage != NULL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--stages of unlike ranks are planned for links that "
-                          "are all the same: leave out --device and --nodes, "
-                          "or give tp, pp and dp");
+    opt->search =
+        opt->device != NULL || opt->given.nodes || opt->ranks_per_node > 0 ||
+        opt->what_if != NULL || opt->choice.tp < 0 || opt->choice.pp < 0 ||
+        opt->choice.dp < 0 || opt->choice.cp < 0 || opt->choice.ep < 0;
     if (opt->search)
-        return check_search(opt, err);
+        rc = check_machine(opt, err);
+    if (rc == MERAK_OK && opt->search && opt->choice.list.stage != NULL) {
+        opt->search = false;
+        rc = plan_listed_take(opt, err);
+    }
+    if (rc != MERAK_OK || opt->search)
+        return rc;
     merak_choices_take(&opt->choice, &opt->plan);
-    opt->plan.scatter = /* all links are the same */
+    opt->plan.scatter = /* by latencies alone: nothing is cut yet */
         merak_boundary_choose(opt->choice.boundary, &opt->cost, &opt->plan, 0);
     rc = count_microbatches(opt, err);
     return rc == MERAK_OK ? take_lists(opt, err) : rc;
@@ -516,6 +517,7 @@ enum merak_status plan_options_parse(int argc, char **argv,
 
 void plan_options_fini(struct plan_options *opt)
 {
+    plan_listed_fini(opt);
     plan_saved_fini(opt);
     merak_given_fini(&opt->choice.list);
     free(opt->several.words);

@@ -5,6 +5,7 @@
 
 #include "io/plan_file.h"
 #include "partitioner/device/cost_model.h"
+#include "partitioner/device/device.h"
 #include "partitioner/plan/choice.h"
 #include "runtime/plan/plan_emit.h"
 #include "runtime/plan/plan_run.h"
@@ -37,12 +38,12 @@ struct plan_options {
         const char *device[PLAN_MOST_DEVICES];
         char *words; /* that they point to */
     } several;
-    double search_seconds;                       /* 0: as long as it takes */
-    int emit;                                    /* enum plan_emit */
-    bool emit_anyway; /* though the trainer does not have all of it */
-    struct plan_cost run;                        /* --tokens, --price */
-    const char *print;                           /* --print */
-    unsigned phases; /* that it and --program ask for */
+    double search_seconds; /* 0: as long as it takes */
+    int emit;              /* enum plan_emit */
+    bool emit_anyway;      /* though the trainer does not have all of it */
+    struct plan_cost run;  /* --tokens, --price */
+    const char *print;     /* --print */
+    unsigned phases;       /* that it and --program ask for */
     bool program, help;
     bool no_zero1;               /* as zero 0 */
     bool print_device;           /* print the device and do nothing else */
@@ -60,7 +61,11 @@ struct plan_options {
         int argc; /* all words, borrowed */
         char *const *argv;
     } given;
-    bool search;   /* choices that were not given are searched for */
+    bool search; /* choices that were not given are searched for */
+    struct {     /* of unlike stages, whose costs borrow from it; listed.c */
+        bool is_known;
+        struct merak_device device;
+    } machine;
     struct {       /* --plan; plan_saved.c */
         int n, at; /* .. and which one's choices are above */
         const char *path[PLAN_MOST_SAVED];
@@ -73,10 +78,9 @@ struct plan_options {
 /* MERAK_ERR_CONFIG names the option, what was given and what was expected;
  * plan_options_fini() must be called even then. */
 /* For a plan whose transport is, or is not, that of the accelerators. */
-enum merak_status plan_options_check_reduce(const struct plan_options *opt,
-                                            bool direct,
-                                            struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status
+plan_options_check_reduce(const struct plan_options *opt, bool direct,
+                          struct merak_error *err) MERAK_CHECKED;
 enum merak_status plan_options_parse(int argc, char **argv,
                                      const struct merak_plan_program *own,
                                      struct plan_options *opt,

@@ -260,8 +260,7 @@ static void print_runner(const struct merak_search_choice *c,
     const struct merak_plan *p = &c->plan;
     char step[MERAK_SECONDS_TEXT], degrees[MERAK_DEGREES_TEXT];
 
-    printf("  %s, micro-batch %zu",
-           merak_plan_degrees_text(p, ", ", degrees),
+    printf("  %s, micro-batch %zu", merak_plan_degrees_text(p, ", ", degrees),
            p->micro_batch * (p->sub_pipeline ? 2 : 1));
     if (p->pp > 1 || strcmp(p->schedule, "1f1b") != 0)
         printf(", %s", p->schedule);
@@ -341,14 +340,14 @@ static json_t *runner_object(const struct merak_search_choice *c)
 }
 
 /* A name that is not UTF-8, as paths may be, becomes null. */
-static json_t *request_object(const struct plan_auto *plan)
+json_t *plan_request_object(const struct plan_model *model,
+                            const struct merak_search_input *in)
 {
-    return json_pack("{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model",
-                     json_string(plan->model.source), "device",
-                     json_string(plan->device.name), "nodes", plan->in.nodes,
-                     "ranks_per_node", plan->in.ranks_per_node, "seq",
-                     (json_int_t)plan->in.seq, "global_batch",
-                     (json_int_t)plan->in.global_batch);
+    return json_pack(
+        "{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model", json_string(model->source),
+        "device", json_string(in->device->name), "nodes", in->nodes,
+        "ranks_per_node", in->ranks_per_node, "seq", (json_int_t)in->seq,
+        "global_batch", (json_int_t)in->global_batch);
 }
 
 /* The predictions for the plan. */
@@ -369,16 +368,16 @@ static json_t *prediction_object(const struct plan_auto *plan,
                             merak_json_real(c->part_s[i]));
     return json_pack(
         "{s:o, s:I, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*}",
-        "request", request_object(plan), "params", (json_int_t)r->params,
-        "step_s", c->step_s, "least_step_s", r->least_s, "fetch_exposed_s", c->fetch_s, "parts_s", parts,
-        "flop_utilisation", r->flop_utilisation, "flop_utilisation_of",
+        "request", plan_request_object(&plan->model, &plan->in), "params",
+        (json_int_t)r->params, "step_s", c->step_s, "least_step_s", r->least_s,
+        "fetch_exposed_s", c->fetch_s, "parts_s", parts, "flop_utilisation",
+        r->flop_utilisation, "flop_utilisation_of",
         r->of_peak ? "peak" : "sustained", "sequences_cut", c->cuts.over_tp,
         "memory_limit_bytes", (json_int_t)r->memory_limit, "stages", stages,
         "runners_up", runners, "search_cut_short",
-        r->cut_short
-            ? json_pack("{s:f, s:i}", "after_s", r->took_s, "estimated",
-                        r->n_rated)
-            : NULL);
+        r->cut_short ? json_pack("{s:f, s:i}", "after_s", r->took_s,
+                                 "estimated", r->n_rated)
+                     : NULL);
 }
 
 enum merak_status plan_json_save(json_t *object, const char *path,

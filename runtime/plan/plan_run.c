@@ -6,6 +6,7 @@
 
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
+#include "runtime/plan/listed.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
@@ -77,14 +78,14 @@ static double mean_idle(const struct report *r)
 static void print_head(const struct report *r)
 {
     const struct merak_plan *p = &r->planned->plan;
-    char degrees[MERAK_DEGREES_TEXT];
+    char degrees[MERAK_DEGREES_TEXT], machine[PLAN_MACHINE_TEXT];
 
     printf("%s, %.1f M parameters", r->model->name,
            (double)merak_graph_param_count(r->planned->graph) / 1e6);
     if (r->model->layers > 0)
         printf(", %zu layer%s", r->model->layers,
                merak_plural((long)r->model->layers));
-    printf("\n");
+    puts(plan_listed_text(r->opt, merak_plan_ranks(p), machine));
     printf("%d rank%s: %s; %s, %s%s\n", merak_plan_ranks(p),
            merak_plural(merak_plan_ranks(p)),
            merak_plan_degrees_text(p, ", ", degrees), p->schedule,
@@ -141,7 +142,7 @@ static struct merak_search_stage *make_stages(const struct report *r)
         stage[s].n_blocks = sum.blocks;
         stage[s].blocks_recomputed = sum.again;
         stage[s].attention = sum.attention;
-        plan_stage_fill(r->planned->program[s], &stage[s]);
+        plan_stage_fill(r->planned->program[s], &r->opt->cost.links, &stage[s]);
     }
     return stage;
 }
@@ -183,6 +184,8 @@ static void print_memory(const struct report *r)
     printf("  %-20s", "total");
     for (int s = 0; s < r->planned->n_programs; s++)
         printf(" %9.2f", mib(r->planned->program[s]->arena_bytes));
+    if (r->opt->machine.is_known)
+        printf("\n  of a limit of %.2f", mib(r->opt->plan.memory_bytes));
     printf("\n\n");
 }
 
@@ -201,9 +204,18 @@ static void print_prediction(const struct report *r)
            100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
     if (*plan_fetch_text(r->stage, p->pp, r->fetch_s, fetches))
         puts(fetches);
-    printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s\n\n",
+    printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s",
            r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
            r->opt->cost.links.level[0].bytes_per_s / 1e9);
+    if (r->opt->machine.is_known)
+        printf(", between nodes %.4g GB/s%s",
+               r->opt->cost.links.level[1].bytes_per_s / 1e9,
+               r->opt->machine.device.direct
+                   ? "\ntransport: ucx, staged through host memory: a rank of "
+                     "unlike stages has more peers\nthan NCCL's pairs are "
+                     "made for; such links may be slower than these"
+                   : "");
+    printf("\n\n");
 }
 
 /* --- JSON ----------------------------------------------------------------- */
@@ -240,6 +252,12 @@ static void fill_file(const struct report *r, struct merak_plan_file *file)
                                      .program = r->programs,
                                      .step_s = r->timeline->step_s,
                                      .device = "given speeds"};
+    /* A run would balance unlike stages by its own machine's costs. */
+    if (r->planned->sharded->parts != NULL)
+        file->plan.cut = r->planned->sharded->parts->place + 1;
+    if (r->opt->machine.is_known)
+        snprintf(file->device, sizeof(file->device), "%s",
+                 r->opt->machine.device.name);
     merak_graph_fingerprint(r->planned->graph, file->model);
     for (int s = 0; s < r->planned->n_programs; s++) {
         size_t bytes = r->planned->program[s]->arena_bytes;
@@ -249,6 +267,21 @@ static void fill_file(const struct report *r, struct merak_plan_file *file)
             file->memory_bytes = bytes;
     }
     merak_sent_per_link(&file->sent, r->planned->n_programs);
+}
+
+/* What a search adds, too. */
+static json_t *machine_object(const struct report *r)
+{
+    const struct plan_options *opt = r->opt;
+    const struct merak_search_input in = {.device = &opt->machine.device,
+                                          .nodes = opt->nodes,
+                                          .ranks_per_node = opt->ranks_per_node,
+                                          .seq = opt->seq,
+                                          .global_batch = opt->global_batch};
+
+    return json_pack("{s:o, s:I}", "request",
+                     plan_request_object(r->model, &in), "memory_limit_bytes",
+                     (json_int_t)opt->plan.memory_bytes);
 }
 
 static enum merak_status print_json(const struct report *r,
@@ -268,6 +301,8 @@ static enum merak_status print_json(const struct report *r,
                   "step_s", r->timeline->step_s, "tokens_per_s",
                   tokens_per_step(r) / r->timeline->step_s, "idle", r->idle,
                   "fetch_exposed_s", r->fetch_s, "stages", stages));
+    if (r->opt->machine.is_known)
+        json_object_update_new(all, machine_object(r));
     return plan_json_save(all, r->opt->json, err);
 }
 
@@ -276,7 +311,7 @@ static enum merak_status print_json(const struct report *r,
 static enum merak_status print_pictures(const struct report *r,
                                         struct merak_error *err)
 {
-    char heading[128];
+    char heading[128 + PLAN_MACHINE_TEXT], machine[PLAN_MACHINE_TEXT];
     const struct plan_drawing drawing = {
         .heading = heading,
         .plan = &r->planned->plan,
@@ -289,8 +324,10 @@ static enum merak_status print_pictures(const struct report *r,
         .fetch_s = r->fetch_s};
     enum merak_status rc = MERAK_OK;
 
-    snprintf(heading, sizeof(heading), "%s, %.1f M parameters", r->model->name,
-             (double)merak_graph_param_count(r->planned->graph) / 1e6);
+    snprintf(
+        heading, sizeof(heading), "%s, %.1f M parameters%s", r->model->name,
+        (double)merak_graph_param_count(r->planned->graph) / 1e6,
+        plan_listed_text(r->opt, merak_plan_ranks(&r->planned->plan), machine));
     if (plan_options_has_text(r->opt))
         rc = plan_draw_text(&drawing, err);
     if (rc == MERAK_OK && r->opt->svg != NULL)
@@ -353,11 +390,16 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     struct merak_program_options po = {.cost = &r->opt->cost,
                                        .unit_s = r->opt->unit_ms * 1e-3};
     bool unlike = r->opt->plan.stage != NULL;
-    enum merak_status rc = merak_backend_find(r->opt->backend, &backend, err);
+    bool known = r->opt->machine.is_known;
+    enum merak_status rc =
+        known ? plan_device_backend(r->opt, &r->opt->machine.device, &backend,
+                                    err)
+              : merak_backend_find(r->opt->backend, &backend, err);
 
     if (rc != MERAK_OK)
         return rc;
-    po.memory = merak_backend_memory(backend);
+    if (backend != NULL)
+        po.memory = merak_backend_memory(backend);
     if (unlike && refuse_unlike(r->opt, err) != MERAK_OK)
         return err->status;
     po.direct = !unlike && (r->opt->transport == PLAN_TRANSPORT_NCCL ||
@@ -375,8 +417,10 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     if (rc == MERAK_OK && po.direct)
         rc = prove_direct(r->planned, &po, err);
     if (rc == MERAK_OK)
-        rc = merak_simulate(r->planned->program, r->planned->n_programs, NULL,
-                            &r->timeline, err);
+        rc = plan_listed_check_memory(r->opt, r->planned, err);
+    if (rc == MERAK_OK)
+        rc = merak_simulate(r->planned->program, r->planned->n_programs,
+                            known ? &r->opt->cost : NULL, &r->timeline, err);
     if (rc == MERAK_OK && unlike)
         rc = keep_firsts(r, err);
     if (rc != MERAK_OK)

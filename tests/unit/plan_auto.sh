@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..117
+echo 1..126
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -407,6 +407,30 @@ has "one rank has no pipeline and no tensor peers" "$tmp/out" \
     --global-batch 8 --seq 16 --what-if tp=2,pp=2,sp=auto,tp-batch=0 >"$tmp/out" 2>&1
 has "what automatic choices came to is said" "$tmp/out" \
     "sequence parallelism auto" "recomputation auto (" "cut over tp"
+
+# Unlike stages on a machine: its speeds, nodes and memory.
+stages="--stages 2x4,8x1,4x2 --device h100 --seq 16"
+"$merak" plan --model "$model" $stages --json "$tmp/unlike.json" \
+    --html "$tmp/unlike.html" >"$tmp/out" 2>&1
+has "unlike stages are planned for a device" "$tmp/out" "on 3 x 8 h100" \
+    "stages of unlike ranks: 2 x 4, 8 x 1, 4 x 2; 1f1b, bf16" \
+    "at 7.4e+05 GFLOP/s" "between nodes 45 GB/s" "of a limit of 77438.35"
+has "and saved, with where they are cut" "$tmp/unlike.json" \
+    '"device": "h100"' '"nodes": 3' '"memory_limit_bytes": 81200000000' \
+    '"meshes": [' '"cut": ['
+has "and drawn" "$tmp/unlike.html" "on 3 x 8 h100" "2 x 4, 8 x 1, 4 x 2"
+"$merak" plan --model "$model" --plan "$tmp/unlike.json" --device cpu \
+    >"$tmp/out" 2>&1
+grep -q "program id was" "$tmp/out" && echo >"$tmp/out"
+has "saved ones are the same programs for another device" "$tmp/out" \
+    "on 3 x 8 cpu" "saved as $tmp/unlike.json, id " ", for h100"
+refuses "--stages of 24 ranks on 2 nodes of 8: expected as many ranks as these" \
+    $stages --nodes 2
+refuses "--stages: stage 2, 4 x 2, does not fit: its rank 16 needs " $stages \
+    --memory-gib 0.0001
+refuses "one list and one machine at a time" $stages --nodes 3,6
+refuses "no other trainer can express" $stages --emit megatron
+refuses "give --device: a100" --stages 2x1,1x1 --nodes 3
 
 refuses "--reduce fast needs --transport nccl" --device cpu \
     --global-batch 8 --seq 16 --reduce fast
