@@ -105,6 +105,8 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
             merak_h5_put_number(file, "cp", (uint64_t)state->cp)) &&
            (state->ep <= 1 ||
             merak_h5_put_number(file, "ep", (uint64_t)state->ep)) &&
+           (state->stages[0] == '\0' ||
+            merak_h5_put_text(file, "stages", state->stages)) &&
            merak_h5_put_number(file, "pp", (uint64_t)state->pp) &&
            merak_h5_put_number(file, "dp", (uint64_t)state->dp);
 }
