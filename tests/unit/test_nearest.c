@@ -111,13 +111,13 @@ static void the_nearest_change_gives_a_plan(void **state)
            .given[MERAK_CHOICE_TP_BATCH] = true,
            .tp_batch_percent = 100}},
          "micro-batch 3 cannot be split"},
-        /* Others stand for these two, which are for the night. */
-        {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
         {{SMALL, 1, 0, 64, 0, {.micro_batch = 128}},
          "not a multiple of dp 1 x micro-batch 128"},
+        /* Others stand for this one, which is for the night. */
+        {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
     };
     const size_t all = sizeof(rows) / sizeof(*rows);
-    const size_t n = test_all_rows() ? all : all - 2;
+    const size_t n = test_all_rows() ? all : all - 1;
 
     (void)state;
     for (size_t i = 0; i < n; i++) {
