@@ -42,6 +42,8 @@ dp=2, or 6 tasks" -n4 --merak-tp=2 --merak-dp=3
 @test "a node whose tasks are no multiple of tp" {
     rejects "node n1 has 3 tasks (of 3,1), not a multiple of tp=2; nearest: \
 --ntasks-per-node=2" -n4 -N2 -m plane=3 --overcommit --merak-tp=2
+    rejects "node n1 has 3 tasks (of 3,1), not a multiple of tp x ep=2; nearest: \
+--ntasks-per-node=2" -n4 -N2 -m plane=3 --overcommit --merak-ep=2
 }
 
 # These would wait for an hour if they were submitted.
