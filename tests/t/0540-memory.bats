@@ -35,15 +35,15 @@ setup()
     ! is_built_with || skip "sanitizers take memory of their own"
 }
 
-# train MODEL SEQ MICRO-BATCH TP PP DP [OPTION...]: what all ranks say is then in
-# $RUNS/out
+# train MODEL SEQ MICRO-BATCH TP PP DP [OPTION...]: over CP, if it is set; what
+# all ranks say is then in $RUNS/out
 train()
 {
     local model=$1 seq=$2 micro=$3 tp=$4 pp=$5 dp=$6
 
     shift 6
-    MERAK_LOG=train:debug srun -n$((tp * pp * dp)) --overcommit \
-        --merak-tp="$tp" --merak-pp="$pp" \
+    MERAK_LOG=train:debug srun -n$((tp * ${CP:-1} * pp * dp)) --overcommit \
+        --merak-tp="$tp" --merak-cp="${CP:-1}" --merak-pp="$pp" \
         merak train --model "$model" --data "$RUNS/text" --seq "$seq" \
         --micro-batch "$micro" --global-batch $((micro * 2 * dp)) --steps 2 \
         --threads 1 --deadline 900 --eval-samples 0 --trace "$RUNS/trace" \
@@ -125,6 +125,19 @@ all_are_near() # RANKS
         train "$TESTS/vectors/parity/gpt2-tied.json" 32 1 "$@" \
             --ckpt "$RUNS/ckpt-small-$1-$2-$3"
         for ((rank = 0; rank < $1 * $2 * $3; rank++)); do
+            memory_of $rank
+            [ $((own - arena)) -le 60 ]
+        done
+    done
+}
+
+@test "what ranks that cut sequences take is what was planned" {
+    for layout in "4 1 1 1 --cp-form gather" "2 1 2 1 --cp-form heads" \
+        "2 1 1 2 --zero 1 --dtype bf16"; do
+        echo "cp $layout"
+        set -- $layout
+        CP=$1 train "$TESTS/vectors/parity/llama-untied.json" 32 1 "${@:2}"
+        for ((rank = 0; rank < $1 * $2 * $3 * $4; rank++)); do
             memory_of $rank
             [ $((own - arena)) -le 60 ]
         done
