@@ -15,7 +15,7 @@ tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
 
-echo 1..18
+echo 1..19
 
 cat >small.json <<'JSON'
 {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16,
