@@ -11,6 +11,7 @@
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,18 @@ static inline int run_rank(struct merak_boot *boot, void *arg)
     merak_transport_close(me.tr);
     merak_arena_destroy(&me.arena);
     return 0;
+}
+
+/* Stop a rank for three seconds from soon on, as a machine does that has other work. */
+static inline void stop_rank(pid_t me)
+{
+    if (fork() == 0) {
+        usleep(500000);
+        kill(me, SIGSTOP);
+        usleep(3000000);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
 }
 
 /* Run fn on setup->n ranks; returns how many failed. */
