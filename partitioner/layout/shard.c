@@ -85,17 +85,6 @@ static enum merak_status try_rules(struct search *s, struct merak_error *err)
     return rc;
 }
 
-/* Does a tensor axis cut any node by samples? */
-static bool cuts_samples(const struct search *s)
-{
-    for (int n = 0; n < s->graph->n_forward; n++) {
-        if (merak_strategy_samples(&s->sharded->mesh, &s->sig[n],
-                                   &s->strategy[n]))
-            return true;
-    }
-    return false;
-}
-
 /* Add the axis along which shared layers are cut over all stages. */
 static enum merak_status share(struct search *s, struct merak_error *err)
 {
@@ -319,8 +308,6 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
                                       err);
     if (rc == MERAK_OK)
         rc = try_rules(&s, err);
-    if (rc == MERAK_OK)
-        s.sharded->samples = cuts_samples(&s);
     if (rc == MERAK_OK && opt->shared > 0)
         rc = share(&s, err);
     if (rc == MERAK_OK)

@@ -22,7 +22,8 @@
  * tp_batch_percent allows it, a node may be cut along that axis by its samples
  * instead: its weights are then whole on every tensor rank, and their gradients
  * are partial and summed once per step.  That is data parallelism, layer by
- * layer: a large vocabulary stays cut while the layers between are replicas.
+ * layer: a large vocabulary stays cut while the layers between are replicas.  A
+ * table that is not tied may be cut by columns there.
  *
  * Unlike stages.  If stages have other ranks, each has a graph of its own,
  * sharded for these.  The parts of the model are chosen before, and a graph is
@@ -126,8 +127,8 @@ struct merak_sharded {
     struct merak_layout *layout;     /* by value id */
     struct merak_strategy *strategy; /* by node id */
     struct merak_hop *hop; /* by node id; for convert nodes (one hop each) */
-    bool samples;          /* a tensor axis cuts some node by samples */
-    double saved;  /* fraction of the search's seconds that this saves */
+    double saved;  /* fraction of the search's seconds that cuts by samples, and
+                      of tables by columns, save */
     long records;  /* records of live values that the search examined */
     bool branches; /* not a chain of blocks: another order is worth a try */
     enum merak_branches order; /* that the nodes are in */

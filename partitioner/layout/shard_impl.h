@@ -54,7 +54,8 @@ enum merak_status merak_signatures(const struct merak_graph *graph,
                                    struct merak_signature **sig_p,
                                    struct merak_error *err) MERAK_CHECKED;
 /* All ways to cut a node; list[MERAK_MAX_STRATEGIES].  At least one. */
-int merak_strategy_list(const struct merak_mesh *mesh,
+int merak_strategy_list(const struct merak_graph *graph,
+                        const struct merak_mesh *mesh,
                         const struct merak_node *node,
                         const struct merak_signature *sig,
                         const struct merak_cut_rule *rule,
@@ -64,10 +65,6 @@ bool merak_node_needs_sequences(const struct merak_node *node,
                                 const struct merak_signature *sig);
 /* Has it an index along positions that may be cut? */
 bool merak_strategy_has_positions(const struct merak_signature *sig);
-/* Is it cut by samples along some axis? */
-bool merak_strategy_samples(const struct merak_mesh *mesh,
-                            const struct merak_signature *sig,
-                            const struct merak_strategy *strategy);
 /* The layout of operand o: required of an input, produced for an output. */
 void merak_strategy_layout(const struct merak_mesh *mesh,
                            const struct merak_signature *sig, int n_in,

@@ -479,8 +479,8 @@ static enum merak_status step(struct search *s, const struct merak_node *node,
                               struct merak_error *err)
 {
     struct merak_strategy list[MERAK_MAX_STRATEGIES];
-    int n = merak_strategy_list(s->forms.mesh, node, &s->forms.sig[node->id],
-                                s->rule, list);
+    int n = merak_strategy_list(s->forms.graph, s->forms.mesh, node,
+                                &s->forms.sig[node->id], s->rule, list);
     struct merak_form *form = malloc((size_t)n * sizeof(*form));
     enum merak_status rc;
 

@@ -16,7 +16,10 @@
  *   - those of a node with whole rows: a node that cannot cut its rows
  *     (attention, rotary positions) is cut by heads.
  * Samples, where the rule allows them, are a choice besides these: weights are
- * then whole, as the rule intends.
+ * then whole, as the rule intends.  There a table that nothing but its lookup
+ * reads may be cut by columns, too: an all-to-all then takes what was looked up
+ * from columns to samples, in an Nth of the words, over N ranks, that it takes
+ * to reduce-scatter the partial sums of a table cut by its vocabulary.
  *
  * Along the axis of the sequence (t) every node that can be cut along it is; no
  * weight is, and gradients of weights are partial sums.  A node that reads
@@ -128,18 +131,6 @@ double merak_strategy_degree(const struct merak_mesh *mesh,
     return degree;
 }
 
-bool merak_strategy_samples(const struct merak_mesh *mesh,
-                            const struct merak_signature *sig,
-                            const struct merak_strategy *strategy)
-{
-    for (int x = 0; x < mesh->n_axes; x++) {
-        if (strategy->cut[x] >= 0 &&
-            sig->index[strategy->cut[x]].name == MERAK_LETTER_SAMPLES)
-            return true;
-    }
-    return false;
-}
-
 bool merak_strategy_has_positions(const struct merak_signature *sig)
 {
     for (int i = 0; i < sig->n_index; i++) {
@@ -180,6 +171,7 @@ bool merak_copy_is_kept(const struct merak_mesh *mesh,
  */
 
 struct choice {
+    const struct merak_graph *graph;
     const struct merak_mesh *mesh;
     const struct merak_node *node;
     const struct merak_signature *sig;
@@ -267,6 +259,37 @@ static bool is_wanted(const struct choice *c, int i)
 {
     return splits_weight(c, i) ||
            (!merak_letter_is_known(c->sig->index[i].name) && has_whole_rows(c));
+}
+
+static bool reads_alone(const struct choice *c, const struct merak_value *v)
+{
+    int n = 0;
+
+    for (int k = 0; k < c->graph->n_forward; k++) {
+        for (int o = 0; o < c->graph->node[k]->n_in; o++)
+            n += c->graph->node[k]->in[o] == v;
+    }
+    return n == 1;
+}
+
+/* A column of a table that is looked up by inputs of the model and nowhere
+ * else, where the samples may be cut. */
+static bool is_column(const struct choice *c, int i)
+{
+    bool table = false, column = false;
+
+    if (c->node->id < c->rule->batch_from)
+        return false;
+    for (int k = 0; k < c->sig->n_index; k++)
+        table = table || c->sig->index[k].vocabulary;
+    for (int o = 0; o < c->node->n_in && table; o++) {
+        if (is_activation(c, o))
+            return false;
+        column = column || (is_param(c, o) &&
+                            dim_with(c->sig, o, MERAK_MAX_DIMS, i) >= 0 &&
+                            reads_alone(c, c->node->in[o]));
+    }
+    return column;
 }
 
 /*
@@ -378,7 +401,8 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
     }
     for (int i = 0; i < c->sig->n_index; i++) {
         if (!is_cuttable(c, i, parts) ||
-            (wanted && !is_wanted(c, i) && !is_samples(&c->sig->index[i])))
+            (wanted && !is_wanted(c, i) && !is_samples(&c->sig->index[i]) &&
+             !is_column(c, i)))
             continue;
         cuts[n++] = (int8_t)i;
     }
@@ -423,13 +447,14 @@ static int list_all(const struct choice *c, struct merak_strategy *list)
     return n;
 }
 
-int merak_strategy_list(const struct merak_mesh *mesh,
+int merak_strategy_list(const struct merak_graph *graph,
+                        const struct merak_mesh *mesh,
                         const struct merak_node *node,
                         const struct merak_signature *sig,
                         const struct merak_cut_rule *rule,
                         struct merak_strategy *list)
 {
-    struct choice c = {mesh, node, sig, rule, true};
+    struct choice c = {graph, mesh, node, sig, rule, true};
     int n = list_all(&c, list);
 
     if (n > 0)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sample_shares.c - candidates whose tensor ranks split samples
  *
- * Layers split by samples are considered if the search over layouts finds them
- * cheaper and some weights stay split over tensor ranks: with next to none it
- * would be plain data parallelism, which other degrees already cover.  For a
- * small model no estimate is trusted, and all are rated.
+ * Layers split by samples (and tables by columns) are considered if the search
+ * over layouts finds them cheaper and some weights stay split over tensor
+ * ranks: with next to none it would be plain data parallelism, which other
+ * degrees already cover.  For a small model no estimate is trusted, and all are
+ * rated.
  *
  * The whole model is tried first, then, if memory is too small for that, its
  * latter half: late stages of a pipeline hold fewer activations and have room
@@ -26,7 +27,7 @@ bool merak_search_may_pay(const struct merak_search *s,
 {
     if (key->tp_batch_percent == 0 || s->in->pin.given[MERAK_CHOICE_TP_BATCH])
         return true;
-    return sharded->samples &&
+    return sharded->saved > 0 &&
            (merak_search_is_small(s) ||
             (sharded->saved >= MIN_SAVED &&
              merak_sharded_split_fraction(sharded) >= MIN_SPLIT));

@@ -236,7 +236,7 @@ static void list_forms(struct walk *w, const struct merak_cut_rule *rule)
     for (int n = 0; n < w->forms.graph->n_forward; n++) {
         const struct merak_node *node = w->forms.graph->node[n];
 
-        w->n_forms[n] = merak_strategy_list(w->forms.mesh, node,
+        w->n_forms[n] = merak_strategy_list(w->forms.graph, w->forms.mesh, node,
                                             &w->forms.sig[n], rule, list);
         w->form[n] = malloc((size_t)w->n_forms[n] * sizeof(*w->form[n]));
         assert_non_null(w->form[n]);
