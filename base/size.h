@@ -34,6 +34,18 @@ static inline size_t merak_size_align(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
+/* The greatest common divisor; the other number, if one is 0. */
+static inline size_t merak_size_gcd(size_t a, size_t b)
+{
+    while (b != 0) {
+        size_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /*
  * First element of part i when `extent` elements are cut into `parts`
  * contiguous parts whose sizes differ by at most one; part i is

@@ -7,19 +7,9 @@
 #include "partitioner/graph/letters.h"
 
 #include "base/error.h"
+#include "base/size.h"
 
 #include <stdio.h>
-
-static size_t gcd(size_t a, size_t b)
-{
-    while (b != 0) {
-        size_t r = a % b;
-
-        a = b;
-        b = r;
-    }
-    return a;
-}
 
 /* --- numbers that have to divide ------------------------------------------ */
 
@@ -41,8 +31,8 @@ static void find_heads(const struct merak_graph *graph, struct heads *heads)
             continue;
         merak_node_infer(node, &inf);
         node->op->heads(&inf, &kv, &query);
-        heads->kv = gcd(heads->kv, kv);
-        heads->query = gcd(heads->query, query);
+        heads->kv = merak_size_gcd(heads->kv, kv);
+        heads->query = merak_size_gcd(heads->query, query);
     }
 }
 
@@ -115,7 +105,7 @@ size_t merak_shard_experts(const struct merak_graph *graph)
         merak_node_signature(graph->node[i], &sig);
         for (int x = 0; x < sig.n_index; x++)
             if (sig.index[x].experts)
-                n = gcd(n, sig.index[x].extent);
+                n = merak_size_gcd(n, sig.index[x].extent);
     }
     return n;
 }
@@ -214,7 +204,7 @@ static void add_axis(struct merak_mesh *mesh, const char *name, size_t size,
  * first, so that sequence parallelism gathers a rank's own part. */
 static void make_mesh(size_t cp, size_t tp, size_t kv, struct merak_mesh *mesh)
 {
-    size_t outer = kv == 0 ? tp : gcd(kv, tp);
+    size_t outer = kv == 0 ? tp : merak_size_gcd(kv, tp);
 
     *mesh = (struct merak_mesh){0};
     if (cp > 1)
@@ -265,7 +255,8 @@ static bool has_sequences(const struct merak_graph *graph)
 static bool heads_fit(size_t kv, size_t query,
                       const struct merak_shard_options *opt)
 {
-    size_t cp = (size_t)opt->cp, tp = (size_t)opt->tp, outer = gcd(kv, tp);
+    size_t cp = (size_t)opt->cp, tp = (size_t)opt->tp,
+           outer = merak_size_gcd(kv, tp);
     size_t own = kv / outer, queries = query / kv / (tp / outer);
 
     return query % tp == 0 && (own % cp == 0 || queries % cp == 0);

@@ -4,6 +4,8 @@
 
 #include "partitioner/plan/plan.h"
 
+#include "base/size.h"
+
 #include <limits.h>
 
 /* --- a plan's list -------------------------------------------------------- */
@@ -14,17 +16,6 @@ static bool alike(const struct merak_stage_degrees *a,
     return a->dp == b->dp && a->tp == b->tp;
 }
 
-static size_t gcd(size_t a, size_t b)
-{
-    while (b != 0) {
-        size_t r = a % b;
-
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 size_t merak_stages_least_samples(const struct merak_stage_degrees *stage,
                                   int n)
 {
@@ -33,7 +24,7 @@ size_t merak_stages_least_samples(const struct merak_stage_degrees *stage,
     for (int s = 0; s < n; s++) {
         size_t dp = (size_t)stage[s].dp;
 
-        least *= dp / gcd(least, dp);
+        least *= dp / merak_size_gcd(least, dp);
         if (least > INT_MAX)
             return 0;
     }

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/wait.h"
 
 #include <inttypes.h>
@@ -97,17 +98,6 @@ enum merak_status merak_run_dir_open(struct merak_trainer *t,
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
-static uint64_t divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        uint64_t rest = a % b;
-
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 enum merak_status merak_run_dir_room(struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -127,7 +117,7 @@ enum merak_status merak_run_dir_room(struct merak_trainer *t,
     if (every == 0 || stay == 0) {
         stay = 0;
     } else { /* steps that both divide */
-        stay *= every / divisor(every, stay);
+        stay *= every / merak_size_gcd(every, stay);
         stay = steps / stay - t->step / stay;
     }
     if (t->program->rank == 0)
