@@ -9,12 +9,9 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
-merak=$(cd ../cmd && pwd)/merak
 tiny=$here/../vectors/tokenizer/tiny.json
 
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
+. "$here/in_tmp.sh"
 
 # texts: with a byte order mark, blank lines, empty texts, lines longer than a
 # part, none at the end of the last

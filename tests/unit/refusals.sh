@@ -9,12 +9,8 @@ set -u
 export LC_ALL=C
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
-merak=$(cd ../cmd && pwd)/merak
 . "$(dirname "$0")/tap.sh"
-
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
+. "$top/tests/unit/in_tmp.sh"
 cp "$top/examples/small.json" .
 seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1

@@ -9,11 +9,7 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
-merak=$(cd ../cmd && pwd)/merak
-
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
+. "$here/in_tmp.sh"
 
 echo 1..19
 

@@ -9,15 +9,12 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
-merak=$(cd ../cmd && pwd)/merak
 kinds=$here/../vectors/tokenizer
 python=${MERAK_TEST_PYTHON:-python3}
 reads=
 "$python" -c 'import gguf, safetensors' 2>/dev/null && reads=yes
 
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
+. "$here/in_tmp.sh"
 seq 3000 >x.txt
 "$merak" data pack --tokenizer byte --out d x.txt >/dev/null
 

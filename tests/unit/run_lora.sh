@@ -8,18 +8,9 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
-merak=$(cd ../cmd && pwd)/merak
+. "$here/in_tmp.sh"
 
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-
-cat >small.json <<'JSON'
-{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2,
- "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
- "vocab_size": 257, "max_position_embeddings": 64, "hidden_act": "silu",
- "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}
-JSON
+small_llama >small.json
 seq 5000 >x.txt
 "$merak" data pack --tokenizer byte --out d x.txt >/dev/null
 base=("$merak" train --data d --seq 32 --lr-schedule constant --log-every 1)

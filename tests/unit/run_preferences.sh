@@ -9,18 +9,9 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
-merak=$(cd ../cmd && pwd)/merak
+. "$here/in_tmp.sh"
 
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-
-cat >small.json <<'JSON'
-{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2,
- "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
- "vocab_size": 257, "max_position_embeddings": 64, "hidden_act": "silu",
- "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}
-JSON
+small_llama >small.json
 for i in $(seq 60); do
     echo "{\"prompt\": \"after $i comes \", \"chosen\": \"$((i + 1))\"," \
         "\"rejected\": \"$(seq -s , $((i % 5 + 1)))\"}"

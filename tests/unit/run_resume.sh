@@ -8,22 +8,15 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
-merak=$(cd ../cmd && pwd)/merak
-
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
+. "$here/in_tmp.sh"
 
 # FIELD VALUE: a small model with another value
 model()
 {
-    python3 - "$@" <<'PY'
+    python3 - "$(small_llama)" "$@" <<'PY'
 import json, sys
-m = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2,
-     "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
-     "vocab_size": 257, "max_position_embeddings": 64, "hidden_act": "silu",
-     "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False}
-m.update({sys.argv[1]: json.loads(sys.argv[2])} if sys.argv[1:] else {})
+m = json.loads(sys.argv[1])
+m.update({sys.argv[2]: json.loads(sys.argv[3])} if sys.argv[2:] else {})
 print(json.dumps(m))
 PY
 }

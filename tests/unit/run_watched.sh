@@ -10,7 +10,6 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
-merak=$(cd ../cmd && pwd)/merak
 python=${MERAK_TEST_PYTHON:-python3}
 
 "$python" -c 'import pandas, prometheus_client, tensorboard' 2>/dev/null || {
@@ -19,17 +18,10 @@ python=${MERAK_TEST_PYTHON:-python3}
     exit 0
 }
 
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
+. "$here/in_tmp.sh"
 steps=40
 
-cat >small.json <<'JSON'
-{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2,
- "num_key_value_heads": 1, "hidden_size": 16, "intermediate_size": 32,
- "vocab_size": 257, "max_position_embeddings": 64, "hidden_act": "silu",
- "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}
-JSON
+small_llama >small.json
 seq 5000 >x.txt
 "$merak" data pack --tokenizer byte --out d x.txt >/dev/null
 # steps take a while, so that a signal is in time

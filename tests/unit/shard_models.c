@@ -5,6 +5,8 @@
 #include "unit/near.h"
 #include "unit/shard_models.h"
 
+#include <string.h>
+
 static struct merak_value *norm(struct merak_model *m, struct merak_value *x,
                                 const struct spec *s, const char *name)
 {
@@ -150,4 +152,30 @@ struct merak_model *spec_model(const struct spec *s, enum merak_dtype dtype,
     if (merak_model_graph(m, graph_p, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return m;
+}
+
+const char *spec_layout(const struct merak_sharded *s, int value, char text[32])
+{
+    return merak_layout_print(&s->mesh, &s->layout[value], text, 32);
+}
+
+const struct merak_node *spec_node(const struct merak_graph *graph,
+                                   const char *op, int nth)
+{
+    for (int i = 0; i < graph->n_nodes; i++)
+        if (strcmp(graph->node[i]->op->name, op) == 0 && nth-- == 0)
+            return graph->node[i];
+    fail_msg("no node %s", op);
+    return NULL;
+}
+
+const struct merak_value *spec_param(const struct merak_graph *graph,
+                                     const char *name)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->value[i]->kind == MERAK_VALUE_PARAM &&
+            strcmp(graph->value[i]->name, name) == 0)
+            return graph->value[i];
+    fail_msg("no parameter %s", name);
+    return NULL;
 }

@@ -3,7 +3,7 @@
 #ifndef MERAK_TESTS_SHARD_MODELS_H
 #define MERAK_TESTS_SHARD_MODELS_H
 
-#include "partitioner/graph/graph.h"
+#include "partitioner/layout/shard.h"
 
 enum block {
     BLOCK_PRE,      /* x + f(norm(x)) */
@@ -22,5 +22,14 @@ struct spec {
 /* The model; its graph, differentiated, is the model's. */
 struct merak_model *spec_model(const struct spec *spec, enum merak_dtype dtype,
                                struct merak_graph **graph_p);
+
+/* The layout of a value, as text; returns text. */
+const char *spec_layout(const struct merak_sharded *s, int value,
+                        char text[32]);
+/* Node `nth` of an op; the parameter of a name.  They fail the test. */
+const struct merak_node *spec_node(const struct merak_graph *graph,
+                                   const char *op, int nth);
+const struct merak_value *spec_param(const struct merak_graph *graph,
+                                     const char *name);
 
 #endif

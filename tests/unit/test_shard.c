@@ -35,32 +35,6 @@ static struct merak_sharded *shard(const struct merak_graph *graph, int tp,
     return sharded;
 }
 
-static const char *print(const struct merak_sharded *s, int value, char *buf)
-{
-    return merak_layout_print(&s->mesh, &s->layout[value], buf, 32);
-}
-
-static const struct merak_node *find_node(const struct merak_graph *graph,
-                                          const char *op, int nth)
-{
-    for (int i = 0; i < graph->n_nodes; i++)
-        if (strcmp(graph->node[i]->op->name, op) == 0 && nth-- == 0)
-            return graph->node[i];
-    fail_msg("no node %s", op);
-    return NULL;
-}
-
-static const struct merak_value *find_param(const struct merak_graph *graph,
-                                            const char *name)
-{
-    for (int i = 0; i < graph->n_values; i++)
-        if (graph->value[i]->kind == MERAK_VALUE_PARAM &&
-            strcmp(graph->value[i]->name, name) == 0)
-            return graph->value[i];
-    fail_msg("no parameter %s", name);
-    return NULL;
-}
-
 /* --- what moves -------------------------------------------------------------
  */
 
@@ -171,10 +145,10 @@ static void tensor_parallel_parameters_are_split(void **state)
             spec_model(&param_rows[r].spec, MERAK_F32, &graph);
         struct merak_sharded *s =
             shard(graph, param_rows[r].tp, param_rows[r].sp);
-        const struct merak_value *v = find_param(s->graph, param_rows[r].param);
+        const struct merak_value *v = spec_param(s->graph, param_rows[r].param);
         char text[32];
 
-        assert_string_equal(print(s, v->id, text), param_rows[r].layout);
+        assert_string_equal(spec_layout(s, v->id, text), param_rows[r].layout);
         merak_sharded_destroy(s);
         merak_model_destroy(m);
     }
@@ -190,7 +164,7 @@ static void heads_are_cut_on_both_axes(void **state)
     (void)state;
     for (int sp = MERAK_SP_AUTO; sp <= MERAK_SP_ON; sp++) {
         struct merak_sharded *s = shard(graph, 4, (enum merak_seq_parallel)sp);
-        const struct merak_node *node = find_node(s->graph, "attention", 0);
+        const struct merak_node *node = spec_node(s->graph, "attention", 0);
         char text[32];
 
         assert_int_equal(s->mesh.n_axes, 2);
@@ -198,10 +172,10 @@ static void heads_are_cut_on_both_axes(void **state)
         assert_string_equal(s->mesh.axis[1].name, "tp.1");
         assert_int_equal(s->mesh.axis[0].size, 2);
         assert_int_equal(s->mesh.axis[1].size, 2);
-        assert_string_equal(print(s, node->in[0]->id, text), "S2,S3");
-        assert_string_equal(print(s, node->in[1]->id, text), "S2,R");
-        node = find_node(s->graph, "attention_dx", 0);
-        assert_string_equal(print(s, node->out[1]->id, text), "S2,P");
+        assert_string_equal(spec_layout(s, node->in[0]->id, text), "S2,S3");
+        assert_string_equal(spec_layout(s, node->in[1]->id, text), "S2,R");
+        node = spec_node(s->graph, "attention_dx", 0);
+        assert_string_equal(spec_layout(s, node->out[1]->id, text), "S2,P");
         merak_sharded_destroy(s);
     }
     merak_model_destroy(m);
@@ -227,7 +201,7 @@ static void residual_values_follow_sp(void **state)
 
             for (size_t o = 0; o < COUNT(ops); o++)
                 if (strcmp(node->op->name, ops[o]) == 0)
-                    assert_string_equal(print(s, node->out[0]->id, text),
+                    assert_string_equal(spec_layout(s, node->out[0]->id, text),
                                         on ? "S1" : "R");
         }
         merak_sharded_destroy(s);
@@ -308,9 +282,9 @@ static void a_sharded_graph_is_sound(void **state)
                 assert_int_equal(s->graph->value[v->of]->kind,
                                  MERAK_VALUE_PARAM);
             if (v->kind == MERAK_VALUE_INPUT)
-                assert_null(strpbrk(print(s, i, text), "SPMF"));
+                assert_null(strpbrk(spec_layout(s, i, text), "SPMF"));
         }
-        assert_null(strpbrk(print(s, s->graph->loss->id, text), "SPMF"));
+        assert_null(strpbrk(spec_layout(s, s->graph->loss->id, text), "SPMF"));
         merak_sharded_destroy(s);
     }
 }

@@ -13,32 +13,6 @@
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
 
-static const char *print(const struct merak_sharded *s, int value, char *buf)
-{
-    return merak_layout_print(&s->mesh, &s->layout[value], buf, 32);
-}
-
-static const struct merak_node *find_node(const struct merak_graph *graph,
-                                          const char *op, int nth)
-{
-    for (int i = 0; i < graph->n_nodes; i++)
-        if (strcmp(graph->node[i]->op->name, op) == 0 && nth-- == 0)
-            return graph->node[i];
-    fail_msg("no node %s", op);
-    return NULL;
-}
-
-static const struct merak_value *find_param(const struct merak_graph *graph,
-                                            const char *name)
-{
-    for (int i = 0; i < graph->n_values; i++)
-        if (graph->value[i]->kind == MERAK_VALUE_PARAM &&
-            strcmp(graph->value[i]->name, name) == 0)
-            return graph->value[i];
-    fail_msg("no parameter %s", name);
-    return NULL;
-}
-
 static struct merak_sharded *shard_samples(const struct merak_graph *graph,
                                            int tp, int batch)
 {
@@ -94,10 +68,10 @@ static void samples_are_cut_where_weights_are_few(void **state)
         struct merak_sharded *s =
             shard_samples(graph, sample_rows[r].tp, sample_rows[r].batch);
         const struct merak_value *v =
-            find_param(s->graph, sample_rows[r].param);
+            spec_param(s->graph, sample_rows[r].param);
         char text[32];
 
-        if (strcmp(print(s, v->id, text), sample_rows[r].layout) != 0)
+        if (strcmp(spec_layout(s, v->id, text), sample_rows[r].layout) != 0)
             fail_msg("row %zu: %s is %s, want %s", r, v->name, text,
                      sample_rows[r].layout);
         assert_int_equal(s->saved > 0, sample_rows[r].batch > 0);
@@ -114,8 +88,8 @@ static void shared_samples_move_weight_gradients_alone(void **state)
     struct merak_graph *graph;
     struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
     struct merak_sharded *s = shard_samples(graph, 2, 100);
-    const struct merak_node *first = find_node(s->graph, "layernorm", 0);
-    const struct merak_node *last = find_node(s->graph, "layernorm", 8);
+    const struct merak_node *first = spec_node(s->graph, "layernorm", 0);
+    const struct merak_node *last = spec_node(s->graph, "layernorm", 8);
 
     (void)state;
     for (int i = first->id; i < last->id; i++)
@@ -135,8 +109,8 @@ static void shared_samples_move_weight_gradients_alone(void **state)
 static double table_words(const struct merak_sharded *s)
 {
     const struct merak_graph *graph = s->graph;
-    const struct merak_node *from = find_node(graph, "embedding", 0);
-    int to = find_node(graph, "embedding_dw", 0)->in[1]->producer;
+    const struct merak_node *from = spec_node(graph, "embedding", 0);
+    int to = spec_node(graph, "embedding_dw", 0)->in[1]->producer;
     double words = 0;
 
     for (int i = from->id + 1; i < graph->n_forward; i++)
@@ -174,8 +148,9 @@ static void tables_are_cut_by_columns_where_samples_are_cut(void **state)
         struct merak_sharded *s = shard_samples(graph, 8, rows[r].batch);
         char text[32];
 
-        assert_string_equal(print(s, find_param(s->graph, "wte")->id, text),
-                            rows[r].layout);
+        assert_string_equal(
+            spec_layout(s, spec_param(s->graph, "wte")->id, text),
+            rows[r].layout);
         assert_true(table_words(s) == rows[r].words);
         merak_sharded_destroy(s);
         merak_model_destroy(m);
