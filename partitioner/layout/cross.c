@@ -67,19 +67,13 @@ void merak_cross_box(const struct merak_cross_end *end,
     merak_layout_box(&end->mesh, &end->layout, shape, coord, box);
 }
 
-static bool is_partial(const struct merak_cross_end *end, int axis)
-{
-    return end->layout.at[axis].kind == MERAK_PARTIAL_SUM ||
-           end->layout.at[axis].kind == MERAK_PARTIAL_MAX;
-}
-
 /* The place of a member along the axes that are partial. */
 static int term_of(const struct merak_cross_end *end, int member)
 {
     int term = 0, stride = 1;
 
     for (int a = end->mesh.n_axes - 1; a >= 0; a--) {
-        if (is_partial(end, a)) {
+        if (merak_place_is_partial(&end->layout.at[a])) {
             term += member % end->mesh.axis[a].size * stride;
             stride *= end->mesh.axis[a].size;
         }

@@ -18,6 +18,11 @@ const char *merak_convert_name(enum merak_convert_kind kind)
     return name[kind];
 }
 
+bool merak_place_is_partial(const struct merak_place *place)
+{
+    return place->kind == MERAK_PARTIAL_SUM || place->kind == MERAK_PARTIAL_MAX;
+}
+
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,
                         const struct merak_layout *b)
@@ -172,6 +177,15 @@ struct merak_shape merak_box_shape(const struct merak_box *box)
 
     for (int d = 0; d < box->ndim; d++)
         shape.dim[d] = box->len[d];
+    return shape;
+}
+
+struct merak_shape merak_box_full_shape(const struct merak_box *box)
+{
+    struct merak_shape shape = {.ndim = box->ndim};
+
+    for (int d = 0; d < box->ndim; d++)
+        shape.dim[d] = box->full[d];
     return shape;
 }
 

@@ -17,8 +17,8 @@
 #include "merak/op.h"
 #include "partitioner/device/level.h"
 
-/* In this order: cp, tp, stages, dp.  tp may be factored into two axes (if
- * there are fewer kv heads than tp).  Stages are an axis only if
+/* In this order: cp, tp or ep, stages, dp.  tp may be factored into two axes
+ * (if there are fewer kv heads than tp).  Stages are an axis only if
  * vocabulary-parallel layers are cut over them (shard.h).  All five at once are
  * refused (shard.c). */
 #define MERAK_MAX_AXES 4
@@ -68,6 +68,8 @@ struct merak_box {
 
 #define MERAK_FLAT_BOXES (2 * MERAK_MAX_DIMS) /* enough for a flat range */
 
+/* Do terms of a sum, or of a maximum, remain to be combined? */
+bool merak_place_is_partial(const struct merak_place *place);
 /* Compares along the mesh's axes; later entries do not count. */
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,
@@ -191,7 +193,8 @@ size_t merak_exchange_bytes(const struct merak_exchange *ex);
 /* True if the box is one contiguous run; *offset_p its first element. */
 bool merak_box_contiguous(const struct merak_box *box, size_t *offset_p);
 size_t merak_box_count(const struct merak_box *box);
-/* Of the box on its own. */
+/* Of the box on its own, and of the tensor that it is in. */
 struct merak_shape merak_box_shape(const struct merak_box *box);
+struct merak_shape merak_box_full_shape(const struct merak_box *box);
 
 #endif

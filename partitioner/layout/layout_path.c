@@ -107,19 +107,14 @@ static bool is_flat_beside(const struct merak_mesh *mesh,
     return false;
 }
 
-static bool is_partial(const struct merak_place *place)
-{
-    return place->kind == MERAK_PARTIAL_SUM || place->kind == MERAK_PARTIAL_MAX;
-}
-
 static enum merak_convert_kind change_kind(const struct merak_place *a,
                                            const struct merak_place *b)
 {
     bool to_cut = b->kind == MERAK_SPLIT || b->kind == MERAK_FLAT;
 
-    if (is_partial(a) && b->kind == MERAK_REPLICATED)
+    if (merak_place_is_partial(a) && b->kind == MERAK_REPLICATED)
         return MERAK_CONVERT_ALL_REDUCE;
-    if (is_partial(a) && to_cut)
+    if (merak_place_is_partial(a) && to_cut)
         return MERAK_CONVERT_REDUCE_SCATTER;
     if (a->kind == MERAK_REPLICATED && to_cut)
         return MERAK_CONVERT_SLICE;

@@ -265,8 +265,7 @@ static bool is_partial(const struct merak_shard_writer *w,
     bool partial = false;
 
     for (int a = 0; a < w->mesh.n_axes; a++)
-        partial = partial || layout->at[a].kind == MERAK_PARTIAL_SUM ||
-                  layout->at[a].kind == MERAK_PARTIAL_MAX;
+        partial = partial || merak_place_is_partial(&layout->at[a]);
     return partial;
 }
 

@@ -158,10 +158,16 @@ static bool whole_shape(struct merak_build *b, const struct view *from,
 
 /* --- this rank's messages ------------------------------------------------- */
 
-/* Of elements [0, n) of its own. */
-static struct merak_shape shape_of(const struct merak_box *box)
+/* All of a tensor that holds this box alone. */
+static struct merak_box packed_box(const struct merak_box *box)
 {
-    return merak_box_shape(box);
+    struct merak_box packed = *box;
+
+    for (int d = 0; d < box->ndim; d++) {
+        packed.lo[d] = 0;
+        packed.full[d] = box->len[d];
+    }
+    return packed;
 }
 
 /* A copy of a box of one slot to all of another, or back. */
@@ -170,33 +176,19 @@ static struct merak_exchange *copy_of(struct merak_build *b,
                                       enum merak_dtype dtype)
 {
     struct merak_exchange *copy = merak_build_alloc_kept(b, sizeof(*copy));
-    struct merak_box *boxes = merak_build_alloc_kept(b, 2 * sizeof(*boxes));
+    struct merak_box *ends = merak_build_alloc_kept(b, 2 * sizeof(*ends));
 
     if (b->rc != MERAK_OK)
         return NULL;
-    boxes[0] = boxes[1] = *box;
-    for (int d = 0; d < box->ndim; d++) {
-        boxes[1].lo[d] = 0;
-        boxes[1].full[d] = box->len[d];
-    }
+    ends[0] = send ? *box : packed_box(box);
+    ends[1] = send ? packed_box(box) : *box;
     *copy = (struct merak_exchange){.kind = MERAK_CONVERT_SLICE,
                                     .dtype = dtype,
                                     .n = 1,
-                                    .in = shape_of(&boxes[1]),
-                                    .out = shape_of(&boxes[1]),
-                                    .send = &boxes[1],
-                                    .recv = &boxes[1]};
-    if (send) {
-        copy->send = &boxes[0];
-        copy->in = (struct merak_shape){.ndim = box->ndim};
-        for (int d = 0; d < box->ndim; d++)
-            copy->in.dim[d] = box->full[d];
-    } else {
-        copy->recv = &boxes[0];
-        copy->out = (struct merak_shape){.ndim = box->ndim};
-        for (int d = 0; d < box->ndim; d++)
-            copy->out.dim[d] = box->full[d];
-    }
+                                    .in = merak_box_full_shape(&ends[0]),
+                                    .out = merak_box_full_shape(&ends[1]),
+                                    .send = &ends[0],
+                                    .recv = &ends[1]};
     return copy;
 }
 
@@ -362,10 +354,7 @@ static int part_slot(struct merak_build *b, int base,
     if (part->copy == NULL)
         return merak_build_alias(b, slot.whole, within + part->at * item,
                                  &slot);
-    for (int d = 0; d < slot.box.ndim; d++) {
-        slot.box.full[d] = slot.box.len[d];
-        slot.box.lo[d] = 0;
-    }
+    slot.box = packed_box(&part->box);
     slot.category = MERAK_CAT_COMM;
     slot.value = -1;
     return merak_build_slot(b, &slot);

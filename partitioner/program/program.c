@@ -65,12 +65,10 @@ static void fill_operand(const struct merak_slot *slot,
         op->lo[0] = slot->flat_lo;
         return;
     }
-    op->local.ndim = op->full.ndim = slot->box.ndim;
-    for (int d = 0; d < slot->box.ndim; d++) {
-        op->local.dim[d] = slot->box.len[d];
-        op->full.dim[d] = slot->box.full[d];
+    op->local = merak_box_shape(&slot->box);
+    op->full = merak_box_full_shape(&slot->box);
+    for (int d = 0; d < slot->box.ndim; d++)
         op->lo[d] = slot->box.lo[d];
-    }
 }
 
 void merak_program_call(const struct merak_program *program,
