@@ -117,10 +117,10 @@ struct merak_shard_options {
 struct merak_sharded {
     struct merak_graph *graph; /* owned; a rewritten copy */
     struct merak_mesh mesh;    /* tensor axes: "cp", if it is more than 1, and
-                                  "tp" or "tp.0","tp.1", none if tp is 1, or
-                                  "ep".  A
-                                  rank's index among them counts the last axis
-                                  fastest.  "pp" last, if n_shared > 0 */
+                                  "tp" or "tp.0","tp.1", none if tp is 1; or
+                                  "ep".  A rank's index among them counts the
+                                  last axis fastest.  "pp" last, if n_shared > 0
+                                */
     int n_shared;
     uint8_t *shared; /* by node id: 1 for the shared embedding, 2 for the
                         shared head, 0 for neither; NULL: all 0 */

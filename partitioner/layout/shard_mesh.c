@@ -36,20 +36,17 @@ static void find_heads(const struct merak_graph *graph, struct heads *heads)
     }
 }
 
-static enum merak_status fail_heads(size_t heads, size_t tp,
+/* The nearest degrees that divide what an axis has to cut. */
+static enum merak_status fix_degree(size_t n, size_t degree,
                                     struct merak_error *err)
 {
-    size_t below = tp < heads ? tp : heads, above = tp + 1;
+    size_t below = degree < n ? degree : n, above = degree + 1;
 
-    while (heads % below != 0)
+    while (n % below != 0)
         below--;
-    while (above < heads && heads % above != 0)
+    while (above < n && n % above != 0)
         above++;
-    merak_fail(err, MERAK_ERR_CONFIG,
-               "%zu heads cannot be cut over tp=%zu; tp must divide the number "
-               "of heads",
-               heads, tp);
-    if (above > heads)
+    if (above > n)
         return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
     return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
                            below, above);
@@ -115,7 +112,6 @@ static enum merak_status check_experts(const struct merak_graph *graph,
                                        struct merak_error *err)
 {
     size_t n = merak_shard_experts(graph), ep = (size_t)opt->ep;
-    size_t below = ep < n ? ep : n, above = ep + 1;
 
     if (opt->tp > 1 || opt->cp > 1)
         return merak_fail(err, MERAK_ERR_PARAM,
@@ -127,16 +123,9 @@ static enum merak_status check_experts(const struct merak_graph *graph,
                           opt->ep);
     if (n % ep == 0)
         return check_samples(graph, opt, "ep", ep, err);
-    while (n % below != 0)
-        below--;
-    while (above < n && n % above != 0)
-        above++;
     merak_fail(err, MERAK_ERR_CONFIG, "%zu experts cannot be cut over ep=%zu",
                n, ep);
-    if (above > n)
-        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
-    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
-                           below, above);
+    return fix_degree(n, ep, err);
 }
 
 static enum merak_status check(const struct merak_graph *graph,
@@ -155,8 +144,13 @@ static enum merak_status check(const struct merak_graph *graph,
                           opt->tp_batch_percent);
     if (opt->ep > 1)
         return check_experts(graph, opt, err);
-    if (heads->query % tp != 0)
-        return fail_heads(heads->query, tp, err);
+    if (heads->query % tp != 0) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "%zu heads cannot be cut over tp=%zu; tp must divide the "
+                   "number of heads",
+                   heads->query, tp);
+        return fix_degree(heads->query, tp, err);
+    }
     if (opt->tp_batch_percent > 0) {
         enum merak_status rc = check_samples(graph, opt, "tp", tp, err);
 

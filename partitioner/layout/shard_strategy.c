@@ -329,6 +329,15 @@ bool merak_node_needs_sequences(const struct merak_node *node,
     return false;
 }
 
+/* The candidates without a cut: whole, or linear, which passes a partial sum
+ * through.  Returns how many they are. */
+static int list_uncut(const struct choice *c, int8_t *cuts)
+{
+    cuts[0] = MERAK_CUT_NONE;
+    cuts[1] = MERAK_CUT_LINEAR;
+    return c->sig->linear ? 2 : 1;
+}
+
 /* Candidates on the axis of the sequence. */
 static int list_sequence_cuts(const struct choice *c, size_t parts,
                               int8_t *cuts)
@@ -348,12 +357,7 @@ static int list_sequence_cuts(const struct choice *c, size_t parts,
              !splits_weight(c, i)))
             cuts[n++] = (int8_t)i;
     }
-    if (n > 0)
-        return n;
-    cuts[n++] = MERAK_CUT_NONE;
-    if (c->sig->linear)
-        cuts[n++] = MERAK_CUT_LINEAR;
-    return n;
+    return n > 0 ? n : list_uncut(c, cuts);
 }
 
 /* Candidates on the axis of experts. */
@@ -364,11 +368,8 @@ static int list_expert_cuts(const struct choice *c, size_t parts, int8_t *cuts)
 
     for (int i = 0; i < c->sig->n_index; i++)
         experts = experts || c->sig->index[i].experts;
-    if (!experts) {
-        cuts[n++] = MERAK_CUT_NONE;
-        if (c->sig->linear)
-            cuts[n++] = MERAK_CUT_LINEAR;
-    }
+    if (!experts)
+        n = list_uncut(c, cuts);
     for (int i = 0; i < c->sig->n_index; i++) {
         const struct merak_index *index = &c->sig->index[i];
 
@@ -394,11 +395,8 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
         return list_expert_cuts(c, parts, cuts);
     for (int i = 0; i < c->sig->n_index && c->strict; i++)
         wanted = wanted || (is_cuttable(c, i, parts) && is_wanted(c, i));
-    if (!wanted && !(c->strict && must_t)) {
-        cuts[n++] = MERAK_CUT_NONE;
-        if (c->sig->linear)
-            cuts[n++] = MERAK_CUT_LINEAR;
-    }
+    if (!wanted && !(c->strict && must_t))
+        n = list_uncut(c, cuts);
     for (int i = 0; i < c->sig->n_index; i++) {
         if (!is_cuttable(c, i, parts) ||
             (wanted && !is_wanted(c, i) && !is_samples(&c->sig->index[i]) &&
