@@ -4,10 +4,9 @@
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and action_nodes.c (what a stage has and does), unroll.c,
  * emit.c, values.c, slices.c, passes.c, posts.c, boundary.c and crossing.c
- * (micro-batches),
- * grad_uses.c, grad_sync.c and optimizer_step.c (gradients and optimizer),
- * fetch.c (what of both is whole only while it is used),
- * place.c (memory), hazard.c (waits). The first failure is kept in `rc` and
+ * (micro-batches), grad_uses.c, grad_sync.c and optimizer_step.c (gradients and
+ * optimizer), fetch.c (what of both is whole only while it is used), place.c
+ * (memory), hazard.c (waits).  The first failure is kept in `rc` and
  * `err`; after it, calls do nothing and return -1, and the caller checks `rc`
  * between actions.
  */

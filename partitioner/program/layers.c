@@ -84,6 +84,19 @@ static int layer_read(const struct merak_node *node)
     return -1;
 }
 
+/* One more than the highest layer; 0: the graph has none. */
+static int count_layers(const struct merak_graph *graph)
+{
+    int n = 0;
+
+    for (int i = 0; i < graph->n_forward; i++) {
+        int k = layer_read(graph->node[i]);
+
+        n = k >= n ? k + 1 : n;
+    }
+    return n;
+}
+
 enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
                                       const struct merak_stages *stages,
                                       int *count, int *split_p,
@@ -94,16 +107,11 @@ enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
         int part; /* 1 + that in which it begins */
         bool is_split;
     } * layer;
-    int most = -1;
+    size_t room = (size_t)count_layers(graph) + 1;
 
-    for (int i = 0; i < graph->n_forward; i++) {
-        int k = layer_read(graph->node[i]);
-
-        most = k > most ? k : most;
-    }
-    layer = calloc((size_t)most + 2, sizeof(*layer));
+    layer = calloc(room, sizeof(*layer));
     if (layer == NULL)
-        return merak_fail_nomem(err, ((size_t)most + 2) * sizeof(*layer));
+        return merak_fail_nomem(err, room * sizeof(*layer));
     memset(count, 0, (size_t)stages->n * sizeof(*count));
     *split_p = 0;
     for (int i = 0; i < graph->n_forward; i++) {
@@ -123,46 +131,42 @@ enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
     return MERAK_OK;
 }
 
-/* The forward nodes that read a layer's parameters: first and last, by layer;
- * the caller frees them. */
-static int (*find_ends(const struct merak_graph *graph, int *n_p))[2]
+/* The first and the last forward node that read a layer's parameters. */
+struct layer_ends {
+    int first, last;
+};
+
+/* Of n layers; the caller frees them. */
+static struct layer_ends *find_ends(const struct merak_graph *graph, int n)
 {
-    int most = -1;
-    int(*ends)[2];
+    struct layer_ends *ends = calloc((size_t)n + 1, sizeof(*ends));
 
-    for (int i = 0; i < graph->n_forward; i++) {
-        int k = layer_read(graph->node[i]);
-
-        most = k > most ? k : most;
-    }
-    ends = calloc((size_t)most + 2, sizeof(*ends));
     for (int i = graph->n_forward - 1; ends != NULL && i >= 0; i--) {
         int k = layer_read(graph->node[i]);
 
         if (k < 0)
             continue;
-        ends[k][0] = i;
-        ends[k][1] = i > ends[k][1] ? i : ends[k][1];
+        ends[k].first = i;
+        ends[k].last = i > ends[k].last ? i : ends[k].last;
     }
-    *n_p = most + 1;
     return ends;
 }
 
 /* The cut point between layer k - 1 and layer k, nearest to the latter; behind
  * the last layer, nearest to that.  -1: there is none. */
 static int point_before(const struct merak_cut_point *place, int n_points,
-                        int (*ends)[2], int n_layers, int k)
+                        const struct layer_ends *ends, int n_layers, int k)
 {
     int best = -1;
 
     for (int i = n_points; i >= 1; i--) {
-        bool behind = k == 0 || place[i].node > ends[k - 1][1];
+        bool behind = k == 0 || place[i].node > ends[k - 1].last;
 
         if (!behind)
             break;
         if (k == n_layers)
             best = i - 1;
-        else if (place[i].node <= ends[k][0])
+        else if (place[i].node <= ends[k].first)
             return i - 1;
     }
     return best;
@@ -173,8 +177,9 @@ enum merak_status merak_stages_cut_layers(const struct merak_sharded *sharded,
                                           struct merak_error *err)
 {
     struct merak_cut_point *points = NULL;
-    int n_points, n_layers, layer = 0, last = -1;
-    int(*ends)[2] = find_ends(sharded->graph, &n_layers);
+    int n_points, n_layers = count_layers(sharded->graph);
+    struct layer_ends *ends = find_ends(sharded->graph, n_layers);
+    int layer = 0, last = -1;
     enum merak_status rc;
 
     if (ends == NULL)
