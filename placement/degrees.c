@@ -68,9 +68,16 @@ static bool is_degree(int degree)
     return degree >= 1 && degree <= MERAK_MAX_DEGREE;
 }
 
-/* "tp=2 x pp=4", with cp and ep only where there are more than one. */
-#define DEGREES_TEXT 80
-static void name_degrees(int tp, int cp, int ep, int pp, char *text)
+const char *merak_tensor_group_word(int cp, int ep)
+{
+    static const char *const word[2][2] = {{"tp", "tp x ep"},
+                                           {"tp x cp", "tp x cp x ep"}};
+
+    return word[cp > 1][ep > 1];
+}
+
+void merak_group_text(int tp, int cp, int ep, int pp,
+                      char text[MERAK_GROUP_TEXT])
 {
     char more[2][24] = {"", ""};
 
@@ -78,7 +85,8 @@ static void name_degrees(int tp, int cp, int ep, int pp, char *text)
         snprintf(more[0], sizeof(more[0]), "cp=%d x ", cp);
     if (ep > 1)
         snprintf(more[1], sizeof(more[1]), "ep=%d x ", ep);
-    snprintf(text, DEGREES_TEXT, "tp=%d x %s%spp=%d", tp, more[0], more[1], pp);
+    snprintf(text, MERAK_GROUP_TEXT, "tp=%d x %s%spp=%d", tp, more[0], more[1],
+             pp);
 }
 
 enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
@@ -87,13 +95,13 @@ enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
 {
     int t = *tp == 0 ? 1 : *tp, p = *pp == 0 ? 1 : *pp;
     int c = cp == 0 ? 1 : cp, e = ep == 0 ? 1 : ep;
-    char degrees[DEGREES_TEXT];
+    char degrees[MERAK_GROUP_TEXT];
     uint64_t unit, tasks = (uint64_t)n_tasks;
 
     if (n_tasks < 1 || n_tasks > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM, "%d tasks: expected 1..%d",
                           n_tasks, MERAK_MAX_TASKS);
-    name_degrees(t, c, e, p, degrees);
+    merak_group_text(t, c, e, p, degrees);
     if (!is_degree(t) || !is_degree(c) || !is_degree(e) || !is_degree(p) ||
         *dp < 0 || *dp > MERAK_MAX_TASKS)
         return merak_fail(err, MERAK_ERR_PARAM,

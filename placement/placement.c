@@ -129,7 +129,7 @@ static enum merak_status fail_node(const struct build *b, int place,
     const char *name = p->node_name[p->walk.node[place]];
     int tp = p->degree[MERAK_AXIS_TP], count = b->count[place];
     int even = p->n_tasks / p->n_nodes; /* if all had the same */
-    const char *what = p->cp > 1 ? "tp x cp" : p->ep > 1 ? "tp x ep" : "tp";
+    const char *what = merak_tensor_group_word(p->cp, p->ep);
     char counts[64];
 
     if (count < tp)

@@ -110,7 +110,7 @@ enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
 
 struct merak_placement;
 
-/* tp: within the tensor group, of tp x cp tasks, tp counting fastest. */
+/* tp: within the tensor group, of tp x cp x ep tasks, tp counting fastest. */
 struct merak_coords {
     int tp, pp, dp;
 };
@@ -126,6 +126,8 @@ merak_placement_compute(const struct merak_placement_input *input,
 void merak_placement_destroy(struct merak_placement *placement);
 
 int merak_placement_n_tasks(const struct merak_placement *placement);
+/* The degrees that a tensor group has, for messages: "tp", or "tp x cp". */
+const char *merak_tensor_group_word(int cp, int ep);
 /* Along MERAK_AXIS_TP: of a tensor group, tp x cp x ep. */
 int merak_placement_degree(const struct merak_placement *placement,
                            enum merak_parallel_axis axis);

@@ -5,6 +5,13 @@
 
 #include "placement/placement.h"
 
+/* What is requested as the codec has it, up to the domain and its slash. */
+void merak_input_write(FILE *out, const struct merak_placement_input *input);
+/* "tp=2 x pp=4", with cp and ep only where they are more than 1. */
+#define MERAK_GROUP_TEXT 80
+void merak_group_text(int tp, int cp, int ep, int pp,
+                      char text[MERAK_GROUP_TEXT]);
+
 /*
  * Nodes in tree order, and how much of their paths they share.
  *
@@ -12,9 +19,6 @@
  * switches: two nodes have the same switch at depth d if and only if the
  * numbers are equal.  Below the end of a shorter path numbers are unique.
  */
-/* What is requested as the codec has it, up to the domain and its slash. */
-void merak_input_write(FILE *out, const struct merak_placement_input *input);
-
 struct merak_walk {
     int n_nodes, depth;
     int *node;     /* [n_nodes]: node at each place in the walk */

@@ -24,10 +24,8 @@ static void print_level(FILE *out, int level, int levels)
 static void print_axis(const struct merak_placement *p, FILE *out,
                        enum merak_parallel_axis axis)
 {
-    const char *const names[] = {p->cp > 1   ? "tp x cp"
-                                 : p->ep > 1 ? "tp x ep"
-                                             : "tp",
-                                 "pp", "dp"};
+    const char *const names[] = {merak_tensor_group_word(p->cp, p->ep), "pp",
+                                 "dp"};
     int levels = merak_placement_levels(p);
     const char *separator = ": ";
 
@@ -67,23 +65,18 @@ void merak_placement_print(const struct merak_placement *p, FILE *out,
                            int max_nodes)
 {
     int tp = p->degree[MERAK_AXIS_TP] / p->cp / p->ep;
-    char tensor[64];
+    char degrees[MERAK_GROUP_TEXT];
 
-    if (p->cp * p->ep > 1)
-        snprintf(tensor, sizeof(tensor), "tp=%d x %s=%d", tp,
-                 p->cp > 1 ? "cp" : "ep", p->cp * p->ep);
-    else
-        snprintf(tensor, sizeof(tensor), "tp=%d", tp);
+    merak_group_text(tp, p->cp, p->ep, p->degree[MERAK_AXIS_PP], degrees);
     fprintf(out,
             "merak: placement %016" PRIx64 ": %d tasks on %d node%s, %s x "
-            "pp=%d x dp=%d, order %s\n",
-            p->id, p->n_tasks, p->n_nodes, p->n_nodes == 1 ? "" : "s", tensor,
-            p->degree[MERAK_AXIS_PP], p->degree[MERAK_AXIS_DP],
-            merak_order_name(p->order));
+            "dp=%d, order %s\n",
+            p->id, p->n_tasks, p->n_nodes, p->n_nodes == 1 ? "" : "s", degrees,
+            p->degree[MERAK_AXIS_DP], merak_order_name(p->order));
     for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
         print_axis(p, out, (enum merak_parallel_axis)axis);
     fprintf(out, "  node: task=t(%s).p(stage).d(replica) ...\n",
-            p->cp > 1   ? "tp + TP cp"
+            p->cp > 1   ? "tp + cp x tp-size"
             : p->ep > 1 ? "ep"
                         : "tp");
     for (int i = 0; i < p->n_nodes && i < max_nodes; i++)

@@ -314,7 +314,7 @@ static enum merak_status check_nodes(const struct merak_placement_input *in,
     const struct request *r = &request;
     int cp = in->cp > 1 ? in->cp : 1, ep = in->ep > 1 ? in->ep : 1;
     int group = in->tp * cp * ep; /* at most the tasks */
-    const char *what = cp > 1 ? "tp x cp" : ep > 1 ? "tp x ep" : "tp";
+    const char *what = merak_tensor_group_word(cp, ep);
 
     if (in->tp_domain != MERAK_DOMAIN_NODE)
         return MERAK_OK;
