@@ -28,9 +28,11 @@ struct merak_model_options {
     size_t micro_batch; /* B */
     size_t seq;         /* T */
     enum merak_dtype dtype; /* compute dtype: MERAK_F32 or MERAK_BF16 */
-    /* Of the rows that experts have if all have as many: how many times that
-     * they keep for gradients, in a pool that those of a rank share; the others
-     * are computed again.  0: all of them, and ranks cannot cut experts. */
+    /* Rows (a token for one of its experts) that are kept for the backward
+     * pass, as a factor of what experts have if the router is balanced: 1.25 is
+     * a quarter more.  The experts of a rank share this memory; rows beyond it
+     * are recomputed, no token is dropped.  0: all rows are kept, and experts
+     * cannot be divided among ranks. */
     double expert_room;
 };
 

@@ -109,6 +109,9 @@ static enum merak_status set_stages(void *target, const char *text,
 #define CP_FORM_TEXT                                                         \
     "what ranks of a sequence do for attention: gather keys and values, or " \
     "exchange heads (auto: whichever is faster, each for itself)"
+#define STAGES_TEXT                                                           \
+    "replicas x tensor ranks of each stage, 2x4,8x1, in place of tp, pp and " \
+    "dp; a micro-batch is then that of all replicas together"
 #define TP_BATCH_TEXT                                                    \
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"
@@ -157,14 +160,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .key = "cp_form", IN_PLAN(cp_form), .is_implied = true,
         .is_told = true, NEAR(usual, 0, 11)},
     [MERAK_CHOICE_STAGES] = {
-        .option = CALL(STAGES, "stages", set_stages, "LIST",
-                       "replicas x tensor ranks of each stage, 2x4,8x1, in "
-                       "place of tp, pp and dp; a micro-batch is then that of "
-                       "all replicas together"),
-        .run = CALL(STAGES, "stages", set_stages, "LIST",
-                    "replicas x tensor ranks of each stage, 2x4,8x1, in place "
-                    "of tp, pp and dp; a micro-batch is then that of all "
-                    "replicas together"),
+        .option = CALL(STAGES, "stages", set_stages, "LIST", STAGES_TEXT),
+        .run = CALL(STAGES, "stages", set_stages, "LIST", STAGES_TEXT),
         .kind = MERAK_OPTION_CALL},
     [MERAK_CHOICE_MICRO_BATCH] = {
         BOTH(MICRO_BATCH, "micro-batch", SIZE, micro_batch,

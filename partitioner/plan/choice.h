@@ -61,7 +61,8 @@ struct merak_choices {
     bool given[MERAK_CHOICE_COUNT];
     bool has_zero1; /* zero was given by its older name, as: */
     int zero1;
-    bool listed[MERAK_CHOICE_COUNT]; /* in a list, as "tp=4" (--what-if) */
+    bool listed[MERAK_CHOICE_COUNT]; /* given in a list of KEY=VALUE, as "tp=4"
+                                        of --what-if */
 };
 
 struct merak_choice {
@@ -80,8 +81,8 @@ struct merak_choice {
     long usual;      /* if it is not given */
     int n_words;     /* that a plan can have; 0: all */
     bool is_implied; /* a saved plan leaves the usual value out */
-    bool is_settled; /* not given, it is the usual value in a search, too, of
-                        this tp */
+    bool is_settled; /* --what-if's line leaves the usual value out: it is what
+                        a search takes, too, where none is given */
     bool is_told;    /* printed if runners-up differ in it */
     /* Other values to try if a request has no plan, or NULL: none.  The turn
      * at which it is tried if memory is short, and if numbers do not divide

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_parse.c - cuts and recomputation as options give them */
+/* list_parse.c - cuts, stages, recomputation and --zero1 as options give them
+ */
 #include "config.h"
 
 #include "partitioner/plan/choice.h"

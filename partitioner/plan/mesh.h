@@ -2,13 +2,13 @@
 /* partitioner/plan/mesh.h - the ranks of each stage
  *
  * A stage is run by dp replicas of tp tensor ranks each, among them those that
- * a plan's cp cuts sequences over: a mesh's tp is the plan's tp times its cp,
- * the plan's tp counting faster.  The logical rank of tensor index t of replica
- * d is first + d * stride + t.  In order tp-dp-pp a stage's ranks follow one
- * another (stride tp); in order tp-pp-dp those of a replica's other stages lie
- * between them (stride tp x pp).  This is the only
- * place that numbers ranks; whoever wants a stage's degrees, or a rank's
- * neighbours, asks here.
+ * a plan's cp cuts sequences over, or its ep experts: a mesh's tp is the plan's
+ * tp x cp x ep, the plan's tp counting fastest.  The logical rank of tensor
+ * index t of replica d is first + d * stride + t.  In order tp-dp-pp a stage's
+ * ranks follow one another (stride tp); in order tp-pp-dp those of a replica's
+ * other stages lie between them (stride tp x pp).  This is the only place that
+ * numbers ranks; whoever wants a stage's degrees, or a rank's neighbours, asks
+ * here.
  *
  * Stages may have unlike degrees: then the plan has a list of them, the ranks
  * of a stage follow those of the one before, and each stage divides a

@@ -44,7 +44,7 @@ struct merak_drop {
     int blocks;     /* in this many first blocks, all that stays inside */
 };
 
-enum { MERAK_EXPERT_ROOM = 125 };
+enum { MERAK_EXPERT_ROOM = 125 }; /* percent */
 
 struct merak_plan {
     int tp, pp, dp; /* tp and dp of every stage: read by mesh.h */
@@ -115,9 +115,9 @@ merak_plan_check_degrees(const struct merak_plan *plan,
  */
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
-/* "tp 2, pp 4, dp 1", with `between` in place of ", ", and with cp where it is
- * more than 1: "tp 2, cp 2, pp 4, dp 1"; or "stages of unlike ranks: 2 x 4, 8 x
- * 1", of which a long list ends with "..". */
+/* "tp 2, pp 4, dp 1", with `between` in place of ", ", and with cp and ep where
+ * they are more than 1: "tp 2, cp 2, pp 4, dp 1"; or "stages of unlike ranks:
+ * 2 x 4, 8 x 1", of which a long list ends with "..". */
 #define MERAK_DEGREES_TEXT 160
 const char *merak_plan_degrees_text(const struct merak_plan *plan,
                                     const char *between,
@@ -159,12 +159,11 @@ bool merak_plan_recomputes(const struct merak_schedule *schedule,
                            const struct merak_plan *plan, int stage);
 /*
  * Are gradients of a stage's part summed over replicas only after its last
- * backward?  A
- * rank's collectives are one queue.  Those of a backward's tensor ranks would
- * wait for the sums of the layers that are done, the part before would get its
- * gradient that much later, and so on to the first part: the step would take
- * longer by one sum per stage.  (If weight gradients are separate actions,
- * nothing waits for them.)
+ * backward?  A rank's collectives are one queue.  Those of a backward's tensor
+ * ranks would wait for the sums of the layers that are done, the part before
+ * would get its gradient that much later, and so on to the first part: the step
+ * would take longer by one sum per stage.  (If weight gradients are separate
+ * actions, nothing waits for them.)
  */
 bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
                               const struct merak_plan *plan, int stage,
