@@ -333,12 +333,10 @@ struct merak_summed {
 static void settle_one(struct merak_build *b, const struct merak_summed *s)
 {
     const struct merak_param_slots *p = s->uses->param;
-    int slot[2] = {s->part, p->grad};
 
     merak_build_extend(b, s->slot);
     if (s->part >= 0)
-        merak_step_kernel(b, "grad_add", 1, 1, slot, &merak_step_plain,
-                          merak_build_name(b, "add d/%s", p->name));
+        merak_step_add_grad(b, p->name, s->part, p->grad);
 }
 
 /* The first n. */

@@ -175,7 +175,6 @@ static int sum_uses(struct merak_build *b, int param,
                     const struct merak_uses *uses)
 {
     struct merak_layout layout = sum_layout(b, param, uses);
-    const char *name = b->graph->value[param]->name;
     int sum = -1;
 
     for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
@@ -190,14 +189,11 @@ static int sum_uses(struct merak_build *b, int param,
             sum = grad_slot(b, param, &layout);
             transfer(b, param, sum, before, false, MERAK_TAG_TIE + u);
         }
-        if (u == 0) {
+        if (u == 0)
             sum = use_grad_slot(b, param, uses, u);
-        } else {
-            int slot[2] = {use_grad_slot(b, param, uses, u), sum};
-
-            merak_step_kernel(b, "grad_add", 1, 1, slot, &merak_step_plain,
-                              merak_build_name(b, "add d/%s", name));
-        }
+        else
+            merak_step_add_grad(b, uses->param->name,
+                                use_grad_slot(b, param, uses, u), sum);
     }
     return sum;
 }
@@ -256,17 +252,15 @@ static int sum_stage(struct merak_build *b, const struct merak_uses *uses)
     struct merak_layout layout = sum_layout(b, param, uses);
 
     for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
-        int slot[2] = {-1, sum};
+        int slot;
 
         if (uses->at[u].stage != b->stage)
             continue;
-        slot[0] = use_grad_slot(b, param, uses, u);
+        slot = use_grad_slot(b, param, uses, u);
         if (sum >= 0)
-            merak_step_kernel(
-                b, "grad_add", 1, 1, slot, &merak_step_plain,
-                merak_build_name(b, "add d/%s", uses->param->name));
+            merak_step_add_grad(b, uses->param->name, slot, sum);
         else
-            sum = slot[0];
+            sum = slot;
     }
     layout = summed_layout(b, param, &layout);
     if (uses->same_layout && b->rc == MERAK_OK)
@@ -322,12 +316,10 @@ static int sum_over_meshes(struct merak_build *b, const struct merak_uses *uses)
         if (last >= 0 && last == b->stage)
             cross(b, param, sum, last, stage, MERAK_TAG_TIE + u);
         if (last >= 0 && stage == b->stage) {
-            int slot[2] = {sum, receive_sum(b, param, last, MERAK_TAG_TIE + u)};
+            int before = receive_sum(b, param, last, MERAK_TAG_TIE + u);
 
-            merak_step_kernel(
-                b, "grad_add", 1, 1, slot, &merak_step_plain,
-                merak_build_name(b, "add d/%s", uses->param->name));
-            sum = slot[1];
+            merak_step_add_grad(b, uses->param->name, sum, before);
+            sum = before;
         }
         last = stage;
     }

@@ -33,9 +33,10 @@ struct merak_instr merak_step_instr(enum merak_instr_kind kind,
                                 .name = name};
 }
 
-const struct merak_attrs merak_step_plain;
+/* The attributes of kernels that have none. */
+static const struct merak_attrs no_attrs;
 
-void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
+static void add_kernel(struct merak_build *b, const char *op, int n_in,
                        int n_out, const int *slot,
                        const struct merak_attrs *attrs, const char *name)
 {
@@ -55,6 +56,15 @@ void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
     in.n_out = (int8_t)n_out;
     memcpy(in.slot, slot, (size_t)(n_in + n_out) * sizeof(*slot));
     merak_build_push(b, &in);
+}
+
+void merak_step_add_grad(struct merak_build *b, const char *param, int from,
+                         int sum)
+{
+    const int slot[] = {from, sum};
+
+    add_kernel(b, "grad_add", 1, 1, slot, &no_attrs,
+               merak_build_name(b, "add d/%s", param));
 }
 
 /* Does an exchange join the one before it?  What stages data does not: it would
@@ -197,9 +207,8 @@ static int sum_squares(struct merak_build *b)
             slot[0] = p->grad;
         slot[1] = merak_build_alias(
             b, vector, (size_t)b->params.index[v] * sizeof(double), &one);
-        merak_step_kernel(
-            b, "sumsq", 1, 1, slot, &merak_step_plain,
-            merak_build_name(b, "sumsq d/%s", b->graph->value[v]->name));
+        add_kernel(b, "sumsq", 1, 1, slot, &no_attrs,
+                   merak_build_name(b, "sumsq d/%s", b->graph->value[v]->name));
     }
     return vector;
 }
@@ -269,7 +278,7 @@ static void emit_norm(struct merak_build *b)
     merak_build_begin(b, b->prog->norm);
     slot[0] = vector;
     slot[1] = b->prog->norm;
-    merak_step_kernel(b, "clip", 1, 1, slot, &merak_step_plain, "clip");
+    add_kernel(b, "clip", 1, 1, slot, &no_attrs, "clip");
 }
 
 static bool is_f32(const struct merak_build *b,
@@ -302,8 +311,8 @@ static void update(struct merak_build *b, const struct merak_param_slots *p)
     const struct merak_attrs *attrs = adamw_attrs(b, p);
 
     if (b->rc == MERAK_OK)
-        merak_step_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, attrs,
-                          merak_build_name(b, "adamw %s", p->name));
+        add_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, attrs,
+                   merak_build_name(b, "adamw %s", p->name));
 }
 
 static int sooner(const void *a, const void *b)

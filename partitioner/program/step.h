@@ -57,11 +57,10 @@ struct merak_uses {
 uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what);
 struct merak_instr merak_step_instr(enum merak_instr_kind kind,
                                     enum merak_queue queue, const char *name);
-void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
-                       int n_out, const int *slot,
-                       const struct merak_attrs *attrs, const char *name);
-/* The attributes of kernels that have none. */
-extern const struct merak_attrs merak_step_plain;
+/* Add what is in one slot to a sum of the gradients of the parameter of this
+ * name. */
+void merak_step_add_grad(struct merak_build *b, const char *param, int from,
+                         int sum);
 void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
                          int group, int from, int to, uint64_t tag,
                          const char *name);
