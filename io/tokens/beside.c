@@ -30,9 +30,29 @@ uint64_t merak_get_u64(const unsigned char *from)
     return le64toh(value);
 }
 
-enum merak_status merak_beside_sum(int fd, const char *path, uint64_t at,
-                                   uint64_t bytes, uint64_t *sum_p,
-                                   uint64_t *ones_p, struct merak_error *err)
+enum merak_status merak_beside_header(int fd, const char *path, uint64_t bytes,
+                                      const char *magic, const char *not_one,
+                                      unsigned char *head, size_t n,
+                                      struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (bytes < n)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "%s: %llu bytes, expected a header of %zu", path,
+                          (unsigned long long)bytes, n);
+    rc = merak_file_read(fd, path, head, n, 0, err);
+    if (rc == MERAK_OK && memcmp(head, magic, 8) != 0)
+        rc = merak_fail(err, MERAK_ERR_FORMAT,
+                        "%s: %s, it does not start with %s", path, not_one,
+                        magic);
+    return rc;
+}
+
+/* Of bytes [at, bytes) of a file, and how many bits of them are 1. */
+static enum merak_status sum_file(int fd, const char *path, uint64_t at,
+                                  uint64_t bytes, uint64_t *sum_p,
+                                  uint64_t *ones_p, struct merak_error *err)
 {
     XXH3_state_t *h = XXH3_createState();
     enum merak_status rc = MERAK_OK;
@@ -58,6 +78,22 @@ enum merak_status merak_beside_sum(int fd, const char *path, uint64_t at,
     return rc;
 }
 
+enum merak_status merak_beside_check(int fd, const char *path, uint64_t at,
+                                     uint64_t bytes, uint64_t sum,
+                                     uint64_t *ones_p, struct merak_error *err)
+{
+    uint64_t found;
+    enum merak_status rc = sum_file(fd, path, at, bytes, &found, ones_p, err);
+
+    if (rc == MERAK_OK && found != sum)
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "%s is damaged: its checksum is %016llx, expected "
+                        "%016llx",
+                        path, (unsigned long long)found,
+                        (unsigned long long)sum);
+    return rc;
+}
+
 enum merak_status merak_beside_index(const char *prefix, uint64_t *sum_p,
                                      struct merak_error *err)
 {
@@ -70,7 +106,7 @@ enum merak_status merak_beside_index(const char *prefix, uint64_t *sum_p,
         return merak_fail_nomem(err, strlen(prefix));
     rc = merak_file_open(path, &fd, &bytes, err);
     if (rc == MERAK_OK) {
-        rc = merak_beside_sum(fd, path, 0, bytes, sum_p, &ones, err);
+        rc = sum_file(fd, path, 0, bytes, sum_p, &ones, err);
         close(fd);
     }
     free(path);

@@ -66,17 +66,10 @@ static enum merak_status check_header(struct merak_mask *m, uint64_t tokens,
     uint64_t want = sizeof(head) + tokens / 8 + (tokens % 8 != 0);
     enum merak_status rc;
 
-    if (m->bytes < sizeof(head))
-        return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "%s: %llu bytes, expected a header of %zu", m->path,
-                          (ull)m->bytes, sizeof(head));
-    rc = merak_file_read(m->fd, m->path, head, sizeof(head), 0, err);
+    rc = merak_beside_header(m->fd, m->path, m->bytes, MAGIC, "not a loss mask",
+                             head, sizeof(head), err);
     if (rc != MERAK_OK)
         return rc;
-    if (memcmp(head, MAGIC, 8) != 0)
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "%s: not a loss mask, it does not start with " MAGIC,
-                          m->path);
     m->pairs = merak_get_u64(head + 8) == MASK_VERSION + PAIRS;
     if (!m->pairs && merak_get_u64(head + 8) != MASK_VERSION)
         return merak_fail(err, MERAK_ERR_FORMAT,
@@ -109,16 +102,10 @@ static enum merak_status check_header(struct merak_mask *m, uint64_t tokens,
 static enum merak_status check_bits(struct merak_mask *m,
                                     struct merak_error *err)
 {
-    uint64_t sum = 0;
     enum merak_status rc =
-        merak_beside_sum(m->fd, m->path, MERAK_MASK_HEADER_BYTES, m->bytes,
-                         &sum, &m->counted, err);
+        merak_beside_check(m->fd, m->path, MERAK_MASK_HEADER_BYTES, m->bytes,
+                           m->sum, &m->counted, err);
 
-    if (rc == MERAK_OK && sum != m->sum)
-        rc = merak_fail(err, MERAK_ERR_CORRUPT,
-                        "%s is damaged: its checksum is %016llx, expected "
-                        "%016llx",
-                        m->path, (ull)sum, (ull)m->sum);
     if (rc == MERAK_OK && m->counted == 0)
         rc = merak_fail(err, MERAK_ERR_MISMATCH,
                         "%s: no token is to be predicted", m->path);

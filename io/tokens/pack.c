@@ -14,13 +14,11 @@
 #include "io/file.h"
 #include "io/tokens/beside.h"
 #include "io/tokens/mask.h"
+#include "io/tokens/out_file.h"
 #include "io/tokens/reference.h"
 
-#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,25 +26,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define BUFFER_BYTES 65536
 #define U16_VOCAB 65500 /* Megatron's limit for u16 */
-enum { HOST_BYTES = 64 };
-
-struct out {
-    char *path, *temporary;
-    int fd;    /* -1: not open */
-    bool made; /* the temporary file exists */
-    unsigned char *buffer;
-    size_t used;
-    XXH3_state_t *sum; /* of what is written; NULL: not needed */
-};
 
 struct merak_pack {
     enum merak_pack_format format;
     enum merak_token_type type;
     size_t vocab;
-    struct out bin, idx; /* idx: Megatron only */
-    struct out mask;     /* path NULL: none */
+    struct merak_out bin, idx; /* idx: Megatron only */
+    struct merak_out mask;     /* path NULL: none */
     char *stale[2];      /* of an old data set, to be removed */
     unsigned char bits;  /* of the mask, an incomplete byte */
     bool counted, pairs;
@@ -57,158 +44,11 @@ struct merak_pack {
     uint64_t pending; /* of the current one */
 };
 
-/* --- what a killed process left ---------------------------------------- */
-
-/* Temporary files are named PATH.tmp-HOST-PID: only on its own host can be told
- * whether a process is gone. */
-static void get_host(char host[HOST_BYTES])
-{
-    if (gethostname(host, HOST_BYTES) != 0)
-        host[0] = '\0';
-    host[HOST_BYTES - 1] = '\0';
-}
-
-/* Is this, behind the prefix, the name of one whose process is gone?  There is
- * none of this process yet. */
-static bool is_leftover(const char *name, const char *host)
-{
-    static const char *const suffix[] = {".bin.tmp-", ".idx.tmp-",
-                                         ".mask.tmp-"};
-    char *end;
-    long pid;
-
-    for (size_t i = 0; i < sizeof(suffix) / sizeof(*suffix); i++) {
-        size_t n = strlen(suffix[i]), h = strlen(host);
-
-        if (strncmp(name, suffix[i], n) != 0 ||
-            strncmp(name + n, host, h) != 0 || name[n + h] != '-')
-            continue;
-        pid = strtol(name + n + h + 1, &end, 10);
-        return pid > 0 && *end == '\0' &&
-               (pid == (long)getpid() ||
-                (kill((pid_t)pid, 0) != 0 && errno == ESRCH));
-    }
-    return false;
-}
-
-/* A folder that cannot be read is no reason to stop. */
-static void remove_leftovers(const char *prefix)
-{
-    const char *slash = strrchr(prefix, '/');
-    const char *base = slash != NULL ? slash + 1 : prefix;
-    size_t n = strlen(base);
-    char host[HOST_BYTES];
-    char *folder = slash == NULL ? strdup(".")
-                   : slash == prefix
-                       ? strdup("/")
-                       : strndup(prefix, (size_t)(slash - prefix));
-    DIR *dir = folder != NULL ? opendir(folder) : NULL;
-    const struct dirent *entry;
-
-    get_host(host);
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (strncmp(entry->d_name, base, n) == 0 &&
-            is_leftover(entry->d_name + n, host))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-    }
-    if (dir != NULL)
-        closedir(dir);
-    free(folder);
-}
-
-/* --- one file ---------------------------------------------------------- */
-
-static enum merak_status out_open(struct out *out, const char *prefix,
-                                  const char *suffix, struct merak_error *err)
-{
-    size_t n = strlen(prefix) + 40 + HOST_BYTES;
-    char host[HOST_BYTES];
-
-    out->path = malloc(n);
-    out->temporary = malloc(n);
-    out->buffer = malloc(BUFFER_BYTES);
-    if (out->path == NULL || out->temporary == NULL || out->buffer == NULL)
-        return merak_fail_nomem(err, BUFFER_BYTES);
-    snprintf(out->path, n, "%s%s", prefix, suffix);
-    get_host(host);
-    snprintf(out->temporary, n, "%s%s.tmp-%s-%ld", prefix, suffix, host,
-             (long)getpid());
-    out->fd = open(out->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (out->fd < 0)
-        return merak_file_fail(err, "create", out->temporary);
-    out->made = true;
-    return MERAK_OK;
-}
-
-static enum merak_status out_flush(struct out *out, struct merak_error *err)
-{
-    size_t n = out->used;
-
-    out->used = 0;
-    if (out->sum != NULL)
-        XXH3_64bits_update(out->sum, out->buffer, n);
-    return merak_file_write(out->fd, out->path, out->buffer, n, err);
-}
-
-static enum merak_status out_put(struct out *out, const void *bytes, size_t n,
-                                 struct merak_error *err)
-{
-    if (out->used + n > BUFFER_BYTES) {
-        enum merak_status rc = out_flush(out, err);
-
-        if (rc != MERAK_OK)
-            return rc;
-    }
-    memcpy(out->buffer + out->used, bytes, n);
-    out->used += n;
-    return MERAK_OK;
-}
-
-static enum merak_status put_u64(struct out *out, uint64_t value,
+static enum merak_status put_u64(struct merak_out *out, uint64_t value,
                                  struct merak_error *err)
 {
     value = htole64(value);
-    return out_put(out, &value, sizeof(value), err);
-}
-
-static enum merak_status out_sync(struct out *out, struct merak_error *err)
-{
-    enum merak_status rc = out_flush(out, err);
-    int fd = out->fd;
-
-    if (rc != MERAK_OK)
-        return rc;
-    out->fd = -1;
-    return merak_file_sync_close(fd, out->path, err);
-}
-
-static enum merak_status out_publish(struct out *out, struct merak_error *err)
-{
-    if (rename(out->temporary, out->path) != 0)
-        return merak_file_fail(err, "rename to", out->path);
-    out->made = false;
-    return MERAK_OK;
-}
-
-static void out_close(struct out *out)
-{
-    if (out->fd >= 0)
-        close(out->fd);
-    if (out->made)
-        unlink(out->temporary);
-    free(out->path);
-    free(out->temporary);
-    free(out->buffer);
-    XXH3_freeState(out->sum);
-}
-
-static enum merak_status out_start_sum(struct out *out, struct merak_error *err)
-{
-    out->sum = XXH3_createState();
-    if (out->sum == NULL)
-        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
-    XXH3_64bits_reset(out->sum);
-    return MERAK_OK;
+    return merak_out_put(out, &value, sizeof(value), err);
 }
 
 /* --- a pack ------------------------------------------------------------ */
@@ -262,18 +102,18 @@ static enum merak_status open_outputs(struct merak_pack *pack,
     enum merak_status rc;
 
     if (pack->format == MERAK_PACK_MEGATRON) {
-        rc = out_open(&pack->idx, prefix, ".idx", err);
+        rc = merak_out_open(&pack->idx, prefix, ".idx", err);
         if (rc == MERAK_OK)
             rc = note_stale(pack, prefix, err);
         if (rc != MERAK_OK)
             return rc;
-        return out_open(&pack->bin, prefix, ".bin", err);
+        return merak_out_open(&pack->bin, prefix, ".bin", err);
     }
     rc = check_no_index(prefix, err);
     if (rc == MERAK_OK)
-        rc = out_open(&pack->bin, prefix, ".bin", err);
+        rc = merak_out_open(&pack->bin, prefix, ".bin", err);
     if (rc == MERAK_OK) /* filled in by merak_pack_commit */
-        rc = out_put(&pack->bin, header, sizeof(header), err);
+        rc = merak_out_put(&pack->bin, header, sizeof(header), err);
     return rc;
 }
 
@@ -292,7 +132,7 @@ enum merak_status merak_pack_create(const char *prefix,
     pack->type = choose_type(format, vocab);
     pack->bin.fd = pack->idx.fd = pack->mask.fd = -1;
     pack->counted = true;
-    remove_leftovers(prefix);
+    merak_out_remove_leftovers(prefix);
     rc = open_outputs(pack, prefix, err);
     if (rc != MERAK_OK) {
         merak_pack_destroy(pack);
@@ -308,9 +148,9 @@ void merak_pack_destroy(struct merak_pack *pack)
 
     if (pack == NULL)
         return;
-    out_close(&pack->bin);
-    out_close(&pack->idx);
-    out_close(&pack->mask);
+    merak_out_close(&pack->bin);
+    merak_out_close(&pack->idx);
+    merak_out_close(&pack->mask);
     free(pack->stale[0]);
     free(pack->stale[1]);
     free(pack->length);
@@ -322,20 +162,16 @@ enum merak_status merak_pack_add_mask(struct merak_pack *pack,
                                       const char *prefix,
                                       struct merak_error *err)
 {
-    static const unsigned char header[MERAK_MASK_HEADER_BYTES];
     enum merak_status rc;
 
     if (pack->format != MERAK_PACK_MEGATRON)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "llm.c's format cannot mark tokens of answers; use "
                           "--format megatron");
-    rc = out_start_sum(&pack->idx, err);
-    if (rc == MERAK_OK)
-        rc = out_open(&pack->mask, prefix, ".mask", err);
-    if (rc == MERAK_OK) /* filled in by merak_pack_commit */
-        rc = merak_file_write(pack->mask.fd, pack->mask.path, header,
-                              sizeof(header), err);
-    return rc == MERAK_OK ? out_start_sum(&pack->mask, err) : rc;
+    rc = merak_out_start_sum(&pack->idx, err);
+    return rc == MERAK_OK ? merak_out_open_headed(&pack->mask, prefix, ".mask",
+                                                  MERAK_MASK_HEADER_BYTES, err)
+                          : rc;
 }
 
 void merak_pack_set_pairs(struct merak_pack *pack)
@@ -359,7 +195,7 @@ static enum merak_status put_bit(struct merak_pack *pack, uint64_t at,
     pack->bits |= (unsigned char)(pack->counted << at % 8);
     pack->n_counted += pack->counted;
     if (at % 8 == 7) {
-        rc = out_put(&pack->mask, &pack->bits, 1, err);
+        rc = merak_out_put(&pack->mask, &pack->bits, 1, err);
         pack->bits = 0;
     }
     return rc;
@@ -378,8 +214,8 @@ enum merak_status merak_pack_tokens(struct merak_pack *pack, const int32_t *ids,
                               "id %d is outside the vocabulary of %zu",
                               (int)ids[i], pack->vocab);
         rc = pack->type == MERAK_TOKEN_U16
-                 ? out_put(&pack->bin, &narrow, sizeof(narrow), err)
-                 : out_put(&pack->bin, &wide, sizeof(wide), err);
+                 ? merak_out_put(&pack->bin, &narrow, sizeof(narrow), err)
+                 : merak_out_put(&pack->bin, &wide, sizeof(wide), err);
         if (rc == MERAK_OK)
             rc = put_bit(pack, pack->tokens + pack->pending + i, err);
         if (rc != MERAK_OK)
@@ -453,7 +289,7 @@ static enum merak_status put_lengths(struct merak_pack *pack,
     for (size_t i = 0; rc == MERAK_OK && i < pack->n_documents; i++) {
         uint32_t length = htole32((uint32_t)pack->length[i]);
 
-        rc = out_put(&pack->idx, &length, sizeof(length), err);
+        rc = merak_out_put(&pack->idx, &length, sizeof(length), err);
     }
     return rc;
 }
@@ -481,11 +317,11 @@ static enum merak_status write_index(struct merak_pack *pack,
     unsigned char code = (unsigned char)pack->type;
     enum merak_status rc;
 
-    rc = out_put(&pack->idx, MERAK_IDX_MAGIC, MERAK_IDX_MAGIC_BYTES, err);
+    rc = merak_out_put(&pack->idx, MERAK_IDX_MAGIC, MERAK_IDX_MAGIC_BYTES, err);
     if (rc == MERAK_OK)
         rc = put_u64(&pack->idx, MERAK_IDX_VERSION, err);
     if (rc == MERAK_OK)
-        rc = out_put(&pack->idx, &code, 1, err);
+        rc = merak_out_put(&pack->idx, &code, 1, err);
     if (rc == MERAK_OK)
         rc = put_u64(&pack->idx, pack->n_documents, err);
     if (rc == MERAK_OK)
@@ -506,7 +342,7 @@ static enum merak_status write_header(struct merak_pack *pack,
         htole32(narrow ? MERAK_LLMC_VERSION_U16 : MERAK_LLMC_VERSION_U32),
         htole32((uint32_t)pack->tokens),
     };
-    enum merak_status rc = out_flush(&pack->bin, err);
+    enum merak_status rc = merak_out_flush(&pack->bin, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -521,22 +357,21 @@ static enum merak_status finish_mask(struct merak_pack *pack,
                                      struct merak_error *err)
 {
     unsigned char head[MERAK_MASK_HEADER_BYTES];
-    struct out *mask = &pack->mask;
+    struct merak_out *mask = &pack->mask;
     enum merak_status rc = MERAK_OK;
 
     if (mask->path == NULL)
         return MERAK_OK;
     if (pack->tokens % 8 != 0)
-        rc = out_put(mask, &pack->bits, 1, err);
+        rc = merak_out_put(mask, &pack->bits, 1, err);
     if (rc == MERAK_OK)
-        rc = out_flush(mask, err);
+        rc = merak_out_flush(mask, err);
     if (rc != MERAK_OK)
         return rc;
     merak_mask_header(pack->tokens, pack->n_documents, pack->pairs,
                       XXH3_64bits_digest(pack->idx.sum),
                       XXH3_64bits_digest(mask->sum), head);
-    rc = merak_file_write_at(mask->fd, mask->path, head, sizeof(head), 0, err);
-    return rc == MERAK_OK ? out_sync(mask, err) : rc;
+    return merak_out_finish(mask, head, sizeof(head), err);
 }
 
 static enum merak_status publish(struct merak_pack *pack,
@@ -551,11 +386,11 @@ static enum merak_status publish(struct merak_pack *pack,
         if (unlink(pack->stale[i]) != 0 && errno != ENOENT)
             return merak_file_fail(err, "replace", pack->stale[i]);
     }
-    rc = out_publish(&pack->bin, err);
+    rc = merak_out_publish(&pack->bin, err);
     if (rc == MERAK_OK && pack->mask.path != NULL)
-        rc = out_publish(&pack->mask, err);
+        rc = merak_out_publish(&pack->mask, err);
     if (rc == MERAK_OK && pair)
-        rc = out_publish(&pack->idx, err);
+        rc = merak_out_publish(&pack->idx, err);
     if (rc == MERAK_OK)
         rc = merak_file_sync_dir(pack->bin.path, err);
     return rc;
@@ -573,12 +408,12 @@ enum merak_status merak_pack_commit(struct merak_pack *pack,
     } else {
         rc = write_index(pack, err);
         if (rc == MERAK_OK)
-            rc = out_sync(&pack->idx, err);
+            rc = merak_out_sync(&pack->idx, err);
         if (rc == MERAK_OK)
             rc = finish_mask(pack, err);
     }
     if (rc == MERAK_OK)
-        rc = out_sync(&pack->bin, err);
+        rc = merak_out_sync(&pack->bin, err);
     if (rc == MERAK_OK)
         rc = publish(pack, err);
     return rc;

@@ -23,21 +23,19 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "io/tokens/beside.h"
+#include "io/tokens/out_file.h"
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #define MAGIC "MERAKREF"
 #define REFERENCE_VERSION 1
-enum { HEADER_BYTES = 56, BATCH = 4096 };
+enum { HEADER_BYTES = 56 };
 
 typedef unsigned long long ull;
 
@@ -69,20 +67,13 @@ static enum merak_status check_header(struct merak_reference *r,
     unsigned char head[HEADER_BYTES];
     enum merak_status rc;
 
-    if (bytes < HEADER_BYTES)
-        return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "%s: %llu bytes, expected a header of %d", r->path,
-                          (ull)bytes, HEADER_BYTES);
-    rc = merak_file_read(r->fd, r->path, head, sizeof(head), 0, err);
+    rc = merak_beside_header(r->fd, r->path, bytes, MAGIC,
+                             "no losses of a reference model", head,
+                             sizeof(head), err);
     if (rc == MERAK_OK)
         rc = merak_beside_index(prefix, &index, err);
     if (rc != MERAK_OK)
         return rc;
-    if (memcmp(head, MAGIC, 8) != 0)
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "%s: no losses of a reference model, it does not "
-                          "start with " MAGIC,
-                          r->path);
     if (merak_get_u64(head + 8) != REFERENCE_VERSION)
         return merak_fail(err, MERAK_ERR_FORMAT,
                           "%s: version %llu, expected %d; a newer Merak wrote "
@@ -105,28 +96,13 @@ static enum merak_status check_header(struct merak_reference *r,
     return MERAK_OK;
 }
 
-static enum merak_status check_numbers(const struct merak_reference *r,
-                                       uint64_t bytes, struct merak_error *err)
-{
-    uint64_t sum = 0, ones;
-    enum merak_status rc =
-        merak_beside_sum(r->fd, r->path, HEADER_BYTES, bytes, &sum, &ones, err);
-
-    if (rc == MERAK_OK && sum != r->sum)
-        rc = merak_fail(err, MERAK_ERR_CORRUPT,
-                        "%s is damaged: its checksum is %016llx, expected "
-                        "%016llx",
-                        r->path, (ull)sum, (ull)r->sum);
-    return rc;
-}
-
 enum merak_status merak_reference_open(const struct merak_token_file *file,
                                        struct merak_reference **reference_p,
                                        struct merak_error *err)
 {
     struct merak_reference *r = calloc(1, sizeof(*r));
     char *prefix = prefix_of(file);
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, ones;
     enum merak_status rc;
 
     if (r != NULL)
@@ -149,7 +125,8 @@ enum merak_status merak_reference_open(const struct merak_token_file *file,
     if (rc == MERAK_OK)
         rc = check_header(r, file, prefix, bytes, err);
     if (rc == MERAK_OK)
-        rc = check_numbers(r, bytes, err);
+        rc = merak_beside_check(r->fd, r->path, HEADER_BYTES, bytes, r->sum,
+                                &ones, err);
     if (rc != MERAK_OK)
         goto out;
     *reference_p = r;
@@ -207,9 +184,7 @@ enum merak_status merak_reference_read(const struct merak_reference *reference,
  */
 
 struct merak_reference_writer {
-    char *path, *temporary;
-    int fd;
-    XXH3_state_t *sum;
+    struct merak_out out;
     uint64_t tokens, mask, index; /* of the files that it belongs to */
     uint64_t at;                  /* tokens so far */
 };
@@ -220,19 +195,12 @@ merak_reference_create(const struct merak_token_file *file,
                        struct merak_error *err)
 {
     struct merak_reference_writer *w = calloc(1, sizeof(*w));
-    static const unsigned char head[HEADER_BYTES];
     char *prefix = prefix_of(file);
     enum merak_status rc = MERAK_OK;
 
     if (w != NULL)
-        w->fd = -1;
-    if (w != NULL && prefix != NULL) {
-        w->path = merak_beside_path(prefix, MERAK_REFERENCE_SUFFIX);
-        w->temporary =
-            merak_beside_path(prefix, MERAK_REFERENCE_SUFFIX ".tmp-XXXXXX");
-        w->sum = XXH3_createState();
-    }
-    if (w == NULL || w->path == NULL || w->temporary == NULL || w->sum == NULL)
+        w->out.fd = -1;
+    if (w == NULL || prefix == NULL)
         rc = merak_fail_nomem(err, sizeof(*w));
     if (rc == MERAK_OK)
         rc = merak_beside_index(prefix, &w->index, err);
@@ -240,10 +208,9 @@ merak_reference_create(const struct merak_token_file *file,
         goto out;
     w->tokens = file->tokens;
     w->mask = merak_mask_checksum(file->mask);
-    XXH3_64bits_reset(w->sum);
-    w->fd = mkostemp(w->temporary, O_CLOEXEC);
-    rc = w->fd < 0 ? merak_file_fail(err, "create", w->temporary)
-                   : merak_file_write(w->fd, w->path, head, sizeof(head), err);
+    merak_out_remove_leftovers(prefix);
+    rc = merak_out_open_headed(&w->out, prefix, MERAK_REFERENCE_SUFFIX,
+                               HEADER_BYTES, err);
     if (rc != MERAK_OK)
         goto out;
     *writer_p = w;
@@ -259,17 +226,14 @@ enum merak_status merak_reference_put(struct merak_reference_writer *writer,
                                       struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
-    uint32_t bits[BATCH];
 
     writer->at += n;
-    for (size_t part; rc == MERAK_OK && n > 0; n -= part, loss += part) {
-        part = n < BATCH ? n : BATCH;
-        memcpy(bits, loss, part * sizeof(*bits));
-        for (size_t i = 0; i < part; i++)
-            bits[i] = htole32(bits[i]);
-        XXH3_64bits_update(writer->sum, bits, part * sizeof(*bits));
-        rc = merak_file_write(writer->fd, writer->path, bits,
-                              part * sizeof(*bits), err);
+    for (size_t i = 0; rc == MERAK_OK && i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &loss[i], sizeof(bits));
+        bits = htole32(bits);
+        rc = merak_out_put(&writer->out, &bits, sizeof(bits), err);
     }
     return rc;
 }
@@ -278,37 +242,28 @@ enum merak_status merak_reference_commit(struct merak_reference_writer *writer,
                                          uint64_t longest,
                                          struct merak_error *err)
 {
+    struct merak_out *out = &writer->out;
     unsigned char head[HEADER_BYTES];
-    mode_t mask = umask(0);
     enum merak_status rc;
-    int fd = writer->fd;
 
-    umask(mask);
     if (writer->at != writer->tokens)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "%s: losses of %llu tokens, expected %llu",
-                          writer->path, (ull)writer->at, (ull)writer->tokens);
+                          "%s: losses of %llu tokens, expected %llu", out->path,
+                          (ull)writer->at, (ull)writer->tokens);
+    rc = merak_out_flush(out, err);
+    if (rc != MERAK_OK)
+        return rc;
     memcpy(head, MAGIC, 8);
     merak_put_u64(head + 8, REFERENCE_VERSION);
     merak_put_u64(head + 16, writer->tokens);
     merak_put_u64(head + 24, writer->index);
     merak_put_u64(head + 32, writer->mask);
-    merak_put_u64(head + 40, XXH3_64bits_digest(writer->sum));
+    merak_put_u64(head + 40, XXH3_64bits_digest(out->sum));
     merak_put_u64(head + 48, longest);
-    rc = merak_file_write_at(fd, writer->path, head, sizeof(head), 0, err);
-    if (rc == MERAK_OK && fchmod(fd, 0666 & ~mask) != 0)
-        rc = merak_file_fail(err, "set the mode of", writer->temporary);
-    if (rc != MERAK_OK)
-        return rc;
-    writer->fd = -1;
-    rc = merak_file_sync_close(fd, writer->path, err);
-    if (rc == MERAK_OK && rename(writer->temporary, writer->path) != 0)
-        rc = merak_file_fail(err, "rename to", writer->path);
-    if (rc != MERAK_OK) {
-        (void)unlink(writer->temporary);
-        return rc;
-    }
-    return merak_file_sync_dir(writer->path, err);
+    rc = merak_out_finish(out, head, sizeof(head), err);
+    if (rc == MERAK_OK)
+        rc = merak_out_publish(out, err);
+    return rc == MERAK_OK ? merak_file_sync_dir(out->path, err) : rc;
 }
 
 void merak_reference_destroy(struct merak_reference_writer *writer)
@@ -317,13 +272,7 @@ void merak_reference_destroy(struct merak_reference_writer *writer)
 
     if (writer == NULL)
         return;
-    if (writer->fd >= 0) {
-        close(writer->fd);
-        (void)unlink(writer->temporary);
-    }
-    free(writer->path);
-    free(writer->temporary);
-    XXH3_freeState(writer->sum);
+    merak_out_close(&writer->out);
     free(writer);
     errno = saved;
 }

@@ -213,7 +213,7 @@ static void bad_requests_are_refused(void **state)
  * host's, or of another data set. */
 static void what_a_killed_one_left_is_removed(void **state)
 {
-    char host[64], path[5][300];
+    char host[64], path[6][300];
     pid_t gone = fork();
 
     (void)state;
@@ -225,17 +225,19 @@ static void what_a_killed_one_left_is_removed(void **state)
              (long)gone);
     snprintf(path[1], sizeof(path[0]), "%s/p.mask.tmp-%s-%ld", scratch, host,
              (long)gone);
-    snprintf(path[2], sizeof(path[0]), "%s/p.bin.tmp-%s-%ld", scratch, host,
+    snprintf(path[2], sizeof(path[0]), "%s/p.ref.tmp-%s-%ld", scratch, host,
+             (long)gone);
+    snprintf(path[3], sizeof(path[0]), "%s/p.bin.tmp-%s-%ld", scratch, host,
              (long)getppid());
-    snprintf(path[3], sizeof(path[0]), "%s/p.bin.tmp-x%s-%ld", scratch, host,
+    snprintf(path[4], sizeof(path[0]), "%s/p.bin.tmp-x%s-%ld", scratch, host,
              (long)gone);
-    snprintf(path[4], sizeof(path[0]), "%s/pp.bin.tmp-%s-%ld", scratch, host,
+    snprintf(path[5], sizeof(path[0]), "%s/pp.bin.tmp-%s-%ld", scratch, host,
              (long)gone);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         write_file(path[i], "x", 1);
     merak_pack_destroy(create(at("p"), MERAK_PACK_MEGATRON, 9));
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(access(path[i], F_OK) == 0, i >= 2);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(access(path[i], F_OK) == 0, i >= 3);
 }
 
 int main(void)
