@@ -116,16 +116,25 @@ static void make_layers(const struct mlp *m, size_t i)
     }
 }
 
-static void load_layers(const struct mlp *m, size_t i)
+/* Read a row's two numbers for each f from a pool; false: it has no place. */
+static bool take(const struct mlp *m, const struct merak_operand *pool,
+                 size_t i, double *row)
 {
     size_t F = m->s.F, place = m->place[i];
 
-    if (place >= m->s.kept) {
-        make_layers(m, i);
-        return;
-    }
-    for (size_t f = 0; f < 2 * F; f++)
-        m->layer[f] = ref_load(m->pool, place * 2 * F + f);
+    for (size_t f = 0; f < 2 * F && place < m->s.kept; f++)
+        row[f] = ref_load(pool, place * 2 * F + f);
+    return place < m->s.kept;
+}
+
+/* Write them, if it has a place. */
+static void keep(const struct mlp *m, const struct merak_operand *pool,
+                 size_t i, const double *row)
+{
+    size_t F = m->s.F, place = m->place[i];
+
+    for (size_t f = 0; f < 2 * F && place < m->s.kept; f++)
+        ref_store(pool, place * 2 * F + f, row[f]);
 }
 
 /* Their gradients, the layers being loaded; returns that of the row's weight.
@@ -146,28 +155,6 @@ static double make_change(const struct mlp *m, size_t i)
         m->change[F + f] = ref_round(m->pool, d * silu(g));
     }
     return dw;
-}
-
-static void load_change(const struct mlp *m, size_t i)
-{
-    size_t F = m->s.F, place = m->place[i];
-
-    if (place >= m->s.kept) {
-        make_change(m, i);
-        return;
-    }
-    for (size_t f = 0; f < 2 * F; f++)
-        m->change[f] = ref_load(m->dpool, place * 2 * F + f);
-}
-
-/* Write a row's two numbers for each f to a pool, if it has a place. */
-static void keep(const struct mlp *m, const struct merak_operand *pool,
-                 size_t i, const double *row)
-{
-    size_t F = m->s.F, place = m->place[i];
-
-    for (size_t f = 0; f < 2 * F && place < m->s.kept; f++)
-        ref_store(pool, place * 2 * F + f, row[f]);
 }
 
 /* --- calls -----------------------------------------------------------------
@@ -231,7 +218,8 @@ static void add_gradient(const struct merak_kernel_call *call,
 {
     size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * F * C;
 
-    load_layers(m, i);
+    if (!take(m, m->pool, i, m->layer))
+        make_layers(m, i);
     ref_store(merak_call_out(call, 1), i, make_change(m, i));
     keep(m, merak_call_out(call, 2), i, m->change);
     for (size_t c = 0; c < C; c++) {
@@ -265,8 +253,10 @@ static void add_products(const struct mlp *m, size_t i, double *d)
 {
     size_t C = m->s.C, F = m->s.F;
 
-    load_layers(m, i);
-    load_change(m, i);
+    if (!take(m, m->pool, i, m->layer))
+        make_layers(m, i);
+    if (!take(m, m->dpool, i, m->change))
+        (void)make_change(m, i);
     for (size_t k = 0; k < F * C; k++) {
         size_t f = k / C, at = token_of(m, i) * C + k % C;
 
