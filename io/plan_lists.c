@@ -83,6 +83,24 @@ bool merak_plan_read_bool(struct merak_plan_reader *r, const json_t *in,
     return json_is_true(value);
 }
 
+/* Room for a list of n elements, of so many bytes each, that `value` has to be;
+ * NULL if it is not. */
+static void *list_create(struct merak_plan_reader *r, const char *key,
+                         const json_t *value, size_t n, size_t bytes,
+                         const char *expected)
+{
+    void *list = NULL;
+
+    if (!json_is_array(value) || json_array_size(value) != n) {
+        merak_plan_fail_field(r, key, value, expected);
+        return NULL;
+    }
+    list = calloc(n + 1, bytes);
+    if (list == NULL)
+        r->rc = merak_fail_nomem(r->err, n * bytes);
+    return list;
+}
+
 void merak_plan_read_cut(struct merak_plan_reader *r, const json_t *in,
                          struct merak_plan_file *file)
 {
@@ -95,15 +113,9 @@ void merak_plan_read_cut(struct merak_plan_reader *r, const json_t *in,
     if (r->rc != MERAK_OK || json_is_null(value))
         return;
     snprintf(expected, sizeof(expected), "%zu ascending integers", n);
-    if (!json_is_array(value) || json_array_size(value) != n) {
-        merak_plan_fail_field(r, "cut", value, expected);
+    file->cut = list_create(r, "cut", value, n, sizeof(*file->cut), expected);
+    if (file->cut == NULL)
         return;
-    }
-    file->cut = calloc(n + 1, sizeof(*file->cut));
-    if (file->cut == NULL) {
-        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->cut));
-        return;
-    }
     json_array_foreach(value, i, at)
     {
         json_int_t place = json_integer_value(at);
@@ -126,15 +138,10 @@ void merak_plan_read_drop(struct merak_plan_reader *r, const json_t *in,
     if (r->rc != MERAK_OK || json_is_null(value))
         return;
     snprintf(expected, sizeof(expected), "%zu objects", n);
-    if (!json_is_array(value) || json_array_size(value) != n) {
-        merak_plan_fail_field(r, "drop", value, expected);
+    file->drop =
+        list_create(r, "drop", value, n, sizeof(*file->drop), expected);
+    if (file->drop == NULL)
         return;
-    }
-    file->drop = calloc(n, sizeof(*file->drop));
-    if (file->drop == NULL) {
-        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->drop));
-        return;
-    }
     json_array_foreach(value, i, at)
     {
         file->drop[i].attention = merak_plan_read_bool(r, at, "attention");
@@ -172,15 +179,10 @@ void merak_plan_read_meshes(struct merak_plan_reader *r, const json_t *in,
     if (r->rc != MERAK_OK)
         return;
     snprintf(expected, sizeof(expected), "%zu objects of unlike degrees", n);
-    if (!json_is_array(value) || json_array_size(value) != n) {
-        merak_plan_fail_field(r, "meshes", value, expected);
+    file->stage =
+        list_create(r, "meshes", value, n, sizeof(*file->stage), expected);
+    if (file->stage == NULL)
         return;
-    }
-    file->stage = calloc(n, sizeof(*file->stage));
-    if (file->stage == NULL) {
-        r->rc = merak_fail_nomem(r->err, n * sizeof(*file->stage));
-        return;
-    }
     json_array_foreach(value, i, at)
     {
         file->stage[i].dp = (int)merak_plan_read_integer(r, at, "dp", 1, 65535);
