@@ -136,9 +136,14 @@ static void take_tensor(void *arg, const struct merak_ckpt_difference *d)
 /* How it was computed, or how far the run that saved it was to go. */
 static bool is_no_matter(const char *key)
 {
-    return strcmp(key, "tp") == 0 || strcmp(key, "pp") == 0 ||
-           strcmp(key, "dp") == 0 || strcmp(key, "cp") == 0 ||
-           strcmp(key, "ep") == 0 || strcmp(key, "steps") == 0;
+    static const char *const none[] = {"tp", "pp",     "dp",   "cp",
+                                       "ep", "stages", "steps"};
+
+    for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
+        if (strcmp(key, none[i]) == 0)
+            return true;
+    }
+    return false;
 }
 
 static void take_field(struct diff *diff, const char *key, json_t *a, json_t *b)

@@ -41,8 +41,9 @@
  *   merak, hdf5          versions that wrote it, for users
  *   state    { step, consumed_samples, consumed_tokens, seed (text), model_id,
  *              data_id, dtype, tp, pp, dp, seq, global_batch, recipe, imported,
- *              init_from, fingerprint, steps, branch, stages; those from seq on
- *              were added later, may be absent }
+ *              init_from, fingerprint, steps, branch, cp, ep, stages; those
+ *              from seq on were added later, may be absent; cp and ep are
+ *              absent if 1, stages if all have the same tp and dp }
  *   master   { file, bytes, xxh128 }
  *   shards   [ { file, bytes, xxh128, step, rest (xxh128 of the bytes that are
  *                in no part; added later and may be absent),

@@ -103,6 +103,11 @@ resumed()
     grep 'resumed .*step 10, .*written by stages 2x1-1x1' "$RUNS/mixed/out"
     run merak ckpt ls "$RUNS/mixed/ckpt"
     [[ $output == *' 1x2-4x1 '* ]]
+    merak ckpt reshard "$RUNS/mixed/ckpt" --out "$RUNS/whole"
+    run merak ckpt diff "$RUNS/mixed/ckpt" "$RUNS/whole"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *'stages: "1x2-4x1" and nothing, which makes no difference'* ]]
     resumed 4 20 --tp 2 --pp 2
     [ "$(jq -s length "$RUNS/mixed/metrics.jsonl")" -eq 20 ]
     run jq -ens --slurpfile a "$uniform" --slurpfile b \
