@@ -224,13 +224,9 @@ static enum merak_status open_files(const char *path, struct files *files,
     for (size_t f = 0; rc == MERAK_OK && f < files->n; f++) {
         struct merak_token_file *file = &files->file[f];
 
-        if (!merak_mask_has_pairs(file->mask))
-            return merak_fail(err, MERAK_ERR_MISMATCH,
-                              "%s has no pairs of answers: `merak data pack` "
-                              "makes them of lines with \"chosen\" and "
-                              "\"rejected\"",
-                              file->path);
-        rc = merak_token_file_documents(file, err);
+        rc = merak_token_file_require_pairs(file, err);
+        if (rc == MERAK_OK)
+            rc = merak_token_file_documents(file, err);
         *tokens += file->tokens;
         for (uint64_t d = 0; rc == MERAK_OK && d < file->documents; d++) {
             uint64_t n = file->begin[d + 1] - file->begin[d];

@@ -42,13 +42,9 @@ enum merak_status merak_source_open_pairs(struct merak_source *src,
     for (size_t f = 0; f < src->n_files && rc == MERAK_OK; f++) {
         const struct merak_token_file *file = &src->file[f];
 
-        if (!merak_mask_has_pairs(file->mask))
-            return merak_fail(err, MERAK_ERR_MISMATCH,
-                              "%s has no pairs of answers: `merak data pack` "
-                              "makes them of lines with \"chosen\" and "
-                              "\"rejected\"",
-                              file->path);
-        rc = merak_reference_open(file, &src->reference[f], err);
+        rc = merak_token_file_require_pairs(file, err);
+        if (rc == MERAK_OK)
+            rc = merak_reference_open(file, &src->reference[f], err);
         if (rc == MERAK_OK &&
             merak_reference_longest(src->reference[f]) < src->seq)
             rc = check_longest(src, f, err);

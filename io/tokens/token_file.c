@@ -139,6 +139,18 @@ enum merak_status merak_token_file_documents(struct merak_token_file *file,
     return merak_megatron_documents(file, err);
 }
 
+enum merak_status
+merak_token_file_require_pairs(const struct merak_token_file *file,
+                               struct merak_error *err)
+{
+    if (merak_mask_has_pairs(file->mask))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_MISMATCH,
+                      "%s has no pairs of answers: `merak data pack` makes "
+                      "them of lines with \"chosen\" and \"rejected\"",
+                      file->path);
+}
+
 /* --- finding ----------------------------------------------------------- */
 
 static bool ends_with(const char *s, const char *suffix)
@@ -176,16 +188,18 @@ static enum merak_status open_one(const char *path,
                                   struct merak_token_file *file,
                                   struct merak_error *err)
 {
+    static const char *const suffix[] = {".bin", ".mask",
+                                         MERAK_REFERENCE_SUFFIX};
     size_t n = strlen(path);
 
     if (ends_with(path, ".idx"))
         return open_prefix(path, n - 4, file, err);
-    if (ends_with(path, ".mask") && exists(path, n - 5, ".idx"))
-        return open_prefix(path, n - 5, file, err);
-    if (ends_with(path, MERAK_REFERENCE_SUFFIX) && exists(path, n - 4, ".idx"))
-        return open_prefix(path, n - 4, file, err);
-    if (ends_with(path, ".bin") && exists(path, n - 4, ".idx"))
-        return open_prefix(path, n - 4, file, err);
+    for (size_t i = 0; i < sizeof(suffix) / sizeof(*suffix); i++) {
+        size_t m = strlen(suffix[i]);
+
+        if (ends_with(path, suffix[i]) && exists(path, n - m, ".idx"))
+            return open_prefix(path, n - m, file, err);
+    }
     if (exists(path, n, ".idx"))
         return open_prefix(path, n, file, err);
     if (exists(path, n, ""))

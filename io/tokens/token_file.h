@@ -61,6 +61,10 @@ void merak_token_files_close(struct merak_token_file *files, size_t n);
 enum merak_status
 merak_token_file_documents(struct merak_token_file *file,
                            struct merak_error *err) MERAK_CHECKED;
+/* Its documents have to be pairs of answers; MERAK_ERR_MISMATCH names it. */
+enum merak_status
+merak_token_file_require_pairs(const struct merak_token_file *file,
+                               struct merak_error *err) MERAK_CHECKED;
 /*
  * Tokens [at, at + n) of a file.
  *   vocab  ids must be below; 0: any that fits
