@@ -110,7 +110,7 @@ static void dlogits_match_finite_differences(void **state)
     check_dlogits(false);
 }
 
-static void so_do_those_of_pairs(void **state)
+static void dlogits_of_pairs_match_finite_differences(void **state)
 {
     (void)state;
     check_dlogits(true);
@@ -159,7 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dlogits_match_finite_differences),
-        cmocka_unit_test(so_do_those_of_pairs),
+        cmocka_unit_test(dlogits_of_pairs_match_finite_differences),
         cmocka_unit_test(extreme_pairs_have_finite_losses),
     };
 

@@ -75,7 +75,7 @@ static void compare(const struct small_model *model, const struct row *row)
     executed_destroy(got);
 }
 
-static void replicas_differ(void **state)
+static void stages_of_unlike_dp_agree_with_one_rank(void **state)
 {
     static const struct row rows[] = {
         {2, {{2, 1}, {1, 1}}, 2, "1f1b", 0, MERAK_SP_OFF, 0, 0},
@@ -91,7 +91,7 @@ static void replicas_differ(void **state)
         compare(&parity_gpt, &rows[i]);
 }
 
-static void tensor_ranks_differ(void **state)
+static void stages_of_unlike_tp_agree_with_one_rank(void **state)
 {
     static const struct row rows[] = {
         {2, {{1, 2}, {1, 1}}, 2, "1f1b", 0, MERAK_SP_OFF, 0, 0},
@@ -111,7 +111,7 @@ static void tensor_ranks_differ(void **state)
 
 /* Tied tables, masks of dropout, grouped heads, several parts of a rank,
  * recomputation, ZeRO-2 and 3, a sub-pipeline. */
-static void models_and_choices(void **state)
+static void other_models_and_options_agree_with_one_rank(void **state)
 {
     static const struct row tied = {
         3, {{2, 1}, {1, 4}, {3, 1}}, 6, "1f1b", 1, MERAK_SP_ON, 0, 0};
@@ -141,7 +141,7 @@ static void models_and_choices(void **state)
     compare(&model, &eager);
 }
 
-static void passes_cross(void **state)
+static void recycling_passes_agree_with_one_rank(void **state)
 {
     static const struct row rows[] = {
         {2, {{1, 2}, {2, 1}}, 4, "3f1b", 1, MERAK_SP_OFF, 0, 0},
@@ -206,10 +206,10 @@ static void what_unlike_stages_cannot_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replicas_differ),
-        cmocka_unit_test(tensor_ranks_differ),
-        cmocka_unit_test(models_and_choices),
-        cmocka_unit_test(passes_cross),
+        cmocka_unit_test(stages_of_unlike_dp_agree_with_one_rank),
+        cmocka_unit_test(stages_of_unlike_tp_agree_with_one_rank),
+        cmocka_unit_test(other_models_and_options_agree_with_one_rank),
+        cmocka_unit_test(recycling_passes_agree_with_one_rank),
         cmocka_unit_test(recomputation_and_halves_change_no_bit),
         cmocka_unit_test(what_unlike_stages_cannot_do),
     };

@@ -252,7 +252,7 @@ static void torchtitan_gets_toml(void **state)
 }
 
 /* ZeRO-2 and 3 as each trainer says it, with and without a pipeline. */
-static void levels_of_zero_are_said(void **state)
+static void zero_2_and_3_are_emitted(void **state)
 {
     static const struct {
         enum plan_emit what;
@@ -465,7 +465,7 @@ int main(void)
         cmocka_unit_test(uneven_stages_get_a_layout),
         cmocka_unit_test(what_parts_recompute_is_said_if_they_do),
         cmocka_unit_test(torchtitan_gets_toml),
-        cmocka_unit_test(levels_of_zero_are_said),
+        cmocka_unit_test(zero_2_and_3_are_emitted),
         cmocka_unit_test(deepspeed_gets_json),
         cmocka_unit_test(what_cannot_be_said_is_named),
         cmocka_unit_test(choices_of_a_search_are_changed),
