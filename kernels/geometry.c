@@ -308,6 +308,7 @@ struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call)
         .C = gate->local.dim[2],
         .kept = merak_local_span(pool, 0, pool->local.ndim - 2),
         .shared = shared,
+        .of_weights = weights,
         .ids = ids->data};
 }
 

@@ -189,6 +189,7 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
 struct merak_experts {
     size_t n, K, from, E, all, F, C, kept;
     bool shared;
+    bool of_weights; /* it is a call of experts_dw */
     const int32_t *ids;
 };
 struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call);

@@ -324,11 +324,10 @@ static merak_experts_scratch scratch_of(const struct merak_kernel_call *call)
     struct merak_experts s = merak_experts_sizes(call);
     size_t rows = s.n * s.K, more = rows > s.kept ? rows - s.kept : 0;
     size_t word = merak_dtype_bytes(call->operand[0].dtype);
-    bool weights = call->n_in == 9 || (call->n_in == 6 && call->n_out == 3);
     merak_experts_scratch at;
 
     at.width = s.C > s.F ? s.C : s.F;
-    if (weights)
+    if (s.of_weights)
         at.width = more > 0 ? s.F : 0;
     at.layers = rows * at.width * sizeof(float);
     at.order = at.layers +
