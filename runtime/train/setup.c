@@ -29,7 +29,8 @@ static enum merak_status describe_model(struct merak_trainer *t,
                                       .describe = t->source.describe,
                                       .arg = t->source.describe_arg};
     rc = merak_models_find(&t->models, merak_plan_mesh(&t->plan, 0).batch,
-                           merak_plan_expert_room(&t->plan), &t->model, graph_p, err);
+                           merak_plan_expert_room(&t->plan), &t->model,
+                           graph_p, err);
     if (rc == MERAK_OK)
         merak_graph_fingerprint(*graph_p, t->lineage.model_id);
     free(t->lineage.numbers);
