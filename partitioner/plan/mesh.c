@@ -94,30 +94,33 @@ int merak_plan_tensor_ranks(const struct merak_plan *plan)
            (plan->ep > 1 ? plan->ep : 1);
 }
 
+int merak_stages_ranks(const struct merak_stage_degrees *stage, int n)
+{
+    long ranks = 0;
+
+    for (int s = 0; s < n && ranks < INT_MAX; s++)
+        ranks += (long)stage[s].dp * stage[s].tp;
+    return ranks < INT_MAX ? (int)ranks : INT_MAX;
+}
+
 int merak_plan_ranks(const struct merak_plan *plan)
 {
-    int n = 0;
-
-    if (plan->stage == NULL)
-        return merak_plan_tensor_ranks(plan) * plan->dp * plan->pp;
-    for (int s = 0; s < plan->pp; s++)
-        n += plan->stage[s].dp * plan->stage[s].tp;
-    return n;
+    return plan->stage != NULL
+               ? merak_stages_ranks(plan->stage, plan->pp)
+               : merak_plan_tensor_ranks(plan) * plan->dp * plan->pp;
 }
 
 /* Of a plan with a list. */
 static struct merak_stage_mesh mesh_of(const struct merak_plan *plan, int stage)
 {
     const struct merak_stage_degrees *own = &plan->stage[stage];
-    struct merak_stage_mesh mesh = {.dp = own->dp,
-                                    .tp = own->tp,
-                                    .stride = own->tp,
-                                    .batch =
-                                        plan->micro_batch / (size_t)own->dp};
 
-    for (int s = 0; s < stage; s++)
-        mesh.first += plan->stage[s].dp * plan->stage[s].tp;
-    return mesh;
+    return (struct merak_stage_mesh){
+        .first = merak_stages_ranks(plan->stage, stage),
+        .dp = own->dp,
+        .tp = own->tp,
+        .stride = own->tp,
+        .batch = plan->micro_batch / (size_t)own->dp};
 }
 
 struct merak_stage_mesh merak_plan_mesh(const struct merak_plan *plan,

@@ -58,6 +58,9 @@ bool merak_plan_is_unlike(const struct merak_plan *plan, int a, int b);
 size_t merak_stages_least_samples(const struct merak_stage_degrees *stage,
                                   int n);
 
+/* The ranks of n stages together; INT_MAX: as many or more. */
+int merak_stages_ranks(const struct merak_stage_degrees *stage, int n);
+
 /* Tensor ranks of a replica of a stage, where all stages are alike: of axes of
  * all roles together, tp x cp x ep. */
 int merak_plan_tensor_ranks(const struct merak_plan *plan);

@@ -13,26 +13,18 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "partitioner/device/device.h"
+#include "partitioner/plan/mesh.h"
 #include "runtime/train/chosen.h"
 
-#include <limits.h>
 #include <stdio.h>
-
-static int ranks_of(const struct merak_given_lists *list)
-{
-    long n = 0;
-
-    for (int s = 0; s < list->n_stages && n < INT_MAX; s++)
-        n += (long)list->stage[s].dp * list->stage[s].tp;
-    return n < INT_MAX ? (int)n : INT_MAX;
-}
 
 /* Nodes that are given have exactly the ranks of the list; else they are as
  * many as its ranks need. */
 static enum merak_status take_nodes(struct plan_options *opt,
                                     struct merak_error *err)
 {
-    int ranks = ranks_of(&opt->choice.list);
+    int ranks =
+        merak_stages_ranks(opt->choice.list.stage, opt->choice.list.n_stages);
 
     if (opt->ranks_per_node == 0)
         opt->ranks_per_node = opt->machine.device.links.level[0].ranks;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "partitioner/plan/mesh.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -209,11 +210,9 @@ static enum merak_status place_stages(const struct merak_boot *boot,
                                       struct merak_ranks *r,
                                       struct merak_error *err)
 {
+    int n = merak_stages_ranks(r->stage, r->pp);
     char text[96];
-    int n = 0;
 
-    for (int s = 0; s < r->pp; s++)
-        n += r->stage[s].dp * r->stage[s].tp;
     merak_stages_text(r->stage, r->pp, text, sizeof(text));
     if (n != boot->size)
         return merak_fail(err, MERAK_ERR_CONFIG,
