@@ -196,8 +196,13 @@ const char *merak_run_degrees(const json_t *start, char text[MERAK_RUN_DEGREES])
 {
     static const char *const always[] = {"tp", "pp", "dp"};
     static const char *const where_more[] = {"cp", "ep"};
+    const char *stages = json_string_value(json_object_get(start, "stages"));
     size_t at = 0;
 
+    if (stages != NULL && stages[strspn(stages, "0123456789x-.")] == '\0') {
+        snprintf(text, MERAK_RUN_DEGREES, "stages %s", stages);
+        return text;
+    }
     for (int i = 0; i < 5; i++) {
         const char *key = i < 3 ? always[i] : where_more[i - 3];
         const json_t *n = json_object_get(start, key);

@@ -46,7 +46,7 @@ struct merak_run_rank {
 enum { MERAK_RUN_DEGREES = 128 };
 
 /* Of a start, "tp 2 x pp 1 x dp 2", and cp and ep where they are more than 1;
- * returns text. */
+ * or "stages 2x4-8x1".  Returns text. */
 const char *merak_run_degrees(const json_t *start,
                               char text[MERAK_RUN_DEGREES]);
 /* The number of ranks in the run's last start. */

@@ -9,7 +9,9 @@
  *     step (it starts from), redone (steps it does again, absent without),
  *     branch (absent in a run that never went back; io/ckpt/branch.c),
  *     steps; parameters, flops (of a step), tokens (of
- *     a step); tp, pp, dp, schedule, microbatches; threads; dtype, backend;
+ *     a step); tp, pp, dp; cp, ep (absent if 1); stages (a list, if they are
+ *     unlike: tp and dp are 1); schedule, microbatches; threads; dtype;
+ *     backend;
  *     memory (bytes of rank 0's arena); predicted_s (of a step, absent
  *     if nothing was predicted); trace (directory, absent without);
  *     metrics (the file, absent if it is metrics.jsonl here);
@@ -136,7 +138,7 @@ static json_t *start_json(const struct merak_trainer *t)
 {
     const struct merak_graph *graph = t->sharded->graph;
     const struct merak_plan *p = &t->plan;
-    char path[PATH_MAX];
+    char path[PATH_MAX], stages[MERAK_CKPT_STAGES] = "";
     json_t *o = json_pack(
         "{s: s, s: i, s: I, s: I, s: I, s: i, s: i, s: i, s: s, s: i, s: i}",
         "format", "merak-run", "version", 1, "time", (json_int_t)time(NULL),
@@ -148,6 +150,9 @@ static json_t *start_json(const struct merak_trainer *t)
         json_object_set_new(o, "cp", json_integer(p->cp));
     if (p->ep > 1)
         json_object_set_new(o, "ep", json_integer(p->ep));
+    if (p->stage != NULL)
+        merak_stages_text(p->stage, p->pp, stages, sizeof(stages));
+    set_text(o, "stages", stages);
     set_text(o, "job", getenv("SLURM_JOB_ID"));
     set_text(o, "restart", getenv("SLURM_RESTART_COUNT"));
     set_text(o, "branch", t->lineage.branch);
