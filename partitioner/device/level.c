@@ -4,6 +4,7 @@
 
 #include "partitioner/device/level.h"
 
+#include <assert.h>
 #include <math.h>
 
 int merak_convert_rounds(enum merak_convert_kind kind)
@@ -112,9 +113,8 @@ void merak_links_use_library(struct merak_links *links, bool sums)
             1u << MERAK_CONVERT_ALL_REDUCE | 1u << MERAK_CONVERT_REDUCE_SCATTER;
 }
 
-/* Steps of a ring over members of which `near` are on each node: of all but one
- * hop of it, one a node goes to another.  A sum that all get may go up and down
- * a tree of nodes instead, with less latency. */
+/* Of a ring's n - 1 steps nodes - 1 go from a node to the next.  An all-reduce
+ * may go up and down a tree of nodes instead, with less latency. */
 static double ring_latency_s(const struct merak_links *links,
                              const struct merak_link_group *near,
                              enum merak_convert_kind kind, int n, int nodes)
@@ -127,6 +127,8 @@ static double ring_latency_s(const struct merak_links *links,
     return merak_convert_rounds(kind) *
            (kind == MERAK_CONVERT_ALL_REDUCE ? fmin(ring, tree) : ring);
 }
+
+static_assert(MERAK_LEVELS == 2, "rings have steps in nodes and between nodes");
 
 /* Over several nodes; a ring's hops inside nodes and between them are under way
  * at the same time, for different pieces. */

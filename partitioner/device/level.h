@@ -87,9 +87,9 @@ void merak_links_use_library(struct merak_links *links, bool sums);
 struct merak_demand merak_links_message(const struct merak_links *links,
                                         int level, double bytes);
 /* A collective whose members each send a total of `bytes`: evenly to all
- * others, or in rings, of which each member begins one, so that of a node's
- * members one in each ring sends to another node (its adapter then has 1 part
- * in so many of the bytes; links of the node move the others meanwhile). */
+ * others; or along rings, as many as a node has members, in each of which
+ * another of these sends to the next node: its adapter has 1 part in so many of
+ * the bytes, and links of the node move the others meanwhile. */
 struct merak_demand merak_links_exchange(const struct merak_links *links,
                                          enum merak_convert_kind kind,
                                          double bytes,

@@ -204,7 +204,7 @@ enum merak_status merak_shard_costs_check(const struct merak_shard_costs *costs,
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                       "%s may have more than %d layouts over %d axes, expected "
-                      "fewer; use a tp that the kv heads divide into one axis",
+                      "fewer; use a tp that divides the kv heads",
                       costs->graph->value[costs->too_many]->name,
                       MERAK_KIND_LAYOUTS, costs->mesh.n_axes);
 }
