@@ -28,16 +28,11 @@ static enum merak_recompute recompute_of(const struct merak_search *s)
                                                     : MERAK_RECOMPUTE_AUTO;
 }
 
-int merak_search_group(const struct merak_plan *plan)
-{
-    return plan->tp * (plan->ep > 1 ? plan->ep : 1);
-}
-
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand)
 {
     const struct merak_choices *pin = &s->in->pin;
-    int rest = s->spread / merak_search_group(&table->plan);
+    int rest = s->tasks / merak_plan_tensor_ranks(&table->plan);
     size_t dp = (size_t)(rest / pp), pass = dp * table->plan.micro_batch;
 
     *cand = (struct merak_candidate){
@@ -115,7 +110,7 @@ static bool wants_shared(const struct merak_search *s)
 static void rate_degrees(struct merak_search *s,
                          const struct merak_table *table)
 {
-    int rest = s->spread / merak_search_group(&table->plan);
+    int rest = s->tasks / merak_plan_tensor_ranks(&table->plan);
 
     if (wants_shared(s)) {
         merak_search_rate_shared(s, table);

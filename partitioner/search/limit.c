@@ -16,7 +16,6 @@
 #include "base/error.h"
 #include "base/size.h"
 
-
 #define FULL_SHARE 0.6  /* of the time, for estimates */
 #define PLAIN_SHARE 0.8 /* and for the plainest plans, too */
 

@@ -268,12 +268,10 @@ static bool has_plan(const struct merak_search *s)
     return s->rc == MERAK_OK && s->n_cands > 0 && s->cand[0].settled;
 }
 
-static void rate_again(struct merak_search *s)
+static void start_again(struct merak_search *s)
 {
     s->n_cands = s->n_bigs = 0;
     s->effort = 0;
-    merak_search_rate_in_time(s);
-    merak_search_finals(s);
 }
 
 static void rate_and_build(struct merak_search *s)
@@ -285,8 +283,10 @@ static void rate_and_build(struct merak_search *s)
     merak_search_finals(s);
     /* Nothing fits: try slower plans, which may take less memory. */
     if (s->n_cands > 0 && !s->cand[0].settled) {
+        start_again(s);
         s->relax_time_bound = true;
-        rate_again(s);
+        merak_search_rate_in_time(s);
+        merak_search_finals(s);
     }
 }
 
@@ -317,9 +317,8 @@ static enum merak_status search_once(const struct merak_search_input *input,
     if (merak_search_init(&s, input, err) == MERAK_OK)
         rate_and_build(&s);
     if (may_shard_more(&s, &sharded)) {
+        start_again(&s);
         s.in = &sharded;
-        s.n_cands = s.n_bigs = 0;
-        s.effort = 0;
         s.relax_time_bound = false;
         rate_and_build(&s);
     }

@@ -30,7 +30,7 @@ struct merak_search {
     struct merak_cost_model cost;
     double limit;
     double state;      /* bytes, by merak_search_is_hopeless() */
-    int tasks, spread; /* of all; of them those that tp x pp x dp makes: all
+    int tasks, spread; /* all; of them those that tp x ep x pp x dp makes: all
                           that see the same part of a sequence */
     int node_spread;   /* of these, in a node */
     int cp;            /* tasks / spread */
@@ -86,8 +86,6 @@ void merak_search_fini(struct merak_search *s);
 void merak_search_fail(struct merak_search *s, enum merak_status rc,
                        const struct merak_error *why);
 void merak_search_rate_all(struct merak_search *s);
-/* Ranks of those that tp x ep x pp x dp makes in a tensor group. */
-int merak_search_group(const struct merak_plan *plan);
 /* The ep that all plans have; 0: it is to be chosen. */
 int merak_search_ep(const struct merak_search *s);
 /* Append to one of the lists. */

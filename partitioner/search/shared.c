@@ -207,7 +207,7 @@ void merak_search_rate_shared(struct merak_search *s,
 
     if (whole->width > 1 || whole->slices > 1 || whole->n_shared > 0)
         return;
-    for (int pp = 1; pp <= s->spread / merak_search_group(&whole->plan) &&
+    for (int pp = 1; pp <= s->tasks / merak_plan_tensor_ranks(&whole->plan) &&
                      merak_search_goes_on(s);
          pp++) {
         struct merak_candidate cand;

@@ -65,8 +65,9 @@ struct merak_segment {
 };
 
 struct merak_table {
-    struct merak_plan plan; /* tp, sp, tp_batch_percent, micro_batch and
-                               branches of the plans it is for; the rest is 0 */
+    struct merak_plan plan; /* tp, ep, expert_room, cp, cp_form, sp,
+                               tp_batch_percent, micro_batch and branches of
+                               the plans it is for; the rest is 0 */
     bool may_slice;         /* merak_sharded_may_slice() */
     struct merak_sequence_cuts cuts;
     int width;  /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
