@@ -44,8 +44,9 @@ static bool is_attention(const char *op)
     return found != NULL && found->role == MERAK_ROLE_ATTENTION;
 }
 
-double merak_cost_compute(const struct merak_cost_model *model, const char *op,
-                          double flops)
+/* FLOPs of an op, at the rate that is reached on large ones. */
+static double compute_s(const struct merak_cost_model *model, const char *op,
+                        double flops)
 {
     bool attends = model->attention_flops_per_s > 0 && is_attention(op);
 
@@ -53,10 +54,10 @@ double merak_cost_compute(const struct merak_cost_model *model, const char *op,
            (attends ? model->attention_flops_per_s : model->flops_per_s);
 }
 
-static double roofline(const struct merak_cost_model *model, const char *op,
-                       const struct merak_kernel_size *size)
+double merak_cost_roofline(const struct merak_cost_model *model, const char *op,
+                           const struct merak_kernel_size *size)
 {
-    double compute = merak_cost_compute(model, op, size->flops);
+    double compute = compute_s(model, op, size->flops);
     double memory = size->bytes / model->bytes_per_s;
 
     return model->sums_roofline ? compute + memory : fmax(compute, memory);
@@ -73,7 +74,7 @@ double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
         seconds = measured(model, model->rates, op, size);
     if (seconds >= 0)
         return seconds;
-    return model->kernel_s + roofline(model, op, size);
+    return model->kernel_s + merak_cost_roofline(model, op, size);
 }
 
 double merak_cost_copy(const struct merak_cost_model *model, double bytes)

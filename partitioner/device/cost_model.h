@@ -35,9 +35,10 @@ struct merak_cost_model {
 const struct merak_cost_model *merak_cost_default(void);
 /* The width (rates.h) of a kernel whose first operand has these dims. */
 double merak_kernel_width(int ndim, const size_t *dim);
-/* FLOPs of an op, at the rate that is reached on large ones. */
-double merak_cost_compute(const struct merak_cost_model *model, const char *op,
-                          double flops);
+/* A kernel's FLOPs and bytes at the rates that are reached on large ones, none
+ * measured, without its fixed cost. */
+double merak_cost_roofline(const struct merak_cost_model *model, const char *op,
+                           const struct merak_kernel_size *size);
 /* A kernel of an op, on one of tp tensor ranks. */
 double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
                          int tp, const struct merak_kernel_size *size);

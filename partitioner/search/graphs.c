@@ -210,10 +210,10 @@ static double least_s(const struct merak_cost_model *cost,
     struct merak_cost of = merak_node_cost(node);
     double bytes = of.bytes - param_bytes(node->in, node->n_in) -
                    param_bytes(node->out, node->n_out);
-    double compute = merak_cost_compute(cost, node->op->name, of.flops);
-    double memory = bytes > 0 ? bytes / cost->bytes_per_s : 0;
 
-    return cost->sums_roofline ? compute + memory : fmax(compute, memory);
+    return merak_cost_roofline(cost, node->op->name,
+                               &(struct merak_kernel_size){
+                                   .flops = of.flops, .bytes = fmax(bytes, 0)});
 }
 
 enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
