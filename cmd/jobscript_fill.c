@@ -12,6 +12,7 @@
 #include "cmd/jobscript.h"
 
 #include "base/options.h"
+#include "base/shell_word.h"
 #include "cmd/jobscript_texts.h"
 
 #include <stdlib.h>
@@ -54,26 +55,6 @@ long merak_jobscript_number(enum merak_jobscript_kind kind, const char *key)
 
 /* --- words of bash -------------------------------------------------------- */
 
-static void put_quoted(const char *word, FILE *out)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
-                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                "0123456789_-+=./,:@%";
-
-    if (*word != '\0' && strspn(word, plain) == strlen(word)) {
-        fputs(word, out);
-        return;
-    }
-    fputc('\'', out);
-    for (; *word != '\0'; word++) {
-        if (*word == '\'')
-            fputs("'\\''", out);
-        else
-            fputc(*word, out);
-    }
-    fputc('\'', out);
-}
-
 /* name=(WORD...), on as many lines as needed. */
 static void put_array(const char *name, const char *const *word, int n,
                       FILE *out)
@@ -89,7 +70,7 @@ static void put_array(const char *name, const char *const *word, int n,
         }
         if (i > 0)
             fputc(' ', out);
-        put_quoted(word[i], out);
+        merak_put_shell_word(out, word[i]);
         at += length;
     }
     fputs(")\n", out);
@@ -202,7 +183,7 @@ static bool put_part(const struct merak_jobscript *job, const char *line,
         fprintf(out, "SPARES=${SPARES:-%d}\n", job->spares);
     else if (begins(line, "RUN_DIR=") && job->run_dir != NULL) {
         fputs("RUN_DIR=${RUN_DIR:-", out);
-        put_quoted(job->run_dir, out);
+        merak_put_shell_word(out, job->run_dir);
         fputs("}\n", out);
     } else
         return false;

@@ -116,7 +116,7 @@ static const struct merak_device built_in[] = {
 
 #define N_BUILT_IN (sizeof(built_in) / sizeof(*built_in))
 
-static bool is_path(const char *word)
+bool merak_device_is_file(const char *word)
 {
     size_t n = strlen(word);
 
@@ -130,7 +130,7 @@ enum merak_status merak_device_find(const char *word,
 {
     char names[128] = "";
 
-    if (is_path(word))
+    if (merak_device_is_file(word))
         return merak_device_load(word, device, err);
     for (size_t i = 0; i < N_BUILT_IN; i++) {
         size_t used = strlen(names);

@@ -90,8 +90,10 @@ struct merak_device {
 /* The built-in device of a kind of hardware ("h100" of "NVIDIA H100 PCIe"), or
  * NULL. */
 const char *merak_device_of_hardware(const char *hardware);
+/* Is it the path of a device file?  It has a '/' or ends in ".json". */
+bool merak_device_is_file(const char *word);
 /* Find a built-in device ("a100", "h100", "h200", "rtx3090", "cpu", in upper or
- * lower case), or load a file if the word has a '/' or ends in ".json".
+ * lower case), or load a file.
  * MERAK_ERR_NOT_FOUND names the built-in ones; MERAK_ERR_FORMAT the field that
  * is missing or wrong. */
 enum merak_status merak_device_find(const char *word,

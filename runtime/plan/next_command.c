@@ -7,9 +7,9 @@
 #include "runtime/plan/advice.h"
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "base/text_writer.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,28 +20,6 @@ static const char *const of_model[] = {
     "model",      "config-unknown", "freeze",       "lora-rank",
     "lora-alpha", "lora-scale",     "lora-dropout", "lora-targets",
     "objective",  "dpo-beta",       "doc-mask"};
-
-/* A word as a shell takes it. */
-static void put_word(FILE *out, const char *word)
-{
-    bool plain = *word != '\0';
-
-    for (const char *c = word; *c != '\0'; c++)
-        plain = plain && (isalnum((unsigned char)*c) ||
-                          strchr("_-./,=:+@%", *c) != NULL);
-    if (plain) {
-        fputs(word, out);
-        return;
-    }
-    fputc('\'', out);
-    for (const char *c = word; *c != '\0'; c++) {
-        if (*c == '\'')
-            fputs("'\\''", out);
-        else
-            fputc(*c, out);
-    }
-    fputc('\'', out);
-}
 
 static bool is_of_model(const char *word)
 {
@@ -69,7 +47,7 @@ static void put_given(FILE *out, const struct plan_options *opt, bool all)
         if (!taken)
             continue;
         fputc(' ', out);
-        put_word(out, word);
+        merak_put_shell_word(out, word);
     }
 }
 
@@ -77,15 +55,9 @@ static void put_given(FILE *out, const struct plan_options *opt, bool all)
 static void put_program(FILE *out, const struct plan_options *opt)
 {
     if (opt->own != NULL)
-        put_word(out, opt->own->name);
+        merak_put_shell_word(out, opt->own->name);
     else
         fputs("merak", out);
-}
-
-static bool has_device_file(const struct plan_auto *plan)
-{
-    return strchr(plan->opt->device, '/') != NULL ||
-           strstr(plan->opt->device, ".json") != NULL;
 }
 
 static bool is_gpu(const struct plan_auto *plan)
@@ -123,7 +95,7 @@ static void put_run(FILE *out, const struct plan_auto *plan)
 {
     put_tasks(out, plan, plan->in.nodes);
     fputs(" --merak-plan=", out);
-    put_word(out, saved_as(plan->opt));
+    merak_put_shell_word(out, saved_as(plan->opt));
     fputc(' ', out);
     put_program(out, plan->opt);
     if (plan->opt->own == NULL)
@@ -133,9 +105,9 @@ static void put_run(FILE *out, const struct plan_auto *plan)
     if (plan->in.fast_sums)
         fputs(" --reduce fast", out);
     put_given(out, plan->opt, false);
-    if (has_device_file(plan)) {
+    if (merak_device_is_file(plan->opt->device)) {
         fputs(" --device ", out);
-        put_word(out, plan->opt->device);
+        merak_put_shell_word(out, plan->opt->device);
     }
     fputs(" --data PREFIX", out);
 }
@@ -184,7 +156,7 @@ enum merak_status plan_commands_make(const struct plan_auto *plan,
         rc = add(lines, "to save the plan", plan, put_save, err);
     if (rc == MERAK_OK)
         rc = add(lines, "to run it", plan, put_run, err);
-    if (rc == MERAK_OK && !has_device_file(plan))
+    if (rc == MERAK_OK && !merak_device_is_file(plan->opt->device))
         rc = add(lines,
                  "to measure these nodes, and plan again with --device "
                  "gpu.json",
