@@ -34,10 +34,12 @@ static void find_given(struct rated *r)
     static const enum merak_choice_id placed[] = {
         MERAK_CHOICE_TP, MERAK_CHOICE_PP, MERAK_CHOICE_DP, MERAK_CHOICE_ORDER};
 
-    if (r->plan->opt->saved.n == 0)
+    if (r->plan->opt->saved.n == 0) {
         memcpy(r->given, r->plan->opt->choice.given, sizeof(r->given));
+        return;
+    }
     for (size_t i = 0; i < sizeof(placed) / sizeof(*placed); i++)
-        r->given[placed[i]] = r->given[placed[i]] || r->plan->opt->saved.n > 0;
+        r->given[placed[i]] = true;
 }
 
 /* As many layers in each part, or one more in the first ones. */
@@ -175,22 +177,22 @@ enum merak_status plan_emit_rated(struct plan_auto *plan,
     find_given(&r);
     if (rc == MERAK_OK) {
         predict_any(&r);
-        lost = plan_emit(
-            what,
-            &(struct plan_emitted){.plan = &r.runs,
-                                   .seq = plan->in.seq,
-                                   .global_batch = plan->in.global_batch,
-                                   .config = plan_model_config(&plan->model),
-                                   .layers = r.layers,
-                                   .wanted = &best->plan,
-                                   .wanted_s = best->step_s,
-                                   .step_s = r.step_s,
-                                   .given = r.given,
-                                   .training = plan_emit_training(plan->opt,
-                                                                  training)},
-            stdout, stderr);
-        rc = plan_emit_status(plan->opt, lost, err);
+        rc = plan_emit(what,
+                       &(struct plan_emitted){
+                           .plan = &r.runs,
+                           .seq = plan->in.seq,
+                           .global_batch = plan->in.global_batch,
+                           .config = plan_model_config(&plan->model),
+                           .layers = r.layers,
+                           .wanted = &best->plan,
+                           .wanted_s = best->step_s,
+                           .step_s = r.step_s,
+                           .given = r.given,
+                           .training = plan_emit_training(plan->opt, training)},
+                       stdout, stderr, &lost, err);
     }
+    if (rc == MERAK_OK)
+        rc = plan_emit_status(plan->opt, lost, err);
     free(r.place);
     free(r.layers.count);
     return rc;

@@ -445,21 +445,6 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
 
 /* --- DeepSpeed ------------------------------------------------------------ */
 
-/* Its JSON has no comments: they are a list of strings. */
-static json_t *comment_list(const struct notes *n, char *const *text)
-{
-    json_t *list = json_array();
-
-    fflush(n->comments);
-    for (const char *at = *text; at != NULL && *at != '\0';) {
-        size_t bytes = strcspn(at, "\n");
-
-        json_array_append_new(list, json_stringn(at, bytes));
-        at += bytes + (at[bytes] == '\n');
-    }
-    return list;
-}
-
 static json_t *deepspeed_object(const struct plan_emitted *e, struct notes *n)
 {
     const struct merak_plan *p = e->plan;
@@ -493,80 +478,102 @@ static json_t *deepspeed_object(const struct plan_emitted *e, struct notes *n)
 /* --- together ------------------------------------------------------------- */
 
 /* A layout is written where the trainer would divide the layers otherwise. */
-static bool lays_out(enum plan_emit what, const struct plan_emitted *e)
+static bool lays_out(const struct plan_trainer *t, const struct plan_emitted *e)
 {
-    if (!has_counts(e) || e->plan->pp < 2 ||
-        !plan_trainer_of(what)->cuts_layers)
-        return false;
-    return what == PLAN_EMIT_TORCHTITAN || !is_even(e);
+    return has_counts(e) && e->plan->pp > 1 && t->cuts_layers &&
+           (t->lists_even || !is_even(e));
 }
 
-static void put_comments(const char *text, FILE *out)
+static void put_text(const char *comments, const char *text, FILE *out)
 {
-    for (const char *at = text; *at != '\0';) {
+    for (const char *at = comments; *at != '\0';) {
         size_t bytes = strcspn(at, "\n");
 
         fprintf(out, "# %.*s\n", (int)bytes, at);
         at += bytes + (at[bytes] == '\n');
     }
+    fputs(text, out);
 }
 
-int plan_emit(enum plan_emit what, const struct plan_emitted *emitted,
-              FILE *out, FILE *errors)
+/* JSON has no comments: they are a list of strings. */
+static enum merak_status put_object(json_t *object, const char *comments,
+                                    FILE *out, struct merak_error *err)
+{
+    json_t *list = json_array();
+
+    if (object == NULL || list == NULL) {
+        json_decref(list);
+        return merak_fail_nomem(err, strlen(comments) + 1);
+    }
+    for (const char *at = comments; *at != '\0';) {
+        size_t bytes = strcspn(at, "\n");
+
+        json_array_append_new(list, json_stringn(at, bytes));
+        at += bytes + (at[bytes] == '\n');
+    }
+    if (json_array_size(list) > 0)
+        json_object_set(object, "comment", list);
+    json_decref(list);
+    json_dumpf(object, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    fputc('\n', out);
+    return MERAK_OK;
+}
+
+/* What differs from the plan, and what is refused. */
+static void note_all(enum plan_emit what, const struct plan_emitted *e,
+                     struct notes *n)
+{
+    const struct plan_numbers numbers = plan_numbers_of(e);
+
+    note_times(e, n);
+    note_choices(e, n);
+    note_lists(e, n);
+    if (e->training != NULL && *e->training != '\0')
+        lose(n, "not emitted: %s, with which the plan was made", e->training);
+    plan_rules_check(what, &numbers, note_rule, n);
+}
+
+enum merak_status plan_emit(enum plan_emit what,
+                            const struct plan_emitted *emitted, FILE *out,
+                            FILE *errors, int *lost_p, struct merak_error *err)
 {
     struct plan_emitted e = *emitted;
     struct merak_plan runs;
-    char *comments = NULL, *text = NULL;
-    size_t bytes;
+    struct merak_text_writer said, written;
     struct notes n = {.trainer = plan_trainer_of(what),
-                      .comments = open_memstream(&comments, &bytes),
+                      .comments = merak_text_open(&said),
                       .errors = errors};
-    FILE *body = open_memstream(&text, &bytes);
+    FILE *body = merak_text_open(&written);
+    char *comments = NULL, *text = NULL;
     json_t *object = NULL;
-    struct plan_numbers numbers;
+    enum merak_status rc, text_rc;
 
-    if (n.comments == NULL || body == NULL)
-        goto out;
     if (e.wanted == NULL) {
         runs = plan_trainer_adapt(n.trainer, e.plan);
         e.wanted = e.plan;
         e.plan = &runs;
     }
-    e.lays_out = lays_out(what, &e);
-    numbers = plan_numbers_of(&e);
-    note_times(&e, &n);
-    note_choices(&e, &n);
-    note_lists(&e, &n);
-    if (e.training != NULL && *e.training != '\0')
-        lose(&n, "not emitted: %s, with which the plan was made", e.training);
-    plan_rules_check(what, &numbers, note_rule, &n);
-    if (what == PLAN_EMIT_MEGATRON)
-        emit_megatron(&e, body, &n);
-    else if (what == PLAN_EMIT_TORCHTITAN)
-        emit_torchtitan(&e, body, &n);
-    else
-        object = deepspeed_object(&e, &n);
-    fflush(n.comments);
-    fflush(body);
-    if (object != NULL) {
-        json_t *list = comment_list(&n, &comments);
-
-        if (json_array_size(list) > 0)
-            json_object_set(object, "comment", list);
-        json_decref(list);
-        json_dumpf(object, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-        fputc('\n', out);
-    } else {
-        put_comments(comments, out);
-        fputs(text, out);
+    e.lays_out = lays_out(n.trainer, &e);
+    if (n.comments != NULL && body != NULL) {
+        note_all(what, &e, &n);
+        if (what == PLAN_EMIT_MEGATRON)
+            emit_megatron(&e, body, &n);
+        else if (what == PLAN_EMIT_TORCHTITAN)
+            emit_torchtitan(&e, body, &n);
+        else
+            object = deepspeed_object(&e, &n);
     }
-out:
+    rc = merak_text_close(&said, &comments, err);
+    text_rc = merak_text_close(&written, &text, err);
+    rc = rc == MERAK_OK ? text_rc : rc;
+    if (rc == MERAK_OK && what == PLAN_EMIT_DEEPSPEED)
+        rc = put_object(object, comments, out, err);
+    else if (rc == MERAK_OK)
+        put_text(comments, text, out);
+    if (rc == MERAK_OK)
+        *lost_p = n.lost;
     json_decref(object);
-    if (n.comments != NULL)
-        fclose(n.comments);
-    if (body != NULL)
-        fclose(body);
     free(comments);
     free(text);
-    return n.lost;
+    return rc;
 }

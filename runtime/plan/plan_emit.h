@@ -47,10 +47,12 @@ enum merak_status plan_layers_of(const struct merak_planned *planned,
 /*
  * Write flags, TOML or JSON to `out`, with comments; and to `errors` one line
  * for each given choice that the other trainer does not have, and for each of
- * its demands that is not met.  Returns the number of these lines.
+ * its demands that is not met: *lost_p of these lines.
  */
-int plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
-              FILE *errors);
+enum merak_status plan_emit(enum plan_emit what,
+                            const struct plan_emitted *emitted, FILE *out,
+                            FILE *errors, int *lost_p,
+                            struct merak_error *err) MERAK_CHECKED;
 
 /* A run over `tokens` tokens, at `price` per hour of one rank's device. */
 struct plan_cost {

@@ -443,6 +443,7 @@ static enum merak_status print_report(const struct report *r,
     struct plan_layers layers = {.count = NULL};
     char training[PLAN_TRAINING_TEXT];
     enum merak_status rc = MERAK_OK;
+    int lost = 0;
 
     if (r->opt->json != NULL)
         rc = print_json(r, err);
@@ -458,20 +459,18 @@ static enum merak_status print_report(const struct report *r,
     if (rc == MERAK_OK && r->opt->emit != PLAN_EMIT_NONE)
         rc = plan_layers_of(r->planned, &layers, err);
     if (rc == MERAK_OK && r->opt->emit != PLAN_EMIT_NONE)
-        rc = plan_emit_status(
-            r->opt,
-            plan_emit(
-                (enum plan_emit)r->opt->emit,
-                &(struct plan_emitted){.plan = &r->planned->plan,
-                                       .seq = r->opt->seq,
-                                       .global_batch = r->opt->global_batch,
-                                       .config = plan_model_config(r->model),
-                                       .layers = layers,
-                                       .given = r->opt->choice.given,
-                                       .training = plan_emit_training(r->opt,
-                                                                      training)},
-                stdout, stderr),
-            err);
+        rc = plan_emit((enum plan_emit)r->opt->emit,
+                       &(struct plan_emitted){
+                           .plan = &r->planned->plan,
+                           .seq = r->opt->seq,
+                           .global_batch = r->opt->global_batch,
+                           .config = plan_model_config(r->model),
+                           .layers = layers,
+                           .given = r->opt->choice.given,
+                           .training = plan_emit_training(r->opt, training)},
+                       stdout, stderr, &lost, err);
+    if (rc == MERAK_OK)
+        rc = plan_emit_status(r->opt, lost, err);
     free(layers.count);
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);

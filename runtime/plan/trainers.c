@@ -25,6 +25,7 @@ static const struct plan_trainer trainers[] = {
                                            {"interleaved", "Interleaved1F1B"},
                                            {"zb-v", "ZBVZeroBubble"}},
                               .cuts_layers = true,
+                              .lists_even = true,
                               .always_sp = true,
                               .least_zero = MERAK_ZERO_GRADS,
                               .pipeline_zero = MERAK_MAX_ZERO},
@@ -74,9 +75,8 @@ static bool has_rounds(const struct merak_plan *p)
 
 static void adapt_schedule(const struct plan_trainer *t, struct merak_plan *p)
 {
-    if (p->pp > 1 && plan_trainer_schedule(t, p) == NULL && p->chunks > 1) {
+    if (p->pp > 1 && plan_trainer_schedule(t, p) == NULL && p->chunks > 1)
         snprintf(p->schedule, sizeof(p->schedule), "interleaved");
-    }
     if (p->pp > 1 && plan_trainer_schedule(t, p) != NULL && has_rounds(p))
         return;
     snprintf(p->schedule, sizeof(p->schedule), "%s", t->schedule[0].ours);

@@ -21,6 +21,8 @@ struct plan_trainer {
         const char *ours, *its;
     } schedule[PLAN_TRAINER_SCHEDULES];
     bool cuts_layers;  /* it takes any numbers of whole layers */
+    bool lists_even;   /* equal numbers have to be listed, too: it would divide
+                          the layers otherwise */
     bool always_sp;    /* tensor parallelism has sequence parallelism */
     bool has_order;    /* ranks may be tp-pp-dp */
     int least_zero;    /* if replicas share out anything */

@@ -4,6 +4,8 @@
 #ifndef MERAK_TESTS_EMITTED_PLAN_H
 #define MERAK_TESTS_EMITTED_PLAN_H
 
+#include "unit/near.h"
+
 #include "runtime/plan/trainers.h"
 
 #include <stdio.h>
@@ -38,8 +40,10 @@ static int emit_as(enum plan_emit what, const struct plan_emitted *e,
     size_t bytes;
     FILE *out = open_memstream(out_p, &bytes);
     FILE *notes = open_memstream(notes_p, &bytes);
-    int lost = plan_emit(what, e, out, notes);
+    int lost = -1;
+    enum merak_status rc = plan_emit(what, e, out, notes, &lost, NULL);
 
+    assert_int_equal(rc, MERAK_OK);
     fclose(out);
     fclose(notes);
     return lost;
