@@ -304,19 +304,17 @@ static enum merak_status say_what_binds(struct asked *a,
 {
     const struct merak_search_result *r = a->result;
     enum resource most = COMPUTE;
-    char stage[64] = "";
+    char where[PLAN_WHERE_TEXT];
 
     /* What kernels of twice the FLOP/s would save at most. */
     a->gain[COMPUTE] = compute_share(&r->choice[0]) / 2;
     for (int i = COMPUTE; i < N_RESOURCES; i++)
         most = a->gain[i] > a->gain[most] ? (enum resource)i : most;
-    if (r->choice[0].plan.pp > 1)
-        snprintf(stage, sizeof(stage), " on stage %d, which has the most work",
-                 r->busiest);
     return plan_lines_add(&a->advice->words, err,
                           "what binds: %s; kernels take %.1f%% of the step%s",
                           resource_text[most].binds,
-                          100 * compute_share(&r->choice[0]), stage);
+                          100 * compute_share(&r->choice[0]),
+                          plan_report_where(r, where));
 }
 
 /* "twice the memory of a rank would save 1.2%, ..": what of it is bought. */

@@ -73,7 +73,7 @@ void plan_report_heading(const struct plan_auto *plan,
 void plan_report_choice(const struct merak_search_result *result, char *text,
                         size_t bytes);
 const char *plan_report_utilisation(const struct merak_search_result *result);
-/* plan_report.c: "; on stage 3, which has the most work", which the parts of
+/* plan_report.c: " on stage 3, which has the most work", which the parts of
  * a step are of, or "" if there is one; and what is said beside a part that is
  * not all of it. */
 enum { PLAN_WHERE_TEXT = 64 };

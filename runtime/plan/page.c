@@ -167,8 +167,9 @@ static void put_parts(FILE *out, const struct merak_search_result *r)
     const struct merak_search_choice *c = &r->choice[0];
     char where[PLAN_WHERE_TEXT];
 
-    fprintf(out, "<h2>Where the time of a step goes%s</h2>\n<table>\n",
-            plan_report_where(r, where));
+    plan_report_where(r, where);
+    fprintf(out, "<h2>Where the time of a step goes%s%s</h2>\n<table>\n",
+            where[0] != '\0' ? ";" : "", where);
     for (int i = 0; i < MERAK_PART_COUNT; i++) {
         enum merak_search_part part = (enum merak_search_part)i;
         double share = c->part_s[i] / c->step_s;

@@ -77,16 +77,17 @@ struct plan_options {
 
 /* MERAK_ERR_CONFIG names the option, what was given and what was expected;
  * plan_options_fini() must be called even then. */
-/* For a plan whose transport is, or is not, that of the accelerators. */
-enum merak_status
-plan_options_check_reduce(const struct plan_options *opt, bool direct,
-                          struct merak_error *err) MERAK_CHECKED;
 enum merak_status plan_options_parse(int argc, char **argv,
                                      const struct merak_plan_program *own,
                                      struct plan_options *opt,
                                      struct merak_error *err) MERAK_CHECKED;
 void plan_options_fini(struct plan_options *opt);
 void plan_options_help(const struct merak_plan_program *own);
+/* MERAK_ERR_CONFIG if --reduce fast is given to a plan whose transport is not
+ * from accelerator to accelerator. */
+enum merak_status
+plan_options_check_reduce(const struct plan_options *opt, bool direct,
+                          struct merak_error *err) MERAK_CHECKED;
 /* MERAK_ERR_CONFIG if `lost` lines said what another trainer does not have, and
  * the options do not take the rest anyway. */
 enum merak_status plan_emit_status(const struct plan_options *opt, int lost,

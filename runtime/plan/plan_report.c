@@ -107,8 +107,8 @@ const char *plan_report_where(const struct merak_search_result *r,
 {
     text[0] = '\0';
     if (r->choice[0].plan.pp > 1)
-        snprintf(text, PLAN_WHERE_TEXT,
-                 "; on stage %d, which has the most work", r->busiest);
+        snprintf(text, PLAN_WHERE_TEXT, " on stage %d, which has the most work",
+                 r->busiest);
     return text;
 }
 
@@ -136,10 +136,10 @@ static void print_time(const struct plan_auto *plan,
     char where[PLAN_WHERE_TEXT];
 
     plan_report_where(r, where);
-    printf("step %s, %.0f tokens/s, %.1f%% of %s%s%s\n",
+    printf("step %s, %.0f tokens/s, %.1f%% of %s%s%s%s\n",
            merak_seconds_text(c->step_s, step), tokens / c->step_s,
-           100 * r->flop_utilisation, plan_report_utilisation(r), where,
-           where[0] != '\0' ? ":" : "");
+           100 * r->flop_utilisation, plan_report_utilisation(r),
+           where[0] != '\0' ? ";" : "", where, where[0] != '\0' ? ":" : "");
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         printf("  %-32s %12s %6.1f%%%s\n",
                merak_search_part_name((enum merak_search_part)i),

@@ -231,7 +231,7 @@ static void print_knee(const struct table *t)
     double rate[PLAN_MOST_NODES];
     int nodes[PLAN_MOST_NODES], n = 0, knee;
 
-    if (kind_of(t->opt) & (SAVED | DEVICES))
+    if (t->first == NULL || (kind_of(t->opt) & (SAVED | DEVICES)) != 0)
         return;
     for (int i = 0; i < t->n; i++) {
         if (t->row[i].refusal.status != MERAK_OK)
