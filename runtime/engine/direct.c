@@ -74,6 +74,7 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
                                            struct merak_error *err)
 {
     const struct merak_program *p = e->program;
+    size_t longest = (size_t)longest_bundle(p);
     enum merak_status rc = MERAK_OK;
 
     if (e->opt.link == NULL)
@@ -82,9 +83,9 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
     if (e->accel.comm == NULL)
         return merak_fail_nomem(err,
                                 (size_t)p->n_instrs * sizeof(*e->accel.comm));
-    e->accel.call = calloc((size_t)longest_bundle(p), sizeof(*e->accel.call));
+    e->accel.call = calloc(longest, sizeof(*e->accel.call));
     if (e->accel.call == NULL)
-        return merak_fail_nomem(err, sizeof(*e->accel.call));
+        return merak_fail_nomem(err, longest * sizeof(*e->accel.call));
     e->accel.n_streams = merak_program_stream_count(p);
     merak_program_streams(p, e->accel.stream);
     for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {

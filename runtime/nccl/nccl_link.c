@@ -379,27 +379,40 @@ static int type_of(enum merak_dtype dtype)
     }
 }
 
+/* The result of a call within a group, whose end returns it again if it is in
+ * progress. */
+static int within_group(int result)
+{
+    return result == NCCL_IN_PROGRESS ? NCCL_SUCCESS : result;
+}
+
+/* `result` is that of the first call in it that failed. */
+static enum merak_status end_group(struct merak_link_comm *c, const char *what,
+                                   int result, struct merak_error *err)
+{
+    int end = c->library->nccl.group_end();
+
+    return check(c, what, result != NCCL_SUCCESS ? result : end, err);
+}
+
 static enum merak_status nccl_move(struct merak_link_comm *c, void *stream,
                                    const struct merak_link_piece *piece, int n,
                                    struct merak_error *err)
 {
     const struct nccl_functions *f = &c->library->nccl;
-    int result = f->group_start(), end;
+    int result = f->group_start();
 
     if (result != NCCL_SUCCESS)
         return fail(c->library, c->comm, "begin a group", result, err);
     for (int i = 0; i < n && result == NCCL_SUCCESS; i++) {
         const struct merak_link_piece *p = &piece[i];
 
-        result =
-            p->send
-                ? f->send(p->at, p->bytes, NCCL_INT8, p->peer, c->comm, stream)
-                : f->recv(p->at, p->bytes, NCCL_INT8, p->peer, c->comm, stream);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS; /* the group's end returns it again */
+        result = within_group(p->send ? f->send(p->at, p->bytes, NCCL_INT8,
+                                                p->peer, c->comm, stream)
+                                      : f->recv(p->at, p->bytes, NCCL_INT8,
+                                                p->peer, c->comm, stream));
     }
-    end = f->group_end();
-    return check(c, "move data", result != NCCL_SUCCESS ? result : end, err);
+    return end_group(c, "move data", result, err);
 }
 
 static enum merak_status nccl_sum(struct merak_link_comm *c, void *stream,
@@ -421,19 +434,15 @@ static enum merak_status nccl_gather(struct merak_link_comm *c, void *stream,
                                      int n, struct merak_error *err)
 {
     const struct nccl_functions *f = &c->library->nccl;
-    int result = f->group_start(), end;
+    int result = f->group_start();
 
     if (result != NCCL_SUCCESS)
         return fail(c->library, c->comm, "begin a group", result, err);
-    for (int i = 0; i < n && result == NCCL_SUCCESS; i++) {
-        result = f->all_gather(gather[i].in, gather[i].out, gather[i].bytes,
-                               NCCL_INT8, c->comm, stream);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS; /* the group's end returns it again */
-    }
-    end = f->group_end();
-    return check(c, "gather what the ranks have",
-                 result != NCCL_SUCCESS ? result : end, err);
+    for (int i = 0; i < n && result == NCCL_SUCCESS; i++)
+        result = within_group(f->all_gather(gather[i].in, gather[i].out,
+                                            gather[i].bytes, NCCL_INT8, c->comm,
+                                            stream));
+    return end_group(c, "gather what the ranks have", result, err);
 }
 
 static const struct merak_link_ops ops = {
