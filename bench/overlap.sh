@@ -50,8 +50,8 @@ dp()
     step "$1" "--merak-dp=2" --global-batch 16 --micro-batch 4 --zero "$2"
 }
 
-# predicted LEVEL UNIT-MS MOVED-MS KEY: a number of the plan, with links that
-# move what a rank sends in so long
+# predicted LEVEL UNIT-MS MOVED-MS: milliseconds of a step as planned, with links
+# that move what a rank sends in so long
 predicted()
 {
     local plan rate
@@ -60,7 +60,7 @@ predicted()
         --global-batch 16 --micro-batch 4 --unit-ms $2 --json"
     rate=$($plan | sed -n 's/.*"dp_bytes": \([0-9]*\).*/\1/p' |
         awk "{ printf \"%.6f\", \$1 / $3 / 1e6 }")
-    $plan --link-gbs "$rate" | awk -F '[:,]' "/\"$4\":/ { print \$2 * 1000; exit }"
+    $plan --link-gbs "$rate" | awk -F '[:,]' '/"step_s":/ { print $2 * 1000; exit }'
 }
 
 echo "# Overlap on slow links"
@@ -120,7 +120,7 @@ replicas()
     echo "| round | step, ms | predicted, ms | one after the other, ms | hidden |"
     echo "| ---: | ---: | ---: | ---: | ---: |"
     rm -f "$tmp/hidden"
-    said=$(predicted "$level" "$unit" "$moved" step_s)
+    said=$(predicted "$level" "$unit" "$moved")
     for ((i = 1; i <= rounds; i++)); do
         got=$(dp "$unit" "$level")
         hidden=$(calc "100 * (1 - ($got - $compute) / $moved)")
