@@ -377,7 +377,10 @@ static void say_memory(const struct merak_search *s,
     merak_bytes_text(r->have, limit);
     merak_bytes_text(library_bytes(s), text);
     if (library_bytes(s) > 0)
-        snprintf(library, sizeof(library), ", of which NCCL may take %s", text);
+        snprintf(library, sizeof(library), ", %s may take %s",
+                 library_bytes(s) < r->have ? "of which NCCL"
+                                            : "and NCCL alone",
+                 text);
     if (is_hopeless(s)) {
         merak_bytes_text(s->state, state);
         snprintf(why, sizeof(why),
@@ -515,7 +518,7 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
 {
     const struct merak_candidate *c = least(s);
     struct merak_refusal r = {.constraint = MERAK_BINDS_MEMORY,
-                              .have = s->limit + library_bytes(s)};
+                              .have = (double)merak_search_memory(s->in)};
     size_t bytes;
 
     if (c == NULL) {

@@ -157,6 +157,11 @@ void merak_search_fini(struct merak_search *s)
     merak_graphs_destroy(s->graphs);
 }
 
+size_t merak_search_memory(const struct merak_search_input *in)
+{
+    return in->memory_bytes > 0 ? in->memory_bytes : in->device->memory_bytes;
+}
+
 void merak_search_cost(const struct merak_search_input *in,
                        struct merak_cost_model *cost)
 {
@@ -174,8 +179,7 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
     s->spread = s->tasks / s->cp;
     s->node_spread = in->ranks_per_node / s->cp;
     merak_search_limit_init(s);
-    s->limit = (double)(in->memory_bytes > 0 ? in->memory_bytes
-                                             : in->device->memory_bytes);
+    s->limit = (double)merak_search_memory(in);
     if (in->direct)
         s->limit = fmax(s->limit - (double)in->direct_bytes, 0);
     merak_search_cost(in, &s->cost);

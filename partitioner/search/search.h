@@ -170,6 +170,8 @@ struct merak_search_result {
     struct merak_pool *pool;
 };
 
+/* The memory of a rank that a request has: what it gives, or the device's. */
+size_t merak_search_memory(const struct merak_search_input *input);
 /* The cost model of a request. */
 void merak_search_cost(const struct merak_search_input *input,
                        struct merak_cost_model *cost);

@@ -56,15 +56,9 @@ struct changed {
 /* False: there is no such change. */
 typedef bool (*change_fn)(struct changed *c);
 
-static size_t memory_of(const struct plan_auto *plan)
-{
-    return plan->in.memory_bytes > 0 ? plan->in.memory_bytes
-                                     : plan->device.memory_bytes;
-}
-
 static bool add_gib(struct changed *c)
 {
-    c->in.memory_bytes = memory_of(c->plan) + ((size_t)1 << 30);
+    c->in.memory_bytes = merak_search_memory(&c->plan->in) + ((size_t)1 << 30);
     snprintf(c->what, sizeof(c->what), "1 GiB more memory of a rank");
     return true;
 }
@@ -73,7 +67,7 @@ static bool double_memory(struct changed *c)
 {
     char text[MERAK_BYTES_TEXT];
 
-    c->in.memory_bytes = 2 * memory_of(c->plan);
+    c->in.memory_bytes = 2 * merak_search_memory(&c->plan->in);
     merak_bytes_text((double)c->in.memory_bytes, text);
     snprintf(c->what, sizeof(c->what), "%s (%s)", resource_text[MEMORY].twice,
              text);
@@ -378,7 +372,7 @@ static enum merak_status say_margin(const struct asked *a,
     int at = fullest(r);
     double limit = (double)r->memory_limit;
     double left = limit - (double)r->stage[at].arena_bytes;
-    double given_gib = (double)memory_of(a->plan) / 0x1p30;
+    double given_gib = (double)merak_search_memory(&a->plan->in) / 0x1p30;
     bool just_fits = left < LITTLE_LEFT * limit;
     char left_text[MERAK_BYTES_TEXT], limit_text[MERAK_BYTES_TEXT];
     char less[80] = "";

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..126
+echo 1..127
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -149,6 +149,8 @@ has "a table without a plan is an error" "$tmp/err" "none of these has a plan"
 refuses "device with several names prints a table" --device a100,h100 \
     --global-batch 32 --emit megatron
 refuses 'no device "b"; there are: a100' --device a100,b
+refuses "no plan fits in 1 GiB per rank, and NCCL alone may take 2.812 GiB" \
+    --device h100 --gpus-per-node 2 --memory-gib 1 --global-batch 8
 refuses 'several, up to 8, with commas between; got "a100,"' --device a100,
 "$merak" plan --model "$model" --device h100 --global-batch 32 --seq 16 \
     --emit megatron >"$tmp/out" 2>"$tmp/err"
