@@ -54,9 +54,24 @@ static struct merak_train_options in_effect(const struct merak_trainer *t)
 
     o.config = NULL;
     merak_choices_of(p, &o.choice);
+    if (p->stage != NULL) /* their list is saved instead */
+        o.choice.tp = o.choice.pp = o.choice.dp = o.choice.cp = o.choice.ep = 0;
+    if (o.ckpt.lora_from != NULL) /* which has the others of --lora */
+        o.lora = (struct merak_lora){.dropout = o.lora.dropout};
     o.dtype = p->dtype;
     o.threads = p->threads;
     return o;
+}
+
+static void save_stages(const struct merak_plan *p, FILE *out)
+{
+    if (p->stage == NULL)
+        return;
+    fputs("stages = \"", out);
+    for (int s = 0; s < p->pp; s++)
+        fprintf(out, "%s%dx%d", s > 0 ? "," : "", p->stage[s].dp,
+                p->stage[s].tp);
+    fputs("\"\n", out);
 }
 
 static enum merak_status save_settings(const struct merak_trainer *t,
@@ -79,6 +94,7 @@ static enum merak_status save_settings(const struct merak_trainer *t,
           out);
     merak_options_save(merak_train_options_table(), &o, out);
     fprintf(out, "\n[plan]\nschedule = \"%s\"\n", t->plan.schedule);
+    save_stages(&t->plan, out);
     fine = !ferror(out);
     if (fclose(out) != 0 || !fine || rename(part, path) != 0)
         return merak_fail(err,

@@ -109,6 +109,8 @@ resumed()
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *'stages: "1x2-4x1" and nothing, which makes no difference'* ]]
+    resumed 6 16 --config "$RUNS/mixed/ckpt/settings.toml"
+    grep 'stages of unlike ranks: 1 x 2, 4 x 1 on' "$RUNS/mixed/out"
     resumed 4 20 --tp 2 --pp 2
     [ "$(jq -s length "$RUNS/mixed/metrics.jsonl")" -eq 20 ]
     run jq -ens --slurpfile a "$uniform" --slurpfile b \

@@ -132,6 +132,8 @@ ok $? "--lora-from trains what an imported adapter does, to the bit" log
 "${base[@]}" --model hf --init-from hf --lora-from peft --ckpt from --steps 3 \
     --lr 1e-2 >log 2>&1 && [ "$(losses from | wc -l)" -eq 3 ]
 ok $? "it resumes with the same option" log
+"$merak" train --model hf --config from/settings.toml --steps 4 >log 2>&1
+ok $? "the saved settings of such a run are taken back" log
 refuses "--lora-from has --lora-rank, --lora-alpha, --lora-scale and --lora-targets" \
     "${base[@]}" --model hf --init-from hf --lora-from peft --lora-rank 4
 refuses "--lora-from needs --init-from" \
