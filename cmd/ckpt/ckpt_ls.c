@@ -98,6 +98,8 @@ static json_t *json_one(const struct found *found)
                       "pp", mf->state.pp, "dp", mf->state.dp, "cp",
                       mf->state.cp, "ep", mf->state.ep, "dtype",
                       mf->state.dtype));
+    if (mf != NULL && mf->state.stages[0] != '\0')
+        json_object_set_new(json, "stages", json_string(mf->state.stages));
     return json;
 }
 

@@ -103,6 +103,8 @@ resumed()
     grep 'resumed .*step 10, .*written by stages 2x1-1x1' "$RUNS/mixed/out"
     run merak ckpt ls "$RUNS/mixed/ckpt"
     [[ $output == *' 1x2-4x1 '* ]]
+    merak ckpt ls --json "$RUNS/mixed/ckpt" |
+        jq -e '[.checkpoints[].stages] == ["2x1-1x1", "1x2-4x1"]'
     merak top --once "$RUNS/mixed/ckpt" | grep 'ranks *stages 1x2-4x1, '
     merak ckpt reshard "$RUNS/mixed/ckpt" --out "$RUNS/whole"
     run merak ckpt diff "$RUNS/mixed/ckpt" "$RUNS/whole"

@@ -98,7 +98,8 @@ static inline int run_rank(struct merak_boot *boot, void *arg)
     return 0;
 }
 
-/* Stop a rank for three seconds from soon on, as a machine does that has other work. */
+/* Half a second from now, stop a rank for three seconds, as a machine does that
+ * has other work. */
 static inline void stop_rank(pid_t me)
 {
     if (fork() == 0) {
