@@ -104,7 +104,7 @@ resumed()
     run merak ckpt ls "$RUNS/mixed/ckpt"
     [[ $output == *' 1x2-4x1 '* ]]
     merak ckpt ls --json "$RUNS/mixed/ckpt" |
-        jq -e '[.checkpoints[].stages] == ["2x1-1x1", "1x2-4x1"]'
+        jq -e '[.checkpoints[].stages] == ["1x2-4x1", "2x1-1x1"]'
     merak top --once "$RUNS/mixed/ckpt" | grep 'ranks *stages 1x2-4x1, '
     merak ckpt reshard "$RUNS/mixed/ckpt" --out "$RUNS/whole"
     run merak ckpt diff "$RUNS/mixed/ckpt" "$RUNS/whole"
