@@ -185,5 +185,9 @@ enum merak_status merak_search(const struct merak_search_input *input,
                                struct merak_search_result **result_p,
                                struct merak_error *err) MERAK_CHECKED;
 void merak_search_destroy(struct merak_search_result *result);
+/* Fill in the names and memory of a stage, from the program of one of its
+ * ranks. */
+void merak_search_stage_fill(const struct merak_program *program,
+                             struct merak_search_stage *stage);
 
 #endif

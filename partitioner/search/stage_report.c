@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void name_params(const struct merak_program *prog,
-                        struct merak_search_stage *stage)
+void merak_search_stage_fill(const struct merak_program *prog,
+                             struct merak_search_stage *stage)
 {
     const char *first = "-", *last = "-";
 
@@ -23,6 +23,10 @@ static void name_params(const struct merak_program *prog,
     snprintf(stage->first_param, sizeof(stage->first_param), "%s", first);
     snprintf(stage->last_param, sizeof(stage->last_param), "%s", last);
     merak_program_layers(prog, stage->layers);
+    stage->arena_bytes = prog->arena_bytes;
+    stage->blocks_fetched = prog->fetched_blocks;
+    memcpy(stage->category_bytes, prog->category_bytes,
+           sizeof(stage->category_bytes));
 }
 
 /* Of what rank 0 of a stage sends evenly to these peers, the fractions that go
@@ -148,11 +152,7 @@ static enum merak_status fill_stage(const struct merak_built *b,
 {
     const struct merak_program *prog = b->program[s];
 
-    stage->arena_bytes = prog->arena_bytes;
-    stage->blocks_fetched = prog->fetched_blocks;
-    memcpy(stage->category_bytes, prog->category_bytes,
-           sizeof(stage->category_bytes));
-    name_params(prog, stage);
+    merak_search_stage_fill(prog, stage);
     return count_bytes(
         prog, &b->search->cost.links,
         (double)cand->plan.microbatches / prog->plan.microbatches, stage, err);

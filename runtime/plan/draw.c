@@ -66,17 +66,7 @@ void plan_stage_fill(const struct merak_program *prog,
         if (merak_instr_fetches(prog, in))
             stage->fetched_bytes += (double)in->bytes;
     }
-    stage->blocks_fetched = prog->fetched_blocks;
-    stage->arena_bytes = prog->arena_bytes;
-    memcpy(stage->category_bytes, prog->category_bytes,
-           sizeof(stage->category_bytes));
-    merak_program_layers(prog, stage->layers);
-    if (prog->n_params == 0)
-        return;
-    snprintf(stage->first_param, sizeof(stage->first_param), "%s",
-             prog->param[0].name);
-    snprintf(stage->last_param, sizeof(stage->last_param), "%s",
-             prog->param[prog->n_params - 1].name);
+    merak_search_stage_fill(prog, stage);
 }
 
 bool plan_shows_category(const struct merak_search_stage *stage, int pp,

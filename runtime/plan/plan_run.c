@@ -99,35 +99,27 @@ static void print_head(const struct report *r)
            r->programs);
 }
 
-/* The sum of a stage's parts. */
-struct stage_sum {
-    size_t params;
-    double flops;
-    int blocks, again; /* `again`: recomputed entirely */
-    bool attention;    /* recomputed */
-};
-
-static struct stage_sum sum_stage(const struct report *r, int stage)
+/* Fill in what is summed over the parts of a stage. */
+static void fill_parts(const struct report *r, int s,
+                       struct merak_search_stage *stage)
 {
     const struct merak_stages *stages = r->planned->stages;
     const struct merak_plan *plan = &r->planned->plan;
     const struct merak_schedule *schedule;
-    struct stage_sum sum = {0};
 
     if (merak_plan_schedule(plan, &schedule, NULL) != MERAK_OK)
-        return sum; /* a plan that was built has a schedule */
+        return; /* a plan that was built has a schedule */
     for (int c = 0; c < merak_plan_chunks(plan); c++) {
-        int part = merak_plan_part(schedule, plan, stage, c);
+        int part = merak_plan_part(schedule, plan, s, c);
         /* A vocabulary-parallel layer is divided among all stages. */
         int share = part < stages->n - merak_plan_shared(plan) ? 1 : plan->pp;
 
-        sum.params += stages->params[part] / (size_t)share;
-        sum.flops += stages->flops[part] / share;
-        sum.blocks += stages->n_blocks[part];
-        sum.again += stages->drop[part].blocks;
-        sum.attention = stages->drop[part].attention;
+        stage->params += stages->params[part] / (size_t)share;
+        stage->flops += stages->flops[part] / share;
+        stage->n_blocks += stages->n_blocks[part];
+        stage->blocks_recomputed += stages->drop[part].blocks;
+        stage->attention = stages->drop[part].attention;
     }
-    return sum;
 }
 
 static struct merak_search_stage *make_stages(const struct report *r)
@@ -136,12 +128,7 @@ static struct merak_search_stage *make_stages(const struct report *r)
         calloc((size_t)r->planned->n_programs, sizeof(*stage));
 
     for (int s = 0; stage != NULL && s < r->planned->n_programs; s++) {
-        struct stage_sum sum = sum_stage(r, s);
-
-        stage[s].params = sum.params;
-        stage[s].n_blocks = sum.blocks;
-        stage[s].blocks_recomputed = sum.again;
-        stage[s].attention = sum.attention;
+        fill_parts(r, s, &stage[s]);
         plan_stage_fill(r->planned->program[s], &r->opt->cost.links, &stage[s]);
     }
     return stage;
@@ -153,15 +140,15 @@ static void print_stages(const struct report *r)
         "\nstage     layers   M params   GFLOP/micro-batch  busy  recomputed   "
         "parameters\n");
     for (int s = 0; s < r->planned->n_programs; s++) {
-        struct stage_sum sum = sum_stage(r, s);
-        char again[32], layers[MERAK_LAYERS_TEXT];
+        const struct merak_search_stage *st = &r->stage[s];
+        char again[32];
 
-        snprintf(again, sizeof(again), "%d/%d", sum.again, sum.blocks);
-        merak_program_layers(r->planned->program[s], layers);
-        printf("%5d %10s %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", s, layers,
-               (double)sum.params / 1e6, sum.flops / 1e9,
+        snprintf(again, sizeof(again), "%d/%d", st->blocks_recomputed,
+                 st->n_blocks);
+        printf("%5d %10s %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", s,
+               st->layers, (double)st->params / 1e6, st->flops / 1e9,
                100.0 * r->timeline->busy_s[s] / r->timeline->step_s,
-               sum.attention ? "attention" : again, param_name(r, s, false),
+               st->attention ? "attention" : again, param_name(r, s, false),
                param_name(r, s, true));
     }
 }
@@ -222,25 +209,22 @@ static void print_prediction(const struct report *r)
 
 static json_t *stage_object(const struct report *r, int s)
 {
-    const struct merak_program *prog = r->planned->program[s];
-    struct stage_sum sum = sum_stage(r, s);
+    const struct merak_search_stage *st = &r->stage[s];
     json_t *memory = json_object();
-    char layers[MERAK_LAYERS_TEXT];
 
-    merak_program_layers(prog, layers);
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
-                            json_integer((json_int_t)prog->category_bytes[c]));
+                            json_integer((json_int_t)st->category_bytes[c]));
     return json_pack(
         "{s:i, s:s, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, "
         "s:b, s:i, s:f}",
-        "stage", s, "layers", layers, "params", (json_int_t)sum.params, "flops",
-        sum.flops, "busy_s", r->timeline->busy_s[s], "first_param",
+        "stage", s, "layers", st->layers, "params", (json_int_t)st->params,
+        "flops", st->flops, "busy_s", r->timeline->busy_s[s], "first_param",
         param_name(r, s, false), "last_param", param_name(r, s, true),
-        "arena_bytes", (json_int_t)prog->arena_bytes, "memory_bytes", memory,
-        "blocks", sum.blocks, "blocks_recomputed", sum.again,
-        "attention_recomputed", sum.attention, "blocks_fetched",
-        r->stage[s].blocks_fetched, "fetched_bytes", r->stage[s].fetched_bytes);
+        "arena_bytes", (json_int_t)st->arena_bytes, "memory_bytes", memory,
+        "blocks", st->n_blocks, "blocks_recomputed", st->blocks_recomputed,
+        "attention_recomputed", st->attention, "blocks_fetched",
+        st->blocks_fetched, "fetched_bytes", st->fetched_bytes);
 }
 
 /* The plan as a file that a run can replay. */
