@@ -95,24 +95,28 @@ train()
 }
 
 # real RUN: four replicas of some size on the cpu; rank 3 with $HELD=yes for a
-# tenth of the time only, a few milliseconds at once.  Over six steps others
-# may find a busy machine half as fast, but not for three of four.
+# tenth of the time only, a few milliseconds at once, from the first line of
+# metrics on.  Over six steps others may find a busy machine half as fast, but
+# not for three of four.
 real()
 {
     srun -Q -n4 --merak-dp=4 bash -c '
-        "$@" &
-        [ "$SLURM_PROCID-$HELD" != 3-yes ] || python3 - $! <<PY
-import os, signal, sys, time
-try:
-    while True:
-        os.kill(int(sys.argv[1]), signal.SIGSTOP)
-        time.sleep(0.06)
-        os.kill(int(sys.argv[1]), signal.SIGCONT)
-        time.sleep(0.004)
-except ProcessLookupError:
-    pass
+        [ "$SLURM_PROCID-$HELD" = 3-yes ] || exec "$@"
+        exec python3 - "$@" <<PY
+import os, signal, subprocess, sys, time
+rank = subprocess.Popen(sys.argv[1:])
+lines = os.path.join(sys.argv[sys.argv.index("--ckpt") + 1], "metrics.jsonl")
+while rank.poll() is None:
+    if not os.path.exists(lines) or not os.path.getsize(lines):
+        time.sleep(0.001)
+        continue
+    rank.send_signal(signal.SIGSTOP)
+    time.sleep(0.06)
+    rank.send_signal(signal.SIGCONT)
+    time.sleep(0.004)
+sys.exit(rank.returncode)
 PY
-        wait $!' - merak train --model medium.json --data text --seq 64 \
+        ' - merak train --model medium.json --data text --seq 64 \
         --global-batch 16 --eval-samples 0 --threads 1 --ckpt "$1" \
         --steps 36 --straggler-steps 6 --straggler-percent 100 >"$1.log" 2>&1 || {
         cat "$1.log"

@@ -36,7 +36,7 @@ refuses()
     ok $? "refused: $text" log
 }
 
-echo 1..44
+echo 1..45
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
