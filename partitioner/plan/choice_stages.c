@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choice_stages.c - choices beside a list of stages */
+#include "config.h"
+
+#include "partitioner/plan/choice.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+/* What a list of stages decides is not given otherwise. */
+static enum merak_status check_stages(const struct merak_choices *choices,
+                                      struct merak_error *err)
+{
+    static const enum merak_choice_id taken[] = {
+        MERAK_CHOICE_TP, MERAK_CHOICE_EP, MERAK_CHOICE_PP, MERAK_CHOICE_DP};
+
+    for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
+        if (choices->given[taken[i]])
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--stages has the degrees of every stage: leave "
+                              "out --%s",
+                              merak_choice[taken[i]].option.name);
+    }
+    if (choices->cp != 0 && choices->cp != 1) /* auto, too */
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--cp: stages of unlike ranks do not cut sequences; "
+                          "leave out --cp or --stages");
+    if (choices->given[MERAK_CHOICE_ORDER])
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--order has no meaning with --stages: their ranks "
+                          "follow one another");
+    return MERAK_OK;
+}
+
+enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
+                                              struct merak_error *err)
+{
+    const struct merak_stage_degrees *stage = choices->list.stage;
+    struct merak_plan plan = {.micro_batch = choices->micro_batch};
+    int n = choices->list.n_stages;
+    bool *given = choices->given;
+    struct merak_stage_mesh mesh;
+    enum merak_status rc;
+
+    given[MERAK_CHOICE_STAGES] = stage != NULL;
+    if (stage == NULL)
+        return MERAK_OK;
+    if (!given[MERAK_CHOICE_MICRO_BATCH]) {
+        plan.micro_batch = merak_stages_least_samples(stage, n);
+        if (plan.micro_batch == 0)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--stages: no micro-batch can be divided among "
+                              "the replicas of all stages");
+    }
+    rc = check_stages(choices, err);
+    if (rc == MERAK_OK)
+        rc = merak_plan_set_stages(&plan, stage, n, err);
+    if (rc != MERAK_OK)
+        return rc;
+    choices->micro_batch = plan.micro_batch;
+    given[MERAK_CHOICE_MICRO_BATCH] = true;
+    if (plan.stage != NULL)
+        return MERAK_OK;
+    mesh = merak_plan_mesh(&plan, 0);
+    choices->tp = mesh.tp;
+    choices->pp = plan.pp;
+    choices->dp = mesh.dp;
+    given[MERAK_CHOICE_TP] = given[MERAK_CHOICE_PP] = given[MERAK_CHOICE_DP] =
+        true;
+    given[MERAK_CHOICE_STAGES] = false;
+    free((void *)choices->list.stage);
+    choices->list.stage = NULL;
+    choices->list.n_stages = 0;
+    return MERAK_OK;
+}
