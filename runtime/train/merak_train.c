@@ -349,7 +349,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     return rc == MERAK_OK ? merak_run_files_start(t, err) : rc;
 }
 
-static void tear_down(struct merak_trainer *t)
+static void tear_down(struct merak_trainer *t, bool orderly)
 {
     merak_metrics_close(t);
     merak_pace_close(t);
@@ -357,6 +357,9 @@ static void tear_down(struct merak_trainer *t)
     merak_run_dir_close(t);
     merak_engine_destroy(t->eval_engine);
     merak_engine_destroy(t->engine);
+    /* peers may have given up on moves that closing would wait for */
+    if (!orderly && t->linked.link != NULL)
+        merak_link_abort(t->linked.link);
     merak_link_close(t->linked.link);
     merak_transport_close(t->tr);
     merak_slots_close(t);
@@ -517,7 +520,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     t.source.ruled.objective = t.opt.optimizer.objective;
     t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
-    tear_down(&t);
+    tear_down(&t, code == MERAK_EXIT_DONE || code == MERAK_EXIT_AGAIN);
     merak_boot_close(t.boot);
     free(from_file);
     return code;
