@@ -5,19 +5,18 @@
 
 #include "partitioner/schedule/schedule.h"
 
-extern const struct merak_schedule merak_schedule_1f1b;
-extern const struct merak_schedule merak_schedule_gpipe;
-extern const struct merak_schedule merak_schedule_eager;
-extern const struct merak_schedule merak_schedule_early;
-extern const struct merak_schedule merak_schedule_last;
-extern const struct merak_schedule merak_schedule_scp;
-extern const struct merak_schedule merak_schedule_interleaved;
-extern const struct merak_schedule merak_schedule_zb_h1;
-extern const struct merak_schedule merak_schedule_zb_v;
-extern const struct merak_schedule merak_schedule_sliced;
-extern const struct merak_schedule merak_schedule_interlaced;
-extern const struct merak_schedule merak_schedule_nf1b;
-extern const struct merak_schedule merak_schedule_forward;
+/* Every schedule, in the order in which messages list them. */
+#define MERAK_SCHEDULES(as)                                       \
+    as(merak_schedule_1f1b), as(merak_schedule_gpipe),            \
+        as(merak_schedule_early), as(merak_schedule_last),        \
+        as(merak_schedule_scp), as(merak_schedule_eager),         \
+        as(merak_schedule_interleaved), as(merak_schedule_zb_h1), \
+        as(merak_schedule_zb_v), as(merak_schedule_sliced),       \
+        as(merak_schedule_interlaced), as(merak_schedule_nf1b),   \
+        as(merak_schedule_forward)
+
+#define MERAK_AS_NAME(schedule) schedule
+extern const struct merak_schedule MERAK_SCHEDULES(MERAK_AS_NAME);
 
 /* Shifted critical path's moves, as bits. */
 enum {

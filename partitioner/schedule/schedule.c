@@ -12,15 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AS_ADDRESS(schedule) &schedule
 static const struct merak_schedule *const schedules[] = {
-    &merak_schedule_1f1b,        &merak_schedule_gpipe,
-    &merak_schedule_early,       &merak_schedule_last,
-    &merak_schedule_scp,         &merak_schedule_eager,
-    &merak_schedule_interleaved, &merak_schedule_zb_h1,
-    &merak_schedule_zb_v,        &merak_schedule_sliced,
-    &merak_schedule_interlaced,  &merak_schedule_nf1b,
-    &merak_schedule_forward,     NULL,
-};
+    MERAK_SCHEDULES(AS_ADDRESS), NULL};
 
 static const char *const move_names[] = {"drop-last", "early", "third"};
 #define N_MOVES (sizeof(move_names) / sizeof(move_names[0]))

@@ -31,11 +31,9 @@ static void names_are_found_and_unknown_ones_list_the_known(void **state)
     assert_string_equal(find("scp:third,early")->name, "scp:early,third");
     assert_int_equal(merak_schedule_find("2f2b", &sched, &err),
                      MERAK_ERR_NOT_FOUND);
-    assert_string_equal(err.text,
-                        "no schedule '2f2b'; there are: 1f1b, "
-                        "gpipe, early, last, scp, eager, interleaved, "
-                        "zb-h1, zb-v, sliced, interlaced, 3f1b, "
-                        "forward");
+    assert_non_null(strstr(err.text, "no schedule '2f2b'; there are: 1f1b, "));
+    for (int i = 0; merak_schedules()[i] != NULL; i++)
+        assert_non_null(strstr(err.text, merak_schedules()[i]->name));
     for (int i = 0; i < 5; i++) {
         static const char *const bad[] = {"scp:", "scp:early,", "scp:earl",
                                           "scp:fourth", "scp:early,early"};
