@@ -10,6 +10,7 @@
 #include "io/tokens/json_cut.h"
 #include "io/tokens/json_lines.h"
 #include "io/tokens/json_list.h"
+#include "io/tokens/parquet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +30,7 @@
 struct input {
     int fd;
     struct merak_inflow *flow;
+    struct merak_parquet *parquet; /* what prints these lines, or NULL */
     size_t n, given;
     enum merak_status rc; /* why reading it failed, and the text */
     struct merak_error bad;
@@ -41,6 +43,8 @@ static ssize_t give(void *arg, char *to, size_t n)
 
     if (in->given == in->n) {
         in->rc = merak_inflow_read(in->flow, to, n, &n, &in->bad);
+        if (in->rc == MERAK_OK && n == 0 && in->parquet != NULL)
+            in->rc = merak_parquet_end(in->parquet, &in->bad);
         errno = in->rc == MERAK_OK ? errno : EIO;
         return in->rc == MERAK_OK ? (ssize_t)n : -1;
     }
@@ -63,6 +67,44 @@ static enum merak_status look(struct input *in, const char *path,
     }
     in->begin[in->n] = '\0';
     return rc;
+}
+
+/* Go on with the rows of a Parquet file, as lines.  It has an index at its end:
+ * there are no parts of it, and none from a pipe. */
+static enum merak_status open_rows(struct input *in, const char *path,
+                                   const char *key, struct merak_error *err)
+{
+    size_t n = 1;
+    const char *const *column = key != NULL ? &key : merak_json_line_keys(&n);
+    enum merak_status rc =
+        merak_parquet_open(path, n, column, &in->parquet, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_inflow_close(in->flow);
+    close(in->fd);
+    in->flow = NULL;
+    in->fd = merak_parquet_fd(in->parquet);
+    in->n = 0;
+    rc = look(in, path, err);
+    return rc == MERAK_OK && in->n == 0 ? merak_parquet_end(in->parquet, err)
+                                        : rc;
+}
+
+static bool is_parquet(const struct input *in)
+{
+    return in->parquet == NULL && merak_parquet_is(in->begin, in->n) &&
+           !merak_inflow_is_compressed(in->flow);
+}
+
+static void close_input(struct input *in, bool is_stdin)
+{
+    merak_inflow_close(in->flow);
+    if (in->parquet != NULL)
+        merak_parquet_close(in->parquet);
+    else if (in->fd >= 0 && !is_stdin)
+        close(in->fd);
+    free(in);
 }
 
 /* Why the stream that give() feeds has failed. */
@@ -280,10 +322,7 @@ static enum merak_status refuse_binary(const struct input *in, const char *path,
          "7zXZ\0",
          6, "xz", "give xzcat's output as \"-\"", 0},
         {"PK\3\4", 4, "ZIP", "unpack it", 0},
-        {"PAR1", 4, "Parquet",
-         "convert it to lines of JSON (in Python, pandas.read_parquet(FILE)"
-         ".to_json(OUT, orient=\"records\", lines=True))",
-         0},
+        {"PAR1", 4, "Parquet", "give the name of a file of it", 0},
         {"ARROW1", 6, "Arrow", "convert it to lines of JSON", 0},
         {"\x89HDF", 4, "HDF5", "convert it to lines of JSON", 0},
         {"%PDF-", 5, "PDF", "convert it to text", 0},
@@ -391,8 +430,9 @@ static enum merak_status read_input(struct merak_json_lines *l,
                                     struct merak_error *err)
 {
     const struct merak_document_reader *reader = l->reader;
-    bool lines = has_lines(in, l->path, l->key);
-    bool list = has_list(in, l->path, lines);
+    bool rows = in->parquet != NULL;
+    bool lines = rows || has_lines(in, l->path, l->key);
+    bool list = !rows && has_list(in, l->path, lines);
     enum merak_status rc = refuse_binary(in, l->path, err);
     FILE *f;
 
@@ -468,12 +508,13 @@ enum merak_status merak_documents_read_part(
     rc = open_input(path, is_stdin, &in->fd, &bytes, err);
     if (rc == MERAK_OK)
         rc = look(in, l.path, err);
+    if (rc == MERAK_OK && bytes > 0 && is_parquet(in)) {
+        l.unit = "row";
+        rc = open_rows(in, path, key, err);
+    }
     if (rc == MERAK_OK)
         rc = read_bytes(&l, in, bytes, begin, end, err);
-    merak_inflow_close(in->flow);
-    if (in->fd >= 0 && !is_stdin)
-        close(in->fd);
-    free(in);
+    close_input(in, is_stdin);
     free(l.turn);
     return rc;
 }
@@ -503,10 +544,7 @@ uint64_t merak_documents_cut_bytes(const char *path, const char *key)
             has_lines(in, path, key);
     lines = lines && !has_list(in, path, lines) &&
             refuse_binary(in, path, NULL) == MERAK_OK;
-    merak_inflow_close(in->flow);
-    if (in->fd >= 0)
-        close(in->fd);
-    free(in);
+    close_input(in, false);
     return lines ? (uint64_t)bytes : 0;
 }
 
@@ -515,6 +553,7 @@ double merak_documents_bytes(const char *path)
     struct merak_inflow *flow = NULL;
     double bytes = 0;
     struct stat st;
+    char begin[4];
     int fd;
 
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
@@ -523,7 +562,9 @@ double merak_documents_bytes(const char *path)
     if (fd < 0)
         return 0;
     if (merak_inflow_open(fd, path, &flow, NULL) == MERAK_OK &&
-        !merak_inflow_is_compressed(flow))
+        !merak_inflow_is_compressed(flow) &&
+        !(pread(fd, begin, sizeof(begin), 0) == sizeof(begin) &&
+          merak_parquet_is(begin, sizeof(begin))))
         bytes = (double)st.st_size;
     merak_inflow_close(flow);
     close(fd);

@@ -6,7 +6,8 @@
  * are read if a key is given, if the file's name
  * ends in .jsonl or .ndjson, or if its first line is such an object.  Any other
  * file is one document, unless its first bytes are those of a format that is
- * no text.  What gzip or zstd have compressed is read.  "-" is standard input.
+ * no text.  What gzip or zstd have compressed is read, and the rows of a
+ * Parquet file as lines (parquet.h).  "-" is standard input.
  *
  * If no key is given, a line may have questions and answers instead, also in
  * the forms of talk_formats.h:

@@ -4,6 +4,8 @@
 
 #include "io/tokens/json_cut.h"
 
+#include "base/error.h"
+
 #include <string.h>
 
 const char *merak_json_skip_blanks(const char *at, const char *end)
@@ -116,4 +118,103 @@ bool merak_json_is_key(struct merak_json_span key, const char *name)
     same = json_is_string(text) && strcmp(json_string_value(text), name) == 0;
     json_decref(text);
     return same;
+}
+
+/* --- messages --------------------------------------------------------------
+ */
+
+enum merak_status merak_json_refuse(const char *why, struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_FORMAT, "not JSON: %s", why);
+}
+
+/* What a message says or is asked of: of another key a value that cannot be
+ * parsed is left out, as if it were not there. */
+static bool is_read(struct merak_json_span key)
+{
+    static const char *const name[] = {
+        "role",       "from",          "value",
+        "content",    "weight",        "train",
+        "training",   "loss",          "masked",
+        "name",       "reasoning",     "thinking",
+        "tool_calls", "function_call", "reasoning_content"};
+
+    for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
+        if (merak_json_is_key(key, name[i]))
+            return true;
+    }
+    return false;
+}
+
+static enum merak_status parse_message(struct merak_json_span span,
+                                       json_t **message_p,
+                                       struct merak_error *err)
+{
+    const char *at = span.at + 1, *end = span.at + span.n;
+    json_t *message = json_object();
+    struct merak_json_member m;
+    json_error_t bad;
+    bool first = true;
+    int more;
+
+    if (span.at[0] != '{') {
+        json_decref(message);
+        *message_p = merak_json_parse(span, &bad);
+        return *message_p != NULL ? MERAK_OK : merak_json_refuse(bad.text, err);
+    }
+    for (; (more = merak_json_next(&at, end, '}', first, &m)) > 0;
+         first = false) {
+        json_t *value = merak_json_parse(m.value, &bad),
+               *key = merak_json_parse_key(m.key);
+
+        if (value == NULL && is_read(m.key)) {
+            json_decref(key);
+            json_decref(message);
+            return merak_json_refuse(bad.text, err);
+        }
+        if (value != NULL && json_is_string(key))
+            json_object_set_new(message, json_string_value(key), value);
+        else
+            json_decref(value);
+        json_decref(key);
+    }
+    if (more < 0) {
+        json_decref(message);
+        return merak_json_refuse("a message that is cut", err);
+    }
+    *message_p = message;
+    return MERAK_OK;
+}
+
+enum merak_status merak_json_parse_messages(struct merak_json_span span,
+                                            json_t **list_p,
+                                            struct merak_error *err)
+{
+    const char *at = span.at + 1, *end = span.at + span.n;
+    enum merak_status rc = MERAK_OK;
+    json_error_t bad;
+    json_t *list, *one = NULL;
+    struct merak_json_member m;
+    bool first = true;
+    int more = 0;
+
+    if (span.at[0] != '[') {
+        *list_p = merak_json_parse(span, &bad);
+        return *list_p != NULL ? MERAK_OK : merak_json_refuse(bad.text, err);
+    }
+    list = json_array();
+    for (; rc == MERAK_OK &&
+           (more = merak_json_next(&at, end, ']', first, &m)) > 0;
+         first = false) {
+        rc = parse_message(m.value, &one, err);
+        if (rc == MERAK_OK)
+            json_array_append_new(list, one);
+    }
+    if (rc == MERAK_OK && more < 0)
+        rc = merak_json_refuse("messages that are cut", err);
+    if (rc == MERAK_OK)
+        *list_p = list;
+    else
+        json_decref(list);
+    return rc;
 }

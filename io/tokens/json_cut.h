@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "merak/status.h"
+
 struct merak_json_span {
     const char *at;
     size_t n;
@@ -30,5 +32,12 @@ json_t *merak_json_parse(struct merak_json_span span, json_error_t *bad);
 /* A key as a string of JSON, which may have escapes. */
 json_t *merak_json_parse_key(struct merak_json_span key);
 bool merak_json_is_key(struct merak_json_span key, const char *name);
+/* A list of messages, yours; fields that are not read may have any value. */
+enum merak_status
+merak_json_parse_messages(struct merak_json_span span, json_t **list_p,
+                          struct merak_error *err) MERAK_CHECKED;
+/* Fail with "not JSON: WHY". */
+enum merak_status merak_json_refuse(const char *why,
+                                    struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -17,102 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum merak_status not_json(const char *why, struct merak_error *err)
-{
-    return merak_fail(err, MERAK_ERR_FORMAT, "not JSON: %s", why);
-}
-
-/* What a message says or is asked of: of another key a value that cannot be
- * parsed is left out, as if it were not there. */
-static bool is_read(struct merak_json_span key)
-{
-    static const char *const name[] = {
-        "role",       "from",          "value",
-        "content",    "weight",        "train",
-        "training",   "loss",          "masked",
-        "name",       "reasoning",     "thinking",
-        "tool_calls", "function_call", "reasoning_content"};
-
-    for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
-        if (merak_json_is_key(key, name[i]))
-            return true;
-    }
-    return false;
-}
-
-static enum merak_status parse_message(struct merak_json_span span,
-                                       json_t **message_p,
-                                       struct merak_error *err)
-{
-    const char *at = span.at + 1, *end = span.at + span.n;
-    json_t *message = json_object();
-    struct merak_json_member m;
-    json_error_t bad;
-    bool first = true;
-    int more;
-
-    if (span.at[0] != '{') {
-        json_decref(message);
-        *message_p = merak_json_parse(span, &bad);
-        return *message_p != NULL ? MERAK_OK : not_json(bad.text, err);
-    }
-    for (; (more = merak_json_next(&at, end, '}', first, &m)) > 0;
-         first = false) {
-        json_t *value = merak_json_parse(m.value, &bad),
-               *key = merak_json_parse_key(m.key);
-
-        if (value == NULL && is_read(m.key)) {
-            json_decref(key);
-            json_decref(message);
-            return not_json(bad.text, err);
-        }
-        if (value != NULL && json_is_string(key))
-            json_object_set_new(message, json_string_value(key), value);
-        else
-            json_decref(value);
-        json_decref(key);
-    }
-    if (more < 0) {
-        json_decref(message);
-        return not_json("a message that is cut", err);
-    }
-    *message_p = message;
-    return MERAK_OK;
-}
-
-static enum merak_status parse_messages(struct merak_json_span span,
-                                        json_t **list_p,
-                                        struct merak_error *err)
-{
-    const char *at = span.at + 1, *end = span.at + span.n;
-    enum merak_status rc = MERAK_OK;
-    json_error_t bad;
-    json_t *list, *one = NULL;
-    struct merak_json_member m;
-    bool first = true;
-    int more = 0;
-
-    if (span.at[0] != '[') {
-        *list_p = merak_json_parse(span, &bad);
-        return *list_p != NULL ? MERAK_OK : not_json(bad.text, err);
-    }
-    list = json_array();
-    for (; rc == MERAK_OK &&
-           (more = merak_json_next(&at, end, ']', first, &m)) > 0;
-         first = false) {
-        rc = parse_message(m.value, &one, err);
-        if (rc == MERAK_OK)
-            json_array_append_new(list, one);
-    }
-    if (rc == MERAK_OK && more < 0)
-        rc = not_json("messages that are cut", err);
-    if (rc == MERAK_OK)
-        *list_p = list;
-    else
-        json_decref(list);
-    return rc;
-}
-
 /* --- the keys of a line ----------------------------------------------------
  */
 
@@ -142,6 +46,12 @@ static const char *const line_keys[LINE_KEYS] = {
     "chosen",        "rejected", "instruction", "output",
     "input",         "history",  "system"};
 
+const char *const *merak_json_line_keys(size_t *n_p)
+{
+    *n_p = LINE_KEYS;
+    return line_keys;
+}
+
 /* One answer alone may be a column about something else, unless there is a
  * prompt that nothing else answers. */
 static bool has_preference(const struct merak_json_span *found)
@@ -164,6 +74,23 @@ static bool is_taken(const struct merak_json_span *found, int key)
         return has_preference(found);
     return key < INSTRUCTION || alpaca ||
            (key == SYSTEM && found[CONVERSATIONS].at != NULL);
+}
+
+/* In tables that were put together every row has the columns of all, null
+ * where it has nothing.  Only if it has nothing at all, that is said. */
+static void forget_nulls(struct merak_json_span *found)
+{
+    struct merak_json_span kept[LINE_KEYS] = {{NULL, 0}};
+    bool any = false;
+
+    for (size_t i = 0; i < LINE_KEYS; i++) {
+        bool is_null = found[i].n == 4 && memcmp(found[i].at, "null", 4) == 0;
+
+        kept[i] = is_null ? kept[i] : found[i];
+        any = any || kept[i].at != NULL;
+    }
+    if (any)
+        memcpy(found, kept, sizeof(kept));
 }
 
 /* Cut a line; false: it is not an object, or not JSON. */
@@ -189,6 +116,8 @@ static bool cut_line(const char *line, size_t n, const char *key,
                 found[i] = m.value;
         }
     }
+    if (key == NULL)
+        forget_nulls(found);
     return more == 0 && merak_json_skip_blanks(at, end) == end;
 }
 
@@ -225,9 +154,10 @@ static enum merak_status parse_line(struct merak_json_lines *l,
         *object_p = merak_json_parse((struct merak_json_span){line, n}, &bad);
         return *object_p != NULL && !json_is_object(*object_p)
                    ? MERAK_OK
-                   : not_json(*object_p == NULL ? bad.text
-                                                : "more behind the object",
-                              err);
+                   : merak_json_refuse(*object_p == NULL
+                                           ? bad.text
+                                           : "more behind the object",
+                                       err);
     }
     object = json_object();
     for (int i = 0; i < LINE_KEYS && rc == MERAK_OK; i++) {
@@ -235,9 +165,9 @@ static enum merak_status parse_line(struct merak_json_lines *l,
             continue;
         value = NULL;
         if (l->key == NULL && has_messages(i, found[i]))
-            rc = parse_messages(found[i], &value, err);
+            rc = merak_json_parse_messages(found[i], &value, err);
         else if ((value = merak_json_parse(found[i], &bad)) == NULL)
-            rc = not_json(bad.text, err);
+            rc = merak_json_refuse(bad.text, err);
         if (rc == MERAK_OK)
             json_object_set_new(object, l->key != NULL ? l->key : line_keys[i],
                                 value);

@@ -8,7 +8,7 @@
 struct merak_json_lines {
     const char *path, *key; /* key NULL: none was given */
     const struct merak_document_reader *reader;
-    const char *unit;          /* "line", or "object" of a list */
+    const char *unit; /* "line", "object" of a list, "row" of a table */
     unsigned long long number; /* of the current one, from 1 .. */
     int fd;                    /* .. behind byte `from` of this file */
     uint64_t from;
@@ -24,5 +24,7 @@ enum merak_status merak_json_line_take(struct merak_json_lines *l,
 /* Is this text an object with nothing behind it, `keyed`: one with keys that
  * are read without --json-key? */
 bool merak_json_line_is(const char *line, size_t n, bool keyed);
+/* The keys that are read without --json-key, *n_p of them. */
+const char *const *merak_json_line_keys(size_t *n_p);
 
 #endif

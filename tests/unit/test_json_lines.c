@@ -106,6 +106,16 @@ static void lines_are_read_or_named(void **state)
         {"{\"text\":\"t\",\"chosen\":1e999}", NULL, MERAK_OK, "text t;"},
         {"{\"prompt\":null,\"chosen\":\"a b\",\"rejected\":\"a c\"}", NULL,
          MERAK_OK, "+pair 1a 2 b;-pair 1a 2 c;"},
+        /* columns of a table that was put together */
+        {"{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":\"r\",\"text\":null,"
+         "\"messages\":null,\"completion\":null,\"instruction\":null}",
+         NULL, MERAK_OK, "+pair 1p 2c;-pair 1p 2r;"},
+        {"{\"text\":\"t\",\"messages\":null,\"conversations\":null,"
+         "\"tools\":null,\"chosen\":null,\"rejected\":null}",
+         NULL, MERAK_OK, "text t;"},
+        {"{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":null}", NULL,
+         MERAK_ERR_FORMAT, "\"rejected\": expected three texts"},
+        {"{\"messages\":null}", NULL, MERAK_ERR_FORMAT, "\"messages\" is null"},
         {"{\"prompt\":\"p\",\"chosen\":\"c\"}", NULL, MERAK_ERR_FORMAT,
          "\"rejected\": expected three texts"},
         {"{\"prompt\":\"p\",\"rejected\":\"r\"}", NULL, MERAK_ERR_FORMAT,
@@ -285,7 +295,7 @@ static void content_says_what_a_file_is(void **state)
          "behind object 1: more behind the list"},
         {"a.txt", NULL, "[{\"x\":\"a\"}]", 0, MERAK_OK,
          "text [{\"x\":\"a\"}];"},
-        {"a.parquet", "text", "PAR1\0", 5, MERAK_ERR_FORMAT, "Parquet"},
+        {"a.arrow", "text", "ARROW1\0", 7, MERAK_ERR_FORMAT, "Arrow"},
         {"a.txt", NULL, "\xff\xfeh\0", 4, MERAK_ERR_FORMAT, "iconv"},
     };
 

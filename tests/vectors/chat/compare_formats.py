@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hold `merak data pack` against what datasets and transformers read.
 
-    pip install datasets transformers zstandard
+    pip install datasets transformers zstandard    # datasets has pyarrow
     python3 compare_formats.py ../../../build/cmd/merak
 
 Random conversations are written in every form of fine-tuning data, and in every
@@ -17,6 +17,7 @@ import argparse
 import collections
 import gzip
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -26,7 +27,7 @@ import tempfile
 
 import numpy as np
 import zstandard
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from transformers import PreTrainedTokenizerFast
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -167,6 +168,9 @@ FORMS = [("`messages`", make_plain, plain),
 
 
 def write(path, lines):
+    if path.suffix == ".parquet":
+        Dataset.from_list(lines).to_parquet(path, batch_size=100)
+        return
     rows = [json.dumps(line, ensure_ascii=i % 2 == 0)
             for i, line in enumerate(lines)]
     whole = "\n".join(rows) + "\n"
@@ -180,7 +184,7 @@ def write(path, lines):
     path.write_bytes(data)
 
 
-KINDS = ["x.jsonl", "x.json", "x.jsonl.gz", "x.jsonl.zst"]
+KINDS = ["x.jsonl", "x.json", "x.jsonl.gz", "x.jsonl.zst", "x.parquet"]
 
 
 def expected(tok, document):
@@ -246,14 +250,16 @@ def main():
             for kind in KINDS:
                 file = tmp / kind
                 write(file, lines)
-                read = load_dataset("json", data_files=str(file),
+                form = "parquet" if file.suffix == ".parquet" else "json"
+                read = load_dataset(form, data_files=str(file),
                                     cache_dir=str(tmp / ("c%d" % i + kind)),
                                     split="train")
                 for name, tok in models:
                     subprocess.run(
                         [args.merak, "data", "pack", "--tokenizer",
                          str(tmp / name), "--out", str(tmp / "p"), str(file)],
-                        check=True, stdout=subprocess.DEVNULL)
+                        check=True, stdout=subprocess.DEVNULL,
+                        env=dict(os.environ, MERAK_PYTHON=sys.executable))
                     want = [expected(tok, d) for line in read
                             for d in means(line)]
                     ids, mask = packed(tmp / "p")
