@@ -91,13 +91,17 @@ static enum merak_status share(struct search *s, struct merak_error *err)
     struct merak_mesh *mesh = &s->sharded->mesh;
 
     /* there has to be room for replicas, too */
-    if (mesh->n_axes + 1 == MERAK_MAX_AXES)
+    if (mesh->n_axes + 1 == MERAK_MAX_AXES) {
+        const char *axis = s->opt->ep > 1 ? "ep" : "cp";
+
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "vocabulary-parallel layers: with cp %d, tp %d is to "
+                          "vocabulary-parallel layers: with %s %d, tp %d is to "
                           "be one axis, but it is kv heads times queries of "
-                          "each: use a tp that divides the kv heads, --cp 1 or "
+                          "each: use a tp that divides the kv heads, --%s 1 or "
                           "--schedule 1f1b",
-                          s->opt->cp, s->opt->tp);
+                          axis, s->opt->ep > 1 ? s->opt->ep : s->opt->cp,
+                          s->opt->tp, axis);
+    }
     mesh->axis[mesh->n_axes++] =
         (struct merak_axis){.name = "pp", .size = s->opt->stages};
     s->sharded->n_shared = s->opt->shared;

@@ -39,10 +39,11 @@
  * search gathers keys and values and sums their gradients; or it is cut by
  * heads, with all-to-alls before and after it.
  *
- * Experts.  Where the tensor axis is there for experts (ep), it cuts these,
- * which it must, and all else by samples, or tables by their vocabulary.  A
- * rank then gathers the tokens of all ranks, computes the rows of its experts,
- * and sums of all ranks go back to the tokens' ranks.
+ * Experts ("ep").  One more axis, the outermost, cuts these, which it must, and
+ * all else by samples, or tables by their vocabulary.  A rank then gathers the
+ * tokens of all ranks, computes the rows of its experts, and sums of all ranks
+ * go back to the tokens' ranks.  An axis for weights beside it cuts the inner
+ * width of each expert.
  *
  * Vocabulary-parallel layers ("shared").  If the embedding (1), or the
  * embedding and the head (2), are cut over all pipeline stages, the mesh has
@@ -100,7 +101,7 @@ struct merak_shard_options {
     int tp;
     int cp; /* context parallelism; 0 or 1: sequences are whole */
     enum merak_cp_form cp_form;
-    int ep;     /* > 1: ranks of an axis for experts; tp and cp are 1 */
+    int ep;     /* > 1: ranks of an axis for experts; cp is 1 */
     int stages; /* pp, read if shared > 0 */
     int shared; /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
@@ -116,9 +117,9 @@ struct merak_shard_options {
 
 struct merak_sharded {
     struct merak_graph *graph; /* owned; a rewritten copy */
-    struct merak_mesh mesh;    /* tensor axes: "cp", if it is more than 1, and
-                                  "tp" or "tp.0","tp.1", none if tp is 1; or
-                                  "ep".  A rank's index among them counts the
+    struct merak_mesh mesh;    /* tensor axes: "ep" and "cp", if they are more
+                                  than 1, and "tp" or "tp.0","tp.1", none if tp
+                                  is 1.  A rank's index among them counts the
                                   last axis fastest.  "pp" last, if n_shared > 0
                                 */
     int n_shared;

@@ -113,10 +113,10 @@ static enum merak_status check_experts(const struct merak_graph *graph,
 {
     size_t n = merak_shard_experts(graph), ep = (size_t)opt->ep;
 
-    if (opt->tp > 1 || opt->cp > 1)
+    if (opt->cp > 1)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "ep=%d beside tp=%d and cp=%d, expected 1 of these",
-                          opt->ep, opt->tp, opt->cp);
+                          "ep=%d beside cp=%d, expected 1 of these", opt->ep,
+                          opt->cp);
     if (n == 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--ep %d: the model has no experts; use --tp or --dp",
@@ -134,6 +134,7 @@ static enum merak_status check(const struct merak_graph *graph,
                                struct merak_error *err)
 {
     size_t tp = (size_t)opt->tp, cp = cp_of(opt);
+    enum merak_status rc;
 
     if (opt->tp < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
@@ -142,8 +143,9 @@ static enum merak_status check(const struct merak_graph *graph,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "batch is %d, expected a percentage, 0..100",
                           opt->tp_batch_percent);
-    if (opt->ep > 1)
-        return check_experts(graph, opt, err);
+    rc = opt->ep > 1 ? check_experts(graph, opt, err) : MERAK_OK;
+    if (rc != MERAK_OK)
+        return rc;
     if (heads->query % tp != 0) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "%zu heads cannot be cut over tp=%zu; tp must divide the "
@@ -151,12 +153,11 @@ static enum merak_status check(const struct merak_graph *graph,
                    heads->query, tp);
         return fix_degree(heads->query, tp, err);
     }
-    if (opt->tp_batch_percent > 0) {
-        enum merak_status rc = check_samples(graph, opt, "tp", tp, err);
-
-        if (rc != MERAK_OK)
-            return rc;
-    }
+    if (opt->tp_batch_percent > 0)
+        rc = check_samples(graph, opt, opt->ep > 1 ? "tp x ep" : "tp",
+                           opt->ep > 1 ? tp * (size_t)opt->ep : tp, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (graph->seq % cp != 0) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "a sequence of %zu tokens cannot be cut over cp=%zu",
@@ -194,15 +195,20 @@ static void add_axis(struct merak_mesh *mesh, const char *name, size_t size,
 }
 
 /* tp as one axis, or as kv heads times queries of a kv head.  Where a dim is
- * cut along several axes only the last can be gathered by itself: cp comes
- * first, so that sequence parallelism gathers a rank's own part. */
-static void make_mesh(size_t cp, size_t tp, size_t kv, struct merak_mesh *mesh)
+ * cut along several axes only the last can be gathered by itself: ep and cp
+ * come first, so that sequence parallelism gathers a rank's own part, and
+ * samples over tp are exchanged for heads of a rank's own. */
+static void make_mesh(const struct merak_shard_options *opt, size_t kv,
+                      struct merak_mesh *mesh)
 {
+    size_t tp = (size_t)opt->tp;
     size_t outer = kv == 0 ? tp : merak_size_gcd(kv, tp);
 
     *mesh = (struct merak_mesh){0};
-    if (cp > 1)
-        add_axis(mesh, "cp", cp, MERAK_AXIS_SEQUENCE);
+    if (opt->ep > 1)
+        add_axis(mesh, "ep", (size_t)opt->ep, MERAK_AXIS_EXPERTS);
+    if (opt->cp > 1)
+        add_axis(mesh, "cp", (size_t)opt->cp, MERAK_AXIS_SEQUENCE);
     if (tp == 1)
         return;
     if (outer == 1 || outer == tp) {
@@ -225,9 +231,7 @@ enum merak_status merak_shard_mesh(const struct merak_graph *graph,
     rc = check(graph, opt, &heads, err);
     if (rc != MERAK_OK)
         return rc;
-    make_mesh(cp_of(opt), (size_t)opt->tp, heads.kv, mesh);
-    if (opt->ep > 1)
-        add_axis(mesh, "ep", (size_t)opt->ep, MERAK_AXIS_EXPERTS);
+    make_mesh(opt, heads.kv, mesh);
     return MERAK_OK;
 }
 

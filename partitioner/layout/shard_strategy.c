@@ -5,7 +5,9 @@
  *   - the samples (b), only from the node that the rule names on: before it
  *     they are left to data parallelism;
  *   - the sequence (t), as the rule allows;
- *   - only what divides evenly, unless the index may be uneven.
+ *   - only what divides evenly, unless the index may be uneven;
+ *   - experts never: they have an axis of their own, and beside it are cut by
+ *     their inner width, so that ranks of an expert have as many rows.
  * The purpose of tensor parallelism is that no rank holds whole weights or does
  * all of the work, at any size of model.  So if a node has indices of two kinds
  * that divide, one of them must be cut:
@@ -205,7 +207,8 @@ static bool is_cuttable(const struct choice *c, int i, size_t parts)
 {
     const struct merak_index *index = &c->sig->index[i];
 
-    return index->kind != MERAK_INDEX_WHOLE && fits(index, parts) &&
+    return index->kind != MERAK_INDEX_WHOLE && !index->experts &&
+           fits(index, parts) &&
            !(is_samples(index) && c->node->id < c->rule->batch_from) &&
            !(is_sequence(index) &&
              (c->rule->t == MERAK_T_NEVER || reads_back(c->node)));

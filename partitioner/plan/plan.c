@@ -81,12 +81,11 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                           plan->cp > 1 ? "cp" : "ep",
                           plan->cp > 1 ? plan->cp : plan->ep,
                           plan->cp > 1 ? "cp" : "ep");
-    if (plan->ep > 1 && (plan->tp > 1 || plan->cp > 1))
+    if (plan->ep > 1 && plan->cp > 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--ep %d beside --%s %d is not supported; use one of "
-                          "them, with --pp and --dp",
-                          plan->ep, plan->tp > 1 ? "tp" : "cp",
-                          plan->tp > 1 ? plan->tp : plan->cp);
+                          "--ep %d beside --cp %d is not supported; use one of "
+                          "them, with --tp, --pp and --dp",
+                          plan->ep, plan->cp);
     if (plan->tp < 1 || plan->pp < 1 || plan->dp < 1 || plan->microbatches < 1)
         return merak_fail(
             err, MERAK_ERR_CONFIG,

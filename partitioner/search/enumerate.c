@@ -234,7 +234,8 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
         .cp = s->cp,
         .cp_form = pin->cp_form,
         .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
-        .tp_batch_percent = at->ep > 1 ? 0 : pin->tp_batch_percent,
+        .tp_batch_percent = at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent
+                                                      : 0,
         .micro_batch = at->b,
         .branches = branches};
 
@@ -341,7 +342,7 @@ static bool may_have_tp(const struct merak_search *s, int tp)
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
 }
 
-/* Experts are cut beside tp 1, over ranks of a node. */
+/* Experts are cut over ranks of a node. */
 static bool may_have_ep(const struct merak_search *s, int ep)
 {
     int asked = merak_search_ep(s);
@@ -350,8 +351,30 @@ static bool may_have_ep(const struct merak_search *s, int ep)
         (ep > 1 && s->cp > 1))
         return false;
     return asked > 0 || ep == 1 ||
-           (s->in->pin.tp <= 1 &&
-            merak_graphs_experts(s->graphs) % (size_t)ep == 0);
+           merak_graphs_experts(s->graphs) % (size_t)ep == 0;
+}
+
+/* The allowed degrees of tensor groups, each alone and then both, smaller ones
+ * first; returns how many. */
+static int list_sizes(const struct merak_search *s, struct sizes *sizes)
+{
+    int most = s->node_spread, n = 0;
+
+    for (int tp = 1; tp <= most; tp++) {
+        if (may_have_tp(s, tp) && may_have_ep(s, 1))
+            sizes[n++] = (struct sizes){.tp = tp, .ep = 1, .b = 1};
+    }
+    for (int ep = 2; ep <= most; ep++) {
+        if (may_have_tp(s, 1) && may_have_ep(s, ep))
+            sizes[n++] = (struct sizes){.tp = 1, .ep = ep, .b = 1};
+    }
+    for (int ep = 2; ep <= most; ep++) {
+        for (int tp = 2; tp <= most / ep && may_have_ep(s, ep); tp++) {
+            if (may_have_tp(s, tp) && most % (tp * ep) == 0)
+                sizes[n++] = (struct sizes){.tp = tp, .ep = ep, .b = 1};
+        }
+    }
+    return n;
 }
 
 /* Tensor degrees share the time; what some leave over is for the others. */
@@ -368,22 +391,18 @@ static void rate_all_sizes(struct merak_search *s, struct sizes *sizes, int n)
 /* Tensor groups never leave a node. */
 void merak_search_rate_all(struct merak_search *s)
 {
-    int most = s->node_spread, n_sizes = 0;
-    struct sizes *sizes = calloc(2 * (size_t)most, sizeof(*sizes));
+    int most = s->node_spread;
+    size_t room = 0; /* pairs whose product is at most that */
+    struct sizes *sizes;
 
+    for (int tp = 1; tp <= most; tp++)
+        room += (size_t)(most / tp);
+    sizes = calloc(room, sizeof(*sizes));
     if (sizes == NULL) {
-        s->rc = merak_fail_nomem(s->err, 2 * (size_t)most * sizeof(*sizes));
+        s->rc = merak_fail_nomem(s->err, room * sizeof(*sizes));
         return;
     }
-    for (int tp = 1; tp <= most; tp++) {
-        if (may_have_tp(s, tp) && may_have_ep(s, 1))
-            sizes[n_sizes++] = (struct sizes){.tp = tp, .ep = 1, .b = 1};
-    }
-    for (int ep = 2; ep <= most; ep++) {
-        if (may_have_tp(s, 1) && may_have_ep(s, ep))
-            sizes[n_sizes++] = (struct sizes){.tp = 1, .ep = ep, .b = 1};
-    }
-    rate_all_sizes(s, sizes, n_sizes);
+    rate_all_sizes(s, sizes, list_sizes(s, sizes));
     free(sizes);
     for (int tp = 2; tp <= most; tp++) {
         if (may_have_tp(s, tp) && may_have_ep(s, 1) &&

@@ -121,8 +121,8 @@ enum unlike { OTHER_DEGREES, OTHER_SCHEDULE, OTHER_ANY };
 static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
                      enum unlike by)
 {
-    if (a->tp != b->tp || a->pp != b->pp || a->dp != b->dp ||
-        a->micro_batch != b->micro_batch)
+    if (a->tp != b->tp || a->ep != b->ep || a->pp != b->pp ||
+        a->dp != b->dp || a->micro_batch != b->micro_batch)
         return false;
     if (by == OTHER_DEGREES)
         return true;

@@ -138,7 +138,7 @@ static void insert_degrees(struct degrees near[MERAK_MAX_NEAR], int *n,
     near[at] = d;
 }
 
-/* With tensor groups of tp, or of ep, ranks. */
+/* With tensor groups of tp x ep ranks. */
 static void near_of(const struct merak_search *s, int tp, int ep,
                     struct degrees near[MERAK_MAX_NEAR], int *n)
 {
@@ -167,13 +167,11 @@ static int near_degrees(const struct merak_search *s,
     const struct merak_choices *pin = &s->in->pin;
     int most = s->node_spread, n = 0;
 
-    for (int i = 1; i <= most; i++) {
-        if (most % i != 0)
-            continue;
-        if (pin->ep <= 1)
-            near_of(s, i, 1, near, &n);
-        else if (pin->tp <= 1)
-            near_of(s, 1, i, near, &n);
+    for (int tp = 1; tp <= most; tp++) {
+        for (int ep = 1; ep <= (pin->ep > 1 ? most / tp : 1); ep++) {
+            if (most % (tp * ep) == 0)
+                near_of(s, tp, ep, near, &n);
+        }
     }
     return n;
 }

@@ -170,7 +170,8 @@ static bool has_no_samples(const struct merak_search *s,
     bool sliced =
         pin->schedule != NULL && merak_schedule_slices(pin->schedule) > 1;
     size_t b = sliced ? 1 : pin->micro_batch;
-    size_t tp = pin->tp > 0 ? (size_t)pin->tp
+    size_t ep = pin->ep > 1 ? (size_t)pin->ep : 1;
+    size_t tp = pin->tp > 0 ? (size_t)pin->tp * ep
                 : pin->pp > 0 && pin->dp > 0
                     ? (size_t)(s->spread / pin->pp / pin->dp)
                     : 1;
@@ -189,7 +190,7 @@ static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
 
     r->plan.dp = least_dp(s);
     if (pin->micro_batch == 0 && pin->tp_batch_percent > 0 && pin->tp > 0)
-        b = (size_t)pin->tp;
+        b = (size_t)pin->tp * (pin->ep > 1 ? (size_t)pin->ep : 1);
     else if (pin->micro_batch == 0 && pin->ep > 1)
         b = (size_t)pin->ep;
     r->plan.micro_batch = b;
@@ -439,9 +440,10 @@ static void say_reason(const struct merak_search *s,
         merak_fail(err, MERAK_ERR_CONFIG,
                    "degrees: %s: %s must be the %d rank%s, and %s must divide "
                    "the %d of a node",
-                   given, s->in->pin.ep > 1 ? "ep x pp x dp" : "tp x pp x dp",
+                   given,
+                   s->in->pin.ep > 1 ? "tp x ep x pp x dp" : "tp x pp x dp",
                    s->spread, merak_plural(s->spread),
-                   s->in->pin.ep > 1 ? "ep" : "tp", s->node_spread);
+                   s->in->pin.ep > 1 ? "tp x ep" : "tp", s->node_spread);
         break;
     case MERAK_BINDS_TENSOR:
     case MERAK_BINDS_LISTS:

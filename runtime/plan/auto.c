@@ -93,18 +93,14 @@ static enum merak_status fill_transport(struct plan_auto *plan,
                                         struct merak_error *err)
 {
     const struct merak_choices *pin = &plan->in.pin;
-    int transport = plan->opt->transport, tensor = pin->tp;
+    int transport = plan->opt->transport;
 
     plan->in.insists_direct = transport == PLAN_TRANSPORT_NCCL;
     if (transport != PLAN_TRANSPORT_AUTO)
         plan->in.direct = plan->in.insists_direct;
-    if (pin->ep == MERAK_OPTION_AUTO)
-        tensor = 0;
-    else if (pin->ep > 1)
-        tensor = pin->ep * (pin->tp > 0 ? pin->tp : 1);
     plan->in.direct_bytes =
-        merak_link_memory_most(plan->in.nodes * plan->in.ranks_per_node, tensor,
-                               pin->cp, pin->pp, pin->dp);
+        merak_link_memory_most(plan->in.nodes * plan->in.ranks_per_node,
+                               pin->tp, pin->cp, pin->ep, pin->pp, pin->dp);
     plan->in.fast_sums = plan->opt->reduce_fast;
     return plan_options_check_reduce(plan->opt, plan->in.direct, err);
 }

@@ -151,8 +151,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->fast_sums = in->direct && t->opt.reduce_fast;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
     in->direct_bytes =
-        merak_link_memory_most(t->boot->size, merak_ranks_tensor(&t->ranks),
-                               t->ranks.cp, t->ranks.pp, t->ranks.dp);
+        merak_link_memory_most(t->boot->size, t->ranks.tp, t->ranks.cp,
+                               t->ranks.ep, t->ranks.pp, t->ranks.dp);
     return fill_pins(t, &in->pin, err);
 }
 

@@ -44,14 +44,6 @@ struct merak_ranks {
     uint64_t plan_id;
 };
 
-/* Ranks of a tensor group; 0: not known yet. */
-static inline int merak_ranks_tensor(const struct merak_ranks *r)
-{
-    if (r->ep == MERAK_OPTION_AUTO)
-        return 0;
-    return r->ep > 1 ? (r->tp > 0 ? r->tp : 1) * r->ep : r->tp;
-}
-
 /* Where weights are read from: one of these. */
 struct merak_weight_source {
     struct merak_ckpt *ckpt;

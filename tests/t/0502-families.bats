@@ -120,11 +120,11 @@ as_one()
     done
 }
 
-@test "what four tasks with experts saved, one resumes" {
+@test "what four tasks with halves of experts saved, one resumes" {
     local ckpt=$RUNS/experts/ckpt
 
-    train_to experts mixtral srun -n4 --overcommit --merak-ep=4 -- \
-        --micro-batch 4 --ckpt "$ckpt" --steps 2
+    train_to experts mixtral srun -n4 --overcommit --merak-ep=2 --merak-tp=2 \
+        -- --micro-batch 4 --ckpt "$ckpt" --steps 2
     train_to experts mixtral -- --micro-batch 4 --ckpt "$ckpt" \
         --dump-grads "$RUNS/rest"
     rm -r "$RUNS/experts/grads"/step-*1

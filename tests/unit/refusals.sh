@@ -77,13 +77,16 @@ done
 experts="--model $top/tests/vectors/hf/mixtral.json --seq 8 --ep 2"
 search="--device h100 --ranks-per-node 4 --global-batch 8"
 for how in "" "$search"; do
-    says 66 "--ep 2 beside --tp 2 is not supported; use one of them, with --pp" \
-        plan $experts --tp 2 $how
-    says 66 "--ep 2 beside --cp 2 is not supported; use one of them, with --pp" \
+    says 66 "--ep 2 beside --cp 2 is not supported; use one of them, with --tp" \
         plan $experts --cp 2 $how
     says 66 "micro-batch of 3 cannot be cut over ep=2; it needs a --micro-batch" \
         plan $experts --micro-batch 3 ${how:+${how%8}24}
 done
+halves="$experts --tp 2 --tp-batch 100 --micro-batch 2"
+says 66 "micro-batch of 2 cannot be cut over tp x ep=4; --tp-batch 100 needs" \
+    plan $halves
+says 66 "micro-batch 2 cannot be split over tensor-parallel ranks, which" \
+    plan $halves $search
 "$merak" plan $experts --micro-batch 2 $search --json p.json >out 2>err &&
     grep -q '"ep": 2' p.json && grep -q '"micro_batch": 2' p.json
 ok $? "a search takes the least micro-batch that ep divides" out err

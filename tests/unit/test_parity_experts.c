@@ -24,7 +24,7 @@ static struct merak_plan uncut(const struct merak_plan *plan)
 {
     struct merak_plan one = *plan;
 
-    one.ep = 1;
+    one.tp = one.ep = 1;
     return one;
 }
 
@@ -43,6 +43,11 @@ static void experts_over_ranks_compute_the_same(void **state)
         {{1, 2, 1, "1f1b", 1, MERAK_SP_OFF}, 2, 0},
         {{1, 2, 2, "zb-h1", 2, MERAK_SP_OFF}, 2, 50},
         {{1, 2, 2, "1f1b", 3, MERAK_SP_OFF}, 4, 0},
+        {{2, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 2, 0},
+        {{2, 1, 1, "1f1b", 1, MERAK_SP_ON}, 2, 0},
+        {{4, 1, 1, "1f1b", 1, MERAK_SP_AUTO}, 2, 1},
+        {{2, 2, 2, "zb-h1", 1, MERAK_SP_ON}, 2, 400},
+        {{2, 2, 2, "1f1b", 3, MERAK_SP_OFF}, 2, 0},
     };
 
     (void)state;
@@ -71,18 +76,20 @@ static void random_layouts_have_the_norm_of_one(void **state)
     uint64_t at = 0;
 
     (void)state;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 24; i++) {
         struct small_model model = mixture;
-        struct merak_plan plan = {.tp = 1,
-                                  .ep = 2 << draw(&at, 2),
+        struct merak_plan plan = {.ep = 2 << draw(&at, 2),
+                                  .tp = 1 + draw(&at, 2),
                                   .pp = 1 + draw(&at, 2),
                                   .dp = 1 + draw(&at, 2),
                                   .expert_room = 1 + draw(&at, 250),
                                   .zero = draw(&at, 2),
-                                  .micro_batch = 4},
+                                  .sp = (enum merak_seq_parallel)draw(&at, 3),
+                                  .tp_batch_percent = 100 * draw(&at, 2)},
                           one;
 
         model.chosen = 1 + (size_t)draw(&at, 3);
+        plan.micro_batch = 4 * (size_t)plan.tp;
         plan.microbatches = PARITY_BATCHES / plan.dp;
         if (plan.dp > 1)
             plan.zero = draw(&at, MERAK_MAX_ZERO + 1);
@@ -117,6 +124,81 @@ static void one_rank_may_get_every_row(void **state)
     parity_plans(&model, &one, &plan, false);
     plan.expert_room = 400;
     parity_plans(&model, &one, &plan, false);
+    plan.tp = plan.ep = 2;
+    plan.expert_room = 100;
+    parity_plans(&model, &one, &plan, false);
+}
+
+/* What an axis of this name cuts of a value: a dim, or -1. */
+static int cut_over(const struct merak_sharded *s, int value, const char *name)
+{
+    for (int a = 0; a < s->mesh.n_axes; a++) {
+        if (strcmp(s->mesh.axis[a].name, name) == 0)
+            return s->layout[value].at[a].kind == MERAK_SPLIT
+                       ? s->layout[value].at[a].dim
+                       : -1;
+    }
+    return -1;
+}
+
+/* Experts over ep, each one's inner width over tp, whatever the sizes are: ranks
+ * of an expert then have as many rows. */
+static void each_degree_cuts_its_own_dim(void **state)
+{
+    static const struct {
+        int node_in, dim;
+    } matrices[] = {{3, 1}, {4, 1}, {5, 2}}; /* gate, up, down */
+    struct merak_plan plan = {.tp = 2,
+                              .ep = 2,
+                              .pp = 1,
+                              .dp = 1,
+                              .micro_batch = 2,
+                              .microbatches = 1,
+                              .schedule = "gpipe"};
+    struct merak_planned *p = planned_build(&mixture, &plan, NULL);
+    const struct merak_sharded *s = p->sharded;
+    int found = 0;
+
+    (void)state;
+    for (int n = 0; n < s->graph->n_forward; n++) {
+        const struct merak_node *node = s->graph->node[n];
+
+        if (strcmp(node->op->name, "experts") != 0)
+            continue;
+        for (size_t i = 0; i < sizeof(matrices) / sizeof(*matrices); i++) {
+            int v = node->in[matrices[i].node_in]->id;
+
+            assert_int_equal(cut_over(s, v, "ep"), 0);
+            assert_int_equal(cut_over(s, v, "tp"), matrices[i].dim);
+        }
+        found++;
+    }
+    assert_int_equal(found, mixture.layers);
+    merak_planned_destroy(p);
+}
+
+/* As the plugin tells tasks. */
+static void tp_counts_faster_than_ep(void **state)
+{
+    struct merak_plan plan = {.tp = 2,
+                              .ep = 4,
+                              .pp = 1,
+                              .dp = 1,
+                              .micro_batch = 4,
+                              .microbatches = 1,
+                              .schedule = "gpipe"};
+    struct merak_planned *p = planned_build(&mixture, &plan, NULL);
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        int coord[MERAK_MAX_AXES];
+
+        merak_plan_coord(p->sharded, i, 0, coord);
+        assert_int_equal(coord[0], i / 2);
+        assert_int_equal(coord[1], i % 2);
+    }
+    assert_string_equal(p->sharded->mesh.axis[0].name, "ep");
+    merak_planned_destroy(p);
 }
 
 /* A layer of experts gathers x, for the forward and once more for both
@@ -183,6 +265,8 @@ int main(void)
         cmocka_unit_test(experts_over_ranks_compute_the_same),
         cmocka_unit_test(random_layouts_have_the_norm_of_one),
         cmocka_unit_test(one_rank_may_get_every_row),
+        cmocka_unit_test(each_degree_cuts_its_own_dim),
+        cmocka_unit_test(tp_counts_faster_than_ep),
         cmocka_unit_test(a_rank_has_the_cost_of_its_experts),
         cmocka_unit_test(a_layer_sends_as_many_words_as_the_closed_form),
     };
