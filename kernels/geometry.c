@@ -67,8 +67,6 @@ static void grouped_sizes(const struct merak_operand *q,
 
     at->B = dim[0];
     at->T = k->local.dim[1];
-    at->first = q->lo[1];
-    at->end = q->lo[1] + dim[1];
     at->G = dim[2];
     at->R = dim[3];
     at->D = dim[4];
@@ -76,13 +74,10 @@ static void grouped_sizes(const struct merak_operand *q,
 
 /* A slice's qkv also holds the positions before it. */
 static void packed_sizes(const struct merak_operand *qkv,
-                         const struct merak_operand *o,
                          struct merak_attention *at)
 {
     const size_t *dim = qkv->local.dim;
 
-    at->first = o->lo[1];
-    at->end = o->lo[1] + o->local.dim[1];
     at->B = dim[0];
     at->T = dim[1];
     at->G = dim[3];
@@ -101,9 +96,37 @@ static void set_attrs(const struct merak_kernel_call *call,
     at->cap = attrs->f[2];
     at->stream = attrs->i[0];
     at->step = call->step;
+    at->pieces = call->pieces;
     if (call->step != NULL &&
         call->step->train) /* step is NULL in queries of scratch */
         at->drop = attrs->f[0];
+}
+
+static bool has_query(const struct merak_attention *at, size_t t)
+{
+    size_t i = merak_position_index(at->pieces, at->T, t);
+
+    return i >= at->o.t0 && i - at->o.t0 < at->o.n;
+}
+
+/* Queries are cut between pieces only. */
+bool merak_attention_next(struct merak_attention *at)
+{
+    size_t n = at->pieces > 0 ? at->T / at->pieces : at->o.n;
+    size_t first = at->pieces > 0 ? at->end : at->o.t0;
+
+    if (at->pieces == 0 && at->end > 0)
+        return false;
+    while (first < at->T && !has_query(at, first))
+        first += n;
+    if (first >= at->T)
+        return false;
+    at->first = first;
+    do
+        first += n;
+    while (at->pieces > 0 && first < at->T && has_query(at, first));
+    at->end = first;
+    return true;
 }
 
 /* The three thirds of a packed operand's row. */
@@ -134,6 +157,7 @@ void merak_attention_view(const struct merak_kernel_call *call,
     op += call->n_in;
     at->o = heads(&op[0], at->G * at->R * at->D);
     at->lse = &op[1];
+    (void)merak_attention_next(at);
 }
 
 void merak_attention_packed_view(const struct merak_kernel_call *call,
@@ -143,7 +167,7 @@ void merak_attention_packed_view(const struct merak_kernel_call *call,
     size_t third;
 
     *at = (struct merak_attention){0};
-    packed_sizes(&op[0], &op[call->n_in], at);
+    packed_sizes(&op[0], at);
     set_attrs(call, at);
     third = at->G * at->D;
     packed_heads(&op[0], third, &at->q, &at->k, &at->v);
@@ -152,6 +176,7 @@ void merak_attention_packed_view(const struct merak_kernel_call *call,
     op += call->n_in;
     at->o = heads(&op[0], third);
     at->lse = &op[1];
+    (void)merak_attention_next(at);
 }
 
 void merak_attention_dx_view(const struct merak_kernel_call *call,
@@ -178,6 +203,7 @@ void merak_attention_dx_view(const struct merak_kernel_call *call,
     at->dq = heads(&op[0], q_row);
     at->dk = heads(&op[1], kv_row);
     at->dv = heads(&op[2], kv_row);
+    (void)merak_attention_next(at);
 }
 
 void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
@@ -188,7 +214,7 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
 
     *at = (struct merak_attention){0};
     at->accumulate = call->accumulate;
-    packed_sizes(&op[1], &op[0], at);
+    packed_sizes(&op[1], at);
     set_attrs(call, at);
     third = at->G * at->D;
     at->d_o = heads(&op[0], third);
@@ -198,36 +224,38 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
     if (call->n_in > 4)
         at->starts = &op[4];
     packed_heads(&op[call->n_in], third, &at->dq, &at->dk, &at->dv);
+    (void)merak_attention_next(at);
 }
 
-/* The first dim of the longest tail whose other dims are whole. */
-static int run_dim(const struct merak_operand *op)
+/* The first dim of the longest tail whose other dims are whole, and which is
+ * not of positions in pieces. */
+static int run_dim(const struct merak_operand *op, size_t pieces)
 {
-    int d = op->local.ndim - 1;
+    int d = op->local.ndim - 1, least = pieces > 0 ? 2 : 1;
 
-    while (d > 1 && op->local.dim[d] == op->full.dim[d])
+    while (d > least && op->local.dim[d] == op->full.dim[d])
         d--;
     return d;
 }
 
-size_t merak_run_length(const struct merak_operand *op)
+size_t merak_run_length(const struct merak_operand *op, size_t pieces)
 {
-    int d = run_dim(op);
+    int d = run_dim(op, pieces);
 
     return merak_local_span(op, d > 0 ? d : 1, op->local.ndim);
 }
 
-size_t merak_run_count(const struct merak_operand *op)
+size_t merak_run_count(const struct merak_operand *op, size_t pieces)
 {
-    int d = run_dim(op);
+    int d = run_dim(op, pieces);
 
     return merak_local_span(op, 0, d > 0 ? d : 1);
 }
 
-void merak_run_place(const struct merak_operand *op, size_t run,
+void merak_run_place(const struct merak_operand *op, size_t pieces, size_t run,
                      size_t *sample_p, size_t *element_p)
 {
-    int first = run_dim(op) > 0 ? run_dim(op) : 1;
+    int first = run_dim(op, pieces) > 0 ? run_dim(op, pieces) : 1;
     size_t stride = 1, element = 0;
 
     for (int d = op->local.ndim - 1; d >= first; d--) {
@@ -235,7 +263,10 @@ void merak_run_place(const struct merak_operand *op, size_t run,
         stride *= op->full.dim[d];
     }
     for (int d = first - 1; d >= 1; d--) {
-        element += (op->lo[d] + run % op->local.dim[d]) * stride;
+        size_t i = op->lo[d] + run % op->local.dim[d];
+
+        element +=
+            (d == 1 ? merak_position(pieces, op->full.dim[1], i) : i) * stride;
         stride *= op->full.dim[d];
         run /= op->local.dim[d];
     }

@@ -68,11 +68,13 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
 
 /*
  * One of q, k, v, o, or a gradient of one, in memory.  Element (b, t, h, d)
- * is element offset + (b n + t - t0) row + h D + d of op; h counts query heads
- * for q and o, kv heads for k and v.
+ * is element offset + (b n + i - t0) row + h D + d of op, i being the place of
+ * position t; h counts query heads for q and o, kv heads for k and v.
  *
- * A call may be for part of the queries of a sequence, first .. end - 1; the
- * keys are 0 .. T - 1, at least those before `end`.  Keys from `end` on, which
+ * A call may be for part of the queries of a sequence, first .. end - 1, and
+ * where sequences are in pieces for several such parts, one after the other
+ * (merak_attention_next()); the keys are 0 .. T - 1, at least those before
+ * `end`.  Keys from `end` on, which
  * no query sees, are not read.  The backward call stores dq of its queries, and
  * stores, or if `accumulate` adds to, dk and dv of all its keys.
  *
@@ -83,23 +85,24 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
 struct merak_heads {
     const struct merak_operand *op;
     size_t offset, row;
-    size_t t0; /* the first position that op holds */
+    size_t t0; /* the place of the first position that op holds */
     size_t n;  /* how many it holds of each sample */
 };
 struct merak_attention {
     size_t B, T, G, R, D; /* G kv heads, R query heads each */
     size_t first, end;    /* queries; 0 and T if they are all */
+    size_t pieces;        /* of T positions; 0: they are in order */
     bool accumulate;
     size_t window;     /* at least 1; SIZE_MAX: all keys before */
     double scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0:
                           scale q . k */
     double drop;
     int64_t stream; /* of the numbers that decide what is dropped */
-    const struct merak_operand *starts; /* i32 [B, end - first], starts of the
-                                           queries' documents; NULL: all 0 */
+    const struct merak_operand *starts; /* i32 [B, o.n], starts of the queries'
+                                           documents; NULL: all 0 */
     const struct merak_step *step;
     struct merak_heads q, k, v, o;
-    const struct merak_operand *lse;    /* [B, end - first, G, R] */
+    const struct merak_operand *lse;    /* [B, o.n, G, R] */
     struct merak_heads d_o, dq, dk, dv; /* set by the _dx form only */
 };
 /* The element of x at (b, t, h, 0). */
@@ -107,16 +110,23 @@ static inline size_t merak_heads_at(const struct merak_attention *at,
                                     const struct merak_heads *x, size_t b,
                                     size_t t, size_t h)
 {
-    return x->offset + (b * x->n + t - x->t0) * x->row + h * at->D;
+    size_t i = merak_position_index(at->pieces, at->T, t);
+
+    return x->offset + (b * x->n + i - x->t0) * x->row + h * at->D;
+}
+
+/* The row of a query among those that the call has. */
+static inline size_t merak_query_row(const struct merak_attention *at, size_t b,
+                                     size_t t)
+{
+    return b * at->o.n + merak_position_index(at->pieces, at->T, t) - at->o.t0;
 }
 
 /* The element of lse of query (b, t) and query head h. */
 static inline size_t merak_lse_at(const struct merak_attention *at, size_t b,
                                   size_t t, size_t h)
 {
-    size_t queries = at->end - at->first;
-
-    return (b * queries + t - at->first) * at->G * at->R + h;
+    return merak_query_row(at, b, t) * at->G * at->R + h;
 }
 
 /* Where the document of query (b, t) starts. */
@@ -125,8 +135,8 @@ static inline size_t merak_document_start(const struct merak_attention *at,
 {
     if (at->starts == NULL)
         return 0;
-    return (size_t)((const int32_t *)at->starts
-                        ->data)[b * (at->end - at->first) + t - at->first];
+    return (
+        size_t)((const int32_t *)at->starts->data)[merak_query_row(at, b, t)];
 }
 
 /* The first key that a query sees; it never decreases for later queries. */
@@ -138,6 +148,11 @@ static inline size_t merak_first_key(const struct merak_attention *at, size_t b,
 
     return first > start ? first : start;
 }
+
+/* Set first and end to the next positions in a row, in ascending order, at
+ * which the call has queries; at->end is 0 before the first.  False: there are
+ * no more. */
+bool merak_attention_next(struct merak_attention *at);
 
 /*
  * Dropout: probability (query head h, query i, key j) of local sample b is kept
@@ -162,14 +177,15 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
                                     struct merak_attention *at);
 
 /*
- * Walk an operand [B, ..] in runs that are contiguous both in memory and in the
- * full tensor.  Run r of merak_run_count() is merak_run_length() elements from
- * local element r * length; merak_run_place() gives the sample it belongs to
- * (global dim 0) and its first element's index within the sample.
+ * Walk an operand [B, ..] of a call in runs that are contiguous both in memory
+ * and in the full tensor, with its positions in order.  Run r of
+ * merak_run_count() is merak_run_length() elements from local element r *
+ * length; merak_run_place() gives the sample it belongs to (global dim 0) and
+ * its first element's index within the sample.
  */
-size_t merak_run_length(const struct merak_operand *op);
-size_t merak_run_count(const struct merak_operand *op);
-void merak_run_place(const struct merak_operand *op, size_t run,
+size_t merak_run_length(const struct merak_operand *op, size_t pieces);
+size_t merak_run_count(const struct merak_operand *op, size_t pieces);
+void merak_run_place(const struct merak_operand *op, size_t pieces, size_t run,
                      size_t *sample_p, size_t *element_p);
 
 /* The key of the random stream for dropout of a sample: its element e is kept

@@ -49,11 +49,11 @@ enum merak_index_kind {
 
 struct merak_index {
     enum merak_index_kind kind;
-    char name;   /* 'h', 'o', 'i', 'v', .. */
-    bool uneven; /* shards may differ in size (a vocabulary) */
+    char name;       /* 'h', 'o', 'i', 'v', .. */
+    bool uneven;     /* shards may differ in size (a vocabulary) */
     bool vocabulary; /* what tokens are looked up in, and losses sum over */
-    bool experts; /* what tokens are routed to; operands of which it is a dim
-                     may hold rows in an order that only kernels know */
+    bool experts;    /* what tokens are routed to; operands of which it is a dim
+                        may hold rows in an order that only kernels know */
     size_t extent;
 };
 
@@ -80,6 +80,7 @@ struct merak_infer {
     int n_in, n_out;
     struct merak_shape shape[MERAK_MAX_OPERANDS]; /* inputs, then outputs */
     enum merak_dtype dtype[MERAK_MAX_OPERANDS];
+    size_t pieces; /* for costs of a rank's part: as in merak_kernel_call */
 };
 
 /*
@@ -122,12 +123,57 @@ struct merak_kernel_call {
     bool first;      /* this shard has coordinate 0 on every mesh axis that is
                         reduced over: it alone adds what must be added once
                         (a bias) */
+    size_t pieces;   /* where dim 1 of operands is positions of a sequence: how
+                        many pieces it is in, see merak_position(); 0: it is in
+                        order */
     void *scratch;   /* scratch_bytes bytes, 64-byte aligned, or NULL */
     size_t scratch_bytes;
     const struct merak_step *step;
     void *device; /* where a backend with queues launches kernels; for "cuda"
                      a struct merak_cuda_context, NULL on hosts */
 };
+
+/*
+ * Ranks that share a sequence may hold a piece of it each from its head and one
+ * from its tail, so that causal attention is even work.  Of an even number of
+ * pieces a tensor then has, in this order, the first, the last, the second, the
+ * last but one, and so on, and boxes of it (`lo`) count in that order.
+ *
+ *   pieces  of a sequence, dividing T; 0: it is in order
+ *   T       positions of a sequence
+ *   i       an element along dim 1 of the full tensor
+ *
+ * The position that it has.
+ */
+#ifdef __CUDACC__ /* kernels on devices ask, too */
+#define MERAK_POSITION_FN static inline __host__ __device__
+#else
+#define MERAK_POSITION_FN static inline
+#endif
+MERAK_POSITION_FN size_t merak_position(size_t pieces, size_t T, size_t i)
+{
+    size_t n, place;
+
+    if (pieces == 0)
+        return i;
+    n = T / pieces;
+    place = i / n;
+    return (place % 2 == 0 ? place / 2 : pieces - 1 - place / 2) * n + i % n;
+}
+
+/* The element that a position has. */
+MERAK_POSITION_FN size_t merak_position_index(size_t pieces, size_t T,
+                                              size_t position)
+{
+    size_t n, piece, place;
+
+    if (pieces == 0)
+        return position;
+    n = T / pieces;
+    piece = position / n;
+    place = piece < pieces / 2 ? 2 * piece : 2 * (pieces - 1 - piece) + 1;
+    return place * n + position % n;
+}
 
 typedef enum merak_status (*merak_kernel_fn)(
     const struct merak_kernel_call *call, struct merak_error *err);

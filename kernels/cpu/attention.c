@@ -174,7 +174,10 @@ static enum merak_status forward(const struct merak_kernel_call *call,
 
     if (rc != MERAK_OK)
         return rc;
-    merak_pool_run(forward_item, at, at->B * at->G * at->R * query_tiles(at));
+    do
+        merak_pool_run(forward_item, at,
+                       at->B * at->G * at->R * query_tiles(at));
+    while (merak_attention_next(at));
     return MERAK_OK;
 }
 

@@ -155,10 +155,9 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
                      : 0.0f;
 }
 
-static void backward_queries(const struct backward *bw, struct tiles *x,
+static void backward_queries(const struct merak_attention *at, struct tiles *x,
                              size_t b, size_t t, size_t h, float *dk, float *dv)
 {
-    const struct merak_attention *at = &bw->at;
     float lse[TILE], delta[TILE];
     size_t pitch = pad(at->D), g = h / at->R;
     struct queries queries = queries_of(at, b, t);
@@ -177,7 +176,8 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
         struct span keys = span_of(k, 0, at->end);
         struct meeting m = meet(at, b, h, &keys, &queries);
         /* Does an earlier query tile already contribute to these keys? */
-        bool begun = h % at->R > 0 || (k < t && t > first_tile(at) * TILE);
+        bool begun = h % at->R > 0 || at->pieces > 0 ||
+                     (k < t && t > first_tile(at) * TILE);
 
         load_keys(at, x, b, keys, g, k < t);
         if (at->drop > 0)
@@ -188,31 +188,42 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
     store_tile(at, &at->dq, b, queries.rows, h, x->out, false);
 }
 
+/* Zero dk or dv of a sample and kv head where no query adds to them, or, if the
+ * queries are in pieces, everywhere. */
+static void clear_keys(const struct merak_attention *at, size_t b, float *keys)
+{
+    struct span first = span_of(first_tile(at) * TILE, at->first, at->end);
+    size_t pitch = pad(at->D);
+    size_t unseen = at->pieces > 0 ? at->T : first_key_tile(at, b, &first);
+
+    memset(keys, 0, unseen * pitch * sizeof(float));
+    if (at->pieces == 0)
+        memset(keys + at->end * pitch, 0,
+               (at->T - at->end) * pitch * sizeof(float));
+}
+
 static void backward_item(void *arg, size_t item, int thread)
 {
     const struct backward *bw = arg;
-    const struct merak_attention *at = &bw->at;
-    size_t b = item / at->G, g = item % at->G, pitch = pad(at->D);
-    struct span first = span_of(first_tile(at) * TILE, at->first, at->end);
-    size_t unseen = first_key_tile(at, b, &first) * pitch * sizeof(float);
-    size_t later = (at->T - at->end) * pitch * sizeof(float);
-    float *dk = bw->dk + item * at->T * pitch;
-    float *dv = bw->dv + item * at->T * pitch;
+    struct merak_attention at = bw->at;
+    size_t b = item / at.G, g = item % at.G, pitch = pad(at.D);
+    float *dk = bw->dk + item * at.T * pitch;
+    float *dv = bw->dv + item * at.T * pitch;
     struct tiles x;
 
-    carve(&x, at->D, thread);
-    memset(dk, 0, unseen);
-    memset(dv, 0, unseen);
-    memset(dk + at->end * pitch, 0, later);
-    memset(dv + at->end * pitch, 0, later);
-    for (size_t h = g * at->R; h < (g + 1) * at->R; h++)
-        for (size_t t = first_tile(at) * TILE; t < at->end; t += TILE)
-            backward_queries(bw, &x, b, t, h, dk, dv);
-    for (size_t t = 0; t < at->T; t += TILE) {
-        struct span keys = span_of(t, 0, at->T);
+    carve(&x, at.D, thread);
+    clear_keys(&at, b, dk);
+    clear_keys(&at, b, dv);
+    do {
+        for (size_t h = g * at.R; h < (g + 1) * at.R; h++)
+            for (size_t t = first_tile(&at) * TILE; t < at.end; t += TILE)
+                backward_queries(&at, &x, b, t, h, dk, dv);
+    } while (merak_attention_next(&at));
+    for (size_t t = 0; t < at.T; t += TILE) {
+        struct span keys = span_of(t, 0, at.T);
 
-        store_tile(at, &at->dk, b, keys, g, dk + t * pitch, at->accumulate);
-        store_tile(at, &at->dv, b, keys, g, dv + t * pitch, at->accumulate);
+        store_tile(&at, &at.dk, b, keys, g, dk + t * pitch, at.accumulate);
+        store_tile(&at, &at.dv, b, keys, g, dv + t * pitch, at.accumulate);
     }
 }
 

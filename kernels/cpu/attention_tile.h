@@ -12,6 +12,10 @@
  * thread's workspace; that bounds D.  On the diagonal, only queries from a
  * key's position on see it: products skip what is zero there, block by block.
  *
+ * Tiles are of positions in a row, also where sequences are in pieces: then
+ * their rows come from two places or more, and queries from one row of
+ * positions after the other.
+ *
  * With a window, or documents, tiles of keys that none of a tile's queries see
  * are skipped, and keys at the edge are masked for each query.  Keys end where
  * the queries do: there may be more, which none sees.  The mask of
@@ -48,8 +52,19 @@ static inline struct span span_of(size_t t, size_t first, size_t T)
     return (struct span){t, t > first ? t : first, T - t < TILE ? T : t + TILE};
 }
 
-/* Prefetch the rows that load_tile() or store_tile() will touch: they are far
- * apart, so the hardware prefetcher misses them. */
+/* How far, up to `end`, the rows from position t on lie one behind the other.
+ */
+static inline size_t end_of_rows(const struct merak_attention *at, size_t t,
+                                 size_t end)
+{
+    size_t n = at->pieces > 0 ? at->T / at->pieces : SIZE_MAX;
+    size_t left = n - t % n;
+
+    return end - t < left ? end : t + left;
+}
+
+/* Prefetch the first rows that load_tile() or store_tile() will touch: they are
+ * far apart, so the hardware prefetcher misses them. */
 static inline void prefetch_tile(const struct merak_attention *at,
                                  const struct merak_heads *x, size_t b,
                                  struct span s, size_t h)
@@ -58,6 +73,7 @@ static inline void prefetch_tile(const struct merak_attention *at,
     const char *row =
         (const char *)x->op->data + merak_heads_at(at, x, b, s.lo, h) * bytes;
 
+    s.hi = end_of_rows(at, s.lo, s.hi);
     for (size_t t = s.lo; t < s.hi; t++, row += x->row * bytes)
         for (size_t i = 0; i < at->D * bytes; i += CACHE_LINE)
             __builtin_prefetch(row + i, 0, 2);
@@ -76,14 +92,19 @@ static inline void load_tile(const struct merak_attention *at,
                              const struct merak_heads *x, size_t b,
                              struct span s, size_t h, float *tile)
 {
-    size_t pitch = pad(at->D), begin = s.lo - s.t, end = s.hi - s.t;
-    size_t from = merak_heads_at(at, x, b, s.lo, h);
+    size_t pitch = pad(at->D), begin = s.lo - s.t, end = s.hi - s.t, next;
 
     memset(tile, 0, begin * pitch * sizeof(float));
-    if (x->op->dtype == MERAK_BF16)
-        load_rows(x, from, at->D, end - begin, tile + begin * pitch, true);
-    else
-        load_rows(x, from, at->D, end - begin, tile + begin * pitch, false);
+    for (size_t t = s.lo; t < s.hi; t = next) {
+        size_t from = merak_heads_at(at, x, b, t, h);
+        float *to = tile + (t - s.t) * pitch;
+
+        next = end_of_rows(at, t, s.hi);
+        if (x->op->dtype == MERAK_BF16)
+            load_rows(x, from, at->D, next - t, to, true);
+        else
+            load_rows(x, from, at->D, next - t, to, false);
+    }
     memset(tile + end * pitch, 0, (TILE - end) * pitch * sizeof(float));
 }
 

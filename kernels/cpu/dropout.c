@@ -4,7 +4,7 @@
  * Element e of a sample uses word e % 4 of block e / 4 (base/rng.h), so a
  * chunk of 32 elements that begins at a multiple of 32 is eight blocks, each
  * in a 64-bit lane.  Runs of a shard may begin anywhere: the first and last
- * chunk of a piece are used in part.
+ * chunk of a part are used in part.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include <math.h>
 
 #define CHUNK 32
-#define PIECE 4096 /* elements of a run an item takes */
+#define PART 4096 /* elements of a run an item takes */
 
 struct dropout {
     const struct merak_operand *x;
@@ -23,7 +23,8 @@ struct dropout {
     void *out;
     const struct merak_step *step;
     int64_t stream;
-    size_t run, pieces; /* elements of a run, pieces it is cut into */
+    size_t pieces;      /* of sequences */
+    size_t run, parts;  /* elements of a run, parts it is cut into */
     uint32_t threshold; /* of 24-bit words: at least this is kept */
     float scale;
     bool bf16;
@@ -47,16 +48,16 @@ INLINE void mask(const struct dropout *d, size_t at, size_t n,
     }
 }
 
-static void piece(void *arg, size_t item, int thread)
+static void part(void *arg, size_t item, int thread)
 {
     const struct dropout *d = arg;
-    size_t run = item / d->pieces, from = item % d->pieces * PIECE;
-    size_t end = from + PIECE < d->run ? from + PIECE : d->run;
+    size_t run = item / d->parts, from = item % d->parts * PART;
+    size_t end = from + PART < d->run ? from + PART : d->run;
     size_t sample, element, n;
     uint64_t key;
 
     (void)thread;
-    merak_run_place(d->x, run, &sample, &element);
+    merak_run_place(d->x, d->pieces, run, &sample, &element);
     key = merak_dropout_key(d->step, sample, d->stream);
     for (; from < end; from += n) {
         size_t skip = (element + from) % CHUNK;
@@ -82,6 +83,7 @@ CPU_KERNEL(dropout)
                         .out = merak_call_out(call, 0)->data,
                         .step = call->step,
                         .stream = call->attrs->i[0],
+                        .pieces = call->pieces,
                         .threshold = (uint32_t)ceil(p * 0x1p24),
                         .scale = (float)(1 / (1 - p)),
                         .bf16 = x->dtype == MERAK_BF16};
@@ -89,8 +91,8 @@ CPU_KERNEL(dropout)
 
     if (rc != MERAK_OK)
         return rc;
-    d.run = merak_run_length(x);
-    d.pieces = cpu_range_count(d.run, PIECE);
-    merak_pool_run(piece, &d, merak_run_count(x) * d.pieces);
+    d.run = merak_run_length(x, call->pieces);
+    d.parts = cpu_range_count(d.run, PART);
+    merak_pool_run(part, &d, merak_run_count(x, call->pieces) * d.parts);
     return MERAK_OK;
 }

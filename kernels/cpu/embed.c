@@ -16,9 +16,11 @@ struct embed {
     const int32_t *starts; /* of tokens' documents; NULL: all 0 */
     const void *x;         /* activation read: dy, or x of add_position */
     void *y;
-    size_t rows, C, T, t0; /* t0: first global position */
-    size_t skip;           /* row that gets no gradient; SIZE_MAX: none */
-    float scale;           /* multiplies a token's row */
+    size_t rows, C, T;
+    size_t all, t0, pieces; /* positions of a whole sequence, which place among
+                               them the first one has, merak_position() */
+    size_t skip;            /* row that gets no gradient; SIZE_MAX: none */
+    float scale;            /* multiplies a token's row */
     bool bf16, accumulate;
 };
 
@@ -160,7 +162,7 @@ CPU_KERNEL(embedding_dw)
 /* The position of token i in its document. */
 static size_t position(const struct embed *e, size_t i)
 {
-    size_t t = e->t0 + i % e->T;
+    size_t t = merak_position(e->pieces, e->all, e->t0 + i % e->T);
 
     return e->starts == NULL ? t : t - (size_t)e->starts[i];
 }
@@ -200,7 +202,9 @@ CPU_KERNEL(add_position)
                       .x = x->data,
                       .y = merak_call_out(call, 0)->data,
                       .T = x->local.dim[1],
+                      .all = x->full.dim[1],
                       .t0 = x->lo[1],
+                      .pieces = call->pieces,
                       .C = x->local.dim[2],
                       .bf16 = x->dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
@@ -217,14 +221,16 @@ CPU_KERNEL(add_position)
 /* Row p of the table's gradient: the sum over the batch at position p. */
 INLINE void position_row(const struct embed *e, size_t p, bool bf16)
 {
-    size_t B = e->rows / e->T, t = p - e->t0;
+    size_t B = e->rows / e->T;
+    size_t t = merak_position_index(e->pieces, e->all, p) - e->t0;
+    bool is_here = p < e->all && t < e->T;
     float *dw = (float *)e->y + p * e->C;
 
     for (size_t c = 0; c < e->C; c += LANES) {
         size_t n = e->C - c;
         vf sum = {0};
 
-        for (size_t b = 0; p >= e->t0 && t < e->T && b < B; b++)
+        for (size_t b = 0; is_here && b < B; b++)
             sum += vload_n(e->x, (b * e->T + t) * e->C + c, n, bf16);
         if (e->accumulate)
             sum += vload_n(dw, c, n, false);
@@ -294,7 +300,9 @@ CPU_KERNEL(add_position_dw)
                       .x = dy->data,
                       .y = dw->data,
                       .T = dy->local.dim[1],
+                      .all = dy->full.dim[1],
                       .t0 = dy->lo[1],
+                      .pieces = call->pieces,
                       .C = dy->local.dim[2],
                       .bf16 = dy->dtype == MERAK_BF16,
                       .accumulate = call->accumulate};
@@ -314,8 +322,9 @@ CPU_KERNEL(add_position_dw)
 struct rope {
     const void *x;
     void *y;
-    const float *angles;      /* of position t0 */
+    const float *angles;      /* of position 0 */
     size_t B, T, inner, D, R; /* R channels are rotated */
+    size_t all, t0, pieces;   /* as in struct embed */
     float sign;
     bool bf16;
 };
@@ -344,7 +353,9 @@ INLINE void turn(const struct rope *r, size_t at, const float *c,
 static void turn_position(void *arg, size_t t, int thread)
 {
     const struct rope *r = arg;
-    const float *c = r->angles + t * r->R, *s = c + r->R / 2;
+    const float *c =
+        r->angles + merak_position(r->pieces, r->all, r->t0 + t) * r->R;
+    const float *s = c + r->R / 2;
 
     (void)thread;
     for (size_t b = 0; b < r->B; b++) {
@@ -366,6 +377,9 @@ CPU_KERNEL(rope)
                      .y = merak_call_out(call, 0)->data,
                      .B = x->local.dim[0],
                      .T = x->local.dim[1],
+                     .all = x->full.dim[1],
+                     .t0 = x->lo[1],
+                     .pieces = call->pieces,
                      .inner = merak_local_span(x, 2, x->local.ndim - 1),
                      .D = merak_local_last(x),
                      .sign = call->attrs->i[0] == 1 ? -1 : 1,
@@ -377,7 +391,6 @@ CPU_KERNEL(rope)
         rc = merak_angles(call->attrs, r.R, x->full.dim[1], &r.angles, err);
     if (rc != MERAK_OK)
         return rc;
-    r.angles += x->lo[1] * r.R;
     merak_pool_run(turn_position, &r, r.T);
     return MERAK_OK;
 }

@@ -191,7 +191,7 @@ CUDA_KERNEL(attention)
     struct merak_attention at;
 
     merak_attention_view(call, &at);
-    return attend<forward>(call, &at, err);
+    return attend<forward>(call, &at, 0, err);
 }
 
 CUDA_KERNEL(attention_packed)
@@ -199,5 +199,21 @@ CUDA_KERNEL(attention_packed)
     struct merak_attention at;
 
     merak_attention_packed_view(call, &at);
-    return attend<forward>(call, &at, err);
+    return attend<forward>(call, &at, 0, err);
+}
+
+CUDA_SCRATCH(attention)
+{
+    struct merak_attention at;
+
+    merak_attention_view(call, &at);
+    return pieces_scratch(&at, 0);
+}
+
+CUDA_SCRATCH(attention_packed)
+{
+    struct merak_attention at;
+
+    merak_attention_packed_view(call, &at);
+    return pieces_scratch(&at, 0);
 }

@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/cuda_dropout.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_pieces.cuh"
 #include "kernels/cuda/cuda_tiles.cuh"
 
 #define MAX_HEAD 256 /* channels */
@@ -46,6 +47,8 @@ template <typename T, bool PLAIN_> struct merak_flash {
     size_t B, H, R;
     unsigned T_;         /* keys */
     unsigned first, end; /* queries are positions first to end - 1 */
+    size_t rows, row0;   /* of each sample in lse and starts; whose first one is
+                            of position row0 */
     unsigned window; /* most keys that a query sees, its own being the last */
     int D;
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
@@ -59,12 +62,12 @@ template <typename T, bool PLAIN_> struct merak_flash {
     size_t group0, head0, full_R, full_T;
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
-    float *lse;        /* [B, end - first, H] */
+    float *lse;        /* [B, rows, H] */
     float *scaled_lse; /* lse times LOG_E, and do . o, both [B, H, end - first];
                           scratch of the backward */
     float *delta;
-    const int32_t *starts; /* [B, end - first], starts of the queries'
-                              documents; NULL: all 0 */
+    const int32_t *starts; /* [B, rows], starts of the queries' documents; NULL:
+                              all 0 */
 };
 
 template <typename F, typename U>
@@ -78,7 +81,7 @@ template <typename F>
 static __device__ __forceinline__ size_t lse_at(const F &f, size_t b, size_t t,
                                                 size_t h)
 {
-    return (b * (f.end - f.first) + t - f.first) * f.H + h;
+    return (b * f.rows + t - f.row0) * f.H + h;
 }
 
 /* The same in scaled_lse and delta. */
@@ -111,9 +114,9 @@ static __device__ __forceinline__ unsigned first_key(const F &f, size_t b,
     unsigned first = query >= f.window ? query - f.window + 1 : 0, start = 0;
 
     if (f.starts != nullptr) {
-        unsigned row = (query < f.end ? query : f.end - 1) - f.first;
+        unsigned last = query < f.end ? query : f.end - 1;
 
-        start = (unsigned)f.starts[b * (f.end - f.first) + row];
+        start = (unsigned)f.starts[b * f.rows + last - f.row0];
     }
     return first > start ? first : start;
 }
@@ -387,6 +390,8 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.R = at->R;
     f.first = (unsigned)at->first;
     f.end = (unsigned)at->end;
+    f.rows = at->o.n;
+    f.row0 = at->o.t0;
     f.D = (int)at->D;
     f.window =
         at->window < UINT32_MAX ? (unsigned)at->window : (unsigned)UINT32_MAX;
@@ -478,22 +483,36 @@ static enum merak_status by_head(const struct merak_kernel_call *call,
     return direction::template run<T, 256>(cx, f, err);
 }
 
-/* Run direction::run<T, DP>(), forward or backward, for the call's dtype and
- * the narrowest tiles that its heads fit into. */
 template <typename direction>
-static enum merak_status attend(const struct merak_kernel_call *call,
-                                const struct merak_attention *at,
-                                struct merak_error *err)
+static enum merak_status by_type(const struct merak_kernel_call *call,
+                                 const struct merak_attention *at,
+                                 struct merak_error *err)
 {
-    enum merak_status rc = check_attention(call, at, err);
-
-    if (rc != MERAK_OK)
-        return rc;
     if (call->operand[0].dtype != MERAK_BF16)
         return by_head<direction, float, false>(call, at, err);
     return at->drop > 0 || at->cap > 0 || !(at->scale > 0)
                ? by_head<direction, merak_bf16, false>(call, at, err)
                : by_head<direction, merak_bf16, true>(call, at, err);
+}
+
+/* Run direction::run<T, DP>(), forward or backward, for the call's dtype and
+ * the narrowest tiles that its heads fit into.  `own`: bytes of scratch that it
+ * uses where sequences are in order. */
+template <typename direction>
+static enum merak_status attend(const struct merak_kernel_call *call,
+                                const struct merak_attention *at, size_t own,
+                                struct merak_error *err)
+{
+    enum merak_status rc = check_attention(call, at, err);
+
+    if (rc != MERAK_OK || at->pieces == 0)
+        return rc != MERAK_OK ? rc : by_type<direction>(call, at, err);
+    return in_order(
+        call, at, own,
+        [&](const struct merak_attention *part, struct merak_error *e) {
+            return by_type<direction>(call, part, e);
+        },
+        err);
 }
 
 #endif

@@ -496,12 +496,18 @@ struct backward {
     }
 };
 
+/* Two numbers for each of lse. */
+static size_t own_scratch(const struct merak_attention *at)
+{
+    return merak_local_count(at->lse) * 2 * sizeof(float);
+}
+
 CUDA_KERNEL(attention_dx)
 {
     struct merak_attention at;
 
     merak_attention_dx_view(call, &at);
-    return attend<backward>(call, &at, err);
+    return attend<backward>(call, &at, own_scratch(&at), err);
 }
 
 CUDA_KERNEL(attention_packed_dx)
@@ -509,16 +515,21 @@ CUDA_KERNEL(attention_packed_dx)
     struct merak_attention at;
 
     merak_attention_packed_dx_view(call, &at);
-    return attend<backward>(call, &at, err);
+    return attend<backward>(call, &at, own_scratch(&at), err);
 }
 
-/* Two numbers for each of lse. */
 CUDA_SCRATCH(attention_dx)
 {
-    return merak_local_count(&call->operand[5]) * 2 * sizeof(float);
+    struct merak_attention at;
+
+    merak_attention_dx_view(call, &at);
+    return pieces_scratch(&at, own_scratch(&at));
 }
 
 CUDA_SCRATCH(attention_packed_dx)
 {
-    return merak_local_count(&call->operand[3]) * 2 * sizeof(float);
+    struct merak_attention at;
+
+    merak_attention_packed_dx_view(call, &at);
+    return pieces_scratch(&at, own_scratch(&at));
 }

@@ -33,6 +33,8 @@ CUDA_SCRATCH(linear_dw);
 CUDA_SCRATCH(linear_db);
 CUDA_SCRATCH(layernorm_dw);
 CUDA_SCRATCH(rmsnorm_dw);
+CUDA_SCRATCH(attention);
+CUDA_SCRATCH(attention_packed);
 CUDA_SCRATCH(attention_dx);
 CUDA_SCRATCH(attention_packed_dx);
 CUDA_SCRATCH(route);

@@ -287,18 +287,28 @@ struct merak_runs {
     size_t sample, element; /* of run 0 */
     int digits;
     size_t extent[MERAK_MAX_DIMS], stride[MERAK_MAX_DIMS];
+    /* if sequences are in pieces, the last digit is of places of positions, and
+     * of run 0 the element is that of position 0 */
+    size_t pieces, all, t0;
 };
 
-static merak_runs runs_of(const struct merak_operand *x)
+static merak_runs runs_of(const struct merak_operand *x, size_t pieces)
 {
     merak_runs r = {};
     size_t stride = 1, inner = 1;
 
-    r.length = merak_run_length(x);
-    r.count = merak_run_count(x);
-    merak_run_place(x, 0, &r.sample, &r.element);
+    r.length = merak_run_length(x, pieces);
+    r.count = merak_run_count(x, pieces);
+    r.pieces = pieces;
+    merak_run_place(x, pieces, 0, &r.sample, &r.element);
     for (int d = x->local.ndim - 1; d >= 1; d--) {
-        if (inner < r.length) {
+        if (d == 1 && pieces > 0) {
+            r.all = x->full.dim[1];
+            r.t0 = x->lo[1];
+            r.element -= merak_position(pieces, r.all, r.t0) * stride;
+            r.extent[r.digits] = x->local.dim[1];
+            r.stride[r.digits++] = stride;
+        } else if (inner < r.length) {
             inner *= x->local.dim[d];
         } else if (x->local.dim[d] > 1) {
             r.extent[r.digits] = x->local.dim[d];
@@ -321,7 +331,11 @@ place_run(const merak_runs &r, size_t run, size_t *sample, size_t *element)
 {
     *element = r.element;
     for (int k = 0; k < r.digits; k++) {
-        *element += run % r.extent[k] * r.stride[k];
+        size_t digit = run % r.extent[k];
+
+        if (r.pieces > 0 && k == r.digits - 1)
+            digit = merak_position(r.pieces, r.all, r.t0 + digit);
+        *element += digit * r.stride[k];
         run /= r.extent[k];
     }
     *sample = r.sample + run;
@@ -451,7 +465,7 @@ CUDA_KERNEL(dropout)
 
     if (merak_local_count(x) == 0)
         return MERAK_OK;
-    d.runs = runs_of(x);
+    d.runs = runs_of(x, call->pieces);
     d.drop = drop_of(call->step, call->attrs->i[0], p);
     return by_dtype(call, 0, err,
                     [&](auto y) { return drop<decltype(y)>(call, d, err); });

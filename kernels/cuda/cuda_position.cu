@@ -6,7 +6,9 @@
 #include "kernels/cuda/cuda_kernels.h"
 
 struct merak_positions {
-    size_t B, T, C, t0, rows; /* t0: first global position; rows: of table */
+    size_t B, T, C, rows;   /* rows: of table */
+    size_t t0, all, pieces; /* t0: the place of the first one, which position
+                               that is says merak_position() */
     const int32_t *starts;    /* [B, T], starts of tokens' documents, where
                                  positions are 0; NULL: all 0 */
     bool whole, accumulate;
@@ -16,7 +18,7 @@ struct merak_positions {
 static __device__ __forceinline__ size_t row_of(const merak_positions &p,
                                                 size_t i)
 {
-    size_t t = p.t0 + i % p.T;
+    size_t t = merak_position(p.pieces, p.all, p.t0 + i % p.T);
 
     return p.starts == nullptr ? t : t - (size_t)p.starts[i];
 }
@@ -108,9 +110,12 @@ static __device__ __forceinline__ size_t find_row(const merak_positions &p,
 static __device__ __forceinline__ size_t first_with(const merak_positions &p,
                                                     size_t r)
 {
+    size_t i;
+
     if (p.starts != nullptr)
         return find_row(p, r, 0);
-    return r < p.t0 || r - p.t0 >= p.T ? p.B * p.T : r - p.t0;
+    i = merak_position_index(p.pieces, p.all, r);
+    return r >= p.all || i < p.t0 || i - p.t0 >= p.T ? p.B * p.T : i - p.t0;
 }
 
 static __device__ __forceinline__ size_t next_with(const merak_positions &p,
@@ -194,6 +199,8 @@ static merak_positions view_positions(const struct merak_kernel_call *call,
     p.T = x->local.dim[1];
     p.C = x->local.dim[2];
     p.t0 = x->lo[1];
+    p.all = x->full.dim[1];
+    p.pieces = call->pieces;
     p.rows = table->local.dim[0];
     p.accumulate = call->accumulate;
     if (starts < call->n_in)

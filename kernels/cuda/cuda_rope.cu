@@ -19,6 +19,7 @@ extern "C" {
 
 struct merak_rope {
     size_t B, T, inner, D, t0, first; /* first: pair of this launch */
+    size_t all, pieces;               /* for merak_position() */
     size_t R;                         /* channels that are rotated */
     bool whole;                       /* halves of heads are whole pieces */
     unsigned pairs, kept; /* kept: channels after R that it copies */
@@ -90,9 +91,10 @@ static __global__ void __launch_bounds__(ROPE_THREADS)
     MERAK_SHARED(float4, sines, [ROPE_PAIRS / 4]);
     float *cosine = &cosines[0].x, *sine = &sines[0].x;
     size_t heads = (r.B - blockIdx.y + gridDim.y - 1) / gridDim.y * r.inner;
+    size_t t = merak_position(r.pieces, r.all, r.t0 + blockIdx.x);
 
     for (unsigned i = threadIdx.x; i < r.pairs; i += ROPE_THREADS) {
-        double angle = (double)(r.t0 + blockIdx.x) * r.radians[i];
+        double angle = (double)t * r.radians[i];
 
         cosine[i] = (float)(r.amplitude * cos(angle));
         sine[i] = (float)(r.sign * r.amplitude * sin(angle));
@@ -132,6 +134,8 @@ static enum merak_status turn(const struct merak_kernel_call *call,
     if (merak_local_count(x) == 0)
         return MERAK_OK;
     r.t0 = x->lo[1];
+    r.all = x->full.dim[1];
+    r.pieces = call->pieces;
     r.sign = call->attrs->i[0] == 1 ? -1 : 1;
     r.amplitude = merak_rope_amplitude(call->attrs);
     r.R = merak_rope_turned(call->attrs, r.D);

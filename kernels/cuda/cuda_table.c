@@ -19,16 +19,16 @@
     }
 
 /* cuDNN may run attention, so plans include its scratch, too. */
-#define ATTENTION_SCRATCH(op, own)                                   \
+#define ATTENTION_SCRATCH(op)                                        \
     static size_t op##_scratch(const struct merak_kernel_call *call) \
     {                                                                \
-        return merak_cudnn_scratch(#op, call, own);                  \
+        return merak_cudnn_scratch(#op, call,                        \
+                                   merak_cuda_##op##_scratch(call)); \
     }
-ATTENTION_SCRATCH(attention, 0)
-ATTENTION_SCRATCH(attention_packed, 0)
-ATTENTION_SCRATCH(attention_dx, merak_cuda_attention_dx_scratch(call))
-ATTENTION_SCRATCH(attention_packed_dx,
-                  merak_cuda_attention_packed_dx_scratch(call))
+ATTENTION_SCRATCH(attention)
+ATTENTION_SCRATCH(attention_packed)
+ATTENTION_SCRATCH(attention_dx)
+ATTENTION_SCRATCH(attention_packed_dx)
 #define ROW_ATTENTION(op)                                           \
     {                                                               \
         .name = #op, .fn = merak_cuda_##op, .scratch = op##_scratch \

@@ -85,12 +85,14 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
     ref_store(at->lse, merak_lse_at(at, b, i, h), lse);
 }
 
-static void forward(const struct merak_attention *at)
+static void forward(struct merak_attention *at)
 {
-    for (size_t b = 0; b < at->B; b++)
-        for (size_t h = 0; h < at->G * at->R; h++)
-            for (size_t i = at->first; i < at->end; i++)
-                query_forward(at, b, h, i);
+    do {
+        for (size_t b = 0; b < at->B; b++)
+            for (size_t h = 0; h < at->G * at->R; h++)
+                for (size_t i = at->first; i < at->end; i++)
+                    query_forward(at, b, h, i);
+    } while (merak_attention_next(at));
 }
 
 /* The weight m p of a value in the output, and the score gradient, for pair
@@ -160,18 +162,21 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
     }
 }
 
-static void backward(const struct merak_attention *at)
+static void backward(struct merak_attention *at)
 {
-    for (size_t b = 0; b < at->B; b++) {
-        for (size_t i = 0; i < at->T; i++) {
-            bool is_query = i >= at->first && i < at->end;
+    do {
+        for (size_t b = 0; b < at->B; b++) {
+            for (size_t i = 0; i < at->T; i++) {
+                bool is_query = i >= at->first && i < at->end;
 
-            for (size_t h = 0; is_query && h < at->G * at->R; h++)
-                query_backward(at, b, h, i);
-            for (size_t g = 0; g < at->G; g++)
-                key_backward(at, b, g, i);
+                for (size_t h = 0; is_query && h < at->G * at->R; h++)
+                    query_backward(at, b, h, i);
+                for (size_t g = 0; g < at->G; g++)
+                    key_backward(at, b, g, i);
+            }
         }
-    }
+        at->accumulate = true; /* to what the first queries gave */
+    } while (merak_attention_next(at));
 }
 
 REF_KERNEL(attention)

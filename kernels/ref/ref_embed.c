@@ -73,12 +73,20 @@ REF_KERNEL(embedding_dw)
     return MERAK_OK;
 }
 
-/* The position of local token i of x in its document; operand o of the call, if
- * present, has the starts of documents. */
+/* The position of local token i of x. */
+static size_t position_of(const struct merak_kernel_call *call,
+                          const struct merak_operand *x, size_t i)
+{
+    return merak_position(call->pieces, x->full.dim[1],
+                          x->lo[1] + i % x->local.dim[1]);
+}
+
+/* The same in its document; operand o of the call, if present, has the starts
+ * of documents. */
 static size_t position(const struct merak_kernel_call *call,
                        const struct merak_operand *x, int o, size_t i)
 {
-    size_t t = x->lo[1] + i % x->local.dim[1];
+    size_t t = position_of(call, x, i);
 
     return o < call->n_in
                ? t - (size_t)((const int32_t *)call->operand[o].data)[i]
@@ -149,15 +157,13 @@ REF_KERNEL(rope)
 {
     const struct merak_operand *x = &call->operand[0];
     const struct merak_operand *y = merak_call_out(call, 0);
-    size_t T = x->local.dim[1], D = merak_local_last(x);
+    size_t D = merak_local_last(x);
     size_t inner = merak_local_span(x, 2, x->local.ndim - 1);
-    size_t n = x->local.dim[0] * T * inner;
+    size_t n = x->local.dim[0] * x->local.dim[1] * inner;
 
     (void)err;
-    for (size_t i = 0; i < n; i++) {
-        size_t t = x->lo[1] + i / inner % T;
-
-        rotate(x, y, i * D, D, (double)t, call->attrs);
-    }
+    for (size_t i = 0; i < n; i++)
+        rotate(x, y, i * D, D, (double)position_of(call, x, i / inner),
+               call->attrs);
     return MERAK_OK;
 }

@@ -188,14 +188,15 @@ REF_KERNEL(dropout)
 {
     const struct merak_operand *x = &call->operand[0];
     double p = call->step->train ? call->attrs->f[0] : 0.0;
-    size_t length = merak_run_length(x), runs = merak_run_count(x);
+    size_t length = merak_run_length(x, call->pieces);
+    size_t runs = merak_run_count(x, call->pieces);
 
     (void)err;
     for (size_t r = 0; r < runs; r++) {
         size_t sample, element;
         uint64_t key;
 
-        merak_run_place(x, r, &sample, &element);
+        merak_run_place(x, call->pieces, r, &sample, &element);
         key = merak_dropout_key(call->step, sample, call->attrs->i[0]);
         for (size_t i = 0; i < length; i++) {
             bool keep = (double)merak_rng_uniform(key, element + i) >= p;

@@ -403,8 +403,7 @@ int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 /* --- slices of sequences ---------------------------------------------------
  */
 
-/* Does a slice of the sequence need operand o up to its own end? */
-static bool is_back(const struct merak_op *op, int n_in, int o)
+bool kc_is_back(const struct merak_op *op, int n_in, int o)
 {
     return o < n_in ? op->back_in >> o & 1 : op->back_out >> (o - n_in) & 1;
 }
@@ -420,12 +419,12 @@ static void run_slice(const struct kc_suite *suite, struct kc *all, size_t lo,
     kc_copy(&part, all);
     part.call.accumulate = accumulate;
     for (int o = 0; o < n; o++)
-        kc_slice(&part, all, o, 1, is_back(op, n_in, o) ? 0 : lo,
-                 is_back(op, n_in, o) ? hi : hi - lo);
+        kc_slice(&part, all, o, 1, kc_is_back(op, n_in, o) ? 0 : lo,
+                 kc_is_back(op, n_in, o) ? hi : hi - lo);
     suite->run(&part);
     for (int o = n_in; o < n; o++) {
         size_t row = kc_count(all, o) / all->call.operand[o].local.dim[1];
-        size_t at = is_back(op, n_in, o) ? 0 : lo * row;
+        size_t at = kc_is_back(op, n_in, o) ? 0 : lo * row;
 
         for (size_t i = 0; i < kc_count(&part, o); i++)
             kc_set(all, o, at + i, kc_get(&part, o, i));

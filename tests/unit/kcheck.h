@@ -56,5 +56,7 @@ int kc_check_padding(const struct kc_suite *suite, const struct kc *c);
 int kc_check_cuts(const struct kc_suite *suite, const struct kc *c);
 /* Slices of a sequence, of attention alone; 1 if this is such a call. */
 int kc_check_slices(const struct kc_suite *suite, const struct kc *c);
+/* Does a slice of the sequence need operand o from its beginning on? */
+bool kc_is_back(const struct merak_op *op, int n_in, int o);
 
 #endif

@@ -7,6 +7,7 @@
 #include "unit/near.h"
 
 #include "unit/kcheck.h"
+#include "unit/kpieces.h"
 
 #include "kernels/cpu/angles.h"
 #include "kernels/ops.h"
@@ -232,6 +233,22 @@ static void slices_of_sequences_make_the_whole(void **state)
     for (int size = 0; size < KC_SIZES; size++)
         kc_visit_all(size, MERAK_F32, compare_slices);
     assert_true(seen >= 4 * 3);
+}
+
+static void run_ref(struct kc *c)
+{
+    kc_run(c, "ref");
+}
+
+static void sequences_in_pieces_make_the_whole(void **state)
+{
+    const struct kc_suite reference = {run_ref, suite.check};
+
+    (void)state;
+    open_cpu(2);
+    kc_check_pieces(&reference, MERAK_F32);
+    kc_check_pieces(&suite, MERAK_F32);
+    kc_check_pieces(&suite, MERAK_BF16);
 }
 
 /* Sequences of several tiles: edges of windows inside them and between, and
@@ -496,6 +513,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(addresses_give_the_same_bits),
         cmocka_unit_test(shards_make_the_whole),
         cmocka_unit_test(slices_of_sequences_make_the_whole),
+        cmocka_unit_test(sequences_in_pieces_make_the_whole),
         cmocka_unit_test(windows_and_dropout_agree_with_the_reference),
         cmocka_unit_test(evaluation_drops_nothing),
         cmocka_unit_test(other_dtypes_are_refused),

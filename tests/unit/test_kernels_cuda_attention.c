@@ -8,6 +8,7 @@
 #include "unit/near.h"
 
 #include "unit/cuda_case.h"
+#include "unit/kpieces.h"
 
 #include "kernels/kernels.h"
 
@@ -183,9 +184,17 @@ static void documents_agree_with_the_reference(void **state)
     kc_document_starts = 0.2;
 }
 
+static void sequences_in_pieces_make_the_whole(void **state)
+{
+    (void)state;
+    kc_check_pieces(&cuda_suite, MERAK_F32);
+    kc_check_pieces(&cuda_suite, MERAK_BF16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequences_in_pieces_make_the_whole),
         cmocka_unit_test(windows_and_dropout_agree_with_the_reference),
         cmocka_unit_test(tiles_of_attention_agree_with_the_reference),
         cmocka_unit_test(plain_attention_agrees_with_the_reference),
