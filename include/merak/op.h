@@ -68,6 +68,15 @@ struct merak_signature {
     bool linear;
 };
 
+/* What the loss of pairs of answers consists of, each a mean. */
+enum merak_loss_part {
+    MERAK_LOSS,
+    MERAK_LOSS_CHOSEN, /* the reward of the chosen answer */
+    MERAK_LOSS_REJECTED,
+    MERAK_LOSS_ACCURACY, /* 1 where the chosen answer's is the larger one */
+    MERAK_LOSS_PARTS
+};
+
 struct merak_cost {
     double flops;
     double bytes; /* read and written once each */

@@ -226,19 +226,24 @@ static void one_pair(const struct merak_kernel_call *call, size_t from,
     const float *nll = call->operand[0].data;
     const float *reference = call->operand[2].data;
     float *loss = call->operand[3].data, *weight = call->operand[4].data;
+    float *reward = call->operand[5].data;
     double beta = call->attrs->f[0], margin = 0, x;
+    double sum[2] = {0, 0}; /* of the chosen answer, of the rejected one */
     float slope;
 
     for (size_t i = from; i < end; i++) {
         double above = (double)reference[i] - (double)nll[i];
 
         margin += i < second ? above : -above;
+        sum[i >= second] += above;
     }
     x = -beta * margin;
     slope = (float)(beta / (1 + exp(-x)));
     for (size_t i = from; i < end; i++)
         weight[i] = i < second ? slope : -slope;
     loss[from] = (float)(fmax(x, 0) + log1p(exp(-fabs(x))));
+    reward[from] = (float)(beta * sum[0]);
+    reward[second] = (float)(beta * sum[1]);
 }
 
 CPU_KERNEL(pair_loss)
@@ -250,8 +255,8 @@ CPU_KERNEL(pair_loss)
 
     if (rc != MERAK_OK)
         return rc;
-    memset(call->operand[3].data, 0, n * sizeof(float));
-    memset(call->operand[4].data, 0, n * sizeof(float));
+    for (int k = 0; k < 3; k++)
+        memset(call->operand[3 + k].data, 0, n * sizeof(float));
     for (size_t at = 0; at < n; at = end) {
         size_t row = at - at % T;
 
@@ -263,17 +268,41 @@ CPU_KERNEL(pair_loss)
     return MERAK_OK;
 }
 
+/* Sums of merak_loss_part, but the first. */
+static void sum_rewards(const struct merak_kernel_call *call,
+                        double sum[MERAK_LOSS_PARTS])
+{
+    const float *reward = call->operand[1].data;
+    const int32_t *second = call->operand[2].data;
+    size_t T = merak_local_last(&call->operand[2]);
+    size_t n = merak_local_count(&call->operand[2]);
+
+    for (size_t i = 0; i < n; i++) {
+        size_t other = i - i % T + (size_t)second[i];
+
+        if (second[i] == 0 || (i % T > 0 && second[i - 1] == second[i]))
+            continue;
+        sum[MERAK_LOSS_CHOSEN] += (double)reward[i];
+        sum[MERAK_LOSS_REJECTED] += (double)reward[other];
+        sum[MERAK_LOSS_ACCURACY] += reward[i] > reward[other];
+    }
+}
+
 CPU_KERNEL(mean_loss)
 {
     const float *nll = call->operand[0].data;
     size_t n = merak_local_count(&call->operand[0]);
     enum merak_status rc = cpu_check_dtype(call, 0, true, err);
-    double sum = 0;
+    const struct merak_operand *out = &call->operand[call->n_in];
+    double sum[MERAK_LOSS_PARTS] = {0};
 
     if (rc != MERAK_OK)
         return rc;
     for (size_t i = 0; i < n; i++)
-        sum += (double)nll[i];
-    *(double *)call->operand[1].data = sum * call->attrs->f[0];
+        sum[MERAK_LOSS] += (double)nll[i];
+    if (call->n_in > 1)
+        sum_rewards(call, sum);
+    for (size_t i = 0; i < merak_local_count(out); i++)
+        ((double *)out->data)[i] = sum[i] * call->attrs->f[0];
     return MERAK_OK;
 }

@@ -254,7 +254,7 @@ CUDA_KERNEL(xent_loss)
 struct pair_view {
     const float *nll, *reference;
     const int32_t *second;
-    float *loss, *weight;
+    float *loss, *weight, *reward;
     size_t n, T;
     double beta;
 };
@@ -265,7 +265,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK) pair_losses(pair_view p)
 {
     size_t from = grid_thread() / WARP, lane = threadIdx.x % WARP;
     size_t row, end, second;
-    double margin = 0, x;
+    double margin = 0, chosen = 0, rejected = 0, x;
     float slope;
 
     if (from >= p.n)
@@ -273,7 +273,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK) pair_losses(pair_view p)
     row = from - from % p.T;
     if (p.second[from] == 0) {
         if (lane == 0)
-            p.loss[from] = p.weight[from] = 0;
+            p.loss[from] = p.weight[from] = p.reward[from] = 0;
         return;
     }
     if (from > row && p.second[from - 1] == p.second[from])
@@ -284,8 +284,12 @@ static __global__ void __launch_bounds__(ROW_BLOCK) pair_losses(pair_view p)
         double above = (double)p.reference[end] - (double)p.nll[end];
 
         margin += end < second ? above : -above;
+        chosen += end < second ? above : 0;
+        rejected += end < second ? 0 : above;
     }
     margin = warp_sum(margin);
+    chosen = p.beta * warp_sum(chosen);
+    rejected = p.beta * warp_sum(rejected);
     x = -p.beta * margin;
     slope = (float)(p.beta / (1 + exp(-x)));
     for (size_t i = from + lane;
@@ -293,6 +297,9 @@ static __global__ void __launch_bounds__(ROW_BLOCK) pair_losses(pair_view p)
         p.weight[i] = i < second ? slope : -slope;
         p.loss[i] =
             i == from ? (float)(fmax(x, 0.0) + log1p(exp(-fabs(x)))) : 0.0f;
+        p.reward[i] = i == from     ? (float)chosen
+                      : i == second ? (float)rejected
+                                    : 0.0f;
     }
 }
 
@@ -309,6 +316,7 @@ CUDA_KERNEL(pair_loss)
     p.reference = static_cast<const float *>(op[2].data);
     p.loss = static_cast<float *>(op[3].data);
     p.weight = static_cast<float *>(op[4].data);
+    p.reward = static_cast<float *>(op[5].data);
     p.n = merak_local_count(&op[1]);
     p.T = merak_local_last(&op[1]);
     p.beta = call->attrs->f[0];
@@ -332,11 +340,55 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         *out = sum * scale;
 }
 
+/* The parts of merak_loss_part behind the first. */
+static __global__ void __launch_bounds__(ROW_BLOCK)
+    sum_rewards(const float *reward, const int32_t *second, size_t n, size_t T,
+                double scale, double *out)
+{
+    double chosen = 0, rejected = 0, better = 0;
+
+    for (size_t i = threadIdx.x; i < n; i += ROW_BLOCK) {
+        float a, b;
+
+        if (second[i] == 0 || (i % T > 0 && second[i - 1] == second[i]))
+            continue;
+        a = reward[i];
+        b = reward[i - i % T + (size_t)second[i]];
+        chosen += (double)a;
+        rejected += (double)b;
+        better += a > b;
+    }
+    chosen = row_sum<ROW_BLOCK>(chosen);
+    rejected = row_sum<ROW_BLOCK>(rejected);
+    better = row_sum<ROW_BLOCK>(better);
+    if (threadIdx.x == 0) {
+        out[MERAK_LOSS_CHOSEN] = chosen * scale;
+        out[MERAK_LOSS_REJECTED] = rejected * scale;
+        out[MERAK_LOSS_ACCURACY] = better * scale;
+    }
+}
+
+static enum merak_status launch_rewards(const struct merak_kernel_call *call,
+                                        struct merak_error *err)
+{
+    const struct merak_operand *pairs = &call->operand[2];
+
+    return launch(
+        merak_cuda_context_of(call),
+        merak_launch{"mean_loss", dim3(1), dim3(ROW_BLOCK), 0}, err,
+        sum_rewards, static_cast<const float *>(call->operand[1].data),
+        static_cast<const int32_t *>(pairs->data), merak_local_count(pairs),
+        merak_local_last(pairs), call->attrs->f[0],
+        static_cast<double *>(merak_call_out(call, 0)->data));
+}
+
 CUDA_KERNEL(mean_loss)
 {
     const struct merak_operand *nll = &call->operand[0];
     enum merak_status rc = check_dtype(call, 0, true, err);
 
+    if (rc == MERAK_OK && call->n_in > 1)
+        rc = launch_rewards(call, err);
     if (rc != MERAK_OK)
         return rc;
     return launch(merak_cuda_context_of(call),

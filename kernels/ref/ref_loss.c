@@ -97,17 +97,21 @@ static void ref_pair(const struct merak_kernel_call *call, size_t from,
     const struct merak_operand *nll = &call->operand[0];
     const struct merak_operand *reference = &call->operand[2];
     double beta = call->attrs->f[0], margin = 0, slope, x;
+    double sum[2] = {0, 0}; /* of the chosen answer, of the rejected one */
 
     for (size_t i = from; i < end; i++) {
         double above = ref_load(reference, i) - ref_load(nll, i);
 
         margin += i < second ? above : -above;
+        sum[i >= second] += above;
     }
     x = -beta * margin;
     slope = beta / (1 + exp(-x));
     for (size_t i = from; i < end; i++)
         ref_store(merak_call_out(call, 1), i, i < second ? slope : -slope);
     ref_store(merak_call_out(call, 0), from, fmax(x, 0) + log1p(exp(-fabs(x))));
+    ref_store(merak_call_out(call, 2), from, beta * sum[0]);
+    ref_store(merak_call_out(call, 2), second, beta * sum[1]);
 }
 
 REF_KERNEL(pair_loss)
@@ -118,8 +122,8 @@ REF_KERNEL(pair_loss)
 
     (void)err;
     for (size_t i = 0; i < n; i++) {
-        ref_store(merak_call_out(call, 0), i, 0);
-        ref_store(merak_call_out(call, 1), i, 0);
+        for (int k = 0; k < 3; k++)
+            ref_store(merak_call_out(call, k), i, 0);
     }
     for (size_t at = 0; at < n; at = end) {
         size_t row = at - at % T;
@@ -132,16 +136,41 @@ REF_KERNEL(pair_loss)
     return MERAK_OK;
 }
 
+/* Sums of merak_loss_part, but the first. */
+static void ref_sum_rewards(const struct merak_kernel_call *call,
+                            double sum[MERAK_LOSS_PARTS])
+{
+    const int32_t *second = call->operand[2].data;
+    size_t T = merak_local_last(&call->operand[2]);
+    size_t n = merak_local_count(&call->operand[2]);
+
+    for (size_t i = 0; i < n; i++) {
+        double chosen, rejected;
+
+        if (second[i] == 0 || (i % T > 0 && second[i - 1] == second[i]))
+            continue;
+        chosen = ref_load(&call->operand[1], i);
+        rejected = ref_load(&call->operand[1], i - i % T + (size_t)second[i]);
+        sum[MERAK_LOSS_CHOSEN] += chosen;
+        sum[MERAK_LOSS_REJECTED] += rejected;
+        sum[MERAK_LOSS_ACCURACY] += chosen > rejected;
+    }
+}
+
 REF_KERNEL(mean_loss)
 {
     const struct merak_operand *nll = &call->operand[0];
+    const struct merak_operand *out = merak_call_out(call, 0);
     size_t n = merak_local_count(nll);
-    double sum = 0;
+    double sum[MERAK_LOSS_PARTS] = {0};
 
     (void)err;
     for (size_t i = 0; i < n; i++)
-        sum += ref_load(nll, i);
-    ref_store(merak_call_out(call, 0), 0, sum * call->attrs->f[0]);
+        sum[MERAK_LOSS] += ref_load(nll, i);
+    if (call->n_in > 1)
+        ref_sum_rewards(call, sum);
+    for (size_t i = 0; i < merak_local_count(out); i++)
+        ref_store(out, i, sum[i] * call->attrs->f[0]);
     return MERAK_OK;
 }
 

@@ -360,7 +360,7 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
     double tokens = (double)m->graph->micro_batch * (double)m->graph->seq;
     struct merak_attrs mean = {.f = {1 / tokens}};
     struct merak_attrs pair = {.f = {(double)m->pair_beta}};
-    struct merak_value *max, *sum[2], *in[3], *out[2], *loss;
+    struct merak_value *max, *sum[2], *in[3], *out[3], *loss;
 
     if (m->graph->loss != NULL)
         merak_model_fail(m, MERAK_ERR_PARAM,
@@ -372,10 +372,14 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
         return NULL;
     in[0] = out[0] = apply(m, "xent_loss", NULL, 3,
                            (struct merak_value *[]){max, sum[0], sum[1]});
-    if (merak_model_add_pairs(m, in + 1) &&
-        merak_apply(m, "pair_loss", &pair, 3, in, out) != MERAK_OK)
-        return NULL;
-    loss = apply(m, "mean_loss", &mean, 1, out);
+    if (merak_model_add_pairs(m, in + 1)) {
+        if (merak_apply(m, "pair_loss", &pair, 3, in, out) != MERAK_OK)
+            return NULL;
+        loss = apply(m, "mean_loss", &mean, 3,
+                     (struct merak_value *[]){out[0], out[2], in[1]});
+    } else {
+        loss = apply(m, "mean_loss", &mean, 1, out);
+    }
     if (loss != NULL)
         m->graph->loss = loss;
     return loss;

@@ -66,16 +66,19 @@
  *                   max where call->first, both are 0 elsewhere: nll is 0
  *     xent_loss     max, sum, z -> nll f32[B,T]
  *     pair_loss     nll f32[B,T], pairs i32[B,T], reference f32[B,T]
- *                   -> loss f32[B,T], weight f32[B,T]; T whole.  Positions
+ *                   -> loss f32[B,T], weight f32[B,T], reward f32[B,T]; T
+ *                   whole.  Positions
  *                   of a pair of answers have in `pairs` the position at
  *                   which the second, the rejected one begins, others 0.
  *                   Of reference - nll, the logarithm of how much likelier
  *                   the answers have become, m is the sum over the first one
  *                   minus that over the second.  loss has log(1 + exp(-f[0]
  *                   m)) where the pair begins, elsewhere 0; weight has its
- *                   derivatives by nll; f[0] = beta of DPO
+ *                   derivatives by nll; f[0] = beta of DPO.  reward has f[0]
+ *                   times either sum where its answer begins, elsewhere 0
  *     mean_loss     nll f32[B,T] -> loss f64[] ; f[0] = 1/(B T) of the whole
- *                   micro-batch; b, t summed; fixed order
+ *                   micro-batch; b, t summed; fixed order.  Of pairs: loss,
+ *                   reward, pairs -> f64[4], enum merak_loss_part
  *   backward (B: activations; W: parameters, f32, accumulated over
  *   micro-batches; `call->accumulate` means += )
  *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
@@ -195,7 +198,8 @@ struct merak_graph {
     struct merak_node **node;
     int n_nodes, node_room;
     int n_forward;            /* nodes [0, n_forward) are phase F */
-    struct merak_value *loss; /* f64 scalar, or NULL */
+    struct merak_value *loss; /* f64[], of pairs f64[MERAK_LOSS_PARTS], or
+                                 NULL */
     enum merak_dtype dtype;   /* compute dtype */
     size_t micro_batch, seq;
     bool documents;  /* several per sequence, with no attention between them */

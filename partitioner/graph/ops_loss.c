@@ -35,9 +35,14 @@ static void xent_max_signature(const struct merak_infer *inf,
 MERAK_DIMS(xent_sum, "logits=c:btv max=f:bt targets=i:bt > sum=f:bt z=f:bt")
 MERAK_DIMS(xent_loss, "max=f:bt sum=f:bt z=f:bt > nll=f:bt")
 /* Answers are anywhere in a sequence, so it cannot be cut. */
-#define PAIR_LOSS "nll=f:bT pairs=i:bT reference=f:bT > loss=f:bT weight=f:bT"
+#define PAIR_LOSS                         \
+    "nll=f:bT pairs=i:bT reference=f:bT " \
+    "> loss=f:bT weight=f:bT reward=f:bT"
 MERAK_DIMS_SIGNATURE(pair_loss, PAIR_LOSS)
-MERAK_DIMS(mean_loss, "nll=f:bt > loss=d:")
+#define MEAN_LOSS                                                  \
+    (inf->n_in > 1 ? "loss=f:bT reward=f:bT pairs=i:bT > mean=d:4" \
+                   : "nll=f:bt > loss=d:")
+MERAK_DIMS(mean_loss, MEAN_LOSS)
 #define XENT_DLOGITS                                                \
     (inf->n_in > 4 ? "logits=c:btv max=f:bt sum=f:bt targets=i:bt " \
                      "weight=f:bt > dlogits=c:btv"                  \
@@ -117,10 +122,10 @@ const struct merak_op merak_ops_loss[] = {
         MERAK_OP_WITH(xent_loss, 3, 3, 1, NULL, .step_use = MERAK_STEP_NONE,
                       .role = MERAK_ROLE_LOSS, .numbers = merak_no_numbers),
     [ROW_PAIR] =
-        MERAK_OP_WITH(pair_loss, 3, 3, 2, NULL, .step_use = MERAK_STEP_NONE,
+        MERAK_OP_WITH(pair_loss, 3, 3, 3, NULL, .step_use = MERAK_STEP_NONE,
                       .numbers = pair_numbers),
     [ROW_MEAN] =
-        MERAK_OP_WITH(mean_loss, 1, 1, 1, mean_loss_grad,
+        MERAK_OP_WITH(mean_loss, 1, 3, 1, mean_loss_grad,
                       .step_use = MERAK_STEP_NONE, .numbers = merak_no_numbers),
     /* Logits are the largest activation: their gradient may overwrite them. */
     [ROW_DLOGITS] =

@@ -165,8 +165,9 @@ struct merak_program {
     struct merak_param_slots *param; /* of this stage, in graph order */
     int n_params;
     int norm; /* slot f32[2]: {scale, pre-clip norm} after the step */
-    int loss; /* slot f64[m]: loss of each micro-batch on the last stage
-                 (rank-local part summed over tp), else -1 */
+    int loss; /* slot f64[m], of pairs f64[m][MERAK_LOSS_PARTS]: loss of each
+                 micro-batch on the last stage (rank-local part summed over
+                 tp), else -1 */
     size_t arena_bytes;      /* with persistent and transient slots */
     size_t persistent_bytes; /* params, optimizer, gradients: from offset 0 */
     size_t category_bytes[MERAK_CAT_COUNT]; /* sums to arena_bytes */

@@ -44,7 +44,9 @@ void merak_build_loss(struct merak_build *b)
     if (b->flow[loss->id].home >= b->n_chain ? b->stage != b->prog->plan.pp - 1
                                              : !b->flow[loss->id].first)
         return;
-    slot = merak_build_vector(MERAK_F64, (size_t)b->prog->plan.microbatches,
+    slot = merak_build_vector(MERAK_F64,
+                              (size_t)b->prog->plan.microbatches *
+                                  merak_shape_count(&loss->shape),
                               MERAK_CAT_TRANSIENT, "loss");
     slot.value = loss->id;
     b->prog->loss = merak_build_slot(b, &slot);
@@ -80,7 +82,10 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
     }
     if (is_loss(b, v))
         return merak_build_alias(b, b->prog->loss,
-                                 (size_t)microbatch * sizeof(double), &slot);
+                                 (size_t)microbatch *
+                                     merak_shape_count(&value->shape) *
+                                     sizeof(double),
+                                 &slot);
     return merak_build_slot(b, &slot);
 }
 

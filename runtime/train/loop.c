@@ -106,19 +106,24 @@ static double shares(const struct merak_trainer *t, enum merak_split split,
     return counted > 0 ? (double)counted / tokens : INFINITY;
 }
 
-/* The sum of the losses that this rank reports, divided by n_shares. */
-static double own_loss(const struct merak_trainer *t,
-                       const struct merak_program *p, double n_shares)
+/* The sum of the losses that this rank reports, divided by n_shares; behind
+ * the loss itself is what one of pairs consists of, else zeros. */
+static void own_loss(const struct merak_trainer *t,
+                     const struct merak_program *p, double n_shares,
+                     double sum[MERAK_LOSS_PARTS])
 {
     const double *loss;
-    double sum = 0;
+    size_t n, m = (size_t)p->plan.microbatches;
 
+    memset(sum, 0, MERAK_LOSS_PARTS * sizeof(*sum));
     if (p->loss < 0 || p->tp_index != 0)
-        return 0;
+        return;
     loss = merak_slot_host(t, p, p->loss);
-    for (int i = 0; i < p->plan.microbatches; i++)
-        sum += loss[i];
-    return sum / n_shares;
+    n = merak_box_count(&p->slot[p->loss].box);
+    for (size_t i = 0; i < n; i++)
+        sum[i % (n / m)] += loss[i];
+    for (int k = 0; k < MERAK_LOSS_PARTS; k++)
+        sum[k] /= n_shares;
 }
 
 /* A step without a token to predict has no gradient: AdamW would decay the
@@ -196,6 +201,7 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
 {
     uint64_t per_run, runs = eval_runs(t, &per_run);
     double n_shares = shares(t, MERAK_VALID, 0, runs * per_run), sum = 0;
+    double own[MERAK_LOSS_PARTS];
     struct merak_step step;
     enum merak_status rc = MERAK_OK;
 
@@ -210,10 +216,11 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
     for (uint64_t i = 0; i < runs && rc == MERAK_OK && *stop_p == 0; i++) {
         t->load.base = i * per_run;
         rc = run_engine(t, t->eval_engine, &step, err);
-        if (rc == MERAK_OK)
-            sum += own_loss(t, t->eval, n_shares);
-        if (rc == MERAK_OK)
-            rc = agree_to_stop(t, stop_p, err);
+        if (rc != MERAK_OK)
+            break;
+        own_loss(t, t->eval, n_shares, own);
+        sum += own[MERAK_LOSS];
+        rc = agree_to_stop(t, stop_p, err);
     }
     t->load.split = MERAK_TRAIN;
     if (rc != MERAK_OK || *stop_p != 0)
@@ -261,7 +268,7 @@ static enum merak_status trace_step(struct merak_trainer *t,
 }
 
 struct step_result {
-    double loss, stop, saving;
+    double loss[MERAK_LOSS_PARTS], stop, saving;
     float lr;
     bool empty; /* there was no token to predict, and so no loss */
 };
@@ -292,20 +299,19 @@ static enum merak_status run_step(struct merak_trainer *t,
         if (rc != MERAK_OK)
             return rc;
     }
-    sum[0] =
-        own_loss(t, t->program,
-                 shares(t, MERAK_TRAIN, t->load.base, t->opt.global_batch));
-    sum[1] = should_stop(t);
-    sum[2] = merak_saving_is_busy(t);
+    own_loss(t, t->program,
+             shares(t, MERAK_TRAIN, t->load.base, t->opt.global_batch), sum);
+    sum[MERAK_LOSS_PARTS] = should_stop(t);
+    sum[MERAK_LOSS_PARTS + 1] = merak_saving_is_busy(t);
     merak_pace_note(t);
     rc = merak_all_reduce_sum(
         t->tr, &t->world, sum,
         MERAK_STEP_SUM + merak_pace_fill(t, MERAK_STEP_SUM), err);
-    r->loss = sum[0];
+    memcpy(r->loss, sum, sizeof(r->loss));
     r->lr = step.lr;
     r->empty = step.grad_scale == 0;
-    r->stop = sum[1];
-    r->saving = sum[2];
+    r->stop = sum[MERAK_LOSS_PARTS];
+    r->saving = sum[MERAK_LOSS_PARTS + 1];
     return rc;
 }
 
@@ -391,12 +397,30 @@ static void check_reference(const struct merak_trainer *t, double loss)
                loss, t->opt.ckpt.init_from);
 }
 
+/* What the step is known by so far; without a token to predict there is no
+ * loss, and rewards only of pairs. */
+static void fill_values(const struct merak_trainer *t,
+                        const struct step_result *r,
+                        struct merak_step_values *v)
+{
+    bool pairs = t->opt.optimizer.objective.kind == MERAK_DPO && !r->empty;
+
+    v->loss = r->empty ? NAN : r->loss[MERAK_LOSS];
+    v->reward_chosen = pairs ? r->loss[MERAK_LOSS_CHOSEN] : NAN;
+    v->reward_rejected = pairs ? r->loss[MERAK_LOSS_REJECTED] : NAN;
+    v->reward_margin = v->reward_chosen - v->reward_rejected;
+    v->reward_accuracy = pairs ? r->loss[MERAK_LOSS_ACCURACY] : NAN;
+    v->lr = (double)r->lr;
+}
+
 static enum merak_status finish_step(struct merak_trainer *t,
                                      struct step_result *r, int64_t began,
                                      struct merak_error *err)
 {
-    double norm = grad_norm(t), valid, step_s = seconds_since(began);
-    enum merak_status rc = check_finite(t, r->loss, norm, err);
+    struct merak_step_values v = {.grad_norm = grad_norm(t),
+                                  .step_s = seconds_since(began)};
+    enum merak_status rc =
+        check_finite(t, r->loss[MERAK_LOSS], v.grad_norm, err);
 
     t->failure.doing = "the end of a step";
     if (rc == MERAK_OK)
@@ -407,21 +431,20 @@ static enum merak_status finish_step(struct merak_trainer *t,
     t->step++;
     t->consumed += t->opt.global_batch;
     t->tokens += t->opt.global_batch * t->opt.seq;
-    rc = validate(t, &valid, &r->stop, err);
+    rc = validate(t, &v.valid_loss, &r->stop, err);
     if (rc != MERAK_OK)
         return rc;
-    if (r->empty) {
+    if (r->empty)
         count_empty(t);
-        r->loss = NAN;
-    }
-    merak_report_step(t, r->loss, norm, r->lr, step_s);
+    fill_values(t, r, &v);
+    merak_report_step(t, &v);
     if (!r->empty)
-        check_reference(t, r->loss);
-    merak_pace_judge(t, step_s);
-    if (!isnan(valid))
+        check_reference(t, v.loss);
+    merak_pace_judge(t, v.step_s);
+    if (!isnan(v.valid_loss))
         merak_info("train", "step %llu  held-out loss %.4f",
-                   (unsigned long long)t->step, valid);
-    rc = merak_metrics_step(t, r->loss, norm, r->lr, step_s, valid, err);
+                   (unsigned long long)t->step, v.valid_loss);
+    rc = merak_metrics_step(t, &v, err);
     t->failure.broken = rc != MERAK_OK; /* only rank 0 writes them */
     return rc;
 }

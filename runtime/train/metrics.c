@@ -63,6 +63,22 @@ static void gather(const struct merak_trainer *t, struct merak_step_values *v)
 
 /* --- metrics.jsonl -------------------------------------------------------- */
 
+/* By the names that TRL gives them. */
+static void write_rewards(FILE *out, const struct merak_step_values *v)
+{
+    struct merak_json_number a, b, c, d;
+
+    if (isnan(v->reward_margin))
+        return;
+    fprintf(out,
+            ", \"rewards/chosen\": %s, \"rewards/rejected\": %s, "
+            "\"rewards/margins\": %s, \"rewards/accuracies\": %s",
+            merak_json_number(&a, 9, v->reward_chosen),
+            merak_json_number(&b, 9, v->reward_rejected),
+            merak_json_number(&c, 9, v->reward_margin),
+            merak_json_number(&d, 9, v->reward_accuracy));
+}
+
 static enum merak_status write_line(FILE *out,
                                     const struct merak_step_values *v,
                                     struct merak_error *err)
@@ -89,6 +105,7 @@ static enum merak_status write_line(FILE *out,
     if (!isnan(v->valid_loss))
         fprintf(out, ", \"valid_loss\": %s",
                 merak_json_number(&a, 17, v->valid_loss));
+    write_rewards(out, v);
     if (v->empty_steps > 0)
         fprintf(out, ", \"empty_steps\": %" PRIu64, v->empty_steps);
     fputs("}\n", out);
@@ -137,6 +154,10 @@ static const struct {
     {"train/grad_norm", AT(grad_norm)},
     {"train/lr", AT(lr)},
     {"valid/loss", AT(valid_loss)},
+    {"train/rewards/chosen", AT(reward_chosen)},
+    {"train/rewards/rejected", AT(reward_rejected)},
+    {"train/rewards/margins", AT(reward_margin)},
+    {"train/rewards/accuracies", AT(reward_accuracy)},
     {"speed/tokens_per_s", AT(tokens_per_s)},
     {"speed/step_s", AT(step_s)},
     {"speed/flops_per_s", AT(flops_per_s)},
@@ -229,26 +250,21 @@ void merak_metrics_close(struct merak_trainer *t)
     t->reports.metrics = NULL;
 }
 
-enum merak_status merak_metrics_step(struct merak_trainer *t, double loss,
-                                     double norm, float lr, double step_s,
-                                     double valid_loss, struct merak_error *err)
+enum merak_status merak_metrics_step(struct merak_trainer *t,
+                                     struct merak_step_values *v,
+                                     struct merak_error *err)
 {
     struct merak_metrics *m = t->reports.metrics;
-    struct merak_step_values v = {.loss = loss,
-                                  .grad_norm = norm,
-                                  .lr = (double)lr,
-                                  .step_s = step_s,
-                                  .valid_loss = valid_loss};
     enum merak_status rc = MERAK_OK;
 
     if (m == NULL)
         return MERAK_OK;
-    gather(t, &v);
-    merak_metrics_page_step(m->page, t, &v);
+    gather(t, v);
+    merak_metrics_page_step(m->page, t, v);
     if (m->lines != NULL)
-        rc = write_line(m->lines, &v, err);
+        rc = write_line(m->lines, v, err);
     if (rc == MERAK_OK && m->events != NULL)
-        rc = write_events(m->events, &v, err);
+        rc = write_events(m->events, v, err);
     return rc;
 }
 

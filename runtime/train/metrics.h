@@ -18,6 +18,9 @@ struct merak_trainer;
 struct merak_step_values {
     uint64_t step, samples, tokens, empty_steps;
     double loss, valid_loss, grad_norm, lr;
+    /* Of pairs of answers: beta times the logarithm of how much likelier than
+     * under the reference they are. */
+    double reward_chosen, reward_rejected, reward_margin, reward_accuracy;
     double step_s, tokens_per_s, flops_per_s, mfu;
     double idle; /* of a step in which ranks were compared (pace.c) */
     double time, elapsed_s;
@@ -31,11 +34,10 @@ enum merak_status merak_metrics_open(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Also writes the last page. */
 void merak_metrics_close(struct merak_trainer *t);
-/* Write the values of a step; norm and lr are its own, valid_loss NAN if none
- * was computed. */
-enum merak_status merak_metrics_step(struct merak_trainer *t, double loss,
-                                     double norm, float lr, double step_s,
-                                     double valid_loss,
+/* Write the values of a step: given are its losses, rewards, norm, learning
+ * rate and time, the others are filled in. */
+enum merak_status merak_metrics_step(struct merak_trainer *t,
+                                     struct merak_step_values *v,
                                      struct merak_error *err) MERAK_CHECKED;
 /* redone.c: take the steps after t->step out of this metrics file, and count
  * them in t->lineage.n_redone. */

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "runtime/train/phases.h"
+#include "runtime/train/metrics.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -294,26 +295,29 @@ double merak_step_tokens(const struct merak_trainer *t)
     return (double)t->opt.global_batch * (double)t->opt.seq;
 }
 
-void merak_report_step(const struct merak_trainer *t, double loss, double norm,
-                       float lr, double step_s)
+void merak_report_step(const struct merak_trainer *t,
+                       const struct merak_step_values *v)
 {
     uint64_t done = t->step - t->start.step;
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
-    char saving[32] = "", loss_text[32] = "no token to predict";
+    char saving[32] = "", loss[32] = "no token to predict", margin[64] = "";
 
     if (t->step % t->opt.output.log_every != 0 && done != 1 &&
         t->step != t->opt.steps)
         return;
     if (percent >= 0)
         snprintf(saving, sizeof(saving), "  saving %d %%", percent);
-    if (!isnan(loss))
-        snprintf(loss_text, sizeof(loss_text), "loss %.4f", loss);
+    if (!isnan(v->loss))
+        snprintf(loss, sizeof(loss), "loss %.4f", v->loss);
+    if (!isnan(v->reward_margin))
+        snprintf(margin, sizeof(margin), "  margin %.4f  accuracy %.3f",
+                 v->reward_margin, v->reward_accuracy);
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
-               "  %s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
-               t->step, t->opt.steps, loss_text, norm, (double)lr,
-               merak_step_tokens(t) / step_s, (int)eta / 60, (int)eta % 60,
+               "  %s%s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
+               t->step, t->opt.steps, loss, margin, v->grad_norm, v->lr,
+               merak_step_tokens(t) / v->step_s, (int)eta / 60, (int)eta % 60,
                saving);
 }
 

@@ -363,7 +363,7 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
 void merak_resume_state(const struct merak_trainer *t,
                         struct merak_ckpt_state *state);
 /* The number of values in the sum over ranks that ends a step. */
-enum { MERAK_STEP_SUM = 3 };
+enum { MERAK_STEP_SUM = MERAK_LOSS_PARTS + 2 };
 
 /* weights.c: initial values, checkpoints; local. */
 enum merak_status merak_weights_init(struct merak_trainer *t,
@@ -497,9 +497,9 @@ void merak_report_categories(const struct merak_trainer *t, char *text,
 /* What --print asks for, on standard output. */
 enum merak_status merak_report_phases(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
-/* loss, valid_loss: NAN if there is none */
-void merak_report_step(const struct merak_trainer *t, double loss, double norm,
-                       float lr, double step_s);
+struct merak_step_values; /* metrics.h */
+void merak_report_step(const struct merak_trainer *t,
+                       const struct merak_step_values *v);
 /* Report a successful save; rank 0's times. */
 void merak_report_save(struct merak_trainer *t,
                        const struct merak_ckpt_times *times);

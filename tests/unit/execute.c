@@ -458,21 +458,28 @@ void executed_destroy(struct executed *ex)
     free(ex);
 }
 
-double executed_loss(const struct executed *ex)
+double executed_loss_part(const struct executed *ex, int part)
 {
     double sum = 0;
 
     for (int r = 0; r < ex->planned->n_programs; r++) {
         const struct merak_program *prog = ex->planned->program[r];
+        int m = prog->plan.microbatches, parts;
         const double *loss;
 
         if (prog->loss < 0 || prog->tp_index > 0)
             continue;
         loss = slot_data(ex, r, prog->loss);
-        for (int m = 0; m < prog->plan.microbatches; m++)
-            sum += loss[m];
+        parts = (int)merak_box_count(&prog->slot[prog->loss].box) / m;
+        for (int i = part; i < m * parts; i += parts)
+            sum += loss[i];
     }
     return sum;
+}
+
+double executed_loss(const struct executed *ex)
+{
+    return executed_loss_part(ex, MERAK_LOSS);
 }
 
 float executed_norm(const struct executed *ex, int rank)

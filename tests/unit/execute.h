@@ -29,6 +29,8 @@ void executed_destroy(struct executed *ex);
 void executed_step(struct executed *ex, uint64_t seed);
 /* Sum of a step's losses over micro-batches and replicas, and its norm. */
 double executed_loss(const struct executed *ex);
+/* The same of what else a loss of pairs of answers has, enum merak_loss_part. */
+double executed_loss_part(const struct executed *ex, int part);
 float executed_norm(const struct executed *ex, int rank);
 /* Every element of a parameter that rank updates, as (global index, element)
  * to fn; others it gets with the next step. */

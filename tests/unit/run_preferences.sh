@@ -40,7 +40,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..36
+echo 1..37
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -148,6 +148,12 @@ ok $? "memory is what was predicted, to the byte" log
 losses whole | awk 'NR == 1 { first = $1 } { last = $1 }
     END { exit !((first - log(2)) ^ 2 < 1e-12 && last < 0.9 * first) }'
 ok $? "the loss begins at log 2, and falls" whole/metrics.jsonl
+sed 's/.*"rewards\/chosen": \(.*\), "rewards\/rejected": \(.*\), "rewards\/margins": \(.*\), "rewards\/accuracies": \([^,}]*\).*/\1 \2 \3 \4/' \
+    whole/metrics.jsonl >rewards &&
+    awk 'NF != 4 || ($1 - $2 - $3) ^ 2 > 1e-12 || $4 < 0 || $4 > 1 { bad = 1 }
+    NR == 1 && $3 ^ 2 > 1e-10 { bad = 1 }
+    END { exit !(!bad && NR == 4 && $3 > 0.1 && $4 > 0.8) }' rewards
+ok $? "rewards are the same at first, and then the chosen answers are larger" rewards
 "${dpo[@]}" --ckpt half --steps 2 --lr 1e-2 >log 2>&1 &&
     "${dpo[@]}" --ckpt half --steps 4 --lr 1e-2 >>log 2>&1 &&
     [ "$(losses half)" = "$(losses whole)" ] && cp log half.log

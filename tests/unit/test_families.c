@@ -24,6 +24,8 @@
 /* What a run was like. */
 struct result {
     double loss[STEPS];
+    double rewards[STEPS]
+                  [MERAK_LOSS_PARTS]; /* of pairs: MERAK_LOSS_CHOSEN .. */
     float norm;
 };
 
@@ -78,7 +80,7 @@ static struct result run(struct family *family, const struct layout *at)
     struct merak_planned *planned = NULL;
     struct merak_error err = {.text = ""};
     struct executed *ex;
-    struct result r;
+    struct result r = {.norm = 0};
 
     if (build(family, at, &planned, &err) != MERAK_OK)
         fail_msg("%s: tp %d, pp %d, dp %d, %s: %s", family->file, at->tp,
@@ -88,6 +90,8 @@ static struct result run(struct family *family, const struct layout *at)
     for (int s = 0; s < STEPS; s++) {
         executed_step(ex, (uint64_t)(at->tp * 100 + at->pp * 10 + at->dp + s));
         r.loss[s] = executed_loss(ex);
+        for (int k = 0; family->beta > 0 && k < MERAK_LOSS_PARTS; k++)
+            r.rewards[s][k] = executed_loss_part(ex, k);
     }
     r.norm = executed_norm(ex, 0);
     executed_destroy(ex);
@@ -103,6 +107,9 @@ static void compare(struct family *family, const struct layout *at,
      * losses of pairs are made of is added in double */
     assert_near(r.loss, one->loss, STEPS, family->beta > 0 ? 1e-6 : 1e-5, 0);
     assert_near(&r.norm, &one->norm, 1, 1e-5, 0);
+    for (int s = 0; s < STEPS && family->beta > 0; s++)
+        assert_near(r.rewards[s], one->rewards[s], MERAK_LOSS_PARTS, 1e-6,
+                    1e-6);
 }
 
 /* Both answers of a pair are in one sequence, which is not cut. */

@@ -16,6 +16,9 @@ the same model with other weights.  Records more than there:
     pairs      i  [batch, sequence], the place that the rejected answer of a
                   token's pair begins at, 0 where there is no pair
     reference  f  [batch, sequence], -log p of the reference, 0 without target
+    rewards    d  [4, 3], in each step the mean of beta chosen, of beta rejected
+                  (TRL's rewards), and the share of pairs in which the first
+                  is the larger one
 
 Run it in this folder; it needs python3-torch.
 """
@@ -84,20 +87,23 @@ def run(family, forward, seed):
            gen.array("reference", "f", reference)]
 
     def loss_of():
-        terms = []
+        terms, rewards = [], []
         for pair in where:
             up = [(torch.tensor(reference[b, s:e].astype(np.float64)) -
                    nll(forward, c, w, tokens, targets, (b, s, e))).sum()
                   for b, s, e in pair]
             terms.append(-F.logsigmoid(BETA * (up[0] - up[1])))
-        return torch.stack(terms).mean()
+            rewards.append([BETA * up[0].item(), BETA * up[1].item(),
+                            float(up[0] > up[1])])
+        return torch.stack(terms).mean(), np.mean(rewards, axis=0)
 
-    losses, moments = [], {}
+    losses, rewards, moments = [], [], {}
     for step in range(4):
         for p in w.value.values():
             p.grad = None
-        loss = loss_of()
+        loss, reward = loss_of()
         losses.append(loss.item())
+        rewards.append(reward)
         if step == 3:
             break
         loss.backward()
@@ -112,6 +118,7 @@ def run(family, forward, seed):
                              [p.grad for p in w.value.values()])]
         gen.adamw(w, moments, step + 1)
     out.append(gen.array("losses", "d", losses))
+    out.append(gen.array("rewards", "d", rewards))
     with open(family + "-preferences.vec", "wb") as f:
         f.write(b"MRKVEC01" + struct.pack("<I", len(out)) + b"".join(out))
     print(family, "losses", losses, "of", len(where), "pairs")
