@@ -141,8 +141,8 @@ static int cut_over(const struct merak_sharded *s, int value, const char *name)
     return -1;
 }
 
-/* Experts over ep, each one's inner width over tp, whatever the sizes are: ranks
- * of an expert then have as many rows. */
+/* Experts over ep, each one's inner width over tp, whatever the sizes are:
+ * ranks of an expert then have as many rows. */
 static void each_degree_cuts_its_own_dim(void **state)
 {
     static const struct {

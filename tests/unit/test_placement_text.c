@@ -84,6 +84,15 @@ static void sequences_are_cut_within_nodes(void **state)
     assert_true(merak_degrees_auto(&got.input));
     merak_plan_fini(&got);
     free(text);
+    plan.input.cp = 1;
+    plan.input.ep = MERAK_EP_CHOSEN;
+    assert_int_equal(merak_plan_encode(&plan, &text, NULL), MERAK_OK);
+    assert_non_null(strstr(text, "/2e0x1x2/auto/"));
+    assert_int_equal(merak_plan_decode(text, &got, &err), MERAK_OK);
+    assert_int_equal(got.input.ep, MERAK_EP_CHOSEN);
+    assert_true(merak_degrees_auto(&got.input));
+    merak_plan_fini(&got);
+    free(text);
     merak_placement_destroy(p);
     in.cp = 4;
     assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);

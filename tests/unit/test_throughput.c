@@ -16,7 +16,7 @@
 #include "config.h"
 
 #include "unit/all_rows.h"
-#include "unit/gpt2_config.h"
+#include "unit/mixtral_config.h"
 #include "unit/near.h"
 
 #include "partitioner/search/search.h"
@@ -49,6 +49,7 @@ struct row {
     double published;
     double is; /* HELD_OUT, FITTED or so many times as fast as published */
     size_t kv_heads, ffn; /* of a llama; 0: a GPT-2 */
+    size_t experts;       /* of a Mixtral; else 0 */
 };
 
 /* Narayanan et al. 2021, eq. 3. */
@@ -79,6 +80,9 @@ static struct merak_hf_config config_of(const struct row *row)
     struct merak_hf_config config =
         gpt2_config(row->layers, row->hidden, row->heads, row->vocab);
 
+    if (row->experts > 0)
+        return mixtral_config(row->layers, row->hidden, row->heads, row->ffn,
+                              row->vocab);
     config.positions = row->seq;
     if (row->kv_heads == 0)
         return config;
