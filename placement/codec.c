@@ -7,7 +7,8 @@
  *   body  = tp cp ep "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/"
  *           tree "/" map
  *   cp    = "" | "c" cp        "" for 1; 0: auto
- *   ep    = "" | "e" ep        "" for 1 or, if a degree is auto, for auto
+ *   ep    = "" | "e" ep        "" for 1 or, if a degree is auto, not given; 0:
+ *           auto
  *   bytes = "" | ":" pp-bytes ":" dp-bytes       "" if not known
  *   nodes = a hostlist in the launcher's order; nodes are numbered from 0
  *   tree  = part *("," part)      part = name "(" tree ")" | low ["-" high]
@@ -337,18 +338,22 @@ static enum merak_status read_header(struct reader *r)
 static enum merak_status read_degrees(struct reader *r)
 {
     struct merak_placement_input *in = &r->plan->input;
+    bool is_chosen = false; /* ep */
 
     in->tp = (int)take_number(r, MERAK_MAX_DEGREE);
     in->cp = 1;
     if (in->tp >= 0 && take(r, 'c'))
         in->cp = (int)take_number(r, MERAK_MAX_DEGREE);
     in->ep = 0;
-    if (in->tp >= 0 && take(r, 'e'))
+    if (in->tp >= 0 && take(r, 'e')) {
         in->ep = (int)take_number(r, MERAK_MAX_DEGREE);
+        is_chosen = in->ep == 0;
+    }
     in->pp = in->tp < 0 || in->cp < 0 || in->ep < 0 || !take(r, 'x')
                  ? -1
                  : (int)take_field_number(r, MERAK_MAX_DEGREE, 'x');
     in->cp = in->cp == 0 ? MERAK_CP_CHOSEN : in->cp;
+    in->ep = is_chosen ? MERAK_EP_CHOSEN : in->ep;
     in->dp = in->pp < 0 ? -1 : (int)take_field_number(r, MERAK_MAX_TASKS, '/');
     if (in->ep == 0 && !merak_degrees_auto(in))
         in->ep = 1;
@@ -532,7 +537,7 @@ static enum merak_status read_map(struct reader *r)
     return MERAK_OK;
 }
 
-/* Check that the degrees are known and fit, or that tp or pp is auto. */
+/* Check that the degrees are known and fit, or that one is auto. */
 static enum merak_status check_degrees(const struct reader *r)
 {
     struct merak_placement_input in = r->plan->input;

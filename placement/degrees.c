@@ -125,7 +125,8 @@ enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,
 
 bool merak_degrees_auto(const struct merak_placement_input *input)
 {
-    return input->tp == 0 || input->pp == 0 || input->cp == MERAK_CP_CHOSEN;
+    return input->tp == 0 || input->pp == 0 || input->cp == MERAK_CP_CHOSEN ||
+           input->ep == MERAK_EP_CHOSEN;
 }
 
 void merak_input_write(FILE *out, const struct merak_placement_input *input)
@@ -133,7 +134,9 @@ void merak_input_write(FILE *out, const struct merak_placement_input *input)
     fprintf(out, "%d", input->tp);
     if (input->cp > 1 || input->cp == MERAK_CP_CHOSEN)
         fprintf(out, "c%d", input->cp > 1 ? input->cp : 0);
-    if (input->ep > 1 || (input->ep == 1 && merak_degrees_auto(input)))
+    if (input->ep == MERAK_EP_CHOSEN)
+        fputs("e0", out);
+    else if (input->ep > 1 || (input->ep == 1 && merak_degrees_auto(input)))
         fprintf(out, "e%d", input->ep);
     fprintf(out, "x%dx%d/%s", input->pp, input->dp,
             merak_order_name(input->order));

@@ -79,13 +79,13 @@ void merak_site_fini(struct merak_site *site);
 
 /* --- request: the degrees ------------------------------------------------ */
 
-enum { MERAK_CP_CHOSEN = -1 }; /* by the program: auto */
+enum { MERAK_CP_CHOSEN = -1, MERAK_EP_CHOSEN = -1 }; /* by the program: auto */
 
 struct merak_placement_input {
     const struct merak_site *site; /* borrowed for the call */
     int tp, pp, dp; /* 0: not given (tp, pp: 1; dp: the rest), or auto */
-    int cp, ep;     /* 0: not given, 1; or, of ep, auto as tp or pp; or, of cp,
-                       MERAK_CP_CHOSEN */
+    int cp, ep;     /* 0: not given, 1; or, of ep, auto as tp or pp; or
+                       MERAK_CP_CHOSEN, MERAK_EP_CHOSEN */
     enum merak_order order;
     enum merak_domain tp_domain;
     /* Bytes that a rank sends in a step along each axis, to weight links.  Both

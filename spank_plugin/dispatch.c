@@ -303,7 +303,7 @@ static enum merak_status read_wishes(struct merak_placement_input *input,
     settings_input(&settings, input, is_auto);
     rc = apply_plan_file(input, is_auto, err);
     if (rc == MERAK_OK && *is_auto)
-        rc = check_env("tp or pp is auto: give numbers, or a plan", err);
+        rc = check_env("a degree is auto: give numbers, or a plan", err);
     return rc;
 }
 

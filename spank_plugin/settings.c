@@ -19,7 +19,7 @@ static const struct {
 } names[SET_COUNT] = {
     [SET_TP] = {"merak-tp", "MERAK_TP", "tp", "N|auto",
                 "Merak: tasks that share each layer (tensor parallel)"},
-    [SET_EP] = {"merak-ep", "MERAK_EP", "ep", "N",
+    [SET_EP] = {"merak-ep", "MERAK_EP", "ep", "N|auto",
                 "Merak: tasks that share the experts (expert parallel)"},
     [SET_PP] = {"merak-pp", "MERAK_PP", "pp", "N|auto",
                 "Merak: pipeline stages"},
@@ -116,9 +116,8 @@ static const char *check(enum setting setting, const char *text)
     enum merak_domain domain;
 
     switch (setting) {
-    case SET_EP: /* auto with another degree, if it is not given */
-        return parse_degree(text) > 0 ? NULL : "expected an integer 1..65535";
     case SET_TP:
+    case SET_EP:
     case SET_PP:
     case SET_DP:
     case SET_CP:
@@ -239,9 +238,12 @@ void settings_input(const struct settings *s,
         input->tp_domain = MERAK_DOMAIN_NODE;
     *is_auto = strcmp(settings_text(s, SET_TP), "auto") == 0 ||
                strcmp(settings_text(s, SET_PP), "auto") == 0 ||
-               strcmp(settings_text(s, SET_CP), "auto") == 0;
+               strcmp(settings_text(s, SET_CP), "auto") == 0 ||
+               strcmp(settings_text(s, SET_EP), "auto") == 0;
     if (strcmp(settings_text(s, SET_CP), "auto") == 0)
         input->cp = MERAK_CP_CHOSEN;
+    if (strcmp(settings_text(s, SET_EP), "auto") == 0)
+        input->ep = MERAK_EP_CHOSEN;
     /* The program chooses the order, too, unless it is given. */
     if (*is_auto && s->value[SET_ORDER].source == FROM_NOWHERE)
         input->order = MERAK_ORDER_AUTO;

@@ -234,8 +234,8 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
         .cp = s->cp,
         .cp_form = pin->cp_form,
         .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
-        .tp_batch_percent = at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent
-                                                      : 0,
+        .tp_batch_percent =
+            at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent : 0,
         .micro_batch = at->b,
         .branches = branches};
 

@@ -107,7 +107,8 @@ enum merak_status merak_link_memory(const struct merak_link_options *opt,
                                     int *comms_p, size_t *bytes_p,
                                     struct merak_error *err) MERAK_CHECKED;
 /* The most that merak_link_memory() gives for a rank of any plan of so many
- * tasks, with these degrees; 0: of any, but cp and ep are 1, and below 0 any. */
+ * tasks, with these degrees; 0: of any, but cp and ep are 1; below 0: of any.
+ */
 size_t merak_link_memory_most(int tasks, int tp, int cp, int ep, int pp,
                               int dp);
 /* "NCCL 2.28.9, 5 communicators, sums in member order" */

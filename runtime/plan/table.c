@@ -77,14 +77,15 @@ static void put_ranks(const struct table *t, const struct row *r, char *text)
 static void put_plan(const struct table *t, const struct row *r, char *text)
 {
     const struct merak_plan *p = &r->plan;
-    char more[24] = "";
+    char cp[24] = "", ep[24] = "";
 
     (void)t;
-    if (p->cp > 1 || p->ep > 1)
-        snprintf(more, sizeof(more), " (%s %d)", p->cp > 1 ? "cp" : "ep",
-                 p->cp > 1 ? p->cp : p->ep);
-    snprintf(text, CELL, "%d%s x %d x %d, %zu, %s", p->tp, more, p->pp, p->dp,
-             p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
+    if (p->cp > 1)
+        snprintf(cp, sizeof(cp), " (cp %d)", p->cp);
+    if (p->ep > 1)
+        snprintf(ep, sizeof(ep), " (ep %d)", p->ep);
+    snprintf(text, CELL, "%d%s%s x %d x %d, %zu, %s", p->tp, cp, ep, p->pp,
+             p->dp, p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
 }
 
 static void put_step(const struct table *t, const struct row *r, char *text)

@@ -262,6 +262,8 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
                             &r->cp, err);
     if (rc == MERAK_OK && r->cp == 0 && placed->cp == MERAK_CP_CHOSEN)
         r->cp = MERAK_OPTION_AUTO;
+    if (rc == MERAK_OK && r->ep == 0 && placed->ep == MERAK_EP_CHOSEN)
+        r->ep = MERAK_OPTION_AUTO;
     if (rc == MERAK_OK)
         settle_auto(r);
     return rc;

@@ -109,7 +109,7 @@ or 6 tasks" -n4
 }
 
 @test "torch needs ranks that srun knows" {
-    rejects "--merak-env=torch needs ranks that srun knows, and tp or pp is \
+    rejects "--merak-env=torch needs ranks that srun knows, and a degree is \
 auto: give numbers, or a plan" -n2 --merak-tp=auto --merak-env=torch
 }
 

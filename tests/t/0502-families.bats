@@ -113,8 +113,9 @@ as_one()
     train_to qwen3_moe-ep2 qwen3_moe srun -n4 --overcommit --merak-ep=2 \
         --merak-pp=2 -- --micro-batch 2 3>&- &
     wait_for $first $!
-    train_to mixtral-ep2 mixtral srun -n4 --overcommit --merak-ep=2 -- \
-        --micro-batch 2
+    train_to mixtral-ep2 mixtral srun -n4 --overcommit --merak-ep=auto \
+        --merak-tp=1 --merak-pp=1 --merak-dp=2 -- --micro-batch 2
+    grep -q 'chosen .*ep 2, pp 1, dp 2' "$RUNS/mixtral-ep2/out"
     for run in mixtral-ep4 mixtral-ep2 qwen3_moe-ep2; do
         "$TESTS/parity.py" near "$RUNS/${run%-*}" "$RUNS/$run"
     done
