@@ -36,7 +36,7 @@ enum merak_option_kind {
 };
 
 enum { MERAK_OPTION_NAME_BYTES = 32 };
-/* What INT stores for "auto", if `words` is "auto". */
+/* What INT stores for its word. */
 enum { MERAK_OPTION_AUTO = -1 };
 
 struct merak_option {
@@ -44,7 +44,7 @@ struct merak_option {
     enum merak_option_kind kind;
     size_t at;         /* of the value in the target */
     const char *about; /* in the help: one sentence without a period */
-    const char *words; /* WORD, BOOL; INT: NULL or "auto" */
+    const char *words; /* WORD, BOOL; INT: NULL or one, as "auto" */
     double least;      /* bounds of numbers; reals with least 0 have to be */
     double most;       /* positive if `positive`; most 0: that of the type */
     bool positive;

@@ -10,10 +10,10 @@
  *   plan        {tp, pp, dp, order, cp, ep, chunks, microbatches,
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
- *               expert_room, cp_form}: struct merak_plan as text; cp and ep
- *               are present only if they are not 1, branches, tp_batch,
- *               expert_room and cp_form if they are not the usual (older files
- *               have a flag for branches, gathered, which is still read);
+ *               expert_room, cp_form, fetch}: struct merak_plan as text; cp and
+ *               ep are present only if they are not 1, branches, tp_batch,
+ *               expert_room, cp_form and fetch if they are not the usual (older
+ *               files have a flag for branches, gathered, which is still read);
  *               zero1 is true or false, or else zero has the level.
  *               Micro-batches: a sub-pipeline's halves count as one.  cut is null
  *               if merak_stages_cut() decides, drop ({attention, blocks} of

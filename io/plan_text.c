@@ -108,6 +108,18 @@ static void describe_schedule(const struct merak_plan *p, char *text,
     snprintf(text, size, "%s%s, ", p->schedule, chunks);
 }
 
+/* " (parameters of the first 5 blocks of each part)"; "" if it is all, or none.
+ */
+static void describe_fetched(const struct merak_plan *p, char *text,
+                             size_t size)
+{
+    text[0] = '\0';
+    if (p->fetch > 0)
+        snprintf(text, size, " (parameters of the first %d block%s%s)",
+                 p->fetch, p->fetch == 1 ? "" : "s",
+                 merak_plan_parts(p) > 1 ? " of each part" : "");
+}
+
 /* ", room for 125 % of an even share of rows"; "" if experts are not cut. */
 static void describe_experts(const struct merak_plan *p, char *text,
                              size_t size)
@@ -122,7 +134,7 @@ static void describe_experts(const struct merak_plan *p, char *text,
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char schedule[64], samples[64] = "", sp[48] = "", drops[80];
-    char experts[80];
+    char experts[80], fetched[64];
     char order[MERAK_CHOICE_WORD], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
@@ -131,6 +143,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     describe_schedule(p, schedule, sizeof(schedule));
     describe_drops(p, drops, sizeof(drops));
     describe_experts(p, experts, sizeof(experts));
+    describe_fetched(p, fetched, sizeof(fetched));
     if (p->tp > 1 || p->stage != NULL)
         snprintf(sp, sizeof(sp), ", sequence parallelism %s",
                  merak_choice_word(&merak_choice[MERAK_CHOICE_SP], (long)p->sp,
@@ -140,7 +153,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  ", data parallelism over tp in %d %% of the model",
                  p->tp_batch_percent);
     snprintf(text, bytes,
-             "%s; %s%d micro-batch%s of %zu%s; %s%s, "
+             "%s; %s%d micro-batch%s of %zu%s; %s%s%s, "
              "ranks %s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
@@ -148,6 +161,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                "communication"
                              : "",
              p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
+             fetched,
              merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
                                p->order_tp_pp_dp, order),
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", sp,

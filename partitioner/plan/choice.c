@@ -125,6 +125,11 @@ static enum merak_status set_stages(void *target, const char *text,
     "gradients, 3: and parameters, fetched for each use; or auto: of " \
     "all, if degrees are auto (1; or 0, if degrees are auto)"
 
+#define FETCH_TEXT                                                       \
+    "first blocks of each part whose parameters are fetched for each " \
+    "use, with --zero 3; the others are whole (all; of a search with " \
+    "a memory limit: the fewest that fit, if that is faster)"
+
 /* A row is read line by line, not in columns. */
 /* clang-format off */
 const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
@@ -197,6 +202,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .alias = CALL(ZERO, "zero1", set_zero1, "no|yes", "as zero 0 or 1"),
         .key = "zero", .flag_key = "zero1", IN_PLAN(zero), .usual = 1,
         .is_told = true, NEAR(zero, 4, 0)},
+    [MERAK_CHOICE_FETCH] = {
+        BOTH(FETCH, "fetch", INT, fetch, FETCH_TEXT, FETCH_TEXT,
+             DEGREE, .words = "all"),
+        .key = "fetch", IN_PLAN(fetch), .is_implied = true,
+        .is_settled = true, .is_told = true, NEAR(usual, 11, 13)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
@@ -408,17 +418,38 @@ void merak_choice_text(const struct merak_choice *choice,
     else if (choice->kind == MERAK_OPTION_BOOL ||
              choice->kind == MERAK_OPTION_WORD)
         snprintf(text, bytes, "%s", merak_choice_word(choice, value, word));
+    else if (plain(choice)->words != NULL && value < plain(choice)->least)
+        snprintf(text, bytes, "%s", plain(choice)->words);
     else
         snprintf(text, bytes, "%ld", value);
 }
 
 /* --- all of them ---------------------------------------------------------- */
 
+/* Levels that are searched for may turn out to be 3. */
+static enum merak_status settle_fetch(struct merak_choices *choices,
+                                      struct merak_error *err)
+{
+    bool may = choices->zero == MERAK_OPTION_AUTO ||
+               (choices->given[MERAK_CHOICE_ZERO] &&
+                choices->zero == MERAK_ZERO_PARAMS);
+
+    if (choices->fetch == MERAK_OPTION_AUTO)
+        choices->fetch = 0;
+    if (!choices->given[MERAK_CHOICE_FETCH] || may)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--fetch needs --zero 3: without it all parameters are "
+                      "whole; give --zero 3, or leave out --fetch");
+}
+
 enum merak_status merak_choices_settle(struct merak_choices *choices,
                                        struct merak_error *err)
 {
     if (choices->has_zero1 &&
         check_zero1(choices, choices->zero1, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
+    if (settle_fetch(choices, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
     if (choices->schedule != NULL && strcmp(choices->schedule, "auto") == 0) {
         choices->schedule = NULL;

@@ -29,6 +29,7 @@ enum merak_choice_id {
     MERAK_CHOICE_CHUNKS,
     MERAK_CHOICE_SUB_PIPELINE,
     MERAK_CHOICE_ZERO,
+    MERAK_CHOICE_FETCH,
     MERAK_CHOICE_ORDER,
     MERAK_CHOICE_SP,
     MERAK_CHOICE_RECOMPUTE,
@@ -52,6 +53,7 @@ struct merak_choices {
     int chunks;
     bool sub_pipeline, order_tp_pp_dp;
     int zero; /* an option may set MERAK_OPTION_AUTO */
+    int fetch; /* likewise, for all; settled it is 0 */
     enum merak_seq_parallel sp;
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */
@@ -144,7 +146,8 @@ static inline bool merak_choice_allows(bool given, long wanted, long value)
 enum merak_status merak_zero1_parse(const char *text, int *zero_p,
                                     struct merak_error *err) MERAK_CHECKED;
 /* What is given as auto to the planner alone counts as not given; zero and cp
- * stay auto.  MERAK_ERR_CONFIG if --zero1 and --zero have different levels. */
+ * stay auto.  MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or
+ * --fetch is given and another level than 3. */
 enum merak_status merak_choices_settle(struct merak_choices *choices,
                                        struct merak_error *err) MERAK_CHECKED;
 /* Check a list of stages.  Equal ones are made tp, pp and dp, with the

@@ -97,6 +97,10 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err)
 {
+    if (plan->fetch > 0 && plan->zero < MERAK_ZERO_PARAMS)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--fetch %d needs --zero 3, not %d", plan->fetch,
+                          plan->zero);
     if (plan->zero < MERAK_ZERO_GRADS)
         return MERAK_OK;
     if (plan->stage == NULL && plan->dp < 2)

@@ -72,6 +72,8 @@ struct merak_plan {
     size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no limit */
     int zero;            /* what is flat over dp, and over tensor ranks if
                             replicated there: MERAK_ZERO_.. */
+    int fetch; /* with MERAK_ZERO_PARAMS: of each part the first blocks whose
+                  matrices are; 0: all */
     bool order_tp_pp_dp; /* else tp-dp-pp */
     enum merak_branches branches; /* order of nodes that cut points refer to:
                                      order/gather.c */

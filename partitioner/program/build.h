@@ -155,7 +155,8 @@ struct merak_build_params {
 struct merak_build_fetch {
     int *reader, *unit; /* by value: of a parameter the stage, if just one
                            reads it, and the block that reads it first */
-    int *n_grads;       /* by value: of a parameter, as many as it has uses */
+    int *place;   /* by value: that block's, in its part */
+    int *n_grads; /* by value: of a parameter, as many as it has uses */
     size_t *unit_bytes; /* by block: of parameters that are fetched */
     struct merak_visit visited;  /* the last one */
     struct merak_summed *summed; /* sums over replicas that are under way */

@@ -4,7 +4,8 @@
  * With ZeRO-2 the gradient of a matrix is whole from its first kernel until it
  * is summed over replicas, which then keep parts of the sum: once each
  * micro-batch.  With ZeRO-3 so is the matrix: replicas keep parts of it, and
- * gather it before an action reads it.
+ * gather it before an action reads it: those of all blocks, or of the first
+ * ones of each part.
  *
  * A visit is a run of an action's nodes that read matrices of one block.  What
  * a visit reads is gathered one visit ahead, also into the next action, and
@@ -36,12 +37,24 @@
 /* Of a parameter: the stage that reads it; no stage; several. */
 enum { NO_STAGE = -1, STAGES = -2 };
 
+/* By part: the first of its blocks, of those counted over the model. */
+static int *first_blocks(struct merak_build *b)
+{
+    int *first =
+        merak_build_alloc(b, (size_t)b->stages->n * sizeof(*first));
+
+    for (int p = 1; p < b->stages->n && first != NULL; p++)
+        first[p] = first[p - 1] + b->stages->n_blocks[p - 1];
+    return first;
+}
+
 void merak_build_readers(struct merak_build *b)
 {
-    int values = b->graph->n_values;
+    int values = b->graph->n_values, *first = first_blocks(b);
 
     b->fetch.reader = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     b->fetch.unit = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    b->fetch.place = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     b->fetch.n_grads = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     for (int v = 0; v < values && b->rc == MERAK_OK; v++)
         b->fetch.reader[v] = b->fetch.unit[v] = NO_STAGE;
@@ -51,15 +64,17 @@ void merak_build_readers(struct merak_build *b)
     }
     for (int n = 0; n < b->graph->n_nodes && b->rc == MERAK_OK; n++) {
         const struct merak_node *node = b->graph->node[n];
-        int stage = b->stage_of_part[b->stages->of_node[n]];
+        int part = b->stages->of_node[n], stage = b->stage_of_part[part];
 
         for (int k = 0; k < node->n_in; k++) {
             int v = node->in[k]->id, *reader = &b->fetch.reader[v];
 
             if (node->in[k]->kind != MERAK_VALUE_PARAM)
                 continue;
-            if (*reader == NO_STAGE)
+            if (*reader == NO_STAGE) {
                 b->fetch.unit[v] = b->stages->block[n];
+                b->fetch.place[v] = b->fetch.unit[v] - first[part];
+            }
             *reader = *reader == NO_STAGE || *reader == stage ? stage : STAGES;
         }
     }
@@ -81,7 +96,11 @@ bool merak_build_sums_each(const struct merak_build *b, int param)
 
 bool merak_build_is_fetched(const struct merak_build *b, int param)
 {
-    return b->prog->plan.zero >= MERAK_ZERO_PARAMS && is_matrix_here(b, param);
+    int most = b->prog->plan.fetch;
+
+    return b->prog->plan.zero >= MERAK_ZERO_PARAMS &&
+           is_matrix_here(b, param) &&
+           (most == 0 || b->fetch.place[param] < most);
 }
 
 void merak_build_count_fetched(struct merak_build *b)
@@ -112,6 +131,13 @@ static bool has_param(const struct merak_visit *visit, int param)
     return false;
 }
 
+/* If only the first blocks are fetched, a visit of another reads nothing. */
+static bool is_visited(const struct merak_build *b, int param)
+{
+    return merak_build_is_fetched(b, param) ||
+           (b->prog->plan.fetch > 0 && is_matrix_here(b, param));
+}
+
 static void add_read(struct merak_build *b, struct merak_visits *visits,
                      int item, int param)
 {
@@ -132,7 +158,7 @@ static void add_read(struct merak_build *b, struct merak_visits *visits,
                           visits->n_params, sizeof(*visits->param)))
         return;
     visit->param = visits->param + visit->first;
-    if (!has_param(visit, param)) {
+    if (merak_build_is_fetched(b, param) && !has_param(visit, param)) {
         visits->param[visits->n_params++] = param;
         visit->n++;
     }
@@ -152,8 +178,7 @@ void merak_build_visits(struct merak_build *b, const struct merak_items *items,
         for (int k = 0; k < node->n_in && b->rc == MERAK_OK; k++) {
             const struct merak_value *value = node->in[k];
 
-            if (value->kind == MERAK_VALUE_PARAM &&
-                merak_build_is_fetched(b, value->id))
+            if (value->kind == MERAK_VALUE_PARAM && is_visited(b, value->id))
                 add_read(b, visits, at, value->id);
         }
     }
@@ -248,6 +273,17 @@ static size_t most_bytes(const struct merak_build *b, const struct window *w,
     return largest + (second < largest ? second : largest);
 }
 
+/* Is one of its visits, or this one, of a block that is not fetched?  Such a
+ * block takes its turn, so that what comes after it is not gathered early. */
+static bool has_whole(const struct window *w, const struct merak_visit *visit)
+{
+    bool has = visit->n == 0;
+
+    for (int i = 0; i < w->n; i++)
+        has = has || w->visit[i]->n == 0;
+    return has;
+}
+
 /* From the next visit of an action on: at least that one. */
 static struct window look_from(const struct merak_build *b,
                                const struct merak_visits *visits,
@@ -262,7 +298,8 @@ static struct window look_from(const struct merak_build *b,
             later ? &next->visit[w.n - here] : &visits->visit[visits->at + w.n];
         size_t more = more_bytes(b, &w, visit);
 
-        if (w.bytes + more > most_bytes(b, &w, visit))
+        if (w.bytes + more > most_bytes(b, &w, visit) ||
+            (w.n > 1 && has_whole(&w, visit)))
             break;
         w.bytes += more;
         w.microbatch[w.n] = later ? next->microbatch : visits->microbatch;

@@ -350,22 +350,37 @@ static struct merak_first_use *order_by_use(struct merak_build *b)
     return order;
 }
 
+/* Does a node read what is fetched for it, if not all matrices are? */
+static bool is_fetched_for(const struct merak_build *b, int n)
+{
+    const struct merak_node *node = b->graph->node[n];
+
+    for (int k = 0; k < node->n_in && b->prog->plan.fetch > 0; k++) {
+        if (node->in[k]->kind == MERAK_VALUE_PARAM &&
+            merak_build_is_fetched(b, node->in[k]->id))
+            return true;
+    }
+    return false;
+}
+
 /* Does this node communicate with tensor ranks in this stage's current
- * forward?  A pass without gradients leaves out what it does not need: gathers
- * placed before such a node would come too late. */
+ * forward, or what is fetched for it with replicas?  A pass without gradients
+ * leaves out what it does not need: gathers placed before such a node would
+ * come too late. */
 static bool is_exchange(const struct merak_build *b, int n)
 {
-    return merak_sharded_exchanges(b->sharded, n) &&
+    return (merak_sharded_exchanges(b->sharded, n) || is_fetched_for(b, n)) &&
            b->graph->node[n]->phase == MERAK_PHASE_F &&
            b->stage_of_part[b->stages->of_node[n]] == b->stage &&
            merak_build_runs_now(b, n);
 }
 
-/* Gather what is read before the first exchange from node n on.  With ZeRO-3
- * these are vectors, which take longer to begin than to run: a bundle. */
+/* Gather what is read before the first exchange from node n on.  If ZeRO-3
+ * fetches all matrices these are vectors, which take longer to begin than to
+ * run: a bundle. */
 static void gather_up_to(struct merak_build *b, int n)
 {
-    if (b->prog->plan.zero >= MERAK_ZERO_PARAMS)
+    if (b->prog->plan.zero >= MERAK_ZERO_PARAMS && b->prog->plan.fetch == 0)
         b->fetch.bundle = b->prog->n_instrs;
     while (n < b->graph->n_nodes && !is_exchange(b, n))
         n++;

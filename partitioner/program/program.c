@@ -114,6 +114,27 @@ static int graph_passes(const struct merak_graph *graph)
     return graph->passes > 0 ? graph->passes : 1;
 }
 
+/* Does some part have as many blocks as are to be fetched? */
+static enum merak_status check_fetch(const struct merak_stages *stages,
+                                     const struct merak_plan *plan,
+                                     struct merak_error *err)
+{
+    int longest = 0, has;
+
+    for (int p = 1; p < stages->n; p++) {
+        if (stages->n_blocks[p] > stages->n_blocks[longest])
+            longest = p;
+    }
+    has = stages->n_blocks[longest];
+    if (plan->fetch <= has)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--fetch %d: part %d has %d block%s%s; give 1 to %d, or "
+                      "all",
+                      plan->fetch, longest, has, has == 1 ? "" : "s",
+                      stages->n > 1 ? ", and none has more" : "", has);
+}
+
 static enum merak_status check_plan(const struct merak_sharded *sharded,
                                     const struct merak_stages *stages,
                                     const struct merak_plan *plan, int rank,
@@ -166,7 +187,7 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "no room for a dp axis besides %d tensor axes",
                           sharded->mesh.n_axes);
-    return MERAK_OK;
+    return check_fetch(stages, plan, err);
 }
 
 /* The graph and stages of this rank's stage. */

@@ -49,6 +49,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     cand->plan.chunks = 1;
     cand->plan.sub_pipeline = table->width > 1;
     cand->plan.recompute = recompute_of(s);
+    cand->plan.fetch = s->in->pin.fetch;
     cand->plan.microbatches = (int)(s->in->global_batch / pass);
     cand->plan.passes = table->passes;
     cand->plan.dtype = s->in->dtype;
@@ -76,6 +77,8 @@ bool merak_search_has_zero(const struct merak_search *s,
     if (zero >= MERAK_ZERO_GRADS &&
         ((!given && s->in->pin.zero != MERAK_OPTION_AUTO) ||
          merak_plan_check_zero(&with, NULL) != MERAK_OK))
+        return false;
+    if (zero < MERAK_ZERO_PARAMS && s->in->pin.fetch > 0)
         return false;
     return merak_choice_allows(given, s->in->pin.zero, zero) &&
            (zero == MERAK_ZERO_STATE || shares || given);

@@ -36,11 +36,17 @@ static struct merak_param_state new_hold(const struct merak_rater *r, int s,
     return merak_param_state_of(&hold, r->plan->zero > 0);
 }
 
-/* What is gathered for each use is not gathered before the first. */
+/* With ZeRO-3 what is gathered for each use is not gathered before the first.
+ * If only the first blocks are, the others' gathers follow theirs. */
+static bool leaves_lent(const struct merak_rater *r)
+{
+    return r->plan->zero >= MERAK_ZERO_PARAMS && r->plan->fetch == 0;
+}
+
 static double gather_bytes(const struct merak_rater *r,
                            const struct merak_param_state *hold)
 {
-    double lent = r->plan->zero >= MERAK_ZERO_PARAMS ? hold->lent_bytes : 0;
+    double lent = leaves_lent(r) ? hold->lent_bytes : 0;
 
     /* frozen parameters are lent, too */
     return fmax(2 * hold->bf16_elems + 4 * hold->f32_elems - lent, 0);
@@ -54,7 +60,7 @@ double merak_gathers_s(const struct merak_rater *r,
     if (n <= 0)
         return 0;
     /* Those of all segments are a bundle, with the rounds of one. */
-    if (r->plan->zero >= MERAK_ZERO_PARAMS)
+    if (leaves_lent(r))
         n = 0;
     return merak_over_dp(r, false, gather_bytes(r, hold), n) + hold->gather_s;
 }

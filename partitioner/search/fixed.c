@@ -3,7 +3,8 @@
  *
  * A given cut is the only one that a candidate is rated with; its degrees and
  * chunks have to match the number of parts.  Given recomputation excludes cuts
- * whose parts have fewer blocks than are to be recomputed.
+ * whose parts have fewer blocks than are to be recomputed, a given number of
+ * blocks to be fetched those of which no part has as many.
  */
 #include "config.h"
 
@@ -73,10 +74,21 @@ static int count_blocks(const struct merak_table *table, int from, int to)
     return n;
 }
 
+/* Does some part have the blocks that are to be fetched? */
+static bool has_fetched(const struct merak_candidate *cand, const int *bound)
+{
+    bool has = cand->plan.fetch == 0;
+
+    for (int p = 0; !has && p < merak_candidate_parts(cand); p++)
+        has = count_blocks(cand->table, bound[p], bound[p + 1]) >=
+              cand->plan.fetch;
+    return has;
+}
+
 bool merak_fixed_allows(const struct merak_candidate *cand, const int *bound)
 {
     const struct merak_given_lists *lists = &cand->given;
-    bool allows = true;
+    bool allows = has_fetched(cand, bound);
 
     for (int p = 0; lists->drop != NULL && p < lists->n_drop; p++)
         allows = allows && count_blocks(cand->table, bound[p], bound[p + 1]) >=
@@ -152,6 +164,20 @@ static enum merak_status find_blocks(const struct merak_candidate *cand,
                       list, count_blocks(table, 0, end));
 }
 
+/* Is there a cut such that some part has the blocks that are to be fetched? */
+static enum merak_status check_fetched(const struct merak_candidate *cand,
+                                       struct merak_error *err)
+{
+    int fetch = cand->plan.fetch;
+    int has = count_blocks(cand->table, 0, merak_candidate_segments(cand));
+
+    if (fetch <= has)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "fetch %d: the model has %d blocks",
+                      fetch, has);
+}
+
 /* Some schedules recompute nothing on some stages. */
 static enum merak_status check_stages(const struct merak_candidate *cand,
                                       const struct merak_schedule *schedule,
@@ -193,9 +219,9 @@ enum merak_status merak_fixed_check(const struct merak_candidate *cand,
                                     struct merak_error *err)
 {
     const struct merak_given_lists *lists = &cand->given;
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc = check_fetched(cand, err);
 
-    if (lists->cut != NULL)
+    if (rc == MERAK_OK && lists->cut != NULL)
         rc = check_places(cand, err);
     if (rc == MERAK_OK && lists->drop != NULL)
         rc = check_stages(cand, schedule, err);

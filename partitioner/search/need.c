@@ -81,6 +81,7 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
                      const struct merak_range *g, const struct merak_keeps *k,
                      struct sum *sum)
 {
+    struct merak_lent lent = merak_range_fetched_to(g, r->plan->fetch);
     double peak = k->peak;
 
     /* A separate R recomputes all of the part at once. */
@@ -91,7 +92,8 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     sum->holds.shared_later_elems += g->shared_later_elems;
     if (g->largest > sum->holds.largest)
         sum->holds.largest = g->largest;
-    sum->holds.most_lent = fmax(sum->holds.most_lent, g->most_lent);
+    sum->holds.hold.lent_bytes -= g->hold.lent_bytes - lent.bytes;
+    sum->holds.most_lent = fmax(sum->holds.most_lent, lent.most);
     sum->holds.most_lent_grad =
         fmax(sum->holds.most_lent_grad, g->most_lent_grad);
     sum->held += in_flight(r, stage, chunk) * k->kept;

@@ -88,13 +88,23 @@ static void add_top(struct merak_range *range, double bytes)
     range->top[range->n_tops++] = (struct merak_top){range->to, bytes};
 }
 
+struct merak_lent merak_range_fetched_to(const struct merak_range *range,
+                                         int blocks)
+{
+    if (blocks > 0 && blocks < range->n_blocks)
+        return range->mark[blocks].lent;
+    return (struct merak_lent){range->hold.lent_bytes, range->most_lent,
+                               range->hold.n_lent, range->to - range->from};
+}
+
 static void begin_block(struct merak_range *range)
 {
     for (int k = 0; k < MERAK_KEEPS; k++)
         range->dropped[k] = 0;
     range->mark[range->n_blocks++] = (struct merak_mark){
         range->to, range->kept[MERAK_KEEP_ALL], range->kept[MERAK_KEEP_LEAST],
-        range->peak[MERAK_KEEP_LEAST], range->recompute_s[MERAK_KEEP_LEAST]};
+        range->peak[MERAK_KEEP_LEAST], range->recompute_s[MERAK_KEEP_LEAST],
+        merak_range_fetched_to(range, 0)};
     range->retained_before = range->retained;
     range->block_all = 0;
 }
@@ -135,6 +145,8 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     const struct merak_segment *s = &table->segment[range->to];
     double kept[MERAK_KEEPS];
 
+    if (range->to == range->from || s->begins_block)
+        begin_block(range);
     memcpy(kept, s->kept, sizeof(kept));
     range->f_s += s->f_s;
     range->b_s += s->b_s;
@@ -153,8 +165,6 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     merak_param_state_add(&range->hold, &s->hold);
     for (int i = 0; i < s->n_shares; i++)
         add_share(&table->share[s->first_share + i], range, kept);
-    if (range->to == range->from || s->begins_block)
-        begin_block(range);
     add_kept(range, s, kept);
     add_sure(range, s);
     range->to++;

@@ -5,12 +5,20 @@
 
 #include "partitioner/search/table.h"
 
+/* Matrices that are whole only while they are used: bytes of all, of the
+ * segment that has most, their number and that of segments. */
+struct merak_lent {
+    double bytes, most;
+    int n, segments;
+};
+
 /* A block's first segment in a range, and the sums over the blocks before it:
  * bytes kept if nothing is dropped; bytes kept, peak and seconds of
- * recomputation if those blocks are. */
+ * recomputation if those blocks are; what they lend. */
 struct merak_mark {
     int at;
     double all, least, peak, recompute_s;
+    struct merak_lent lent;
 };
 
 /* A segment, and the bytes live while it runs if nothing is dropped. */
@@ -66,6 +74,9 @@ void merak_range_start(struct merak_range *range, int from,
 /* Append segment range->to. */
 void merak_range_add(const struct merak_table *table,
                      struct merak_range *range);
+/* What a range lends with ZeRO-3 if the first `blocks` are fetched; 0: all. */
+struct merak_lent merak_range_fetched_to(const struct merak_range *range,
+                                         int blocks);
 /* Bytes and seconds of the range with this drop. */
 struct merak_keeps merak_range_keeps(const struct merak_range *range,
                                      struct merak_drop drop);

@@ -241,22 +241,33 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
     return c;
 }
 
-/* With ZeRO-3 each action gathers what it reads, a segment at a time, with 2 a
- * backward sums over replicas; both overlap with its kernels.  What takes
- * longer than they do, of an action that takes `seconds`. */
+/* Seconds by which communication exceeds kernels that hide it. */
+static double exposed_s(double took, double seconds)
+{
+    return took > seconds ? took - seconds : 0;
+}
+
+/* With ZeRO-3 each action gathers what it fetches, a segment at a time, with 2
+ * a backward sums over replicas; both overlap with its kernels.  What takes
+ * longer than they do, of an action that takes `seconds`; kernels of blocks
+ * that are not fetched hide sums alone. */
 static double lent_s(const struct merak_rater *r, const struct merak_range *g,
                      bool backward, double seconds)
 {
     const struct merak_param_state *h = &g->hold;
-    int segments = g->to - g->from, width = r->plan->sub_pipeline ? 2 : 1;
-    double took = 0;
+    const struct merak_lent lent = merak_range_fetched_to(g, r->plan->fetch);
+    double share = (double)lent.segments / (g->to - g->from);
+    int width = r->plan->sub_pipeline ? 2 : 1;
+    double gathers = 0, sums = 0;
 
-    if (r->plan->zero >= MERAK_ZERO_PARAMS && h->n_lent > 0)
-        took += merak_over_dp(r, false, h->lent_bytes,
-                              h->n_lent < segments ? h->n_lent : segments);
+    if (r->plan->zero >= MERAK_ZERO_PARAMS && lent.n > 0)
+        gathers = merak_over_dp(r, false, lent.bytes,
+                                lent.n < lent.segments ? lent.n
+                                                       : lent.segments);
     if (r->plan->zero >= MERAK_ZERO_GRADS && backward && h->n_lent > 0)
-        took += width * merak_over_dp(r, true, h->lent_grad_bytes, h->n_lent);
-    return took > seconds ? took - seconds : 0;
+        sums = width * merak_over_dp(r, true, h->lent_grad_bytes, h->n_lent);
+    return exposed_s(gathers + share * sums, share * seconds) +
+           exposed_s((1 - share) * sums, (1 - share) * seconds);
 }
 
 /* An action loses time to the transfers before and after it; there are none at

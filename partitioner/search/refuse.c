@@ -230,16 +230,17 @@ static bool has_no_pp(const struct merak_search *s, int parts)
     return !found;
 }
 
-/* Do given lists not match degrees and chunks, or the model? */
+/* Do given lists not match degrees and chunks, or the model, or are more
+ * blocks to be fetched than it has? */
 static bool has_no_lists(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
     int parts = merak_given_parts(&pin->list), pp = pp_asked(s);
     struct merak_plan plan = {.pp = pp};
 
-    if (parts == 0)
-        return false;
     r->why = s->fixed_error;
+    if (parts == 0)
+        return pin->fetch > 0 && r->why.status != MERAK_OK;
     snprintf(plan.schedule, sizeof(plan.schedule), "%s",
              pin->schedule != NULL ? pin->schedule : "1f1b");
     if (pp > 0)

@@ -36,6 +36,8 @@ static void rate_variants(struct merak_search *s, struct merak_candidate *cand,
                 !merak_search_has_order(s, &cand->plan, order == 1))
                 continue;
             c.plan.zero = zero;
+            if (zero < MERAK_ZERO_PARAMS)
+                c.plan.fetch = 0;
             c.plan.order_tp_pp_dp = order == 1;
             merak_search_rate_variant(s, &c, &initial);
             if (s->rc != MERAK_OK)

@@ -109,6 +109,7 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
         p.order_tp_pp_dp = false;
     if (merak_plan_mesh(&p, 0).dp < 2)
         return p;
+    p.fetch = 0; /* these fetch all blocks, or none */
     if (p.zero > 0 && p.zero < t->least_zero)
         p.zero = t->least_zero;
     if (p.pp > 1 && p.zero > t->pipeline_zero)

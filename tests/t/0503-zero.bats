@@ -66,6 +66,7 @@ level()
     level 1 1 2 fetch sums --zero 3
     level 1 2 2 stages sums --zero 3 --recompute full
     [ -n "${TEST_ALL-}" ] || return 0
+    level 1 1 2 some sums --zero 3 --fetch 3
     level 1 1 2 again sums --zero 3 --recompute full
     level 1 2 2 split sums --zero 3 --schedule zb-h1
 }

@@ -37,6 +37,8 @@ static void options_say_what_is_printed(void **state)
         const struct merak_choice *c = &merak_choice[i];
         char text[TEXT];
 
+        if (c->kind == MERAK_OPTION_INT && c->option.words != NULL)
+            check_text(c, c->option.words);
         if (c->kind == MERAK_OPTION_INT || c->kind == MERAK_OPTION_SIZE) {
             snprintf(text, sizeof(text), "%.0f", c->option.least);
             check_text(c, text);
@@ -104,6 +106,44 @@ static void an_automatic_level_is_one_not_given(void **state)
     assert_false(to.given[MERAK_CHOICE_ZERO]);
     merak_choices_take(&to, &plan);
     assert_int_equal(plan.zero, 1);
+}
+
+/* Beside these levels; NULL: none is given. */
+static const struct {
+    const char *fetch, *zero;
+    bool settles;
+    int blocks; /* of the plan then */
+} fetch_rows[] = {
+    {"5", "3", true, 5},     {"all", "3", true, 0},  {"5", "auto", true, 5},
+    {"5", "2", false, 0},    {"all", "1", false, 0}, {"5", NULL, false, 0},
+    {"all", NULL, false, 0},
+};
+
+static void blocks_are_fetched_at_one_level(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < sizeof(fetch_rows) / sizeof(fetch_rows[0]); r++) {
+        struct merak_choices to = {.tp = 0};
+        struct merak_error err = {.text = ""};
+        struct merak_plan plan;
+        bool settled;
+
+        assert_int_equal(merak_options_set(&merak_choice_table, "fetch",
+                                           fetch_rows[r].fetch, &to, &err),
+                         MERAK_OK);
+        if (fetch_rows[r].zero != NULL)
+            assert_int_equal(merak_options_set(&merak_choice_table, "zero",
+                                               fetch_rows[r].zero, &to, &err),
+                             MERAK_OK);
+        settled = merak_choices_settle(&to, &err) == MERAK_OK;
+        assert_int_equal(settled, fetch_rows[r].settles);
+        if (!settled) {
+            assert_non_null(strstr(err.text, "--fetch needs --zero 3"));
+            continue;
+        }
+        merak_choices_take(&to, &plan);
+        assert_int_equal(plan.fetch, fetch_rows[r].blocks);
+    }
 }
 
 /* A name, a key and the value in a plan are one choice's alone. */
@@ -197,6 +237,7 @@ static const struct {
     {"chunks", "3", false, {"4", "2", "5", "1"}},
     {"zero", "0", true, {"1", "2", "3"}},
     {"zero", "2", true, {"3"}},
+    {"fetch", "5", true, {"all"}},
     {"sub-pipeline", "yes", true, {"no"}},
     {"sub-pipeline", "no", true, {NULL}},
     {"sp", "on", true, {"auto"}},
@@ -345,6 +386,7 @@ int main(void)
         cmocka_unit_test(options_say_what_is_printed),
         cmocka_unit_test(levels_of_zero_have_older_names),
         cmocka_unit_test(an_automatic_level_is_one_not_given),
+        cmocka_unit_test(blocks_are_fetched_at_one_level),
         cmocka_unit_test(rows_are_of_one_choice_each),
         cmocka_unit_test(lists_of_stages),
         cmocka_unit_test(stages_settle),

@@ -84,7 +84,8 @@ static const struct small_model *model_of(size_t row, bool untied)
 /* --- numbers -------------------------------------------------------------- */
 
 /* One micro-batch is summed over ranks as with ZeRO-1.  More are summed over
- * ranks one by one, so they are near, and the same at both levels. */
+ * ranks one by one, so they are near, and the same at both levels and however
+ * many blocks are fetched. */
 static void levels_agree(void **state)
 {
     (void)state;
@@ -96,7 +97,7 @@ static void levels_agree(void **state)
                 struct merak_plan z1 = with(&rows[i], MERAK_ZERO_STATE, m);
                 struct merak_plan z2 = with(&rows[i], MERAK_ZERO_GRADS, m);
                 struct merak_plan z3 = with(&rows[i], MERAK_ZERO_PARAMS, m);
-                struct merak_plan whole = z3;
+                struct merak_plan some = z3, whole = z3;
 
                 /* these take micro-batches in twos */
                 if (m % 2 != 0 &&
@@ -108,6 +109,8 @@ static void levels_agree(void **state)
                     parity_plans(model, &whole, &z3, true);
                 parity_plans(model, &z1, &z2, m == 1);
                 parity_plans(model, &z2, &z3, true);
+                some.fetch = 1 + (int)i % 2;
+                parity_plans(model, &z2, &some, true);
             }
         }
     }
@@ -142,7 +145,8 @@ static size_t kept_bytes(const struct merak_program *prog,
     sum += zero >= MERAK_ZERO_GRADS && is_matrix(p)
                ? 0
                : part_bytes(n, 4, 0, 1); /* the accumulator */
-    return sum + (zero >= MERAK_ZERO_PARAMS && is_matrix(p)
+    return sum + (zero >= MERAK_ZERO_PARAMS && is_matrix(p) &&
+                          (prog->plan.fetch == 0 || p->home != p->param)
                       ? part_bytes(n, bytes, prog->dp_index, prog->plan.dp)
                       : part_bytes(n, bytes, 0, 1));
 }
@@ -158,8 +162,12 @@ static void check_kept(const struct merak_planned *p, const char *what)
         if (sum != prog->persistent_bytes)
             fail_msg("%s, zero %d, rank %d keeps %zu bytes, not %zu", what,
                      p->plan.zero, r, prog->persistent_bytes, sum);
-        assert_int_equal(prog->category_bytes[MERAK_CAT_FETCHED] > 0,
-                         p->plan.zero >= MERAK_ZERO_PARAMS);
+        if (prog->plan.fetch > 0)
+            assert_in_range(prog->fetched_blocks, 1,
+                            prog->plan.fetch * merak_plan_chunks(&prog->plan));
+        else
+            assert_int_equal(prog->category_bytes[MERAK_CAT_FETCHED] > 0,
+                             p->plan.zero >= MERAK_ZERO_PARAMS);
     }
 }
 
@@ -167,13 +175,16 @@ static void programs_are_sound_and_keep_parts(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
-        for (int zero = MERAK_ZERO_STATE; zero <= MERAK_MAX_ZERO; zero++) {
+        /* the last: ZeRO-3 of the first two blocks */
+        for (int zero = MERAK_ZERO_STATE; zero <= MERAK_MAX_ZERO + 1; zero++) {
             for (int low = 0; low < 2; low++) {
-                struct merak_plan plan = with(&rows[i], zero, 4);
+                bool some = zero > MERAK_MAX_ZERO;
+                struct merak_plan plan = with(&rows[i], zero - some, 4);
                 struct small_model model = *model_of(1, true);
                 struct merak_error err = {.text = ""};
                 struct merak_planned *p;
 
+                plan.fetch = some ? 2 : 0;
                 model.dtype = low ? MERAK_BF16 : MERAK_F32;
                 p = planned_build(&model, &plan, NULL);
                 planned_assert_sound(p);
@@ -202,6 +213,12 @@ static const struct {
     {{.tp = 1, .pp = 2, .dp = 2, .zero = 2, .schedule = "interlaced"},
      "--zero 2: schedule interlaced sums vocabulary layers over stages; use "
      "--zero 1"},
+    {{.tp = 1, .pp = 1, .dp = 2, .zero = 2, .fetch = 1, .schedule = "1f1b"},
+     "--fetch 1 needs --zero 3, not 2"},
+    {{.tp = 1, .pp = 1, .dp = 2, .zero = 3, .fetch = 14, .schedule = "1f1b"},
+     "--fetch 14: part 0 has 13 blocks; give 1 to 13, or all"},
+    {{.tp = 1, .pp = 2, .dp = 2, .zero = 3, .fetch = 8, .schedule = "1f1b"},
+     "--fetch 8: part 1 has 7 blocks, and none has more; give 1 to 7, or all"},
 };
 
 static void what_is_not_possible_is_refused(void **state)
