@@ -25,6 +25,7 @@
 #define EFFORT 50000 /* instructions */
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
+#define MAX_FEWEST 3        /* corrections of how few blocks are fetched */
 #define MAX_NAMED 12        /* runners-up that are simulated, about */
 #define CLIMB_NEAR 1.025    /* times the chosen plan's step: another cut of
                                such a runner-up may be faster */
@@ -169,6 +170,26 @@ static bool may_settle(const struct merak_candidate *c)
     return c->plan.recompute == MERAK_RECOMPUTE_AUTO && c->given.drop == NULL;
 }
 
+/* How few blocks can be fetched is known by what the programs take, in place of
+ * the table's estimate. */
+static void try_fewest(struct merak_search *s, struct merak_candidate *c)
+{
+    struct merak_candidate next;
+
+    for (int i = 0; i < MAX_FEWEST && c->plan.fetch > 0; i++) {
+        double more = c->arena - c->bytes;
+
+        if (c->step_s <= 0 || c->step_s == DBL_MAX ||
+            !merak_search_fewest(s, c, s->limit - more, &next) ||
+            next.plan.fetch == c->plan.fetch)
+            return;
+        try_one(s, &next);
+        if (s->rc != MERAK_OK || !is_better(&next, c))
+            return;
+        *c = next;
+    }
+}
+
 /* Try it with its cut improved, or as it was if only that fits. */
 static void try_polished(struct merak_search *s, struct merak_candidate *c)
 {
@@ -180,6 +201,7 @@ static void try_polished(struct merak_search *s, struct merak_candidate *c)
         memcmp(bound, c->bound,
                (size_t)merak_plan_parts(&c->plan) * sizeof(*bound)) != 0)
         try_cut(s, c, bound);
+    try_fewest(s, c);
 }
 
 /* Try the candidates with the best estimates. */

@@ -117,6 +117,7 @@ void merak_search_rate_variant(struct merak_search *s,
                                const int **initial)
 {
     double limit = s->limit * MERAK_SEARCH_SLACK;
+    struct merak_candidate fewer;
 
     if (!merak_search_room(s, cand))
         return;
@@ -132,6 +133,8 @@ void merak_search_rate_variant(struct merak_search *s,
         if (cand->rated_s < s->best_s)
             s->best_s = cand->rated_s;
         merak_search_keep(s, &s->cand, &s->n_cands, cand);
+        if (merak_search_fewest(s, cand, s->limit, &fewer))
+            merak_search_keep(s, &s->cand, &s->n_cands, &fewer);
         return;
     }
     merak_search_cut(s, cand, *initial, limit, true);

@@ -184,6 +184,15 @@ void merak_search_rate_tables(struct merak_search *s,
                               struct merak_table *const table[2],
                               struct merak_table *const other[2]);
 
+/* --- fewest.c ------------------------------------------------------------- */
+
+/* Rate what differs from a candidate in that it fetches the fewest blocks with
+ * which it takes `limit` bytes by the table; false if it has to fetch all, or
+ * how many is given. */
+bool merak_search_fewest(struct merak_search *s,
+                         const struct merak_candidate *like, double limit,
+                         struct merak_candidate *fewer) MERAK_CHECKED;
+
 /* --- sample_shares.c ----------------------------------------------------- */
 
 /* Is a table with the choices of `key`, sharded like this, worth rating? */

@@ -46,21 +46,31 @@ static const struct merak_hf_config llama_8b = {
 #define ATTENTION (2.0 * 41943040 * 7 / 8)
 #define STILL(m) ((m)*LAYER + ((m)-1) * (LAYER + ATTENTION))
 
+/* Of the embedding, the first block, or of a layer's attention, the second. */
+#define EMBEDDING (2.0 * 128256 * 4096 * 7 / 8)
+/* Blocks with matrices, and the last norm. */
+#define FETCHED (2 * 32 + 2)
+#define BLOCKS (FETCHED + 1)
+
 /* Bytes that a rank keeps, and sends over dp in a step. */
 static const struct {
-    int dp, m, zero;
+    int dp, m, zero, fetch;
     size_t kept;
     double sent; /* 0: not compared */
 } llama_rows[] = {
-    {8, 1, 0, 144544169984, 56211832810.},
-    {8, 1, 1, 64242489344, 42159341546.},
-    {8, 1, 2, 32122509312, 42159341546.},
-    {8, 1, 3, 18070018048, 56211832810. - ONCE - STILL(1)},
-    {8, 4, 2, 32122509312, 126474289130.},
-    {8, 4, 3, 18070018048, 224841727978. - 4 * ONCE - STILL(4)},
-    {128, 1, 1, 49185874304, 0},
-    {128, 1, 2, 17065894272, 0},
-    {128, 1, 3, 1131372928, 0},
+    {8, 1, 0, 0, 144544169984, 56211832810.},
+    {8, 1, 1, 0, 64242489344, 42159341546.},
+    {8, 1, 2, 0, 32122509312, 42159341546.},
+    {8, 1, 3, 0, 18070018048, 56211832810. - ONCE - STILL(1)},
+    {8, 1, 3, BLOCKS, 18070018048, 56211832810. - ONCE - STILL(1)},
+    {8, 1, 3, 1, 32122509312 - (size_t)EMBEDDING, 42159341546.},
+    {8, 4, 2, 0, 32122509312, 126474289130.},
+    {8, 4, 3, 0, 18070018048, 224841727978. - 4 * ONCE - STILL(4)},
+    {8, 4, 3, 1, 32122509312 - (size_t)EMBEDDING, 126474289130. + 3 * EMBEDDING},
+    {8, 4, 3, 2, 32122509312 - (size_t)(EMBEDDING + ATTENTION), 0},
+    {128, 1, 1, 0, 49185874304, 0},
+    {128, 1, 2, 0, 17065894272, 0},
+    {128, 1, 3, 0, 1131372928, 0},
 };
 
 static double sent_over_dp(const struct merak_program *prog)
@@ -88,6 +98,7 @@ static void llama_takes_what_the_closed_forms_say(void **state)
                                   .micro_batch = 1,
                                   .microbatches = llama_rows[i].m,
                                   .zero = llama_rows[i].zero,
+                                  .fetch = llama_rows[i].fetch,
                                   .dtype = MERAK_BF16,
                                   .schedule = "1f1b"};
         struct merak_planned *p = NULL;
@@ -101,14 +112,16 @@ static void llama_takes_what_the_closed_forms_say(void **state)
         prog = p->program[0];
         sent = sent_over_dp(prog);
         if (prog->persistent_bytes != llama_rows[i].kept)
-            fail_msg("dp %d, zero %d: keeps %zu bytes, not %zu", plan.dp,
-                     plan.zero, prog->persistent_bytes, llama_rows[i].kept);
+            fail_msg("dp %d, zero %d, fetch %d: keeps %zu bytes, not %zu",
+                     plan.dp, plan.zero, plan.fetch, prog->persistent_bytes,
+                     llama_rows[i].kept);
         if (llama_rows[i].sent > 0 && sent != llama_rows[i].sent)
-            fail_msg("m %d, zero %d: sends %.0f bytes, not %.0f",
-                     plan.microbatches, plan.zero, sent, llama_rows[i].sent);
-        print_message("# dp %d, m %d, zero %d: %zu bytes kept of %zu, "
-                      "gradients %zu, fetched %zu\n",
-                      plan.dp, plan.microbatches, plan.zero,
+            fail_msg("m %d, zero %d, fetch %d: sends %.0f bytes, not %.0f",
+                     plan.microbatches, plan.zero, plan.fetch, sent,
+                     llama_rows[i].sent);
+        print_message("# dp %d, m %d, zero %d, fetch %d: %zu bytes kept of "
+                      "%zu, gradients %zu, fetched %zu\n",
+                      plan.dp, plan.microbatches, plan.zero, plan.fetch,
                       prog->persistent_bytes, prog->arena_bytes,
                       prog->category_bytes[MERAK_CAT_GRAD],
                       prog->category_bytes[MERAK_CAT_FETCHED]);
@@ -288,14 +301,18 @@ static const struct found_row {
                           there is such a plan, else any */
     int zero;          /* found; -1: none, and the nearest */
     const char *says;
+    int fetch[2]; /* how many blocks are fetched at least and at most; 0: all */
 } found_rows[] = {
-    {38, 4096, 64, NOT_GIVEN, 3, NULL},
-    {76, 4096, 64, NOT_GIVEN, 1, NULL},
-    {38, 4096, 64, MERAK_OPTION_AUTO, 3, NULL}, /* 2 recomputes more */
-    {38, 4096, 64, 3, 3, NULL},
-    {38, 4096, 64, 1, -1, "or --zero 2"},
-    {28, 4096, 64, 1, -1, "or --zero 3"},
-    {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL}, /* too few tokens to gather by */
+    {38, 4096, 64, NOT_GIVEN, 3, NULL, {0}},
+    {76, 4096, 64, NOT_GIVEN, 1, NULL, {0}},
+    {38, 4096, 64, MERAK_OPTION_AUTO, 3, NULL, {0}}, /* 2 recomputes more */
+    {38, 4096, 64, 3, 3, NULL, {0}},
+    {38, 4096, 64, 1, -1, "or --zero 2", {0}},
+    {28, 4096, 64, 1, -1, "or --zero 3", {0}},
+    {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL, {0}}, /* too few tokens to gather by */
+    /* few tokens to gather by, but memory for all blocks except some */
+    {38, 1024, 64, 3, 3, NULL, {1, 10}},
+    {32, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, {20, 45}},
 };
 
 /* What is reported of a rank of one stage that fetches everything, for m
@@ -308,7 +325,7 @@ static void check_fetches(const struct merak_search_result *found, int m)
     double fetched = m * (4 * matrices * q - ONCE) - STILL(m);
     double sent = fetched + (m * 4 * matrices + 8 * norms + 16 * 291) * q;
 
-    assert_int_equal(stage->blocks_fetched, 2 * 32 + 2);
+    assert_int_equal(stage->blocks_fetched, FETCHED);
     if (fabs(stage->fetched_bytes - fetched) > 1e-12 * fetched)
         fail_msg("fetches %.0f bytes, not %.0f", stage->fetched_bytes, fetched);
     if (fabs(stage->sent_bytes[0] - sent) > 1e-12 * sent)
@@ -353,11 +370,15 @@ static void the_level_that_fits_is_found(void **state)
                 fail_msg("row %zu says \"%s\"", i, err.text);
             continue;
         }
-        print_message("# %g GiB, %zu tokens: zero %d, %g s\n", row->gib,
-                      row->seq, found->choice[0].plan.zero,
+        print_message("# %g GiB, %zu tokens: zero %d, fetch %d, %g s\n",
+                      row->gib, row->seq, found->choice[0].plan.zero,
+                      found->choice[0].plan.fetch,
                       found->choice[0].step_s);
         assert_int_equal(found->choice[0].plan.zero, row->zero);
-        if (row->zero >= MERAK_ZERO_PARAMS)
+        assert_in_range(found->choice[0].plan.fetch, row->fetch[0],
+                        row->fetch[1]);
+        assert_true(found->choice[0].memory_bytes <= in.memory_bytes);
+        if (row->zero >= MERAK_ZERO_PARAMS && row->fetch[1] == 0)
             check_fetches(found, found->choice[0].plan.microbatches);
         merak_search_destroy(found);
     }

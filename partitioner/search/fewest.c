@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fewest.c - with ZeRO-3, how few blocks are fetched
+ *
+ * What is fetched is sent again for each use, and may have to be waited for.
+ * So where a plan that fetches all blocks leaves memory, one that fetches the
+ * fewest that fit, with the same cut and drops, is a candidate, too: which of
+ * the two is faster their programs show.
+ */
+#include "config.h"
+
+#include "partitioner/search/need.h"
+#include "partitioner/search/search_impl.h"
+
+#include <string.h>
+
+static int most_blocks(const struct merak_rater *r)
+{
+    int most = 0;
+
+    for (int p = 0; p < r->chain; p++)
+        most = r->range[p].n_blocks > most ? r->range[p].n_blocks : most;
+    return most;
+}
+
+/* The fewest first blocks of each part with which the candidate, whose plan
+ * the rater has, takes `limit` bytes; 0: all are. */
+static int fewest(struct merak_rater *r, struct merak_candidate *cand,
+                  double limit)
+{
+    int lo = 0, hi = most_blocks(r), stage;
+
+    while (hi - lo > 1) {
+        cand->plan.fetch = lo + (hi - lo) / 2;
+        if (merak_stages_need(r, &stage) <= limit)
+            hi = cand->plan.fetch;
+        else
+            lo = cand->plan.fetch;
+    }
+    return hi == most_blocks(r) ? 0 : hi;
+}
+
+/* Rate it, with the drops that it has. */
+static enum merak_status rate(struct merak_search *s,
+                              struct merak_candidate *cand, double limit)
+{
+    struct merak_rater rater;
+    enum merak_status rc;
+
+    cand->plan.fetch = 1; /* some */
+    rc = merak_rater_init(&rater, &s->cost, cand, 0, s->err);
+    if (rc == MERAK_OK) {
+        rater.fixed = true;
+        memcpy(rater.drop, cand->drop,
+               (size_t)rater.parts * sizeof(*cand->drop));
+        merak_rate(&rater, cand->bound, NULL, NULL, NULL);
+        cand->plan.fetch = fewest(&rater, cand, limit);
+        if (cand->plan.fetch > 0)
+            cand->rated_s = merak_rate(&rater, cand->bound, cand->part_s,
+                                       &cand->bytes, &cand->stage);
+    }
+    merak_rater_fini(&rater);
+    return rc;
+}
+
+bool merak_search_fewest(struct merak_search *s,
+                         const struct merak_candidate *like, double limit,
+                         struct merak_candidate *fewer)
+{
+    size_t parts = (size_t)merak_plan_parts(&like->plan);
+
+    *fewer = *like;
+    fewer->step_s = fewer->arena = 0;
+    fewer->settled = false;
+    if (s->in->pin.given[MERAK_CHOICE_FETCH] ||
+        like->plan.zero < MERAK_ZERO_PARAMS || !merak_search_room(s, fewer))
+        return false;
+    memcpy(fewer->bound, like->bound, (parts + 1) * sizeof(*like->bound));
+    memcpy(fewer->drop, like->drop, parts * sizeof(*like->drop));
+    s->rc = rate(s, fewer, limit);
+    return s->rc == MERAK_OK && fewer->plan.fetch > 0;
+}
