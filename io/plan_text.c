@@ -135,7 +135,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char schedule[64], samples[64] = "", sp[48] = "", drops[80];
     char experts[80], fetched[64];
-    char order[MERAK_CHOICE_WORD], recompute[MERAK_CHOICE_WORD];
+    char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
     int m = p->microbatches / width;
@@ -144,6 +144,9 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     describe_drops(p, drops, sizeof(drops));
     describe_experts(p, experts, sizeof(experts));
     describe_fetched(p, fetched, sizeof(fetched));
+    snprintf(order, sizeof(order), "ranks %s",
+             merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
+                               p->order_tp_pp_dp, word));
     if (p->tp > 1 || p->stage != NULL)
         snprintf(sp, sizeof(sp), ", sequence parallelism %s",
                  merak_choice_word(&merak_choice[MERAK_CHOICE_SP], (long)p->sp,
@@ -154,16 +157,14 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  p->tp_batch_percent);
     snprintf(text, bytes,
              "%s; %s%d micro-batch%s of %zu%s; %s%s%s, "
-             "ranks %s%s%s%s%s, recomputation %s%s%s",
+             "%s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
              p->sub_pipeline ? " in halves that overlap each other's "
                                "communication"
                              : "",
              p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
-             fetched,
-             merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
-                               p->order_tp_pp_dp, order),
+             fetched, p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", sp,
              samples, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],

@@ -111,7 +111,7 @@ static enum merak_status set_stages(void *target, const char *text,
     "exchange heads (auto: whichever is faster, each for itself)"
 #define STAGES_TEXT                                                           \
     "replicas x tensor ranks of each stage, 2x4,8x1, in place of tp, pp and " \
-    "dp; a micro-batch is then that of all replicas together"
+    "dp; a micro-batch is then that of all replicas together; or auto"
 #define TP_BATCH_TEXT                                                    \
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"

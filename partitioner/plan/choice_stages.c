@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choice_stages.c - choices beside a list of stages */
+/* choice_stages.c - a list of stages, or auto, beside the other choices */
 #include "config.h"
 
 #include "partitioner/plan/choice.h"
@@ -33,6 +33,24 @@ static enum merak_status check_stages(const struct merak_choices *choices,
     return MERAK_OK;
 }
 
+/* What a search for unlike stages chooses is not given. */
+static enum merak_status check_auto_stages(const struct merak_choices *choices,
+                                           struct merak_error *err)
+{
+    const bool *given = choices->given;
+
+    if (given[MERAK_CHOICE_MICRO_BATCH])
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--micro-batch beside --stages auto: unlike stages "
+                          "divide one micro-batch, which is chosen with them; "
+                          "leave it out");
+    if (given[MERAK_CHOICE_DP] && choices->dp > 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--dp beside --stages auto: every stage has replicas "
+                          "of its own; leave it out");
+    return MERAK_OK;
+}
+
 enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
                                               struct merak_error *err)
 {
@@ -44,6 +62,8 @@ enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
     enum merak_status rc;
 
     given[MERAK_CHOICE_STAGES] = stage != NULL;
+    if (choices->list.auto_stages)
+        return check_auto_stages(choices, err);
     if (stage == NULL)
         return MERAK_OK;
     if (!given[MERAK_CHOICE_MICRO_BATCH]) {

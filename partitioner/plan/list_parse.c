@@ -123,7 +123,8 @@ enum merak_status merak_given_set_stages(const char *text,
     free((void *)lists->stage);
     lists->stage = NULL;
     lists->n_stages = 0;
-    if (strcmp(text, "auto") == 0)
+    lists->auto_stages = strcmp(text, "auto") == 0;
+    if (lists->auto_stages)
         return MERAK_OK;
     for (const char *c = text; *c != '\0'; c++)
         n += *c == '-' || *c == ',';

@@ -22,6 +22,7 @@ struct merak_given_lists {
     int n_drop;
     const struct merak_stage_degrees *stage; /* of n_stages stages */
     int n_stages;
+    bool auto_stages; /* "auto" was given in its place */
 };
 
 /*

@@ -72,9 +72,8 @@ static void explain_memory(const struct merak_search *s,
              lost->memory_stage, all, above);
 }
 
-/* Name the part of the step it loses most in, and its gain if that matters. */
-static void explain_time(const struct merak_search_choice *best,
-                         struct merak_search_choice *lost)
+void merak_search_explain_time(const struct merak_search_choice *best,
+                               struct merak_search_choice *lost)
 {
     int more = 0, less = 0, n;
     double by[MERAK_PART_COUNT];
@@ -102,7 +101,7 @@ static void explain(const struct merak_search *s,
                     struct merak_search_choice *lost)
 {
     if (lost->step_s >= best->step_s || lost->fits)
-        explain_time(best, lost);
+        merak_search_explain_time(best, lost);
     else
         explain_memory(s, lost);
 }
@@ -254,8 +253,8 @@ static void choose_runners(const struct merak_search *s,
           by_time);
 }
 
-static void set_utilisation(const struct merak_search *s,
-                            struct merak_search_result *r)
+void merak_search_set_utilisation(const struct merak_search *s,
+                                  struct merak_search_result *r)
 {
     double peak = s->in->device->peak_flops_per_s[s->in->dtype];
 
@@ -292,7 +291,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->choice[0].plan.cut = cut;
     r->choice[0].plan.drop = best->drop;
     r->params = (size_t)best->table->n_elements;
-    set_utilisation(s, r);
+    merak_search_set_utilisation(s, r);
     r->memory_limit = (size_t)s->limit;
     r->direct_bytes = s->in->direct ? s->in->direct_bytes : 0;
     r->n_rated = s->n_rated;

@@ -9,6 +9,7 @@
 #include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
+#include "partitioner/search/unlike.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -171,6 +172,27 @@ void merak_search_cost(const struct merak_search_input *in,
     merak_device_cost(in->device, in->dtype, in->ranks_per_node, cost);
     if (in->direct || in->fast_sums)
         merak_links_use_library(&cost->links, in->fast_sums);
+}
+
+void merak_search_kind_cost(const struct merak_search_input *in,
+                            const struct merak_search_kind *kind,
+                            struct merak_cost_model *cost)
+{
+    struct merak_search_input of = *in;
+
+    of.device = kind->device;
+    merak_search_cost(&of, cost);
+    for (int k = 0; k < in->n_kinds; k++) {
+        struct merak_cost_model other;
+
+        of.device = in->kind[k].device;
+        merak_search_cost(&of, &other);
+        for (int l = 1; l < MERAK_LEVELS; l++) {
+            if (other.links.level[l].bytes_per_s <
+                cost->links.level[l].bytes_per_s)
+                cost->links.level[l] = other.links.level[l];
+        }
+    }
 }
 
 static bool start(struct merak_search *s, const struct merak_search_input *in,
@@ -435,9 +457,11 @@ enum merak_status merak_search(const struct merak_search_input *input,
                                struct merak_search_result **result_p,
                                struct merak_error *err)
 {
-    return input->pin.cp == MERAK_OPTION_AUTO
-               ? search_all_cp(input, result_p, err)
-               : search_with_cp(input, result_p, err);
+    enum merak_status rc = input->pin.cp == MERAK_OPTION_AUTO
+                               ? search_all_cp(input, result_p, err)
+                               : search_with_cp(input, result_p, err);
+
+    return merak_search_unlike(input, rc, result_p, err);
 }
 
 void merak_search_destroy(struct merak_search_result *result)

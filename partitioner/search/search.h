@@ -53,6 +53,14 @@ struct merak_refusal {
     int n_fixes;
 };
 
+/* Nodes of one kind, of which a stage's all are. */
+struct merak_search_kind {
+    const struct merak_device *device;
+    int nodes;
+};
+
+enum { MERAK_MAX_KINDS = 8 };
+
 struct merak_search_input {
     merak_describe_fn describe; /* called with several micro-batch sizes */
     void *arg;
@@ -62,7 +70,13 @@ struct merak_search_input {
     int nodes, ranks_per_node;
     size_t memory_bytes; /* limit of an arena; 0: the device's */
     int threads;         /* per rank, for the plan */
-    const struct merak_device *device;
+    const struct merak_device *device; /* of several kinds, one that all of
+                                          them can do as much as */
+    struct merak_search_kind kind[MERAK_MAX_KINDS]; /* in the order of their
+                                                       ranks */
+    int n_kinds; /* 0: all nodes are the device's */
+    bool unlike; /* also search for stages of unlike ranks, where those of
+                    equal ranks lose, do not fit or do not exist */
     struct merak_choices pin; /* given choices are not searched; a list's drop
                                  overrides recompute */
     struct merak_kernel_memory memory; /* as in struct merak_program_options */
@@ -132,6 +146,7 @@ struct merak_search_stage {
     size_t arena_bytes, category_bytes[MERAK_CAT_COUNT];
     double sent_bytes[MERAK_LEVELS]; /* in a step, by level of links */
     double cp_bytes; /* of them, over cp with micro-batches */
+    int kind;        /* of its nodes: index of the request's */
 };
 
 #define MERAK_SEARCH_CHOICES 6
@@ -172,7 +187,11 @@ struct merak_search_result {
 
 /* The memory of a rank that a request has: what it gives, or the device's. */
 size_t merak_search_memory(const struct merak_search_input *input);
-/* The cost model of a request. */
+/* The cost model of a kind of nodes of a request, and of its device: links
+ * between nodes are those of the slowest. */
+void merak_search_kind_cost(const struct merak_search_input *input,
+                            const struct merak_search_kind *kind,
+                            struct merak_cost_model *cost);
 void merak_search_cost(const struct merak_search_input *input,
                        struct merak_cost_model *cost);
 /*
@@ -189,5 +208,11 @@ void merak_search_destroy(struct merak_search_result *result);
  * ranks. */
 void merak_search_stage_fill(const struct merak_program *program,
                              struct merak_search_stage *stage);
+/* Add the bytes that it sends, those of a micro-batch `repeat` times. */
+enum merak_status
+merak_search_stage_sent(const struct merak_program *program,
+                        const struct merak_links *links, double repeat,
+                        struct merak_search_stage *stage,
+                        struct merak_error *err) MERAK_CHECKED;
 
 #endif

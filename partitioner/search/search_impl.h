@@ -229,6 +229,13 @@ int merak_search_near(const struct merak_search *s, bool simulated,
                       double error,
                       struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
 
+/* Say of a plan that lost in which part of the step it loses most, and what it
+ * gains if that matters. */
+void merak_search_explain_time(const struct merak_search_choice *best,
+                               struct merak_search_choice *lost);
+/* From the FLOPs and the step of the chosen plan. */
+void merak_search_set_utilisation(const struct merak_search *s,
+                                  struct merak_search_result *result);
 enum merak_status
 merak_search_choose(struct merak_search *s,
                     struct merak_search_result **result_p) MERAK_CHECKED;

@@ -77,12 +77,11 @@ static struct fractions ring_fractions(struct fractions direct, int n)
     return direct;
 }
 
-/* Sum the bytes sent by level; those of a micro-batch count `repeat` times. */
-static enum merak_status count_bytes(const struct merak_program *prog,
-                                     const struct merak_links *links,
-                                     double repeat,
-                                     struct merak_search_stage *stage,
-                                     struct merak_error *err)
+enum merak_status merak_search_stage_sent(const struct merak_program *prog,
+                                          const struct merak_links *links,
+                                          double repeat,
+                                          struct merak_search_stage *stage,
+                                          struct merak_error *err)
 {
     size_t n = (size_t)prog->n_groups + 1;
     struct fractions *group = calloc(n, sizeof(*group));
@@ -153,7 +152,7 @@ static enum merak_status fill_stage(const struct merak_built *b,
     const struct merak_program *prog = b->program[s];
 
     merak_search_stage_fill(prog, stage);
-    return count_bytes(
+    return merak_search_stage_sent(
         prog, &b->search->cost.links,
         (double)cand->plan.microbatches / prog->plan.microbatches, stage, err);
 }

@@ -224,6 +224,7 @@ static void fix(struct changed *c, bool is_same)
     c->device = c->plan->device;
     c->in.device = &c->device;
     c->in.refusal = NULL;
+    c->in.unlike = false;
     if (is_same)
         return;
     c->in.pin.list = given->list;
@@ -244,6 +245,8 @@ static void try_change(struct asked *a, int i)
     struct plan_change *to = &a->advice->change[a->advice->n_changes];
     double step_s, ranks;
 
+    if (best->plan.stage != NULL) /* a search keeps no list of stages */
+        return;
     fix(&c, changes[i].is_same);
     if (!changes[i].make(&c))
         return;

@@ -130,6 +130,7 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
         .threads = 1,
         .device = &plan->device,
         .direct = plan->device.direct,
+        .unlike = opt->emit == PLAN_EMIT_NONE, /* no other trainer has them */
         .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
     rc = fill_scratch(plan, err);
     if (rc == MERAK_OK)
@@ -164,11 +165,15 @@ static enum merak_status build(const struct plan_auto *plan,
     enum merak_status rc;
 
     merak_search_cost(&plan->in, &cost);
-    rc = merak_plan_build(drawn, plan->in.seq, plan->in.describe, plan->in.arg,
-                          MERAK_PLAN_STAGES, &po, planned_p, err);
+    rc = merak_plan_build(
+        drawn, plan->in.seq, plan->in.describe, plan->in.arg,
+        drawn->stage != NULL ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po,
+        planned_p, err);
     if (rc == MERAK_OK)
         rc = merak_simulate((*planned_p)->program, (*planned_p)->n_programs,
                             &cost, timeline_p, err);
+    if (rc == MERAK_OK && drawn->stage != NULL)
+        rc = plan_keep_firsts(*planned_p, *timeline_p, err);
     return rc;
 }
 

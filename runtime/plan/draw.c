@@ -103,6 +103,23 @@ const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
     return text;
 }
 
+enum merak_status plan_keep_firsts(struct merak_planned *planned,
+                                   struct merak_timeline *timeline,
+                                   struct merak_error *err)
+{
+    const struct merak_plan *plan = &planned->plan;
+    int *first = calloc((size_t)plan->pp, sizeof(*first));
+
+    if (first == NULL)
+        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*first));
+    for (int s = 0; s < plan->pp; s++)
+        first[s] = merak_plan_mesh(plan, s).first;
+    merak_planned_keep(planned, first, plan->pp);
+    merak_timeline_keep(timeline, first, plan->pp);
+    free(first);
+    return MERAK_OK;
+}
+
 /* --- pictures ------------------------------------------------------------- */
 
 /* Everything that pictures of a plan point to. */

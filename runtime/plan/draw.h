@@ -52,4 +52,10 @@ enum merak_status plan_page_write(const struct plan_drawing *drawing,
                                   const char *svg, char **text_p,
                                   struct merak_error *err) MERAK_CHECKED;
 
+/* Unlike stages are simulated with all ranks; reports and pictures show the
+ * first of each: keep its program and its row. */
+enum merak_status plan_keep_firsts(struct merak_planned *planned,
+                                   struct merak_timeline *timeline,
+                                   struct merak_error *err) MERAK_CHECKED;
+
 #endif

@@ -477,7 +477,8 @@ static enum merak_status check(struct plan_options *opt,
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
     opt->search =
         opt->device != NULL || opt->given.nodes || opt->ranks_per_node > 0 ||
-        opt->what_if != NULL || opt->choice.tp < 0 || opt->choice.pp < 0 ||
+        opt->what_if != NULL || opt->choice.list.auto_stages ||
+        opt->choice.tp < 0 || opt->choice.pp < 0 ||
         opt->choice.dp < 0 || opt->choice.cp < 0 || opt->choice.ep < 0;
     if (opt->search)
         rc = check_machine(opt, err);

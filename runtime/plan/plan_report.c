@@ -90,7 +90,10 @@ static void print_choice(const struct plan_auto *plan,
     if (plan->identified)
         printf("program id %016" PRIx64 "\n", plan->file.program);
     plan_saved_print(plan->opt, plan->file.program);
-    if (plan->by_hosts)
+    if (plan->by_hosts && r->choice[0].plan.stage != NULL)
+        puts("transport: ucx, staged through host memory: a rank of unlike "
+             "stages has more peers\nthan NCCL's pairs are made for");
+    else if (plan->by_hosts)
         puts("transport: ucx, staged through host memory: no plan was proved "
              "to run to its end in NCCL's in-order queues");
 }
@@ -176,9 +179,31 @@ static void print_links(const struct merak_search_result *r)
         puts(fetches);
 }
 
-static void print_stages(const struct merak_search_result *r)
+/* Of stages whose ranks or nodes are unlike: what they are. */
+static void print_ranks(const struct plan_auto *plan,
+                        const struct merak_search_result *r, int s)
 {
-    printf("\nstage     layers   params    forward   backward  in flight  "
+    struct merak_stage_mesh mesh;
+    char ranks[24] = "ranks";
+
+    if (r->choice[0].plan.stage == NULL && plan->in.n_kinds < 2)
+        return;
+    if (s >= 0) {
+        mesh = merak_plan_mesh(&r->choice[0].plan, s);
+        snprintf(ranks, sizeof(ranks), "%d x %d", mesh.dp, mesh.tp);
+    }
+    printf(" %8s", ranks);
+    if (plan->in.n_kinds > 1)
+        printf(" %10s", s < 0 ? "device"
+                              : plan->in.kind[r->stage[s].kind].device->name);
+}
+
+static void print_stages(const struct plan_auto *plan,
+                         const struct merak_search_result *r)
+{
+    printf("\nstage");
+    print_ranks(plan, r, -1);
+    printf("     layers   params    forward   backward  in flight  "
            "recomputed  intra-node GB  inter-node GB  parameters\n");
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
@@ -187,7 +212,9 @@ static void print_stages(const struct merak_search_result *r)
 
         snprintf(again, sizeof(again), "%d/%d", st->blocks_recomputed,
                  st->n_blocks);
-        printf("%5d %10s %8s %10s %10s %10d %11s %14.4g %14.4g  %s .. %s\n", s,
+        printf("%5d", s);
+        print_ranks(plan, r, s);
+        printf(" %10s %8s %10s %10s %10d %11s %14.4g %14.4g  %s .. %s\n",
                st->layers, plan_count_text((double)st->params, params),
                merak_seconds_text(st->forward_s, forward),
                merak_seconds_text(st->backward_s, backward), st->in_flight,
@@ -300,7 +327,7 @@ void plan_report_print(const struct plan_auto *plan,
         puts(text);
     plan_advice_print(advice);
     print_links(result);
-    print_stages(result);
+    print_stages(plan, result);
     print_memory(result);
     print_runners(result);
 }

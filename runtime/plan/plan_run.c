@@ -336,23 +336,6 @@ static enum merak_status prove_direct(struct merak_planned *planned,
     return rc;
 }
 
-/* Unlike stages are simulated with all ranks; the report shows the first of
- * each. */
-static enum merak_status keep_firsts(struct report *r, struct merak_error *err)
-{
-    const struct merak_plan *plan = &r->planned->plan;
-    int *first = calloc((size_t)plan->pp, sizeof(*first));
-
-    if (first == NULL)
-        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*first));
-    for (int s = 0; s < plan->pp; s++)
-        first[s] = merak_plan_mesh(plan, s).first;
-    merak_planned_keep(r->planned, first, plan->pp);
-    merak_timeline_keep(r->timeline, first, plan->pp);
-    free(first);
-    return MERAK_OK;
-}
-
 static enum merak_status refuse_unlike(const struct plan_options *opt,
                                        struct merak_error *err)
 {
@@ -406,7 +389,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
         rc = merak_simulate(r->planned->program, r->planned->n_programs,
                             known ? &r->opt->cost : NULL, &r->timeline, err);
     if (rc == MERAK_OK && unlike)
-        rc = keep_firsts(r, err);
+        rc = plan_keep_firsts(r->planned, r->timeline, err);
     if (rc != MERAK_OK)
         return rc;
     r->stage = make_stages(r);

@@ -75,11 +75,13 @@ static enum merak_status resolve_degree(int option, int placed,
 }
 
 /* The launch may leave the choice to the program, which may pin it.  dp does
- * not count: it follows from the others, given or not. */
-static void settle_auto(struct merak_ranks *r)
+ * not count: it follows from the others, given or not.  stages: are they
+ * auto? */
+static void settle_auto(struct merak_ranks *r, bool stages)
 {
     r->automatic = r->tp == MERAK_OPTION_AUTO || r->pp == MERAK_OPTION_AUTO ||
                    r->cp == MERAK_OPTION_AUTO || r->ep == MERAK_OPTION_AUTO ||
+                   stages ||
                    (r->launched && merak_degrees_auto(&r->launch.input));
     if (r->tp == MERAK_OPTION_AUTO)
         r->tp = 0;
@@ -265,7 +267,7 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
     if (rc == MERAK_OK && r->ep == 0 && placed->ep == MERAK_EP_CHOSEN)
         r->ep = MERAK_OPTION_AUTO;
     if (rc == MERAK_OK)
-        settle_auto(r);
+        settle_auto(r, opt->choice.list.auto_stages);
     return rc;
 }
 

@@ -15,6 +15,7 @@ partitioner/plan/plan.c         checks the degrees, divides a batch among them
 partitioner/search/enumerate.c  tries all degrees
 partitioner/search/variants.c   finds the table of these degrees
 partitioner/search/explain.c    runners-up differ in degrees
+partitioner/search/unlike_types.c  finds the table of these degrees
 partitioner/search/limit.c      names the degrees of a plan
 partitioner/search/refuse.c     names the degrees of a plan
 io/plan_text.c                  names the degrees of a plan

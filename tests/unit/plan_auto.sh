@@ -434,6 +434,10 @@ refuses "--stages: stage 2, 4 x 2, does not fit: its rank 16 needs " $stages \
 refuses "one list and one machine at a time" $stages --nodes 3,6
 refuses "no other trainer can express" $stages --emit megatron
 refuses "give --device: a100" --stages 2x1,1x1 --nodes 3
+refuses "which is chosen with them; leave it out" --stages auto --device cpu \
+    --global-batch 8 --seq 16 --micro-batch 2
+refuses "--dp beside --stages auto" --stages auto --device cpu --dp 2 \
+    --global-batch 8 --seq 16
 
 refuses "--reduce fast needs --transport nccl" --device cpu \
     --global-batch 8 --seq 16 --reduce fast
