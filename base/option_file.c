@@ -11,6 +11,7 @@
 #include "base/options.h"
 
 #include "base/error.h"
+#include "base/factors.h"
 #include "base/nearest.h"
 #include "base/open.h"
 
@@ -342,6 +343,7 @@ static void save_value(const struct merak_option *row, const void *field,
                        FILE *out)
 {
     double unit = row->unit > 0 ? row->unit : 1;
+    char factors[MERAK_FACTORS_TEXT];
 
     switch (row->kind) {
     case MERAK_OPTION_TEXT:
@@ -356,6 +358,13 @@ static void save_value(const struct merak_option *row, const void *field,
             fprintf(out, "\"%s\"", row->words);
         else
             fprintf(out, "%d", *(const int *)field);
+        break;
+    case MERAK_OPTION_GRID:
+        if (*(const int64_t *)field == MERAK_OPTION_AUTO)
+            fprintf(out, "\"%s\"", row->words);
+        else
+            fprintf(out, "\"%s\"",
+                    merak_factors_text(*(const int64_t *)field, "x", factors));
         break;
     case MERAK_OPTION_SIZE:
         fprintf(out, "%zu", *(const size_t *)field);
@@ -402,6 +411,8 @@ static bool is_unset(const struct merak_option *row, const void *field)
         return *(const int *)field == 0 && row->least > 0;
     case MERAK_OPTION_SIZE:
         return *(const size_t *)field == 0 && row->least > 0;
+    case MERAK_OPTION_GRID:
+        return *(const int64_t *)field == 0;
     case MERAK_OPTION_REAL:
         return *(const double *)field == 0 && row->positive;
     case MERAK_OPTION_FLOAT:

@@ -5,6 +5,7 @@
 #include "base/options.h"
 
 #include "base/error.h"
+#include "base/factors.h"
 #include "base/nearest.h"
 
 #include <ctype.h>
@@ -163,6 +164,26 @@ static enum merak_status store_word(const struct merak_option *row,
     return bad_value(row, text, row->words, err);
 }
 
+static enum merak_status store_factors(const struct merak_option *row,
+                                       const char *text, int64_t *field,
+                                       struct merak_error *err)
+{
+    char expected[96];
+
+    if (row->words != NULL && strcmp(text, row->words) == 0) {
+        *field = MERAK_OPTION_AUTO;
+        return MERAK_OK;
+    }
+    if (merak_factors_parse(text, field))
+        return MERAK_OK;
+    snprintf(expected, sizeof(expected),
+             "up to %d factors 2..%d with x between, as in 2x4%s%s",
+             MERAK_MAX_FACTORS, MERAK_MAX_FACTOR,
+             row->words != NULL ? ", or " : "",
+             row->words != NULL ? row->words : "");
+    return bad_value(row, text, expected, err);
+}
+
 static enum merak_status store(const struct merak_option *row, const char *text,
                                void *target, struct merak_error *err)
 {
@@ -188,6 +209,8 @@ static enum merak_status store(const struct merak_option *row, const char *text,
     case MERAK_OPTION_REAL:
     case MERAK_OPTION_FLOAT:
         return store_real(row, text, field, err);
+    case MERAK_OPTION_GRID:
+        return store_factors(row, text, field, err);
     case MERAK_OPTION_CALL:
         return row->set(target, text, err);
     default:
@@ -446,6 +469,8 @@ static const char *argument_of(const struct merak_option *row)
     case MERAK_OPTION_REAL:
     case MERAK_OPTION_FLOAT:
         return "X";
+    case MERAK_OPTION_GRID:
+        return "AxB";
     default:
         return "N";
     }

@@ -25,6 +25,7 @@ enum merak_option_kind {
     MERAK_OPTION_REAL,  /* double */
     MERAK_OPTION_FLOAT, /* float */
     MERAK_OPTION_WORD,  /* int or an enum: index in `words`, "a|b|c" */
+    MERAK_OPTION_GRID,  /* int64_t: a product, "2x4" (base/factors.h) */
     MERAK_OPTION_BOOL,  /* bool: index in `words`, which are two */
     MERAK_OPTION_YES,   /* bool, set to true: no value */
     MERAK_OPTION_NO,    /* bool, set to false: no value */
@@ -36,7 +37,7 @@ enum merak_option_kind {
 };
 
 enum { MERAK_OPTION_NAME_BYTES = 32 };
-/* What INT stores for its word. */
+/* What INT and GRID store for their word. */
 enum { MERAK_OPTION_AUTO = -1 };
 
 struct merak_option {
@@ -44,7 +45,7 @@ struct merak_option {
     enum merak_option_kind kind;
     size_t at;         /* of the value in the target */
     const char *about; /* in the help: one sentence without a period */
-    const char *words; /* WORD, BOOL; INT: NULL or one, as "auto" */
+    const char *words; /* WORD, BOOL; INT, GRID: NULL or one, as "auto" */
     double least;      /* bounds of numbers; reals with least 0 have to be */
     double most;       /* positive if `positive`; most 0: that of the type */
     bool positive;

@@ -10,10 +10,11 @@
  *   plan        {tp, pp, dp, order, cp, ep, chunks, microbatches,
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
- *               expert_room, cp_form, fetch}: struct merak_plan as text; cp and
- *               ep are present only if they are not 1, branches, tp_batch,
- *               expert_room, cp_form and fetch if they are not the usual (older
- *               files have a flag for branches, gathered, which is still read);
+ *               expert_room, cp_form, fetch, tp_axes}: struct merak_plan as
+ *               text; cp and ep are present only if they are not 1, branches,
+ *               tp_batch, expert_room, cp_form, fetch and tp_axes if they are
+ *               not the usual (older files have a flag for branches, gathered,
+ *               which is still read);
  *               zero1 is true or false, or else zero has the level.
  *               Micro-batches: a sub-pipeline's halves count as one.  cut is null
  *               if merak_stages_cut() decides, drop ({attention, blocks} of
@@ -37,6 +38,7 @@
 #include "io/plan_lists.h"
 
 #include "base/error.h"
+#include "base/factors.h"
 #include "base/open.h"
 #include "partitioner/plan/choice.h"
 
@@ -71,7 +73,7 @@ static json_t *choice_value(const struct merak_choice *c,
                             const struct merak_choices *choices)
 {
     long value = merak_choice_get(c, choices);
-    char word[MERAK_CHOICE_WORD];
+    char word[MERAK_CHOICE_WORD], factors[MERAK_FACTORS_TEXT];
 
     if (merak_choice_key(c, value) == c->flag_key)
         return json_boolean(value);
@@ -82,6 +84,8 @@ static json_t *choice_value(const struct merak_choice *c,
     case MERAK_OPTION_WORD:
         return is_flag(c) ? json_boolean(value)
                           : json_string(merak_choice_word(c, value, word));
+    case MERAK_OPTION_GRID:
+        return json_string(merak_factors_text(value, "x", factors));
     default:
         return json_integer(value);
     }
@@ -252,6 +256,17 @@ static void halve(struct merak_plan_reader *r, struct merak_plan *p)
     p->microbatches *= 2;
 }
 
+static long read_factors(struct merak_plan_reader *r,
+                         const struct merak_choice *c, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    int64_t factors = 0;
+
+    if (text == NULL || !merak_factors_parse(text, &factors))
+        merak_plan_fail_field(r, c->key, value, "factors, as in \"2x4\"");
+    return (long)factors;
+}
+
 /* A missing choice gets its default, if it may be absent. */
 static long read_choice(struct merak_plan_reader *r, const json_t *in,
                         const struct merak_choice *c)
@@ -269,6 +284,8 @@ static long read_choice(struct merak_plan_reader *r, const json_t *in,
         return merak_plan_read_integer(r, in, c->key,
                                        (json_int_t)c->option.least,
                                        (json_int_t)c->option.most);
+    if (c->kind == MERAK_OPTION_GRID)
+        return read_factors(r, c, value);
     found = text != NULL ? merak_choice_find_word(c, text) : -1;
     for (int i = 0; i < merak_choice_words(c) && found < 0; i++)
         snprintf(expected + strlen(expected),

@@ -4,6 +4,7 @@
 
 #include "io/plan_file.h"
 
+#include "base/factors.h"
 #include "partitioner/plan/choice.h"
 
 #include <stdio.h>
@@ -134,7 +135,7 @@ static void describe_experts(const struct merak_plan *p, char *text,
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char schedule[64], samples[64] = "", sp[48] = "", drops[80];
-    char experts[80], fetched[64];
+    char experts[80], fetched[64], grid[40] = "", factors[MERAK_FACTORS_TEXT];
     char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
@@ -151,13 +152,16 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
         snprintf(sp, sizeof(sp), ", sequence parallelism %s",
                  merak_choice_word(&merak_choice[MERAK_CHOICE_SP], (long)p->sp,
                                    word));
+    if (p->tp_axes > 0)
+        snprintf(grid, sizeof(grid), ", tp as %s",
+                 merak_factors_text(p->tp_axes, " x ", factors));
     if (p->tp_batch_percent > 0)
         snprintf(samples, sizeof(samples),
                  ", data parallelism over tp in %d %% of the model",
                  p->tp_batch_percent);
     snprintf(text, bytes,
              "%s; %s%d micro-batch%s of %zu%s; %s%s%s, "
-             "%s%s%s%s%s, recomputation %s%s%s",
+             "%s%s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
              p->sub_pipeline ? " in halves that overlap each other's "
@@ -165,8 +169,8 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                              : "",
              p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
              fetched, p->stage != NULL ? "ranks by stage" : order,
-             p->scatter > 0 ? ", stage boundaries scattered over tp" : "", sp,
-             samples, experts,
+             p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
+             sp, samples, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                                (long)p->recompute, recompute),
              drops, merak_plan_branches_text(p));

@@ -18,9 +18,9 @@
 #include "partitioner/device/level.h"
 
 /* In this order: ep, cp, tp, stages, dp.  tp may be factored into two axes
- * (if there are fewer kv heads than tp).  Stages are an axis only if
- * vocabulary-parallel layers are cut over them (shard.h).  More than four at
- * once are refused (shard.c). */
+ * (if there are fewer kv heads than tp), or as is asked for.  Stages are an
+ * axis only if vocabulary-parallel layers are cut over them (shard.h).  More
+ * than four at once are refused (shard.c). */
 #define MERAK_MAX_AXES 4
 
 /* What an axis within a stage is for. */
@@ -31,7 +31,7 @@ enum merak_axis_role {
 };
 
 struct merak_axis {
-    char name[8]; /* "ep", "cp", "tp", "tp.0", "tp.1", "pp", "dp" */
+    char name[8]; /* "ep", "cp", "tp", "tp.0".. "tp.2", "pp", "dp" */
     int size;
     enum merak_axis_role role;
 };

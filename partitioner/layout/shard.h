@@ -99,6 +99,8 @@ struct merak_parts {
 
 struct merak_shard_options {
     int tp;
+    int64_t tp_axes; /* its factors, an axis each, the first outermost
+                        (base/factors.h); 0: chosen by the heads */
     int cp; /* context parallelism; 0 or 1: sequences are whole */
     enum merak_cp_form cp_form;
     int ep;     /* > 1: ranks of an axis for experts; cp is 1 */
@@ -118,8 +120,8 @@ struct merak_shard_options {
 struct merak_sharded {
     struct merak_graph *graph; /* owned; a rewritten copy */
     struct merak_mesh mesh;    /* tensor axes: "ep" and "cp", if they are more
-                                  than 1, and "tp" or "tp.0","tp.1", none if tp
-                                  is 1.  A rank's index among them counts the
+                                  than 1, and "tp" or "tp.0","tp.1", .., none if
+                                  tp is 1.  A rank's index among them counts the
                                   last axis fastest.  "pp" last, if n_shared > 0
                                 */
     int n_shared;
@@ -147,6 +149,10 @@ struct merak_sharded {
                             of them */
 };
 
+/* MERAK_ERR_CONFIG if the factors do not make tp, or are too many axes beside
+ * cp or ep. */
+enum merak_status merak_shard_check_axes(const struct merak_shard_options *opt,
+                                         struct merak_error *err) MERAK_CHECKED;
 /*
  * Find a layout for every value and write the sharded graph out, its nodes in
  * the order described: opt->branches is ignored.  Callers use merak_shard() of

@@ -7,6 +7,7 @@
 #include "partitioner/graph/letters.h"
 
 #include "base/error.h"
+#include "base/factors.h"
 #include "base/size.h"
 
 #include <stdio.h>
@@ -15,7 +16,8 @@
 
 struct heads {
     size_t kv;    /* gcd of the kv heads of all attentions; 0: none */
-    size_t query; /* the same for query heads */
+    size_t query; /* the same for query heads, */
+    size_t own;   /* and for the queries of a kv head */
 };
 
 /* They determine the factors of tp before there is anything to search. */
@@ -33,6 +35,7 @@ static void find_heads(const struct merak_graph *graph, struct heads *heads)
         node->op->heads(&inf, &kv, &query);
         heads->kv = merak_size_gcd(heads->kv, kv);
         heads->query = merak_size_gcd(heads->query, query);
+        heads->own = merak_size_gcd(heads->own, query / kv);
     }
 }
 
@@ -128,6 +131,92 @@ static enum merak_status check_experts(const struct merak_graph *graph,
     return fix_degree(n, ep, err);
 }
 
+/* --- factors of tp -------------------------------------------------------- */
+
+enum merak_status merak_shard_check_axes(const struct merak_shard_options *opt,
+                                         struct merak_error *err)
+{
+    int list[MERAK_MAX_FACTORS], n = merak_factors_list(opt->tp_axes, list);
+    int64_t product = merak_factors_product(opt->tp_axes);
+    const char *other = opt->ep > 1 ? "ep" : "cp";
+    char text[MERAK_FACTORS_TEXT];
+    int most = MERAK_STAGE_AXES - (opt->cp > 1) - (opt->ep > 1);
+
+    merak_factors_text(opt->tp_axes, "x", text);
+    if (n > 0 && product != opt->tp) {
+        merak_fail(err, MERAK_ERR_CONFIG, "--tp-axes %s is not tp %d", text,
+                   opt->tp);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --tp %lld",
+                               (long long)product);
+    }
+    if (n <= most)
+        return MERAK_OK;
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "--tp-axes %s makes %d axes beside %s %d, expected at most %d",
+               text, n, other, opt->ep > 1 ? opt->ep : opt->cp, most);
+    return merak_error_fix(err, MERAK_ERR_CONFIG,
+                           ": use fewer factors, or --%s 1", other);
+}
+
+/* May kv heads and queries of each be divided by n sizes, each of which cuts
+ * one of the two? */
+static bool divide_heads(size_t kv, size_t own, const size_t *size, int n)
+{
+    if (n == 0)
+        return true;
+    return (kv % *size == 0 &&
+            divide_heads(kv / *size, own, size + 1, n - 1)) ||
+           (own % *size == 0 && divide_heads(kv, own / *size, size + 1, n - 1));
+}
+
+/* The sizes of the axes that tp is made of. */
+static int tensor_axes(const struct merak_shard_options *opt, size_t kv,
+                       size_t size[MERAK_STAGE_AXES])
+{
+    size_t tp = (size_t)opt->tp, outer = kv == 0 ? tp : merak_size_gcd(kv, tp);
+    int list[MERAK_MAX_FACTORS], n = merak_factors_list(opt->tp_axes, list);
+
+    for (int i = 0; i < n; i++)
+        size[i] = (size_t)list[i];
+    if (n > 0 || tp == 1)
+        return n;
+    /* one, or kv heads times queries of a kv head */
+    size[0] = outer == 1 ? tp : outer;
+    size[1] = tp / size[0];
+    return size[1] == 1 ? 1 : 2;
+}
+
+/* Each factor that is asked for has to divide heads. */
+static enum merak_status check_factors(const struct merak_shard_options *opt,
+                                       const struct heads *heads,
+                                       struct merak_error *err)
+{
+    struct merak_shard_options usual = {.tp = opt->tp};
+    size_t size[MERAK_STAGE_AXES];
+    char text[MERAK_FACTORS_TEXT], which[48] = "its factors together divide";
+    int n = tensor_axes(opt, heads->kv, size);
+
+    if (opt->tp_axes == 0 || heads->kv == 0 ||
+        divide_heads(heads->kv, heads->own, size, n))
+        return MERAK_OK;
+    for (int i = n - 1; i >= 0; i--) {
+        if (heads->kv % size[i] != 0 && heads->own % size[i] != 0)
+            snprintf(which, sizeof(which), "%zu divides", size[i]);
+    }
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "--tp-axes %s: %s neither %zu kv heads nor %zu queries of each",
+               merak_factors_text(opt->tp_axes, "x", text), which, heads->kv,
+               heads->own);
+    n = tensor_axes(&usual, heads->kv, size);
+    if (n == 1)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
+                               size[0]);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zux%zu)",
+                           size[0], size[1]);
+}
+
+/* --- all numbers ---------------------------------------------------------- */
+
 static enum merak_status check(const struct merak_graph *graph,
                                const struct merak_shard_options *opt,
                                const struct heads *heads,
@@ -143,7 +232,9 @@ static enum merak_status check(const struct merak_graph *graph,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "batch is %d, expected a percentage, 0..100",
                           opt->tp_batch_percent);
-    rc = opt->ep > 1 ? check_experts(graph, opt, err) : MERAK_OK;
+    rc = merak_shard_check_axes(opt, err);
+    if (rc == MERAK_OK && opt->ep > 1)
+        rc = check_experts(graph, opt, err);
     if (rc != MERAK_OK)
         return rc;
     if (heads->query % tp != 0) {
@@ -153,7 +244,8 @@ static enum merak_status check(const struct merak_graph *graph,
                    heads->query, tp);
         return fix_degree(heads->query, tp, err);
     }
-    if (opt->tp_batch_percent > 0)
+    rc = check_factors(opt, heads, err);
+    if (rc == MERAK_OK && opt->tp_batch_percent > 0)
         rc = check_samples(graph, opt, opt->ep > 1 ? "tp x ep" : "tp",
                            opt->ep > 1 ? tp * (size_t)opt->ep : tp, err);
     if (rc != MERAK_OK)
@@ -194,29 +286,27 @@ static void add_axis(struct merak_mesh *mesh, const char *name, size_t size,
     axis->role = role;
 }
 
-/* tp as one axis, or as kv heads times queries of a kv head.  Where a dim is
- * cut along several axes only the last can be gathered by itself: ep and cp
- * come first, so that sequence parallelism gathers a rank's own part, and
- * samples over tp are exchanged for heads of a rank's own. */
+/* Where a dim is cut along several axes only the last can be gathered by
+ * itself: ep and cp come first, so that sequence parallelism gathers a rank's
+ * own part, and samples over tp are exchanged for heads of a rank's own. */
 static void make_mesh(const struct merak_shard_options *opt, size_t kv,
                       struct merak_mesh *mesh)
 {
-    size_t tp = (size_t)opt->tp;
-    size_t outer = kv == 0 ? tp : merak_size_gcd(kv, tp);
+    size_t size[MERAK_STAGE_AXES];
+    int n = tensor_axes(opt, kv, size);
 
     *mesh = (struct merak_mesh){0};
     if (opt->ep > 1)
         add_axis(mesh, "ep", (size_t)opt->ep, MERAK_AXIS_EXPERTS);
     if (opt->cp > 1)
         add_axis(mesh, "cp", (size_t)opt->cp, MERAK_AXIS_SEQUENCE);
-    if (tp == 1)
-        return;
-    if (outer == 1 || outer == tp) {
-        add_axis(mesh, "tp", tp, MERAK_AXIS_WEIGHTS);
-        return;
+    for (int i = 0; i < n; i++) {
+        char name[8] = "tp";
+
+        if (n > 1)
+            snprintf(name, sizeof(name), "tp.%d", i);
+        add_axis(mesh, name, size[i], MERAK_AXIS_WEIGHTS);
     }
-    add_axis(mesh, "tp.0", outer, MERAK_AXIS_WEIGHTS);
-    add_axis(mesh, "tp.1", tp / outer, MERAK_AXIS_WEIGHTS);
 }
 
 enum merak_status merak_shard_mesh(const struct merak_graph *graph,
@@ -253,11 +343,11 @@ static bool has_sequences(const struct merak_graph *graph)
 static bool heads_fit(size_t kv, size_t query,
                       const struct merak_shard_options *opt)
 {
-    size_t cp = (size_t)opt->cp, tp = (size_t)opt->tp,
-           outer = merak_size_gcd(kv, tp);
-    size_t own = kv / outer, queries = query / kv / (tp / outer);
+    size_t size[MERAK_STAGE_AXES + 1];
+    int n = tensor_axes(opt, kv, size);
 
-    return query % tp == 0 && (own % cp == 0 || queries % cp == 0);
+    size[n] = (size_t)opt->cp;
+    return divide_heads(kv, query / kv, size, n + 1);
 }
 
 static enum merak_status check_form(const struct merak_node *node, size_t kv,

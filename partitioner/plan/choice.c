@@ -5,6 +5,7 @@
 #include "partitioner/plan/choice.h"
 
 #include "base/error.h"
+#include "base/factors.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -109,6 +110,9 @@ static enum merak_status set_stages(void *target, const char *text,
 #define CP_FORM_TEXT                                                         \
     "what ranks of a sequence do for attention: gather keys and values, or " \
     "exchange heads (auto: whichever is faster, each for itself)"
+#define TP_AXES_TEXT                                                        \
+    "tp as a grid: its factors, the first outermost, or auto: several are " \
+    "tried (kv heads by queries of each, where there are fewer than tp)"
 #define STAGES_TEXT                                                           \
     "replicas x tensor ranks of each stage, 2x4,8x1, in place of tp, pp and " \
     "dp; a micro-batch is then that of all replicas together; or auto"
@@ -164,6 +168,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              .words = "auto|gather|heads"),
         .key = "cp_form", IN_PLAN(cp_form), .is_implied = true,
         .is_told = true, NEAR(usual, 0, 11)},
+    [MERAK_CHOICE_TP_AXES] = {
+        BOTH(TP_AXES, "tp-axes", GRID, tp_axes, TP_AXES_TEXT, TP_AXES_TEXT,
+             .words = "auto"),
+        .key = "tp_axes", IN_PLAN(tp_axes), .is_implied = true,
+        .is_settled = true, .is_told = true, NEAR(usual, 0, 14)},
     [MERAK_CHOICE_STAGES] = {
         .option = CALL(STAGES, "stages", set_stages, "LIST", STAGES_TEXT),
         .run = CALL(STAGES, "stages", set_stages, "LIST", STAGES_TEXT),
@@ -282,6 +291,8 @@ static long load(enum merak_option_kind kind, const void *at)
         return *(const int *)at;
     case MERAK_OPTION_SIZE:
         return (long)*(const size_t *)at;
+    case MERAK_OPTION_GRID:
+        return (long)*(const int64_t *)at;
     case MERAK_OPTION_BOOL:
         return *(const bool *)at;
     default:
@@ -298,6 +309,9 @@ static void store(enum merak_option_kind kind, void *at, long value)
         break;
     case MERAK_OPTION_SIZE:
         *(size_t *)at = (size_t)value;
+        break;
+    case MERAK_OPTION_GRID:
+        *(int64_t *)at = value;
         break;
     case MERAK_OPTION_BOOL:
         *(bool *)at = value != 0;
@@ -397,7 +411,7 @@ void merak_choice_text(const struct merak_choice *choice,
 {
     const struct merak_given_lists *list = &choices->list;
     long value = merak_choice_get(choice, choices);
-    char word[MERAK_CHOICE_WORD];
+    char word[MERAK_CHOICE_WORD], factors[MERAK_FACTORS_TEXT];
 
     if (choice == &merak_choice[MERAK_CHOICE_STAGES] && list->stage != NULL)
         merak_stages_text(list->stage, list->n_stages, text, bytes);
@@ -415,6 +429,9 @@ void merak_choice_text(const struct merak_choice *choice,
         snprintf(text, bytes, "none");
     else if (choice->kind == MERAK_OPTION_TEXT)
         snprintf(text, bytes, "%s", choices->schedule);
+    else if (choice->kind == MERAK_OPTION_GRID)
+        snprintf(text, bytes, "%s",
+                 value > 0 ? merak_factors_text(value, "x", factors) : "auto");
     else if (choice->kind == MERAK_OPTION_BOOL ||
              choice->kind == MERAK_OPTION_WORD)
         snprintf(text, bytes, "%s", merak_choice_word(choice, value, word));
@@ -459,6 +476,13 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
         choices->given[MERAK_CHOICE_ZERO] = false;
     if (choices->cp == MERAK_OPTION_AUTO) /* several, not 1 */
         choices->given[MERAK_CHOICE_CP] = false;
+    if (choices->tp_axes == MERAK_OPTION_AUTO) /* several, not by the heads */
+        choices->given[MERAK_CHOICE_TP_AXES] = false;
+    if (choices->tp_axes > 0 && choices->tp == 0 &&
+        merak_factors_product(choices->tp_axes) <= MERAK_MAX_FACTOR) {
+        choices->tp = (int)merak_factors_product(choices->tp_axes);
+        choices->given[MERAK_CHOICE_TP] = true;
+    }
     return MERAK_OK;
 }
 

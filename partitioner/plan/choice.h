@@ -23,6 +23,7 @@ enum merak_choice_id {
     MERAK_CHOICE_DP,
     MERAK_CHOICE_CP,
     MERAK_CHOICE_CP_FORM,
+    MERAK_CHOICE_TP_AXES,
     MERAK_CHOICE_STAGES,
     MERAK_CHOICE_MICRO_BATCH,
     MERAK_CHOICE_SCHEDULE,
@@ -46,6 +47,7 @@ enum merak_choice_id {
 struct merak_choices {
     int tp, pp, dp; /* an option may set MERAK_OPTION_AUTO */
     int cp;         /* likewise */
+    int64_t tp_axes; /* likewise, and AUTO stays; or 0: by the heads */
     int ep; /* likewise, and AUTO stays in a search: 0 beside a tp is 1 */
     enum merak_cp_form cp_form;
     size_t micro_batch;   /* sequences; both halves of a sub-pipeline */
@@ -75,7 +77,8 @@ struct merak_choice {
                                    just this value */
     const char *flag_key;       /* in its place for values 0 and 1, as false
                                   and true; NULL: none */
-    enum merak_option_kind kind; /* of the value: INT, SIZE, BOOL or WORD, as
+    enum merak_option_kind kind; /* of the value: INT, SIZE, GRID, BOOL or
+                                    WORD, as
                                     `option` or else `run` stores it; TEXT: the
                                     schedule; CALL: it is a list */
     bool in_plan;                /* a plan has the same value at: */
@@ -145,9 +148,10 @@ static inline bool merak_choice_allows(bool given, long wanted, long value)
 /* The level that --zero1 means: yes or no; on or off are taken for these. */
 enum merak_status merak_zero1_parse(const char *text, int *zero_p,
                                     struct merak_error *err) MERAK_CHECKED;
-/* What is given as auto to the planner alone counts as not given; zero and cp
- * stay auto.  MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or
- * --fetch is given and another level than 3. */
+/* What is given as auto to the planner alone counts as not given; zero, cp
+ * and tp_axes stay auto.  Factors of tp decide tp, if it is not given.
+ * MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or --fetch is
+ * given and another level than 3. */
 enum merak_status merak_choices_settle(struct merak_choices *choices,
                                        struct merak_error *err) MERAK_CHECKED;
 /* Check a list of stages.  Equal ones are made tp, pp and dp, with the

@@ -13,7 +13,8 @@ static enum merak_status check_stages(const struct merak_choices *choices,
                                       struct merak_error *err)
 {
     static const enum merak_choice_id taken[] = {
-        MERAK_CHOICE_TP, MERAK_CHOICE_EP, MERAK_CHOICE_PP, MERAK_CHOICE_DP};
+        MERAK_CHOICE_TP_AXES, MERAK_CHOICE_TP, MERAK_CHOICE_EP, MERAK_CHOICE_PP,
+        MERAK_CHOICE_DP};
 
     for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
         if (choices->given[taken[i]])

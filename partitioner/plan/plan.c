@@ -72,6 +72,19 @@ static enum merak_status check_ranks(const struct merak_plan *plan,
     return MERAK_OK;
 }
 
+static enum merak_status check_axes(const struct merak_plan *plan,
+                                    struct merak_error *err)
+{
+    struct merak_shard_options shards;
+
+    if (plan->stage != NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--tp-axes and stages of unlike degrees: leave out "
+                          "--tp-axes or --stages");
+    shards = merak_plan_shards(plan, 0);
+    return merak_shard_check_axes(&shards, err);
+}
+
 enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                                            struct merak_error *err)
 {
@@ -86,6 +99,12 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                           "--ep %d beside --cp %d is not supported; use one of "
                           "them, with --tp, --pp and --dp",
                           plan->ep, plan->cp);
+    if (plan->tp_axes > 0) {
+        enum merak_status rc = check_axes(plan, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+    }
     if (plan->tp < 1 || plan->pp < 1 || plan->dp < 1 || plan->microbatches < 1)
         return merak_fail(
             err, MERAK_ERR_CONFIG,
@@ -197,6 +216,7 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
     const int ranks = merak_plan_mesh(plan, stage).tp;
 
     return (struct merak_shard_options){.tp = ranks / cp / ep,
+                                        .tp_axes = plan->tp_axes,
                                         .cp = cp,
                                         .cp_form = plan->cp_form,
                                         .ep = ep,

@@ -48,6 +48,7 @@ enum { MERAK_EXPERT_ROOM = 125 }; /* percent */
 
 struct merak_plan {
     int tp, pp, dp; /* tp and dp of every stage: read by mesh.h */
+    int64_t tp_axes; /* factors of tp, an axis each; 0: chosen by the heads */
     int cp; /* ranks that a sequence is cut over, inside a stage; 0: 1 */
     enum merak_cp_form cp_form;
     int ep; /* ranks that have a part of the experts each, and samples of all

@@ -14,6 +14,7 @@
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
+#include "base/factors.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -236,6 +237,7 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
             pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
         .cp = s->cp,
         .cp_form = pin->cp_form,
+        .tp_axes = merak_search_axes(s),
         .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
         .tp_batch_percent =
             at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent : 0,
@@ -339,9 +341,17 @@ int merak_search_ep(const struct merak_search *s)
     return merak_graphs_experts(s->graphs) > 0 ? 0 : 1;
 }
 
+int64_t merak_search_axes(const struct merak_search *s)
+{
+    return s->in->pin.tp_axes > 0 ? s->in->pin.tp_axes : 0;
+}
+
 static bool may_have_tp(const struct merak_search *s, int tp)
 {
+    int64_t axes = merak_search_axes(s);
+
     return s->node_spread % tp == 0 &&
+           (axes == 0 || merak_factors_product(axes) == tp) &&
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
 }
 
@@ -412,6 +422,7 @@ void merak_search_rate_all(struct merak_search *s)
             !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
             merak_search_rate_samples(s, tp);
     }
+    merak_search_rate_grids(s);
     /* Given cuts refer to a model without vocabulary-parallel layers. */
     if (s->in->pin.schedule != NULL || s->in->pin.list.cut != NULL)
         return;

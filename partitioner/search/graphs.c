@@ -76,7 +76,8 @@ static bool same_options(const struct merak_shard_options *a,
                          const struct merak_shard_options *b)
 {
     return a->tp == b->tp && a->ep == b->ep && a->cp == b->cp &&
-           a->cp_form == b->cp_form && a->shared == b->shared &&
+           a->tp_axes == b->tp_axes && a->cp_form == b->cp_form &&
+           a->shared == b->shared &&
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
            a->tp_batch_percent == b->tp_batch_percent &&
            a->branches == b->branches && a->cost == b->cost;

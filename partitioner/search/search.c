@@ -259,6 +259,8 @@ static enum merak_status check(const struct merak_search_input *in,
 {
     const struct merak_plan degrees = {.tp = in->pin.tp > 0 ? in->pin.tp : 1,
                                        .ep = in->pin.ep,
+                                       .tp_axes =
+                                           in->pin.tp > 0 ? in->pin.tp_axes : 0,
                                        .cp = in->pin.cp,
                                        .pp = 1,
                                        .dp = 1,

@@ -86,6 +86,8 @@ void merak_search_fini(struct merak_search *s);
 void merak_search_fail(struct merak_search *s, enum merak_status rc,
                        const struct merak_error *why);
 void merak_search_rate_all(struct merak_search *s);
+/* The factors of tp that all plans have; 0: by the heads, or to be chosen. */
+int64_t merak_search_axes(const struct merak_search *s);
 /* The ep that all plans have; 0: it is to be chosen. */
 int merak_search_ep(const struct merak_search *s);
 /* Append to one of the lists. */
@@ -201,6 +203,11 @@ bool merak_search_may_pay(const struct merak_search *s,
                           const struct merak_sharded *sharded);
 /* Rate candidates of this tp whose tensor ranks split samples. */
 void merak_search_rate_samples(struct merak_search *s, int tp);
+
+/* --- grids.c -------------------------------------------------------- */
+
+/* For --tp-axes auto: rate candidates whose tensor ranks are a grid. */
+void merak_search_rate_grids(struct merak_search *s);
 
 /* --- shared.c ------------------------------------------------------ */
 

@@ -244,8 +244,8 @@ static const struct merak_table *sliced_table(struct merak_search *s,
         const struct merak_table *t = s->table[i];
         const struct merak_plan *p = &t->plan;
 
-        if (p->tp == key.tp && p->ep == key.ep && p->sp == key.sp &&
-            p->micro_batch == 1 &&
+        if (p->tp == key.tp && p->tp_axes == key.tp_axes && p->ep == key.ep &&
+            p->sp == key.sp && p->micro_batch == 1 &&
             p->tp_batch_percent == key.tp_batch_percent &&
             p->branches == key.branches && t->slices == slices)
             return t->may_slice ? t : NULL;

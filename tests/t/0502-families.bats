@@ -96,6 +96,10 @@ as_one()
     as_one 3 2 1 stages smollm
 }
 
+@test "tensor ranks as a grid, replicas as its third dimension" {
+    as_one 4 1 2 grid gpt2-plain --tp-axes 2x2 --zero 3
+}
+
 @test "windows go over slices of a sequence" {
     as_one 1 2 1 sliced "qwen2-window gemma2" --schedule sliced:4
 }

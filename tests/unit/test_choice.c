@@ -57,6 +57,9 @@ static void options_say_what_is_printed(void **state)
     check_text(&merak_choice[MERAK_CHOICE_SCHEDULE], "zb-h1");
     check_text(&merak_choice[MERAK_CHOICE_CUT], "auto");
     check_text(&merak_choice[MERAK_CHOICE_STAGES], "2x4-8x1-65535x65535");
+    check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "auto");
+    check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "2x4");
+    check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "2x3x65535");
     check_text(&merak_choice[MERAK_CHOICE_CUT], "1-3-5");
     check_text(&merak_choice[MERAK_CHOICE_RECOMPUTE], "a-2-0");
 }
@@ -89,6 +92,41 @@ static void levels_of_zero_have_older_names(void **state)
         assert_true(to.given[MERAK_CHOICE_ZERO]);
         merak_choice_text(c, &to, text, sizeof(text));
         assert_string_equal(text, level_rows[r].level);
+    }
+}
+
+static void grids_are_products(void **state)
+{
+    static const struct {
+        const char *told, *text; /* text NULL: refused */
+    } rows[] = {
+        {"2x4", "2x4"},  {"8", "8"},   {"auto", "auto"}, {"2x2x2", "2x2x2"},
+        {"2x", NULL},    {"", NULL},   {"1x4", NULL},    {"2x2x2x2", NULL},
+        {"65536", NULL}, {"-2", NULL}, {"2-4", NULL},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+        struct merak_choices to = {.tp = 0};
+        struct merak_error err = {.text = ""};
+        bool is_bad = merak_options_set(&merak_choice_table, "tp-axes",
+                                        rows[r].told, &to, &err) != MERAK_OK;
+        char text[TEXT];
+
+        if (is_bad)
+            assert_non_null(strstr(err.text,
+                                   "--tp-axes: expected up to 3 factors "
+                                   "2..65535 with x between, as in 2x4, or "
+                                   "auto, got"));
+        assert_int_equal(is_bad, rows[r].text == NULL);
+        if (is_bad)
+            continue;
+        merak_choice_text(&merak_choice[MERAK_CHOICE_TP_AXES], &to, text,
+                          sizeof(text));
+        assert_string_equal(text, rows[r].text);
+        assert_int_equal(merak_choices_settle(&to, NULL), MERAK_OK);
+        assert_int_equal(to.tp, strcmp(text, "auto") == 0 ? 0 : 8);
+        assert_int_equal(to.given[MERAK_CHOICE_TP_AXES], to.tp == 8);
     }
 }
 
@@ -184,6 +222,7 @@ static void a_plan_is_its_choices(void **state)
                                     .dp = 4,
                                     .cp = 2,
                                     .cp_form = MERAK_CP_GATHER,
+                                    .tp_axes = 2,
                                     .micro_batch = 4,
                                     .microbatches = 6,
                                     .schedule = "interleaved",
@@ -200,8 +239,8 @@ static void a_plan_is_its_choices(void **state)
 
     (void)state;
     assert_string_equal(
-        line, "tp=2,ep=4,pp=3,dp=4,cp=2,cp-form=gather,micro-batch=8,"
-              "schedule=interleaved,chunks=2,"
+        line, "tp=2,ep=4,pp=3,dp=4,cp=2,cp-form=gather,tp-axes=2,"
+              "micro-batch=8,schedule=interleaved,chunks=2,"
               "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
               "recompute=selective,tp-batch=75,expert-room=150,boundary=whole,"
               "branches=blocks");
@@ -385,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_say_what_is_printed),
         cmocka_unit_test(levels_of_zero_have_older_names),
+        cmocka_unit_test(grids_are_products),
         cmocka_unit_test(an_automatic_level_is_one_not_given),
         cmocka_unit_test(blocks_are_fetched_at_one_level),
         cmocka_unit_test(rows_are_of_one_choice_each),

@@ -5,6 +5,8 @@
 
 #include "unit/parity.h"
 
+#include "base/factors.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -228,6 +230,43 @@ static void shared_blocks_agree_to_rounding(void **state)
     }
 }
 
+/* Tensor ranks as a grid, which may cut weights on both sides: packed heads,
+ * grouped ones, and fewer of them than an axis has ranks. */
+static void grids_agree_to_rounding(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        const char *axes;
+        size_t kv_heads;
+        int cp;
+        float dropout;
+    } rows[] = {
+        {{4, 1, 1, "1f1b", 0, MERAK_SP_OFF}, "2x2", 0, 1, 0.1f},
+        {{8, 1, 1, "1f1b", 0, MERAK_SP_OFF}, "2x4", 0, 1, 0},
+        {{8, 1, 1, "1f1b", 0, MERAK_SP_ON}, "2x2x2", 2, 1, 0.1f},
+        {{4, 1, 2, "1f1b", MERAK_ZERO_PARAMS, MERAK_SP_OFF}, "2x2", 2, 1, 0},
+        {{4, 2, 1, "zb-h1", 0, MERAK_SP_AUTO}, "2x2", 4, 1, 0.1f},
+        {{4, 1, 2, "1f1b", 1, MERAK_SP_ON}, "2x2", 0, 2, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct parity_variant one = {1,      1, rows[i].v.dp,
+                                           "1f1b", 0, MERAK_SP_OFF};
+        struct merak_plan want = parity_plan(&one);
+        struct merak_plan got = parity_plan(&rows[i].v);
+        struct small_model model = parity_gpt;
+
+        assert_true(merak_factors_parse(rows[i].axes, &got.tp_axes));
+        got.cp = rows[i].cp;
+        model.hidden = 64;
+        model.heads = 8;
+        model.kv_heads = rows[i].kv_heads;
+        model.dropout = rows[i].dropout;
+        parity_plans(&model, &want, &got, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +274,7 @@ int main(void)
         cmocka_unit_test(shared_out_state_changes_no_bit_by_stages),
         cmocka_unit_test(scattered_boundaries_change_no_bit),
         cmocka_unit_test(shared_blocks_agree_to_rounding),
+        cmocka_unit_test(grids_agree_to_rounding),
     };
 
     return cmocka_run_group_tests_name("parity_shares", tests, NULL, NULL);
