@@ -391,7 +391,7 @@ static void save_value(const struct merak_option *row, const void *field,
     }
 }
 
-/* Is it not set: no text, a flag that was not given, a 0 that is below the
+/* Is it not set: no text, a flag that was not given, a number below the
  * option's bounds? */
 static bool is_unset(const struct merak_option *row, const void *field)
 {
@@ -416,7 +416,8 @@ static bool is_unset(const struct merak_option *row, const void *field)
     case MERAK_OPTION_REAL:
         return *(const double *)field == 0 && row->positive;
     case MERAK_OPTION_FLOAT:
-        return *(const float *)field == 0 && row->positive;
+        return (*(const float *)field == 0 && row->positive) ||
+               (double)*(const float *)field < row->least;
     default:
         return false;
     }

@@ -346,6 +346,7 @@ static enum merak_status run_steps(struct run *r)
                               .eps = 1e-8f,
                               .clip = 1,
                               .grad_scale = 1,
+                              .token_share = 1,
                               .train = true};
     enum merak_status rc = MERAK_OK;
 

@@ -214,6 +214,12 @@ static void read_root(struct merak_hf_reader *r, enum merak_hf_unknown unknown,
     merak_hf_family_read(r, f, c);
     merak_hf_family_check(r, f, c);
     check_unread(r, f, unknown, c);
+    if (c->mixture.aux > 0 && c->note[0] == '\0')
+        snprintf(c->note, sizeof(c->note),
+                 "router_aux_loss_coef %g: the mean over layers and sequences "
+                 "of their own losses, where transformers pools layers and "
+                 "sequences before one product",
+                 (double)c->mixture.aux);
 }
 
 /* --- the file

@@ -92,6 +92,7 @@ struct merak_hf_mixture {
     bool sigmoid, normal, rounded;
     size_t groups, groups_kept;
     float scale;
+    float aux; /* coefficient of the loss by load (merak_balance()) */
 };
 
 /* The union of the fields of all families: hf_family.c reads them, hf_model.c

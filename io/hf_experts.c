@@ -51,6 +51,7 @@ const struct merak_hf_experts merak_hf_olmoe_experts = {
     .chosen = 8,
     .normal_field = "norm_topk_prob",
     .rounded = true,
+    .aux = 0.01,
 };
 
 /* DeepSeek-AI 2024 (arXiv:2412.19437), sec. 2.1.2, without its attention. */
@@ -147,6 +148,20 @@ static void read_shared(struct merak_hf_reader *r,
     }
 }
 
+/* Transformers adds it to the loss where output_router_logits is true. */
+static void read_loss(struct merak_hf_reader *r,
+                      const struct merak_hf_experts *f,
+                      struct merak_hf_mixture *m)
+{
+    double aux =
+        merak_hf_real(r, "router_aux_loss_coef", f->aux > 0 ? f->aux : 0.001);
+
+    if (!(aux >= 0))
+        merak_hf_refuse(r, "router_aux_loss_coef", "a number not below 0");
+    if (merak_hf_bool(r, "output_router_logits", false) && !f->sigmoid)
+        m->aux = (float)aux;
+}
+
 void merak_hf_experts_read(struct merak_hf_reader *r,
                            const struct merak_hf_experts *f,
                            struct merak_hf_config *c)
@@ -182,7 +197,5 @@ void merak_hf_experts_read(struct merak_hf_reader *r,
     if (f->sigmoid)
         read_groups(r, m);
     read_shared(r, f, m);
-    /* used where output_router_logits is true */
-    (void)merak_hf_field(r, "router_aux_loss_coef");
-    merak_hf_require_bool(r, "output_router_logits", false);
+    read_loss(r, f, m);
 }

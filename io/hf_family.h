@@ -85,6 +85,7 @@ struct merak_hf_experts {
     size_t shared_width;
     bool sparse_fields; /* decoder_sparse_step and mlp_only_layers */
     const char *dense_first_field;
+    double aux; /* default of router_aux_loss_coef; 0: 0.001 */
 };
 extern const struct merak_hf_experts merak_hf_mixtral_experts;
 extern const struct merak_hf_experts merak_hf_qwen2_experts;

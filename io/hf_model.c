@@ -415,16 +415,14 @@ static struct merak_value *shared_mlp(const struct layer *l,
     return linear(l, x, "mlp.shared_experts.down_proj", false, 1, 2, down_dim);
 }
 
-/* What is added to scores for the choice alone, as it was read. */
+/* What is added to scores for the choice alone, moved by nothing else than the
+ * load. */
 static struct merak_value *router_bias(const struct layer *l)
 {
     const char *name = merak_name(l->m, "%s.e_score_correction_bias",
                                   name_in(l, l->words->router));
-    struct merak_value *bias =
-        MERAK_PARAM(l->m, name, MERAK_ZEROS, l->c->mixture.experts);
 
-    merak_freeze(l->m, name);
-    return bias;
+    return MERAK_PARAM(l->m, name, MERAK_ZEROS, l->c->mixture.experts);
 }
 
 static struct merak_value *mixture(const struct layer *l, struct merak_value *x)
@@ -440,11 +438,14 @@ static struct merak_value *mixture(const struct layer *l, struct merak_value *x)
     const char *const word[] = {l->words->expert_gate, l->words->expert_up,
                                 l->words->expert_down};
     const size_t dim[] = {c->experts, l->c->hidden};
-    struct merak_value *weights, *ids, *z, *y;
+    const struct merak_balance_options balance = {.aux = c->aux};
+    struct merak_value *weights, *ids, *z, *y, *bias = NULL;
 
     z = linear(l, x, l->words->router, false, 1, 2, dim);
-    merak_route(l->m, z, c->sigmoid ? router_bias(l) : NULL, &opt, &weights,
-                &ids);
+    if (c->sigmoid)
+        bias = router_bias(l);
+    merak_route(l->m, z, bias, &opt, &weights, &ids);
+    merak_balance(l->m, z, ids, bias, &opt, &balance);
     y = experts(l, x, weights, ids, word, c->experts, c->ffn);
     if (c->shared_ffn > 0)
         y = merak_add(l->m, y,

@@ -397,6 +397,64 @@ struct merak_route merak_route_view(const struct merak_kernel_call *call)
                                 .rounded = a->f[2] == 1};
 }
 
+struct merak_balance merak_load_view(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *z = &call->operand[0];
+
+    return (struct merak_balance){.B = z->local.dim[0],
+                                  .T = z->local.dim[1],
+                                  .E = z->local.dim[2],
+                                  .K = merak_local_last(&call->operand[1]),
+                                  .all_b = (double)z->full.dim[0],
+                                  .all_t = (double)z->full.dim[1],
+                                  .sigmoid = call->attrs->i[1] == 1,
+                                  .z = z,
+                                  .ids = &call->operand[1],
+                                  .load = merak_call_out(call, 0)};
+}
+
+struct merak_balance merak_balance_dx_view(const struct merak_kernel_call *call)
+{
+    struct merak_balance b = merak_load_view(call);
+    const double *f = call->attrs->f;
+    double share = (double)call->step->token_share / (b.all_b * b.all_t);
+
+    b.ids = NULL;
+    b.load = &call->operand[1];
+    b.aux = f[0] * (double)b.E * share / b.all_t;
+    b.square = 2 * f[1] * share;
+    return b;
+}
+
+struct merak_balance merak_balance_view(const struct merak_kernel_call *call)
+{
+    const int64_t *i = call->attrs->i;
+    const struct merak_operand *load = &call->operand[0];
+
+    return (struct merak_balance){.B = load->local.dim[0],
+                                  .T = (size_t)i[1],
+                                  .E = (size_t)i[0],
+                                  .K = (size_t)i[2],
+                                  .all_b = (double)load->full.dim[0],
+                                  .all_t = (double)i[1],
+                                  .load = load};
+}
+
+void merak_balance_whole(const struct merak_balance *b, double *rows_p,
+                         double *tokens_p)
+{
+    size_t n = b->T * b->K, by = b->E;
+
+    while (n != 0) { /* Euclid: `by` becomes the common divisor */
+        size_t rest = by % n;
+
+        by = n;
+        n = rest;
+    }
+    *rows_p = (double)(b->E / by);
+    *tokens_p = (double)(b->T * b->K / by);
+}
+
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
                                   const char *what, struct merak_error *err)
 {

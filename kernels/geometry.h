@@ -245,6 +245,23 @@ struct merak_route {
     double scale;
 };
 struct merak_route merak_route_view(const struct merak_kernel_call *call);
+/* The operands of balance's ops, whose sequences this rank has B of. */
+struct merak_balance {
+    size_t B, T, E, K;     /* T: tokens of a sequence here */
+    double all_b, all_t;   /* of all ranks */
+    bool sigmoid;          /* as merak_route's */
+    double aux, square;    /* balance_dx: what a token's gradients of its shares
+                              and of its squared logarithm are multiplied by */
+    const struct merak_operand *z, *ids, *load;
+};
+struct merak_balance merak_load_view(const struct merak_kernel_call *call);
+struct merak_balance merak_balance_dx_view(const struct merak_kernel_call *call);
+/* balance and balance_count. */
+struct merak_balance merak_balance_view(const struct merak_kernel_call *call);
+/* balance_count: by what rows, and by what tokens, are multiplied, so that
+ * their difference is 0 at the mean and a whole number. */
+void merak_balance_whole(const struct merak_balance *b, double *rows_p,
+                         double *tokens_p);
 /* With `normal`, what is added to the sum of sigmoids. */
 #define MERAK_ROUTE_TINY 1e-20
 

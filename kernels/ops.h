@@ -39,6 +39,10 @@
     OP(scale)                            \
     OP(route)                            \
     OP(route_dx)                         \
+    OP(route_load)                       \
+    OP(balance)                          \
+    OP(balance_dx)                       \
+    OP(balance_count)                    \
     OP_SCRATCH(experts)                  \
     OP_SCRATCH(experts_dx)               \
     OP_SCRATCH(experts_dw)               \
@@ -52,6 +56,7 @@
     OP(grad_add)                         \
     OP_SCRATCH(sumsq)                    \
     OP(clip)                             \
-    OP(adamw)
+    OP(adamw)                            \
+    OP(sign_step)
 
 #endif

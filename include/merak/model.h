@@ -333,6 +333,40 @@ void merak_route(struct merak_model *m, struct merak_value *logits,
                  struct merak_value *bias,
                  const struct merak_route_options *opt,
                  struct merak_value **weights_p, struct merak_value **ids_p);
+/*
+ * Learn to load experts evenly: losses of the router whose gradients are added
+ * to those of the model's own loss, which stays as it is; and a bias that each
+ * step changes by the load.  With E experts of which tokens of a sequence choose
+ * k, f the share of its tokens that choose an expert and P the mean of its
+ * shares of scores:
+ *
+ *   aux        times the mean, over layers and sequences, of E sum f P; 1 times
+ *              k if the load is even.  Fedus et al. 2021 (arXiv:2101.03961),
+ *              eq. 4 to 6
+ *   z          times the mean over layers and tokens of the squared logarithm of
+ *              the logits' exponentials' sum.  Zoph et al. 2022
+ *              (arXiv:2202.08906), eq. 5
+ *   bias_rate  a step adds it to the bias of experts with fewer rows in the
+ *              global batch than the mean, and subtracts it of those with more.
+ *              Wang et al. 2024 (arXiv:2408.15664)
+ *
+ *   logits, ids, bias, route   those of merak_route(), which comes before;
+ *                              without a bias bias_rate has no effect
+ *
+ * A bias is trained by this alone; with a rate of 0 it is frozen.  Metrics of a
+ * run have the loads of layers with this call.
+ */
+struct merak_balance_options {
+    float aux, z, bias_rate;
+};
+void merak_balance(struct merak_model *m, struct merak_value *logits,
+                   struct merak_value *ids, struct merak_value *bias,
+                   const struct merak_route_options *route,
+                   const struct merak_balance_options *opt);
+/* Numbers for all later calls of merak_balance() in place of the given ones,
+ * but for those below 0; `merak train --router-aux` calls it for any model. */
+void merak_balance_as(struct merak_model *m,
+                      const struct merak_balance_options *opt);
 /* The sum over a token's experts of weight down (silu(gate x) * (up x)): x
  * [B,T,C], weights and ids of merak_route(), gate and up [E,F,C], down
  * [E,C,F] -> [B,T,C].  No token is dropped, and memory does not depend on what

@@ -119,6 +119,8 @@ struct merak_step {
     float beta1, beta2, eps, weight_decay;
     float clip;       /* 0: no clipping */
     float grad_scale; /* 1 / (micro-batches * dp) */
+    float token_share; /* what grad_scale does not divide a mean over all tokens
+                          by: 1, or less where not every target counts */
     bool train;       /* false: dropout is the identity */
     int pass;         /* which forward pass (merak_passes()), from 0; the last
                          one for gradients */
@@ -228,6 +230,8 @@ enum merak_op_role {
     MERAK_ROLE_LOSS_PART, /* of a loss, together with its reader; the first
                              one's input 0 are the logits */
     MERAK_ROLE_LOSS,      /* output 0 is the loss of each position */
+    MERAK_ROLE_OTHER_LOSS, /* the gradients of losses beside the model's own
+                              begin with it: it is reached without a reader */
     MERAK_ROLE_PARAM,     /* once per parameter at the end of a step,
                              independent of other parameters */
 };

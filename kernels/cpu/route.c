@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/scores.h"
 
 #define GRAIN 16 /* tokens per item */
 
@@ -19,42 +19,15 @@ struct routing {
     void *dz;
 };
 
-INLINE vf sigmoid(vf x)
-{
-    return 1.0f / (1.0f + vexp(-x));
-}
-
-/* Elements of the workspace from one array of E to the next. */
-static size_t room(size_t E)
-{
-    return (E / LANES + 1) * LANES;
-}
-
 /* A token's scores: sigmoids, or a softmax. */
 static void find_scores(const struct routing *q, size_t token, float *s)
 {
-    size_t E = q->r.E, at = token * E;
-    vf top = vset(-INFINITY), sum = vset(0);
-    float max, scale;
+    size_t E = q->r.E;
 
-    for (size_t e = 0; e < E; e += LANES) {
-        vf x = vload_n(q->z, at + e, E - e, q->bf16);
-
-        vstore_f32(s + e, q->r.sigmoid ? sigmoid(x) : x);
-        top = vmax(top, vkeep(x, E - e, -INFINITY));
-    }
     if (q->r.sigmoid)
-        return;
-    max = vmax_lane(top);
-    for (size_t e = 0; e < E; e += LANES) {
-        vf x = vkeep(vexp(vload_f32(s + e) - max), E - e, 0);
-
-        vstore_f32(s + e, x);
-        sum += x;
-    }
-    scale = 1.0f / vsum(sum);
-    for (size_t e = 0; e < E; e += LANES)
-        vstore_f32(s + e, vload_f32(s + e) * scale);
+        find_sigmoids(q->z, q->bf16, token * E, E, s);
+    else
+        find_softmax(q->z, q->bf16, token * E, E, s);
 }
 
 /* What experts are chosen by: logits, whose order is that of a softmax, or
@@ -146,7 +119,7 @@ static void choose(const struct routing *q, const float *s, const float *merit,
 static void route_item(void *arg, size_t item, int thread)
 {
     const struct routing *q = arg;
-    size_t end = cpu_range_end(item, GRAIN, q->r.n), E = room(q->r.E);
+    size_t end = cpu_range_end(item, GRAIN, q->r.n), E = score_room(q->r.E);
     float *s = merak_pool_workspace(thread), *merit = s + E;
     float *groups = merit + E;
     bool *out = (bool *)(groups + E);
@@ -165,7 +138,7 @@ static enum merak_status check(const struct merak_kernel_call *call,
 {
     enum merak_status rc = cpu_check_dtype(call, z, false, err);
 
-    if (rc == MERAK_OK && room(q->r.E) * 13 > MERAK_POOL_WORKSPACE)
+    if (rc == MERAK_OK && score_room(q->r.E) * 13 > MERAK_POOL_WORKSPACE)
         rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
                         "route: %zu experts, the cpu backend has room for %zu",
                         q->r.E, MERAK_POOL_WORKSPACE / 13 - LANES);
@@ -200,7 +173,7 @@ static float score_gradients(const struct routing *q, size_t token,
     const float *dw = q->dw + token * r->K;
     float sum = r->sigmoid ? (float)MERAK_ROUTE_TINY : 0, dot = 0, all = 0;
 
-    memset(ds, 0, room(r->E) * sizeof(*ds));
+    memset(ds, 0, score_room(r->E) * sizeof(*ds));
     for (size_t j = 0; j < r->K; j++) {
         sum += s[id[j]];
         dot += (float)r->scale * dw[j] * s[id[j]];
@@ -220,7 +193,7 @@ static void route_dx_item(void *arg, size_t item, int thread)
 {
     const struct routing *q = arg;
     size_t end = cpu_range_end(item, GRAIN, q->r.n), E = q->r.E;
-    float *s = merak_pool_workspace(thread), *ds = s + room(E);
+    float *s = merak_pool_workspace(thread), *ds = s + score_room(E);
 
     for (size_t i = item * GRAIN; i < end; i++) {
         float dot;

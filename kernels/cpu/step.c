@@ -112,6 +112,18 @@ CPU_KERNEL(sumsq)
     return MERAK_OK;
 }
 
+CPU_KERNEL(sign_step)
+{
+    const float *g = call->operand[0].data;
+    float *out = call->operand[1].data, rate = (float)call->attrs->f[0];
+    size_t n = merak_local_count(&call->operand[0]);
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+
+    for (size_t i = 0; i < n && rc == MERAK_OK; i++)
+        out[i] -= rate * (float)((g[i] > 0) - (g[i] < 0));
+    return rc;
+}
+
 CPU_KERNEL(clip)
 {
     const double *sumsq = call->operand[0].data;

@@ -247,6 +247,30 @@ CUDA_KERNEL(clip)
                   static_cast<float *>(merak_call_out(call, 0)->data));
 }
 
+/* --- by the sign ------------------------------------------------------------
+ */
+
+static __global__ void __launch_bounds__(MAP_THREADS)
+    step_by_sign(const float *g, float *w, size_t n, float rate)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        w[i] -= rate * (float)((g[i] > 0) - (g[i] < 0));
+}
+
+CUDA_KERNEL(sign_step)
+{
+    const struct merak_operand *g = &call->operand[0];
+    size_t n = merak_local_count(g);
+    enum merak_status rc = check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(merak_cuda_context_of(call), map_launch("sign_step", n), err,
+                  step_by_sign, static_cast<const float *>(g->data),
+                  static_cast<float *>(merak_call_out(call, 0)->data), n,
+                  (float)call->attrs->f[0]);
+}
+
 /* --- AdamW -----------------------------------------------------------------
  */
 

@@ -66,6 +66,10 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW(scale),
     ROW_SCRATCH(route),
     ROW(route_dx),
+    ROW(route_load),
+    ROW(balance),
+    ROW(balance_dx),
+    ROW(balance_count),
     ROW_SCRATCH(experts),
     ROW_SCRATCH(experts_dx),
     ROW_SCRATCH(experts_dw),
@@ -80,6 +84,7 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW_SCRATCH(sumsq),
     ROW(clip),
     ROW(adamw),
+    ROW(sign_step),
     {0},
 };
 

@@ -57,6 +57,12 @@ static inline void ref_put(const struct merak_kernel_call *call,
     ref_store(op, i, call->accumulate ? ref_load(op, i) + value : value);
 }
 
+/* The score of a token's expert e, of E logits that begin at `at`: a sigmoid, or
+ * its part of a softmax; and the logarithm of the sum of their exponentials. */
+double ref_score(const struct merak_operand *z, size_t at, size_t E,
+                 bool is_sigmoid, size_t e);
+double ref_log_sum(const struct merak_operand *z, size_t at, size_t E);
+
 #define REF_KERNEL(op)                                                     \
     enum merak_status merak_ref_##op(const struct merak_kernel_call *call, \
                                      struct merak_error *err)

@@ -12,21 +12,36 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
+double ref_log_sum(const struct merak_operand *z, size_t at, size_t E)
+{
+    double max = ref_load(z, at), sum = 0;
+
+    for (size_t i = 1; i < E; i++)
+        max = fmax(max, ref_load(z, at + i));
+    for (size_t i = 0; i < E; i++)
+        sum += exp(ref_load(z, at + i) - max);
+    return max + log(sum);
+}
+
+double ref_score(const struct merak_operand *z, size_t at, size_t E,
+                 bool is_sigmoid, size_t e)
+{
+    double max = ref_load(z, at), sum = 0;
+
+    if (is_sigmoid)
+        return sigmoid(ref_load(z, at + e));
+    for (size_t i = 1; i < E; i++)
+        max = fmax(max, ref_load(z, at + i));
+    for (size_t i = 0; i < E; i++)
+        sum += exp(ref_load(z, at + i) - max);
+    return exp(ref_load(z, at + e) - max) / sum;
+}
+
 /* Scores of a token's experts: a softmax, or sigmoids. */
 static double score(const struct merak_route *r, const struct merak_operand *z,
                     size_t token, size_t e)
 {
-    size_t at = token * r->E;
-    double max, sum = 0;
-
-    if (r->sigmoid)
-        return sigmoid(ref_load(z, at + e));
-    max = ref_load(z, at);
-    for (size_t i = 1; i < r->E; i++)
-        max = fmax(max, ref_load(z, at + i));
-    for (size_t i = 0; i < r->E; i++)
-        sum += exp(ref_load(z, at + i) - max);
-    return exp(ref_load(z, at + e) - max) / sum;
+    return ref_score(z, token * r->E, r->E, r->sigmoid, e);
 }
 
 /* What experts are chosen by: logits, whose order is that of a softmax, or

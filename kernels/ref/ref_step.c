@@ -57,6 +57,24 @@ REF_KERNEL(clip)
     return MERAK_OK;
 }
 
+/* Wang et al. 2024 (arXiv:2408.15664), alg. 1, line 5. */
+REF_KERNEL(sign_step)
+{
+    const struct merak_operand *g = &call->operand[0];
+    const struct merak_operand *master = merak_call_out(call, 0);
+    size_t n = merak_local_count(g);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        double x = ref_load(g, i);
+        double sign = (double)(x > 0) - (double)(x < 0);
+
+        ref_store(master, i,
+                  ref_load(master, i) - (double)(float)call->attrs->f[0] * sign);
+    }
+    return MERAK_OK;
+}
+
 /*
  * Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2, with
  * t = step + 1:

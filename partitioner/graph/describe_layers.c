@@ -291,6 +291,72 @@ void merak_route(struct merak_model *m, struct merak_value *logits,
     *ids_p = out[1];
 }
 
+void merak_balance_as(struct merak_model *m,
+                      const struct merak_balance_options *opt)
+{
+    if (merak_model_open_for(m, "merak_balance_as") != NULL)
+        m->balance = *opt;
+}
+
+/* Nothing but the load moves a bias: with a rate of 0 it is frozen. */
+static bool moves(struct merak_model *m, struct merak_value *bias, float rate)
+{
+    if (bias == NULL || bias->frozen)
+        return false;
+    if (rate == 0) {
+        bias->frozen = true;
+        return false;
+    }
+    if (bias->kind != MERAK_VALUE_PARAM || !(rate > 0) || !isfinite(rate))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "balance: %s moves by %g, expected a parameter and a "
+                         "positive number, or 0 for none",
+                         bias->name, (double)rate);
+    bias->sign_rate = rate;
+    return true;
+}
+
+void merak_balance(struct merak_model *m, struct merak_value *logits,
+                   struct merak_value *ids, struct merak_value *bias,
+                   const struct merak_route_options *route,
+                   const struct merak_balance_options *opt)
+{
+    const struct merak_balance_options *as = &m->balance;
+    struct merak_attrs attrs = {
+        .i = {0, route->sigmoid},
+        .f = {(double)(as->aux >= 0 ? as->aux : opt->aux),
+              (double)(as->z >= 0 ? as->z : opt->z)}};
+    struct merak_value *in[] = {logits, ids, bias}, *load, *tally;
+
+    if (logits == NULL || ids == NULL)
+        return;
+    load = apply(m, "route_load", &attrs,
+                 moves(m, bias, as->bias_rate >= 0 ? as->bias_rate
+                                                   : opt->bias_rate)
+                     ? 3
+                     : 2,
+                 in);
+    attrs = (struct merak_attrs){
+        .i = {(int64_t)logits->shape.dim[2], (int64_t)m->graph->seq}};
+    tally = load != NULL ? apply(m, "balance", &attrs, 1, &load) : NULL;
+    if (tally != NULL)
+        tally->reported = true;
+}
+
+void merak_model_balances(const struct merak_model *model, bool *any_p,
+                          bool *moves_p)
+{
+    const struct merak_graph *graph = model->graph;
+
+    *any_p = *moves_p = false;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        if (graph->node[i]->op->role != MERAK_ROLE_OTHER_LOSS)
+            continue;
+        *any_p = true;
+        *moves_p = *moves_p || graph->node[i]->n_in > 2;
+    }
+}
+
 /* Rows that each expert brings to the pool of its rank; all, if that is less.
  */
 static int64_t kept_rows(double room, const struct merak_shape *ids,

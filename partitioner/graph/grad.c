@@ -245,6 +245,8 @@ static void mark_wanted(struct merak_grad *g)
 
 static bool is_reached(struct merak_grad *g, const struct merak_node *node)
 {
+    if (node->op->role == MERAK_ROLE_OTHER_LOSS)
+        return true;
     for (int i = 0; i < node->n_out; i++) {
         if (node->out[i] == g->graph->loss ||
             merak_grad_out(g, node, i) != NULL)

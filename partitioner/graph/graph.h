@@ -59,6 +59,17 @@
  *                   up c[E,F,C], down c[E,C,F] -> y c[B,T,C], pool
  *                   c[B,T,K,2,F]: of each row gate x and up x; f summed; C, E
  *                   whole
+ *     route_load    z c[B,T,E], ids i32[B,T,K], (bias f32[E]) -> load
+ *                   f32[B,2E+1]: of each sequence, rows of each expert; the sum
+ *                   over tokens of each expert's share, its score divided by the
+ *                   token's sum of scores; the sum of squares of the logarithm
+ *                   of tokens' sums of exponentials.  t summed; i[1] as route;
+ *                   f[0], f[1] = coefficients of the losses that balance has
+ *     balance       load -> tally f64[2+E]: with f the share of a sequence's
+ *                   tokens that choose an expert and P the mean of its shares,
+ *                   the mean over sequences of E sum f P; the mean over tokens
+ *                   of those squares; rows of each expert.  b summed; i[0] = E,
+ *                   i[1] = T
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
  *     xent_sum      logits, max, targets i32[B,T]
  *                   -> sum f32[B,T] of exp(l - max), z f32[B,T] the target's
@@ -100,6 +111,10 @@
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
  *     route_dx      B  dw, z, ids -> dz; as forward
+ *     balance_dx    B  z, load -> dz c[B,T,E], times step.token_share; as
+ *                   route_load, its coefficients divided by the number of layers
+ *     balance_count W  load -> dbias f32[E]: rows less their mean, both times
+ *                   what makes them whole; i[0] = E, i[1] = T, i[2] = K
  *     experts_dx    B  dy, w, ids, gate, up, down, pool -> dx, dw, dpool
  *     experts_dw    W  x, w, ids, dy, pool, dpool -> dgate, dup,
  *                   ddown; i[0] = E
@@ -120,6 +135,7 @@
  *                   v f32[n], (param bf16[n]); all outputs read and written;
  *                   i[0] = 1: decoupled weight decay; f[0] = factor of the
  *                   learning rate, 0: 1
+ *     sign_step     g f32[n] -> master f32[n] -= f[0] sign(g); read and written
  */
 #ifndef MERAK_PARTITIONER_GRAPH_GRAPH_H
 #define MERAK_PARTITIONER_GRAPH_GRAPH_H
@@ -163,6 +179,10 @@ struct merak_value {
     bool frozen;                /* PARAM: it is not trained */
     bool adapter;               /* PARAM: made by merak_lora() */
     float lr_scale;             /* PARAM: factor of the learning rate; 0: 1 */
+    float sign_rate; /* PARAM: a step changes it by this against the sign of its
+                        gradient, which is in no norm; 0: by AdamW */
+    bool reported;   /* f64: each micro-batch's is read after the step, and the
+                        sum of all ranks' parts is its value */
     enum merak_input_kind input; /* INPUT */
     int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,
                 where an op such as add passes one on); else -1 */
@@ -212,6 +232,11 @@ struct merak_graph {
 enum merak_status merak_graph_create(struct merak_graph **graph_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_graph_destroy(struct merak_graph *graph);
+/* Elements of what balance reports of E experts. */
+static inline size_t merak_balance_tally(size_t E)
+{
+    return E + 2;
+}
 /* printf into the graph's own memory; NULL when out of memory. */
 const char *merak_graph_name(struct merak_graph *graph, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -253,6 +278,9 @@ enum merak_status merak_model_graph(struct merak_model *model,
  * more, and the model remembers why. */
 struct merak_graph *merak_model_open_for(struct merak_model *model,
                                          const char *what);
+/* Does the model balance routers so far, and do any of their biases move? */
+void merak_model_balances(const struct merak_model *model, bool *any_p,
+                          bool *moves_p);
 /* Append the gradient nodes for graph->loss. */
 enum merak_status merak_graph_differentiate(struct merak_graph *graph,
                                             struct merak_error *err)

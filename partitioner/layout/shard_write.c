@@ -336,6 +336,7 @@ static void write_node(struct merak_shard_writer *w,
     for (int i = 0; i < node->n_out && w->rc == MERAK_OK; i++) {
         struct merak_layout layout;
 
+        node->out[i]->reported = old->out[i]->reported;
         merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               old->n_in + i, &layout);
         write_output(w, old->out[i], node->out[i], &layout, node);

@@ -337,6 +337,8 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
 /* End of the micro-batches: release the slots that sends were still reading. */
 void merak_build_settle(struct merak_build *b);
 void merak_build_loss(struct merak_build *b);
+/* The slot of what the graph reports, if any of it is made here. */
+void merak_build_reports(struct merak_build *b);
 
 /* --- slices.c --- */
 /* Find the sequence's length and the number of slices; an error if they do

@@ -203,7 +203,8 @@ static int sum_squares(struct merak_build *b)
             b->graph->value[v]->frozen)
             continue;
         p = param_of(b, v);
-        if (p != NULL && p->primary && p->grad >= 0)
+        if (p != NULL && p->primary && p->grad >= 0 &&
+            b->graph->value[v]->sign_rate == 0)
             slot[0] = p->grad;
         slot[1] = merak_build_alias(
             b, vector, (size_t)b->params.index[v] * sizeof(double), &one);
@@ -304,13 +305,29 @@ static const struct merak_attrs *adamw_attrs(struct merak_build *b,
     return own;
 }
 
+static void update_by_sign(struct merak_build *b,
+                           const struct merak_param_slots *p, float rate)
+{
+    struct merak_attrs *attrs = merak_build_alloc_kept(b, sizeof(*attrs));
+    const int slot[] = {p->grad, p->master};
+
+    if (attrs == NULL)
+        return;
+    attrs->f[0] = (double)rate;
+    add_kernel(b, "sign_step", 1, 1, slot, attrs,
+               merak_build_name(b, "sign_step %s", p->name));
+}
+
 static void update(struct merak_build *b, const struct merak_param_slots *p)
 {
+    float rate = b->graph->value[p->value]->sign_rate;
     int part = is_f32(b, p) ? p->master : merak_build_own_part(b, p);
     int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
     const struct merak_attrs *attrs = adamw_attrs(b, p);
 
-    if (b->rc == MERAK_OK)
+    if (rate > 0)
+        update_by_sign(b, p, rate);
+    else if (b->rc == MERAK_OK)
         add_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, attrs,
                    merak_build_name(b, "adamw %s", p->name));
 }
@@ -477,6 +494,8 @@ void merak_build_step(struct merak_build *b)
         merak_build_extend(b, prog->loss);
     if (prog->norm >= 0)
         merak_build_extend(b, prog->norm);
+    if (prog->reports >= 0)
+        merak_build_extend(b, prog->reports);
     for (int i = 0; b->opt->dump_grads && i < prog->n_params; i++) {
         if (prog->param[i].grad >= 0)
             merak_build_extend(b, prog->param[i].grad);

@@ -66,6 +66,7 @@ static void mark_last(struct merak_build *b)
 
         for (int i = 0; i < node->n_out; i++)
             runs = runs || node->out[i] == b->graph->loss ||
+                   node->out[i]->reported ||
                    (b->recycled.read_in[node->out[i]->id] & PASS_LAST);
         if (!runs)
             continue;

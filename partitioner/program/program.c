@@ -251,7 +251,7 @@ static enum merak_status create(struct merak_build *b,
     prog->sharded = b->sharded;
     prog->rank = rank;
     prog->ranks = merak_plan_ranks(plan);
-    prog->norm = prog->loss = -1;
+    prog->norm = prog->loss = prog->reports = -1;
     merak_plan_place(plan, rank, &prog->tp_index, &prog->dp_index,
                      &prog->stage);
     prog->mesh = merak_plan_mesh(plan, prog->stage);

@@ -147,6 +147,13 @@ struct merak_param_slots {
     struct merak_init init;
 };
 
+/* What micro-batches report of one value of the graph. */
+struct merak_report {
+    int value;
+    size_t at, n;  /* elements of `reports`: of micro-batch i [at + i n, .. + n) */
+    bool counts;   /* its part is not another rank's, too */
+};
+
 struct merak_program {
     int rank, ranks; /* logical */
     int stage, tp_index, dp_index;
@@ -168,6 +175,9 @@ struct merak_program {
     int loss; /* slot f64[m], of pairs f64[m][MERAK_LOSS_PARTS]: loss of each
                  micro-batch on the last stage (rank-local part summed over
                  tp), else -1 */
+    int reports; /* slot f64: what this rank's stage reports, else -1 */
+    struct merak_report *report; /* in the graph's order */
+    int n_reports;
     size_t arena_bytes;      /* with persistent and transient slots */
     size_t persistent_bytes; /* params, optimizer, gradients: from offset 0 */
     size_t category_bytes[MERAK_CAT_COUNT]; /* sums to arena_bytes */

@@ -461,6 +461,7 @@ void merak_build_microbatches(struct merak_build *b)
     struct unroll u = {.b = b};
 
     merak_build_loss(b);
+    merak_build_reports(b);
     if (unroll_init(&u))
         run_actions(&u);
     merak_visits_fini(&u.visits);

@@ -54,6 +54,74 @@ void merak_build_loss(struct merak_build *b)
         merak_build_begin(b, b->prog->loss);
 }
 
+/* What is read after the step, of all its micro-batches. */
+static bool is_result(const struct merak_build *b, int value)
+{
+    return is_loss(b, value) ||
+           (b->graph->value[value]->reported && b->prog->reports >= 0);
+}
+
+/* Is this rank's part its own?  Of what an axis does not divide all have the
+ * whole, and the first one's counts. */
+static bool counts(const struct merak_build *b, int value)
+{
+    const struct merak_layout *layout = &b->sharded->layout[value];
+
+    for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
+        if (a != b->pp_axis && layout->at[a].kind != MERAK_PARTIAL_SUM &&
+            b->coord[a] > 0)
+            return false;
+    }
+    return true;
+}
+
+void merak_build_reports(struct merak_build *b)
+{
+    struct merak_program *prog = b->prog;
+    struct merak_slot slot;
+    size_t at = 0;
+    int n = 0;
+
+    for (int v = 0; v < b->graph->n_values; v++)
+        n += b->graph->value[v]->reported && b->flow[v].here;
+    if (n == 0)
+        return;
+    prog->report = merak_build_alloc_kept(b, (size_t)n * sizeof(*prog->report));
+    for (int v = 0; v < b->graph->n_values && prog->report != NULL; v++) {
+        size_t each = merak_shape_count(&b->graph->value[v]->shape);
+
+        if (!b->graph->value[v]->reported || !b->flow[v].here)
+            continue;
+        prog->report[prog->n_reports++] = (struct merak_report){
+            .value = v, .at = at, .n = each, .counts = counts(b, v)};
+        at += (size_t)prog->plan.microbatches * each;
+    }
+    slot = merak_build_vector(MERAK_F64, at, MERAK_CAT_TRANSIENT, "reports");
+    prog->reports = b->rc == MERAK_OK ? merak_build_slot(b, &slot) : -1;
+    if (prog->reports >= 0)
+        merak_build_begin(b, prog->reports);
+}
+
+/* Where in its slot a micro-batch's result is. */
+static int result_slot(struct merak_build *b, int value, int microbatch,
+                       const struct merak_slot *slot)
+{
+    const struct merak_report *r = b->prog->report;
+
+    if (is_loss(b, value))
+        return merak_build_alias(
+            b, b->prog->loss,
+            (size_t)microbatch *
+                merak_shape_count(&b->graph->value[value]->shape) *
+                sizeof(double),
+            slot);
+    while (r->value != value)
+        r++;
+    return merak_build_alias(
+        b, b->prog->reports,
+        (r->at + (size_t)microbatch * r->n) * sizeof(double), slot);
+}
+
 /* Leave room behind each row if the backend's kernels want it. */
 static void pad_rows(const struct merak_build *b, struct merak_slot *slot)
 {
@@ -80,12 +148,8 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
         merak_build_cut(b, whole);
         return b->rc == MERAK_OK ? whole : -1;
     }
-    if (is_loss(b, v))
-        return merak_build_alias(b, b->prog->loss,
-                                 (size_t)microbatch *
-                                     merak_shape_count(&value->shape) *
-                                     sizeof(double),
-                                 &slot);
+    if (is_result(b, v))
+        return result_slot(b, v, microbatch, &slot);
     return merak_build_slot(b, &slot);
 }
 
@@ -188,7 +252,7 @@ static void release_values(struct merak_build *b, struct merak_open *open)
     for (int i = 0; i < b->n_local; i++) {
         int v = b->local[i], slot = open->map[v];
 
-        if (slot < 0 || is_loss(b, v) || is_kept(b, open, v))
+        if (slot < 0 || is_result(b, v) || is_kept(b, open, v))
             continue;
         if (b->flow[v].to >= 0 || merak_build_is_recycled(b, v))
             give_back_later(b, v, slot);
@@ -240,7 +304,7 @@ static bool stays(const struct merak_build *b, int v)
     const struct merak_flow *f = &b->flow[v];
 
     return f->from < 0 && f->to < 0 && !merak_build_is_recycled(b, v) &&
-           b->params.slot[v] < 0 && !is_loss(b, v) &&
+           b->params.slot[v] < 0 && !is_result(b, v) &&
            b->graph->value[v]->producer >= 0;
 }
 

@@ -402,7 +402,7 @@ static enum merak_status check_results(struct memory *m,
                                        struct merak_error *err)
 {
     const struct merak_program *prog = m->prog;
-    const int result[] = {prog->loss, prog->norm};
+    const int result[] = {prog->loss, prog->norm, prog->reports};
 
     for (size_t i = 0; i < sizeof(result) / sizeof(*result); i++) {
         int slot = result[i];

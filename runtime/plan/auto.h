@@ -49,7 +49,7 @@ enum merak_status plan_emit_rated(struct plan_auto *plan,
                                   struct merak_error *err) MERAK_CHECKED;
 /* The options of what is trained and how documents are masked, which other
  * trainers set in ways of their own: "--lora-rank, --freeze"; "" if none. */
-#define PLAN_TRAINING_TEXT 64
+#define PLAN_TRAINING_TEXT 128
 const char *plan_emit_training(const struct plan_options *opt,
                                char text[PLAN_TRAINING_TEXT]);
 /* plan_search.c: merak_search() for as long as the options say, or until

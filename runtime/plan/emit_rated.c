@@ -148,6 +148,9 @@ const char *plan_emit_training(const struct plan_options *opt,
     } of[] = {{opt->lora.rank > 0, "--lora-rank"},
               {opt->rules.n > 0, "--freeze"},
               {opt->objective.kind != MERAK_CROSS_ENTROPY, "--objective"},
+              {opt->objective.balance.aux >= 0, "--router-aux"},
+              {opt->objective.balance.z >= 0, "--router-z"},
+              {opt->objective.balance.bias_rate >= 0, "--router-bias-rate"},
               {opt->doc_mask, "--doc-mask"}};
     size_t at = 0;
 

@@ -19,7 +19,8 @@
 static const char *const of_model[] = {
     "model",      "config-unknown", "freeze",       "lora-rank",
     "lora-alpha", "lora-scale",     "lora-dropout", "lora-targets",
-    "objective",  "dpo-beta",       "doc-mask"};
+    "objective",  "dpo-beta",       "doc-mask",     "router-aux",
+    "router-z",   "router-bias-rate"};
 
 static bool is_of_model(const char *word)
 {

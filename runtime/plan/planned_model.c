@@ -33,7 +33,8 @@ enum merak_status plan_model_open(const struct plan_options *opt,
                                  .ruled.rules = &opt->rules,
                                  .ruled.lora = &opt->lora,
                                  .ruled.documents = opt->doc_mask,
-                                 .ruled.objective = opt->objective};
+                                 .ruled.objective = opt->objective,
+                                 .ruled.balance = &opt->objective.balance};
     if (own != NULL) {
         model->source = own->name;
         model->name = plan_model_planner(own);

@@ -146,6 +146,11 @@ static void fill_step(const struct merak_trainer *t, struct merak_step *s)
     s->weight_decay = t->opt.optimizer.weight_decay;
     s->clip = t->opt.optimizer.clip;
     s->grad_scale = (float)(1 / n_shares);
+    s->token_share =
+        isinf(n_shares)
+            ? 0
+            : (float)(n_shares * (double)merak_plan_loss_mesh(&t->plan).batch /
+                      (double)t->opt.global_batch);
     s->train = true;
 }
 

@@ -518,6 +518,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     }
     t.source.ruled.documents = t.opt.data.doc_mask;
     t.source.ruled.objective = t.opt.optimizer.objective;
+    t.source.ruled.balance = &t.opt.optimizer.objective.balance;
     t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
     tear_down(&t, code == MERAK_EXIT_DONE || code == MERAK_EXIT_AGAIN);

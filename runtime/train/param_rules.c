@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/lora_record.h"
+#include "partitioner/graph/graph.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -122,6 +123,47 @@ enum merak_status merak_objective_settle(struct merak_objective *objective,
     return MERAK_OK;
 }
 
+size_t merak_balance_print(const struct merak_balance_options *balance,
+                           char *text, size_t bytes)
+{
+    const struct {
+        const char *name;
+        float x;
+    } given[] = {{"aux", balance->aux},
+                 {"z", balance->z},
+                 {"bias-rate", balance->bias_rate}};
+    size_t at = 0;
+
+    for (size_t i = 0; i < sizeof(given) / sizeof(*given); i++) {
+        if (given[i].x >= 0)
+            at += (size_t)snprintf(at < bytes ? text + at : NULL,
+                                   at < bytes ? bytes - at : 0,
+                                   " --router-%s %g", given[i].name,
+                                   (double)given[i].x);
+    }
+    return at;
+}
+
+/* Whatever is given needs something that it is about. */
+static void check_balance(struct merak_model *m,
+                          const struct merak_balance_options *balance)
+{
+    bool routes, has_bias;
+    char given[96] = "";
+
+    merak_model_balances(m, &routes, &has_bias);
+    merak_balance_print(balance, given, sizeof(given));
+    if (given[0] != '\0' && !routes)
+        merak_model_fail(m, MERAK_ERR_CONFIG,
+                         "%s: the model has no experts; leave it out",
+                         given + 1);
+    else if (balance->bias_rate > 0 && !has_bias)
+        merak_model_fail(m, MERAK_ERR_CONFIG,
+                         "--router-bias-rate %g: no router of the model has a "
+                         "bias that is trained; use --router-aux",
+                         (double)balance->bias_rate);
+}
+
 void merak_ruled_describe(struct merak_model *m, void *arg)
 {
     const struct merak_ruled_model *ruled = arg;
@@ -132,7 +174,11 @@ void merak_ruled_describe(struct merak_model *m, void *arg)
         merak_preferences(m, ruled->objective.beta);
     if (ruled->lora != NULL && ruled->lora->rank > 0)
         merak_lora(m, ruled->lora);
+    if (ruled->balance != NULL)
+        merak_balance_as(m, ruled->balance);
     ruled->describe(m, ruled->arg);
+    if (ruled->balance != NULL)
+        check_balance(m, ruled->balance);
     for (int i = 0; i < ruled->rules->n; i++) {
         const struct merak_param_rule *rule = &ruled->rules->rule[i];
 

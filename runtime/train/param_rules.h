@@ -69,6 +69,7 @@ enum merak_status merak_lora_settle(struct merak_lora *lora,
 struct merak_objective {
     enum { MERAK_CROSS_ENTROPY, MERAK_DPO } kind;
     float beta; /* of DPO; 0: not given */
+    struct merak_balance_options balance; /* of routers, below 0: not given */
 };
 
 /* Rows of a table of options; `at` is the offset of a struct
@@ -90,6 +91,29 @@ struct merak_objective {
 enum merak_status merak_objective_settle(struct merak_objective *objective,
                                          struct merak_error *err) MERAK_CHECKED;
 
+/* Rows of a table of options; `at` is the offset of a struct
+ * merak_balance_options, whose numbers are below 0 if they are not given. */
+#define MERAK_BALANCE_OPTIONS(at)                                              \
+    {"router-aux", MERAK_OPTION_FLOAT,                                         \
+     (at) + offsetof(struct merak_balance_options, aux),                       \
+     .about = "coefficient of the routers' loss by how uneven their load is "  \
+              "(the model's)"},                                                \
+        {"router-z", MERAK_OPTION_FLOAT,                                       \
+         (at) + offsetof(struct merak_balance_options, z),                     \
+         .about = "coefficient of their loss by how large their logits are "   \
+                  "(0)"},                                                      \
+    {                                                                          \
+        "router-bias-rate", MERAK_OPTION_FLOAT,                                \
+            (at) + offsetof(struct merak_balance_options, bias_rate),          \
+            .about = "what a step adds to or subtracts from the bias of each " \
+                     "expert by its load, where routers have biases (0)"       \
+    }
+/* As if none was given. */
+#define MERAK_BALANCE_OF_MODEL ((struct merak_balance_options){-1, -1, -1})
+/* " --router-aux 0.01 ..", those that are given; returns the length of all. */
+size_t merak_balance_print(const struct merak_balance_options *balance,
+                           char *text, size_t bytes);
+
 /* A model with the options about its parameters and sequences. */
 struct merak_ruled_model {
     merak_describe_fn describe;
@@ -98,6 +122,7 @@ struct merak_ruled_model {
     bool documents; /* --doc-mask: sequences hold several documents */
     struct merak_objective objective;
     const struct merak_lora *lora; /* rank 0, or NULL: no adapters */
+    const struct merak_balance_options *balance; /* NULL: as the model's */
 };
 /* A merak_describe_fn: arg is a struct merak_ruled_model. */
 void merak_ruled_describe(struct merak_model *m, void *arg);

@@ -43,7 +43,7 @@ static void add_pages(struct merak_trainer *t, const struct merak_slot *slot)
  * results. */
 static void add_program(struct merak_trainer *t, const struct merak_program *p)
 {
-    const int result[] = {p->loss, p->norm};
+    const int result[] = {p->loss, p->norm, p->reports};
 
     for (int i = 0; t->linked.link == NULL && i < p->n_instrs; i++) {
         const struct merak_instr *in = &p->instr[i];
@@ -61,7 +61,7 @@ static void add_program(struct merak_trainer *t, const struct merak_program *p)
             add_pages(t, &used);
         }
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (result[i] >= 0)
             add_pages(t, &p->slot[result[i]]);
     }
@@ -97,7 +97,7 @@ static void join_pages(struct merak_trainer *t)
 
 static size_t most_pages(const struct merak_program *p)
 {
-    return (size_t)p->n_instrs * (MERAK_MAX_OPERANDS + 1) + 2;
+    return (size_t)p->n_instrs * (MERAK_MAX_OPERANDS + 1) + 3;
 }
 
 static enum merak_status pin_transfers(struct merak_trainer *t,
@@ -316,18 +316,18 @@ enum merak_status merak_slots_results(struct merak_trainer *t,
                                       const struct merak_program *program,
                                       struct merak_error *err)
 {
-    const int result[] = {program->loss, program->norm};
+    const int result[] = {program->loss, program->norm, program->reports};
     enum merak_status rc = MERAK_OK;
 
     if (t->compute.accel == NULL)
         return MERAK_OK;
-    for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
+    for (int i = 0; i < 3 && rc == MERAK_OK; i++) {
         if (result[i] >= 0)
             rc = queue_read(t, program, result[i], 0,
                             merak_slot_host(t, program, result[i]),
                             program->slot[result[i]].bytes, err);
     }
-    return wait_for_copy(t, rc, err); /* for both at once */
+    return wait_for_copy(t, rc, err); /* for all at once */
 }
 
 enum merak_status merak_slot_write(struct merak_trainer *t,

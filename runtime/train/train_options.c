@@ -108,6 +108,7 @@ static const struct merak_option rows[] = {
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
     MERAK_LORA_OPTIONS(AT(lora)),
+    MERAK_BALANCE_OPTIONS(AT(optimizer.objective.balance)),
     {"beta1", MERAK_OPTION_FLOAT, AT(optimizer.beta1),
      .about = "AdamW, below 1 (0.9)"},
     {"beta2", MERAK_OPTION_FLOAT, AT(optimizer.beta2),
@@ -257,6 +258,7 @@ static void set_defaults(struct merak_train_options *o)
     o->optimizer.eps = 1e-8f;
     o->optimizer.weight_decay = 0.1f;
     o->optimizer.clip = 1.0f;
+    o->optimizer.objective.balance = MERAK_BALANCE_OF_MODEL;
     o->seed = 1234;
     o->choice.branches = MERAK_BRANCHES_AUTO;
     o->backend = "auto";
@@ -470,6 +472,8 @@ void merak_train_recipe(const struct merak_train_options *opt,
                               (double)opt->optimizer.objective.beta);
     if (opt->data.doc_mask)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --doc-mask");
+    n += merak_balance_print(&opt->optimizer.objective.balance, all + n,
+                             sizeof(all) - n);
     n += merak_param_rules_print(&opt->optimizer.rules, all + n,
                                  sizeof(all) - n);
     if (n < MERAK_RECIPE_BYTES)

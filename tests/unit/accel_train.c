@@ -189,6 +189,7 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
                               .eps = 1e-8f,
                               .clip = 0.5f,
                               .grad_scale = 0.25f,
+                              .token_share = 1,
                               .train = true};
     struct merak_engine *engine;
     unsigned char *out = malloc(p->arena_bytes);

@@ -7,6 +7,7 @@
 /* so that a block has several samples */
 #define MERAK_ROPE_BLOCKS 8
 
+#include "kernels/cuda/cuda_balance.cu"
 #include "kernels/cuda/cuda_columns.cu"
 #include "kernels/cuda/cuda_copy.cu"
 #include "kernels/cuda/cuda_embed.cu"

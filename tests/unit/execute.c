@@ -433,7 +433,8 @@ struct executed *executed_create(struct merak_planned *planned)
         .weight_decay = 0.1f,
         .clip = 0.1f,
         .train = true,
-        .grad_scale = 1.0f / (float)(plan->microbatches * last.dp)};
+        .grad_scale = 1.0f / (float)(plan->microbatches * last.dp),
+        .token_share = 1};
     ex->arena = calloc((size_t)planned->n_programs, sizeof(*ex->arena));
     assert_non_null(ex->arena);
     for (int r = 0; r < planned->n_programs; r++) {
@@ -480,6 +481,44 @@ double executed_loss_part(const struct executed *ex, int part)
 double executed_loss(const struct executed *ex)
 {
     return executed_loss_part(ex, MERAK_LOSS);
+}
+
+/* Where in the sums a value of the sharded graph begins. */
+static size_t report_at(const struct merak_graph *graph, int value)
+{
+    size_t at = 0;
+
+    for (int v = 0; v < value; v++)
+        at += graph->value[v]->reported
+                  ? merak_shape_count(&graph->value[v]->shape)
+                  : 0;
+    return at;
+}
+
+size_t executed_reports(const struct executed *ex, double sum[EXECUTED_REPORTS])
+{
+    size_t n = 0;
+
+    memset(sum, 0, EXECUTED_REPORTS * sizeof(*sum));
+    for (int r = 0; r < ex->planned->n_programs; r++) {
+        const struct merak_program *prog = ex->planned->program[r];
+        const struct merak_graph *graph = prog->sharded->graph;
+
+        for (int i = 0; i < prog->n_reports; i++) {
+            const struct merak_report *report = &prog->report[i];
+            const double *part = slot_data(ex, r, prog->reports);
+            size_t at = report_at(graph, report->value);
+
+            assert_true(at + report->n <= EXECUTED_REPORTS);
+            n = at + report->n > n ? at + report->n : n;
+            for (size_t k = 0;
+                 report->counts &&
+                 k < report->n * (size_t)prog->plan.microbatches;
+                 k++)
+                sum[at + k % report->n] += part[report->at + k];
+        }
+    }
+    return n;
 }
 
 float executed_norm(const struct executed *ex, int rank)

@@ -158,6 +158,7 @@ static void start(struct kc *c, const char *op, int n_in, int n_out)
                                   .weight_decay = 0.1f,
                                   .clip = 1.0f,
                                   .grad_scale = 0.25f,
+                                  .token_share = 1,
                                   .train = true};
 }
 

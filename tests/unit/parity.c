@@ -69,6 +69,10 @@ void parity_params(const struct executed *want, const struct executed *got,
             const struct merak_param_slots *p = &g->program[r]->param[i];
             float *whole = calloc(merak_shape_count(&p->shape), sizeof(*whole));
             struct compare c = {.want = whole, .name = p->name, .abs = abs};
+            const struct merak_graph *graph = g->program[r]->sharded->graph;
+
+            if (graph->value[p->value]->sign_rate > 0)
+                c.abs = 0; /* counts are whole numbers */
 
             assert_non_null(whole);
             for (int q = 0; q < w->n_programs; q++) {
@@ -81,6 +85,22 @@ void parity_params(const struct executed *want, const struct executed *got,
             executed_param(got, r, p, compare_element, &c);
             free(whole);
         }
+    }
+}
+
+/* Losses to rounding, counts exactly. */
+static void compare_reports(const struct executed *want,
+                            const struct executed *got)
+{
+    double a[EXECUTED_REPORTS], b[EXECUTED_REPORTS];
+    size_t n = executed_reports(want, a), batches = PARITY_BATCHES;
+
+    assert_int_equal(executed_reports(got, b), n);
+    for (size_t i = 0; i < n; i++) {
+        if (fabs(a[i] - floor(a[i])) < 1e-12)
+            assert_near(&b[i], &a[i], 1, 0, 0);
+        else
+            assert_near(&b[i], &a[i], 1, 1e-5 * (double)batches, 0);
     }
 }
 
@@ -102,6 +122,7 @@ void parity_plans(const struct small_model *model, const struct merak_plan *a,
     /* AdamW moves an element by about lr whatever its gradient's size, so a
      * gradient of next to nothing may go either way. */
     parity_params(want, got, exact ? 0.0 : 2e-3);
+    compare_reports(want, got);
     executed_destroy(want);
     executed_destroy(got);
 }

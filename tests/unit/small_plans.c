@@ -57,13 +57,17 @@ static struct merak_value *mixture(struct merak_model *m,
     const struct merak_route_options route = {.k = s->chosen,
                                               .normalise = true};
     size_t E = s->experts, C = s->hidden;
-    struct merak_value *w, *weights, *ids, *gate, *up;
+    struct merak_value *w, *weights, *ids, *gate, *up, *z, *bias = NULL;
 
     /* equal scores choose the first experts */
     w = MERAK_PARAM(m, merak_name(m, "h.%d.router.w", l),
                     s->skewed ? MERAK_ZEROS : MERAK_NORMAL(0.5f), E, C);
-    merak_route(m, merak_linear(m, x, w, NULL, 1), NULL, &route, &weights,
-                &ids);
+    z = merak_linear(m, x, w, NULL, 1);
+    if (s->balance.bias_rate > 0)
+        bias = MERAK_PARAM(m, merak_name(m, "h.%d.router.bias", l), MERAK_ZEROS,
+                           E);
+    merak_route(m, z, bias, &route, &weights, &ids);
+    merak_balance(m, z, ids, bias, &route, &s->balance);
     gate = MERAK_PARAM(m, merak_name(m, "h.%d.gate.w", l), MERAK_NORMAL(0.2f),
                        E, 2 * C, C);
     up = MERAK_PARAM(m, merak_name(m, "h.%d.up.w", l), MERAK_NORMAL(0.2f), E,
@@ -235,6 +239,7 @@ const struct merak_step planned_step = {.lr = 1e-3f,
                                         .beta2 = 0.95f,
                                         .eps = 1e-8f,
                                         .grad_scale = 0.25f,
+                                        .token_share = 1,
                                         .train = true};
 
 void planned_ids(int microbatch, int32_t *ids)

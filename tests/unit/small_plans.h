@@ -14,6 +14,7 @@ struct small_model {
     size_t kv_heads;   /* of grouped-query attention; 0: packed heads */
     size_t experts, chosen; /* of a layer, and of a token; 0: an MLP */
     bool skewed;            /* all tokens choose the same experts */
+    struct merak_balance_options balance;
     bool untied;       /* a head of its own instead of the embedding table */
     float dropout;     /* behind every projection */
     bool shared_proj;  /* all layers use one output projection */

@@ -187,6 +187,7 @@ int main(void)
         {.file = "qwen3_moe"},
         {.file = "olmoe"},
         {.file = "glm4_moe"},
+        {.file = "qwen2_moe-aux"},
         {.file = "gpt2-dropout", .documents = true},
         {.file = "qwen2", .documents = true},
         {.file = "mistral-window", .documents = true},

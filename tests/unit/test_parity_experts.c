@@ -17,6 +17,9 @@ static const struct small_model mixture = {.layers = 2,
                                            .heads = 4,
                                            .experts = 8,
                                            .chosen = 2,
+                                           .balance = {.aux = 0.5f,
+                                                       .z = 0.02f,
+                                                       .bias_rate = 1e-3f},
                                            .untied = true};
 
 /* All experts on one rank, beside the same replicas and stages. */
@@ -121,6 +124,7 @@ static void one_rank_may_get_every_row(void **state)
 
     (void)state;
     model.skewed = true;
+    model.balance = (struct merak_balance_options){0};
     parity_plans(&model, &one, &plan, false);
     plan.expert_room = 400;
     parity_plans(&model, &one, &plan, false);

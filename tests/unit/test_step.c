@@ -102,6 +102,8 @@ static struct row rows[] = {
     {"hf/qwen2_moe.json", "hf/qwen2_moe.vec", "cpu", 2, 1, "1f1b"},
     {"hf/qwen3_moe.json", "hf/qwen3_moe.vec", "cpu", 2, 1, "gpipe"},
     {"hf/olmoe.json", "hf/olmoe.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/qwen2_moe-aux.json", "hf/qwen2_moe-aux.vec", "ref", 1, 2, "1f1b"},
+    {"hf/qwen2_moe-aux.json", "hf/qwen2_moe-aux.vec", "cpu", 2, 1, "1f1b"},
     {"hf/glm4_moe.json", "hf/glm4_moe.vec", "ref", 1, 2, "1f1b"},
     {"hf/glm4_moe.json", "hf/glm4_moe.vec", "cpu", 2, 1, "1f1b"},
     {"gpt2.json", "documents/gpt2-documents.vec", "ref", 1, 2, "1f1b"},
@@ -401,6 +403,7 @@ static void a_step_is_what_another_implementation_says(void **state)
     struct merak_error err;
 
     step.grad_scale = (float)(1 / shares(f));
+    step.token_share = (float)(shares(f) / f->plan.microbatches);
     for (step.step = 0; step.step < losses->n; step.step++) {
         double loss[MERAK_LOSS_PARTS];
 

@@ -149,6 +149,11 @@ MODELS = {
                  "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
                  "routed_scaling_factor": 2.5, "first_k_dense_replace": 1,
                  "use_qk_norm": True, "attention_bias": True, "head_dim": 12},
+    "qwen2_moe-aux": {"model_type": "qwen2_moe", "num_experts": 6,
+                      "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+                      "shared_expert_intermediate_size": 24,
+                      "router_aux_loss_coef": 0.1,
+                      "output_router_logits": True},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -366,6 +371,17 @@ def full(fields):
     return config
 
 
+def load_loss(model, c, router_logits):
+    """transformers' loss, the mean over layers and sequences of each one's."""
+    loss = getattr(sys.modules[type(model).__module__],
+                   "load_balancing_loss_func")
+    E = getattr(c, "num_experts", None) or c.num_local_experts
+    parts = [loss((z,), E, c.num_experts_per_tok)
+             for layer in router_logits
+             for z in layer.reshape(B, -1, E)]
+    return c.router_aux_loss_coef * sum(parts) / len(parts)
+
+
 def run(name, fields, seed):
     config = full(fields)
     with open(name + ".json", "w") as f:
@@ -399,11 +415,14 @@ def run(name, fields, seed):
     for step in range(STEPS + 1):
         adam.zero_grad()
         DROPOUT.begin(step)
-        logits = model(torch.tensor(tokens)).logits
+        result = model(torch.tensor(tokens))
+        logits = result.logits
         loss = torch.nn.functional.cross_entropy(
             logits.reshape(-1, c.vocab_size),
             torch.tensor(targets).reshape(-1))
         losses.append(loss.item())
+        if fields.get("output_router_logits"):
+            loss = loss + load_loss(model, c, result.router_logits)
         loss.backward()
         if step == 0:
             out += [plain.array("grad/" + p.name, "f",
