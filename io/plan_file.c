@@ -10,9 +10,9 @@
  *   plan        {tp, pp, dp, order, cp, ep, chunks, microbatches,
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
- *               expert_room, cp_form, fetch, tp_axes}: struct merak_plan as
- *               text; cp and ep are present only if they are not 1, branches,
- *               tp_batch, expert_room, cp_form, fetch and tp_axes if they are
+ *               expert_room, cp_form, cp_order, fetch, tp_axes}: struct
+ *               merak_plan as text; cp and ep are present only if they are not
+ *               1, branches and those behind it if they are
  *               not the usual (older files have a flag for branches, gathered,
  *               which is still read);
  *               zero1 is true or false, or else zero has the level.

@@ -447,6 +447,16 @@ const struct merak_value *merak_value_origin(const struct merak_graph *graph,
 /* --- positions -------------------------------------------------------------
  */
 
+size_t merak_node_pieces(const struct merak_graph *graph,
+                         const struct merak_node *node)
+{
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        if (merak_value_has_positions(merak_node_operand(node, o)))
+            return graph->position_pieces;
+    }
+    return 0;
+}
+
 bool merak_node_reads_back(const struct merak_node *node, int i)
 {
     return i < node->n_in ? node->op->back_in >> i & 1

@@ -222,6 +222,7 @@ struct merak_graph {
                                  NULL */
     enum merak_dtype dtype;   /* compute dtype */
     size_t micro_batch, seq;
+    size_t position_pieces; /* of a sharded graph: as in merak_kernel_call */
     bool documents;  /* several per sequence, with no attention between them */
     int passes;      /* forwards of a micro-batch, the last with gradients */
     int n_recycling; /* 0: passes is 1 */
@@ -332,5 +333,9 @@ const struct merak_value *merak_value_origin(const struct merak_graph *graph,
  * what they are packed with: a slice of the sequence needs it from position 0
  * on. */
 bool merak_node_reads_back(const struct merak_node *node, int i);
+/* In how many pieces the sequences are whose positions run along dim 1 of the
+ * node's operands; 0: they are in order, or it has none. */
+size_t merak_node_pieces(const struct merak_graph *graph,
+                         const struct merak_node *node);
 
 #endif

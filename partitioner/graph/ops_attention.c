@@ -107,13 +107,37 @@ static double pairs_before(double n, double window)
     return window * window / 2 + (n - window) * window;
 }
 
+/* The same for queries first .. first + n - 1. */
+static double pairs_from(double first, double n, double window)
+{
+    return pairs_before(first + n, window) - pairs_before(first, window);
+}
+
+/* The pairs of the rank with most of them: that with the last queries or, in
+ * pieces, with the r-th half of its queries from the head and from the tail. */
+static double most_pairs(double queries, double keys, double window,
+                         bool pieces)
+{
+    double n = queries / 2, most = 0;
+
+    if (!pieces || queries == keys)
+        return pairs_from(keys - queries, queries, window);
+    for (double head = 0; head < keys / 2; head += n) {
+        double pairs = pairs_from(head, n, window) +
+                       pairs_from(keys - head - n, n, window);
+
+        most = pairs > most ? pairs : most;
+    }
+    return most;
+}
+
 /*
  * `gemms` products of [T, D] by [T, D] per head, 2 D flops per pair of a query
  * and a key that it sees; masked pairs are free.  Operand o has an element for
  * each sequence, position, head and channel of the queries; operand k has the
  * keys.  A slice's queries are at the last positions and see the keys before
- * them.  Forward has 2 products, backward 5 (the scores again, then dP, dV,
- * dQ, dK).
+ * them; a rank's may be in two pieces.  Forward has 2 products, backward 5 (the
+ * scores again, then dP, dV, dQ, dK).
  *
  * Dropout draws one number per pair, in ten rounds of a generator.  That, and
  * the tanh of a soft cap, take as long as this many flops of a product
@@ -130,8 +154,7 @@ static void causal_cost(const struct merak_infer *inf, int o, int k,
     double window = attrs->i[1] > 0 ? (double)attrs->i[1] : keys;
     double D = (double)out->dim[out->ndim - 1];
     double heads = (double)merak_shape_count(out) / queries / D;
-    double pairs =
-        pairs_before(keys, window) - pairs_before(keys - queries, window);
+    double pairs = most_pairs(queries, keys, window, inf->pieces > 0);
 
     cost->flops = gemms * 2 * pairs * heads * D;
     if (attrs->f[0] > 0)

@@ -85,6 +85,27 @@ static enum merak_status try_rules(struct search *s, struct merak_error *err)
     return rc;
 }
 
+/* In how many pieces sequences are.  Unless that was given, in none if no rank
+ * has less attention for it: all attention is cut by heads, or has a short
+ * window. */
+static size_t settle_order(const struct search *s)
+{
+    size_t pieces = merak_shard_pieces(s->graph, s->opt);
+    double even = 0, in_order = 0;
+
+    if (s->opt->cp_order != MERAK_CP_ORDER_AUTO)
+        return pieces;
+    for (int n = 0; n < s->graph->n_forward && pieces > 0; n++) {
+        const struct merak_node *node = s->graph->node[n];
+
+        even += merak_shard_queries_flops(s->costs, node, &s->sig[n],
+                                          &s->strategy[n], pieces);
+        in_order += merak_shard_queries_flops(s->costs, node, &s->sig[n],
+                                              &s->strategy[n], 0);
+    }
+    return even < in_order * (1 - 1e-9) ? pieces : 0;
+}
+
 /* Add the axis along which shared layers are cut over all stages. */
 static enum merak_status share(struct search *s, struct merak_error *err)
 {
@@ -174,6 +195,7 @@ void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
                                  struct merak_sequence_cuts *cuts)
 {
     *cuts = (struct merak_sequence_cuts){0};
+    cuts->head_tail = sharded->graph->position_pieces > 0;
     for (int v = 0; v < sharded->graph->n_values; v++)
         cuts->over_tp = cuts->over_tp || is_cut_over_tp(sharded, v);
     for (int n = 0; n < sharded->graph->n_nodes; n++) {
@@ -317,6 +339,8 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
     if (rc == MERAK_OK)
         rc = merak_shard_write(graph, s.sig, s.strategy, opt->parts, s.sharded,
                                err);
+    if (rc == MERAK_OK)
+        s.sharded->graph->position_pieces = settle_order(&s);
     if (rc == MERAK_OK && opt->parts != NULL)
         rc = copy_parts(opt->parts, &s.sharded->parts, err);
     if (rc != MERAK_OK)

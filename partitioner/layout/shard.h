@@ -37,7 +37,8 @@
  * their gradients are summed once per step, as where samples are cut.
  * Attention, which reads all earlier keys, is cut there by its queries, and the
  * search gathers keys and values and sums their gradients; or it is cut by
- * heads, with all-to-alls before and after it.
+ * heads, with all-to-alls before and after it.  Boxes count positions in the
+ * order of graph->position_pieces, so that no layout knows of it.
  *
  * Experts ("ep").  One more axis, the outermost, cuts these, which it must, and
  * all else by samples, or tables by their vocabulary.  A rank then gathers the
@@ -79,6 +80,15 @@ enum merak_cp_form {
     MERAK_CP_HEADS,  /* by heads: all of them are exchanged */
 };
 
+/* Which positions a rank of cp has. */
+enum merak_cp_order {
+    MERAK_CP_ORDER_AUTO, /* HEAD_TAIL where that makes less attention for the
+                            rank with the most */
+    MERAK_CP_HEAD_TAIL,  /* a piece from the head, one from the tail:
+                            merak_position() */
+    MERAK_CP_CONTIGUOUS, /* its part of the sequence in a row */
+};
+
 /* The order of nodes, where branches leave a choice: order/gather.c. */
 enum merak_branches {
     MERAK_BRANCHES_DESCRIBED, /* as the model was described */
@@ -103,6 +113,7 @@ struct merak_shard_options {
                         (base/factors.h); 0: chosen by the heads */
     int cp; /* context parallelism; 0 or 1: sequences are whole */
     enum merak_cp_form cp_form;
+    enum merak_cp_order cp_order;
     int ep;     /* > 1: ranks of an axis for experts; cp is 1 */
     int stages; /* pp, read if shared > 0 */
     int shared; /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
@@ -208,6 +219,7 @@ struct merak_sequence_cuts {
     bool over_tp; /* some values, by an axis for weights */
     /* Along cp: how many attentions have keys gathered, and heads exchanged. */
     int gathered, exchanged;
+    bool head_tail; /* a rank has positions of the head and of the tail */
 };
 void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
                                  struct merak_sequence_cuts *cuts);

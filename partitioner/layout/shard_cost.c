@@ -33,6 +33,7 @@ struct merak_shard_costs {
     struct merak_mesh mesh;
     const struct merak_cost_model *cost;
     int tp;
+    size_t pieces; /* of sequences: of those that are cut */
     struct kind *kind;
     int n_kinds, kind_room;
     int *kind_of; /* by value id */
@@ -113,6 +114,7 @@ enum merak_status merak_shard_costs_create(
     costs->mesh = *mesh;
     costs->cost = opt->cost != NULL ? opt->cost : &usual;
     costs->tp = opt->tp * (opt->cp > 1 ? opt->cp : 1);
+    costs->pieces = merak_shard_pieces(graph, opt);
     costs->too_many = -1;
     costs->kind_of = calloc(n, sizeof(*costs->kind_of));
     rc = costs->kind_of == NULL
@@ -264,16 +266,18 @@ static bool cuts_queries(const struct merak_shard_costs *costs,
     return false;
 }
 
-/* Of the rank with the last queries, which see most keys: all wait for it. */
-static double last_queries_flops(const struct merak_shard_costs *costs,
+/* Of the rank with most pairs of queries and keys: all wait for it. */
+static double most_queries_flops(const struct merak_shard_costs *costs,
                                  const struct merak_node *node,
                                  const struct merak_signature *sig,
-                                 const struct merak_strategy *strategy)
+                                 const struct merak_strategy *strategy,
+                                 size_t pieces)
 {
     struct merak_infer inf;
     struct merak_cost cost = {0};
 
     merak_node_infer(node, &inf);
+    inf.pieces = pieces;
     for (int o = 0; o < node->n_in + node->n_out; o++) {
         for (int x = 0; x < costs->mesh.n_axes; x++) {
             int cut = strategy->cut[x];
@@ -288,16 +292,28 @@ static double last_queries_flops(const struct merak_shard_costs *costs,
     return cost.flops;
 }
 
+double merak_shard_queries_flops(const struct merak_shard_costs *costs,
+                                 const struct merak_node *node,
+                                 const struct merak_signature *sig,
+                                 const struct merak_strategy *strategy,
+                                 size_t pieces)
+{
+    return cuts_queries(costs, node, sig, strategy)
+               ? most_queries_flops(costs, node, sig, strategy, pieces)
+               : 0;
+}
+
 double merak_shard_node_s(const struct merak_shard_costs *costs,
                           const struct merak_node *node,
                           const struct merak_signature *sig,
                           const struct merak_strategy *strategy)
 {
     const struct merak_kernel_size size = {
-        .flops = cuts_queries(costs, node, sig, strategy)
-                     ? last_queries_flops(costs, node, sig, strategy)
-                     : merak_node_cost(node).flops /
-                           merak_strategy_degree(&costs->mesh, strategy),
+        .flops =
+            cuts_queries(costs, node, sig, strategy)
+                ? most_queries_flops(costs, node, sig, strategy, costs->pieces)
+                : merak_node_cost(node).flops /
+                      merak_strategy_degree(&costs->mesh, strategy),
         .bytes = local_bytes(costs, node, sig, strategy)};
 
     return merak_cost_kernel(costs->cost, node->op->name, costs->tp, &size);

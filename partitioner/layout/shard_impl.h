@@ -41,6 +41,10 @@ enum merak_status merak_shard_mesh(const struct merak_graph *graph,
                                    const struct merak_shard_options *opt,
                                    struct merak_mesh *mesh,
                                    struct merak_error *err) MERAK_CHECKED;
+/* In how many pieces ranks of cp have sequences, if that is of use; 0: in
+ * order. */
+size_t merak_shard_pieces(const struct merak_graph *graph,
+                          const struct merak_shard_options *opt);
 /* With cp, may each node be cut along the sequence, or by heads? */
 enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                                        const struct merak_signature *sig,
@@ -130,6 +134,13 @@ int merak_shard_layout_numbers(const struct merak_shard_costs *costs,
 enum merak_status
 merak_shard_costs_check(const struct merak_shard_costs *costs,
                         struct merak_error *err) MERAK_CHECKED;
+/* FLOPs of attention whose queries are cut, for the rank with most of them, if
+ * sequences are in so many pieces; of all else 0. */
+double merak_shard_queries_flops(const struct merak_shard_costs *costs,
+                                 const struct merak_node *node,
+                                 const struct merak_signature *sig,
+                                 const struct merak_strategy *strategy,
+                                 size_t pieces);
 /* Of a node under this strategy. */
 double merak_shard_node_s(const struct merak_shard_costs *costs,
                           const struct merak_node *node,

@@ -256,6 +256,14 @@ static enum merak_status check(const struct merak_graph *graph,
                    graph->seq, cp);
         return fix_length(graph->seq, cp, err);
     }
+    if (cp > 1 && opt->cp_order == MERAK_CP_HEAD_TAIL &&
+        graph->seq % (2 * cp) != 0) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "a sequence of %zu tokens cannot be cut over cp=%zu in "
+                   "head-tail order, %zu pieces",
+                   graph->seq, cp, 2 * cp);
+        return fix_length(graph->seq, 2 * cp, err);
+    }
     if (opt->sp == MERAK_SP_ON && graph->seq % (cp * tp) != 0) {
         if (cp == 1)
             merak_fail(err, MERAK_ERR_CONFIG,
@@ -326,6 +334,17 @@ enum merak_status merak_shard_mesh(const struct merak_graph *graph,
 }
 
 /* --- sequences ------------------------------------------------------------ */
+
+size_t merak_shard_pieces(const struct merak_graph *graph,
+                          const struct merak_shard_options *opt)
+{
+    size_t pieces = 2 * cp_of(opt);
+
+    return opt->cp < 2 || opt->cp_order == MERAK_CP_CONTIGUOUS ||
+                   graph->seq % pieces != 0
+               ? 0
+               : pieces;
+}
 
 /* Does any input have positions? */
 static bool has_sequences(const struct merak_graph *graph)

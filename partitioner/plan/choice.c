@@ -110,6 +110,9 @@ static enum merak_status set_stages(void *target, const char *text,
 #define CP_FORM_TEXT                                                         \
     "what ranks of a sequence do for attention: gather keys and values, or " \
     "exchange heads (auto: whichever is faster, each for itself)"
+#define CP_ORDER_TEXT                                                         \
+    "positions of a rank of cp: a piece of the head and one of the tail, or " \
+    "all in a row (auto: whichever is less attention for the rank with most)"
 #define TP_AXES_TEXT                                                        \
     "tp as a grid: its factors, the first outermost, or auto: several are " \
     "tried (kv heads by queries of each, where there are fewer than tp)"
@@ -168,6 +171,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              .words = "auto|gather|heads"),
         .key = "cp_form", IN_PLAN(cp_form), .is_implied = true,
         .is_told = true, NEAR(usual, 0, 11)},
+    [MERAK_CHOICE_CP_ORDER] = {
+        BOTH(CP_ORDER, "cp-order", WORD, cp_order, CP_ORDER_TEXT,
+             CP_ORDER_TEXT, .words = "auto|head-tail|contiguous"),
+        .key = "cp_order", IN_PLAN(cp_order), .is_implied = true,
+        .is_told = true, NEAR(usual, 0, 15)},
     [MERAK_CHOICE_TP_AXES] = {
         BOTH(TP_AXES, "tp-axes", GRID, tp_axes, TP_AXES_TEXT, TP_AXES_TEXT,
              .words = "auto"),

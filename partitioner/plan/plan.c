@@ -219,6 +219,7 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                         .tp_axes = plan->tp_axes,
                                         .cp = cp,
                                         .cp_form = plan->cp_form,
+                                        .cp_order = plan->cp_order,
                                         .ep = ep,
                                         .sp = plan->sp,
                                         .tp_batch_percent =

@@ -51,6 +51,7 @@ struct merak_plan {
     int64_t tp_axes; /* factors of tp, an axis each; 0: chosen by the heads */
     int cp; /* ranks that a sequence is cut over, inside a stage; 0: 1 */
     enum merak_cp_form cp_form;
+    enum merak_cp_order cp_order;
     int ep; /* ranks that have a part of the experts each, and samples of all
                else; 0: 1 */
     int expert_room; /* rows that experts keep, in percent of an even share, if

@@ -199,8 +199,10 @@ static float reuse_distance(const struct merak_build *b,
 static void measure_kernel(struct merak_build *b, struct merak_instr *in,
                            const struct merak_kernel_call *call)
 {
-    struct merak_infer inf = {
-        .attrs = in->attrs, .n_in = in->n_in, .n_out = in->n_out};
+    struct merak_infer inf = {.attrs = in->attrs,
+                              .n_in = in->n_in,
+                              .n_out = in->n_out,
+                              .pieces = in->pieces};
     struct merak_cost cost = {0};
 
     for (int i = 0; i < in->n_in + in->n_out; i++) {

@@ -25,6 +25,8 @@ static uint64_t mix_instr(uint64_t h, const struct merak_program *prog,
                       (uint64_t)(in->joined << 16 | in->n_in << 8 | in->n_out));
     if (in->op != NULL)
         h = merak_rng_mix(h, merak_rng_key(0, in->op->name));
+    if (in->pieces > 0)
+        h = merak_rng_mix(h, in->pieces);
     if (in->kind == MERAK_INSTR_EXCHANGE) {
         const struct merak_group *group = &prog->group[in->group];
 

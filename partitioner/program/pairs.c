@@ -79,8 +79,11 @@ static struct merak_shape local_shape(const struct merak_sharded *sharded,
 static double kernel_seconds(const struct merak_sharded *sharded,
                              const struct merak_node *node)
 {
-    struct merak_infer inf = {
-        .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
+    struct merak_infer inf = {.attrs = &node->attrs,
+                              .n_in = node->n_in,
+                              .n_out = node->n_out,
+                              .pieces =
+                                  merak_node_pieces(sharded->graph, node)};
     struct merak_kernel_size size = {0};
     struct merak_cost cost = {0};
 

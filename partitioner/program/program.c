@@ -79,7 +79,8 @@ void merak_program_call(const struct merak_program *program,
                                        .n_in = instr->n_in,
                                        .n_out = instr->n_out,
                                        .accumulate = instr->accumulate,
-                                       .first = instr->first};
+                                       .first = instr->first,
+                                       .pieces = instr->pieces};
     for (int i = 0; i < instr->n_in + instr->n_out; i++)
         fill_operand(&program->slot[instr->slot[i]], &call->operand[i]);
     if (instr->scratch >= 0)
@@ -92,7 +93,8 @@ bool merak_instr_is_same_call(const struct merak_program *a_program,
                               const struct merak_instr *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out ||
-        a->accumulate != b->accumulate || a->first != b->first)
+        a->accumulate != b->accumulate || a->first != b->first ||
+        a->pieces != b->pieces)
         return false;
     for (int i = 0; i < a->n_in + a->n_out; i++) {
         const struct merak_slot *x = &a_program->slot[a->slot[i]];
@@ -249,6 +251,7 @@ static enum merak_status create(struct merak_build *b,
     }
     prog->links = b->cost->links;
     prog->sharded = b->sharded;
+    prog->pieces = b->sharded->graph->position_pieces;
     prog->rank = rank;
     prog->ranks = merak_plan_ranks(plan);
     prog->norm = prog->loss = prog->reports = -1;

@@ -91,6 +91,7 @@ struct merak_instr {
     int scratch;                     /* slot, or -1 */
     const struct merak_op *op;       /* KERNEL: what to run */
     const struct merak_attrs *attrs; /* KERNEL; the sharded graph's */
+    size_t pieces;                   /* KERNEL: as in merak_kernel_call */
     struct merak_exchange *exchange; /* EXCHANGE; SLICE: send[0] is the box */
     uint64_t tag; /* SEND, RECV, EXCHANGE: equal at both ends, unique
                      among what may be in flight in a step */
@@ -171,6 +172,7 @@ struct merak_program {
     int n_groups;
     struct merak_param_slots *param; /* of this stage, in graph order */
     int n_params;
+    size_t pieces; /* that loaded sequences are to be in: merak_position() */
     int norm; /* slot f32[2]: {scale, pre-clip norm} after the step */
     int loss; /* slot f64[m], of pairs f64[m][MERAK_LOSS_PARTS]: loss of each
                  micro-batch on the last stage (rank-local part summed over

@@ -237,6 +237,7 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
             pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
         .cp = s->cp,
         .cp_form = pin->cp_form,
+        .cp_order = pin->cp_order,
         .tp_axes = merak_search_axes(s),
         .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
         .tp_batch_percent =

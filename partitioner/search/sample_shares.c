@@ -46,6 +46,7 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
                              .expert_room = MERAK_EXPERT_ROOM,
                              .cp = s->cp,
                              .cp_form = pin->cp_form,
+                             .cp_order = pin->cp_order,
                              .tp_axes = merak_search_axes(s),
                              .tp_batch_percent = percent,
                              .branches = MERAK_BRANCHES_DESCRIBED};

@@ -65,7 +65,8 @@ struct merak_segment {
 };
 
 struct merak_table {
-    struct merak_plan plan; /* tp, ep, expert_room, cp, cp_form, tp_axes, sp,
+    struct merak_plan plan; /* tp, ep, expert_room, cp, cp_form, cp_order,
+                               tp_axes, sp,
                                tp_batch_percent, micro_batch and branches of
                                the plans it is for; the rest is 0 */
     bool may_slice;         /* merak_sharded_may_slice() */

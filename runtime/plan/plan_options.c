@@ -257,7 +257,7 @@ static const struct merak_option_table table = {rows, N_ROWS};
 
 static enum merak_status no_choice(const char *name, struct merak_error *err)
 {
-    char list[256];
+    char list[320];
 
     merak_options_names(&choices, list, sizeof(list));
     return merak_fail(err, MERAK_ERR_CONFIG,

@@ -71,8 +71,9 @@ void plan_report_choice(const struct merak_search_result *r, char *text,
     n = strlen(text);
     if (c->plan.cp > 1)
         snprintf(text + n, bytes - n,
-                 "; over cp keys are gathered in %d attention%s, heads "
+                 "; over cp (%s) keys are gathered in %d attention%s, heads "
                  "exchanged in %d",
+                 c->cuts.head_tail ? "head-tail" : "contiguous",
                  c->cuts.gathered, merak_plural(c->cuts.gathered),
                  c->cuts.exchanged);
 }

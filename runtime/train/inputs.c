@@ -30,6 +30,7 @@ struct batch {
 struct merak_inputs {
     struct merak_trainer *t;
     pthread_mutex_t data; /* one thread at a time reads (io/tokens) */
+    int32_t *row;         /* of a sample, to bring it into pieces */
     int32_t *pairs;       /* of a sample, for a loss of pairs */
     float *reference;
 
@@ -142,11 +143,23 @@ static enum merak_status load_pairs(struct merak_inputs *in,
     return rc;
 }
 
-enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
-                                     int microbatch, int32_t *ids,
-                                     struct merak_error *err)
+/* From the order of positions into that of the program's sequences. */
+static void bring_into_pieces(const struct merak_inputs *in, int32_t *ids)
 {
-    struct merak_trainer *t = arg;
+    const struct merak_program *p = in->t->program;
+    size_t T = in->t->opt.seq;
+
+    for (size_t b = 0; b < p->mesh.batch && p->pieces > 0; b++, ids += T) {
+        memcpy(in->row, ids, T * sizeof(*ids));
+        for (size_t i = 0; i < T; i++)
+            ids[i] = in->row[merak_position(p->pieces, T, i)];
+    }
+}
+
+static enum merak_status load(struct merak_trainer *t,
+                              enum merak_input_kind input, int microbatch,
+                              int32_t *ids, struct merak_error *err)
+{
     size_t n = t->program->mesh.batch * t->opt.seq;
     uint64_t first = first_sample(t, t->load.base, microbatch);
     const int32_t *from;
@@ -160,6 +173,18 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
     if (rc == MERAK_OK)
         memcpy(ids, input == MERAK_INPUT_TOKENS ? from : from + n,
                n * sizeof(*ids));
+    return rc;
+}
+
+enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
+                                     int microbatch, int32_t *ids,
+                                     struct merak_error *err)
+{
+    struct merak_trainer *t = arg;
+    enum merak_status rc = load(t, input, microbatch, ids, err);
+
+    if (rc == MERAK_OK)
+        bring_into_pieces(t->inputs, ids);
     return rc;
 }
 
@@ -282,7 +307,8 @@ enum merak_status merak_inputs_open(struct merak_trainer *t,
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->changed, NULL);
     in->last = malloc(bytes);
-    if (in->last == NULL)
+    in->row = calloc(t->opt.seq, sizeof(*in->row));
+    if (in->last == NULL || in->row == NULL)
         return merak_fail_nomem(err, bytes);
     memset(in->last, 0, bytes); /* for the memory baseline */
     if (t->opt.optimizer.objective.kind == MERAK_DPO) {
@@ -315,6 +341,7 @@ void merak_inputs_close(struct merak_trainer *t)
     free(in->now.ids);
     free(in->next.ids);
     free(in->last);
+    free(in->row);
     free(in->pairs);
     free(in->reference);
     free(in);

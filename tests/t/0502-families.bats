@@ -110,6 +110,18 @@ as_one()
     CP=2 as_one 2 1 1 heads "mistral-window gemma2" --cp-form heads --sp on
 }
 
+@test "positions are in pieces, or in a row" {
+    local order
+
+    for order in head-tail contiguous; do
+        CP=2 as_one 2 1 1 $order "llama3 qwen2-window" --cp-form gather \
+            --cp-order $order
+        [ -z "${TEST_ALL-}" ] ||
+            CP=2 as_one 1 2 2 stages-$order "llama3 qwen2-window" \
+                --cp-order $order
+    done
+}
+
 @test "experts over tasks, beside stages and replicas" {
     train_to mixtral-ep4 mixtral srun -n4 --overcommit --merak-ep=4 -- \
         --micro-batch 4 --expert-room 1 3>&- &

@@ -162,7 +162,7 @@ static void drop_targets(const struct merak_graph *graph, int32_t *ids,
         ids[i] = MERAK_NO_TARGET;
 }
 
-static void run_load(struct run *r, int rank, const struct merak_instr *in)
+static void load(struct run *r, int rank, const struct merak_instr *in)
 {
     const struct merak_program *prog = program(r, rank);
     int32_t *ids = slot_data(r->ex, rank, in->slot[0]);
@@ -198,6 +198,21 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
                            vocab);
     if (in->input == MERAK_INPUT_TARGETS)
         drop_targets(prog->sharded->graph, ids, n);
+}
+
+static void run_load(struct run *r, int rank, const struct merak_instr *in)
+{
+    const struct merak_program *prog = program(r, rank);
+    int32_t *ids = slot_data(r->ex, rank, in->slot[0]), row[TOKENS];
+
+    load(r, rank, in);
+    if (in->input == MERAK_INPUT_ZEROS || prog->pieces == 0)
+        return;
+    for (size_t b = 0; b < prog->mesh.batch; b++, ids += TOKENS) {
+        memcpy(row, ids, sizeof(row));
+        for (size_t i = 0; i < TOKENS; i++)
+            ids[i] = row[merak_position(prog->pieces, TOKENS, i)];
+    }
 }
 
 static void run_local(struct run *r, int rank, const struct merak_instr *in)

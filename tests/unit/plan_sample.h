@@ -17,6 +17,7 @@ static inline struct merak_plan_file plan_sample(void)
                                              .dp = 3,
                                              .cp = 2,
                                              .cp_form = MERAK_CP_HEADS,
+                                             .cp_order = MERAK_CP_CONTIGUOUS,
                                              .tp_axes = 2,
                                              .chunks = 2,
                                              .microbatches = 8,

@@ -300,7 +300,7 @@ static void recycling_changes_no_bit(void **state)
 }
 
 /* Keys are gathered, or heads exchanged: the model's heads are packed, grouped
- * or too few to be cut. */
+ * or too few to be cut.  Positions are in pieces, or in order. */
 static void sequences_cut_agree_to_rounding(void **state)
 {
     static const struct {
@@ -328,7 +328,8 @@ static void sequences_cut_agree_to_rounding(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+    for (size_t k = 0; k < 2 * sizeof(rows) / sizeof(*rows); k++) {
+        size_t i = k / 2;
         const struct parity_variant one = {1,      1,     rows[i].v.dp,
                                            "1f1b", false, MERAK_SP_OFF};
         struct merak_plan want = parity_plan(&one);
@@ -337,6 +338,7 @@ static void sequences_cut_agree_to_rounding(void **state)
 
         got.cp = rows[i].cp;
         got.cp_form = rows[i].form;
+        got.cp_order = k % 2 ? MERAK_CP_CONTIGUOUS : MERAK_CP_HEAD_TAIL;
         model.kv_heads = rows[i].kv_heads;
         model.dropout = rows[i].dropout;
         parity_plans(&model, &want, &got, false);

@@ -15,10 +15,14 @@
 
 static struct merak_sharded *shard_sequences(const struct merak_graph *graph,
                                              int cp, int tp,
-                                             enum merak_cp_form form)
+                                             enum merak_cp_form form,
+                                             enum merak_cp_order order)
 {
-    const struct merak_shard_options opt = {
-        .tp = tp, .cp = cp, .cp_form = form, .sp = MERAK_SP_OFF};
+    const struct merak_shard_options opt = {.tp = tp,
+                                            .cp = cp,
+                                            .cp_form = form,
+                                            .cp_order = order,
+                                            .sp = MERAK_SP_OFF};
     struct merak_sharded *sharded = NULL;
     struct merak_error err = {0};
 
@@ -36,7 +40,8 @@ static void weights_are_whole_along_cp(void **state)
 
     (void)state;
     for (int tp = 1; tp <= 4; tp *= 2) {
-        struct merak_sharded *s = shard_sequences(graph, 2, tp, MERAK_CP_AUTO);
+        struct merak_sharded *s =
+            shard_sequences(graph, 2, tp, MERAK_CP_AUTO, MERAK_CP_ORDER_AUTO);
 
         assert_string_equal(s->mesh.axis[0].name, "cp");
         assert_int_equal(s->mesh.n_axes, tp == 1 ? 1 : tp == 2 ? 2 : 3);
@@ -94,7 +99,8 @@ static void words_of_both_forms_are_as_computed(void **state)
     for (size_t r = 0; r < 2 * COUNT(rows); r++) {
         bool heads = r % 2;
         struct merak_sharded *s = shard_sequences(
-            graph, rows[r / 2].cp, 1, heads ? MERAK_CP_HEADS : MERAK_CP_GATHER);
+            graph, rows[r / 2].cp, 1, heads ? MERAK_CP_HEADS : MERAK_CP_GATHER,
+            MERAK_CP_ORDER_AUTO);
         struct merak_sequence_cuts cuts;
         double want = heads ? rows[r / 2].heads : rows[r / 2].gather;
         double words = attention_words(s);
@@ -110,9 +116,9 @@ static void words_of_both_forms_are_as_computed(void **state)
 }
 
 /* Of both forms the one with fewer words; with (3c - 2) / 2 queries to a key
- * they have as many.  But the rank with the last queries, for which all wait,
- * has 2 - 1/c times the mean's work: where sequences are so long that this
- * counts, heads are exchanged. */
+ * they have as many.  But in order the rank with the last queries, for which
+ * all wait, has 2 - 1/c times the mean's work: where sequences are so long that
+ * this counts, heads are exchanged. */
 static void the_cheaper_form_is_taken(void **state)
 {
     static const struct {
@@ -121,13 +127,21 @@ static void the_cheaper_form_is_taken(void **state)
         size_t seq;
         int sign; /* of the words of gathers less those of exchanges */
         bool gathers;
+        enum merak_cp_order order;
     } rows[] = {
-        {2, 1, 16, 1, false},        {2, 2, 16, 0, false},
-        {2, 4, 16, -1, true},        {4, 4, 16, 1, false},
-        {4, 5, 16, 0, false},        {4, 6, 16, -1, true},
-        {8, 8, 16, 1, false},        {8, 11, 16, 0, false},
-        {8, 16, 16, -1, true},       {2, 4, 1 << 17, -1, false},
-        {8, 16, 1 << 17, -1, false},
+        {2, 1, 16, 1, false, 0},
+        {2, 2, 16, 0, false, 0},
+        {2, 4, 16, -1, true, 0},
+        {4, 4, 16, 1, false, 0},
+        {4, 5, 16, 0, false, 0},
+        {4, 6, 16, -1, true, 0},
+        {8, 8, 16, 1, false, 0},
+        {8, 11, 16, 0, false, 0},
+        {8, 16, 16, -1, true, 0},
+        {2, 4, 1 << 17, -1, false, MERAK_CP_CONTIGUOUS},
+        {8, 16, 1 << 17, -1, false, MERAK_CP_CONTIGUOUS},
+        {2, 4, 1 << 17, -1, true, MERAK_CP_ORDER_AUTO},
+        {8, 16, 1 << 17, -1, true, MERAK_CP_HEAD_TAIL},
     };
 
     (void)state;
@@ -148,7 +162,7 @@ static void the_cheaper_form_is_taken(void **state)
 
         for (int form = MERAK_CP_AUTO; form <= MERAK_CP_HEADS; form++) {
             struct merak_sharded *s =
-                shard_sequences(graph, rows[r].cp, 1, form);
+                shard_sequences(graph, rows[r].cp, 1, form, rows[r].order);
 
             words[form] = attention_words(s);
             if (form == MERAK_CP_AUTO)
@@ -163,6 +177,104 @@ static void the_cheaper_form_is_taken(void **state)
         }
         merak_model_destroy(m);
     }
+}
+
+/* Attention of the rank with most of it, as a part of all. */
+static double most_attention(const struct merak_graph *graph, int cp,
+                             size_t pieces)
+{
+    for (int n = 0; n < graph->n_forward; n++) {
+        const struct merak_node *node = graph->node[n];
+        struct merak_infer inf;
+        struct merak_cost cost = {0};
+
+        if (node->op->heads == NULL)
+            continue;
+        merak_node_infer(node, &inf);
+        inf.shape[0].dim[1] /= (size_t)cp; /* queries */
+        inf.pieces = pieces;
+        node->op->cost(&inf, &cost);
+        return cost.flops / merak_node_cost(node).flops;
+    }
+    fail();
+    return 0;
+}
+
+/* The last rank has 2 - 1/c of the mean's attention; in pieces all have as
+ * much.  With a window only the first positions see less than others. */
+static void pieces_make_the_cost_even(void **state)
+{
+    struct spec spec = {true, 1, 64, 1, 32, 4, 2, 61, false, 0, BLOCK_PRE};
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+
+    (void)state;
+    for (int cp = 2; cp <= 8; cp *= 2) {
+        assert_true(fabs(most_attention(graph, cp, 0) -
+                         (2 * cp - 1.0) / (cp * cp)) < 1e-12);
+        assert_true(fabs(most_attention(graph, cp, 2 * (size_t)cp) - 1.0 / cp) <
+                    1e-12);
+    }
+    for (int n = 0; n < graph->n_forward; n++)
+        if (graph->node[n]->op->heads != NULL)
+            graph->node[n]->attrs.i[1] = 8; /* of 64: 8 * 8 / 2 + 56 * 8 */
+    assert_true(fabs(most_attention(graph, 2, 0) - 256.0 / 480) < 1e-12);
+    assert_true(fabs(most_attention(graph, 2, 4) - 256.0 / 480) < 1e-12);
+    merak_model_destroy(m);
+}
+
+/* Pieces where keys are gathered, unless it was said how, or they do not
+ * divide. */
+static void the_better_order_is_taken(void **state)
+{
+    static const struct {
+        size_t seq;
+        enum merak_cp_form form;
+        enum merak_cp_order order;
+        size_t pieces;
+    } rows[] = {
+        {16, MERAK_CP_GATHER, MERAK_CP_ORDER_AUTO, 8},
+        {16, MERAK_CP_GATHER, MERAK_CP_CONTIGUOUS, 0},
+        {16, MERAK_CP_HEADS, MERAK_CP_ORDER_AUTO, 0},
+        {16, MERAK_CP_HEADS, MERAK_CP_HEAD_TAIL, 8},
+        {12, MERAK_CP_GATHER, MERAK_CP_ORDER_AUTO, 0},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < COUNT(rows); r++) {
+        const struct spec spec = {true, 2,  rows[r].seq, 2, 32,       8,
+                                  4,    61, false,       0, BLOCK_PRE};
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_sharded *s =
+            shard_sequences(graph, 4, 1, rows[r].form, rows[r].order);
+        struct merak_sequence_cuts cuts;
+
+        merak_sharded_sequence_cuts(s, &cuts);
+        assert_int_equal(s->graph->position_pieces, rows[r].pieces);
+        assert_int_equal(cuts.head_tail, rows[r].pieces > 0);
+        merak_sharded_destroy(s);
+        merak_model_destroy(m);
+    }
+}
+
+static void what_does_not_divide_into_pieces_is_refused(void **state)
+{
+    const struct spec spec = {true, 1,  4100, 1, 8,        4,
+                              2,    32, true, 0, BLOCK_PRE};
+    const struct merak_shard_options opt = {
+        .tp = 1, .cp = 4, .cp_order = MERAK_CP_HEAD_TAIL};
+    struct merak_sharded *s = NULL;
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_shard(graph, &opt, &s, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "a sequence of 4100 tokens cannot be cut over cp=4 in "
+                        "head-tail order, 8 pieces (nearest: 4096 or 4104)");
+    merak_model_destroy(m);
 }
 
 /* There is no axis left for replicas. */
@@ -192,6 +304,9 @@ int main(void)
         cmocka_unit_test(weights_are_whole_along_cp),
         cmocka_unit_test(words_of_both_forms_are_as_computed),
         cmocka_unit_test(the_cheaper_form_is_taken),
+        cmocka_unit_test(pieces_make_the_cost_even),
+        cmocka_unit_test(the_better_order_is_taken),
+        cmocka_unit_test(what_does_not_divide_into_pieces_is_refused),
         cmocka_unit_test(too_many_cuts_are_refused),
     };
 

@@ -85,10 +85,15 @@ static double slice_seconds(const struct merak_walker *w,
 static void measure_kernel(struct merak_walker *w,
                            const struct merak_node *node)
 {
-    struct merak_kernel_call call = {
-        .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
-    struct merak_infer inf = {
-        .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
+    struct merak_kernel_call call = {.attrs = &node->attrs,
+                                     .n_in = node->n_in,
+                                     .n_out = node->n_out,
+                                     .pieces =
+                                         merak_node_pieces(w->graph, node)};
+    struct merak_infer inf = {.attrs = &node->attrs,
+                              .n_in = node->n_in,
+                              .n_out = node->n_out,
+                              .pieces = merak_node_pieces(w->graph, node)};
     struct merak_cost cost = {0};
     struct merak_kernel_size size;
 
@@ -143,7 +148,8 @@ static void measure_convert(struct merak_walker *w,
     const struct merak_value *from = node->in[0];
     struct merak_exchange ex;
     struct merak_spread spread;
-    double bytes, parts = merak_value_has_positions(from) ? w->table->slices : 1;
+    double bytes,
+        parts = merak_value_has_positions(from) ? w->table->slices : 1;
 
     if (hop->kind == MERAK_CONVERT_SLICE) {
         w->node_s[node->id] =
