@@ -10,11 +10,11 @@
  *   plan        {tp, pp, dp, order, cp, ep, chunks, microbatches,
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
- *               expert_room, cp_form, cp_order, fetch, tp_axes}: struct
- *               merak_plan as text; cp and ep are present only if they are not
- *               1, branches and those behind it if they are
- *               not the usual (older files have a flag for branches, gathered,
- *               which is still read);
+ *               expert_room, cp_form, cp_order, fetch, tp_axes, dp_in,
+ *               zero_home}: struct merak_plan as text; cp, ep and dp_in are
+ *               present only if they are not 1, branches and those behind it if
+ *               they are not the usual (older files have a flag for branches,
+ *               gathered, which is still read);
  *               zero1 is true or false, or else zero has the level.
  *               Micro-batches: a sub-pipeline's halves count as one.  cut is null
  *               if merak_stages_cut() decides, drop ({attention, blocks} of

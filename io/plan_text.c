@@ -32,6 +32,14 @@ const char *merak_plan_state_text(const struct merak_plan *p)
          (", parameters and gradients sharded over dp, optimizer state over "
           "dp and cp")},
     };
+    static const char *const inside[][2] = {
+        {", gradients sharded over dp-in, optimizer state over dp",
+         ", gradients sharded over dp-in, optimizer state over dp and cp"},
+        {(", parameters and gradients sharded over dp-in, optimizer state over "
+          "dp"),
+         (", parameters and gradients sharded over dp-in, optimizer state over "
+          "dp and cp")},
+    };
     static const char *const experts[3][2] = {
         {", optimizer state sharded over ep for weights replicated across it",
          (", optimizer state sharded over dp, and over ep for weights "
@@ -46,6 +54,8 @@ const char *merak_plan_state_text(const struct merak_plan *p)
 
     int level = p->zero > MERAK_ZERO_STATE ? p->zero - MERAK_ZERO_STATE : 0;
 
+    if (merak_plan_is_home_in(p))
+        return inside[level - 1][p->cp > 1];
     if (p->cp > 1 && p->zero > 0)
         return with_cp[level][p->dp > 1];
     if (p->ep > 1 && p->zero > 0)
@@ -132,10 +142,20 @@ static void describe_experts(const struct merak_plan *p, char *text,
                  p->expert_room > 0 ? p->expert_room : MERAK_EXPERT_ROOM);
 }
 
+/* ", replicas summed over 8 at a time, then over 4"; "" if over all at once. */
+static void describe_sums(const struct merak_plan *p, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (merak_plan_dp_axes(p, 0) > 1)
+        snprintf(text, size, ", replicas summed %d at a time, then over %d",
+                 p->dp_in, p->dp / p->dp_in);
+}
+
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char schedule[64], samples[64] = "", sp[48] = "", drops[80];
-    char experts[80], fetched[64], grid[40] = "", factors[MERAK_FACTORS_TEXT];
+    char experts[80], fetched[64], sums[80], grid[40] = "";
+    char factors[MERAK_FACTORS_TEXT];
     char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
@@ -145,6 +165,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     describe_drops(p, drops, sizeof(drops));
     describe_experts(p, experts, sizeof(experts));
     describe_fetched(p, fetched, sizeof(fetched));
+    describe_sums(p, sums, sizeof(sums));
     snprintf(order, sizeof(order), "ranks %s",
              merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
                                p->order_tp_pp_dp, word));
@@ -160,7 +181,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  ", data parallelism over tp in %d %% of the model",
                  p->tp_batch_percent);
     snprintf(text, bytes,
-             "%s; %s%d micro-batch%s of %zu%s; %s%s%s, "
+             "%s; %s%d micro-batch%s of %zu%s; %s%s%s%s, "
              "%s%s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
@@ -168,7 +189,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                "communication"
                              : "",
              p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
-             fetched, p->stage != NULL ? "ranks by stage" : order,
+             fetched, sums, p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
              sp, samples, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],

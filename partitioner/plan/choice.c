@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choice.c - the table of a plan's choices, and their values as text */
+/* choice.c - the table of a plan's choices */
 #include "config.h"
 
 #include "partitioner/plan/choice.h"
@@ -104,6 +104,10 @@ static enum merak_status set_stages(void *target, const char *text,
     .near = merak_near_##function, .near_memory = memory, \
     .near_numbers = numbers
 #define DEGREE .least = 1, .most = 65535
+#define DP_IN_TEXT                                                            \
+    "replicas that are summed first, such as those of a node, then what they " \
+    "have with the others; or auto: of a node, if degrees are auto (1: all at " \
+    "once)"
 #define CP_TEXT                                                              \
     "context parallelism: ranks that each sequence is cut over, with whole " \
     "weights, or auto (1)"
@@ -137,6 +141,11 @@ static enum merak_status set_stages(void *target, const char *text,
     "use, with --zero 3; the others are whole (all; of a search with " \
     "a memory limit: the fewest that fit, if that is faster)"
 
+#define ZERO_HOME_TEXT                                                        \
+    "which replicas share out matrices and their gradients with --zero 2 and " \
+    "3: all, or those of --dp-in; optimizer state all; or auto, if degrees " \
+    "are auto (all)"
+
 /* A row is read line by line, not in columns. */
 /* clang-format off */
 const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
@@ -162,6 +171,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(DP, "dp", INT, dp, "replicas (1)",
              "replicas (what the tasks leave)", DEGREE, .words = "auto"),
         .key = "dp", IN_PLAN(dp), .usual = 1},
+    [MERAK_CHOICE_DP_IN] = {
+        BOTH(DP_IN, "dp-in", INT, dp_in, DP_IN_TEXT, DP_IN_TEXT,
+             DEGREE, .words = "auto"),
+        .key = "dp_in", IN_PLAN(dp_in), .usual = 1, .is_implied = true,
+        .is_settled = true, .is_told = true, NEAR(usual, 0, 16)},
     [MERAK_CHOICE_CP] = {
         BOTH(CP, "cp", INT, cp, CP_TEXT, CP_TEXT, DEGREE, .words = "auto"),
         .key = "cp", IN_PLAN(cp), .usual = 1, .is_implied = true,
@@ -224,6 +238,12 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              DEGREE, .words = "all"),
         .key = "fetch", IN_PLAN(fetch), .is_implied = true,
         .is_settled = true, .is_told = true, NEAR(usual, 11, 13)},
+    [MERAK_CHOICE_ZERO_HOME] = {
+        BOTH(ZERO_HOME, "zero-home", WORD, zero_home,
+             ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),
+        .key = "zero_home", IN_PLAN(zero_home), .n_words = 2,
+        .is_implied = true, .is_settled = true, .is_told = true,
+        NEAR(usual, 12, 15)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
@@ -329,22 +349,16 @@ static void store(enum merak_option_kind kind, void *at, long value)
     }
 }
 
-/* The option that stores the value itself, if one does. */
-static const struct merak_option *plain(const struct merak_choice *c)
-{
-    return c->option.kind == MERAK_OPTION_CALL ? &c->run : &c->option;
-}
-
 long merak_choice_get(const struct merak_choice *choice,
                       const struct merak_choices *choices)
 {
-    return load(choice->kind, (const char *)choices + plain(choice)->at);
+    return load(choice->kind, (const char *)choices + merak_choice_plain(choice)->at);
 }
 
 void merak_choice_set(const struct merak_choice *choice,
                       struct merak_choices *choices, long value)
 {
-    store(choice->kind, (char *)choices + plain(choice)->at, value);
+    store(choice->kind, (char *)choices + merak_choice_plain(choice)->at, value);
 }
 
 const char *merak_choice_key(const struct merak_choice *choice, long value)
@@ -367,86 +381,6 @@ int merak_choice_compare(const struct merak_choice *choice,
     if (x == choice->usual || y == choice->usual)
         return x == choice->usual ? -1 : 1;
     return x < y ? -1 : 1;
-}
-
-/* --- values as text ------------------------------------------------------- */
-
-/* The word's beginning among the words, and its length. */
-static const char *word_at(const struct merak_choice *choice, long value,
-                           size_t *n_p)
-{
-    const char *word = plain(choice)->words;
-
-    for (long i = 0; i < value; i++)
-        word += strcspn(word, "|") + 1;
-    *n_p = strcspn(word, "|");
-    return word;
-}
-
-int merak_choice_words(const struct merak_choice *choice)
-{
-    int n = 1;
-
-    for (const char *at = plain(choice)->words; *at != '\0'; at++)
-        n += *at == '|';
-    return choice->n_words > 0 ? choice->n_words : n;
-}
-
-const char *merak_choice_word(const struct merak_choice *choice, long value,
-                              char text[MERAK_CHOICE_WORD])
-{
-    size_t n;
-    const char *word = word_at(choice, value, &n);
-
-    snprintf(text, MERAK_CHOICE_WORD, "%.*s", (int)n, word);
-    return text;
-}
-
-int merak_choice_find_word(const struct merak_choice *choice, const char *text)
-{
-    for (int i = 0; i < merak_choice_words(choice); i++) {
-        char word[MERAK_CHOICE_WORD];
-
-        if (strcmp(merak_choice_word(choice, i, word), text) == 0)
-            return i;
-    }
-    return -1;
-}
-
-void merak_choice_text(const struct merak_choice *choice,
-                       const struct merak_choices *choices, char *text,
-                       size_t bytes)
-{
-    const struct merak_given_lists *list = &choices->list;
-    long value = merak_choice_get(choice, choices);
-    char word[MERAK_CHOICE_WORD], factors[MERAK_FACTORS_TEXT];
-
-    if (choice == &merak_choice[MERAK_CHOICE_STAGES] && list->stage != NULL)
-        merak_stages_text(list->stage, list->n_stages, text, bytes);
-    else if (choice == &merak_choice[MERAK_CHOICE_STAGES])
-        snprintf(text, bytes, "auto");
-    else if (choice == &merak_choice[MERAK_CHOICE_CUT] && list->cut != NULL)
-        merak_cut_text(list->cut, list->n_cut, text, bytes);
-    else if (choice == &merak_choice[MERAK_CHOICE_CUT])
-        snprintf(text, bytes, "auto");
-    else if (choice == &merak_choice[MERAK_CHOICE_RECOMPUTE] &&
-             list->drop != NULL && merak_drops_any(list->drop, list->n_drop))
-        merak_drop_text(list->drop, list->n_drop, text, bytes);
-    else if (choice == &merak_choice[MERAK_CHOICE_RECOMPUTE] &&
-             list->drop != NULL)
-        snprintf(text, bytes, "none");
-    else if (choice->kind == MERAK_OPTION_TEXT)
-        snprintf(text, bytes, "%s", choices->schedule);
-    else if (choice->kind == MERAK_OPTION_GRID)
-        snprintf(text, bytes, "%s",
-                 value > 0 ? merak_factors_text(value, "x", factors) : "auto");
-    else if (choice->kind == MERAK_OPTION_BOOL ||
-             choice->kind == MERAK_OPTION_WORD)
-        snprintf(text, bytes, "%s", merak_choice_word(choice, value, word));
-    else if (plain(choice)->words != NULL && value < plain(choice)->least)
-        snprintf(text, bytes, "%s", plain(choice)->words);
-    else
-        snprintf(text, bytes, "%ld", value);
 }
 
 /* --- all of them ---------------------------------------------------------- */
@@ -482,6 +416,10 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
     }
     if (choices->zero == MERAK_OPTION_AUTO) /* all levels, not 0 and 1 */
         choices->given[MERAK_CHOICE_ZERO] = false;
+    if (choices->zero_home == MERAK_HOME_AUTO) /* both, not one */
+        choices->given[MERAK_CHOICE_ZERO_HOME] = false;
+    if (choices->dp_in == MERAK_OPTION_AUTO) /* 1 and a node's */
+        choices->given[MERAK_CHOICE_DP_IN] = false;
     if (choices->cp == MERAK_OPTION_AUTO) /* several, not 1 */
         choices->given[MERAK_CHOICE_CP] = false;
     if (choices->tp_axes == MERAK_OPTION_AUTO) /* several, not by the heads */
@@ -531,6 +469,7 @@ void merak_choices_of(const struct merak_plan *plan,
         choices->given[MERAK_CHOICE_ORDER] = false;
     choices->chunks = merak_plan_chunks(plan);
     choices->cp = plan->cp > 1 ? plan->cp : 1;
+    choices->dp_in = plan->dp_in > 1 ? plan->dp_in : 1;
     if (plan->sub_pipeline)
         choices->micro_batch *= 2;
 }
@@ -558,32 +497,4 @@ void merak_choices_take(const struct merak_choices *choices,
     plan->chunks = merak_plan_chunks(plan);
     if (plan->branches == MERAK_BRANCHES_AUTO)
         plan->branches = MERAK_BRANCHES_DESCRIBED;
-}
-
-char *merak_choices_line(const struct merak_plan *plan)
-{
-    size_t bytes = MERAK_CHOICE_TEXT(merak_plan_parts(plan)), size;
-    char *value = malloc(bytes), *text = NULL;
-    FILE *out = open_memstream(&text, &size);
-    struct merak_choices choices;
-    bool ok = value != NULL && out != NULL, first = true;
-
-    merak_choices_of(plan, &choices);
-    for (int i = 0; ok && i < MERAK_CHOICE_COUNT; i++) {
-        const struct merak_choice *c = &merak_choice[i];
-
-        if (!choices.given[i] ||
-            (c->is_settled && merak_choice_get(c, &choices) == c->usual))
-            continue;
-        merak_choice_text(c, &choices, value, bytes);
-        fprintf(out, "%s%s=%s", first ? "" : ",", c->option.name, value);
-        first = false;
-    }
-    if (out != NULL && fclose(out) != 0)
-        ok = false;
-    free(value);
-    if (ok)
-        return text;
-    free(text);
-    return NULL;
 }

@@ -21,6 +21,7 @@ enum merak_choice_id {
     MERAK_CHOICE_EP,
     MERAK_CHOICE_PP,
     MERAK_CHOICE_DP,
+    MERAK_CHOICE_DP_IN,
     MERAK_CHOICE_CP,
     MERAK_CHOICE_CP_FORM,
     MERAK_CHOICE_CP_ORDER,
@@ -32,6 +33,7 @@ enum merak_choice_id {
     MERAK_CHOICE_SUB_PIPELINE,
     MERAK_CHOICE_ZERO,
     MERAK_CHOICE_FETCH,
+    MERAK_CHOICE_ZERO_HOME,
     MERAK_CHOICE_ORDER,
     MERAK_CHOICE_SP,
     MERAK_CHOICE_RECOMPUTE,
@@ -47,6 +49,7 @@ enum merak_choice_id {
  * are 0, schedule is NULL; `given` shows which of the others are made. */
 struct merak_choices {
     int tp, pp, dp; /* an option may set MERAK_OPTION_AUTO */
+    int dp_in;      /* likewise, and AUTO stays in a search */
     int cp;         /* likewise */
     int64_t tp_axes; /* likewise, and AUTO stays; or 0: by the heads */
     int ep; /* likewise, and AUTO stays in a search: 0 beside a tp is 1 */
@@ -58,6 +61,7 @@ struct merak_choices {
     bool sub_pipeline, order_tp_pp_dp;
     int zero; /* an option may set MERAK_OPTION_AUTO */
     int fetch; /* likewise, for all; settled it is 0 */
+    enum merak_zero_home zero_home;
     enum merak_seq_parallel sp;
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */
@@ -116,6 +120,14 @@ extern const struct merak_option_table merak_choice_table;
 #define MERAK_CHOICE_ROWS(member, first, last, field) \
     MERAK_CHOICE_GROUP(member, first, last, field, NULL)
 
+/* Of a choice's two options the one that stores the value itself. */
+static inline const struct merak_option *
+merak_choice_plain(const struct merak_choice *choice)
+{
+    return choice->option.kind == MERAK_OPTION_CALL ? &choice->run
+                                                    : &choice->option;
+}
+
 /* A choice's number, or for WORD and BOOL the index of its word. */
 long merak_choice_get(const struct merak_choice *choice,
                       const struct merak_choices *choices);
@@ -159,9 +171,9 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
 /* Check a list of stages.  Equal ones are made tp, pp and dp, with the
  * micro-batch of a replica; for others the micro-batch is that of all replicas
  * and, if it is not given, the least. */
-enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
-                                              struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status
+merak_choices_settle_stages(struct merak_choices *choices,
+                            struct merak_error *err) MERAK_CHECKED;
 /* All choices of a plan, as given; name and lists are borrowed from it. */
 void merak_choices_of(const struct merak_plan *plan,
                       struct merak_choices *choices);

@@ -113,9 +113,75 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
     return check_ranks(plan, err);
 }
 
+int merak_plan_dp_in(const struct merak_plan *plan, int stage)
+{
+    int dp = merak_plan_mesh(plan, stage).dp;
+
+    return plan->dp_in > 1 && plan->dp_in < dp ? plan->dp_in : dp;
+}
+
+int merak_plan_dp_axes(const struct merak_plan *plan, int stage)
+{
+    int dp = merak_plan_mesh(plan, stage).dp;
+
+    return (dp > 1) + (merak_plan_dp_in(plan, stage) < dp);
+}
+
+bool merak_plan_is_home_in(const struct merak_plan *plan)
+{
+    return plan->zero >= MERAK_ZERO_GRADS && plan->zero_home == MERAK_HOME_IN &&
+           merak_plan_dp_axes(plan, 0) > 1;
+}
+
+/* The divisors of dp that are next to a number. */
+static enum merak_status fail_dp_in(int dp, int dp_in, struct merak_error *err)
+{
+    int below = dp_in < dp ? dp_in : dp, above = dp_in;
+
+    while (dp % below != 0)
+        below--;
+    while (above < dp && dp % above != 0)
+        above++;
+    merak_fail(err, MERAK_ERR_CONFIG, "--dp-in %d does not divide dp %d", dp_in,
+               dp);
+    if (above > dp)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %d)", below);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %d or %d)", below,
+                           above);
+}
+
+static enum merak_status check_dp_in(const struct merak_plan *plan,
+                                     struct merak_error *err)
+{
+    if (plan->dp_in > 1 && plan->stage != NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--dp-in %d: replicas of unlike stages are summed "
+                          "all at once; leave it out",
+                          plan->dp_in);
+    if (plan->dp_in > 1 && plan->dp % plan->dp_in != 0)
+        return fail_dp_in(plan->dp, plan->dp_in, err);
+    if (plan->zero_home != MERAK_HOME_IN)
+        return MERAK_OK;
+    if (plan->zero < MERAK_ZERO_GRADS)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--zero-home in needs --zero 2 or 3; at level %d "
+                          "every rank has whole matrices and gradients",
+                          plan->zero);
+    if (plan->dp_in < 2)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--zero-home in needs dp-in 2 or more: the replicas "
+                          "of a node, by which dp %d can be divided",
+                          plan->dp);
+    return MERAK_OK;
+}
+
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err)
 {
+    enum merak_status rc = check_dp_in(plan, err);
+
+    if (rc != MERAK_OK)
+        return rc;
     if (plan->fetch > 0 && plan->zero < MERAK_ZERO_PARAMS)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--fetch %d needs --zero 3, not %d", plan->fetch,

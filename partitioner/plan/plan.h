@@ -38,6 +38,14 @@ enum {
     MERAK_MAX_ZERO = MERAK_ZERO_PARAMS,
 };
 
+/* Of which replicas matrices, and gradients of theirs, have parts if plans
+ * share them out: of all, or of those that are summed first. */
+enum merak_zero_home {
+    MERAK_HOME_ALL,
+    MERAK_HOME_IN,
+    MERAK_HOME_AUTO, /* of plans that are searched */
+};
+
 /* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */
@@ -72,10 +80,14 @@ struct merak_plan {
     char schedule[32];
     enum merak_recompute recompute;
     size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no limit */
+    int dp_in; /* sums over replicas are first over so many with neighbouring
+                  numbers, as of a node, then over what these have; 0: 1, over
+                  all at once */
     int zero;            /* what is flat over dp, and over tensor ranks if
                             replicated there: MERAK_ZERO_.. */
     int fetch; /* with MERAK_ZERO_PARAMS: of each part the first blocks whose
                   matrices are; 0: all */
+    enum merak_zero_home zero_home; /* of what levels 2 and 3 share out */
     bool order_tp_pp_dp; /* else tp-dp-pp */
     enum merak_branches branches; /* order of nodes that cut points refer to:
                                      order/gather.c */
@@ -115,8 +127,15 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 enum merak_status
 merak_plan_check_degrees(const struct merak_plan *plan,
                          struct merak_error *err) MERAK_CHECKED;
-/* MERAK_ERR_CONFIG if its level of ZeRO is not possible with its other choices.
- */
+/* Axes of a stage's replicas: none, one of all, or two: those of an inner sum,
+ * then of an outer one; and the size of the inner one. */
+int merak_plan_dp_axes(const struct merak_plan *plan, int stage);
+int merak_plan_dp_in(const struct merak_plan *plan, int stage);
+/* Are matrices' gradients kept in parts of an inner sum until the last
+ * micro-batch, and so are matrices if they are shared out? */
+bool merak_plan_is_home_in(const struct merak_plan *plan);
+/* MERAK_ERR_CONFIG if its level of ZeRO, or its order of sums over replicas, is
+ * not possible with its other choices. */
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
 /* "tp 2, pp 4, dp 1", with `between` in place of ", ", and with cp and ep where

@@ -370,7 +370,7 @@ static int member(const struct merak_build *b, int key, int i)
 {
     const struct merak_program *prog = b->prog;
     int tp = prog->tp_index, dp = prog->dp_index, stage = prog->stage;
-    int stride = 1;
+    int stride = 1, first_dp = merak_build_dp_axis(b);
 
     if (key == MERAK_GROUP_TP) {
         tp = i;
@@ -378,8 +378,10 @@ static int member(const struct merak_build *b, int key, int i)
         if (prog->plan.stage != NULL)
             tp = dp = 0; /* of unlike stages, the first ranks */
         stage = i;
-    } else if (key == b->dp_axis) {
-        dp = i;
+    } else if (merak_build_is_dp(b, key)) {
+        if (key > first_dp) /* inner replicas count faster */
+            stride = b->mesh.axis[first_dp].size;
+        dp += (i - b->coord[key]) * stride;
     } else {
         for (int a = key + 1; a < merak_sharded_tensor_axes(b->sharded); a++)
             stride *= b->sharded->mesh.axis[a].size;
@@ -409,9 +411,9 @@ int merak_build_group(struct merak_build *b, int key)
         if (group->rank[i] == prog->rank)
             group->me = i;
     }
-    group->axis = key == MERAK_GROUP_PP ? MERAK_ALONG_PP
-                  : key == b->dp_axis   ? MERAK_ALONG_DP
-                                        : MERAK_ALONG_TP;
+    group->axis = key == MERAK_GROUP_PP       ? MERAK_ALONG_PP
+                  : merak_build_is_dp(b, key) ? MERAK_ALONG_DP
+                                              : MERAK_ALONG_TP;
     if (key != MERAK_GROUP_TP && key != MERAK_GROUP_PP)
         group->role = b->mesh.axis[key].role;
     strcpy(group->name, key == MERAK_GROUP_TP   ? "tp"

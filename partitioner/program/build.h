@@ -157,6 +157,9 @@ struct merak_build_fetch {
                            reads it, and the block that reads it first */
     int *place;   /* by value: that block's, in its part */
     int *n_grads; /* by value: of a parameter, as many as it has uses */
+    int *inner_sum; /* by value: of a parameter the slot of what micro-batches'
+                       inner sums over replicas add up to, if its gradient is
+                       only then summed over the others; else -1 */
     size_t *unit_bytes; /* by block: of parameters that are fetched */
     struct merak_visit visited;  /* the last one */
     struct merak_summed *summed; /* sums over replicas that are under way */
@@ -237,11 +240,14 @@ struct merak_build {
     int stage;
     int n_chunks;
     struct merak_chunk *chunk;
-    int n_chain;            /* parts of single stages; later ones: of all */
-    int *stage_of_part;     /* of a part of all stages: this stage */
-    struct merak_mesh mesh; /* the sharded graph's, then dp if dp > 1 */
+    int n_chain;        /* parts of single stages; later ones: of all */
+    int *stage_of_part; /* of a part of all stages: this stage */
+    /* The sharded graph's, then that of replicas if dp > 1, or those of an
+     * inner and an outer sum over them: the last n_dp_axes. */
+    struct merak_mesh mesh;
     int coord[MERAK_MAX_AXES];
-    int dp_axis, pp_axis;             /* in mesh, or -1 */
+    int n_dp_axes;
+    int pp_axis;                      /* in mesh, or -1 */
     int group_of[MERAK_MAX_AXES + 2]; /* axis, then GROUP_TP and GROUP_PP */
 
     struct merak_use *use;   /* by slot */
@@ -304,6 +310,18 @@ int merak_build_push(struct merak_build *b, struct merak_instr *instr);
 void merak_build_begin(struct merak_build *b, int slot);
 /* The slot is needed until the latest instruction. */
 void merak_build_extend(struct merak_build *b, int slot);
+/* Is an axis of mesh one of replicas?  The first of them, and behind the last.
+ */
+static inline int merak_build_dp_axis(const struct merak_build *b)
+{
+    return b->mesh.n_axes - b->n_dp_axes;
+}
+
+static inline bool merak_build_is_dp(const struct merak_build *b, int axis)
+{
+    return axis >= merak_build_dp_axis(b) && axis < b->mesh.n_axes;
+}
+
 /* Index of the group along an axis of mesh, or GROUP_TP, GROUP_PP. */
 int merak_build_group(struct merak_build *b, int key);
 /* The exchange of a hop from a layout for the rank at coord; lives as long
@@ -458,8 +476,8 @@ bool merak_build_sums_each(const struct merak_build *b, int param);
 bool merak_build_is_fetched(const struct merak_build *b, int param);
 /* Such a sum is going to be queued; it is, from this slot to p->grad, or to a
  * part that is to be added to it. */
-void merak_build_begin_sum(struct merak_build *b,
-                           const struct merak_uses *uses, int microbatch);
+void merak_build_begin_sum(struct merak_build *b, const struct merak_uses *uses,
+                           int microbatch);
 void merak_build_note_sum(struct merak_build *b, const struct merak_uses *uses,
                           int slot, int part);
 /* Add what is not added yet. */
@@ -502,6 +520,10 @@ bool merak_build_is_replicated(const struct merak_build *b, int param,
 bool merak_build_is_flat(const struct merak_build *b, int param);
 struct merak_layout merak_build_state_layout(const struct merak_build *b,
                                              int param);
+/* The layout of what is kept of a parameter that is fetched, and of inner sums
+ * of gradients: that of its state, or its parts of an inner sum. */
+struct merak_layout merak_build_home_layout(const struct merak_build *b,
+                                            int param);
 /* Is this the rank that counts its part of a parameter? */
 bool merak_build_is_primary(const struct merak_build *b, int param);
 /* The part of a parameter that this rank updates. */
@@ -509,18 +531,27 @@ int merak_build_own_part(struct merak_build *b,
                          const struct merak_param_slots *p);
 /* Sum a gradient, in a layout that may be partial along the axes of
  * merak_build_is_replicated(), over those and replicas; sets p->grad, unless
- * `part` is the slot that the sum goes to. */
+ * `part` is the slot that the sum goes to.  The sum is the inner one alone
+ * where merak_build_sum_slot() is not p->grad; then the outer one, of these
+ * inner sums, is to follow the last micro-batch's. */
 void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
                         int slot, const struct merak_layout *layout, int part);
 /* The same, of which all these ranks get all. */
 void merak_build_reduce_whole(struct merak_build *b,
                               const struct merak_param_slots *p, int slot,
                               const struct merak_layout *layout);
+int merak_build_sum_slot(const struct merak_build *b,
+                         const struct merak_param_slots *p);
+void merak_build_reduce_outer(struct merak_build *b,
+                              const struct merak_param_slots *p);
 /* The slot of this rank's part of a whole gradient. */
 int merak_build_state_part(struct merak_build *b, int param, int slot);
-/* Gather a parameter, once its parts are updated. */
+/* Gather a parameter, once its parts are updated; and its home from them, if
+ * that is larger. */
 void merak_build_gather_param(struct merak_build *b,
                               const struct merak_param_slots *p);
+void merak_build_gather_home(struct merak_build *b,
+                             const struct merak_param_slots *p);
 
 /* --- unit_cost.c --- */
 void merak_build_unit_costs(struct merak_build *b);

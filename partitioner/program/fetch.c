@@ -56,8 +56,12 @@ void merak_build_readers(struct merak_build *b)
     b->fetch.unit = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     b->fetch.place = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     b->fetch.n_grads = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
-    for (int v = 0; v < values && b->rc == MERAK_OK; v++)
+    b->fetch.inner_sum =
+        merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    for (int v = 0; v < values && b->rc == MERAK_OK; v++) {
         b->fetch.reader[v] = b->fetch.unit[v] = NO_STAGE;
+        b->fetch.inner_sum[v] = -1;
+    }
     for (int v = 0; v < values && b->rc == MERAK_OK; v++) {
         if (b->graph->value[v]->kind == MERAK_VALUE_PARAM_GRAD)
             b->fetch.n_grads[b->graph->value[v]->of]++;
@@ -84,7 +88,7 @@ static bool is_matrix_here(const struct merak_build *b, int param)
 {
     const struct merak_value *value = b->graph->value[param];
 
-    return b->dp_axis >= 0 && value->shape.ndim > 1 &&
+    return b->n_dp_axes > 0 && value->shape.ndim > 1 &&
            b->fetch.reader[param] >= 0;
 }
 
@@ -195,9 +199,25 @@ void merak_visits_fini(struct merak_visits *visits)
 
 /* --- parameters ---------------------------------------------------------- */
 
+/* What this rank and those of other inner sums updated of a matrix goes to its
+ * home before the first fetch from there. */
+static void gather_homes(struct merak_build *b, const struct merak_visit *visit)
+{
+    b->fetch.bundle = b->prog->n_instrs;
+    for (int i = 0; i < visit->n && b->rc == MERAK_OK; i++) {
+        struct merak_uses *uses = b->params.uses_of[visit->param[i]];
+
+        if (uses->n_fetches == 0 && !uses->is_here && uses->n > 0)
+            merak_build_gather_home(b, uses->param);
+    }
+    b->fetch.bundle = -1;
+}
+
 static void fetch(struct merak_build *b, const struct merak_visit *visit,
                   int microbatch)
 {
+    if (merak_plan_is_home_in(&b->prog->plan))
+        gather_homes(b, visit);
     b->fetch.microbatch = microbatch;
     b->fetch.bundle = b->prog->n_instrs;
     for (int i = 0; i < visit->n && b->rc == MERAK_OK; i++) {
@@ -362,8 +382,9 @@ void merak_build_visits_end(struct merak_build *b,
  * output, but for the first micro-batch's, is still to be added. */
 struct merak_summed {
     const struct merak_uses *uses;
-    int slot, part; /* part -1: it is in p->grad already */
+    int slot, part; /* part -1: it is where it is added up already */
     bool higher;    /* of a pair */
+    bool is_last;   /* of the step */
     int turn;
 };
 
@@ -371,9 +392,13 @@ static void settle_one(struct merak_build *b, const struct merak_summed *s)
 {
     const struct merak_param_slots *p = s->uses->param;
 
+    int sum = merak_build_sum_slot(b, p);
+
     merak_build_extend(b, s->slot);
     if (s->part >= 0)
-        merak_step_add_grad(b, p->name, s->part, p->grad);
+        merak_step_add_grad(b, p->name, s->part, sum);
+    if (s->is_last && sum != p->grad)
+        merak_build_reduce_outer(b, p);
 }
 
 /* The first n. */
@@ -424,5 +449,6 @@ void merak_build_note_sum(struct merak_build *b, const struct merak_uses *uses,
             .slot = b->prog->slot[slot].whole,
             .part = part,
             .higher = merak_build_is_higher(b, b->fetch.microbatch),
+            .is_last = b->fetch.microbatch == b->prog->plan.microbatches - 1,
             .turn = b->fetch.sum_turn};
 }

@@ -19,6 +19,12 @@ bool merak_build_is_replicated(const struct merak_build *b, int param, int axis)
     return (merak_sharded_flat_axes(b->sharded, param) >> axis & 1) != 0;
 }
 
+/* Is an axis that of replicas whose inner sums are kept? */
+static bool is_outer(const struct merak_build *b, int axis)
+{
+    return merak_plan_is_home_in(&b->prog->plan) && axis == b->mesh.n_axes - 1;
+}
+
 /* Is the optimizer's state of a parameter cut flat along an axis?  A frozen
  * one has none: is what is kept of it? */
 static bool is_flat_along(const struct merak_build *b, int param, int axis)
@@ -26,7 +32,9 @@ static bool is_flat_along(const struct merak_build *b, int param, int axis)
     return (!b->graph->value[param]->frozen ||
             merak_build_is_fetched(b, param)) &&
            b->prog->plan.zero > 0 &&
-           (axis == b->dp_axis || merak_build_is_replicated(b, param, axis));
+           (merak_build_is_dp(b, axis) ||
+            merak_build_is_replicated(b, param, axis)) &&
+           !(b->graph->value[param]->frozen && is_outer(b, axis));
 }
 
 bool merak_build_is_flat(const struct merak_build *b, int param)
@@ -46,6 +54,18 @@ struct merak_layout merak_build_state_layout(const struct merak_build *b,
     for (int a = 0; a < b->mesh.n_axes; a++) {
         if (is_flat_along(b, param, a))
             layout.at[a] = (struct merak_place){MERAK_FLAT, -1};
+    }
+    return layout;
+}
+
+struct merak_layout merak_build_home_layout(const struct merak_build *b,
+                                            int param)
+{
+    struct merak_layout layout = merak_build_state_layout(b, param);
+
+    for (int a = 0; a < b->mesh.n_axes; a++) {
+        if (is_outer(b, a))
+            layout.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
     }
     return layout;
 }
@@ -74,13 +94,14 @@ static int new_part(struct merak_build *b, int param, int slot,
 {
     struct merak_slot part = b->prog->slot[slot];
     int whole = part.whole;
+    size_t lo = b->prog->slot[whole].flat_lo, hi = b->prog->slot[whole].flat_hi;
 
     merak_build_box(b, param, layout, &part);
     part.bytes = 0;
-    if (part.flat_hi - part.flat_lo == merak_box_count(&part.box))
+    if (part.flat_lo == lo && part.flat_hi == hi)
         return whole;
     return merak_build_alias(
-        b, whole, part.flat_lo * merak_dtype_bytes(part.dtype), &part);
+        b, whole, (part.flat_lo - lo) * merak_dtype_bytes(part.dtype), &part);
 }
 
 /* The same before or after a hop along an axis, made once; the gradient of a
@@ -102,12 +123,7 @@ static int part_in(struct merak_build *b, const struct merak_param_slots *p,
 int merak_build_own_part(struct merak_build *b,
                          const struct merak_param_slots *p)
 {
-    struct merak_layout layout = merak_build_state_layout(b, p->value);
-
-    if (!merak_build_is_flat(b, p->value))
-        return p->param;
-    return p->home != p->param ? p->home
-                               : new_part(b, p->value, p->param, &layout);
+    return merak_build_state_part(b, p->value, p->home);
 }
 
 /* --- gradients ------------------------------------------------------------ */
@@ -134,33 +150,62 @@ static int reduce_along(struct merak_build *b,
     return to;
 }
 
+/* Along an axis of replicas: to slot `to` (-1: inside `slot`) if a rank keeps
+ * its part, else in place. */
+static int reduce_over(struct merak_build *b, const struct merak_param_slots *p,
+                       int slot, int axis, int to, struct merak_layout *layout)
+{
+    struct merak_hop hop = {
+        .kind = MERAK_CONVERT_ALL_REDUCE, .axis = axis, .to = *layout};
+    bool flat = is_flat_along(b, p->value, axis);
+
+    hop.to.at[axis] = (struct merak_place){MERAK_REPLICATED, -1};
+    layout->at[axis] = (struct merak_place){MERAK_PARTIAL_SUM, -1};
+    if (flat) {
+        hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
+        hop.to.at[axis].kind = MERAK_FLAT;
+        if (to < 0)
+            to = part_in(b, p, slot, &hop.to, false, axis);
+    } else
+        to = slot;
+    merak_build_step_hop(b, p, layout, &hop, slot, to);
+    *layout = hop.to;
+    return to;
+}
+
+int merak_build_sum_slot(const struct merak_build *b,
+                         const struct merak_param_slots *p)
+{
+    int inner = b->fetch.inner_sum[p->value];
+
+    return inner >= 0 ? inner : p->grad;
+}
+
 void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
                         int slot, const struct merak_layout *layout, int part)
 {
     struct merak_layout at = *layout;
+    int sum = part >= 0 ? part : merak_build_sum_slot(b, p);
+    int last = b->mesh.n_axes; /* an inner sum ends before the outer axis */
 
+    last -= merak_build_sum_slot(b, p) != p->grad;
     for (int a = 0; a < b->mesh.n_axes && b->rc == MERAK_OK; a++) {
         if (merak_build_is_replicated(b, p->value, a))
             slot = reduce_along(b, p, slot, a, &at);
     }
-    if (b->rc != MERAK_OK)
-        return;
-    if (b->dp_axis >= 0) {
-        struct merak_hop hop = {
-            .kind = MERAK_CONVERT_ALL_REDUCE, .axis = b->dp_axis, .to = at};
-        int to = slot;
-
-        at.at[b->dp_axis].kind = MERAK_PARTIAL_SUM;
-        if (is_flat_along(b, p->value, b->dp_axis)) {
-            hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
-            hop.to.at[b->dp_axis].kind = MERAK_FLAT;
-            to = part >= 0 ? part : p->grad;
-        }
-        merak_build_step_hop(b, p, &at, &hop, slot, to);
-        if (part < 0)
-            p->grad = to;
-    } else
+    for (int a = merak_build_dp_axis(b); a < last && b->rc == MERAK_OK; a++)
+        slot = reduce_over(b, p, slot, a, a == last - 1 ? sum : -1, &at);
+    if (part < 0 && last == b->mesh.n_axes)
         p->grad = slot;
+}
+
+void merak_build_reduce_outer(struct merak_build *b,
+                              const struct merak_param_slots *p)
+{
+    struct merak_layout at = merak_build_home_layout(b, p->value);
+
+    (void)reduce_over(b, p, merak_build_sum_slot(b, p), b->mesh.n_axes - 1,
+                      p->grad, &at);
 }
 
 /* In place, along one axis. */
@@ -194,9 +239,10 @@ void merak_build_reduce_whole(struct merak_build *b,
         if (at.at[a].kind == MERAK_PARTIAL_SUM)
             reduce_here(b, p, slot, a, &at);
     }
-    if (b->dp_axis >= 0 && b->rc == MERAK_OK) {
-        at.at[b->dp_axis].kind = MERAK_PARTIAL_SUM;
-        reduce_here(b, p, slot, b->dp_axis, &at);
+    for (int a = merak_build_dp_axis(b);
+         a < b->mesh.n_axes && b->rc == MERAK_OK; a++) {
+        at.at[a].kind = MERAK_PARTIAL_SUM;
+        reduce_here(b, p, slot, a, &at);
     }
 }
 
@@ -210,26 +256,54 @@ int merak_build_state_part(struct merak_build *b, int param, int slot)
 
 /* --- parameters ----------------------------------------------------------- */
 
-/* From the innermost axis out: replicas' parts, then tensor ranks'. */
-void merak_build_gather_param(struct merak_build *b,
-                              const struct merak_param_slots *p)
+/* From the innermost axis out: replicas' parts, then tensor ranks'.  From what
+ * is in one slot to all of another. */
+static void gather(struct merak_build *b, const struct merak_param_slots *p,
+                   int part, struct merak_layout from, int whole,
+                   const struct merak_layout *to)
 {
-    struct merak_layout from = merak_build_state_layout(b, p->value);
-    bool is_f32 = b->prog->slot[p->param].dtype == MERAK_F32;
-    int part = is_f32 ? p->master : merak_build_own_part(b, p);
-
     for (int a = b->mesh.n_axes - 1; a >= 0 && b->rc == MERAK_OK; a--) {
         struct merak_hop hop = {
             .kind = MERAK_CONVERT_ALL_GATHER, .axis = a, .to = from};
-        int to;
+        int next;
 
-        if (from.at[a].kind != MERAK_FLAT)
+        if (from.at[a].kind != MERAK_FLAT || to->at[a].kind == MERAK_FLAT)
             continue;
         hop.to.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
-        to = part_in(b, p, p->param, &hop.to, true, a);
+        next = part_in(b, p, whole, &hop.to, true, a);
         if (b->rc == MERAK_OK)
-            merak_build_step_hop(b, p, &from, &hop, part, to);
-        part = to;
+            merak_build_step_hop(b, p, &from, &hop, part, next);
+        part = next;
         from = hop.to;
     }
+}
+
+/* What this rank updates of a parameter. */
+static int updated_part(struct merak_build *b,
+                        const struct merak_param_slots *p)
+{
+    return b->prog->slot[p->param].dtype == MERAK_F32
+               ? p->master
+               : merak_build_own_part(b, p);
+}
+
+void merak_build_gather_param(struct merak_build *b,
+                              const struct merak_param_slots *p)
+{
+    const struct merak_layout whole = merak_build_layout(b, p->value);
+    bool fetched = p->home != p->param;
+
+    gather(b, p, fetched ? p->home : updated_part(b, p),
+           fetched ? merak_build_home_layout(b, p->value)
+                   : merak_build_state_layout(b, p->value),
+           p->param, &whole);
+}
+
+void merak_build_gather_home(struct merak_build *b,
+                             const struct merak_param_slots *p)
+{
+    const struct merak_layout home = merak_build_home_layout(b, p->value);
+
+    gather(b, p, updated_part(b, p), merak_build_state_layout(b, p->value),
+           p->home, &home);
 }

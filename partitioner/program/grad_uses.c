@@ -119,9 +119,8 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
             b, mesh, b->coord, &hop[h], &from, &value->shape, MERAK_F32);
         int next = slot; /* an all-reduce works in place */
 
-        if (b->dp_axis >= 0)
-            hop[h].to.at[b->dp_axis] =
-                (struct merak_place){MERAK_REPLICATED, -1};
+        for (int a = merak_build_dp_axis(b); a < b->mesh.n_axes; a++)
+            hop[h].to.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
         if (hop[h].kind != MERAK_CONVERT_ALL_REDUCE)
             next = grad_slot(b, param, &hop[h].to);
         merak_step_exchange(
@@ -394,7 +393,7 @@ static int part_slot(struct merak_build *b, struct merak_uses *uses,
     if (microbatch == 0)
         return -1;
     if (*part < 0) {
-        proto = b->prog->slot[uses->param->grad];
+        proto = b->prog->slot[merak_build_sum_slot(b, uses->param)];
         proto.bytes = 0;
         *part = merak_build_slot(b, &proto);
     }

@@ -133,7 +133,7 @@ void merak_build_step_hop(struct merak_build *b,
             axis);
     }
     merak_step_exchange(b, made->ex, merak_build_group(b, hop->axis), in, out,
-                        gather && p->home != p->param
+                        gather && b->fetch.turn >= 0
                             ? fetch_tag(b, p, hop->axis)
                             : merak_step_tag(b, b->params.index[p->value], tag),
                         made->name);
@@ -256,17 +256,19 @@ static void emit_norm(struct merak_build *b)
 {
     struct merak_slot proto =
         merak_build_vector(MERAK_F32, 2, MERAK_CAT_TRANSIENT, "norm");
-    int vector = sum_squares(b);
+    int vector = sum_squares(b), first_dp = merak_build_dp_axis(b);
     int slot[2];
 
     if (b->rc == MERAK_OK && b->prog->mesh.tp > 1)
         vector = reduce_vector(b, vector, MERAK_GROUP_TP,
                                merak_step_tag(b, -1, MERAK_TAG_NORM_TP),
                                "norm over tp");
-    if (b->rc == MERAK_OK && b->prog->mesh.dp > 1)
-        vector = reduce_vector(b, vector, b->dp_axis,
-                               merak_step_tag(b, -1, MERAK_TAG_NORM_DP),
-                               "norm over dp");
+    for (int a = first_dp; a < b->mesh.n_axes && b->rc == MERAK_OK; a++)
+        vector = reduce_vector(
+            b, vector, a,
+            merak_step_tag(
+                b, -1, a == first_dp ? MERAK_TAG_NORM_DP : MERAK_TAG_LOSS + a),
+            merak_build_name(b, "norm over %s", b->mesh.axis[a].name));
     if (b->rc == MERAK_OK && b->prog->plan.stage != NULL)
         vector = norm_over_meshes(b, vector);
     else if (b->rc == MERAK_OK && b->prog->plan.pp > 1)

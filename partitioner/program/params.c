@@ -53,7 +53,7 @@ static void keep_param(struct merak_build *b, struct merak_param_slots *p)
     struct merak_layout layout = merak_build_layout(b, p->value);
 
     if (merak_build_is_fetched(b, p->value)) {
-        struct merak_layout home = merak_build_state_layout(b, p->value);
+        struct merak_layout home = merak_build_home_layout(b, p->value);
 
         p->param = lend_value(b, p->value, &layout, value->dtype,
                               MERAK_CAT_FETCHED, p->name);
@@ -68,16 +68,7 @@ static void keep_param(struct merak_build *b, struct merak_param_slots *p)
 /* An f32 parameter is its own master; if it is flat, its flat range is. */
 static int own_master(struct merak_build *b, struct merak_param_slots *p)
 {
-    struct merak_layout layout = merak_build_state_layout(b, p->value);
-    struct merak_slot slot = {.category = MERAK_CAT_PARAM,
-                              .name = p->name,
-                              .value = p->value,
-                              .dtype = MERAK_F32};
-
-    if (!merak_build_is_flat(b, p->value) || p->home != p->param)
-        return p->home;
-    merak_build_box(b, p->value, &layout, &slot);
-    return merak_build_alias(b, p->param, slot.flat_lo * sizeof(float), &slot);
+    return merak_build_state_part(b, p->value, p->home);
 }
 
 static void keep_state(struct merak_build *b, struct merak_param_slots *p)
@@ -148,6 +139,15 @@ static int lend_grad(struct merak_build *b, int v,
     return slot;
 }
 
+static void keep_inner_sum(struct merak_build *b, int param)
+{
+    const struct merak_layout home = merak_build_home_layout(b, param);
+
+    b->fetch.inner_sum[param] = keep_value(
+        b, param, &home, MERAK_F32, MERAK_CAT_GRAD,
+        merak_build_name(b, "d/%s inside", b->graph->value[param]->name));
+}
+
 void merak_build_params(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
@@ -174,7 +174,7 @@ void merak_build_params(struct merak_build *b)
         keep_state(b, &prog->param[i]);
     /* Under ZeRO-1 the sum over replicas has its own slot, so that its
      * reduction may begin while other gradients are still being made. */
-    flat = b->prog->plan.zero > 0 && b->dp_axis >= 0;
+    flat = b->prog->plan.zero > 0 && b->n_dp_axes > 0;
     for (int i = 0; flat && i < b->prog->n_params; i++) {
         struct merak_param_slots *p = &b->prog->param[i];
         struct merak_layout layout = merak_build_state_layout(b, p->value);
@@ -195,6 +195,8 @@ void merak_build_params(struct merak_build *b)
                                            MERAK_CAT_GRAD, value->name);
             continue;
         }
+        if (merak_plan_is_home_in(&b->prog->plan))
+            keep_inner_sum(b, value->of);
         b->params.slot[v] = lend_grad(b, v, &layout);
         if (b->prog->plan.sub_pipeline)
             b->params.higher[v] = lend_grad(b, v, &layout);

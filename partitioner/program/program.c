@@ -184,11 +184,11 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "--sub-pipeline yes takes micro-batches in pairs; "
                           "%d is odd",
                           plan->microbatches);
-    if (merak_plan_mesh(plan, stage).dp > 1 &&
-        sharded->mesh.n_axes >= MERAK_MAX_AXES)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "no room for a dp axis besides %d tensor axes",
-                          sharded->mesh.n_axes);
+    if (sharded->mesh.n_axes + merak_plan_dp_axes(plan, stage) > MERAK_MAX_AXES)
+        return merak_fail(
+            err, MERAK_ERR_UNSUPPORTED, "no room for %s besides %d tensor axes",
+            plan->dp_in > 1 ? "two dp axes: leave out --dp-in" : "a dp axis",
+            sharded->mesh.n_axes);
     return check_fetch(stages, plan, err);
 }
 
@@ -204,21 +204,33 @@ static void take_stage(struct merak_build *b, const struct merak_stages *stages,
     b->stages = merak_stages_of(stages, b->stage);
 }
 
+static void add_dp_axis(struct merak_build *b, const char *name, int size,
+                        int at)
+{
+    struct merak_axis axis = {.size = size};
+
+    strcpy(axis.name, name);
+    b->coord[b->mesh.n_axes] = at;
+    b->mesh.axis[b->mesh.n_axes++] = axis;
+}
+
 static void set_mesh(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
+    int in;
 
     b->mesh = b->sharded->mesh;
     merak_plan_coord(b->sharded, prog->tp_index, prog->stage, b->coord);
-    b->dp_axis = b->pp_axis = -1;
+    b->pp_axis = -1;
     if (b->sharded->n_shared > 0)
         b->pp_axis = b->mesh.n_axes - 1;
-    if (prog->mesh.dp > 1) {
-        b->dp_axis = b->mesh.n_axes++;
-        b->mesh.axis[b->dp_axis] =
-            (struct merak_axis){.name = "dp", .size = prog->mesh.dp};
-        b->coord[b->dp_axis] = prog->dp_index;
-    }
+    b->n_dp_axes = merak_plan_dp_axes(&prog->plan, prog->stage);
+    in = merak_plan_dp_in(&prog->plan, prog->stage);
+    if (b->n_dp_axes > 0)
+        add_dp_axis(b, b->n_dp_axes > 1 ? "dp.in" : "dp", in,
+                    prog->dp_index % in);
+    if (b->n_dp_axes > 1)
+        add_dp_axis(b, "dp.out", prog->mesh.dp / in, prog->dp_index / in);
     for (int g = 0; g < MERAK_MAX_AXES + 2; g++)
         b->group_of[g] = -1;
 }

@@ -12,9 +12,9 @@
 /* Tags of step items: each parameter has a range of them. */
 enum {
     MERAK_TAG_NORM_TP,
-    MERAK_TAG_NORM_DP,
+    MERAK_TAG_NORM_DP, /* the first axis of replicas */
     MERAK_TAG_NORM_PP,
-    MERAK_TAG_LOSS,
+    MERAK_TAG_LOSS, /* + tensor axis; + second axis of replicas: norm */
     MERAK_TAG_STEP_FIXED = MERAK_TAG_LOSS + MERAK_MAX_AXES,
 
     MERAK_TAG_TIE = 0,                /* + use: running sum to that use */

@@ -9,6 +9,7 @@
 
 #include "partitioner/search/ends.h"
 #include "partitioner/search/need.h"
+#include "partitioner/search/replicas.h"
 
 #include "base/error.h"
 
@@ -28,48 +29,6 @@ bool merak_stage_runs(const struct merak_rater *r, int segment, int s)
     int stage = stage_of(r, segment);
 
     return stage < 0 || stage == s;
-}
-
-/* --- over replicas ------------------------------------------------------ */
-
-/* The kind of collective; *bytes becomes what a rank sends. */
-static enum merak_convert_kind kind_over_dp(const struct merak_rater *r,
-                                            bool reduce, double *bytes)
-{
-    bool whole = reduce && r->plan->zero == 0;
-    int dp = r->mesh.dp;
-
-    *bytes *= (whole ? 2.0 : 1.0) * (dp - 1) / dp;
-    if (whole)
-        return MERAK_CONVERT_ALL_REDUCE;
-    return reduce ? MERAK_CONVERT_REDUCE_SCATTER : MERAK_CONVERT_ALL_GATHER;
-}
-
-double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
-                     int n)
-{
-    /* All stages gather at the same time, and reduce when each is ready. */
-    const struct merak_links *links = reduce ? &r->links : &r->contended;
-    enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
-    int dp = r->mesh.dp;
-    double latency;
-
-    if (dp == 1)
-        return 0;
-    latency = merak_links_exchange_s(links, kind, 0, &r->replicas);
-    return (n - 1) * latency +
-           merak_links_exchange_s(links, kind, bytes, &r->replicas);
-}
-
-struct merak_interference
-merak_over_dp_interference(const struct merak_rater *r, bool reduce,
-                           double bytes)
-{
-    enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
-
-    if (r->mesh.dp == 1)
-        return (struct merak_interference){0};
-    return merak_cost_interference(r->cost, kind, bytes, r->mesh.dp);
 }
 
 /* --- after the last backward ---------------------------------------------- */
@@ -445,8 +404,7 @@ double merak_norm_s(const struct merak_rater *r)
         p->pp - 1;
     return merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
                                   2 * bytes, &inside) +
-           merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
-                                  2 * bytes, &r->replicas) +
+           merak_norm_over_dp(r, bytes) +
            merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
                                   2 * bytes, &stages) +
            r->cost->kernel_s;

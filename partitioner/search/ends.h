@@ -22,13 +22,6 @@ enum merak_status merak_ends_init(struct merak_rater *rater,
 void merak_ends_fini(struct merak_rater *rater);
 /* Does stage s run a segment?  All run the vocabulary-parallel layers. */
 bool merak_stage_runs(const struct merak_rater *rater, int segment, int s);
-/* Seconds of n collectives over replicas of `bytes` each way in total; and what
- * kernels lose to one of them that runs at the same time. */
-double merak_over_dp(const struct merak_rater *rater, bool reduce, double bytes,
-                     int n);
-struct merak_interference
-merak_over_dp_interference(const struct merak_rater *rater, bool reduce,
-                           double bytes);
 /* When the step that rater->player played is over; *busiest gets the tail of
  * stage `at`. */
 double merak_whole_step(const struct merak_rater *rater,

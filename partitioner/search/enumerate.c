@@ -63,6 +63,15 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
 const int merak_search_zeros[MERAK_MAX_ZERO + 1] = {
     MERAK_ZERO_STATE, MERAK_ZERO_NONE, MERAK_ZERO_GRADS, MERAK_ZERO_PARAMS};
 
+bool merak_search_may_be_flat(const struct merak_choices *pin)
+{
+    if (pin->given[MERAK_CHOICE_ZERO])
+        return pin->zero >= MERAK_ZERO_GRADS;
+    return pin->zero == MERAK_OPTION_AUTO ||
+           (pin->given[MERAK_CHOICE_ZERO_HOME] &&
+            pin->zero_home == MERAK_HOME_IN);
+}
+
 /* Levels from 2 on are tried if they are given, or auto. */
 bool merak_search_has_zero(const struct merak_search *s,
                            const struct merak_plan *plan, int zero)
@@ -76,7 +85,7 @@ bool merak_search_has_zero(const struct merak_search *s,
 
     with.zero = zero;
     if (zero >= MERAK_ZERO_GRADS &&
-        ((!given && s->in->pin.zero != MERAK_OPTION_AUTO) ||
+        (!merak_search_may_be_flat(&s->in->pin) ||
          merak_plan_check_zero(&with, NULL) != MERAK_OK))
         return false;
     if (zero < MERAK_ZERO_PARAMS && s->in->pin.fetch > 0)

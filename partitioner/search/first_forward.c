@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "partitioner/search/ends.h"
+#include "partitioner/search/replicas.h"
 
 #include <math.h>
 
@@ -59,10 +60,12 @@ double merak_gathers_s(const struct merak_rater *r,
 
     if (n <= 0)
         return 0;
+    if (!leaves_lent(r))
+        return merak_over_dp(r, false, gather_bytes(r, hold), n) +
+               hold->gather_s;
     /* Those of all segments are a bundle, with the rounds of one. */
-    if (leaves_lent(r))
-        n = 0;
-    return merak_over_dp(r, false, gather_bytes(r, hold), n) + hold->gather_s;
+    return merak_over_dp(r, false, gather_bytes(r, hold), 0) + hold->gather_s +
+           merak_to_home(r, hold->lent_bytes);
 }
 
 static double gather_s(const struct merak_rater *r, int s,

@@ -108,13 +108,15 @@ static double held_bytes(const struct merak_rater *r,
                          const struct merak_param_state *h)
 {
     bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
+    bool in = merak_plan_is_home_in(r->plan);
     double parts = flat ? r->mesh.dp : 1, held, lent = 0;
+    double homes = in ? merak_plan_dp_in(r->plan, 0) : parts;
     struct merak_param_state own = merak_param_state_of(h, r->plan->zero > 0);
 
     if (flat && r->plan->zero >= MERAK_ZERO_GRADS)
-        lent += h->lent_grad_bytes;
+        lent += in ? h->lent_grad_bytes * (1 - 1 / homes) : h->lent_grad_bytes;
     if (flat && r->plan->zero >= MERAK_ZERO_PARAMS)
-        lent += h->lent_bytes * (1 - 1 / parts);
+        lent += h->lent_bytes * (1 - 1 / homes);
     held = h->param_bytes + h->grad_bytes - lent +
            (12 * own.bf16_elems + 8 * own.f32_elems) / parts;
     if (flat)

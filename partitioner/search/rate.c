@@ -8,6 +8,7 @@
 
 #include "partitioner/search/ends.h"
 #include "partitioner/search/need.h"
+#include "partitioner/search/replicas.h"
 #include "partitioner/program/instr_cost.h"
 
 #include "base/error.h"
@@ -73,13 +74,11 @@ static void set_uplink_sharing(struct merak_rater *r,
     const struct merak_plan *p = r->plan;
     int stage = merak_links_sharers(&cost->links, p, 0, false);
     int all = merak_links_sharers(&cost->links, p, 0, true);
-    double kind = p->zero > 0 ? 1 : 2;
 
     r->contended = merak_links_contended(&cost->links, all);
     if (all > stage)
-        r->uplink_s_per_byte = kind * (r->mesh.dp - r->replicas.n[0]) /
-                               r->mesh.dp * stage /
-                               cost->links.level[0].way_bytes_per_s;
+        r->uplink_s_per_byte =
+            merak_reduced_far(r) * stage / cost->links.level[0].way_bytes_per_s;
 }
 
 enum merak_status merak_rater_init(struct merak_rater *rater,
@@ -101,9 +100,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
                              .chain = (int)parts - merak_plan_shared(p),
                              .chunks = merak_plan_chunks(p),
                              .limit = limit};
-    for (int d = 0; d < rater->mesh.dp; d++)
-        rater->replicas.n[merak_links_level(
-            &cost->links, 0, merak_stage_rank(&rater->mesh, 0, d))]++;
+    merak_replicas_init(rater);
     set_uplink_sharing(rater, cost);
     rc = merak_ends_init(rater, err);
     if (rc == MERAK_OK)
@@ -261,11 +258,11 @@ static double lent_s(const struct merak_rater *r, const struct merak_range *g,
     double gathers = 0, sums = 0;
 
     if (r->plan->zero >= MERAK_ZERO_PARAMS && lent.n > 0)
-        gathers = merak_over_dp(r, false, lent.bytes,
+        gathers = merak_over_home(r, false, lent.bytes,
                                 lent.n < lent.segments ? lent.n
                                                        : lent.segments);
     if (r->plan->zero >= MERAK_ZERO_GRADS && backward && h->n_lent > 0)
-        sums = width * merak_over_dp(r, true, h->lent_grad_bytes, h->n_lent);
+        sums = width * merak_over_home(r, true, h->lent_grad_bytes, h->n_lent);
     return exposed_s(gathers + share * sums, share * seconds) +
            exposed_s((1 - share) * sums, (1 - share) * seconds);
 }

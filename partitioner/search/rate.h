@@ -27,6 +27,12 @@ struct merak_candidate {
     double part_s[MERAK_PART_COUNT];
 };
 
+/* Replicas along one of the axes that they are summed over. */
+struct merak_replicas {
+    int n;
+    struct merak_spread spread; /* of them, as a rank meets them */
+};
+
 /* Gathers of parameters and reductions of gradients over dp peers (ends.c). */
 struct merak_ends {
     double *gather_s, *reduce_s; /* by segment */
@@ -56,7 +62,8 @@ struct merak_rater {
                                         limits */
     struct merak_follow own;         /* if the candidate has no lists */
     const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
-    struct merak_spread replicas;                 /* of a rank */
+    struct merak_replicas replicas[2];            /* the inner ones first */
+    int n_replicas;
     struct merak_ends ends;
     double *work_s, *forward_s; /* [segment + 1] seconds of a unit before each
                                    segment; one allocation */

@@ -38,13 +38,6 @@ static bool is_hopeless(const struct merak_search *s)
     return s->state > s->limit * MERAK_SEARCH_SLACK;
 }
 
-/* May parameters and their gradients be flat over replicas? */
-static bool may_be_flat(const struct merak_choices *pin)
-{
-    return pin->given[MERAK_CHOICE_ZERO] ? pin->zero >= MERAK_ZERO_GRADS
-                                         : pin->zero == MERAK_OPTION_AUTO;
-}
-
 /*
  * However a model is cut, its tensor ranks and stages together hold all of it.
  * Every replica has parameters and accumulators, or, where these are flat, all
@@ -56,7 +49,7 @@ static bool may_be_flat(const struct merak_choices *pin)
 bool merak_search_is_hopeless(struct merak_search *s)
 {
     const struct merak_choices *pin = &s->in->pin;
-    double dp = (may_be_flat(pin) ? 1.0 : least_dp(s)) * s->cp;
+    double dp = (merak_search_may_be_flat(pin) ? 1.0 : least_dp(s)) * s->cp;
     struct merak_state of;
 
     if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
@@ -323,6 +316,15 @@ static bool has_no_schedule(const struct merak_search *s,
     return r->why.status != MERAK_OK;
 }
 
+static bool has_no_homes(const struct merak_search *s, struct merak_refusal *r)
+{
+    const bool *given = s->in->pin.given;
+
+    r->why = s->schedule_error;
+    return r->why.status != MERAK_OK &&
+           (given[MERAK_CHOICE_DP_IN] || given[MERAK_CHOICE_ZERO_HOME]);
+}
+
 static bool has_no_tensor(const struct merak_search *s, struct merak_refusal *r)
 {
     r->why = s->tp_error;
@@ -350,6 +352,7 @@ static const struct {
     {MERAK_BINDS_SAMPLES, has_no_samples},
     {MERAK_BINDS_BATCH, has_no_batch},
     {MERAK_BINDS_PARTS, has_no_parts},
+    {MERAK_BINDS_HOMES, has_no_homes},
     {MERAK_BINDS_SCHEDULE, has_no_schedule},
 };
 
@@ -448,6 +451,7 @@ static void say_reason(const struct merak_search *s,
         break;
     case MERAK_BINDS_TENSOR:
     case MERAK_BINDS_LISTS:
+    case MERAK_BINDS_HOMES:
     case MERAK_BINDS_SCHEDULE:
         *err = r->why;
         err->status = MERAK_ERR_CONFIG;

@@ -32,6 +32,7 @@ enum merak_constraint {
     MERAK_BINDS_SAMPLES,  /* tensor ranks cannot split the micro-batch */
     MERAK_BINDS_BATCH,    /* dp x micro-batch against the global batch */
     MERAK_BINDS_PARTS,    /* stages x chunks against the model's cut points */
+    MERAK_BINDS_HOMES,    /* how replicas are summed over, and share out */
     MERAK_BINDS_SCHEDULE, /* the schedule and its numbers */
     MERAK_BINDS_ALL,      /* no single one */
     MERAK_CONSTRAINT_COUNT

@@ -65,7 +65,8 @@ struct merak_search {
                                      not run; its arena is DBL_MAX */
     struct merak_error schedule_error; /* of the last schedule that could not
                                           run with a plan's numbers and the
-                                          fewest chunks it takes */
+                                          fewest chunks it takes, or way to sum
+                                          over replicas or to share out */
     struct merak_error fixed_error; /* of the first candidate that could not be
                                        cut, or recompute, as requested */
     enum merak_status rc;    /* of the first failure: from then on the functions
@@ -153,6 +154,13 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
 extern const int merak_search_zeros[MERAK_MAX_ZERO + 1]; /* in this order */
 bool merak_search_has_zero(const struct merak_search *s,
                            const struct merak_plan *plan, int zero);
+/* Rate with each way to share out (replicas.h); *recomputes_p: any recomputes.
+ */
+void merak_search_rate_homes(struct merak_search *s,
+                             const struct merak_candidate *cand,
+                             const int **initial_p, bool *recomputes_p);
+/* May a plan of a request have level 2 or 3 of ZeRO? */
+bool merak_search_may_be_flat(const struct merak_choices *pin);
 bool merak_search_has_order(const struct merak_search *s,
                             const struct merak_plan *plan, bool order_tp_pp_dp);
 /* For a small model no estimate is trusted: everything is tried. */

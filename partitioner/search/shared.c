@@ -105,6 +105,7 @@ static void rate_order(struct merak_search *s,
         merak_search_add_table(s, sharded, &cand->table->plan, p, 1, 1);
     struct merak_error why;
     const int *initial = NULL;
+    bool recomputes = false; /* none do */
 
     if (table == NULL)
         return;
@@ -131,7 +132,7 @@ static void rate_order(struct merak_search *s,
         if (!merak_search_has_zero(s, p, zero))
             continue;
         c.plan.zero = zero;
-        merak_search_rate_variant(s, &c, &initial);
+        merak_search_rate_homes(s, &c, &initial, &recomputes);
     }
 }
 

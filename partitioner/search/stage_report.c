@@ -42,13 +42,16 @@ static struct fractions find_fractions(const struct merak_program *prog,
                                        const int *peer, int n_peers)
 {
     const struct merak_plan *plan = &prog->plan;
-    bool replicas = false; /* the peers are replicas */
+    int in = merak_plan_dp_in(plan, prog->stage);
+    /* in which of their two coordinates the peers are unlike replicas */
+    bool inner = false, outer = false;
     struct fractions f = {{1}};
     int met[MERAK_LEVELS] = {0}, n = 0, t, d, s;
 
     for (int k = 0; k < n_peers; k++) {
         merak_plan_place(plan, peer[k], &t, &d, &s);
-        replicas = replicas || d != prog->dp_index;
+        inner = inner || d % in != prog->dp_index % in;
+        outer = outer || d / in != prog->dp_index / in;
         n += peer[k] != prog->rank;
     }
     for (int i = 0; i < prog->mesh.dp; i++) {
@@ -56,8 +59,8 @@ static struct fractions find_fractions(const struct merak_program *prog,
 
         for (int k = 0; k < n_peers; k++) {
             merak_plan_place(plan, peer[k], &t, &d, &s);
-            met[merak_links_level(
-                links, me, merak_plan_rank(plan, t, replicas ? d : i, s))]++;
+            d = (outer ? d : i) / in * in + (inner ? d : i) % in;
+            met[merak_links_level(links, me, merak_plan_rank(plan, t, d, s))]++;
         }
     }
     for (int l = 1; l < MERAK_LEVELS && n > 0; l++) {

@@ -7,11 +7,11 @@
 
 /* Parameters of a segment, as one rank holds them. */
 struct merak_param_state {
-    double param_bytes; /* as kernels read them */
-    double grad_bytes;  /* accumulators of all uses */
+    double param_bytes;           /* as kernels read them */
+    double grad_bytes;            /* accumulators of all uses */
     double bf16_elems, f32_elems; /* elements with and without an f32 master */
-    double convert_s;   /* to bring gradients to the parameters' layout */
-    double elements;    /* held by all tensor ranks together */
+    double convert_s; /* to bring gradients to the parameters' layout */
+    double elements;  /* held by all tensor ranks together */
     int n;
     /* Where ZeRO-1 also splits state over tensor ranks that replicate a
      * parameter (merak_sharded_flat_axes()): what that saves of the above, and
@@ -46,7 +46,7 @@ struct merak_segment {
     double kernel_s; /* of f_s + b_s, in kernels */
     double flops;
     bool begins_block;
-    double kept[MERAK_KEEPS];    /* bytes kept for the backward */
+    double kept[MERAK_KEEPS]; /* bytes kept for the backward */
     double late; /* bytes that weight gradients read, if they are put off */
     double recompute_s[MERAK_KEEPS]; /* to recompute what is not kept */
     double peak; /* bytes while it runs, including what is kept */
@@ -71,6 +71,7 @@ struct merak_table {
                                the plans it is for; the rest is 0 */
     bool may_slice;         /* merak_sharded_may_slice() */
     struct merak_sequence_cuts cuts;
+    int n_axes; /* tensor axes, with those of vocabulary-parallel layers */
     int width;  /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
                    one communicates while the other computes; else 1 */
     int slices; /* of a micro-batch, one being the unit of work: times are those

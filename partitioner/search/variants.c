@@ -6,6 +6,7 @@
 
 #include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
+#include "partitioner/search/replicas.h"
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
@@ -19,6 +20,25 @@
 #define MAX_SCHEDULES 32
 #define FEW 10      /* micro-batches a stage from which a pipeline is full */
 #define MIN_SLICE 8 /* tokens */
+
+void merak_search_rate_homes(struct merak_search *s,
+                             const struct merak_candidate *cand,
+                             const int **initial_p, bool *recomputes_p)
+{
+    struct merak_home home[MERAK_MAX_HOMES];
+    int n = merak_search_homes(s, cand, home);
+
+    for (int i = 0; i < n && s->rc == MERAK_OK; i++) {
+        struct merak_candidate c = *cand;
+
+        c.plan.dp_in = home[i].dp_in;
+        c.plan.zero_home = home[i].home;
+        merak_search_rate_variant(s, &c, initial_p);
+        if (s->rc == MERAK_OK)
+            *recomputes_p = *recomputes_p ||
+                            merak_drops_any(c.drop, merak_plan_parts(&c.plan));
+    }
+}
 
 /* Rate with each level of ZeRO, each order of ranks; *recomputes_p: any do. */
 static void rate_variants(struct merak_search *s, struct merak_candidate *cand,
@@ -39,11 +59,9 @@ static void rate_variants(struct merak_search *s, struct merak_candidate *cand,
             if (zero < MERAK_ZERO_PARAMS)
                 c.plan.fetch = 0;
             c.plan.order_tp_pp_dp = order == 1;
-            merak_search_rate_variant(s, &c, &initial);
+            merak_search_rate_homes(s, &c, &initial, recomputes_p);
             if (s->rc != MERAK_OK)
                 return;
-            *recomputes_p = *recomputes_p ||
-                            merak_drops_any(c.drop, merak_plan_parts(&c.plan));
         }
     }
 }
@@ -196,6 +214,7 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
     table->plan = *key;
     table->plan.branches = sharded->order;
     table->passes = sharded->graph->passes;
+    table->n_axes = sharded->mesh.n_axes;
     table->may_slice = merak_sharded_may_slice(sharded);
     merak_sharded_sequence_cuts(sharded, &table->cuts);
     s->table[s->n_tables++] = table;

@@ -13,13 +13,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Levels of ZeRO sum gradients of several micro-batches in one of two orders,
+/* Levels of ZeRO sum gradients of several micro-batches in one of three orders,
  * those of one micro-batch alike. */
 static const char *sums_text(const struct merak_plan *plan)
 {
-    return plan->zero >= MERAK_ZERO_GRADS && plan->microbatches > 1
-               ? "2 or 3 (sums of each micro-batch)"
-               : "0 or 1 (sums of a step)";
+    if (plan->zero < MERAK_ZERO_GRADS || plan->microbatches == 1)
+        return "0 or 1 (sums of a step)";
+    return merak_plan_is_home_in(plan)
+               ? "2 or 3 in (inner sums of each micro-batch)"
+               : "2 or 3 (sums of each micro-batch)";
 }
 
 enum merak_status merak_fingerprint_make(struct merak_trainer *t,

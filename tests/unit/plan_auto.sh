@@ -338,6 +338,13 @@ refuses "2147483647 micro-batches a step: expected at most" --seq 16 \
 refuses "no choice \"chunk\"" $cpu --what-if chunk=2
 refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
+home="--dp 4 --zero 3 --zero-home in"
+refuses "--zero-home in needs dp-in 2 or more" $home
+refuses "--dp-in 3 does not divide dp 4 (nearest: 2 or 4)" $home --dp-in 3
+refuses "--zero-home in needs --zero 2 or 3" --dp 4 --dp-in 2 --zero-home in
+refuses "--zero-home in needs dp-in 2 or more" --device cpu --ranks-per-node 4 \
+    --global-batch 64 --what-if zero-home=in
+refuses "--dp-in 2: replicas of unlike stages" --stages 2x4,8x1 --dp-in 2
 refuses "--zero1: expected no|yes" $cpu --what-if zero1=maybe
 refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --zero 3
 refuses "--zero1 no is --zero 0, and another level" $cpu --zero 1 --zero1 no

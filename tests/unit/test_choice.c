@@ -220,6 +220,7 @@ static void a_plan_is_its_choices(void **state)
                                     .expert_room = 150,
                                     .pp = 3,
                                     .dp = 4,
+                                    .dp_in = 2,
                                     .cp = 2,
                                     .cp_form = MERAK_CP_GATHER,
                                     .cp_order = MERAK_CP_HEAD_TAIL,
@@ -240,8 +241,8 @@ static void a_plan_is_its_choices(void **state)
 
     (void)state;
     assert_string_equal(
-        line, "tp=2,ep=4,pp=3,dp=4,cp=2,cp-form=gather,cp-order=head-tail,"
-              "tp-axes=2,"
+        line, "tp=2,ep=4,pp=3,dp=4,dp-in=2,cp=2,cp-form=gather,"
+              "cp-order=head-tail,tp-axes=2,"
               "micro-batch=8,schedule=interleaved,chunks=2,"
               "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
               "recompute=selective,tp-batch=75,expert-room=150,boundary=whole,"

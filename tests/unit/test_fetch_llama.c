@@ -129,6 +129,65 @@ static void llama_takes_what_the_closed_forms_say(void **state)
     }
 }
 
+/* --- parts inside nodes ----------------------------------------------------
+ */
+
+/* 64 replicas, 8 to a node.  Between nodes go a step's sums of gradients and
+ * the matrices updated from them, (4 + 2) bytes of an element and 7 / 64 of
+ * them, whatever the number of micro-batches; and norms and biases, 8 bytes of
+ * an element, and the squares' sums of 291 parameters. */
+static const struct {
+    int m, zero;
+    enum merak_zero_home home;
+    size_t kept;
+    double out;
+} home_rows[] = {
+    {1, 3, MERAK_HOME_IN, 8032174848, 5269684224. + 232960 + 4074},
+    {4, 3, MERAK_HOME_IN, 8032174848, 5269684224. + 232960 + 4074},
+    {4, 2, MERAK_HOME_IN, 8032174848 + 2ul * 8029995008 * 7 / 8,
+     5269684224. + 232960 + 4074},
+    {1, 1, MERAK_HOME_ALL, 0, 5269684224. + 232960 + 4074},
+};
+
+static void a_step_sends_between_nodes_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(home_rows); i++) {
+        struct merak_hf_config config = llama_8b;
+        struct merak_plan plan = {.tp = 1,
+                                  .pp = 1,
+                                  .dp = 64,
+                                  .dp_in = 8,
+                                  .micro_batch = 1,
+                                  .microbatches = home_rows[i].m,
+                                  .zero = home_rows[i].zero,
+                                  .zero_home = home_rows[i].home,
+                                  .dtype = MERAK_BF16,
+                                  .schedule = "1f1b"};
+        struct merak_planned *p = NULL;
+        struct merak_error err = {0};
+        double out = 0;
+
+        if (merak_plan_build(&plan, 128, merak_hf_describe, &config,
+                             MERAK_PLAN_STAGES, NULL, &p, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int k = 0; k < p->program[0]->n_instrs; k++) {
+            const struct merak_instr *in = &p->program[0]->instr[k];
+
+            if (in->kind == MERAK_INSTR_EXCHANGE &&
+                strcmp(p->program[0]->group[in->group].name, "dp.out") == 0)
+                out += (double)in->bytes;
+        }
+        if (home_rows[i].kept > 0)
+            assert_int_equal(p->program[0]->persistent_bytes,
+                             home_rows[i].kept);
+        if (out != home_rows[i].out)
+            fail_msg("m %d, zero %d: %.0f bytes leave a node, not %.0f",
+                     plan.microbatches, plan.zero, out, home_rows[i].out);
+        merak_planned_destroy(p);
+    }
+}
+
 /* A step of one micro-batch of so many sequences of 128 tokens. */
 static struct merak_planned *llama_on_8(int sequences,
                                         const struct merak_cost_model *cost)
@@ -388,6 +447,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_takes_what_the_closed_forms_say),
+        cmocka_unit_test(a_step_sends_between_nodes_once),
         cmocka_unit_test(a_bundle_takes_the_rounds_of_one_exchange),
         cmocka_unit_test(a_layer_waits_for_what_its_kernels_do_not_hide),
         cmocka_unit_test(the_level_that_fits_is_found),

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* replicas.c - exchanges over the replicas of a stage: over all at once, or
+ * over those of an inner sum and then over what these have, axis by axis
+ */
+#include "config.h"
+
+#include "partitioner/search/replicas.h"
+
+#include "partitioner/program/instr_cost.h"
+
+void merak_replicas_init(struct merak_rater *r)
+{
+    const struct merak_links *links = &r->cost->links;
+    int n[2] = {merak_plan_dp_in(r->plan, 0), 1}, stride = 1;
+
+    n[1] = r->mesh.dp / n[0];
+    r->n_replicas = merak_plan_dp_axes(r->plan, 0);
+    for (int a = 0; a < r->n_replicas; a++) {
+        r->replicas[a] = (struct merak_replicas){.n = n[a]};
+        for (int d = 0; d < n[a]; d++)
+            r->replicas[a].spread.n[merak_links_level(
+                links, 0, merak_stage_rank(&r->mesh, 0, d * stride))]++;
+        stride *= n[a];
+    }
+}
+
+/* The kind of collective, and what of a rank's bytes each sends. */
+static enum merak_convert_kind kind_of(const struct merak_rater *r, bool reduce,
+                                       int axis, double *bytes)
+{
+    bool whole = reduce && r->plan->zero == 0;
+    int n = r->replicas[axis].n;
+
+    /* from the outer axis on there is a part for each rank of the inner one */
+    if (axis > 0 && !whole)
+        *bytes /= r->replicas[0].n;
+    *bytes *= (whole ? 2.0 : 1.0) * (n - 1) / n;
+    if (whole)
+        return MERAK_CONVERT_ALL_REDUCE;
+    return reduce ? MERAK_CONVERT_REDUCE_SCATTER : MERAK_CONVERT_ALL_GATHER;
+}
+
+/* Seconds along an axis. */
+static double along_s(const struct merak_rater *r, int axis, bool reduce,
+                      double bytes, int n)
+{
+    /* All stages gather at the same time, and reduce when each is ready. */
+    const struct merak_links *links = reduce ? &r->links : &r->contended;
+    const struct merak_spread *spread = &r->replicas[axis].spread;
+    enum merak_convert_kind kind = kind_of(r, reduce, axis, &bytes);
+    double latency = merak_links_exchange_s(links, kind, 0, spread);
+
+    return (n - 1) * latency +
+           merak_links_exchange_s(links, kind, bytes, spread);
+}
+
+double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
+                     int n)
+{
+    double seconds = 0;
+
+    for (int a = 0; a < r->n_replicas; a++)
+        seconds += along_s(r, a, reduce, bytes, n);
+    return seconds;
+}
+
+double merak_over_home(const struct merak_rater *r, bool reduce, double bytes,
+                       int n)
+{
+    return merak_plan_is_home_in(r->plan) ? along_s(r, 0, reduce, bytes, n)
+                                          : merak_over_dp(r, reduce, bytes, n);
+}
+
+double merak_to_home(const struct merak_rater *r, double bytes)
+{
+    return merak_plan_is_home_in(r->plan) ? along_s(r, 1, false, bytes, 1) : 0;
+}
+
+struct merak_interference
+merak_over_dp_interference(const struct merak_rater *r, bool reduce,
+                           double bytes)
+{
+    struct merak_interference sum = {0};
+
+    for (int a = 0; a < r->n_replicas; a++) {
+        double sent = bytes;
+        enum merak_convert_kind kind = kind_of(r, reduce, a, &sent);
+        struct merak_interference one =
+            merak_cost_interference(r->cost, kind, sent, r->replicas[a].n);
+
+        sum.copy_s += one.copy_s;
+        sum.wake_s += one.wake_s;
+    }
+    return sum;
+}
+
+double merak_reduced_far(const struct merak_rater *r)
+{
+    double far = 0;
+
+    for (int a = 0; a < r->n_replicas; a++) {
+        double of = r->plan->zero > 0 ? 1 : 2;
+
+        if (a > 0 && r->plan->zero > 0)
+            of /= r->replicas[0].n;
+        far += of * (r->replicas[a].n - r->replicas[a].spread.n[0]) /
+               r->replicas[a].n;
+    }
+    return far;
+}
+
+double merak_norm_over_dp(const struct merak_rater *r, double bytes)
+{
+    double seconds = 0;
+
+    for (int a = 0; a < r->n_replicas; a++)
+        seconds += merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_REDUCE,
+                                          2 * bytes, &r->replicas[a].spread);
+    return seconds;
+}
+
+/* --- which are tried ------------------------------------------------------ */
+
+/* The replicas with neighbouring numbers that a node has, if so many divide
+ * them all; else 1. */
+static int of_a_node(const struct merak_search *s, const struct merak_plan *p)
+{
+    const struct merak_stage_mesh mesh = merak_plan_mesh(p, 0);
+    int n = 1;
+
+    while (n < mesh.dp && merak_links_level(&s->cost.links, 0,
+                                            merak_stage_rank(&mesh, 0, n)) == 0)
+        n++;
+    return mesh.dp % n == 0 && n < mesh.dp ? n : 1;
+}
+
+static void add(struct merak_search *s, const struct merak_candidate *cand,
+                int dp_in, enum merak_zero_home home,
+                struct merak_home list[MERAK_MAX_HOMES], int *n)
+{
+    struct merak_plan plan = cand->plan;
+    struct merak_error why = {.status = MERAK_OK};
+
+    plan.dp_in = dp_in;
+    plan.zero_home = home;
+    for (int i = 0; i < *n; i++) {
+        if (list[i].dp_in == dp_in && list[i].home == home)
+            return;
+    }
+    if (merak_plan_check_zero(&plan, &why) != MERAK_OK) {
+        s->schedule_error = why;
+        return;
+    }
+    if (cand->table->n_axes + merak_plan_dp_axes(&plan, 0) <= MERAK_MAX_AXES)
+        list[(*n)++] = (struct merak_home){dp_in, home};
+}
+
+static bool may_be(const struct merak_choices *pin, enum merak_zero_home home)
+{
+    if (pin->given[MERAK_CHOICE_ZERO_HOME])
+        return pin->zero_home == home;
+    return home == MERAK_HOME_ALL || pin->zero_home == MERAK_HOME_AUTO ||
+           pin->zero == MERAK_OPTION_AUTO;
+}
+
+int merak_search_homes(struct merak_search *s,
+                       const struct merak_candidate *cand,
+                       struct merak_home list[MERAK_MAX_HOMES])
+{
+    const struct merak_choices *pin = &s->in->pin;
+    bool given = pin->given[MERAK_CHOICE_DP_IN];
+    int node = given ? pin->dp_in : of_a_node(s, &cand->plan), n = 0;
+
+    if (may_be(pin, MERAK_HOME_ALL))
+        add(s, cand, given ? pin->dp_in : 1, MERAK_HOME_ALL, list, &n);
+    if (may_be(pin, MERAK_HOME_ALL) && pin->dp_in == MERAK_OPTION_AUTO)
+        add(s, cand, node, MERAK_HOME_ALL, list, &n);
+    if (may_be(pin, MERAK_HOME_IN) &&
+        (cand->plan.zero >= MERAK_ZERO_GRADS ||
+         pin->given[MERAK_CHOICE_ZERO]) &&
+        (node > 1 || pin->given[MERAK_CHOICE_ZERO_HOME]))
+        add(s, cand, node, MERAK_HOME_IN, list, &n);
+    return n;
+}
