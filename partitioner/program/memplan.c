@@ -64,10 +64,20 @@ struct placed {
     int first, last;
 };
 
+/* Buffers that have a place, by offset.  A buffer meets few of them, so which
+ * parts of the program each lives in lies by itself, a bit for each of WORD
+ * parts: most are passed over without looking at them. */
+struct all_placed {
+    struct placed *at;
+    uint64_t *parts;
+    int n;
+};
+
 /* Rows of periods, one per buffer.  A period is one instruction where there is
  * room for that; else a few, and a shared bit says nothing for sure. */
 struct periods {
     int64_t span; /* instructions in a period */
+    int64_t part; /* instructions in a part */
     size_t words; /* of a row */
     uint64_t *row;
 };
@@ -93,6 +103,7 @@ static bool periods_init(struct periods *p, const struct merak_life *lives,
     most = most < WORD ? WORD : most;
     p->span = (moments + most - 1) / most;
     p->words = (size_t)((moments / p->span + WORD) / WORD);
+    p->part = (moments + WORD - 1) / WORD;
     p->row = calloc(((size_t)n + 1) * p->words, sizeof(*p->row));
     return p->row != NULL;
 }
@@ -118,14 +129,22 @@ static struct placed place_in_time(const struct periods *p, int row,
     struct placed now = {.life = life, .when = when, .last = -1};
 
     for (int i = 0; i < life->n_spans; i++)
-        mark(when, life->span[i].first / p->span,
-             life->span[i].last / p->span);
+        mark(when, life->span[i].first / p->span, life->span[i].last / p->span);
     if (life->n_spans > 0) {
         now.first = (int)(life->span[0].first / p->span / WORD);
-        now.last =
-            (int)(life->span[life->n_spans - 1].last / p->span / WORD);
+        now.last = (int)(life->span[life->n_spans - 1].last / p->span / WORD);
     }
     return now;
+}
+
+static uint64_t parts_of(const struct periods *p, const struct merak_life *life)
+{
+    uint64_t parts = 0;
+
+    for (int i = 0; i < life->n_spans; i++)
+        mark(&parts, life->span[i].first / p->part,
+             life->span[i].last / p->part);
+    return parts;
 }
 
 /* Do both live at some time? */
@@ -141,18 +160,26 @@ static bool meet(const struct periods *p, const struct placed *a,
     return false;
 }
 
-/* The smallest gap between placed buffers that live at the same time; placed[]
- * is sorted by offset. */
+/* The first placed buffer from i on that lives in one of these parts. */
+static int next_in(const struct all_placed *placed, uint64_t parts, int i)
+{
+    while (i < placed->n && (placed->parts[i] & parts) == 0)
+        i++;
+    return i;
+}
+
+/* The smallest gap between placed buffers that live at the same time. */
 static size_t best_gap(const struct periods *periods, const struct placed *now,
-                       const struct placed *placed, int n)
+                       uint64_t parts, const struct all_placed *placed)
 {
     size_t need = padded(now->life), end = 0, best = 0, best_size = SIZE_MAX;
 
     /* No gap is smaller than one that fits exactly. */
-    for (int i = 0; i < n && best_size > need; i++) {
-        const struct merak_life *p = placed[i].life;
+    for (int i = next_in(placed, parts, 0); i < placed->n && best_size > need;
+         i = next_in(placed, parts, i + 1)) {
+        const struct merak_life *p = placed->at[i].life;
 
-        if (!meet(periods, now, &placed[i]))
+        if (!meet(periods, now, &placed->at[i]))
             continue;
         if (p->offset >= end + need && p->offset - end < best_size) {
             best = end;
@@ -165,21 +192,27 @@ static size_t best_gap(const struct periods *periods, const struct placed *now,
 }
 
 /* After those at the same offset. */
-static void insert_by_offset(struct placed *placed, int n,
-                             const struct placed *now)
+static void insert_by_offset(struct all_placed *placed,
+                             const struct placed *now, uint64_t parts)
 {
-    int lo = 0, hi = n;
+    int lo = 0, hi = placed->n;
+    size_t behind;
 
     while (lo < hi) {
         int mid = lo + (hi - lo) / 2;
 
-        if (placed[mid].life->offset > now->life->offset)
+        if (placed->at[mid].life->offset > now->life->offset)
             hi = mid;
         else
             lo = mid + 1;
     }
-    memmove(&placed[lo + 1], &placed[lo], (size_t)(n - lo) * sizeof(*placed));
-    placed[lo] = *now;
+    behind = (size_t)(placed->n - lo);
+    memmove(&placed->at[lo + 1], &placed->at[lo], behind * sizeof(*placed->at));
+    memmove(&placed->parts[lo + 1], &placed->parts[lo],
+            behind * sizeof(*placed->parts));
+    placed->at[lo] = *now;
+    placed->parts[lo] = parts;
+    placed->n++;
 }
 
 enum merak_status merak_memplan(struct merak_life *lives, int n,
@@ -187,27 +220,32 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
 {
     size_t count = (size_t)n + 1, bytes = 0;
     struct merak_life **order = calloc(count, sizeof(struct merak_life *));
-    struct placed *placed = calloc(count, sizeof(*placed));
+    struct all_placed placed = {.at = calloc(count, sizeof(*placed.at)),
+                                .parts = calloc(count, sizeof(*placed.parts))};
     struct periods periods = {0};
 
-    if (order == NULL || placed == NULL || !periods_init(&periods, lives, n)) {
+    if (order == NULL || placed.at == NULL || placed.parts == NULL ||
+        !periods_init(&periods, lives, n)) {
         free(order);
-        free(placed);
-        return merak_fail_nomem(err, count * sizeof(*placed));
+        free(placed.at);
+        free(placed.parts);
+        return merak_fail_nomem(err, count * sizeof(*placed.at));
     }
     for (int i = 0; i < n; i++)
         order[i] = &lives[i];
     qsort(order, (size_t)n, sizeof(struct merak_life *), larger_first);
     for (int i = 0; i < n; i++) {
         struct placed now = place_in_time(&periods, i, order[i]);
+        uint64_t parts = parts_of(&periods, order[i]);
 
-        order[i]->offset = best_gap(&periods, &now, placed, i);
-        insert_by_offset(placed, i, &now);
+        order[i]->offset = best_gap(&periods, &now, parts, &placed);
+        insert_by_offset(&placed, &now, parts);
         if (order[i]->offset + padded(order[i]) > bytes)
             bytes = order[i]->offset + padded(order[i]);
     }
     free(order);
-    free(placed);
+    free(placed.at);
+    free(placed.parts);
     free(periods.row);
     *bytes_p = bytes;
     return MERAK_OK;
