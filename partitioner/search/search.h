@@ -148,6 +148,7 @@ struct merak_search_stage {
     double sent_bytes[MERAK_LEVELS]; /* in a step, by level of links */
     double cp_bytes; /* of them, over cp with micro-batches */
     int kind;        /* of its nodes: index of the request's */
+    size_t limit_bytes; /* of an arena there; 0: the result's */
 };
 
 #define MERAK_SEARCH_CHOICES 6

@@ -80,6 +80,7 @@ static enum merak_status fill_stage(struct merak_unlike *u,
 
     fill_times(list, s, stage);
     stage->kind = list->kind[s];
+    stage->limit_bytes = (size_t)u->limit[list->kind[s]];
     stage->attention = list->drop[s].attention;
     stage->blocks_recomputed = list->drop[s].blocks;
     stage->n_blocks = stages->n_blocks[s];
@@ -187,6 +188,34 @@ static void take_runners(const struct merak_search_result *equal,
     r->took_s += equal->took_s;
 }
 
+/* What no plan takes less than, and how much of their FLOP/s the ranks use, if
+ * every kind of them has its share. */
+static void set_bounds(struct merak_unlike *u, struct merak_search_result *r)
+{
+    const struct merak_search_input *asked = u->s.in;
+    struct merak_search_input in = *asked;
+    double rate = 0, flops = 0;
+    int tasks = u->s.tasks;
+
+    u->s.in = &in;
+    for (int k = 0; k < u->n_kinds; k++) {
+        double least_s;
+
+        if (asked->n_kinds > 0)
+            in.device = asked->kind[k].device;
+        u->s.cost = u->cost[k];
+        u->s.tasks = u->first_rank[k + 1] - u->first_rank[k];
+        merak_search_set_utilisation(&u->s, r);
+        flops += r->flops_per_step / r->flop_utilisation;
+        least_s = merak_search_least_step(&u->s);
+        rate += least_s > 0 ? 1 / least_s : INFINITY;
+    }
+    r->least_s = isfinite(rate) && rate > 0 ? 1 / rate : 0;
+    r->flop_utilisation = r->flops_per_step / flops;
+    u->s.in = asked;
+    u->s.tasks = tasks;
+}
+
 enum merak_status merak_unlike_report(struct merak_unlike *u,
                                       struct merak_unlike_list *list,
                                       struct merak_search_result **result_p,
@@ -206,13 +235,12 @@ enum merak_status merak_unlike_report(struct merak_unlike *u,
         return rc;
     }
     r->params = (size_t)list->table[0]->n_elements;
-    merak_search_set_utilisation(&u->s, r);
+    set_bounds(u, r);
     r->memory_limit = (size_t)u->limit[list->kind[list->fullest]];
     r->n_rated = u->s.n_rated;
     r->n_simulated = u->s.n_simulated;
     r->cut_short = u->s.cut_short;
     r->took_s = merak_search_seconds(&u->s);
-    r->least_s = merak_search_least_step(&u->s);
     r->tally = u->s.tally;
     merak_graphs_count(u->s.graphs, &r->tally);
     r->pool = u->s.pool; /* holds the lists */

@@ -245,7 +245,8 @@ static void try_change(struct asked *a, int i)
     struct plan_change *to = &a->advice->change[a->advice->n_changes];
     double step_s, ranks;
 
-    if (best->plan.stage != NULL) /* a search keeps no list of stages */
+    /* A search keeps no list of stages, and no kind of a stage. */
+    if (best->plan.stage != NULL || a->plan->in.n_kinds > 1)
         return;
     fix(&c, changes[i].is_same);
     if (!changes[i].make(&c))
@@ -418,7 +419,8 @@ static enum merak_status say_size(struct asked *a, struct merak_error *err)
     char step[MERAK_SECONDS_TEXT];
 
     in.refusal = NULL;
-    while (halve(&in) &&
+    in.unlike = false;
+    while (in.n_kinds < 2 && halve(&in) &&
            work / in.nodes / in.ranks_per_node < AS_FAST * all_s) {
         step_s = step_of(a, &in);
         if (step_s > AS_FAST * all_s)

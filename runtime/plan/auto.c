@@ -5,6 +5,7 @@
 #include "runtime/plan/advice.h"
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
+#include "runtime/plan/node_kinds.h"
 #include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
@@ -109,7 +110,7 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
                                  struct merak_error *err)
 {
     const struct plan_options *opt = plan->opt;
-    enum merak_status rc = merak_chosen_device(opt->device, &plan->device, err);
+    enum merak_status rc = plan_kinds_open(plan, err);
 
     if (rc == MERAK_OK)
         rc = plan_model_open(opt, &plan->model, err);
@@ -132,6 +133,7 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
         .direct = plan->device.direct,
         .unlike = opt->emit == PLAN_EMIT_NONE, /* no other trainer has them */
         .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
+    plan_kinds_fill(plan);
     rc = fill_scratch(plan, err);
     if (rc == MERAK_OK)
         rc = fill_transport(plan, err);
@@ -278,6 +280,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
         rc = print_phases(&plan, result, err);
     plan_advice_fini(&advice);
     merak_search_destroy(result);
+    plan_kinds_fini(&plan);
     merak_device_fini(&plan.device);
     return rc;
 }

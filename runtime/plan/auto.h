@@ -16,7 +16,8 @@ struct plan_advice; /* advice.h */
 struct plan_auto {
     const struct plan_options *opt;
     struct plan_model model;
-    struct merak_device device;
+    struct merak_device device; /* of several kinds, the slowest */
+    struct merak_device kind[MERAK_MAX_KINDS];
     struct merak_search_input in;
     bool by_hosts;   /* none was proved for NCCL */
     bool identified; /* `file` is filled in */

@@ -92,6 +92,24 @@ static const char *saved_as(const struct plan_options *opt)
     return opt->json != NULL ? opt->json : SAVED;
 }
 
+/* Files, as far as there are any. */
+static void put_device(FILE *out, const struct plan_options *opt)
+{
+    bool file = opt->several.kinds.n == 0 && merak_device_is_file(opt->device);
+
+    for (int k = 0; k < opt->several.kinds.n; k++)
+        file = file || merak_device_is_file(opt->several.kinds.name[k]);
+    if (!file)
+        return;
+    fputs(" --device ", out);
+    if (opt->several.kinds.n == 0)
+        merak_put_shell_word(out, opt->device);
+    for (int k = 0; k < opt->several.kinds.n; k++) {
+        fprintf(out, "%s%d:", k > 0 ? "," : "", opt->several.kinds.nodes[k]);
+        merak_put_shell_word(out, opt->several.kinds.name[k]);
+    }
+}
+
 static void put_run(FILE *out, const struct plan_auto *plan)
 {
     put_tasks(out, plan, plan->in.nodes);
@@ -106,10 +124,7 @@ static void put_run(FILE *out, const struct plan_auto *plan)
     if (plan->in.fast_sums)
         fputs(" --reduce fast", out);
     put_given(out, plan->opt, false);
-    if (merak_device_is_file(plan->opt->device)) {
-        fputs(" --device ", out);
-        merak_put_shell_word(out, plan->opt->device);
-    }
+    put_device(out, plan->opt);
     fputs(" --data PREFIX", out);
 }
 

@@ -4,6 +4,7 @@
 
 #include "runtime/plan/listed.h"
 #include "runtime/plan/planned_model.h"
+#include "runtime/plan/node_kinds.h"
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
 
@@ -54,6 +55,9 @@ static enum merak_status set_nodes(void *target, const char *text,
     const char *at = text;
     int n = 0, last = 0;
 
+    if (plan_kinds_are_named(text))
+        return plan_kinds_set(opt, text, err);
+    opt->several.kinds.n = 0;
     for (;;) {
         char *end;
         long value = strtol(at, &end, 10);
@@ -229,7 +233,8 @@ static const struct merak_option rows[] = {
               "a100,h100: one table of the best plans",
      .arg = "NAME", .set = set_device},
     {"nodes", MERAK_OPTION_CALL, 0,
-     .about = "of the machine (1); several, 4,8,16: one table of the best "
+     .about = "of the machine (1), or of kinds, 4:h100,2:a100; several, "
+              "4,8,16: one table of the best "
               "plans",
      GIVEN(nodes), .arg = "N", .set = set_nodes},
     {"ranks-per-node", MERAK_OPTION_INT, AT(ranks_per_node),
@@ -430,6 +435,8 @@ static enum merak_status check(struct plan_options *opt,
     const struct merak_schedule *schedule;
     enum merak_status rc = check_device(opt, err);
 
+    if (rc == MERAK_OK)
+        rc = plan_kinds_check(opt, err);
     if (rc != MERAK_OK)
         return rc;
     if (opt->no_zero1) {
@@ -524,6 +531,7 @@ void plan_options_fini(struct plan_options *opt)
     plan_saved_fini(opt);
     merak_given_fini(&opt->choice.list);
     free(opt->several.words);
+    free(opt->several.kinds.words);
     free(opt->words);
 }
 

@@ -7,6 +7,7 @@
 #include "partitioner/device/cost_model.h"
 #include "partitioner/device/device.h"
 #include "partitioner/plan/choice.h"
+#include "partitioner/search/search.h"
 #include "runtime/plan/plan_emit.h"
 #include "runtime/plan/plan_run.h"
 #include "runtime/train/param_rules.h"
@@ -37,6 +38,11 @@ struct plan_options {
         int n_devices;
         const char *device[PLAN_MOST_DEVICES];
         char *words; /* that they point to */
+        struct { /* --nodes 4:h100,2:a100 */
+            int n, nodes[MERAK_MAX_KINDS];
+            const char *name[MERAK_MAX_KINDS];
+            char *words; /* that they point to */
+        } kinds;
     } several;
     double search_seconds; /* 0: as long as it takes */
     int emit;              /* enum plan_emit */

@@ -7,6 +7,7 @@
 #include "runtime/plan/advice.h"
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
+#include "runtime/plan/node_kinds.h"
 #include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
@@ -40,11 +41,11 @@ void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *r, char *text,
                          size_t bytes)
 {
-    char params[MERAK_SECONDS_TEXT];
+    char params[MERAK_SECONDS_TEXT], nodes[PLAN_KINDS_TEXT];
 
-    snprintf(text, bytes, "%s, %s parameters, on %d x %d %s", plan->model.name,
-             plan_count_text((double)r->params, params), plan->in.nodes,
-             plan->in.ranks_per_node, plan->device.name);
+    snprintf(text, bytes, "%s, %s parameters, on %s", plan->model.name,
+             plan_count_text((double)r->params, params),
+             plan_kinds_text(plan, nodes));
 }
 
 /* To be copied and edited. */
@@ -91,7 +92,10 @@ static void print_choice(const struct plan_auto *plan,
     if (plan->identified)
         printf("program id %016" PRIx64 "\n", plan->file.program);
     plan_saved_print(plan->opt, plan->file.program);
-    if (plan->by_hosts && r->choice[0].plan.stage != NULL)
+    if (plan->by_hosts && plan->in.n_kinds > 1)
+        puts("transport: ucx, staged through host memory, between nodes of "
+             "several kinds");
+    else if (plan->by_hosts && r->choice[0].plan.stage != NULL)
         puts("transport: ucx, staged through host memory: a rank of unlike "
              "stages has more peers\nthan NCCL's pairs are made for");
     else if (plan->by_hosts)
@@ -257,7 +261,9 @@ static void print_memory(const struct merak_search_result *r)
         }
         merak_bytes_text((double)st->arena_bytes, text);
         printf(" %13s", text);
-        merak_bytes_text((double)r->memory_limit - (double)st->arena_bytes,
+        merak_bytes_text((double)(st->limit_bytes > 0 ? st->limit_bytes
+                                                      : r->memory_limit) -
+                             (double)st->arena_bytes,
                          text);
         printf(" %13s\n", text);
     }
@@ -386,8 +392,15 @@ static json_t *prediction_object(const struct plan_auto *plan,
     json_t *stages = json_array(), *runners = json_array();
     json_t *parts = json_object();
 
-    for (int s = 0; s < c->plan.pp; s++)
-        json_array_append_new(stages, stage_object(&r->stage[s]));
+    for (int s = 0; s < c->plan.pp; s++) {
+        json_t *stage = stage_object(&r->stage[s]);
+
+        if (plan->in.n_kinds > 1)
+            json_object_set_new(
+                stage, "device",
+                json_string(plan->in.kind[r->stage[s].kind].device->name));
+        json_array_append_new(stages, stage);
+    }
     for (int i = 1; i < r->n_choices; i++)
         json_array_append_new(runners, runner_object(&r->choice[i]));
     for (int i = 0; i < MERAK_PART_COUNT; i++)

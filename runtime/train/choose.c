@@ -511,11 +511,17 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
     bool searches = path == NULL && t->ranks.automatic;
-    const char *device = t->opt.device;
+    bool kinds = merak_device_has_kinds(t->opt.device);
     char *text = NULL, here[32];
-    enum merak_status rc = MERAK_OK;
+    const char *device;
+    enum merak_status rc = merak_device_here(t, err);
 
-    if (searches && device == NULL) {
+    if (rc == MERAK_OK && searches && kinds)
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "--device: auto degrees are planned for nodes of one "
+                        "kind; plan with `merak plan --nodes` and give --plan");
+    device = t->opt.device;
+    if (rc == MERAK_OK && searches && device == NULL) {
         rc = device_here(t, here, err);
         device = here;
     }

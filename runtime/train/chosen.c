@@ -31,6 +31,7 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
 {
     const struct merak_search_choice *best = &result->choice[0];
     const struct merak_program_options po = {.memory = in->memory};
+    size_t n = 0;
 
     *file = (struct merak_plan_file){.plan = best->plan,
                                      .seq = in->seq,
@@ -38,6 +39,10 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                      .step_s = best->step_s,
                                      .memory_bytes = best->memory_bytes};
     snprintf(file->device, sizeof(file->device), "%s", in->device->name);
+    for (int k = 0; k < in->n_kinds && n < sizeof(file->device); k++)
+        n += (size_t)snprintf(file->device + n, sizeof(file->device) - n,
+                              "%s%s", k > 0 ? "," : "",
+                              in->kind[k].device->name);
     return merak_plan_identify(&file->plan, in->seq, in->describe, in->arg, &po,
                                &file->program, &file->sent, file->model, err);
 }

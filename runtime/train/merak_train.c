@@ -375,6 +375,7 @@ static void tear_down(struct merak_trainer *t, bool orderly)
     merak_ranks_fini(&t->ranks);
     merak_plan_file_destroy(t->chosen);
     merak_device_fini(&t->device);
+    free(t->opt.own_device);
     merak_lora_from_close(t);
 }
 

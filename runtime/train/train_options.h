@@ -98,6 +98,7 @@ struct merak_train_options {
     const char *plan;      /* a file to replay, or NULL */
     double search_seconds; /* for a plan; 0: as long as it takes */
     const char *device;    /* to plan for, and to emulate; or NULL */
+    char *own_device;      /* that of this task's node, of a list of kinds */
     enum merak_dtype dtype;
     const char *backend;
     double emu_unit_ms; /* 0: the cost model's times */

@@ -251,6 +251,12 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_ranks_fini(struct merak_ranks *ranks);
 
+/* device_here.c: is --device a list of numbers of nodes and their devices?  If
+ * so, let it be that of this task's node. */
+bool merak_device_has_kinds(const char *word);
+enum merak_status merak_device_here(struct merak_trainer *t,
+                                    struct merak_error *err) MERAK_CHECKED;
+
 /* choose.c: set t->chosen and the options to the plan of --plan or, if degrees
  * are auto, to the one that rank 0's search finds.  Collective; all return the
  * same. */

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* node_kinds.c - `merak plan --nodes 4:h100,2:a100`: nodes of several kinds */
+#include "config.h"
+
+#include "runtime/plan/node_kinds.h"
+
+#include "base/error.h"
+#include "runtime/train/chosen.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- options --------------------------------------------------------------- */
+
+bool plan_kinds_are_named(const char *text)
+{
+    return strchr(text, ':') != NULL;
+}
+
+static enum merak_status bad_kinds(const char *text, struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--nodes: expected numbers of nodes and their kinds, "
+                      "which --device lists, up to %d, as in 4:h100,2:a100; "
+                      "got \"%.60s\"",
+                      MERAK_MAX_KINDS, text);
+}
+
+enum merak_status plan_kinds_set(struct plan_options *opt, const char *text,
+                                 struct merak_error *err)
+{
+    char *at = strdup(text);
+
+    free(opt->several.kinds.words);
+    opt->several.kinds.words = at;
+    opt->several.kinds.n = 0;
+    opt->nodes = 0;
+    if (at == NULL)
+        return merak_fail_nomem(err, strlen(text));
+    while (at != NULL) {
+        char *next = strchr(at, ','), *name;
+        long nodes = strtol(at, &name, 10);
+
+        if (next != NULL)
+            *next++ = '\0';
+        if (*at < '0' || *at > '9' || nodes < 1 || nodes > 65535 ||
+            *name != ':' || name[1] == '\0' || opt->several.kinds.n == MERAK_MAX_KINDS)
+            return bad_kinds(text, err);
+        opt->several.kinds.name[opt->several.kinds.n] = name + 1;
+        opt->several.kinds.nodes[opt->several.kinds.n++] = (int)nodes;
+        opt->nodes += (int)nodes;
+        at = next;
+    }
+    opt->several.n_nodes = 1;
+    return MERAK_OK;
+}
+
+enum merak_status plan_kinds_check(struct plan_options *opt,
+                                   struct merak_error *err)
+{
+    for (int k = 0; k < opt->several.kinds.n; k++) {
+        int i = 0;
+
+        while (i < opt->several.n_devices &&
+               strcmp(opt->several.device[i], opt->several.kinds.name[k]) != 0)
+            i++;
+        if (i == opt->several.n_devices)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--nodes: no kind \"%.60s\" is in --device: give "
+                              "--device the kinds of --nodes, with commas "
+                              "between",
+                              opt->several.kinds.name[k]);
+    }
+    for (int i = 0; opt->several.kinds.n > 0 && i < opt->several.n_devices; i++) {
+        int k = 0;
+
+        while (k < opt->several.kinds.n &&
+               strcmp(opt->several.device[i], opt->several.kinds.name[k]) != 0)
+            k++;
+        if (k == opt->several.kinds.n)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--device %.60s: --nodes has no nodes of it; "
+                              "leave it out",
+                              opt->several.device[i]);
+    }
+    if (opt->several.kinds.n > 0 && opt->emit != PLAN_EMIT_NONE)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--emit: no other trainer can express stages on "
+                          "unlike nodes; give --nodes of one kind");
+    if (opt->several.kinds.n > 0 && opt->choice.list.stage != NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--stages beside nodes of several kinds: they are "
+                          "searched for; leave it out");
+    if (opt->several.kinds.n > 0)
+        opt->several.n_devices = 1;
+    return MERAK_OK;
+}
+
+/* --- devices --------------------------------------------------------------- */
+
+enum merak_status plan_kinds_open(struct plan_auto *plan,
+                                  struct merak_error *err)
+{
+    const struct plan_options *opt = plan->opt;
+    const char *slowest = opt->device;
+    double least_s = 0;
+    size_t memory = 0;
+    enum merak_status rc = MERAK_OK;
+
+    for (int k = 0; k < opt->several.kinds.n && rc == MERAK_OK; k++) {
+        struct merak_device *device = &plan->kind[k];
+        enum merak_dtype dtype;
+
+        rc = merak_chosen_device(opt->several.kinds.name[k], device, err);
+        if (rc != MERAK_OK)
+            break;
+        dtype = opt->given.dtype ? opt->plan.dtype : merak_device_dtype(device);
+        if (k == 0 || device->flops_per_s[dtype] < least_s) {
+            least_s = device->flops_per_s[dtype];
+            slowest = opt->several.kinds.name[k];
+        }
+        if (k == 0 || device->memory_bytes < memory)
+            memory = device->memory_bytes;
+    }
+    if (rc == MERAK_OK)
+        rc = merak_chosen_device(slowest, &plan->device, err);
+    if (rc == MERAK_OK && opt->several.kinds.n > 0)
+        plan->device.memory_bytes = memory;
+    return rc;
+}
+
+void plan_kinds_fill(struct plan_auto *plan)
+{
+    const struct plan_options *opt = plan->opt;
+
+    for (int k = 0; k < opt->several.kinds.n; k++)
+        plan->in.kind[k] = (struct merak_search_kind){
+            .device = &plan->kind[k], .nodes = opt->several.kinds.nodes[k]};
+    plan->in.n_kinds = opt->several.kinds.n > 1 ? opt->several.kinds.n : 0;
+}
+
+void plan_kinds_fini(struct plan_auto *plan)
+{
+    for (int k = 0; k < plan->opt->several.kinds.n; k++)
+        merak_device_fini(&plan->kind[k]);
+}
+
+const char *plan_kinds_text(const struct plan_auto *plan,
+                            char text[PLAN_KINDS_TEXT])
+{
+    const struct merak_search_input *in = &plan->in;
+    size_t n = 0;
+
+    snprintf(text, PLAN_KINDS_TEXT, "%d x %d %s", in->nodes, in->ranks_per_node,
+             plan->device.name);
+    for (int k = 0; k < in->n_kinds && n < PLAN_KINDS_TEXT; k++)
+        n += (size_t)snprintf(text + n, PLAN_KINDS_TEXT - n, "%s%d x %d %s",
+                              k > 0 ? " + " : "", in->kind[k].nodes,
+                              in->ranks_per_node, in->kind[k].device->name);
+    return text;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0512-kinds.bats - nodes of two kinds, one twice as fast, emulated: the plan for
+# them takes the time that was predicted, and at least a fifth less than the
+# best plan of equal stages
+#
+# Ratios of runs that sleep: the machine's other load matters little.
+
+load cluster
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR"
+    cat >model.json <<'EOF'
+{"model_type": "gpt2", "n_layer": 8, "n_head": 4, "n_embd": 64,
+ "vocab_size": 257, "n_positions": 64, "embd_pdrop": 0, "resid_pdrop": 0,
+ "attn_pdrop": 0}
+EOF
+    merak data pack --tokenizer byte --out text \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+    device slow 4e8
+    device fast 8e8
+}
+
+# device NAME FLOP/s: whose messages take as long as on a machine with other load
+device()
+{
+    merak plan --print device --device cpu | jq --argjson f "$2" \
+        --arg name "$1" '.name = $name | .bytes_per_s = 1e12 |
+        .kernel_s = 1e-6 | .link.latency_s = 2e-4 | .net.latency_s = 2e-4 | .flops_per_s = {f32: $f, bf16: $f} |
+        del(.peak_flops_per_s)' >"$1.json"
+}
+
+request=(--model model.json --ranks-per-node 2 --seq 64 --global-batch 16
+    --dtype fp32)
+
+# measured PLAN: the median step of a run of it on a fast and a slow node
+measured()
+{
+    srun -Q -N2 -n4 --ntasks-per-node=2 merak train --model model.json \
+        --data text --plan "$1" --backend emu \
+        --device 1:fast.json,1:slow.json --steps 6 --eval-samples 0 \
+        --metrics "$1l" >"$1.log" 2>&1 || {
+        cat "$1.log" >&2
+        return 1
+    }
+    jq -s '[.[1:][].step_s] | sort | .[length / 2 | floor]' "$1l"
+}
+
+@test "two kinds of nodes: unlike stages save a fifth, as predicted" {
+    merak plan "${request[@]}" --device slow.json --nodes 2 \
+        --json equal.json >/dev/null
+    run merak plan "${request[@]}" --device fast.json,slow.json \
+        --nodes 1:fast.json,1:slow.json --json kinds.json
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"on 1 x 2 fast + 1 x 2 slow"* ]]
+    equal=$(measured equal.json)
+    kinds=$(measured kinds.json)
+    echo "# equal $equal s, planned $(jq .step_s equal.json)" >&3
+    echo "# kinds $kinds s, planned $(jq .step_s kinds.json)" >&3
+    jq -en --argjson k "$kinds" --argjson e "$equal" '$k < 0.8 * $e'
+    jq -e --argjson k "$kinds" '($k / .step_s - 1 | fabs) < 0.03' kinds.json
+}
+
+@test "kinds that are not there are named" {
+    run merak plan "${request[@]}" --device fast.json \
+        --nodes 1:fast.json,1:slow.json
+    [ "$status" -eq 66 ]
+    [[ $output == *'no kind "slow.json" is in --device'* ]]
+    run merak plan "${request[@]}" --device fast.json,slow.json \
+        --nodes 2:fast.json
+    [ "$status" -eq 66 ]
+    [[ $output == *'--device slow.json: --nodes has no nodes of it'* ]]
+    run srun -Q -N2 -n4 --ntasks-per-node=2 merak train --model model.json \
+        --data text --seq 64 --global-batch 16 --backend emu \
+        --device 1:fast.json,2:slow.json --steps 1
+    [ "$status" -eq 66 ]
+    [[ $output == *'is for 3 nodes, and this run has 2'* ]]
+}
