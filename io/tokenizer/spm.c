@@ -14,6 +14,7 @@
  */
 #include "config.h"
 
+#include "io/tokenizer/spm.h"
 #include "io/tokenizer/vocab.h"
 
 #include "base/error.h"
@@ -27,27 +28,12 @@
 #define MAX_FILE_BYTES ((size_t)1 << 28)
 #define UNKNOWN_PENALTY 10.0f /* below the least likely piece */
 
-enum piece_type {
-    PIECE_NORMAL = 1,
-    PIECE_UNKNOWN,
-    PIECE_CONTROL,
-    PIECE_USER_DEFINED,
-    PIECE_UNUSED,
-    PIECE_BYTE,
-};
 enum model_type { MODEL_UNIGRAM = 1, MODEL_BPE };
-
-struct piece {
-    const unsigned char *text;
-    size_t n;
-    float score;
-    uint64_t type;
-};
 
 struct spm {
     const char *path;
     unsigned char *file;
-    struct piece *piece;
+    struct merak_spm_piece *piece;
     size_t n, room;
     uint64_t model, suffix, byte_fallback;
     int64_t unknown, begin, end;
@@ -131,7 +117,7 @@ static enum merak_status unsupported(struct spm *m, const char *what)
 
 static enum merak_status add_piece(struct spm *m, struct span s)
 {
-    struct piece p = {.type = PIECE_NORMAL};
+    struct merak_spm_piece p = {.type = MERAK_SPM_NORMAL};
     struct field f;
 
     while (s.at < s.end) {
@@ -149,11 +135,11 @@ static enum merak_status add_piece(struct spm *m, struct span s)
             p.type = f.value;
         }
     }
-    if (p.n == 0 || p.type < PIECE_NORMAL || p.type > PIECE_BYTE)
+    if (p.n == 0 || p.type < MERAK_SPM_NORMAL || p.type > MERAK_SPM_BYTE)
         return damaged(m, "a piece has no text, or a type that is not known");
     if (m->n == m->room) {
         size_t room = 2 * m->room + 1024;
-        struct piece *more = realloc(m->piece, room * sizeof(*more));
+        struct merak_spm_piece *more = realloc(m->piece, room * sizeof(*more));
 
         if (more == NULL)
             return merak_fail_nomem(m->err, room * sizeof(*more));
@@ -255,12 +241,12 @@ static enum merak_status check(struct spm *m)
     if (m->map_bytes > 0 && !merak_spm_map_is_sound(m->map, m->map_bytes))
         return damaged(m, "the normalizer's map has no trie");
     if (m->unknown < 0 || (size_t)m->unknown >= m->n ||
-        m->piece[m->unknown].type != PIECE_UNKNOWN)
+        m->piece[m->unknown].type != MERAK_SPM_UNKNOWN)
         return damaged(m, "no piece for unknown text");
     if (m->begin >= (int64_t)m->n || m->end >= (int64_t)m->n)
         return damaged(m, "no piece begins or ends a text");
     for (size_t i = 0; i < m->n; i++) {
-        if (m->piece[i].type == PIECE_UNUSED && m->model == MODEL_BPE)
+        if (m->piece[i].type == MERAK_SPM_UNUSED && m->model == MODEL_BPE)
             return unsupported(m, "BPE with unused pieces");
     }
     return MERAK_OK;
@@ -272,7 +258,7 @@ static enum merak_status check(struct spm *m)
 static enum merak_status set_text(struct spm *m, size_t id,
                                   struct merak_token_text *token)
 {
-    const struct piece *p = &m->piece[id];
+    const struct merak_spm_piece *p = &m->piece[id];
     size_t mark = strlen(MERAK_MARK), n = 0;
     unsigned byte;
 
@@ -288,7 +274,7 @@ static enum merak_status set_text(struct spm *m, size_t id,
     }
     token->bytes[n] = '\0';
     token->n = n;
-    if (p->type != PIECE_BYTE)
+    if (p->type != MERAK_SPM_BYTE)
         return MERAK_OK;
     if (n != 6 || sscanf(token->bytes, "<0x%2X>", &byte) != 1)
         return damaged(m, "a byte's piece is not written as <0x0A>");
@@ -301,12 +287,12 @@ static enum merak_status set_text(struct spm *m, size_t id,
 static enum merak_status set_added(struct spm *m, size_t id)
 {
     struct merak_added_token *added = &m->vocab->added[m->vocab->n_added];
-    const struct piece *p = &m->piece[id];
+    const struct merak_spm_piece *p = &m->piece[id];
 
     *added = (struct merak_added_token){
         .id = (int32_t)id,
         .normalized = true,
-        .special = p->type != PIECE_USER_DEFINED,
+        .special = p->type != MERAK_SPM_USER_DEFINED,
     };
     m->vocab->n_added++;
     if (added->special)
@@ -331,14 +317,14 @@ static enum merak_status set_tokens(struct spm *m)
     v->n = m->n;
     rc = merak_token_index_create(m->n, &v->index, m->err);
     for (size_t i = 0; i < m->n && rc == MERAK_OK; i++) {
-        const struct piece *p = &m->piece[i];
+        const struct merak_spm_piece *p = &m->piece[i];
 
         rc = set_text(m, i, &v->token[i]);
-        if (rc == MERAK_OK && p->type == PIECE_NORMAL)
+        if (rc == MERAK_OK && p->type == MERAK_SPM_NORMAL)
             rc = merak_token_index_add(v->index, p->text, p->n, (int32_t)i,
                                        m->err);
-        else if (rc == MERAK_OK && p->type != PIECE_BYTE &&
-                 p->type != PIECE_UNUSED)
+        else if (rc == MERAK_OK && p->type != MERAK_SPM_BYTE &&
+                 p->type != MERAK_SPM_UNUSED)
             rc = set_added(m, i);
     }
     return rc;
@@ -352,7 +338,7 @@ static enum merak_status find_bytes(struct spm *m, int32_t byte_id[256])
     for (size_t i = 0; m->byte_fallback != 0 && i < m->n; i++) {
         unsigned char byte = (unsigned char)m->vocab->token[i].bytes[0];
 
-        if (m->piece[i].type != PIECE_BYTE)
+        if (m->piece[i].type != MERAK_SPM_BYTE)
             continue;
         found += byte_id[byte] < 0;
         byte_id[byte] = (int32_t)i;
@@ -382,7 +368,7 @@ static int best_first(const void *a, const void *b)
 static size_t merge_pairs(const struct spm *m, const struct ranked *r,
                           uint32_t rank, struct merak_bpe *bpe)
 {
-    const struct piece *p = &m->piece[r->id];
+    const struct merak_spm_piece *p = &m->piece[r->id];
     const struct merak_token_index *index = m->vocab->index;
     size_t pairs = 0;
 
@@ -433,7 +419,7 @@ static enum merak_status create_bpe(struct spm *m)
     if (r == NULL)
         return merak_fail_nomem(m->err, m->n * sizeof(*r));
     for (size_t i = 0; i < m->n; i++) {
-        if (m->piece[i].type == PIECE_NORMAL)
+        if (m->piece[i].type == MERAK_SPM_NORMAL)
             r[n++] = (struct ranked){m->piece[i].score, (int32_t)i};
     }
     qsort(r, n, sizeof(*r), best_first);
@@ -457,10 +443,10 @@ static enum merak_status create_unigram(struct spm *m)
     if (score == NULL)
         return merak_fail_nomem(m->err, m->n * sizeof(*score));
     for (size_t i = 0; i < m->n; i++) {
-        const struct piece *p = &m->piece[i];
+        const struct merak_spm_piece *p = &m->piece[i];
 
         score[i] = (double)p->score;
-        if (p->type != PIECE_NORMAL)
+        if (p->type != MERAK_SPM_NORMAL)
             continue;
         least = first || p->score < least ? p->score : least;
         first = false;
@@ -521,27 +507,37 @@ static enum merak_status read_file(struct spm *m, size_t *n_p)
     return m->file != NULL ? MERAK_OK : merak_fail_nomem(m->err, (size_t)n);
 }
 
+/* To be freed also after a failure. */
+static enum merak_status open_model(struct spm *m, const char *path,
+                                    struct merak_vocab *vocab,
+                                    struct merak_error *err)
+{
+    size_t n = 0;
+    enum merak_status rc;
+
+    *m = (struct spm){.path = path,
+                      .model = MODEL_UNIGRAM,
+                      .begin = 1,
+                      .end = 2,
+                      .dummy_prefix = 1,
+                      .remove_extra = 1,
+                      .escape = 1,
+                      .vocab = vocab,
+                      .err = err};
+    rc = read_file(m, &n);
+    if (rc == MERAK_OK)
+        rc = read_model(m, (struct span){m->file, m->file + n});
+    return rc == MERAK_OK ? check(m) : rc;
+}
+
 enum merak_status merak_vocab_load_spm(const char *path,
                                        struct merak_vocab *vocab,
                                        struct merak_error *err)
 {
     struct merak_vocab v = {.eod = -1};
-    struct spm m = {.path = path,
-                    .model = MODEL_UNIGRAM,
-                    .begin = 1,
-                    .end = 2,
-                    .dummy_prefix = 1,
-                    .remove_extra = 1,
-                    .escape = 1,
-                    .vocab = &v,
-                    .err = err};
-    size_t n = 0;
-    enum merak_status rc = read_file(&m, &n);
+    struct spm m;
+    enum merak_status rc = open_model(&m, path, &v, err);
 
-    if (rc == MERAK_OK)
-        rc = read_model(&m, (struct span){m.file, m.file + n});
-    if (rc == MERAK_OK)
-        rc = check(&m);
     if (rc == MERAK_OK)
         rc = set_tokens(&m);
     if (rc == MERAK_OK)
@@ -555,4 +551,27 @@ enum merak_status merak_vocab_load_spm(const char *path,
     else
         merak_vocab_fini(&v);
     return rc;
+}
+
+enum merak_status merak_spm_read(const char *path, struct merak_spm *spm,
+                                 struct merak_error *err)
+{
+    struct spm m;
+    enum merak_status rc = open_model(&m, path, NULL, err);
+
+    *spm = (struct merak_spm){.file = m.file,
+                              .piece = m.piece,
+                              .n = m.n,
+                              .bpe = m.model == MODEL_BPE,
+                              .prefix = m.dummy_prefix != 0,
+                              .begin = m.begin,
+                              .end = m.end,
+                              .unknown = m.unknown};
+    return rc;
+}
+
+void merak_spm_fini(struct merak_spm *spm)
+{
+    free(spm->piece);
+    free(spm->file);
 }

@@ -7,8 +7,12 @@
  *   tokenizer.ggml.tokens     by id; an id without a token is "[PAD<id>]"
  *   tokenizer.ggml.token_type by id
  *   tokenizer.ggml.merges     of gpt2, "a b", best first
- *   tokenizer.ggml.scores     of llama: minus the rank of the first merge that
- *                             makes the token
+ *   tokenizer.ggml.scores     of llama: of tokenizer.model the piece's, else
+ *                             minus the rank of the first merge that makes the
+ *                             token
+ *   tokenizer.ggml.add_space_prefix  of llama: a blank is put before a text
+ *
+ * Types of tokens have the numbers that tokenizer.model has for pieces.
  */
 #include "config.h"
 
@@ -16,6 +20,7 @@
 
 #include "base/error.h"
 #include "io/ckpt/durable.h"
+#include "io/tokenizer/spm.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -24,8 +29,6 @@
 #include <unistd.h>
 
 #define AT "tokenizer.ggml."
-
-enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER = 4, UNUSED = 5, BYTE = 6 };
 
 struct token {
     const char *text; /* NULL: none has this id */
@@ -36,10 +39,13 @@ struct token {
 
 struct tokenizer {
     const char *dir;
-    json_t *root, *config; /* tokenizer.json, tokenizer_config.json */
+    json_t *root, *config;  /* tokenizer.json, tokenizer_config.json */
+    json_t *added;          /* added_tokens.json */
+    struct merak_spm model; /* tokenizer.model, where there is no root */
     struct token *token;
     size_t n;
     bool spm;
+    bool prefix; /* of spm */
 };
 
 /* --- files ------------------------------------------------------------------
@@ -165,23 +171,27 @@ static void take_vocab(struct tokenizer *t)
     json_object_keylen_foreach(vocab, text, n, id)
     {
         json_int_t at = json_integer_value(id);
-        int type = t->spm && is_byte(text, n) ? BYTE : NORMAL;
+        int type =
+            t->spm && is_byte(text, n) ? MERAK_SPM_BYTE : MERAK_SPM_NORMAL;
 
         if (at >= 0 && (size_t)at < t->n)
             t->token[at] = (struct token){text, n, type, 0};
         if (unknown != NULL && strcmp(text, unknown) == 0 && at >= 0 &&
             (size_t)at < t->n)
-            t->token[at].type = UNKNOWN;
+            t->token[at].type = MERAK_SPM_UNKNOWN;
     }
     json_array_foreach(json_object_get(t->root, "added_tokens"), i, one)
     {
         json_t *content = json_object_get(one, "content");
         json_int_t at = json_integer_value(json_object_get(one, "id"));
 
-        if (at >= 0 && (size_t)at < t->n && t->token[at].type == UNKNOWN)
+        if (at >= 0 && (size_t)at < t->n &&
+            t->token[at].type == MERAK_SPM_UNKNOWN)
             continue;
         put(t, at, content,
-            json_is_true(json_object_get(one, "special")) ? CONTROL : USER);
+            json_is_true(json_object_get(one, "special"))
+                ? MERAK_SPM_CONTROL
+                : MERAK_SPM_USER_DEFINED);
     }
 }
 
@@ -247,7 +257,7 @@ static void add_tokens(struct merak_gguf *g, const struct tokenizer *t)
     merak_gguf_begin(g, AT "token_type", MERAK_GGUF_INTS, t->n);
     for (size_t i = 0; i < t->n; i++)
         merak_gguf_add_int(g, t->token[i].text != NULL ? t->token[i].type
-                                                       : UNUSED);
+                                                       : MERAK_SPM_UNUSED);
 }
 
 static enum merak_status add_merges(struct merak_gguf *g,
@@ -293,9 +303,11 @@ static void add_special(struct merak_gguf *g, const struct tokenizer *t)
 
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         const char *word = word_of(t->config, kinds[k].field);
+        size_t n = word != NULL ? strlen(word) : 0;
 
         for (size_t i = 0; word != NULL && i < t->n; i++) {
-            if (t->token[i].text == NULL || strcmp(t->token[i].text, word) != 0)
+            if (t->token[i].text == NULL || t->token[i].bytes != n ||
+                memcmp(t->token[i].text, word, n) != 0)
                 continue;
             merak_gguf_number(g, kinds[k].key, i);
             break;
@@ -354,6 +366,50 @@ static size_t count_ids(const struct tokenizer *t)
     return (size_t)(most + 1);
 }
 
+/* Is a blank put before a text?  By a normalizer that prepends the mark of one,
+ * or by the splitter, also as one of several. */
+static bool prepends(const json_t *step)
+{
+    const json_t *one, *scheme = json_object_get(step, "prepend_scheme"),
+                       *list = json_object_get(step, "normalizers");
+    size_t i;
+
+    if (is_type(step, "Prepend"))
+        return true;
+    if (is_type(step, "Metaspace"))
+        return scheme != NULL
+                   ? strcmp(json_string_value(scheme), "never") != 0
+                   : !json_is_false(json_object_get(step, "add_prefix_space"));
+    if (list == NULL)
+        list = json_object_get(step, "pretokenizers");
+    json_array_foreach(list, i, one)
+    {
+        if (prepends(one))
+            return true;
+    }
+    return false;
+}
+
+static enum merak_status allocate(struct tokenizer *t, size_t ids,
+                                  const char *file, struct merak_error *err)
+{
+    if (ids > t->n)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "%.80s/%s has %zu tokens, the model %zu", t->dir,
+                          file, ids, t->n);
+    t->token = calloc(t->n + 1, sizeof(*t->token));
+    return t->token != NULL ? MERAK_OK
+                            : merak_fail_nomem(err, t->n * sizeof(*t->token));
+}
+
+static void add_scores(struct merak_gguf *g, const struct tokenizer *t)
+{
+    merak_gguf_begin(g, AT "scores", MERAK_GGUF_REALS, t->n);
+    for (size_t i = 0; i < t->n; i++)
+        merak_gguf_add_real(g, t->token[i].score);
+    merak_gguf_yes(g, AT "add_space_prefix", t->prefix);
+}
+
 static enum merak_status add_all(struct merak_gguf *g, struct tokenizer *t,
                                  struct merak_error *err)
 {
@@ -365,13 +421,9 @@ static enum merak_status add_all(struct merak_gguf *g, struct tokenizer *t,
         return refuse(t, "a model other than BPE", err);
     if (!t->spm && pre == NULL)
         return refuse(t, "a pre_tokenizer", err);
-    if (count_ids(t) > t->n)
-        return merak_fail(err, MERAK_ERR_MISMATCH,
-                          "%.80s/tokenizer.json has %zu tokens, the model %zu",
-                          t->dir, count_ids(t), t->n);
-    t->token = calloc(t->n + 1, sizeof(*t->token));
-    if (t->token == NULL)
-        return merak_fail_nomem(err, t->n * sizeof(*t->token));
+    rc = allocate(t, count_ids(t), "tokenizer.json", err);
+    if (rc != MERAK_OK)
+        return rc;
     take_vocab(t);
     merak_gguf_text(g, AT "model", t->spm ? "llama" : "gpt2");
     merak_gguf_text(g, AT "pre", t->spm ? "default" : pre);
@@ -380,13 +432,80 @@ static enum merak_status add_all(struct merak_gguf *g, struct tokenizer *t,
         rc = take_scores(t, err);
     else
         rc = add_merges(g, t, err);
-    if (rc == MERAK_OK && t->spm) {
-        merak_gguf_begin(g, AT "scores", MERAK_GGUF_REALS, t->n);
-        for (size_t i = 0; i < t->n; i++)
-            merak_gguf_add_real(g, t->token[i].score);
-    }
+    t->prefix = prepends(json_object_get(t->root, "normalizer")) ||
+                prepends(json_object_get(t->root, "pre_tokenizer"));
+    if (rc == MERAK_OK && t->spm)
+        add_scores(g, t);
     add_special(g, t);
     return rc == MERAK_OK ? add_template(g, t, err) : rc;
+}
+
+/* --- tokenizer.model -------------------------------------------------------
+ */
+
+/* Tokens behind its pieces: {"<pad>": 32000}, and {"32000": {"content":
+ * "<pad>", "special": true}}. */
+static void take_added(struct tokenizer *t)
+{
+    json_t *decoder = json_object_get(t->config, "added_tokens_decoder"), *one;
+    const char *key;
+
+    json_object_foreach(t->added, key, one)
+    {
+        json_int_t at = json_integer_value(one);
+
+        if (at >= 0 && (size_t)at < t->n)
+            t->token[at] =
+                (struct token){key, strlen(key), MERAK_SPM_USER_DEFINED, 0};
+    }
+    json_object_foreach(decoder, key, one)
+    {
+        json_int_t at = (json_int_t)strtoll(key, NULL, 10);
+
+        if (at >= 0 && (size_t)at < t->n &&
+            t->token[at].type != MERAK_SPM_UNKNOWN)
+            put(t, at, json_object_get(one, "content"),
+                json_is_true(json_object_get(one, "special"))
+                    ? MERAK_SPM_CONTROL
+                    : MERAK_SPM_USER_DEFINED);
+    }
+}
+
+static enum merak_status add_model(struct merak_gguf *g, struct tokenizer *t,
+                                   struct merak_error *err)
+{
+    const struct merak_spm *m = &t->model;
+    char path[PATH_MAX];
+    enum merak_status rc = merak_spm_read(
+        merak_path(path, t->dir, "tokenizer.model"), &t->model, err);
+
+    if (rc == MERAK_OK)
+        rc = load(t->dir, "added_tokens.json", &t->added, err);
+    if (rc == MERAK_OK && !m->bpe)
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "--format gguf: %.80s/tokenizer.model is of Unigram, "
+                        "which it cannot say; export with --format hf",
+                        t->dir);
+    if (rc == MERAK_OK)
+        rc = allocate(t, m->n, "tokenizer.model", err);
+    if (rc != MERAK_OK)
+        return rc;
+    for (size_t i = 0; i < m->n; i++)
+        t->token[i] =
+            (struct token){(const char *)m->piece[i].text, m->piece[i].n,
+                           (int)m->piece[i].type, m->piece[i].score};
+    take_added(t);
+    t->prefix = m->prefix;
+    merak_gguf_text(g, AT "model", "llama");
+    merak_gguf_text(g, AT "pre", "default");
+    add_tokens(g, t);
+    add_scores(g, t);
+    add_special(g, t);
+    if (t->config == NULL && m->begin >= 0)
+        merak_gguf_number(g, AT "bos_token_id", (uint64_t)m->begin);
+    if (t->config == NULL && m->end >= 0)
+        merak_gguf_number(g, AT "eos_token_id", (uint64_t)m->end);
+    return add_template(g, t, err);
 }
 
 enum merak_status merak_gguf_tokenizer(struct merak_gguf *g, const char *dir,
@@ -400,14 +519,12 @@ enum merak_status merak_gguf_tokenizer(struct merak_gguf *g, const char *dir,
     if (rc == MERAK_OK && t.root != NULL)
         rc = add_all(g, &t, err);
     else if (rc == MERAK_OK && is_there(dir, "tokenizer.model"))
-        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                        "--format gguf: %.80s has tokenizer.model and no "
-                        "tokenizer.json, which is read: transformers' "
-                        "save_pretrained() writes it",
-                        dir);
+        rc = add_model(g, &t, err);
     else if (rc == MERAK_OK)
         merak_gguf_text(g, AT "model", "none");
     free(t.token);
+    merak_spm_fini(&t.model);
+    json_decref(t.added);
     json_decref(t.config);
     json_decref(t.root);
     return rc;

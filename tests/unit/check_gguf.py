@@ -9,6 +9,7 @@ Read by the package gguf (from PyPI); names are those of its own table,
 numbers those that its own quantization makes of the folder's tensors.
 """
 import json
+import os
 import sys
 
 import gguf
@@ -115,7 +116,23 @@ assert not have, list(have)
 
 tokens = field("tokenizer.ggml.tokens") \
     if field("tokenizer.ggml.model") != "none" else []
-if tokens:
+if tokens and not os.path.exists(folder + "/tokenizer.json"):
+    import sentencepiece
+    own = sentencepiece.SentencePieceProcessor(folder + "/tokenizer.model")
+    n = own.get_piece_size()
+    assert tokens[:n] == [own.id_to_piece(i) for i in range(n)]
+    assert all(t == "[PAD%d]" % (n + i) for i, t in enumerate(tokens[n:]))
+    np.testing.assert_array_equal(
+        np.float32(field("tokenizer.ggml.scores")[:n]),
+        np.float32([own.get_score(i) for i in range(n)]))
+    kinds = [gguf.TokenType.UNKNOWN if own.is_unknown(i) else
+             gguf.TokenType.CONTROL if own.is_control(i) else
+             gguf.TokenType.BYTE if own.is_byte(i) else
+             gguf.TokenType.NORMAL for i in range(n)]
+    assert field("tokenizer.ggml.token_type")[:n] == kinds
+    assert field("tokenizer.ggml.add_space_prefix") == \
+        own.encode("x", out_type=str)[0].startswith("\u2581")
+elif tokens:
     own = json.load(open(folder + "/tokenizer.json"))
     assert len(tokens) == config["vocab_size"]
     ids = dict(own["model"]["vocab"])
@@ -138,6 +155,9 @@ if tokens:
         made = [ids[m.replace(" ", "")] for m in merges]
         order = [scores[i] for i in dict.fromkeys(made)]
         assert order == sorted(order, reverse=True)
+        steps = json.dumps([own["normalizer"], own["pre_tokenizer"]])
+        assert field("tokenizer.ggml.add_space_prefix") == \
+            ('"Prepend"' in steps or "Metaspace" in steps)
 print(family, want, len(reader.tensors), "tensors",
       field("tokenizer.ggml.model"),
       reader.fields["tokenizer.ggml.pre"].contents() if tokens else "")

@@ -34,10 +34,10 @@ partitioner/search      base partitioner/graph partitioner/schedule partitioner/
 partitioner/search/table base partitioner/graph partitioner/program partitioner/search
 io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout
-io/weights              base include/merak io io/ckpt partitioner/graph
 io/template             base include/merak
 io/tokenizer            base include/merak io/template
 io/tokens               base include/merak io io/tokenizer
+io/weights              base include/merak io io/ckpt io/tokenizer partitioner/graph
 io/trace                base include/merak io io/ckpt partitioner/plan partitioner/program partitioner/refine
 runtime
 runtime/boot            base include/merak

@@ -29,7 +29,11 @@ trained()
 {
     mkdir "$1"
     echo "$3" >"$1/config.json"
-    [ -z "$2" ] || cp "$kinds/kind_$2.json" "$1/tokenizer.json"
+    case $2 in
+    '') ;;
+    spm_*) cp "$kinds/kind_$2.model" "$1/tokenizer.model" ;;
+    *) cp "$kinds/kind_$2.json" "$1/tokenizer.json" ;;
+    esac
     echo '{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}' \
         >"$1/tokenizer_config.json"
     "$merak" train --data d --seq 32 --model "$1" --ckpt "$1-run" --steps 1 \
@@ -75,6 +79,8 @@ writes llama llama3 '{"model_type": "llama", "attention_bias": true,
  '"$shape, $untied}" fp32 fp16 bf16 q8_0
 writes mistral llama2 '{"model_type": "mistral", "sliding_window": null,
  '"$shape, $untied}"
+writes pieces spm_bpe "{\"model_type\": \"mistral\", \"sliding_window\": null,
+ $shape, $untied}"
 writes qwen2 qwen2 "{\"model_type\": \"qwen2\", $shape, $untied}"
 writes qwen3 qwen2 "{\"model_type\": \"qwen3\", \"head_dim\": 32, $shape,
  $untied}"
@@ -105,6 +111,11 @@ writes gpt_neox gpt_neox '{"model_type": "gpt_neox", "num_hidden_layers": 2,
 writes gpt2 smollm2 '{"model_type": "gpt2", "n_layer": 2, "n_head": 2,
  "n_embd": 48, "vocab_size": 1000, "n_positions": 64}' q8_0 bf16
 
+cp -r pieces-run unigram-run
+cp "$kinds/kind_spm_unigram.model" unigram-run/model/tokenizer.model
+! "$merak" ckpt export unigram-run --format gguf --out none >log 2>&1 &&
+    grep -qF "tokenizer.model is of Unigram, which it cannot say" log
+ok $? "refused: pieces of Unigram" log
 refuses "the family olmo3 cannot be written" olmo3 \
     "{\"model_type\": \"olmo3\", $shape, $untied}"
 refuses "its rotary positions of some layers" turned '{"model_type": "smollm3",

@@ -37,7 +37,11 @@ ended()
 
     until [ "$(sed -n '$s/{"step": \([0-9]*\),.*/\1/p' \
         ckpt/metrics.jsonl 2>/dev/null || echo 0)0" -ge "${2}0" ]; do
-        kill -0 $pid 2>/dev/null || break
+        kill -0 $pid 2>/dev/null || {
+            echo "the run ended before step $2" >>log
+            return 1
+        }
+        sleep 0.02
     done
     kill -"$1" $pid 2>/dev/null
     wait $pid 2>/dev/null
