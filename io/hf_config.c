@@ -166,7 +166,7 @@ static const struct merak_hf_family *find_family(struct merak_hf_reader *r)
     f = merak_hf_family_find(type);
     if (f == NULL && r->rc == MERAK_OK && merak_hf_refused_type(type) != NULL)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                           "model_type %s: %s are not supported", type,
+                           "model_type %s: %s not supported", type,
                            merak_hf_refused_type(type));
     if (f == NULL)
         merak_hf_refuse(r, "model_type", names);

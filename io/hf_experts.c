@@ -71,8 +71,8 @@ const struct merak_hf_experts merak_hf_glm4_experts = {
 static const struct {
     const char *type, *why;
 } refused[] = {
-    {"deepseek_v3", "multi-head latent attention (kv_lora_rank)"},
-    {"gpt_oss", "attention sinks and MXFP4 weights"},
+    {"deepseek_v3", "multi-head latent attention (kv_lora_rank) is"},
+    {"gpt_oss", "attention sinks and MXFP4 weights are"},
 };
 
 const char *merak_hf_refused_type(const char *type)

@@ -143,8 +143,8 @@ size_t merak_hf_twin(struct merak_hf_reader *r, const char *name,
 void merak_hf_experts_read(struct merak_hf_reader *r,
                            const struct merak_hf_experts *f,
                            struct merak_hf_config *c);
-/* What a model_type of transformers needs that does not exist here; NULL for
- * other words. */
+/* What a model_type of transformers needs that does not exist here, with "is" or
+ * "are"; NULL for other words. */
 const char *merak_hf_refused_type(const char *type);
 /* For the row of gpt2, whose fields have other names. */
 void merak_hf_gpt2_read(struct merak_hf_reader *r,

@@ -397,6 +397,35 @@ struct merak_route merak_route_view(const struct merak_kernel_call *call)
                                 .rounded = a->f[2] == 1};
 }
 
+struct merak_overflow merak_overflow_view(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *ids = &call->operand[0];
+    const struct merak_operand *pool = &call->operand[1];
+
+    return (struct merak_overflow){
+        .ids = ids->data,
+        .n = merak_local_count(ids),
+        .from = pool->lo[0],
+        .E = pool->local.dim[0],
+        .kept = pool->local.dim[0] * pool->local.dim[1],
+        .part = (double)pool->local.dim[3] / (double)pool->full.dim[3]};
+}
+
+double merak_overflow_of(const struct merak_overflow *o, size_t rows)
+{
+    return rows > o->kept ? (double)(rows - o->kept) * o->part : 0;
+}
+
+double merak_overflow_count(const struct merak_kernel_call *call)
+{
+    struct merak_overflow o = merak_overflow_view(call);
+    size_t rows = 0;
+
+    for (size_t i = 0; i < o.n; i++)
+        rows += (size_t)o.ids[i] - o.from < o.E;
+    return merak_overflow_of(&o, rows);
+}
+
 struct merak_balance merak_load_view(const struct merak_kernel_call *call)
 {
     const struct merak_operand *z = &call->operand[0];

@@ -234,6 +234,19 @@ enum merak_status merak_experts_check(const struct merak_experts *x,
 void merak_experts_sort(const struct merak_experts *x, uint32_t *first,
                         uint32_t *order);
 
+/* What a call of experts_overflow counts: rows of experts [from, from + E) of n,
+ * but for `kept`; this rank's part of each. */
+struct merak_overflow {
+    const int32_t *ids;
+    size_t n, from, E, kept;
+    double part;
+};
+struct merak_overflow merak_overflow_view(const struct merak_kernel_call *call);
+/* Its result for so many rows. */
+double merak_overflow_of(const struct merak_overflow *o, size_t rows);
+/* All of it, on a host. */
+double merak_overflow_count(const struct merak_kernel_call *call);
+
 /* How a call of route chooses. */
 struct merak_route {
     size_t n, E, K;

@@ -39,6 +39,7 @@
     OP(scale)                            \
     OP(route)                            \
     OP(route_dx)                         \
+    OP(experts_overflow)                 \
     OP(route_load)                       \
     OP(balance)                          \
     OP(balance_dx)                       \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_load.c - how evenly experts are loaded, and what that costs; the equations
- * are in ref/ref_balance.c */
+/* expert_load.c - how evenly experts are loaded, and what that costs; the
+ * equations are in ref/ref_balance.c */
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
@@ -118,8 +118,8 @@ static void put_token(const struct balancing *q, size_t token, float *s,
     vf sum = vset(0);
 
     for (size_t e = 0; e < E; e += LANES)
-        sum += vkeep(vload_f32(s + e), E - e, 0) *
-               vload_n(rows, e, E - e, false);
+        sum +=
+            vkeep(vload_f32(s + e), E - e, 0) * vload_n(rows, e, E - e, false);
     mean = vsum(sum);
     aux = (float)q->b.aux;
     square = (float)q->b.square * log_sum;
@@ -128,10 +128,10 @@ static void put_token(const struct balancing *q, size_t token, float *s,
         vf d = (vload_n(rows, e, E - e, false) - mean) * p * aux;
 
         if (q->b.sigmoid)
-            d *= 1.0f - sigmoid(vload_n(q->b.z->data, token * E + e, E - e,
-                                        q->bf16));
-        vstore_n(q->out, token * E + e, E - e,
-                 d + vload_f32(soft + e) * square, q->bf16);
+            d *= 1.0f -
+                 sigmoid(vload_n(q->b.z->data, token * E + e, E - e, q->bf16));
+        vstore_n(q->out, token * E + e, E - e, d + vload_f32(soft + e) * square,
+                 q->bf16);
     }
 }
 
@@ -155,6 +155,15 @@ CPU_KERNEL(balance_dx)
 
     if (rc == MERAK_OK)
         merak_pool_run(dx_item, &q, cpu_range_count(q.b.B * q.b.T, GRAIN));
+    return rc;
+}
+
+CPU_KERNEL(experts_overflow)
+{
+    enum merak_status rc = cpu_check_dtype(call, 1, false, err);
+
+    if (rc == MERAK_OK)
+        *(double *)merak_call_out(call, 0)->data = merak_overflow_count(call);
     return rc;
 }
 

@@ -198,6 +198,35 @@ CUDA_KERNEL(balance_dx)
     });
 }
 
+static __global__ void __launch_bounds__(ROW_BLOCK)
+    count_overflow(merak_overflow o, double *out)
+{
+    MERAK_SHARED(uint32_t, part, [ROW_BLOCK]);
+    uint32_t rows = 0;
+
+    for (size_t i = threadIdx.x; i < o.n; i += ROW_BLOCK)
+        rows += (size_t)o.ids[i] - o.from < o.E;
+    part[threadIdx.x] = rows;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    for (int i = 1; i < ROW_BLOCK; i++)
+        rows += part[i];
+    *out = rows > o.kept ? (double)(rows - o.kept) * o.part : 0;
+}
+
+CUDA_KERNEL(experts_overflow)
+{
+    enum merak_status rc = check_dtype(call, 1, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(merak_cuda_context_of(call),
+                  merak_launch{"experts_overflow", dim3(1), dim3(ROW_BLOCK), 0},
+                  err, count_overflow, merak_overflow_view(call),
+                  static_cast<double *>(merak_call_out(call, 0)->data));
+}
+
 static __global__ void __launch_bounds__(MAP_THREADS)
     count_rows(merak_balance b, double by_rows, double less, const float *load,
                float *out, bool accumulate)

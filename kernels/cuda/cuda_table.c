@@ -66,6 +66,7 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW(scale),
     ROW_SCRATCH(route),
     ROW(route_dx),
+    ROW(experts_overflow),
     ROW(route_load),
     ROW(balance),
     ROW(balance_dx),

@@ -120,6 +120,13 @@ REF_KERNEL(balance_dx)
     return MERAK_OK;
 }
 
+REF_KERNEL(experts_overflow)
+{
+    (void)err;
+    *(double *)merak_call_out(call, 0)->data = merak_overflow_count(call);
+    return MERAK_OK;
+}
+
 REF_KERNEL(balance_count)
 {
     struct merak_balance b = merak_balance_view(call);

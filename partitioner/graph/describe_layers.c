@@ -377,13 +377,22 @@ struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
                                   struct merak_value *down)
 {
     struct merak_attrs attrs = {.i = {0}};
+    struct merak_value *out[2], *over = NULL;
 
     if (m->expert_room > 0 && ids != NULL && gate != NULL)
         attrs = (struct merak_attrs){
             .i = {kept_rows(m->expert_room, &ids->shape, &gate->shape),
                   (int64_t)gate->shape.dim[0]}};
-    return apply(m, "experts", &attrs, 6,
-                 (struct merak_value *[]){x, weights, ids, gate, up, down});
+    if (merak_apply(m, "experts", &attrs, 6,
+                    (struct merak_value *[]){x, weights, ids, gate, up, down},
+                    out) != MERAK_OK)
+        return NULL;
+    if (attrs.i[0] > 0)
+        over = apply(m, "experts_overflow", NULL, 2,
+                     (struct merak_value *[]){ids, out[1]});
+    if (over != NULL)
+        over->reported = true;
+    return out[0];
 }
 
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,

@@ -70,6 +70,9 @@
  *                   the mean over sequences of E sum f P; the mean over tokens
  *                   of those squares; rows of each expert.  b summed; i[0] = E,
  *                   i[1] = T
+ *     experts_overflow  ids, pool of experts that share it -> f64[1]: rows of
+ *                   these experts that have no place in it; e, f summed: of a
+ *                   part of f that part of the rows
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
  *     xent_sum      logits, max, targets i32[B,T]
  *                   -> sum f32[B,T] of exp(l - max), z f32[B,T] the target's

@@ -156,6 +156,26 @@ static void experts_dw_signature(const struct merak_infer *inf,
     mark_experts(sig);
 }
 
+/* Of a shared pool: how many rows of its experts find no place. */
+#define OVERFLOW "ids=i:BTK pool=c:eQ2f > over=d:1"
+MERAK_DIMS_INFER(experts_overflow, OVERFLOW)
+
+static void experts_overflow_signature(const struct merak_infer *inf,
+                                       struct merak_signature *sig)
+{
+    merak_dims_signature("experts_overflow", OVERFLOW, inf, sig);
+    mark_experts(sig);
+}
+
+/* It reads nothing of the pool but how large it is. */
+static void experts_overflow_cost(const struct merak_infer *inf,
+                                  struct merak_cost *cost)
+{
+    cost->flops = 0;
+    cost->bytes = (double)merak_shape_count(&inf->shape[0]) *
+                  (double)merak_dtype_bytes(inf->dtype[0]);
+}
+
 static enum merak_status experts_infer(struct merak_infer *inf,
                                        struct merak_error *err)
 {
@@ -296,6 +316,8 @@ const struct merak_op merak_ops_experts[] = {
     MERAK_OP(route_dx, 3, 3, 1, NULL),
     MERAK_OP_WITH(experts, 6, 6, 2, experts_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = merak_no_numbers),
+    MERAK_OP_WITH(experts_overflow, 2, 2, 1, NULL,
+                  .step_use = MERAK_STEP_NONE, .numbers = merak_no_numbers),
     MERAK_OP(experts_dx, 7, 8, 3, NULL),
     MERAK_OP(experts_dw, 6, 9, 3, NULL),
     {.name = NULL},

@@ -2,6 +2,7 @@
 /* loop.c - the steps of a run: load, run, agree, report, evaluate, save */
 #include "config.h"
 
+#include "runtime/train/loads.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
@@ -436,7 +437,9 @@ static enum merak_status finish_step(struct merak_trainer *t,
     t->step++;
     t->consumed += t->opt.global_batch;
     t->tokens += t->opt.global_batch * t->opt.seq;
-    rc = validate(t, &v.valid_loss, &r->stop, err);
+    rc = merak_loads_step(t, &v, err); /* validation takes their memory */
+    if (rc == MERAK_OK)
+        rc = validate(t, &v.valid_loss, &r->stop, err);
     if (rc != MERAK_OK)
         return rc;
     if (r->empty)

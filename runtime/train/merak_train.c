@@ -9,6 +9,7 @@
 
 #include "runtime/train/fingerprint.h"
 #include "runtime/train/metrics.h"
+#include "runtime/train/loads.h"
 #include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
 
@@ -330,6 +331,8 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         return rc;
     rc = merak_pace_open(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_loads_open(t, err);
     if (rc != MERAK_OK)
         return rc;
     *phase_p = MERAK_EXIT_CONFIG;
@@ -353,6 +356,7 @@ static void tear_down(struct merak_trainer *t, bool orderly)
 {
     merak_metrics_close(t);
     merak_pace_close(t);
+    merak_loads_close(t);
     merak_saving_close(t);
     merak_run_dir_close(t);
     merak_engine_destroy(t->eval_engine);

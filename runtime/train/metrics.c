@@ -79,6 +79,21 @@ static void write_rewards(FILE *out, const struct merak_step_values *v)
             merak_json_number(&d, 9, v->reward_accuracy));
 }
 
+/* Nothing is ever dropped, which readers of other trainers' files look for. */
+static void write_loads(FILE *out, const struct merak_step_values *v)
+{
+    struct merak_json_number a, b, c;
+
+    if (isnan(v->aux))
+        return;
+    fprintf(out,
+            ", \"aux\": %s, \"z\": %s, \"load_max\": %s, "
+            "\"overflow_rows\": %.0f, \"dropped_rows\": 0",
+            merak_json_number(&a, 9, v->aux),
+            merak_json_number(&b, 9, v->router_z),
+            merak_json_number(&c, 9, v->load_max), v->overflow_rows);
+}
+
 static enum merak_status write_line(FILE *out,
                                     const struct merak_step_values *v,
                                     struct merak_error *err)
@@ -106,6 +121,7 @@ static enum merak_status write_line(FILE *out,
         fprintf(out, ", \"valid_loss\": %s",
                 merak_json_number(&a, 17, v->valid_loss));
     write_rewards(out, v);
+    write_loads(out, v);
     if (v->empty_steps > 0)
         fprintf(out, ", \"empty_steps\": %" PRIu64, v->empty_steps);
     fputs("}\n", out);
@@ -158,6 +174,10 @@ static const struct {
     {"train/rewards/rejected", AT(reward_rejected)},
     {"train/rewards/margins", AT(reward_margin)},
     {"train/rewards/accuracies", AT(reward_accuracy)},
+    {"train/aux", AT(aux)},
+    {"train/z", AT(router_z)},
+    {"train/load_max", AT(load_max)},
+    {"train/overflow_rows", AT(overflow_rows)},
     {"speed/tokens_per_s", AT(tokens_per_s)},
     {"speed/step_s", AT(step_s)},
     {"speed/flops_per_s", AT(flops_per_s)},

@@ -21,6 +21,10 @@ struct merak_step_values {
     /* Of pairs of answers: beta times the logarithm of how much likelier than
      * under the reference they are. */
     double reward_chosen, reward_rejected, reward_margin, reward_accuracy;
+    /* Of routers (merak_balance()): their losses, without coefficients; the
+     * rows of the fullest expert over the mean, in the worst layer; rows that
+     * were computed again. */
+    double aux, router_z, load_max, overflow_rows;
     double step_s, tokens_per_s, flops_per_s, mfu;
     double idle; /* of a step in which ranks were compared (pace.c) */
     double time, elapsed_s;

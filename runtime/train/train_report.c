@@ -302,6 +302,7 @@ void merak_report_step(const struct merak_trainer *t,
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
     char saving[32] = "", loss[32] = "no token to predict", margin[64] = "";
+    char load[64] = "";
 
     if (t->step % t->opt.output.log_every != 0 && done != 1 &&
         t->step != t->opt.steps)
@@ -313,10 +314,15 @@ void merak_report_step(const struct merak_trainer *t,
     if (!isnan(v->reward_margin))
         snprintf(margin, sizeof(margin), "  margin %.4f  accuracy %.3f",
                  v->reward_margin, v->reward_accuracy);
+    if (!isnan(v->load_max))
+        snprintf(load, sizeof(load), "  load %.2f", v->load_max);
+    if (v->overflow_rows > 0)
+        snprintf(load + strlen(load), sizeof(load) - strlen(load),
+                 "  overflow %.0f", v->overflow_rows);
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
-               "  %s%s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
-               t->step, t->opt.steps, loss, margin, v->grad_norm, v->lr,
+               "  %s%s%s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
+               t->step, t->opt.steps, loss, margin, load, v->grad_norm, v->lr,
                merak_step_tokens(t) / v->step_s, (int)eta / 60, (int)eta % 60,
                saving);
 }

@@ -114,6 +114,7 @@ struct merak_trainer_reports {
     struct merak_trace *trace;
     struct merak_metrics *metrics; /* rank 0's (metrics.h) */
     struct merak_pace *pace;       /* NULL: stragglers are not looked for */
+    struct merak_loads *loads;     /* NULL: the model reports none (loads.h) */
 };
 
 /* The samples that are being loaded: inputs.c. */

@@ -498,14 +498,31 @@ double executed_loss(const struct executed *ex)
     return executed_loss_part(ex, MERAK_LOSS);
 }
 
+static size_t reported_size(const struct merak_value *value)
+{
+    return value->reported ? merak_shape_count(&value->shape) : 0;
+}
+
+/* Add this rank's part of a value to sum[0 .. n). */
+static void add_report(const struct executed *ex, int r,
+                       const struct merak_report *report, double *sum)
+{
+    const struct merak_program *prog = ex->planned->program[r];
+    const double *part = slot_data(ex, r, prog->reports);
+    size_t n = report->n * (size_t)prog->plan.microbatches;
+
+    for (size_t k = 0; k < n && report->counts; k++)
+        sum[k % report->n] += part[report->at + k];
+}
+
 /* Where in the sums a value of the sharded graph begins. */
 static size_t report_at(const struct merak_graph *graph, int value)
 {
     size_t at = 0;
 
     for (int v = 0; v < value; v++)
-        at += graph->value[v]->reported
-                  ? merak_shape_count(&graph->value[v]->shape)
+        at += reported_size(graph->value[v]) > 1
+                  ? reported_size(graph->value[v])
                   : 0;
     return at;
 }
@@ -519,21 +536,30 @@ size_t executed_reports(const struct executed *ex, double sum[EXECUTED_REPORTS])
         const struct merak_program *prog = ex->planned->program[r];
         const struct merak_graph *graph = prog->sharded->graph;
 
+        n = report_at(graph, graph->n_values);
+        assert_true(n <= EXECUTED_REPORTS);
         for (int i = 0; i < prog->n_reports; i++) {
-            const struct merak_report *report = &prog->report[i];
-            const double *part = slot_data(ex, r, prog->reports);
-            size_t at = report_at(graph, report->value);
-
-            assert_true(at + report->n <= EXECUTED_REPORTS);
-            n = at + report->n > n ? at + report->n : n;
-            for (size_t k = 0;
-                 report->counts &&
-                 k < report->n * (size_t)prog->plan.microbatches;
-                 k++)
-                sum[at + k % report->n] += part[report->at + k];
+            if (prog->report[i].n > 1)
+                add_report(ex, r, &prog->report[i],
+                           sum + report_at(graph, prog->report[i].value));
         }
     }
     return n;
+}
+
+double executed_overflow(const struct executed *ex)
+{
+    double sum = 0;
+
+    for (int r = 0; r < ex->planned->n_programs; r++) {
+        const struct merak_program *prog = ex->planned->program[r];
+
+        for (int i = 0; i < prog->n_reports; i++) {
+            if (prog->report[i].n == 1)
+                add_report(ex, r, &prog->report[i], &sum);
+        }
+    }
+    return sum;
 }
 
 float executed_norm(const struct executed *ex, int rank)

@@ -32,11 +32,13 @@ double executed_loss(const struct executed *ex);
 /* The same of what else a loss of pairs of answers has, enum merak_loss_part. */
 double executed_loss_part(const struct executed *ex, int part);
 float executed_norm(const struct executed *ex, int rank);
-/* What all ranks report of a step: of each value that the graph reports, in its
+/* What all ranks report of a step: of each vector that the graph reports, in its
  * order, the sum over micro-batches.  Returns how many numbers these are. */
 enum { EXECUTED_REPORTS = 256 };
 size_t executed_reports(const struct executed *ex,
                         double sum[EXECUTED_REPORTS]);
+/* Rows that experts found no room for. */
+double executed_overflow(const struct executed *ex);
 /* Every element of a parameter that rank updates, as (global index, element)
  * to fn; others it gets with the next step. */
 typedef void (*element_fn)(void *arg, size_t global, float *element);

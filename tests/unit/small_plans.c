@@ -61,7 +61,7 @@ static struct merak_value *mixture(struct merak_model *m,
 
     /* equal scores choose the first experts */
     w = MERAK_PARAM(m, merak_name(m, "h.%d.router.w", l),
-                    s->skewed ? MERAK_ZEROS : MERAK_NORMAL(0.5f), E, C);
+                    s->skewed ? MERAK_ONES : MERAK_NORMAL(0.5f), E, C);
     z = merak_linear(m, x, w, NULL, 1);
     if (s->balance.bias_rate > 0)
         bias = MERAK_PARAM(m, merak_name(m, "h.%d.router.bias", l), MERAK_ZEROS,

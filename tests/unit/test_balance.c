@@ -192,6 +192,35 @@ static void counts_are_whole_numbers(void **state)
     assert_near(counts, ((float[]){-1, -1, 2}), 3, 0, 0);
 }
 
+/* Rows of 8 experts, two a rank: 60, 32, 22 and 14. */
+static void rows_without_room_are_counted(void **state)
+{
+    static const int rows[] = {40, 20, 16, 16, 12, 10, 8, 6};
+    static const struct {
+        size_t rank, kept;
+        double over;
+    } row[] = {{0, 16, 28}, {0, 20, 20}, {0, 24, 12}, {0, 32, 0},
+               {1, 16, 0},  {2, 16, 0},  {3, 5, 4}};
+    struct merak_attrs none = {.i = {0}};
+    struct merak_kernel_call call = {.attrs = &none, .n_in = 2, .n_out = 1};
+    int32_t ids[128];
+    double over;
+
+    (void)state;
+    for (int e = 0, n = 0; e < 8; e++) {
+        for (int i = 0; i < rows[e]; i++)
+            ids[n++] = e;
+    }
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        call.operand[0] = OF(MERAK_I32, ids, 1, 64, 2);
+        call.operand[1] = F64(NULL, 2, row[i].kept, 2, 3);
+        call.operand[1].lo[0] = 2 * row[i].rank;
+        call.operand[2] = F64(&over, 1);
+        run("experts_overflow", &call);
+        assert_near(&over, &row[i].over, 1, 0, 0);
+    }
+}
+
 /* --- descriptions ---------------------------------------------------------- */
 
 static struct merak_model *described(const struct merak_balance_options *as,
@@ -262,6 +291,81 @@ static void only_what_is_asked_for_is_computed(void **state)
     }
 }
 
+/* The pool of a layer, on one of e ranks with 4096 tokens each, in bf16. */
+static double pool_bytes(size_t E, size_t k, size_t F, size_t e, double room)
+{
+    const struct merak_model_options mo = {.micro_batch = e,
+                                           .seq = 4096,
+                                           .dtype = MERAK_BF16,
+                                           .expert_room = room};
+    const struct merak_route_options route = {.k = k};
+    struct merak_model *m;
+    struct merak_value *x, *w, *ids;
+    double bytes;
+
+    assert_int_equal(merak_model_create(&mo, &m, NULL), MERAK_OK);
+    x = merak_embedding(m, merak_tokens(m),
+                        MERAK_PARAM(m, "table", MERAK_NORMAL(1), 9, 4));
+    merak_route(m,
+                merak_linear(m, x,
+                             MERAK_PARAM(m, "router", MERAK_NORMAL(1), E, 4),
+                             NULL, 1),
+                NULL, &route, &w, &ids);
+    x = merak_experts(m, x, w, ids,
+                      MERAK_PARAM(m, "gate", MERAK_NORMAL(1), E, F, 4),
+                      MERAK_PARAM(m, "up", MERAK_NORMAL(1), E, F, 4),
+                      MERAK_PARAM(m, "down", MERAK_NORMAL(1), E, 4, F));
+    assert_int_equal(merak_model_status(m, NULL), MERAK_OK);
+    bytes = (double)merak_value_bytes(
+                merak_node_out(x->graph->node[x->producer], 1)) /
+            (double)e;
+    merak_model_destroy(m);
+    return bytes;
+}
+
+static void pools_have_the_bytes_of_the_closed_form(void **state)
+{
+    static const struct {
+        size_t E, k, F, e;
+        double room, bytes;
+    } row[] = {{8, 2, 14336, 8, 1, 469762048},
+               {8, 2, 14336, 8, 1.25, 587202560},
+               {8, 2, 14336, 8, 4, 1879048192},
+               {128, 8, 768, 8, 1, 96 * 1048576.0},
+               {128, 8, 768, 8, 1.25, 120 * 1048576.0},
+               {128, 8, 768, 8, 8, 768 * 1048576.0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        double bytes = pool_bytes(row[i].E, row[i].k, row[i].F, row[i].e,
+                                  row[i].room);
+
+        assert_near(&bytes, &row[i].bytes, 1, 0, 0);
+    }
+}
+
+/* As many rows as a rank can get: each token at most one of each expert. */
+static void rooms_at_the_bound_have_every_row(void **state)
+{
+    static const struct {
+        size_t E, k, e;
+        double bound;
+    } row[] = {{8, 2, 8, 4},    {8, 2, 4, 4},  {128, 8, 8, 8},
+               {128, 8, 32, 16}, {60, 4, 4, 4}, {256, 8, 64, 32}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        size_t own = row[i].E / row[i].e;
+        double most = 4096.0 * (double)row[i].e *
+                      (double)(own < row[i].k ? own : row[i].k);
+        double rows =
+            pool_bytes(row[i].E, row[i].k, 1, row[i].e, row[i].bound) / 4;
+
+        /* each expert's part is rounded up */
+        assert_true(rows >= most && rows < most + (double)own);
+    }
+}
+
 static void a_wrong_rate_is_named(void **state)
 {
     struct merak_model *m = described(
@@ -285,6 +389,9 @@ int main(void)
         cmocka_unit_test(biases_move_by_the_sign_of_counts),
         cmocka_unit_test(counts_are_whole_numbers),
         cmocka_unit_test(only_what_is_asked_for_is_computed),
+        cmocka_unit_test(rows_without_room_are_counted),
+        cmocka_unit_test(pools_have_the_bytes_of_the_closed_form),
+        cmocka_unit_test(rooms_at_the_bound_have_every_row),
         cmocka_unit_test(a_wrong_rate_is_named),
     };
 

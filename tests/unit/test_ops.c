@@ -147,6 +147,8 @@ static const struct {
     {"route", 2, 0, X, R, "btE btK btK;"},
     {"route", 2, 0, X " f32[32]", R, "btE E btK btK;"},
     {"route_dx", 2, 0, "f32[2,16,2] " X " i32[2,16,2]", X, "btK btE btK btE;"},
+    {"experts_overflow", 0, 0, "i32[2,16,2] bf16[4,20,2,8]", "f64[1]",
+     "BTK eQ2f 1;"},
     {"route_load", 0, 0.1, X " i32[2,16,2]", "f32[2,65]", "btE btK bL;"},
     {"route_load", 0, 0, X " i32[2,16,2] f32[32]", "f32[2,65]",
      "btE btK E bL;"},

@@ -205,6 +205,45 @@ static void tp_counts_faster_than_ep(void **state)
     merak_planned_destroy(p);
 }
 
+/* Of 128 rows of each micro-batch and layer the fullest rank has all and keeps
+ * what its two experts have room for; those that overflow are counted once,
+ * also where tensor ranks have a part of each. */
+static void rows_without_room_are_counted(void **state)
+{
+    static const struct {
+        int tp, pp, room;
+        double over;
+    } rows[] = {{1, 1, 100, 96},
+                {1, 1, 125, 88},
+                {2, 1, 100, 96},
+                {1, 2, 50, 112},
+                {1, 1, 400, 0}};
+    struct small_model model = mixture;
+
+    (void)state;
+    model.skewed = true;
+    model.balance = (struct merak_balance_options){0};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = {.tp = rows[i].tp,
+                                  .ep = 4,
+                                  .pp = rows[i].pp,
+                                  .dp = 1,
+                                  .expert_room = rows[i].room,
+                                  .micro_batch = 4,
+                                  .microbatches = PARITY_BATCHES,
+                                  .schedule = "gpipe"};
+        struct executed *ex = executed_create(planned_build(&model, &plan, NULL));
+        double over;
+
+        executed_step(ex, 3);
+        over = executed_overflow(ex);
+        assert_near(
+            &over,
+            &(double){rows[i].over * mixture.layers * PARITY_BATCHES}, 1, 0, 0);
+        executed_destroy(ex);
+    }
+}
+
 /* A layer of experts gathers x, for the forward and once more for both
  * gradients, and the gradient of y, and sums y and the gradient of x: each n C
  * words from every other rank. */
@@ -269,6 +308,7 @@ int main(void)
         cmocka_unit_test(experts_over_ranks_compute_the_same),
         cmocka_unit_test(random_layouts_have_the_norm_of_one),
         cmocka_unit_test(one_rank_may_get_every_row),
+        cmocka_unit_test(rows_without_room_are_counted),
         cmocka_unit_test(each_degree_cuts_its_own_dim),
         cmocka_unit_test(tp_counts_faster_than_ep),
         cmocka_unit_test(a_rank_has_the_cost_of_its_experts),

@@ -1,0 +1,149 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run_experts.sh - runs of mixtures of experts: what steps report of their load,
+# the biases that it moves; and what is refused, in one line each
+#
+# Run from the build directory of tests/.
+
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/tap.sh"
+. "$here/in_tmp.sh"
+vectors=$here/../vectors
+
+# config TYPE [EDIT]: of its vectors, for bytes
+config()
+{
+    sed -e 's/"vocab_size": 61/"vocab_size": 257/' -e "${2-}" \
+        "$vectors/hf/$1.json"
+}
+
+# train OUT OPTION..: its metrics are OUT.jsonl
+train()
+{
+    local out=$1
+    shift
+    timeout 100 "$merak" train --data d --seq 16 --micro-batch 2 \
+        --global-batch 8 --metrics "$out.jsonl" "$@" >log 2>&1
+}
+
+# says TEXT WORD..: `merak WORD..` fails, and its last line has the text
+says()
+{
+    local text=$1
+    shift
+    ! timeout 60 "$merak" "$@" >out 2>err </dev/null &&
+        tail -n 1 err | grep -qF -- "$text"
+    ok $? "refused: $text" err
+}
+
+# field NAME FILE: of each line
+field()
+{
+    sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" "$2"
+}
+
+seq 4000 >text
+"$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
+config mixtral >mixtral.json
+config glm4_moe >glm4.json
+echo 1..28
+
+train plain --model mixtral.json --steps 4
+ok $? "a mixture trains" log
+[ "$(field dropped_rows plain.jsonl | sort -u)" = 0 ] &&
+    [ "$(field overflow_rows plain.jsonl | sort -u)" = 0 ] &&
+    [ "$(field load_max plain.jsonl | awk '$1 >= 1 && $1 <= 4' | wc -l)" = 4 ]
+ok $? "each step says how its experts were loaded" plain.jsonl
+grep -q 'step 4/4  loss [0-9.]*  load [0-9.]*  |g|' log
+ok $? "so does the log" log
+train more --model mixtral.json --steps 4 --lr 1e-2 --router-aux 3
+train less --model mixtral.json --steps 4 --lr 1e-2 --router-aux 0
+[ "$(field aux more.jsonl | head -1)" = "$(field aux less.jsonl | head -1)" ] &&
+    awk -v a="$(field aux more.jsonl | tail -1)" \
+        -v b="$(field aux less.jsonl | tail -1)" 'BEGIN { exit !(a < b) }'
+ok $? "--router-aux lowers that loss" more.jsonl less.jsonl
+train flat --model mixtral.json --steps 4 --lr 1e-2 --router-z 1
+awk -v a="$(field z flat.jsonl | tail -1)" \
+    -v b="$(field z less.jsonl | tail -1)" 'BEGIN { exit !(a < b) }'
+ok $? "--router-z lowers its own" flat.jsonl less.jsonl
+config mixtral 's/{/{"output_router_logits": true, "router_aux_loss_coef": 3,/' \
+    >asked.json
+train asked --model asked.json --steps 4 --lr 1e-2 &&
+    cmp <(field loss asked.jsonl) <(field loss more.jsonl) &&
+    grep -q 'router_aux_loss_coef 3: the mean over layers and sequences' log
+ok $? "a config asks for it as transformers does" log
+
+# --- biases
+rate="--model glm4.json --lr 1e-2 --lr-schedule constant --router-bias-rate 0.01 --ckpt"
+train whole --steps 4 $rate whole && train half --steps 2 $rate half &&
+    train half --steps 4 $rate half
+cmp <(field loss whole.jsonl | tail -2) <(field loss half.jsonl | tail -2)
+ok $? "biases are saved and resumed" log
+"$merak" ckpt export whole --format hf --out hf >log 2>&1 &&
+    name=model.layers.1.mlp.gate.e_score_correction_bias &&
+    "$merak" ckpt show whole "$name" >out 2>&1 &&
+    grep -q '0\.0[1-4]' out && grep -aq "$name" hf/model.safetensors
+ok $? "they have moved, and are exported" log out
+train still --model glm4.json --steps 4 --ckpt still &&
+    "$merak" ckpt show still "$name" >out 2>&1 && ! grep -q '0\.01' out
+ok $? "without a rate they stay as they are" out
+
+# --- refused
+says "--router-bias-rate 0.01: no router of the model has a bias that is" \
+    plan --model mixtral.json --seq 16 --router-bias-rate 0.01
+small_llama >llama.json
+says "--router-aux 0.1 --router-z 0: the model has no experts; leave it out" \
+    plan --model llama.json --seq 16 --router-aux 0.1 --router-z 0
+says '--router-aux: expected a number from 0, got "-1"' \
+    plan --model mixtral.json --seq 16 --router-aux -1
+says '--router-z: expected a number from 0, got "nan"' \
+    plan --model mixtral.json --seq 16 --router-z nan
+while IFS='|' read -r edit options text; do
+    config mixtral "$edit" >v.json
+    says "$text" plan --model v.json --seq 16 $options
+done <<'ROWS'
+s/experts": 4/experts": 60/|--ep 8 --micro-batch 8|60 experts cannot be cut over ep=8 (nearest: 6 or 10)
+|--ep 4 --micro-batch 2|micro-batch of 2 cannot be cut over ep=4; it needs a --micro-batch that ep divides (nearest: 4)
+s/per_tok": 2/per_tok": 8/||8 of 4 experts for each token: num_experts_per_tok is above num_local_experts
+s/{/{"router_jitter_noise": 0.01,/||router_jitter_noise is 0.01, which is not supported; expected 0
+s/{/{"router_aux_loss_coef": -1,/||router_aux_loss_coef is -1, which is not supported; expected a number not below 0
+s/mixtral/deepseek_v3/||deepseek_v3: multi-head latent attention (kv_lora_rank) is not supported
+s/mixtral/gpt_oss/||gpt_oss: attention sinks and MXFP4 weights are not supported
+ROWS
+config olmoe 's/{/{"clip_qkv": 8.0,/' >v.json
+says "clip_qkv is 8.0, which is not supported; expected null" \
+    plan --model v.json --seq 16
+
+# folder EDIT: a qwen3_moe whose header of tensors is edited
+folder()
+{
+    mkdir -p folder
+    cp "$vectors/weights/qwen3_moe.config.json" folder/config.json
+    sed "$1" "$vectors/weights/qwen3_moe.model.safetensors" \
+        >folder/model.safetensors
+}
+one='layers\.0\.mlp\.experts\.1\.up_proj'
+folder "s/$one/layers.0.mlp.experts.9.up_proj/"
+says "has no tensor model.layers.0.mlp.experts.1.up_proj.weight, the nearest" \
+    ckpt import folder --out x
+folder "s/$one/layers.0.mlp.experts.0.up_proj/"
+says "duplicate object key" ckpt import folder --out x
+folder "s/\($one.weight\":{\"dtype\":\"BF16\",\"shape\":\)\[10,16\]/\1[16,10]/"
+says "experts.1.up_proj.weight is [16, 10], expected [10, 16]" \
+    ckpt import folder --out x
+cp "$vectors/weights/qwen3.model.safetensors" folder/model.safetensors
+says "has no tensor lm_head.weight (and 26 more)" ckpt import folder --out x
+
+# --- the edges: one expert, all of them, and none that is uneven
+for edit in 's/experts": 4/experts": 1/; s/per_tok": 2/per_tok": 1/' \
+    's/per_tok": 2/per_tok": 4/'; do
+    config mixtral "$edit" >v.json
+    rm -f edge.jsonl
+    train edge --model v.json --steps 2 &&
+        [ "$(field load_max edge.jsonl | sort -u)" = 1 ]
+    ok $? "the load of all is even: $edit" log edge.jsonl
+done
+train edge2 --model v.json --steps 2 --router-aux 0.5 --router-z 0.1
+ok $? "its losses have gradients" log
