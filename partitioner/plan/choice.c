@@ -243,7 +243,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),
         .key = "zero_home", IN_PLAN(zero_home), .n_words = 2,
         .is_implied = true, .is_settled = true, .is_told = true,
-        NEAR(usual, 12, 15)},
+        NEAR(usual, 12, 17)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "

@@ -131,6 +131,33 @@ level()
     merak ckpt diff --tensors-only "$dir/step-00000010" "$RUNS/flat/step-00000010"
 }
 
+# Two tasks on each of two nodes, of which each node's share matrices out.
+@test "inside nodes: the bits of all replicas, and one resumes the other" {
+    local dir=$RUNS/inside/ckpt at=0 step
+
+    export SLURM_NNODES=2 SLURM_NTASKS_PER_NODE=2
+    model=llama-untied
+    zero 1 1 4 by-node --zero 1 --dp-in 2 --micro-batch 2
+    zero 1 1 4 inside --zero 3 --dp-in 2 --zero-home in --micro-batch 2
+    "$TESTS/parity.py" equal "$RUNS/$model-c0.5-by-node" \
+        "$RUNS/$model-c0.5-inside"
+    grep -Eq 'fetched [0-9.]+' "$RUNS/$model-c0.5-inside/out"
+    zero 1 1 4 inside-2 --zero 2 --dp-in 2 --zero-home in
+    zero 1 1 4 inside-3 --zero 3 --dp-in 2 --zero-home in
+    "$TESTS/parity.py" equal "$RUNS/$model-c0.5-inside-2" \
+        "$RUNS/$model-c0.5-inside-3"
+    for run in "3 in" "1 all" "2 in" "3 all"; do
+        set -- $run
+        at=$((at + 1))
+        zero 1 1 4 homes --zero "$1" --zero-home "$2" --dp-in 2 --steps $at \
+            --micro-batch 2 --ckpt "$dir" --keep 0
+    done
+    zero 1 1 4 straight --zero 1 --dp-in 2 --steps $at --micro-batch 2 \
+        --ckpt "$RUNS/straight/ckpt"
+    step=step-$(printf %08d $at)
+    merak ckpt diff --tensors-only "$dir/$step" "$RUNS/straight/ckpt/$step"
+}
+
 @test "what a level needs is named" {
     run srun -n1 merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
         --data "$RUNS/text" --zero 3

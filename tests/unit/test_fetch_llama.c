@@ -66,7 +66,8 @@ static const struct {
     {8, 1, 3, 1, 32122509312 - (size_t)EMBEDDING, 42159341546.},
     {8, 4, 2, 0, 32122509312, 126474289130.},
     {8, 4, 3, 0, 18070018048, 224841727978. - 4 * ONCE - STILL(4)},
-    {8, 4, 3, 1, 32122509312 - (size_t)EMBEDDING, 126474289130. + 3 * EMBEDDING},
+    {8, 4, 3, 1, 32122509312 - (size_t)EMBEDDING,
+     126474289130. + 3 * EMBEDDING},
     {8, 4, 3, 2, 32122509312 - (size_t)(EMBEDDING + ATTENTION), 0},
     {128, 1, 1, 0, 49185874304, 0},
     {128, 1, 2, 0, 17065894272, 0},
@@ -368,7 +369,8 @@ static const struct found_row {
     {38, 4096, 64, 3, 3, NULL, {0}},
     {38, 4096, 64, 1, -1, "or --zero 2", {0}},
     {28, 4096, 64, 1, -1, "or --zero 3", {0}},
-    {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL, {0}}, /* too few tokens to gather by */
+    {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL, {0}}, /* too few tokens to gather
+                                                       by */
     /* few tokens to gather by, but memory for all blocks except some */
     {38, 1024, 64, 3, 3, NULL, {1, 10}},
     {32, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, {20, 45}},
@@ -431,14 +433,75 @@ static void the_level_that_fits_is_found(void **state)
         }
         print_message("# %g GiB, %zu tokens: zero %d, fetch %d, %g s\n",
                       row->gib, row->seq, found->choice[0].plan.zero,
-                      found->choice[0].plan.fetch,
-                      found->choice[0].step_s);
+                      found->choice[0].plan.fetch, found->choice[0].step_s);
         assert_int_equal(found->choice[0].plan.zero, row->zero);
         assert_in_range(found->choice[0].plan.fetch, row->fetch[0],
                         row->fetch[1]);
         assert_true(found->choice[0].memory_bytes <= in.memory_bytes);
         if (row->zero >= MERAK_ZERO_PARAMS && row->fetch[1] == 0)
             check_fetches(found, found->choice[0].plan.microbatches);
+        merak_search_destroy(found);
+    }
+}
+
+/* 8 nodes of 8, each a replica on each rank, which fetches everything: with
+ * slow links between nodes it does so inside them, if memory allows; with links
+ * as fast as those inside, and no latency, over all. */
+static const struct {
+    double gib, net_bytes_per_s, net_latency_s;
+    int dp_in; /* found */
+    enum merak_zero_home home;
+} cluster_rows[] = {
+    {29, 4.5e10, 15e-6, 8, MERAK_HOME_IN},
+    {29, 4.5e10, 1e-7, 8, MERAK_HOME_IN},
+    {29, 3.6e11, 1e-7, 1, MERAK_HOME_ALL},
+    {11.3, 4.5e10, 15e-6, 1, MERAK_HOME_ALL}, /* parts of 1 in 8 do not fit */
+};
+
+static void nodes_share_out_where_links_between_are_slow(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(cluster_rows); i++) {
+        struct merak_hf_config config = llama_8b;
+        struct merak_device device;
+        struct merak_search_result *found = NULL;
+        struct merak_error err = {.text = ""};
+        struct merak_search_input in = {
+            .describe = merak_hf_describe,
+            .arg = &config,
+            .seq = 4096,
+            .dtype = MERAK_BF16,
+            .global_batch = 64,
+            .nodes = 8,
+            .ranks_per_node = 8,
+            .threads = 1,
+            .memory_bytes = (size_t)(cluster_rows[i].gib * 0x1p30),
+            .device = &device,
+            .pin = {.tp = 1,
+                    .pp = 1,
+                    .micro_batch = 1,
+                    .zero = MERAK_ZERO_PARAMS,
+                    .zero_home = MERAK_HOME_AUTO,
+                    .given[MERAK_CHOICE_ZERO] = true}};
+        const struct merak_plan *plan;
+
+        assert_int_equal(merak_device_find("h100", &device, &err), MERAK_OK);
+        device.links.level[1].bytes_per_s = cluster_rows[i].net_bytes_per_s;
+        device.links.level[1].latency_s = cluster_rows[i].net_latency_s;
+        if (merak_search(&in, &found, &err) != MERAK_OK)
+            fail_msg("row %zu: %s", i, err.text);
+        plan = &found->choice[0].plan;
+        print_message("# %g GiB, %g GB/s: dp-in %d, %g s; bytes %.0f inside, "
+                      "%.0f between nodes\n",
+                      cluster_rows[i].gib,
+                      cluster_rows[i].net_bytes_per_s / 1e9, plan->dp_in,
+                      found->choice[0].step_s, found->stage[0].sent_bytes[0],
+                      found->stage[0].sent_bytes[1]);
+        assert_int_equal(plan->dp_in, cluster_rows[i].dp_in);
+        assert_int_equal(plan->zero_home, cluster_rows[i].home);
+        if (plan->zero_home == MERAK_HOME_IN && plan->fetch == 0)
+            assert_true(fabs(found->stage[0].sent_bytes[1] -
+                             (5269684224. + 232960 + 4074)) < 1);
         merak_search_destroy(found);
     }
 }
@@ -451,6 +514,7 @@ int main(void)
         cmocka_unit_test(a_bundle_takes_the_rounds_of_one_exchange),
         cmocka_unit_test(a_layer_waits_for_what_its_kernels_do_not_hide),
         cmocka_unit_test(the_level_that_fits_is_found),
+        cmocka_unit_test(nodes_share_out_where_links_between_are_slow),
     };
 
     return cmocka_run_group_tests_name("fetch_llama", tests, NULL, NULL);
