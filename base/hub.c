@@ -115,6 +115,28 @@ const char *merak_hub_path(const char *name, char room[PATH_MAX])
     return access(room, F_OK) == 0 ? room : name;
 }
 
+const char *merak_hub_download(const char *dir, char *room, size_t bytes)
+{
+    static const char begin[] = "models--";
+    const char *end = strstr(dir, "/snapshots/"), *name = end;
+    const char *two;
+
+    while (name != NULL && name > dir && name[-1] != '/')
+        name--;
+    if (name == NULL || strncmp(name, begin, sizeof(begin) - 1) != 0) {
+        snprintf(room, bytes, "hf download NAME --local-dir %s", dir);
+        return room;
+    }
+    name += sizeof(begin) - 1;
+    two = strstr(name, "--");
+    if (two != NULL && two < end)
+        snprintf(room, bytes, "hf download %.*s/%.*s", (int)(two - name), name,
+                 (int)(end - two - 2), two + 2);
+    else
+        snprintf(room, bytes, "hf download %.*s", (int)(end - name), name);
+    return room;
+}
+
 static enum merak_status fail(struct merak_error *err, enum merak_status status,
                               const char *what, const char *path,
                               const char *expected)

@@ -7,6 +7,7 @@
 #define MERAK_BASE_HUB_H
 
 #include <limits.h>
+#include <stddef.h>
 
 #include "merak/status.h"
 
@@ -19,6 +20,9 @@ const char *merak_hub_path(const char *name, char room[PATH_MAX]);
 /* The cache's folder: HF_HUB_CACHE, or hub in HF_HOME, else where the hub's
  * programs have it.  Returns room. */
 const char *merak_hub_cache(char room[PATH_MAX]);
+/* The command that downloads what is missing in a model's folder, of the cache
+ * or another one, in room[bytes].  Returns room. */
+const char *merak_hub_download(const char *dir, char *room, size_t bytes);
 /* MERAK_ERR_CONFIG for a path that should be `expected` and is not there, and
  * is no name in the cache either. */
 enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,

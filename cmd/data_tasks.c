@@ -216,9 +216,9 @@ enum merak_status merak_pack_tasks(struct merak_pack_job *job, int n,
 {
     json_t *facts = describe(job);
     struct merak_parts parts;
-    enum merak_status rc =
-        merak_parts_open(job->out, facts, (size_t)n, paths, job->json_key,
-                         job->n_tasks, &parts, err);
+    enum merak_status rc = merak_parts_open(
+        job->out, facts, (size_t)n, paths, merak_documents_cut_bytes,
+        job->json_key, job->n_tasks, &parts, err);
 
     *joined_p = false;
     merak_progress_init(&job->progress, stderr, "pack", "B", 0);

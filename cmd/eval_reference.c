@@ -5,188 +5,38 @@
 #include "config.h"
 
 #include "cmd/eval.h"
+#include "cmd/eval_score.h"
 #include "cmd/finish.h"
 
 #include "base/error.h"
 #include "base/json_number.h"
-#include "base/progress.h"
+#include "base/hub.h"
+#include "io/ckpt/ckpt.h"
+#include "io/ckpt/durable.h"
+#include "io/file.h"
+#include "io/tokens/parts.h"
 #include "io/tokens/reference.h"
 #include "io/tokens/spec.h"
+#include "runtime/boot/boot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-struct tally {
-    uint64_t pairs, preferred; /* preferred: the chosen answer is likelier */
-    uint64_t tokens[2];        /* of chosen and rejected answers */
-    double nll[2];
-};
-
-/* One document, with room for the longest. */
-struct document {
-    int32_t *id, *target;
-    unsigned char *counted;
-    float *loss; /* of each token */
-    size_t n;
-    size_t run; /* its first tokens, which the decoder has run */
-};
-
-struct scorer {
-    struct merak_lm *lm;
-    struct document *doc[2]; /* the present one and the one before */
-    uint64_t most;           /* tokens of a document that is scored */
-    uint64_t too_long;       /* documents that are not */
-    struct tally tally;
-    struct merak_progress progress;
-    struct merak_error *err;
-};
-
-static enum merak_status document_create(size_t most, struct document **doc_p,
-                                         struct merak_error *err)
-{
-    struct document *d = *doc_p = calloc(1, sizeof(*d));
-
-    if (d == NULL)
-        return merak_fail_nomem(err, sizeof(*d));
-    d->id = calloc(most, sizeof(*d->id));
-    d->target = calloc(most, sizeof(*d->target));
-    d->counted = calloc(most, 1);
-    d->loss = calloc(most, sizeof(*d->loss));
-    return d->id != NULL && d->target != NULL && d->counted != NULL &&
-                   d->loss != NULL
-               ? MERAK_OK
-               : merak_fail_nomem(err, most * sizeof(*d->id));
-}
-
-static void document_destroy(struct document *d)
-{
-    if (d == NULL)
-        return;
-    free(d->id);
-    free(d->target);
-    free(d->counted);
-    free(d->loss);
-    free(d);
-}
-
-static size_t common(const struct document *a, const struct document *b)
-{
-    size_t n = 0;
-
-    while (n < a->n && n < b->n && a->id[n] == b->id[n])
-        n++;
-    return n;
-}
-
-/* Losses of the document's answer; what it has in common with the one before,
- * its prompt, the decoder still has. */
-static enum merak_status score(struct scorer *s)
-{
-    struct document *d = s->doc[0];
-    size_t kept = common(d, s->doc[1]), first = 1;
-    enum merak_status rc = MERAK_OK;
-
-    kept = kept < s->doc[1]->run ? kept : s->doc[1]->run;
-    d->run = kept;
-    while (first < d->n && !d->counted[first])
-        first++;
-    if (first == d->n)
-        return MERAK_OK;
-    for (size_t i = 0; i + 1 < d->n; i++)
-        d->target[i] = d->counted[i + 1] ? d->id[i + 1] : MERAK_NO_TARGET;
-    kept = kept < first - 1 ? kept : first - 1;
-    d->run = d->n - 1;
-    merak_decoder_rewind(s->lm->decoder, kept);
-    if (kept < first - 1)
-        rc = merak_decoder_next(s->lm->decoder, d->id + kept, first - 1 - kept,
-                                NULL, s->err);
-    return rc == MERAK_OK
-               ? merak_decoder_score(s->lm->decoder, d->id + first - 1,
-                                     d->target + first - 1, d->n - first,
-                                     d->loss + first, s->err)
-               : rc;
-}
-
-static enum merak_status score_document(struct scorer *s,
-                                        const struct merak_token_file *file,
-                                        uint64_t at, uint64_t n)
-{
-    struct document *d = s->doc[1];
-    enum merak_status rc;
-
-    s->doc[1] = s->doc[0];
-    s->doc[0] = d;
-    d->n = n <= s->most ? (size_t)n : 0;
-    d->run = 0;
-    s->too_long += d->n == 0;
-    if (d->n == 0)
-        return MERAK_OK;
-    memset(d->loss, 0, d->n * sizeof(*d->loss));
-    rc = merak_token_file_read(file, at, d->n, s->lm->config.vocab, d->id,
-                               s->err);
-    if (rc == MERAK_OK)
-        rc = merak_mask_read(file->mask, at, d->n, d->counted, s->err);
-    return rc == MERAK_OK ? score(s) : rc;
-}
-
-/* Losses in the file, of a document that is too long zeros. */
-static enum merak_status put_document(struct merak_reference_writer *writer,
-                                      const struct document *d, uint64_t n,
-                                      struct merak_error *err)
-{
-    static const float none[4096];
-    enum merak_status rc = MERAK_OK;
-
-    if (d->n > 0)
-        return merak_reference_put(writer, d->loss, d->n, err);
-    for (size_t part; rc == MERAK_OK && n > 0; n -= part) {
-        part = n < 4096 ? (size_t)n : 4096;
-        rc = merak_reference_put(writer, none, part, err);
-    }
-    return rc;
-}
-
-/* A pair whose documents are both scored. */
-static void count_pair(struct tally *t, const struct document *const *pair)
-{
-    double nll[2] = {0, 0};
-
-    for (int k = 0; k < 2; k++) {
-        for (size_t i = 1; i < pair[k]->n; i++) {
-            nll[k] += (double)pair[k]->loss[i];
-            t->tokens[k] += pair[k]->counted[i];
-        }
-        t->nll[k] += nll[k];
-    }
-    t->pairs++;
-    t->preferred += nll[0] < nll[1];
-}
-
-static enum merak_status score_file(struct scorer *s,
+static enum merak_status score_file(struct merak_scorer *s,
                                     const struct merak_token_file *file)
 {
-    struct merak_reference_writer *writer = NULL;
-    enum merak_status rc = merak_reference_create(file, &writer, s->err);
+    struct merak_loss_sink to = {NULL, NULL};
+    enum merak_status rc = merak_reference_create(file, &to.writer, s->err);
 
-    for (uint64_t d = 0; rc == MERAK_OK && d < file->documents; d++) {
-        uint64_t n = file->begin[d + 1] - file->begin[d];
-
-        rc = merak_cmd_check_stop(s->err);
-        if (rc == MERAK_OK)
-            rc = score_document(s, file, file->begin[d], n);
-        if (rc == MERAK_OK)
-            rc = put_document(writer, s->doc[0], n, s->err);
-        if (rc == MERAK_OK && d % 2 == 1 && s->doc[0]->n > 0 &&
-            s->doc[1]->n > 0)
-            count_pair(&s->tally,
-                       (const struct document *[]){s->doc[1], s->doc[0]});
-        merak_progress_add(&s->progress, (double)n);
-    }
     if (rc == MERAK_OK)
-        rc = merak_reference_commit(writer, s->most, s->err);
-    merak_reference_destroy(writer);
+        rc = merak_score_pairs(s, file, 0, file->documents, &to);
+    if (rc == MERAK_OK)
+        rc = merak_reference_commit(to.writer, s->most, s->err);
+    merak_reference_destroy(to.writer);
     return rc;
 }
 
@@ -247,9 +97,10 @@ static uint64_t most_tokens(const struct merak_eval *eval,
     return most > 0 && most < longest ? most : longest;
 }
 
-static void print_tally(const struct merak_eval *eval, const struct scorer *s)
+static void print_tally(const struct merak_eval *eval,
+                        const struct merak_scorer *s)
 {
-    const struct tally *t = &s->tally;
+    const struct merak_pair_tally *t = &s->tally;
     struct merak_json_number a, b, c;
     double share = t->pairs > 0 ? (double)t->preferred / (double)t->pairs : 0;
     double mean[2];
@@ -275,20 +126,257 @@ static void print_tally(const struct merak_eval *eval, const struct scorer *s)
                s->too_long, s->most);
 }
 
-static enum merak_status score_all(const struct merak_eval *eval,
-                                   struct scorer *s, const struct files *files,
-                                   size_t n, uint64_t tokens)
+/* --- several tasks (parts.h) ------------------------------------------------
+ */
+
+/* How many share the work; 0: this one is of no step, and does all. */
+static int count_tasks(void)
 {
+    const char *by;
+    int tasks = merak_boot_launched(&by);
+
+    return tasks > 1 || getenv("SLURM_STEP_NUM_TASKS") != NULL ? tasks : 0;
+}
+
+/* Inputs are cut by the bytes of their tokens. */
+static uint64_t cut_bytes(const char *path, const char *key)
+{
+    struct stat st;
+
+    (void)key;
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+/* Which checkpoint of a run it is, or when a folder's files were written. */
+static json_t *describe_model(const struct merak_eval *eval)
+{
+    static const char *const name[] = {"config.json", "model.safetensors",
+                                       "model.safetensors.index.json"};
+    char room[PATH_MAX], path[PATH_MAX];
+    const char *dir = merak_hub_path(eval->lm.ckpt, room);
+    struct merak_ckpt *ckpt = NULL;
+    json_t *list = json_array();
+    struct stat st;
+
+    if (merak_ckpt_is_one(dir) && merak_ckpt_open(dir, &ckpt, NULL) == MERAK_OK)
+        json_array_append_new(list, json_string(merak_ckpt_path(ckpt)));
+    merak_ckpt_close(ckpt);
+    for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
+        if (stat(merak_path(path, dir, name[i]), &st) == 0)
+            json_array_append_new(list,
+                                  json_pack("[I, I]", (json_int_t)st.st_size,
+                                            (json_int_t)st.st_mtime));
+    }
+    return list;
+}
+
+static json_t *describe(const struct merak_eval *eval,
+                        const struct merak_scorer *s)
+{
+    return json_pack("{s:s, s:s*, s:i, s:I, s:o}", "--ckpt", eval->lm.ckpt,
+                     "--model", eval->lm.model, "--dtype", eval->lm.dtype,
+                     "--seq", (json_int_t)s->most, "the model's files",
+                     describe_model(eval));
+}
+
+/* The pairs that begin in a part, as documents [first, end). */
+static void find_pairs(const struct merak_token_file *file,
+                       const struct merak_part *part, uint64_t *first,
+                       uint64_t *end)
+{
+    const size_t each = merak_token_bytes(file->type);
+
+    for (*first = 0;
+         *first < file->documents && file->begin[*first] * each < part->begin;)
+        *first += 2;
+    for (*end = *first;
+         *end < file->documents &&
+         (part->end == 0 || file->begin[*end] * each < part->end);)
+        *end += 2;
+}
+
+static char *loss_path(const char *folder, const char *files,
+                       char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/%s.loss", folder, files);
+    return path;
+}
+
+static enum merak_status score_part(struct merak_scorer *s,
+                                    const struct merak_parts *parts, size_t i,
+                                    const struct merak_token_file *file)
+{
+    char *prefix = merak_parts_prefix(parts, i), path[PATH_MAX];
+    struct merak_loss_sink to = {NULL, NULL};
+    uint64_t first, end;
+    enum merak_status rc = MERAK_OK;
+    const struct merak_pair_tally *t = &s->tally;
+    json_t *counts;
+
+    if (prefix == NULL)
+        return merak_fail_nomem(s->err, PATH_MAX);
+    snprintf(path, sizeof(path), "%s.loss", prefix);
+    free(prefix);
+    to.part = fopen(path, "we");
+    if (to.part == NULL)
+        return merak_file_fail(s->err, "create", path);
+    s->tally = (struct merak_pair_tally){.pairs = 0};
+    s->too_long = 0;
+    find_pairs(file, &parts->part[i], &first, &end);
+    rc = merak_score_pairs(s, file, first, end, &to);
+    if (rc == MERAK_OK && (fflush(to.part) != 0 || fsync(fileno(to.part)) != 0))
+        rc = merak_file_fail(s->err, "write", path);
+    fclose(to.part);
+    if (rc != MERAK_OK)
+        return rc;
+    counts = json_pack(
+        "{s:I, s:I, s:[I, I], s:[f, f], s:I}", "pairs", (json_int_t)t->pairs,
+        "preferred", (json_int_t)t->preferred, "tokens",
+        (json_int_t)t->tokens[0], (json_int_t)t->tokens[1], "nll", t->nll[0],
+        t->nll[1], "too_long", (json_int_t)s->too_long);
+    rc = merak_parts_done(parts, i, counts, s->err);
+    json_decref(counts);
+    return rc;
+}
+
+static void add_counts(struct merak_scorer *s, const json_t *counts)
+{
+    struct merak_pair_tally *t = &s->tally;
+
+    t->pairs += (uint64_t)json_integer_value(json_object_get(counts, "pairs"));
+    t->preferred +=
+        (uint64_t)json_integer_value(json_object_get(counts, "preferred"));
+    s->too_long +=
+        (uint64_t)json_integer_value(json_object_get(counts, "too_long"));
+    for (size_t k = 0; k < 2; k++) {
+        t->tokens[k] += (uint64_t)json_integer_value(
+            json_array_get(json_object_get(counts, "tokens"), k));
+        t->nll[k] += json_number_value(
+            json_array_get(json_object_get(counts, "nll"), k));
+    }
+}
+
+/* Append the losses of a part. */
+static enum merak_status join_part(struct merak_scorer *s,
+                                   const struct merak_parts *parts, size_t i,
+                                   struct merak_reference_writer *writer)
+{
+    json_t *counts = merak_parts_counts(parts, i);
+    const char *files = json_string_value(json_object_get(counts, "files"));
+    enum merak_status rc = MERAK_OK;
+    char path[PATH_MAX];
+    float loss[4096];
+    size_t n = 1;
+    FILE *in =
+        fopen(loss_path(parts->folder, files != NULL ? files : "", path), "re");
+
+    if (in == NULL)
+        rc = merak_file_fail(s->err, "read", path);
+    while (rc == MERAK_OK && n > 0) {
+        n = fread(loss, sizeof(*loss), 4096, in);
+        rc = merak_reference_put(writer, loss, n, s->err);
+    }
+    if (in != NULL)
+        fclose(in);
+    add_counts(s, counts);
+    json_decref(counts);
+    return rc;
+}
+
+static enum merak_status join(struct merak_scorer *s,
+                              const struct merak_parts *parts,
+                              struct merak_token_file *const *file, size_t n)
+{
+    enum merak_status rc = MERAK_OK;
+    size_t i = 0;
+
+    s->tally = (struct merak_pair_tally){.pairs = 0};
+    s->too_long = 0;
+    for (size_t f = 0; rc == MERAK_OK && f < n; f++) {
+        struct merak_reference_writer *writer = NULL;
+
+        rc = merak_reference_create(file[f], &writer, s->err);
+        for (; rc == MERAK_OK && i < parts->n && parts->part[i].input == f; i++)
+            rc = join_part(s, parts, i, writer);
+        if (rc == MERAK_OK)
+            rc = merak_reference_commit(writer, s->most, s->err);
+        merak_reference_destroy(writer);
+    }
+    return rc == MERAK_OK ? merak_parts_remove(parts, s->err) : rc;
+}
+
+/* This task's share of the parts, and if it is the last one the whole. */
+static enum merak_status score_tasks(const struct merak_eval *eval,
+                                     struct merak_scorer *s,
+                                     struct merak_token_file *const *file,
+                                     char *const *paths, size_t n,
+                                     bool *joined_p)
+{
+    const int tasks = count_tasks(), task = merak_boot_rank();
+    struct merak_parts parts;
+    json_t *facts = describe(eval, s);
+    char prefix[PATH_MAX];
+    size_t left = 0;
+    enum merak_status rc;
+
+    snprintf(prefix, sizeof(prefix), "%.*s" MERAK_REFERENCE_SUFFIX,
+             (int)(strlen(paths[0]) - strlen(".bin")), paths[0]);
+    rc = merak_parts_open(prefix, facts, n, paths, cut_bytes, NULL, tasks,
+                          &parts, s->err);
+    for (size_t i = (size_t)task; rc == MERAK_OK && i < parts.n;
+         i += (size_t)tasks) {
+        json_t *done = merak_parts_counts(&parts, i);
+
+        if (done == NULL)
+            rc = score_part(s, &parts, i, file[parts.part[i].input]);
+        json_decref(done);
+    }
+    if (rc == MERAK_OK)
+        rc = merak_parts_arrive(&parts, task, tasks, joined_p, &left, s->err);
+    if (rc == MERAK_OK && *joined_p)
+        rc = join(s, &parts, file, n);
+    else if (rc == MERAK_OK)
+        printf("task %d of %d is done: %zu of %zu parts are scored\n", task,
+               tasks, parts.n - left, parts.n);
+    json_decref(facts);
+    merak_parts_close(&parts);
+    return rc;
+}
+
+/* By this task alone, or together with others. */
+static enum merak_status score_all(const struct merak_eval *eval,
+                                   struct merak_scorer *s,
+                                   const struct files *files, size_t n,
+                                   uint64_t tokens, bool *joined_p)
+{
+    struct merak_token_file **file = NULL;
+    char **path = NULL;
+    size_t all = 0, at = 0;
     enum merak_status rc =
         merak_lm_load(s->lm, &eval->lm, (size_t)s->most, false, s->err);
 
-    merak_progress_init(&s->progress, stderr, "reference", "tokens",
-                        (double)tokens);
-    for (size_t k = 0; k < n; k++) {
-        for (size_t f = 0; rc == MERAK_OK && f < files[k].n; f++)
-            rc = score_file(s, &files[k].file[f]);
+    for (size_t k = 0; k < n; k++)
+        all += files[k].n;
+    file = calloc(all + 1, sizeof(*file));
+    path = calloc(all + 1, sizeof(*path));
+    if (rc == MERAK_OK && (file == NULL || path == NULL))
+        rc = merak_fail_nomem(s->err, all * sizeof(*file));
+    for (size_t k = 0; rc == MERAK_OK && k < n; k++) {
+        for (size_t f = 0; f < files[k].n; f++) {
+            file[at] = &files[k].file[f];
+            path[at++] = files[k].file[f].path;
+        }
     }
+    *joined_p = true;
+    merak_progress_init(&s->progress, stderr, "reference", "tokens",
+                        count_tasks() > 0 ? 0 : (double)tokens);
+    if (rc == MERAK_OK && count_tasks() > 0)
+        rc = score_tasks(eval, s, file, path, all, joined_p);
+    for (size_t f = 0; rc == MERAK_OK && count_tasks() == 0 && f < all; f++)
+        rc = score_file(s, file[f]);
     merak_progress_clear(&s->progress);
+    free(file);
+    free(path);
     return rc;
 }
 
@@ -296,11 +384,11 @@ enum merak_status merak_eval_reference(const struct merak_eval *eval,
                                        struct merak_lm *lm,
                                        struct merak_error *err)
 {
-    struct scorer s = {.lm = lm, .err = err};
+    struct merak_scorer s = {.lm = lm, .err = err};
     struct merak_data_spec spec = {0};
     struct files *files = NULL;
     uint64_t tokens = 0, longest = 0;
-    bool any = false;
+    bool any = false, joined = false;
     enum merak_status rc = merak_data_spec_parse(eval->data, &spec, err);
 
     if (rc == MERAK_OK) {
@@ -319,15 +407,15 @@ enum merak_status merak_eval_reference(const struct merak_eval *eval,
                         " tokens: the longest document has %" PRIu64,
                         s.most, longest);
     for (int k = 0; rc == MERAK_OK && k < 2; k++)
-        rc = document_create((size_t)s.most, &s.doc[k], err);
+        rc = merak_scored_create((size_t)s.most, &s.doc[k], err);
     if (rc == MERAK_OK) {
         merak_cmd_catch_stops();
-        rc = score_all(eval, &s, files, spec.n, tokens);
+        rc = score_all(eval, &s, files, spec.n, tokens, &joined);
     }
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK && joined)
         print_tally(eval, &s);
     for (int k = 0; k < 2; k++)
-        document_destroy(s.doc[k]);
+        merak_scored_destroy(s.doc[k]);
     for (size_t k = 0; files != NULL && k < spec.n; k++)
         merak_token_files_close(files[k].file, files[k].n);
     free(files);

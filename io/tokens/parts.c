@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "io/file.h"
-#include "io/tokens/documents.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -169,14 +168,15 @@ static json_t *describe_input(const char *path, uint64_t cut_bytes,
 
 /* The plan as it would be made now. */
 static json_t *make_plan(const json_t *facts, size_t n, char *const *inputs,
-                         const char *key, int n_tasks, struct merak_error *err)
+                         merak_parts_cut_fn cut, const char *key, int n_tasks,
+                         struct merak_error *err)
 {
     json_t *list = json_array(), *each;
     uint64_t all = 0, part;
     char id[64];
 
     for (size_t i = 0; i < n; i++) {
-        uint64_t bytes = merak_documents_cut_bytes(inputs[i], key);
+        uint64_t bytes = cut(inputs[i], key);
 
         each = describe_input(inputs[i], bytes, err);
         if (each == NULL) {
@@ -302,8 +302,8 @@ static enum merak_status agree(struct merak_parts *parts, const json_t *plan,
 
 enum merak_status merak_parts_open(const char *prefix, const json_t *facts,
                                    size_t n_inputs, char *const *inputs,
-                                   const char *key, int n_tasks,
-                                   struct merak_parts *parts,
+                                   merak_parts_cut_fn cut, const char *key,
+                                   int n_tasks, struct merak_parts *parts,
                                    struct merak_error *err)
 {
     size_t n = strlen(prefix) + 7;
@@ -314,7 +314,7 @@ enum merak_status merak_parts_open(const char *prefix, const json_t *facts,
     if (parts->folder == NULL || parts->run == NULL)
         return merak_fail_nomem(err, n);
     snprintf(parts->folder, n, "%s.parts", prefix);
-    plan = make_plan(facts, n_inputs, inputs, key, n_tasks, err);
+    plan = make_plan(facts, n_inputs, inputs, cut, key, n_tasks, err);
     if (plan == NULL)
         return MERAK_ERR_NOT_FOUND;
     if (mkdir(parts->folder, 0777) != 0 && errno != EEXIST)

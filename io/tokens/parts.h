@@ -44,21 +44,23 @@ struct merak_parts {
     int64_t now; /* the time that the plan was made */
 };
 
+typedef uint64_t (*merak_parts_cut_fn)(const char *path, const char *key);
+
 /*
  * Make the plan, or read it and compare.
  *
  *   facts   what has to be the same for all tasks and runs, an object; errors
  *           name its keys
  *   inputs  paths
- *   key     as for merak_documents_read(): lines of JSON that are not
- *           compressed are cut into parts
+ *   cut     how many bytes of an input can be cut into parts, 0: it is one;
+ *           called with key, as merak_documents_cut_bytes() is
  *
  * MERAK_ERR_MISMATCH if the folder has a plan for something else.
  */
 enum merak_status merak_parts_open(const char *prefix, const json_t *facts,
                                    size_t n_inputs, char *const *inputs,
-                                   const char *key, int n_tasks,
-                                   struct merak_parts *parts,
+                                   merak_parts_cut_fn cut, const char *key,
+                                   int n_tasks, struct merak_parts *parts,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_parts_close(struct merak_parts *parts);
 /* Where this process writes part i's token files: to be freed, NULL without

@@ -160,7 +160,7 @@ static enum merak_status read_numbers(const char *dir,
     c->dropout = json_number_value(dropout);
     c->by_root = json_is_true(root);
     if (!json_is_boolean(root) && root != NULL && !json_is_null(root))
-        return refuse(dir, "use_rslora", root, err);
+        return not_as_expected(dir, "use_rslora", root, "true or false", err);
     c->base =
         json_string_value(json_object_get(c->root, "base_model_name_or_path"));
     if (json_integer_value(rank) < 1 || json_integer_value(rank) > 65535)

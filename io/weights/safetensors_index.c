@@ -9,8 +9,12 @@
 #include "io/weights/safetensors_impl.h"
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "io/file.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,6 +36,22 @@ find_file(const struct merak_safetensors *st, const char *name)
     return NULL;
 }
 
+/* A download that was ended, for example: a link to nothing, or no file. */
+static enum merak_status check_present(const char *dir, const char *file,
+                                       struct merak_error *err)
+{
+    char path[PATH_MAX], load[256];
+
+    if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= PATH_MAX ||
+        access(path, F_OK) == 0 || errno != ENOENT)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                      "%.100s lacks %.80s, which " MERAK_SAFETENSORS_INDEX
+                      " names: the model is not there as a whole; %s goes on "
+                      "with the download",
+                      dir, file, merak_hub_download(dir, load, sizeof(load)));
+}
+
 static enum merak_status add_files(struct merak_safetensors *st,
                                    const char *dir, json_t *map,
                                    struct merak_error *err)
@@ -50,8 +70,11 @@ static enum merak_status add_files(struct merak_safetensors *st,
                               ": tensor %.60s is in \"%.60s\", expected a "
                               "file of the folder",
                               dir, tensor, file == NULL ? "" : file);
-        if (find_file(st, file) == NULL)
-            rc = merak_safetensors_add_file(st, dir, file, err);
+        if (find_file(st, file) == NULL) {
+            rc = check_present(dir, file, err);
+            if (rc == MERAK_OK)
+                rc = merak_safetensors_add_file(st, dir, file, err);
+        }
         if (rc != MERAK_OK)
             return rc;
     }

@@ -40,7 +40,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..37
+echo 1..39
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -110,6 +110,26 @@ ok $? "merak eval writes it beside the data" log
 awk -F'[:,}]' 'NR == FNR { a = $6; b = $8; next }
     { exit !(($2 - a) * ($2 - b) < 0) }' log all
 ok $? "its losses are those of merak eval" log all
+# share I N: as task I of a step of N
+share()
+{
+    SLURM_STEP_NUM_TASKS=$2 SLURM_PROCID=$1 "$merak" eval --ckpt hf --data m \
+        --reference --json
+}
+for i in $(seq 40); do sed "s/after/$i after/" p.jsonl; done >m.jsonl
+pack m m.jsonl && "$merak" eval --ckpt hf --data m --reference --json >want &&
+    mv m.ref m.want && share 1 3 >got && [ ! -e m.ref ] &&
+    timeout -s KILL 0.2 env SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0 "$merak" \
+        eval --ckpt hf --data m --reference >>got 2>&1
+share 1 2 >got1 2>&1 & share 0 2 >got0 2>&1
+wait
+cmp m.ref m.want && [ ! -e m.ref.parts ] && cat got0 got1 | grep -qF "$(cat want)"
+ok $? "tasks, of which one was killed, write what one does" want got got0 got1
+share 1 2 >/dev/null
+"$merak" ckpt export first --format hf --dtype bf16 --out other >/dev/null
+refuses "m.ref.parts has parts of another packing, not the same in --ckpt" env \
+    SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$merak" eval --ckpt other --data m \
+    --reference
 cp p.ref whole.ref
 refuses "--data has no pair of answers of at most 4 tokens: the longest document has " \
     "$merak" eval --ckpt hf --data p --reference --seq 4

@@ -121,7 +121,7 @@ static const struct refusal {
 } refusals[] = {
     {"peft_type", "\"LOHA\"", "peft_type \"LOHA\""},
     {"use_dora", "true", "use_dora true"},
-    {"use_rslora", "1", "use_rslora 1"},
+    {"use_rslora", "1", "use_rslora is 1, expected true or false"},
     {"lora_bias", "true", "lora_bias true"},
     {"bias", "\"all\"", "bias \"all\""},
     {"modules_to_save", "[\"lm_head\"]", "modules_to_save [\"lm_head\"]"},

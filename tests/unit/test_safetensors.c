@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/hub.h"
 #include "io/weights/safetensors.h"
 
 #include <float.h>
@@ -277,7 +278,9 @@ static const struct {
     {"{\"weight_map\":{\"a\":\"two\"}}", "tensor a is not in two"},
     {"{\"weight_map\":{\"a\":\"one\",\"z\":\"one\"}}",
      "tensor z is not in one"},
-    {"{\"weight_map\":{\"a\":\"one\",\"b\":\"three\"}}", "three"},
+    {"{\"weight_map\":{\"a\":\"one\",\"b\":\"three\"}}",
+     "lacks three, which model.safetensors.index.json names: the model is not "
+     "there as a whole; hf download NAME --local-dir /"},
     {"{\"weight_map\":{\"a\":\"one\",\"b\":\"same\"}}", "tensor a is in"},
     {"{\"weight_map\":{\"a\":\"../one\"}}", "expected a file of the folder"},
     {"{\"weight_map\":{\"a\":\"/dev/zero\"}}", "expected a file of the folder"},
@@ -318,6 +321,25 @@ static void an_index_means_the_files_beside_it(void **state)
         merak_safetensors_close(st);
     }
     unlink(scratch_path(MERAK_SAFETENSORS_INDEX));
+}
+
+/* The command for a folder of the hub's cache has the model's name. */
+static void a_download_goes_on_by_name(void **state)
+{
+    static const struct {
+        const char *dir, *text;
+    } row[] = {
+        {"/h/models--org--a-b/snapshots/0f", "hf download org/a-b"},
+        {"models--gpt2/snapshots/0f/", "hf download gpt2"},
+        {"/h/snapshots/0f", "hf download NAME --local-dir /h/snapshots/0f"},
+        {"x", "hf download NAME --local-dir x"},
+    };
+    char room[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++)
+        assert_string_equal(merak_hub_download(row[i].dir, room, sizeof(room)),
+                            row[i].text);
 }
 
 static void a_folder_without_any_says_what_is_wanted(void **state)
@@ -465,6 +487,7 @@ int main(void)
         cmocka_unit_test(a_file_cut_anywhere_is_refused),
         cmocka_unit_test(a_tensor_of_other_numbers_is_not_read),
         cmocka_unit_test(an_index_means_the_files_beside_it),
+        cmocka_unit_test(a_download_goes_on_by_name),
         cmocka_unit_test(a_folder_without_any_says_what_is_wanted),
         cmocka_unit_test(what_a_seed_makes_of_a_file_is_read_or_refused),
     };
