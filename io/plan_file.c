@@ -174,16 +174,22 @@ static json_t *sent_object(const struct merak_sent *sent)
                      "dp_bytes", (json_int_t)sent->dp_bytes);
 }
 
+#define RANKS_TEXT 512
+
 json_t *merak_plan_file_object(struct merak_plan_file *file)
 {
-    char program[MERAK_FINGERPRINT_TEXT];
+    char program[MERAK_FINGERPRINT_TEXT], ranks[RANKS_TEXT] = "";
     json_t *object;
 
+    if (file->plan.stage != NULL) /* for srun's map of them: plan_head.c */
+        merak_stages_text(file->plan.stage, file->plan.pp, ranks,
+                          sizeof(ranks));
     snprintf(program, sizeof(program), "%016" PRIx64, file->program);
     object = json_pack(
-        "{s:i, s:o*, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan",
+        "{s:i, s:o*, s:o*, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan",
         file->plan.stage != NULL ? FORMAT_MESHES : FORMAT, "sent",
-        sent_object(&file->sent), "plan", merak_plan_object(&file->plan), "run",
+        sent_object(&file->sent), "ranks",
+        ranks[0] != '\0' ? json_string(ranks) : NULL, "plan", merak_plan_object(&file->plan), "run",
         "model", file->model, "seq", (json_int_t)file->seq, "global_batch",
         (json_int_t)file->global_batch, "program", program);
     if (object == NULL || !make_id(object, file->id)) {

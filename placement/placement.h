@@ -166,9 +166,10 @@ int merak_placement_groups_at(const struct merak_placement *placement,
 int merak_placement_levels(const struct merak_placement *placement);
 
 /* The text of --merak-map=show: a summary, then one line for each node, up to
- * max_nodes. */
+ * max_nodes.  stages: of unlike ranks, "2x4-8x1", whose ranks are the tasks in
+ * order; or "". */
 void merak_placement_print(const struct merak_placement *placement, FILE *out,
-                           int max_nodes);
+                           const char *stages, int max_nodes);
 
 /* --- the plan: facts and request as one line of text --------------------- */
 

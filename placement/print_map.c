@@ -61,12 +61,71 @@ static void print_node(const struct merak_placement *p, FILE *out, int place)
     fputc('\n', out);
 }
 
+/* --- unlike stages -------------------------------------------------------- */
+
+/* Where a task is in stages "2x4-8x1", in the order of which tasks are their
+ * ranks; false behind the last one. */
+static bool find_stage(const char *ranks, int task, int *stage, int *dp_index,
+                       int *tp_index)
+{
+    int dp, tp, n;
+
+    for (*stage = 0; sscanf(ranks, "%5dx%5d%n", &dp, &tp, &n) == 2; ++*stage) {
+        if (dp < 1 || tp < 1)
+            return false;
+        if (task < dp * tp) {
+            *dp_index = task / tp;
+            *tp_index = task % tp;
+            return true;
+        }
+        task -= dp * tp;
+        ranks += n;
+        ranks += *ranks == '-';
+    }
+    return false;
+}
+
+static void print_stages_of(const struct merak_placement *p, FILE *out,
+                            const char *ranks, int place)
+{
+    int node = p->walk.node[place], stage, d, t;
+
+    fprintf(out, "  %s %s:", p->node_path[node], p->node_name[node]);
+    for (int task = 0; task < p->n_tasks; task++) {
+        if (p->place_of_task[task] != place)
+            continue;
+        if (find_stage(ranks, task, &stage, &d, &t))
+            fprintf(out, " %d=t%d.p%d.d%d", task, t, stage, d);
+        else
+            fprintf(out, " %d=none", task);
+    }
+    fputc('\n', out);
+}
+
+static void print_stages(const struct merak_placement *p, FILE *out,
+                         const char *ranks, int max_nodes)
+{
+    fprintf(out,
+            "merak: placement %016" PRIx64 ": %d tasks on %d node%s, stages of "
+            "unlike ranks %s (replicas x tp), tasks in order\n"
+            "  node: task=t(tp).p(stage).d(replica) ...\n",
+            p->id, p->n_tasks, p->n_nodes, p->n_nodes == 1 ? "" : "s", ranks);
+    for (int i = 0; i < p->n_nodes && i < max_nodes; i++)
+        print_stages_of(p, out, ranks, i);
+    if (p->n_nodes > max_nodes)
+        fprintf(out, "  and %d more nodes\n", p->n_nodes - max_nodes);
+}
+
 void merak_placement_print(const struct merak_placement *p, FILE *out,
-                           int max_nodes)
+                           const char *stages, int max_nodes)
 {
     int tp = p->degree[MERAK_AXIS_TP] / p->cp / p->ep;
     char degrees[MERAK_GROUP_TEXT];
 
+    if (stages[0] != '\0') {
+        print_stages(p, out, stages, max_nodes);
+        return;
+    }
     merak_group_text(tp, p->cp, p->ep, p->degree[MERAK_AXIS_PP], degrees);
     fprintf(out,
             "merak: placement %016" PRIx64 ": %d tasks on %d node%s, %s x "

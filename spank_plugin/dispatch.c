@@ -49,6 +49,7 @@ enum { MAX_SHOWN = 32 };
  * step exists, read-only after that. */
 static struct settings settings;
 static struct request request;
+static struct plan_head head; /* of the plan that is given */
 
 static void refuse(const struct merak_error *err)
 {
@@ -195,14 +196,14 @@ static void show(const struct merak_placement *p)
     FILE *out;
 
     if (strcmp(where, "show") == 0) {
-        merak_placement_print(p, stderr, MAX_SHOWN);
+        merak_placement_print(p, stderr, head.ranks, MAX_SHOWN);
         return;
     }
     if (strchr(where, '/') == NULL)
         return;
     out = open_map(where);
     if (out != NULL)
-        merak_placement_print(p, out, MERAK_MAX_NODES);
+        merak_placement_print(p, out, head.ranks, MERAK_MAX_NODES);
     if (out == NULL || fclose(out) != 0)
         slurm_error("merak: --merak-map: cannot write %s: %s", where,
                     strerror(errno));
@@ -266,7 +267,6 @@ static enum merak_status apply_plan_file(struct merak_placement_input *input,
                                          bool *is_auto, struct merak_error *err)
 {
     const char *path = settings_text(&settings, SET_PLAN);
-    struct plan_head head;
     enum merak_status rc;
 
     if (path[0] == '\0')

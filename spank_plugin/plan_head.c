@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 1024, FORMAT = 2, FORMAT_MESHES = 3 };
+enum { HEAD_BYTES = 2048, FORMAT = 2, FORMAT_MESHES = 3 };
 
 /* Ranks of unlike stages are the tasks in order, as those of replicas are; the
  * program checks how many there have to be. */
@@ -34,7 +34,7 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
     const char *why, *rest;
     FILE *in;
     size_t n;
-    int version = 0, found, sent = 0, begin = 0, end = 0, after = 0;
+    int version = 0, found, sent = 0, ranks = 0, begin = 0, end = 0, after = 0;
 
     why = merak_fopen_regular(path, &in);
     if (why != NULL)
@@ -51,6 +51,10 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
                " , \"dp_bytes\" : %18" SCNu64 " }%n",
                &got.pp_bytes, &got.dp_bytes, &sent) == 2)
         rest += sent;
+    /* only of unlike stages */
+    if (sscanf(rest, " , \"ranks\" : \"%511[0-9x.-]\"%n", got.ranks, &ranks) ==
+        1)
+        rest += ranks;
     if (sscanf(rest,
                " , \"plan\" : { \"tp\" : %5d , \"pp\" : %5d , \"dp\" : %5d , "
                "\"order\" : \"%15[a-z-]\"%n",

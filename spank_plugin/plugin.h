@@ -108,6 +108,7 @@ struct plan_head {
     int tp, pp, dp, cp, ep; /* dp 0: what the tasks leave */
     enum merak_order order;
     uint64_t pp_bytes, dp_bytes; /* 0: not known */
+    char ranks[512]; /* of unlike stages, "2x4-8x1"; else "" */
 };
 
 /* MERAK_ERR_CONFIG if there is no plan at `path`. */

@@ -103,6 +103,21 @@ int merak_stages_ranks(const struct merak_stage_degrees *stage, int n)
     return ranks < INT_MAX ? (int)ranks : INT_MAX;
 }
 
+int merak_stages_leave_node(const struct merak_stage_degrees *stage, int n,
+                            int ranks_per_node)
+{
+    long rank = 0;
+
+    for (int s = 0; s < n; s++) {
+        for (int d = 0; d < stage[s].dp; d++, rank += stage[s].tp) {
+            if (rank / ranks_per_node !=
+                (rank + stage[s].tp - 1) / ranks_per_node)
+                return s;
+        }
+    }
+    return -1;
+}
+
 int merak_plan_ranks(const struct merak_plan *plan)
 {
     return plan->stage != NULL

@@ -58,6 +58,11 @@ bool merak_plan_is_unlike(const struct merak_plan *plan, int a, int b);
 size_t merak_stages_least_samples(const struct merak_stage_degrees *stage,
                                   int n);
 
+/* The first stage of a list whose tensor ranks are not all on one node, where
+ * ranks fill nodes of so many in order; -1: there is none. */
+int merak_stages_leave_node(const struct merak_stage_degrees *stage, int n,
+                            int ranks_per_node);
+
 /* The ranks of n stages together; INT_MAX: as many or more. */
 int merak_stages_ranks(const struct merak_stage_degrees *stage, int n);
 

@@ -34,23 +34,31 @@
 /* --- when ------------------------------------------------------------------ */
 
 /* Do options leave stages free, and can unlike ones do what they ask for?  All
- * may have the same given tp, and there may be a given number of them. */
+ * may have the same given tp, and there may be a given number of them; of what
+ * is not in this list, only the usual values. */
 static bool is_free(const struct merak_search_input *in)
 {
-    static const enum merak_choice_id fixed[] = {
-        MERAK_CHOICE_DP, MERAK_CHOICE_ORDER, MERAK_CHOICE_MICRO_BATCH,
-        MERAK_CHOICE_TP_BATCH};
+    static const bool obeyed[MERAK_CHOICE_COUNT] = {
+        [MERAK_CHOICE_TP] = true,       [MERAK_CHOICE_PP] = true,
+        [MERAK_CHOICE_STAGES] = true,   [MERAK_CHOICE_SCHEDULE] = true,
+        [MERAK_CHOICE_ZERO] = true,     [MERAK_CHOICE_SP] = true,
+        [MERAK_CHOICE_BOUNDARY] = true, [MERAK_CHOICE_RECOMPUTE] = true,
+        [MERAK_CHOICE_BRANCHES] = true, [MERAK_CHOICE_EXPERT_ROOM] = true,
+        [MERAK_CHOICE_CUT] = true};
     const struct merak_choices *pin = &in->pin;
     const struct merak_schedule *schedule;
 
-    for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++) {
-        if (pin->given[fixed[i]] && merak_choice_get(&merak_choice[fixed[i]],
-                                                     pin) > 0)
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+
+        if (!obeyed[i] && pin->given[i] &&
+            merak_choice_get(c, pin) != c->usual)
             return false;
     }
     if (pin->pp == 1 || pin->dp > 0 || pin->micro_batch > 0 || pin->cp > 1 ||
         pin->ep > 1 || pin->chunks > 1 || pin->sub_pipeline ||
-        pin->list.cut != NULL || pin->list.drop != NULL || in->insists_direct ||
+        pin->given[MERAK_CHOICE_ORDER] || pin->list.cut != NULL ||
+        pin->list.drop != NULL || in->insists_direct ||
         (pin->given[MERAK_CHOICE_BRANCHES] &&
          pin->branches != MERAK_BRANCHES_DESCRIBED &&
          pin->branches != MERAK_BRANCHES_AUTO))

@@ -25,11 +25,25 @@ static enum merak_status take_nodes(struct plan_options *opt,
 {
     int ranks =
         merak_stages_ranks(opt->choice.list.stage, opt->choice.list.n_stages);
+    int s;
 
     if (opt->ranks_per_node == 0)
         opt->ranks_per_node = opt->machine.device.links.level[0].ranks;
     if (opt->ranks_per_node == 0)
         opt->ranks_per_node = ranks;
+    s = merak_stages_leave_node(opt->choice.list.stage,
+                                opt->choice.list.n_stages, opt->ranks_per_node);
+    if (s >= 0) {
+        const struct merak_stage_degrees *at = &opt->choice.list.stage[s];
+
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--stages: stage %d, %d x %d, does not fit whole "
+                          "nodes of %d behind stage %d: its tensor ranks would "
+                          "leave a node; change the order of stages, or their "
+                          "tensor ranks",
+                          s, at->dp, at->tp, opt->ranks_per_node,
+                          s > 0 ? s - 1 : 0);
+    }
     if (!opt->given.nodes)
         opt->nodes = (ranks - 1) / opt->ranks_per_node + 1;
     else if ((long)opt->nodes * opt->ranks_per_node != ranks)

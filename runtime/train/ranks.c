@@ -207,6 +207,28 @@ static enum merak_status take_stages(const struct merak_given_lists *list,
     return MERAK_OK;
 }
 
+/* Tensor ranks on several nodes are slow, but right. */
+static void warn_of_nodes(const struct merak_boot *boot,
+                          const struct merak_ranks *r)
+{
+    int rank = 0;
+
+    for (int s = 0; s < r->pp; s++) {
+        for (int d = 0; d < r->stage[s].dp; d++, rank += r->stage[s].tp) {
+            for (int t = 1; t < r->stage[s].tp; t++) {
+                if (boot->node_of[rank + t] == boot->node_of[rank])
+                    continue;
+                merak_warn("train",
+                           "stage %d, %d x %d: its tensor ranks are on several "
+                           "nodes, which is slow; order the stages so that "
+                           "they fill nodes",
+                           s, r->stage[s].dp, r->stage[s].tp);
+                return;
+            }
+        }
+    }
+}
+
 /* Their ranks are the tasks in order. */
 static enum merak_status place_stages(const struct merak_boot *boot,
                                       struct merak_ranks *r,
@@ -230,6 +252,8 @@ static enum merak_status place_stages(const struct merak_boot *boot,
         r->transport_rank[i] = r->logical_rank[i] = i;
     r->logical = boot->rank;
     snprintf(r->source, sizeof(r->source), "in order");
+    if (boot->rank == 0)
+        warn_of_nodes(boot, r);
     return MERAK_OK;
 }
 

@@ -133,6 +133,10 @@ resumed()
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *'stages of unlike ranks: 2 x 1, 1 x 2 on'* ]]
+    run srun -n4 --overcommit --merak-plan="$plan" --merak-map=show true
+    echo "$output"
+    [[ $output == *'stages of unlike ranks 2x1-1x2 (replicas x tp), tasks in order'* ]]
+    [[ $output == *' 3=t1.p1.d0'* ]]
     run srun -n4 --overcommit --merak-plan="$plan" merak train \
         --model "$model" --data "$RUNS/text" --steps 2 --eval-samples 0
     echo "$output"

@@ -438,6 +438,8 @@ refuses "--stages of 24 ranks on 2 nodes of 8: expected as many ranks as these" 
     $stages --nodes 2
 refuses "--stages: stage 2, 4 x 2, does not fit: its rank 16 needs " $stages \
     --memory-gib 0.0001
+refuses "--stages: stage 1, 1 x 4, does not fit whole nodes of 8 behind stage 0" \
+    --stages 6x1,1x4,6x1 --device h100 --seq 16
 refuses "one list and one machine at a time" $stages --nodes 3,6
 refuses "no other trainer can express" $stages --emit megatron
 refuses "give --device: a100" --stages 2x1,1x1 --nodes 3
