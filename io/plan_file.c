@@ -16,10 +16,10 @@
  *               they are not the usual (older files have a flag for branches,
  *               gathered, which is still read);
  *               zero1 is true or false, or else zero has the level.
- *               Micro-batches: a sub-pipeline's halves count as one.  cut is null
- *               if merak_stages_cut() decides, drop ({attention, blocks} of
- *               each part) if recompute does;
- *               scatter is 0 if absent.  meshes is there in version 3 alone,
+ *               Micro-batches: a sub-pipeline's halves count as one.  cut is
+ * null if merak_stages_cut() decides, drop ({attention, blocks} of each part)
+ * if recompute does; scatter is 0 if absent.  meshes is there in version 3
+ * alone,
  *               [{dp, tp}, ..] of each stage: then tp and dp are 1, and
  *               micro_batch is that of all replicas together
  *   run         {model, seq, global_batch} it is for; model is

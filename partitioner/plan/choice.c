@@ -136,7 +136,7 @@ static enum merak_status set_stages(void *target, const char *text,
     "gradients, 3: and parameters, fetched for each use; or auto: of " \
     "all, if degrees are auto (1; or 0, if degrees are auto)"
 
-#define FETCH_TEXT                                                       \
+#define FETCH_TEXT                                                     \
     "first blocks of each part whose parameters are fetched for each " \
     "use, with --zero 3; the others are whole (all; of a search with " \
     "a memory limit: the fewest that fit, if that is faster)"

@@ -40,8 +40,7 @@ enum { NO_STAGE = -1, STAGES = -2 };
 /* By part: the first of its blocks, of those counted over the model. */
 static int *first_blocks(struct merak_build *b)
 {
-    int *first =
-        merak_build_alloc(b, (size_t)b->stages->n * sizeof(*first));
+    int *first = merak_build_alloc(b, (size_t)b->stages->n * sizeof(*first));
 
     for (int p = 1; p < b->stages->n && first != NULL; p++)
         first[p] = first[p - 1] + b->stages->n_blocks[p - 1];

@@ -174,8 +174,7 @@ static enum merak_status check_fetched(const struct merak_candidate *cand,
     if (fetch <= has)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "fetch %d: the model has %d blocks",
-                      fetch, has);
+                      "fetch %d: the model has %d blocks", fetch, has);
 }
 
 /* Some schedules recompute nothing on some stages. */

@@ -101,10 +101,13 @@ static void begin_block(struct merak_range *range)
 {
     for (int k = 0; k < MERAK_KEEPS; k++)
         range->dropped[k] = 0;
-    range->mark[range->n_blocks++] = (struct merak_mark){
-        range->to, range->kept[MERAK_KEEP_ALL], range->kept[MERAK_KEEP_LEAST],
-        range->peak[MERAK_KEEP_LEAST], range->recompute_s[MERAK_KEEP_LEAST],
-        merak_range_fetched_to(range, 0)};
+    range->mark[range->n_blocks++] =
+        (struct merak_mark){range->to,
+                            range->kept[MERAK_KEEP_ALL],
+                            range->kept[MERAK_KEEP_LEAST],
+                            range->peak[MERAK_KEEP_LEAST],
+                            range->recompute_s[MERAK_KEEP_LEAST],
+                            merak_range_fetched_to(range, 0)};
     range->retained_before = range->retained;
     range->block_all = 0;
 }
