@@ -119,16 +119,21 @@ static void describe_schedule(const struct merak_plan *p, char *text,
     snprintf(text, size, "%s%s, ", p->schedule, chunks);
 }
 
-/* " (parameters of the first 5 blocks of each part)"; "" if it is all, or none.
- */
-static void describe_fetched(const struct merak_plan *p, char *text,
-                             size_t size)
+/* " (gradients once a step, parameters of the first 5 blocks of each part)"; ""
+ * if these are all, or none, and those are each micro-batch's. */
+static void describe_shares(const struct merak_plan *p, char *text, size_t size)
 {
-    text[0] = '\0';
+    char blocks[64] = "";
+    bool once = p->grad_sum == MERAK_SUM_STEP;
+
     if (p->fetch > 0)
-        snprintf(text, size, " (parameters of the first %d block%s%s)",
+        snprintf(blocks, sizeof(blocks), "parameters of the first %d block%s%s",
                  p->fetch, p->fetch == 1 ? "" : "s",
                  merak_plan_parts(p) > 1 ? " of each part" : "");
+    text[0] = '\0';
+    if (once || p->fetch > 0)
+        snprintf(text, size, " (%s%s%s)", once ? "gradients once a step" : "",
+                 once && p->fetch > 0 ? ", " : "", blocks);
 }
 
 /* ", room for 125 % of an even share of rows"; "" if experts are not cut. */
@@ -154,7 +159,7 @@ static void describe_sums(const struct merak_plan *p, char *text, size_t size)
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char schedule[64], samples[64] = "", sp[48] = "", drops[80];
-    char experts[80], fetched[64], sums[80], grid[40] = "";
+    char experts[80], shares[112], sums[80], grid[40] = "";
     char factors[MERAK_FACTORS_TEXT];
     char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
@@ -164,7 +169,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     describe_schedule(p, schedule, sizeof(schedule));
     describe_drops(p, drops, sizeof(drops));
     describe_experts(p, experts, sizeof(experts));
-    describe_fetched(p, fetched, sizeof(fetched));
+    describe_shares(p, shares, sizeof(shares));
     describe_sums(p, sums, sizeof(sums));
     snprintf(order, sizeof(order), "ranks %s",
              merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
@@ -189,7 +194,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                "communication"
                              : "",
              p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
-             fetched, sums, p->stage != NULL ? "ranks by stage" : order,
+             shares, sums, p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
              sp, samples, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],

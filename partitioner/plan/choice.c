@@ -141,6 +141,11 @@ static enum merak_status set_stages(void *target, const char *text,
     "use, with --zero 3; the others are whole (all; of a search with " \
     "a memory limit: the fewest that fit, if that is faster)"
 
+#define GRAD_SUM_TEXT                                                    \
+    "when gradients of matrices are summed over replicas with --zero 2 " \
+    "or 3: each micro-batch, or once a step, whole until then (micro; "  \
+    "of a search: whichever is faster with 3)"
+
 #define ZERO_HOME_TEXT                                                        \
     "which replicas share out matrices and their gradients with --zero 2 and " \
     "3: all, or those of --dp-in; optimizer state all; or auto, if degrees " \
@@ -237,7 +242,14 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(FETCH, "fetch", INT, fetch, FETCH_TEXT, FETCH_TEXT,
              DEGREE, .words = "all"),
         .key = "fetch", IN_PLAN(fetch), .is_implied = true,
-        .is_settled = true, .is_told = true, NEAR(usual, 11, 13)},
+        .is_settled = true, .is_told = true, .least_zero = MERAK_ZERO_PARAMS,
+        NEAR(usual, 11, 13)},
+    [MERAK_CHOICE_GRAD_SUM] = {
+        BOTH(GRAD_SUM, "grad-sum", WORD, grad_sum, GRAD_SUM_TEXT,
+             GRAD_SUM_TEXT, .words = "micro|step"),
+        .key = "grad_sum", IN_PLAN(grad_sum), .is_implied = true,
+        .is_settled = true, .is_told = true, .least_zero = MERAK_ZERO_GRADS,
+        NEAR(usual, 13, 18)},
     [MERAK_CHOICE_ZERO_HOME] = {
         BOTH(ZERO_HOME, "zero-home", WORD, zero_home,
              ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),
@@ -385,21 +397,28 @@ int merak_choice_compare(const struct merak_choice *choice,
 
 /* --- all of them ---------------------------------------------------------- */
 
-/* Levels that are searched for may turn out to be 3. */
-static enum merak_status settle_fetch(struct merak_choices *choices,
+/* Are choices given that only higher levels have?  One that is searched for may
+ * be such a level. */
+static enum merak_status check_levels(const struct merak_choices *choices,
                                       struct merak_error *err)
 {
-    bool may = choices->zero == MERAK_OPTION_AUTO ||
-               (choices->given[MERAK_CHOICE_ZERO] &&
-                choices->zero == MERAK_ZERO_PARAMS);
+    int zero =
+        choices->given[MERAK_CHOICE_ZERO] ? choices->zero : MERAK_ZERO_STATE;
 
-    if (choices->fetch == MERAK_OPTION_AUTO)
-        choices->fetch = 0;
-    if (!choices->given[MERAK_CHOICE_FETCH] || may)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--fetch needs --zero 3: without it all parameters are "
-                      "whole; give --zero 3, or leave out --fetch");
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+        bool step =
+            i == MERAK_CHOICE_GRAD_SUM && choices->grad_sum == MERAK_SUM_STEP;
+        int least = step ? MERAK_ZERO_PARAMS : c->least_zero;
+
+        if (choices->given[i] && zero < least)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--%s%s needs --zero %d, not %d; give that, or "
+                              "leave out --%s",
+                              c->option.name, step ? " step" : "", least, zero,
+                              c->option.name);
+    }
+    return MERAK_OK;
 }
 
 enum merak_status merak_choices_settle(struct merak_choices *choices,
@@ -408,7 +427,10 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
     if (choices->has_zero1 &&
         check_zero1(choices, choices->zero1, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
-    if (settle_fetch(choices, err) != MERAK_OK)
+    if (choices->fetch == MERAK_OPTION_AUTO)
+        choices->fetch = 0;
+    if (choices->zero != MERAK_OPTION_AUTO &&
+        check_levels(choices, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
     if (choices->schedule != NULL && strcmp(choices->schedule, "auto") == 0) {
         choices->schedule = NULL;

@@ -33,6 +33,7 @@ enum merak_choice_id {
     MERAK_CHOICE_SUB_PIPELINE,
     MERAK_CHOICE_ZERO,
     MERAK_CHOICE_FETCH,
+    MERAK_CHOICE_GRAD_SUM,
     MERAK_CHOICE_ZERO_HOME,
     MERAK_CHOICE_ORDER,
     MERAK_CHOICE_SP,
@@ -61,6 +62,7 @@ struct merak_choices {
     bool sub_pipeline, order_tp_pp_dp;
     int zero; /* an option may set MERAK_OPTION_AUTO */
     int fetch; /* likewise, for all; settled it is 0 */
+    enum merak_grad_sum grad_sum;
     enum merak_zero_home zero_home;
     enum merak_seq_parallel sp;
     enum merak_recompute recompute;
@@ -95,6 +97,7 @@ struct merak_choice {
     bool is_settled; /* --what-if's line leaves the usual value out: it is what
                         a search takes, too, where none is given */
     bool is_told;    /* printed if runners-up differ in it */
+    int least_zero;  /* the lowest level of ZeRO that has it */
     /* Other values to try if a request has no plan, or NULL: none.  The turn
      * at which it is tried if memory is short, and if numbers do not divide
      * (search/nearest_plan.c); 0: never. */
@@ -164,8 +167,8 @@ enum merak_status merak_zero1_parse(const char *text, int *zero_p,
                                     struct merak_error *err) MERAK_CHECKED;
 /* What is given as auto to the planner alone counts as not given; zero, cp
  * and tp_axes stay auto.  Factors of tp decide tp, if it is not given.
- * MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or --fetch is
- * given and another level than 3. */
+ * MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or --fetch or
+ * --grad-sum is given and a level without it. */
 enum merak_status merak_choices_settle(struct merak_choices *choices,
                                        struct merak_error *err) MERAK_CHECKED;
 /* Check a list of stages.  Equal ones are made tp, pp and dp, with the

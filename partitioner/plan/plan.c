@@ -167,6 +167,10 @@ static enum merak_status check_dp_in(const struct merak_plan *plan,
                           "--zero-home in needs --zero 2 or 3; at level %d "
                           "every rank has whole matrices and gradients",
                           plan->zero);
+    if (plan->grad_sum == MERAK_SUM_STEP)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--grad-sum step keeps gradients whole, --zero-home "
+                          "in parts of them: leave out one of them");
     if (plan->dp_in < 2)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--zero-home in needs dp-in 2 or more: the replicas "
@@ -185,6 +189,11 @@ enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
     if (plan->fetch > 0 && plan->zero < MERAK_ZERO_PARAMS)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--fetch %d needs --zero 3, not %d", plan->fetch,
+                          plan->zero);
+    if (plan->grad_sum == MERAK_SUM_STEP && plan->zero < MERAK_ZERO_PARAMS)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--grad-sum step with --zero %d shares out no "
+                          "gradients: that is --zero 1; use it, or --zero 3",
                           plan->zero);
     if (plan->zero < MERAK_ZERO_GRADS)
         return MERAK_OK;

@@ -38,6 +38,12 @@ enum {
     MERAK_MAX_ZERO = MERAK_ZERO_PARAMS,
 };
 
+/* When gradients that replicas share out are summed over these. */
+enum merak_grad_sum {
+    MERAK_SUM_MICRO, /* those of matrices each micro-batch */
+    MERAK_SUM_STEP,  /* whole, once */
+};
+
 /* Of which replicas matrices, and gradients of theirs, have parts if plans
  * share them out: of all, or of those that are summed first. */
 enum merak_zero_home {
@@ -87,6 +93,7 @@ struct merak_plan {
                             replicated there: MERAK_ZERO_.. */
     int fetch; /* with MERAK_ZERO_PARAMS: of each part the first blocks whose
                   matrices are; 0: all */
+    enum merak_grad_sum grad_sum; /* STEP: only with MERAK_ZERO_PARAMS */
     enum merak_zero_home zero_home; /* of what levels 2 and 3 share out */
     bool order_tp_pp_dp; /* else tp-dp-pp */
     enum merak_branches branches; /* order of nodes that cut points refer to:
@@ -138,6 +145,12 @@ bool merak_plan_is_home_in(const struct merak_plan *plan);
  * not possible with its other choices. */
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
+/* Are matrices' gradients whole only while they are made? */
+static inline bool merak_plan_sums_each(const struct merak_plan *plan)
+{
+    return plan->zero >= MERAK_ZERO_GRADS && plan->grad_sum == MERAK_SUM_MICRO;
+}
+
 /* "tp 2, pp 4, dp 1", with `between` in place of ", ", and with cp and ep where
  * they are more than 1: "tp 2, cp 2, pp 4, dp 1"; or "stages of unlike ranks:
  * 2 x 4, 8 x 1", of which a long list ends with "..". */

@@ -3,9 +3,9 @@
  *
  * With ZeRO-2 the gradient of a matrix is whole from its first kernel until it
  * is summed over replicas, which then keep parts of the sum: once each
- * micro-batch.  With ZeRO-3 so is the matrix: replicas keep parts of it, and
- * gather it before an action reads it: those of all blocks, or of the first
- * ones of each part.
+ * micro-batch, unless sums are to be those of a step, as with ZeRO-1.  With
+ * ZeRO-3 so is the matrix: replicas keep parts of it, and gather it before an
+ * action reads it: those of all blocks, or of the first ones of each part.
  *
  * A visit is a run of an action's nodes that read matrices of one block.  What
  * a visit reads is gathered one visit ahead, also into the next action, and
@@ -93,7 +93,7 @@ static bool is_matrix_here(const struct merak_build *b, int param)
 
 bool merak_build_sums_each(const struct merak_build *b, int param)
 {
-    return b->prog->plan.zero >= MERAK_ZERO_GRADS && is_matrix_here(b, param) &&
+    return merak_plan_sums_each(&b->prog->plan) && is_matrix_here(b, param) &&
            !b->graph->value[param]->frozen && b->fetch.n_grads[param] == 1;
 }
 

@@ -84,11 +84,13 @@ bool merak_search_has_zero(const struct merak_search *s,
     struct merak_plan with = *plan;
 
     with.zero = zero;
+    with.grad_sum = s->in->pin.grad_sum;
     if (zero >= MERAK_ZERO_GRADS &&
         (!merak_search_may_be_flat(&s->in->pin) ||
          merak_plan_check_zero(&with, NULL) != MERAK_OK))
         return false;
-    if (zero < MERAK_ZERO_PARAMS && s->in->pin.fetch > 0)
+    if (zero < MERAK_ZERO_PARAMS &&
+        (s->in->pin.fetch > 0 || s->in->pin.grad_sum == MERAK_SUM_STEP))
         return false;
     return merak_choice_allows(given, s->in->pin.zero, zero) &&
            (zero == MERAK_ZERO_STATE || shares || given);

@@ -113,7 +113,7 @@ static double held_bytes(const struct merak_rater *r,
     double homes = in ? merak_plan_dp_in(r->plan, 0) : parts;
     struct merak_param_state own = merak_param_state_of(h, r->plan->zero > 0);
 
-    if (flat && r->plan->zero >= MERAK_ZERO_GRADS)
+    if (flat && merak_plan_sums_each(r->plan))
         lent += in ? h->lent_grad_bytes * (1 - 1 / homes) : h->lent_grad_bytes;
     if (flat && r->plan->zero >= MERAK_ZERO_PARAMS)
         lent += h->lent_bytes * (1 - 1 / homes);
@@ -132,7 +132,7 @@ static double lent_bytes(const struct merak_rater *r,
     int width = r->plan->sub_pipeline ? 2 : 1; /* a gradient of each half */
     double bytes = 0;
 
-    if (r->mesh.dp > 1 && r->plan->zero >= MERAK_ZERO_GRADS)
+    if (r->mesh.dp > 1 && merak_plan_sums_each(r->plan))
         bytes += 2 * width * holds->most_lent_grad;
     if (r->mesh.dp > 1 && r->plan->zero >= MERAK_ZERO_PARAMS)
         bytes += 2 * holds->most_lent;

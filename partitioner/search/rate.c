@@ -258,10 +258,10 @@ static double lent_s(const struct merak_rater *r, const struct merak_range *g,
     double gathers = 0, sums = 0;
 
     if (r->plan->zero >= MERAK_ZERO_PARAMS && lent.n > 0)
-        gathers = merak_over_home(r, false, lent.bytes,
-                                lent.n < lent.segments ? lent.n
-                                                       : lent.segments);
-    if (r->plan->zero >= MERAK_ZERO_GRADS && backward && h->n_lent > 0)
+        gathers =
+            merak_over_home(r, false, lent.bytes,
+                            lent.n < lent.segments ? lent.n : lent.segments);
+    if (merak_plan_sums_each(r->plan) && backward && h->n_lent > 0)
         sums = width * merak_over_home(r, true, h->lent_grad_bytes, h->n_lent);
     return exposed_s(gathers + share * sums, share * seconds) +
            exposed_s((1 - share) * sums, (1 - share) * seconds);

@@ -110,7 +110,8 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
         p.order_tp_pp_dp = false;
     if (merak_plan_mesh(&p, 0).dp < 2)
         return p;
-    p.fetch = 0; /* these fetch all blocks, or none */
+    p.fetch = 0; /* these fetch all blocks, or none, and sum as they do */
+    p.grad_sum = MERAK_SUM_MICRO;
     if (p.zero > 0 && p.zero < t->least_zero)
         p.zero = t->least_zero;
     if (p.pp > 1 && p.zero > t->pipeline_zero)

@@ -17,7 +17,7 @@
  * those of one micro-batch alike. */
 static const char *sums_text(const struct merak_plan *plan)
 {
-    if (plan->zero < MERAK_ZERO_GRADS || plan->microbatches == 1)
+    if (!merak_plan_sums_each(plan) || plan->microbatches == 1)
         return "0 or 1 (sums of a step)";
     return merak_plan_is_home_in(plan)
                ? "2 or 3 in (inner sums of each micro-batch)"

@@ -67,6 +67,10 @@ level()
     level 1 2 2 stages sums --zero 3 --recompute full
     [ -n "${TEST_ALL-}" ] || return 0
     level 1 1 2 some sums --zero 3 --fetch 3
+    for model in gpt2-tied llama-untied; do
+        zero 1 1 2 whole --zero 1
+    done
+    level 1 1 2 once whole --zero 3 --grad-sum step
     level 1 1 2 again sums --zero 3 --recompute full
     level 1 2 2 split sums --zero 3 --schedule zb-h1
 }

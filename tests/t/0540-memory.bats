@@ -109,7 +109,7 @@ all_are_near() # RANKS
     for layout in "2 1 1" "1 2 1" "1 1 2" "2 2 1" "2 1 2" "1 2 2" "2 2 2" \
         "4 1 1" "1 4 1" "1 1 4" "1 2 4" "2 1 2 --sp on" "1 2 2 --sp on" \
         "1 1 2 --zero1 no" "2 2 2 --dtype bf16" "1 1 2 --zero 2" \
-        "2 1 2 --zero 3"; do
+        "2 1 2 --zero 3" "1 1 2 --zero 3 --fetch 3 --grad-sum step"; do
         echo "layout $layout"
         set -- $layout
         model=broad

@@ -351,6 +351,7 @@ refuses "--zero1 no is --zero 0, and another level" $cpu --zero 1 --zero1 no
 refuses "--zero1 no is --zero 0, and another level" $cpu --zero1 no --zero 1
 refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --what-if zero=1
 refuses "--fetch needs --zero 3" $cpu --fetch 2
+refuses "--grad-sum step needs --zero 3" $cpu --grad-sum step --zero 2
 refuses "no schedule" $cpu --what-if schedule=none
 refuses "tp x pp x dp must be the 1 rank," $cpu --what-if tp=2
 refuses "degrees: tp 3, pp 5" --device h100 --nodes 8 --global-batch 64 \

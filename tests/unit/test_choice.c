@@ -148,39 +148,53 @@ static void an_automatic_level_is_one_not_given(void **state)
 
 /* Beside these levels; NULL: none is given. */
 static const struct {
-    const char *fetch, *zero;
-    bool settles;
-    int blocks; /* of the plan then */
-} fetch_rows[] = {
-    {"5", "3", true, 5},     {"all", "3", true, 0},  {"5", "auto", true, 5},
-    {"5", "2", false, 0},    {"all", "1", false, 0}, {"5", NULL, false, 0},
-    {"all", NULL, false, 0},
+    const char *name, *told, *zero;
+    const char *refusal; /* NULL: it is taken, */
+    int fetch;           /* and the plan has these */
+    enum merak_grad_sum sum;
+} beside_rows[] = {
+    {"fetch", "5", "3", NULL, 5, MERAK_SUM_MICRO},
+    {"fetch", "all", "3", NULL, 0, MERAK_SUM_MICRO},
+    {"fetch", "5", "auto", NULL, 5, MERAK_SUM_MICRO},
+    {"fetch", "5", "2", "--fetch needs --zero 3, not", 0, MERAK_SUM_MICRO},
+    {"fetch", "all", "1", "--fetch needs --zero 3, not", 0, MERAK_SUM_MICRO},
+    {"fetch", "5", NULL, "--fetch needs --zero 3, not", 0, MERAK_SUM_MICRO},
+    {"grad-sum", "step", "3", NULL, 0, MERAK_SUM_STEP},
+    {"grad-sum", "micro", "2", NULL, 0, MERAK_SUM_MICRO},
+    {"grad-sum", "step", "auto", NULL, 0, MERAK_SUM_STEP},
+    {"grad-sum", "step", "2", "--grad-sum step needs --zero 3, not 2", 0,
+     MERAK_SUM_MICRO},
+    {"grad-sum", "micro", "1", "--grad-sum needs --zero 2, not 1", 0,
+     MERAK_SUM_MICRO},
+    {"grad-sum", "step", NULL, "--grad-sum step needs --zero 3, not 1", 0,
+     MERAK_SUM_MICRO},
 };
 
-static void blocks_are_fetched_at_one_level(void **state)
+static void what_levels_have_is_given_with_them(void **state)
 {
     (void)state;
-    for (size_t r = 0; r < sizeof(fetch_rows) / sizeof(fetch_rows[0]); r++) {
+    for (size_t r = 0; r < sizeof(beside_rows) / sizeof(beside_rows[0]); r++) {
         struct merak_choices to = {.tp = 0};
         struct merak_error err = {.text = ""};
         struct merak_plan plan;
-        bool settled;
 
-        assert_int_equal(merak_options_set(&merak_choice_table, "fetch",
-                                           fetch_rows[r].fetch, &to, &err),
+        assert_int_equal(merak_options_set(&merak_choice_table,
+                                           beside_rows[r].name,
+                                           beside_rows[r].told, &to, &err),
                          MERAK_OK);
-        if (fetch_rows[r].zero != NULL)
+        if (beside_rows[r].zero != NULL)
             assert_int_equal(merak_options_set(&merak_choice_table, "zero",
-                                               fetch_rows[r].zero, &to, &err),
+                                               beside_rows[r].zero, &to, &err),
                              MERAK_OK);
-        settled = merak_choices_settle(&to, &err) == MERAK_OK;
-        assert_int_equal(settled, fetch_rows[r].settles);
-        if (!settled) {
-            assert_non_null(strstr(err.text, "--fetch needs --zero 3"));
+        if (merak_choices_settle(&to, &err) != MERAK_OK) {
+            assert_non_null(beside_rows[r].refusal);
+            assert_non_null(strstr(err.text, beside_rows[r].refusal));
             continue;
         }
+        assert_null(beside_rows[r].refusal);
         merak_choices_take(&to, &plan);
-        assert_int_equal(plan.fetch, fetch_rows[r].blocks);
+        assert_int_equal(plan.fetch, beside_rows[r].fetch);
+        assert_int_equal(plan.grad_sum, beside_rows[r].sum);
     }
 }
 
@@ -280,6 +294,7 @@ static const struct {
     {"zero", "0", true, {"1", "2", "3"}},
     {"zero", "2", true, {"3"}},
     {"fetch", "5", true, {"all"}},
+    {"grad-sum", "step", true, {"micro"}},
     {"sub-pipeline", "yes", true, {"no"}},
     {"sub-pipeline", "no", true, {NULL}},
     {"sp", "on", true, {"auto"}},
@@ -429,7 +444,7 @@ int main(void)
         cmocka_unit_test(levels_of_zero_have_older_names),
         cmocka_unit_test(grids_are_products),
         cmocka_unit_test(an_automatic_level_is_one_not_given),
-        cmocka_unit_test(blocks_are_fetched_at_one_level),
+        cmocka_unit_test(what_levels_have_is_given_with_them),
         cmocka_unit_test(rows_are_of_one_choice_each),
         cmocka_unit_test(lists_of_stages),
         cmocka_unit_test(stages_settle),

@@ -85,7 +85,7 @@ static const struct small_model *model_of(size_t row, bool untied)
 
 /* One micro-batch is summed over ranks as with ZeRO-1.  More are summed over
  * ranks one by one, so they are near, and the same at both levels and however
- * many blocks are fetched. */
+ * many blocks are fetched; or once, as with ZeRO-1. */
 static void levels_agree(void **state)
 {
     (void)state;
@@ -97,7 +97,7 @@ static void levels_agree(void **state)
                 struct merak_plan z1 = with(&rows[i], MERAK_ZERO_STATE, m);
                 struct merak_plan z2 = with(&rows[i], MERAK_ZERO_GRADS, m);
                 struct merak_plan z3 = with(&rows[i], MERAK_ZERO_PARAMS, m);
-                struct merak_plan some = z3, whole = z3;
+                struct merak_plan some = z3, whole = z3, once;
 
                 /* these take micro-batches in twos */
                 if (m % 2 != 0 &&
@@ -111,6 +111,9 @@ static void levels_agree(void **state)
                 parity_plans(model, &z2, &z3, true);
                 some.fetch = 1 + (int)i % 2;
                 parity_plans(model, &z2, &some, true);
+                once = i % 2 == 0 ? z3 : some;
+                once.grad_sum = MERAK_SUM_STEP;
+                parity_plans(model, &z1, &once, true);
             }
         }
     }
@@ -142,7 +145,7 @@ static size_t kept_bytes(const struct merak_program *prog,
     int states = bytes == 4 ? 2 : 3; /* moments; a master copy */
     size_t sum = (size_t)(states + 1) * flat;
 
-    sum += zero >= MERAK_ZERO_GRADS && is_matrix(p)
+    sum += merak_plan_sums_each(&prog->plan) && is_matrix(p)
                ? 0
                : part_bytes(n, 4, 0, 1); /* the accumulator */
     return sum + (zero >= MERAK_ZERO_PARAMS && is_matrix(p) &&
@@ -175,16 +178,19 @@ static void programs_are_sound_and_keep_parts(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
-        /* the last: ZeRO-3 of the first two blocks */
-        for (int zero = MERAK_ZERO_STATE; zero <= MERAK_MAX_ZERO + 1; zero++) {
+        /* the last: ZeRO-3 of the first two blocks, and with sums of a step */
+        for (int at = MERAK_ZERO_STATE; at <= MERAK_MAX_ZERO + 2; at++) {
+            int zero = at > MERAK_MAX_ZERO ? MERAK_ZERO_PARAMS : at;
+
             for (int low = 0; low < 2; low++) {
-                bool some = zero > MERAK_MAX_ZERO;
-                struct merak_plan plan = with(&rows[i], zero - some, 4);
+                struct merak_plan plan = with(&rows[i], zero, 4);
                 struct small_model model = *model_of(1, true);
                 struct merak_error err = {.text = ""};
                 struct merak_planned *p;
 
-                plan.fetch = some ? 2 : 0;
+                plan.fetch = at == MERAK_MAX_ZERO + 1 ? 2 : 0;
+                plan.grad_sum =
+                    at > MERAK_MAX_ZERO + 1 ? MERAK_SUM_STEP : MERAK_SUM_MICRO;
                 model.dtype = low ? MERAK_BF16 : MERAK_F32;
                 p = planned_build(&model, &plan, NULL);
                 planned_assert_sound(p);
@@ -213,6 +219,13 @@ static const struct {
     {{.tp = 1, .pp = 2, .dp = 2, .zero = 2, .schedule = "interlaced"},
      "--zero 2: schedule interlaced sums vocabulary layers over stages; use "
      "--zero 1"},
+    {{.tp = 1,
+      .pp = 1,
+      .dp = 2,
+      .zero = 2,
+      .grad_sum = MERAK_SUM_STEP,
+      .schedule = "1f1b"},
+     "--grad-sum step with --zero 2 shares out no gradients: that is --zero 1"},
     {{.tp = 1, .pp = 1, .dp = 2, .zero = 2, .fetch = 1, .schedule = "1f1b"},
      "--fetch 1 needs --zero 3, not 2"},
     {{.tp = 1, .pp = 1, .dp = 2, .zero = 3, .fetch = 14, .schedule = "1f1b"},

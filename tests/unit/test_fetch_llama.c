@@ -52,26 +52,34 @@ static const struct merak_hf_config llama_8b = {
 #define FETCHED (2 * 32 + 2)
 #define BLOCKS (FETCHED + 1)
 
+/* Sums over replicas. */
+#define EACH MERAK_SUM_MICRO
+#define ONE MERAK_SUM_STEP
+
 /* Bytes that a rank keeps, and sends over dp in a step. */
 static const struct {
     int dp, m, zero, fetch;
+    enum merak_grad_sum sum;
     size_t kept;
     double sent; /* 0: not compared */
 } llama_rows[] = {
-    {8, 1, 0, 0, 144544169984, 56211832810.},
-    {8, 1, 1, 0, 64242489344, 42159341546.},
-    {8, 1, 2, 0, 32122509312, 42159341546.},
-    {8, 1, 3, 0, 18070018048, 56211832810. - ONCE - STILL(1)},
-    {8, 1, 3, BLOCKS, 18070018048, 56211832810. - ONCE - STILL(1)},
-    {8, 1, 3, 1, 32122509312 - (size_t)EMBEDDING, 42159341546.},
-    {8, 4, 2, 0, 32122509312, 126474289130.},
-    {8, 4, 3, 0, 18070018048, 224841727978. - 4 * ONCE - STILL(4)},
-    {8, 4, 3, 1, 32122509312 - (size_t)EMBEDDING,
+    {8, 1, 0, 0, EACH, 144544169984, 56211832810.},
+    {8, 1, 1, 0, EACH, 64242489344, 42159341546.},
+    {8, 1, 2, 0, EACH, 32122509312, 42159341546.},
+    {8, 1, 3, 0, EACH, 18070018048, 56211832810. - ONCE - STILL(1)},
+    {8, 1, 3, BLOCKS, EACH, 18070018048, 56211832810. - ONCE - STILL(1)},
+    {8, 1, 3, 1, EACH, 32122509312 - (size_t)EMBEDDING, 42159341546.},
+    {8, 4, 2, 0, EACH, 32122509312, 126474289130.},
+    {8, 4, 3, 0, EACH, 18070018048, 224841727978. - 4 * ONCE - STILL(4)},
+    {8, 4, 3, 1, EACH, 32122509312 - (size_t)EMBEDDING,
      126474289130. + 3 * EMBEDDING},
-    {8, 4, 3, 2, 32122509312 - (size_t)(EMBEDDING + ATTENTION), 0},
-    {128, 1, 1, 0, 49185874304, 0},
-    {128, 1, 2, 0, 17065894272, 0},
-    {128, 1, 3, 0, 1131372928, 0},
+    {8, 4, 3, 2, EACH, 32122509312 - (size_t)(EMBEDDING + ATTENTION), 0},
+    {8, 4, 3, 0, ONE, 50189998080, 140526780394. - 4 * ONCE - STILL(4)},
+    {8, 4, 3, 1, ONE, 64242489344 - (size_t)EMBEDDING,
+     42159341546. + 3 * EMBEDDING},
+    {128, 1, 1, 0, EACH, 49185874304, 0},
+    {128, 1, 2, 0, EACH, 17065894272, 0},
+    {128, 1, 3, 0, EACH, 1131372928, 0},
 };
 
 static double sent_over_dp(const struct merak_program *prog)
@@ -100,6 +108,7 @@ static void llama_takes_what_the_closed_forms_say(void **state)
                                   .microbatches = llama_rows[i].m,
                                   .zero = llama_rows[i].zero,
                                   .fetch = llama_rows[i].fetch,
+                                  .grad_sum = llama_rows[i].sum,
                                   .dtype = MERAK_BF16,
                                   .schedule = "1f1b"};
         struct merak_planned *p = NULL;
@@ -374,6 +383,8 @@ static const struct found_row {
     /* few tokens to gather by, but memory for all blocks except some */
     {38, 1024, 64, 3, 3, NULL, {1, 10}},
     {32, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, {20, 45}},
+    /* and for whole gradients, which are summed once */
+    {57, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, {30, 50}},
 };
 
 /* What is reported of a rank of one stage that fetches everything, for m
@@ -438,6 +449,8 @@ static void the_level_that_fits_is_found(void **state)
         assert_in_range(found->choice[0].plan.fetch, row->fetch[0],
                         row->fetch[1]);
         assert_true(found->choice[0].memory_bytes <= in.memory_bytes);
+        assert_int_equal(found->choice[0].plan.grad_sum,
+                         row->gib == 57 ? MERAK_SUM_STEP : MERAK_SUM_MICRO);
         if (row->zero >= MERAK_ZERO_PARAMS && row->fetch[1] == 0)
             check_fetches(found, found->choice[0].plan.microbatches);
         merak_search_destroy(found);

@@ -116,7 +116,7 @@ static void degrees_are_the_first_keys_of_a_plan_file(void **state)
 }
 
 /* All blocks are fetched where a file does not say how many. */
-static void blocks_to_be_fetched_are_saved(void **state)
+static void blocks_to_be_fetched_and_sums_are_saved(void **state)
 {
     (void)state;
     for (int fetch = 0; fetch < 8; fetch += 7) {
@@ -126,12 +126,14 @@ static void blocks_to_be_fetched_are_saved(void **state)
 
         file.plan.zero = MERAK_ZERO_PARAMS;
         file.plan.fetch = fetch;
+        file.plan.grad_sum = fetch > 0 ? MERAK_SUM_STEP : MERAK_SUM_MICRO;
         text = encoded(&file);
         assert_true((strstr(text, "\"fetch\"") != NULL) == (fetch == 7));
         assert_int_equal(
             merak_plan_file_decode(text, strlen(text), "x", &back, &err),
             MERAK_OK);
         assert_int_equal(back->plan.fetch, fetch);
+        assert_int_equal(back->plan.grad_sum, file.plan.grad_sum);
         merak_plan_file_destroy(back);
         free(text);
     }
@@ -385,7 +387,7 @@ int main(void)
         cmocka_unit_test(saved_plans_are_read_back),
         cmocka_unit_test(older_files_are_read),
         cmocka_unit_test(degrees_are_the_first_keys_of_a_plan_file),
-        cmocka_unit_test(blocks_to_be_fetched_are_saved),
+        cmocka_unit_test(blocks_to_be_fetched_and_sums_are_saved),
         cmocka_unit_test(an_even_cut_and_no_recomputation_are_saved_as_none),
         cmocka_unit_test(ids_tell_plans_apart),
         cmocka_unit_test(what_is_no_plan_is_named),
