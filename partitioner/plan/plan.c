@@ -202,11 +202,6 @@ enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                           "--zero %d needs dp 2 or more; with dp 1 there is "
                           "nothing to share out: use --zero 1",
                           plan->zero);
-    if (merak_plan_shared(plan) > 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--zero %d: schedule %s sums vocabulary layers over "
-                          "stages; use --zero 1",
-                          plan->zero, plan->schedule);
     return MERAK_OK;
 }
 

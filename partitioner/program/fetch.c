@@ -34,7 +34,8 @@
 
 /* --- which --------------------------------------------------------------- */
 
-/* Of a parameter: the stage that reads it; no stage; several. */
+/* Of a parameter: the stage that reads it; no stage; several, or a vocabulary-
+ * parallel layer, which is all stages'. */
 enum { NO_STAGE = -1, STAGES = -2 };
 
 /* By part: the first of its blocks, of those counted over the model. */
@@ -78,6 +79,8 @@ void merak_build_readers(struct merak_build *b)
                 b->fetch.unit[v] = b->stages->block[n];
                 b->fetch.place[v] = b->fetch.unit[v] - first[part];
             }
+            if (part >= b->n_chain)
+                stage = STAGES;
             *reader = *reader == NO_STAGE || *reader == stage ? stage : STAGES;
         }
     }

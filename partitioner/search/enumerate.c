@@ -60,8 +60,14 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
 }
 
 /* Of two that take as long the earlier is kept. */
-const int merak_search_zeros[MERAK_MAX_ZERO + 1] = {
-    MERAK_ZERO_STATE, MERAK_ZERO_NONE, MERAK_ZERO_GRADS, MERAK_ZERO_PARAMS};
+static const struct {
+    int zero;
+    enum merak_grad_sum sum;
+} zero_rows[MERAK_SEARCH_LEVELS] = {{MERAK_ZERO_STATE, MERAK_SUM_MICRO},
+                                    {MERAK_ZERO_NONE, MERAK_SUM_MICRO},
+                                    {MERAK_ZERO_GRADS, MERAK_SUM_MICRO},
+                                    {MERAK_ZERO_PARAMS, MERAK_SUM_MICRO},
+                                    {MERAK_ZERO_PARAMS, MERAK_SUM_STEP}};
 
 bool merak_search_may_be_flat(const struct merak_choices *pin)
 {
@@ -72,27 +78,41 @@ bool merak_search_may_be_flat(const struct merak_choices *pin)
             pin->zero_home == MERAK_HOME_IN);
 }
 
-/* Levels from 2 on are tried if they are given, or auto. */
-bool merak_search_has_zero(const struct merak_search *s,
-                           const struct merak_plan *plan, int zero)
+/* Has it what is given beside a level?  If sums are not, those of a step are
+ * tried where a step has several of a micro-batch. */
+static bool has_given(const struct merak_choices *pin,
+                      const struct merak_plan *plan)
 {
-    bool given = s->in->pin.given[MERAK_CHOICE_ZERO];
+    bool once = plan->grad_sum == MERAK_SUM_STEP;
+
+    if (plan->zero < MERAK_ZERO_PARAMS && pin->fetch > 0)
+        return false;
+    if (once && pin->zero_home == MERAK_HOME_IN)
+        return false;
+    if (pin->given[MERAK_CHOICE_GRAD_SUM])
+        return plan->grad_sum == pin->grad_sum;
+    return !once || plan->microbatches > (plan->sub_pipeline ? 2 : 1);
+}
+
+bool merak_search_set_level(const struct merak_search *s, int level,
+                            struct merak_plan *plan)
+{
+    const struct merak_choices *pin = &s->in->pin;
+    bool given = pin->given[MERAK_CHOICE_ZERO];
     bool shares = /* state */
         plan->dp > 1 || plan->cp > 1 || plan->ep > 1 ||
         (plan->tp > 1 && plan->tp_batch_percent > 0);
+    int zero = zero_rows[level].zero;
 
-    struct merak_plan with = *plan;
-
-    with.zero = zero;
-    with.grad_sum = s->in->pin.grad_sum;
+    plan->zero = zero;
+    plan->grad_sum = zero_rows[level].sum;
+    /* Levels from 2 on are tried if they are given, or auto. */
     if (zero >= MERAK_ZERO_GRADS &&
-        (!merak_search_may_be_flat(&s->in->pin) ||
-         merak_plan_check_zero(&with, NULL) != MERAK_OK))
+        (!merak_search_may_be_flat(pin) ||
+         merak_plan_check_zero(plan, NULL) != MERAK_OK))
         return false;
-    if (zero < MERAK_ZERO_PARAMS &&
-        (s->in->pin.fetch > 0 || s->in->pin.grad_sum == MERAK_SUM_STEP))
-        return false;
-    return merak_choice_allows(given, s->in->pin.zero, zero) &&
+    return has_given(pin, plan) &&
+           merak_choice_allows(given, pin->zero, zero) &&
            (zero == MERAK_ZERO_STATE || shares || given);
 }
 

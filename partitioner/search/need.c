@@ -81,8 +81,13 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
                      const struct merak_range *g, const struct merak_keeps *k,
                      struct sum *sum)
 {
+    /* vocabulary-parallel layers stay as with ZeRO-1 */
+    bool lends = part_at(r, stage, chunk) < r->chain;
     struct merak_lent lent = merak_range_fetched_to(g, r->plan->fetch);
     double peak = k->peak;
+
+    if (!lends)
+        lent = (struct merak_lent){0};
 
     /* A separate R recomputes all of the part at once. */
     if (r->lists->early[stage] && g->peak[MERAK_KEEP_ALL] > peak)
@@ -94,8 +99,10 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
         sum->holds.largest = g->largest;
     sum->holds.hold.lent_bytes -= g->hold.lent_bytes - lent.bytes;
     sum->holds.most_lent = fmax(sum->holds.most_lent, lent.most);
-    sum->holds.most_lent_grad =
-        fmax(sum->holds.most_lent_grad, g->most_lent_grad);
+    sum->holds.hold.lent_grad_bytes -= lends ? 0 : g->hold.lent_grad_bytes;
+    if (lends)
+        sum->holds.most_lent_grad =
+            fmax(sum->holds.most_lent_grad, g->most_lent_grad);
     sum->held += in_flight(r, stage, chunk) * k->kept;
     sum->held += late_bytes(r, stage, chunk, g, k);
     if (peak - k->kept > sum->above)

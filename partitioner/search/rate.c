@@ -279,15 +279,16 @@ static void set_costs(struct merak_rater *r)
         const struct merak_segment *first = &r->table->segment[g->from];
         double b_s = splits ? g->x_s : g->b_s, lost_s;
         double once = r->keeps[k].recompute_s;
+        bool lends = k < r->chain; /* not vocabulary-parallel layers */
         struct crossing above = {0};
 
         if (k + 1 < r->chain)
             above = crossing_of(r, k + 1);
-        lost_s =
-            below.down_lost + above.down_lost + lent_s(r, g, true, once + b_s);
+        lost_s = below.down_lost + above.down_lost +
+                 (lends ? lent_s(r, g, true, once + b_s) : 0);
         r->part_cost[k] = (struct merak_part_cost){
             .f = g->f_s + (below.up_lost + above.up_lost) +
-                 lent_s(r, g, false, g->f_s),
+                 (lends ? lent_s(r, g, false, g->f_s) : 0),
             .b = lost_s + b_s,
             .b_recomputing = once + lost_s + b_s,
             .w = g->w_s,

@@ -148,12 +148,13 @@ void merak_search_rate_slices(struct merak_search *s,
 /* A plan with pp stages, without a schedule; false if there is none. */
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand);
-/* Is a plan of these degrees worth rating with this level of ZeRO, with ranks
- * in this order?  Where the choice makes no difference, only the default or the
- * requested value is; levels 2 and 3 only where they are asked for. */
-extern const int merak_search_zeros[MERAK_MAX_ZERO + 1]; /* in this order */
-bool merak_search_has_zero(const struct merak_search *s,
-                           const struct merak_plan *plan, int zero);
+/* Set a plan's level of ZeRO, one of so many with their sums of gradients.  Is
+ * that worth rating for its degrees, as ranks in this order are?  Where the
+ * choice makes no difference, only the default or the requested value is;
+ * levels 2 and 3 only where they are asked for. */
+enum { MERAK_SEARCH_LEVELS = MERAK_MAX_ZERO + 2 };
+bool merak_search_set_level(const struct merak_search *s, int level,
+                            struct merak_plan *plan);
 /* Rate with each way to share out (replicas.h); *recomputes_p: any recomputes.
  */
 void merak_search_rate_homes(struct merak_search *s,

@@ -125,14 +125,11 @@ static void rate_order(struct merak_search *s,
     cand->plan.scatter = merak_search_scatter(s, cand);
     if (cand->balanced == NULL)
         merak_search_balance(s, cand);
-    for (int i = 0; i <= MERAK_MAX_ZERO; i++) {
-        int zero = merak_search_zeros[i];
+    for (int i = 0; i < MERAK_SEARCH_LEVELS; i++) {
         struct merak_candidate c = *cand;
 
-        if (!merak_search_has_zero(s, p, zero))
-            continue;
-        c.plan.zero = zero;
-        merak_search_rate_homes(s, &c, &initial, &recomputes);
+        if (merak_search_set_level(s, i, &c.plan))
+            merak_search_rate_homes(s, &c, &initial, &recomputes);
     }
 }
 

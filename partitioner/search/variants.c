@@ -40,44 +40,19 @@ void merak_search_rate_homes(struct merak_search *s,
     }
 }
 
-/* Is a level worth rating with these sums?  A step of one micro-batch has the
- * same with both. */
-static bool has_grad_sum(const struct merak_search *s,
-                         const struct merak_plan *plan, int zero,
-                         enum merak_grad_sum sum)
-{
-    const struct merak_choices *pin = &s->in->pin;
-    bool differs = zero >= MERAK_ZERO_PARAMS &&
-                   plan->microbatches > (plan->sub_pipeline ? 2 : 1);
-
-    if (pin->given[MERAK_CHOICE_GRAD_SUM] && zero >= MERAK_ZERO_GRADS)
-        return pin->grad_sum == sum;
-    return sum == MERAK_SUM_MICRO || differs;
-}
-
-/* Rate with each level of ZeRO and its sums, each order of ranks;
- * *recomputes_p: any do. */
+/* Rate with each level of ZeRO, each order of ranks; *recomputes_p: any do. */
 static void rate_variants(struct merak_search *s, struct merak_candidate *cand,
                           bool *recomputes_p)
 {
     const int *initial = NULL;
 
-    for (int i = 0; i <= MERAK_MAX_ZERO; i++) {
-        int zero = merak_search_zeros[i];
-
-        for (int k = 0; k < 4; k++) {
-            enum merak_grad_sum sum = (enum merak_grad_sum)(k / 2);
-            int order = k % 2;
+    for (int i = 0; i < MERAK_SEARCH_LEVELS; i++) {
+        for (int order = 0; order < 2; order++) {
             struct merak_candidate c = *cand;
 
-            if (!has_grad_sum(s, &cand->plan, zero, sum) ||
-                !merak_search_has_zero(s, &cand->plan, zero) ||
+            if (!merak_search_set_level(s, i, &c.plan) ||
                 !merak_search_has_order(s, &cand->plan, order == 1))
                 continue;
-            c.plan.zero = zero;
-            c.plan.grad_sum = sum;
-            if (zero < MERAK_ZERO_PARAMS)
-                c.plan.fetch = 0;
             c.plan.order_tp_pp_dp = order == 1;
             merak_search_rate_homes(s, &c, &initial, recomputes_p);
             if (s->rc != MERAK_OK)

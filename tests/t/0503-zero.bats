@@ -71,6 +71,10 @@ level()
         zero 1 1 2 whole --zero 1
     done
     level 1 1 2 once whole --zero 3 --grad-sum step
+    for model in gpt2-tied llama-untied; do
+        zero 1 2 2 laced --zero 2 --schedule interlaced
+    done
+    level 1 2 2 laced-3 laced --zero 3 --schedule interlaced
     level 1 1 2 again sums --zero 3 --recompute full
     level 1 2 2 split sums --zero 3 --schedule zb-h1
 }

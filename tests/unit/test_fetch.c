@@ -45,6 +45,7 @@ static const struct merak_plan rows[] = {
      .chunks = 2,
      .schedule = "interleaved",
      .recompute = MERAK_RECOMPUTE_FULL},
+    {.tp = 1, .pp = 2, .dp = 2, .chunks = 3, .schedule = "interlaced"},
     {.tp = 2, .pp = 1, .dp = 2, .schedule = "1f1b", .sub_pipeline = true},
     {.tp = 2,
      .pp = 2,
@@ -121,9 +122,26 @@ static void levels_agree(void **state)
 
 /* --- memory --------------------------------------------------------------- */
 
-static bool is_matrix(const struct merak_param_slots *p)
+/* Is it read by layers that all stages run?  Those have nothing to fetch. */
+static bool is_shared(const struct merak_program *prog, int value)
 {
-    return p->shape.ndim > 1;
+    const struct merak_sharded *sharded = prog->sharded;
+
+    for (int n = 0; n < sharded->graph->n_nodes && sharded->n_shared > 0; n++) {
+        const struct merak_node *node = sharded->graph->node[n];
+
+        for (int k = 0; k < node->n_in && sharded->shared[n] > 0; k++) {
+            if (node->in[k]->id == value)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_matrix(const struct merak_program *prog,
+                      const struct merak_param_slots *p)
+{
+    return p->shape.ndim > 1 && !is_shared(prog, p->value);
 }
 
 /* A slot's bytes, of which replica r of n has its part. */
@@ -145,10 +163,10 @@ static size_t kept_bytes(const struct merak_program *prog,
     int states = bytes == 4 ? 2 : 3; /* moments; a master copy */
     size_t sum = (size_t)(states + 1) * flat;
 
-    sum += merak_plan_sums_each(&prog->plan) && is_matrix(p)
+    sum += merak_plan_sums_each(&prog->plan) && is_matrix(prog, p)
                ? 0
                : part_bytes(n, 4, 0, 1); /* the accumulator */
-    return sum + (zero >= MERAK_ZERO_PARAMS && is_matrix(p) &&
+    return sum + (zero >= MERAK_ZERO_PARAMS && is_matrix(prog, p) &&
                           (prog->plan.fetch == 0 || p->home != p->param)
                       ? part_bytes(n, bytes, prog->dp_index, prog->plan.dp)
                       : part_bytes(n, bytes, 0, 1));
@@ -216,9 +234,6 @@ static const struct {
 } refused[] = {
     {{.tp = 2, .pp = 1, .dp = 1, .zero = 3, .schedule = "1f1b"},
      "--zero 3 needs dp 2 or more"},
-    {{.tp = 1, .pp = 2, .dp = 2, .zero = 2, .schedule = "interlaced"},
-     "--zero 2: schedule interlaced sums vocabulary layers over stages; use "
-     "--zero 1"},
     {{.tp = 1,
       .pp = 1,
       .dp = 2,
