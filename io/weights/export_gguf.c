@@ -23,6 +23,7 @@ struct gguf {
     struct merak_exporting *e;
     struct merak_gguf header;
     struct merak_gguf_tensor *tensor; /* as the layout, then ROPE */
+    int *first;                       /* of the layout: what it is made of */
     int n;
 };
 
@@ -52,7 +53,7 @@ static enum merak_gguf_type type_of(const struct gguf *gguf,
 {
     enum merak_gguf_type type = type_asked(gguf->e->export);
 
-    if (t->ndim == 1 || strcmp(t->name, "position_embd.weight") == 0)
+    if (t->ndim == 1 || merak_gguf_is_precise(t->name))
         return MERAK_GGUF_F32;
     return type == MERAK_GGUF_Q8_0 && t->dim[1] % MERAK_GGUF_BLOCK != 0
                ? MERAK_GGUF_F16
@@ -67,20 +68,33 @@ static enum merak_status list_tensors(struct gguf *gguf,
     enum merak_status rc = MERAK_OK;
 
     gguf->tensor = calloc((size_t)e->layout.n + 1, sizeof(*gguf->tensor));
-    if (gguf->tensor == NULL)
+    gguf->first = calloc((size_t)e->layout.n + 1, sizeof(*gguf->first));
+    if (gguf->tensor == NULL || gguf->first == NULL)
         return merak_fail_nomem(err,
                                 (size_t)e->layout.n * sizeof(*gguf->tensor));
     for (int p = 0; p < e->params.n && rc == MERAK_OK; p++) {
         const struct merak_hf_tensor *part = &e->layout.part[p];
         struct merak_gguf_tensor *t = &gguf->tensor[e->layout.tensor_of[p]];
 
-        t->ndim = part->vector ? 1 : 2;
+        t->ndim = part->vector ? 1 : part->each ? 3 : 2;
         t->dim[0] = part->of_rows;
         t->dim[1] = part->cols;
+        t->stacked = part->count;
+        if (t->ndim == 2 && part->of_rows == 1) { /* a gate of one number */
+            t->ndim = 1;
+            t->dim[0] = part->cols;
+        }
         rc = merak_gguf_name(&e->config, part->name, t->name, err);
         t->type = type_of(gguf, t);
     }
-    gguf->n = e->layout.n;
+    /* Of experts only the first one's place is filled: all are in it. */
+    for (int i = 0; i < e->layout.n; i++) {
+        if (gguf->tensor[i].ndim == 0)
+            continue;
+        gguf->first[gguf->n] = i;
+        gguf->tensor[gguf->n++] = gguf->tensor[i];
+    }
+    gguf->first[gguf->n] = e->layout.n;
     if (factors > 0)
         gguf->tensor[gguf->n++] = (struct merak_gguf_tensor){
             .name = ROPE, .ndim = 1, .dim = {factors}};
@@ -143,11 +157,12 @@ static enum merak_status sort_rows(float *x, size_t rows, size_t cols,
     return MERAK_OK;
 }
 
-static enum merak_status read_tensor(struct gguf *gguf, int t,
+/* Tensor t of the layout, in the form of this one. */
+static enum merak_status read_tensor(struct gguf *gguf,
+                                     const struct merak_gguf_tensor *to, int t,
                                      struct merak_error *err)
 {
     struct merak_exporting *e = gguf->e;
-    const struct merak_gguf_tensor *to = &gguf->tensor[t];
     const char *name = e->layout.tensor[t].name;
     size_t cols = to->ndim > 1 ? to->dim[1] : 1;
     size_t heads = merak_gguf_heads(&e->config, name);
@@ -164,6 +179,19 @@ static enum merak_status read_tensor(struct gguf *gguf, int t,
     return rc;
 }
 
+/* Those of rotary frequencies. */
+static enum merak_status write_factors(const struct gguf *gguf,
+                                       const struct merak_gguf_tensor *t,
+                                       struct merak_float_file *file,
+                                       struct merak_error *err)
+{
+    float factor[MERAK_HF_PAIRS];
+
+    for (size_t i = 0; i < t->dim[0]; i++)
+        factor[i] = merak_gguf_rope_factor(&gguf->e->config, i);
+    return merak_gguf_put(file, t, 0, factor, err);
+}
+
 static enum merak_status write_tensors(struct gguf *gguf,
                                        struct merak_float_file *file,
                                        struct merak_error *err)
@@ -171,20 +199,21 @@ static enum merak_status write_tensors(struct gguf *gguf,
     struct merak_exporting *e = gguf->e;
     enum merak_status rc = MERAK_OK;
 
-    for (int t = 0; t < gguf->n && rc == MERAK_OK; t++) {
-        float *x = e->buf, factor[MERAK_HF_PAIRS];
+    for (int i = 0; i < gguf->n && rc == MERAK_OK; i++) {
+        const struct merak_gguf_tensor *t = &gguf->tensor[i];
+        const int first = gguf->first[i];
 
-        if (t < e->layout.n)
-            rc = read_tensor(gguf, t, err);
-        for (size_t i = 0; t == e->layout.n && i < gguf->tensor[t].dim[0]; i++)
-            factor[i] = merak_gguf_rope_factor(&e->config, i);
-        if (t == e->layout.n)
-            x = factor;
+        if (first == e->layout.n)
+            rc = write_factors(gguf, t, file, err);
+        for (int k = 0; first < e->layout.n && rc == MERAK_OK &&
+                        k < (t->ndim > 2 ? (int)t->stacked : 1);
+             k++) {
+            rc = read_tensor(gguf, t, first + k, err);
+            if (rc == MERAK_OK)
+                rc = merak_gguf_put(file, t, (size_t)k, e->buf, err);
+        }
         if (rc == MERAK_OK)
-            rc = merak_gguf_put(file, &gguf->tensor[t], x, err);
-        if (rc == MERAK_OK)
-            rc = merak_exporting_tell(e, merak_gguf_bytes(&gguf->tensor[t]),
-                                      err);
+            rc = merak_exporting_tell(e, merak_gguf_bytes(t), err);
     }
     return rc;
 }
@@ -227,6 +256,7 @@ enum merak_status merak_export_gguf(struct merak_exporting *e,
             .files = 1,
             .bytes = e->all};
     free(gguf.tensor);
+    free(gguf.first);
     free(gguf.header.bytes);
     return rc;
 }

@@ -130,9 +130,14 @@ static size_t elements(const struct merak_gguf_tensor *t)
     return t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1);
 }
 
+static size_t matrices(const struct merak_gguf_tensor *t)
+{
+    return t->ndim > 2 ? t->stacked : 1;
+}
+
 uint64_t merak_gguf_bytes(const struct merak_gguf_tensor *tensor)
 {
-    uint64_t n = elements(tensor);
+    uint64_t n = elements(tensor) * matrices(tensor);
 
     if (tensor->type == MERAK_GGUF_Q8_0)
         return n / MERAK_GGUF_BLOCK * (MERAK_GGUF_BLOCK + 2);
@@ -154,8 +159,10 @@ static void add_tensors(struct merak_gguf *g,
 
         merak_gguf_add_text(g, t->name, strlen(t->name));
         add_u64(g, (uint64_t)t->ndim, 4);
-        for (int d = t->ndim - 1; d >= 0; d--)
+        for (int d = (t->ndim > 1); d >= 0; d--)
             add_u64(g, t->dim[d], 8);
+        if (t->ndim > 2)
+            add_u64(g, t->stacked, 8);
         add_u64(g, t->type, 4);
         add_u64(g, offset, 8);
         offset += padded(merak_gguf_bytes(t));
@@ -217,7 +224,8 @@ static enum merak_safetensors_type plain_type(enum merak_gguf_type type)
 
 enum merak_status merak_gguf_put(struct merak_float_file *file,
                                  const struct merak_gguf_tensor *tensor,
-                                 const float *x, struct merak_error *err)
+                                 size_t k, const float *x,
+                                 struct merak_error *err)
 {
     static const unsigned char zeros[ALIGN];
     uint64_t bytes = merak_gguf_bytes(tensor);
@@ -230,7 +238,7 @@ enum merak_status merak_gguf_put(struct merak_float_file *file,
          tensor->type == MERAK_GGUF_Q8_0 && i < n && rc == MERAK_OK;
          i += MERAK_GGUF_BLOCK)
         rc = put_block(file, x + i, err);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK && k + 1 == matrices(tensor))
         rc = merak_float_file_bytes(file, zeros, padded(bytes) - bytes, err);
     if (rc != MERAK_OK)
         merak_error_wrap(err, "tensor %.80s", tensor->name);

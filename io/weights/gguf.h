@@ -51,7 +51,8 @@ struct merak_gguf_tensor {
     char name[MERAK_GGUF_NAME];
     enum merak_gguf_type type;
     int ndim;
-    size_t dim[2]; /* rows, columns */
+    size_t dim[2];  /* rows, columns: of one matrix, if there are three dims */
+    size_t stacked; /* .. how many follow each other */
 };
 uint64_t merak_gguf_bytes(const struct merak_gguf_tensor *tensor);
 /* Append the header to a file that is empty: the pairs, and n tensors. */
@@ -59,10 +60,11 @@ enum merak_status merak_gguf_write(struct merak_gguf *g,
                                    const struct merak_gguf_tensor *tensor,
                                    int n, struct merak_float_file *file,
                                    struct merak_error *err) MERAK_CHECKED;
-/* Append the numbers of a tensor, and padding. */
+/* Append the numbers of a tensor, of stacked ones of matrix number k, and
+ * behind the last padding. */
 enum merak_status merak_gguf_put(struct merak_float_file *file,
                                  const struct merak_gguf_tensor *tensor,
-                                 const float *x,
+                                 size_t k, const float *x,
                                  struct merak_error *err) MERAK_CHECKED;
 
 /* --- models (gguf_names.c, gguf_tokenizer.c) -------------------------------
@@ -80,6 +82,8 @@ enum merak_status merak_gguf_name(const struct merak_hf_config *config,
                                   const char *tensor,
                                   char name[MERAK_GGUF_NAME],
                                   struct merak_error *err) MERAK_CHECKED;
+/* Is the matrix of this name there always in fp32? */
+bool merak_gguf_is_precise(const char *name);
 /* Rows of queries and keys are in pairs (2i, 2i + 1) there: how many heads the
  * tensor has, or 0 if its rows stay as they are. */
 size_t merak_gguf_heads(const struct merak_hf_config *config,

@@ -5,6 +5,7 @@
 #include "io/weights/gguf.h"
 
 #include "base/error.h"
+#include "io/hf_names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -34,6 +35,9 @@ struct arch {
     bool mixed;       /* queries, keys and values of a head are together in
                          files, and one after the other there */
     bool no_gate;     /* of the MLP */
+    bool all_keys;    /* as many heads of keys as of queries */
+    bool normal;      /* weights of experts are divided by their sum */
+    bool shared;      /* beside experts is one MLP for all tokens */
     enum order order;
     enum merak_hf_act act; /* GELU: the tanh form is taken for it, too */
     size_t whole;      /* every so many-th layer has no window; 0: all have one,
@@ -54,6 +58,10 @@ static const struct arch archs[MERAK_FAMILIES] = {
                       .window = true,
                       .act = MERAK_HF_GELU_TANH,
                       .whole = 2},
+    [MERAK_MIXTRAL] = {.name = "llama", .pairs = true, .normal = true},
+    [MERAK_QWEN2_MOE] = {.name = "qwen2moe", .shared = true},
+    [MERAK_QWEN3_MOE] = {.name = "qwen3moe", .normal = true},
+    [MERAK_OLMOE] = {.name = "olmoe", .all_keys = true},
     [MERAK_GEMMA] = {.name = "gemma", .act = MERAK_HF_GELU_TANH},
     [MERAK_GEMMA3] = {.name = "gemma3",
                       .window = true,
@@ -117,6 +125,18 @@ static const struct {
     {"model.layers.*.mlp.fc2", "blk.*.ffn_down"},
     {"model.layers.*.mlp.c_fc", "blk.*.ffn_up"},
     {"model.layers.*.mlp.c_proj", "blk.*.ffn_down"},
+    {"model.layers.*.mlp.gate", "blk.*.ffn_gate_inp"},
+    {"model.layers.*.mlp.experts.gate_proj", "blk.*.ffn_gate_exps"},
+    {"model.layers.*.mlp.experts.up_proj", "blk.*.ffn_up_exps"},
+    {"model.layers.*.mlp.experts.down_proj", "blk.*.ffn_down_exps"},
+    {"model.layers.*.mlp.shared_expert_gate", "blk.*.ffn_gate_inp_shexp"},
+    {"model.layers.*.mlp.shared_expert.gate_proj", "blk.*.ffn_gate_shexp"},
+    {"model.layers.*.mlp.shared_expert.up_proj", "blk.*.ffn_up_shexp"},
+    {"model.layers.*.mlp.shared_expert.down_proj", "blk.*.ffn_down_shexp"},
+    {"model.layers.*.block_sparse_moe.gate", "blk.*.ffn_gate_inp"},
+    {"model.layers.*.block_sparse_moe.experts.w1", "blk.*.ffn_gate_exps"},
+    {"model.layers.*.block_sparse_moe.experts.w3", "blk.*.ffn_up_exps"},
+    {"model.layers.*.block_sparse_moe.experts.w2", "blk.*.ffn_down_exps"},
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
     {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
@@ -168,6 +188,26 @@ static bool turns_as_known(const struct merak_hf_config *c,
                                    r->slide_scaling.kind == MERAK_ROPE_PLAIN);
 }
 
+/* Of experts: every layer has them, and their weights are made one way. */
+static const char *unsaid_experts(const struct merak_hf_config *c,
+                                  const struct arch *a)
+{
+    const struct merak_hf_mixture *m = &c->mixture;
+
+    if (m->experts == 0)
+        return NULL;
+    for (size_t i = 0; i < c->layers; i++) {
+        if (m->is_dense[i])
+            return "a layer without experts";
+    }
+    if (m->sigmoid || m->groups > 1 || (m->scale != 0 && m->scale != 1) ||
+        m->normal != a->normal)
+        return "its way of weighing experts";
+    return (m->shared_ffn > 0) != a->shared || m->shared_gate != a->shared
+               ? "its MLP beside experts"
+               : NULL;
+}
+
 /* What the keys of an architecture cannot say. */
 static const char *unsaid(const struct merak_hf_config *c, const struct arch *a)
 {
@@ -188,6 +228,8 @@ static const char *unsaid(const struct merak_hf_config *c, const struct arch *a)
         return "its activation";
     if (c->plain_mlp != a->no_gate)
         return a->no_gate ? "an MLP with a gate" : "an MLP without a gate";
+    if (a->all_keys && c->kv_heads != c->heads)
+        return "a head of keys for several of queries";
     if (c->head_bias && !a->head_bias)
         return "a bias of logits";
     if (c->parallel ? a->order == IN_TURN : a->order == SIDE_BY_SIDE)
@@ -195,7 +237,7 @@ static const char *unsaid(const struct merak_hf_config *c, const struct arch *a)
     if (!a->factors && c->attn_scale > 0 &&
         fabs((double)c->attn_scale * sqrt((double)c->head_dim) - 1) > 1e-6)
         return "its scale of attention scores";
-    return NULL;
+    return unsaid_experts(c, a);
 }
 
 enum merak_status merak_gguf_model(const struct merak_hf_config *config,
@@ -288,6 +330,19 @@ static void attention_keys(struct merak_gguf *g,
                         (double)c->logit_cap);
 }
 
+static void expert_keys(struct merak_gguf *g, const struct merak_hf_config *c)
+{
+    char room[MERAK_GGUF_NAME];
+
+    merak_gguf_number(g, key(room, c, "expert_count"), c->mixture.experts);
+    merak_gguf_number(g, key(room, c, "expert_used_count"), c->mixture.chosen);
+    merak_gguf_number(g, key(room, c, "expert_feed_forward_length"),
+                      c->mixture.ffn);
+    if (c->mixture.shared_ffn > 0)
+        merak_gguf_number(g, key(room, c, "expert_shared_feed_forward_length"),
+                          c->mixture.shared_ffn);
+}
+
 void merak_gguf_model_keys(struct merak_gguf *g,
                            const struct merak_hf_config *config)
 {
@@ -301,6 +356,8 @@ void merak_gguf_model_keys(struct merak_gguf *g,
     merak_gguf_number(g, key(room, c, "embedding_length"), c->hidden);
     merak_gguf_number(g, key(room, c, "feed_forward_length"), c->ffn);
     merak_gguf_number(g, key(room, c, "vocab_size"), c->vocab);
+    if (c->mixture.experts > 0)
+        expert_keys(g, c);
     attention_keys(g, c);
     if (archs[c->family].order == AS_SAID)
         merak_gguf_yes(g, key(room, c, "use_parallel_residual"), c->parallel);
@@ -335,12 +392,19 @@ enum merak_status merak_gguf_name(const struct merak_hf_config *config,
                                   char name[MERAK_GGUF_NAME],
                                   struct merak_error *err)
 {
-    const char *end = strrchr(tensor, '.'), *digits = NULL, *star;
+    const char *number = strstr(tensor, ".*."), *digits = NULL, *star, *end;
     bool after = config->norm.is_post || config->norm.is_both;
+    char all[MERAK_HF_NAME_BYTES];
     int n = 0;
 
+    /* all experts of a layer are one tensor */
+    snprintf(all, sizeof(all), "%.*s%s",
+             number != NULL ? (int)(number - tensor) : (int)strlen(tensor),
+             tensor, number != NULL ? number + 2 : "");
+    end = strrchr(all, '.');
+
     for (int i = 0; end != NULL && i < N_NAMES; i++) {
-        if (!matches(names[i].hf, tensor, (size_t)(end - tensor), &digits, &n))
+        if (!matches(names[i].hf, all, (size_t)(end - all), &digits, &n))
             continue;
         if (after && i == N_NAMES - 2)
             continue;
@@ -355,6 +419,12 @@ enum merak_status merak_gguf_name(const struct merak_hf_config *config,
     }
     return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                       "--format gguf: tensor %.100s has no name there", tensor);
+}
+
+bool merak_gguf_is_precise(const char *name)
+{
+    return strcmp(name, "position_embd.weight") == 0 ||
+           strstr(name, ".ffn_gate_inp.") != NULL;
 }
 
 size_t merak_gguf_heads(const struct merak_hf_config *config,

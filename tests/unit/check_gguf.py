@@ -10,6 +10,7 @@ numbers those that its own quantization makes of the folder's tensors.
 """
 import json
 import os
+import re
 import sys
 
 import gguf
@@ -21,7 +22,8 @@ config = json.load(open(folder + "/config.json"))
 reader = gguf.GGUFReader(path)
 family = config["model_type"]
 arch = {"mistral": "llama", "gpt_neox": "gptneox", "phi": "phi2",
-        "gemma3_text": "gemma3"}.get(family, family)
+        "gemma3_text": "gemma3", "mixtral": "llama", "qwen2_moe": "qwen2moe",
+        "qwen3_moe": "qwen3moe"}.get(family, family)
 
 
 def field(name):
@@ -72,7 +74,18 @@ def pairs(w, n):
 
 PAIRED = ("llama", "granite", "arcee", "smollm3")
 have = {t.name: t for t in reader.tensors}
+weights, experts = {}, {}
 for name, w in load_file(folder + "/model.safetensors").items():
+    one = re.fullmatch(r"(.*\.experts\.)(\d+)\.(.*)", name)
+    if one:
+        experts.setdefault(one[1] + one[3], {})[int(one[2])] = w
+    else:
+        weights[name] = w.reshape(-1) if "shared_expert_gate" in name else w
+for name, each in experts.items():
+    weights[name] = np.stack([each[i] for i in range(len(each))])
+    assert field(arch + ".expert_count") == len(each)
+    assert field(arch + ".expert_used_count") == config["num_experts_per_tok"]
+for name, w in weights.items():
     assert w.dtype == np.float32, name
     if family == "gpt2" and w.ndim == 2 and \
             (".attn." in name or ".mlp." in name):  # Conv1D
@@ -90,9 +103,10 @@ for name, w in load_file(folder + "/model.safetensors").items():
     assert there is not None, name
     t = have.pop(there)
     type_ = types["f32"]
-    if w.ndim == 2 and "position_embd" not in there:
+    if w.ndim > 1 and "position_embd" not in there and \
+            "ffn_gate_inp" not in there:
         type_ = types[want]
-        if want == "q8_0" and w.shape[1] % 32 != 0:
+        if want == "q8_0" and w.shape[-1] % 32 != 0:
             type_ = types["f16"]
     assert t.tensor_type == type_, (there, t.tensor_type)
     assert tuple(t.shape) == tuple(reversed(w.shape)), (there, t.shape, w.shape)

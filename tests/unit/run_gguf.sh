@@ -107,6 +107,17 @@ writes gpt_neox gpt_neox '{"model_type": "gpt_neox", "num_hidden_layers": 2,
  "num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 96,
  "vocab_size": 1000, "max_position_embeddings": 64, "pad_token_id": null,
  "hidden_act": "gelu", "use_parallel_residual": false}'
+routed='"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32'
+writes mixtral llama2 '{"model_type": "mixtral", "num_local_experts": 4,
+ "num_experts_per_tok": 2, "sliding_window": null, '"$shape, $untied}"
+writes qwen2_moe qwen2 "{\"model_type\": \"qwen2_moe\", $routed,
+ \"norm_topk_prob\": false, \"shared_expert_intermediate_size\": 96,
+ \"use_sliding_window\": false, $shape, $untied}" fp32 q8_0
+writes qwen3_moe qwen2 "{\"model_type\": \"qwen3_moe\", $routed,
+ \"norm_topk_prob\": true, \"head_dim\": 32, $shape, $untied}"
+writes olmoe smollm "{\"model_type\": \"olmoe\", \"num_experts\": 4,
+ \"num_experts_per_tok\": 2, \"norm_topk_prob\": false,
+ ${shape/value_heads\": 2/value_heads\": 4}, $untied}"
 # rows of 48 are no blocks of 32
 writes gpt2 smollm2 '{"model_type": "gpt2", "n_layer": 2, "n_head": 2,
  "n_embd": 48, "vocab_size": 1000, "n_positions": 64}' q8_0 bf16
@@ -118,6 +129,11 @@ cp "$kinds/kind_spm_unigram.model" unigram-run/model/tokenizer.model
 ok $? "refused: pieces of Unigram" log
 refuses "the family olmo3 cannot be written" olmo3 \
     "{\"model_type\": \"olmo3\", $shape, $untied}"
+refuses "its way of weighing experts" weighed "{\"model_type\": \"qwen3_moe\",
+ $routed, \"norm_topk_prob\": false, \"head_dim\": 32, $shape, $untied}"
+refuses "a layer without experts" dense "{\"model_type\": \"qwen3_moe\", $routed,
+ \"mlp_only_layers\": [1], \"norm_topk_prob\": true, \"head_dim\": 32, $shape,
+ $untied}"
 refuses "its rotary positions of some layers" turned '{"model_type": "smollm3",
  "no_rope_layers": [1, 0], '"$shape, $untied}"
 refuses "its window of attention of this model cannot be written for llama" \
