@@ -154,17 +154,20 @@ enum merak_status merak_link_memory(const struct merak_link_options *opt,
     return rc;
 }
 
-/* A rank is in a group of each tensor degree, a dp group and one of all stages.
- * It has a pair for each direction to the stage before, the one behind, or the
- * first or last stage: for a weight that both have, or an interleaved schedule.
+/* A rank is in a group of each tensor degree, one or two dp groups and one of
+ * all stages. It has a pair for each direction to the stage before, the one
+ * behind, or the first or last stage: for a weight that both have, or an
+ * interleaved schedule.
  */
-size_t merak_link_memory_most(int tasks, int tp, int cp, int ep, int pp, int dp)
+size_t merak_link_memory_most(int tasks, int tp, int cp, int ep, int pp, int dp,
+                              bool parts)
 {
     bool staged = pp != 1;
     size_t tensor = (size_t)(tp != 1) + (size_t)(cp > 1 || cp < 0) +
                     (size_t)(ep > 1 || ep < 0);
     size_t groups = tensor + (size_t)(tensor > 1) + /* of all tensor ranks */
-                    (size_t)(dp != 1) + (size_t)staged;
+                    (size_t)(dp != 1) + (size_t)(dp != 1 && parts) +
+                    (size_t)staged;
     size_t pairs = staged ? 6 : 0;
 
     return tasks > 1 ? groups * GROUP_BYTES + pairs * PAIR_BYTES : 0;

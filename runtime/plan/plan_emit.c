@@ -411,6 +411,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
 {
     const struct merak_plan *p = e->plan;
     enum merak_recompute all = p->recompute;
+    int sharded = merak_plan_is_home_in(p) ? p->dp_in : p->zero > 0 ? p->dp : 1;
 
     fprintf(out,
             "[training]\nseq_len = %zu\nlocal_batch_size = %zu\n"
@@ -421,7 +422,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
             "[parallelism]\ndata_parallel_replicate_degree = %d\n"
             "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
             "pipeline_parallel_degree = %d\n",
-            p->zero > 0 ? 1 : p->dp, p->zero > 0 ? p->dp : 1, p->tp, p->pp);
+            p->dp / sharded, sharded, p->tp, p->pp);
     if (p->cp > 1)
         fprintf(out, "context_parallel_degree = %d\n", p->cp);
     if (p->zero > 0 && p->dp > 1)
@@ -440,6 +441,8 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
                                              : "none");
     if (p->zero == MERAK_ZERO_GRADS && p->dp > 1)
         hint(n, "it shards parameters, too, and gathers them once a step");
+    if (merak_plan_is_home_in(p))
+        hint(n, "it shards optimizer state like parameters, so takes more");
     hint(n, "give the model by its own name for it: [model] name, flavor");
 }
 

@@ -153,7 +153,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
     in->direct_bytes =
         merak_link_memory_most(t->boot->size, t->ranks.tp, t->ranks.cp,
-                               t->ranks.ep, t->ranks.pp, t->ranks.dp);
+                               t->ranks.ep, t->ranks.pp, t->ranks.dp,
+                               merak_choices_may_sum_twice(&t->opt.choice));
     return fill_pins(t, &in->pin, err);
 }
 
