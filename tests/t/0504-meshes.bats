@@ -155,3 +155,14 @@ resumed()
     [ "$status" -ne 0 ]
     [[ $output == *'srun placed the tasks for --merak-cp=3; leave it out'* ]]
 }
+
+@test "7 ranks with auto degrees: unlike stages are found, and train" {
+    jq '.n_layer = 1' "$TESTS/vectors/parity/gpt2-tied.json" >"$RUNS/one.json"
+    run srun -n7 -N1 --overcommit merak train --model "$RUNS/one.json" \
+        --data "$RUNS/text" --seq 32 --global-batch 8 --steps 2 \
+        --eval-samples 0 --threads 1 --deadline 900 --stages auto
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *'chosen '*'stages of unlike ranks: '* ]]
+    [[ $output == *'step 2/2 '* ]]
+}
