@@ -280,6 +280,10 @@ struct merak_op {
     /* The numbers of kv heads and of query heads, which ranks can divide; NULL:
      * it has none. */
     void (*heads)(const struct merak_infer *inf, size_t *kv_p, size_t *query_p);
+    /* Of rows that go to experts: how many times its usual FLOPs a call with
+     * operands of a rank's shapes has, where the rank's experts have `load`
+     * times an even share of the rows; NULL: as many. */
+    double (*loaded)(const struct merak_infer *local, double load);
     /* The attributes by which a resumed run knows that its model is another
      * one; ops of the same mathematics share a list.  NULL: all of them. */
     const struct merak_number *numbers;

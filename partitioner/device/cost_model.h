@@ -31,6 +31,8 @@ struct merak_cost_model {
     /* What a rank's compute loses to communication at the same time: for each
      * round, and for bytes (0: nothing). */
     double interference_latency_s, interference_bytes_per_s;
+    double expert_load; /* rows of every rank's experts, as if all had those of
+                           the fullest, times an even share; 0: 1 */
 };
 const struct merak_cost_model *merak_cost_default(void);
 /* The width (rates.h) of a kernel whose first operand has these dims. */

@@ -251,6 +251,56 @@ static void experts_dw_cost(const struct merak_infer *inf,
     cost->bytes = merak_cost_bytes(inf);
 }
 
+/* What a rank has of the rows of the gathered tokens, times an even share: at
+ * most all rows that can be its experts'; and beyond what is kept. */
+struct load {
+    double rows, again;
+};
+
+static struct load load_of(const struct merak_infer *local, int gate,
+                           double load, int64_t kept, int64_t all)
+{
+    double own = (double)local->shape[gate].dim[0];
+    double rows = (double)merak_shape_count(&local->shape[2]);
+    double k = (double)local->shape[2].dim[local->shape[2].ndim - 1];
+    double most = fmin(k, own) / k * (double)all / own;
+    double room = (double)kept * (double)all / rows;
+
+    load = fmin(load, most);
+    return (struct load){load, fmax(load - room, 0)};
+}
+
+static double experts_loaded(const struct merak_infer *local, double load)
+{
+    const int64_t *i = local->attrs->i;
+
+    return i[0] > 0 ? load_of(local, 3, load, i[0], i[1]).rows : 1;
+}
+
+/* A row that was not kept has two more of its three products. */
+static double experts_dx_loaded(const struct merak_infer *local, double load)
+{
+    const int64_t *i = local->attrs->i;
+    struct load of;
+
+    if (i[0] == 0)
+        return 1;
+    of = load_of(local, 3, load, i[0], i[1]);
+    return of.rows + of.again * 2 / 3;
+}
+
+/* Here all three: what the gradient of activations had, and that gradient. */
+static double experts_dw_loaded(const struct merak_infer *local, double load)
+{
+    const int64_t *i = local->attrs->i;
+    struct load of;
+
+    if (i[1] == 0)
+        return 1;
+    of = load_of(local, 6, load, i[1], i[0]);
+    return of.rows + of.again;
+}
+
 static enum merak_status experts_grad_dw(struct merak_grad *g,
                                          const struct merak_node *node,
                                          struct merak_value *dy,
@@ -315,10 +365,12 @@ const struct merak_op merak_ops_experts[] = {
                   .numbers = route_numbers),
     MERAK_OP(route_dx, 3, 3, 1, NULL),
     MERAK_OP_WITH(experts, 6, 6, 2, experts_grad, .step_use = MERAK_STEP_NONE,
-                  .numbers = merak_no_numbers),
+                  .loaded = experts_loaded, .numbers = merak_no_numbers),
     MERAK_OP_WITH(experts_overflow, 2, 2, 1, NULL,
                   .step_use = MERAK_STEP_NONE, .numbers = merak_no_numbers),
-    MERAK_OP(experts_dx, 7, 8, 3, NULL),
-    MERAK_OP(experts_dw, 6, 9, 3, NULL),
+    MERAK_OP_WITH(experts_dx, 7, 8, 3, NULL, .step_use = MERAK_STEP_NONE,
+                  .loaded = experts_dx_loaded),
+    MERAK_OP_WITH(experts_dw, 6, 9, 3, NULL, .step_use = MERAK_STEP_NONE,
+                  .loaded = experts_dw_loaded),
     {.name = NULL},
 };

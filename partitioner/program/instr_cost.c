@@ -4,6 +4,9 @@
 
 #include "partitioner/program/instr_cost.h"
 
+#include <float.h>
+#include <math.h>
+
 int merak_links_sharers(const struct merak_links *links,
                         const struct merak_plan *plan, int rank, bool stages)
 {
@@ -69,6 +72,38 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
     return size;
 }
 
+/* How many times its usual FLOPs a kernel has at this load of experts. */
+static double loaded(const struct merak_program *program,
+                     const struct merak_instr *instr, double load)
+{
+    struct merak_infer local = {
+        .attrs = instr->attrs, .n_in = instr->n_in, .n_out = instr->n_out};
+
+    if (load <= 1 || instr->op->loaded == NULL)
+        return 1;
+    for (int o = 0; o < instr->n_in + instr->n_out; o++) {
+        const struct merak_box *box = &program->slot[instr->slot[o]].box;
+
+        local.shape[o].ndim = box->ndim;
+        for (int d = 0; d < box->ndim; d++)
+            local.shape[o].dim[d] = box->len[d];
+    }
+    return instr->op->loaded(&local, load);
+}
+
+double merak_program_most_load(const struct merak_program *program)
+{
+    double most = 1;
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct merak_instr *in = &program->instr[i];
+
+        if (in->kind == MERAK_INSTR_KERNEL && in->phase == MERAK_PHASE_F)
+            most = fmax(most, loaded(program, in, DBL_MAX));
+    }
+    return most;
+}
+
 struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
                                       const struct merak_program *program,
                                       const struct merak_instr *instr)
@@ -83,6 +118,7 @@ struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
         break;
     case MERAK_INSTR_KERNEL:
         size = merak_instr_size(program, instr);
+        size.flops *= loaded(program, instr, model->expert_load);
         demand.fixed_s =
             merak_cost_kernel(model, instr->op->name, program->mesh.tp, &size);
         break;

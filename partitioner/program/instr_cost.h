@@ -20,6 +20,9 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
 struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
                                       const struct merak_program *program,
                                       const struct merak_instr *instr);
+/* The highest load of experts (merak_cost_model) that a rank can have: with all
+ * rows that can be theirs; 1 if experts are not divided. */
+double merak_program_most_load(const struct merak_program *program);
 /* Seconds of an instruction while other stages do not use the network. */
 double merak_cost_instr(const struct merak_cost_model *model,
                         const struct merak_program *program,

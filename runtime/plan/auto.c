@@ -155,12 +155,11 @@ static int drawn_microbatches(const struct merak_plan *p)
     return p->microbatches > few ? few : p->microbatches;
 }
 
-/* Build and simulate one rank of each stage, to be drawn. */
-static enum merak_status build(const struct plan_auto *plan,
-                               const struct merak_plan *drawn,
-                               struct merak_planned **planned_p,
-                               struct merak_timeline **timeline_p,
-                               struct merak_error *err)
+enum merak_status plan_auto_build(const struct plan_auto *plan,
+                                  const struct merak_plan *built, double load,
+                                  struct merak_planned **planned_p,
+                                  struct merak_timeline **timeline_p,
+                                  struct merak_error *err)
 {
     struct merak_cost_model cost;
     const struct merak_program_options po = {
@@ -168,14 +167,15 @@ static enum merak_status build(const struct plan_auto *plan,
     enum merak_status rc;
 
     merak_search_cost(&plan->in, &cost);
+    cost.expert_load = load;
     rc = merak_plan_build(
-        drawn, plan->in.seq, plan->in.describe, plan->in.arg,
-        drawn->stage != NULL ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po,
+        built, plan->in.seq, plan->in.describe, plan->in.arg,
+        built->stage != NULL ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po,
         planned_p, err);
     if (rc == MERAK_OK)
         rc = merak_simulate((*planned_p)->program, (*planned_p)->n_programs,
                             &cost, timeline_p, err);
-    if (rc == MERAK_OK && drawn->stage != NULL)
+    if (rc == MERAK_OK && built->stage != NULL)
         rc = plan_keep_firsts(*planned_p, *timeline_p, err);
     return rc;
 }
@@ -205,7 +205,7 @@ static enum merak_status draw(const struct plan_auto *plan,
     enum merak_status rc;
 
     drawn.microbatches = drawn_microbatches(&best->plan);
-    rc = build(plan, &drawn, &planned, &timeline, err);
+    rc = plan_auto_build(plan, &drawn, 0, &planned, &timeline, err);
     plan_report_heading(plan, result, heading, sizeof(heading));
     drawing.planned = planned;
     drawing.timeline = timeline;
@@ -225,8 +225,8 @@ static enum merak_status print_phases(const struct plan_auto *plan,
 {
     struct merak_planned *planned = NULL;
     struct merak_timeline *timeline = NULL;
-    enum merak_status rc =
-        build(plan, &result->choice[0].plan, &planned, &timeline, err);
+    enum merak_status rc = plan_auto_build(plan, &result->choice[0].plan, 0,
+                                           &planned, &timeline, err);
 
     if (rc == MERAK_OK)
         rc = merak_phases_print(planned, plan->opt->phases, err);
@@ -256,6 +256,8 @@ static enum merak_status plan_one(const struct plan_options *opt,
     plan.in.fast_sums = plan.in.fast_sums && plan.in.direct;
     if (rc == MERAK_OK && (plan_options_has_text(opt) || opt->html != NULL))
         rc = plan_advice_make(&plan, result, &advice, err);
+    if (rc == MERAK_OK)
+        rc = plan_load_add(&plan, result, err);
     plan.in.progress = NULL;
     merak_progress_clear(&progress);
     if (rc == MERAK_OK && !plan_options_has_text(opt) &&

@@ -11,7 +11,9 @@
 
 #include <jansson.h>
 
-struct plan_advice; /* advice.h */
+struct plan_advice;    /* advice.h */
+struct merak_planned;  /* assembly.h */
+struct merak_timeline; /* timeline.h */
 
 struct plan_auto {
     const struct plan_options *opt;
@@ -19,7 +21,10 @@ struct plan_auto {
     struct merak_device device; /* of several kinds, the slowest */
     struct merak_device kind[MERAK_MAX_KINDS];
     struct merak_search_input in;
-    bool by_hosts;   /* none was proved for NCCL */
+    bool by_hosts; /* none was proved for NCCL */
+    /* At --expert-load: the step's seconds, 0 if it is not given; and the
+     * highest load that there can be, 1 if experts are not divided. */
+    double loaded_s, most_load;
     bool identified; /* `file` is filled in */
     struct merak_plan_file file;
 };
@@ -39,6 +44,18 @@ enum merak_status plan_device_backend(const struct plan_options *opt,
                                       const struct merak_device *device,
                                       const struct merak_backend **backend_p,
                                       struct merak_error *err) MERAK_CHECKED;
+/* auto.c: build and simulate one rank of each stage, at this load of experts
+ * (merak_cost_model). */
+enum merak_status plan_auto_build(const struct plan_auto *plan,
+                                  const struct merak_plan *built, double load,
+                                  struct merak_planned **planned_p,
+                                  struct merak_timeline **timeline_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* uneven_load.c: fill in loaded_s and most_load; print them. */
+enum merak_status plan_load_add(struct plan_auto *plan,
+                                const struct merak_search_result *result,
+                                struct merak_error *err) MERAK_CHECKED;
+void plan_load_print(const struct plan_auto *plan);
 /* table.c: the best plans for several machines, or saved plans, a row each. */
 enum merak_status plan_table_print(const struct plan_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;

@@ -59,6 +59,9 @@ struct plan_cost {
     double tokens, price; /* 0: not given */
 };
 
+/* run_cost.c: a price needs tokens. */
+enum merak_status plan_cost_check(const struct plan_cost *cost,
+                                  struct merak_error *err) MERAK_CHECKED;
 /* "\n1T tokens: 12.3 days, 18900 GPU-hours, 47250 at 2.5 an hour\n"; prints
  * nothing without tokens. */
 void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,

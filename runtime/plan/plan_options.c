@@ -172,7 +172,7 @@ static const struct merak_option rows[] = {
      .about = "fp32 or bf16 (fp32; with a device the faster)",
      .words = "fp32|bf16", GIVEN(dtype)},
     MERAK_CHOICE_ROWS(alias, ZERO, ZERO, AT(choice)),
-    {"no-zero1", MERAK_OPTION_YES, AT(no_zero1), .about = "as zero 0"},
+    {"no-zero1", MERAK_OPTION_YES, AT(given.no_zero1), .about = "as zero 0"},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
      .about = "kernels whose scratch memory is counted (cpu; the device's)",
      .arg = "NAME", GIVEN(backend)},
@@ -220,9 +220,10 @@ static const struct merak_option rows[] = {
     {"tokens", MERAK_OPTION_CALL, 0,
      .about = "days and GPU-hours of a run over N tokens, as 1T or 300G",
      .arg = "N", .set = set_tokens},
-    {"price", MERAK_OPTION_REAL, AT(run.price),
-     .about = "of a rank's device an hour: the run's cost, too",
-     .positive = true},
+    {"price", MERAK_OPTION_REAL, AT(run.price), .positive = true,
+     .about = "of a rank's device an hour: the run's cost, too"},
+    {"expert-load", MERAK_OPTION_REAL, AT(expert_load), .positive = true,
+     .about = "also the step if the fullest rank has so many times its rows"},
     {"program", MERAK_OPTION_YES, AT(program), .about = "as --print program"},
     {"print", MERAK_OPTION_TEXT, AT(print),
      .about = "phases of the plan, too: any of graph, layouts, blocks, "
@@ -439,7 +440,7 @@ static enum merak_status check(struct plan_options *opt,
         rc = plan_kinds_check(opt, err);
     if (rc != MERAK_OK)
         return rc;
-    if (opt->no_zero1) {
+    if (opt->given.no_zero1) {
         if (opt->choice.given[MERAK_CHOICE_ZERO] && opt->choice.zero != 0)
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "--no-zero1 is --zero 0, and --zero has another "
@@ -473,10 +474,9 @@ static enum merak_status check(struct plan_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no model: give --model DIR, a Hugging Face folder "
                           "or its config.json");
-    if (opt->run.price > 0 && opt->run.tokens <= 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--price needs the tokens of a run: give --tokens, "
-                          "too");
+    if (plan_cost_check(&opt->run, err) != MERAK_OK ||
+        plan_load_check(opt, err) != MERAK_OK)
+        return err->status;
     if (opt->program)
         opt->phases = MERAK_PHASES_PROGRAM;
     if (opt->print != NULL &&

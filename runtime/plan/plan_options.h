@@ -48,10 +48,10 @@ struct plan_options {
     int emit;              /* enum plan_emit */
     bool emit_anyway;      /* though the trainer does not have all of it */
     struct plan_cost run;  /* --tokens, --price */
+    double expert_load;    /* 0: not given */
     const char *print;     /* --print */
     unsigned phases;       /* that it and --program ask for */
     bool program, help;
-    bool no_zero1;               /* as zero 0 */
     bool print_device;           /* print the device and do nothing else */
     struct merak_choices choice; /* as given; its lists are owned */
     struct merak_plan plan; /* of the choices, unless one is searched for */
@@ -64,6 +64,7 @@ struct plan_options {
     struct merak_cost_model cost;
     struct {
         bool dtype, cost, nodes, backend;
+        bool no_zero1; /* as zero 0 */
         int argc; /* all words, borrowed */
         char *const *argv;
     } given;
@@ -89,6 +90,9 @@ enum merak_status plan_options_parse(int argc, char **argv,
                                      struct merak_error *err) MERAK_CHECKED;
 void plan_options_fini(struct plan_options *opt);
 void plan_options_help(const struct merak_plan_program *own);
+/* uneven_load.c: --expert-load fits the other options. */
+enum merak_status plan_load_check(const struct plan_options *opt,
+                                  struct merak_error *err) MERAK_CHECKED;
 /* MERAK_ERR_CONFIG if --reduce fast is given to a plan whose transport is not
  * from accelerator to accelerator. */
 enum merak_status

@@ -329,6 +329,7 @@ void plan_report_print(const struct plan_auto *plan,
 
     print_choice(plan, result);
     print_time(plan, result);
+    plan_load_print(plan);
     if (plan_search_text(result, text) != NULL)
         puts(text);
     if (plan_bound_text(result, text) != NULL)
@@ -409,7 +410,8 @@ static json_t *prediction_object(const struct plan_auto *plan,
                             merak_search_part_name((enum merak_search_part)i),
                             merak_json_real(c->part_s[i]));
     return json_pack(
-        "{s:o, s:I, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*}",
+        "{s:o, s:I, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*, "
+        "s:o*}",
         "request", plan_request_object(&plan->model, &plan->in), "params",
         (json_int_t)r->params, "step_s", c->step_s, "least_step_s", r->least_s,
         "fetch_exposed_s", c->fetch_s, "parts_s", parts, "flop_utilisation",
@@ -419,7 +421,12 @@ static json_t *prediction_object(const struct plan_auto *plan,
         "runners_up", runners, "search_cut_short",
         r->cut_short ? json_pack("{s:f, s:i}", "after_s", r->took_s,
                                  "estimated", r->n_rated)
-                     : NULL);
+                     : NULL,
+        "expert_load",
+        plan->loaded_s > 0
+            ? json_pack("{s:f, s:f, s:f}", "load", plan->opt->expert_load,
+                        "step_s", plan->loaded_s, "most", plan->most_load)
+            : NULL);
 }
 
 enum merak_status plan_json_save(json_t *object, const char *path,

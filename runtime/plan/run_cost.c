@@ -4,7 +4,17 @@
 
 #include "runtime/plan/plan_emit.h"
 
+#include "base/error.h"
 #include "base/size.h"
+
+enum merak_status plan_cost_check(const struct plan_cost *cost,
+                                  struct merak_error *err)
+{
+    if (cost->price <= 0 || cost->tokens > 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--price needs the tokens of a run: give --tokens, too");
+}
 
 void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,
                      int ranks, FILE *out)

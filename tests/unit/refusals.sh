@@ -90,6 +90,13 @@ says 66 "micro-batch 2 cannot be split over tensor-parallel ranks, which" \
 "$merak" plan $experts --micro-batch 2 $search --json p.json >out 2>err &&
     grep -q '"ep": 2' p.json && grep -q '"micro_batch": 2' p.json
 ok $? "a search takes the least micro-batch that ep divides" out err
+"$merak" plan $experts --micro-batch 2 $search --expert-load 1.5 >out 2>err &&
+    grep -q "ep 1.5 times an even share, of at most 2: [0-9.]* [mu]*s" out
+ok $? "and the step at an uneven load is told" out err
+says 66 "--expert-load 0.5: the fullest rank has an even share or more" \
+    plan $experts --expert-load 0.5
+says 66 "--expert-load is for one plan of one machine: give one --device" \
+    plan $experts --expert-load 2
 sed 's/256/64/' small.json >m64.json
 "$merak" plan --model m64.json --global-batch 4 >out 2>err &&
     grep -q " sequences of 64 tokens" out
