@@ -234,8 +234,8 @@ enum merak_status merak_experts_check(const struct merak_experts *x,
 void merak_experts_sort(const struct merak_experts *x, uint32_t *first,
                         uint32_t *order);
 
-/* What a call of experts_overflow counts: rows of experts [from, from + E) of n,
- * but for `kept`; this rank's part of each. */
+/* What a call of experts_overflow counts: of n rows those of experts [from, from
+ * + E), but for `kept`; this rank's part of each. */
 struct merak_overflow {
     const int32_t *ids;
     size_t n, from, E, kept;
@@ -268,7 +268,8 @@ struct merak_balance {
     const struct merak_operand *z, *ids, *load;
 };
 struct merak_balance merak_load_view(const struct merak_kernel_call *call);
-struct merak_balance merak_balance_dx_view(const struct merak_kernel_call *call);
+struct merak_balance
+merak_balance_dx_view(const struct merak_kernel_call *call);
 /* balance and balance_count. */
 struct merak_balance merak_balance_view(const struct merak_kernel_call *call);
 /* balance_count: by what rows, and by what tokens, are multiplied, so that

@@ -336,15 +336,14 @@ void merak_route(struct merak_model *m, struct merak_value *logits,
 /*
  * Learn to load experts evenly: losses of the router whose gradients are added
  * to those of the model's own loss, which stays as it is; and a bias that each
- * step changes by the load.  With E experts of which tokens of a sequence choose
- * k, f the share of its tokens that choose an expert and P the mean of its
+ * step changes by the load.  With E experts of which each token chooses k, f the share of its tokens that choose an expert and P the mean of its
  * shares of scores:
  *
  *   aux        times the mean, over layers and sequences, of E sum f P; 1 times
  *              k if the load is even.  Fedus et al. 2021 (arXiv:2101.03961),
  *              eq. 4 to 6
- *   z          times the mean over layers and tokens of the squared logarithm of
- *              the logits' exponentials' sum.  Zoph et al. 2022
+ *   z          times the mean, over layers and tokens, of the square of the
+ *              logarithm of the sum of exponentials of logits.  Zoph et al. 2022
  *              (arXiv:2202.08906), eq. 5
  *   bias_rate  a step adds it to the bias of experts with fewer rows in the
  *              global batch than the mean, and subtracts it of those with more.

@@ -163,7 +163,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
     const merak_balance &b = q.b;
     unsigned lane = threadIdx.x % WARP;
     size_t row = (blockIdx.x * (size_t)ROW_BLOCK + threadIdx.x) / WARP;
-    size_t last = b.B * b.T - 1, i = row < last ? row : last; /* all take part */
+    size_t last = b.B * b.T - 1, i = row < last ? row : last;
     const T *z = q.z + i * b.E;
     const float *rows = q.load + i / b.T * (2 * b.E + 1);
     merak_scores s = find_scores(b, z, lane);

@@ -61,8 +61,8 @@
  *                   whole
  *     route_load    z c[B,T,E], ids i32[B,T,K], (bias f32[E]) -> load
  *                   f32[B,2E+1]: of each sequence, rows of each expert; the sum
- *                   over tokens of each expert's share, its score divided by the
- *                   token's sum of scores; the sum of squares of the logarithm
+ *                   over tokens of each expert's share, its score divided by
+ *                   the token's sum of scores; the sum of squares of the logarithm
  *                   of tokens' sums of exponentials.  t summed; i[1] as route;
  *                   f[0], f[1] = coefficients of the losses that balance has
  *     balance       load -> tally f64[2+E]: with f the share of a sequence's
@@ -115,7 +115,7 @@
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
  *     route_dx      B  dw, z, ids -> dz; as forward
  *     balance_dx    B  z, load -> dz c[B,T,E], times step.token_share; as
- *                   route_load, its coefficients divided by the number of layers
+ *                   route_load, coefficients divided by the number of layers
  *     balance_count W  load -> dbias f32[E]: rows less their mean, both times
  *                   what makes them whole; i[0] = E, i[1] = T, i[2] = K
  *     experts_dx    B  dy, w, ids, gate, up, down, pool -> dx, dw, dpool

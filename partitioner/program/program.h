@@ -151,7 +151,7 @@ struct merak_param_slots {
 /* What micro-batches report of one value of the graph. */
 struct merak_report {
     int value;
-    size_t at, n;  /* elements of `reports`: of micro-batch i [at + i n, .. + n) */
+    size_t at, n; /* elements of `reports`, at + i n .. for micro-batch i */
     bool counts;   /* its part is not another rank's, too */
 };
 

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "unit/near.h"
+#include "unit/raw_call.h"
 
 #include "kernels/kernels.h"
 #include "partitioner/graph/graph.h"
@@ -12,24 +13,6 @@
 #include <string.h>
 
 #define NEAR 6e-7 /* numbers are given to six digits */
-
-static struct merak_operand operand(void *data, enum merak_dtype dtype,
-                                    int ndim, const size_t *dim)
-{
-    struct merak_operand op = {.data = data, .dtype = dtype};
-
-    op.local.ndim = ndim;
-    memcpy(op.local.dim, dim, (size_t)ndim * sizeof(*dim));
-    op.full = op.local;
-    return op;
-}
-
-#define OF(type, data, ...)                                          \
-    operand((data), (type),                                          \
-            (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
-            (size_t[]){__VA_ARGS__})
-#define F64(data, ...) OF(MERAK_F64, data, __VA_ARGS__)
-#define F32(data, ...) OF(MERAK_F32, data, __VA_ARGS__)
 
 static void run(const char *op, struct merak_kernel_call *call)
 {
@@ -58,7 +41,7 @@ static void forward(struct router *r)
         .attrs = &r->attrs, .n_in = 2, .n_out = 1};
 
     call.operand[0] = F64(r->z, r->B, r->T, r->E);
-    call.operand[1] = OF(MERAK_I32, r->ids, r->B, r->T, r->K);
+    call.operand[1] = I32(r->ids, r->B, r->T, r->K);
     call.operand[2] = F64(r->load, r->B, 2 * r->E + 1);
     run("route_load", &call);
     call = (struct merak_kernel_call){.attrs = &sizes, .n_in = 1, .n_out = 1};
@@ -212,7 +195,7 @@ static void rows_without_room_are_counted(void **state)
             ids[n++] = e;
     }
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
-        call.operand[0] = OF(MERAK_I32, ids, 1, 64, 2);
+        call.operand[0] = I32(ids, 1, 64, 2);
         call.operand[1] = F64(NULL, 2, row[i].kept, 2, 3);
         call.operand[1].lo[0] = 2 * row[i].rank;
         call.operand[2] = F64(&over, 1);
@@ -221,7 +204,8 @@ static void rows_without_room_are_counted(void **state)
     }
 }
 
-/* --- descriptions ---------------------------------------------------------- */
+/* --- descriptions ----------------------------------------------------------
+ */
 
 static struct merak_model *described(const struct merak_balance_options *as,
                                      const struct merak_balance_options *opt,

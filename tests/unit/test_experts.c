@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "unit/near.h"
+#include "unit/raw_call.h"
 
 #include "kernels/kernels.h"
 
@@ -13,26 +14,6 @@
 #define NEAR 6e-7 /* numbers are given to six digits */
 /* Transformers has a softmax in f32 also where all else is f64. */
 #define BLOCK 6e-7
-
-static struct merak_operand operand(void *data, enum merak_dtype dtype,
-                                    int ndim, const size_t *dim)
-{
-    struct merak_operand op = {.data = data, .dtype = dtype};
-
-    op.local.ndim = ndim;
-    memcpy(op.local.dim, dim, (size_t)ndim * sizeof(*dim));
-    op.full = op.local;
-    return op;
-}
-
-#define F64(data, ...)                                               \
-    operand((data), MERAK_F64,                                       \
-            (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
-            (size_t[]){__VA_ARGS__})
-#define I32(data, ...)                                               \
-    operand((data), MERAK_I32,                                       \
-            (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
-            (size_t[]){__VA_ARGS__})
 
 static enum merak_status run(const char *op, struct merak_kernel_call *call,
                              struct merak_error *err)

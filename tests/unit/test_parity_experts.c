@@ -232,7 +232,8 @@ static void rows_without_room_are_counted(void **state)
                                   .micro_batch = 4,
                                   .microbatches = PARITY_BATCHES,
                                   .schedule = "gpipe"};
-        struct executed *ex = executed_create(planned_build(&model, &plan, NULL));
+        struct executed *ex =
+            executed_create(planned_build(&model, &plan, NULL));
         double over;
 
         executed_step(ex, 3);
