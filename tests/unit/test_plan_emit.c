@@ -251,6 +251,23 @@ static void torchtitan_gets_toml(void **state)
     free(notes);
 }
 
+/* Parts inside a node are its hybrid sharding. */
+static void torchtitan_shards_inside(void **state)
+{
+    struct merak_plan plan = plain;
+    char *out, *notes;
+
+    (void)state;
+    plan.zero = MERAK_ZERO_PARAMS;
+    plan.zero_home = MERAK_HOME_IN;
+    plan.dp_in = 4;
+    emit(PLAN_EMIT_TORCHTITAN, &plan, NULL, &out, &notes);
+    assert_non_null(strstr(out, "data_parallel_replicate_degree = 2\n"
+                                "data_parallel_shard_degree = 4\n"));
+    free(out);
+    free(notes);
+}
+
 /* ZeRO-2 and 3 as each trainer says it, with and without a pipeline. */
 static void zero_2_and_3_are_emitted(void **state)
 {
@@ -465,6 +482,7 @@ int main(void)
         cmocka_unit_test(uneven_stages_get_a_layout),
         cmocka_unit_test(what_parts_recompute_is_said_if_they_do),
         cmocka_unit_test(torchtitan_gets_toml),
+        cmocka_unit_test(torchtitan_shards_inside),
         cmocka_unit_test(zero_2_and_3_are_emitted),
         cmocka_unit_test(deepspeed_gets_json),
         cmocka_unit_test(what_cannot_be_said_is_named),
