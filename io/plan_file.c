@@ -11,10 +11,10 @@
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
  *               expert_room, cp_form, cp_order, fetch, grad_sum, tp_axes,
- *               dp_in, zero_home}: struct merak_plan as text; cp, ep and dp_in
- *               are present only if they are not 1, branches and those behind
- *               it if they are not the usual (older files have a flag for
- *               branches, gathered, which is still read);
+ *               dp_in, zero_home, split}: struct merak_plan as text; cp, ep and
+ *               dp_in are present only if they are not 1, branches and those
+ *               behind it if they are not the usual (older files have a flag
+ *               for branches, gathered, which is still read);
  *               zero1 is true or false, or else zero has the level.
  *               Micro-batches: a sub-pipeline's halves count as one.  cut is
  *               null if merak_stages_cut() decides, drop ({attention, blocks}
@@ -125,6 +125,7 @@ json_t *merak_plan_object(const struct merak_plan *p)
         "tp_batch",     "expert_room"};
     int parts = merak_plan_parts(p), bad = 0;
     json_t *object = json_object();
+    char split[MERAK_SPLIT_TEXT];
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         bad |= json_object_set_new(object, keys[i], json_null());
@@ -138,6 +139,11 @@ json_t *merak_plan_object(const struct merak_plan *p)
                   p->scatter, "cut",
                   merak_plan_cut_json(p->cut, parts - merak_plan_shared(p) - 1),
                   "drop", merak_plan_drop_json(p->drop, parts)));
+    if (merak_split_any(&p->split))
+        bad |= json_object_set_new(
+            object, "split",
+            json_string(merak_split_text(&p->split, "b", ",", split,
+                                         sizeof(split))));
     if (p->stage != NULL)
         bad |= json_object_set_new(object, "meshes", merak_plan_meshes_json(p));
     if (bad == 0)
@@ -337,6 +343,18 @@ static void read_choices(struct merak_plan_reader *r, const json_t *in,
         merak_choices_take(&choices, plan);
 }
 
+static void read_split(struct merak_plan_reader *r, const json_t *in,
+                       struct merak_plan *plan)
+{
+    const json_t *value = json_object_get(in, "split");
+    const char *text = json_string_value(value);
+
+    if (r->rc == MERAK_OK && value != NULL &&
+        (text == NULL ||
+         merak_split_parse(text, &plan->split, NULL) != MERAK_OK))
+        merak_plan_fail_field(r, "split", value, "layers, as in \"b4-27\"");
+}
+
 static void read_plan(struct merak_plan_reader *r, const json_t *in,
                       bool unlike, struct merak_plan_file *file)
 {
@@ -360,6 +378,7 @@ static void read_plan(struct merak_plan_reader *r, const json_t *in,
             merak_error_wrap(r->err, "plan %s", r->name);
     }
     halve(r, p);
+    read_split(r, in, p);
     merak_plan_read_cut(r, in, file);
     merak_plan_read_drop(r, in, file);
 }

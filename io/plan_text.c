@@ -49,8 +49,9 @@ const char *merak_plan_state_text(const struct merak_plan *p)
         {"", (", parameters, gradients and optimizer state sharded over dp, "
               "and over ep for weights replicated across it")},
     };
-    bool alike = p->tp > 1 &&
-                 p->tp_batch_percent > 0; /* tensor ranks hold whole layers */
+    bool alike =
+        p->tp > 1 && (p->tp_batch_percent > 0 ||
+                      merak_split_any(&p->split)); /* ranks hold whole layers */
 
     int level = p->zero > MERAK_ZERO_STATE ? p->zero - MERAK_ZERO_STATE : 0;
 
@@ -158,7 +159,7 @@ static void describe_sums(const struct merak_plan *p, char *text, size_t size)
 
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
-    char schedule[64], samples[64] = "", sp[48] = "", drops[80];
+    char schedule[64], samples[128] = "", layers[88], sp[48] = "", drops[80];
     char experts[80], shares[112], sums[80], grid[40] = "";
     char factors[MERAK_FACTORS_TEXT];
     char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
@@ -181,6 +182,9 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     if (p->tp_axes > 0)
         snprintf(grid, sizeof(grid), ", tp as %s",
                  merak_factors_text(p->tp_axes, " x ", factors));
+    if (merak_split_any(&p->split))
+        snprintf(samples, sizeof(samples), ", samples cut over tp in layers %s",
+                 merak_split_text(&p->split, "", ", ", layers, sizeof(layers)));
     if (p->tp_batch_percent > 0)
         snprintf(samples, sizeof(samples),
                  ", data parallelism over tp in %d %% of the model",

@@ -62,6 +62,7 @@ static enum merak_status choose_parts(const struct merak_plan *plan,
 
     so.tp = 1;
     so.tp_batch_percent = 0;
+    so.split = (struct merak_layer_split){{0}};
     so.sp = MERAK_SP_OFF;
     rc = merak_models_find(opt->models, merak_plan_mesh(plan, 0).batch,
                            merak_plan_expert_room(plan), NULL, &graph, err);

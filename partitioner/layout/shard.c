@@ -4,6 +4,7 @@
 
 #include "partitioner/layout/shard_impl.h"
 
+#include "partitioner/graph/layer_names.h"
 #include "partitioner/graph/letters.h"
 
 #include "base/error.h"
@@ -23,6 +24,7 @@ struct search {
     struct merak_sharded *sharded; /* its mesh is set */
     struct merak_signature *sig;
     struct merak_shard_costs *costs;
+    uint8_t *samples; /* by forward node: enum merak_samples_rule */
     struct merak_strategy *strategy; /* the cheapest so far */
     double cost;                     /* INFINITY: none yet */
 };
@@ -51,25 +53,65 @@ static enum merak_status try_rule(struct search *s,
     return rc;
 }
 
-/* The forward node at which the last `batch` percent begin. */
-static int batch_from(const struct merak_graph *graph, int batch)
+/* The last `percent` of all nodes. */
+static void mark_percent(const struct merak_graph *graph, int percent,
+                         uint8_t *samples)
 {
-    return (int)((long)graph->n_forward * (100 - batch) / 100);
+    int from = (int)((long)graph->n_forward * (100 - percent) / 100);
+
+    for (int n = from; n < graph->n_forward; n++)
+        samples[n] = MERAK_SAMPLES_MAY;
+}
+
+/* Nodes of these layers; before the first layer and behind the last nodes have
+ * the choice, if that layer is one of them. */
+static enum merak_status mark_layers(const struct merak_graph *graph,
+                                     const struct merak_layer_split *split,
+                                     uint8_t *samples, struct merak_error *err)
+{
+    int n_layers = merak_graph_layers(graph), last = merak_split_last(split);
+    size_t bytes = ((size_t)graph->n_forward + 1) * sizeof(int);
+    int *layer;
+    bool began = false;
+
+    if (last >= n_layers)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--split: layer %d of a model of %d, counted from 0",
+                          last, n_layers);
+    layer = malloc(bytes);
+    if (layer == NULL)
+        return merak_fail_nomem(err, bytes);
+    merak_layers_mark(graph, layer);
+    for (int n = 0; n < graph->n_forward; n++) {
+        began = began || layer[n] >= 0;
+        if (merak_split_has(split, layer[n]))
+            samples[n] = MERAK_SAMPLES_MUST;
+        else if (layer[n] < 0 &&
+                 merak_split_has(split, began ? n_layers - 1 : 0))
+            samples[n] = MERAK_SAMPLES_MAY;
+    }
+    free(layer);
+    return MERAK_OK;
 }
 
 /* First with the sequence never cut, unless SP_ON requires it; for SP_AUTO also
- * with the sequence free to be cut; then, if allowed, with samples, too. */
+ * with the sequence free to be cut; then, if allowed, with samples, too. Layers
+ * that are named leave only that open. */
 static enum merak_status try_rules(struct search *s, struct merak_error *err)
 {
-    struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
-                                  .cp = s->opt->cp_form,
-                                  .batch_from = s->graph->n_forward};
-    bool is_cut = s->opt->tp > 1;
+    struct merak_cut_rule rule = {.t = MERAK_T_NEVER, .cp = s->opt->cp_form};
+    bool is_cut = s->opt->tp > 1, by_layer = merak_split_any(&s->opt->split);
     double whole;
     enum merak_status rc;
 
     if (s->opt->sp == MERAK_SP_ON)
         rule.t = MERAK_T_MUST;
+    if (by_layer && is_cut) {
+        rule.samples = s->samples;
+        if (s->opt->sp == MERAK_SP_AUTO)
+            rule.t = MERAK_T_MAY;
+        return try_rule(s, &rule, err);
+    }
     rc = try_rule(s, &rule, err);
     if (rc == MERAK_OK && s->opt->sp == MERAK_SP_AUTO && is_cut) {
         rule.t = MERAK_T_MAY;
@@ -77,7 +119,7 @@ static enum merak_status try_rules(struct search *s, struct merak_error *err)
     }
     whole = s->cost;
     if (rc == MERAK_OK && s->opt->tp_batch_percent > 0 && is_cut) {
-        rule.batch_from = batch_from(s->graph, s->opt->tp_batch_percent);
+        rule.samples = s->samples;
         rc = try_rule(s, &rule, err);
     }
     if (s->cost < whole)
@@ -321,11 +363,18 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
         return rc;
     s.sharded = calloc(1, sizeof(*s.sharded));
     s.strategy = calloc((size_t)graph->n_forward + 1, sizeof(*s.strategy));
-    if (s.sharded == NULL || s.strategy == NULL) {
+    s.samples = calloc((size_t)graph->n_forward + 1, sizeof(*s.samples));
+    if (s.sharded == NULL || s.strategy == NULL || s.samples == NULL) {
         rc = merak_fail_nomem(err, sizeof(*s.sharded));
         goto out;
     }
     s.sharded->mesh = mesh;
+    mark_percent(graph, opt->tp_batch_percent, s.samples);
+    rc = merak_split_any(&opt->split)
+             ? mark_layers(graph, &opt->split, s.samples, err)
+             : MERAK_OK;
+    if (rc != MERAK_OK)
+        goto out;
     rc = merak_signatures(graph, &s.sig, err);
     if (rc == MERAK_OK)
         rc = merak_shard_check_cp(graph, s.sig, opt, err);
@@ -350,6 +399,7 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
 out:
     merak_shard_costs_destroy(s.costs);
     free(s.sig);
+    free(s.samples);
     free(s.strategy);
     merak_sharded_destroy(s.sharded);
     return rc;

@@ -58,6 +58,7 @@
 #include "partitioner/device/cost_model.h"
 #include "partitioner/graph/graph.h"
 #include "partitioner/layout/layout.h"
+#include "partitioner/layout/split.h"
 
 #define MERAK_MAX_SHARED 2
 #define MERAK_CUT_NONE (-1)
@@ -121,6 +122,8 @@ struct merak_shard_options {
     int tp_batch_percent; /* percent of the forward nodes, the last ones, that a
                   tensor axis may cut by samples, if that is cheaper; 0: none.
                   tp must then divide the micro-batch */
+    struct merak_layer_split split; /* layers that it cuts by samples, all others by
+                                 weights; none: as the percentage says */
     bool halved; /* for errors: micro-batches are a sub-pipeline's halves */
     enum merak_branches branches;        /* not AUTO */
     const struct merak_cost_model *cost; /* NULL: the same for all machines and

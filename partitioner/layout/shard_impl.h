@@ -26,11 +26,19 @@ enum merak_t_rule {
     MERAK_T_MUST, /* wherever every rank would otherwise compute the node */
 };
 
+/* May a node be cut by samples along an axis for weights? */
+enum merak_samples_rule {
+    MERAK_SAMPLES_NEVER,
+    MERAK_SAMPLES_MAY,
+    MERAK_SAMPLES_MUST, /* and by nothing else, if it has any */
+};
+
 /* Choices that the signatures leave open. */
 struct merak_cut_rule {
     enum merak_t_rule t;
     enum merak_cp_form cp;
-    int batch_from; /* the first forward node that may be cut by samples */
+    const uint8_t *samples; /* by forward node: enum merak_samples_rule; NULL:
+                               never */
 };
 
 /* --- shard_mesh.c: the axes within a stage --------------------------------

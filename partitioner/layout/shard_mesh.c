@@ -83,7 +83,9 @@ static enum merak_status check_samples(const struct merak_graph *graph,
 
     if (graph->micro_batch % n == 0)
         return MERAK_OK;
-    if (opt->tp_batch_percent > 0)
+    if (merak_split_any(&opt->split))
+        snprintf(option, sizeof(option), "--split");
+    else if (opt->tp_batch_percent > 0)
         snprintf(option, sizeof(option), "--tp-batch %d",
                  opt->tp_batch_percent);
     merak_fail(err, MERAK_ERR_CONFIG,
@@ -245,7 +247,8 @@ static enum merak_status check(const struct merak_graph *graph,
         return fix_degree(heads->query, tp, err);
     }
     rc = check_factors(opt, heads, err);
-    if (rc == MERAK_OK && opt->tp_batch_percent > 0)
+    if (rc == MERAK_OK &&
+        (opt->tp_batch_percent > 0 || merak_split_any(&opt->split)))
         rc = check_samples(graph, opt, opt->ep > 1 ? "tp x ep" : "tp",
                            opt->ep > 1 ? tp * (size_t)opt->ep : tp, err);
     if (rc != MERAK_OK)

@@ -2,8 +2,8 @@
 /* shard_strategy.c - the ways to cut a node, and what each needs of operands
  *
  * Which index may be cut along an axis for weights (its role):
- *   - the samples (b), only from the node that the rule names on: before it
- *     they are left to data parallelism;
+ *   - the samples (b), only of nodes that the rule names: those of all others
+ *     are left to data parallelism;
  *   - the sequence (t), as the rule allows;
  *   - only what divides evenly, unless the index may be uneven;
  *   - experts never: they have an axis of their own, and beside it are cut by
@@ -203,13 +203,20 @@ static bool reads_back(const struct merak_node *node)
     return node->op->back_in != 0;
 }
 
+static enum merak_samples_rule samples_rule(const struct choice *c)
+{
+    return c->rule->samples == NULL
+               ? MERAK_SAMPLES_NEVER
+               : (enum merak_samples_rule)c->rule->samples[c->node->id];
+}
+
 static bool is_cuttable(const struct choice *c, int i, size_t parts)
 {
     const struct merak_index *index = &c->sig->index[i];
 
     return index->kind != MERAK_INDEX_WHOLE && !index->experts &&
            fits(index, parts) &&
-           !(is_samples(index) && c->node->id < c->rule->batch_from) &&
+           !(is_samples(index) && samples_rule(c) == MERAK_SAMPLES_NEVER) &&
            !(is_sequence(index) &&
              (c->rule->t == MERAK_T_NEVER || reads_back(c->node)));
 }
@@ -281,7 +288,7 @@ static bool is_column(const struct choice *c, int i)
 {
     bool table = false, column = false;
 
-    if (c->node->id < c->rule->batch_from)
+    if (samples_rule(c) == MERAK_SAMPLES_NEVER)
         return false;
     for (int k = 0; k < c->sig->n_index; k++)
         table = table || c->sig->index[k].vocabulary;
@@ -384,6 +391,18 @@ static int list_expert_cuts(const struct choice *c, size_t parts, int8_t *cuts)
     return n;
 }
 
+/* The candidate of a node that must be cut by samples; none, if it cannot. */
+static int list_samples(const struct choice *c, size_t parts, int8_t *cuts)
+{
+    for (int i = 0; i < c->sig->n_index; i++) {
+        if (is_samples(&c->sig->index[i]) && is_cuttable(c, i, parts)) {
+            cuts[0] = (int8_t)i;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Candidates on one axis, those without a cut first. */
 static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
@@ -396,6 +415,10 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
         return list_sequence_cuts(c, parts, cuts);
     if (c->mesh->axis[axis].role == MERAK_AXIS_EXPERTS)
         return list_expert_cuts(c, parts, cuts);
+    if (samples_rule(c) == MERAK_SAMPLES_MUST)
+        n = list_samples(c, parts, cuts);
+    if (n > 0)
+        return n;
     for (int i = 0; i < c->sig->n_index && c->strict; i++)
         wanted = wanted || (is_cuttable(c, i, parts) && is_wanted(c, i));
     if (!wanted && !(c->strict && must_t))

@@ -71,6 +71,14 @@ static enum merak_status set_cut(void *target, const char *text,
     return merak_given_set_cut(text, &choices->list, err);
 }
 
+static enum merak_status set_split(void *target, const char *text,
+                                   struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    return merak_split_parse(text, &choices->split, err);
+}
+
 static enum merak_status set_stages(void *target, const char *text,
                                     struct merak_error *err)
 {
@@ -123,6 +131,9 @@ static enum merak_status set_stages(void *target, const char *text,
 #define STAGES_TEXT                                                           \
     "replicas x tensor ranks of each stage, 2x4,8x1, in place of tp, pp and " \
     "dp; a micro-batch is then that of all replicas together; or auto"
+#define SPLIT_TEXT                                                          \
+    "layers whose weights (w) or samples (b) are split over the tp group, " \
+    "w0-3,b4-27 (w)"
 #define TP_BATCH_TEXT                                                    \
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"
@@ -288,6 +299,10 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              TP_BATCH_TEXT, TP_BATCH_TEXT, .most = 100),
         .key = "tp_batch", IN_PLAN(tp_batch_percent), .is_implied = true,
         NEAR(usual, 0, 8)},
+    [MERAK_CHOICE_SPLIT] = {
+        .option = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),
+        .run = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),
+        .kind = MERAK_OPTION_CALL, .is_told = true},
     [MERAK_CHOICE_EXPERT_ROOM] = {
         BOTH(EXPERT_ROOM, "expert-room", INT, expert_room,
              ROOM_TEXT, ROOM_TEXT, .least = 1, .most = 100000),
@@ -364,13 +379,15 @@ static void store(enum merak_option_kind kind, void *at, long value)
 long merak_choice_get(const struct merak_choice *choice,
                       const struct merak_choices *choices)
 {
-    return load(choice->kind, (const char *)choices + merak_choice_plain(choice)->at);
+    return load(choice->kind,
+                (const char *)choices + merak_choice_plain(choice)->at);
 }
 
 void merak_choice_set(const struct merak_choice *choice,
                       struct merak_choices *choices, long value)
 {
-    store(choice->kind, (char *)choices + merak_choice_plain(choice)->at, value);
+    store(choice->kind, (char *)choices + merak_choice_plain(choice)->at,
+          value);
 }
 
 const char *merak_choice_key(const struct merak_choice *choice, long value)
@@ -384,6 +401,8 @@ int merak_choice_compare(const struct merak_choice *choice,
 {
     long x, y;
 
+    if (choice == &merak_choice[MERAK_CHOICE_SPLIT])
+        return memcmp(&a->split, &b->split, sizeof(a->split));
     if (!choice->in_plan)
         return 0;
     x = load(choice->kind, (const char *)a + choice->plan_at);
@@ -444,6 +463,11 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
         choices->given[MERAK_CHOICE_DP_IN] = false;
     if (choices->cp == MERAK_OPTION_AUTO) /* several, not 1 */
         choices->given[MERAK_CHOICE_CP] = false;
+    if (choices->tp_batch_percent > 0 && merak_split_any(&choices->split))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--tp-batch %d and --split both say which layers' "
+                          "samples are split: give one of them",
+                          choices->tp_batch_percent);
     if (choices->tp_axes == MERAK_OPTION_AUTO) /* several, not by the heads */
         choices->given[MERAK_CHOICE_TP_AXES] = false;
     if (choices->tp_axes > 0 && choices->tp == 0 &&
@@ -493,6 +517,8 @@ void merak_choices_of(const struct merak_plan *plan,
         choices->ep = 1;
     if (choices->expert_room == 0)
         choices->expert_room = MERAK_EXPERT_ROOM;
+    choices->split = plan->split;
+    choices->given[MERAK_CHOICE_SPLIT] = merak_split_any(&plan->split);
     choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
     choices->given[MERAK_CHOICE_STAGES] = plan->stage != NULL;
     for (int i = MERAK_CHOICE_TP; i <= MERAK_CHOICE_DP; i++)
@@ -519,6 +545,7 @@ void merak_choices_take(const struct merak_choices *choices,
             store(c->kind, (char *)plan + c->plan_at,
                   choices->given[i] ? merak_choice_get(c, choices) : c->usual);
     }
+    plan->split = choices->split;
     plan->stage = choices->list.stage;
     if (plan->stage != NULL) {
         plan->tp = plan->dp = 1;

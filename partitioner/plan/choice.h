@@ -40,6 +40,7 @@ enum merak_choice_id {
     MERAK_CHOICE_RECOMPUTE,
     MERAK_CHOICE_CUT,
     MERAK_CHOICE_TP_BATCH,
+    MERAK_CHOICE_SPLIT,
     MERAK_CHOICE_EXPERT_ROOM,
     MERAK_CHOICE_BOUNDARY,
     MERAK_CHOICE_BRANCHES,
@@ -68,6 +69,7 @@ struct merak_choices {
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */
     int tp_batch_percent, expert_room;
+    struct merak_layer_split split; /* none: not given */
     enum merak_boundary boundary;
     enum merak_branches branches;
     bool given[MERAK_CHOICE_COUNT];
@@ -146,7 +148,7 @@ int merak_choice_find_word(const struct merak_choice *choice, const char *text);
 /* The key of a saved plan for this value of a choice that has one. */
 const char *merak_choice_key(const struct merak_choice *choice, long value);
 /* A choice's value as its option takes it; for lists of `parts` parts. */
-#define MERAK_CHOICE_TEXT(parts) (MERAK_LIST_TEXT(parts) + 32)
+#define MERAK_CHOICE_TEXT(parts) (MERAK_LIST_TEXT(parts) + MERAK_SPLIT_TEXT)
 void merak_choice_text(const struct merak_choice *choice,
                        const struct merak_choices *choices, char *text,
                        size_t bytes);
@@ -155,6 +157,13 @@ void merak_choice_text(const struct merak_choice *choice,
 int merak_choice_compare(const struct merak_choice *choice,
                          const struct merak_plan *a,
                          const struct merak_plan *b);
+
+/* Are tensor ranks to share out samples of a micro-batch? */
+static inline bool
+merak_choices_share_samples(const struct merak_choices *choices)
+{
+    return choices->tp_batch_percent > 0 || merak_split_any(&choices->split);
+}
 
 /* May a choice that was given, or not, have this value? */
 static inline bool merak_choice_allows(bool given, long wanted, long value)

@@ -64,6 +64,8 @@ void merak_choice_text(const struct merak_choice *choice,
         merak_stages_text(list->stage, list->n_stages, text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_STAGES])
         snprintf(text, bytes, "auto");
+    else if (choice == &merak_choice[MERAK_CHOICE_SPLIT])
+        merak_split_text(&choices->split, "b", "", text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_CUT] && list->cut != NULL)
         merak_cut_text(list->cut, list->n_cut, text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_CUT])
@@ -82,7 +84,8 @@ void merak_choice_text(const struct merak_choice *choice,
     else if (choice->kind == MERAK_OPTION_BOOL ||
              choice->kind == MERAK_OPTION_WORD)
         snprintf(text, bytes, "%s", merak_choice_word(choice, value, word));
-    else if (merak_choice_plain(choice)->words != NULL && value < merak_choice_plain(choice)->least)
+    else if (merak_choice_plain(choice)->words != NULL &&
+             value < merak_choice_plain(choice)->least)
         snprintf(text, bytes, "%s", merak_choice_plain(choice)->words);
     else
         snprintf(text, bytes, "%ld", value);

@@ -294,6 +294,7 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                         .sp = plan->sp,
                                         .tp_batch_percent =
                                             plan->tp_batch_percent,
+                                        .split = plan->split,
                                         .halved = plan->sub_pipeline,
                                         .branches = plan->branches,
                                         .stages = plan->pp,

@@ -104,6 +104,8 @@ struct merak_plan {
     enum merak_seq_parallel sp;
     int tp_batch_percent; /* percent of the model that tensor ranks may cut by
                   samples: merak_shard_options */
+    struct merak_layer_split split; /* layers whose samples they cut; none: as
+                                 the percentage says */
     enum merak_dtype dtype;
     int threads; /* per rank */
     /* Ascending cut points (merak_stages_count_points) where all parts except

@@ -10,6 +10,7 @@
 #include "partitioner/program/stages.h"
 
 #include "base/error.h"
+#include "partitioner/graph/layer_names.h"
 #include "partitioner/layout/shard.h"
 
 #include <limits.h>
@@ -17,27 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first part of a dotted name that is a number; -1 if none is. */
-static int layer_of(const char *name)
-{
-    for (;;) {
-        size_t n = strcspn(name, "."), digits = strspn(name, "0123456789");
-
-        if (digits > 0 && digits == n && n <= 6)
-            return atoi(name);
-        if (name[n] == '\0')
-            return -1;
-        name += n + 1;
-    }
-}
-
 /* The first layer from `least` on, or INT_MAX. */
 static int next_layer(const struct merak_program *program, int least)
 {
     int next = INT_MAX;
 
     for (int i = 0; i < program->n_params; i++) {
-        int layer = layer_of(program->param[i].name);
+        int layer = merak_layer_of_name(program->param[i].name);
 
         if (layer >= least && layer < next)
             next = layer;
@@ -70,33 +57,6 @@ void merak_program_layers(const struct merak_program *program,
     }
 }
 
-/* The layer whose parameter a node reads; -1: none. */
-static int layer_read(const struct merak_node *node)
-{
-    for (int i = 0; i < node->n_in; i++) {
-        int layer = node->in[i]->kind == MERAK_VALUE_PARAM
-                        ? layer_of(node->in[i]->name)
-                        : -1;
-
-        if (layer >= 0)
-            return layer;
-    }
-    return -1;
-}
-
-/* One more than the highest layer; 0: the graph has none. */
-static int count_layers(const struct merak_graph *graph)
-{
-    int n = 0;
-
-    for (int i = 0; i < graph->n_forward; i++) {
-        int k = layer_read(graph->node[i]);
-
-        n = k >= n ? k + 1 : n;
-    }
-    return n;
-}
-
 enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
                                       const struct merak_stages *stages,
                                       int *count, int *split_p,
@@ -107,7 +67,7 @@ enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
         int part; /* 1 + that in which it begins */
         bool is_split;
     } * layer;
-    size_t room = (size_t)count_layers(graph) + 1;
+    size_t room = (size_t)merak_graph_layers(graph) + 1;
 
     layer = calloc(room, sizeof(*layer));
     if (layer == NULL)
@@ -115,7 +75,7 @@ enum merak_status merak_stages_layers(const struct merak_sharded *sharded,
     memset(count, 0, (size_t)stages->n * sizeof(*count));
     *split_p = 0;
     for (int i = 0; i < graph->n_forward; i++) {
-        int k = layer_read(graph->node[i]), part = stages->of_node[i] + 1;
+        int k = merak_node_layer(graph->node[i]), part = stages->of_node[i] + 1;
 
         if (k < 0)
             continue;
@@ -142,7 +102,7 @@ static struct layer_ends *find_ends(const struct merak_graph *graph, int n)
     struct layer_ends *ends = calloc((size_t)n + 1, sizeof(*ends));
 
     for (int i = graph->n_forward - 1; ends != NULL && i >= 0; i--) {
-        int k = layer_read(graph->node[i]);
+        int k = merak_node_layer(graph->node[i]);
 
         if (k < 0)
             continue;
@@ -177,7 +137,7 @@ enum merak_status merak_stages_cut_layers(const struct merak_sharded *sharded,
                                           struct merak_error *err)
 {
     struct merak_cut_point *points = NULL;
-    int n_points, n_layers = count_layers(sharded->graph);
+    int n_points, n_layers = merak_graph_layers(sharded->graph);
     struct layer_ends *ends = find_ends(sharded->graph, n_layers);
     int layer = 0, last = -1;
     enum merak_status rc;

@@ -101,7 +101,8 @@ bool merak_search_set_level(const struct merak_search *s, int level,
     bool given = pin->given[MERAK_CHOICE_ZERO];
     bool shares = /* state */
         plan->dp > 1 || plan->cp > 1 || plan->ep > 1 ||
-        (plan->tp > 1 && plan->tp_batch_percent > 0);
+        (plan->tp > 1 &&
+         (plan->tp_batch_percent > 0 || merak_split_any(&plan->split)));
     int zero = zero_rows[level].zero;
 
     plan->zero = zero;
@@ -273,6 +274,7 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
         .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
         .tp_batch_percent =
             at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent : 0,
+        .split = pin->split,
         .micro_batch = at->b,
         .branches = branches};
 
@@ -310,7 +312,7 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
          !merak_choice_allows(s->in->pin.given[MERAK_CHOICE_SUB_PIPELINE],
                               s->in->pin.sub_pipeline, true)))
         return false;
-    if (s->in->pin.tp_batch_percent > 0 && b % (size_t)tp != 0)
+    if (merak_choices_share_samples(&s->in->pin) && b % (size_t)tp != 0)
         return false;
     for (int dp = 1; dp <= rest; dp++) {
         if (rest % dp == 0 && (s->in->pin.dp == 0 || s->in->pin.dp == dp) &&
@@ -384,6 +386,7 @@ static bool may_have_tp(const struct merak_search *s, int tp)
 
     return s->node_spread % tp == 0 &&
            (axes == 0 || merak_factors_product(axes) == tp) &&
+           (tp > 1 || !merak_split_any(&s->in->pin.split)) &&
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
 }
 
@@ -451,10 +454,12 @@ void merak_search_rate_all(struct merak_search *s)
     free(sizes);
     for (int tp = 2; tp <= most; tp++) {
         if (may_have_tp(s, tp) && may_have_ep(s, 1) &&
-            !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
+            !s->in->pin.given[MERAK_CHOICE_TP_BATCH] &&
+            !s->in->pin.given[MERAK_CHOICE_SPLIT])
             merak_search_rate_samples(s, tp);
     }
     merak_search_rate_grids(s);
+    merak_search_rate_splits(s);
     /* Given cuts refer to a model without vocabulary-parallel layers. */
     if (s->in->pin.schedule != NULL || s->in->pin.list.cut != NULL)
         return;

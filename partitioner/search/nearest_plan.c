@@ -57,7 +57,7 @@ void merak_search_narrow(struct merak_choices *pin)
     if (pin->schedule == NULL && pin->chunks == 0 &&
         merak_given_parts(&pin->list) == 0)
         pin->schedule = "1f1b";
-    if (pin->micro_batch == 0 && pin->tp_batch_percent == 0)
+    if (pin->micro_batch == 0 && !merak_choices_share_samples(pin))
         pin->micro_batch =
             (size_t)(pin->ep > 1 ? pin->ep : 1) * (pin->sub_pipeline ? 2 : 1);
 }
@@ -257,10 +257,10 @@ static bool change_batch(struct change *c)
         for (int tp = 1; tp <= s->node_spread && s->spread % dp == 0; tp++) {
             /* with split samples, each tensor rank has at least one */
             size_t unit = (size_t)dp * size *
-                          (pin->micro_batch > 0        ? 1
-                           : pin->ep > 1               ? (size_t)pin->ep
-                           : pin->tp_batch_percent > 0 ? (size_t)tp
-                                                       : 1);
+                          (pin->micro_batch > 0               ? 1
+                           : pin->ep > 1                      ? (size_t)pin->ep
+                           : merak_choices_share_samples(pin) ? (size_t)tp
+                                                              : 1);
 
             if ((pin->dp > 0 && pin->dp != dp) ||
                 (pin->tp > 0 && pin->tp != tp) || s->node_spread % tp != 0)

@@ -172,7 +172,7 @@ static bool has_no_samples(const struct merak_search *s,
 
     r->have = (double)b;
     r->need = (double)(half * tp);
-    return pin->tp_batch_percent > 0 && b > 0 && b % (half * tp) != 0;
+    return merak_choices_share_samples(pin) && b > 0 && b % (half * tp) != 0;
 }
 
 /* Does no allowed dp, with the micro-batch, divide the batch? */
@@ -182,7 +182,8 @@ static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
     size_t b = pin->micro_batch > 0 ? pin->micro_batch : 1;
 
     r->plan.dp = least_dp(s);
-    if (pin->micro_batch == 0 && pin->tp_batch_percent > 0 && pin->tp > 0)
+    if (pin->micro_batch == 0 && merak_choices_share_samples(pin) &&
+        pin->tp > 0)
         b = (size_t)pin->tp * (pin->ep > 1 ? (size_t)pin->ep : 1);
     else if (pin->micro_batch == 0 && pin->ep > 1)
         b = (size_t)pin->ep;
@@ -405,17 +406,20 @@ static void say_samples(const struct merak_search *s,
                         const struct merak_refusal *r, struct merak_error *err)
 {
     const struct merak_choices *pin = &s->in->pin;
+    char asked[24] = "--split";
 
+    if (pin->tp_batch_percent > 0)
+        snprintf(asked, sizeof(asked), "--tp-batch %d", pin->tp_batch_percent);
     if (pin->schedule != NULL && merak_schedule_slices(pin->schedule) > 1)
         merak_fail(err, MERAK_ERR_CONFIG,
                    "schedule %s runs micro-batches of 1, which cannot be split "
-                   "over tensor-parallel ranks, as --tp-batch %d requires",
-                   pin->schedule, pin->tp_batch_percent);
+                   "over tensor-parallel ranks, as %s requires",
+                   pin->schedule, asked);
     else
         merak_fail(err, MERAK_ERR_CONFIG,
                    "micro-batch %.0f cannot be split over tensor-parallel "
-                   "ranks, which --tp-batch %d requires",
-                   r->have, pin->tp_batch_percent);
+                   "ranks, which %s requires",
+                   r->have, asked);
 }
 
 static void say_parts(const struct merak_refusal *r, struct merak_error *err)

@@ -213,6 +213,11 @@ bool merak_search_may_pay(const struct merak_search *s,
 /* Rate candidates of this tp whose tensor ranks split samples. */
 void merak_search_rate_samples(struct merak_search *s, int tp);
 
+/* --- layer_splits.c ------------------------------------------------- */
+
+/* Rate candidates whose tensor ranks split samples in some layers. */
+void merak_search_rate_splits(struct merak_search *s);
+
 /* --- grids.c -------------------------------------------------------- */
 
 /* For --tp-axes auto: rate candidates whose tensor ranks are a grid. */

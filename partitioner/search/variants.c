@@ -261,6 +261,7 @@ static const struct merak_table *sliced_table(struct merak_search *s,
         if (p->tp == key.tp && p->tp_axes == key.tp_axes && p->ep == key.ep &&
             p->sp == key.sp && p->micro_batch == 1 &&
             p->tp_batch_percent == key.tp_batch_percent &&
+            merak_split_equal(&p->split, &key.split) &&
             p->branches == key.branches && t->slices == slices)
             return t->may_slice ? t : NULL;
     }

@@ -92,6 +92,7 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
     p.cut = NULL;
     p.drop = NULL;
     p.tp_batch_percent = 0;
+    p.split = (struct merak_layer_split){{0}};
     p.tp_axes = 0;
     if (p.ep > 1) { /* whose ranks have samples each, as replicas have */
         p.dp *= p.ep;

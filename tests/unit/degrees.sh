@@ -14,6 +14,7 @@ partitioner/plan/mesh.c         numbers ranks
 partitioner/plan/plan.c         checks the degrees, divides a batch among them
 partitioner/search/enumerate.c  tries all degrees
 partitioner/search/grids.c      factors tp
+partitioner/search/layer_splits.c  of these degrees, layers by samples
 partitioner/search/variants.c   finds the table of these degrees
 partitioner/search/explain.c    runners-up differ in degrees
 partitioner/search/unlike_types.c  finds the table of these degrees

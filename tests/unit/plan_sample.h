@@ -32,6 +32,7 @@ static inline struct merak_plan_file plan_sample(void)
                                              .scatter = 4,
                                              .sp = MERAK_SP_ON,
                                              .tp_batch_percent = 75,
+                                             .split = {{0x6}},
                                              .ep = 1,
                                              .expert_room = MERAK_EXPERT_ROOM,
                                              .dtype = MERAK_BF16,

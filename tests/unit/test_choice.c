@@ -57,6 +57,7 @@ static void options_say_what_is_printed(void **state)
     check_text(&merak_choice[MERAK_CHOICE_SCHEDULE], "zb-h1");
     check_text(&merak_choice[MERAK_CHOICE_CUT], "auto");
     check_text(&merak_choice[MERAK_CHOICE_STAGES], "2x4-8x1-65535x65535");
+    check_text(&merak_choice[MERAK_CHOICE_SPLIT], "b0-3b8");
     check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "auto");
     check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "2x4");
     check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "2x3x65535");
@@ -248,7 +249,8 @@ static void a_plan_is_its_choices(void **state)
                                     .order_tp_pp_dp = true,
                                     .branches = MERAK_BRANCHES_BLOCKS,
                                     .sp = MERAK_SP_ON,
-                                    .tp_batch_percent = 75};
+                                    .tp_batch_percent = 75,
+                                    .split = {{0x6}}};
     struct merak_plan back = {.tp = 0}, none = {.tp = 0};
     struct merak_choices choices;
     char *line = merak_choices_line(&plan);
@@ -259,7 +261,7 @@ static void a_plan_is_its_choices(void **state)
               "cp-order=head-tail,tp-axes=2,"
               "micro-batch=8,schedule=interleaved,chunks=2,"
               "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
-              "recompute=selective,tp-batch=75,expert-room=150,boundary=whole,"
+              "recompute=selective,tp-batch=75,split=b1-2,expert-room=150,boundary=whole,"
               "branches=blocks");
     free(line);
     merak_choices_of(&plan, &choices);

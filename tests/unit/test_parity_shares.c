@@ -230,6 +230,38 @@ static void shared_blocks_agree_to_rounding(void **state)
     }
 }
 
+/* Some layers have whole weights, others not. */
+static void layers_agree_however_they_are_split(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        const char *split;
+    } rows[] = {
+        {{2, 1, 1, "1f1b", 0, MERAK_SP_OFF}, "b1"},
+        {{2, 1, 2, "1f1b", 1, MERAK_SP_ON}, "b0b2"},
+        {{2, 2, 1, "zb-h1", 0, MERAK_SP_AUTO}, "b2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct parity_variant one = {1,      1, rows[i].v.dp,
+                                           "1f1b", 0, MERAK_SP_OFF};
+        struct merak_plan want = parity_plan(&one);
+        struct merak_plan got = parity_plan(&rows[i].v), whole;
+        struct small_model model = parity_gpt;
+
+        assert_int_equal(merak_split_parse(rows[i].split, &got.split, NULL),
+                         MERAK_OK);
+        model.dropout = 0.1f;
+        parity_plans(&model, &want, &got, false);
+        whole = got;
+        whole.pp = 1;
+        snprintf(whole.schedule, sizeof(whole.schedule), "gpipe");
+        got.recompute = MERAK_RECOMPUTE_FULL;
+        parity_plans(&model, &whole, &got, true);
+    }
+}
+
 /* Tensor ranks as a grid, which may cut weights on both sides: packed heads,
  * grouped ones, and fewer of them than an axis has ranks. */
 static void grids_agree_to_rounding(void **state)
@@ -274,6 +306,7 @@ int main(void)
         cmocka_unit_test(shared_out_state_changes_no_bit_by_stages),
         cmocka_unit_test(scattered_boundaries_change_no_bit),
         cmocka_unit_test(shared_blocks_agree_to_rounding),
+        cmocka_unit_test(layers_agree_however_they_are_split),
         cmocka_unit_test(grids_agree_to_rounding),
     };
 
