@@ -488,6 +488,23 @@ bool merak_choices_may_sum_twice(const struct merak_choices *choices)
             !choices->given[MERAK_CHOICE_ZERO_HOME]);
 }
 
+enum merak_status merak_choices_check_cp(const struct merak_choices *choices,
+                                         int cp, struct merak_error *err)
+{
+    const char *name = NULL;
+
+    if (choices->cp_order != MERAK_CP_ORDER_AUTO)
+        name = merak_choice[MERAK_CHOICE_CP_ORDER].option.name;
+    if (choices->cp_form != MERAK_CP_AUTO)
+        name = merak_choice[MERAK_CHOICE_CP_FORM].option.name;
+    if (name == NULL || cp > 1 || cp == MERAK_OPTION_AUTO)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--%s is about sequences that are cut over ranks, and "
+                      "cp is 1: give --cp N or --cp auto, or leave out --%s",
+                      name, name);
+}
+
 void merak_choices_of(const struct merak_plan *plan,
                       struct merak_choices *choices)
 {

@@ -174,6 +174,11 @@ static inline bool merak_choice_allows(bool given, long wanted, long value)
 /* The level that --zero1 means: yes or no; on or off are taken for these. */
 enum merak_status merak_zero1_parse(const char *text, int *zero_p,
                                     struct merak_error *err) MERAK_CHECKED;
+/* MERAK_ERR_CONFIG if it was said how sequences are cut over ranks, with cp, 0
+ * being 1, or MERAK_OPTION_AUTO, and they are not. */
+enum merak_status merak_choices_check_cp(const struct merak_choices *choices,
+                                         int cp,
+                                         struct merak_error *err) MERAK_CHECKED;
 /* What is given as auto to the planner alone counts as not given; zero, cp
  * and tp_axes stay auto.  Factors of tp decide tp, if it is not given.
  * MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or --fetch or

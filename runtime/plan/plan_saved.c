@@ -135,8 +135,8 @@ enum merak_status plan_saved_open(struct plan_options *opt,
 {
     enum merak_status rc;
 
-    if (opt->saved.n == 0)
-        return MERAK_OK;
+    if (opt->saved.n == 0) /* a saved plan says what goes together */
+        return merak_choices_check_cp(&opt->choice, opt->choice.cp, err);
     rc = check_alone(opt, err);
     for (int i = 0; i < opt->saved.n && rc == MERAK_OK; i++)
         rc = merak_plan_file_load(opt->saved.path[i], &opt->saved.file[i], err);

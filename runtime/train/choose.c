@@ -122,7 +122,7 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--emu-unit-ms makes all stages identical: there is "
                           "nothing to plan; give tp and pp");
-    return MERAK_OK;
+    return merak_choices_check_cp(pin, r->cp, err);
 }
 
 /* The input of the search, as in `merak plan` for this allocation. */

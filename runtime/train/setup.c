@@ -73,7 +73,9 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     merak_choices_take(&choices, plan);
     plan->memory_bytes = t->memory_bytes;
     plan->dtype = t->opt.dtype;
-    rc = merak_plan_split_batch(plan, t->opt.global_batch, err);
+    rc = merak_choices_check_cp(&choices, plan->cp, err);
+    if (rc == MERAK_OK)
+        rc = merak_plan_split_batch(plan, t->opt.global_batch, err);
     return rc == MERAK_OK ? merak_plan_check_degrees(plan, err) : rc;
 }
 

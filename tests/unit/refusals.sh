@@ -76,6 +76,12 @@ for command in "train --data d" plan; do
 done
 experts="--model $top/tests/vectors/hf/mixtral.json --seq 8 --ep 2"
 search="--device h100 --ranks-per-node 4 --global-batch 8"
+says 66 "--cp-form is about sequences that are cut over ranks, and cp is 1: give" \
+    plan --model small.json --device cpu --cp-form heads
+says 66 "or leave out --cp-order" plan --model small.json --device cpu --cp 1 \
+    --cp-order contiguous
+says 66 "or leave out --cp-order" $train --cp-order head-tail
+
 for how in "" "$search"; do
     says 66 "--ep 2 beside --cp 2 is not supported; use one of them, with --tp" \
         plan $experts --cp 2 $how
