@@ -259,7 +259,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(GRAD_SUM, "grad-sum", WORD, grad_sum, GRAD_SUM_TEXT,
              GRAD_SUM_TEXT, .words = "micro|step"),
         .key = "grad_sum", IN_PLAN(grad_sum), .is_implied = true,
-        .is_settled = true, .is_told = true, .least_zero = MERAK_ZERO_GRADS,
+        .is_settled = true, .is_told = true,
         NEAR(usual, 13, 18)},
     [MERAK_CHOICE_ZERO_HOME] = {
         BOTH(ZERO_HOME, "zero-home", WORD, zero_home,

@@ -321,7 +321,7 @@ static bool has_no_homes(const struct merak_search *s, struct merak_refusal *r)
 {
     const bool *given = s->in->pin.given;
 
-    r->why = s->schedule_error;
+    r->why = s->home_error;
     return r->why.status != MERAK_OK &&
            (given[MERAK_CHOICE_DP_IN] || given[MERAK_CHOICE_ZERO_HOME]);
 }

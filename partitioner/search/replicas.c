@@ -148,7 +148,7 @@ static void add(struct merak_search *s, const struct merak_candidate *cand,
             return;
     }
     if (merak_plan_check_zero(&plan, &why) != MERAK_OK) {
-        s->schedule_error = why;
+        s->home_error = why;
         return;
     }
     if (cand->table->n_axes + merak_plan_dp_axes(&plan, 0) <= MERAK_MAX_AXES)

@@ -66,7 +66,9 @@ struct merak_search {
     struct merak_error schedule_error; /* of the last schedule that could not
                                           run with a plan's numbers and the
                                           fewest chunks it takes, or way to sum
-                                          over replicas or to share out */
+                                          or to share out */
+    struct merak_error home_error; /* of the last way to lay out replicas that
+                                      could not be */
     struct merak_error fixed_error; /* of the first candidate that could not be
                                        cut, or recompute, as requested */
     enum merak_status rc;    /* of the first failure: from then on the functions
