@@ -299,11 +299,13 @@ static void check_model(uint64_t seed, struct tally *tally)
     struct merak_signature *sig = NULL;
     struct merak_shard_costs *costs = NULL;
     struct merak_cut_rule rule;
+    uint8_t samples[MAX_NODES];
     struct merak_graph *graph;
     struct merak_model *model;
     struct walk w = {.visited = 0};
     double best;
 
+    memset(samples, MERAK_SAMPLES_MAY, sizeof(samples));
     cost.links.level[0].bytes_per_s = 1e9 * pow(10, draw(&seed, 4));
     cost.links.level[0].latency_s = 1e-8 * pow(10, draw(&seed, 3));
     for (int x = 0; x < axes; x++)
@@ -311,8 +313,7 @@ static void check_model(uint64_t seed, struct tally *tally)
     model = random_model(
         &seed, 1 + (int)draw(&seed, axes == 2 ? MAX_OPS / 2 : MAX_OPS), &graph);
     rule = (struct merak_cut_rule){.t = (enum merak_t_rule)draw(&seed, 3),
-                                   .batch_from =
-                                       draw(&seed, 2) ? graph->n_forward : 0};
+                                   .samples = draw(&seed, 2) ? NULL : samples};
     assert_int_equal(merak_signatures(graph, &sig, NULL), MERAK_OK);
     assert_int_equal(merak_shard_costs_create(graph, &mesh, &opt, &costs, NULL),
                      MERAK_OK);
