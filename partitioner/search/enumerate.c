@@ -201,7 +201,8 @@ void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
         return;
     rc = merak_graphs_shard(s->graphs, key, &sharded, &why);
     if (rc == MERAK_ERR_CONFIG && merak_plan_tensor_ranks(key) > 1) {
-        if (s->cp == 1 || s->n_tp_refused == 0) /* what cp refuses of any tp */
+        if (merak_search_cp(s->in) == 1 ||
+            s->n_tp_refused == 0) /* what cp refuses of any tp */
             s->tp_error = why;
         s->n_tp_refused++;
         return;
@@ -267,7 +268,7 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
         .ep = at->ep,
         .expert_room =
             pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
-        .cp = s->cp,
+        .cp = merak_search_cp(s->in),
         .cp_form = pin->cp_form,
         .cp_order = pin->cp_order,
         .tp_axes = merak_search_axes(s),
@@ -396,7 +397,7 @@ static bool may_have_ep(const struct merak_search *s, int ep)
     int asked = merak_search_ep(s);
 
     if (s->node_spread % ep != 0 || (asked > 0 && asked != ep) ||
-        (ep > 1 && s->cp > 1))
+        (ep > 1 && merak_search_cp(s->in) > 1))
         return false;
     return asked > 0 || ep == 1 ||
            merak_graphs_experts(s->graphs) % (size_t)ep == 0;

@@ -49,7 +49,8 @@ static bool is_hopeless(const struct merak_search *s)
 bool merak_search_is_hopeless(struct merak_search *s)
 {
     const struct merak_choices *pin = &s->in->pin;
-    double dp = (merak_search_may_be_flat(pin) ? 1.0 : least_dp(s)) * s->cp;
+    double dp = (merak_search_may_be_flat(pin) ? 1.0 : least_dp(s)) *
+                merak_search_cp(s->in);
     struct merak_state of;
 
     if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
@@ -329,8 +330,9 @@ static bool has_no_homes(const struct merak_search *s, struct merak_refusal *r)
 static bool has_no_tensor(const struct merak_search *s, struct merak_refusal *r)
 {
     r->why = s->tp_error;
-    return s->n_tp_refused > 0 && (s->in->pin.tp > 0 || s->in->pin.ep > 1 ||
-                                   (s->cp > 1 && s->n_tables == 0));
+    return s->n_tp_refused > 0 &&
+           (s->in->pin.tp > 0 || s->in->pin.ep > 1 ||
+            (merak_search_cp(s->in) > 1 && s->n_tables == 0));
 }
 
 /* Do the degrees not multiply to the number of ranks? */

@@ -44,7 +44,7 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
     struct merak_plan key = {.tp = tp,
                              .ep = 1,
                              .expert_room = MERAK_EXPERT_ROOM,
-                             .cp = s->cp,
+                             .cp = merak_search_cp(s->in),
                              .cp_form = pin->cp_form,
                              .cp_order = pin->cp_order,
                              .tp_axes = merak_search_axes(s),

@@ -200,9 +200,8 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
 {
     *s = (struct merak_search){.in = in, .best_s = DBL_MAX, .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
-    s->cp = merak_search_cp(in);
-    s->spread = s->tasks / s->cp;
-    s->node_spread = in->ranks_per_node / s->cp;
+    s->spread = s->tasks / merak_search_cp(s->in);
+    s->node_spread = in->ranks_per_node / merak_search_cp(s->in);
     merak_search_limit_init(s);
     s->limit = (double)merak_search_memory(in);
     if (in->direct)

@@ -33,7 +33,6 @@ struct merak_search {
     int tasks, spread; /* all; of them those that tp x ep x pp x dp makes: all
                           that see the same part of a sequence */
     int node_spread;   /* of these, in a node */
-    int cp;            /* tasks / spread */
     struct merak_graphs *graphs;
     struct merak_table **table;
     int n_tables, table_room;
