@@ -187,26 +187,41 @@ bool merak_number_follows_seq(const char *key)
     return false;
 }
 
-/* Ops and what they read: parameters and inputs by kind, else the node. */
-static uint64_t structure(const struct merak_graph *graph)
+/* Does it do nothing but tell what is reported?  Layouts differ in these. */
+static bool only_tells(const struct merak_node *node)
+{
+    return node->op->grad == NULL && node->n_out == 1 && node->out[0]->reported;
+}
+
+/* Ops and what they read: parameters and inputs by kind, else the node, by how
+ * many lie between.  *n_p is the number of ops. */
+static uint64_t structure(const struct merak_graph *graph, int *n_p)
 {
     uint64_t sum = 0;
+    int told = 0; /* left out so far */
 
     for (int n = 0; n < graph->n_forward; n++) {
         const struct merak_node *node = graph->node[n];
 
+        if (only_tells(node)) {
+            told++;
+            continue;
+        }
         sum = merak_rng_mix(sum, merak_rng_key(0, node->op->name));
         for (int i = 0; i < node->n_in; i++) {
             const struct merak_value *v = node->in[i];
+            int between = 0;
 
             if (v->kind == MERAK_VALUE_INPUT && v->input == MERAK_INPUT_STARTS)
                 continue;
+            for (int k = v->producer + 1; v->producer >= 0 && k <= n; k++)
+                between += !only_tells(graph->node[k]);
             sum = merak_rng_mix(sum, (uint64_t)v->kind);
-            sum = merak_rng_mix(
-                sum, v->producer < 0 ? 0 : (uint64_t)(n - v->producer));
+            sum = merak_rng_mix(sum, (uint64_t)between);
             sum = merak_rng_mix(sum, (uint64_t)v->out);
         }
     }
+    *n_p = graph->n_forward - told;
     return sum;
 }
 
@@ -222,8 +237,11 @@ enum merak_status merak_graph_numbers(const struct merak_graph *graph,
     }
     if (out != NULL && graph->passes > 1)
         fprintf(out, "passes=%d; ", graph->passes);
-    if (out != NULL)
-        fprintf(out, "operations=%d, %016" PRIx64, graph->n_forward,
-                structure(graph));
+    if (out != NULL) {
+        int n_ops = 0;
+        uint64_t ops = structure(graph, &n_ops);
+
+        fprintf(out, "operations=%d, %016" PRIx64, n_ops, ops);
+    }
     return merak_text_close(&writer, text_p, err);
 }

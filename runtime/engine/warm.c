@@ -13,6 +13,7 @@
 #include "base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool was_seen(const struct merak_program *p,
                      const struct merak_instr *instr, const int *seen, int n)
@@ -22,6 +23,19 @@ static bool was_seen(const struct merak_program *p,
             return true;
     }
     return false;
+}
+
+/* Zeros are indices that any kernel may use; calls before this one may have
+ * left others in the memory that it shares. */
+static void clear_indices(struct merak_engine *e,
+                          const struct merak_instr *instr)
+{
+    for (int i = 0; i < instr->n_in + instr->n_out; i++) {
+        const struct merak_slot *slot = &e->program->slot[instr->slot[i]];
+
+        if (slot->dtype == MERAK_I32)
+            memset(merak_engine_slot(e, instr->slot[i]), 0, slot->bytes);
+    }
 }
 
 enum merak_status merak_engine_warm_up(struct merak_engine *e,
@@ -46,9 +60,10 @@ enum merak_status merak_engine_warm_up(struct merak_engine *e,
         seen[n++] = i;
         if (e->opt.accel != NULL)
             rc = merak_engine_accel_warm(e, instr, err);
-        else /* On zeros: the result does not matter, nor whether the op
-                rejects them. */
+        else { /* the result does not matter, nor whether the op rejects */
+            clear_indices(e, instr);
             (void)!merak_engine_local(e, instr, NULL);
+        }
     }
     if (rc == MERAK_OK)
         rc = merak_engine_accel_finish(e, err);
