@@ -202,13 +202,16 @@ enum merak_status merak_engine_times_end(struct merak_engine *e,
         struct launch l = launch_of(e, i);
         /* a batch is launched by its last instruction, others by their first */
         int first = e->accel.batch_of[i] != NULL ? i : launched(&l, 0);
+        /* a bundle is over with its first: what waits for another of it may
+         * begin before the last one's timer */
+        int ended = l.id == NULL ? first : i;
 
         if (i != launched(&l, l.n - 1)) /* only the last one has an end */
             continue;
         if (e->accel.began[first] != NULL)
             rc = time_of(e, e->accel.began[first], &start, err);
         if (rc == MERAK_OK)
-            rc = time_of(e, e->accel.ended[i], &end, err);
+            rc = time_of(e, e->accel.ended[ended], &end, err);
         if (rc != MERAK_OK)
             return rc;
         over[queue] = end;
