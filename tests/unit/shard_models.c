@@ -5,6 +5,8 @@
 #include "unit/near.h"
 #include "unit/shard_models.h"
 
+#include "partitioner/order/shard_order.h"
+
 #include <string.h>
 
 static struct merak_value *norm(struct merak_model *m, struct merak_value *x,
@@ -152,6 +154,30 @@ struct merak_model *spec_model(const struct spec *s, enum merak_dtype dtype,
     if (merak_model_graph(m, graph_p, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return m;
+}
+
+struct merak_sharded *spec_shard(const struct merak_graph *graph,
+                                 const struct merak_shard_options *opt)
+{
+    struct merak_sharded *sharded = NULL;
+    struct merak_error err = {0};
+
+    if (merak_shard(graph, opt, &sharded, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return sharded;
+}
+
+void spec_refuses(const struct spec *spec,
+                  const struct merak_shard_options *opt, const char *text)
+{
+    struct merak_sharded *sharded = NULL;
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(spec, MERAK_F32, &graph);
+    struct merak_error err;
+
+    assert_int_equal(merak_shard(graph, opt, &sharded, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text, text);
+    merak_model_destroy(m);
 }
 
 const char *spec_layout(const struct merak_sharded *s, int value, char text[32])

@@ -22,6 +22,12 @@ struct spec {
 /* The model; its graph, differentiated, is the model's. */
 struct merak_model *spec_model(const struct spec *spec, enum merak_dtype dtype,
                                struct merak_graph **graph_p);
+/* The graph, sharded; it fails the test. */
+struct merak_sharded *spec_shard(const struct merak_graph *graph,
+                                 const struct merak_shard_options *opt);
+/* Sharding the model fails with MERAK_ERR_CONFIG and this text. */
+void spec_refuses(const struct spec *spec,
+                  const struct merak_shard_options *opt, const char *text);
 
 /* The layout of a value, as text; returns text. */
 const char *spec_layout(const struct merak_sharded *s, int value,

@@ -269,12 +269,8 @@ static struct merak_sharded *shard(const struct merak_graph *graph,
         .tp = (int)merak_factors_product(axes),
         .tp_axes = axes,
         .sp = MERAK_SP_OFF};
-    struct merak_sharded *sharded = NULL;
-    struct merak_error err = {0};
 
-    if (merak_shard(graph, &opt, &sharded, &err) != MERAK_OK)
-        fail_msg("%s", err.text);
-    return sharded;
+    return spec_shard(graph, &opt);
 }
 
 /* What y is where a pair sends least: the root of 4 p, as of 16 x + 4 y, which

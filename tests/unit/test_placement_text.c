@@ -258,7 +258,8 @@ static void names_that_do_not_fit_in_are_said(void **state)
     merak_plan_fini(&plan);
 }
 
-static void a_plan_can_be_shown(void **state)
+/* What is printed of a placement on two nodes of two; yours. */
+static char *shown(int tp, int pp, const char *stages, int nodes)
 {
     struct merak_placement *p;
     struct merak_site s;
@@ -266,11 +267,20 @@ static void a_plan_can_be_shown(void **state)
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    (void)state;
     make_site(&s, "a:2;b:2", false);
-    p = must_compute(&s, 2, 2, MERAK_ORDER_TP_DP_PP);
-    merak_placement_print(p, out, "", 1);
+    p = must_compute(&s, tp, pp, MERAK_ORDER_TP_DP_PP);
+    merak_placement_print(p, out, stages, nodes);
     fclose(out);
+    merak_placement_destroy(p);
+    merak_site_fini(&s);
+    return text;
+}
+
+static void a_plan_can_be_shown(void **state)
+{
+    char *text = shown(2, 2, "", 1);
+
+    (void)state;
     assert_non_null(strstr(text,
                            ": 4 tasks on 2 nodes, tp=2 x pp=2 x dp=1, "
                            "order tp-dp-pp\n"
@@ -278,31 +288,19 @@ static void a_plan_can_be_shown(void **state)
                            "  pp groups of 2: 2 across 2 switch levels\n"));
     assert_non_null(strstr(text, "\n  root.a n1: 0=t0.p0.d0 1=t1.p0.d0\n"
                                  "  and 1 more nodes\n"));
-    merak_placement_destroy(p);
-    merak_site_fini(&s);
     free(text);
 }
 
 static void unlike_stages_can_be_shown(void **state)
 {
-    struct merak_placement *p;
-    struct merak_site s;
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
+    char *text = shown(1, 1, "1x2-1x1", 2);
 
     (void)state;
-    make_site(&s, "a:2;b:2", false);
-    p = must_compute(&s, 1, 1, MERAK_ORDER_TP_DP_PP);
-    merak_placement_print(p, out, "1x2-1x1", 2);
-    fclose(out);
     assert_non_null(strstr(text, ": 4 tasks on 2 nodes, stages of unlike ranks "
                                  "1x2-1x1 (replicas x tp), tasks in order\n"));
     assert_non_null(strstr(text, " n1: 0=t0.p0.d0 1=t1.p0.d0\n"));
     /* The program refuses the number of tasks. */
     assert_non_null(strstr(text, ": 2=t0.p1.d0 3=none\n"));
-    merak_placement_destroy(p);
-    merak_site_fini(&s);
     free(text);
 }
 

@@ -27,12 +27,8 @@ static struct merak_sharded *shard(const struct merak_graph *graph, int tp,
                                    enum merak_seq_parallel sp)
 {
     const struct merak_shard_options opt = {.tp = tp, .sp = sp};
-    struct merak_sharded *sharded = NULL;
-    struct merak_error err = {0};
 
-    if (merak_shard(graph, &opt, &sharded, &err) != MERAK_OK)
-        fail_msg("%s", err.text);
-    return sharded;
+    return spec_shard(graph, &opt);
 }
 
 /* --- what moves -------------------------------------------------------------

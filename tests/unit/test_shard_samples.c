@@ -18,12 +18,8 @@ static struct merak_sharded *shard_samples(const struct merak_graph *graph,
 {
     const struct merak_shard_options opt = {
         .tp = tp, .sp = MERAK_SP_OFF, .tp_batch_percent = batch};
-    struct merak_sharded *sharded = NULL;
-    struct merak_error err = {0};
 
-    if (merak_shard(graph, &opt, &sharded, &err) != MERAK_OK)
-        fail_msg("%s", err.text);
-    return sharded;
+    return spec_shard(graph, &opt);
 }
 
 /* A few tokens for a large vocabulary, many for what a layer's weights are. */

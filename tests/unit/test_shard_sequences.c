@@ -23,12 +23,8 @@ static struct merak_sharded *shard_sequences(const struct merak_graph *graph,
                                             .cp_form = form,
                                             .cp_order = order,
                                             .sp = MERAK_SP_OFF};
-    struct merak_sharded *sharded = NULL;
-    struct merak_error err = {0};
 
-    if (merak_shard(graph, &opt, &sharded, &err) != MERAK_OK)
-        fail_msg("%s", err.text);
-    return sharded;
+    return spec_shard(graph, &opt);
 }
 
 /* Everything is cut along positions, and no weight, but for what tp cuts. */
@@ -264,17 +260,11 @@ static void what_does_not_divide_into_pieces_is_refused(void **state)
                               2,    32, true, 0, BLOCK_PRE};
     const struct merak_shard_options opt = {
         .tp = 1, .cp = 4, .cp_order = MERAK_CP_HEAD_TAIL};
-    struct merak_sharded *s = NULL;
-    struct merak_graph *graph;
-    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
-    struct merak_error err;
 
     (void)state;
-    assert_int_equal(merak_shard(graph, &opt, &s, &err), MERAK_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "a sequence of 4100 tokens cannot be cut over cp=4 in "
-                        "head-tail order, 8 pieces (nearest: 4096 or 4104)");
-    merak_model_destroy(m);
+    spec_refuses(&spec, &opt,
+                 "a sequence of 4100 tokens cannot be cut over cp=4 in "
+                 "head-tail order, 8 pieces (nearest: 4096 or 4104)");
 }
 
 /* There is no axis left for replicas. */
@@ -283,19 +273,13 @@ static void too_many_cuts_are_refused(void **state)
     const struct spec spec = {true, 2, 8, 2, 32, 4, 2, 61, false, 0, BLOCK_PRE};
     const struct merak_shard_options opt = {
         .tp = 4, .cp = 2, .shared = 1, .stages = 2};
-    struct merak_sharded *s = NULL;
-    struct merak_graph *graph;
-    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
-    struct merak_error err;
 
     (void)state;
-    assert_int_equal(merak_shard(graph, &opt, &s, &err), MERAK_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "vocabulary-parallel layers: with cp 2, tp 4 is to be "
-                        "one axis, but it is kv heads times queries of each: "
-                        "use a tp that divides the kv heads, --cp 1 or "
-                        "--schedule 1f1b");
-    merak_model_destroy(m);
+    spec_refuses(&spec, &opt,
+                 "vocabulary-parallel layers: with cp 2, tp 4 is to be "
+                 "one axis, but it is kv heads times queries of each: "
+                 "use a tp that divides the kv heads, --cp 1 or "
+                 "--schedule 1f1b");
 }
 
 int main(void)
