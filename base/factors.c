@@ -4,6 +4,8 @@
 
 #include "base/factors.h"
 
+#include "base/error.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +70,31 @@ bool merak_factors_next(int product, int n, int64_t *factors_p)
     if (found)
         *factors_p = merak_factors_of(list, n);
     return found;
+}
+
+bool merak_divisors_near(size_t n, size_t asked, size_t *below_p,
+                         size_t *above_p)
+{
+    size_t below = asked < n ? asked : n, above = asked + 1;
+
+    while (n % below != 0)
+        below--;
+    while (above < n && n % above != 0)
+        above++;
+    *below_p = below;
+    *above_p = above;
+    return above <= n;
+}
+
+enum merak_status merak_divisors_fix(size_t n, size_t asked,
+                                     struct merak_error *err)
+{
+    size_t below, above;
+
+    if (merak_divisors_near(n, asked, &below, &above))
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
+                               below, above);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
 }
 
 bool merak_factors_parse(const char *text, int64_t *factors_p)

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "merak/status.h"
+
 #define MERAK_MAX_FACTORS 3
 #define MERAK_MAX_FACTOR 65535
 #define MERAK_FACTORS_TEXT 24
@@ -26,6 +28,13 @@ bool merak_factors_next(int product, int n, int64_t *factors_p);
 /* One to MERAK_MAX_FACTORS of them, each 2..MERAK_MAX_FACTOR; false if text is
  * anything else. */
 bool merak_factors_parse(const char *text, int64_t *factors_p);
+/* The divisors of n nearest to a number that is none: the one below, or n, and
+ * the one above; false if there is none above. */
+bool merak_divisors_near(size_t n, size_t asked, size_t *below_p,
+                         size_t *above_p);
+/* Add them to an error: " (nearest: 2 or 4)". */
+enum merak_status merak_divisors_fix(size_t n, size_t asked,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* With `between` in place of the x; returns text. */
 const char *merak_factors_text(int64_t factors, const char *between,
                                char text[MERAK_FACTORS_TEXT]);

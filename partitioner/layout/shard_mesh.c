@@ -39,22 +39,6 @@ static void find_heads(const struct merak_graph *graph, struct heads *heads)
     }
 }
 
-/* The nearest degrees that divide what an axis has to cut. */
-static enum merak_status fix_degree(size_t n, size_t degree,
-                                    struct merak_error *err)
-{
-    size_t below = degree < n ? degree : n, above = degree + 1;
-
-    while (n % below != 0)
-        below--;
-    while (above < n && n % above != 0)
-        above++;
-    if (above > n)
-        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
-    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
-                           below, above);
-}
-
 static size_t cp_of(const struct merak_shard_options *opt)
 {
     return opt->cp > 1 ? (size_t)opt->cp : 1;
@@ -130,7 +114,7 @@ static enum merak_status check_experts(const struct merak_graph *graph,
         return check_samples(graph, opt, "ep", ep, err);
     merak_fail(err, MERAK_ERR_CONFIG, "%zu experts cannot be cut over ep=%zu",
                n, ep);
-    return fix_degree(n, ep, err);
+    return merak_divisors_fix(n, ep, err);
 }
 
 /* --- factors of tp -------------------------------------------------------- */
@@ -244,7 +228,7 @@ static enum merak_status check(const struct merak_graph *graph,
                    "%zu heads cannot be cut over tp=%zu; tp must divide the "
                    "number of heads",
                    heads->query, tp);
-        return fix_degree(heads->query, tp, err);
+        return merak_divisors_fix(heads->query, tp, err);
     }
     rc = check_factors(opt, heads, err);
     if (rc == MERAK_OK &&

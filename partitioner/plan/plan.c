@@ -5,6 +5,7 @@
 #include "partitioner/plan/plan.h"
 
 #include "base/error.h"
+#include "base/factors.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -133,23 +134,6 @@ bool merak_plan_is_home_in(const struct merak_plan *plan)
            merak_plan_dp_axes(plan, 0) > 1;
 }
 
-/* The divisors of dp that are next to a number. */
-static enum merak_status fail_dp_in(int dp, int dp_in, struct merak_error *err)
-{
-    int below = dp_in < dp ? dp_in : dp, above = dp_in;
-
-    while (dp % below != 0)
-        below--;
-    while (above < dp && dp % above != 0)
-        above++;
-    merak_fail(err, MERAK_ERR_CONFIG, "--dp-in %d does not divide dp %d", dp_in,
-               dp);
-    if (above > dp)
-        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %d)", below);
-    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %d or %d)", below,
-                           above);
-}
-
 static enum merak_status check_dp_in(const struct merak_plan *plan,
                                      struct merak_error *err)
 {
@@ -158,8 +142,11 @@ static enum merak_status check_dp_in(const struct merak_plan *plan,
                           "--dp-in %d: replicas of unlike stages are summed "
                           "all at once; leave it out",
                           plan->dp_in);
-    if (plan->dp_in > 1 && plan->dp % plan->dp_in != 0)
-        return fail_dp_in(plan->dp, plan->dp_in, err);
+    if (plan->dp_in > 1 && plan->dp % plan->dp_in != 0) {
+        merak_fail(err, MERAK_ERR_CONFIG, "--dp-in %d does not divide dp %d",
+                   plan->dp_in, plan->dp);
+        return merak_divisors_fix((size_t)plan->dp, (size_t)plan->dp_in, err);
+    }
     if (plan->zero_home != MERAK_HOME_IN)
         return MERAK_OK;
     if (plan->zero < MERAK_ZERO_GRADS)

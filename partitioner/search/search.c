@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/factors.h"
 #include "base/size.h"
 
 #include <float.h>
@@ -237,19 +238,17 @@ enum merak_status merak_search_init_like(struct merak_search *s,
 static enum merak_status fail_cp(const struct merak_search_input *in,
                                  struct merak_error *err)
 {
-    int below = merak_search_cp(in), above = below;
+    size_t below, above;
+    bool more = merak_divisors_near((size_t)in->ranks_per_node,
+                                    (size_t)in->pin.cp, &below, &above);
 
-    while (below > in->ranks_per_node || in->ranks_per_node % below != 0)
-        below--;
-    while (above < in->ranks_per_node && in->ranks_per_node % above != 0)
-        above++;
     merak_fail(err, MERAK_ERR_CONFIG,
                "cp %d does not divide the %d rank%s of a node", in->pin.cp,
                in->ranks_per_node, merak_plural(in->ranks_per_node));
-    if (above > in->ranks_per_node || above == in->pin.cp)
-        return merak_error_fix(err, MERAK_ERR_CONFIG, "; nearest: --cp %d",
+    if (!more)
+        return merak_error_fix(err, MERAK_ERR_CONFIG, "; nearest: --cp %zu",
                                below);
-    return merak_error_fix(err, MERAK_ERR_CONFIG, "; nearest: --cp %d or %d",
+    return merak_error_fix(err, MERAK_ERR_CONFIG, "; nearest: --cp %zu or %zu",
                            below, above);
 }
 
