@@ -6,12 +6,15 @@
 
 #include "base/error.h"
 #include "runtime/train/chosen.h"
+#include "runtime/train/trainer.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- options --------------------------------------------------------------- */
+/* --- options ---------------------------------------------------------------
+ */
 
 bool plan_kinds_are_named(const char *text)
 {
@@ -30,28 +33,30 @@ static enum merak_status bad_kinds(const char *text, struct merak_error *err)
 enum merak_status plan_kinds_set(struct plan_options *opt, const char *text,
                                  struct merak_error *err)
 {
-    char *at = strdup(text);
+    char *words = strdup(text);
+    const char *at = words;
+    int n = 0;
 
     free(opt->several.kinds.words);
-    opt->several.kinds.words = at;
+    opt->several.kinds.words = words;
     opt->several.kinds.n = 0;
     opt->nodes = 0;
-    if (at == NULL)
+    if (words == NULL)
         return merak_fail_nomem(err, strlen(text));
-    while (at != NULL) {
-        char *next = strchr(at, ','), *name;
-        long nodes = strtol(at, &name, 10);
+    do {
+        const char *name;
+        long nodes;
+        size_t bytes;
 
-        if (next != NULL)
-            *next++ = '\0';
-        if (*at < '0' || *at > '9' || nodes < 1 || nodes > 65535 ||
-            *name != ':' || name[1] == '\0' || opt->several.kinds.n == MERAK_MAX_KINDS)
+        if (n == MERAK_MAX_KINDS ||
+            !merak_device_next_kind(&at, &nodes, &name, &bytes))
             return bad_kinds(text, err);
-        opt->several.kinds.name[opt->several.kinds.n] = name + 1;
-        opt->several.kinds.nodes[opt->several.kinds.n++] = (int)nodes;
+        words[name - words + (ptrdiff_t)bytes] = '\0';
+        opt->several.kinds.name[n] = name;
+        opt->several.kinds.nodes[n++] = (int)nodes;
+        opt->several.kinds.n = n;
         opt->nodes += (int)nodes;
-        at = next;
-    }
+    } while (*at != '\0');
     opt->several.n_nodes = 1;
     return MERAK_OK;
 }
@@ -72,7 +77,8 @@ enum merak_status plan_kinds_check(struct plan_options *opt,
                               "between",
                               opt->several.kinds.name[k]);
     }
-    for (int i = 0; opt->several.kinds.n > 0 && i < opt->several.n_devices; i++) {
+    for (int i = 0; opt->several.kinds.n > 0 && i < opt->several.n_devices;
+         i++) {
         int k = 0;
 
         while (k < opt->several.kinds.n &&
@@ -97,7 +103,8 @@ enum merak_status plan_kinds_check(struct plan_options *opt,
     return MERAK_OK;
 }
 
-/* --- devices --------------------------------------------------------------- */
+/* --- devices ---------------------------------------------------------------
+ */
 
 enum merak_status plan_kinds_open(struct plan_auto *plan,
                                   struct merak_error *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/plan/node_kinds.h - `merak plan --nodes 4:h100,2:a100`: nodes of several
- * kinds */
+/* runtime/plan/node_kinds.h - `merak plan --nodes 4:h100,2:a100`: nodes of
+ * several kinds */
 #ifndef MERAK_RUNTIME_PLAN_NODE_KINDS_H
 #define MERAK_RUNTIME_PLAN_NODE_KINDS_H
 
@@ -16,8 +16,8 @@ enum merak_status plan_kinds_set(struct plan_options *opt, const char *text,
 enum merak_status plan_kinds_check(struct plan_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;
 /* Load their devices, and plan->device: the slowest of them, with the least
- * memory of any, for stages of equal ranks.  plan_kinds_fini() is due even after
- * an error. */
+ * memory of any, for stages of equal ranks.  plan_kinds_fini() is due even
+ * after an error. */
 enum merak_status plan_kinds_open(struct plan_auto *plan,
                                   struct merak_error *err) MERAK_CHECKED;
 /* Let the request have them. */

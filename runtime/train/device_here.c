@@ -22,10 +22,8 @@ static enum merak_status bad_kinds(const char *text, struct merak_error *err)
                       text);
 }
 
-/* "2:fast.json,.." at *at_p, which is moved past it: how many nodes, and the
- * word's place and length. */
-static bool next_kind(const char **at_p, long *nodes_p, const char **word_p,
-                      size_t *n_p)
+bool merak_device_next_kind(const char **at_p, long *nodes_p,
+                            const char **word_p, size_t *n_p)
 {
     const char *at = *at_p;
     char *end;
@@ -62,7 +60,7 @@ enum merak_status merak_device_here(struct merak_trainer *t,
     if (!merak_device_has_kinds(given))
         return MERAK_OK;
     while (*at != '\0') {
-        if (!next_kind(&at, &nodes, &word, &n))
+        if (!merak_device_next_kind(&at, &nodes, &word, &n))
             return bad_kinds(given, err);
         if (node >= before && node < before + nodes) {
             free(t->opt.own_device);

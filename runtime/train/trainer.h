@@ -255,6 +255,10 @@ void merak_ranks_fini(struct merak_ranks *ranks);
 /* device_here.c: is --device a list of numbers of nodes and their devices?  If
  * so, let it be that of this task's node. */
 bool merak_device_has_kinds(const char *word);
+/* Of such a list "2:fast.json,.." at *at_p, which is moved past it: how many
+ * nodes, and the word's place and length; false: it is none. */
+bool merak_device_next_kind(const char **at_p, long *nodes_p,
+                            const char **word_p, size_t *n_p);
 enum merak_status merak_device_here(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 
