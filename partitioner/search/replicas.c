@@ -24,6 +24,15 @@ void merak_replicas_init(struct merak_rater *r)
     }
 }
 
+/* How often a rank's bytes are on their way along an axis: those summed whole
+ * twice; of the outer axis there is a part for each rank of the inner one. */
+static double times(const struct merak_rater *r, bool whole, int axis)
+{
+    if (whole)
+        return 2;
+    return axis > 0 ? 1.0 / r->replicas[0].n : 1;
+}
+
 /* The kind of collective, and what of a rank's bytes each sends. */
 static enum merak_convert_kind kind_of(const struct merak_rater *r, bool reduce,
                                        int axis, double *bytes)
@@ -31,10 +40,7 @@ static enum merak_convert_kind kind_of(const struct merak_rater *r, bool reduce,
     bool whole = reduce && r->plan->zero == 0;
     int n = r->replicas[axis].n;
 
-    /* from the outer axis on there is a part for each rank of the inner one */
-    if (axis > 0 && !whole)
-        *bytes /= r->replicas[0].n;
-    *bytes *= (whole ? 2.0 : 1.0) * (n - 1) / n;
+    *bytes *= times(r, whole, axis) * (n - 1) / n;
     if (whole)
         return MERAK_CONVERT_ALL_REDUCE;
     return reduce ? MERAK_CONVERT_REDUCE_SCATTER : MERAK_CONVERT_ALL_GATHER;
@@ -98,14 +104,10 @@ double merak_reduced_far(const struct merak_rater *r)
 {
     double far = 0;
 
-    for (int a = 0; a < r->n_replicas; a++) {
-        double of = r->plan->zero > 0 ? 1 : 2;
-
-        if (a > 0 && r->plan->zero > 0)
-            of /= r->replicas[0].n;
-        far += of * (r->replicas[a].n - r->replicas[a].spread.n[0]) /
+    for (int a = 0; a < r->n_replicas; a++)
+        far += times(r, r->plan->zero == 0, a) *
+               (r->replicas[a].n - r->replicas[a].spread.n[0]) /
                r->replicas[a].n;
-    }
     return far;
 }
 

@@ -64,8 +64,7 @@ struct merak_search {
                                      not run; its arena is DBL_MAX */
     struct merak_error schedule_error; /* of the last schedule that could not
                                           run with a plan's numbers and the
-                                          fewest chunks it takes, or way to sum
-                                          or to share out */
+                                          fewest chunks it takes */
     struct merak_error home_error; /* of the last way to lay out replicas that
                                       could not be */
     struct merak_error fixed_error; /* of the first candidate that could not be

@@ -21,7 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- tables ---------------------------------------------------------------- */
+/* --- tables ----------------------------------------------------------------
+ */
 
 static struct merak_plan key_of(const struct merak_unlike *u, int tp, size_t b)
 {
@@ -104,18 +105,18 @@ enum merak_status merak_unlike_init(struct merak_unlike *u,
         return u->s.rc;
     for (int k = 0; k < u->n_kinds; k++) {
         merak_search_kind_cost(in, &kind[k], &u->cost[k]);
-        u->limit[k] = (double)(in->memory_bytes > 0
-                                   ? in->memory_bytes
-                                   : kind[k].device->memory_bytes);
+        u->limit[k] =
+            (double)(in->memory_bytes > 0 ? in->memory_bytes
+                                          : kind[k].device->memory_bytes);
         /* What the library would take stays free: plans of equal stages do not
          * fail for want of what they would not need without it. */
         u->limit[k] = fmax(u->limit[k] - (double)in->direct_bytes, 1);
         u->first_rank[k + 1] =
             u->first_rank[k] + kind[k].nodes * in->ranks_per_node;
     }
-    u->s.rc = merak_schedule_find(
-        in->pin.schedule != NULL ? in->pin.schedule : "1f1b", &u->schedule,
-        err);
+    u->s.rc = merak_schedule_find(in->pin.schedule != NULL ? in->pin.schedule
+                                                           : "1f1b",
+                                  &u->schedule, err);
     if (u->s.rc != MERAK_OK)
         return u->s.rc;
     key = key_of(u, 1, 1);
@@ -144,13 +145,15 @@ int merak_unlike_kind(const struct merak_unlike *u, int rank)
     return kind;
 }
 
-/* --- types ----------------------------------------------------------------- */
+/* --- types -----------------------------------------------------------------
+ */
 
 static bool may_have_tp(const struct merak_unlike *u, int tp)
 {
     int node = u->s.in->ranks_per_node, given = u->s.in->pin.tp;
 
-    return tp <= node && (given <= 0 || tp == given) && (node % tp == 0 || (tp & (tp - 1)) == 0);
+    return tp <= node && (given <= 0 || tp == given) &&
+           (node % tp == 0 || (tp & (tp - 1)) == 0);
 }
 
 /* Some ranks of a node, or some nodes of a kind. */
@@ -203,8 +206,7 @@ static enum merak_status add_type(struct merak_unlike_types *types, int kind,
     u->s.rc = merak_schedule_find("1f1b", &schedule, u->s.err);
     *t = (struct merak_unlike_type){.degrees = {.dp = dp, .tp = tp},
                                     .kind = kind};
-    t->cand =
-        (struct merak_candidate){.table = table, .schedule = schedule};
+    t->cand = (struct merak_candidate){.table = table, .schedule = schedule};
     t->cand.plan = plan_of(types, t);
     types->ranks[types->n++] = dp * tp;
     if (u->s.rc == MERAK_OK)
@@ -277,14 +279,15 @@ bool merak_unlike_may_be(const void *arg, int type, int first_rank)
             (first_rank % node == 0 && ranks % node == 0));
 }
 
-/* --- seconds of segments --------------------------------------------------- */
+/* --- seconds of segments ---------------------------------------------------
+ */
 
 static double seconds_of(struct merak_unlike_types *types,
                          struct merak_unlike_type *t, int flight, int from,
                          int to)
 {
-    double limit = types->u->limit[t->kind] * MERAK_SEARCH_SLACK *
-                   types->more_memory;
+    double limit =
+        types->u->limit[t->kind] * MERAK_SEARCH_SLACK * types->more_memory;
     const struct merak_rater *r = &t->rater;
     struct merak_range range;
     struct merak_need need;
@@ -325,7 +328,8 @@ double merak_unlike_seconds(void *arg, int type, int flight, int from, int to)
     return **known;
 }
 
-/* --- a step ---------------------------------------------------------------- */
+/* --- a step ----------------------------------------------------------------
+ */
 
 /* What comes after the last backward, and what the first forward waits for:
  * communication over replicas, and the update. */
