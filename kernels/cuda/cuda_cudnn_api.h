@@ -3,7 +3,7 @@
  *
  * cuDNN is opened at run time, so its headers are not needed to build Merak:
  * these are Merak's own declarations of the interface of libcudnn.so.9.
- * tests/unit/test_cudnn.c compares them with cudnn_graph.h if that is
+ * tests/unit/kernels/test_cudnn.c compares them with cudnn_graph.h if that is
  * installed.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_CUDNN_API_H

@@ -227,7 +227,7 @@ static int64_t round_up(int64_t n, int64_t to)
 /* The backward pass stores the gradients of all probabilities in bf16 (tiles of
  * 64 queries and 128 keys), and the gradients of keys and values for each query
  * head if several share them.  This is true of 9.19 and 9.26 on Hopper
- * (tests/unit/test_cudnn.c). */
+ * (tests/unit/kernels/test_cudnn.c). */
 int64_t merak_cudnn_most_bytes(const struct merak_cudnn_shape *s,
                                int64_t samples)
 {

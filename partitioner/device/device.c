@@ -11,12 +11,12 @@
  * NAME-YEAR what was in use in that year.  For GPUs, in bf16:
  *
  * Products: the only fitted number, two published runs each
- * (tests/unit/throughput_rows.h), so that it includes what a step loses between
- * kernels and to clocks that fall under load.  a100, h100-2023: MPT of 7 B and
- * 3 B (2023), 79 and 65 % of the best product of any shape, 271 and 795 TFLOP/s
- * (S. Bekman, ml-engineering, MAMF).  h100: Llama 3.1 of 8 B and 70 B (NVIDIA,
- * 2025), 93 % of it.  An H200 has an H100's rate, as in that list; an rtx3090
- * reaches the same fraction of its peak as an a100.
+ * (tests/unit/search/throughput_rows.h), so that it includes what a step loses
+ * between kernels and to clocks that fall under load.  a100, h100-2023: MPT of
+ * 7 B and 3 B (2023), 79 and 65 % of the best product of any shape, 271 and
+ * 795 TFLOP/s (S. Bekman, ml-engineering, MAMF).  h100: Llama 3.1 of 8 B and
+ * 70 B (NVIDIA, 2025), 93 % of it.  An H200 has an H100's rate, as in that
+ * list; an rtx3090 reaches the same fraction of its peak as an a100.
  *
  * The time of bytes is added: a kernel's first tiles are loaded before its
  * products begin, and its last ones are stored after them, which makes small

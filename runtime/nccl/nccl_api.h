@@ -3,7 +3,7 @@
  *
  * NCCL is opened at run time, so its header is not needed for the build: these
  * are our own declarations of the interface that libnccl.so.2 has had since
- * 2.18.  tests/unit/test_nccl_api.c checks them against nccl.h where there is
+ * 2.18.  tests/unit/engine/test_nccl_api.c checks them against nccl.h where there is
  * one.
  */
 #ifndef MERAK_RUNTIME_NCCL_NCCL_API_H

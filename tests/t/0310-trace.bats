@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # 0310-trace.bats - merak trace: numbers and pictures of a pipeline whose
-# times are known (tests/unit/trace_make.c)
+# times are known (tests/unit/ckpt/trace_make.c)
 
 setup()
 {

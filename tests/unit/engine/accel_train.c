@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accel_train.c - some steps of small models, on the host or the fake device */
+#include "config.h"
+
+#include "unit/engine/accel_train.h"
+#include "unit/test_ranks.h"
+
+#include "base/clock.h"
+#include "kernels/kernels.h"
+#include "partitioner/program/streams.h"
+#include "runtime/engine/engine.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOKENS (2 * 16) /* of a micro-batch */
+#define VOCAB 61
+
+/* How what the event stands for ends. */
+enum merak_status accel_settle(struct merak_accel *a, struct merak_event *event,
+                               struct merak_error *err)
+{
+    const struct timespec pause = {0, 10000};
+    enum merak_status rc;
+
+    for (;;) {
+        rc = a->ops->query(a, event, err);
+        if (rc != MERAK_IN_PROGRESS)
+            return rc;
+        nanosleep(&pause, NULL);
+    }
+}
+
+const struct accel_row accel_rows[N_ACCEL_ROWS] = {
+    {.name = "one rank", 1, 1, 1, 1, "1f1b"},
+    {.name = "two stages", 1, 2, 1, 1, "1f1b"},
+    {.name = "three stages, gpipe", 1, 3, 1, 1, "gpipe"},
+    {.name = "two stages, zb-h1", 1, 2, 1, 1, "zb-h1"},
+    {.name = "two stages of two chunks", 1, 2, 1, 2, "interleaved"},
+    {.name = "two stages, zb-v", 1, 2, 1, 2, "zb-v"},
+    {.name = "tensor parallel", 2, 1, 1, 1, "1f1b"},
+    {.name = "tensor parallel, bf16", 2, 1, 1, 1, "1f1b", .bf16 = true},
+    {.name = "data parallel, ZeRO-1", 1, 1, 2, 1, "1f1b", .zero = 1},
+    {.name = "tp 2, pp 2, recomputed", 2, 2, 1, 1, "1f1b", .recompute = true},
+    {.name = "tp 2, pp 2, dp 2, ZeRO-1", 2, 2, 2, 1, "1f1b", .zero = 1},
+    {.name = "pp 2, dp 2, ZeRO-2", 1, 2, 2, 1, "zb-h1", .zero = 2},
+    {.name = "dp 2, ZeRO-3", 1, 1, 2, 1, "1f1b", .zero = 3, .bf16 = true},
+    {.name = "tp 2, pp 2, dp 2, ZeRO-3", 2, 2, 2, 1, "1f1b", .zero = 3},
+};
+
+static enum merak_status load(void *arg, enum merak_input_kind input,
+                              int microbatch, int32_t *ids,
+                              struct merak_error *err)
+{
+    (void)arg;
+    (void)err;
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (i * 5 + microbatch * 7 + (int)input) % VOCAB;
+    return MERAK_OK;
+}
+
+/* Where weights live: host memory, or a device's. */
+struct memory {
+    struct merak_accel *accel;
+    unsigned char *base, *tables;
+    struct merak_event *event;
+};
+
+static void put(const struct memory *m, size_t at, const void *from,
+                size_t bytes)
+{
+    if (m->accel == NULL) {
+        memcpy(m->base + at, from, bytes);
+        return;
+    }
+    CHECK_OK(m->accel->ops->write(m->accel, 0, m->base + at, from, bytes, ERR));
+    CHECK_OK(m->accel->ops->record(m->accel, 0, m->event, ERR));
+    CHECK_OK(accel_settle(m->accel, m->event, ERR));
+}
+
+static void get(const struct memory *m, size_t at, void *to, size_t bytes)
+{
+    if (m->accel == NULL) {
+        memcpy(to, m->base + at, bytes);
+        return;
+    }
+    CHECK_OK(m->accel->ops->read(m->accel, 0, to, m->base + at, bytes, ERR));
+    CHECK_OK(m->accel->ops->record(m->accel, 0, m->event, ERR));
+    CHECK_OK(accel_settle(m->accel, m->event, ERR));
+}
+
+/* Numbers near 0 that say nothing else, in a slot's dtype. */
+static void start_slot(const struct memory *m, const struct merak_slot *s,
+                       bool zero)
+{
+    size_t elem = merak_dtype_bytes(s->dtype), n = s->bytes / elem;
+    unsigned char *values = calloc(n, elem);
+
+    CHECK(values != NULL);
+    for (size_t i = 0; !zero && i < n; i++) {
+        float x = (float)((i + s->flat_lo) * 7 % 11) * 0.01f - 0.05f;
+        uint16_t half = merak_f32_to_bf16(x);
+
+        memcpy(values + i * elem, s->dtype == MERAK_BF16 ? (void *)&half : &x,
+               elem);
+    }
+    put(m, s->offset, values, s->bytes);
+    free(values);
+}
+
+static void start_weights(const struct memory *m, const struct merak_program *p)
+{
+    for (int i = 0; i < p->n_params; i++) {
+        start_slot(m, &p->slot[p->param[i].home], false);
+        start_slot(m, &p->slot[p->param[i].master], false);
+        start_slot(m, &p->slot[p->param[i].m], true);
+        start_slot(m, &p->slot[p->param[i].v], true);
+    }
+}
+
+/* Times of a step that took so long by the host's clock: what an instruction
+ * waited for was over when it began, and so was the one before it. */
+static void check_times(const struct merak_program *p,
+                        const struct merak_trace_record *r, int64_t took_ns)
+{
+    int64_t first = INT64_MAX, last = INT64_MIN, before = INT64_MIN;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *in = &p->instr[i];
+
+        CHECK(r[i].start_ns <= r[i].end_ns);
+        for (int w = 0; w < in->n_wait; w++)
+            CHECK(r[p->wait[in->first_wait + w]].end_ns <= r[i].start_ns);
+        if (in->queue == MERAK_QUEUE_COMPUTE) {
+            CHECK(before <= r[i].start_ns);
+            before = r[i].end_ns;
+        }
+        first = r[i].start_ns < first ? r[i].start_ns : first;
+        last = r[i].end_ns > last ? r[i].end_ns : last;
+    }
+    CHECK(first < last && last - first <= took_ns);
+}
+
+/* Threads of this process whose naps end in time. */
+static int short_naps(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    int n = 0;
+
+    CHECK(tasks != NULL);
+    while ((entry = readdir(tasks)) != NULL) {
+        char path[300], text[32] = "";
+        FILE *f;
+
+        snprintf(path, sizeof(path), "/proc/%s/timerslack_ns", entry->d_name);
+        f = fopen(path, "re");
+        if (f == NULL)
+            continue;
+        n += fgets(text, sizeof(text), f) != NULL && atol(text) <= 1000;
+        fclose(f);
+    }
+    closedir(tasks);
+    return n;
+}
+
+/* Weights and moments after some steps, one behind the other; from malloc. */
+static unsigned char *train(struct rank *me, const struct merak_program *p,
+                            const struct merak_backend *backend,
+                            const struct memory *m, struct merak_link *link,
+                            bool times, size_t *bytes_p)
+{
+    struct merak_engine_options eo = {.backend = backend,
+                                      .tr = me->tr,
+                                      .transport_rank = me->rank_of,
+                                      .arena = m->base,
+                                      .accel = m->accel,
+                                      .staging = me->arena.base,
+                                      .tables = m->tables,
+                                      .device_times = times,
+                                      .link = link,
+                                      .load = load,
+                                      .deadline_s = 20};
+    struct merak_step step = {.lr = 1e-2f,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .eps = 1e-8f,
+                              .clip = 0.5f,
+                              .grad_scale = 0.25f,
+                              .token_share = 1,
+                              .train = true};
+    struct merak_engine *engine;
+    unsigned char *out = malloc(p->arena_bytes);
+    size_t at = 0;
+
+    CHECK(out != NULL);
+    CHECK_OK(merak_engine_create(p, &eo, &engine, ERR));
+    CHECK(m->accel == NULL || short_naps() >= (p->ranks > 1 ? 2 : 1));
+    CHECK_OK(merak_engine_warm_up(engine, ERR)); /* as a trainer */
+    start_weights(m, p);
+    for (step.step = 0; step.step < ACCEL_STEPS; step.step++) {
+        int64_t start = merak_clock_ns();
+
+        CHECK_OK(merak_engine_run(engine, &step, ERR));
+        if (times)
+            check_times(p, merak_engine_records(engine),
+                        merak_clock_ns() - start);
+    }
+    merak_engine_destroy(engine);
+    for (int i = 0; i < p->n_params; i++) {
+        const int slot[] = {p->param[i].home, p->param[i].m, p->param[i].v};
+
+        for (int k = 0; k < 3; k++) {
+            const struct merak_slot *s = &p->slot[slot[k]];
+
+            get(m, s->offset, out + at, s->bytes);
+            at += s->bytes;
+        }
+    }
+    *bytes_p = at;
+    return out;
+}
+
+static struct merak_link *open_link(struct rank *me,
+                                    const struct merak_program *p,
+                                    const struct accel_how *how,
+                                    const struct memory *m)
+{
+    const struct merak_link_options opt = {.ops = how->link,
+                                           .boot = me->boot,
+                                           .tr = me->tr,
+                                           .accel = m->accel,
+                                           .transport_rank = me->rank_of,
+                                           .program = &p,
+                                           .n_programs = 1,
+                                           .deadline_s = 60,
+                                           .trial = m->base,
+                                           .trial_bytes = p->arena_bytes,
+                                           .fast = how->fast};
+    struct merak_link *link = NULL;
+
+    if (how->link != NULL)
+        CHECK_OK(merak_link_open(&opt, &link, ERR));
+    return link;
+}
+
+unsigned char *accel_train(struct rank *me, const struct merak_program *p,
+                           const struct accel_how *how, size_t *bytes_p)
+{
+    const struct merak_backend *b;
+    struct memory m = {.base = me->arena.base};
+    struct merak_link *link;
+    unsigned char *out;
+    size_t tables, arena = (p->arena_bytes + 255) / 256 * 256;
+    void *base;
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", how->seed);
+    setenv("MERAK_FAKE_SEED", text, 1);
+    CHECK_OK(merak_backend_find(how->fake ? "fake" : "cpu", &b, ERR));
+    if (!how->fake)
+        return train(me, p, b, &m, NULL, false, bytes_p);
+    CHECK_OK(merak_engine_table_bytes(p, b, &tables, ERR));
+    CHECK(tables > 0);
+    CHECK_OK(
+        b->accel->open(0, how->link != NULL ? MERAK_STREAMS : MERAK_QUEUE_COUNT,
+                       1, &m.accel, ERR));
+    CHECK_OK(b->accel->alloc(m.accel, arena + tables, &base, ERR));
+    CHECK_OK(b->accel->event_create(m.accel, &m.event, ERR));
+    if (how->opened != NULL)
+        how->opened(m.accel);
+    m.base = base;
+    m.tables = how->tables ? m.base + arena : NULL;
+    link = open_link(me, p, how, &m);
+    out = train(me, p, b, &m, link, how->times, bytes_p);
+    CHECK(m.accel->allocated == arena + tables); /* links take nothing beside */
+    merak_link_close(link);
+    b->accel->event_destroy(m.accel, m.event);
+    b->accel->close(m.accel);
+    return out;
+}
+
+struct merak_planned *accel_build(const struct accel_row *row,
+                                  const struct merak_backend *cpu, bool direct)
+{
+    const struct small_model model = {.layers = 4,
+                                      .vocab = VOCAB,
+                                      .hidden = 32,
+                                      .heads = 4,
+                                      .dropout = 0.1f,
+                                      .dtype =
+                                          row->bf16 ? MERAK_BF16 : MERAK_F32};
+    struct merak_program_options po = {.direct = direct,
+                                       .memory = merak_backend_memory(cpu)};
+    struct merak_plan plan =
+        planned_plan(row->tp, row->pp, row->dp,
+                     row->microbatches > 0 ? row->microbatches : 4,
+                     row->schedule, row->zero);
+
+    plan.chunks = row->chunks;
+    plan.threads = 1;
+    plan.recompute = row->recompute ? MERAK_RECOMPUTE_FULL : plan.recompute;
+    plan.dtype = model.dtype;
+    return planned_build(&model, &plan, &po);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_graph_mistakes.c - mistakes in describing a model are told */
+#include "config.h"
+
+#include "unit/graph/few_calls.h"
+
+#include <math.h>
+#include <string.h>
+
+static void no_loss(struct merak_model *m)
+{
+    begin(m);
+}
+
+static void two_losses(struct merak_model *m)
+{
+    struct merak_value *x = begin(m);
+
+    end(m, x);
+    merak_cross_entropy(m, x, merak_targets(m));
+}
+
+static void unused_parameter(struct merak_model *m)
+{
+    MERAK_PARAM(m, "spare", MERAK_ZEROS, 3);
+    end(m, begin(m));
+}
+
+static void same_name_twice(struct merak_model *m)
+{
+    MERAK_PARAM(m, "w", MERAK_ZEROS, 3);
+    MERAK_PARAM(m, "w", MERAK_ZEROS, 4);
+}
+
+static void name_with_slash(struct merak_model *m)
+{
+    MERAK_PARAM(m, "a/b", MERAK_ZEROS, 3);
+}
+
+static void empty_dim(struct merak_model *m)
+{
+    MERAK_PARAM(m, "w", MERAK_ZEROS, 3, 0);
+}
+
+static void too_many_elements(struct merak_model *m)
+{
+    MERAK_PARAM(m, "w", MERAK_ZEROS, (size_t)1 << 31, (size_t)1 << 31, 8);
+}
+
+static void output_too_large(struct merak_model *m)
+{
+    size_t n = (size_t)1 << 55;
+
+    merak_linear(m, MERAK_PARAM(m, "x", MERAK_ZEROS, n, 4),
+                 MERAK_PARAM(m, "w", MERAK_ZEROS, n, 4), NULL, 1);
+}
+
+static void rope(struct merak_model *m, size_t n, const double *by)
+{
+    const struct merak_rope_scaling scaling = {
+        .kind = MERAK_ROPE_PAIRS, .factor = 1, .by = by, .n_by = n};
+
+    merak_rope_scaled(m, MERAK_PARAM(m, "x", MERAK_ZEROS, 1, 4, 8), 1e4f,
+                      &scaling);
+}
+
+static void three_factors_of_four_pairs(struct merak_model *m)
+{
+    rope(m, 3, (const double[]){1, 2, 3});
+}
+
+static void no_factors_of_pairs(struct merak_model *m)
+{
+    rope(m, 4, NULL);
+}
+
+static void a_factor_of_nothing(struct merak_model *m)
+{
+    rope(m, 4, (const double[]){1, 2, 0, 4});
+}
+
+static void negative_deviation(struct merak_model *m)
+{
+    MERAK_PARAM(m, "w", MERAK_NORMAL(-1), 3);
+}
+
+static void null_input(struct merak_model *m)
+{
+    merak_gelu(m, NULL, false);
+}
+
+static void unknown_op(struct merak_model *m)
+{
+    struct merak_value *x = begin(m), *y;
+
+    assert_int_equal(merak_apply(m, "softsign", NULL, 1, &x, &y),
+                     MERAK_ERR_NOT_FOUND);
+}
+
+static void too_many_inputs(struct merak_model *m)
+{
+    struct merak_value *x = begin(m), *in[] = {x, x, x}, *y;
+
+    assert_int_equal(merak_apply(m, "gelu", NULL, 3, in, &y), MERAK_ERR_PARAM);
+}
+
+static void first_mistake_counts(struct merak_model *m)
+{
+    struct merak_value *x = begin(m);
+
+    x = merak_linear(m, x, MERAK_PARAM(m, "w", MERAK_ZEROS, 8, 31), NULL, 1);
+    assert_null(x);
+    assert_null(merak_gelu(m, x, true));
+    assert_null(MERAK_PARAM(m, "a/b", MERAK_ZEROS, 3));
+    end(m, x);
+}
+
+static void bias_used_as_matrix(struct merak_model *m)
+{
+    struct merak_value *x = begin(m);
+    struct merak_value *w = MERAK_PARAM(m, "w", MERAK_ZEROS, 2, 16, 32);
+
+    x = merak_add(m, x, w);
+    merak_linear(m, x, MERAK_PARAM(m, "v", MERAK_ZEROS, 2, 16, 32, 32), w, 1);
+}
+
+static void parameter_in_the_residual(struct merak_model *m)
+{
+    struct merak_value *w = MERAK_PARAM(m, "w", MERAK_ZEROS, 2, 16, 32);
+
+    end(m, merak_add(m, begin(m), w));
+}
+
+static void loss_through_statistics(struct merak_model *m)
+{
+    struct merak_value *x = begin(m), *out[3], *h;
+    struct merak_value *in[] = {x, MERAK_PARAM(m, "g", MERAK_ONES, 32),
+                                MERAK_PARAM(m, "b", MERAK_ZEROS, 32)};
+
+    if (merak_apply(m, "layernorm", NULL, 3, in, out) != MERAK_OK)
+        return;
+    h = merak_add(m, out[1], out[2]);
+    end(m, merak_linear(m, h, MERAK_PARAM(m, "w", MERAK_ZEROS, 16, 32, 16),
+                        NULL, 1));
+}
+
+static void eps_of_zero(struct merak_model *m)
+{
+    merak_rmsnorm(m, begin(m), MERAK_PARAM(m, "g", MERAK_ONES, 32), 0);
+}
+
+static const struct {
+    void (*describe)(struct merak_model *m);
+    enum merak_dtype dtype;
+    const char *says;
+} mistakes[] = {
+    {no_loss, MERAK_BF16, "declares no loss"},
+    {two_losses, MERAK_BF16, "already has its loss"},
+    {unused_parameter, MERAK_BF16, "does not depend on parameter spare"},
+    {same_name_twice, MERAK_BF16, "parameter w: the name is taken"},
+    {name_with_slash, MERAK_BF16, "\"a/b\": expected 1 to 200 printable"},
+    {empty_dim, MERAK_BF16, "w: shape [3,0] has an empty dim"},
+    {too_many_elements, MERAK_BF16,
+     "[2147483648,2147483648,8] has too many elements"},
+    {output_too_large, MERAK_BF16,
+     "[36028797018963968,36028797018963968] has too many"},
+    {negative_deviation, MERAK_BF16, "standard deviation -1"},
+    {three_factors_of_four_pairs, MERAK_F32, "3 factors of pairs, expected 4"},
+    {no_factors_of_pairs, MERAK_F32, "0 factors of pairs, expected 4"},
+    {a_factor_of_nothing, MERAK_F32, "factor of pair 2 is 0, expected a pos"},
+    {null_input, MERAK_BF16, "gelu: input 0 is NULL"},
+    {unknown_op, MERAK_BF16, "op softsign is not registered"},
+    {too_many_inputs, MERAK_BF16, "gelu: 3 inputs, expected 1 to 1"},
+    {first_mistake_counts, MERAK_BF16,
+     "linear: w [8,31] does not fit x [2,16,32]"},
+    {bias_used_as_matrix, MERAK_BF16,
+     "bias [2,16,32] is of type bf16, expected f32"},
+    {parameter_in_the_residual, MERAK_BF16, "add: input w is a parameter"},
+    {loss_through_statistics, MERAK_F32,
+     "layernorm: the loss depends on its output"},
+    {eps_of_zero, MERAK_BF16, "rmsnorm: eps is 0"},
+};
+
+static void the_first_mistake_is_told(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(*mistakes); i++) {
+        struct merak_model *m = create(mistakes[i].dtype);
+        struct merak_error err = {0};
+        struct merak_graph *graph;
+
+        mistakes[i].describe(m);
+        assert_true(merak_model_graph(m, &graph, &err) < 0);
+        if (strstr(err.text, mistakes[i].says) == NULL)
+            fail_msg("got \"%s\", expected \"%s\"", err.text, mistakes[i].says);
+        assert_int_equal(merak_model_status(m, NULL), err.status);
+        merak_model_destroy(m);
+    }
+}
+
+static void a_model_in_use_takes_no_more(void **state)
+{
+    struct merak_model *m = create(MERAK_F32);
+    struct merak_graph *graph;
+    struct merak_error err;
+
+    (void)state;
+    end(m, begin(m));
+    graph = graph_of(m);
+    assert_ptr_equal(graph_of(m), graph);
+    assert_null(merak_gelu(m, graph->value[0], true));
+    assert_int_equal(merak_model_status(m, &err), MERAK_ERR_PARAM);
+    assert_non_null(strstr(err.text, "complete"));
+    merak_model_destroy(m);
+}
+
+static void values_of_another_model_are_refused(void **state)
+{
+    struct merak_model *m = create(MERAK_F32), *other = create(MERAK_F32);
+    struct merak_error err;
+
+    (void)state;
+    assert_null(merak_gelu(m, begin(other), true));
+    assert_int_equal(merak_model_status(m, &err), MERAK_ERR_PARAM);
+    assert_non_null(strstr(err.text, "of another model"));
+    merak_model_destroy(m);
+    merak_model_destroy(other);
+}
+
+static void bad_options_are_refused(void **state)
+{
+    static const struct merak_model_options rows[] = {
+        {.micro_batch = 0, .seq = 16, .dtype = MERAK_F32},
+        {.micro_batch = 2, .seq = 0, .dtype = MERAK_F32},
+        {.micro_batch = 2, .seq = 16, .dtype = MERAK_I32},
+        {.micro_batch = (size_t)1 << 40,
+         .seq = (size_t)1 << 40,
+         .dtype = MERAK_F32},
+        {.micro_batch = 2,
+         .seq = 16,
+         .dtype = MERAK_F32,
+         .expert_room = -1},
+        {.micro_batch = 2,
+         .seq = 16,
+         .dtype = MERAK_F32,
+         .expert_room = NAN},
+        {.micro_batch = 2,
+         .seq = 16,
+         .dtype = MERAK_F32,
+         .expert_room = INFINITY},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_model *m = NULL;
+
+        assert_int_equal(merak_model_create(&rows[i], &m, NULL),
+                         MERAK_ERR_PARAM);
+        assert_null(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_mistake_is_told),
+        cmocka_unit_test(a_model_in_use_takes_no_more),
+        cmocka_unit_test(values_of_another_model_are_refused),
+        cmocka_unit_test(bad_options_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("graph_mistakes", tests, NULL, NULL);
+}

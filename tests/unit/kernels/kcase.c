@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kcase.c - kernel calls made from a table, for the tests of backends */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "unit/kernels/kcase.h"
+
+#include "base/rng.h"
+#include "kernels/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD_BYTES 64
+
+static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
+{
+    switch (type) {
+    case KC_COMPUTE:
+        return compute;
+    case KC_IDS:
+    case KC_STARTS:
+    case KC_PAIRS:
+    case KC_TARGETS:
+        return MERAK_I32;
+    case KC_BF16:
+        return MERAK_BF16;
+    case KC_DOUBLE:
+        return MERAK_F64;
+    default:
+        return compute == MERAK_F64 ? MERAK_F64 : MERAK_F32;
+    }
+}
+
+double kc_document_starts = 0.2;
+
+static void allocate(struct merak_operand *op, unsigned char guard)
+{
+    size_t bytes = merak_local_bytes(op);
+
+    op->data = malloc(bytes + GUARD_BYTES);
+    assert_non_null(op->data);
+    memset((char *)op->data + bytes, guard, GUARD_BYTES);
+}
+
+static void shape_operand(struct merak_operand *op, const struct kc_operand *o,
+                          enum merak_dtype compute)
+{
+    *op = (struct merak_operand){.dtype = dtype_of(o->type, compute)};
+    op->local.ndim = o->ndim;
+    memcpy(op->local.dim, o->dim, sizeof(o->dim));
+    op->full = op->local;
+}
+
+double kc_get(const struct kc *c, int operand, size_t i)
+{
+    const struct merak_operand *op = &c->call.operand[operand];
+
+    switch (op->dtype) {
+    case MERAK_F64:
+        return ((const double *)op->data)[i];
+    case MERAK_BF16:
+        return (double)merak_bf16_to_f32(((const uint16_t *)op->data)[i]);
+    case MERAK_I32:
+        return ((const int32_t *)op->data)[i];
+    default:
+        return (double)((const float *)op->data)[i];
+    }
+}
+
+void kc_set(struct kc *c, int operand, size_t i, double value)
+{
+    struct merak_operand *op = &c->call.operand[operand];
+
+    switch (op->dtype) {
+    case MERAK_F64:
+        ((double *)op->data)[i] = value;
+        break;
+    case MERAK_BF16:
+        ((uint16_t *)op->data)[i] = merak_f32_to_bf16((float)value);
+        break;
+    case MERAK_I32:
+        ((int32_t *)op->data)[i] = (int32_t)value;
+        break;
+    default:
+        ((float *)op->data)[i] = (float)value;
+    }
+}
+
+size_t kc_count(const struct kc *c, int operand)
+{
+    return merak_shape_count(&c->call.operand[operand].local);
+}
+
+/* Pairs of answers of 1 to 4 tokens, now and then a token between them; what
+ * does not fit is in none. */
+static void fill_pairs(struct kc *c, int operand, uint64_t key)
+{
+    size_t T = c->call.operand[operand].local.dim[1];
+    size_t n = kc_count(c, operand), end;
+
+    for (size_t at = 0; at < n; at = end) {
+        uint64_t u = merak_rng_mix(key, at);
+        size_t second = at + 1 + u % 4;
+
+        end = second + 1 + u / 4 % 4;
+        if (u / 16 % 4 == 0 || end > at - at % T + T)
+            end = second = at + 1;
+        for (size_t i = at; i < end; i++)
+            kc_set(c, operand, i, second < end ? (double)(second % T) : 0);
+    }
+}
+
+static void fill(struct kc *c, int operand, char type, size_t vocab,
+                 uint64_t seed)
+{
+    uint64_t key = merak_rng_mix(seed, (uint64_t)operand);
+    size_t n = kc_count(c, operand);
+    size_t T = c->call.operand[operand].local.dim[1], start = 0;
+
+    if (type == KC_PAIRS) {
+        fill_pairs(c, operand, key);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        double u = (double)merak_rng_uniform(key, i);
+
+        if (type == KC_STARTS && (i % T == 0 || u < kc_document_starts))
+            start = i % T;
+        if (type == KC_STARTS)
+            u = (double)start;
+        else if (type == KC_IDS || type == KC_TARGETS)
+            u = type == KC_TARGETS && i % 3 == 1 ? MERAK_NO_TARGET
+                                                 : floor(u * (double)vocab);
+        else if (type == KC_POSITIVE)
+            u += 0.5;
+        else
+            u = 4 * u - 2;
+        kc_set(c, operand, i, u);
+    }
+}
+
+static void start(struct kc *c, const char *op, int n_in, int n_out)
+{
+    *c = (struct kc){.guard = 0xA5, .poison = 0xFF};
+    memcpy(c->op, op, KC_NAME);
+    c->call.n_in = n_in;
+    c->call.n_out = n_out;
+    c->call.first = true;
+    c->step = (struct merak_step){.seed = 7,
+                                  .step = 3,
+                                  .sample = 11,
+                                  .lr = 0.01f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .eps = 1e-8f,
+                                  .weight_decay = 0.1f,
+                                  .clip = 1.0f,
+                                  .grad_scale = 0.25f,
+                                  .token_share = 1,
+                                  .train = true};
+}
+
+void kc_create(struct kc *c, const struct kc_row *row, enum merak_dtype dtype,
+               uint64_t seed)
+{
+    start(c, row->op, row->n_in, row->n_out);
+    c->attrs = row->attrs;
+    for (int o = 0; o < row->n_in + row->n_out; o++) {
+        shape_operand(&c->call.operand[o], &row->operand[o], dtype);
+        allocate(&c->call.operand[o], c->guard);
+        fill(c, o, row->operand[o].type, row->vocab, seed);
+    }
+}
+
+bool kc_takes_starts(const char *op, int n_in)
+{
+    static const struct {
+        const char *op;
+        int n_in; /* at least: one is their starts */
+    } row[] = {{"attention", 4},        {"attention_dx", 7},
+               {"attention_packed", 2}, {"attention_packed_dx", 5},
+               {"add_position", 3},     {"add_position_dw", 2}};
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        if (strcmp(op, row[i].op) == 0)
+            return n_in >= row[i].n_in;
+    }
+    return false;
+}
+
+bool kc_shares_pool(const struct kc *c)
+{
+    return strcmp(c->op, "experts") == 0 && c->attrs.i[0] > 0;
+}
+
+bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
+{
+    if (strcmp(grad->op, "linear_db") == 0 && forward->call.n_in < 3)
+        return false;
+    if (grad->forward_in > 0 && forward->call.n_in != grad->forward_in)
+        return false;
+    if (strcmp(grad->forward, "experts") == 0 &&
+        (grad->n_in > 7) != kc_shares_pool(forward))
+        return false;
+    return strcmp(grad->forward, forward->op) == 0 &&
+           kc_takes_starts(grad->op, grad->n_in) == kc_has_documents(forward);
+}
+
+static void grad_attrs(struct kc *c, const struct kc *forward)
+{
+    c->attrs = forward->attrs;
+    if (strcmp(c->op, "rope") == 0)
+        c->attrs.i[0] = 1;
+    if (strcmp(c->op, "experts_dw") == 0)
+        c->attrs = (struct merak_attrs){
+            .i = {(int64_t)forward->call.operand[3].full.dim[0],
+                  forward->attrs.i[0]}};
+    if (strcmp(c->op, "linear_db") == 0)
+        c->attrs.i[0] = forward->call.operand[2].local.ndim;
+    if (strcmp(c->op, "add_position_dw") == 0)
+        c->attrs.i[0] = (int64_t)forward->call.operand[1].local.dim[0];
+}
+
+/* Fill operand o with output k of gradient `after`, of the same dy. */
+static void fill_made(struct kc *c, const struct kc_grad *grad,
+                      const struct kc *forward, enum merak_dtype dtype, int o)
+{
+    const struct kc_grad *after = kc_grads;
+    int mine = 0, its = 0;
+    struct merak_operand *made;
+    struct kc first;
+
+    while (strcmp(after->op, grad->after) != 0 || !kc_grad_fits(after, forward))
+        after++;
+    while (grad->from[mine] != KC_DY)
+        mine++;
+    while (after->from[its] != KC_DY)
+        its++;
+    kc_create_grad(&first, after, forward, dtype, 0);
+    memcpy(first.call.operand[its].data, c->call.operand[mine].data,
+           merak_local_bytes(&c->call.operand[mine]));
+    kc_run(&first, "ref");
+    made = &first.call.operand[after->n_in + KC_MADE(0) - grad->from[o]];
+    c->call.operand[o] = *made;
+    allocate(&c->call.operand[o], c->guard);
+    memcpy(c->call.operand[o].data, made->data, merak_local_bytes(made));
+    kc_destroy(&first);
+}
+
+void kc_create_grad(struct kc *c, const struct kc_grad *grad,
+                    const struct kc *forward, enum merak_dtype dtype,
+                    uint64_t seed)
+{
+    start(c, grad->op, grad->n_in, grad->n_out);
+    grad_attrs(c, forward);
+    for (int o = 0; o < grad->n_in + grad->n_out; o++) {
+        int from = grad->from[o];
+        int like =
+            from >= 0 ? from : (from == KC_DY ? forward->call.n_in : -2 - from);
+        struct merak_operand *op = &c->call.operand[o];
+
+        if (from <= KC_MADE(0)) {
+            fill_made(c, grad, forward, dtype, o);
+            continue;
+        }
+        *op = forward->call.operand[like];
+        if (from <= KC_D(0) && grad->weights)
+            op->dtype = dtype_of(KC_FLOAT, dtype);
+        allocate(op, c->guard);
+        if (from >= 0)
+            memcpy(op->data, forward->call.operand[from].data,
+                   merak_local_bytes(op));
+        else
+            fill(c, o, KC_FLOAT, 0, seed + 1000);
+    }
+}
+
+void kc_copy(struct kc *to, const struct kc *from)
+{
+    *to = *from;
+    for (int o = 0; o < from->call.n_in + from->call.n_out; o++) {
+        allocate(&to->call.operand[o], to->guard);
+        memcpy(to->call.operand[o].data, from->call.operand[o].data,
+               merak_local_bytes(&from->call.operand[o]));
+    }
+}
+
+void kc_destroy(struct kc *c)
+{
+    for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
+        free(c->call.operand[o].data);
+}
+
+static void check_guard(const void *end, unsigned char guard)
+{
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        assert_int_equal(((const unsigned char *)end)[i], guard);
+}
+
+/* By its public name, or one of the cpu backend's instruction sets. */
+static const struct merak_backend *find_backend(const char *name)
+{
+    const struct merak_backend *b = NULL;
+
+#ifdef MERAK_CPU_X86
+    if (strcmp(name, "cpu-avx2") == 0)
+        return &merak_backend_cpu_avx2;
+#endif
+    if (strcmp(name, "cpu-base") == 0)
+        return &merak_backend_cpu_base;
+    assert_int_equal(merak_backend_find(name, &b, NULL), MERAK_OK);
+    return b;
+}
+
+void kc_run(struct kc *c, const char *backend)
+{
+    kc_run_on(c, find_backend(backend));
+}
+
+void kc_run_on(struct kc *c, const struct merak_backend *b)
+{
+    const struct merak_kernel *k;
+    struct merak_error err = {.text = ""};
+    enum merak_status rc;
+    size_t bytes;
+
+    assert_int_equal(merak_kernel_find(b, c->op, &k, &err), MERAK_OK);
+    c->call.attrs = &c->attrs;
+    c->call.step = &c->step;
+    c->call.scratch_bytes = k->scratch != NULL ? k->scratch(&c->call) : 0;
+    bytes = (c->call.scratch_bytes + 63) / 64 * 64;
+    c->call.scratch = aligned_alloc(64, bytes + GUARD_BYTES);
+    assert_non_null(c->call.scratch);
+    memset(c->call.scratch, c->poison, bytes);
+    memset((char *)c->call.scratch + bytes, c->guard, GUARD_BYTES);
+    rc = k->fn(&c->call, &err);
+    if (rc != MERAK_OK)
+        print_error("%s/%s: %s\n", b->name, c->op, err.text);
+    assert_int_equal(rc, MERAK_OK);
+    check_guard((char *)c->call.scratch + bytes, c->guard);
+    free(c->call.scratch);
+    for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
+        check_guard((char *)c->call.operand[o].data +
+                        merak_local_bytes(&c->call.operand[o]),
+                    c->guard);
+}
+
+void kc_slice(struct kc *part, const struct kc *whole, int operand, int dim,
+              size_t lo, size_t len)
+{
+    const struct merak_operand *from = &whole->call.operand[operand];
+    struct merak_operand *to = &part->call.operand[operand];
+    size_t inner = merak_dtype_bytes(from->dtype), outer = 1;
+
+    for (int d = 0; d < from->local.ndim; d++) {
+        if (d < dim)
+            outer *= from->local.dim[d];
+        else if (d > dim)
+            inner *= from->local.dim[d];
+    }
+    free(to->data);
+    *to = *from;
+    to->local.dim[dim] = len;
+    to->lo[dim] += lo;
+    allocate(to, part->guard);
+    for (size_t i = 0; i < outer; i++)
+        memcpy((char *)to->data + i * len * inner,
+               (const char *)from->data +
+                   (i * from->local.dim[dim] + lo) * inner,
+               len * inner);
+}

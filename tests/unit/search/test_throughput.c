@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_throughput.c - steps of large models as published, held against those
+ * that built-in devices predict
+ *
+ * What was chosen is fixed as published: degrees, micro-batch, schedule,
+ * chunks, recomputation; so is the choice not to split micro-batches into
+ * halves.  Memory is not held: not all keep what ours keeps.
+ *
+ * The rate of products of a100, h100 and h100-2023 is such that the two FITTED
+ * rows of each come out right on average.  No other row had a part in any
+ * figure of a device, and one bound, set before they were predicted, is for all
+ * of them. Those that are not met have so many times the published speed as was
+ * found, so that a change of the model is seen.  doc/published.md says where
+ * each figure is from, and why some are not met.
+ */
+#include "config.h"
+
+#include "unit/all_rows.h"
+#include "unit/search/mixtral_config.h"
+#include "unit/near.h"
+
+#include "partitioner/search/search.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WITHIN 1.25    /* times what is published, or that part of it */
+#define FITS 1.1       /* a fitted row, likewise */
+#define FITS_MEAN 1.01 /* and those of a device on average */
+#define STAYS_OFF 1.05 /* a row that is not met, of what was found */
+
+/* What a row is for, else it is not met and has so many times the speed. */
+#define HELD_OUT 0
+#define FITTED -1
+
+/* What the figure is. */
+enum figure {
+    SECONDS,
+    TOKENS, /* a second, of all ranks */
+    FLOPS,  /* a second, of one; with those of recomputation */
+};
+
+struct row {
+    const char *name, *device;
+    size_t layers, hidden, heads, vocab, seq, batch;
+    int nodes;
+    struct merak_choices pin;
+    enum figure figure;
+    double published;
+    double is; /* HELD_OUT, FITTED or so many times as fast as published */
+    size_t kv_heads, ffn; /* of a llama; 0: a GPT-2 */
+    size_t experts;       /* of a Mixtral; else 0 */
+};
+
+/* Narayanan et al. 2021, eq. 3. */
+static double megatron_flops(const struct row *row)
+{
+    double h = (double)row->hidden, l = (double)row->layers;
+    double tokens = (double)(row->batch * row->seq);
+
+    return 96 * tokens * l * h * h *
+           (1 + (double)row->seq / (6 * h) + (double)row->vocab / (16 * h * l));
+}
+
+static double published_s(const struct row *row)
+{
+    switch (row->figure) {
+    case TOKENS:
+        return (double)(row->batch * row->seq) / row->published;
+    case FLOPS:
+        return megatron_flops(row) / (row->nodes * 8) / row->published;
+    case SECONDS:
+        break;
+    }
+    return row->published;
+}
+
+static struct merak_hf_config config_of(const struct row *row)
+{
+    struct merak_hf_config config =
+        gpt2_config(row->layers, row->hidden, row->heads, row->vocab);
+
+    if (row->experts > 0)
+        return mixtral_config(row->layers, row->hidden, row->heads, row->ffn,
+                              row->vocab);
+    config.positions = row->seq;
+    if (row->kv_heads == 0)
+        return config;
+    config.family = MERAK_LLAMA;
+    config.kv_heads = row->kv_heads;
+    config.ffn = row->ffn;
+    config.rope.theta = 5e5f;
+    config.tied = config.attn_bias = config.mlp_bias = false;
+    return config;
+}
+
+/* How many times as fast as published a step is predicted to be. */
+static double speed_of(const struct row *row)
+{
+    struct merak_hf_config config = config_of(row);
+    struct merak_search_result *result = NULL;
+    struct merak_device device;
+    struct merak_error err;
+    struct merak_search_input in = {.describe = merak_hf_describe,
+                                    .arg = &config,
+                                    .seq = row->seq,
+                                    .dtype = MERAK_BF16,
+                                    .global_batch = row->batch,
+                                    .nodes = row->nodes,
+                                    .ranks_per_node = 8,
+                                    .memory_bytes = (size_t)1 << 40,
+                                    .threads = 1,
+                                    .device = &device,
+                                    .fast_sums = true, /* all used NCCL's */
+                                    .pin = row->pin};
+    double speed;
+
+    in.pin.given[MERAK_CHOICE_SUB_PIPELINE] = true;
+    in.pin.given[MERAK_CHOICE_RECOMPUTE] = true;
+    in.pin.given[MERAK_CHOICE_TP_BATCH] = true;
+    assert_int_equal(merak_device_find(row->device, &device, NULL), MERAK_OK);
+    if (merak_search(&in, &result, &err) != MERAK_OK)
+        fail_msg("%s %s: %s", row->device, row->name, err.text);
+    speed = published_s(row) / result->choice[0].step_s;
+    print_message("# %s %s: %.3f s, %.1f %% of peak, %.2f times as fast as "
+                  "published\n",
+                  row->device, row->name, result->choice[0].step_s,
+                  100 * result->flop_utilisation, speed);
+    merak_search_destroy(result);
+    return speed;
+}
+
+#define FULL .recompute = MERAK_RECOMPUTE_FULL
+#define SELECTIVE .recompute = MERAK_RECOMPUTE_SELECTIVE
+#define SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_ON
+#define NO_SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_OFF
+#define FETCHED .zero = 3, .given[MERAK_CHOICE_ZERO] = true
+#define INTERLEAVED .schedule = "interleaved"
+#define PTD_P FULL, NO_SP, .zero = 0, .given[MERAK_CHOICE_ZERO] = true
+#define ALONE(n)                           \
+    {                                      \
+        .tp = 1, .pp = 1, .micro_batch = n \
+    }
+#define AGAIN(n)                                 \
+    {                                            \
+        .tp = 1, .pp = 1, .micro_batch = n, FULL \
+    }
+
+/* Layers, hidden, heads, vocabulary. */
+#define MPT_125M 12, 768, 12, 50368
+#define MPT_760M 24, 1536, 12, 50368
+#define MPT_1B 24, 2048, 16, 50368
+#define MPT_3B 32, 2560, 20, 50368
+#define MPT_7B 32, 4096, 32, 50368
+#define MPT_13B 40, 5120, 40, 50368
+#define MPT_30B 48, 7168, 56, 50368
+#define MPT_70B 80, 8192, 64, 50368
+#define LLAMA_8B 32, 4096, 32, 128256
+#define LLAMA_70B 80, 8192, 64, 128256
+#define LLAMA_405B 126, 16384, 128, 128256
+#define NEMOTRON_15B 32, 6144, 48, 256000
+#define NEMOTRON_340B 96, 18432, 96, 256000
+#define NONE .recompute = MERAK_RECOMPUTE_NONE
+#define GPT_175B 96, 12288, 96, 51200
+#define GPT_1T 128, 25600, 160, 51200
+
+static const struct row rows[] = {
+#include "unit/search/throughput_rows.h"
+};
+
+/* What speed_of() said of each row. */
+static double speed[sizeof(rows) / sizeof(*rows)];
+
+static bool is_within(double got, double want, double times)
+{
+    return got <= want * times && got >= want / times;
+}
+
+static bool is_as_expected(const struct row *row, double got)
+{
+    if (row->is > 0)
+        return is_within(got, row->is, STAYS_OFF);
+    return is_within(got, 1, row->is == FITTED ? FITS : WITHIN);
+}
+
+/* Many layers or nodes take as long as all others. */
+static bool is_left_out(const struct row *row)
+{
+    return (row->layers >= 120 || row->nodes >= 100) && row->is != FITTED &&
+           !test_all_rows();
+}
+
+static size_t find_row(const char *device, const char *name)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (strcmp(rows[i].device, device) == 0 &&
+            strcmp(rows[i].name, name) == 0)
+            return i;
+    }
+    fail_msg("no row %s %s", device, name);
+    return 0;
+}
+
+static void steps_take_what_was_published(void **state)
+{
+    int off = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (is_left_out(&rows[i]) || is_as_expected(&rows[i], speed[i]))
+            continue;
+        print_message("# %s %s: not as expected\n", rows[i].device,
+                      rows[i].name);
+        off++;
+    }
+    assert_int_equal(off, 0);
+}
+
+/* How much longer a step takes with so many times the replicas, each of which
+ * does the same: within a factor of two of what was published, and what such
+ * runs differ by; or as much longer as was found. */
+#define RUNS_DIFFER 0.005
+
+static void replicas_cost_what_was_published(void **state)
+{
+    static const struct {
+        const char *few, *many;
+        double is; /* 0, or the loss that is predicted */
+    } pairs[] = {
+        {"Llama 8 B on 8", "Llama 8 B on 128", 0},
+        {"GPT-3 175 B on 128", "GPT-3 175 B on 1024", 0},
+        {"Llama 70 B on 64", "Llama 70 B on 1024", 0.018},
+        {"Nemotron 15 B on 16", "Nemotron 15 B on 256", 0.042},
+        {"Nemotron 340 B on 128", "Nemotron 340 B on 1024", 0.081},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+        size_t few = find_row("h100", pairs[i].few);
+        size_t many = find_row("h100", pairs[i].many);
+        double was = published_s(&rows[many]) / published_s(&rows[few]) - 1;
+        double is;
+
+        if (is_left_out(&rows[few]) || is_left_out(&rows[many]))
+            continue;
+        is = (1 + was) * speed[few] / speed[many] - 1;
+        print_message("# %s: %.1f %% longer, published %.1f %%\n",
+                      pairs[i].many, 100 * is, 100 * was);
+        if (pairs[i].is > 0)
+            assert_true(is_within(is, pairs[i].is, 1 + 3 * (STAYS_OFF - 1)));
+        else
+            assert_true(is <= 2 * was + RUNS_DIFFER &&
+                        is >= was / 2 - RUNS_DIFFER);
+    }
+}
+
+/* Llama 8 B on 8 H100 with 262144 tokens a step, all recomputed, in sequences
+ * of 32768 on each and longer ones over cp (torchtitan,
+ * benchmarks/llama3_h100_202412_torchtitan.md, table 2).  Its products are in
+ * fp8, so attention takes more of its steps than of these: the rate falls at
+ * least as the work of a token grows, and at most as published. */
+static void long_sequences_lose_what_was_published(void **state)
+{
+#define LONG(n, least_zero)                                                 \
+    {                                                                       \
+        .tp = 1, .pp = 1, .dp = 8 / (n), .cp = (n), .micro_batch = 1, FULL, \
+        .zero = (least_zero), .cp_form = MERAK_CP_GATHER, .given = {        \
+            [MERAK_CHOICE_CP] = true,                                       \
+            [MERAK_CHOICE_CP_FORM] = true,                                  \
+            [MERAK_CHOICE_ZERO] = true                                      \
+        }                                                                   \
+    }
+    static const struct {
+        struct row row;
+        double flops; /* of a token, to those of the first row's: the inverse */
+    } cuts[] = {
+        {{"Llama 8 B, 32768 tokens", "h100-2023", LLAMA_8B, 32768, 8, 1,
+          LONG(1, 3), TOKENS, 8 * 3890., 0, 8, 14336, 0},
+         1},
+        {{"Llama 8 B, cp 2", "h100-2023", LLAMA_8B, 65536, 4, 1, LONG(2, 3),
+          TOKENS, 8 * 2540., 0, 8, 14336, 0},
+         0.733},
+        {{"Llama 8 B, cp 4", "h100-2023", LLAMA_8B, 131072, 2, 1, LONG(4, 3),
+          TOKENS, 8 * 1071., 0, 8, 14336, 0},
+         0.478},
+        {{"Llama 8 B, cp 8", "h100-2023", LLAMA_8B, 262144, 1, 1, LONG(8, 1),
+          TOKENS, 8 * 548., 0, 8, 14336, 0},
+         0.282},
+    };
+    double first = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
+        const struct row *row = &cuts[i].row;
+        double rate = row->published * speed_of(row), is, was;
+
+        if (i == 0)
+            first = rate;
+        is = rate / first;
+        was = row->published / cuts[0].row.published;
+        print_message("# %s: %.3f of the rate, published %.3f, work alone "
+                      "%.3f\n",
+                      row->name, is, was, cuts[i].flops);
+        assert_true(is >= was * 0.999 && is <= cuts[i].flops * 1.001);
+    }
+}
+
+/* The rate of products is that with which its fitted rows are right. */
+static void fitted_rows_come_out_on_average(void **state)
+{
+    static const char *const device[] = {"a100", "h100", "h100-2023"};
+
+    (void)state;
+    for (size_t d = 0; d < sizeof(device) / sizeof(*device); d++) {
+        double sum = 0;
+        int n = 0;
+
+        for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+            if (rows[i].is == FITTED &&
+                strcmp(rows[i].device, device[d]) == 0) {
+                sum += log(speed[i]);
+                n++;
+            }
+        }
+        assert_int_equal(n, 2);
+        assert_true(is_within(exp(sum / n), 1, FITS_MEAN));
+    }
+}
+
+static int predict_all(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (!is_left_out(&rows[i]))
+            speed[i] = speed_of(&rows[i]);
+    }
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_take_what_was_published),
+        cmocka_unit_test(replicas_cost_what_was_published),
+        cmocka_unit_test(long_sequences_lose_what_was_published),
+        cmocka_unit_test(fitted_rows_come_out_on_average),
+    };
+
+    return cmocka_run_group_tests_name("throughput", tests, predict_all, NULL);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_shard_samples.c - layouts where tensor ranks may split samples */
+#include "config.h"
+
+#include "unit/near.h"
+#include "unit/shard/shard_models.h"
+
+#include "partitioner/layout/shard_impl.h"
+#include "partitioner/order/shard_order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof(*(a)))
+
+static struct merak_sharded *shard_samples(const struct merak_graph *graph,
+                                           int tp, int batch)
+{
+    const struct merak_shard_options opt = {
+        .tp = tp, .sp = MERAK_SP_OFF, .tp_batch_percent = batch};
+
+    return spec_shard(graph, &opt);
+}
+
+/* A few tokens for a large vocabulary, many for what a layer's weights are. */
+#define LARGE_VOCABULARY(vocab)                                    \
+    {                                                              \
+        false, 4, 16, 4, 32, 4, 4, (vocab), false, 0.1f, BLOCK_PRE \
+    }
+
+static const struct {
+    size_t vocab;
+    int tp, batch;
+    const char *param, *layout;
+} sample_rows[] = {
+    /* SplitBrain: what has most weights is cut, what is computed with them
+     * most is replicated */
+    {8192, 2, 100, "wte", "S1"},
+    {8192, 2, 100, "head", "S0"},
+    {8192, 2, 100, "h.0.qkv.w", "R"},
+    {8192, 2, 100, "h.0.o.w", "R"},
+    {8192, 2, 100, "h.3.up.w", "R"},
+    {8192, 4, 100, "head", "S0"},
+    {8192, 4, 100, "h.3.down.w", "R"},
+    /* a small vocabulary is replicated, too */
+    {64, 2, 100, "head", "R"},
+    {64, 2, 100, "h.0.up.w", "R"},
+    /* the latter half, and none */
+    {8192, 2, 50, "h.0.up.w", "S0"},
+    {8192, 2, 50, "h.3.up.w", "R"},
+    {8192, 2, 50, "wte", "S0"},
+    {8192, 2, 50, "head", "S0"},
+    {8192, 2, 0, "h.0.up.w", "S0"},
+    {8192, 2, 0, "h.3.up.w", "S0"},
+};
+
+static void samples_are_cut_where_weights_are_few(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < COUNT(sample_rows); r++) {
+        const struct spec spec = LARGE_VOCABULARY(sample_rows[r].vocab);
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_sharded *s =
+            shard_samples(graph, sample_rows[r].tp, sample_rows[r].batch);
+        const struct merak_value *v =
+            spec_param(s->graph, sample_rows[r].param);
+        char text[32];
+
+        if (strcmp(spec_layout(s, v->id, text), sample_rows[r].layout) != 0)
+            fail_msg("row %zu: %s is %s, want %s", r, v->name, text,
+                     sample_rows[r].layout);
+        assert_int_equal(s->saved > 0, sample_rows[r].batch > 0);
+        merak_sharded_destroy(s);
+        merak_model_destroy(m);
+    }
+}
+
+/* Inside the layers nothing moves but gradients of weights, once a step:
+ * what is left is the vocabulary's at both ends. */
+static void shared_samples_move_weight_gradients_alone(void **state)
+{
+    const struct spec spec = LARGE_VOCABULARY(8192);
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+    struct merak_sharded *s = shard_samples(graph, 2, 100);
+    const struct merak_node *first = spec_node(s->graph, "layernorm", 0);
+    const struct merak_node *last = spec_node(s->graph, "layernorm", 8);
+
+    (void)state;
+    for (int i = first->id; i < last->id; i++)
+        assert_false(merak_sharded_exchanges(s, i));
+    for (int i = s->graph->n_forward; i < s->graph->n_nodes; i++) {
+        const struct merak_node *node = s->graph->node[i];
+
+        if (node->forward > first->id && node->forward < last->id)
+            assert_false(merak_sharded_exchanges(s, i));
+    }
+    merak_sharded_destroy(s);
+    merak_model_destroy(m);
+}
+
+/* Elements that all ranks send of what the token table gives, and of its
+ * gradient. */
+static double table_words(const struct merak_sharded *s)
+{
+    const struct merak_graph *graph = s->graph;
+    const struct merak_node *from = spec_node(graph, "embedding", 0);
+    int to = spec_node(graph, "embedding_dw", 0)->in[1]->producer;
+    double words = 0;
+
+    for (int i = from->id + 1; i < graph->n_forward; i++)
+        if (graph->node[i]->in[0] == from->out[0])
+            words += s->hop[i].words; /* 0 where nothing is converted */
+    for (; s->hop[to].kind != MERAK_CONVERT_NONE;
+         to = graph->node[to]->in[0]->producer)
+        words += s->hop[to].words;
+    return words * s->mesh.axis[0].size;
+}
+
+/* Where samples are cut, columns of a table take 2 (N - 1) / N n C words (n
+ * tokens, C channels, N ranks), rows of it N times as many; a tied table is
+ * cut for the head, too. */
+static void tables_are_cut_by_columns_where_samples_are_cut(void **state)
+{
+    static const struct {
+        bool tied;
+        int batch;
+        const char *layout;
+        double words;
+    } rows[] = {
+        {false, 100, "S1", 14680064},
+        {true, 100, "S0", 117440512},
+        {false, 50, "S0", 117440512},
+        {false, 0, "S0", 117440512},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < COUNT(rows); r++) {
+        const struct spec spec = {true, 8,      256,          2, 4096,     32,
+                                  8,    262144, rows[r].tied, 0, BLOCK_PRE};
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_sharded *s = shard_samples(graph, 8, rows[r].batch);
+        char text[32];
+
+        assert_string_equal(
+            spec_layout(s, spec_param(s->graph, "wte")->id, text),
+            rows[r].layout);
+        assert_true(table_words(s) == rows[r].words);
+        merak_sharded_destroy(s);
+        merak_model_destroy(m);
+    }
+}
+
+static void samples_that_tp_does_not_divide_are_refused(void **state)
+{
+    static const struct {
+        size_t micro_batch;
+        int batch;
+        bool halved;
+        enum merak_status status;
+        const char *text;
+    } rows[] = {
+        {2, 100, true, MERAK_ERR_CONFIG,
+         "half of a micro-batch of 4 cannot be cut over tp=4; --tp-batch 100 "
+         "needs a --micro-batch that twice tp divides (nearest: 8)"},
+        {3, 100, false, MERAK_ERR_CONFIG,
+         "a micro-batch of 3 cannot be cut over tp=4; --tp-batch 100 needs a "
+         "--micro-batch that tp divides (nearest: 4)"},
+        {6, 1, false, MERAK_ERR_CONFIG,
+         "a micro-batch of 6 cannot be cut over tp=4; --tp-batch 1 needs a "
+         "--micro-batch that tp divides (nearest: 8)"},
+        {4, 101, false, MERAK_ERR_PARAM,
+         "batch is 101, expected a percentage, 0..100"},
+        {4, -1, false, MERAK_ERR_PARAM,
+         "batch is -1, expected a percentage, 0..100"},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < COUNT(rows); r++) {
+        const struct spec spec = {
+            false, rows[r].micro_batch, 8, 1, 8, 4, 4, 32, true, 0, BLOCK_PRE};
+        const struct merak_shard_options opt = {.tp = 4,
+                                                .tp_batch_percent =
+                                                    rows[r].batch,
+                                                .halved = rows[r].halved};
+        struct merak_sharded *s = NULL;
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_error err;
+
+        assert_int_equal(merak_shard(graph, &opt, &s, &err), rows[r].status);
+        assert_string_equal(err.text, rows[r].text);
+        assert_null(s);
+        merak_model_destroy(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_are_cut_where_weights_are_few),
+        cmocka_unit_test(shared_samples_move_weight_gradients_alone),
+        cmocka_unit_test(tables_are_cut_by_columns_where_samples_are_cut),
+        cmocka_unit_test(samples_that_tp_does_not_divide_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("shard_samples", tests, NULL, NULL);
+}
