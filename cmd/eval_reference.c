@@ -10,13 +10,12 @@
 
 #include "base/error.h"
 #include "base/json_number.h"
-#include "base/hub.h"
-#include "io/ckpt/ckpt.h"
 #include "io/ckpt/durable.h"
 #include "io/file.h"
 #include "io/tokens/parts.h"
 #include "io/tokens/reference.h"
 #include "io/tokens/spec.h"
+#include "io/weights/weights_id.h"
 #include "runtime/boot/boot.h"
 
 #include <inttypes.h>
@@ -30,7 +29,7 @@ static enum merak_status score_file(struct merak_scorer *s,
                                     const struct merak_token_file *file)
 {
     struct merak_loss_sink to = {NULL, NULL};
-    enum merak_status rc = merak_reference_create(file, &to.writer, s->err);
+    enum merak_status rc = merak_reference_create(file, &s->model, &to.writer, s->err);
 
     if (rc == MERAK_OK)
         rc = merak_score_pairs(s, file, 0, file->documents, &to);
@@ -147,36 +146,13 @@ static uint64_t cut_bytes(const char *path, const char *key)
     return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-/* Which checkpoint of a run it is, or when a folder's files were written. */
-static json_t *describe_model(const struct merak_eval *eval)
-{
-    static const char *const name[] = {"config.json", "model.safetensors",
-                                       "model.safetensors.index.json"};
-    char room[PATH_MAX], path[PATH_MAX];
-    const char *dir = merak_hub_path(eval->lm.ckpt, room);
-    struct merak_ckpt *ckpt = NULL;
-    json_t *list = json_array();
-    struct stat st;
-
-    if (merak_ckpt_is_one(dir) && merak_ckpt_open(dir, &ckpt, NULL) == MERAK_OK)
-        json_array_append_new(list, json_string(merak_ckpt_path(ckpt)));
-    merak_ckpt_close(ckpt);
-    for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
-        if (stat(merak_path(path, dir, name[i]), &st) == 0)
-            json_array_append_new(list,
-                                  json_pack("[I, I]", (json_int_t)st.st_size,
-                                            (json_int_t)st.st_mtime));
-    }
-    return list;
-}
-
 static json_t *describe(const struct merak_eval *eval,
                         const struct merak_scorer *s)
 {
-    return json_pack("{s:s, s:s*, s:i, s:I, s:o}", "--ckpt", eval->lm.ckpt,
+    return json_pack("{s:s, s:s*, s:i, s:I, s:I}", "--ckpt", eval->lm.ckpt,
                      "--model", eval->lm.model, "--dtype", eval->lm.dtype,
-                     "--seq", (json_int_t)s->most, "the model's files",
-                     describe_model(eval));
+                     "--seq", (json_int_t)s->most, "the model's weights",
+                     (json_int_t)s->model.weights);
 }
 
 /* The pairs that begin in a part, as documents [first, end). */
@@ -295,7 +271,7 @@ static enum merak_status join(struct merak_scorer *s,
     for (size_t f = 0; rc == MERAK_OK && f < n; f++) {
         struct merak_reference_writer *writer = NULL;
 
-        rc = merak_reference_create(file[f], &writer, s->err);
+        rc = merak_reference_create(file[f], &s->model, &writer, s->err);
         for (; rc == MERAK_OK && i < parts->n && parts->part[i].input == f; i++)
             rc = join_part(s, parts, i, writer);
         if (rc == MERAK_OK)
@@ -343,6 +319,20 @@ static enum merak_status score_tasks(const struct merak_eval *eval,
     return rc;
 }
 
+static enum merak_status load(const struct merak_eval *eval,
+                              struct merak_scorer *s)
+{
+    struct merak_weights_id id = {.whole = 0};
+    enum merak_status rc =
+        merak_lm_load(s->lm, &eval->lm, (size_t)s->most, false, s->err);
+
+    if (rc == MERAK_OK)
+        rc = merak_decoder_identify(s->lm->decoder, &id, s->err);
+    s->model.weights = id.whole;
+    snprintf(s->model.from, sizeof(s->model.from), "%s", eval->lm.ckpt);
+    return rc;
+}
+
 /* By this task alone, or together with others. */
 static enum merak_status score_all(const struct merak_eval *eval,
                                    struct merak_scorer *s,
@@ -352,8 +342,7 @@ static enum merak_status score_all(const struct merak_eval *eval,
     struct merak_token_file **file = NULL;
     char **path = NULL;
     size_t all = 0, at = 0;
-    enum merak_status rc =
-        merak_lm_load(s->lm, &eval->lm, (size_t)s->most, false, s->err);
+    enum merak_status rc = load(eval, s);
 
     for (size_t k = 0; k < n; k++)
         all += files[k].n;

@@ -33,6 +33,7 @@ struct merak_scorer {
     struct merak_scored *doc[2]; /* the present one and the one before */
     uint64_t most;               /* tokens of a document that is scored */
     uint64_t too_long;           /* documents that are not */
+    struct merak_reference_model model;
     struct merak_pair_tally tally;
     struct merak_progress progress;
     struct merak_error *err;

@@ -4,17 +4,21 @@
  * PREFIX.ref, little endian, offset and content:
  *
  *    0  8 bytes  "MERAKREF"
- *    8  u64      version, 1
+ *    8  u64      version, 2
  *   16  u64      tokens in PREFIX.bin
  *   24  u64      XXH3 (64 bits) of all of PREFIX.idx
  *   32  u64      the checksum of the bits in PREFIX.mask
  *   40  u64      XXH3 of the numbers
  *   48  u64      tokens of the longest document that has them
- *   56  f32[]    of each token: -log of its probability after those before it
+ *   56  u64      64 bits of merak_token_file_hash()
+ *   64  u64      the model's weights (weights_id.h)
+ *   72  u8[256]  where they were, ended by 0
+ *  328  f32[]    of each token: -log of its probability after those before it
  *                in its document; 0 where the mask is 0, in a document's first
  *                token, and in documents that are longer
  *
- * The two checksums tie it to the files that it was made with.
+ * The checksums tie it to the files and the model that it was made with.
+ * Version 1 has no fields at 56 to 327: the numbers are at 56.
  */
 #include "config.h"
 
@@ -34,15 +38,18 @@
 #include <xxhash.h>
 
 #define MAGIC "MERAKREF"
-#define REFERENCE_VERSION 1
-enum { HEADER_BYTES = 56 };
+#define REFERENCE_VERSION 2
+enum { HEADER_BYTES_1 = 56, HEADER_BYTES = 328 };
 
 typedef unsigned long long ull;
 
 struct merak_reference {
     char *path;
     int fd;
+    uint64_t begin; /* the first byte of the numbers */
     uint64_t longest, sum;
+    bool has_model;
+    struct merak_reference_model model;
 };
 
 /* "PREFIX" of PREFIX.bin; NULL: no memory. */
@@ -58,31 +65,72 @@ static char *prefix_of(const struct merak_token_file *file)
 /* --- reading ---------------------------------------------------------------
  */
 
+/* 64 bits of merak_token_file_hash(). */
+static enum merak_status hash_ids(const struct merak_token_file *file,
+                                  uint64_t *sum_p, struct merak_error *err)
+{
+    XXH3_state_t *h = XXH3_createState();
+    enum merak_status rc;
+
+    if (h == NULL)
+        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
+    XXH3_128bits_reset(h);
+    rc = merak_token_file_hash(file, h, err);
+    *sum_p = XXH3_128bits_digest(h).low64;
+    XXH3_freeState(h);
+    return rc;
+}
+
+/* The first bytes, which both versions have; then those of this one. */
+static enum merak_status read_header(struct merak_reference *r, uint64_t bytes,
+                                     unsigned char head[HEADER_BYTES],
+                                     struct merak_error *err)
+{
+    static const char not_one[] = "no losses of a reference model";
+    enum merak_status rc = merak_beside_header(
+        r->fd, r->path, bytes, MAGIC, not_one, head, HEADER_BYTES_1, err);
+    uint64_t version;
+
+    if (rc != MERAK_OK)
+        return rc;
+    version = merak_get_u64(head + 8);
+    if (version < 1 || version > REFERENCE_VERSION)
+        return merak_fail(err, MERAK_ERR_FORMAT,
+                          "%s: version %llu, expected at most %d; a newer "
+                          "Merak wrote it",
+                          r->path, (ull)version, REFERENCE_VERSION);
+    r->has_model = version > 1;
+    r->begin = r->has_model ? HEADER_BYTES : HEADER_BYTES_1;
+    if (!r->has_model)
+        return MERAK_OK;
+    rc = merak_beside_header(r->fd, r->path, bytes, MAGIC, not_one, head,
+                             HEADER_BYTES, err);
+    if (rc == MERAK_OK && head[HEADER_BYTES - 1] != '\0')
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "%s: the name of its model has no end", r->path);
+    return rc;
+}
+
 static enum merak_status check_header(struct merak_reference *r,
                                       const struct merak_token_file *file,
                                       const char *prefix, uint64_t bytes,
                                       struct merak_error *err)
 {
-    uint64_t want = HEADER_BYTES + file->tokens * sizeof(float), index;
+    uint64_t want, index, ids;
     unsigned char head[HEADER_BYTES];
-    enum merak_status rc;
+    enum merak_status rc = read_header(r, bytes, head, err);
 
-    rc = merak_beside_header(r->fd, r->path, bytes, MAGIC,
-                             "no losses of a reference model", head,
-                             sizeof(head), err);
     if (rc == MERAK_OK)
         rc = merak_beside_index(prefix, &index, err);
+    if (rc == MERAK_OK)
+        rc = hash_ids(file, &ids, err);
     if (rc != MERAK_OK)
         return rc;
-    if (merak_get_u64(head + 8) != REFERENCE_VERSION)
-        return merak_fail(err, MERAK_ERR_FORMAT,
-                          "%s: version %llu, expected %d; a newer Merak wrote "
-                          "it",
-                          r->path, (ull)merak_get_u64(head + 8),
-                          REFERENCE_VERSION);
+    want = r->begin + file->tokens * sizeof(float);
     if (merak_get_u64(head + 16) != file->tokens ||
         merak_get_u64(head + 24) != index ||
-        merak_get_u64(head + 32) != merak_mask_checksum(file->mask))
+        merak_get_u64(head + 32) != merak_mask_checksum(file->mask) ||
+        (r->has_model && merak_get_u64(head + 56) != ids))
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "%s was not made with %s: make it again with `merak "
                           "eval --reference`",
@@ -93,6 +141,10 @@ static enum merak_status check_header(struct merak_reference *r,
                           r->path, (ull)bytes, (ull)want, (ull)file->tokens);
     r->sum = merak_get_u64(head + 40);
     r->longest = merak_get_u64(head + 48);
+    if (r->has_model) {
+        r->model.weights = merak_get_u64(head + 64);
+        memcpy(r->model.from, head + 72, sizeof(r->model.from));
+    }
     return MERAK_OK;
 }
 
@@ -125,8 +177,8 @@ enum merak_status merak_reference_open(const struct merak_token_file *file,
     if (rc == MERAK_OK)
         rc = check_header(r, file, prefix, bytes, err);
     if (rc == MERAK_OK)
-        rc = merak_beside_check(r->fd, r->path, HEADER_BYTES, bytes, r->sum,
-                                &ones, err);
+        rc = merak_beside_check(r->fd, r->path, r->begin, bytes, r->sum, &ones,
+                                err);
     if (rc != MERAK_OK)
         goto out;
     *reference_p = r;
@@ -152,6 +204,17 @@ uint64_t merak_reference_longest(const struct merak_reference *reference)
     return reference->longest;
 }
 
+const struct merak_reference_model *
+merak_reference_model(const struct merak_reference *reference)
+{
+    return reference->has_model ? &reference->model : NULL;
+}
+
+const char *merak_reference_path(const struct merak_reference *reference)
+{
+    return reference->path;
+}
+
 uint64_t merak_reference_checksum(const struct merak_reference *reference)
 {
     return reference->sum;
@@ -163,7 +226,7 @@ enum merak_status merak_reference_read(const struct merak_reference *reference,
 {
     enum merak_status rc =
         merak_file_read(reference->fd, reference->path, out, n * sizeof(*out),
-                        HEADER_BYTES + at * sizeof(*out), err);
+                        reference->begin + at * sizeof(*out), err);
 
     for (size_t i = 0; rc == MERAK_OK && i < n; i++) {
         uint32_t bits;
@@ -185,12 +248,14 @@ enum merak_status merak_reference_read(const struct merak_reference *reference,
 
 struct merak_reference_writer {
     struct merak_out out;
-    uint64_t tokens, mask, index; /* of the files that it belongs to */
-    uint64_t at;                  /* tokens so far */
+    uint64_t tokens, mask, index, ids; /* of the files that it belongs to */
+    struct merak_reference_model model;
+    uint64_t at; /* tokens so far */
 };
 
 enum merak_status
 merak_reference_create(const struct merak_token_file *file,
+                       const struct merak_reference_model *model,
                        struct merak_reference_writer **writer_p,
                        struct merak_error *err)
 {
@@ -204,8 +269,11 @@ merak_reference_create(const struct merak_token_file *file,
         rc = merak_fail_nomem(err, sizeof(*w));
     if (rc == MERAK_OK)
         rc = merak_beside_index(prefix, &w->index, err);
+    if (rc == MERAK_OK)
+        rc = hash_ids(file, &w->ids, err);
     if (rc != MERAK_OK)
         goto out;
+    w->model = *model;
     w->tokens = file->tokens;
     w->mask = merak_mask_checksum(file->mask);
     merak_out_remove_leftovers(prefix);
@@ -260,6 +328,9 @@ enum merak_status merak_reference_commit(struct merak_reference_writer *writer,
     merak_put_u64(head + 32, writer->mask);
     merak_put_u64(head + 40, XXH3_64bits_digest(out->sum));
     merak_put_u64(head + 48, longest);
+    merak_put_u64(head + 56, writer->ids);
+    merak_put_u64(head + 64, writer->model.weights);
+    memcpy(head + 72, writer->model.from, sizeof(writer->model.from));
     rc = merak_out_finish(out, head, sizeof(head), err);
     if (rc == MERAK_OK)
         rc = merak_out_publish(out, err);

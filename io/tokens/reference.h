@@ -8,6 +8,7 @@
 #ifndef MERAK_IO_TOKENS_REFERENCE_H
 #define MERAK_IO_TOKENS_REFERENCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,12 @@
 #define MERAK_REFERENCE_SUFFIX ".ref"
 
 struct merak_reference;
+
+/* Which model it is. */
+struct merak_reference_model {
+    uint64_t weights; /* `whole` of weights_id.h */
+    char from[256];   /* where they were, cut if it is longer */
+};
 
 /*
  * Open the one that belongs to a token file with a mask, and check all of it.
@@ -30,6 +37,10 @@ enum merak_status merak_reference_open(const struct merak_token_file *file,
 void merak_reference_close(struct merak_reference *reference);
 /* The longest document that it was made for, in tokens. */
 uint64_t merak_reference_longest(const struct merak_reference *reference);
+/* Whose losses they are; NULL: a file of an earlier version does not say. */
+const struct merak_reference_model *
+merak_reference_model(const struct merak_reference *reference);
+const char *merak_reference_path(const struct merak_reference *reference);
 /* The checksum of its numbers. */
 uint64_t merak_reference_checksum(const struct merak_reference *reference);
 /* The losses of tokens [at, at + n), 0 for those that are not predicted.  At
@@ -45,6 +56,7 @@ struct merak_reference_writer;
 
 enum merak_status
 merak_reference_create(const struct merak_token_file *file,
+                       const struct merak_reference_model *model,
                        struct merak_reference_writer **writer_p,
                        struct merak_error *err) MERAK_CHECKED;
 /* The losses of the next n tokens. */

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define CHUNK_BYTES 16384 /* converted at a time, on the stack */
 
@@ -320,4 +321,33 @@ void merak_token_files_close(struct merak_token_file *files, size_t n)
     for (size_t i = 0; files != NULL && i < n; i++)
         merak_token_file_fini(&files[i]);
     free(files);
+}
+
+/* Places in a file, ends included, and tokens at each. */
+enum { PLACES = 16, PLACE_TOKENS = 64 };
+
+enum merak_status merak_token_file_hash(const struct merak_token_file *file,
+                                        struct XXH3_state_s *h,
+                                        struct merak_error *err)
+{
+    size_t n =
+        file->tokens < PLACE_TOKENS ? (size_t)file->tokens : PLACE_TOKENS;
+    uint64_t numbers[3] = {file->tokens, file->documents, 0};
+    int32_t ids[PLACE_TOKENS];
+    enum merak_status rc = MERAK_OK;
+
+    if (file->mask != NULL)
+        numbers[2] = merak_mask_checksum(file->mask);
+    XXH3_128bits_update(h, numbers, sizeof(numbers));
+    for (size_t i = 0; i < PLACES && rc == MERAK_OK; i++) {
+        uint64_t at = (file->tokens - n) / (PLACES - 1) * i;
+
+        if (i == PLACES - 1)
+            at = file->tokens - n;
+        /* ids are checked when they are trained on */
+        rc = merak_token_file_read(file, at, n, 0, ids, err);
+        if (rc == MERAK_OK)
+            XXH3_128bits_update(h, ids, n * sizeof(*ids));
+    }
+    return rc;
 }

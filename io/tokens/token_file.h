@@ -25,6 +25,8 @@ enum merak_token_type {
     MERAK_TOKEN_U32 = 100, /* llm.c only */
 };
 
+struct XXH3_state_s;
+
 struct merak_token_file {
     char *path;         /* of the file with the tokens */
     const char *format; /* "Megatron .bin/.idx", "llm.c" */
@@ -75,6 +77,11 @@ merak_token_file_require_pairs(const struct merak_token_file *file,
 enum merak_status merak_token_file_read(const struct merak_token_file *file,
                                         uint64_t at, size_t n, size_t vocab,
                                         int32_t *out,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Add to a checksum of 128 bits what a file holds, whatever it is called: its
+ * sizes, its mask, and the ids at places throughout. */
+enum merak_status merak_token_file_hash(const struct merak_token_file *file,
+                                        struct XXH3_state_s *h,
                                         struct merak_error *err) MERAK_CHECKED;
 
 /* --- formats: each opens one file, for merak_token_files_open --------- */

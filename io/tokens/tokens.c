@@ -30,8 +30,6 @@
 #include <xxhash.h>
 
 #define PROBE_TOKENS 1024 /* at each end of a file, for the fingerprint */
-/* Places in a file, ends included, and tokens at each, for its contents. */
-enum { PLACES = 16, PLACE_TOKENS = 64 };
 
 struct merak_data {
     size_t seq, vocab;
@@ -84,33 +82,6 @@ static enum merak_status hash_file(XXH3_state_t *h,
     return MERAK_OK;
 }
 
-/* All but the name. */
-static enum merak_status hash_content(XXH3_state_t *h,
-                                      const struct merak_token_file *file,
-                                      struct merak_error *err)
-{
-    size_t n =
-        file->tokens < PLACE_TOKENS ? (size_t)file->tokens : PLACE_TOKENS;
-    uint64_t numbers[3] = {file->tokens, file->documents, 0};
-    int32_t ids[PLACE_TOKENS];
-    enum merak_status rc = MERAK_OK;
-
-    if (file->mask != NULL)
-        numbers[2] = merak_mask_checksum(file->mask);
-    XXH3_128bits_update(h, numbers, sizeof(numbers));
-    for (size_t i = 0; i < PLACES && rc == MERAK_OK; i++) {
-        uint64_t at = (file->tokens - n) / (PLACES - 1) * i;
-
-        if (i == PLACES - 1)
-            at = file->tokens - n;
-        /* ids are checked when they are trained on */
-        rc = merak_token_file_read(file, at, n, 0, ids, err);
-        if (rc == MERAK_OK)
-            XXH3_128bits_update(h, ids, n * sizeof(*ids));
-    }
-    return rc;
-}
-
 /* Training goes another way with another reference. */
 static void hash_reference(XXH3_state_t *h, const struct merak_source *src,
                            size_t f)
@@ -137,7 +108,7 @@ static enum merak_status set_content(struct merak_data *data, XXH3_state_t *h,
 
         XXH3_128bits_update(h, weight, sizeof(weight));
         for (size_t f = 0; rc == MERAK_OK && f < src->n_files; f++) {
-            rc = hash_content(h, &src->file[f], err);
+            rc = merak_token_file_hash(&src->file[f], h, err);
             hash_reference(h, src, f);
             tokens += src->file[f].tokens;
             files++;
@@ -390,6 +361,19 @@ enum merak_status merak_data_pairs(const struct merak_data *data,
     return rc == MERAK_OK
                ? merak_source_pairs(src, split, sample, pairs, reference, err)
                : rc;
+}
+
+const struct merak_reference *
+merak_data_reference(const struct merak_data *data, size_t i)
+{
+    for (size_t k = 0; k < data->n_sources; k++) {
+        const struct merak_source *src = &data->source[k];
+
+        if (src->reference != NULL && i < src->n_files)
+            return src->reference[i];
+        i -= src->n_files;
+    }
+    return NULL;
 }
 
 bool merak_data_has_pairs(const struct merak_data *data)

@@ -95,6 +95,11 @@ enum merak_status merak_data_pairs(const struct merak_data *data,
                                    enum merak_split split, uint64_t index,
                                    int32_t *pairs, float *reference,
                                    struct merak_error *err) MERAK_CHECKED;
+struct merak_reference;
+/* The losses beside the i-th file, for data that was opened with `pairs`;
+ * NULL: it has no such file. */
+const struct merak_reference *
+merak_data_reference(const struct merak_data *data, size_t i);
 /* Does a file of it have pairs of answers? */
 bool merak_data_has_pairs(const struct merak_data *data);
 /* May a target be MERAK_NO_TARGET? */

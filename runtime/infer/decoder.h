@@ -20,6 +20,7 @@
 #include "merak/train.h"
 
 struct merak_decoder;
+struct merak_weights_id;
 
 struct merak_decoder_options {
     merak_describe_fn describe;
@@ -52,6 +53,11 @@ void merak_decoder_destroy(struct merak_decoder *d);
  */
 enum merak_status merak_decoder_load(struct merak_decoder *d, const char *dir,
                                      struct merak_error *err) MERAK_CHECKED;
+
+/* Which weights were loaded (io/weights/weights_id.h). */
+enum merak_status merak_decoder_identify(const struct merak_decoder *d,
+                                         struct merak_weights_id *id,
+                                         struct merak_error *err) MERAK_CHECKED;
 
 size_t merak_decoder_vocab(const struct merak_decoder *d);
 /* Tokens of the sequence so far. */

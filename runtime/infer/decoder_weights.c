@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "io/ckpt/ckpt.h"
 #include "io/weights/hf_weights.h"
+#include "io/weights/weights_id.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,4 +135,32 @@ enum merak_status merak_decoder_load(struct merak_decoder *d, const char *dir,
     free(source.param);
     free(room);
     return rc;
+}
+
+static enum merak_status read_loaded(void *arg, const struct merak_value *v,
+                                     const struct merak_ckpt_piece *piece,
+                                     struct merak_error *err)
+{
+    const struct merak_decoder *d = arg;
+    const void *data = d->place[v->id].data;
+    size_t n = piece->flat_hi - piece->flat_lo;
+
+    (void)err;
+    if (v->dtype == MERAK_F32) {
+        memcpy(piece->data, (const float *)data + piece->flat_lo,
+               n * sizeof(float));
+        return MERAK_OK;
+    }
+    for (size_t i = 0; i < n; i++)
+        piece->data[i] =
+            merak_bf16_to_f32(((const uint16_t *)data)[piece->flat_lo + i]);
+    return MERAK_OK;
+}
+
+enum merak_status merak_decoder_identify(const struct merak_decoder *d,
+                                         struct merak_weights_id *id,
+                                         struct merak_error *err)
+{
+    return merak_weights_identify(d->graph, true, read_loaded, (void *)d, id,
+                                  err);
 }

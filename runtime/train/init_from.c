@@ -14,9 +14,12 @@
 #include "base/log.h"
 #include "io/ckpt/durable.h"
 #include "io/lora_record.h"
+#include "io/tokens/reference.h"
 #include "io/weights/hf_weights.h"
 #include "io/weights/transfer_impl.h"
+#include "io/weights/weights_id.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 
@@ -132,6 +135,57 @@ static enum merak_status open_source(struct merak_trainer *t,
     return rc;
 }
 
+/* --- the reference of pairs ------------------------------------------------
+ */
+
+static enum merak_status read_param(void *arg, const struct merak_value *v,
+                                    const struct merak_ckpt_piece *piece,
+                                    struct merak_error *err)
+{
+    return merak_weights_read(arg, v->name, v->adapter, piece, err);
+}
+
+/* The losses beside pairs are of the model that training starts from, or of
+ * the one below its adapters. */
+static enum merak_status check_reference(const struct merak_trainer *t,
+                                         struct merak_weight_source *source,
+                                         struct merak_error *err)
+{
+    bool adapters = !source->no_adapters || source->lora_from != NULL;
+    const struct merak_reference *r;
+    struct merak_graph *graph = NULL;
+    struct merak_weights_id id;
+    enum merak_status rc = MERAK_OK;
+
+    if (merak_data_reference(t->data, 0) != NULL)
+        rc = merak_model_graph(t->model, &graph, err);
+    if (rc != MERAK_OK || graph == NULL)
+        return rc;
+    rc = merak_weights_identify(graph, adapters, read_param, source, &id, err);
+    for (size_t i = 0; rc == MERAK_OK &&
+                       (r = merak_data_reference(t->data, i)) != NULL;
+         i++) {
+        const struct merak_reference_model *m = merak_reference_model(r);
+
+        if (m == NULL)
+            merak_info("train",
+                       "%s does not say of which model it is, an earlier "
+                       "version wrote it",
+                       merak_reference_path(r));
+        else if (m->weights != id.whole && m->weights != id.base &&
+                 !t->opt.ckpt.model_changed)
+            rc = merak_fail(
+                err, MERAK_ERR_MISMATCH,
+                "%.100s has the weights %016" PRIx64 ", and %.100s was made "
+                "with others, %016" PRIx64 " of %.100s: make it again with "
+                "`merak eval --ckpt %.100s --reference`, or give "
+                "--model-changed yes if that is intended",
+                t->opt.ckpt.init_from, id.whole, merak_reference_path(r),
+                m->weights, m->from, t->opt.ckpt.init_from);
+    }
+    return rc;
+}
+
 /* Rank 0 warns of what any rank has found, as an import does. */
 static enum merak_status warn_not_finite(struct merak_trainer *t,
                                          const struct origin *origin,
@@ -161,6 +215,8 @@ static enum merak_status take(struct merak_trainer *t,
     struct merak_named *param = NULL;
     enum merak_status rc = open_source(t, origin, &source, &param, err);
 
+    if (rc == MERAK_OK && t->program->rank == 0)
+        rc = check_reference(t, &source, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc == MERAK_OK) {
         rc = merak_weights_take(t, &source, err);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "io/tokens/reference.h"
 
 #include <errno.h>
 #include <math.h>
@@ -391,7 +392,9 @@ static enum merak_status validate(struct merak_trainer *t, double *loss_p,
  * starts from: the first loss is log 2. */
 static void check_reference(const struct merak_trainer *t, double loss)
 {
-    if (t->opt.optimizer.objective.kind != MERAK_DPO || t->step != 1 ||
+    const struct merak_reference *r = merak_data_reference(t->data, 0);
+
+    if (r == NULL || merak_reference_model(r) != NULL || t->step != 1 ||
         t->program->rank != 0 || t->compute.backend->emulated ||
         t->opt.ckpt.lora_from != NULL || fabs(loss - log(2)) < 0.1)
         return;

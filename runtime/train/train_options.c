@@ -209,7 +209,8 @@ static const struct merak_option rows[] = {
      .words = "no|yes"},
     {"model-changed", MERAK_OPTION_BOOL, AT(ckpt.model_changed),
      .about = "resume although the model computes otherwise, as with another "
-              "rope_theta (no)",
+              "rope_theta, or train on pairs whose reference is of another "
+              "model (no)",
      .words = "no|yes"},
     {"trace", MERAK_OPTION_TEXT, AT(output.trace),
      .about = "trace directory (none)", .arg = "DIR", .group = "output"},

@@ -379,6 +379,11 @@ enum { MERAK_STEP_SUM = MERAK_LOSS_PARTS + 2 };
 /* weights.c: initial values, checkpoints; local. */
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
+/* A piece of a parameter of a source. */
+enum merak_status merak_weights_read(const struct merak_weight_source *source,
+                                     const char *param, bool adapter,
+                                     const struct merak_ckpt_piece *piece,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* Take only weights from elsewhere; moments are zero. */
 enum merak_status merak_weights_take(struct merak_trainer *t,
                                      const struct merak_weight_source *source,

@@ -183,11 +183,16 @@ static bool is_adapter(const struct merak_trainer *t,
     return t->sharded->graph->value[p->value]->adapter;
 }
 
-static bool is_from_peft(const struct merak_trainer *t,
-                         const struct merak_weight_source *source,
-                         const struct merak_param_slots *p)
+enum merak_status merak_weights_read(const struct merak_weight_source *source,
+                                     const char *param, bool adapter,
+                                     const struct merak_ckpt_piece *piece,
+                                     struct merak_error *err)
 {
-    return source->lora_from != NULL && is_adapter(t, p);
+    return source->lora_from != NULL && adapter
+               ? merak_lora_from_read(source->lora_from, param, piece, err)
+           : source->hf != NULL
+               ? merak_hf_weights_read(source->hf, param, piece, err)
+               : merak_ckpt_read(source->ckpt, piece, err);
 }
 
 static enum merak_status read_piece(const struct merak_trainer *t,
@@ -197,11 +202,7 @@ static enum merak_status read_piece(const struct merak_trainer *t,
                                     struct merak_error *err)
 {
     enum merak_status rc =
-        is_from_peft(t, source, p)
-            ? merak_lora_from_read(source->lora_from, p->name, piece, err)
-        : source->hf != NULL
-            ? merak_hf_weights_read(source->hf, p->name, piece, err)
-            : merak_ckpt_read(source->ckpt, piece, err);
+        merak_weights_read(source, p->name, is_adapter(t, p), piece, err);
 
     if (rc == MERAK_OK && source->not_finite_p != NULL &&
         *source->not_finite_p == NULL &&

@@ -40,7 +40,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..39
+echo 1..48
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -103,7 +103,7 @@ refuses "each by itself: leave out" \
     "$merak" eval --ckpt hf --data p --reference --samples 3
 "$merak" eval --ckpt hf --data p --reference --json >log 2>&1 &&
     grep -q '"pairs": 60, "too_long": 0,' log &&
-    [ "$(stat -c %s p.ref)" -eq $((56 + 2 * $(stat -c %s p.bin))) ]
+    [ "$(stat -c %s p.ref)" -eq $((328 + 2 * $(stat -c %s p.bin))) ]
 ok $? "merak eval writes it beside the data" log
 # the mean over all answers is that of both kinds
 "$merak" eval --ckpt hf --data p --doc-mask --seq 64 --json >all 2>>log
@@ -145,14 +145,20 @@ broken()
 }
 printf 'x' >>p.ref
 broken "bytes, expected $(stat -c %s whole.ref) for "
-printf 'x' | dd of=p.ref bs=1 seek=100 conv=notrunc 2>/dev/null
+printf 'x' | dd of=p.ref bs=1 seek=400 conv=notrunc 2>/dev/null
 broken "p.ref is damaged: its checksum is "
 printf 'x' | dd of=p.ref bs=1 conv=notrunc 2>/dev/null
 broken "it does not start with MERAKREF"
 printf 'x' | dd of=p.ref bs=1 seek=8 conv=notrunc 2>/dev/null
-broken "p.ref: version 120, expected 1"
+broken "p.ref: version 120, expected at most 2"
 printf 'x' | dd of=p.ref bs=1 seek=32 conv=notrunc 2>/dev/null
 broken "p.ref was not made with p.bin: make it again"
+printf 'x' | dd of=p.ref bs=1 seek=56 conv=notrunc 2>/dev/null
+broken "p.ref was not made with p.bin: make it again"
+printf 'x' | dd of=p.ref bs=1 seek=327 conv=notrunc 2>/dev/null
+broken "p.ref: the name of its model has no end"
+head -c 100 whole.ref >p.ref
+broken "p.ref: 100 bytes, expected a header of 328"
 : >p.ref
 broken "p.ref: 0 bytes, expected a header of 56"
 "$merak" eval --ckpt hf --data p --reference --seq 20 >log 2>&1
@@ -186,10 +192,37 @@ ok $? "beside adapters the base model is the reference" log
 "$merak" eval --ckpt whole --data two --reference >log 2>&1 &&
     grep -q '^chosen likelier   [0-9.]* % of 60 pairs' log && ! cmp -s p.ref two.ref
 ok $? "the chosen answers are likelier afterwards" log
+refuses ", and two.ref was made with others, " "${dpo[@]}" --data two --steps 1
+refuses " of whole: make it again with \`merak eval --ckpt hf --reference\`, or" \
+    "${dpo[@]}" --data two --steps 1
+"${dpo[@]}" --data two --steps 1 --model-changed yes >log 2>&1
+ok $? "but for those who want it" log
+# The numbers of a model are the same in a run and in its exports.
+for of in first "hf --dtype bf16" other; do
+    rm two.ref
+    "$merak" eval --ckpt $of --model hf --data two --reference >log 2>&1 &&
+        "${dpo[@]}" --data two --steps 1 --init-from first >>log 2>&1 || break
+done
+ok $? "run and exports are the same model, in any type" log
+rm two.ref
+"$merak" eval --ckpt lora --data two --reference >log 2>&1 &&
+    "${dpo[@]}" --data two --steps 1 --lora-rank 4 --init-from lora >>log 2>&1 &&
+    "${dpo[@]}" --data p --steps 1 --lora-rank 4 --init-from lora >>log 2>&1
+ok $? "with adapters the reference is either model" log
+refuses ", and two.ref was made with others, " \
+    "${dpo[@]}" --data two --steps 1 --lora-rank 4
+# A file of the first version: no fields at 56 to 327.
+{
+    head -c 8 two.ref
+    printf '\1'
+    head -c 56 two.ref | tail -c 47
+    tail -c +329 two.ref
+} >old && mv old two.ref
 grep -L 'the first loss is' half.log | grep -q . &&
     "${dpo[@]}" --data two --steps 1 --dpo-beta 2 >log 2>&1 &&
+    grep -q 'two.ref does not say of which model it is, an earlier' log &&
     grep -q 'warn: train: the first loss is .*merak eval --ckpt hf ' log
-ok $? "a reference of another model is noticed" log
+ok $? "one of an earlier version is read, and another model noticed" log
 refuses "is of a model with DPO beta (--dpo-beta) 0.1, this run has 0.2" \
     "${dpo[@]}" --ckpt whole --steps 6 --dpo-beta 0.2
 refuses "--dpo-beta needs --objective dpo" \
