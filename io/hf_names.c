@@ -41,6 +41,8 @@ enum part {
     FUSED_V,
     FUSED_GATE,
     FUSED_UP,
+    EXPERT_GATE,
+    EXPERT_UP,
     MIXED_Q, /* of each head the query, the key and the value */
     MIXED_K,
     MIXED_V,
@@ -51,7 +53,8 @@ struct row {
     enum extent rows, cols;
     bool transposed;
     enum part part;
-    bool each; /* a tensor of each expert, whose number is the second star */
+    bool each;    /* a tensor of each expert, whose number is the second star */
+    bool stacked; /* a tensor of all experts */
 };
 
 #define ROW(name, r, c)                           \
@@ -72,6 +75,11 @@ struct row {
     {                                                              \
         .param = (name), .tensor = (in), .rows = (r), .cols = (c), \
         .each = true                                               \
+    }
+#define STACK(name, in, r, c, which)                               \
+    {                                                              \
+        .param = (name), .tensor = (in), .rows = (r), .cols = (c), \
+        .part = (which), .stacked = true                           \
     }
 
 /* GPT-2's matrices are stored by its Conv1D, as [in, out]. */
@@ -151,6 +159,25 @@ static const struct row llama_rows[] = {
     ROW("model.norm.weight", HIDDEN, ONE),
     ROW("model.norm.bias", HIDDEN, ONE),
     ROW("lm_head.weight", VOCAB, HIDDEN),
+    {.param = NULL},
+};
+
+/* What is elsewhere, and in what form, in a folder with stacked experts. */
+#define STACKED(gate, up, down)                                         \
+    STACK(AT gate, AT "mlp.experts.gate_up_proj", EXPERT_FFN, HIDDEN,   \
+          EXPERT_GATE),                                                 \
+        STACK(AT up, AT "mlp.experts.gate_up_proj", EXPERT_FFN, HIDDEN, \
+              EXPERT_UP),                                               \
+        STACK(AT down, AT "mlp.experts.down_proj", HIDDEN, EXPERT_FFN, WHOLE)
+
+static const struct row stacked_rows[] = {
+    STACKED("mlp.experts.gate_proj.weight", "mlp.experts.up_proj.weight",
+            "mlp.experts.down_proj.weight"),
+    STACKED("block_sparse_moe.experts.w1.weight",
+            "block_sparse_moe.experts.w3.weight",
+            "block_sparse_moe.experts.w2.weight"),
+    PART(AT "block_sparse_moe.gate.weight", AT "mlp.gate.weight", EXPERTS,
+         HIDDEN, WHOLE),
     {.param = NULL},
 };
 
@@ -318,8 +345,8 @@ static const struct names families[] = {
     [MERAK_STABLELM] = {llama_rows, llama_spare, NULL, NULL, NULL},
     [MERAK_STARCODER2] = {llama_rows, llama_spare, NULL, NULL, NULL},
     [MERAK_PHI] = {phi_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GPT_NEOX] = {gpt_neox_rows, gpt_neox_spare, "gpt_neox.",
-                        "embed_out", NULL},
+    [MERAK_GPT_NEOX] = {gpt_neox_rows, gpt_neox_spare, "gpt_neox.", "embed_out",
+                        NULL},
     [MERAK_MIXTRAL] = {llama_rows, llama_spare, NULL, NULL, NULL},
     [MERAK_QWEN2_MOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
     [MERAK_QWEN3_MOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
@@ -392,6 +419,9 @@ static void place_part(const struct merak_hf_config *c, enum part part,
     } else if (part == FUSED_GATE || part == FUSED_UP) {
         t->of_rows = 2 * c->ffn;
         t->first_row = part == FUSED_GATE ? 0 : c->ffn;
+    } else if (part == EXPERT_GATE || part == EXPERT_UP) {
+        t->of_rows = 2 * t->rows;
+        t->first_row = part == EXPERT_GATE ? 0 : t->rows;
     } else if (part == MIXED_Q || part == MIXED_K || part == MIXED_V) {
         t->run = c->head_dim;
         t->step = 3 * t->run;
@@ -417,27 +447,52 @@ static void fill_tensor(const struct merak_hf_config *c, const struct row *row,
     t->cols = extent_of(c, row->cols);
     t->count = row->each ? c->mixture.experts : 1;
     t->each = row->each;
+    t->stack = row->stacked ? c->mixture.experts : 1;
+    t->stacked = row->stacked;
     place_part(c, row->part, t);
 }
 
+static const struct row *find_row(const struct row *row, const char *param,
+                                  const char **digits_p, int *n_p)
+{
+    while (row->param != NULL && !matches(row->param, param, digits_p, n_p))
+        row++;
+    return row->param != NULL ? row : NULL;
+}
+
 enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
-                                       const char *param,
+                                       const char *param, bool stacked,
                                        struct merak_hf_tensor *tensor,
                                        struct merak_error *err)
 {
-    const struct row *row = families[config->family].row;
+    const struct row *row = NULL;
     const char *digits = NULL;
     int n;
 
-    for (; row->param != NULL; row++) {
-        if (matches(row->param, param, &digits, &n)) {
-            fill_tensor(config, row, digits, n, tensor);
-            return MERAK_OK;
-        }
+    if (stacked)
+        row = find_row(stacked_rows, param, &digits, &n);
+    if (row == NULL)
+        row = find_row(families[config->family].row, param, &digits, &n);
+    if (row == NULL)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "the %s family has no parameter %.120s",
+                          merak_hf_family_name(config->family), param);
+    fill_tensor(config, row, digits, n, tensor);
+    return MERAK_OK;
+}
+
+bool merak_hf_tensor_is_stacked(const struct merak_hf_config *config,
+                                const char *base)
+{
+    const char *digits;
+    int n;
+
+    for (const struct row *row = stacked_rows; row->param != NULL; row++) {
+        if (row->stacked && config->mixture.experts > 0 &&
+            matches(row->tensor, base, &digits, &n))
+            return true;
     }
-    return merak_fail(err, MERAK_ERR_NOT_FOUND,
-                      "the %s family has no parameter %.120s",
-                      merak_hf_family_name(config->family), param);
+    return false;
 }
 
 void merak_hf_tensor_name(const struct merak_hf_tensor *tensor, size_t n,

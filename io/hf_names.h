@@ -29,6 +29,9 @@ struct merak_hf_tensor {
      * `count` experts, whose number is in the place of the name's star. */
     bool each;
     size_t count; /* of tensors */
+    /* The tensor has that dim, too: one such matrix for each expert. */
+    bool stacked;
+    size_t stack; /* of matrices in a tensor */
 };
 
 /* The row of the tensor that row i of the parameter is. */
@@ -42,10 +45,14 @@ static inline size_t merak_hf_tensor_row(const struct merak_hf_tensor *t,
 void merak_hf_tensor_name(const struct merak_hf_tensor *tensor, size_t n,
                           char name[MERAK_HF_NAME_BYTES]);
 
-/* Find the tensor of parameter `param`.  MERAK_ERR_NOT_FOUND: the family has
- * no such parameter. */
+/*
+ * Find the tensor of parameter `param`, in a folder that has experts in tensors
+ * of their own or, `stacked`, of all experts, as transformers 5 saves them with
+ * save_original_format=False.  MERAK_ERR_NOT_FOUND: the family has no such
+ * parameter.
+ */
 enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
-                                       const char *param,
+                                       const char *param, bool stacked,
                                        struct merak_hf_tensor *tensor,
                                        struct merak_error *err) MERAK_CHECKED;
 /*
@@ -61,6 +68,9 @@ bool merak_hf_tensor_is_head(const struct merak_hf_config *config,
  * layer. */
 const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
                                    const char *base);
+/* Has only a folder with stacked experts a tensor of this base name? */
+bool merak_hf_tensor_is_stacked(const struct merak_hf_config *config,
+                                const char *base);
 /* Is the tensor with this base name not a weight, or a copy of one: a mask or
  * frequencies that are computed, or a tied output layer? */
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,

@@ -249,7 +249,7 @@ static enum merak_status open_all(struct merak_exporting *e,
                                    err);
     if (rc == MERAK_OK)
         rc = merak_hf_layout_init(&e->layout, &e->config, e->params.param,
-                                  e->params.n, err);
+                                  e->params.n, false, err);
     return rc == MERAK_OK ? get_memory(e, err) : rc;
 }
 

@@ -4,7 +4,9 @@
  * Imported weights are exported exactly as they were, bytewise: names, types,
  * files and their order (RUN/model/weights.json).  Else files are as
  * transformers writes them: tensors in model order, split into files by size,
- * sorted by name in a file.
+ * sorted by name in a file.  So are those of experts that were stacked, each
+ * expert in tensors of its own, of the stack's type: that is what others read,
+ * and needs no memory for all experts of a layer.
  *
  * config.json is written last: a folder without one is not a model.
  */
@@ -143,6 +145,70 @@ static bool list_recorded(struct hf *hf)
     return hf->n == hf->e->layout.n;
 }
 
+/* The types by the names of the record; false if it has stacked experts. */
+static bool list_types(const struct hf *hf, json_t *types)
+{
+    const json_t *files = json_object_get(hf->record, "files"), *file, *one;
+    bool stacked = false;
+    size_t i, k;
+
+    json_array_foreach(files, i, file)
+    {
+        json_array_foreach(json_object_get(file, "tensors"), k, one)
+        {
+            const char *base = merak_hf_tensor_base(
+                &hf->e->config, json_string_value(json_array_get(one, 0)));
+
+            json_object_set(types, base, json_array_get(one, 1));
+            stacked |= merak_hf_tensor_is_stacked(&hf->e->config, base);
+        }
+    }
+    return stacked;
+}
+
+/* Give each tensor the type that the record has for the stacked one. */
+static enum merak_status take_types(struct hf *hf, const json_t *types,
+                                    bool *are_p, struct merak_error *err)
+{
+    const struct merak_exporting *e = hf->e;
+    struct merak_hf_layout from;
+    enum merak_status rc = merak_hf_layout_init(
+        &from, &e->config, e->params.param, e->params.n, true, err);
+
+    *are_p = rc == MERAK_OK;
+    for (int p = 0; p < e->params.n && *are_p; p++) {
+        const char *word = json_string_value(
+            json_object_get(types, from.tensor[from.tensor_of[p]].name));
+
+        *are_p = word != NULL && type_named(word) != MERAK_SAFETENSORS_OTHER;
+        for (int t = 0; t < hf->n && *are_p && !e->export->typed; t++) {
+            if (merak_hf_layout_is_in(&e->layout, p, t))
+                hf->tensor[t].type = type_named(word);
+        }
+    }
+    if (rc == MERAK_OK)
+        merak_hf_layout_fini(&from);
+    return rc;
+}
+
+/* List what the record has; *is_p: it is of this model. */
+static enum merak_status list_imported(struct hf *hf, bool *is_p,
+                                       struct merak_error *err)
+{
+    json_t *types = json_object();
+    enum merak_status rc = MERAK_OK;
+
+    if (list_types(hf, types)) {
+        hf->as_it_was = false;
+        list_as_described(hf);
+        rc = take_types(hf, types, is_p, err);
+    } else {
+        *is_p = list_recorded(hf);
+    }
+    json_decref(types);
+    return rc;
+}
+
 /* Split into files with the default names, tensors in order. */
 static void cut_files(struct hf *hf)
 {
@@ -184,6 +250,9 @@ static enum merak_status make_lists(struct hf *hf, struct merak_error *err)
     size_t n = (size_t)hf->e->layout.n + 1;
     size_t files = json_array_size(json_object_get(hf->record, "files"));
 
+    enum merak_status rc = MERAK_OK;
+    bool is = true;
+
     hf->as_it_was = hf->record != NULL && hf->e->export->shard_bytes == 0;
     hf->tensor = calloc(n, sizeof(*hf->tensor));
     hf->file = calloc(n > files ? n : files, sizeof(*hf->file));
@@ -191,14 +260,16 @@ static enum merak_status make_lists(struct hf *hf, struct merak_error *err)
         return merak_fail_nomem(err, n * sizeof(*hf->file));
     if (hf->record == NULL)
         list_as_described(hf);
-    else if (!list_recorded(hf))
+    else
+        rc = list_imported(hf, &is, err);
+    if (rc == MERAK_OK && !is)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "%.100s/" MERAK_RUN_MODEL
                           "/weights.json is of another model than its "
                           "config.json",
                           hf->e->run_dir);
-    if (hf->as_it_was)
-        return MERAK_OK;
+    if (rc != MERAK_OK || hf->as_it_was)
+        return rc;
     cut_files(hf);
     for (int i = 0; i < hf->n_files; i++)
         qsort(hf->tensor + hf->file[i].first, (size_t)hf->file[i].n,

@@ -62,9 +62,11 @@ static int add_tensors(struct merak_hf_layout *layout,
         struct merak_hf_layout_tensor *t = &layout->tensor[layout->n++];
 
         merak_hf_tensor_name(part, n, t->name);
-        t->ndim = part->vector ? 1 : 2;
-        t->dim[0] = part->transposed ? part->cols : part->of_rows;
-        t->dim[1] = part->transposed ? part->of_rows : part->cols;
+        if (part->stacked)
+            t->dim[t->ndim++] = part->stack;
+        t->dim[t->ndim++] = part->transposed ? part->cols : part->of_rows;
+        if (!part->vector)
+            t->dim[t->ndim++] = part->transposed ? part->of_rows : part->cols;
     }
     return first;
 }
@@ -76,7 +78,7 @@ static enum merak_status check_part(const struct merak_named *param,
 {
     char want[160];
 
-    if (part->count * part->rows * part->cols ==
+    if (part->count * part->stack * part->rows * part->cols ==
             merak_shape_count(&param->shape) &&
         (!part->transposed || part->rows == part->of_rows))
         return MERAK_OK;
@@ -91,7 +93,8 @@ static enum merak_status check_part(const struct merak_named *param,
 static enum merak_status find_parts(struct merak_hf_layout *layout,
                                     const struct merak_hf_config *config,
                                     const struct merak_named *param,
-                                    size_t *most_p, struct merak_error *err)
+                                    bool stacked, size_t *most_p,
+                                    struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
@@ -99,7 +102,7 @@ static enum merak_status find_parts(struct merak_hf_layout *layout,
     for (int i = 0; i < layout->n_params && rc == MERAK_OK; i++) {
         struct merak_hf_tensor *part = &layout->part[i];
 
-        rc = merak_hf_tensor_find(config, param[i].name, part, err);
+        rc = merak_hf_tensor_find(config, param[i].name, stacked, part, err);
         if (rc == MERAK_OK)
             rc = check_part(&param[i], part, err);
         *most_p += part->count;
@@ -123,7 +126,8 @@ static void place_parts(struct merak_hf_layout *layout)
 enum merak_status merak_hf_layout_init(struct merak_hf_layout *layout,
                                        const struct merak_hf_config *config,
                                        const struct merak_named *param,
-                                       int n_params, struct merak_error *err)
+                                       int n_params, bool stacked,
+                                       struct merak_error *err)
 {
     size_t params = (size_t)n_params + 1, most = 1;
     enum merak_status rc = MERAK_OK;
@@ -134,7 +138,7 @@ enum merak_status merak_hf_layout_init(struct merak_hf_layout *layout,
     if (layout->part == NULL || layout->tensor_of == NULL)
         rc = merak_fail_nomem(err, params * sizeof(*layout->part));
     if (rc == MERAK_OK)
-        rc = find_parts(layout, config, param, &most, err);
+        rc = find_parts(layout, config, param, stacked, &most, err);
     if (rc == MERAK_OK) {
         layout->tensor = calloc(most, sizeof(*layout->tensor));
         if (layout->tensor == NULL)

@@ -112,11 +112,21 @@ static enum merak_status place_tensors(struct merak_hf_weights *w,
     return MERAK_OK;
 }
 
+static bool has_stacked(const struct merak_hf_weights *w)
+{
+    int i = 0;
+
+    while (i < w->st->n && !merak_hf_tensor_is_stacked(
+                               &w->config, base_name(w, &w->st->tensor[i])))
+        i++;
+    return i < w->st->n;
+}
+
 static enum merak_status lay_out(struct merak_hf_weights *w, const char *dir,
                                  int n_params, struct merak_error *err)
 {
-    enum merak_status rc =
-        merak_hf_layout_init(&w->layout, &w->config, w->param, n_params, err);
+    enum merak_status rc = merak_hf_layout_init(
+        &w->layout, &w->config, w->param, n_params, has_stacked(w), err);
 
     if (rc != MERAK_OK) /* the message has only names and shapes */
         merak_error_wrap(err, "%.60s", dir);
@@ -293,10 +303,10 @@ static enum merak_status pick(const struct picking *p, float *buf,
     return rc;
 }
 
-/* Read a box of the matrix of tensor `tensor`, `shape` of the parameter. */
+/* Read a box of matrix `at` of tensor `tensor`, `shape` of the parameter. */
 static enum merak_status read_matrix(const struct merak_hf_weights *w,
                                      const struct merak_hf_tensor *part,
-                                     int tensor,
+                                     int tensor, size_t at,
                                      const struct merak_shape *shape,
                                      const struct merak_box *box, float *out,
                                      struct merak_error *err)
@@ -319,7 +329,7 @@ static enum merak_status read_matrix(const struct merak_hf_weights *w,
         goto out;
     }
     for (size_t i = 0; i < n_rows; i++)
-        rows[i] = merak_hf_tensor_row(part, rows[i]);
+        rows[i] = at * part->of_rows + merak_hf_tensor_row(part, rows[i]);
     p.line = part->transposed ? cols : rows;
     p.each = part->transposed ? rows : cols;
     p.n_lines = part->transposed ? n_cols : n_rows;
@@ -335,8 +345,7 @@ out:
     return rc;
 }
 
-/* A box of a parameter: of each expert's matrix, if it has a tensor for each.
- */
+/* A box of a parameter: of each expert's matrix, if it is of experts. */
 static enum merak_status read_box(const struct merak_hf_weights *w, int param,
                                   const struct merak_box *box, float *out,
                                   struct merak_error *err)
@@ -348,17 +357,21 @@ static enum merak_status read_box(const struct merak_hf_weights *w, int param,
     struct merak_box one = {.ndim = box->ndim - 1};
     enum merak_status rc = MERAK_OK;
 
-    if (!part->each)
-        return read_matrix(w, part, first, shape, box, out, err);
+    if (!part->each && !part->stacked)
+        return read_matrix(w, part, first, 0, shape, box, out, err);
     for (int d = 1; d < shape->ndim; d++) {
         matrix.dim[d - 1] = shape->dim[d];
         one.full[d - 1] = box->full[d];
         one.lo[d - 1] = box->lo[d];
         one.len[d - 1] = box->len[d];
     }
-    for (size_t n = 0; n < box->len[0] && rc == MERAK_OK; n++)
-        rc = read_matrix(w, part, first + (int)(box->lo[0] + n), &matrix, &one,
+    for (size_t n = 0; n < box->len[0] && rc == MERAK_OK; n++) {
+        size_t at = box->lo[0] + n;
+
+        rc = read_matrix(w, part, part->each ? first + (int)at : first,
+                         part->each ? 0 : at, &matrix, &one,
                          out + n * merak_box_count(&one), err);
+    }
     return rc;
 }
 

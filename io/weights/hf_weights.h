@@ -15,7 +15,7 @@
 struct merak_hf_layout_tensor {
     char name[MERAK_HF_NAME_BYTES]; /* without a family's prefix */
     int ndim;
-    size_t dim[2];
+    size_t dim[3];
 };
 
 struct merak_hf_layout_name {
@@ -24,7 +24,7 @@ struct merak_hf_layout_name {
 };
 
 /* The tensors that contain the parameters, in the parameters' order, and the
- * first tensor of each parameter. */
+ * first tensor of each parameter.  Stacked: see merak_hf_tensor_find(). */
 struct merak_hf_layout {
     struct merak_hf_layout_tensor *tensor;
     int n;
@@ -46,7 +46,7 @@ static inline bool merak_hf_layout_is_in(const struct merak_hf_layout *layout,
 enum merak_status merak_hf_layout_init(struct merak_hf_layout *layout,
                                        const struct merak_hf_config *config,
                                        const struct merak_named *param,
-                                       int n_params,
+                                       int n_params, bool stacked,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_hf_layout_fini(struct merak_hf_layout *layout);
 /* The tensor of this name, or -1. */
@@ -62,7 +62,7 @@ struct merak_hf_weights;
  * Open the safetensors files of a folder, whose config.json has the family.
  * They must contain exactly these parameters; MERAK_ERR_MISMATCH names the
  * first difference (named.h).  Tensors that are not weights, or copies of one,
- * are ignored.
+ * are ignored.  Experts are in tensors of each, or stacked.
  *
  *   param  [n_params]  borrowed as long as the folder is open
  */

@@ -392,7 +392,8 @@ static enum merak_status open_all(struct merak_peft *peft,
         rc = merak_hf_params_init(&peft->params, &peft->model, NULL, err);
     if (rc == MERAK_OK)
         rc = merak_hf_layout_init(&peft->layout, &peft->model,
-                                  peft->params.param, peft->params.n, err);
+                                  peft->params.param, peft->params.n, false,
+                                  err);
     return rc == MERAK_OK ? find_all(peft, err) : rc;
 }
 

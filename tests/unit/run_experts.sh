@@ -48,7 +48,7 @@ seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
 config mixtral >mixtral.json
 config glm4_moe >glm4.json
-echo 1..28
+echo 1..30
 
 train plain --model mixtral.json --steps 4
 ok $? "a mixture trains" log
@@ -132,6 +132,18 @@ folder "s/$one/layers.0.mlp.experts.0.up_proj/"
 says "duplicate object key" ckpt import folder --out x
 folder "s/\($one.weight\":{\"dtype\":\"BF16\",\"shape\":\)\[10,16\]/\1[16,10]/"
 says "experts.1.up_proj.weight is [16, 10], expected [10, 16]" \
+    ckpt import folder --out x
+cp "$vectors/weights/stacked-qwen3_moe.model.safetensors" \
+    folder/model.safetensors
+sed -i 's/moe_intermediate_size": 10/moe_intermediate_size": 9/' \
+    folder/config.json
+says "0.mlp.experts.down_proj is [4, 16, 10], expected [4, 16, 9]" \
+    ckpt import folder --out x
+folder s/,,//
+sed 's/0\.mlp\.experts\.down_proj/0.mlp.experts.down_prox/' \
+    "$vectors/weights/stacked-qwen3_moe.model.safetensors" \
+    >folder/model.safetensors
+says "has no tensor model.layers.0.mlp.experts.down_proj, the nearest" \
     ckpt import folder --out x
 cp "$vectors/weights/qwen3.model.safetensors" folder/model.safetensors
 says "has no tensor lm_head.weight (and 26 more)" ckpt import folder --out x

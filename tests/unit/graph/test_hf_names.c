@@ -65,12 +65,11 @@ static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
 
 /* Each parameter is as large as its part, and the parts of a tensor are the
  * whole of it. */
-static void parameters_and_tensors_are_the_same_elements(void **state)
+static void check_elements(bool stacked)
 {
-    (void)state;
     for (int f = 0; f < MERAK_FAMILIES; f++) {
         struct merak_model_options opt = {
-        .micro_batch = 1, .seq = 8, .dtype = MERAK_F32};
+            .micro_batch = 1, .seq = 8, .dtype = MERAK_F32};
         struct merak_hf_config c = shape_of((enum merak_family)f);
         struct merak_model *m;
         struct merak_graph *graph;
@@ -88,9 +87,10 @@ static void parameters_and_tensors_are_the_same_elements(void **state)
 
             if (v->kind != MERAK_VALUE_PARAM)
                 continue;
-            if (merak_hf_tensor_find(&c, v->name, &t, &err) != MERAK_OK)
+            if (merak_hf_tensor_find(&c, v->name, stacked, &t, &err) !=
+                MERAK_OK)
                 fail_msg("%s", err.text);
-            assert_int_equal(t.count * t.rows * t.cols,
+            assert_int_equal(t.count * t.stack * t.rows * t.cols,
                              merak_shape_count(&v->shape));
             assert_true(!t.vector || t.cols == 1);
             add_cover(cover, &n, &t);
@@ -101,6 +101,13 @@ static void parameters_and_tensors_are_the_same_elements(void **state)
     }
 }
 
+static void parameters_and_tensors_are_the_same_elements(void **state)
+{
+    (void)state;
+    check_elements(false);
+    check_elements(true);
+}
+
 /* As the folders that people have name and shape them. */
 static const struct {
     enum merak_family family;
@@ -109,68 +116,88 @@ static const struct {
 } rows[] = {
     {MERAK_GPT2,
      "h.1.attn.c_attn.weight",
-     {"h.1.attn.c_attn.weight", true, false, 96, 32, 0, 96, 96, 96, false, 1}},
+     {"h.1.attn.c_attn.weight", true, false, 96, 32, 0, 96, 96, 96, false, 1,
+      false, 1}},
     {MERAK_GPT2,
      "h.0.mlp.c_proj.weight",
-     {"h.0.mlp.c_proj.weight", true, false, 32, 40, 0, 32, 32, 32, false, 1}},
+     {"h.0.mlp.c_proj.weight", true, false, 32, 40, 0, 32, 32, 32, false, 1,
+      false, 1}},
     {MERAK_GPT2,
      "h.0.attn.c_attn.bias",
-     {"h.0.attn.c_attn.bias", false, true, 96, 1, 0, 96, 96, 96, false, 1}},
+     {"h.0.attn.c_attn.bias", false, true, 96, 1, 0, 96, 96, 96, false, 1,
+      false, 1}},
     {MERAK_QWEN2,
      "model.layers.1.self_attn.k_proj.bias",
-     {"model.layers.1.self_attn.k_proj.bias", false, true, 16, 1, 0, 16, 16,
-      16, false, 1}},
+     {"model.layers.1.self_attn.k_proj.bias", false, true, 16, 1, 0, 16, 16, 16,
+      false, 1, false, 1}},
     {MERAK_QWEN3,
      "model.layers.0.self_attn.q_norm.weight",
-     {"model.layers.0.self_attn.q_norm.weight", false, true, 8, 1, 0, 8, 8, 8, false,
-      1}},
+     {"model.layers.0.self_attn.q_norm.weight", false, true, 8, 1, 0, 8, 8, 8,
+      false, 1, false, 1}},
     {MERAK_OLMO2,
      "model.layers.0.self_attn.k_norm.weight",
      {"model.layers.0.self_attn.k_norm.weight", false, true, 16, 1, 0, 16, 16,
-      16, false, 1}},
+      16, false, 1, false, 1}},
     {MERAK_GEMMA2,
      "model.layers.1.pre_feedforward_layernorm.weight",
      {"model.layers.1.pre_feedforward_layernorm.weight", false, true, 32, 1, 0,
-      32, 32, 32, false, 1}},
+      32, 32, 32, false, 1, false, 1}},
     {MERAK_PHI3,
      "model.layers.1.self_attn.v_proj.weight",
      {"model.layers.1.self_attn.qkv_proj.weight", false, false, 16, 32, 48, 64,
-      16, 16, false, 1}},
+      16, 16, false, 1, false, 1}},
     {MERAK_PHI3,
      "model.layers.0.mlp.up_proj.weight",
      {"model.layers.0.mlp.gate_up_proj.weight", false, false, 40, 32, 40, 80,
-      40, 40, false, 1}},
+      40, 40, false, 1, false, 1}},
     {MERAK_GPT_NEOX,
      "layers.1.attention.key.bias",
      {"layers.1.attention.query_key_value.bias", false, true, 32, 1, 8, 96, 8,
-      24, false, 1}},
+      24, false, 1, false, 1}},
     {MERAK_GPT_NEOX,
      "embed_out.weight",
-     {"embed_out.weight", false, false, 31, 32, 0, 31, 31, 31, false, 1}},
+     {"embed_out.weight", false, false, 31, 32, 0, 31, 31, 31, false, 1, false,
+      1}},
     {MERAK_PHI,
      "model.layers.0.self_attn.dense.weight",
      {"model.layers.0.self_attn.dense.weight", false, false, 32, 32, 0, 32, 32,
-      32, false, 1}},
+      32, false, 1, false, 1}},
     {MERAK_STARCODER2,
      "model.layers.0.mlp.c_fc.bias",
      {"model.layers.0.mlp.c_fc.bias", false, true, 40, 1, 0, 40, 40, 40, false,
-      1}},
+      1, false, 1}},
     {MERAK_MIXTRAL,
      "model.layers.1.block_sparse_moe.experts.w2.weight",
      {"model.layers.1.block_sparse_moe.experts.*.w2.weight", false, false, 32,
-      40, 0, 32, 32, 32, true, 8}},
+      40, 0, 32, 32, 32, true, 8, false, 1}},
     {MERAK_QWEN2_MOE,
      "model.layers.0.mlp.shared_expert_gate.weight",
-     {"model.layers.0.mlp.shared_expert_gate.weight", false, false, 1,
-      32, 0, 1, 1, 1, false, 1}},
+     {"model.layers.0.mlp.shared_expert_gate.weight", false, false, 1, 32, 0, 1,
+      1, 1, false, 1, false, 1}},
     {MERAK_OLMOE,
      "model.layers.0.self_attn.q_norm.weight",
-     {"model.layers.0.self_attn.q_norm.weight", false, true, 32,
-      1, 0, 32, 32, 32, false, 1}},
+     {"model.layers.0.self_attn.q_norm.weight", false, true, 32, 1, 0, 32, 32,
+      32, false, 1, false, 1}},
     {MERAK_GLM4_MOE,
      "model.layers.1.mlp.gate.e_score_correction_bias",
-     {"model.layers.1.mlp.gate.e_score_correction_bias", false, true, 128,
-      1, 0, 128, 128, 128, false, 1}},
+     {"model.layers.1.mlp.gate.e_score_correction_bias", false, true, 128, 1, 0,
+      128, 128, 128, false, 1, false, 1}},
+    {MERAK_MIXTRAL,
+     "model.layers.1.block_sparse_moe.experts.w3.weight",
+     {"model.layers.1.mlp.experts.gate_up_proj", false, false, 40, 32, 40, 80,
+      40, 40, false, 1, true, 8}},
+    {MERAK_MIXTRAL,
+     "model.layers.1.block_sparse_moe.gate.weight",
+     {"model.layers.1.block_sparse_moe.gate.weight", false, false, 8, 32, 0, 8,
+      8, 8, false, 1, false, 1}},
+    {MERAK_QWEN3_MOE,
+     "model.layers.0.mlp.experts.gate_proj.weight",
+     {"model.layers.0.mlp.experts.gate_up_proj", false, false, 768, 32, 0, 1536,
+      768, 768, false, 1, true, 128}},
+    {MERAK_GLM4_MOE,
+     "model.layers.1.mlp.experts.down_proj.weight",
+     {"model.layers.1.mlp.experts.down_proj", false, false, 32, 1408, 0, 32, 32,
+      32, false, 1, true, 128}},
 };
 
 static void parameters_are_found_where_files_have_them(void **state)
@@ -181,7 +208,8 @@ static void parameters_are_found_where_files_have_them(void **state)
         const struct merak_hf_tensor *want = &rows[i].want;
         struct merak_hf_tensor t;
 
-        assert_int_equal(merak_hf_tensor_find(&c, rows[i].param, &t, NULL),
+        assert_int_equal(merak_hf_tensor_find(&c, rows[i].param,
+                                              rows[i].want.stacked, &t, NULL),
                          MERAK_OK);
         assert_string_equal(t.name, want->name);
         assert_int_equal(t.transposed, want->transposed);
@@ -194,6 +222,8 @@ static void parameters_are_found_where_files_have_them(void **state)
         assert_int_equal(t.step, want->step);
         assert_int_equal(t.each, want->each);
         assert_int_equal(t.count, want->count);
+        assert_int_equal(t.stacked, want->stacked);
+        assert_int_equal(t.stack, want->stack);
     }
 }
 
@@ -209,7 +239,7 @@ static void other_names_are_not_found(void **state)
         struct merak_hf_tensor t;
         struct merak_error err;
 
-        assert_int_equal(merak_hf_tensor_find(&c, names[i], &t, &err),
+        assert_int_equal(merak_hf_tensor_find(&c, names[i], false, &t, &err),
                          MERAK_ERR_NOT_FOUND);
         assert_non_null(strstr(err.text, names[i]));
     }

@@ -61,8 +61,9 @@ static inline void hf_folder_make(const char *dir, const json_t *config,
     if (merak_hf_config_load(dir, c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(merak_hf_params_init(&params, c, NULL, NULL), MERAK_OK);
-    assert_int_equal(merak_hf_layout_init(&l, c, params.param, params.n, NULL),
-                     MERAK_OK);
+    assert_int_equal(
+        merak_hf_layout_init(&l, c, params.param, params.n, false, NULL),
+        MERAK_OK);
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     hf_folder_weights(path, &l, number, arg);
     merak_hf_layout_fini(&l);

@@ -89,6 +89,41 @@ static void every_family_goes_in_and_out_to_the_byte(void **state)
     }
 }
 
+/* The folder of a family with its experts stacked. */
+static const char *stacked_folder_of(const char *family)
+{
+    const char *dir = folder_of(family), *stacked = scratch_path("stacked");
+
+    shell("mkdir %s; cp %s/*config.json %s && cp "
+          "%s/vectors/weights/stacked-%s.model.safetensors "
+          "%s/model.safetensors",
+          stacked, dir, stacked, TEST_SRCDIR, family, stacked);
+    return stacked;
+}
+
+/* They are exported one by one: the same file as if they had been imported so.
+ */
+static void stacked_experts_are_taken_apart(void **state)
+{
+    static const char *const mixtures[] = {"mixtral", "qwen2_moe", "qwen3_moe",
+                                           "olmoe", "glm4_moe"};
+    const struct merak_export apart = {.ckpt = scratch_path("run"),
+                                       .out = scratch_path("want"),
+                                       .shard_bytes = 1000000};
+    const struct merak_export stack = {.ckpt = scratch_path("run2"),
+                                       .out = scratch_path("out")};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(mixtures) / sizeof(mixtures[0]); i++) {
+        bring_in(folder_of(mixtures[i]), apart.ckpt);
+        send_out(apart);
+        bring_in(stacked_folder_of(mixtures[i]), stack.ckpt);
+        send_out(stack);
+        shell("cd %s && diff -r want out && rm -r run run2 want out stacked",
+              scratch_dir);
+    }
+}
+
 /* Cut otherwise, the tensors are the same; and cut again as they were, the
  * files are. */
 static void files_of_another_size_hold_the_same_tensors(void **state)
@@ -541,6 +576,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_goes_in_and_out_to_the_byte),
+        cmocka_unit_test(stacked_experts_are_taken_apart),
         cmocka_unit_test(files_of_another_size_hold_the_same_tensors),
         cmocka_unit_test(wider_types_lose_nothing),
         cmocka_unit_test(llmc_files_are_as_it_reads_them),

@@ -10,6 +10,9 @@ Run it in this folder; it needs PyTorch and transformers 5.
 
     make_weights.py                 write all of them
     make_weights.py NAME..          write these
+    make_weights.py --stacked NAME..  of these, already written, the same
+                                    weights with the experts of a layer in one
+                                    tensor: stacked-NAME.model.safetensors
     make_weights.py --same A B      the folders open, and give the same logits
     make_weights.py --loss DIR..    the loss of each
 """
@@ -136,6 +139,18 @@ def write(name):
     print(name, loss)
 
 
+def stack(name):
+    with tempfile.TemporaryDirectory() as folder:
+        for file in glob.glob(name + ".*"):
+            shutil.copyfile(file, os.path.join(folder, file[len(name) + 1:]))
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+        out = os.path.join(folder, "out")
+        model.to(model.config.dtype)  # what is computed in fp32, too
+        model.save_pretrained(out, save_original_format=False)
+        file = "model.safetensors"
+        shutil.copyfile(os.path.join(out, file), "stacked-%s.%s" % (name, file))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1:2] == ["--same"]:
@@ -147,6 +162,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--loss"]:
         for folder in sys.argv[2:]:
             print("%.9f" % loss_of(folder))
+        sys.exit()
+    if sys.argv[1:2] == ["--stacked"]:
+        for name in sys.argv[2:]:
+            stack(name)
         sys.exit()
     for name in sys.argv[1:] or MODELS:
         write(name)
