@@ -83,6 +83,7 @@ enum merak_status merak_picture_text(const struct merak_picture *picture,
     double *best = calloc((size_t)width, sizeof(*best));
     struct merak_bar *bars = calloc(n, sizeof(*bars));
     struct merak_picture joined = *picture;
+    int names = 8; /* the width of theirs */
     FILE *out = open_memstream(&text, &size);
     enum merak_status rc = MERAK_OK;
 
@@ -95,9 +96,13 @@ enum merak_status merak_picture_text(const struct merak_picture *picture,
     joined.n_bars =
         merak_bars_join(bars, picture->n_bars, picture->end_s / width);
     joined.bars = bars;
+    for (int r = 0; r < picture->n_rows; r++)
+        names = (int)strlen(picture->row_name[r]) > names
+                    ? (int)strlen(picture->row_name[r])
+                    : names;
     for (int r = 0; r < picture->n_rows; r++) {
         draw_row(&joined, r, width, best, line);
-        fprintf(out, "%-8s %s\n", picture->row_name[r], line);
+        fprintf(out, "%-*s %s\n", names, picture->row_name[r], line);
     }
 out:
     free(line);

@@ -99,10 +99,9 @@ static enum merak_status fill_transport(struct plan_auto *plan,
     plan->in.insists_direct = transport == PLAN_TRANSPORT_NCCL;
     if (transport != PLAN_TRANSPORT_AUTO)
         plan->in.direct = plan->in.insists_direct;
-    plan->in.direct_bytes =
-        merak_link_memory_most(plan->in.nodes * plan->in.ranks_per_node,
-                               pin->tp, pin->cp, pin->ep, pin->pp, pin->dp,
-                               merak_choices_may_sum_twice(pin));
+    plan->in.direct_bytes = merak_link_memory_most(
+        plan->in.nodes * plan->in.ranks_per_node, pin->tp, pin->cp, pin->ep,
+        pin->pp, pin->dp, merak_choices_may_sum_twice(pin));
     plan->in.fast_sums = plan->opt->reduce_fast;
     return plan_options_check_reduce(plan->opt, plan->in.direct, err);
 }
@@ -168,10 +167,10 @@ enum merak_status plan_auto_build(const struct plan_auto *plan,
 
     merak_search_cost(&plan->in, &cost);
     cost.expert_load = load;
-    rc = merak_plan_build(
-        built, plan->in.seq, plan->in.describe, plan->in.arg,
-        built->stage != NULL ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po,
-        planned_p, err);
+    rc = merak_plan_build(built, plan->in.seq, plan->in.describe, plan->in.arg,
+                          built->stage != NULL ? MERAK_PLAN_ALL
+                                               : MERAK_PLAN_STAGES,
+                          &po, planned_p, err);
     if (rc == MERAK_OK)
         rc = merak_simulate((*planned_p)->program, (*planned_p)->n_programs,
                             &cost, timeline_p, err);
@@ -189,18 +188,19 @@ static enum merak_status draw(const struct plan_auto *plan,
     struct merak_planned *planned = NULL;
     struct merak_timeline *timeline = NULL;
     char heading[128];
-    struct plan_drawing drawing = {.heading = heading,
-                                   .plan = &best->plan,
-                                   .stage = result->stage,
-                                   .limit_bytes = result->memory_limit,
-                                   .step_s = best->step_s,
-                                   .tokens_per_s =
-                                       (double)plan->in.global_batch *
-                                       (double)plan->in.seq / best->step_s,
-                                   .utilisation = result->flop_utilisation,
-                                   .fetch_s = best->fetch_s,
-                                   .result = result,
-                                   .advice = advice};
+    struct plan_drawing drawing = {
+        .heading = heading,
+        .plan = &best->plan,
+        .stage = result->stage,
+        .kind = plan->in.n_kinds > 1 ? plan->in.kind : NULL,
+        .limit_bytes = result->memory_limit,
+        .step_s = best->step_s,
+        .tokens_per_s =
+            (double)plan->in.global_batch * (double)plan->in.seq / best->step_s,
+        .utilisation = result->flop_utilisation,
+        .fetch_s = best->fetch_s,
+        .result = result,
+        .advice = advice};
     struct merak_plan drawn = best->plan;
     enum merak_status rc;
 

@@ -165,7 +165,12 @@ static void fill_title(const struct plan_drawing *d, struct pictures *p)
 static void fill_rows(const struct plan_drawing *d, struct pictures *p)
 {
     for (int s = 0; s < p->n; s++) {
-        snprintf(p->label[s], sizeof(p->label[s]), "stage %d", s);
+        const struct merak_stage_mesh mesh = merak_plan_mesh(d->plan, s);
+        int n = snprintf(p->label[s], sizeof(p->label[s]), "stage %d", s);
+
+        if (d->plan->stage != NULL)
+            snprintf(p->label[s] + n, sizeof(p->label[s]) - (size_t)n,
+                     ", %d x %d", mesh.dp, mesh.tp);
         p->name[s] = p->label[s];
         memcpy(p->bytes[s], d->stage[s].category_bytes, sizeof(p->bytes[s]));
     }

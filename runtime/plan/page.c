@@ -186,11 +186,25 @@ static void put_parts(FILE *out, const struct merak_search_result *r)
     fputs("</table>\n", out);
 }
 
-static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
+/* Of stages whose ranks or nodes are unlike: which they are. */
+static void put_ranks(FILE *out, const struct plan_drawing *d, int s)
 {
+    const struct merak_stage_mesh mesh = merak_plan_mesh(d->plan, s);
+
+    if (d->plan->stage != NULL)
+        fprintf(out, "<td>%d x %d</td><td class=\"r\">%d-%d</td>", mesh.dp,
+                mesh.tp, mesh.first, mesh.first + merak_stage_ranks(&mesh) - 1);
+    if (d->kind != NULL)
+        put_cell(out, d->kind[d->stage[s].kind].device->name);
+}
+
+static void put_stage(FILE *out, const struct plan_drawing *d, int s)
+{
+    const struct merak_search_stage *st = &d->stage[s];
     char text[160];
 
     fprintf(out, "<tr><td class=\"r\">%d</td>", s);
+    put_ranks(out, d, s);
     put_cell(out, st->layers);
     put_right(out, plan_count_text((double)st->params, text));
     fprintf(out, "<td class=\"r\">%d</td>", st->n_blocks);
@@ -209,17 +223,22 @@ static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
 
 static void put_stages(FILE *out, const struct plan_drawing *d)
 {
-    fputs("<h2>Stages</h2>\n<p>Blocks are attentions and MLPs, or what the "
-          "model has instead. Times are of one micro-batch; data sent in a "
-          "step are one rank's.</p>\n"
-          "<table>\n<tr><th>stage</th>"
-          "<th>layers</th><th>parameters</th><th>blocks</th><th>recomputed</th>"
-          "<th>forward</th><th>backward</th><th>recompute</th>"
-          "<th>sent intra-node</th><th>inter-node</th><th>from .. to</th>"
-          "</tr>\n",
-          out);
+    fprintf(
+        out,
+        "<h2>Stages</h2>\n<p>Blocks are attentions and MLPs, or what the "
+        "model has instead. Times are of one micro-batch; data sent in a "
+        "step are one rank's.</p>\n"
+        "<table>\n<tr><th>stage</th>%s%s"
+        "<th>layers</th><th>parameters</th><th>blocks</th><th>recomputed</th>"
+        "<th>forward</th><th>backward</th><th>recompute</th>"
+        "<th>sent intra-node</th><th>inter-node</th><th>from .. to</th>"
+        "</tr>\n",
+        d->plan->stage != NULL
+            ? "<th>replicas x tp</th><th class=\"r\">ranks</th>"
+            : "",
+        d->kind != NULL ? "<th>device</th>" : "");
     for (int s = 0; s < d->plan->pp; s++)
-        put_stage(out, &d->stage[s], s);
+        put_stage(out, d, s);
     fputs("</table>\n", out);
 }
 
@@ -230,8 +249,8 @@ static void put_memory(FILE *out, const struct plan_drawing *d)
 
     fputs("<h2>Memory of a rank</h2>\n<table>\n<tr><th>stage</th>", out);
     for (int c = 0; c < MERAK_CAT_COUNT; c++) {
-        shown[c] = plan_shows_category(d->stage, d->plan->pp,
-                                       (enum merak_category)c);
+        shown[c] =
+            plan_shows_category(d->stage, d->plan->pp, (enum merak_category)c);
         if (shown[c])
             fprintf(out, "<th class=\"r\">%s</th>",
                     merak_category_name((enum merak_category)c));
@@ -250,7 +269,9 @@ static void put_memory(FILE *out, const struct plan_drawing *d)
         }
         put_size(out, (double)st->arena_bytes);
         if (d->limit_bytes > 0)
-            put_size(out, (double)d->limit_bytes - (double)st->arena_bytes);
+            put_size(out, (double)(st->limit_bytes > 0 ? st->limit_bytes
+                                                       : d->limit_bytes) -
+                              (double)st->arena_bytes);
         fputs("</tr>\n", out);
     }
     fputs("</table>\n", out);

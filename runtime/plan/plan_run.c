@@ -136,17 +136,22 @@ static struct merak_search_stage *make_stages(const struct report *r)
 
 static void print_stages(const struct report *r)
 {
-    printf(
-        "\nstage     layers   M params   GFLOP/micro-batch  busy  recomputed   "
-        "parameters\n");
+    const struct merak_plan *p = &r->planned->plan;
+
+    printf("\nstage%s     layers   M params   GFLOP/micro-batch  busy  "
+           "recomputed   parameters\n",
+           p->stage != NULL ? "    ranks" : "");
     for (int s = 0; s < r->planned->n_programs; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32];
 
         snprintf(again, sizeof(again), "%d/%d", st->blocks_recomputed,
                  st->n_blocks);
-        printf("%5d %10s %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", s,
-               st->layers, (double)st->params / 1e6, st->flops / 1e9,
+        printf("%5d", s);
+        if (p->stage != NULL)
+            printf(" %4d x %d", p->stage[s].dp, p->stage[s].tp);
+        printf(" %10s %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", st->layers,
+               (double)st->params / 1e6, st->flops / 1e9,
                100.0 * r->timeline->busy_s[s] / r->timeline->step_s,
                st->attention ? "attention" : again, param_name(r, s, false),
                param_name(r, s, true));
