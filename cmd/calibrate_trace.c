@@ -32,12 +32,12 @@ static void print_changes(const struct merak_trace_rank *rank, const char *dir,
                           const struct merak_change *changes, int n)
 {
     const struct merak_trace_info *info = &rank->info;
+    char degrees[MERAK_TRACE_DEGREES];
 
-    printf("%s: %d rank%s, tp %d, pp %d, dp %d, %s, %s, %d thread%s; %d step%s "
-           "of %.3f ms\n\n",
-           dir, info->ranks, merak_plural(info->ranks), info->tp, info->stages,
-           info->dp, info->schedule, info->dtype, info->threads,
-           merak_plural(info->threads), samples->steps,
+    printf("%s: %d rank%s, %s, %s, %s, %d thread%s; %d step%s of %.3f ms\n\n",
+           dir, info->ranks, merak_plural(info->ranks),
+           merak_trace_degrees(info, degrees), info->schedule, info->dtype,
+           info->threads, merak_plural(info->threads), samples->steps,
            merak_plural(samples->steps), samples->step_s * 1e3);
     printf("%-28s %12s %12s %-9s %7s %6s %8s\n", "WHAT", "BEFORE", "AFTER", "",
            "FACTOR", "SIZES", "RECORDS");

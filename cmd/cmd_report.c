@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/report_ranks.h"
 #include "cmd/run_state.h"
 
 #include "base/error.h"
@@ -23,9 +24,6 @@
 
 /* A chart's size in pixels, and the most points of a line. */
 enum { WIDTH = 1000, HEIGHT = 220, LEFT = 80, TOP = 12, POINTS = 500 };
-/* The most nodes that are listed; and the most ranks that are expanded by
- * default. */
-enum { MOST_HOSTS = 256, OPEN_RANKS = 64 };
 
 struct report {
     const char *out;
@@ -296,75 +294,6 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
     fputs("</table>\n", out);
 }
 
-static void put_rank(FILE *out, const struct merak_run_log *log, size_t r)
-{
-    struct merak_run_rank rank = merak_run_rank(log, r);
-    double step_s = json_number_value(json_object_get(log->ranks, "step_s"));
-    char bytes[MERAK_BYTES_TEXT];
-
-    fprintf(out, "<tr%s><td>%zu</td><td>%d</td><td>%d</td><td>%d</td>",
-            rank.slow ? " class=\"slow\"" : "", r, rank.stage, rank.tp,
-            rank.dp);
-    if (rank.compute_s >= 0) {
-        merak_bytes_text(rank.memory_bytes, bytes);
-        fprintf(out, "<td>%.3g s, %.1f %%</td><td>%s</td>", rank.compute_s,
-                step_s > 0 ? 100 * rank.compute_s / step_s : 0, bytes);
-    }
-    fputs("</tr>\n", out);
-}
-
-/* A node and its ranks. */
-static void put_host(FILE *out, const struct merak_run_log *log,
-                     const char *host)
-{
-    size_t n = merak_run_ranks(log), here = 0;
-    bool slow = false;
-
-    for (size_t r = 0; r < n; r++) {
-        struct merak_run_rank rank = merak_run_rank(log, r);
-
-        here += strcmp(rank.host, host) == 0;
-        slow = slow || (rank.slow && strcmp(rank.host, host) == 0);
-    }
-    fputs(slow || n <= OPEN_RANKS ? "<details open><summary>"
-                                  : "<details><summary>",
-          out);
-    merak_svg_text(out, host);
-    fprintf(out,
-            ", %zu rank%s</summary>\n<table><tr><th>rank</th>"
-            "<th>stage</th><th>tp</th><th>dp</th>%s</tr>\n",
-            here, here == 1 ? "" : "s",
-            log->ranks != NULL ? "<th>compute per step</th><th>resident</th>"
-                               : "");
-    for (size_t r = 0; r < n; r++) {
-        if (strcmp(merak_run_rank(log, r).host, host) == 0)
-            put_rank(out, log, r);
-    }
-    fputs("</table></details>\n", out);
-}
-
-/* Nodes, each with its ranks. */
-static void put_placement(FILE *out, const struct merak_run_log *log)
-{
-    size_t n = json_array_size(log->starts);
-    const json_t *start = n > 0 ? json_array_get(log->starts, n - 1) : NULL;
-    const json_t *hosts = json_object_get(start, "hosts");
-    const json_t *host;
-    size_t i;
-
-    if (merak_run_ranks(log) == 0)
-        return;
-    fputs("<h2>Placement</h2>\n", out);
-    json_array_foreach(hosts, i, host)
-    {
-        if (i < MOST_HOSTS && json_is_string(host))
-            put_host(out, log, json_string_value(host));
-    }
-    if (json_array_size(hosts) > MOST_HOSTS)
-        fprintf(out, "<p>and %zu more nodes</p>\n",
-                json_array_size(hosts) - MOST_HOSTS);
-}
-
 static void put_start(FILE *out, const json_t *start)
 {
     double seconds = json_number_value(json_object_get(start, "time"));
@@ -492,7 +421,7 @@ static void put_page(FILE *out, const char *dir, struct merak_run_log *log,
     put_chart(out, log, "Peak resident memory of rank 0's process, MiB",
               peak_of, NULL);
     put_timeline(out, log);
-    put_placement(out, log);
+    report_put_ranks(out, log);
     put_incidents(out, log, s);
     fputs("</body></html>\n", out);
 }

@@ -220,6 +220,31 @@ static void print_pace(const struct merak_run_log *log, FILE *out)
     fprintf(out, "  resident  %s to %s a rank\n", text, bytes);
 }
 
+/* Each stage with its ranks, where they are not alike, or too many for a line
+ * each. */
+static void print_stages(const struct merak_run_log *log, FILE *out)
+{
+    double step_s = json_number_value(json_object_get(log->ranks, "step_s"));
+    bool listed = merak_run_is_unlike(log) || merak_run_ranks(log) > MOST_RANKS;
+    int n;
+    struct merak_run_stage *stage = merak_run_stages(log, &n);
+    char bytes[MERAK_BYTES_TEXT];
+
+    for (int s = 0; s < n && n > 1 && listed; s++) {
+        const struct merak_run_stage *st = &stage[s];
+
+        fprintf(out, "  stage %-3d %d x %d, rank%s %s", s, st->dp, st->tp,
+                st->ranks == 1 ? "" : "s", st->which);
+        if (st->compute_s >= 0 && log->ranks != NULL && step_s > 0) {
+            merak_bytes_text(st->memory_bytes, bytes);
+            fprintf(out, ", computes %.1f %% of a step, %s",
+                    100 * st->compute_s / step_s, bytes);
+        }
+        fputc('\n', out);
+    }
+    free(stage);
+}
+
 static void print_page(const char *dir, const struct merak_run_log *log,
                        const struct merak_run_state *s, FILE *out)
 {
@@ -245,6 +270,7 @@ static void print_page(const char *dir, const struct merak_run_log *log,
     if (log->n > 0)
         print_step(log, s, out);
     print_ranks(log, out);
+    print_stages(log, out);
     print_pace(log, out);
     if (s->checkpoint[0] != '\0')
         fprintf(out, "  saved     %s, %s ago\n", s->checkpoint,
@@ -274,6 +300,22 @@ static json_t *ranks_json(const struct merak_run_log *log)
     return list;
 }
 
+static json_t *stages_json(const struct merak_run_log *log)
+{
+    json_t *list = json_array();
+    int n;
+    struct merak_run_stage *stage = merak_run_stages(log, &n);
+
+    for (int s = 0; s < n; s++)
+        json_array_append_new(
+            list, json_pack("{s: i, s: i, s: i, s: s, s: f, s: f}", "stage", s,
+                            "dp", stage[s].dp, "tp", stage[s].tp, "ranks",
+                            stage[s].which, "compute_s", stage[s].compute_s,
+                            "memory_bytes", stage[s].memory_bytes));
+    free(stage);
+    return list;
+}
+
 static json_t *state_json(const char *dir, const struct merak_run_log *log,
                           const struct merak_run_state *s)
 {
@@ -290,6 +332,7 @@ static json_t *state_json(const char *dir, const struct merak_run_log *log,
         json_array_append_new(hangs, json_string(s->hang[i]));
     json_object_set_new(o, "hangs", hangs);
     json_object_set(o, "incidents", log->incidents);
+    json_object_set_new(o, "stages", stages_json(log));
     if (log->ranks != NULL) {
         json_object_set_new(o, "idle", merak_json_real(s->idle));
         json_object_set_new(o, "ranks", ranks_json(log));

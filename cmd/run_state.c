@@ -192,6 +192,67 @@ struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r)
     };
 }
 
+bool merak_run_is_unlike(const struct merak_run_log *log)
+{
+    return merak_run_log_text(log, "stages") != NULL;
+}
+
+/* Append "4-7" to the ranks of a stage, if they fit. */
+static void add_ranks(struct merak_run_stage *st, size_t first, size_t last)
+{
+    size_t n = strlen(st->which), room = sizeof(st->which) - n;
+    const char *comma = n > 0 ? "," : "";
+
+    if (room < 32) { /* two numbers, and the dots */
+        if (n < 2 || strcmp(st->which + n - 2, "..") != 0)
+            snprintf(st->which + n, room, "..");
+    } else if (first == last) {
+        snprintf(st->which + n, room, "%s%zu", comma, first);
+    } else {
+        snprintf(st->which + n, room, "%s%zu-%zu", comma, first, last);
+    }
+}
+
+static void add_rank(struct merak_run_stage *st,
+                     const struct merak_run_rank *rank)
+{
+    st->compute_s =
+        rank->compute_s < 0 || st->compute_s < 0
+            ? -1
+            : (st->compute_s * st->ranks + rank->compute_s) / (st->ranks + 1);
+    st->memory_bytes = fmax(st->memory_bytes, rank->memory_bytes);
+    st->dp = rank->dp >= st->dp && rank->dp < INT_MAX ? rank->dp + 1 : st->dp;
+    st->tp = rank->tp >= st->tp && rank->tp < INT_MAX ? rank->tp + 1 : st->tp;
+    st->ranks++;
+}
+
+struct merak_run_stage *merak_run_stages(const struct merak_run_log *log,
+                                         int *n_p)
+{
+    size_t n = merak_run_ranks(log), first = 0;
+    int stages = degree(log, "pp", n), stage = -1;
+    struct merak_run_stage *list =
+        stages > 0 ? calloc((size_t)stages, sizeof(*list)) : NULL;
+
+    *n_p = list != NULL ? stages : 0;
+    for (int s = 0; s < *n_p; s++)
+        list[s].memory_bytes = -1;
+    for (size_t r = 0; list != NULL && r < n; r++) {
+        struct merak_run_rank rank = merak_run_rank(log, r);
+
+        if (rank.stage != stage && stage >= 0)
+            add_ranks(&list[stage], first, r - 1);
+        if (rank.stage != stage)
+            first = r;
+        stage = rank.stage < stages ? rank.stage : -1;
+        if (stage >= 0)
+            add_rank(&list[stage], &rank);
+    }
+    if (stage >= 0)
+        add_ranks(&list[stage], first, n - 1);
+    return list;
+}
+
 const char *merak_run_degrees(const json_t *start, char text[MERAK_RUN_DEGREES])
 {
     static const char *const always[] = {"tp", "pp", "dp"};
@@ -216,10 +277,21 @@ const char *merak_run_degrees(const json_t *start, char text[MERAK_RUN_DEGREES])
     return text;
 }
 
-/* Of all axes: tp x cp x ep; 0: the record is wrong. */
+/* Of all axes: tp x cp x ep, or the most of any stage; 0: the record is
+ * wrong. */
 static int tensor_ranks(const struct merak_run_log *log, size_t n)
 {
     double ranks = degree(log, "tp", n);
+    int stages, most = 0;
+    struct merak_run_stage *stage;
+
+    if (merak_run_is_unlike(log)) {
+        stage = merak_run_stages(log, &stages);
+        for (int s = 0; s < stages; s++)
+            most = stage[s].tp > most ? stage[s].tp : most;
+        free(stage);
+        return most;
+    }
 
     if (merak_run_log_number(log, "cp", 1) != 1)
         ranks *= degree(log, "cp", n);
@@ -238,6 +310,7 @@ void merak_run_bound(const struct merak_run_log *log,
         .step_s = json_number_value(json_object_get(log->ranks, "step_s")),
         .stages = degree(log, "pp", n),
         .tp = tensor_ranks(log, n),
+        .unlike = merak_run_is_unlike(log),
         .microbatches = degree(log, "microbatches", INT_MAX)};
 
     text[0] = '\0';

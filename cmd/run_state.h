@@ -43,6 +43,20 @@ struct merak_run_rank {
     bool slow;
 };
 
+/* A stage of the last start, and what its ranks did; -1: not known. */
+struct merak_run_stage {
+    int ranks, dp, tp;   /* 0: the record names none */
+    char which[64];      /* "0-3,8-11", cut off with ".." */
+    double compute_s;    /* of the mean rank */
+    double memory_bytes; /* of the largest */
+};
+
+/* All stages, by number, *n_p of them; free() it.  NULL: there are none. */
+struct merak_run_stage *merak_run_stages(const struct merak_run_log *log,
+                                         int *n_p);
+/* Have stages of the last start unlike ranks? */
+bool merak_run_is_unlike(const struct merak_run_log *log);
+
 enum { MERAK_RUN_DEGREES = 128 };
 
 /* Of a start, "tp 2 x pp 1 x dp 2", and cp and ep where they are more than 1;

@@ -159,10 +159,11 @@ void trace_print_steps(FILE *out, const int32_t *step, int n)
 void trace_print_run(const struct trace *trace)
 {
     const struct merak_trace_info *info = &trace->rank[0].info;
+    char degrees[MERAK_TRACE_DEGREES];
 
-    printf("%s: %d rank%s, tp %d, pp %d, dp %d, %s, %d micro-batch%s, %s\n",
-           trace->dir, trace->n, merak_plural(trace->n), info->tp, info->stages,
-           info->dp, info->schedule, info->microbatches,
+    printf("%s: %d rank%s, %s, %s, %d micro-batch%s, %s\n", trace->dir,
+           trace->n, merak_plural(trace->n), merak_trace_degrees(info, degrees),
+           info->schedule, info->microbatches,
            info->microbatches == 1 ? "" : "es", info->transport);
 }
 

@@ -21,11 +21,25 @@ json_t *trace_json_run(const struct trace *trace)
 {
     const struct merak_trace_info *info = &trace->rank[0].info;
 
-    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:s, s:i, s:s}", "dir",
-                     merak_json_text(trace->dir, strlen(trace->dir)), "ranks",
-                     trace->n, "tp", info->tp, "pp", info->stages, "dp",
-                     info->dp, "schedule", info->schedule, "microbatches",
-                     info->microbatches, "transport", info->transport);
+    json_t *run = json_pack("{s:o, s:i, s:i, s:s, s:i, s:s}", "dir",
+                            merak_json_text(trace->dir, strlen(trace->dir)),
+                            "ranks", trace->n, "pp", info->stages, "schedule",
+                            info->schedule, "microbatches", info->microbatches,
+                            "transport", info->transport);
+    json_t *list = json_array();
+
+    if (info->degrees == NULL) {
+        json_object_set_new(run, "tp", json_integer(info->tp));
+        json_object_set_new(run, "dp", json_integer(info->dp));
+    }
+    for (int s = 0; info->degrees != NULL && s < info->stages; s++)
+        json_array_append_new(list,
+                              json_pack("{s:i, s:i}", "dp", info->degrees[s].dp,
+                                        "tp", info->degrees[s].tp));
+    if (info->degrees != NULL)
+        json_object_set(run, "stages", list);
+    json_decref(list);
+    return run;
 }
 
 json_t *trace_json_steps(const int32_t *step, int n)

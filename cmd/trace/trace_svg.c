@@ -167,13 +167,13 @@ static void set_title(const struct trace *trace, const struct merak_picture *p,
                       int32_t step, char *title, size_t size)
 {
     const struct merak_trace_info *info = &trace->rank[0].info;
+    char degrees[MERAK_TRACE_DEGREES];
 
     snprintf(title, size,
-             "step %d: %.2f ms, idle %.1f %%, %s, tp %d, pp %d, dp %d, %d "
-             "micro-batch%s",
-             step, p->end_s * 1e3, 100 * p->share[p->n_rows].idle,
-             info->schedule, info->tp, info->stages, info->dp,
-             info->microbatches, info->microbatches == 1 ? "" : "es");
+             "step %d: %.2f ms, idle %.1f %%, %s, %s, %d micro-batch%s", step,
+             p->end_s * 1e3, 100 * p->share[p->n_rows].idle, info->schedule,
+             merak_trace_degrees(info, degrees), info->microbatches,
+             info->microbatches == 1 ? "" : "es");
 }
 
 static enum merak_status draw(const struct trace_options *opt,

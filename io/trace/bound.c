@@ -112,18 +112,19 @@ static void take_shares(const struct merak_bound_step *s, struct shares *of)
 static int say_balance(const struct merak_bound_step *s,
                        const struct shares *of, char *text)
 {
-    bool end = of->stage == 0 || of->stage == s->stages - 1;
+    bool end = !s->unlike && (of->stage == 0 || of->stage == s->stages - 1);
 
     return snprintf(
         text, MERAK_BOUND_BYTES,
         "bound by unbalanced stages: stage %d computes for %.0f %% of the "
-        "step, the other%s for %.0f %%; %sanother --pp cuts elsewhere (auto "
-        "compares them)",
+        "step, the other%s for %.0f %%; %s%s",
         of->stage, 100 * of->busiest, s->stages == 2 ? "" : "s",
         100 * of->others,
         end ? "if that is due to the vocabulary's layers, --schedule "
               "interlaced spreads them over all stages; "
-            : "");
+            : "",
+        s->unlike ? "--stages auto compares lists that give it more ranks"
+                  : "another --pp cuts elsewhere (auto compares them)");
 }
 
 static int say_slow(const struct shares *of, char *text)
@@ -136,14 +137,27 @@ static int say_slow(const struct shares *of, char *text)
                     of->rank, 100 * of->slow, 100 * of->peers);
 }
 
-static int say_wait(const struct shares *of, char *text)
+/* Given in its place, by stages: dp x tp. */
+static const char *smaller_tp(const struct merak_bound_step *s)
+{
+    return s->unlike ? "a list of --stages with a smaller tp"
+                     : "a smaller --tp";
+}
+
+static const char *smaller_pp(const struct merak_bound_step *s)
+{
+    return s->unlike ? "a shorter list of --stages" : "a smaller --pp";
+}
+
+static int say_wait(const struct merak_bound_step *s, const struct shares *of,
+                    char *text)
 {
     return snprintf(text, MERAK_BOUND_BYTES,
                     "bound by waits: for %.0f %% of the step a rank waits for "
                     "the last member of a collective, each time for another; "
                     "tasks that share cores do that (srun -c N "
-                    "--cpu-bind=cores), and a smaller --tp waits less often",
-                    100 * of->wait);
+                    "--cpu-bind=cores), and %s waits less often",
+                    100 * of->wait, smaller_tp(s));
 }
 
 static int say_idle(const struct merak_bound_step *s, const struct shares *of,
@@ -168,21 +182,24 @@ static int say_idle(const struct merak_bound_step *s, const struct shares *of,
                     "bound by the pipeline's bubble: %.0f %% of the step of "
                     "the mean rank, with %d stages and %d micro-batches; more "
                     "micro-batches (a larger --global-batch, a smaller "
-                    "--micro-batch), a smaller --pp or another --schedule "
-                    "(auto compares them) make it smaller",
-                    percent, s->stages, s->microbatches);
+                    "--micro-batch), %s or another --schedule (auto compares "
+                    "them) make it smaller",
+                    percent, s->stages, s->microbatches, smaller_pp(s));
 }
 
 static int say_exposed(const struct merak_bound_step *s,
                        const struct shares *of, char *text)
 {
-    const char *fix = "a smaller --pp sends less often";
+    char fix[128];
 
     if (s->collectives && s->tp > 1)
-        fix = "a smaller --tp has fewer of them";
+        snprintf(fix, sizeof(fix), "%s has fewer of them", smaller_tp(s));
     else if (s->collectives)
-        fix = "a larger --global-batch has fewer of them for each token, and "
-              "--reduce fast makes them shorter";
+        snprintf(fix, sizeof(fix),
+                 "a larger --global-batch has fewer of them for each token, "
+                 "and --reduce fast makes them shorter");
+    else
+        snprintf(fix, sizeof(fix), "%s sends less often", smaller_pp(s));
     return snprintf(text, MERAK_BOUND_BYTES,
                     "bound by communication: for %.0f %% of the step nothing "
                     "is computed meanwhile, mostly in %s; %s",
@@ -229,7 +246,7 @@ void merak_bound_text(const struct merak_bound_step *s,
     else if (of.rank >= 0 && (most == of.wait || !s->split))
         say_slow(&of, text);
     else if (most == of.wait)
-        say_wait(&of, text);
+        say_wait(s, &of, text);
     else if (most == of.idle)
         say_idle(s, &of, text);
     else if (most == of.exposed)
@@ -280,7 +297,7 @@ enum merak_status merak_trace_bound(const struct merak_trace_rank *ranks, int n,
                                  .n = n,
                                  .step_s = split[0].step_s,
                                  .stages = info->stages,
-                                 .tp = info->tp,
+                                 .unlike = info->degrees != NULL,
                                  .microbatches = info->microbatches,
                                  .split = true};
     double collectives_s = 0, sends_s = 0;
@@ -288,13 +305,15 @@ enum merak_status merak_trace_bound(const struct merak_trace_rank *ranks, int n,
 
     if (rank == NULL)
         return merak_fail_nomem(err, (size_t)n * sizeof(*rank));
-    for (int r = 0; r < n; r++)
+    for (int r = 0; r < n; r++) {
         rank[r] = (struct merak_bound_rank){.rank = ranks[r].info.rank,
                                             .stage = ranks[r].info.stage,
                                             .compute_s = split[r].compute_s,
                                             .exposed_s = split[r].exposed_s,
                                             .wait_s = split[r].wait_s,
                                             .idle_s = split[r].idle_s};
+        s.tp = ranks[r].info.tp > s.tp ? ranks[r].info.tp : s.tp;
+    }
     for (int i = 0; i < n_steps && rc == MERAK_OK; i++)
         rc = add_step(ranks, n, steps[i], 1.0 / n_steps, rank, &collectives_s,
                       &sends_s, err);

@@ -18,7 +18,8 @@ struct merak_bound_step {
     int n;
     double step_s;
     int stages, tp, microbatches;
-    bool split; /* false: of a rank only compute_s is known */
+    bool unlike; /* stages, of unlike ranks; tp: the most of any */
+    bool split;  /* false: of a rank only compute_s is known */
     /* Of communication, collectives took longer than sends between stages. */
     bool collectives;
 };

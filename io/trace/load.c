@@ -114,14 +114,71 @@ static bool get_records(hid_t file, struct merak_trace_rank *rank)
     return rank->records != NULL;
 }
 
-/* Are the coordinates of a rank in tp x pp x dp ranks, and are these all? */
+/* A list of stages has one item for each. */
+static bool get_degrees(hid_t file, struct merak_trace_rank *rank)
+{
+    struct merak_trace_info *info = &rank->info;
+    size_t n = 2 * (size_t)info->stages;
+    uint64_t *number;
+    bool ok;
+
+    if (H5Aexists(file, MERAK_TRACE_DEGREES_OF) <= 0)
+        return true;
+    if (info->stages < 1 || info->stages > info->ranks)
+        return false;
+    number = calloc(n, sizeof(*number));
+    rank->degrees = calloc(n / 2, sizeof(*rank->degrees));
+    ok = number != NULL && rank->degrees != NULL &&
+         merak_h5_get_u64(file, MERAK_TRACE_DEGREES_OF, number, (int)n);
+    for (size_t i = 0; i < n && ok; i++) {
+        ok = number[i] <= INT32_MAX;
+        *(i % 2 == 0 ? &rank->degrees[i / 2].dp : &rank->degrees[i / 2].tp) =
+            (int)number[i];
+    }
+    free(number);
+    info->degrees = rank->degrees;
+    return ok;
+}
+
+/* Is a list of all ranks, and none of its stages empty? */
+static bool is_whole(const struct merak_trace_info *info)
+{
+    for (int s = 0; s < info->stages; s++) {
+        if (info->degrees[s].dp < 1 || info->degrees[s].tp < 1)
+            return false;
+    }
+    return merak_stages_ranks(info->degrees, info->stages) == info->ranks;
+}
+
+/* Are the coordinates of a rank in tp x pp x dp ranks, and are these all?  Of
+ * a list's stage: those that the list has for it. */
 static bool is_placed(const struct merak_trace_info *info)
 {
+    const struct merak_stage_degrees *own = info->degrees;
     uint64_t ranks = (uint64_t)info->tp * (uint64_t)info->stages;
 
-    return info->tp_index < info->tp && info->stage < info->stages &&
-           info->dp_index < info->dp && ranks <= INT32_MAX &&
+    if (info->tp_index >= info->tp || info->stage >= info->stages ||
+        info->dp_index >= info->dp)
+        return false;
+    if (own != NULL)
+        return is_whole(info) && own[info->stage].tp == info->tp &&
+               own[info->stage].dp == info->dp;
+    return ranks <= INT32_MAX &&
            ranks * (uint64_t)info->dp == (uint64_t)info->ranks;
+}
+
+/* Are two ranks of one run? */
+static bool is_same(const struct merak_trace_info *a,
+                    const struct merak_trace_info *b)
+{
+    if (a->ranks != b->ranks || a->stages != b->stages ||
+        a->microbatches != b->microbatches ||
+        (a->degrees == NULL) != (b->degrees == NULL))
+        return false;
+    if (a->degrees == NULL)
+        return a->tp == b->tp && a->dp == b->dp;
+    return memcmp(a->degrees, b->degrees,
+                  (size_t)a->stages * sizeof(*a->degrees)) == 0;
 }
 
 /* All ranks of a run have the same shape, and each a place of its own: its
@@ -132,7 +189,9 @@ static enum merak_status check_info(const struct merak_trace_info *info,
 {
     const struct merak_plan near = {.tp = info->tp,
                                     .pp = info->stages,
-                                    .dp = info->dp};
+                                    .dp = info->dp,
+                                    .stage = info->degrees};
+    char text[MERAK_TRACE_DEGREES], other[MERAK_TRACE_DEGREES];
     struct merak_plan far = near;
 
     far.order_tp_pp_dp = true;
@@ -143,20 +202,17 @@ static enum merak_status check_info(const struct merak_trace_info *info,
              info->rank))
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "%s: rank %d of %d cannot be number %d, %d and %d of "
-                          "tp %d x pp %d x dp %d",
+                          "%s",
                           path, info->rank, info->ranks, info->tp_index,
-                          info->stage, info->dp_index, info->tp, info->stages,
-                          info->dp);
-    if (info->ranks != first->ranks || info->tp != first->tp ||
-        info->stages != first->stages || info->dp != first->dp ||
-        info->microbatches != first->microbatches)
+                          info->stage, info->dp_index,
+                          merak_trace_degrees(info, text));
+    if (!is_same(info, first))
         return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "%s is of tp %d x pp %d x dp %d with %d "
-                          "micro-batches, rank 0 of tp %d x pp %d x dp %d with "
-                          "%d: of two runs",
-                          path, info->tp, info->stages, info->dp,
-                          info->microbatches, first->tp, first->stages,
-                          first->dp, first->microbatches);
+                          "%s is of %s with %d micro-batches, rank 0 of %s "
+                          "with %d: of two runs",
+                          path, merak_trace_degrees(info, text),
+                          info->microbatches, merak_trace_degrees(first, other),
+                          first->microbatches);
     return MERAK_OK;
 }
 
@@ -214,7 +270,8 @@ static enum merak_status load_rank(const char *path, int number,
     if (!get_info(file, &rank->info))
         rc = merak_fail(err, MERAK_ERR_FORMAT,
                         "%s is not a trace this merak reads", path);
-    else if (!get_names(file, rank) || !merak_trace_get_planned(file, rank) ||
+    else if (!get_degrees(file, rank) || !get_names(file, rank) ||
+             !merak_trace_get_planned(file, rank) ||
              !merak_trace_get_costs(file, rank) ||
              !merak_trace_get_saves(file, rank) || !get_records(file, rank))
         rc = merak_h5_fail(err, "cannot read %s", path);

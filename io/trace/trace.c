@@ -5,7 +5,8 @@
  *
  * trace-RANK.h5.  Root attributes: format "merak-trace", version 1, and the
  * fields of struct merak_trace_info: rank, ranks, stage, stages, tp, dp,
- * tp_index, dp_index, microbatches, schedule, transport.
+ * tp_index, dp_index, microbatches, schedule, transport; degrees, if stages
+ * have unlike ranks: [2 stages] u64, dp and tp of each.
  *   /names    [instructions] of text: what each instruction of the program is
  *   /planned  [instructions] of a compound, or absent; see planned.c
  *   /costs, /plan and some attributes, or absent; see costs.c
@@ -116,6 +117,25 @@ char *merak_trace_file(char *buf, int rank)
 /* --- creating
  * -------------------------------------------------------------------- */
 
+static bool put_degrees(hid_t file, const struct merak_trace_info *info)
+{
+    size_t n = 2 * (size_t)info->stages;
+    uint64_t *number;
+    bool ok;
+
+    if (info->degrees == NULL)
+        return true;
+    number = calloc(n, sizeof(*number));
+    for (size_t i = 0; number != NULL && i < n; i += 2) {
+        number[i] = (uint64_t)info->degrees[i / 2].dp;
+        number[i + 1] = (uint64_t)info->degrees[i / 2].tp;
+    }
+    ok = number != NULL &&
+         merak_h5_put_u64(file, MERAK_TRACE_DEGREES_OF, number, (int)n);
+    free(number);
+    return ok;
+}
+
 static bool put_info(hid_t file, const struct merak_trace_info *info)
 {
     return merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) &&
@@ -132,7 +152,8 @@ static bool put_info(hid_t file, const struct merak_trace_info *info)
            merak_h5_put_number(file, "microbatches",
                                (uint64_t)info->microbatches) &&
            merak_h5_put_text(file, "schedule", info->schedule) &&
-           merak_h5_put_text(file, "transport", info->transport);
+           merak_h5_put_text(file, "transport", info->transport) &&
+           put_degrees(file, info);
 }
 
 /* Bytes of the longest instruction name, its null byte included. */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "merak/status.h"
+#include "partitioner/plan/mesh.h"
 
 /* One instruction as it ran; 48 bytes on disk. */
 struct merak_trace_record {
@@ -59,7 +60,10 @@ struct merak_trace_save {
 
 /* Written with the records, once per rank. */
 struct merak_trace_info {
-    int rank, ranks, stage, stages, tp, dp, tp_index, dp_index;
+    int rank, ranks, stage, stages;
+    int tp, dp, tp_index, dp_index;            /* of the rank's own stage */
+    const struct merak_stage_degrees *degrees; /* [stages] of each stage; NULL:
+                                                  all are alike */
     int microbatches;
     char schedule[32];
     char transport[64];
@@ -71,7 +75,7 @@ struct merak_trace_info {
     char dtype[8];                             /* next two */
     int threads;
     int ranks_per_node; /* logical ranks fill nodes in order; 0: not known */
-    const char *plan; /* as text (io/plan_file.h), of rank 0; or NULL */
+    const char *plan;   /* as text (io/plan_file.h), of rank 0; or NULL */
 };
 
 struct merak_trace;
@@ -109,6 +113,11 @@ const char *merak_trace_kind_name(uint8_t kind);
 const char *merak_trace_queue_name(uint8_t queue);
 const char *merak_trace_phase_name(uint8_t phase);
 
+enum { MERAK_TRACE_DEGREES = 64 };
+/* "tp 1, pp 2, dp 2"; "stages 2x4-8x1" if they are unlike.  Returns text. */
+const char *merak_trace_degrees(const struct merak_trace_info *info,
+                                char text[MERAK_TRACE_DEGREES]);
+
 /* Reading, for `merak trace`. */
 struct merak_trace_rank {
     struct merak_trace_info info;
@@ -119,6 +128,7 @@ struct merak_trace_rank {
                                             trace */
     struct merak_trace_cost *cost;       /* likewise */
     char *plan;                          /* likewise */
+    struct merak_stage_degrees *degrees; /* [info.stages], or NULL */
     struct merak_trace_save *saves;      /* [n_saves]; NULL: likewise */
     size_t n_saves;
 };

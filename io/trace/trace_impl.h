@@ -13,6 +13,7 @@
 #define MERAK_TRACE_NAMES "names"
 #define MERAK_TRACE_PLANNED "planned"
 #define MERAK_TRACE_SAVES "saves"
+#define MERAK_TRACE_DEGREES_OF "degrees"
 
 /* "trace-00003.h5"; buf of 32.  Returns buf. */
 char *merak_trace_file(char *buf, int rank);

@@ -4,7 +4,11 @@
 
 #include "io/trace/trace.h"
 
+#include "partitioner/plan/list_text.h"
+
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const kind_names[] = {"load",  "kernel", "exchange",
                                          "slice", "send",   "recv"};
@@ -29,6 +33,23 @@ const char *merak_trace_phase_name(uint8_t phase)
     return phase < COUNT(phase_names) ? phase_names[phase] : "?";
 }
 
+const char *merak_trace_degrees(const struct merak_trace_info *info,
+                                char text[MERAK_TRACE_DEGREES])
+{
+    static const char word[] = "stages ";
+    const size_t n = sizeof(word) - 1;
+
+    if (info->degrees == NULL) {
+        snprintf(text, MERAK_TRACE_DEGREES, "tp %d, pp %d, dp %d", info->tp,
+                 info->stages, info->dp);
+        return text;
+    }
+    memcpy(text, word, n);
+    merak_stages_text(info->degrees, info->stages, text + n,
+                      MERAK_TRACE_DEGREES - n);
+    return text;
+}
+
 void merak_trace_unload(struct merak_trace_rank *ranks, int n)
 {
     if (ranks == NULL)
@@ -38,6 +59,7 @@ void merak_trace_unload(struct merak_trace_rank *ranks, int n)
         free(ranks[i].planned);
         free(ranks[i].cost);
         free(ranks[i].plan);
+        free(ranks[i].degrees);
         free(ranks[i].saves);
         free(ranks[i].records);
     }

@@ -147,7 +147,7 @@ static enum merak_status fill_input(struct merak_trainer *t,
         MERAK_OK)
         return err->status;
     in->memory = merak_backend_memory(t->compute.backend);
-    in->unlike = t->opt.output.trace == NULL; /* traces have no such stages */
+    in->unlike = true;
     in->direct = t->linked.direct;
     in->fast_sums = in->direct && t->opt.reduce_fast;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;

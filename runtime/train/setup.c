@@ -234,10 +234,6 @@ static enum merak_status prove_together(struct merak_trainer *t,
 static enum merak_status check_unlike(struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    if (t->opt.output.trace != NULL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--trace: ranks of unlike stages have no place in a "
-                          "trace; leave it out, or give tp, pp and dp");
     if (t->opt.transport == MERAK_TRANSPORT_NCCL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "--transport nccl: a rank of unlike stages has more "

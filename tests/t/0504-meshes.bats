@@ -56,7 +56,28 @@ near_one()
     grep 'stages of unlike ranks: 2 x 1, 1 x 1 on' "$RUNS/gpt2-tied-2x1,1x1/out"
 }
 
-@test "5 ranks: 1 of 1, then 2 of 2, ZeRO off" { near_one 5 1x1,2x2 --zero 0; }
+@test "5 ranks: 1 of 1, then 2 of 2, ZeRO off; the trace has their places" {
+    local trace=$RUNS/trace run=$RUNS/llama-untied-1x1,2x2
+
+    near_one 5 1x1,2x2 --zero 0 --trace "$trace"
+    run merak trace summary "$trace"
+    echo "$output"
+    [[ $output == *': 5 ranks, stages 1x1-2x2, 1f1b, '* ]]
+    [[ $output == *'times as long as predicted'* ]]
+    merak trace summary --json "$trace" | jq -e '.pp == 2 and .tp == null and
+        .stages == [{dp: 1, tp: 1}, {dp: 2, tp: 2}] and
+        [.by_rank[].stage] == [0, 1, 1, 1, 1]'
+    merak trace svg "$trace" --out "$RUNS/trace.svg"
+    for row in 'stage 0' 's1 d0 t0' 's1 d0 t1' 's1 d1 t0' 's1 d1 t1'; do
+        grep ">$row<" "$RUNS/trace.svg" >/dev/null
+    done
+    merak trace diff --predicted "$trace"
+    merak top --once "$run/ckpt" | grep 'stage 0 *1 x 1, rank 0'
+    merak top --once "$run/ckpt" | grep 'stage 1 *2 x 2, ranks 1-4'
+    merak top --json "$run/ckpt" | jq -e '[.stages[].ranks] == ["0", "1-4"]'
+    merak report "$run/ckpt" --out "$RUNS/run.html"
+    grep '<td>1</td><td>2</td><td>2</td><td>1-4</td>' "$RUNS/run.html"
+}
 @test "6 ranks: tp 2, then 4 replicas, gpipe" {
     near_one 6 1x2,4x1 --schedule gpipe
 }

@@ -37,11 +37,18 @@ static void what_makes_no_sense_is_refused(void **state)
         {1, 1, 1, 1, {0}, 500, 400, "1 makes no sense: 500 to 400 ns"},
         {1, 1, 1, 1, {0}, -2, 400, "1 makes no sense: -2 to 400 ns"},
         {1, 1, 1, 1, {0}, 0, INT64_MAX, "sense: 0 to 9223372036854775807 ns"},
-        {1, 1, 2, 1, {0}, 0, 0, "rank 0 of 1 cannot be number 0, 0 and 0 of tp "
-                                "1 x pp 2 x dp 1"},
-        {1, 1, 2000000000, 1, {0}, 0, 0, "x pp 2000000000 x dp 1"},
-        {1, 65536, 65536, 65536, {0}, 0, 0, "tp 65536 x pp 65536 x dp 65536"},
-        {1, 0, 1, 1, {0}, 0, 0, "of tp 0 x pp 1 x dp 1"},
+        {1,
+         1,
+         2,
+         1,
+         {0},
+         0,
+         0,
+         "rank 0 of 1 cannot be number 0, 0 and 0 of tp "
+         "1, pp 2, dp 1"},
+        {1, 1, 2000000000, 1, {0}, 0, 0, "pp 2000000000, dp 1"},
+        {1, 65536, 65536, 65536, {0}, 0, 0, "tp 65536, pp 65536, dp 65536"},
+        {1, 0, 1, 1, {0}, 0, 0, "of tp 0, pp 1, dp 1"},
         {4, 1, 2, 2, {0, 2, 0}, 0, 0, "cannot be number 0, 2 and 0"},
         {4, 2, 1, 2, {2, 0, 0}, 0, 0, "cannot be number 2, 0 and 0"},
         {4, 2, 1, 2, {0, 0, 2}, 0, 0, "cannot be number 0, 0 and 2"},
@@ -105,8 +112,84 @@ static void ranks_of_two_runs_are_refused(void **state)
     }
     assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
                      MERAK_ERR_CORRUPT);
-    assert_non_null(strstr(err.text, "trace-00001.h5 is of tp 1 x pp 1 x dp 4"));
+    assert_non_null(strstr(err.text, "trace-00001.h5 is of tp 1, pp 1, dp 4"));
     assert_non_null(strstr(err.text, "of two runs"));
+}
+
+static void a_list_that_cannot_be_is_refused(void **state)
+{
+    static const struct {
+        struct merak_stage_degrees list[2];
+        int ranks, stage, dp;
+        const char *text;
+    } row[] = {
+        {{{2, 1}, {1, 1}}, 3, 1, 1, "0 of 3 cannot be number 0, 1 and 0 of "},
+        {{{2, 1}, {1, 1}}, 3, 0, 1, "of 3 cannot be number 0, 0 and 0 of "},
+        {{{2, 1}, {1, 1}}, 4, 0, 2, "of 4 cannot be number 0, 0 and 0 of "},
+        {{{2, 1}, {0, 1}}, 2, 0, 2, " of stages 2x1-0x1"},
+        {{{1 << 30, 1}, {1 << 30, 1}}, 2, 0, 1 << 30, " of stages 1073741824"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct merak_trace_info info = {.ranks = row[i].ranks,
+                                        .stages = 2,
+                                        .stage = row[i].stage,
+                                        .tp = 1,
+                                        .dp = row[i].dp,
+                                        .degrees = row[i].list,
+                                        .n_instrs = INSTRS,
+                                        .instr_name = names};
+        struct merak_trace_rank *ranks;
+        struct merak_trace *trace;
+        struct merak_error err;
+        int n;
+
+        assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err),
+                         MERAK_OK);
+        (void)!merak_trace_close(trace, NULL);
+        assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
+                         MERAK_ERR_CORRUPT);
+        if (strstr(err.text, row[i].text) == NULL)
+            fail_msg("row %zu says \"%s\"", i, err.text);
+    }
+}
+
+/* Ranks of unlike stages are numbered stage by stage. */
+static void a_list_of_stages_is_kept(void **state)
+{
+    static const struct merak_stage_degrees list[] = {{2, 1}, {1, 2}};
+    static const int at[4][3] = {{0, 0, 0}, {0, 1, 0}, {1, 0, 0}, {1, 0, 1}};
+    char text[MERAK_TRACE_DEGREES];
+    struct merak_trace_rank *ranks;
+    struct merak_trace *trace;
+    struct merak_error err;
+    int n;
+
+    (void)state;
+    for (int r = 0; r < 4; r++) {
+        struct merak_trace_info info = {.rank = r,
+                                        .ranks = 4,
+                                        .stages = 2,
+                                        .stage = at[r][0],
+                                        .dp_index = at[r][1],
+                                        .tp_index = at[r][2],
+                                        .dp = list[at[r][0]].dp,
+                                        .tp = list[at[r][0]].tp,
+                                        .degrees = list,
+                                        .n_instrs = INSTRS,
+                                        .instr_name = names};
+
+        assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err),
+                         MERAK_OK);
+        (void)!merak_trace_close(trace, NULL);
+    }
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+    assert_int_equal(n, 4);
+    assert_memory_equal(ranks[3].info.degrees, list, sizeof(list));
+    assert_string_equal(merak_trace_degrees(&ranks[0].info, text),
+                        "stages 2x1-1x2");
+    merak_trace_unload(ranks, n);
 }
 
 /* A file whose dataset or attribute is larger than it says elsewhere, than the
@@ -139,8 +222,8 @@ static bool put_names(hid_t file, hsize_t n, const char *from)
         ok = ok && H5Pset_chunk(dcpl, 1, &chunk) >= 0;
     else
         ok = ok && H5Pset_external(dcpl, from, 0, n * 16) >= 0;
-    set = H5Dcreate2(file, "names", type, space, H5P_DEFAULT, dcpl,
-                     H5P_DEFAULT);
+    set =
+        H5Dcreate2(file, "names", type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
     ok = ok && set >= 0;
     H5Dclose(set);
     H5Pclose(dcpl);
@@ -177,8 +260,7 @@ static void sizes_that_the_file_cannot_have_are_refused(void **state)
                     : i == 1 ? put_names(file, (hsize_t)1 << 24, NULL)
                              : put_names(file, 4, "/etc/hostname"));
         assert_true(H5Fclose(file) >= 0);
-        assert_int_not_equal(merak_trace_load(dir, &ranks, &n, &err),
-                             MERAK_OK);
+        assert_int_not_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
     }
 }
 
@@ -229,6 +311,8 @@ int main(void)
         OWN_DIR_TEST(times_out_of_reach_are_refused),
         OWN_DIR_TEST(what_makes_no_sense_is_refused),
         OWN_DIR_TEST(ranks_of_two_runs_are_refused),
+        OWN_DIR_TEST(a_list_that_cannot_be_is_refused),
+        OWN_DIR_TEST(a_list_of_stages_is_kept),
         OWN_DIR_TEST(sizes_that_the_file_cannot_have_are_refused),
     };
 

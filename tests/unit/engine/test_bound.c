@@ -188,6 +188,38 @@ static void it_is_named_with_what_changes_it(void **state)
     assert_true(strlen(text) + 1 < sizeof(text)); /* nothing is cut off */
 }
 
+/* What is typed for stages of unlike ranks is their list. */
+static void of_unlike_stages_the_list_is_named(void **state)
+{
+    static const struct merak_bound_rank busy[] = {{0, 0, 0.6, 0, 0, 1.4, 0},
+                                                   {1, 1, 1.9, 0, 0, 0.1, 0}},
+                                         sends[] = {
+                                             {0, 0, 1.0, 0, 0.8, 0.1, 0.1},
+                                             {1, 1, 1.0, 0, 0.8, 0.1, 0.1}};
+    struct merak_bound_step s = {.rank = busy,
+                                 .n = 2,
+                                 .step_s = 2,
+                                 .stages = 2,
+                                 .tp = 2,
+                                 .unlike = true,
+                                 .microbatches = 8,
+                                 .split = true};
+    char text[MERAK_BOUND_BYTES];
+
+    (void)state;
+    merak_bound_text(&s, text);
+    assert_string_equal(text, "bound by unbalanced stages: stage 1 computes "
+                              "for 95 % of the step, the other for 30 %; "
+                              "--stages auto compares lists that give it more "
+                              "ranks");
+    s.rank = sends;
+    merak_bound_text(&s, text);
+    assert_non_null(strstr(text, "; a shorter list of --stages sends less"));
+    s.collectives = true;
+    merak_bound_text(&s, text);
+    assert_non_null(strstr(text, "; a list of --stages with a smaller tp has"));
+}
+
 static void of_nothing_nothing_is_said(void **state)
 {
     struct merak_bound_step s = {.n = 0, .step_s = 2, .stages = 1};
@@ -204,11 +236,12 @@ static void of_nothing_nothing_is_said(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0]) + 1] = {
-        cmocka_unit_test(of_nothing_nothing_is_said)};
+    struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0]) + 2] = {
+        cmocka_unit_test(of_nothing_nothing_is_said),
+        cmocka_unit_test(of_unlike_stages_the_list_is_named)};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        tests[i + 1] =
+        tests[i + 2] =
             (struct CMUnitTest){rows[i].name, it_is_named_with_what_changes_it,
                                 NULL, NULL, (void *)(uintptr_t)&rows[i]};
     return cmocka_run_group_tests_name("bound", tests, NULL, NULL);
