@@ -29,7 +29,8 @@ static enum merak_status score_file(struct merak_scorer *s,
                                     const struct merak_token_file *file)
 {
     struct merak_loss_sink to = {NULL, NULL};
-    enum merak_status rc = merak_reference_create(file, &s->model, &to.writer, s->err);
+    enum merak_status rc =
+        merak_reference_create(file, &s->model, &to.writer, s->err);
 
     if (rc == MERAK_OK)
         rc = merak_score_pairs(s, file, 0, file->documents, &to);

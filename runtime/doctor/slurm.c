@@ -310,6 +310,31 @@ static void check_topology(char *text, const char *const *nodes, int n_nodes,
 
 /* --- all ------------------------------------------------------------------ */
 
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL ? value : "";
+}
+
+/* A container that Slurm started has a program's libraries, not Slurm. */
+static void find_no_srun(struct merak_findings *found)
+{
+    bool in_step = variable("SLURM_STEP_ID")[0] != '\0';
+    struct merak_finding *f = merak_find(
+        found, MERAK_FINDING_NOTE, "slurm", "%s",
+        in_step ? "srun is not here, as in a container: Slurm's plugins and "
+                  "switches are not examined"
+                : "srun is not here, or has no configuration: only one task "
+                  "can run");
+
+    merak_find_fix(f, "%s",
+                   in_step ? "`srun --mpi=pmix merak doctor` with a merak of "
+                             "the host examines them"
+                           : "`merak sandbox -- COMMAND` runs it under a "
+                             "private Slurm");
+}
+
 static void check_all(char *text, char *config, const char *const *nodes,
                       int n_nodes, struct merak_findings *found)
 {
@@ -320,11 +345,7 @@ static void check_all(char *text, char *config, const char *const *nodes,
     uint32_t slurm;
 
     if (merak_ask(version, PATIENCE_S, release, sizeof(release)) != 0) {
-        f = merak_find(found, MERAK_FINDING_NOTE, "slurm",
-                       "srun is not here, or has no configuration: only one "
-                       "task can run");
-        merak_find_fix(f, "`merak sandbox -- COMMAND` runs it under a private "
-                          "Slurm");
+        find_no_srun(found);
         return;
     }
     keep_version(release);
@@ -352,13 +373,6 @@ void merak_slurm_check(const char *const *nodes, int n_nodes,
         check_all(text, config, nodes, n_nodes, found);
     free(text);
     free(config);
-}
-
-static const char *variable(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value != NULL ? value : "";
 }
 
 void merak_slurm_environment(struct merak_findings *found)

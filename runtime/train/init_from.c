@@ -162,8 +162,8 @@ static enum merak_status check_reference(const struct merak_trainer *t,
     if (rc != MERAK_OK || graph == NULL)
         return rc;
     rc = merak_weights_identify(graph, adapters, read_param, source, &id, err);
-    for (size_t i = 0; rc == MERAK_OK &&
-                       (r = merak_data_reference(t->data, i)) != NULL;
+    for (size_t i = 0;
+         rc == MERAK_OK && (r = merak_data_reference(t->data, i)) != NULL;
          i++) {
         const struct merak_reference_model *m = merak_reference_model(r);
 

@@ -84,6 +84,19 @@ SCRIPT
     [ -z "$(ls -A shared)" ]
 }
 
+@test "in a step without Slurm's programs, as in a container" {
+    mkdir bin
+    ln -s /usr/bin/* bin/
+    rm bin/srun bin/scontrol
+    run srun -Q -N2 -n2 env PATH="$BUILD/cmd:$PWD/bin" merak doctor \
+        --json out.json
+    echo "$output"
+    [ "$status" -eq 0 ]
+    found slurm note "as in a container: Slurm's plugins and switches are not"
+    found PMIx ok "2 tasks on 2 nodes"
+    found "between nodes" ok "all nodes at once"
+}
+
 @test "in a step: exit codes of what a run would end with" {
     run srun -Q -N2 -n2 merak doctor --dir /proc/self
     echo "$output"
