@@ -113,6 +113,25 @@ run_units()
     fi
 }
 
+# The same without the tests of an area, if one is named.
+run_units_but()
+{
+    local own
+
+    [ -n "$1" ] || {
+        run_units
+        return
+    }
+    own=$(grep -o 'unit/[a-z0-9_]*\.\(t\|sh\)\b' "$top/tests/unit/$1.am" \
+        2>/dev/null) || {
+        echo "no area \"$1\": there is no tests/unit/$1.am" >&2
+        failed=$((failed + 1))
+        return
+    }
+    run_units TESTS="$(make -s -C tests list-tests | grep -vxF "$own" |
+        tr '\n' ' ')"
+}
+
 # The closing line of everything that tests.
 totals='^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
 

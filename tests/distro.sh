@@ -7,6 +7,7 @@
 #
 #   --prepare      only make the system and install packages
 #   --units        only the build and the unit tests, not both commands
+#   --without AREA of the unit tests those in tests/unit/AREA.am are left out
 #   --user         build and run as an ordinary user; packages are root's
 #   --arch arm64   cross-built; the kernels' and the partitioner's unit tests
 #                  under qemu's emulation of a CPU
@@ -32,7 +33,7 @@ self=$top/tests/distro.sh
 
 base=/var/lib/merak-distro
 mirror=${MERAK_DEBIAN_MIRROR-}
-name= arch= what=both fresh= user= inside=
+name= arch= what=both fresh= user= inside= without=
 command=()
 
 usage()
@@ -56,12 +57,13 @@ skip()
 
 while [ $# -gt 0 ]; do
     case $1 in
-    --dir | --mirror | --arch)
+    --dir | --mirror | --arch | --without)
         [ $# -ge 2 ] || die "$1: its value is missing"
         case $1 in
         --dir) base=$2 ;;
         --mirror) mirror=$2 ;;
         --arch) arch=$2 ;;
+        --without) without=$2 ;;
         esac
         shift
         ;;
@@ -154,6 +156,7 @@ if [ -z "$inside" ]; then
     options=(--inside --dir "$base" --mirror "$mirror")
     [ -z "$arch" ] || options+=(--arch "$arch")
     [ -z "$user" ] || options+=(--user)
+    [ -z "$without" ] || options+=(--without "$without")
     [ -z "$fresh" ] || options+=(--fresh)
     case $what in
     prepare | units) options+=("--$what" "$name") ;;
@@ -314,7 +317,8 @@ if [ -n "$arch" ]; then
     count_command "$root.check.log" tests/cross.sh
 elif [ "$what" = units ]; then
     must install_inside build test
-    count_command "$root.check.log" ./check --no-install --units
+    count_command "$root.check.log" ./check --no-install --units \
+        ${without:+--without "$without"}
 else
     must install_inside build run test
     count_command "$root.check.log" ./check --no-install

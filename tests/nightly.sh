@@ -12,6 +12,7 @@
 #   all      unit tests with the rows that take many seconds, every call of a
 #            save and more seeds (MERAK_TEST_ALL, _ALL_CALLS, _SEEDS), and the
 #            scripts that have such rows
+#   distro   unit tests on the other releases of Debian (tests/distro.sh)
 #   debug    unit and cluster tests with --enable-debug
 #   fuzz     make fuzz, FUZZ_SECONDS (300) a target
 #   hangs    a rank stopped or killed in every kind of wait, HANG_COUNT (20)
@@ -36,7 +37,7 @@ while [ $# -gt 0 ]; do
     --build) all=$(mkdir -p "$2" && cd "$2" && pwd -P) || exit 2; shift ;;
     --units) cluster=no ;;
     --cluster) units=no ;;
-    address | thread | all | debug | fuzz | hangs | survive) parts+=("$1") ;;
+    address | thread | all | distro | debug | fuzz | hangs | survive) parts+=("$1") ;;
     *)
         sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
         [ "$1" = --help ]
@@ -45,7 +46,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(address thread all debug fuzz hangs survive)
+[ ${#parts[@]} -gt 0 ] || parts=(address thread all distro debug fuzz hangs survive)
 
 # What the sanitizers are told, in all processes of a run.  HDF5 and PMIx keep
 # memory until the process ends; a rank that another one ends has no time to
@@ -118,6 +119,20 @@ all()
     [ "$units" = no ] || run_units
     mapfile -t files < <(grep -lE 'TEST_ALL|^load parity' "$top"/tests/t/*.bats)
     run_scripts "${files[@]}"
+}
+
+distro()
+{
+    local name log=$all/distro.log
+
+    mkdir -p "$all" || return
+    [ "$units" = yes ] || return 0
+    for name in bookworm trixie; do
+        say "unit tests on Debian's $name"
+        "$top/tests/distro.sh" --units "$name" 2>&1 | tee "$log" |
+            grep --line-buffered -vE "$totals"
+        count_totals "$log" "$((PIPESTATUS[0] == 77 ? 0 : PIPESTATUS[0]))"
+    done
 }
 
 debug()
