@@ -90,6 +90,7 @@ struct merak_hf_mixture {
     bool is_dense[MERAK_HF_LAYERS]; /* layers with an MLP all the same */
     /* Of scores and weights (struct merak_route_options). */
     bool sigmoid, normal, rounded;
+    bool wide; /* logits are computed in fp32 */
     size_t groups, groups_kept;
     float scale;
     float aux; /* coefficient of the loss by load (merak_balance()) */

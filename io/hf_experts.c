@@ -64,6 +64,7 @@ const struct merak_hf_experts merak_hf_glm4_experts = {
     .normal_field = "norm_topk_prob",
     .is_normal = true,
     .sigmoid = true,
+    .wide = true,
     .shared_count_field = "n_shared_experts",
     .dense_first_field = "first_k_dense_replace",
 };
@@ -180,6 +181,7 @@ void merak_hf_experts_read(struct merak_hf_reader *r,
                  : merak_hf_size(r, f->width_field, MOST_FFN, f->width);
     m->sigmoid = f->sigmoid;
     m->rounded = f->rounded;
+    m->wide = f->wide;
     m->normal = f->normal_field == NULL
                     ? f->is_normal
                     : merak_hf_bool(r, f->normal_field, f->is_normal);

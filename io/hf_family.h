@@ -79,6 +79,7 @@ struct merak_hf_experts {
     bool is_normal; /* weights are divided by their sum, or its default */
     bool sigmoid;   /* scores, which have biases and groups */
     bool rounded;   /* weights, to the type of activations */
+    bool wide;      /* logits are computed in fp32, of a matrix in fp32 */
     /* One more MLP for all tokens, of a width of its own and with a gate, or as
      * wide as so many experts. */
     const char *shared_width_field, *shared_count_field;

@@ -441,7 +441,8 @@ static struct merak_value *mixture(const struct layer *l, struct merak_value *x)
     const struct merak_balance_options balance = {.aux = c->aux};
     struct merak_value *weights, *ids, *z, *y, *bias = NULL;
 
-    z = linear(l, x, l->words->router, false, 1, 2, dim);
+    z = linear(l, c->wide ? merak_widen(l->m, x) : x, l->words->router, false,
+               1, 2, dim);
     if (c->sigmoid)
         bias = router_bias(l);
     merak_route(l->m, z, bias, &opt, &weights, &ids);

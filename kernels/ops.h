@@ -31,6 +31,8 @@
     OP(gelu_dx)                          \
     OP(relu2)                            \
     OP(relu2_dx)                         \
+    OP(widen)                            \
+    OP(narrow)                           \
     OP(swiglu)                           \
     OP(swiglu_dx)                        \
     OP(softcap)                          \

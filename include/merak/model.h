@@ -301,6 +301,10 @@ struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
                                bool tanh_approximation);
 /* max(x, 0)^2, x of any shape.  So et al. 2021 (arXiv:2109.08668), sec. 4. */
 struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x);
+/* x in fp32, also where the model computes in bf16: what reads it does so in
+ * fp32, and a product of it with a parameter that nothing else reads keeps that
+ * parameter in fp32.  In an fp32 model it is x. */
+struct merak_value *merak_widen(struct merak_model *m, struct merak_value *x);
 /* silu(gate) * up.  Shazeer 2020 (arXiv:2002.05202). */
 struct merak_value *merak_swiglu(struct merak_model *m,
                                  struct merak_value *gate,

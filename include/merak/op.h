@@ -227,6 +227,7 @@ enum merak_op_role {
     MERAK_ROLE_PRODUCT,   /* of matrices: backends know several ways */
     MERAK_ROLE_SUM,       /* of its inputs: gradients of several uses */
     MERAK_ROLE_CONVERT,   /* of layouts; no model has it */
+    MERAK_ROLE_WIDEN,     /* to fp32: the model is the same without it */
     MERAK_ROLE_LOSS_PART, /* of a loss, together with its reader; the first
                              one's input 0 are the logits */
     MERAK_ROLE_LOSS,      /* output 0 is the loss of each position */

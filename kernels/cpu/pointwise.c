@@ -208,13 +208,46 @@ SWEEP(softcap_dx, 2, 1)
 SWEEP(add, 2, 1)
 SWEEP(scale, 1, 1)
 
-static enum merak_status run(const struct merak_kernel_call *call,
-                             merak_item_fn item, struct merak_error *err)
+/* From fp32 or bf16 to the other, or the same. */
+INLINE void retype(const struct pointwise *pw, size_t item, bool from, bool to)
+{
+    size_t end = cpu_range_end(item, GRAIN, pw->n);
+
+    for (size_t i = item * GRAIN; i < end; i += LANES)
+        vstore_n(pw->out[0], i, end - i,
+                 vload_n(pw->in[0], i, end - i, from), to);
+}
+
+static void widen_sweep(void *arg, size_t item, int thread)
+{
+    const struct pointwise *pw = arg;
+
+    (void)thread;
+    if (pw->bf16)
+        retype(pw, item, true, false);
+    else
+        retype(pw, item, false, false);
+}
+
+static void narrow_sweep(void *arg, size_t item, int thread)
+{
+    const struct pointwise *pw = arg;
+
+    (void)thread;
+    if (pw->bf16)
+        retype(pw, item, false, true);
+    else
+        retype(pw, item, false, false);
+}
+
+/* Operand `typed` has the type in which it is computed. */
+static enum merak_status run_as(const struct merak_kernel_call *call, int typed,
+                                merak_item_fn item, struct merak_error *err)
 {
     struct pointwise pw = {.n = merak_local_count(&call->operand[0]),
                            .f = (float)call->attrs->f[0],
-                           .bf16 = call->operand[0].dtype == MERAK_BF16};
-    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+                           .bf16 = call->operand[typed].dtype == MERAK_BF16};
+    enum merak_status rc = cpu_check_dtype(call, typed, false, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -224,6 +257,12 @@ static enum merak_status run(const struct merak_kernel_call *call,
         pw.out[o] = merak_call_out(call, o)->data;
     merak_pool_run(item, &pw, cpu_range_count(pw.n, GRAIN));
     return MERAK_OK;
+}
+
+static enum merak_status run(const struct merak_kernel_call *call,
+                             merak_item_fn item, struct merak_error *err)
+{
+    return run_as(call, 0, item, err);
 }
 
 CPU_KERNEL(gelu)
@@ -248,6 +287,16 @@ CPU_KERNEL(relu2)
 CPU_KERNEL(relu2_dx)
 {
     return run(call, relu2_dx_sweep, err);
+}
+
+CPU_KERNEL(widen)
+{
+    return run(call, widen_sweep, err);
+}
+
+CPU_KERNEL(narrow)
+{
+    return run_as(call, 1, narrow_sweep, err);
 }
 
 CPU_KERNEL(swiglu)

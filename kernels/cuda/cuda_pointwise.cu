@@ -277,6 +277,49 @@ CUDA_KERNEL(grad_add)
     return map_as<float, 2, 1>(call, "grad_add", add_of{}, err);
 }
 
+/* --- types -----------------------------------------------------------------
+ */
+
+/* A thread takes a piece of the wider type. */
+template <typename A, typename B>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    retype_elements(const A *x, B *y, size_t n)
+{
+    constexpr int N = merak_piece<float>::N;
+
+    for (size_t at = grid_thread() * N; at < n; at += grid_threads() * N) {
+        for (int k = 0; k < N && at + k < n; k++)
+            from_f32(&y[at + k], to_f32(x[at + k]));
+    }
+}
+
+template <typename A, typename B>
+static enum merak_status retype(const struct merak_kernel_call *call,
+                                const char *name, struct merak_error *err)
+{
+    size_t n = merak_local_count(&call->operand[0]);
+
+    return launch(merak_cuda_context_of(call),
+                  map_launch(name, ceil_div(n, merak_piece<float>::N)), err,
+                  retype_elements<A, B>,
+                  static_cast<const A *>(call->operand[0].data),
+                  static_cast<B *>(merak_call_out(call, 0)->data), n);
+}
+
+CUDA_KERNEL(widen)
+{
+    return by_dtype(call, 0, err, [&](auto x) {
+        return retype<decltype(x), float>(call, "widen", err);
+    });
+}
+
+CUDA_KERNEL(narrow)
+{
+    return by_dtype(call, 1, err, [&](auto x) {
+        return retype<float, decltype(x)>(call, "narrow", err);
+    });
+}
+
 /* --- dropout ---------------------------------------------------------------
  */
 

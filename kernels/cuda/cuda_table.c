@@ -58,6 +58,8 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW(gelu_dx),
     ROW(relu2),
     ROW(relu2_dx),
+    ROW(widen),
+    ROW(narrow),
     ROW(swiglu),
     ROW(swiglu_dx),
     ROW(softcap),

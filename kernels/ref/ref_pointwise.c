@@ -86,6 +86,28 @@ REF_KERNEL(relu2_dx)
     return MERAK_OK;
 }
 
+/* Input 0 in the type of the output. */
+static enum merak_status retype(const struct merak_kernel_call *call)
+{
+    size_t n = merak_local_count(&call->operand[0]);
+
+    for (size_t i = 0; i < n; i++)
+        ref_store(merak_call_out(call, 0), i, ref_load(&call->operand[0], i));
+    return MERAK_OK;
+}
+
+REF_KERNEL(widen)
+{
+    (void)err;
+    return retype(call);
+}
+
+REF_KERNEL(narrow)
+{
+    (void)err;
+    return retype(call);
+}
+
 /* The activation of a gate and its slope, Shazeer 2020 (arXiv:2002.05202):
  * x sigmoid(x), or GELU's tanh form. */
 static double gate_of(double x, bool gelu_form)

@@ -79,18 +79,27 @@ struct merak_value *merak_add_position(struct merak_model *m,
     return apply(m, "add_position", NULL, merak_model_add_starts(m, in, 2), in);
 }
 
+/* A parameter that no op has read so far? */
+static bool is_new_param(const struct merak_model *m,
+                         const struct merak_value *v)
+{
+    if (v == NULL || v->kind != MERAK_VALUE_PARAM)
+        return false;
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        for (int i = 0; i < m->graph->node[n]->n_in; i++) {
+            if (m->graph->node[n]->in[i] == v)
+                return false;
+        }
+    }
+    return true;
+}
+
 /* A bias of several dims (heads and channels) counts as a vector, unless an
  * earlier op has read it as a matrix. */
 static void make_bias(struct merak_model *m, struct merak_value *bias)
 {
-    if (bias == NULL || bias->kind != MERAK_VALUE_PARAM)
+    if (!is_new_param(m, bias))
         return;
-    for (int n = 0; n < m->graph->n_nodes; n++) {
-        for (int i = 0; i < m->graph->node[n]->n_in; i++) {
-            if (m->graph->node[n]->in[i] == bias)
-                return;
-        }
-    }
     bias->dtype = MERAK_F32;
     bias->decay = false;
 }
@@ -105,6 +114,8 @@ struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
     if (merak_model_open_for(m, "linear") == NULL)
         return NULL;
     make_bias(m, bias);
+    if (x != NULL && x->dtype == MERAK_F32 && is_new_param(m, w))
+        w->dtype = MERAK_F32;
     y = apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
               (struct merak_value *[]){x, w, bias});
     return merak_lora_add(m, x, w, n_contract, y);
@@ -258,6 +269,12 @@ struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
 struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x)
 {
     return apply(m, "relu2", NULL, 1, &x);
+}
+
+struct merak_value *merak_widen(struct merak_model *m, struct merak_value *x)
+{
+    return x != NULL && x->dtype == MERAK_F32 ? x
+                                              : apply(m, "widen", NULL, 1, &x);
 }
 
 struct merak_value *merak_swiglu(struct merak_model *m,

@@ -44,6 +44,7 @@
  *                   otherwise the same
  *     gelu          x -> y; i[0] = 1: tanh form
  *     relu2         x -> max(x, 0)^2
+ *     widen         x c[..] -> y f32[..]
  *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, instead
  *                   of silu(gate)
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
@@ -111,6 +112,7 @@
  *     attention_packed_dx  B  do, qkv, o, lse, (starts) -> dqkv; as forward
  *     relu2_dx      B  dy, x -> dx
  *     gelu_dx       B  dy, x -> dx
+ *     narrow        B  dy f32[..], x c[..] -> dx c[..]: dy, in the type of x
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
  *     route_dx      B  dw, z, ids -> dz; as forward
@@ -310,8 +312,8 @@ void merak_graph_fingerprint(const struct merak_graph *graph,
  * "passes", where there are several, and last "operations": the number of
  * forward nodes, with a checksum of their ops and of what they read.
  *
- * Not in it, and so without effect: batch, length, dtype, which parameters are
- * trained, whether documents are masked.
+ * Not in it, and so without effect: batch, length, dtype (and so what is widened
+ * to fp32), which parameters are trained, whether documents are masked.
  *
  *   text   out  to be freed by the caller
  */

@@ -187,10 +187,23 @@ bool merak_number_follows_seq(const char *key)
     return false;
 }
 
-/* Does it do nothing but tell what is reported?  Layouts differ in these. */
-static bool only_tells(const struct merak_node *node)
+/* Does it do nothing but tell what is reported, or change a type?  Layouts, or
+ * dtypes, differ in these. */
+static bool is_left_out(const struct merak_node *node)
 {
-    return node->op->grad == NULL && node->n_out == 1 && node->out[0]->reported;
+    return node->op->role == MERAK_ROLE_WIDEN ||
+           (node->op->grad == NULL && node->n_out == 1 &&
+            node->out[0]->reported);
+}
+
+/* The value before it was widened. */
+static const struct merak_value *source(const struct merak_graph *graph,
+                                        const struct merak_value *v)
+{
+    while (v->producer >= 0 &&
+           graph->node[v->producer]->op->role == MERAK_ROLE_WIDEN)
+        v = graph->node[v->producer]->in[0];
+    return v;
 }
 
 /* Ops and what they read: parameters and inputs by kind, else the node, by how
@@ -198,30 +211,30 @@ static bool only_tells(const struct merak_node *node)
 static uint64_t structure(const struct merak_graph *graph, int *n_p)
 {
     uint64_t sum = 0;
-    int told = 0; /* left out so far */
+    int left_out = 0;
 
     for (int n = 0; n < graph->n_forward; n++) {
         const struct merak_node *node = graph->node[n];
 
-        if (only_tells(node)) {
-            told++;
+        if (is_left_out(node)) {
+            left_out++;
             continue;
         }
         sum = merak_rng_mix(sum, merak_rng_key(0, node->op->name));
         for (int i = 0; i < node->n_in; i++) {
-            const struct merak_value *v = node->in[i];
+            const struct merak_value *v = source(graph, node->in[i]);
             int between = 0;
 
             if (v->kind == MERAK_VALUE_INPUT && v->input == MERAK_INPUT_STARTS)
                 continue;
             for (int k = v->producer + 1; v->producer >= 0 && k <= n; k++)
-                between += !only_tells(graph->node[k]);
+                between += !is_left_out(graph->node[k]);
             sum = merak_rng_mix(sum, (uint64_t)v->kind);
             sum = merak_rng_mix(sum, (uint64_t)between);
             sum = merak_rng_mix(sum, (uint64_t)v->out);
         }
     }
-    *n_p = graph->n_forward - told;
+    *n_p = graph->n_forward - left_out;
     return sum;
 }
 

@@ -14,6 +14,8 @@ MERAK_DIMS(gelu, "x=c:* > y=c:*")
 MERAK_DIMS(gelu_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS(relu2, "x=c:* > y=c:*")
 MERAK_DIMS(relu2_dx, "dy=c:* x=c:* > dx=c:*")
+MERAK_DIMS(widen, "x=c:* > y=f:*")
+MERAK_DIMS(narrow, "dy=f:* x=c:* > dx=c:*")
 MERAK_DIMS(swiglu, "gate=c:* up=c:* > y=c:*")
 MERAK_DIMS(swiglu_dx, "dy=c:* gate=c:* up=c:* > dgate=c:* dup=c:*")
 MERAK_DIMS(softcap_dx, "dy=c:btv y=c:btv > dx=c:btv")
@@ -23,6 +25,8 @@ MERAK_COST(gelu, 9)
 MERAK_COST(gelu_dx, 15)
 MERAK_COST(relu2, 2)
 MERAK_COST(relu2_dx, 3)
+MERAK_COST(widen, 0)
+MERAK_COST(narrow, 0)
 MERAK_COST(swiglu, 5)
 MERAK_COST(swiglu_dx, 10)
 MERAK_COST(softcap, 3)
@@ -189,6 +193,16 @@ static enum merak_status relu2_grad(struct merak_grad *g,
     return merak_grad_unary(g, node, 0, "relu2_dx", NULL, 2, in, err);
 }
 
+static enum merak_status widen_grad(struct merak_grad *g,
+                                    const struct merak_node *node,
+                                    struct merak_error *err)
+{
+    struct merak_value *in[] = {merak_grad_out(g, node, 0),
+                                merak_node_in(node, 0)};
+
+    return merak_grad_unary(g, node, 0, "narrow", NULL, 2, in, err);
+}
+
 static enum merak_status swiglu_grad(struct merak_grad *g,
                                      const struct merak_node *node,
                                      struct merak_error *err)
@@ -293,6 +307,9 @@ const struct merak_op merak_ops_elementwise[] = {
     MERAK_OP_WITH(relu2, 1, 1, 1, relu2_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = merak_no_numbers),
     MERAK_OP(relu2_dx, 2, 2, 1, NULL),
+    MERAK_OP_WITH(widen, 1, 1, 1, widen_grad, .step_use = MERAK_STEP_NONE,
+                  .role = MERAK_ROLE_WIDEN, .numbers = merak_no_numbers),
+    MERAK_OP(narrow, 2, 2, 1, NULL),
     MERAK_OP_WITH(swiglu, 2, 2, 1, swiglu_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = swiglu_numbers),
     MERAK_OP(swiglu_dx, 3, 3, 2, NULL),

@@ -48,7 +48,7 @@ seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
 config mixtral >mixtral.json
 config glm4_moe >glm4.json
-echo 1..30
+echo 1..32
 
 train plain --model mixtral.json --steps 4
 ok $? "a mixture trains" log
@@ -89,6 +89,18 @@ ok $? "they have moved, and are exported" log out
 train still --model glm4.json --steps 4 --ckpt still &&
     "$merak" ckpt show still "$name" >out 2>&1 && ! grep -q '0\.01' out
 ok $? "without a rate they stay as they are" out
+
+# --- a router in fp32, as transformers has glm4_moe's: so is its matrix, and
+# the model is the same
+"$merak" plan --model glm4.json --seq 16 --dtype bf16 --print graph >out 2>&1
+"$merak" plan --model mixtral.json --seq 16 --dtype bf16 --print graph >none
+"$merak" plan --model glm4.json --seq 16 --print graph >fp32
+grep -q '= widen' out && grep -q 'mlp.gate.weight.* f32' out &&
+    ! grep -q widen none fp32
+ok $? "only its logits are computed in fp32 in a bf16 run" out
+train wide --model glm4.json --dtype bf16 --steps 2 --ckpt wide &&
+    train wide --model glm4.json --dtype fp32 --steps 4 --ckpt wide
+ok $? "a run of either dtype goes on from one of the other" log
 
 # --- refused
 says "--router-bias-rate 0.01: no router of the model has a bias that is" \

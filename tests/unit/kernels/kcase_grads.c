@@ -73,6 +73,7 @@ const struct kc_grad kc_grads[] = {
      NULL},
     {"gelu_dx", "gelu", 2, 1, {KC_DY, 0, KC_D(0)}, false, 0, NULL},
     {"relu2_dx", "relu2", 2, 1, {KC_DY, 0, KC_D(0)}, false, 0, NULL},
+    {"narrow", "widen", 2, 1, {KC_DY, 0, KC_D(0)}, false, 0, NULL},
     {"swiglu_dx",
      "swiglu",
      3,

@@ -7,6 +7,7 @@
 #include "unit/near.h"
 #include "unit/kernels/raw_call.h"
 
+#include "base/half.h"
 #include "kernels/kernels.h"
 
 #include <string.h>
@@ -301,6 +302,50 @@ static void an_olmoe_block_is_that_of_transformers(void **state)
     near_to(norm(b.drouter, E * C, 0), 0.653094764);
 }
 
+/* Glm4MoeTopkRouter's logits of bf16, and its weights; with a matrix in bf16,
+ * logits differ by up to 0.005. */
+static void a_router_in_fp32_is_that_of_transformers(void **state)
+{
+    static const float want[] = {
+        1.32527649f, -0.711447954f, 0.0154078007f, 0.682412803f, -2.3597486f,
+        2.05925179f, -1.52079737f,  0.806607008f,  0.637682915f, -1.00017905f,
+        1.2470994f,  -1.34991062f,  1.82799423f,   -1.22445154f, 0.479417056f,
+        0.32101661f, -2.15927553f,  2.02042365f,   -1.64810109f, 1.08533168f};
+    static const int32_t chosen[] = {0, 3, 1, 3, 2, 0, 0, 2, 1, 3};
+    static const float weights[] = {
+        0.543243587f, 0.456756443f, 0.561932862f, 0.438067079f, 0.542825103f,
+        0.457174838f, 0.582451105f, 0.417548835f, 0.541530013f, 0.458470017f};
+    struct merak_attrs one = {.i = {1}}, route = {.i = {K, 1, 1}};
+    struct merak_kernel_call call = {.attrs = &one, .n_in = 1, .n_out = 1};
+    uint16_t x[T * C];
+    float wide[T * C], router[E * C], z[T * E], w[T * K];
+    int32_t ids[T * K];
+
+    (void)state;
+    for (int j = 0; j < T * C; j++)
+        x[j] = merak_f32_to_bf16((float)cos(0.5 * j));
+    for (int j = 0; j < E * C; j++)
+        router[j] = (float)sin(0.1 + 0.7 * j);
+    call.operand[0] = RAW(MERAK_BF16, x, 1, T, C);
+    call.operand[1] = F32(wide, 1, T, C);
+    check("widen", &call);
+    call.n_in = 2;
+    call.operand[0] = call.operand[1];
+    call.operand[1] = F32(router, E, C);
+    call.operand[2] = F32(z, 1, T, E);
+    check("linear", &call);
+    call = (struct merak_kernel_call){.attrs = &route, .n_in = 1, .n_out = 2};
+    call.operand[0] = F32(z, 1, T, E);
+    call.operand[1] = F32(w, 1, T, K);
+    call.operand[2] = I32(ids, 1, T, K);
+    check("route", &call);
+    assert_memory_equal(ids, chosen, sizeof(ids));
+    for (int j = 0; j < T * E; j++) /* rounding of sums of four */
+        assert_true(fabsf(z[j] - want[j]) <= 4e-7f);
+    for (int j = 0; j < T * K; j++)
+        assert_true(fabsf(w[j] - weights[j]) <= 4e-7f);
+}
+
 static void an_expert_that_does_not_exist_is_named(void **state)
 {
     struct merak_attrs none = {.i = {0}};
@@ -329,6 +374,7 @@ int main(void)
         cmocka_unit_test(gradients_reach_the_logits),
         cmocka_unit_test(a_mixtral_block_is_that_of_transformers),
         cmocka_unit_test(an_olmoe_block_is_that_of_transformers),
+        cmocka_unit_test(a_router_in_fp32_is_that_of_transformers),
         cmocka_unit_test(an_expert_that_does_not_exist_is_named),
     };
 
