@@ -426,30 +426,38 @@ double merak_overflow_count(const struct merak_kernel_call *call)
     return merak_overflow_of(&o, rows);
 }
 
-struct merak_balance merak_load_view(const struct merak_kernel_call *call)
+/* What route_load and balance_dx have in common. */
+static struct merak_balance view_router(const struct merak_kernel_call *call,
+                                        const struct merak_operand *load)
 {
     const struct merak_operand *z = &call->operand[0];
 
     return (struct merak_balance){.B = z->local.dim[0],
                                   .T = z->local.dim[1],
                                   .E = z->local.dim[2],
-                                  .K = merak_local_last(&call->operand[1]),
+                                  .L = merak_local_last(load),
                                   .all_b = (double)z->full.dim[0],
                                   .all_t = (double)z->full.dim[1],
                                   .sigmoid = call->attrs->i[1] == 1,
                                   .z = z,
-                                  .ids = &call->operand[1],
-                                  .load = merak_call_out(call, 0)};
+                                  .load = load};
+}
+
+struct merak_balance merak_load_view(const struct merak_kernel_call *call)
+{
+    struct merak_balance b = view_router(call, merak_call_out(call, 0));
+
+    b.ids = &call->operand[1];
+    b.K = merak_local_last(b.ids);
+    return b;
 }
 
 struct merak_balance merak_balance_dx_view(const struct merak_kernel_call *call)
 {
-    struct merak_balance b = merak_load_view(call);
+    struct merak_balance b = view_router(call, &call->operand[1]);
     const double *f = call->attrs->f;
     double share = (double)call->step->token_share / (b.all_b * b.all_t);
 
-    b.ids = NULL;
-    b.load = &call->operand[1];
     b.aux = f[0] * (double)b.E * share / b.all_t;
     b.square = 2 * f[1] * share;
     return b;
@@ -464,6 +472,7 @@ struct merak_balance merak_balance_view(const struct merak_kernel_call *call)
                                   .T = (size_t)i[1],
                                   .E = (size_t)i[0],
                                   .K = (size_t)i[2],
+                                  .L = merak_local_last(load),
                                   .all_b = (double)load->full.dim[0],
                                   .all_t = (double)i[1],
                                   .load = load};

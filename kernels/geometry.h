@@ -261,6 +261,7 @@ struct merak_route merak_route_view(const struct merak_kernel_call *call);
 /* The operands of balance's ops, whose sequences this rank has B of. */
 struct merak_balance {
     size_t B, T, E, K;     /* T: tokens of a sequence here */
+    size_t L;              /* numbers of a sequence's load */
     double all_b, all_t;   /* of all ranks */
     bool sigmoid;          /* as merak_route's */
     double aux, square;    /* balance_dx: what a token's gradients of its shares

@@ -38,7 +38,7 @@ static void load_item(void *arg, size_t item, int thread)
     const struct balancing *q = arg;
     size_t E = q->b.E, T = q->b.T, K = q->b.K, room = score_room(E);
     float *s = merak_pool_workspace(thread), *sum = s + room;
-    float *rows = (float *)q->out + item * (2 * E + 1);
+    float *rows = (float *)q->out + item * q->b.L;
     const int32_t *id = (const int32_t *)q->b.ids->data + item * T * K;
     double squares = 0;
 
@@ -95,7 +95,7 @@ CPU_KERNEL(balance)
     if (rc != MERAK_OK)
         return rc;
     memset(tally, 0, (2 + b.E) * sizeof(*tally));
-    for (size_t s = 0; s < b.B; s++, load += 2 * b.E + 1) {
+    for (size_t s = 0; s < b.B; s++, load += b.L) {
         for (size_t e = 0; e < b.E; e++) {
             tally[0] += (double)load[e] * (double)load[b.E + e];
             tally[2 + e] += (double)load[e];
@@ -112,7 +112,7 @@ static void put_token(const struct balancing *q, size_t token, float *s,
                       float *more)
 {
     size_t E = q->b.E;
-    const float *rows = q->load + token / q->b.T * (2 * E + 1);
+    const float *rows = q->load + token / q->b.T * q->b.L;
     float log_sum = find_shares(q, token, s, more), mean, aux, square;
     const float *soft = q->b.sigmoid ? more : s;
     vf sum = vset(0);
@@ -182,7 +182,7 @@ CPU_KERNEL(balance_count)
         double rows = 0;
 
         for (size_t s = 0; s < b.B; s++)
-            rows += (double)load[s * (2 * b.E + 1) + e];
+            rows += (double)load[s * b.L + e];
         rows = by_rows * rows - by_tokens * (double)b.B;
         out[e] = (call->accumulate ? out[e] : 0) + (float)rows;
     }

@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(LOAD_WARPS *WARP)
     load_tokens(merak_balancing<T> q)
 {
     const merak_balance &b = q.b;
-    size_t n = 2 * b.E + 1, warps = blockDim.x / WARP;
+    size_t n = b.L, warps = blockDim.x / WARP;
     size_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     float *all = static_cast<float *>(dynamic_shared()), *own = all + warp * n;
     float squares = 0;
@@ -103,7 +103,7 @@ CUDA_KERNEL(route_load)
         q.z = static_cast<const T *>(q.b.z->data);
         q.ids = static_cast<const int32_t *>(q.b.ids->data);
         q.out = static_cast<float *>(q.b.load->data);
-        bytes = (2 * q.b.E + 1) * sizeof(float);
+        bytes = q.b.L * sizeof(float);
         warps = LOAD_BYTES / bytes;
         warps = warps > LOAD_WARPS ? LOAD_WARPS : warps > 0 ? warps : 1;
         return launch(merak_cuda_context_of(call),
@@ -118,7 +118,7 @@ CUDA_KERNEL(route_load)
 static __global__ void __launch_bounds__(WARP)
     tally_loads(merak_balance b, const float *load, double *tally)
 {
-    size_t n = 2 * b.E + 1;
+    size_t n = b.L;
     double aux = 0, squares = 0;
 
     for (size_t e = threadIdx.x; e < b.E; e += WARP) {
@@ -165,7 +165,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
     size_t row = (blockIdx.x * (size_t)ROW_BLOCK + threadIdx.x) / WARP;
     size_t last = b.B * b.T - 1, i = row < last ? row : last;
     const T *z = q.z + i * b.E;
-    const float *rows = q.load + i / b.T * (2 * b.E + 1);
+    const float *rows = q.load + i / b.T * b.L;
     merak_scores s = find_scores(b, z, lane);
     float mean = 0, square = (float)b.square * s.log_sum;
 
@@ -235,7 +235,7 @@ static __global__ void __launch_bounds__(MAP_THREADS)
         double rows = 0;
 
         for (size_t s = 0; s < b.B; s++)
-            rows += (double)load[s * (2 * b.E + 1) + e];
+            rows += (double)load[s * b.L + e];
         out[e] = (accumulate ? out[e] : 0) + (float)(by_rows * rows - less);
     }
 }

@@ -38,7 +38,7 @@ static void sum_tokens(const struct merak_balance *b, size_t s, size_t e,
 REF_KERNEL(route_load)
 {
     struct merak_balance b = merak_load_view(call);
-    size_t n = 2 * b.E + 1;
+    size_t n = b.L;
 
     (void)err;
     for (size_t s = 0; s < b.B; s++) {
@@ -68,7 +68,7 @@ REF_KERNEL(balance)
 {
     struct merak_balance b = merak_balance_view(call);
     double *tally = merak_call_out(call, 0)->data;
-    size_t n = 2 * b.E + 1;
+    size_t n = b.L;
 
     (void)err;
     for (size_t i = 0; i < 2 + b.E; i++)
@@ -92,7 +92,7 @@ static double mean_rows(const struct merak_balance *b, size_t s, size_t at)
     double mean = 0;
 
     for (size_t e = 0; e < b->E; e++)
-        mean += ref_load(b->load, s * (2 * b->E + 1) + e) * share(b, at, e);
+        mean += ref_load(b->load, s * b->L + e) * share(b, at, e);
     return mean;
 }
 
@@ -108,7 +108,7 @@ REF_KERNEL(balance_dx)
 
         for (size_t e = 0; e < b.E; e++) {
             double p = ref_score(b.z, at, b.E, b.sigmoid, e);
-            double more = ref_load(b.load, s * (2 * b.E + 1) + e) - mean;
+            double more = ref_load(b.load, s * b.L + e) - mean;
             double dp = b.sigmoid ? p * (1 - p) / sum : p;
 
             ref_store(merak_call_out(call, 0), at + e,
@@ -138,7 +138,7 @@ REF_KERNEL(balance_count)
         double rows = 0;
 
         for (size_t s = 0; s < b.B; s++)
-            rows += ref_load(b.load, s * (2 * b.E + 1) + e);
+            rows += ref_load(b.load, s * b.L + e);
         ref_put(call, merak_call_out(call, 0), e,
                 by_rows * rows - by_tokens * (double)b.B);
     }
