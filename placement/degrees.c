@@ -76,17 +76,53 @@ const char *merak_tensor_group_word(int cp, int ep)
     return word[cp > 1][ep > 1];
 }
 
+#define DEGREE_TEXT 12
+
+/* As users give it. */
+static const char *degree_text(int degree, char room[DEGREE_TEXT])
+{
+    if (degree == 0)
+        return "auto";
+    snprintf(room, DEGREE_TEXT, "%d", degree);
+    return room;
+}
+
 void merak_group_text(int tp, int cp, int ep, int pp,
                       char text[MERAK_GROUP_TEXT])
 {
-    char more[2][24] = {"", ""};
+    char more[2][24] = {"", ""}, room[2][DEGREE_TEXT];
 
     if (cp > 1)
         snprintf(more[0], sizeof(more[0]), "cp=%d x ", cp);
     if (ep > 1)
         snprintf(more[1], sizeof(more[1]), "ep=%d x ", ep);
-    snprintf(text, MERAK_GROUP_TEXT, "tp=%d x %s%spp=%d", tp, more[0], more[1],
-             pp);
+    snprintf(text, MERAK_GROUP_TEXT, "tp=%s x %s%spp=%s",
+             degree_text(tp, room[0]), more[0], more[1],
+             degree_text(pp, room[1]));
+}
+
+enum merak_status
+merak_degrees_check_auto(const struct merak_placement_input *input, int n_tasks,
+                         struct merak_error *err)
+{
+    const struct merak_placement_input *in = input;
+    const int degree[] = {in->tp, in->cp, in->ep, in->pp, in->dp};
+    uint64_t unit = 1, tasks = (uint64_t)n_tasks;
+    char degrees[MERAK_GROUP_TEXT], dp[DEGREE_TEXT];
+
+    for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
+        uint64_t n = degree[i] > 0 ? (uint64_t)degree[i] : 1;
+
+        unit = unit <= UINT32_MAX ? unit * n : unit; /* enough to refuse */
+    }
+    if (tasks % unit == 0)
+        return MERAK_OK;
+    merak_group_text(in->tp, in->cp, in->ep, in->pp, degrees);
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d tasks are not a multiple of the %" PRIu64
+                      " of %s x dp=%s; nearest: %" PRIu64 " tasks",
+                      n_tasks, unit, degrees, degree_text(in->dp, dp),
+                      (tasks + unit - 1) / unit * unit);
 }
 
 enum merak_status merak_degrees_resolve(int n_tasks, int cp, int ep, int *tp,

@@ -96,6 +96,10 @@ struct merak_placement_input {
 
 /* Are degrees left to the program, so that there is no map yet? */
 bool merak_degrees_auto(const struct merak_placement_input *input);
+/* Then those that are given have to divide the tasks: MERAK_ERR_CONFIG. */
+enum merak_status
+merak_degrees_check_auto(const struct merak_placement_input *input, int n_tasks,
+                         struct merak_error *err) MERAK_CHECKED;
 
 /*
  * Fill in the degrees that are not given, and check that cp * ep * tp * pp * dp

@@ -7,7 +7,7 @@
 
 /* What is requested as the codec has it, up to the domain and its slash. */
 void merak_input_write(FILE *out, const struct merak_placement_input *input);
-/* "tp=2 x pp=4", with cp and ep only where they are more than 1. */
+/* "tp=2 x pp=4", with cp and ep only where they are more than 1; 0: "auto". */
 #define MERAK_GROUP_TEXT 80
 void merak_group_text(int tp, int cp, int ep, int pp,
                       char text[MERAK_GROUP_TEXT]);

@@ -27,7 +27,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <slurm/slurm_errno.h>
 #include <slurm/spank.h>
 #include <stdio.h>
@@ -168,14 +167,6 @@ static void pass_wishes(void)
 
 /* --- planning, in srun --------------------------------------------------- */
 
-/* A degree as given, for a message. */
-static const char *word(enum setting setting)
-{
-    const char *text = settings_text(&settings, setting);
-
-    return text[0] != '\0' ? text : "auto";
-}
-
 /* Open without blocking: a pipe without a reader is an error. */
 static FILE *open_map(const char *where)
 {
@@ -207,34 +198,6 @@ static void show(const struct merak_placement *p)
     if (out == NULL || fclose(out) != 0)
         slurm_error("merak: --merak-map: cannot write %s: %s", where,
                     strerror(errno));
-}
-
-/* The program chooses tp or pp; the given degrees must divide the tasks. */
-static enum merak_status check_auto(const struct merak_placement_input *in,
-                                    int n_tasks, struct merak_error *err)
-{
-    const int degree[] = {in->tp, in->cp, in->ep, in->pp, in->dp};
-    uint64_t unit = 1, tasks = (uint64_t)n_tasks;
-    char more[2][24] = {"", ""};
-
-    if (in->cp > 1)
-        snprintf(more[0], sizeof(more[0]), " x cp=%d", in->cp);
-    if (in->ep > 1)
-        snprintf(more[1], sizeof(more[1]), " x ep=%d", in->ep);
-    for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
-        uint64_t n = degree[i] > 0 ? (uint64_t)degree[i] : 1;
-
-        unit = unit <= UINT32_MAX ? unit * n : unit; /* enough to refuse */
-    }
-    if (tasks % unit == 0)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%d tasks are not a multiple of the %" PRIu64
-                      " of tp=%s%s%s x pp=%s x dp=%s; nearest: %" PRIu64
-                      " tasks",
-                      n_tasks, unit, word(SET_TP), more[0], more[1],
-                      word(SET_PP), word(SET_DP),
-                      (tasks + unit - 1) / unit * unit);
 }
 
 /* Compute the map and store the result in the plan. */
@@ -351,7 +314,7 @@ static enum merak_status check_request(struct merak_error *err)
     if (rc != MERAK_OK || request.tasks == 0)
         return rc;
     if (is_auto)
-        return check_auto(&in, request.tasks, err);
+        return merak_degrees_check_auto(&in, request.tasks, err);
     rc = merak_degrees_resolve(request.tasks, in.cp, in.ep, &in.tp, &in.pp,
                                &in.dp, err);
     return rc == MERAK_OK ? check_nodes(&in, err) : rc;
@@ -368,8 +331,9 @@ static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
     if (rc == MERAK_OK)
         rc = site_of_step(job, step, &plan.site, err);
     if (rc == MERAK_OK)
-        rc = is_auto ? check_auto(&plan.input, plan.site.n_tasks, err)
-                     : place(&plan, err);
+        rc = is_auto
+                 ? merak_degrees_check_auto(&plan.input, plan.site.n_tasks, err)
+                 : place(&plan, err);
     if (rc == MERAK_OK)
         rc = merak_plan_encode(&plan, text_p, err);
     merak_plan_fini(&plan);

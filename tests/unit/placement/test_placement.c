@@ -197,6 +197,25 @@ static void degrees_cannot_overflow(void **state)
                      MERAK_ERR_PARAM);
 }
 
+static void given_degrees_have_to_divide_the_tasks_of_others(void **state)
+{
+    struct merak_placement_input in = {.tp = 8, .ep = 2, .dp = 2};
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_degrees_check_auto(&in, 64, &err), MERAK_OK);
+    assert_int_equal(merak_degrees_check_auto(&in, 40, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text, "40 tasks are not a multiple of the 32 of "
+                                  "tp=8 x ep=2 x pp=auto x dp=2; nearest: 64 "
+                                  "tasks");
+    in = (struct merak_placement_input){.cp = MERAK_CP_CHOSEN, .pp = 4};
+    assert_int_equal(merak_degrees_check_auto(&in, 6, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text, "6 tasks are not a multiple of the 4 of "
+                                  "tp=auto x pp=4 x dp=auto; nearest: 8 tasks");
+    in.tp = in.ep = in.pp = in.dp = MERAK_MAX_DEGREE;
+    assert_int_equal(merak_degrees_check_auto(&in, 64, &err), MERAK_ERR_CONFIG);
+}
+
 static void tp_may_leave_a_node_if_told_so(void **state)
 {
     struct merak_placement_input in = {.tp = 4, .tp_domain = MERAK_DOMAIN_ANY};
@@ -563,6 +582,7 @@ int main(void)
         cmocka_unit_test(auto_keeps_the_heavier_axis_low),
         cmocka_unit_test(what_does_not_fit_is_refused_with_the_nearest),
         cmocka_unit_test(degrees_cannot_overflow),
+        cmocka_unit_test(given_degrees_have_to_divide_the_tasks_of_others),
         cmocka_unit_test(tp_may_leave_a_node_if_told_so),
         cmocka_unit_test(small_maps_are_the_best_there_are),
         cmocka_unit_test(no_map_is_worse_than_sorted_ranks),
