@@ -237,7 +237,7 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
 {
     const char *schedule = merak_run_log_text(log, "schedule");
     char text[256], bytes[MERAK_BYTES_TEXT], bound[MERAK_BOUND_BYTES];
-    char by[MERAK_RUN_DEGREES];
+    char by[MERAK_DEGREES_TEXT];
     double predicted = merak_run_log_number(log, "predicted_s", 0);
 
     fputs("<table>\n", out);
@@ -299,7 +299,7 @@ static void put_start(FILE *out, const json_t *start)
     double seconds = json_number_value(json_object_get(start, "time"));
     time_t at = fabs(seconds) < 0x1p53 ? (time_t)seconds : 0;
     const char *job = json_string_value(json_object_get(start, "job"));
-    char when[32] = "?", by[MERAK_RUN_DEGREES];
+    char when[32] = "?", by[MERAK_DEGREES_TEXT];
     struct tm tm;
 
     if (localtime_r(&at, &tm) != NULL)

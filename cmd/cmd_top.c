@@ -120,7 +120,7 @@ static void print_spark(const struct merak_run_log *log, FILE *out)
 static void print_ranks(const struct merak_run_log *log, FILE *out)
 {
     size_t n_starts = json_array_size(log->starts), n;
-    char by[MERAK_RUN_DEGREES];
+    char by[MERAK_DEGREES_TEXT];
     json_t *hosts;
     char **name;
 

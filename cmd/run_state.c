@@ -253,27 +253,26 @@ struct merak_run_stage *merak_run_stages(const struct merak_run_log *log,
     return list;
 }
 
-const char *merak_run_degrees(const json_t *start, char text[MERAK_RUN_DEGREES])
+static int64_t degree_in(const json_t *start, const char *key)
 {
-    static const char *const always[] = {"tp", "pp", "dp"};
-    static const char *const where_more[] = {"cp", "ep"};
+    const json_t *n = json_object_get(start, key);
+
+    return json_is_integer(n) ? (int64_t)json_integer_value(n) : 1;
+}
+
+const char *merak_run_degrees(const json_t *start,
+                              char text[MERAK_DEGREES_TEXT])
+{
     const char *stages = json_string_value(json_object_get(start, "stages"));
-    size_t at = 0;
+    const struct merak_degrees degrees = {.tp = degree_in(start, "tp"),
+                                          .cp = degree_in(start, "cp"),
+                                          .ep = degree_in(start, "ep"),
+                                          .pp = degree_in(start, "pp"),
+                                          .dp = degree_in(start, "dp")};
 
-    if (stages != NULL && stages[strspn(stages, "0123456789x-.")] == '\0') {
-        snprintf(text, MERAK_RUN_DEGREES, "stages %s", stages);
-        return text;
-    }
-    for (int i = 0; i < 5; i++) {
-        const char *key = i < 3 ? always[i] : where_more[i - 3];
-        const json_t *n = json_object_get(start, key);
-        long long degree = json_is_integer(n) ? json_integer_value(n) : 1;
-
-        if (i < 3 || degree > 1)
-            at +=
-                (size_t)snprintf(text + at, MERAK_RUN_DEGREES - at, "%s%s %lld",
-                                 i > 0 ? " x " : "", key, degree);
-    }
+    if (stages == NULL || stages[strspn(stages, "0123456789x-.")] != '\0')
+        return merak_degrees_text(&degrees, " x ", text);
+    snprintf(text, MERAK_DEGREES_TEXT, "stages %s", stages);
     return text;
 }
 

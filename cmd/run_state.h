@@ -3,6 +3,7 @@
 #ifndef MERAK_CMD_RUN_STATE_H
 #define MERAK_CMD_RUN_STATE_H
 
+#include "base/degree_text.h"
 #include "io/run_log.h"
 #include "io/trace/bound.h"
 
@@ -57,12 +58,9 @@ struct merak_run_stage *merak_run_stages(const struct merak_run_log *log,
 /* Have stages of the last start unlike ranks? */
 bool merak_run_is_unlike(const struct merak_run_log *log);
 
-enum { MERAK_RUN_DEGREES = 128 };
-
-/* Of a start, "tp 2 x pp 1 x dp 2", and cp and ep where they are more than 1;
- * or "stages 2x4-8x1".  Returns text. */
+/* Of a start, as merak_degrees_text(); or "stages 2x4-8x1". */
 const char *merak_run_degrees(const json_t *start,
-                              char text[MERAK_RUN_DEGREES]);
+                              char text[MERAK_DEGREES_TEXT]);
 /* The number of ranks in the run's last start. */
 size_t merak_run_ranks(const struct merak_run_log *log);
 struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r);

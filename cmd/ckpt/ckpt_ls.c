@@ -52,7 +52,7 @@ static const char *more_degrees(const struct merak_ckpt_state *state,
 static void print_one(const struct found *found)
 {
     const char *name = found->entry->name;
-    char when[32], size[16], more[32], layout[MERAK_CKPT_DEGREES];
+    char when[32], size[16], more[32], layout[MERAK_DEGREES_TEXT];
     const struct merak_ckpt_state *state;
 
     if (found->damaged) {

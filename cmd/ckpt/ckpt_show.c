@@ -45,7 +45,7 @@ static void print_fingerprint(const char *text)
 static void print_state(const char *dir, const struct merak_ckpt_manifest *mf)
 {
     const struct merak_ckpt_state *state = &mf->state;
-    char when[32], size[16], by[MERAK_CKPT_DEGREES];
+    char when[32], size[16], by[MERAK_DEGREES_TEXT];
 
     printf("checkpoint        %s\n", dir);
     printf("saved             %s\n", ckpt_time_text(when, dir, false));

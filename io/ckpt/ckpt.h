@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/degree_text.h"
 #include "base/progress.h"
 #include "merak/status.h"
 #include "partitioner/layout/layout.h"
@@ -29,7 +30,6 @@ enum {
     MERAK_CKPT_FINGERPRINT = 2048,
     MERAK_CKPT_BRANCH = 256,
     MERAK_CKPT_STAGES = 64,
-    MERAK_CKPT_DEGREES = 128,
 };
 
 /* The state other than tensors. */
@@ -225,11 +225,10 @@ enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
 void merak_ckpt_close(struct merak_ckpt *ckpt);
 const char *merak_ckpt_path(const struct merak_ckpt *ckpt);
 const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
-/* The writer's degrees, "tp 2, pp 1, dp 2", and cp and ep where they are more
- * than 1; or "stages 2x4-8x1".  Returns buf. */
+/* The writer's degrees, as merak_degrees_text(); or "stages 2x4-8x1". */
 const char *merak_ckpt_degrees(const struct merak_ckpt_state *state,
                                const char *between,
-                               char buf[MERAK_CKPT_DEGREES]);
+                               char text[MERAK_DEGREES_TEXT]);
 /* The name of the i-th tensor, sorted by name; NULL: there are no more. */
 const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
                               struct merak_shape *shape);

@@ -95,23 +95,18 @@ json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
 
 const char *merak_ckpt_degrees(const struct merak_ckpt_state *state,
                                const char *between,
-                               char buf[MERAK_CKPT_DEGREES])
+                               char text[MERAK_DEGREES_TEXT])
 {
-    const struct {
-        const char *name;
-        int n;
-    } more[] = {{"cp", state->cp}, {"ep", state->ep}};
-    int at = snprintf(buf, MERAK_CKPT_DEGREES, "tp %d%spp %d%sdp %d", state->tp,
-                      between, state->pp, between, state->dp);
+    const struct merak_degrees degrees = {.tp = state->tp,
+                                          .cp = state->cp,
+                                          .ep = state->ep,
+                                          .pp = state->pp,
+                                          .dp = state->dp};
 
-    if (state->stages[0] != '\0')
-        at = snprintf(buf, MERAK_CKPT_DEGREES, "stages %s", state->stages);
-    for (int i = 0; i < 2; i++) {
-        if (more[i].n > 1 && at < MERAK_CKPT_DEGREES)
-            at += snprintf(buf + at, MERAK_CKPT_DEGREES - (size_t)at, "%s%s %d",
-                           between, more[i].name, more[i].n);
-    }
-    return buf;
+    if (state->stages[0] == '\0')
+        return merak_degrees_text(&degrees, between, text);
+    snprintf(text, MERAK_DEGREES_TEXT, "stages %s", state->stages);
+    return text;
 }
 
 static bool take_text(char *to, size_t size, const char *from)

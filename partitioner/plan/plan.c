@@ -211,18 +211,15 @@ const char *merak_plan_degrees_text(const struct merak_plan *plan,
                                     const char *between,
                                     char text[MERAK_DEGREES_TEXT])
 {
-    char cp[24] = "", ep[24] = "";
+    const struct merak_degrees degrees = {.tp = plan->tp,
+                                          .cp = plan->cp,
+                                          .ep = plan->ep,
+                                          .pp = plan->pp,
+                                          .dp = plan->dp};
 
-    if (plan->stage != NULL) {
-        stages_text(plan, text);
-        return text;
-    }
-    if (plan->cp > 1)
-        snprintf(cp, sizeof(cp), "%scp %d", between, plan->cp);
-    if (plan->ep > 1)
-        snprintf(ep, sizeof(ep), "%sep %d", between, plan->ep);
-    snprintf(text, MERAK_DEGREES_TEXT, "tp %d%s%s%spp %d%sdp %d", plan->tp, cp,
-             ep, between, plan->pp, between, plan->dp);
+    if (plan->stage == NULL)
+        return merak_degrees_text(&degrees, between, text);
+    stages_text(plan, text);
     return text;
 }
 

@@ -7,6 +7,7 @@
 #ifndef MERAK_PARTITIONER_PLAN_PLAN_H
 #define MERAK_PARTITIONER_PLAN_PLAN_H
 
+#include "base/degree_text.h"
 #include "partitioner/layout/shard.h"
 #include "partitioner/plan/mesh.h"
 #include "partitioner/schedule/schedule.h"
@@ -153,10 +154,8 @@ static inline bool merak_plan_sums_each(const struct merak_plan *plan)
     return plan->zero >= MERAK_ZERO_GRADS && plan->grad_sum == MERAK_SUM_MICRO;
 }
 
-/* "tp 2, pp 4, dp 1", with `between` in place of ", ", and with cp and ep where
- * they are more than 1: "tp 2, cp 2, pp 4, dp 1"; or "stages of unlike ranks:
- * 2 x 4, 8 x 1", of which a long list ends with "..". */
-#define MERAK_DEGREES_TEXT 160
+/* As merak_degrees_text(); or "stages of unlike ranks: 2 x 4, 8 x 1", of which
+ * a long list ends with "..". */
 const char *merak_plan_degrees_text(const struct merak_plan *plan,
                                     const char *between,
                                     char text[MERAK_DEGREES_TEXT]);

@@ -119,6 +119,7 @@ enum merak_status merak_search_no_time(const struct merak_search *s)
 {
     const struct merak_candidate *least = NULL;
     char need[MERAK_BYTES_TEXT], have[MERAK_BYTES_TEXT];
+    char degrees[MERAK_DEGREES_TEXT];
 
     for (int i = 0; i < s->n_bigs; i++) {
         if (least == NULL || s->big[i].bytes < least->bytes)
@@ -132,11 +133,12 @@ enum merak_status merak_search_no_time(const struct merak_search *s)
                           merak_search_seconds(s));
     merak_bytes_text(least->bytes, need);
     merak_bytes_text(s->limit, have);
-    return merak_fail(s->err, MERAK_ERR_CONFIG,
-                      "the search was cut short after %.0f s: of %d plans "
-                      "none fits in %s per rank, and the smallest (tp %d, pp "
-                      "%d, dp %d) needs %s; give it longer with "
-                      "--search-seconds, or more memory or ranks",
-                      merak_search_seconds(s), s->n_rated, have, least->plan.tp,
-                      least->plan.pp, least->plan.dp, need);
+    return merak_fail(
+        s->err, MERAK_ERR_CONFIG,
+        "the search was cut short after %.0f s: of %d plans "
+        "none fits in %s per rank, and the smallest (%s) needs %s; "
+        "give it longer with --search-seconds, or more memory or "
+        "ranks",
+        merak_search_seconds(s), s->n_rated, have,
+        merak_plan_degrees_text(&least->plan, ", ", degrees), need);
 }

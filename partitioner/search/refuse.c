@@ -380,6 +380,7 @@ static void say_memory(const struct merak_search *s,
     char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT];
     char why[96] = "; the plan that needs least (", state[MERAK_BYTES_TEXT];
     char library[64] = "", text[MERAK_BYTES_TEXT];
+    char degrees[MERAK_DEGREES_TEXT];
 
     merak_bytes_text(r->need, need);
     merak_bytes_text(r->have, limit);
@@ -397,9 +398,9 @@ static void say_memory(const struct merak_search *s,
                  state);
     }
     merak_fail(err, MERAK_ERR_CONFIG,
-               "memory: no plan fits in %s per rank%s%stp %d, pp %d, dp %d, "
-               "micro-batch %zu, %s) needs %s on stage %d",
-               limit, library, why, p->tp, p->pp, p->dp,
+               "memory: no plan fits in %s per rank%s%s%s, micro-batch %zu, "
+               "%s) needs %s on stage %d",
+               limit, library, why, merak_plan_degrees_text(p, ", ", degrees),
                p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule, need,
                r->stage);
 }

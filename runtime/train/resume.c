@@ -296,7 +296,7 @@ static void note_saved(struct merak_trainer *t, const struct merak_ckpt *ckpt)
 static void report_resume(struct merak_trainer *t,
                           const struct merak_ckpt *ckpt)
 {
-    char by[MERAK_CKPT_DEGREES];
+    char by[MERAK_DEGREES_TEXT];
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
 
     if (t->opt.ckpt.init_from != NULL)

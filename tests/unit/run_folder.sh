@@ -117,7 +117,7 @@ echo '{"step":1,"loss":3,"grad_norm":1,"lr":1,"step_s":1,"time":5}' \
 } >out 2>&1
 ! grep -qaF -e "$esc" -e "$csi" -e "$byte" out && grep -q '\\u001b]0;J' out
 ok $? "top and report print no control characters" out
-[ "$(grep -c 'tp 2 x pp 1 x dp 1 x cp 4' out)" -eq 3 ]
+[ "$(grep -c 'tp 2 x cp 4 x pp 1 x dp 1' out)" -eq 3 ]
 ok $? "top and report name the degrees of all axes" out
 "$merak" top --json bad | python3 -c 'import json, sys
 assert json.load(sys.stdin)["start"]["schedule"] == "x\x9b2J"'

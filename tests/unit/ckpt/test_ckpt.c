@@ -95,7 +95,7 @@ static void the_state_comes_back(void **state)
     const struct world_layout one = {1, 1, 1, false};
     struct merak_ckpt_state want = world_state(&one, 7);
     const struct merak_ckpt_state *got;
-    char by[MERAK_CKPT_DEGREES];
+    char by[MERAK_DEGREES_TEXT];
     struct merak_ckpt *ckpt;
     struct merak_error err;
 
@@ -121,7 +121,7 @@ static void the_state_comes_back(void **state)
     assert_int_equal(save_state(&want, keep_two), MERAK_OK);
     assert_int_equal(merak_ckpt_open(dir, &ckpt, &err), MERAK_OK);
     assert_string_equal(merak_ckpt_degrees(merak_ckpt_state(ckpt), " x ", by),
-                        "tp 1 x pp 1 x dp 1 x cp 4");
+                        "tp 1 x cp 4 x pp 1 x dp 1");
     merak_ckpt_close(ckpt);
 }
 
