@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "io/tokens/reference.h"
 
 #include <errno.h>
 #include <math.h>
@@ -197,17 +196,19 @@ static enum merak_status agree_to_stop(struct merak_trainer *t, double *stop_p,
 }
 
 /*
- * Mean loss over these samples: the same ones with every layout.  *stop_p is
+ * Add the mean over these samples, the same ones with every layout, of the
+ * loss, and of what one of pairs consists of, to `sum`.  *stop_p is
  * set if a rank was asked to stop before it was known: a job script's notice
  * has to be long enough for the save, not for a validation.  A rank that was
  * asked computes no further (setup.c), so that only messages are left of its
  * global batch.
  */
-static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
-                                  double *stop_p, struct merak_error *err)
+static enum merak_status evaluate(struct merak_trainer *t,
+                                  double sum[MERAK_LOSS_PARTS], double *stop_p,
+                                  struct merak_error *err)
 {
     uint64_t per_run, runs = eval_runs(t, &per_run);
-    double n_shares = shares(t, MERAK_VALID, 0, runs * per_run), sum = 0;
+    double n_shares = shares(t, MERAK_VALID, 0, runs * per_run);
     double own[MERAK_LOSS_PARTS];
     struct merak_step step;
     enum merak_status rc = MERAK_OK;
@@ -226,17 +227,16 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
         if (rc != MERAK_OK)
             break;
         own_loss(t, t->eval, n_shares, own);
-        sum += own[MERAK_LOSS];
+        for (int k = 0; k < MERAK_LOSS_PARTS; k++)
+            sum[k] += own[k];
         rc = agree_to_stop(t, stop_p, err);
     }
     t->load.split = MERAK_TRAIN;
     if (rc != MERAK_OK || *stop_p != 0)
         return rc;
-    if (!merak_data_is_masked(t->data))
-        sum /= (double)runs;
-    rc = merak_all_reduce_sum(t->tr, &t->world, &sum, 1, err);
-    *loss_p = sum;
-    return rc;
+    for (int k = 0; k < MERAK_LOSS_PARTS && !merak_data_is_masked(t->data); k++)
+        sum[k] /= (double)runs;
+    return merak_all_reduce_sum(t->tr, &t->world, sum, MERAK_LOSS_PARTS, err);
 }
 
 /* Samples without a token to predict have no loss. */
@@ -369,18 +369,38 @@ static void count_empty(struct merak_trainer *t)
                    t->opt.global_batch == 1 ? "" : "s", t->opt.seq);
 }
 
-/* Validate, if it is time to.  *loss_p: NAN if there is no loss. */
-static enum merak_status validate(struct merak_trainer *t, double *loss_p,
-                                  double *stop_p, struct merak_error *err)
+/* Only pairs have rewards. */
+static struct merak_rewards rewards_of(const struct merak_trainer *t,
+                                       const double loss[MERAK_LOSS_PARTS])
 {
+    bool pairs = t->opt.optimizer.objective.kind == MERAK_DPO && loss != NULL;
+    double chosen = pairs ? loss[MERAK_LOSS_CHOSEN] : NAN;
+    double rejected = pairs ? loss[MERAK_LOSS_REJECTED] : NAN;
+
+    return (struct merak_rewards){chosen, rejected, chosen - rejected,
+                                  pairs ? loss[MERAK_LOSS_ACCURACY] : NAN};
+}
+
+/* Validate, if it is time to.  NAN if there is no loss. */
+static enum merak_status validate(struct merak_trainer *t,
+                                  struct merak_step_values *v, double *stop_p,
+                                  struct merak_error *err)
+{
+    double sum[MERAK_LOSS_PARTS] = {0};
     enum merak_status rc;
 
-    *loss_p = NAN;
+    v->valid_loss = NAN;
+    v->valid_reward = rewards_of(t, NULL);
     if (!evaluates(t))
         return MERAK_OK;
-    rc = evaluate(t, loss_p, stop_p, err);
-    if (rc != MERAK_OK || *stop_p == 0)
-        return rc == MERAK_OK ? check_valid_loss(t, *loss_p, err) : rc;
+    rc = evaluate(t, sum, stop_p, err);
+    if (rc == MERAK_OK && *stop_p == 0) {
+        v->valid_loss = sum[MERAK_LOSS];
+        v->valid_reward = rewards_of(t, sum);
+        return check_valid_loss(t, v->valid_loss, err);
+    }
+    if (rc != MERAK_OK)
+        return rc;
     merak_info("train",
                "step %llu  validation ends here, since the run was asked to "
                "stop: no held-out loss",
@@ -388,37 +408,14 @@ static enum merak_status validate(struct merak_trainer *t, double *loss_p,
     return MERAK_OK;
 }
 
-/* No answer is preferred yet, if the reference is the model that training
- * starts from: the first loss is log 2. */
-static void check_reference(const struct merak_trainer *t, double loss)
-{
-    const struct merak_reference *r = merak_data_reference(t->data, 0);
-
-    if (r == NULL || merak_reference_model(r) != NULL || t->step != 1 ||
-        t->program->rank != 0 || t->compute.backend->emulated ||
-        t->opt.ckpt.lora_from != NULL || fabs(loss - log(2)) < 0.1)
-        return;
-    merak_warn("train",
-               "the first loss is %.4f, expected about log 2 = 0.6931: the "
-               "reference beside --data seems to be of another model than "
-               "--init-from; `merak eval --ckpt %.100s --data DATA "
-               "--reference` makes it again",
-               loss, t->opt.ckpt.init_from);
-}
-
 /* What the step is known by so far; without a token to predict there is no
- * loss, and rewards only of pairs. */
+ * loss. */
 static void fill_values(const struct merak_trainer *t,
                         const struct step_result *r,
                         struct merak_step_values *v)
 {
-    bool pairs = t->opt.optimizer.objective.kind == MERAK_DPO && !r->empty;
-
     v->loss = r->empty ? NAN : r->loss[MERAK_LOSS];
-    v->reward_chosen = pairs ? r->loss[MERAK_LOSS_CHOSEN] : NAN;
-    v->reward_rejected = pairs ? r->loss[MERAK_LOSS_REJECTED] : NAN;
-    v->reward_margin = v->reward_chosen - v->reward_rejected;
-    v->reward_accuracy = pairs ? r->loss[MERAK_LOSS_ACCURACY] : NAN;
+    v->reward = rewards_of(t, r->empty ? NULL : r->loss);
     v->lr = (double)r->lr;
 }
 
@@ -442,7 +439,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
     t->tokens += t->opt.global_batch * t->opt.seq;
     rc = merak_loads_step(t, &v, err); /* validation takes their memory */
     if (rc == MERAK_OK)
-        rc = validate(t, &v.valid_loss, &r->stop, err);
+        rc = validate(t, &v, &r->stop, err);
     if (rc != MERAK_OK)
         return rc;
     if (r->empty)
@@ -450,11 +447,9 @@ static enum merak_status finish_step(struct merak_trainer *t,
     fill_values(t, r, &v);
     merak_report_step(t, &v);
     if (!r->empty)
-        check_reference(t, v.loss);
+        merak_report_reference(t, v.loss);
     merak_pace_judge(t, v.step_s);
-    if (!isnan(v.valid_loss))
-        merak_info("train", "step %llu  held-out loss %.4f",
-                   (unsigned long long)t->step, v.valid_loss);
+    merak_report_valid(t, &v);
     rc = merak_metrics_step(t, &v, err);
     t->failure.broken = rc != MERAK_OK; /* only rank 0 writes them */
     return rc;

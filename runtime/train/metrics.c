@@ -64,19 +64,20 @@ static void gather(const struct merak_trainer *t, struct merak_step_values *v)
 /* --- metrics.jsonl -------------------------------------------------------- */
 
 /* By the names that TRL gives them. */
-static void write_rewards(FILE *out, const struct merak_step_values *v)
+static void write_rewards(FILE *out, const char *of,
+                          const struct merak_rewards *r)
 {
     struct merak_json_number a, b, c, d;
 
-    if (isnan(v->reward_margin))
+    if (isnan(r->margin))
         return;
     fprintf(out,
-            ", \"rewards/chosen\": %s, \"rewards/rejected\": %s, "
-            "\"rewards/margins\": %s, \"rewards/accuracies\": %s",
-            merak_json_number(&a, 9, v->reward_chosen),
-            merak_json_number(&b, 9, v->reward_rejected),
-            merak_json_number(&c, 9, v->reward_margin),
-            merak_json_number(&d, 9, v->reward_accuracy));
+            ", \"%srewards/chosen\": %s, \"%srewards/rejected\": %s, "
+            "\"%srewards/margins\": %s, \"%srewards/accuracies\": %s",
+            of, merak_json_number(&a, 9, r->chosen), of,
+            merak_json_number(&b, 9, r->rejected), of,
+            merak_json_number(&c, 9, r->margin), of,
+            merak_json_number(&d, 9, r->accuracy));
 }
 
 /* Nothing is ever dropped, which readers of other trainers' files look for. */
@@ -120,7 +121,8 @@ static enum merak_status write_line(FILE *out,
     if (!isnan(v->valid_loss))
         fprintf(out, ", \"valid_loss\": %s",
                 merak_json_number(&a, 17, v->valid_loss));
-    write_rewards(out, v);
+    write_rewards(out, "", &v->reward);
+    write_rewards(out, "valid_", &v->valid_reward);
     write_loads(out, v);
     if (v->empty_steps > 0)
         fprintf(out, ", \"empty_steps\": %" PRIu64, v->empty_steps);
@@ -170,10 +172,14 @@ static const struct {
     {"train/grad_norm", AT(grad_norm)},
     {"train/lr", AT(lr)},
     {"valid/loss", AT(valid_loss)},
-    {"train/rewards/chosen", AT(reward_chosen)},
-    {"train/rewards/rejected", AT(reward_rejected)},
-    {"train/rewards/margins", AT(reward_margin)},
-    {"train/rewards/accuracies", AT(reward_accuracy)},
+    {"train/rewards/chosen", AT(reward.chosen)},
+    {"train/rewards/rejected", AT(reward.rejected)},
+    {"train/rewards/margins", AT(reward.margin)},
+    {"train/rewards/accuracies", AT(reward.accuracy)},
+    {"valid/rewards/chosen", AT(valid_reward.chosen)},
+    {"valid/rewards/rejected", AT(valid_reward.rejected)},
+    {"valid/rewards/margins", AT(valid_reward.margin)},
+    {"valid/rewards/accuracies", AT(valid_reward.accuracy)},
     {"train/aux", AT(aux)},
     {"train/z", AT(router_z)},
     {"train/load_max", AT(load_max)},

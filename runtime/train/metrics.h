@@ -14,13 +14,17 @@
 
 struct merak_trainer;
 
+/* Of pairs of answers: beta times the logarithm of how much likelier than under
+ * the reference they are; the share in which the chosen one is. */
+struct merak_rewards {
+    double chosen, rejected, margin, accuracy;
+};
+
 /* NAN: there is none, or it is not known. */
 struct merak_step_values {
     uint64_t step, samples, tokens, empty_steps;
     double loss, valid_loss, grad_norm, lr;
-    /* Of pairs of answers: beta times the logarithm of how much likelier than
-     * under the reference they are. */
-    double reward_chosen, reward_rejected, reward_margin, reward_accuracy;
+    struct merak_rewards reward, valid_reward;
     /* Of routers (merak_balance()): their losses, without coefficients; the
      * rows of the fullest expert over the mean, in the worst layer; rows that
      * were computed again. */

@@ -54,17 +54,25 @@ static const struct {
     {{"merak_valid_loss", .help = "Last held-out loss."}, AT(valid_loss)},
     {{"merak_reward_chosen",
       .help = "Mean reward of the last step's chosen answers."},
-     AT(reward_chosen)},
+     AT(reward.chosen)},
     {{"merak_reward_rejected",
       .help = "Mean reward of the last step's rejected answers."},
-     AT(reward_rejected)},
+     AT(reward.rejected)},
     {{"merak_reward_margin",
       .help = "Mean of how much larger the chosen answer's reward is."},
-     AT(reward_margin)},
+     AT(reward.margin)},
     {{"merak_reward_accuracy_ratio", .unit = "ratio",
       .help = "Share of the last step's pairs whose chosen answer has the "
               "larger reward."},
-     AT(reward_accuracy)},
+     AT(reward.accuracy)},
+    {{"merak_valid_reward_margin",
+      .help = "Last mean of how much larger the chosen answer's reward is, of "
+              "held-out pairs."},
+     AT(valid_reward.margin)},
+    {{"merak_valid_reward_accuracy_ratio", .unit = "ratio",
+      .help = "Last share of held-out pairs whose chosen answer has the larger "
+              "reward."},
+     AT(valid_reward.accuracy)},
     {{"merak_router_aux", .help = "Load-balancing loss of the last step."},
      AT(aux)},
     {{"merak_router_z", .help = "Loss by logits of the last step's routers."},
@@ -270,8 +278,10 @@ void merak_metrics_page_step(struct merak_metrics_page *page,
         return;
     before = page->last;
     page->last = *v;
-    if (isnan(v->valid_loss))
+    if (isnan(v->valid_loss)) {
         page->last.valid_loss = before.valid_loss;
+        page->last.valid_reward = before.valid_reward;
+    }
     if (isnan(v->idle))
         page->last.idle = before.idle;
     if (merak_clock_ns() - page->written_ns >= WRITE_NS)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "io/tokens/reference.h"
 #include "base/size.h"
 
 #include <fcntl.h>
@@ -295,13 +296,23 @@ double merak_step_tokens(const struct merak_trainer *t)
     return (double)t->opt.global_batch * (double)t->opt.seq;
 }
 
+/* The margin and the accuracy of pairs, or "". */
+static const char *rewards_text(const struct merak_rewards *r, char text[64])
+{
+    text[0] = '\0';
+    if (!isnan(r->margin))
+        snprintf(text, 64, "  margin %.4f  accuracy %.3f", r->margin,
+                 r->accuracy);
+    return text;
+}
+
 void merak_report_step(const struct merak_trainer *t,
                        const struct merak_step_values *v)
 {
     uint64_t done = t->step - t->start.step;
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
-    char saving[32] = "", loss[32] = "no token to predict", margin[64] = "";
+    char saving[32] = "", loss[32] = "no token to predict", margin[64];
     char load[64] = "";
 
     if (t->step % t->opt.output.log_every != 0 && done != 1 &&
@@ -311,9 +322,6 @@ void merak_report_step(const struct merak_trainer *t,
         snprintf(saving, sizeof(saving), "  saving %d %%", percent);
     if (!isnan(v->loss))
         snprintf(loss, sizeof(loss), "loss %.4f", v->loss);
-    if (!isnan(v->reward_margin))
-        snprintf(margin, sizeof(margin), "  margin %.4f  accuracy %.3f",
-                 v->reward_margin, v->reward_accuracy);
     if (!isnan(v->load_max))
         snprintf(load, sizeof(load), "  load %.2f", v->load_max);
     if (v->overflow_rows > 0)
@@ -322,9 +330,36 @@ void merak_report_step(const struct merak_trainer *t,
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
                "  %s%s%s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
-               t->step, t->opt.steps, loss, margin, load, v->grad_norm, v->lr,
+               t->step, t->opt.steps, loss, rewards_text(&v->reward, margin),
+               load, v->grad_norm, v->lr,
                merak_step_tokens(t) / v->step_s, (int)eta / 60, (int)eta % 60,
                saving);
+}
+
+void merak_report_valid(const struct merak_trainer *t,
+                        const struct merak_step_values *v)
+{
+    char margin[64];
+
+    if (!isnan(v->valid_loss))
+        merak_info("train", "step %" PRIu64 "  held-out loss %.4f%s", t->step,
+                   v->valid_loss, rewards_text(&v->valid_reward, margin));
+}
+
+void merak_report_reference(const struct merak_trainer *t, double loss)
+{
+    const struct merak_reference *r = merak_data_reference(t->data, 0);
+
+    if (r == NULL || merak_reference_model(r) != NULL || t->step != 1 ||
+        t->program->rank != 0 || t->compute.backend->emulated ||
+        t->opt.ckpt.lora_from != NULL || fabs(loss - log(2)) < 0.1)
+        return;
+    merak_warn("train",
+               "the first loss is %.4f, expected about log 2 = 0.6931: the "
+               "reference beside --data seems to be of another model than "
+               "--init-from; `merak eval --ckpt %.100s --data DATA "
+               "--reference` makes it again",
+               loss, t->opt.ckpt.init_from);
 }
 
 void merak_report_save(struct merak_trainer *t,

@@ -516,6 +516,13 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
 struct merak_step_values; /* metrics.h */
 void merak_report_step(const struct merak_trainer *t,
                        const struct merak_step_values *v);
+/* The results of a validation, if there was one. */
+void merak_report_valid(const struct merak_trainer *t,
+                        const struct merak_step_values *v);
+/* No answer is preferred yet, if the reference is the model that training
+ * starts from: the first loss is log 2.
+ * A reference that does not say whose it is is judged by that. */
+void merak_report_reference(const struct merak_trainer *t, double loss);
 /* Report a successful save; rank 0's times. */
 void merak_report_save(struct merak_trainer *t,
                        const struct merak_ckpt_times *times);

@@ -40,7 +40,7 @@ losses()
     sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"
 }
 
-echo 1..48
+echo 1..49
 
 pack p p.jsonl && grep -q 'tokens of 120 documents' log &&
     grep -q 'in answers, chosen and rejected$' log
@@ -165,7 +165,7 @@ broken "p.ref: 0 bytes, expected a header of 56"
 broken "of documents of up to 20 tokens, this has one of "
 
 # --- training
-"${dpo[@]}" --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
+"${dpo[@]}" --ckpt whole --steps 4 --lr 1e-2 >log 2>&1 && cp log whole.log
 ok $? "a run of four steps" log
 read -r predicted reserved < <(sed -n \
     's/.*predicted \([0-9]*\) bytes.*reserved \([0-9]*\)$/\1 \2/p' log)
@@ -192,6 +192,42 @@ ok $? "beside adapters the base model is the reference" log
 "$merak" eval --ckpt whole --data two --reference >log 2>&1 &&
     grep -q '^chosen likelier   [0-9.]* % of 60 pairs' log && ! cmp -s p.ref two.ref
 ok $? "the chosen answers are likelier afterwards" log
+# Of held-out pairs, which begin in the last 5 % of the tokens: the sums of both
+# references' losses over each answer.
+numbers() # FILE FIRST-BYTE TYPE
+{
+    od -An -v -w4 -t "$3" -j "$2" "$1"
+}
+awk -v beta=0.1 'FILENAME == ARGV[1] { if (n < 120) { len[n++] = $1; all += $1 } }
+    FILENAME == ARGV[2] { before[++b] = $1 }
+    FILENAME == ARGV[3] { after[++a] = $1 }
+    END {
+        for (d = 0; d < n; d++) {
+            if (d % 2 == 0)
+                out = at >= all - int(all * 0.05)
+            r = 0
+            for (i = 1; i <= len[d]; i++)
+                r += beta * (before[at + i] - after[at + i])
+            at += len[d]
+            sum[d % 2] += out * r
+            if (d % 2 == 0)
+                chosen = r
+            else if (out) {
+                pairs++
+                wins += chosen > r
+            }
+        }
+        print sum[0] / pairs, sum[1] / pairs, (sum[0] - sum[1]) / pairs, \
+            wins / pairs
+    }' <(numbers p.idx 34 d4) <(numbers p.ref 328 f4) \
+    <(numbers two.ref 328 f4) >want
+sed -n 's/.*"valid_rewards\/chosen": \(.*\), "valid_rewards\/rejected": \(.*\), "valid_rewards\/margins": \(.*\), "valid_rewards\/accuracies": \([^,}]*\).*/\1 \2 \3 \4/p' \
+    whole/metrics.jsonl >got
+paste -d ' ' want got | awk '{ for (i = 1; i <= 4; i++)
+        if (($i - $(i + 4)) ^ 2 > 1e-10) bad = 1 }
+    END { exit !(NR == 1 && NF == 8 && $3 > 0.1 && !bad) }' &&
+    grep -q 'step 4  held-out loss [0-9.]*  margin [0-9.]*  accuracy [01]' whole.log
+ok $? "held-out rewards are those of what eval makes of the run" want got whole.log
 refuses ", and two.ref was made with others, " "${dpo[@]}" --data two --steps 1
 refuses " of whole: make it again with \`merak eval --ckpt hf --reference\`, or" \
     "${dpo[@]}" --data two --steps 1
