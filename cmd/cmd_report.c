@@ -69,6 +69,16 @@ static double peak_of(const struct merak_run_step *s)
     return s->peak_bytes > 0 ? s->peak_bytes / 0x1p20 : NAN;
 }
 
+static double load_of(const struct merak_run_step *s)
+{
+    return s->load_max;
+}
+
+static double again_of(const struct merak_run_step *s)
+{
+    return s->overflow_rows > 0 ? s->overflow_rows : NAN;
+}
+
 struct chart {
     const struct merak_run_log *log;
     double least, most; /* of values */
@@ -237,7 +247,7 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
 {
     const char *schedule = merak_run_log_text(log, "schedule");
     char text[256], bytes[MERAK_BYTES_TEXT], bound[MERAK_BOUND_BYTES];
-    char by[MERAK_DEGREES_TEXT];
+    char by[MERAK_DEGREES_TEXT], loads[MERAK_RUN_LOADS] = "";
     double predicted = merak_run_log_number(log, "predicted_s", 0);
 
     fputs("<table>\n", out);
@@ -277,6 +287,10 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
                      s->step);
         put_row(out, "loss", text);
     }
+    if (log->n > 0)
+        merak_run_loads(&log->step[log->n - 1], loads);
+    if (loads[0] != '\0')
+        put_row(out, "expert", loads);
     if (s->checkpoint[0] != '\0')
         put_row(out, "newest checkpoint", s->checkpoint);
     if (s->idle >= 0) {
@@ -420,6 +434,10 @@ static void put_page(FILE *out, const char *dir, struct merak_run_log *log,
     put_chart(out, log, "Tokens a second", rate_of, NULL);
     put_chart(out, log, "Peak resident memory of rank 0's process, MiB",
               peak_of, NULL);
+    put_chart(out, log, "Rows of the fullest expert over the mean", load_of,
+              NULL);
+    put_chart(out, log, "Rows of experts computed again, without room",
+              again_of, NULL);
     put_timeline(out, log);
     report_put_ranks(out, log);
     put_incidents(out, log, s);

@@ -146,8 +146,7 @@ static void print_step(const struct merak_run_log *log,
 {
     const struct merak_run_step *last = &log->step[log->n - 1];
     double predicted = merak_run_log_number(log, "predicted_s", 0);
-    char flops[16], bytes[MERAK_BYTES_TEXT];
-
+    char flops[16], bytes[MERAK_BYTES_TEXT], loads[MERAK_RUN_LOADS];
     char loss[32] = "no token to predict";
 
     if (!isnan(last->loss))
@@ -172,6 +171,9 @@ static void print_step(const struct merak_run_log *log,
     if (last->mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * last->mfu);
     fputc('\n', out);
+    merak_run_loads(last, loads);
+    if (loads[0] != '\0')
+        fprintf(out, "  expert    %s\n", loads);
     if (s->idle >= 0)
         fprintf(out,
                 "  idle      %.1f %% of a step without compute: bubble and "
@@ -351,6 +353,15 @@ static json_t *state_json(const char *dir, const struct merak_run_log *log,
         json_object_set_new(o, "tokens_per_s",
                             merak_json_real(last->tokens_per_s));
         json_object_set_new(o, "peak_bytes", merak_json_real(last->peak_bytes));
+        if (isfinite(last->load_max)) {
+            json_object_set_new(o, "load_max", merak_json_real(last->load_max));
+            json_object_set_new(o, "load_layer",
+                                merak_json_real(last->load_layer));
+            json_object_set_new(o, "load_expert",
+                                merak_json_real(last->load_expert));
+            json_object_set_new(o, "overflow_rows",
+                                merak_json_real(last->overflow_rows));
+        }
         if (last->mfu > 0)
             json_object_set_new(o, "mfu", merak_json_real(last->mfu));
     }

@@ -326,6 +326,24 @@ void merak_run_bound(const struct merak_run_log *log,
     free(rank);
 }
 
+void merak_run_loads(const struct merak_run_step *step,
+                     char text[MERAK_RUN_LOADS])
+{
+    int n = 0;
+
+    text[0] = '\0';
+    if (!isfinite(step->load_max))
+        return;
+    if (step->load_expert >= 0 && step->load_layer >= 0)
+        n = snprintf(text, MERAK_RUN_LOADS, "%.9g of layer %.9g has ",
+                     step->load_expert, step->load_layer);
+    n += snprintf(text + n, MERAK_RUN_LOADS - (size_t)n, "%s%.4g x the mean",
+                  n > 0 ? "" : "the fullest has ", step->load_max);
+    if (step->overflow_rows > 0)
+        snprintf(text + n, MERAK_RUN_LOADS - (size_t)n,
+                 ", %.9g rows computed again", step->overflow_rows);
+}
+
 void merak_run_state_fini(struct merak_run_state *state)
 {
     for (int i = 0; i < state->n_hangs; i++)

@@ -70,6 +70,12 @@ struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r);
 void merak_run_bound(const struct merak_run_log *log,
                      char text[MERAK_BOUND_BYTES]);
 
+enum { MERAK_RUN_LOADS = 128 };
+
+/* How unevenly a step loaded the experts; "" without them. */
+void merak_run_loads(const struct merak_run_step *step,
+                     char text[MERAK_RUN_LOADS]);
+
 /* Examine a run's directory; `now` in seconds since 1970. */
 void merak_run_state_find(const char *dir, const struct merak_run_log *log,
                           double now, struct merak_run_state *state);

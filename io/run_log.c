@@ -108,6 +108,10 @@ static enum merak_status take_step(struct merak_run_log *log, json_t *line)
             .time = number(line, "time", 0),
             .peak_bytes = number(line, "memory_peak_bytes", 0),
             .mfu = number(line, "mfu", 0),
+            .load_max = number(line, "load_max", NAN),
+            .load_layer = number(line, "load_layer", NAN),
+            .load_expert = number(line, "load_expert", NAN),
+            .overflow_rows = number(line, "overflow_rows", NAN),
         };
 
     if (s.step == 0)

@@ -27,6 +27,9 @@ struct merak_run_step {
     double time; /* seconds since 1970, at its end; 0: not given */
     double peak_bytes;
     double mfu; /* 0: not known */
+    /* Of the fullest expert its rows over the mean, its layer and number; rows
+     * that found no room; NAN without experts. */
+    double load_max, load_layer, load_expert, overflow_rows;
 };
 
 struct merak_run_log {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "partitioner/graph/graph.h"
+#include "partitioner/graph/layer_names.h"
 #include "runtime/train/trainer.h"
 
 #include <math.h>
@@ -13,11 +14,11 @@
 #include <string.h>
 
 /* Sums over all ranks and micro-batches of what the graph reports, in its
- * order, and the number of its layers' tallies. */
+ * order. */
 struct merak_loads {
     double *sum;
     size_t n;
-    int layers;
+    int *layer; /* by forward node */
 };
 
 enum merak_status merak_loads_open(struct merak_trainer *t,
@@ -39,16 +40,20 @@ enum merak_status merak_loads_open(struct merak_trainer *t,
     t->reports.loads = l;
     l->n = n;
     l->sum = calloc(n, sizeof(*l->sum));
-    if (l->sum == NULL)
+    l->layer = calloc((size_t)graph->n_forward, sizeof(*l->layer));
+    if (l->sum == NULL || l->layer == NULL)
         return merak_fail_nomem(err, n * sizeof(*l->sum));
+    merak_layers_mark(graph, l->layer);
     /* which allocates, as a step may not */
     return merak_all_reduce_sum(t->tr, &t->world, l->sum, n, err);
 }
 
 void merak_loads_close(struct merak_trainer *t)
 {
-    if (t->reports.loads != NULL)
+    if (t->reports.loads != NULL) {
         free(t->reports.loads->sum);
+        free(t->reports.loads->layer);
+    }
     free(t->reports.loads);
     t->reports.loads = NULL;
 }
@@ -65,19 +70,28 @@ static void add_part(struct merak_trainer *t, const struct merak_report *r,
         sum[i % r->n] += part[r->at + i];
 }
 
-/* Of the rows of each expert, the most over the mean. */
-static double most_rows(const double *rows, size_t n)
+/* Of the rows of each expert, the most over the mean, if that is more than in
+ * other layers. */
+static void take_most(const double *rows, size_t n, int layer,
+                      struct merak_step_values *v)
 {
-    double most = 0, all = 0;
+    size_t most = 0;
+    double all = 0, load;
 
     for (size_t e = 0; e < n; e++) {
-        most = fmax(most, rows[e]);
+        most = rows[e] > rows[most] ? e : most;
         all += rows[e];
     }
-    return all > 0 ? most * (double)n / all : NAN;
+    load = rows[most] * (double)n / all;
+    if (!(all > 0) || load <= v->load_max)
+        return;
+    v->load_max = load;
+    v->load_layer = layer;
+    v->load_expert = (double)most;
 }
 
-static void add_value(const struct merak_value *value, const double *sum,
+static void add_value(const struct merak_loads *l,
+                      const struct merak_value *value, const double *sum,
                       struct merak_step_values *v, int *layers)
 {
     size_t n = merak_shape_count(&value->shape);
@@ -89,7 +103,7 @@ static void add_value(const struct merak_value *value, const double *sum,
     ++*layers;
     v->aux += sum[0];
     v->router_z += sum[1];
-    v->load_max = fmax(v->load_max, most_rows(sum + 2, n - 2));
+    take_most(sum + 2, n - 2, l->layer[value->producer], v);
 }
 
 enum merak_status merak_loads_step(struct merak_trainer *t,
@@ -105,6 +119,7 @@ enum merak_status merak_loads_step(struct merak_trainer *t,
     int layers = 0;
 
     v->aux = v->router_z = v->load_max = v->overflow_rows = NAN;
+    v->load_layer = v->load_expert = NAN;
     if (l == NULL)
         return MERAK_OK;
     memset(l->sum, 0, l->n * sizeof(*l->sum));
@@ -122,7 +137,7 @@ enum merak_status merak_loads_step(struct merak_trainer *t,
     for (int i = 0; i < graph->n_values; i++) {
         if (!graph->value[i]->reported)
             continue;
-        add_value(graph->value[i], l->sum + at, v, &layers);
+        add_value(l, graph->value[i], l->sum + at, v, &layers);
         at += merak_shape_count(&graph->value[i]->shape);
     }
     v->aux /= means * layers;

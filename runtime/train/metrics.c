@@ -83,16 +83,18 @@ static void write_rewards(FILE *out, const char *of,
 /* Nothing is ever dropped, which readers of other trainers' files look for. */
 static void write_loads(FILE *out, const struct merak_step_values *v)
 {
-    struct merak_json_number a, b, c;
+    struct merak_json_number a, b, c, layer, expert;
 
     if (isnan(v->aux))
         return;
     fprintf(out,
             ", \"aux\": %s, \"z\": %s, \"load_max\": %s, "
-            "\"overflow_rows\": %.0f, \"dropped_rows\": 0",
+            "\"load_layer\": %s, \"load_expert\": %s, \"overflow_rows\": %.0f, \"dropped_rows\": 0",
             merak_json_number(&a, 9, v->aux),
             merak_json_number(&b, 9, v->router_z),
-            merak_json_number(&c, 9, v->load_max), v->overflow_rows);
+            merak_json_number(&c, 9, v->load_max),
+            merak_json_number(&layer, 9, v->load_layer),
+            merak_json_number(&expert, 9, v->load_expert), v->overflow_rows);
 }
 
 static enum merak_status write_line(FILE *out,

@@ -48,7 +48,7 @@ seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
 config mixtral >mixtral.json
 config glm4_moe >glm4.json
-echo 1..32
+echo 1..35
 
 train plain --model mixtral.json --steps 4
 ok $? "a mixture trains" log
@@ -58,6 +58,25 @@ ok $? "a mixture trains" log
 ok $? "each step says how its experts were loaded" plain.jsonl
 grep -q 'step 4/4  loss [0-9.]*  load [0-9.]*  |g|' log
 ok $? "so does the log" log
+train hot --model glm4.json --steps 3 --ckpt hot
+[ "$(field load_layer hot.jsonl | sort -u)" = 1 ] &&
+    [ "$(field load_expert hot.jsonl | awk '$1 >= 0 && $1 <= 7' | wc -l)" = 3 ]
+ok $? "and which is the fullest, in a model whose layer 0 has none" hot.jsonl
+at=$(field load_expert hot.jsonl | tail -1) load=$(field load_max hot.jsonl |
+    tail -1 | xargs printf %.4g)
+"$merak" top --once hot >out 2>&1 &&
+    grep -qF "  expert    $at of layer 1 has $load x the mean" out &&
+    "$merak" top --json hot | grep -q '"load_layer": 1.0' &&
+    "$merak" report hot -o - >page 2>&1 &&
+    grep -qF ">$at of layer 1 has $load x the mean<" page &&
+    grep -q 'Rows of the fullest expert over the mean' page
+ok $? "top and report say so, too" out page
+cat >hot.jsonl <<'JSON'
+{"step": 1, "loss": 3, "load_max": 2.5, "load_layer": 1e300, "load_expert": 7, "overflow_rows": 1e300}
+JSON
+"$merak" top --once hot >out 2>&1 &&
+    grep -q '  expert    7 of layer 1e+300 has 2.5 x the mean, 1e+300 rows' out
+ok $? "top prints numbers that no run has" out
 train more --model mixtral.json --steps 4 --lr 1e-2 --router-aux 3
 train less --model mixtral.json --steps 4 --lr 1e-2 --router-aux 0
 [ "$(field aux more.jsonl | head -1)" = "$(field aux less.jsonl | head -1)" ] &&
