@@ -52,7 +52,7 @@ writes()
         "$merak" ckpt export "$1-run" --format gguf --dtype $dtype \
             --out "$1-$dtype" >>log 2>&1 &&
             [ "$(head -c 4 "$1-$dtype/model.gguf")" = GGUF ] || all=1
-        [ -z "$reads" ] || "$python" "$here/check_gguf.py" "$1-hf" \
+        [ -z "$reads" ] || "$python" "$here/weights/check_gguf.py" "$1-hf" \
             "$1-$dtype/model.gguf" "${dtype/fp/f}" >>log 2>&1 || all=1
     done
     if [ -n "$reads" ] || [ $all -ne 0 ]; then

@@ -45,12 +45,12 @@ ended()
     done
     kill -"$1" $pid 2>/dev/null
     wait $pid 2>/dev/null
-    "$python" "$here/check_watched.py" ckpt run.prom >>log 2>&1
+    "$python" "$here/ckpt/check_watched.py" ckpt run.prom >>log 2>&1
 }
 
 echo 1..2
 ended KILL 7 && ended USR1 14 && ended KILL 23
 ok $? "the readers find every step once after each of three ends" log
 "${run[@]}" >>log 2>&1 &&
-    "$python" "$here/check_watched.py" ckpt run.prom $steps >>log 2>&1
+    "$python" "$here/ckpt/check_watched.py" ckpt run.prom $steps >>log 2>&1
 ok $? "and all $steps at the end, with the values of metrics.jsonl" log
