@@ -57,11 +57,11 @@ static int larger_first(const void *a, const void *b)
 #define WORD 64
 #define MOST_WORDS ((size_t)8 << 20) /* of all buffers together */
 
-/* A bit for each period of the program in which a buffer lives. */
+/* A bit for each period of the program in which a buffer lives, and a bit for
+ * each word of these that is not 0. */
 struct placed {
     const struct merak_life *life;
-    const uint64_t *when; /* words of the row that are not 0: */
-    int first, last;
+    const uint64_t *when, *words;
 };
 
 /* Buffers that have a place, by offset.  A buffer meets few of them, so which
@@ -78,7 +78,8 @@ struct all_placed {
 struct periods {
     int64_t span; /* instructions in a period */
     int64_t part; /* instructions in a part */
-    size_t words; /* of a row */
+    size_t words; /* of a row; bits for them are in */
+    size_t marks; /* more words, in front of them */
     uint64_t *row;
 };
 
@@ -104,7 +105,8 @@ static bool periods_init(struct periods *p, const struct merak_life *lives,
     p->span = (moments + most - 1) / most;
     p->words = (size_t)((moments / p->span + WORD) / WORD);
     p->part = (moments + WORD - 1) / WORD;
-    p->row = calloc(((size_t)n + 1) * p->words, sizeof(*p->row));
+    p->marks = (p->words + WORD - 1) / WORD;
+    p->row = calloc(((size_t)n + 1) * (p->marks + p->words), sizeof(*p->row));
     return p->row != NULL;
 }
 
@@ -125,16 +127,17 @@ static void mark(uint64_t *when, int64_t from, int64_t to)
 static struct placed place_in_time(const struct periods *p, int row,
                                    const struct merak_life *life)
 {
-    uint64_t *when = p->row + (size_t)row * p->words;
-    struct placed now = {.life = life, .when = when, .last = -1};
+    uint64_t *words = p->row + (size_t)row * (p->marks + p->words);
+    uint64_t *when = words + p->marks;
 
-    for (int i = 0; i < life->n_spans; i++)
-        mark(when, life->span[i].first / p->span, life->span[i].last / p->span);
-    if (life->n_spans > 0) {
-        now.first = (int)(life->span[0].first / p->span / WORD);
-        now.last = (int)(life->span[life->n_spans - 1].last / p->span / WORD);
+    for (int i = 0; i < life->n_spans; i++) {
+        int64_t first = life->span[i].first / p->span;
+        int64_t last = life->span[i].last / p->span;
+
+        mark(when, first, last);
+        mark(words, first / WORD, last / WORD);
     }
-    return now;
+    return (struct placed){.life = life, .when = when, .words = words};
 }
 
 static uint64_t parts_of(const struct periods *p, const struct merak_life *life)
@@ -147,15 +150,19 @@ static uint64_t parts_of(const struct periods *p, const struct merak_life *life)
     return parts;
 }
 
-/* Do both live at some time? */
+/* Do both live at some time?  Lives are many and brief: most words are 0. */
 static bool meet(const struct periods *p, const struct placed *a,
                  const struct placed *b)
 {
-    int to = a->last < b->last ? a->last : b->last;
+    for (size_t m = 0; m < p->marks; m++) {
+        uint64_t both = a->words[m] & b->words[m];
 
-    for (int i = a->first > b->first ? a->first : b->first; i <= to; i++) {
-        if ((a->when[i] & b->when[i]) != 0)
-            return p->span == 1 || lives_overlap(a->life, b->life);
+        for (; both != 0; both &= both - 1) {
+            size_t i = m * WORD + (size_t)__builtin_ctzll(both);
+
+            if ((a->when[i] & b->when[i]) != 0)
+                return p->span == 1 || lives_overlap(a->life, b->life);
+        }
     }
     return false;
 }
