@@ -147,49 +147,54 @@ static bool chooses_drops(const struct merak_built *b)
            b->search->in->pin.list.drop == NULL;
 }
 
-/* How many more bytes a stage takes with all micro-batches than with the few of
- * its program, by the table: under GPipe all are in flight. */
-struct growth {
-    bool grows;
+/* Memory of stages by the table, with the few micro-batches of the programs and
+ * with all: under GPipe all are in flight. */
+struct by_table {
+    bool rated;
     struct merak_rater few, all;
-    struct merak_candidate less;
+    struct merak_candidate less; /* with few micro-batches */
 };
 
-static enum merak_status growth_init(struct growth *g,
-                                     const struct merak_candidate *cand,
-                                     const struct merak_built *b,
-                                     struct merak_error *err)
+static enum merak_status by_table_init(struct by_table *t,
+                                       const struct merak_candidate *cand,
+                                       const struct merak_built *b,
+                                       struct merak_error *err)
 {
     const struct merak_cost_model *cost = &b->search->cost;
     enum merak_status rc;
 
-    *g = (struct growth){.less = *cand};
-    if (b->plan.microbatches == cand->plan.microbatches || !chooses_drops(b))
+    *t = (struct by_table){.less = *cand};
+    if (!chooses_drops(b))
         return MERAK_OK;
-    g->less.plan.microbatches = b->plan.microbatches;
-    rc = merak_rater_init(&g->all, cost, cand, 0, err);
+    t->less.plan.microbatches = b->plan.microbatches;
+    rc = merak_rater_init(&t->all, cost, cand, 0, err);
     if (rc == MERAK_OK)
-        rc = merak_rater_init(&g->few, cost, &g->less, 0, err);
+        rc = merak_rater_init(&t->few, cost, &t->less, 0, err);
     if (rc != MERAK_OK)
         return rc;
-    g->grows = true;
-    merak_rate(&g->all, cand->bound, NULL, NULL, NULL);
-    merak_rate(&g->few, cand->bound, NULL, NULL, NULL);
+    t->rated = true;
+    merak_rate(&t->all, cand->bound, NULL, NULL, NULL);
+    merak_rate(&t->few, cand->bound, NULL, NULL, NULL);
     return MERAK_OK;
 }
 
-static void growth_fini(struct growth *g)
+static void by_table_fini(struct by_table *t)
 {
-    merak_rater_fini(&g->all);
-    merak_rater_fini(&g->few);
+    merak_rater_fini(&t->all);
+    merak_rater_fini(&t->few);
 }
 
-static double growth_bytes(struct growth *g, int stage,
-                           const struct merak_drop *drop)
+/* What a stage takes with all micro-batches: its program's arena, and what the
+ * table has more for all of them. */
+static double stage_bytes(struct by_table *t, const struct merak_built *b,
+                          int stage)
 {
-    return g->grows ? merak_stage_need(&g->all, stage, drop) -
-                          merak_stage_need(&g->few, stage, drop)
-                    : 0;
+    double bytes = (double)b->program[stage]->arena_bytes;
+
+    if (t->rated && t->less.plan.microbatches != t->all.plan->microbatches)
+        bytes += merak_stage_need(&t->all, stage, b->stages->drop) -
+                 merak_stage_need(&t->few, stage, b->stages->drop);
+    return bytes;
 }
 
 /* --- what stages drop ----------------------------------------------------- */
@@ -197,100 +202,138 @@ static double growth_bytes(struct growth *g, int stage,
 /* The search for the least that a stage has to drop. */
 struct settling {
     struct merak_built *b;
-    struct growth *growth;
-    int stage, blocks;    /* blocks: total of the stage */
-    struct merak_drop as; /* what the stage's program was built with */
+    struct by_table *table;
+    int stage, blocks; /* blocks: total of the stage */
+    double off;        /* bytes of the latest program less the table's */
+    struct merak_program *program; /* the latest that fits, or NULL */
+    struct merak_drop as;          /* what it drops */
     struct merak_error *err;
     enum merak_status rc;
 };
 
-/* Build the stage with these drops; does it fit? */
-static bool fits(struct settling *t, bool attention, int blocks)
+static void set_drop(struct settling *t, struct merak_drop drop)
 {
     struct merak_built *b = t->b;
 
+    merak_recompute_set(b->stages, b->schedule, &b->plan, t->stage, drop);
+}
+
+/* Build the stage with these drops; does it fit? */
+static bool fits(struct settling *t, bool attention, int blocks)
+{
+    const struct merak_drop drop = {.attention = attention, .blocks = blocks};
+    struct merak_built *b = t->b;
+    double bytes;
+
     if (t->rc != MERAK_OK)
         return true;
-    t->as = (struct merak_drop){.attention = attention, .blocks = blocks};
-    merak_recompute_set(b->stages, b->schedule, &b->plan, t->stage, t->as);
+    set_drop(t, drop);
     t->rc = merak_built_stage(b, t->stage, t->err);
-    return t->rc != MERAK_OK ||
-           (double)b->program[t->stage]->arena_bytes +
-                   growth_bytes(t->growth, t->stage, b->stages->drop) <=
-               b->search->limit;
+    if (t->rc != MERAK_OK)
+        return true;
+    bytes = stage_bytes(t->table, b, t->stage);
+    t->off =
+        bytes - merak_stage_need(&t->table->all, t->stage, b->stages->drop);
+    if (bytes > b->search->limit)
+        return false;
+    merak_program_destroy(t->program);
+    t->program = b->program[t->stage];
+    t->as = drop;
+    b->program[t->stage] = NULL;
+    return true;
 }
 
-/* Find the fewest blocks; dropping lo does not fit, hi does or is all. */
+/* Leave the stage with these drops, and their program. */
+static void leave(struct settling *t, struct merak_drop drop)
+{
+    bool is_built = t->program != NULL && t->as.attention == drop.attention &&
+                    t->as.blocks == drop.blocks;
+
+    if (t->rc != MERAK_OK)
+        return;
+    set_drop(t, drop);
+    if (!is_built) { /* all blocks, which need not fit */
+        t->rc = merak_built_stage(t->b, t->stage, t->err);
+        return;
+    }
+    merak_program_destroy(t->b->program[t->stage]);
+    t->b->program[t->stage] = t->program;
+    t->program = NULL;
+}
+
+static bool would_fit(struct settling *t, int blocks)
+{
+    struct merak_built *b = t->b;
+
+    set_drop(t, (struct merak_drop){.blocks = blocks});
+    return merak_stage_need(&t->table->all, t->stage, b->stages->drop) +
+               t->off <=
+           b->search->limit;
+}
+
+/* Fewest blocks between lo and hi that would fit if the table were always as
+ * far off as it was for the latest program. */
+static int expected(struct settling *t, int lo, int hi)
+{
+    int blocks = lo + 1;
+
+    while (blocks < hi - 1 && !would_fit(t, blocks))
+        blocks++;
+    return blocks;
+}
+
+/* Find the fewest blocks; dropping lo does not fit, hi does or is all.  The
+ * first that is built is what is expected, and then those beside it. */
 static void narrow(struct settling *t, int lo, int hi)
 {
-    while (hi - lo > 1) {
-        int mid = lo + (hi - lo) / 2;
+    int at = expected(t, lo, hi), by = 1;
 
-        if (fits(t, false, mid))
-            hi = mid;
-        else
-            lo = mid;
+    for (; hi - lo > 1 && t->rc == MERAK_OK; by *= 2) {
+        if (fits(t, false, at)) {
+            hi = at;
+            at -= by;
+        } else {
+            lo = at;
+            at += by;
+        }
+        if (at <= lo || at >= hi)
+            at = lo + (hi - lo) / 2;
     }
-    if (t->as.attention || t->as.blocks != hi)
-        fits(t, false, hi);
-}
-
-static void drop_less(struct settling *t, int blocks)
-{
-    int lo = -1, hi = blocks;
-
-    for (int by = 1; hi - by >= 0 && lo < 0; by *= 2) {
-        if (fits(t, false, hi - by))
-            hi -= by;
-        else
-            lo = hi - by;
-    }
-    narrow(t, lo, hi);
-}
-
-static void drop_more(struct settling *t, int blocks)
-{
-    int lo = blocks, by = 1;
-
-    for (; lo + by < t->blocks && !fits(t, false, lo + by); by *= 2)
-        lo += by;
-    narrow(t, lo, lo + by < t->blocks ? lo + by : t->blocks);
+    leave(t, (struct merak_drop){.blocks = hi});
 }
 
 /* From the drops that the table estimates, find the least that fits. */
-static void settle(struct settling *t)
+static void settle(struct settling *t, struct merak_drop drop)
 {
-    bool attention = t->as.attention;
-    int blocks = t->as.blocks;
-
-    if (!fits(t, attention, blocks)) {
-        drop_more(t, attention ? 0 : blocks);
-    } else if (attention) {
-        if (!fits(t, false, 0))
-            fits(t, true, 0);
-    } else if (blocks > 0) {
-        drop_less(t, blocks);
-    }
+    if (!fits(t, drop.attention, drop.blocks))
+        narrow(t, drop.attention ? 0 : drop.blocks, t->blocks);
+    else if (!drop.attention)
+        narrow(t, -1, drop.blocks);
+    else if (fits(t, false, 0))
+        leave(t, (struct merak_drop){.blocks = 0});
+    else
+        leave(t, drop);
 }
 
 static enum merak_status settle_stage(struct merak_built *b,
-                                      struct growth *growth, int stage,
+                                      struct by_table *table, int stage,
                                       struct merak_error *err)
 {
-    struct settling t = {.b = b, .growth = growth, .stage = stage, .err = err};
+    struct settling t = {.b = b, .table = table, .stage = stage, .err = err};
+    struct merak_drop drop = {0};
 
-    if (!chooses_drops(b) ||
-        !merak_plan_recomputes(b->schedule, &b->plan, stage))
+    if (!table->rated || !merak_plan_recomputes(b->schedule, &b->plan, stage))
         return merak_built_stage(b, stage, err);
     for (int c = 0; c < merak_plan_chunks(&b->plan); c++) {
         int part = merak_plan_part(b->schedule, &b->plan, stage, c);
-        const struct merak_drop *drop = &b->stages->drop[part];
+        const struct merak_drop *of = &b->stages->drop[part];
 
         t.blocks += b->stages->n_blocks[part];
-        t.as.attention = drop->attention;
-        t.as.blocks += drop->blocks;
+        drop.attention = of->attention;
+        drop.blocks += of->blocks;
     }
-    settle(&t);
+    settle(&t, drop);
+    merak_program_destroy(t.program);
     return t.rc;
 }
 
@@ -316,7 +359,7 @@ static enum merak_status prove_direct(struct merak_built *b,
 /* Settle all stages, the one first that takes most by the table.  *left_p: the
  * others are left out, since one does not fit, or there is no time. */
 static enum merak_status settle_stages(struct merak_built *b,
-                                       struct growth *growth,
+                                       struct by_table *table,
                                        struct merak_candidate *cand,
                                        bool *left_p, struct merak_error *err)
 {
@@ -325,13 +368,12 @@ static enum merak_status settle_stages(struct merak_built *b,
 
     for (int i = 0; i < pp; i++) {
         int s = (first + i) % pp;
-        enum merak_status rc = settle_stage(b, growth, s, err);
+        enum merak_status rc = settle_stage(b, table, s, err);
         double bytes;
 
         if (rc != MERAK_OK)
             return rc;
-        bytes = (double)b->program[s]->arena_bytes +
-                growth_bytes(growth, s, b->stages->drop);
+        bytes = stage_bytes(table, b, s);
         if (search->leaves && bytes > search->limit) {
             cand->arena = bytes;
             cand->stage = s;
@@ -351,13 +393,13 @@ static enum merak_status simulate(struct merak_built *b,
                                   struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
-    struct growth growth;
+    struct by_table table;
     bool left = false;
-    enum merak_status rc = growth_init(&growth, cand, b, err);
+    enum merak_status rc = by_table_init(&table, cand, b, err);
 
     if (rc == MERAK_OK)
-        rc = settle_stages(b, &growth, cand, &left, err);
-    growth_fini(&growth);
+        rc = settle_stages(b, &table, cand, &left, err);
+    by_table_fini(&table);
     if (left)
         return rc;
     if (rc == MERAK_OK)
