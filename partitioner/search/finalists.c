@@ -108,6 +108,12 @@ static bool is_repeat(const struct merak_candidate *c,
            c->schedule->splits_w == last->schedule->splits_w;
 }
 
+/* Is only a shorter step asked for? */
+static bool is_useless(const struct merak_search *s, double seconds)
+{
+    return s->in->most_s > 0 && seconds >= MERAK_SEARCH_ERROR * s->in->most_s;
+}
+
 /* With a plan that takes best_s, can candidates from rated_s on be skipped? */
 static bool is_enough(const struct merak_search *s, double rated_s,
                       double best_s)
@@ -213,8 +219,9 @@ static void run_best(struct merak_search *s)
     for (int i = 0; i < s->n_cands && s->rc == MERAK_OK; i++) {
         struct merak_candidate *c = &s->cand[i];
 
-        if (best_s < DBL_MAX &&
-            (is_enough(s, c->rated_s, best_s) || merak_search_is_over(s)))
+        if (is_useless(s, c->rated_s) ||
+            (best_s < DBL_MAX &&
+             (is_enough(s, c->rated_s, best_s) || merak_search_is_over(s))))
             break;
         if (is_repeat(c, &last))
             continue;
@@ -240,7 +247,7 @@ static void run_tight(struct merak_search *s)
     for (int i = 0; i < s->n_bigs && s->effort < EFFORT; i++) {
         struct merak_candidate c = s->big[i];
 
-        if (!is_tight(s, &c))
+        if (!is_tight(s, &c) || is_useless(s, c.rated_s))
             continue;
         if (s->found && merak_search_is_over(s))
             break;
@@ -338,16 +345,16 @@ static void climb_all(struct merak_search *s)
         return;
 
     for (int i = 0; i < n; i++) {
-        if (s->cand[i].step_s <= 0 || !is_first(s, i) ||
-            merak_search_is_over(s))
+        if (s->cand[i].step_s <= 0 || is_useless(s, s->cand[i].step_s) ||
+            !is_first(s, i) || merak_search_is_over(s))
             continue;
         s->most_effort = s->effort + left;
         climb(s, &s->cand[i]);
     }
     s->most_effort = EFFORT;
     for (int i = 0; i < n; i++) {
-        if (s->cand[i].step_s > 0 && !is_first(s, i) &&
-            !merak_search_is_over(s))
+        if (s->cand[i].step_s > 0 && !is_useless(s, s->cand[i].step_s) &&
+            !is_first(s, i) && !merak_search_is_over(s))
             climb(s, &s->cand[i]);
     }
 }

@@ -166,8 +166,7 @@ static double rate_key(struct sweep *w)
 
         if (table[i] != NULL &&
             merak_search_start(w->s, table[i], w->pp, &cand) &&
-            merak_search_lower_bound(&cand) <
-                MERAK_SEARCH_HOPELESS * w->s->best_s)
+            !merak_search_is_slow(w->s, merak_search_lower_bound(&cand)))
             merak_search_rate_chunks(w->s, &cand);
     }
     return merak_search_shortest(w->s, first);

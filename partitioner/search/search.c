@@ -92,6 +92,15 @@ double merak_search_lower_bound(const struct merak_candidate *cand)
     return cand->table->total_s * (merak_plan_units(p) + fill) / p->pp;
 }
 
+bool merak_search_is_slow(const struct merak_search *s, double least_s)
+{
+    double most_s = MERAK_SEARCH_HOPELESS * s->best_s;
+
+    if (s->in->most_s > 0)
+        most_s = fmin(most_s, MERAK_SEARCH_ERROR * s->in->most_s);
+    return least_s >= most_s;
+}
+
 double merak_search_effort(const struct merak_candidate *c)
 {
     double slices = c->table->slices, settled = c->plan.pp + 3;
@@ -199,7 +208,10 @@ void merak_search_kind_cost(const struct merak_search_input *in,
 static bool start(struct merak_search *s, const struct merak_search_input *in,
                   struct merak_error *err)
 {
-    *s = (struct merak_search){.in = in, .best_s = DBL_MAX, .err = err};
+    *s = (struct merak_search){
+        .in = in,
+        .best_s = in->most_s > 0 ? in->most_s : DBL_MAX,
+        .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
     s->spread = s->tasks / merak_search_cp(s->in);
     s->node_spread = in->ranks_per_node / merak_search_cp(s->in);
@@ -311,7 +323,7 @@ static void rate_and_build(struct merak_search *s)
         merak_search_rate_in_time(s);
     merak_search_finals(s);
     /* Nothing fits: try slower plans, which may take less memory. */
-    if (s->n_cands > 0 && !s->cand[0].settled) {
+    if (s->n_cands > 0 && !s->cand[0].settled && s->in->most_s == 0) {
         start_again(s);
         s->relax_time_bound = true;
         merak_search_rate_in_time(s);
@@ -333,6 +345,23 @@ static bool may_shard_more(const struct merak_search *s,
            pin->zero != MERAK_OPTION_AUTO && pin->dp != 1 && s->tasks > 1;
 }
 
+/* The answer to a request with most_s. */
+static enum merak_status choose_time(const struct merak_search *s,
+                                     struct merak_search_result **result_p)
+{
+    struct merak_search_result *r;
+
+    if (!has_plan(s) || s->cand[0].step_s >= s->in->most_s)
+        return MERAK_ERR_CONFIG;
+    r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return merak_fail_nomem(s->err, sizeof(*r));
+    r->choice[0].plan = s->cand[0].plan;
+    r->choice[0].step_s = s->cand[0].step_s;
+    *result_p = r;
+    return MERAK_OK;
+}
+
 static enum merak_status search_once(const struct merak_search_input *input,
                                      struct merak_search_result **result_p,
                                      struct merak_error *err)
@@ -351,10 +380,12 @@ static enum merak_status search_once(const struct merak_search_input *input,
         s.relax_time_bound = false;
         rate_and_build(&s);
     }
-    if (has_plan(&s))
+    if (has_plan(&s) && input->most_s == 0)
         merak_search_try_named(&s);
     if (s.rc != MERAK_OK)
         rc = s.rc;
+    else if (input->most_s > 0)
+        rc = choose_time(&s, result_p);
     else if (has_plan(&s))
         rc = merak_search_choose(&s, result_p);
     else if (s.cut_short)

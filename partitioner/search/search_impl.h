@@ -104,6 +104,8 @@ double merak_search_time(const struct merak_candidate *c);
 
 /* Lower bound of a step's seconds, for a perfect cut. */
 double merak_search_lower_bound(const struct merak_candidate *cand);
+/* Does a plan of at least so many seconds lose for sure? */
+bool merak_search_is_slow(const struct merak_search *s, double least_s);
 
 /* --- limit.c: the end of a search's time -----------------------------------
  */

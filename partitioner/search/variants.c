@@ -302,7 +302,7 @@ static void rate_sliced(struct merak_search *s, struct merak_candidate *cand,
     cand->plan.scatter = merak_search_scatter(s, cand);
     cand->balanced = NULL;
     if (!s->relax_time_bound &&
-        merak_search_lower_bound(cand) >= MERAK_SEARCH_HOPELESS * s->best_s)
+        merak_search_is_slow(s, merak_search_lower_bound(cand)))
         return;
     s->rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
     if (s->rc != MERAK_OK || !is_asked(s, cand, cand->schedule))

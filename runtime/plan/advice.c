@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/size.h"
 
+#include <float.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -195,12 +196,15 @@ static bool is_over(const struct asked *a)
            (a->until_ns < INT64_MAX && merak_clock_ns() >= a->until_ns);
 }
 
-/* Seconds of the best plan's step; 0: none was found in time. */
-static double step_of(const struct asked *a, struct merak_search_input *in)
+/* Seconds of the best plan's step, if that is shorter than most_s; 0: none was
+ * found in time. */
+static double step_of(const struct asked *a, struct merak_search_input *in,
+                      double most_s)
 {
     struct merak_search_result *result = NULL;
     double step_s = 0;
 
+    in->most_s = most_s;
     in->seconds = a->until_ns == INT64_MAX
                       ? 0
                       : (double)(a->until_ns - merak_clock_ns()) * 1e-9;
@@ -251,11 +255,11 @@ static void try_change(struct asked *a, int i)
     fix(&c, changes[i].is_same);
     if (!changes[i].make(&c))
         return;
-    step_s = step_of(a, &c.in);
-    if (step_s > best->step_s && changes[i].relaxes)
-        step_s = best->step_s;
+    step_s = step_of(a, &c.in, changes[i].relaxes ? best->step_s : DBL_MAX);
     if (step_s == 0 && is_over(a))
         return;
+    if (step_s == 0 && changes[i].relaxes)
+        step_s = best->step_s;
     ranks = (double)c.in.nodes / a->plan->in.nodes;
     *to = (struct plan_change){.step_s = step_s};
     snprintf(to->what, sizeof(to->what), "%s", c.what);
@@ -422,9 +426,7 @@ static enum merak_status say_size(struct asked *a, struct merak_error *err)
     in.unlike = false;
     while (in.n_kinds < 2 && halve(&in) &&
            work / in.nodes / in.ranks_per_node < AS_FAST * all_s) {
-        step_s = step_of(a, &in);
-        if (step_s > AS_FAST * all_s)
-            break;
+        step_s = step_of(a, &in, AS_FAST * all_s);
         if (step_s > 0) {
             best = in;
             enough_s = step_s;

@@ -44,6 +44,7 @@ static const struct row rows[] = {
 };
 
 static enum merak_status plan(const struct row *row, double memory_gib,
+                              double most_s,
                               struct merak_search_result **result_p,
                               struct merak_error *err)
 {
@@ -62,7 +63,8 @@ static enum merak_status plan(const struct row *row, double memory_gib,
                                     .device = &device,
                                     .pin = row->pin,
                                     .seconds = row->seconds,
-                                    .stop = row->stop ? &asked : NULL};
+                                    .stop = row->stop ? &asked : NULL,
+                                    .most_s = most_s};
 
     assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
     return merak_search(&in, result_p, err);
@@ -81,7 +83,7 @@ static void a_search_that_is_cut_short_has_a_plan(void **state)
         struct merak_error err;
         const struct merak_search_choice *c;
 
-        if (plan(row, 0, &result, &err) != MERAK_OK)
+        if (plan(row, 0, 0, &result, &err) != MERAK_OK)
             fail_msg("%s: %s", row->name, err.text);
         c = &result->choice[0];
         if (result->cut_short != row->cut_short)
@@ -107,11 +109,32 @@ static void a_search_that_is_cut_short_does_not_say_that_none_fits(void **state)
     struct merak_error err;
 
     (void)state;
-    assert_int_equal(plan(&rows[3], 0.05, &result, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(plan(&rows[3], 0.05, 0, &result, &err), MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "the search was cut short after"));
     assert_non_null(strstr(err.text, "--search-seconds"));
-    assert_int_equal(plan(&rows[0], 0.05, &result, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(plan(&rows[0], 0.05, 0, &result, &err), MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "no plan fits in 51.2 MiB"));
+}
+
+/* Where only the seconds of a step are asked for, they are those of a whole
+ * search, or there is no answer. */
+static void a_search_for_a_shorter_step_knows_that_there_is_none(void **state)
+{
+    struct merak_search_result *result = NULL;
+    const struct row *row = &rows[0];
+    struct merak_error err;
+    double best_s;
+
+    (void)state;
+    assert_int_equal(plan(row, 0, 0, &result, &err), MERAK_OK);
+    best_s = result->choice[0].step_s;
+    merak_search_destroy(result);
+    assert_int_equal(plan(row, 0, 1.01 * best_s, &result, &err), MERAK_OK);
+    assert_true(result->choice[0].step_s == best_s);
+    assert_null(result->stage);
+    merak_search_destroy(result);
+    assert_int_equal(plan(row, 0, best_s, &result, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(plan(row, 0, best_s / 2, &result, &err), MERAK_ERR_CONFIG);
 }
 
 int main(void)
@@ -120,6 +143,7 @@ int main(void)
         cmocka_unit_test(a_search_that_is_cut_short_has_a_plan),
         cmocka_unit_test(
             a_search_that_is_cut_short_does_not_say_that_none_fits),
+        cmocka_unit_test(a_search_for_a_shorter_step_knows_that_there_is_none),
     };
 
     return cmocka_run_group_tests_name("search_limit", tests, NULL, NULL);
