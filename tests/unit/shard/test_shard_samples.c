@@ -128,17 +128,21 @@ static void tables_are_cut_by_columns_where_samples_are_cut(void **state)
         int batch;
         const char *layout;
         double words;
+        size_t channels, vocab;
     } rows[] = {
-        {false, 100, "S1", 14680064},
-        {true, 100, "S0", 117440512},
-        {false, 50, "S0", 117440512},
-        {false, 0, "S0", 117440512},
+        {false, 100, "S1", 14680064, 4096, 262144},
+        {true, 100, "S0", 117440512, 4096, 262144},
+        {false, 50, "S0", 117440512, 4096, 262144},
+        {false, 0, "S0", 117440512, 4096, 262144},
+        /* EmbRace's: over replicas a whole table would be 90 060 544 words */
+        {false, 100, "S1", 3670016, 1024, 50257},
     };
 
     (void)state;
     for (size_t r = 0; r < COUNT(rows); r++) {
-        const struct spec spec = {true, 8,      256,          2, 4096,     32,
-                                  8,    262144, rows[r].tied, 0, BLOCK_PRE};
+        const struct spec spec = {
+            true,          8,            256, 2, rows[r].channels, 32, 8,
+            rows[r].vocab, rows[r].tied, 0,   BLOCK_PRE};
         struct merak_graph *graph;
         struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
         struct merak_sharded *s = shard_samples(graph, 8, rows[r].batch);
