@@ -310,8 +310,10 @@ static enum merak_status rate_samples(struct merak_unlike *u, size_t samples,
     if (types == NULL)
         return merak_fail_nomem(u->s.err, sizeof(*types));
     rc = merak_unlike_types_init(types, u, samples, zero);
-    if (rc == MERAK_OK && types->n > 0)
-        rc = find_lists(types, f);
+    do {
+        if (rc == MERAK_OK && types->n > 0)
+            rc = find_lists(types, f);
+    } while (merak_unlike_reorder(u) && rc == MERAK_OK);
     merak_unlike_types_fini(types);
     free(types);
     return rc;

@@ -39,7 +39,8 @@ struct merak_unlike {
     int n_kinds;           /* of nodes, at least 1 */
     struct merak_cost_model cost[MERAK_MAX_KINDS];
     double limit[MERAK_MAX_KINDS];       /* bytes of a rank */
-    int first_rank[MERAK_MAX_KINDS + 1]; /* by kind, and the end */
+    int ranks[MERAK_MAX_KINDS];          /* of all nodes of a kind */
+    int order[MERAK_MAX_KINDS];          /* kinds in the order of their ranks */
     struct merak_unlike_table {
         const struct merak_table *table;
         int kind;
@@ -55,6 +56,10 @@ enum merak_status merak_unlike_init(struct merak_unlike *u,
                                     const struct merak_search_input *in,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_unlike_fini(struct merak_unlike *u);
+/* Have the ranks of kinds in the next order that is tried, from that of the
+ * request on: all orders of up to three kinds; of more, that one and its
+ * reverse.  False: after the last, back to the first. */
+bool merak_unlike_reorder(struct merak_unlike *u);
 /* The kind of the node of a rank. */
 int merak_unlike_kind(const struct merak_unlike *u, int rank);
 

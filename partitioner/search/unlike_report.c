@@ -204,7 +204,7 @@ static void set_bounds(struct merak_unlike *u, struct merak_search_result *r)
         if (asked->n_kinds > 0)
             in.device = asked->kind[k].device;
         u->s.cost = u->cost[k];
-        u->s.tasks = u->first_rank[k + 1] - u->first_rank[k];
+        u->s.tasks = u->ranks[k];
         merak_search_set_utilisation(&u->s, r);
         flops += r->flops_per_step / r->flop_utilisation;
         least_s = merak_search_least_step(&u->s);

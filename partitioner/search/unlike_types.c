@@ -111,8 +111,8 @@ enum merak_status merak_unlike_init(struct merak_unlike *u,
         /* What the library would take stays free: plans of equal stages do not
          * fail for want of what they would not need without it. */
         u->limit[k] = fmax(u->limit[k] - (double)in->direct_bytes, 1);
-        u->first_rank[k + 1] =
-            u->first_rank[k] + kind[k].nodes * in->ranks_per_node;
+        u->ranks[k] = kind[k].nodes * in->ranks_per_node;
+        u->order[k] = k;
     }
     u->s.rc = merak_schedule_find(in->pin.schedule != NULL ? in->pin.schedule
                                                            : "1f1b",
@@ -136,13 +136,46 @@ void merak_unlike_fini(struct merak_unlike *u)
     merak_search_fini(&u->s);
 }
 
+static void swap(int *a, int *b)
+{
+    int kept = *a;
+
+    *a = *b;
+    *b = kept;
+}
+
+static void reverse(int *order, int n)
+{
+    for (int i = 0; i < n / 2; i++)
+        swap(&order[i], &order[n - 1 - i]);
+}
+
+bool merak_unlike_reorder(struct merak_unlike *u)
+{
+    int *order = u->order, n = u->n_kinds, at = n - 2, with = n - 1;
+
+    if (n > 3) {
+        reverse(order, n);
+        return order[0] != 0;
+    }
+    while (at >= 0 && order[at] > order[at + 1])
+        at--;
+    if (at >= 0) { /* the next one in the order of the alphabet */
+        while (order[with] < order[at])
+            with--;
+        swap(&order[at], &order[with]);
+    }
+    reverse(order + at + 1, n - at - 1);
+    return at >= 0;
+}
+
 int merak_unlike_kind(const struct merak_unlike *u, int rank)
 {
-    int kind = 0;
+    int at = 0;
 
-    while (rank >= u->first_rank[kind + 1])
-        kind++;
-    return kind;
+    while (rank >= u->ranks[u->order[at]])
+        rank -= u->ranks[u->order[at++]];
+    return u->order[at];
 }
 
 /* --- types -----------------------------------------------------------------
@@ -161,7 +194,7 @@ static bool may_have_ranks(const struct merak_unlike *u, int kind, int ranks)
 {
     int node = u->s.in->ranks_per_node;
 
-    return ranks <= u->first_rank[kind + 1] - u->first_rank[kind] &&
+    return ranks <= u->ranks[kind] &&
            (ranks <= node || ranks % node == 0);
 }
 

@@ -235,6 +235,34 @@ static void two_kinds(void **state)
     merak_search_destroy(r);
 }
 
+/* Nodes of either kind may have the first stages: the order in which they were
+ * named decides nothing. */
+static void order_of_kinds(void **state)
+{
+    struct merak_device fast = fast_device(2e12), slow = fast_device(1e12);
+    struct merak_search_kind kind[] = {{&fast, 1}, {&slow, 1}, {&fast, 1}};
+    double step_s[2];
+
+    (void)state;
+    slow.memory_bytes = 3 << 20;
+    for (int n = 2; n <= 3; n++) {
+        for (int turned = 0; turned < 2; turned++) {
+            struct chain chain = {.n = 9, .c = 64, .vocab = 64};
+            struct merak_search_input in = request(&chain, &slow, n, 1, 16);
+
+            for (int l = 0; l < chain.n; l++)
+                chain.wide[l] = 128 + 64 * (size_t)l;
+            in.n_kinds = n;
+            for (int k = 0; k < n; k++)
+                in.kind[k] = kind[turned ? n - 1 - k : k];
+            step_s[turned] = step_of(&in);
+        }
+        if (fabs(step_s[1] / step_s[0] - 1) > 1e-9)
+            fail_msg("%d kinds: %g s, and %g s in the other order", n,
+                     step_s[0], step_s[1]);
+    }
+}
+
 /* (f) 3, 5, 6, 7 and 56 ranks have a plan, though the model can only be cut into
  * few parts, and the batch is a power of two. */
 static void any_number_of_ranks(void **state)
@@ -358,6 +386,7 @@ int main(void)
         cmocka_unit_test(replicas_where_the_work_is),
         cmocka_unit_test(equal_layers),
         cmocka_unit_test(two_kinds),
+        cmocka_unit_test(order_of_kinds),
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(random_instances),
         cmocka_unit_test(says_why),
