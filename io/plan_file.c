@@ -28,7 +28,9 @@
  *               another id does not run this plan
  *   id          XXH3 of plan, run, program and sent as compact JSON with sorted
  *               keys, 16 digits, to detect changes of any
- *   predicted   {step_s, memory_bytes, device}
+ *   predicted   {step_s, memory_bytes, device}; and kinds, if stages are on
+ *               nodes of several: [{device, nodes, flops_per_s} ..], in the
+ *               order of their ranks
  *
  * All other keys are for users and other programs.
  */
@@ -205,8 +207,9 @@ json_t *merak_plan_file_object(struct merak_plan_file *file)
     json_object_set_new(object, "id", json_string(file->id));
     json_object_set_new(
         object, "predicted",
-        json_pack("{s:f, s:I, s:s}", "step_s", file->step_s, "memory_bytes",
-                  (json_int_t)file->memory_bytes, "device", file->device));
+        json_pack("{s:f, s:I, s:s, s:o*}", "step_s", file->step_s,
+                  "memory_bytes", (json_int_t)file->memory_bytes, "device",
+                  file->device, "kinds", merak_plan_kinds_json(file)));
     return object;
 }
 
@@ -393,6 +396,7 @@ static void read_predicted(const json_t *in, struct merak_plan_file *file)
         (size_t)json_integer_value(json_object_get(in, "memory_bytes"));
     snprintf(file->device, sizeof(file->device), "%s",
              device != NULL ? device : "");
+    merak_plan_read_kinds(json_object_get(in, "kinds"), file);
 }
 
 /* A report of a search adds what it was asked for: likewise. */

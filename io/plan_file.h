@@ -9,6 +9,15 @@
 
 #include <jansson.h>
 
+enum { MERAK_PLAN_KINDS = 8 };
+
+/* Nodes of one kind, of several that a plan's stages are on. */
+struct merak_plan_kind {
+    char device[32];
+    int nodes;
+    double flops_per_s; /* of a rank; 0: not known */
+};
+
 struct merak_plan_file {
     struct merak_plan plan;  /* if decoded, its lists are the next three;
                                 threads is 1 */
@@ -24,6 +33,9 @@ struct merak_plan_file {
     double step_s;
     size_t memory_bytes; /* of the rank that needs most */
     char device[32];
+    struct merak_plan_kind kind[MERAK_PLAN_KINDS]; /* in the order of their
+                                                      ranks */
+    int n_kinds;                                   /* 0: all nodes are alike */
     int ranks_per_node; /* it was searched for; 0: not known.  Only read: a
                            report adds it. */
     char id[MERAK_FINGERPRINT_TEXT]; /* of plan and run; encode fills it */

@@ -42,6 +42,43 @@ json_t *merak_plan_meshes_json(const struct merak_plan *p)
     return array;
 }
 
+json_t *merak_plan_kinds_json(const struct merak_plan_file *file)
+{
+    json_t *array = file->n_kinds > 0 ? json_array() : NULL;
+
+    for (int k = 0; k < file->n_kinds; k++)
+        json_array_append_new(
+            array, json_pack("{s:s, s:i, s:f}", "device", file->kind[k].device,
+                             "nodes", file->kind[k].nodes, "flops_per_s",
+                             file->kind[k].flops_per_s));
+    return array;
+}
+
+void merak_plan_read_kinds(const json_t *array, struct merak_plan_file *file)
+{
+    const json_t *item;
+    size_t i;
+
+    file->n_kinds = 0;
+    json_array_foreach(array, i, item)
+    {
+        const char *device = json_string_value(json_object_get(item, "device"));
+        json_int_t nodes = json_integer_value(json_object_get(item, "nodes"));
+        struct merak_plan_kind *kind = &file->kind[file->n_kinds];
+
+        if (i >= MERAK_PLAN_KINDS || device == NULL || nodes < 1 ||
+            nodes > 65535) {
+            file->n_kinds = 0;
+            return;
+        }
+        snprintf(kind->device, sizeof(kind->device), "%s", device);
+        kind->nodes = (int)nodes;
+        kind->flops_per_s =
+            json_number_value(json_object_get(item, "flops_per_s"));
+        file->n_kinds++;
+    }
+}
+
 void merak_plan_fail_field(struct merak_plan_reader *r, const char *key,
                            const json_t *value, const char *expected)
 {

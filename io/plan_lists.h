@@ -9,6 +9,10 @@
 json_t *merak_plan_cut_json(const int *list, int n);
 json_t *merak_plan_drop_json(const struct merak_drop *drop, int n);
 json_t *merak_plan_meshes_json(const struct merak_plan *p);
+/* Kinds of nodes; NULL: all are alike. */
+json_t *merak_plan_kinds_json(const struct merak_plan_file *file);
+/* Likewise; what makes no sense is left out. */
+void merak_plan_read_kinds(const json_t *array, struct merak_plan_file *file);
 
 /* Reads fields until the first wrong one; then every call is a no-op. */
 struct merak_plan_reader {

@@ -151,10 +151,9 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->direct = t->linked.direct;
     in->fast_sums = in->direct && t->opt.reduce_fast;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
-    in->direct_bytes =
-        merak_link_memory_most(t->boot->size, t->ranks.tp, t->ranks.cp,
-                               t->ranks.ep, t->ranks.pp, t->ranks.dp,
-                               merak_choices_may_sum_twice(&t->opt.choice));
+    in->direct_bytes = merak_link_memory_most(
+        t->boot->size, t->ranks.tp, t->ranks.cp, t->ranks.ep, t->ranks.pp,
+        t->ranks.dp, merak_choices_may_sum_twice(&t->opt.choice));
     return fill_pins(t, &in->pin, err);
 }
 
@@ -187,15 +186,19 @@ static void log_search(const struct merak_search_input *in,
                    result->took_s);
 }
 
-static enum merak_status search(struct merak_trainer *t, char **text_p,
-                                struct merak_error *err)
+static enum merak_status search(struct merak_trainer *t, const char *given,
+                                char **text_p, struct merak_error *err)
 {
+    struct merak_chosen_kinds *kinds = calloc(1, sizeof(*kinds));
     struct merak_search_result *result = NULL;
     struct merak_plan_file file = {0};
     struct merak_search_input in;
     int64_t start_ns = merak_clock_ns();
-    enum merak_status rc = fill_input(t, &in, err);
+    enum merak_status rc = kinds == NULL ? merak_fail_nomem(err, sizeof(*kinds))
+                                         : fill_input(t, &in, err);
 
+    if (rc == MERAK_OK && merak_device_has_kinds(given))
+        rc = merak_chosen_kinds_add(given, kinds, &in, err);
     if (rc == MERAK_OK)
         rc = merak_search(&in, &result, err);
     if (rc == MERAK_OK)
@@ -205,6 +208,7 @@ static enum merak_status search(struct merak_trainer *t, char **text_p,
     if (rc == MERAK_OK)
         log_search(&in, result, start_ns);
     merak_search_destroy(result);
+    merak_chosen_kinds_destroy(kinds);
     return rc;
 }
 
@@ -512,15 +516,10 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
     bool searches = path == NULL && t->ranks.automatic;
-    bool kinds = merak_device_has_kinds(t->opt.device);
+    const char *given = t->opt.device, *device;
     char *text = NULL, here[32];
-    const char *device;
     enum merak_status rc = merak_device_here(t, err);
 
-    if (rc == MERAK_OK && searches && kinds)
-        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                        "--device: auto degrees are planned for nodes of one "
-                        "kind; plan with `merak plan --nodes` and give --plan");
     device = t->opt.device;
     if (rc == MERAK_OK && searches && device == NULL) {
         rc = device_here(t, here, err);
@@ -536,7 +535,7 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     if (rc == MERAK_OK && t->boot->rank == 0 && path != NULL)
         rc = read_saved(path, &text, err);
     else if (rc == MERAK_OK && t->boot->rank == 0 && searches)
-        rc = search(t, &text, err);
+        rc = search(t, given, &text, err);
     rc = merak_boot_agree(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = share_links(t, err);

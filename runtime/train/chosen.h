@@ -19,4 +19,19 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                     struct merak_plan_file *file,
                                     struct merak_error *err) MERAK_CHECKED;
 
+/* Nodes of several kinds, and for stages of equal ranks the slowest of them,
+ * with the least memory of any. */
+struct merak_chosen_kinds {
+    struct merak_device device[MERAK_MAX_KINDS], slowest;
+};
+
+/* Let a search have the kinds of "2:fast.json,1:slow.json"; kinds, zeroed, are
+ * borrowed by it. */
+enum merak_status merak_chosen_kinds_add(const char *given,
+                                         struct merak_chosen_kinds *kinds,
+                                         struct merak_search_input *in,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* NULL is fine. */
+void merak_chosen_kinds_destroy(struct merak_chosen_kinds *kinds);
+
 #endif

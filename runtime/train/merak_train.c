@@ -180,6 +180,8 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = merak_choose(t, err);
     if (rc == MERAK_OK)
+        rc = merak_node_kinds_find(t, err);
+    if (rc == MERAK_OK)
         rc = merak_ranks_place(t->boot, t->chosen, &t->ranks, err);
     if (rc != MERAK_OK)
         return rc;

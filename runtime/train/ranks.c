@@ -229,6 +229,45 @@ static void warn_of_nodes(const struct merak_boot *boot,
     }
 }
 
+/* The tasks of the nodes in their order by kinds, each node's in order. */
+static void order_by_nodes(const struct merak_boot *boot, struct merak_ranks *r)
+{
+    int at = 0;
+
+    for (int i = 0; i < boot->n_nodes; i++) {
+        for (int task = 0; task < boot->size; task++) {
+            if (boot->node_of[task] == r->nodes[i])
+                r->transport_rank[at++] = task;
+        }
+    }
+}
+
+static enum merak_status place_in_order(const struct merak_boot *boot,
+                                        struct merak_ranks *r,
+                                        struct merak_error *err)
+{
+    int n = boot->size;
+
+    r->transport_rank = calloc((size_t)n, sizeof(int));
+    if (r->transport_rank == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(int));
+    r->logical_rank = calloc((size_t)n, sizeof(int));
+    if (r->logical_rank == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(int));
+    for (int i = 0; i < n; i++)
+        r->transport_rank[i] = i;
+    if (r->nodes != NULL)
+        order_by_nodes(boot, r);
+    for (int i = 0; i < n; i++)
+        r->logical_rank[r->transport_rank[i]] = i;
+    r->logical = r->logical_rank[boot->rank];
+    snprintf(r->source, sizeof(r->source), "%s",
+             r->nodes != NULL ? "by kinds" : "in order");
+    if (boot->rank == 0 && r->stage != NULL)
+        warn_of_nodes(boot, r);
+    return MERAK_OK;
+}
+
 /* Their ranks are the tasks in order. */
 static enum merak_status place_stages(const struct merak_boot *boot,
                                       struct merak_ranks *r,
@@ -242,19 +281,7 @@ static enum merak_status place_stages(const struct merak_boot *boot,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--stages %s is %d ranks, the job has %d tasks", text,
                           n, boot->size);
-    r->transport_rank = calloc((size_t)n, sizeof(int));
-    if (r->transport_rank == NULL)
-        return merak_fail_nomem(err, (size_t)n * sizeof(int));
-    r->logical_rank = calloc((size_t)n, sizeof(int));
-    if (r->logical_rank == NULL)
-        return merak_fail_nomem(err, (size_t)n * sizeof(int));
-    for (int i = 0; i < n; i++)
-        r->transport_rank[i] = r->logical_rank[i] = i;
-    r->logical = boot->rank;
-    snprintf(r->source, sizeof(r->source), "in order");
-    if (boot->rank == 0)
-        warn_of_nodes(boot, r);
-    return MERAK_OK;
+    return place_in_order(boot, r, err);
 }
 
 enum merak_status merak_ranks_wish(const struct merak_boot *boot,
@@ -332,6 +359,8 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
         return place_stages(boot, r, err);
     rc = merak_degrees_resolve(boot->size, r->cp, r->ep, &r->tp, &r->pp, &r->dp,
                                err);
+    if (rc == MERAK_OK && r->nodes != NULL)
+        return place_in_order(boot, r, err);
     if (rc == MERAK_OK && !r->launched)
         rc = site_from_boot(boot, &site, err);
     if (rc == MERAK_OK && !r->launched)
@@ -374,6 +403,8 @@ void merak_ranks_fini(struct merak_ranks *ranks)
     ranks->launched = false;
     free(ranks->transport_rank);
     free(ranks->logical_rank);
+    free(ranks->nodes);
+    ranks->nodes = NULL;
     ranks->transport_rank = NULL;
     ranks->logical_rank = NULL;
 }

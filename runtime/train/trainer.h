@@ -39,6 +39,8 @@ struct merak_ranks {
     int logical;                        /* of this task */
     int *transport_rank;                /* [size] of each logical rank */
     int *logical_rank;                  /* [size] of each transport rank */
+    int *nodes; /* in the order of the kinds that a plan's ranks are on; NULL:
+                   all are alike */
     bool order_tp_pp_dp;
     char source[16]; /* "spank", "runtime", "single" */
     uint64_t plan_id;
@@ -243,6 +245,12 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
                                    const struct merak_train_options *opt,
                                    struct merak_ranks *ranks,
                                    struct merak_error *err) MERAK_CHECKED;
+/* kinds_found.c: which nodes are of which kind, where a plan's stages are on
+ * nodes of several: ranks->nodes.  By their accelerators, or by --device of a
+ * list; else by how fast they multiply.  MERAK_ERR_CONFIG names a node that is
+ * of no such kind, or one too many.  Collective. */
+enum merak_status merak_node_kinds_find(struct merak_trainer *t,
+                                        struct merak_error *err) MERAK_CHECKED;
 /* ranks.c: the rest of the degrees, the rank map and this task's place in it.
  * chosen: a plan that has its own order of ranks and what they send; or
  * NULL. */

@@ -63,6 +63,55 @@ measured()
     jq -e --argjson k "$kinds" '($k / .step_s - 1 | fabs) < 0.03' kinds.json
 }
 
+# on WORD KINDS..: a run of the plan for both kinds, on nodes of these
+on()
+{
+    srun -Q -N2 -n4 --ntasks-per-node=2 merak train --model model.json \
+        --data text --eval-samples 0 --steps 1 "$@"
+}
+
+@test "ranks find the nodes of their kind, and refuse others by name" {
+    merak plan "${request[@]}" --device fast.json,slow.json \
+        --nodes 1:fast.json,1:slow.json --json kinds.json >/dev/null
+    jq -e '[.predicted.kinds[] | [.device, .nodes]] | sort ==
+        [["fast", 1], ["slow", 1]]' kinds.json
+    merak plan "${request[@]}" --device fast.json,slow.json \
+        --nodes 1:slow.json,1:fast.json --json turned.json >/dev/null
+    [ "$(jq .step_s kinds.json)" = "$(jq .step_s turned.json)" ]
+    for device in 1:fast.json,1:slow.json 1:slow.json,1:fast.json; do
+        run on --plan kinds.json --backend emu --device $device
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ $output == *'(placement: by kinds)'* ]]
+        [ "$(grep -c 'node .* is of kind fast' <<<"$output")" -eq 1 ]
+        [ "$(grep -c 'node .* is of kind slow' <<<"$output")" -eq 1 ]
+    done
+    run on --plan kinds.json --backend emu --device fast.json
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [[ $output == *' is fast, one too many: the plan is for 1 node of '* ]]
+    sed 's/"slow"/"odd"/' slow.json >odd.json
+    run on --plan kinds.json --backend emu --device 1:fast.json,1:odd.json
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [[ $output =~ 'node '[a-z0-9-]+' is odd: the plan is for 1 node of ' ]]
+    # processors have no name: they are told by their rate, and here all have one
+    run on --plan kinds.json --backend cpu --threads 1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *' is taken for fast, and multiplies at 0.'* ]]
+    [[ $output =~ ' is taken for slow, and multiplies at '[12]'.' ]]
+}
+
+@test "auto degrees on nodes of two kinds" {
+    run on --stages auto --seq 64 --global-batch 16 --backend emu \
+        --device 1:fast.json,1:slow.json
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *'chosen '*'predicted for '* ]]
+    [ "$(grep -c 'node .* is of kind fast' <<<"$output")" -eq 1 ]
+}
+
 @test "kinds that are not there are named" {
     run merak plan "${request[@]}" --device fast.json \
         --nodes 1:fast.json,1:slow.json
