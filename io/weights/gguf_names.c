@@ -24,8 +24,8 @@ enum order {
 struct arch {
     const char *name; /* NULL: llama.cpp, or this file, has none */
     bool pairs;       /* rotary pairs are (2i, 2i + 1) */
-    bool is_gpt2;     /* learned positions, norms with a mean, an MLP without a
-                         gate: its config has no members for them */
+    bool learned;     /* positions: has no keys for rotary ones */
+    bool mean;        /* norms subtract it, whatever the config says */
     bool partial;     /* rotary positions may be of a part of each head */
     bool ramp;        /* has a tensor of factors for rotary frequencies */
     bool window;      /* has a key for a window of attention */
@@ -47,7 +47,10 @@ struct arch {
 };
 
 static const struct arch archs[MERAK_FAMILIES] = {
-    [MERAK_GPT2] = {.name = "gpt2", .is_gpt2 = true, .act = MERAK_HF_GELU_TANH},
+    [MERAK_GPT2] = {.name = "gpt2",
+                    .learned = true,
+                    .mean = true,
+                    .act = MERAK_HF_GELU_TANH},
     [MERAK_LLAMA] = {.name = "llama", .pairs = true, .ramp = true},
     [MERAK_MISTRAL] = {.name = "llama", .pairs = true, .ramp = true},
     [MERAK_QWEN2] = {.name = "qwen2", .ramp = true},
@@ -218,7 +221,7 @@ static const char *unsaid(const struct merak_hf_config *c, const struct arch *a)
         return "its scaling of rotary positions";
     if (s->turned != 0 && s->turned != c->head_dim && !a->partial)
         return "rotary positions of a part of each head";
-    if (!a->is_gpt2 && !turns_as_known(c, a))
+    if (!a->learned && !turns_as_known(c, a))
         return "its rotary positions of some layers";
     if (c->window > 0 && c->window < c->positions &&
         (!slides_as_known(c, a) || (c->slides[0] && !a->window)))
@@ -315,7 +318,7 @@ static void attention_keys(struct merak_gguf *g,
     merak_gguf_number(g, key(room, c, "attention.value_length"), c->head_dim);
     merak_gguf_real(g,
                     key(room, c,
-                        c->norm.has_mean || archs[c->family].is_gpt2
+                        c->norm.has_mean || archs[c->family].mean
                             ? "attention.layer_norm_epsilon"
                             : "attention.layer_norm_rms_epsilon"),
                     (double)c->norm.eps);
@@ -363,7 +366,7 @@ void merak_gguf_model_keys(struct merak_gguf *g,
         merak_gguf_yes(g, key(room, c, "use_parallel_residual"), c->parallel);
     if (archs[c->family].factors)
         factor_keys(g, c);
-    if (!archs[c->family].is_gpt2)
+    if (!archs[c->family].learned)
         rope_keys(g, c);
 }
 
