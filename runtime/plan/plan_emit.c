@@ -228,10 +228,12 @@ static void note_times(const struct plan_emitted *e, struct notes *n)
              plan);
 }
 
-struct plan_numbers plan_numbers_of(const struct plan_emitted *e)
+struct plan_numbers plan_numbers_of(const struct plan_trainer *t,
+                                    const struct plan_emitted *e)
 {
     const struct merak_plan *p = e->plan;
     const struct merak_hf_config *c = e->config;
+    const struct plan_trainer_schedule *its = plan_trainer_schedule(t, p);
     struct plan_numbers n = {
         .tp = (size_t)p->tp,
         .pp = (size_t)p->pp,
@@ -244,10 +246,9 @@ struct plan_numbers plan_numbers_of(const struct plan_emitted *e)
         .laid_out = has_counts(e) && p->pp > 1 && e->lays_out,
         .seq = e->seq,
         .zero = p->zero,
-        .order = p->pp == 1                                ? PLAN_NO_PIPELINE
-                 : strcmp(p->schedule, "1f1b") == 0        ? PLAN_1F1B
-                 : strcmp(p->schedule, "interleaved") == 0 ? PLAN_INTERLEAVED
-                                                           : PLAN_OTHER,
+        .order = p->pp == 1    ? PLAN_NO_PIPELINE
+                 : its != NULL ? its->order
+                               : PLAN_OTHER,
         .sp = p->tp > 1 && p->sp != MERAK_SP_OFF,
         .has_model = c != NULL};
 
@@ -432,7 +433,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
         fprintf(out,
                 "pipeline_parallel_schedule = \"%s\"\n"
                 "pipeline_parallel_microbatch_size = %zu\n",
-                plan_trainer_schedule(n->trainer, p), micro_batch(p));
+                plan_trainer_schedule(n->trainer, p)->its, micro_batch(p));
     if (e->lays_out)
         titan_parts(e, out);
     fprintf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
@@ -526,7 +527,7 @@ static enum merak_status put_object(json_t *object, const char *comments,
 static void note_all(enum plan_emit what, const struct plan_emitted *e,
                      struct notes *n)
 {
-    const struct plan_numbers numbers = plan_numbers_of(e);
+    const struct plan_numbers numbers = plan_numbers_of(n->trainer, e);
 
     note_times(e, n);
     note_choices(e, n);

@@ -12,26 +12,28 @@
 static const struct plan_trainer trainers[] = {
     [PLAN_EMIT_MEGATRON] = {.name = "Megatron-LM",
                             .version = "d98e8a6, August 2026",
-                            .schedule = {{"1f1b", "1f1b"},
-                                         {"interleaved", "virtual stages"}},
+                            .schedule = {{"1f1b", "1f1b", PLAN_1F1B},
+                                         {"interleaved", "virtual stages",
+                                          PLAN_INTERLEAVED}},
                             .cuts_layers = true,
                             .has_order = true,
                             .least_zero = MERAK_ZERO_STATE,
                             .pipeline_zero = MERAK_MAX_ZERO},
-    [PLAN_EMIT_TORCHTITAN] = {.name = "torchtitan",
-                              .version = "0.2.2",
-                              .schedule = {{"1f1b", "1F1B"},
-                                           {"gpipe", "GPipe"},
-                                           {"interleaved", "Interleaved1F1B"},
-                                           {"zb-v", "ZBVZeroBubble"}},
-                              .cuts_layers = true,
-                              .lists_even = true,
-                              .always_sp = true,
-                              .least_zero = MERAK_ZERO_GRADS,
-                              .pipeline_zero = MERAK_MAX_ZERO},
+    [PLAN_EMIT_TORCHTITAN] =
+        {.name = "torchtitan",
+         .version = "0.2.2",
+         .schedule = {{"1f1b", "1F1B", PLAN_1F1B},
+                      {"gpipe", "GPipe", PLAN_OTHER},
+                      {"interleaved", "Interleaved1F1B", PLAN_INTERLEAVED},
+                      {"zb-v", "ZBVZeroBubble", PLAN_OTHER}},
+         .cuts_layers = true,
+         .lists_even = true,
+         .always_sp = true,
+         .least_zero = MERAK_ZERO_GRADS,
+         .pipeline_zero = MERAK_MAX_ZERO},
     [PLAN_EMIT_DEEPSPEED] = {.name = "DeepSpeed",
                              .version = "of August 2026",
-                             .schedule = {{"1f1b", "1f1b"}},
+                             .schedule = {{"1f1b", "1f1b", PLAN_1F1B}},
                              .least_zero = MERAK_ZERO_STATE,
                              .pipeline_zero = MERAK_ZERO_STATE},
 };
@@ -41,13 +43,13 @@ const struct plan_trainer *plan_trainer_of(enum plan_emit what)
     return what == PLAN_EMIT_NONE ? NULL : &trainers[what];
 }
 
-const char *plan_trainer_schedule(const struct plan_trainer *t,
-                                  const struct merak_plan *p)
+const struct plan_trainer_schedule *
+plan_trainer_schedule(const struct plan_trainer *t, const struct merak_plan *p)
 {
     for (int i = 0; i < PLAN_TRAINER_SCHEDULES; i++) {
         if (t->schedule[i].ours != NULL &&
             strcmp(p->schedule, t->schedule[i].ours) == 0)
-            return t->schedule[i].its;
+            return &t->schedule[i];
     }
     return NULL;
 }
@@ -66,21 +68,28 @@ enum merak_recompute plan_recompute_of(const struct merak_plan *p)
     return attention ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
 }
 
-/* Interleaved schedules of others run micro-batches in rounds of pp. */
-static bool has_rounds(const struct merak_plan *p)
+static const struct plan_trainer_schedule *
+find_order(const struct plan_trainer *t, enum plan_order order)
 {
-    return strcmp(p->schedule, "interleaved") != 0 ||
-           p->microbatches % p->pp == 0;
+    for (int i = 0; i < PLAN_TRAINER_SCHEDULES; i++) {
+        if (t->schedule[i].ours != NULL && t->schedule[i].order == order)
+            return &t->schedule[i];
+    }
+    return NULL;
 }
 
 static void adapt_schedule(const struct plan_trainer *t, struct merak_plan *p)
 {
-    if (p->pp > 1 && plan_trainer_schedule(t, p) == NULL && p->chunks > 1)
-        snprintf(p->schedule, sizeof(p->schedule), "interleaved");
-    if (p->pp > 1 && plan_trainer_schedule(t, p) != NULL && has_rounds(p))
-        return;
-    snprintf(p->schedule, sizeof(p->schedule), "%s", t->schedule[0].ours);
-    p->chunks = 1;
+    const struct plan_trainer_schedule *its = plan_trainer_schedule(t, p);
+
+    if (p->pp > 1 && its == NULL && p->chunks > 1)
+        its = find_order(t, PLAN_INTERLEAVED);
+    if (p->pp == 1 || its == NULL ||
+        (its->order == PLAN_INTERLEAVED && p->microbatches % p->pp != 0)) {
+        its = &t->schedule[0];
+        p->chunks = 1;
+    }
+    snprintf(p->schedule, sizeof(p->schedule), "%s", its->ours);
 }
 
 struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,

@@ -12,13 +12,17 @@
 
 #define PLAN_TRAINER_SCHEDULES 4
 
+/* PLAN_INTERLEAVED: of several parts a rank, in rounds of pp micro-batches. */
+enum plan_order { PLAN_NO_PIPELINE, PLAN_1F1B, PLAN_INTERLEAVED, PLAN_OTHER };
+
 struct plan_trainer {
     const char *name;
     const char *version; /* that the rules are of */
     /* Of our schedules those that it runs, and its names for them; the first
      * has one part a rank.  The rest are NULL. */
-    struct {
+    struct plan_trainer_schedule {
         const char *ours, *its;
+        enum plan_order order;
     } schedule[PLAN_TRAINER_SCHEDULES];
     bool cuts_layers;  /* it takes any numbers of whole layers */
     bool lists_even;   /* equal numbers have to be listed, too: it would divide
@@ -31,9 +35,10 @@ struct plan_trainer {
 
 /* NULL for PLAN_EMIT_NONE. */
 const struct plan_trainer *plan_trainer_of(enum plan_emit what);
-/* Its name for the plan's schedule, or NULL. */
-const char *plan_trainer_schedule(const struct plan_trainer *trainer,
-                                  const struct merak_plan *plan);
+/* Its row for the plan's schedule, or NULL. */
+const struct plan_trainer_schedule *
+plan_trainer_schedule(const struct plan_trainer *trainer,
+                      const struct merak_plan *plan);
 /* The plan as the trainer can run it: of each choice that it does not have, the
  * nearest that it has.  Lists are left out: it recomputes alike everywhere. */
 struct merak_plan plan_trainer_adapt(const struct plan_trainer *trainer,
@@ -41,8 +46,6 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *trainer,
 /* What all parts recompute, as far as others can say it: everything where any
  * part does more than its attention. */
 enum merak_recompute plan_recompute_of(const struct merak_plan *plan);
-
-enum plan_order { PLAN_NO_PIPELINE, PLAN_1F1B, PLAN_INTERLEAVED, PLAN_OTHER };
 
 /* What rules are about; 0 where the model is not known. */
 struct plan_numbers {
@@ -56,7 +59,8 @@ struct plan_numbers {
     bool sp;
     bool has_model;
 };
-struct plan_numbers plan_numbers_of(const struct plan_emitted *emitted);
+struct plan_numbers plan_numbers_of(const struct plan_trainer *trainer,
+                                    const struct plan_emitted *emitted);
 /* The rules that do not hold: how many; `broken` is called for each. */
 typedef void (*plan_broken_fn)(void *arg, const char *rule, const char *source);
 int plan_rules_check(enum plan_emit what, const struct plan_numbers *numbers,
