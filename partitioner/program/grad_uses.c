@@ -206,28 +206,6 @@ static bool is_first_of_stage(const struct merak_uses *uses, int u)
     return true;
 }
 
-/* From the last use's stage to every other that has the parameter. */
-static int spread_total(struct merak_build *b, int param,
-                        const struct merak_uses *uses, int sum)
-{
-    int last = uses->at[uses->n - 1].stage;
-    struct merak_layout layout = sum_layout(b, param, uses);
-
-    for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
-        int stage = uses->at[u].stage;
-
-        if (stage == last || !is_first_of_stage(uses, u))
-            continue;
-        if (b->stage == last)
-            transfer(b, param, sum, stage, true, MERAK_TAG_TOTAL + u);
-        if (b->stage == stage) {
-            sum = grad_slot(b, param, &layout);
-            transfer(b, param, sum, last, false, MERAK_TAG_TOTAL + u);
-        }
-    }
-    return sum;
-}
-
 /* --- over stages of unlike ranks ------------------------------------------ */
 
 /* Are the stages that use a parameter unlike?  Then replicas of one do not
@@ -301,6 +279,32 @@ static int receive_sum(struct merak_build *b, int param, int from, int what)
     return slot;
 }
 
+/* From the stage that has the total to every other that has the parameter. */
+static int spread_total(struct merak_build *b, const struct merak_uses *uses,
+                        int last, int sum, bool unlike)
+{
+    int param = uses->param->value;
+    struct merak_layout layout = sum_layout(b, param, uses);
+
+    for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
+        int stage = uses->at[u].stage, what = MERAK_TAG_TOTAL + u;
+
+        if (stage == last || !is_first_of_stage(uses, u))
+            continue;
+        if (b->stage == last && unlike)
+            cross(b, param, sum, last, stage, what);
+        else if (b->stage == last)
+            transfer(b, param, sum, stage, true, what);
+        if (b->stage == stage && unlike) {
+            sum = receive_sum(b, param, last, what);
+        } else if (b->stage == stage) {
+            sum = grad_slot(b, param, &layout);
+            transfer(b, param, sum, last, false, what);
+        }
+    }
+    return sum;
+}
+
 /* Each stage sums its uses; the running sum goes along the stages in the order
  * of their first uses, and the total back to all of them. */
 static int sum_over_meshes(struct merak_build *b, const struct merak_uses *uses)
@@ -322,17 +326,7 @@ static int sum_over_meshes(struct merak_build *b, const struct merak_uses *uses)
         }
         last = stage;
     }
-    for (int u = 0; u < uses->n && b->rc == MERAK_OK; u++) {
-        int stage = uses->at[u].stage;
-
-        if (stage == last || !is_first_of_stage(uses, u))
-            continue;
-        if (b->stage == last)
-            cross(b, param, sum, last, stage, MERAK_TAG_TOTAL + u);
-        if (b->stage == stage)
-            sum = receive_sum(b, param, last, MERAK_TAG_TOTAL + u);
-    }
-    return sum;
+    return spread_total(b, uses, last, sum, true);
 }
 
 /* The sum goes to p->grad, or to this part of it. */
@@ -355,7 +349,7 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses,
         return;
     }
     sum = sum_uses(b, p->value, uses);
-    sum = spread_total(b, p->value, uses, sum);
+    sum = spread_total(b, uses, uses->at[uses->n - 1].stage, sum, false);
     if (b->rc == MERAK_OK && sum < 0)
         merak_build_fail(b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
                                        "stage %d uses parameter %s but has no "
