@@ -336,7 +336,7 @@ part_ops()
     # the shapes of every seed: those that are drawn take the reference longest
     unset MERAK_TEST_SEED
     export work tests
-    sed -n '/define/,$s/.*OP\(_SCRATCH\)\{0,1\}(\([a-z_]*\)).*/\2/p' \
+    sed -n 's/^ *OP(\([a-z_0-9]*\),.*/\1/p' \
         "$top/kernels/ops.h" | xargs -P 8 -I {} bash -c '
         MERAK_TEST_OP={} timeout --foreground 60 "$tests/accel_kernels.t" \
             >"$work/ops-{}.tap" 2>&1 || {

@@ -1,65 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/ops.h - the ops that every backend with arithmetic has kernels for
  *
- * An X-macro for tables: OP(name) for each op, OP_SCRATCH(name) for those whose
- * fast kernels need scratch.
+ * An X-macro for tables: OP(name, cpu, cuda) for each op.  PLAIN: the backend's
+ * kernel takes no scratch; SCRATCH: it does; CUDNN: the library may run it
+ * instead, and its scratch is for either.
  */
 #ifndef MERAK_KERNELS_OPS_H
 #define MERAK_KERNELS_OPS_H
 
-#define MERAK_KERNEL_OPS(OP, OP_SCRATCH) \
-    OP(embedding)                        \
-    OP(embedding_dw)                     \
-    OP(add_position)                     \
-    OP(add_position_dw)                  \
-    OP(linear)                           \
-    OP(linear_dx)                        \
-    OP(linear_dw)                        \
-    OP(linear_db)                        \
-    OP(layernorm)                        \
-    OP(layernorm_dx)                     \
-    OP(layernorm_dw)                     \
-    OP(rmsnorm)                          \
-    OP(rmsnorm_dx)                       \
-    OP(rmsnorm_dw)                       \
-    OP(rope)                             \
-    OP(attention)                        \
-    OP(attention_packed)                 \
-    OP_SCRATCH(attention_dx)             \
-    OP_SCRATCH(attention_packed_dx)      \
-    OP(gelu)                             \
-    OP(gelu_dx)                          \
-    OP(relu2)                            \
-    OP(relu2_dx)                         \
-    OP(widen)                            \
-    OP(narrow)                           \
-    OP(swiglu)                           \
-    OP(swiglu_dx)                        \
-    OP(softcap)                          \
-    OP(softcap_dx)                       \
-    OP(add)                              \
-    OP(scale)                            \
-    OP(route)                            \
-    OP(route_dx)                         \
-    OP(experts_overflow)                 \
-    OP(route_load)                       \
-    OP(balance)                          \
-    OP(balance_dx)                       \
-    OP(balance_count)                    \
-    OP_SCRATCH(experts)                  \
-    OP_SCRATCH(experts_dx)               \
-    OP_SCRATCH(experts_dw)               \
-    OP(dropout)                          \
-    OP(xent_max)                         \
-    OP(xent_sum)                         \
-    OP(xent_loss)                        \
-    OP(pair_loss)                        \
-    OP(mean_loss)                        \
-    OP(xent_dlogits)                     \
-    OP(grad_add)                         \
-    OP_SCRATCH(sumsq)                    \
-    OP(clip)                             \
-    OP(adamw)                            \
-    OP(sign_step)
+#define MERAK_KERNEL_OPS(OP)                \
+    OP(embedding, PLAIN, PLAIN)             \
+    OP(embedding_dw, PLAIN, SCRATCH)        \
+    OP(add_position, PLAIN, PLAIN)          \
+    OP(add_position_dw, PLAIN, PLAIN)       \
+    OP(linear, PLAIN, SCRATCH)              \
+    OP(linear_dx, PLAIN, SCRATCH)           \
+    OP(linear_dw, PLAIN, SCRATCH)           \
+    OP(linear_db, PLAIN, SCRATCH)           \
+    OP(layernorm, PLAIN, PLAIN)             \
+    OP(layernorm_dx, PLAIN, PLAIN)          \
+    OP(layernorm_dw, PLAIN, SCRATCH)        \
+    OP(rmsnorm, PLAIN, PLAIN)               \
+    OP(rmsnorm_dx, PLAIN, PLAIN)            \
+    OP(rmsnorm_dw, PLAIN, SCRATCH)          \
+    OP(rope, PLAIN, PLAIN)                  \
+    OP(attention, PLAIN, CUDNN)             \
+    OP(attention_packed, PLAIN, CUDNN)      \
+    OP(attention_dx, SCRATCH, CUDNN)        \
+    OP(attention_packed_dx, SCRATCH, CUDNN) \
+    OP(gelu, PLAIN, PLAIN)                  \
+    OP(gelu_dx, PLAIN, PLAIN)               \
+    OP(relu2, PLAIN, PLAIN)                 \
+    OP(relu2_dx, PLAIN, PLAIN)              \
+    OP(widen, PLAIN, PLAIN)                 \
+    OP(narrow, PLAIN, PLAIN)                \
+    OP(swiglu, PLAIN, PLAIN)                \
+    OP(swiglu_dx, PLAIN, PLAIN)             \
+    OP(softcap, PLAIN, PLAIN)               \
+    OP(softcap_dx, PLAIN, PLAIN)            \
+    OP(add, PLAIN, PLAIN)                   \
+    OP(scale, PLAIN, PLAIN)                 \
+    OP(route, PLAIN, SCRATCH)               \
+    OP(route_dx, PLAIN, PLAIN)              \
+    OP(experts_overflow, PLAIN, PLAIN)      \
+    OP(route_load, PLAIN, PLAIN)            \
+    OP(balance, PLAIN, PLAIN)               \
+    OP(balance_dx, PLAIN, PLAIN)            \
+    OP(balance_count, PLAIN, PLAIN)         \
+    OP(experts, SCRATCH, SCRATCH)           \
+    OP(experts_dx, SCRATCH, SCRATCH)        \
+    OP(experts_dw, SCRATCH, SCRATCH)        \
+    OP(dropout, PLAIN, PLAIN)               \
+    OP(xent_max, PLAIN, PLAIN)              \
+    OP(xent_sum, PLAIN, PLAIN)              \
+    OP(xent_loss, PLAIN, PLAIN)             \
+    OP(pair_loss, PLAIN, PLAIN)             \
+    OP(mean_loss, PLAIN, PLAIN)             \
+    OP(xent_dlogits, PLAIN, PLAIN)          \
+    OP(grad_add, PLAIN, PLAIN)              \
+    OP(sumsq, SCRATCH, SCRATCH)             \
+    OP(clip, PLAIN, PLAIN)                  \
+    OP(adamw, PLAIN, PLAIN)                 \
+    OP(sign_step, PLAIN, PLAIN)
 
 #endif

@@ -37,12 +37,14 @@ extern const struct merak_backend merak_backend_cpu_avx512;
 #define CPU_SCRATCH(op) \
     size_t CPU_NAME(op##_scratch)(const struct merak_kernel_call *call)
 
-#define CPU_DECLARE(op) CPU_KERNEL(op);
+#define CPU_DECLARE_PLAIN(op) CPU_KERNEL(op);
 #define CPU_DECLARE_SCRATCH(op) \
     CPU_KERNEL(op);             \
     CPU_SCRATCH(op);
-MERAK_KERNEL_OPS(CPU_DECLARE, CPU_DECLARE_SCRATCH)
+#define CPU_DECLARE(op, cpu, cuda) CPU_DECLARE_##cpu(op)
+MERAK_KERNEL_OPS(CPU_DECLARE)
 #undef CPU_DECLARE
+#undef CPU_DECLARE_PLAIN
 #undef CPU_DECLARE_SCRATCH
 
 /* MERAK_ERR_UNSUPPORTED unless operand o is f32 or bf16 (only f32 if

@@ -4,13 +4,13 @@
 
 #include "kernels/cpu/cpu.h"
 
-
-#define ROW(op) {.name = #op, .fn = CPU_NAME(op)},
+#define ROW_PLAIN(op) {.name = #op, .fn = CPU_NAME(op)},
 #define ROW_SCRATCH(op) \
     {.name = #op, .fn = CPU_NAME(op), .scratch = CPU_NAME(op##_scratch)},
+#define ROW(op, cpu, cuda) ROW_##cpu(op)
 
 static const struct merak_kernel table[] = {
-    MERAK_KERNEL_OPS(ROW, ROW_SCRATCH){0},
+    MERAK_KERNEL_OPS(ROW){0},
 };
 
 const struct merak_backend CPU_NAME3(merak_backend, _cpu_, MERAK_CPU_ISA) = {

@@ -22,25 +22,16 @@ extern "C" {
     CUDA_LINKAGE size_t merak_cuda_##op##_scratch( \
         const struct merak_kernel_call *call)
 
-#define CUDA_DECLARE(op) CUDA_KERNEL(op);
-MERAK_KERNEL_OPS(CUDA_DECLARE, CUDA_DECLARE)
+#define CUDA_DECLARE_PLAIN(op) CUDA_KERNEL(op);
+#define CUDA_DECLARE_SCRATCH(op) \
+    CUDA_KERNEL(op);             \
+    CUDA_SCRATCH(op);
+#define CUDA_DECLARE_CUDNN CUDA_DECLARE_SCRATCH
+#define CUDA_DECLARE(op, cpu, cuda) CUDA_DECLARE_##cuda(op)
+MERAK_KERNEL_OPS(CUDA_DECLARE)
 #undef CUDA_DECLARE
-
-CUDA_SCRATCH(embedding_dw);
-CUDA_SCRATCH(linear);
-CUDA_SCRATCH(linear_dx);
-CUDA_SCRATCH(linear_dw);
-CUDA_SCRATCH(linear_db);
-CUDA_SCRATCH(layernorm_dw);
-CUDA_SCRATCH(rmsnorm_dw);
-CUDA_SCRATCH(attention);
-CUDA_SCRATCH(attention_packed);
-CUDA_SCRATCH(attention_dx);
-CUDA_SCRATCH(attention_packed_dx);
-CUDA_SCRATCH(route);
-CUDA_SCRATCH(experts);
-CUDA_SCRATCH(experts_dx);
-CUDA_SCRATCH(experts_dw);
-CUDA_SCRATCH(sumsq);
+#undef CUDA_DECLARE_CUDNN
+#undef CUDA_DECLARE_PLAIN
+#undef CUDA_DECLARE_SCRATCH
 
 #endif

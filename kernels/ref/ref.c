@@ -5,10 +5,10 @@
 #include "kernels/ref/ref.h"
 #include "kernels/backends.h"
 
-#define ROW(op) {.name = #op, .fn = merak_ref_##op},
+#define ROW(op, cpu, cuda) {.name = #op, .fn = merak_ref_##op},
 
 static const struct merak_kernel table[] = {
-    MERAK_KERNEL_OPS(ROW, ROW){0},
+    MERAK_KERNEL_OPS(ROW){0},
 };
 
 const struct merak_backend merak_backend_ref = {

@@ -66,8 +66,8 @@ double ref_log_sum(const struct merak_operand *z, size_t at, size_t E);
 #define REF_KERNEL(op)                                                     \
     enum merak_status merak_ref_##op(const struct merak_kernel_call *call, \
                                      struct merak_error *err)
-#define REF_DECLARE(op) REF_KERNEL(op);
-MERAK_KERNEL_OPS(REF_DECLARE, REF_DECLARE)
+#define REF_DECLARE(op, cpu, cuda) REF_KERNEL(op);
+MERAK_KERNEL_OPS(REF_DECLARE)
 #undef REF_DECLARE
 
 #endif

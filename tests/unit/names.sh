@@ -44,7 +44,7 @@ find_compared()
     grep -rlP --include='*.c' "$row" "$@" | grep '^partitioner/\|/partitioner/'
 }
 
-ops=$(sed -n 's/^ *OP[A-Z_]*(\([a-z_0-9]*\)).*/\1/p' kernels/ops.h |
+ops=$(sed -n 's/^ *OP(\([a-z_0-9]*\),.*/\1/p' kernels/ops.h |
     paste -sd '|')'|convert'
 backends=$(grep -rhoP '^    \.name = "\K\w+' kernels/*/*.c | sort -u |
     paste -sd '|')

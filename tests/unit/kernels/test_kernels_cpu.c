@@ -329,8 +329,8 @@ static void products_start_no_threads_of_their_own(void **state)
     assert_int_equal(task_count(), before - 1);
 }
 
-#define NAME(op) #op,
-static const char *const ops[] = {MERAK_KERNEL_OPS(NAME, NAME)};
+#define NAME(op, cpu, cuda) #op,
+static const char *const ops[] = {MERAK_KERNEL_OPS(NAME)};
 #undef NAME
 static bool has_case[sizeof(ops) / sizeof(*ops)];
 

@@ -41,8 +41,8 @@ static void every_op_agrees_with_the_reference_in_bf16(void **state)
 
 static void every_op_has_a_kernel(void **state)
 {
-#define NAME(op) #op,
-    static const char *const ops[] = {MERAK_KERNEL_OPS(NAME, NAME)};
+#define NAME(op, cpu, cuda) #op,
+    static const char *const ops[] = {MERAK_KERNEL_OPS(NAME)};
 #undef NAME
     const size_t n = sizeof(ops) / sizeof(*ops);
     size_t rows = 0;
