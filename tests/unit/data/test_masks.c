@@ -330,6 +330,7 @@ static void pairs_have_tokens_in_both_documents(void **state)
     static const float loss[5] = {0};
     struct merak_data_options opt = {.seq = 4, .vocab = 200, .pairs = true};
     struct merak_token_file *file;
+    const struct merak_reference_model model = {1, "w"};
     struct merak_reference_writer *writer;
     struct merak_data *data = NULL;
     struct merak_error err;
@@ -347,7 +348,8 @@ static void pairs_have_tokens_in_both_documents(void **state)
         patch(at("w.mask"), 32, &sum, sizeof(sum));
         assert_int_equal(merak_token_files_open(at("w"), &file, &n, &err),
                          MERAK_OK);
-        assert_int_equal(merak_reference_create(file, &writer, &err), MERAK_OK);
+        assert_int_equal(merak_reference_create(file, &model, &writer, &err),
+                         MERAK_OK);
         assert_int_equal(merak_reference_put(writer, loss, 5, &err), MERAK_OK);
         assert_int_equal(merak_reference_commit(writer, 5, &err), MERAK_OK);
         merak_reference_destroy(writer);
