@@ -36,6 +36,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/open.h"
+#include "io/file.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -351,13 +352,7 @@ static enum merak_status look_at_files(const char *dir, uint64_t step, bool cut,
             why = cut_file(dir, path, step);
     }
     closedir(list);
-    return why == NULL
-               ? MERAK_OK
-               : merak_fail(err,
-                            errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-                            "cannot take the steps that are done again out of "
-                            "%.150s: %s",
-                            path, why);
+    return why == NULL ? MERAK_OK : merak_file_fail_redone(err, path, why);
 }
 
 static enum merak_status write_head(struct merak_event_file *file,

@@ -47,6 +47,15 @@ enum merak_status merak_file_fail(struct merak_error *err, const char *verb,
                       strerror(code), limit);
 }
 
+enum merak_status merak_file_fail_redone(struct merak_error *err,
+                                         const char *path, const char *why)
+{
+    return merak_fail(err, errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+                      "cannot take the steps that are done again out of "
+                      "%.150s: %s",
+                      path, why);
+}
+
 static bool raise_open_files(void)
 {
     struct rlimit lim;

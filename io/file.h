@@ -40,6 +40,11 @@ enum merak_status merak_file_sync_close(int fd, const char *path,
 /* Make the names in path's directory durable. */
 enum merak_status merak_file_sync_dir(const char *path,
                                       struct merak_error *err) MERAK_CHECKED;
+/* Fail since the steps that a run does again stay in a file, with the reason;
+ * errno may say that there is no room. */
+enum merak_status merak_file_fail_redone(struct merak_error *err,
+                                         const char *path,
+                                         const char *why) MERAK_CHECKED;
 /* Fail with the reason in errno: "cannot VERB PATH: REASON". */
 enum merak_status merak_file_fail(struct merak_error *err, const char *verb,
                                   const char *path);

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/open.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -126,11 +127,5 @@ enum merak_status merak_metrics_cut(struct merak_trainer *t, const char *path,
     if (has_redone(t, in))
         why = move(t, in, path);
     fclose(in);
-    return why == NULL
-               ? MERAK_OK
-               : merak_fail(err,
-                            errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-                            "cannot take the steps that are done again out of "
-                            "%.150s: %s",
-                            path, why);
+    return why == NULL ? MERAK_OK : merak_file_fail_redone(err, path, why);
 }
