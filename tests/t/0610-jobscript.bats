@@ -4,6 +4,7 @@
 # asked to stop, requeues itself, resumes and is done
 
 load cluster
+load jobs
 
 setup()
 {
@@ -27,45 +28,10 @@ submit()
         --cpus-per-task=1 --time=10 --output="$LOG" "$SCRIPT" "$@")
 }
 
-# field NAME: of the job, from the controller
-field()
-{
-    scontrol -o show job "$JOB" | grep -oE "(^| )$1=[^ ]*" | cut -d= -f2-
-}
-
-# within COMMAND...: it succeeds before long, which is minutes where the
-# machine is busy
-within()
-{
-    local end=$((SECONDS + 600))
-
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || {
-            echo "not in time: $*"
-            cat "$LOG"
-            return 1
-        }
-        sleep 0.2
-    done
-}
-
-is_over()
-{
-    case $(field JobState) in
-    COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;;
-    *) return 1 ;;
-    esac
-}
-
-is_requeued()
-{
-    [ "$(field Restarts)" = 1 ]
-}
-
 # ends EXIT_CODE: the job is over, was never restarted, and failed so
 ends()
 {
-    within is_over
+    within 600 is_over
     cat "$LOG"
     [ "$(field Restarts)" = 0 ]
     [ "$(field ExitCode)" = "$1:0" ]
@@ -136,13 +102,13 @@ TABLE
     submit merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
         --data text --seq 32 --global-batch 8 --steps 120 --log-every 5 \
         --threads 1 --deadline 900
-    within grep -q 'step 5/120 ' "$LOG"
+    within 600 grep -q 'step 5/120 ' "$LOG"
     scancel --batch --signal=USR1 "$JOB"
-    within is_requeued
+    within 600 is_requeued 1
     grep -q 'exit code 75, newest checkpoint step-.*: again' "$LOG"
     [ ! -e "$RUN_DIR/DONE" ]
     # a job is not started again before its credential has expired: 31 s
-    within test -e "$RUN_DIR/DONE"
+    within 600 test -e "$RUN_DIR/DONE"
     cat "$LOG"
     saved=$(sed -n 's/.*stopped after step \([0-9]*\) of 120; saved.*/\1/p' "$LOG")
     [ "$saved" -ge 5 ]
@@ -155,7 +121,7 @@ TABLE
     [ "$(cat "$RUN_DIR/ckpt/LATEST")" = step-00000120 ]
 
     # the next of the chain finds that there is nothing to do
-    within is_over
+    within 600 is_over
     submit sh -c 'touch started'
     ends 0
     grep -q 'DONE exists: nothing to do' "$LOG"
@@ -203,7 +169,7 @@ STARTS
 @test "a crash is tried again" {
     submit sh -c 'mkdir -p "$RUN_DIR/ckpt/step-00000010" &&
         touch "$RUN_DIR/ckpt/step-00000010/COMMITTED"; exit 3'
-    within is_requeued
+    within 600 is_requeued 1
     grep -q 'exit code 3, newest checkpoint step-00000010: again' "$LOG"
     [ "$(wc -l <"$RUN_DIR/crashes")" -eq 1 ]
 }

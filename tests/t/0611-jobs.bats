@@ -6,6 +6,7 @@
 # long
 
 load cluster
+load jobs
 
 setup_file()
 {
@@ -20,6 +21,7 @@ setup()
 {
     cd "$BATS_FILE_TMPDIR"
     RUN=$BATS_TEST_TMPDIR/run
+    LOG=job$BATS_TEST_NUMBER-'*'.log
     TRAIN=(merak train --model "$PWD/model" --data "$PWD/text" --seq 32
         --global-batch 8 --threads 1 --eval-samples 0 --log-every 1)
 }
@@ -37,22 +39,6 @@ make()
     merak jobscript "$1" --cpus 1 --time 10 --shared --save-seconds 60 \
         --run-dir "$RUN" --name "job$BATS_TEST_NUMBER" "${@:2}" >script
     bash -n script
-}
-
-# within COMMAND...: it succeeds before long, which is minutes where the
-# machine is busy
-within()
-{
-    local end=$((SECONDS + 300))
-
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || {
-            echo "not in time: $*"
-            cat "job$BATS_TEST_NUMBER"-*.log
-            return 1
-        }
-        sleep 0.2
-    done
 }
 
 # says TEXT: the log of a job of this test
@@ -138,11 +124,11 @@ TABLE
 @test "a chain goes on after USR1, and ends when it is done" {
     make chain --nodes 1 --tasks 2 --tp 1 --pp 2 -- "${TRAIN[@]}" --steps 150
     sbatch script
-    within test -s "$RUN/metrics.jsonl"
+    within 300 test -s "$RUN/metrics.jsonl"
     first=$(squeue -h -t R -o %A)
     scancel --batch --signal=USR1 "$first"
-    within test -e "$RUN/DONE"
-    within all_over
+    within 300 test -e "$RUN/DONE"
+    within 300 all_over
     cat "job$BATS_TEST_NUMBER"-*.log
     steps_are 150
     [ "$(wc -l <"$RUN/starts")" -eq 2 ]
@@ -155,7 +141,7 @@ TABLE
 @test "a chain whose jobs make no progress ends" {
     make chain --nodes 1 --tasks 2 -- sh -c 'exit 3'
     sbatch script
-    within says 'stop exit code 3, 2 runs without'
+    within 300 says 'stop exit code 3, 2 runs without'
     assert_no_job_left
     [ "$(wc -l <"$RUN/starts")" -eq 2 ]
 }
@@ -178,8 +164,8 @@ TABLE
     sed -i "s|^judging=.*|judging=(merak eval --data $PWD/text --ckpt)|
         s|^#SBATCH --cpus-per-task=8|#SBATCH --cpus-per-task=1|" script
     JUDGE_EVERY=0.2 sbatch script
-    within test -e "$RUN/DONE"
-    within all_over
+    within 300 test -e "$RUN/DONE"
+    within 300 all_over
     cat "job$BATS_TEST_NUMBER"-*.log "$RUN/evals.log"
     steps_are 4
     grep -q 'evaluating step-00000004' "$RUN/evals.log"

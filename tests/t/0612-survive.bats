@@ -8,6 +8,7 @@
 # of that much under limits of 2 minutes, and ten kills and two lost nodes.
 
 load cluster
+load jobs
 
 setup_file()
 {
@@ -34,23 +35,6 @@ teardown()
     scancel -u "$(id -un)"
     assert_no_job_left
     assert_no_node_drained
-}
-
-# within SECONDS COMMAND...: it succeeds before long
-within()
-{
-    local end=$((SECONDS + $1))
-
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || {
-            echo "not in time: $*"
-            squeue
-            cat $LOG
-            return 1
-        }
-        sleep 0.1
-    done
 }
 
 # make KIND OPTION...: the script of a job on two nodes of two tasks

@@ -5,6 +5,7 @@
 # merged, asked, and taught preferences; the model is found in a cache of the hub
 
 load cluster
+load jobs
 
 # How often the run is asked to stop: each takes the 31 s for which Slurm does
 # not start a job again.
@@ -71,41 +72,6 @@ make_talks()
     done >talks.jsonl
 }
 
-# field NAME: of the job, from the controller
-field()
-{
-    scontrol -o show job "$JOB" | grep -oE "(^| )$1=[^ ]*" | cut -d= -f2-
-}
-
-# within COMMAND...: it succeeds before long, which is minutes where the
-# machine is busy
-within()
-{
-    local end=$((SECONDS + 600))
-
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || {
-            echo "not in time: $*"
-            cat "$LOG"
-            return 1
-        }
-        sleep 0.2
-    done
-}
-
-is_over()
-{
-    case $(field JobState) in
-    COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;;
-    *) return 1 ;;
-    esac
-}
-
-is_requeued()
-{
-    [ "$(field Restarts)" = "$1" ]
-}
-
 # has_steps_after N: the run has gone on for a few steps
 has_steps_after()
 {
@@ -117,7 +83,7 @@ has_steps_after()
     # --- 1: tokens, by 4 tasks on two nodes; the job is asked to come back
     mkdir work
     JOB=$(sbatch --parsable --ntasks-per-node=2 --output="$LOG" 1-pack.sbatch)
-    within is_over
+    within 600 is_over
     cat "$LOG"
     [ "$(field JobState)" = COMPLETED ]
     merak data pack --tokenizer org/small --out alone talks.jsonl
@@ -130,13 +96,13 @@ has_steps_after()
     LOG=$LOG.train
     local i step=0
     for ((i = 1; i <= STOPS; i++)); do
-        within has_steps_after $step
+        within 600 has_steps_after $step
         scancel --batch --signal=USR1 "$JOB"
-        within is_requeued $i
+        within 600 is_requeued $i
         step=$(sed -n 's/.*stopped after step \([0-9]*\) of .*/\1/p' "$LOG" |
             tail -n 1)
     done
-    within test -e "$WORK/run/DONE"
+    within 600 test -e "$WORK/run/DONE"
     cat "$LOG"
     # one run: every step once, in order
     [ "$(sed 's/{"step": \([0-9]*\),.*/\1/' "$WORK/run/metrics.jsonl")" = \
@@ -187,7 +153,7 @@ has_steps_after()
     LOG=$BATS_TEST_TMPDIR/log.prefer
     JOB=$(SBATCH_OPTIONS=--output=$LOG SEQ=96 PREFER_STEPS=5 bash 6-prefer.sh |
         tail -n 1)
-    within is_over
+    within 600 is_over
     cat "$LOG"
     [ -e "$WORK/prefer/run/DONE" ]
     grep -q 'training samples are of [0-9]* pairs of answers' "$LOG"
