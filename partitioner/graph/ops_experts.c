@@ -10,8 +10,9 @@
  *   shared       i[0] rows for each of i[1] experts, which those of a rank
  *                share: rows by ascending expert, then position.  Rows that
  *                find no place are computed again for their gradients, from x.
- *                Experts may be cut, too; then a rank has all tokens, computes
- *                the rows of its experts, and the others' are zeros.
+ *                Experts may be cut, too; then a rank has all samples, computes
+ *                the rows of its experts, and the others' are zeros.  Where
+ *                positions are cut, so are the rows kept for each expert.
  */
 #include "config.h"
 
@@ -19,6 +20,7 @@
 #include "partitioner/graph/op_tables.h"
 
 #include "base/error.h"
+#include "base/size.h"
 
 #include <math.h>
 
@@ -103,7 +105,7 @@ static enum merak_status route_grad(struct merak_grad *g,
  */
 
 #define ROWS(x) x "=c:btC w=f:btK ids=i:btK "
-#define ALL(x) x "=c:BTC w=f:BTK ids=i:BTK " /* rows, in the shared form */
+#define ALL(x) x "=c:BtC w=f:BtK ids=i:BtK " /* rows, in the shared form */
 #define WEIGHTS "gate=c:efC up=c:efC down=c:eCf "
 #define MATRICES "gate=c:EfC up=c:EfC down=c:ECf "
 
@@ -114,25 +116,52 @@ static bool shares(const struct merak_infer *inf, int at)
 }
 
 #define EXPERTS(inf)                                             \
-    (shares((inf), 0) ? ALL("x") WEIGHTS "> y=c:BTC pool=c:eQ2f" \
+    (shares((inf), 0) ? ALL("x") WEIGHTS "> y=c:BtC pool=c:eQ2f" \
                       : ROWS("x") MATRICES "> y=c:btC pool=c:btK2f")
 #define EXPERTS_DX(inf)                                                        \
     (shares((inf), 0) ? ALL("dy") WEIGHTS                                      \
-         "pool=c:eQ2f x=c:BTC > dx=c:BTC dw=f:BTK"                             \
+         "pool=c:eQ2f x=c:BtC > dx=c:BtC dw=f:BtK"                             \
          " dpool=c:eQ2f"                                                       \
                       : ROWS("dy") MATRICES "pool=c:btK2f > dx=c:btC dw=f:btK" \
                                             " dpool=c:btK2f")
 #define EXPERTS_DW(inf)                                                  \
     (shares((inf), 1)                                                    \
-         ? ALL("x") "dy=c:BTC pool=c:eQ2f dpool=c:eQ2f " WEIGHTS         \
+         ? ALL("x") "dy=c:BtC pool=c:eQ2f dpool=c:eQ2f " WEIGHTS         \
                     "> dgate=f:efC dup=f:efC ddown=f:eCf"                \
          : ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f > dgate=f:EfC" \
                      " dup=f:EfC ddown=f:ECf")
 
+static int index_of(const struct merak_signature *sig, char name)
+{
+    int i = 0;
+
+    while (i < sig->n_index && sig->index[i].name != name)
+        i++;
+    return i < sig->n_index ? i : -1;
+}
+
+/* Rows kept for each expert are cut as positions are, in as many parts: both
+ * have to be divided. */
+static void cut_rows(struct merak_signature *sig, int rows, int positions)
+{
+    for (int o = 0; o < MERAK_MAX_OPERANDS; o++) {
+        for (int d = 0; d < MERAK_MAX_DIMS; d++) {
+            if (sig->operand_dim[o][d] == rows)
+                sig->operand_dim[o][d] = (int8_t)positions;
+        }
+    }
+    sig->index[positions].extent =
+        merak_size_gcd(sig->index[positions].extent, sig->index[rows].extent);
+}
+
 static void mark_experts(struct merak_signature *sig)
 {
+    int rows = index_of(sig, 'q');
+
     for (int i = 0; i < sig->n_index; i++)
         sig->index[i].experts = sig->index[i].name == 'e';
+    if (rows >= 0)
+        cut_rows(sig, rows, index_of(sig, 't'));
 }
 
 static void experts_signature(const struct merak_infer *inf,
@@ -157,7 +186,7 @@ static void experts_dw_signature(const struct merak_infer *inf,
 }
 
 /* Of a shared pool: how many rows of its experts find no place. */
-#define OVERFLOW "ids=i:BTK pool=c:eQ2f > over=d:1"
+#define OVERFLOW "ids=i:BtK pool=c:eQ2f > over=d:1"
 MERAK_DIMS_INFER(experts_overflow, OVERFLOW)
 
 static void experts_overflow_signature(const struct merak_infer *inf,
@@ -257,14 +286,15 @@ struct load {
     double rows, again;
 };
 
-static struct load load_of(const struct merak_infer *local, int gate,
-                           double load, int64_t kept, int64_t all)
+static struct load load_of(const struct merak_infer *local, int gate, int pool,
+                           double load, int64_t all)
 {
     double own = (double)local->shape[gate].dim[0];
+    double kept = (double)local->shape[pool].dim[1];
     double rows = (double)merak_shape_count(&local->shape[2]);
     double k = (double)local->shape[2].dim[local->shape[2].ndim - 1];
     double most = fmin(k, own) / k * (double)all / own;
-    double room = (double)kept * (double)all / rows;
+    double room = kept * (double)all / rows;
 
     load = fmin(load, most);
     return (struct load){load, fmax(load - room, 0)};
@@ -274,7 +304,7 @@ static double experts_loaded(const struct merak_infer *local, double load)
 {
     const int64_t *i = local->attrs->i;
 
-    return i[0] > 0 ? load_of(local, 3, load, i[0], i[1]).rows : 1;
+    return i[0] > 0 ? load_of(local, 3, 7, load, i[1]).rows : 1;
 }
 
 /* A row that was not kept has two more of its three products. */
@@ -285,7 +315,7 @@ static double experts_dx_loaded(const struct merak_infer *local, double load)
 
     if (i[0] == 0)
         return 1;
-    of = load_of(local, 3, load, i[0], i[1]);
+    of = load_of(local, 3, 6, load, i[1]);
     return of.rows + of.again * 2 / 3;
 }
 
@@ -297,7 +327,7 @@ static double experts_dw_loaded(const struct merak_infer *local, double load)
 
     if (i[1] == 0)
         return 1;
-    of = load_of(local, 6, load, i[1], i[0]);
+    of = load_of(local, 6, 4, load, i[0]);
     return of.rows + of.again;
 }
 
@@ -366,8 +396,8 @@ const struct merak_op merak_ops_experts[] = {
     MERAK_OP(route_dx, 3, 3, 1, NULL),
     MERAK_OP_WITH(experts, 6, 6, 2, experts_grad, .step_use = MERAK_STEP_NONE,
                   .loaded = experts_loaded, .numbers = merak_no_numbers),
-    MERAK_OP_WITH(experts_overflow, 2, 2, 1, NULL,
-                  .step_use = MERAK_STEP_NONE, .numbers = merak_no_numbers),
+    MERAK_OP_WITH(experts_overflow, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE,
+                  .numbers = merak_no_numbers),
     MERAK_OP_WITH(experts_dx, 7, 8, 3, NULL, .step_use = MERAK_STEP_NONE,
                   .loaded = experts_dx_loaded),
     MERAK_OP_WITH(experts_dw, 6, 9, 3, NULL, .step_use = MERAK_STEP_NONE,

@@ -44,7 +44,8 @@
  * all else by samples, or tables by their vocabulary.  A rank then gathers the
  * tokens of all ranks, computes the rows of its experts, and sums of all ranks
  * go back to the tokens' ranks.  An axis for weights beside it cuts the inner
- * width of each expert.
+ * width of each expert; one for sequences the tokens, and with them the rows
+ * that are kept for each expert.
  *
  * Vocabulary-parallel layers ("shared").  If the embedding (1), or the
  * embedding and the head (2), are cut over all pipeline stages, the mesh has
@@ -115,7 +116,7 @@ struct merak_shard_options {
     int cp; /* context parallelism; 0 or 1: sequences are whole */
     enum merak_cp_form cp_form;
     enum merak_cp_order cp_order;
-    int ep;     /* > 1: ranks of an axis for experts; cp is 1 */
+    int ep;     /* > 1: ranks of an axis for experts */
     int stages; /* pp, read if shared > 0 */
     int shared; /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;

@@ -96,20 +96,43 @@ size_t merak_shard_experts(const struct merak_graph *graph)
     return n;
 }
 
+/* Can positions of nodes with experts, and with them the rows kept for each
+ * expert, be cut in so many parts? */
+static bool rows_fit(const struct merak_graph *graph, size_t parts)
+{
+    for (int i = 0; i < graph->n_forward; i++) {
+        struct merak_signature sig;
+        size_t extent = 0;
+        bool experts = false;
+
+        merak_node_signature(graph->node[i], &sig);
+        for (int x = 0; x < sig.n_index; x++) {
+            experts = experts || sig.index[x].experts;
+            if (sig.index[x].name == MERAK_LETTER_POSITIONS)
+                extent = sig.index[x].extent;
+        }
+        if (experts && extent % parts != 0 && graph->seq % parts == 0)
+            return false;
+    }
+    return true;
+}
+
 static enum merak_status check_experts(const struct merak_graph *graph,
                                        const struct merak_shard_options *opt,
                                        struct merak_error *err)
 {
     size_t n = merak_shard_experts(graph), ep = (size_t)opt->ep;
 
-    if (opt->cp > 1)
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          "ep=%d beside cp=%d, expected 1 of these", opt->ep,
-                          opt->cp);
     if (n == 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--ep %d: the model has no experts; use --tp or --dp",
                           opt->ep);
+    if (n % ep == 0 && !rows_fit(graph, cp_of(opt)))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "the rows kept for each expert cannot be cut over "
+                          "cp=%d: use another --expert-room, such as 100, or a "
+                          "longer --seq",
+                          opt->cp);
     if (n % ep == 0)
         return check_samples(graph, opt, "ep", ep, err);
     merak_fail(err, MERAK_ERR_CONFIG, "%zu experts cannot be cut over ep=%zu",

@@ -95,11 +95,6 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                           plan->cp > 1 ? "cp" : "ep",
                           plan->cp > 1 ? plan->cp : plan->ep,
                           plan->cp > 1 ? "cp" : "ep");
-    if (plan->ep > 1 && plan->cp > 1)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--ep %d beside --cp %d is not supported; use one of "
-                          "them, with --tp, --pp and --dp",
-                          plan->ep, plan->cp);
     if (plan->tp_axes > 0) {
         enum merak_status rc = check_axes(plan, err);
 

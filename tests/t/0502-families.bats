@@ -122,7 +122,7 @@ as_one()
     done
 }
 
-@test "experts over tasks, beside stages and replicas" {
+@test "experts over tasks, beside stages, replicas and sequences" {
     train_to mixtral-ep4 mixtral srun -n4 --overcommit --merak-ep=4 -- \
         --micro-batch 4 --expert-room 1 3>&- &
     local first=$!
@@ -132,7 +132,9 @@ as_one()
     train_to mixtral-ep2 mixtral srun -n4 --overcommit --merak-ep=auto \
         --merak-tp=1 --merak-pp=1 --merak-dp=2 -- --micro-batch 2
     grep -q 'chosen .*ep 2, pp 1, dp 2' "$RUNS/mixtral-ep2/out"
-    for run in mixtral-ep4 mixtral-ep2 qwen3_moe-ep2; do
+    train_to mixtral-cp2 mixtral srun -n4 --overcommit --merak-ep=2 \
+        --merak-cp=2 -- --micro-batch 2 --expert-room 100
+    for run in mixtral-ep4 mixtral-ep2 mixtral-cp2 qwen3_moe-ep2; do
         "$TESTS/parity.py" near "$RUNS/${run%-*}" "$RUNS/$run"
     done
 }

@@ -83,11 +83,13 @@ says 66 "or leave out --cp-order" plan --model small.json --device cpu --cp 1 \
 says 66 "or leave out --cp-order" $train --cp-order head-tail
 
 for how in "" "$search"; do
-    says 66 "--ep 2 beside --cp 2 is not supported; use one of them, with --tp" \
-        plan $experts --cp 2 $how
+    "$merak" plan $experts --cp 2 --micro-batch 2 $how >out 2>err
+    ok $? "ep beside cp is planned $how" out err
     says 66 "micro-batch of 3 cannot be cut over ep=2; it needs a --micro-batch" \
         plan $experts --micro-batch 3 ${how:+${how%8}24}
 done
+says 66 "the rows kept for each expert cannot be cut over cp=2: use another" \
+    plan $experts --cp 2 --micro-batch 2 --expert-room 30
 halves="$experts --tp 2 --tp-batch 100 --micro-batch 2"
 says 66 "micro-batch of 2 cannot be cut over tp x ep=4; --tp-batch 100 needs" \
     plan $halves

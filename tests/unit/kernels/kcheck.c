@@ -292,6 +292,12 @@ static void check_cut(const struct kc_suite *suite, const struct kc *whole,
     extent = whole->call.operand[along].local.dim[cut->dim[along]];
     if (extent < 2)
         return;
+    /* rows kept for each expert beside positions: each part has its own */
+    for (int o = along; o < n_in + whole->call.n_out; o++) {
+        if (cut->dim[o] >= 0 &&
+            whole->call.operand[o].local.dim[cut->dim[o]] != extent)
+            return;
+    }
     at = extent * 2 / 3;
     run_part(suite, whole, cut, 0, at, &part[0]);
     run_part(suite, whole, cut, at, extent - at, &part[1]);

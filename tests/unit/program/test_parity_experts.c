@@ -65,6 +65,47 @@ static void experts_over_ranks_compute_the_same(void **state)
     }
 }
 
+/* Sequences over cp beside experts over ep: each rank has the rows that its
+ * positions send to its experts. */
+static void sequences_are_cut_beside_experts(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        int ep, cp, room, kv_heads;
+        enum merak_cp_order order;
+        enum merak_cp_form form;
+    } rows[] = {
+        {{1, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 2, 2, 0, 0, 0, 0},
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 2, 100, 0, 0, MERAK_CP_HEADS},
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 2, 2, 50, 2, MERAK_CP_HEAD_TAIL,
+         MERAK_CP_GATHER},
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 2, 4, 200, 2, MERAK_CP_CONTIGUOUS,
+         MERAK_CP_GATHER},
+        {{2, 1, 1, "1f1b", 1, MERAK_SP_ON}, 2, 2, 0, 0, 0, 0},
+        {{1, 2, 2, "zb-h1", 2, MERAK_SP_OFF}, 2, 2, 50, 2, MERAK_CP_HEAD_TAIL,
+         MERAK_CP_GATHER},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = parity_plan(&rows[i].v), one;
+        struct small_model model = mixture;
+
+        model.kv_heads = (size_t)rows[i].kv_heads;
+        plan.micro_batch = 4;
+        plan.ep = rows[i].ep;
+        plan.cp = rows[i].cp;
+        plan.cp_order = rows[i].order;
+        plan.cp_form = rows[i].form;
+        plan.expert_room = rows[i].room;
+        one = uncut(&plan);
+        one.cp = 1;
+        one.cp_order = 0;
+        one.cp_form = 0;
+        parity_plans(&model, &one, &plan, false);
+    }
+}
+
 /* A draw from 0 .. n - 1. */
 static int draw(uint64_t *at, int n)
 {
@@ -146,13 +187,14 @@ static int cut_over(const struct merak_sharded *s, int value, const char *name)
 }
 
 /* Experts over ep, each one's inner width over tp, whatever the sizes are:
- * ranks of an expert then have as many rows. */
+ * ranks of an expert then have as many rows.  Over cp rows are. */
 static void each_degree_cuts_its_own_dim(void **state)
 {
     static const struct {
         int node_in, dim;
     } matrices[] = {{3, 1}, {4, 1}, {5, 2}}; /* gate, up, down */
     struct merak_plan plan = {.tp = 2,
+                              .cp = 2,
                               .ep = 2,
                               .pp = 1,
                               .dp = 1,
@@ -174,7 +216,11 @@ static void each_degree_cuts_its_own_dim(void **state)
 
             assert_int_equal(cut_over(s, v, "ep"), 0);
             assert_int_equal(cut_over(s, v, "tp"), matrices[i].dim);
+            assert_int_equal(cut_over(s, v, "cp"), -1);
         }
+        /* tokens, and the rows that are kept for each expert */
+        assert_int_equal(cut_over(s, node->in[0]->id, "cp"), 1);
+        assert_int_equal(cut_over(s, node->out[1]->id, "cp"), 1);
         found++;
     }
     assert_int_equal(found, mixture.layers);
@@ -211,13 +257,11 @@ static void tp_counts_faster_than_ep(void **state)
 static void rows_without_room_are_counted(void **state)
 {
     static const struct {
-        int tp, pp, room;
+        int tp, cp, pp, room;
         double over;
-    } rows[] = {{1, 1, 100, 96},
-                {1, 1, 125, 88},
-                {2, 1, 100, 96},
-                {1, 2, 50, 112},
-                {1, 1, 400, 0}};
+    } rows[] = {{1, 1, 1, 100, 96}, {1, 1, 1, 125, 88}, {2, 1, 1, 100, 96},
+                {1, 2, 1, 100, 96}, {1, 2, 1, 125, 88}, {1, 1, 2, 50, 112},
+                {1, 1, 1, 400, 0},  {1, 2, 1, 400, 0}};
     struct small_model model = mixture;
 
     (void)state;
@@ -225,6 +269,7 @@ static void rows_without_room_are_counted(void **state)
     model.balance = (struct merak_balance_options){0};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct merak_plan plan = {.tp = rows[i].tp,
+                                  .cp = rows[i].cp,
                                   .ep = 4,
                                   .pp = rows[i].pp,
                                   .dp = 1,
@@ -325,12 +370,15 @@ static void a_full_rank_takes_as_long_as_its_rows(void **state)
     for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
         const struct merak_attrs attrs = {.i = {rows[r].kept, 8}};
         const struct merak_attrs turned = {.i = {8, rows[r].kept}};
+        const struct merak_shape pool = {4, {2, (size_t)rows[r].kept, 2, 8}};
         struct merak_infer inf = {.shape = {x, w, w, up, up, down}};
         double times = 0;
 
         for (int i = 0; i < 3; i++) {
             inf.attrs = i < 2 ? &attrs : &turned;
-            inf.shape[6] = up; /* the last op's gate */
+            inf.shape[7] = pool; /* each op's */
+            inf.shape[6] = i < 2 ? pool : up;
+            inf.shape[4] = i < 2 ? up : pool;
             times += op[i]->loaded(&inf, rows[r].load) / 3;
         }
         assert_near(&times, &rows[r].times, 1, 1e-6, 0);
@@ -341,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_over_ranks_compute_the_same),
+        cmocka_unit_test(sequences_are_cut_beside_experts),
         cmocka_unit_test(random_layouts_have_the_norm_of_one),
         cmocka_unit_test(one_rank_may_get_every_row),
         cmocka_unit_test(rows_without_room_are_counted),
