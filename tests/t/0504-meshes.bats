@@ -143,6 +143,89 @@ resumed()
     [ "$status" -eq 0 ]
 }
 
+@test "eager, interleaved and ZeRO-3: losses of one rank" {
+    [ -n "${TEST_ALL-}" ] || skip "nightly"
+    near_one 5 1x1,2x2 --schedule eager
+    near_one 3 1x1,2x1 --schedule interleaved --chunks 2
+    near_one 5 2x2,1x1 --schedule zb-v --chunks 2
+    near_one 6 2x1,4x1 --zero 3 --micro-batch 4
+}
+
+@test "3 replicas, then 1: a step of 12 sequences" {
+    run_model gpt2-tied 0.5 1 1 1 twelve --global-batch 12
+    train gpt2-tied three 4 --stages 3x1,1x1 --global-batch 12
+    "$TESTS/parity.py" near "$RUNS/twelve" "$RUNS/gpt2-tied-three"
+}
+
+@test "targets that do not count: each replica has another number of them" {
+    jq -nc 'range(120) | {prompt: "count \(.): ",
+        completion: ([range(. % 9 + 1)] | join(" "))}' >"$RUNS/talks.jsonl"
+    merak data pack --tokenizer byte --out "$RUNS/talks" "$RUNS/talks.jsonl"
+    words=(--data "$RUNS/talks" --doc-mask --seq 64 --steps 6)
+    run_model llama-untied 0.5 1 1 1 masked-one "${words[@]}"
+    train llama-untied masked 4 --stages 1x2,2x1 "${words[@]}"
+    "$TESTS/parity.py" near "$RUNS/masked-one" "$RUNS/llama-untied-masked"
+}
+
+# recycled NAME RANKS WORD..: ten steps of a model of three passes, evaluated
+recycled()
+{
+    local dir=$RUNS/$1 ranks=$2
+
+    shift 2
+    mkdir -p "$dir"
+    srun -n"$ranks" --overcommit "$BUILD/examples/recycle" 3 \
+        --data "$RUNS/text" --seq 32 --global-batch 8 --steps 10 --lr 1e-3 \
+        --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
+        --deadline 900 --metrics "$dir/metrics.jsonl" \
+        --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+    planned_is_reserved "$dir/out"
+}
+
+@test "a model that recycles, over unlike stages" {
+    recycled recycle-one 1 --micro-batch 1
+    recycled recycle-list 4 --stages 1x2,2x1 --schedule 3f1b
+    "$TESTS/parity.py" near "$RUNS/recycle-one" "$RUNS/recycle-list"
+}
+
+# Rank 2 dies once step 4 is saved; the run goes on from there on other stages.
+@test "a run of unlike stages is killed, and resumes on others" {
+    local uniform=$RUNS/gpt2-tied-one/metrics.jsonl
+    words=(--model "$TESTS/vectors/parity/gpt2-tied.json" --data "$RUNS/text"
+        --seq 32 --global-batch 8 --lr 1e-3 --lr-schedule constant --clip 0.5
+        --eval-samples 0 --threads 1 --deadline 900 --steps 20
+        --metrics "$RUNS/again/metrics.jsonl" --ckpt "$RUNS/again/ckpt"
+        --ckpt-every 2 --resume auto)
+    mkdir "$RUNS/again"
+    run srun -n5 --overcommit --kill-on-bad-exit=0 bash -c '
+        "$@" &
+        if [ "$SLURM_PROCID" = 2 ]; then
+            until [ -e '"$RUNS"'/again/ckpt/step-00000004/COMMITTED ]; do
+                sleep 0.02
+            done
+            kill -9 $!
+            wait
+            exit 0
+        fi
+        wait $!' - merak train "${words[@]}" --stages 1x1,2x2
+    echo "$output"
+    [ "$status" -ne 0 ]
+    run srun -n6 --overcommit merak train "${words[@]}" --stages 1x2,4x1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output =~ 'resumed '.*'step '[0-9]+', '.*'written by stages 1x1-2x2' ]]
+    run jq -ens --slurpfile a "$uniform" --slurpfile b \
+        "$RUNS/again/metrics.jsonl" \
+        '($b | map({(.step | tostring): .}) | add) as $last | [range(20) |
+          ($a[.].loss - $last[(. + 1 | tostring)].loss) / $a[.].loss | fabs] |
+         max < 1e-4'
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
+
 @test "a saved plan of unlike stages runs, and names what does not fit it" {
     local plan="$RUNS/plan.json" model="$TESTS/vectors/parity/gpt2-tied.json"
 

@@ -435,7 +435,7 @@ struct executed *executed_create(struct merak_planned *planned)
 {
     struct executed *ex = calloc(1, sizeof(*ex));
     const struct merak_plan *plan = &planned->plan;
-    const struct merak_stage_mesh last = merak_plan_mesh(plan, plan->pp - 1);
+    const struct merak_stage_mesh last = merak_plan_loss_mesh(plan);
 
     assert_non_null(ex);
     ex->planned = planned;

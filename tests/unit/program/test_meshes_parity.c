@@ -7,6 +7,7 @@
 #include "unit/parity.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define MOST 4
 
@@ -45,7 +46,7 @@ static struct merak_plan plan_of(const struct row *row)
 static struct executed *trained(const struct small_model *model,
                                 const struct merak_plan *plan, double *loss)
 {
-    const struct merak_stage_mesh last = merak_plan_mesh(plan, plan->pp - 1);
+    const struct merak_stage_mesh last = merak_plan_loss_mesh(plan);
     struct executed *ex = parity_trained(model, plan, loss);
 
     planned_assert_sound(ex->planned);
@@ -174,6 +175,36 @@ static void recomputation_and_halves_change_no_bit(void **state)
     parity_plans(&model, &kept, &again, true);
 }
 
+/* Each schedule with the fewest chunks that it takes, but for those of models
+ * of several passes, which have rows of their own. */
+static void every_schedule_agrees_or_is_refused_by_name(void **state)
+{
+    char refused[256] = "";
+
+    (void)state;
+    for (int i = 0; merak_schedules()[i] != NULL; i++) {
+        const char *name = merak_schedules()[i]->name;
+        struct row row = {2, {{1, 2}, {2, 1}}, 4, name, 1, MERAK_SP_OFF, 0, 1};
+        struct merak_error err = {0};
+        enum merak_status rc = MERAK_ERR_CONFIG;
+
+        for (; row.chunks <= 2 && rc != MERAK_OK;
+             row.chunks += rc != MERAK_OK) {
+            const struct merak_plan plan = plan_of(&row);
+
+            rc = planned_try(&parity_gpt, &plan, &err);
+        }
+        if (rc == MERAK_OK) {
+            compare(&parity_gpt, &row);
+            continue;
+        }
+        assert_non_null(strstr(err.text, name));
+        snprintf(refused + strlen(refused), sizeof(refused) - strlen(refused),
+                 " %s", name);
+    }
+    assert_string_equal(refused, " interlaced 3f1b forward");
+}
+
 static void what_unlike_stages_cannot_do(void **state)
 {
     static const struct {
@@ -211,6 +242,7 @@ int main(void)
         cmocka_unit_test(other_models_and_options_agree_with_one_rank),
         cmocka_unit_test(recycling_passes_agree_with_one_rank),
         cmocka_unit_test(recomputation_and_halves_change_no_bit),
+        cmocka_unit_test(every_schedule_agrees_or_is_refused_by_name),
         cmocka_unit_test(what_unlike_stages_cannot_do),
     };
 
