@@ -96,8 +96,8 @@ static void print_choice(const struct plan_auto *plan,
         puts("transport: ucx, staged through host memory, between nodes of "
              "several kinds");
     else if (plan->by_hosts && r->choice[0].plan.stage != NULL)
-        puts("transport: ucx, staged through host memory: a rank of unlike "
-             "stages has more peers\nthan NCCL's pairs are made for");
+        puts("transport: ucx, staged through host memory: unlike stages are "
+             "predicted so; a run\nuses NCCL if it can");
     else if (plan->by_hosts)
         puts("transport: ucx, staged through host memory: no plan was proved "
              "to run to its end in NCCL's in-order queues");
@@ -199,8 +199,8 @@ static void print_ranks(const struct plan_auto *plan,
     }
     printf(" %8s", ranks);
     if (plan->in.n_kinds > 1)
-        printf(" %10s", s < 0 ? "device"
-                              : plan->in.kind[r->stage[s].kind].device->name);
+        printf(" %10s",
+               s < 0 ? "device" : plan->in.kind[r->stage[s].kind].device->name);
 }
 
 static void print_stages(const struct plan_auto *plan,
@@ -261,10 +261,10 @@ static void print_memory(const struct merak_search_result *r)
         }
         merak_bytes_text((double)st->arena_bytes, text);
         printf(" %13s", text);
-        merak_bytes_text((double)(st->limit_bytes > 0 ? st->limit_bytes
-                                                      : r->memory_limit) -
-                             (double)st->arena_bytes,
-                         text);
+        merak_bytes_text(
+            (double)(st->limit_bytes > 0 ? st->limit_bytes : r->memory_limit) -
+                (double)st->arena_bytes,
+            text);
         printf(" %13s\n", text);
     }
 }

@@ -203,9 +203,9 @@ static void print_prediction(const struct report *r)
         printf(", between nodes %.4g GB/s%s",
                r->opt->cost.links.level[1].bytes_per_s / 1e9,
                r->opt->machine.device.direct
-                   ? "\ntransport: ucx, staged through host memory: a rank of "
-                     "unlike stages has more peers\nthan NCCL's pairs are "
-                     "made for; such links may be slower than these"
+                   ? "\ntransport: ucx, staged through host memory: unlike "
+                     "stages are predicted so; such\nlinks may be slower than "
+                     "these; a run uses NCCL if it can"
                    : "");
     printf("\n\n");
 }
@@ -344,11 +344,6 @@ static enum merak_status prove_direct(struct merak_planned *planned,
 static enum merak_status refuse_unlike(const struct plan_options *opt,
                                        struct merak_error *err)
 {
-    if (opt->transport == PLAN_TRANSPORT_NCCL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--transport nccl: a rank of unlike stages has more "
-                          "peers than its pairs are made for; use --transport "
-                          "ucx");
     if (opt->emit != PLAN_EMIT_NONE)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "--emit: no other trainer can express stages of "

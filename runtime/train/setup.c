@@ -229,23 +229,6 @@ static enum merak_status prove_together(struct merak_trainer *t,
     return rc;
 }
 
-/* What a run of unlike stages cannot do.  Its messages between accelerators go
- * through host memory: a rank has more peers than NCCL's pairs are made for. */
-static enum merak_status check_unlike(struct merak_trainer *t,
-                                      struct merak_error *err)
-{
-    if (t->opt.transport == MERAK_TRANSPORT_NCCL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--transport nccl: a rank of unlike stages has more "
-                          "peers than its pairs are made for; use --transport "
-                          "ucx");
-    if (t->linked.direct)
-        snprintf(t->linked.why, sizeof(t->linked.why),
-                 "stages have unlike ranks");
-    t->linked.direct = false;
-    return MERAK_OK;
-}
-
 enum merak_status merak_trainer_describe(struct merak_trainer *t,
                                          struct merak_error *err)
 {
@@ -253,8 +236,6 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
     struct merak_graph *graph;
     enum merak_status rc = fill_plan(t, err);
 
-    if (rc == MERAK_OK && t->plan.stage != NULL)
-        rc = check_unlike(t, err);
     if (rc == MERAK_OK)
         rc = describe_model(t, &graph, err);
     if (rc == MERAK_OK) {

@@ -59,6 +59,31 @@ refused()
     "$TESTS/parity.py" equal "$RUNS/fetched-by-hosts" "$RUNS/fetched"
 }
 
+# listed NAME [WORD...]: 4 ranks of unlike stages
+listed()
+{
+    local dir=$RUNS/$1
+
+    shift
+    mkdir -p "$dir"
+    srun -n4 --overcommit env MERAK_NCCL_LIBRARY="$STAND_IN" merak train \
+        --model "$TESTS/vectors/parity/gpt2-tied.json" --data "$RUNS/text" \
+        --stages 1x2,2x1 --seq 32 --global-batch 8 --steps 6 --lr 1e-3 \
+        --lr-schedule constant --clip 0.5 --eval-samples 0 --threads 1 \
+        --deadline 900 --metrics "$dir/metrics.jsonl" --ckpt "$dir/ckpt" \
+        --dump-grads "$dir/grads" "$@" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+}
+
+@test "boxes between unlike stages go from device to device, bit-equal" {
+    listed boxes-by-hosts
+    listed boxes --backend fake --transport nccl
+    "$TESTS/parity.py" equal "$RUNS/boxes-by-hosts" "$RUNS/boxes"
+    grep -q 'transport nccl: NCCL 2.28.9, [0-9]* communicators' "$RUNS/boxes/out"
+}
+
 # cuda NAME [OPTION...]: two stages of two tensor-parallel ranks of backend
 # cuda, each with a GPU of its own.  Beside the four queues activations, their
 # gradients, and both ways of the tied weight's need a stream.

@@ -48,15 +48,35 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
     {.name = "pp 2, dp 2, ZeRO-2", 1, 2, 2, 1, "zb-h1", .zero = 2},
     {.name = "dp 2, ZeRO-3", 1, 1, 2, 1, "1f1b", .zero = 3, .bf16 = true},
     {.name = "tp 2, pp 2, dp 2, ZeRO-3", 2, 2, 2, 1, "1f1b", .zero = 3},
+    {.name = "stages 2x1, 1x1",
+     .pp = 2,
+     .chunks = 1,
+     .schedule = "1f1b",
+     .zero = 1,
+     .stage = {{2, 1}, {1, 1}}},
+    {.name = "stages 1x2, 2x1",
+     .pp = 2,
+     .chunks = 1,
+     .schedule = "zb-h1",
+     .stage = {{1, 2}, {2, 1}}},
+    {.name = "stages 1x1, 2x2, 1x1",
+     .pp = 3,
+     .chunks = 1,
+     .schedule = "1f1b",
+     .zero = 1,
+     .recompute = true,
+     .stage = {{1, 1}, {2, 2}, {1, 1}}},
 };
 
 static enum merak_status load(void *arg, enum merak_input_kind input,
                               int microbatch, int32_t *ids,
                               struct merak_error *err)
 {
-    (void)arg;
+    const struct merak_program *p = arg;
+    int tokens = TOKENS / 2 * (int)p->mesh.batch;
+
     (void)err;
-    for (int i = 0; i < TOKENS; i++)
+    for (int i = 0; i < tokens; i++)
         ids[i] = (i * 5 + microbatch * 7 + (int)input) % VOCAB;
     return MERAK_OK;
 }
@@ -182,6 +202,7 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
                                       .device_times = times,
                                       .link = link,
                                       .load = load,
+                                      .load_arg = (void *)(uintptr_t)p,
                                       .deadline_s = 20};
     struct merak_step step = {.lr = 1e-2f,
                               .beta1 = 0.9f,
@@ -282,6 +303,12 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
     return out;
 }
 
+int accel_ranks(const struct accel_row *row)
+{
+    return row->stage[0].dp > 0 ? merak_stages_ranks(row->stage, row->pp)
+                                : row->tp * row->pp * row->dp;
+}
+
 struct merak_planned *accel_build(const struct accel_row *row,
                                   const struct merak_backend *cpu, bool direct)
 {
@@ -299,6 +326,10 @@ struct merak_planned *accel_build(const struct accel_row *row,
                      row->microbatches > 0 ? row->microbatches : 4,
                      row->schedule, row->zero);
 
+    if (row->stage[0].dp > 0) {
+        plan.micro_batch = 2; /* of all replicas together */
+        CHECK_OK(merak_plan_set_stages(&plan, row->stage, row->pp, ERR));
+    }
     plan.chunks = row->chunks;
     plan.threads = 1;
     plan.recompute = row->recompute ? MERAK_RECOMPUTE_FULL : plan.recompute;

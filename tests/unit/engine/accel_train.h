@@ -20,9 +20,10 @@ struct accel_row {
     const char *schedule;
     int zero;
     bool recompute, bf16;
-    int microbatches; /* 0: four */
+    int microbatches;                    /* 0: four */
+    struct merak_stage_degrees stage[3]; /* [pp] of unlike stages; or none */
 };
-#define N_ACCEL_ROWS 14
+#define N_ACCEL_ROWS 17
 #define ACCEL_STEPS 2
 extern const struct accel_row accel_rows[N_ACCEL_ROWS];
 
@@ -31,12 +32,13 @@ struct accel_how {
     int seed;  /* of the fake device's delays */
     const struct merak_link_ops *link; /* moves what ranks move; NULL: the
                                           transport, by way of the host */
-    bool fast;   /* of the link */
+    bool fast;                         /* of the link */
     bool tables; /* updates and sums of squares are launched from tables */
     bool times;  /* the device's times are taken, and have to be in order */
     void (*opened)(struct merak_accel *); /* sees the device first, or NULL */
 };
 
+int accel_ranks(const struct accel_row *row);
 /* The programs of a row; cpu is the backend of that name, opened.  direct: with
  * what a link needs. */
 struct merak_planned *accel_build(const struct accel_row *row,
