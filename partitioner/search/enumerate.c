@@ -143,11 +143,25 @@ static bool wants_shared(const struct merak_search *s)
            want->feeds != NULL;
 }
 
+static void bound_degrees(struct merak_search *s,
+                          const struct merak_table *table)
+{
+    int rest = s->tasks / merak_plan_tensor_ranks(&table->plan);
+
+    for (int pp = 1; pp <= rest && pp <= table->n; pp++) {
+        struct merak_candidate cand;
+
+        if (merak_search_start(s, table, pp, &cand))
+            merak_search_bound(s, &cand);
+    }
+}
+
 static void rate_degrees(struct merak_search *s,
                          const struct merak_table *table)
 {
     int rest = s->tasks / merak_plan_tensor_ranks(&table->plan);
 
+    bound_degrees(s, table);
     if (wants_shared(s)) {
         merak_search_rate_shared(s, table);
         return;

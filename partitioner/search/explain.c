@@ -9,6 +9,7 @@
 #include "base/size.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,6 +300,8 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->cut_short = s->cut_short;
     r->took_s = merak_search_seconds(s);
     r->least_s = merak_search_least_step(s);
+    r->bound_s =
+        s->bound_s < DBL_MAX ? fmax(s->bound_s, r->least_s) : r->least_s;
     r->tally = s->tally;
     merak_graphs_count(s->graphs, &r->tally);
     r->pool = s->pool; /* holds the cut and drops */

@@ -25,10 +25,11 @@
 #define EFFORT 50000 /* instructions */
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
-#define MAX_FEWEST 3        /* corrections of how few blocks are fetched */
-#define MAX_NAMED 12        /* runners-up that are simulated, about */
-#define CLIMB_NEAR 1.025    /* times the chosen plan's step: another cut of
-                               such a runner-up may be faster */
+#define MAX_FEWEST 3 /* corrections of how few blocks are fetched */
+#define MAX_NAMED 12 /* runners-up that are simulated, about */
+#define CLIMB_NEAR                                                 \
+    1.025          /* times the chosen plan's step: another cut of \
+                      such a runner-up may be faster */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 
 int merak_search_compare_plans(const struct merak_plan *a,
@@ -81,9 +82,9 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
     merak_progress_note(s->in->progress, "building plan %d",
                         s->n_simulated + 1);
     c->step_s = 0;
-    s->leaves = s->found && s->effort >= EFFORT;
+    s->leaves = s->found && s->effort.done >= EFFORT;
     rc = merak_search_try(s, c, &why);
-    s->effort += merak_search_effort(c);
+    s->effort.done += merak_search_effort(c);
     s->n_simulated++;
     /* The programs deadlock, or a value would go down the pipeline. */
     if (rc == MERAK_ERR_CORRUPT || rc == MERAK_ERR_UNSUPPORTED) {
@@ -118,10 +119,10 @@ static bool is_useless(const struct merak_search *s, double seconds)
 static bool is_enough(const struct merak_search *s, double rated_s,
                       double best_s)
 {
-    if (rated_s < best_s && s->effort < MOST_EFFORT)
+    if (rated_s < best_s && s->effort.done < MOST_EFFORT)
         return false;
-    return (s->n_simulated >= MAX_FINALISTS && s->effort > EFFORT / 4) ||
-           (s->n_simulated >= MIN_FINALISTS && s->effort > EFFORT);
+    return (s->n_simulated >= MAX_FINALISTS && s->effort.done > EFFORT / 4) ||
+           (s->n_simulated >= MIN_FINALISTS && s->effort.done > EFFORT);
 }
 
 /* Does a fit and is faster, or does it need less where neither fits? */
@@ -244,7 +245,7 @@ static bool is_tight(const struct merak_search *s,
  * pack better, or fit with other cuts. */
 static void run_tight(struct merak_search *s)
 {
-    for (int i = 0; i < s->n_bigs && s->effort < EFFORT; i++) {
+    for (int i = 0; i < s->n_bigs && s->effort.done < EFFORT; i++) {
         struct merak_candidate c = s->big[i];
 
         if (!is_tight(s, &c) || is_useless(s, c.rated_s))
@@ -296,7 +297,7 @@ static bool move_about(struct merak_search *s, struct merak_candidate *c,
 
     for (int by = 1; by < merak_candidate_segments(c); by++) {
         for (int side = -1; side <= 1; side += 2) {
-            if (s->effort > s->most_effort || merak_search_is_over(s))
+            if (s->effort.done > s->effort.most || merak_search_is_over(s))
                 return moved;
             moved = move(s, c, part, at + side * by) || moved;
         }
@@ -313,7 +314,7 @@ static void climb(struct merak_search *s, struct merak_candidate *c)
 
     if (merak_cuts_count(parts, merak_candidate_segments(c)) *
             merak_search_effort(c) <
-        (s->most_effort - s->effort) / MAX_CLIMBS) {
+        (s->effort.most - s->effort.done) / MAX_CLIMBS) {
         sweep(s, c);
         return;
     }
@@ -321,7 +322,8 @@ static void climb(struct merak_search *s, struct merak_candidate *c)
         moved = false;
         for (int part = 1; part < parts; part++)
             moved = move_about(s, c, part) || moved;
-    } while (moved && s->effort <= s->most_effort && !merak_search_is_over(s));
+    } while (moved && s->effort.done <= s->effort.most &&
+             !merak_search_is_over(s));
 }
 
 /* Is it the first with its order of nodes? */
@@ -339,7 +341,7 @@ static bool is_first(const struct merak_search *s, int cand)
 static void climb_all(struct merak_search *s)
 {
     int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS;
-    double left = EFFORT - s->effort;
+    double left = EFFORT - s->effort.done;
 
     if (s->in->pin.list.cut != NULL)
         return;
@@ -348,10 +350,10 @@ static void climb_all(struct merak_search *s)
         if (s->cand[i].step_s <= 0 || is_useless(s, s->cand[i].step_s) ||
             !is_first(s, i) || merak_search_is_over(s))
             continue;
-        s->most_effort = s->effort + left;
+        s->effort.most = s->effort.done + left;
         climb(s, &s->cand[i]);
     }
-    s->most_effort = EFFORT;
+    s->effort.most = EFFORT;
     for (int i = 0; i < n; i++) {
         if (s->cand[i].step_s > 0 && !is_useless(s, s->cand[i].step_s) &&
             !is_first(s, i) && !merak_search_is_over(s))
@@ -376,7 +378,7 @@ static void try_near(struct merak_search *s)
     int n, tried = 0;
 
     do {
-        double error = s->effort < MOST_EFFORT ? MERAK_SEARCH_ERROR : 1;
+        double error = s->effort.done < MOST_EFFORT ? MERAK_SEARCH_ERROR : 1;
 
         n = merak_search_near(s, false, error, near);
         for (int i = 0; i < n && merak_search_goes_on(s); i++, tried++)
@@ -397,7 +399,7 @@ static void climb_near(struct merak_search *s)
     for (int i = 0; i < n && merak_search_goes_on(s); i++) {
         if (merak_search_effort(near[i]) > EFFORT / 4)
             continue;
-        s->most_effort = s->effort + EFFORT;
+        s->effort.most = s->effort.done + EFFORT;
         climb(s, near[i]);
     }
     sort(s->cand, s->n_cands);

@@ -211,6 +211,7 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
     *s = (struct merak_search){
         .in = in,
         .best_s = in->most_s > 0 ? in->most_s : DBL_MAX,
+        .bound_s = DBL_MAX,
         .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
     s->spread = s->tasks / merak_search_cp(s->in);
@@ -312,7 +313,7 @@ static bool has_plan(const struct merak_search *s)
 static void start_again(struct merak_search *s)
 {
     s->n_cands = s->n_bigs = 0;
-    s->effort = 0;
+    s->effort.done = 0;
 }
 
 static void rate_and_build(struct merak_search *s)
@@ -432,6 +433,8 @@ static void keep_better(struct merak_search_result **best_p,
 {
     struct merak_search_result *best = *best_p;
 
+    if (best != NULL)
+        best->bound_s = result->bound_s = fmin(best->bound_s, result->bound_s);
     if (best != NULL && best->choice[0].step_s <= result->choice[0].step_s) {
         best->n_rated += result->n_rated;
         merak_search_destroy(result);

@@ -186,6 +186,8 @@ struct merak_search_result {
     double took_s;  /* of the clock */
     double least_s; /* no plan's step takes less: that of its kernels alone,
                        evenly on all ranks; 0: not known */
+    double bound_s; /* nor than this, of those with the degrees that were looked
+                       at: that, or more */
     struct merak_search_tally tally;
     struct merak_pool *pool;
 };

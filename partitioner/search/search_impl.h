@@ -42,11 +42,13 @@ struct merak_search {
     int n_bigs;
     struct merak_pool *pool; /* bounds of candidates */
     double best_s;           /* shortest estimate */
+    double bound_s; /* of all degrees that were looked at (least_bound.c) */
     bool relax_time_bound;   /* rate slow candidates, too */
     bool branches;           /* the model has some: try other orders */
     int n_nodes;             /* of a sharded graph */
-    double effort;           /* instructions simulated */
-    double most_effort;      /* limit of effort for hill climbing */
+    struct {
+        double done, most; /* most: limit for hill climbing */
+    } effort;              /* instructions simulated */
     int n_rated, n_simulated;
     int64_t start_ns;
     int64_t until_ns; /* when it is cut short; INT64_MAX: never */
@@ -134,6 +136,13 @@ merak_search_no_time(const struct merak_search *s) MERAK_CHECKED;
 
 /* Seconds that a step takes at least. */
 double merak_search_least_step(const struct merak_search *s);
+
+/* --- least_bound.c -------------------------------------------------------- */
+
+/* Lower s->bound_s to what a candidate takes at least, however it is cut and
+ * whatever its schedule. */
+void merak_search_bound(struct merak_search *s,
+                        const struct merak_candidate *cand);
 
 /* --- variants.c ---------------------------------------------------- */
 

@@ -345,7 +345,7 @@ static enum merak_status choose(struct merak_unlike *u, struct finalists *f,
 
     *best = (struct merak_unlike_list){.fits = false};
     for (int i = 0; i < f->n && (i == 0 || merak_search_goes_on(&u->s)); i++) {
-        if (at[0] != NULL && at[0]->fits && u->s.effort > EFFORT)
+        if (at[0] != NULL && at[0]->fits && u->s.effort.done > EFFORT)
             break;
         if (merak_unlike_try(u, &f->list[i]) != MERAK_OK)
             return u->s.rc;

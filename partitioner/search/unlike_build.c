@@ -232,10 +232,10 @@ enum merak_status merak_unlike_try(struct merak_unlike *u,
     u->s.n_simulated++;
     list->fits = false;
     if (more >= all || effort_of(u, list, all) <= WHOLE) {
-        u->s.effort += effort_of(u, list, all);
+        u->s.effort.done += effort_of(u, list, all);
         rc = simulate(u, list, all, &step, &u->s.run_error);
     } else {
-        u->s.effort += effort_of(u, list, few + more);
+        u->s.effort.done += effort_of(u, list, few + more);
         rc = simulate(u, list, few, &step, &u->s.run_error);
         if (rc == MERAK_OK)
             rc = simulate(u, list, more, &longer, &u->s.run_error);
@@ -259,7 +259,7 @@ bool merak_unlike_is_better(const struct merak_unlike_list *a,
 static bool try_other(struct merak_unlike *u, struct merak_unlike_list *list,
                       struct merak_unlike_list *other)
 {
-    if (u->s.rc != MERAK_OK || u->s.effort > MOST_CLIMBED ||
+    if (u->s.rc != MERAK_OK || u->s.effort.done > MOST_CLIMBED ||
         merak_search_is_over(&u->s))
         return false;
     u->s.rc = merak_unlike_try(u, other);
@@ -309,7 +309,7 @@ enum merak_status merak_unlike_climb(struct merak_unlike *u,
 {
     bool moved = true;
 
-    u->s.effort = 0;
+    u->s.effort.done = 0;
     try_schedules(u, list);
     for (int round = 0; moved && round < MAX_ROUNDS; round++) {
         moved = false;

@@ -211,6 +211,7 @@ static void set_bounds(struct merak_unlike *u, struct merak_search_result *r)
         rate += least_s > 0 ? 1 / least_s : INFINITY;
     }
     r->least_s = isfinite(rate) && rate > 0 ? 1 / rate : 0;
+    r->bound_s = r->least_s;
     r->flop_utilisation = r->flops_per_step / flops;
     u->s.in = asked;
     u->s.tasks = tasks;

@@ -301,6 +301,7 @@ static void rate_sliced(struct merak_search *s, struct merak_candidate *cand,
     cand->plan.sp = cand->table->plan.sp;
     cand->plan.scatter = merak_search_scatter(s, cand);
     cand->balanced = NULL;
+    merak_search_bound(s, cand);
     if (!s->relax_time_bound &&
         merak_search_is_slow(s, merak_search_lower_bound(cand)))
         return;

@@ -413,7 +413,7 @@ static json_t *prediction_object(const struct plan_auto *plan,
         "{s:o, s:I, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*, "
         "s:o*}",
         "request", plan_request_object(&plan->model, &plan->in), "params",
-        (json_int_t)r->params, "step_s", c->step_s, "least_step_s", r->least_s,
+        (json_int_t)r->params, "step_s", c->step_s, "least_step_s", r->bound_s,
         "fetch_exposed_s", c->fetch_s, "parts_s", parts, "flop_utilisation",
         r->flop_utilisation, "flop_utilisation_of",
         r->of_peak ? "peak" : "sustained", "sequences_cut", c->cuts.over_tp,

@@ -56,16 +56,17 @@ const char *plan_bound_text(const struct merak_search_result *r,
                             char text[PLAN_SEARCH_TEXT])
 {
     double step_s = r->choice[0].step_s;
+    bool kernels = r->bound_s <= r->least_s;
     char least[MERAK_SECONDS_TEXT], above[64] = "";
 
-    if (r->least_s <= 0)
+    if (r->bound_s <= 0)
         return NULL;
-    merak_seconds_text(r->least_s, least);
-    if (step_s < 2 * r->least_s)
+    merak_seconds_text(r->bound_s, least);
+    if (step_s < 2 * r->bound_s)
         snprintf(above, sizeof(above), "; this one takes %.1f%% more",
-                 100 * (step_s / r->least_s - 1));
-    snprintf(text, PLAN_SEARCH_TEXT,
-             "no plan can take less than %s, the time of its kernels alone%s",
-             least, above);
+                 100 * (step_s / r->bound_s - 1));
+    snprintf(text, PLAN_SEARCH_TEXT, "no plan%s can take less than %s%s%s",
+             kernels ? "" : " with any of the degrees that were looked at",
+             least, kernels ? ", the time of its kernels alone" : "", above);
     return text;
 }

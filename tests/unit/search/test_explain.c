@@ -91,7 +91,8 @@ static void runners_up_lost_by_the_part_that_is_named(void **state)
         struct merak_search_result *r = search(&rows[i], &config, &device, &in);
 
         assert_true(r->n_choices > 1);
-        assert_true(r->least_s > 0 && r->least_s <= r->choice[0].step_s);
+        assert_true(r->least_s > 0 && r->bound_s >= r->least_s &&
+                    r->bound_s <= r->choice[0].step_s);
         assert_in_range(r->busiest, 0, r->choice[0].plan.pp - 1);
         for (int k = 1; k < r->n_choices; k++) {
             check_loser(&r->choice[0], &r->choice[k], r->memory_limit);

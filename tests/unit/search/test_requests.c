@@ -225,9 +225,10 @@ static void adds_up(struct request *r, const struct merak_search_result *result)
             breaks(r, "parts of choice %d add up to %g of %g s", i, sum,
                    c->step_s);
     }
-    if (!(result->least_s <= result->choice[0].step_s))
-        breaks(r, "no plan takes less than %g s, and this one %g",
-               result->least_s, result->choice[0].step_s);
+    if (!(result->least_s <= result->bound_s) ||
+        !(result->bound_s <= result->choice[0].step_s))
+        breaks(r, "no plan takes less than %g or %g s, and this one %g",
+               result->least_s, result->bound_s, result->choice[0].step_s);
     if (result->choice[0].memory_bytes > result->memory_limit)
         breaks(r, "it needs %zu of %zu bytes", result->choice[0].memory_bytes,
                result->memory_limit);

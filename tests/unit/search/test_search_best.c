@@ -345,7 +345,7 @@ static size_t limit_of(const struct instance *it, int seed)
 static int near_the_best(int first, int end, const char *schedule)
 {
     int optimal = 0, feasible = 0, plans = 0, shared = 0;
-    double worst = 1;
+    double worst = 1, above = 0;
 
     for (int seed = first; seed < end; seed++) {
         struct merak_search_result *result = NULL;
@@ -380,12 +380,19 @@ static int near_the_best(int first, int end, const char *schedule)
             fail_msg("instance %d: %g s, a uniform plan takes %g s", seed,
                      result->choice[0].step_s, best.uniform_s);
         assert_true(result->choice[0].step_s >= best.step_s * (1 - 1e-9));
+        if (result->bound_s > best.step_s)
+            fail_msg("instance %d: a bound of %g s, the best of %d plans takes "
+                     "%g s",
+                     seed, result->bound_s, best.n, best.step_s);
+        above += result->choice[0].step_s / result->bound_s - 1;
         shared += merak_plan_shared(&result->choice[0].plan) > 0;
         merak_search_destroy(result);
     }
     print_message("# %d instances, %d plans: optimal in %d, worst %.4f; "
-                  "blocks over all stages in %d\n",
-                  feasible, plans, optimal, worst, shared);
+                  "blocks over all stages in %d; %.1f%% above the bound in the "
+                  "mean\n",
+                  feasible, plans, optimal, worst, shared,
+                  100 * above / feasible);
     assert_true(optimal >= feasible * 9 / 10);
     assert_true(shared > 0);
     return feasible;
