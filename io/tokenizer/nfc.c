@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 struct combining {
     uint32_t lo, hi, class;
@@ -60,59 +61,51 @@ struct stretch {
     size_t n, room;
 };
 
+/* Of a key and a row, by the row's first `n` numbers. */
+static int compare(const void *key, const void *row, int n)
+{
+    const uint32_t *x = key, *y = row;
+
+    for (int i = 0; i < n; i++) {
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    }
+    return 0;
+}
+
+static int compare_first(const void *key, const void *row)
+{
+    return compare(key, row, 1);
+}
+
+static int compare_two(const void *key, const void *row)
+{
+    return compare(key, row, 2);
+}
+
+static int compare_range(const void *key, const void *row)
+{
+    const struct combining *c = row;
+    uint32_t cp = *(const uint32_t *)key;
+
+    return cp < c->lo ? -1 : cp > c->hi;
+}
+
+#define FIND(key, table, compares) \
+    bsearch(key, table, COUNT(table), sizeof(*(table)), compares)
+
 static uint32_t class_of(uint32_t cp)
 {
-    size_t lo = 0, hi = COUNT(combining);
+    const struct combining *c = FIND(&cp, combining, compare_range);
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (combining[mid].hi < cp)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < COUNT(combining) && combining[lo].lo <= cp ? combining[lo].class
-                                                           : 0;
-}
-
-static const struct decomposition *find_parts(uint32_t cp)
-{
-    size_t lo = 0, hi = COUNT(decompositions);
-
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (decompositions[mid].cp < cp)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < COUNT(decompositions) && decompositions[lo].cp == cp
-               ? &decompositions[lo]
-               : NULL;
-}
-
-static const struct compatible *find_compatible(uint32_t cp)
-{
-    size_t lo = 0, hi = COUNT(compatible);
-
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (compatible[mid].cp < cp)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < COUNT(compatible) && compatible[lo].cp == cp ? &compatible[lo]
-                                                             : NULL;
+    return c != NULL ? c->class : 0;
 }
 
 /* The composition of two characters, or 0. */
 static uint32_t compose(uint32_t first, uint32_t second)
 {
-    size_t lo = 0, hi = COUNT(compositions);
+    const uint32_t both[] = {first, second};
+    const struct composition *c;
 
     if (first - L_BASE < L_COUNT && second - V_BASE < V_COUNT)
         return S_BASE +
@@ -120,19 +113,8 @@ static uint32_t compose(uint32_t first, uint32_t second)
     if (first - S_BASE < S_COUNT && (first - S_BASE) % T_COUNT == 0 &&
         second - T_BASE - 1 < T_COUNT - 1)
         return first + (second - T_BASE);
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        const struct composition *c = &compositions[mid];
-
-        if (c->first < first || (c->first == first && c->second < second))
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    if (lo == COUNT(compositions) || compositions[lo].first != first ||
-        compositions[lo].second != second)
-        return 0;
-    return compositions[lo].cp;
+    c = FIND(both, compositions, compare_two);
+    return c != NULL ? c->cp : 0;
 }
 
 static enum merak_status put(struct stretch *s, uint32_t cp,
@@ -172,7 +154,7 @@ static enum merak_status decompose(struct stretch *s, uint32_t cp,
     enum merak_status rc;
 
     if (s->form == MERAK_NFKC || s->form == MERAK_NFKD)
-        compatible_parts = find_compatible(cp);
+        compatible_parts = FIND(&cp, compatible, compare_first);
     if (compatible_parts != NULL)
         return put_compatible(s, compatible_parts, err);
 
@@ -184,7 +166,7 @@ static enum merak_status decompose(struct stretch *s, uint32_t cp,
             rc = put(s, V_BASE + syllable / T_COUNT % V_COUNT, err);
         return rc == MERAK_OK && tail > 0 ? put(s, T_BASE + tail, err) : rc;
     }
-    parts = find_parts(cp);
+    parts = FIND(&cp, decompositions, compare_first);
     if (parts == NULL)
         return put(s, cp, err);
     rc = decompose(s, parts->first, err);
