@@ -291,34 +291,81 @@ static const char *word_of(const json_t *config, const char *key)
                : json_string_value(word);
 }
 
+/* The id of the token that a post-processor puts in front of a text, or behind
+ * it; -1: none. */
+static int64_t put_around(const json_t *post, bool behind)
+{
+    const json_t *parts = json_object_get(post, "processors"), *part, *ids;
+    const json_t *single = json_object_get(post, "single");
+    size_t n = json_array_size(single), i;
+    const char *name;
+    int64_t id = -1;
+
+    json_array_foreach(parts, i, part)
+    {
+        if (id < 0)
+            id = put_around(part, behind);
+    }
+    if (id >= 0 || n == 0)
+        return id;
+    part = json_object_get(json_array_get(single, behind ? n - 1 : 0),
+                           "SpecialToken");
+    name = json_string_value(json_object_get(part, "id"));
+    if (name == NULL)
+        return -1;
+    ids = json_object_get(
+        json_object_get(json_object_get(post, "special_tokens"), name), "ids");
+    return json_is_integer(json_array_get(ids, 0))
+               ? json_integer_value(json_array_get(ids, 0))
+               : -1;
+}
+
+/* The id of the token that a field of the config names; -1: none. */
+static int64_t named_token(const struct tokenizer *t, const char *field)
+{
+    const char *word = word_of(t->config, field);
+    size_t n = word != NULL ? strlen(word) : 0;
+
+    for (size_t i = 0; word != NULL && i < t->n; i++) {
+        if (t->token[i].text != NULL && t->token[i].bytes == n &&
+            memcmp(t->token[i].text, word, n) == 0)
+            return (int64_t)i;
+    }
+    return -1;
+}
+
+/* Readers have rules of their own for what no field says: with a
+ * tokenizer.json all is said. */
 static void add_special(struct merak_gguf *g, const struct tokenizer *t)
 {
     static const struct {
-        const char *field, *key;
-    } kinds[] = {{"bos_token", AT "bos_token_id"},
-                 {"eos_token", AT "eos_token_id"},
-                 {"unk_token", AT "unknown_token_id"},
-                 {"pad_token", AT "padding_token_id"}};
-    json_t *add;
+        const char *field, *key, *add, *add_key;
+        bool behind;
+    } kinds[] = {{"bos_token", AT "bos_token_id", "add_bos_token",
+                  AT "add_bos_token", false},
+                 {"eos_token", AT "eos_token_id", "add_eos_token",
+                  AT "add_eos_token", true},
+                 {"unk_token", AT "unknown_token_id", NULL, NULL, false},
+                 {"pad_token", AT "padding_token_id", NULL, NULL, false}};
+    const json_t *post = json_object_get(t->root, "post_processor");
 
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        const char *word = word_of(t->config, kinds[k].field);
-        size_t n = word != NULL ? strlen(word) : 0;
+        const json_t *add = kinds[k].add != NULL
+                                ? json_object_get(t->config, kinds[k].add)
+                                : NULL;
+        int64_t around =
+            kinds[k].add != NULL ? put_around(post, kinds[k].behind) : -1;
+        int64_t id = around >= 0 && (uint64_t)around < t->n
+                         ? around
+                         : named_token(t, kinds[k].field);
 
-        for (size_t i = 0; word != NULL && i < t->n; i++) {
-            if (t->token[i].text == NULL || t->token[i].bytes != n ||
-                memcmp(t->token[i].text, word, n) != 0)
-                continue;
-            merak_gguf_number(g, kinds[k].key, i);
-            break;
-        }
+        if (id >= 0)
+            merak_gguf_number(g, kinds[k].key, (uint64_t)id);
+        if (json_is_boolean(add))
+            merak_gguf_yes(g, kinds[k].add_key, json_is_true(add));
+        else if (kinds[k].add != NULL && t->root != NULL)
+            merak_gguf_yes(g, kinds[k].add_key, around >= 0);
     }
-    add = json_object_get(t->config, "add_bos_token");
-    if (json_is_boolean(add))
-        merak_gguf_yes(g, AT "add_bos_token", json_is_true(add));
-    add = json_object_get(t->config, "add_eos_token");
-    if (json_is_boolean(add))
-        merak_gguf_yes(g, AT "add_eos_token", json_is_true(add));
 }
 
 static enum merak_status add_template(struct merak_gguf *g,

@@ -160,6 +160,18 @@ elif tokens:
     known = set(ids.values())
     assert all((kinds[i] == gguf.TokenType.UNUSED) == (i not in known)
                for i in range(len(kinds)))
+    try:
+        from tokenizers import Tokenizer
+        text = Tokenizer.from_file(folder + "/tokenizer.json")
+        bare = text.encode("x", add_special_tokens=False).ids
+        whole = text.encode("x").ids
+        begin = whole[:-len(bare)]
+        assert begin + bare == whole
+        assert field("tokenizer.ggml.add_bos_token") == bool(begin)
+        assert not begin or begin == [field("tokenizer.ggml.bos_token_id")]
+        assert not field("tokenizer.ggml.add_eos_token")
+    except ImportError:
+        pass
     merges = [m if isinstance(m, str) else " ".join(m)
               for m in own["model"]["merges"]]
     if field("tokenizer.ggml.model") == "gpt2":
