@@ -108,6 +108,53 @@ static void flops_follow_the_closed_form(void **state)
     merak_model_destroy(m);
 }
 
+static double forward_flops(const char *text, size_t seq)
+{
+    struct merak_model *m;
+    const struct merak_graph *graph = describe(text, seq, &m);
+    double flops = 0;
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->node[n]->phase == MERAK_PHASE_F)
+            flops += merak_node_cost(graph->node[n]).flops;
+    }
+    merak_model_destroy(m);
+    return flops;
+}
+
+/* Of 32768 tokens, to that of 65536, 131072 and 262144: 2 N + 2 T C L for a
+ * token, whose products are the less of it the longer the sequence. */
+static void work_of_a_token_grows_with_its_sequence(void **state)
+{
+#define LONG_LLAMA(h, l, heads, ffn)                                    \
+    "{\"model_type\": \"llama\", \"hidden_size\": " h                   \
+    ", \"num_hidden_layers\": " l ", \"num_attention_heads\": " heads   \
+    ", \"num_key_value_heads\": 8, \"intermediate_size\": " ffn         \
+    ", \"max_position_embeddings\": 262144, \"vocab_size\": 128256, "   \
+    "\"rms_norm_eps\": 1e-5, \"rope_theta\": 500000.0, "                \
+    "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false}"
+    static const struct {
+        const char *text;
+        double share[3];
+    } rows[] = {
+        {LONG_LLAMA("4096", "32", "32", "14336"), {0.733, 0.478, 0.282}},
+        {LONG_LLAMA("16384", "126", "128", "53248"), {0.875, 0.699, 0.499}},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
+        double first = forward_flops(rows[r].text, 32768);
+
+        for (int i = 0; i < 3; i++) {
+            double times = 2 << i;
+            double more = forward_flops(rows[r].text, (size_t)65536 << i);
+
+            /* rounded; norms and activations are not in the closed form */
+            assert_true(fabs(times * first / more - rows[r].share[i]) < 2e-3);
+        }
+    }
+}
+
 /* A window of a quarter of the sequence leaves W/T (2 - W/T) of the pairs. */
 static void flops_of_windows_are_fewer(void **state)
 {
@@ -153,6 +200,7 @@ int main(void)
         cmocka_unit_test(only_matrices_decay),
         cmocka_unit_test(embeddings_are_scaled_as_rounded),
         cmocka_unit_test(flops_follow_the_closed_form),
+        cmocka_unit_test(work_of_a_token_grows_with_its_sequence),
         cmocka_unit_test(flops_of_windows_are_fewer),
         cmocka_unit_test(a_sequence_longer_than_the_model_is_refused),
     };
