@@ -63,8 +63,14 @@ static struct merak_train_options in_effect(const struct merak_trainer *t)
     return o;
 }
 
-static void save_stages(const struct merak_plan *p, FILE *out)
+/* Choices that are lists. */
+static void save_lists(const struct merak_plan *p, FILE *out)
 {
+    char split[MERAK_SPLIT_TEXT];
+
+    if (merak_split_any(&p->split))
+        fprintf(out, "split = \"%s\"\n",
+                merak_split_text(&p->split, "b", ",", split, sizeof(split)));
     if (p->stage == NULL)
         return;
     fputs("stages = \"", out);
@@ -94,7 +100,7 @@ static enum merak_status save_settings(const struct merak_trainer *t,
           out);
     merak_options_save(merak_train_options_table(), &o, out);
     fprintf(out, "\n[plan]\nschedule = \"%s\"\n", t->plan.schedule);
-    save_stages(&t->plan, out);
+    save_lists(&t->plan, out);
     fine = !ferror(out);
     if (fclose(out) != 0 || !fine || rename(part, path) != 0)
         return merak_fail(err,

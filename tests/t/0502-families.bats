@@ -122,6 +122,17 @@ as_one()
     done
 }
 
+@test "samples of a layer are cut over tensor ranks, and settings say so" {
+    local ckpt=$RUNS/gpt2-plain-split/ckpt
+
+    as_one 2 1 1 split gpt2-plain --micro-batch 2 --split b0 --ckpt "$ckpt"
+    grep -x 'split = "b0"' "$ckpt/settings.toml"
+    mv "$ckpt/settings.toml" "$RUNS/split.toml"
+    train_to split gpt2-plain srun -n2 --overcommit -- --micro-batch 2 \
+        --ckpt "$ckpt" --config "$RUNS/split.toml" --steps 5
+    grep -x 'split = "b0"' "$ckpt/settings.toml"
+}
+
 @test "experts over tasks, beside stages, replicas and sequences" {
     train_to mixtral-ep4 mixtral srun -n4 --overcommit --merak-ep=4 -- \
         --micro-batch 4 --expert-room 1 3>&- &
