@@ -111,6 +111,36 @@ static void words_of_both_forms_are_as_computed(void **state)
     merak_model_destroy(m);
 }
 
+/* Tensor ranks that cut sequences between products send 10 h (t - 1) / t b t of
+ * the same layer: four conversions forward, as many back, and twice the inputs
+ * of products once more for their weights.  Two are the embedding's. */
+static void words_of_tensor_ranks_are_as_computed(void **state)
+{
+    static const struct {
+        int tp;
+        double words;
+    } rows[] = {{2, 2684354560}, {4, 4026531840}, {8, 4697620480}};
+    const struct spec spec = {true, 1,  131072, 1,    4096,     32,
+                              8,    64, false,  0.0f, BLOCK_PRE};
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+
+    (void)state;
+    for (size_t r = 0; r < COUNT(rows); r++) {
+        const struct merak_shard_options opt = {.tp = rows[r].tp,
+                                                .sp = MERAK_SP_ON};
+        struct merak_sharded *s = spec_shard(graph, &opt);
+        double each = rows[r].words / 10;
+        int n = 0;
+
+        for (int i = 0; i < s->graph->n_nodes; i++)
+            n += fabs(s->hop[i].words - each) < 1;
+        assert_int_equal(n, 10 + 2);
+        merak_sharded_destroy(s);
+    }
+    merak_model_destroy(m);
+}
+
 /* Of both forms the one with fewer words; with (3c - 2) / 2 queries to a key
  * they have as many.  But in order the rank with the last queries, for which
  * all wait, has 2 - 1/c times the mean's work: where sequences are so long that
@@ -287,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_whole_along_cp),
         cmocka_unit_test(words_of_both_forms_are_as_computed),
+        cmocka_unit_test(words_of_tensor_ranks_are_as_computed),
         cmocka_unit_test(the_cheaper_form_is_taken),
         cmocka_unit_test(pieces_make_the_cost_even),
         cmocka_unit_test(the_better_order_is_taken),
