@@ -12,12 +12,16 @@ many sequences in both; a rate is the median over steps behind the first two.
 On one rank the peer is transformers' model as it is (eager experts).  On two it
 is that in DistributedDataParallel over gloo, and Merak divides the experts
 (--ep 2); CMD, to which the number of ranks and `merak train ..` are added,
-starts them ("srun -n").  Memory is the most that one rank's process had.
-Prints medians, and the ratios to the peer round by round.
+starts them ("srun -n"; without a cluster, all of it in `merak sandbox --nodes 1
+--`, CMD "srun --overcommit -n").  Memory is the most that one rank's process
+had.  Prints medians, and the ratios to the peer round by round; on one rank also
+those of processor time, which other load of the machine changes less: Merak's
+is what a process takes beyond one of the first two steps alone.
 """
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -38,27 +42,39 @@ def environment(args):
                 HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 
 
-def run_merak(args, ranks):
+def train(args, ranks, steps):
+    """Seconds of processor time, of a process that is not srun's"""
     metrics = os.path.join(args.folder, "metrics.jsonl")
     if os.path.exists(metrics):
         os.remove(metrics)
     command = [args.merak, "train", "--model", args.model, "--data", args.data,
                "--seq", str(SEQ), "--global-batch", str(BATCH),
-               "--micro-batch", str(BATCH), "--steps", str(args.steps),
+               "--micro-batch", str(BATCH), "--steps", str(steps),
                "--valid-fraction", "0", "--threads", str(args.threads),
                "--metrics", metrics]
     if ranks > 1:
         command = (args.launch.split() + [str(ranks)] + command +
                    ["--ep", str(ranks)])
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, env=environment(args), text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{done.stdout}")
-    with open(metrics, encoding="utf-8") as f:
+    return (after.ru_utime - before.ru_utime + after.ru_stime -
+            before.ru_stime)
+
+
+def run_merak(args, ranks):
+    start = train(args, ranks, SKIP) if ranks == 1 else 0
+    busy = train(args, ranks, args.steps) - start
+    with open(os.path.join(args.folder, "metrics.jsonl"),
+              encoding="utf-8") as f:
         steps = [json.loads(line) for line in f]
     return (BATCH * SEQ / statistics.median(s["step_s"] for s in steps[SKIP:]),
-            max(s["memory_peak_bytes"] for s in steps))
+            max(s["memory_peak_bytes"] for s in steps),
+            busy / (args.steps - SKIP))
 
 
 def run_pytorch(args, ranks):
@@ -68,7 +84,7 @@ def run_pytorch(args, ranks):
          "--skip", str(SKIP), "--threads", str(args.threads)],
         stdout=subprocess.PIPE, text=True, env=environment(args),
         check=True).stdout.split()
-    return float(out[0]), float(out[1])
+    return tuple(float(x) for x in out)
 
 
 def compare(args, ranks):
@@ -79,6 +95,7 @@ def compare(args, ranks):
             to.append(run(args, ranks))
     rates = [a[0] / b[0] for a, b in zip(ours, theirs)]
     memory = [a[1] / b[1] for a, b in zip(ours, theirs)]
+    busy = [b[2] / a[2] for a, b in zip(ours, theirs)]
     for name, of in (("merak", ours), ("transformers", theirs)):
         print(f"{ranks} rank{'s' if ranks > 1 else ''}  {name:12}  "
               f"{statistics.median(x[0] for x in of):8.0f} tokens/s  "
@@ -86,6 +103,10 @@ def compare(args, ranks):
     print(f"  tokens/s, merak over transformers: "
           f"{statistics.median(rates):.2f} "
           f"({' '.join(f'{x:.2f}' for x in rates)})")
+    if ranks == 1:
+        print(f"  steps a second of processor time, merak over transformers: "
+              f"{statistics.median(busy):.2f} "
+              f"({' '.join(f'{x:.2f}' for x in busy)})")
     print(f"  memory, merak over transformers: "
           f"{statistics.median(memory):.2f} "
           f"({' '.join(f'{x:.2f}' for x in memory)})", flush=True)
