@@ -87,6 +87,11 @@ double merak_cost_copy(const struct merak_cost_model *model, double bytes)
                         : model->kernel_s + bytes / model->bytes_per_s;
 }
 
+double merak_cost_host_copy(const struct merak_cost_model *model, double bytes)
+{
+    return model->host.latency_s + bytes / model->host.bytes_per_s;
+}
+
 struct merak_interference
 merak_cost_interference(const struct merak_cost_model *model,
                         enum merak_convert_kind kind, double bytes, int n)

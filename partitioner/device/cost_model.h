@@ -15,6 +15,14 @@ struct merak_interference {
     double copy_s; /* in any case */
 };
 
+/* Memory of the host that a rank has beside its device's, and the link to it.
+ */
+struct merak_host {
+    size_t bytes;       /* of a rank */
+    double bytes_per_s; /* either way, one way at a time; 0: there is none */
+    double latency_s;
+};
+
 struct merak_cost_model {
     char name[32];
     double flops_per_s;           /* of one rank, GEMM */
@@ -24,6 +32,7 @@ struct merak_cost_model {
     bool sums_roofline; /* a kernel takes the sum of the times of its bytes and
                            FLOPs, not the longer of the two */
     struct merak_links links;
+    struct merak_host host;
     const struct merak_rates *rates; /* of kernels, as measured; or NULL: all
                                         follow the roofline above */
     const struct merak_rates *tp_rates; /* of tensor ranks' kernels; ops not in
@@ -46,6 +55,8 @@ double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
                          int tp, const struct merak_kernel_size *size);
 /* A copy, which is not done by a kernel. */
 double merak_cost_copy(const struct merak_cost_model *model, double bytes);
+/* A copy to the host's memory, or back. */
+double merak_cost_host_copy(const struct merak_cost_model *model, double bytes);
 /* What a concurrent kernel loses to a collective of n members, each sending
  * `bytes`, or to a message, with n = 2. */
 struct merak_interference

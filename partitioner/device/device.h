@@ -38,6 +38,11 @@
  *                        ..}, ..}
  *    "tp_kernels": {"f32": ..}
  *
+ * "host" is the host's memory that a rank may keep optimizer state in, and the
+ * link to it, one way at a time (default: none):
+ *
+ *    "host": {"memory_bytes": 2.4e11, "bytes_per_s": 5e10, "latency_s": 1e-5}
+ *
  * `link` may have `groups`, for exchanges among more than two ranks of a node,
  * whose communication threads may have to share cores (cost_model.h):
  *
@@ -75,6 +80,7 @@ struct merak_device {
     bool sums_roofline; /* cost_model.h */
     bool direct; /* by default ranks communicate from device to device, by
                     NCCL */
+    struct merak_host host;
     struct merak_links links; /* level[0].ranks: the ranks of a node, unless a
                                  request says otherwise */
     double interference_latency_s,

@@ -63,6 +63,7 @@ static const char *const device_fields[] = {"name",
                                             "kernel_s",
                                             "link",
                                             "net",
+                                            "host",
                                             "beside",
                                             "kernels",
                                             "tp_kernels",
@@ -79,6 +80,8 @@ static const char *const group_fields[] = {"ranks", "latency_s", "bytes_per_s",
 static const char *const net_fields[] = {"bytes_per_s", "latency_s",
                                          "node_bytes_per_s", NULL};
 static const char *const tuned_fields[] = {"for", "choices", NULL};
+static const char *const host_fields[] = {"memory_bytes", "bytes_per_s",
+                                          "latency_s", NULL};
 static const char *const beside_fields[] = {"latency_s", "bytes_per_s", NULL};
 
 /* Refuse unknown fields: a misspelled one would otherwise be ignored. */
@@ -197,6 +200,33 @@ static void read_links(struct reader *r, const json_t *in,
     object = read_level(r, in, net_fields, net);
     if (json_object_get(object, "node_bytes_per_s") != NULL)
         link->way_bytes_per_s = number(r, object, "node_bytes_per_s", false);
+}
+
+/* Bytes of a rank. */
+static size_t read_memory(struct reader *r, const json_t *in)
+{
+    double bytes = number(r, in, "memory_bytes", false);
+
+    if (r->rc == MERAK_OK && (bytes < 1 || bytes > 0x1p60))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: memory_bytes is %g; expected bytes of a rank, "
+                           "1 to 2^60",
+                           r->path, bytes);
+    return r->rc == MERAK_OK ? (size_t)bytes : 0;
+}
+
+/* Optional. */
+static void read_host(struct reader *r, const json_t *in,
+                      struct merak_device *d)
+{
+    const json_t *host;
+
+    if (json_object_get(in, "host") == NULL)
+        return;
+    host = object(r, in, "host", host_fields);
+    d->host.bytes = read_memory(r, host);
+    d->host.bytes_per_s = number(r, host, "bytes_per_s", false);
+    d->host.latency_s = number(r, host, "latency_s", true);
 }
 
 static void read_beside(struct reader *r, const json_t *beside,
@@ -332,24 +362,6 @@ static void copy_name(char *to, size_t size, const char *name)
 /* --- tuned choices ----------------------------------------------------------
  */
 
-enum merak_status merak_device_add_tuned(struct merak_device *device,
-                                         const char *line,
-                                         struct merak_error *err)
-{
-    size_t n = (size_t)device->n_tuned + 1;
-    char **more = realloc(device->tuned, n * sizeof(*more));
-    char *copy = strdup(line);
-
-    if (more != NULL)
-        device->tuned = more;
-    if (more == NULL || copy == NULL) {
-        free(copy);
-        return merak_fail_nomem(err, n * sizeof(*more));
-    }
-    device->tuned[device->n_tuned++] = copy;
-    return MERAK_OK;
-}
-
 static void read_tuned(struct reader *r, const json_t *in,
                        struct merak_device *d)
 {
@@ -403,7 +415,7 @@ static void read_device(struct reader *r, const json_t *in,
                         struct merak_device *d)
 {
     const char *name = json_string_value(json_object_get(in, "name"));
-    double ranks = number(r, in, "ranks_per_node", false), bytes;
+    double ranks = number(r, in, "ranks_per_node", false);
 
     check_fields(r, in, "", device_fields);
     if (name == NULL || name[0] == '\0')
@@ -415,13 +427,7 @@ static void read_device(struct reader *r, const json_t *in,
                            "up to 65535",
                            r->path, ranks);
     d->links.level[0].ranks = r->rc == MERAK_OK ? (int)ranks : 1;
-    bytes = number(r, in, "memory_bytes", false);
-    if (r->rc == MERAK_OK && (bytes < 1 || bytes > 0x1p60))
-        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "%s: memory_bytes is %g; expected bytes of a rank, "
-                           "1 to 2^60",
-                           r->path, bytes);
-    d->memory_bytes = r->rc == MERAK_OK ? (size_t)bytes : 0;
+    d->memory_bytes = read_memory(r, in);
     read_flops(r, in, "flops_per_s", d->flops_per_s);
     if (json_object_get(in, "peak_flops_per_s") != NULL)
         read_flops(r, in, "peak_flops_per_s", d->peak_flops_per_s);
@@ -429,6 +435,7 @@ static void read_device(struct reader *r, const json_t *in,
     d->kernel_s = number(r, in, "kernel_s", true);
     read_links(r, in, d);
     read_roofline(r, in, d);
+    read_host(r, in, d);
     if (json_object_get(in, "beside") != NULL)
         read_beside(r, object(r, in, "beside", NULL), d);
     read_tables(r, in, "kernels", d->rates);
@@ -532,6 +539,12 @@ static void put_rest(json_t *out, const struct merak_device *device)
     if (device->links.level[0].way_bytes_per_s > 0)
         json_object_set_new(json_object_get(out, "net"), "node_bytes_per_s",
                             json_real(device->links.level[0].way_bytes_per_s));
+    if (device->host.bytes_per_s > 0)
+        json_object_set_new(out, "host",
+                            json_pack("{s:I, s:f, s:f}", "memory_bytes",
+                                      (json_int_t)device->host.bytes,
+                                      "bytes_per_s", device->host.bytes_per_s,
+                                      "latency_s", device->host.latency_s));
     if (device->interference_latency_s > 0 ||
         device->interference_bytes_per_s > 0)
         json_object_set_new(

@@ -59,6 +59,7 @@ static void a_saved_device_is_read_back(void **state)
         assert_true(back.peak_flops_per_s[MERAK_F32] ==
                     d.peak_flops_per_s[MERAK_F32]);
         assert_memory_equal(&back.links, &d.links, sizeof(d.links));
+        assert_memory_equal(&back.host, &d.host, sizeof(d.host));
         assert_true(back.sums_roofline == d.sums_roofline);
         assert_true(back.direct == d.direct);
         assert_true(back.attention_flops_per_s[MERAK_BF16] ==
@@ -306,69 +307,59 @@ static void bad_files_are_refused(void **state)
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0}",
          "\"link\" is missing"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
-         "{\"f32\": {\"add\": [[1, 2]]}}}",
+        {PLAIN ", \"kernels\": "
+               "{\"f32\": {\"add\": [[1, 2]]}}}",
          "kernel add: expected points of three to five"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
-         "{\"f32\": {\"add\": [[1, 2, 3, 4, 5, 6]]}}}",
+        {PLAIN ", \"tp_kernels\": "
+               "{\"f32\": {\"add\": [[1, 2, 3, 4, 5, 6]]}}}",
          "kernel add: expected points of three to five"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
-         "{\"f32\": {\"add\": [[1, 2, 3, -4]]}}}",
+        {PLAIN ", \"kernels\": "
+               "{\"f32\": {\"add\": [[1, 2, 3, -4]]}}}",
          "kernel add: expected points of three to five"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
-         "{\"f32\": {}}}",
+        {PLAIN ", \"tp_kernels\": "
+               "{\"f32\": {}}}",
          "\"bf16\" is missing"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
-         "{\"f32\": {\"add\": 0.1}}}",
+        {PLAIN ", \"kernels\": "
+               "{\"f32\": {\"add\": 0.1}}}",
          "kernel add: expected a list"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
-         "\"roofline\": \"mean\"}",
+        {PLAIN ", "
+               "\"roofline\": \"mean\"}",
          "\"roofline\" is mean; expected \"max\" or \"sum\""},
         {PLAIN ", \"transport\": \"mpi\"}",
          "\"transport\" is mpi; expected \"nccl\" or \"ucx\""},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
-         "\"attention_flops_per_s\": {\"f32\": 1}}",
+        {PLAIN ", "
+               "\"attention_flops_per_s\": {\"f32\": 1}}",
          "\"bf16\" is missing"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 0.5}", "1 to 2^60"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "1 to 2^60"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"net\": "
+        {PLAIN
+         ", \"net\": "
          "{\"bytes_per_s\": 1, \"latency_s\": 0, \"node_bytes_per_s\": 0}}",
          "\"node_bytes_per_s\" is of another kind; expected a number above 0"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": 1}",
+        {PLAIN ", \"beside\": 1}",
          "\"beside\" is of another kind; expected an object"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": "
-         "{\"latency_s\": -1, \"bytes_per_s\": 0}}",
+        {PLAIN ", \"beside\": "
+               "{\"latency_s\": -1, \"bytes_per_s\": 0}}",
          "\"latency_s\" is of another kind; expected a number not below 0"},
+        {PLAIN ", \"host\": 4}", "\"host\" is of another kind"},
+        {PLAIN ", \"host\": {}}", "\"memory_bytes\" is missing"},
+        {PLAIN ", \"host\": {\"memory_bytes\": 1e30}}",
+         "memory_bytes is 1e+30; expected bytes of a rank"},
+        {PLAIN ", \"host\": {\"memory_bytes\": 1, \"bytes_per_s\": 0}}",
+         "expected a number above 0"},
+        {PLAIN ", \"host\": {\"memory_bytes\": 1, \"bytes_per_s\": 1}}",
+         "\"latency_s\" is missing"},
+        {PLAIN ", \"host\": {\"memory_bytes\": 1, \"bytes_per_s\": 1, "
+               "\"latency_s\": 0, \"bytes\": 1}}",
+         "no field \"bytes\" of host"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1e300, \"bf16\": 1}}",
          "\"f32\" is 1e+300; expected 1e-30 to 1e+30"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 1e-320}",
          "expected 1e-30 to 1e+30, or 0"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
-         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
-         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
-         "{\"f32\": {\"add\": [[0, 1e-300, 1]]}}}",
+        {PLAIN ", \"kernels\": "
+               "{\"f32\": {\"add\": [[0, 1e-300, 1]]}}}",
          "kernel add: expected points of three to five"},
         {PLAIN ", \"tuned\": 1}", "\"tuned\" is of another kind"},
         {PLAIN ", \"tuned\": {\"for\": \"x\"}}", "expected \"for\", a string"},
