@@ -190,7 +190,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  ", data parallelism over tp in %d %% of the model",
                  p->tp_batch_percent);
     snprintf(text, bytes,
-             "%s; %s%d micro-batch%s of %zu%s; %s%s%s%s, "
+             "%s; %s%d micro-batch%s of %zu%s; %s%s%s%s%s, "
              "%s%s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
@@ -198,7 +198,11 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                "communication"
                              : "",
              p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
-             shares, sums, p->stage != NULL ? "ranks by stage" : order,
+             shares,
+             p->offload == MERAK_OFFLOAD_STATE
+                 ? ", optimizer state in the host's memory"
+                 : "",
+             sums, p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
              sp, samples, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[] = {"load",  "kernel", "exchange",
-                                         "slice", "send",   "recv"};
+static const char *const kind_names[] = {"load", "kernel", "exchange", "slice",
+                                         "send", "recv",   "copy"};
 static const char *const queue_names[] = {"compute", "collective", "p2p",
                                           "copy"};
 static const char *const phase_names[] = {"F", "B", "W"};

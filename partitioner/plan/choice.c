@@ -162,6 +162,11 @@ static enum merak_status set_stages(void *target, const char *text,
     "3: all, or those of --dp-in; optimizer state all; or auto, if degrees " \
     "are auto (all)"
 
+#define OFFLOAD_TEXT                                                        \
+    "what the host's memory keeps while it is not used: none, or state: "   \
+    "moments and master copies, brought for updates in pieces (none; of a " \
+    "search: state if nothing fits otherwise)"
+
 /* A row is read line by line, not in columns. */
 /* clang-format off */
 const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
@@ -220,7 +225,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "sequences in a micro-batch (1)",
              "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX),
         .key = "micro_batch", IN_PLAN(micro_batch), .usual = 1,
-        NEAR(size, 6, 3)},
+        NEAR(size, 7, 3)},
     [MERAK_CHOICE_SCHEDULE] = {
         .option = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
                        "order of forwards and backwards, or auto; a wrong "
@@ -228,21 +233,21 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .run = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
                     "pipeline schedule, or auto; a wrong name lists them "
                     "(1f1b; 3f1b for models of several passes)"),
-        .kind = MERAK_OPTION_TEXT, .key = "schedule", NEAR(schedule, 7, 6)},
+        .kind = MERAK_OPTION_TEXT, .key = "schedule", NEAR(schedule, 8, 6)},
     [MERAK_CHOICE_CHUNKS] = {
         BOTH(CHUNKS, "chunks", INT, chunks,
              "model parts per rank, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)",
              "model parts per task, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)", .least = 1, .most = MERAK_MAX_CHUNKS),
-        .key = "chunks", IN_PLAN(chunks), NEAR(chunks, 8, 7)},
+        .key = "chunks", IN_PLAN(chunks), NEAR(chunks, 9, 7)},
     [MERAK_CHOICE_SUB_PIPELINE] = {
         BOTH(SUB_PIPELINE, "sub-pipeline", BOOL, sub_pipeline,
              "micro-batches in two halves, communication of one overlapped "
              "with compute of the other (no)",
              "micro-batches in two halves, communication of one overlapped "
              "with compute of the other (no)", .words = "no|yes"),
-        .key = "sub_pipeline", IN_PLAN(sub_pipeline), NEAR(usual, 10, 9)},
+        .key = "sub_pipeline", IN_PLAN(sub_pipeline), NEAR(usual, 11, 9)},
     [MERAK_CHOICE_ZERO] = {
         BOTH(ZERO, "zero", INT, zero, ZERO_TEXT, ZERO_TEXT,
              .most = MERAK_MAX_ZERO, .words = "auto"),
@@ -254,19 +259,24 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              DEGREE, .words = "all"),
         .key = "fetch", IN_PLAN(fetch), .is_implied = true,
         .is_settled = true, .is_told = true, .least_zero = MERAK_ZERO_PARAMS,
-        NEAR(usual, 11, 13)},
+        NEAR(usual, 12, 13)},
     [MERAK_CHOICE_GRAD_SUM] = {
         BOTH(GRAD_SUM, "grad-sum", WORD, grad_sum, GRAD_SUM_TEXT,
              GRAD_SUM_TEXT, .words = "micro|step"),
         .key = "grad_sum", IN_PLAN(grad_sum), .is_implied = true,
         .is_settled = true, .is_told = true,
-        NEAR(usual, 13, 18)},
+        NEAR(usual, 14, 18)},
     [MERAK_CHOICE_ZERO_HOME] = {
         BOTH(ZERO_HOME, "zero-home", WORD, zero_home,
              ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),
         .key = "zero_home", IN_PLAN(zero_home), .n_words = 2,
         .is_implied = true, .is_settled = true, .is_told = true,
-        NEAR(usual, 12, 17)},
+        NEAR(usual, 13, 17)},
+    [MERAK_CHOICE_OFFLOAD] = {
+        BOTH(OFFLOAD, "offload", WORD, offload, OFFLOAD_TEXT, OFFLOAD_TEXT,
+             .words = "none|state"),
+        .key = "offload", IN_PLAN(offload), .is_implied = true,
+        .is_settled = true, .is_told = true, NEAR(offload, 5, 0)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
@@ -277,7 +287,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(SP, "sp", WORD, sp,
              "sequence parallelism: auto, off or on (auto)",
              "sequence parallelism (auto)", .words = "auto|off|on"),
-        .key = "sp", IN_PLAN(sp), .is_told = true, NEAR(usual, 9, 10)},
+        .key = "sp", IN_PLAN(sp), .is_told = true, NEAR(usual, 10, 10)},
     [MERAK_CHOICE_RECOMPUTE] = {
         .option = CALL(RECOMPUTE, "recompute", set_recompute, "WORD",
                        "none, full, selective (attention) or auto: per stage "

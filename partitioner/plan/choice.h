@@ -35,6 +35,7 @@ enum merak_choice_id {
     MERAK_CHOICE_FETCH,
     MERAK_CHOICE_GRAD_SUM,
     MERAK_CHOICE_ZERO_HOME,
+    MERAK_CHOICE_OFFLOAD,
     MERAK_CHOICE_ORDER,
     MERAK_CHOICE_SP,
     MERAK_CHOICE_RECOMPUTE,
@@ -65,6 +66,7 @@ struct merak_choices {
     int fetch; /* likewise, for all; settled it is 0 */
     enum merak_grad_sum grad_sum;
     enum merak_zero_home zero_home;
+    enum merak_offload offload;
     enum merak_seq_parallel sp;
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */

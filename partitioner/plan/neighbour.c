@@ -98,6 +98,18 @@ bool merak_near_zero(const struct merak_choice *choice, struct merak_near *near,
     return true;
 }
 
+bool merak_near_offload(const struct merak_choice *choice,
+                        struct merak_near *near, int i,
+                        struct merak_choices *to)
+{
+    (void)near;
+    if (i > 0 || !to->given[choice - merak_choice] ||
+        to->offload != MERAK_OFFLOAD_NONE)
+        return false;
+    to->offload = MERAK_OFFLOAD_STATE;
+    return true;
+}
+
 bool merak_near_schedule(const struct merak_choice *choice,
                          struct merak_near *near, int i,
                          struct merak_choices *to)

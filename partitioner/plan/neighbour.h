@@ -37,6 +37,9 @@ bool merak_near_size(const struct merak_choice *choice, struct merak_near *near,
 /* More that is shared out. */
 bool merak_near_zero(const struct merak_choice *choice, struct merak_near *near,
                      int i, struct merak_choices *to);
+bool merak_near_offload(const struct merak_choice *choice,
+                        struct merak_near *near, int i,
+                        struct merak_choices *to);
 bool merak_near_schedule(const struct merak_choice *choice,
                          struct merak_near *near, int i,
                          struct merak_choices *to);

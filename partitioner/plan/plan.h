@@ -53,6 +53,12 @@ enum merak_zero_home {
     MERAK_HOME_AUTO, /* of plans that are searched */
 };
 
+/* What is kept in the host's memory while it is not used: program/offload.c. */
+enum merak_offload {
+    MERAK_OFFLOAD_NONE,
+    MERAK_OFFLOAD_STATE, /* moments and master copies */
+};
+
 /* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */
@@ -96,6 +102,7 @@ struct merak_plan {
                   matrices are; 0: all */
     enum merak_grad_sum grad_sum; /* STEP: only with MERAK_ZERO_PARAMS */
     enum merak_zero_home zero_home; /* of what levels 2 and 3 share out */
+    enum merak_offload offload;
     bool order_tp_pp_dp; /* else tp-dp-pp */
     enum merak_branches branches; /* order of nodes that cut points refer to:
                                      order/gather.c */

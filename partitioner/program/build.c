@@ -303,6 +303,7 @@ static void measure(struct merak_build *b, struct merak_instr *in)
     case MERAK_INSTR_LOAD:
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
+    case MERAK_INSTR_COPY:
         in->bytes = slot_bytes(b, in->slot[0]);
         break;
     }

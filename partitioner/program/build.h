@@ -5,10 +5,10 @@
  * groups), flow.c and action_nodes.c (what a stage has and does), unroll.c,
  * emit.c, values.c, slices.c, passes.c, posts.c, boundary.c and crossing.c
  * (micro-batches), grad_uses.c, grad_sync.c and optimizer_step.c (gradients and
- * optimizer), fetch.c (what of both is whole only while it is used), place.c
- * (memory), hazard.c (waits).  The first failure is kept in `rc` and
- * `err`; after it, calls do nothing and return -1, and the caller checks `rc`
- * between actions.
+ * optimizer), fetch.c (what of both is whole only while it is used), offload.c
+ * (what is in the arena only then), place.c (memory), hazard.c (waits).  The
+ * first failure is kept in `rc` and `err`; after it, calls do nothing and
+ * return -1, and the caller checks `rc` between actions.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_BUILD_H
 #define MERAK_PARTITIONER_PROGRAM_BUILD_H
@@ -509,6 +509,10 @@ void merak_build_step_hop(struct merak_build *b,
                           const struct merak_param_slots *p,
                           const struct merak_layout *from,
                           const struct merak_hop *hop, int in, int out);
+
+/* --- offload.c --- */
+/* Is a parameter's optimizer state kept in the host's memory? */
+bool merak_build_is_offloaded(const struct merak_build *b, int param);
 
 /* --- grad_sync.c --- */
 /* Is a parameter replicated along a tensor axis, so that these ranks can divide

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hazard.c - the waits of a program
  *
- * The arena is cut into intervals at every offset where a slot begins or ends.
+ * The arena is cut into intervals at every offset where a slot begins or ends,
+ * and the host's memory likewise.
  * For each of them the last writer and the readers since are kept, so one rule
  * covers data and the reuse of memory: read after write, write after read,
  * write after write.  Neighbours that were written together and read alike
@@ -73,8 +74,8 @@ static void cut_arena(struct hazards *h)
     int n = 0, unique = 0;
 
     for (int s = 0; s < prog->n_slots; s++) {
-        h->offset[n++] = prog->slot[s].offset;
-        h->offset[n++] = prog->slot[s].offset + prog->slot[s].bytes;
+        h->offset[n++] = merak_slot_at(&prog->slot[s]);
+        h->offset[n++] = merak_slot_at(&prog->slot[s]) + prog->slot[s].bytes;
     }
     qsort(h->offset, (size_t)n, sizeof(*h->offset), compare_sizes);
     for (int i = 0; i < n; i++) {
@@ -83,9 +84,10 @@ static void cut_arena(struct hazards *h)
     }
     h->n_offsets = unique;
     for (int s = 0; s < prog->n_slots; s++)
-        h->range[s] = (struct range){
-            find_offset(h, prog->slot[s].offset),
-            find_offset(h, prog->slot[s].offset + prog->slot[s].bytes)};
+        h->range[s] =
+            (struct range){find_offset(h, merak_slot_at(&prog->slot[s])),
+                           find_offset(h, merak_slot_at(&prog->slot[s]) +
+                                              prog->slot[s].bytes)};
     h->begins[0] = 1;
     h->interval[0] = (struct interval){-1, -1, -1};
 }

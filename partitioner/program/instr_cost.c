@@ -116,6 +116,9 @@ struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
     case MERAK_INSTR_SLICE:
         demand.fixed_s = merak_cost_copy(model, (double)instr->bytes);
         break;
+    case MERAK_INSTR_COPY:
+        demand.fixed_s = merak_cost_host_copy(model, (double)instr->bytes);
+        break;
     case MERAK_INSTR_KERNEL:
         size = merak_instr_size(program, instr);
         size.flops *= loaded(program, instr, model->expert_load);

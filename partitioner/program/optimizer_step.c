@@ -320,18 +320,26 @@ static void update_by_sign(struct merak_build *b,
                merak_build_name(b, "sign_step %s", p->name));
 }
 
+void merak_step_adamw(struct merak_build *b, const struct merak_param_slots *p,
+                      const int slot[6])
+{
+    const struct merak_attrs *attrs = adamw_attrs(b, p);
+
+    if (b->rc == MERAK_OK)
+        add_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, attrs,
+                   merak_build_name(b, "adamw %s", p->name));
+}
+
 static void update(struct merak_build *b, const struct merak_param_slots *p)
 {
     float rate = b->graph->value[p->value]->sign_rate;
     int part = is_f32(b, p) ? p->master : merak_build_own_part(b, p);
-    int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
-    const struct merak_attrs *attrs = adamw_attrs(b, p);
+    const int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
 
     if (rate > 0)
         update_by_sign(b, p, rate);
-    else if (b->rc == MERAK_OK)
-        add_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, attrs,
-                   merak_build_name(b, "adamw %s", p->name));
+    else
+        merak_step_adamw(b, p, slot);
 }
 
 static int sooner(const void *a, const void *b)
@@ -453,11 +461,17 @@ void merak_build_gathers_before(struct merak_build *b,
 static void update_params(struct merak_build *b)
 {
     struct merak_first_use *order = order_by_use(b);
+    struct merak_away last = {.param = NULL};
 
     for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
-        if (order[i].param->grad >= 0)
+        if (order[i].param->grad < 0)
+            continue;
+        if (merak_build_is_offloaded(b, order[i].param->value))
+            merak_step_update_away(b, &last, order[i].param);
+        else
             update(b, order[i].param);
     }
+    merak_step_settle_away(b, &last);
 }
 
 /* A loss that is cut over tensor ranks is summed once, all micro-batches

@@ -3,6 +3,7 @@
  *
  * Parameters first, then optimizer state, then gradients, all from offset 0:
  * training and evaluation programs of one plan share this part of the arena.
+ * Optimizer state that is the host's is from offset 0 there.
  */
 #include "config.h"
 
@@ -14,13 +15,14 @@ static int keep(struct merak_build *b, struct merak_slot *slot)
 {
     int id = merak_build_slot(b, slot);
     struct merak_program *prog = b->prog;
+    size_t *end;
 
     if (id < 0)
         return -1;
     b->use[id].persistent = true;
-    prog->slot[id].offset = prog->persistent_bytes;
-    prog->persistent_bytes +=
-        merak_size_align(prog->slot[id].bytes, MERAK_ALIGN);
+    end = slot->host ? &prog->host_bytes : &prog->persistent_bytes;
+    prog->slot[id].offset = *end;
+    *end += merak_size_align(prog->slot[id].bytes, MERAK_ALIGN);
     return id;
 }
 
@@ -30,6 +32,20 @@ static int keep_value(struct merak_build *b, int v,
 {
     struct merak_slot slot = {
         .category = category, .name = name, .value = v, .dtype = dtype};
+
+    merak_build_box(b, v, layout, &slot);
+    return keep(b, &slot);
+}
+
+/* A parameter's optimizer state: f32. */
+static int keep_state_of(struct merak_build *b, int v,
+                         const struct merak_layout *layout, const char *name)
+{
+    struct merak_slot slot = {.category = MERAK_CAT_OPTIMIZER,
+                              .name = name,
+                              .value = v,
+                              .dtype = MERAK_F32,
+                              .host = merak_build_is_offloaded(b, v)};
 
     merak_build_box(b, v, layout, &slot);
     return keep(b, &slot);
@@ -82,14 +98,13 @@ static void keep_state(struct merak_build *b, struct merak_param_slots *p)
         p->master = f32 ? p->home : -1;
         return;
     }
-    p->master =
-        f32 ? own_master(b, p)
-            : keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
-                         merak_build_name(b, "%s.master", p->name));
-    p->m = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
-                      merak_build_name(b, "%s.m", p->name));
-    p->v = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
-                      merak_build_name(b, "%s.v", p->name));
+    p->master = f32 ? own_master(b, p)
+                    : keep_state_of(b, p->value, &layout,
+                                    merak_build_name(b, "%s.master", p->name));
+    p->m = keep_state_of(b, p->value, &layout,
+                         merak_build_name(b, "%s.m", p->name));
+    p->v = keep_state_of(b, p->value, &layout,
+                         merak_build_name(b, "%s.v", p->name));
 }
 
 static void describe(struct merak_build *b, int v)

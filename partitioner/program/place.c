@@ -160,7 +160,7 @@ static void place_slots(struct merak_build *b, const struct merak_life *lives,
     for (int s = 0; s < prog->n_slots; s++) {
         struct merak_slot *sl = &prog->slot[s];
 
-        if (b->use[s].persistent)
+        if (b->use[s].persistent && !sl->host)
             prog->category_bytes[sl->category] +=
                 merak_size_align(sl->bytes, MERAK_ALIGN);
         if (sl->whole != s)

@@ -28,14 +28,16 @@ static const char *kind_name(enum merak_instr_kind kind)
     static const char *const name[] = {
         [MERAK_INSTR_LOAD] = "load",         [MERAK_INSTR_KERNEL] = "kernel",
         [MERAK_INSTR_EXCHANGE] = "exchange", [MERAK_INSTR_SLICE] = "slice",
-        [MERAK_INSTR_SEND] = "send",         [MERAK_INSTR_RECV] = "recv"};
+        [MERAK_INSTR_SEND] = "send",         [MERAK_INSTR_RECV] = "recv",
+        [MERAK_INSTR_COPY] = "copy"};
 
     return name[kind];
 }
 
 static void print_operand(FILE *out, const struct merak_program *prog, int s)
 {
-    fprintf(out, " %d@%zu+%zu", s, prog->slot[s].offset, prog->slot[s].bytes);
+    fprintf(out, " %d@%s%zu+%zu", s, prog->slot[s].host ? "host " : "",
+            prog->slot[s].offset, prog->slot[s].bytes);
 }
 
 static void print_instr(FILE *out, const struct merak_program *prog,

@@ -9,6 +9,7 @@
 #include "partitioner/program/build.h"
 #include "partitioner/graph/dims.h"
 #include "partitioner/graph/mem_pool.h"
+#include "partitioner/program/offload.h"
 #include "partitioner/schedule/time.h"
 
 #include <stdio.h>
@@ -419,6 +420,8 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
 
     b.cost = b.opt->cost != NULL ? b.opt->cost : merak_cost_default();
     rc = check_plan(sharded, stages, plan, rank, err);
+    if (rc == MERAK_OK)
+        rc = merak_offload_check(plan, b.cost, err);
     if (rc == MERAK_OK)
         take_stage(&b, stages, plan, rank);
     if (rc == MERAK_OK)

@@ -34,6 +34,7 @@ enum merak_instr_kind {
                              forward pass */
     MERAK_INSTR_SEND,     /* operand 0 to `peer` */
     MERAK_INSTR_RECV,     /* operand 0 from `peer` */
+    MERAK_INSTR_COPY,     /* operand 0 to operand 1, one in the host's memory */
 };
 
 /* Why memory is held; printed at start, as predicted and as reserved. */
@@ -51,12 +52,13 @@ enum merak_category {
 const char *merak_category_name(enum merak_category category);
 
 /*
- * A buffer of the arena: a tensor part.  Two slots may overlap in memory if
- * their lives (in program order, waits included) do not.
+ * A buffer of the arena, or of the host's memory: a tensor part.  Two slots may
+ * overlap in memory if their lives (in program order, waits included) do not.
  */
 struct merak_slot {
-    size_t offset; /* bytes from the arena's start, 64-byte aligned */
+    size_t offset; /* bytes from that memory's start, 64-byte aligned */
     size_t bytes;
+    bool host; /* it is the host's, which only a COPY reads and writes */
     enum merak_category category;
     const char *name; /* value's name, for reports */
     int value;        /* sharded graph's value id, or -1 */
@@ -183,6 +185,7 @@ struct merak_program {
     size_t arena_bytes;      /* with persistent and transient slots */
     size_t persistent_bytes; /* params, optimizer, gradients: from offset 0 */
     size_t category_bytes[MERAK_CAT_COUNT]; /* sums to arena_bytes */
+    size_t host_bytes;  /* kept in the host's memory: offload.c */
     int fetched_blocks; /* of the model: parameters of theirs are gathered for
                            each use */
     bool direct;        /* built with the option of that name */
@@ -212,6 +215,11 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                                       struct merak_program **program_p,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_program_destroy(struct merak_program *program);
+/* Where a slot is, if the host's memory follows the arena at a distance. */
+static inline size_t merak_slot_at(const struct merak_slot *slot)
+{
+    return slot->offset + (slot->host ? (size_t)1 << 62 : 0);
+}
 /* Elements between a slot's beginning and its end. */
 size_t merak_slot_room(const struct merak_slot *slot);
 /* The operands of a KERNEL as its kernel sees them; the caller fills in data,

@@ -65,6 +65,31 @@ void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
                          int group, int from, int to, uint64_t tag,
                          const char *name);
 
+/* AdamW of a parameter, or of a part of it, in these slots: its gradient, the
+ * norm, the master copy, both moments, and the parameter if it is not its own
+ * master. */
+void merak_step_adamw(struct merak_build *b, const struct merak_param_slots *p,
+                      const int slot[6]);
+
+/* --- offload.c --- */
+
+/* A piece of a parameter whose state is in the arena while it is updated: its
+ * master copy and both moments. */
+struct merak_away {
+    const struct merak_param_slots *param; /* NULL: none */
+    size_t lo, n;                          /* elements of the state */
+    struct merak_away_state {
+        int home, here; /* slots; the same: it is not the host's */
+    } state[3];
+    int n_states;
+};
+
+/* Update a parameter; what is left to be done of its last piece, as of the
+ * parameter before, is in *last. */
+void merak_step_update_away(struct merak_build *b, struct merak_away *last,
+                            const struct merak_param_slots *p);
+void merak_step_settle_away(struct merak_build *b, struct merak_away *last);
+
 /* --- grad_uses.c --- */
 
 /* Sum the gradients that are not summed yet. */

@@ -7,12 +7,14 @@
  */
 #include "config.h"
 
+#include "partitioner/program/offload.h"
 #include "partitioner/search/ends.h"
 #include "partitioner/search/need.h"
 #include "partitioner/search/replicas.h"
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int stage_of(const struct merak_rater *r, int segment)
@@ -84,6 +86,20 @@ static double adamw_s(const struct merak_rater *r,
         .flops = 14 * (h->bf16_elems + h->f32_elems) / each,
         .bytes = (30 * h->bf16_elems + 28 * h->f32_elems) / each};
     return h->n * merak_cost_kernel(r->cost, "adamw", r->mesh.tp, &size);
+}
+
+/* Seconds of the updates: of AdamW, or of the copies of its state, if that is
+ * the host's and they take longer. */
+static double update_s(const struct merak_rater *r,
+                       const struct merak_param_state *h, double parts)
+{
+    double adamw = adamw_s(r, h, parts);
+    double bytes = 2 * (12 * h->bf16_elems + 8 * h->f32_elems) / parts;
+    double copies = 6 * h->n + bytes / (4.0 * MERAK_OFFLOAD_PIECE);
+
+    if (r->plan->offload == MERAK_OFFLOAD_NONE || h->n == 0)
+        return adamw;
+    return fmax(adamw, copies * merak_cost_host_copy(r->cost, bytes / copies));
 }
 
 /* The parameters that segment i is the first to hold, without those that
@@ -389,7 +405,7 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     t.norm_s = r->table->n_params * r->cost->kernel_s +
                4 * elements / parts / r->cost->bytes_per_s;
     t.ready += t.norm_s;
-    t.update_s = adamw_s(r, h, parts);
+    t.update_s = update_s(r, h, parts);
     return t;
 }
 

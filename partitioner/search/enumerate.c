@@ -51,6 +51,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     cand->plan.sub_pipeline = table->width > 1;
     cand->plan.recompute = recompute_of(s);
     cand->plan.fetch = s->in->pin.fetch;
+    cand->plan.offload = s->in->pin.offload;
     cand->plan.microbatches = (int)(s->in->global_batch / pass);
     cand->plan.passes = table->passes;
     cand->plan.dtype = s->in->dtype;

@@ -50,6 +50,7 @@ static void copy_choice(const struct merak_search *s,
                                        .cuts = c->table->cuts,
                                        .simulated = c->step_s > 0,
                                        .fetch_s = c->fetch_s,
+                                       .offload_s = c->offload_s,
                                        .memory_stage = c->stage};
     to->memory_bytes = (size_t)bytes_of(c);
     to->fits = (double)to->memory_bytes <= s->limit;

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/offload.h"
 #include "partitioner/program/recompute.h"
 #include "partitioner/search/finalist.h"
 #include "partitioner/search/need.h"
@@ -189,7 +190,8 @@ static void by_table_fini(struct by_table *t)
 static double stage_bytes(struct by_table *t, const struct merak_built *b,
                           int stage)
 {
-    double bytes = (double)b->program[stage]->arena_bytes;
+    double bytes =
+        merak_program_needs(b->program[stage], &b->search->cost.host);
 
     if (t->rated && t->less.plan.microbatches != t->all.plan->microbatches)
         bytes += merak_stage_need(&t->all, stage, b->stages->drop) -
@@ -417,9 +419,11 @@ static enum merak_status simulate(struct merak_built *b,
         cand->tally->instructions += b->program[s]->n_instrs;
     cand->step_s = timeline->step_s;
     cand->fetch_s = merak_fetches_exposed(b->program, timeline);
+    cand->offload_s = merak_offload_exposed(b->program, timeline);
     cand->arena = 0;
     for (int s = 0; s < b->plan.pp; s++) {
-        double bytes = (double)b->program[s]->arena_bytes;
+        double bytes =
+            merak_program_needs(b->program[s], &b->search->cost.host);
 
         if (bytes > cand->arena) {
             cand->arena = bytes;

@@ -194,7 +194,8 @@ static double state_of(const struct merak_search *s,
         lent = (hold.lent_bytes + hold.lent_grad_bytes) * (1 - 1 / parts);
     whole = hold.param_bytes + hold.grad_bytes - lent;
     hold = merak_param_state_of(&hold, true);
-    whole += (12 * hold.bf16_elems + 8 * hold.f32_elems) / parts;
+    if (s->in->pin.offload == MERAK_OFFLOAD_NONE) /* else the host may have it */
+        whole += (12 * hold.bf16_elems + 8 * hold.f32_elems) / parts;
     return fmax(whole, 0) / pp;
 }
 

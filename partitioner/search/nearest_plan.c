@@ -42,8 +42,9 @@ bool merak_search_has_plan(const struct merak_search *of,
 void merak_search_narrow(struct merak_choices *pin)
 {
     static const enum merak_choice_id usual[] = {
-        MERAK_CHOICE_ZERO,  MERAK_CHOICE_FETCH,        MERAK_CHOICE_GRAD_SUM,
-        MERAK_CHOICE_ORDER, MERAK_CHOICE_SUB_PIPELINE, MERAK_CHOICE_TP_BATCH};
+        MERAK_CHOICE_ZERO,   MERAK_CHOICE_FETCH,        MERAK_CHOICE_GRAD_SUM,
+        MERAK_CHOICE_ORDER,  MERAK_CHOICE_SUB_PIPELINE, MERAK_CHOICE_TP_BATCH,
+        MERAK_CHOICE_OFFLOAD};
 
     for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++) {
         const struct merak_choice *c = &merak_choice[usual[i]];
@@ -300,7 +301,7 @@ static const struct {
     change_fn change;
     int memory, numbers;
 } joint[] = {
-    {change_nodes, 2, 0}, {change_degrees, 5, 4}, {change_batch, 0, 5}};
+    {change_nodes, 2, 0}, {change_degrees, 6, 4}, {change_batch, 0, 5}};
 
 static bool change_choice(struct change *c, const struct merak_choice *choice)
 {

@@ -9,6 +9,8 @@
 
 #include "partitioner/search/need.h"
 
+#include "partitioner/program/offload.h"
+
 #include <limits.h>
 #include <math.h>
 
@@ -116,7 +118,8 @@ static double held_bytes(const struct merak_rater *r,
 {
     bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
     bool in = merak_plan_is_home_in(r->plan);
-    double parts = flat ? r->mesh.dp : 1, held, lent = 0;
+    bool away = r->plan->offload == MERAK_OFFLOAD_STATE;
+    double parts = flat ? r->mesh.dp : 1, held, lent = 0, state;
     double homes = in ? merak_plan_dp_in(r->plan, 0) : parts;
     struct merak_param_state own = merak_param_state_of(h, r->plan->zero > 0);
 
@@ -124,8 +127,10 @@ static double held_bytes(const struct merak_rater *r,
         lent += in ? h->lent_grad_bytes * (1 - 1 / homes) : h->lent_grad_bytes;
     if (flat && r->plan->zero >= MERAK_ZERO_PARAMS)
         lent += h->lent_bytes * (1 - 1 / homes);
+    state = (12 * own.bf16_elems + 8 * own.f32_elems) / parts;
+    /* what the host has no room for is not to fit */
     held = h->param_bytes + h->grad_bytes - lent +
-           (12 * own.bf16_elems + 8 * own.f32_elems) / parts;
+           (away ? fmax(state - (double)r->cost->host.bytes, 0) : state);
     if (flat)
         held += 4 * (own.bf16_elems + own.f32_elems) / parts;
     return held;
@@ -146,13 +151,28 @@ static double lent_bytes(const struct merak_rater *r,
     return bytes;
 }
 
+/* Optimizer state that is in the arena while it is updated, of two pieces
+ * (program/offload.c). */
+static double brought_bytes(const struct merak_rater *r,
+                            const struct merak_range *holds)
+{
+    bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
+
+    if (r->plan->offload == MERAK_OFFLOAD_NONE)
+        return 0;
+    return 2 * 12 *
+           fmin(holds->largest / (flat ? r->mesh.dp : 1),
+                (double)MERAK_OFFLOAD_PIECE);
+}
+
 static double bytes_of(const struct merak_rater *r, const struct sum *sum)
 {
     double held = held_bytes(r, &sum->holds.hold), work, step;
 
     work = sum->held + sum->above + sum->moving + lent_bytes(r, &sum->holds);
     step = 4 * (sum->holds.tied + sum->holds.shared_later_elems) +
-           (r->mesh.dp > 1 ? 4 * sum->holds.largest : 0);
+           (r->mesh.dp > 1 ? 4 * sum->holds.largest : 0) +
+           brought_bytes(r, &sum->holds);
     return held + (work > step ? work : step);
 }
 

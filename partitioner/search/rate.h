@@ -23,6 +23,7 @@ struct merak_candidate {
     int stage;            /* that one */
     double step_s, arena; /* of its programs; 0: not built */
     double fetch_s;       /* of the step they wait for fetched parameters */
+    double offload_s;     /* and for optimizer state that is the host's */
     bool settled;         /* arena is what a run would reserve */
     double part_s[MERAK_PART_COUNT];
 };

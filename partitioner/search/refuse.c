@@ -44,7 +44,7 @@ static bool is_hopeless(const struct merak_search *s)
  * replicas together have them once; ranks that a sequence is cut over are
  * replicas to it, without that.  Optimizer state exists at least once, and if
  * it is split over replicas, each also holds its part of the reduced gradients
- * (program/params.c).  Some rank takes at least the mean.
+ * (program/params.c); it may be the host's.  Some rank takes at least the mean.
  */
 bool merak_search_is_hopeless(struct merak_search *s)
 {
@@ -55,6 +55,8 @@ bool merak_search_is_hopeless(struct merak_search *s)
 
     if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
         return false; /* the search says why */
+    if (pin->offload == MERAK_OFFLOAD_STATE)
+        of.parted = 0;
     s->state = dp * of.whole + of.parted;
     if (dp > 1)
         s->state += pin->given[MERAK_CHOICE_ZERO] && pin->zero == 0
@@ -392,16 +394,18 @@ static void say_memory(const struct merak_search *s,
                  text);
     if (is_hopeless(s)) {
         merak_bytes_text(s->state, state);
-        snprintf(why, sizeof(why),
-                 ": weights, gradients and optimizer alone need %s; the "
-                 "smallest plan (",
-                 state);
+        snprintf(
+            why, sizeof(why), ": weights%s alone need %s; the smallest plan (",
+            p->offload == MERAK_OFFLOAD_STATE ? " and gradients"
+                                              : ", gradients and optimizer",
+            state);
     }
     merak_fail(err, MERAK_ERR_CONFIG,
                "memory: no plan fits in %s per rank%s%s%s, micro-batch %zu, "
-               "%s) needs %s on stage %d",
+               "%s%s) needs %s on stage %d",
                limit, library, why, merak_plan_degrees_text(p, ", ", degrees),
-               p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule, need,
+               p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule,
+               p->offload == MERAK_OFFLOAD_STATE ? ", offload state" : "", need,
                r->stage);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/offload.h"
 #include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
@@ -265,6 +266,25 @@ static enum merak_status fail_cp(const struct merak_search_input *in,
                            below, above);
 }
 
+static enum merak_status check_offload(const struct merak_search_input *in,
+                                       struct merak_error *err)
+{
+    const struct merak_plan plan = {.offload = in->pin.offload};
+    enum merak_status rc = MERAK_OK;
+
+    for (int k = 0; k < (in->n_kinds > 0 ? in->n_kinds : 1); k++) {
+        struct merak_cost_model cost;
+
+        if (in->n_kinds > 0)
+            merak_search_kind_cost(in, &in->kind[k], &cost);
+        else
+            merak_search_cost(in, &cost);
+        if (rc == MERAK_OK)
+            rc = merak_offload_check(&plan, &cost, err);
+    }
+    return rc;
+}
+
 static enum merak_status check(const struct merak_search_input *in,
                                struct merak_error *err)
 {
@@ -297,6 +317,8 @@ static enum merak_status check(const struct merak_search_input *in,
     if (in->ranks_per_node % merak_search_cp(in) != 0)
         return fail_cp(in, err);
     rc = merak_plan_check_degrees(&degrees, err);
+    if (rc == MERAK_OK)
+        rc = check_offload(in, err);
     if (rc == MERAK_OK)
         rc = merak_fixed_valid(&in->pin.list, err);
     if (rc != MERAK_OK || in->pin.schedule == NULL)
@@ -363,24 +385,46 @@ static enum merak_status choose_time(const struct merak_search *s,
     return MERAK_OK;
 }
 
+/* Nothing fits yet, so that optimizer state has to go to the host, if there is
+ * one: *away is the request with that. */
+static bool may_offload(const struct merak_search *s,
+                        struct merak_search_input *away)
+{
+    *away = *s->in;
+    away->pin.offload = MERAK_OFFLOAD_STATE;
+    return s->rc == MERAK_OK && !has_plan(s) && !s->cut_short &&
+           s->n_cands + s->n_bigs > 0 &&
+           !s->in->pin.given[MERAK_CHOICE_OFFLOAD] &&
+           (s->in->most_s == 0 || s->n_cands == 0) &&
+           s->cost.host.bytes_per_s > 0;
+}
+
+/* Search for what the request becomes then. */
+static void search_with(struct merak_search *s,
+                        const struct merak_search_input *in)
+{
+    start_again(s);
+    s->in = in;
+    s->relax_time_bound = false;
+    rate_and_build(s);
+}
+
 static enum merak_status search_once(const struct merak_search_input *input,
                                      struct merak_search_result **result_p,
                                      struct merak_error *err)
 {
     struct merak_search s = {0};
-    struct merak_search_input sharded;
+    struct merak_search_input sharded, away;
     enum merak_status rc = check(input, err);
 
     if (rc != MERAK_OK)
         return rc;
     if (merak_search_init(&s, input, err) == MERAK_OK)
         rate_and_build(&s);
-    if (may_shard_more(&s, &sharded)) {
-        start_again(&s);
-        s.in = &sharded;
-        s.relax_time_bound = false;
-        rate_and_build(&s);
-    }
+    if (may_shard_more(&s, &sharded))
+        search_with(&s, &sharded);
+    if (may_offload(&s, &away))
+        search_with(&s, &away);
     if (has_plan(&s) && input->most_s == 0)
         merak_search_try_named(&s);
     if (s.rc != MERAK_OK)

@@ -130,7 +130,8 @@ struct merak_search_choice {
     double part_s[MERAK_PART_COUNT]; /* sums to step_s */
     double fetch_s; /* of the step compute waits for parameters to be fetched;
                        if simulated */
-    char why[120];  /* why it lost; "" for the first */
+    double offload_s; /* and for optimizer state that is the host's */
+    char why[120];    /* why it lost; "" for the first */
 };
 
 /* A stage of the chosen plan; bytes are one rank's, bytes sent the mean of
@@ -148,6 +149,8 @@ struct merak_search_stage {
     int blocks_fetched;   /* with ZeRO-3 */
     double fetched_bytes; /* of those sent */
     size_t arena_bytes, category_bytes[MERAK_CAT_COUNT];
+    size_t host_bytes;               /* of the host's memory */
+    double offloaded_bytes;          /* copied there and back in a step */
     double sent_bytes[MERAK_LEVELS]; /* in a step, by level of links */
     double cp_bytes; /* of them, over cp with micro-batches */
     int kind;        /* of its nodes: index of the request's */

@@ -2,6 +2,7 @@
 /* stage_report.c - report on the chosen plan's stages, from their programs */
 #include "config.h"
 
+#include "partitioner/program/offload.h"
 #include "partitioner/search/finalist.h"
 #include "partitioner/simulate/fetches.h"
 
@@ -24,6 +25,8 @@ void merak_search_stage_fill(const struct merak_program *prog,
     snprintf(stage->last_param, sizeof(stage->last_param), "%s", last);
     merak_program_layers(prog, stage->layers);
     stage->arena_bytes = prog->arena_bytes;
+    stage->host_bytes = prog->host_bytes;
+    stage->offloaded_bytes = merak_offload_bytes(prog);
     stage->blocks_fetched = prog->fetched_blocks;
     memcpy(stage->category_bytes, prog->category_bytes,
            sizeof(stage->category_bytes));

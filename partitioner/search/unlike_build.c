@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include "partitioner/assembly/assembly.h"
+#include "partitioner/program/offload.h"
 #include "partitioner/program/recompute.h"
 #include "partitioner/search/unlike.h"
 #include "partitioner/simulate/simulate.h"
@@ -58,6 +59,7 @@ enum merak_status merak_unlike_plan(const struct merak_unlike *u,
         return rc;
     plan->microbatches = (int)(in->global_batch / list->samples);
     plan->zero = list->zero;
+    plan->offload = in->pin.offload;
     plan->recompute = MERAK_RECOMPUTE_NONE;
     plan->dtype = in->dtype;
     plan->threads = in->threads;
@@ -183,7 +185,7 @@ static void take_memory(const struct merak_unlike *u,
     list->fits = true;
     for (int i = 0; i < p->n_programs; i++) {
         int stage = p->program[i]->stage;
-        double bytes = (double)p->program[i]->arena_bytes;
+        double bytes = merak_program_needs(p->program[i], &u->s.cost.host);
         double limit = u->limit[list->kind[stage]];
 
         list->fits = list->fits && bytes <= limit;

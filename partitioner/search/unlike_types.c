@@ -212,6 +212,7 @@ static struct merak_plan plan_of(const struct merak_unlike_types *types,
     plan.microbatches = types->microbatches;
     plan.passes = t->cand.table->passes;
     plan.zero = types->zero;
+    plan.offload = pin->offload;
     plan.dtype = in->dtype;
     plan.threads = in->threads;
     plan.recompute = pin->given[MERAK_CHOICE_RECOMPUTE] ? pin->recompute
@@ -369,16 +370,21 @@ double merak_unlike_seconds(void *arg, int type, int flight, int from, int to)
 static double ends_s(const struct merak_unlike_type *t, int from, int to)
 {
     const struct merak_rater *r = &t->rater;
-    double took = 0, bytes = 0, parts;
+    double took = 0, touched = 0, state = 0, update_s, parts;
 
     for (int i = from; i < to; i++) {
         const struct merak_param_state *hold = &r->table->segment[i].hold;
 
         took += r->ends.reduce_s[i] + r->ends.gather_s[i];
-        bytes += 30 * hold->bf16_elems + 28 * hold->f32_elems;
+        touched += 30 * hold->bf16_elems + 28 * hold->f32_elems;
+        state += 12 * hold->bf16_elems + 8 * hold->f32_elems;
     }
     parts = r->plan->zero > 0 ? r->mesh.dp : 1;
-    return took + bytes / parts / r->cost->bytes_per_s;
+    update_s = touched / parts / r->cost->bytes_per_s;
+    if (r->plan->offload != MERAK_OFFLOAD_NONE)
+        update_s =
+            fmax(update_s, 2 * state / parts / r->cost->host.bytes_per_s);
+    return took + update_s;
 }
 
 /* A micro-batch's values from one stage to the next, in parts that the fewer

@@ -23,7 +23,7 @@ enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
 {
     if (queue == MERAK_QUEUE_COLLECTIVE)
         return MERAK_BAR_EXCHANGE;
-    if (queue == MERAK_QUEUE_P2P)
+    if (queue == MERAK_QUEUE_P2P || queue == MERAK_QUEUE_COPY)
         return MERAK_BAR_TRANSFER;
     if (microbatch < 0)
         return MERAK_BAR_STEP;

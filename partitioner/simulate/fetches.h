@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/simulate/fetches.h - what gathering parameters for their uses
- * takes (ZeRO-3, partitioner/program/fetch.c)
+ * takes (ZeRO-3, partitioner/program/fetch.c), and bringing optimizer state
+ * from the host's memory (partitioner/program/offload.c)
  */
 #ifndef MERAK_PARTITIONER_SIMULATE_FETCHES_H
 #define MERAK_PARTITIONER_SIMULATE_FETCHES_H
@@ -16,6 +17,9 @@ bool merak_instr_joins(const struct merak_program *program, int id);
 /* Seconds of a simulated step that compute stands still for fetches alone: of
  * the program for which that is most.  0: there are none. */
 double merak_fetches_exposed(struct merak_program *const *programs,
+                             const struct merak_timeline *timeline);
+/* The same for copies to the host's memory and from it. */
+double merak_offload_exposed(struct merak_program *const *programs,
                              const struct merak_timeline *timeline);
 
 #endif

@@ -68,7 +68,7 @@ static void list_rank(struct sim *s, int p)
 
 static bool one_at_a_time(enum merak_queue q)
 {
-    return q == MERAK_QUEUE_COMPUTE || q == MERAK_QUEUE_COLLECTIVE;
+    return q != MERAK_QUEUE_P2P;
 }
 
 static bool communicates(enum merak_queue q)

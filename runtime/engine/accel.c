@@ -305,6 +305,17 @@ static enum merak_status issue_slice(struct merak_engine *e,
                            err);
 }
 
+static enum merak_status issue_copy(struct merak_engine *e,
+                                    const struct merak_instr *instr,
+                                    struct merak_error *err)
+{
+    const struct merak_slot *from = &e->program->slot[instr->slot[0]];
+
+    return (from->host ? ops_of(e)->write : ops_of(e)->read)(
+        e->opt.accel, (int)instr->queue, merak_engine_slot(e, instr->slot[1]),
+        merak_engine_slot(e, instr->slot[0]), from->bytes, err);
+}
+
 static enum merak_status issue_kernel(struct merak_engine *e,
                                       const struct merak_instr *instr,
                                       struct merak_error *err)
@@ -333,6 +344,8 @@ enum merak_status merak_engine_issue_work(struct merak_engine *e,
         return issue_kernel(e, instr, err);
     case MERAK_INSTR_SLICE:
         return issue_slice(e, instr, err);
+    case MERAK_INSTR_COPY:
+        return issue_copy(e, instr, err);
     case MERAK_INSTR_EXCHANGE:
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:

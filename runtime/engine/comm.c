@@ -58,6 +58,7 @@ static enum merak_status post(struct merak_engine *e,
     case MERAK_INSTR_LOAD:
     case MERAK_INSTR_KERNEL:
     case MERAK_INSTR_SLICE:
+    case MERAK_INSTR_COPY:
         break;
     }
     *req_p = NULL;

@@ -32,7 +32,9 @@ void merak_futex_wake(_Atomic uint32_t *word)
 
 void *merak_engine_slot(const struct merak_engine *e, int slot)
 {
-    return e->opt.arena + e->program->slot[slot].offset;
+    const struct merak_slot *s = &e->program->slot[slot];
+
+    return (s->host ? e->opt.host : e->opt.arena) + s->offset;
 }
 
 int merak_engine_pending(const struct merak_engine *e,
@@ -148,6 +150,18 @@ static void copy_slice(const struct merak_engine *e,
         merak_pack_box(to, from, &part);
 }
 
+/* What an emulating backend would have is not there to be copied. */
+static void copy_slot(const struct merak_engine *e,
+                      const struct merak_instr *instr)
+{
+    if (e->opt.backend->emulated)
+        merak_nap((int64_t)(instr->cost_s * 1e9));
+    else
+        memcpy(merak_engine_slot(e, instr->slot[1]),
+               merak_engine_slot(e, instr->slot[0]),
+               e->program->slot[instr->slot[0]].bytes);
+}
+
 int64_t merak_engine_due_ns(const struct merak_engine *e,
                             const struct merak_instr *instr)
 {
@@ -220,6 +234,9 @@ enum merak_status merak_engine_local(struct merak_engine *e,
         return run_kernel(e, instr, err);
     case MERAK_INSTR_SLICE:
         copy_slice(e, instr);
+        return MERAK_OK;
+    case MERAK_INSTR_COPY:
+        copy_slot(e, instr);
         return MERAK_OK;
     case MERAK_INSTR_EXCHANGE:
     case MERAK_INSTR_SEND:

@@ -43,6 +43,8 @@ struct merak_engine_options {
     const int *transport_rank;  /* [ranks] of each logical rank; borrowed */
     unsigned char *arena;       /* program->arena_bytes, 64-byte aligned: host
                                    memory, or accel's */
+    unsigned char *host; /* program->host_bytes of the host's memory, likewise;
+                            NULL: the program keeps nothing there */
     /* The rank's accelerator, if the backend has them; else NULL.  staging is
      * host memory of the arena's size; only what is sent and received is
      * touched. */

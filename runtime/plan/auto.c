@@ -199,6 +199,7 @@ static enum merak_status draw(const struct plan_auto *plan,
             (double)plan->in.global_batch * (double)plan->in.seq / best->step_s,
         .utilisation = result->flop_utilisation,
         .fetch_s = best->fetch_s,
+        .offload_s = best->offload_s,
         .result = result,
         .advice = advice};
     struct merak_plan drawn = best->plan;

@@ -103,6 +103,29 @@ const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
     return text;
 }
 
+const char *plan_offload_text(const struct merak_search_stage *stage, int pp,
+                              double offload_s, char text[PLAN_FETCH_TEXT])
+{
+    char held[MERAK_BYTES_TEXT], copied[MERAK_BYTES_TEXT];
+    char seconds[MERAK_SECONDS_TEXT];
+    int most = 0;
+
+    for (int s = 1; s < pp; s++) {
+        if (stage[s].host_bytes > stage[most].host_bytes)
+            most = s;
+    }
+    text[0] = '\0';
+    if (stage[most].host_bytes == 0)
+        return text;
+    merak_bytes_text((double)stage[most].host_bytes, held);
+    merak_bytes_text(stage[most].offloaded_bytes, copied);
+    snprintf(text, PLAN_FETCH_TEXT,
+             "in the host's memory: %s of optimizer state of a rank; it copies "
+             "%s a step for it, and waits %s",
+             held, copied, merak_seconds_text(offload_s, seconds));
+    return text;
+}
+
 enum merak_status plan_keep_firsts(struct merak_planned *planned,
                                    struct merak_timeline *timeline,
                                    struct merak_error *err)

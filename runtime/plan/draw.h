@@ -19,7 +19,8 @@ struct plan_drawing {
     size_t limit_bytes;                     /* of a rank; 0: none */
     double step_s, tokens_per_s;            /* of the plan */
     double utilisation;                     /* of peak FLOP/s; 0: unknown */
-    double fetch_s; /* of the step, waiting for fetched parameters */
+    double fetch_s;   /* of the step, waiting for fetched parameters */
+    double offload_s; /* and for what is the host's */
     const struct merak_search_result *result; /* of a search, or NULL */
     const struct plan_advice *advice;         /* likewise */
 };
@@ -36,6 +37,9 @@ bool plan_shows_category(const struct merak_search_stage *stage, int pp,
 enum { PLAN_FETCH_TEXT = 160 };
 const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
                             double fetch_s, char text[PLAN_FETCH_TEXT]);
+/* The same on what is offloaded. */
+const char *plan_offload_text(const struct merak_search_stage *stage, int pp,
+                              double offload_s, char text[PLAN_FETCH_TEXT]);
 /* The timeline, as wide as a terminal, on standard output. */
 enum merak_status plan_draw_text(const struct plan_drawing *drawing,
                                  struct merak_error *err) MERAK_CHECKED;

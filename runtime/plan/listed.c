@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "partitioner/device/device.h"
 #include "partitioner/plan/mesh.h"
+#include "partitioner/program/offload.h"
 #include "runtime/train/chosen.h"
 
 #include <stdio.h>
@@ -97,10 +98,11 @@ enum merak_status plan_listed_check_memory(const struct plan_options *opt,
 
     for (int p = 0; p < planned->n_programs && opt->machine.is_known; p++) {
         const struct merak_program *prog = planned->program[p];
+        double bytes = merak_program_needs(prog, &opt->cost.host);
 
-        if (prog->arena_bytes <= plan->memory_bytes)
+        if (bytes <= (double)plan->memory_bytes)
             continue;
-        merak_bytes_text((double)prog->arena_bytes, needed);
+        merak_bytes_text(bytes, needed);
         merak_bytes_text((double)plan->memory_bytes, limit);
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--stages: stage %d, %d x %d, does not fit: its rank "

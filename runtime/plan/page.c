@@ -123,6 +123,8 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     fputs("</tr></table>\n", out);
     if (*plan_fetch_text(d->stage, d->plan->pp, d->fetch_s, fetches))
         fprintf(out, "<p>%s</p>\n", fetches);
+    if (*plan_offload_text(d->stage, d->plan->pp, d->offload_s, fetches))
+        fprintf(out, "<p>%s</p>\n", fetches);
 }
 
 /* What binds, what would change it, what to type. */
@@ -246,6 +248,7 @@ static void put_stages(FILE *out, const struct plan_drawing *d)
 static void put_memory(FILE *out, const struct plan_drawing *d)
 {
     bool shown[MERAK_CAT_COUNT];
+    char text[PLAN_FETCH_TEXT];
 
     fputs("<h2>Memory of a rank</h2>\n<table>\n<tr><th>stage</th>", out);
     for (int c = 0; c < MERAK_CAT_COUNT; c++) {
@@ -258,6 +261,8 @@ static void put_memory(FILE *out, const struct plan_drawing *d)
     fputs("<th class=\"r\">total</th>", out);
     if (d->limit_bytes > 0)
         fputs("<th class=\"r\">left</th>", out);
+    if (*plan_offload_text(d->stage, d->plan->pp, 0, text))
+        fputs("<th class=\"r\">in the host's</th>", out);
     fputs("</tr>\n", out);
     for (int s = 0; s < d->plan->pp; s++) {
         const struct merak_search_stage *st = &d->stage[s];
@@ -272,6 +277,8 @@ static void put_memory(FILE *out, const struct plan_drawing *d)
             put_size(out, (double)(st->limit_bytes > 0 ? st->limit_bytes
                                                        : d->limit_bytes) -
                               (double)st->arena_bytes);
+        if (*text)
+            put_size(out, (double)st->host_bytes);
         fputs("</tr>\n", out);
     }
     fputs("</table>\n", out);

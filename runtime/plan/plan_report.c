@@ -182,6 +182,8 @@ static void print_links(const struct merak_search_result *r)
     putchar('\n');
     if (*plan_fetch_text(r->stage, p->pp, r->choice[0].fetch_s, fetches))
         puts(fetches);
+    if (*plan_offload_text(r->stage, p->pp, r->choice[0].offload_s, fetches))
+        puts(fetches);
 }
 
 /* Of stages whose ranks or nodes are unlike: what they are. */
@@ -232,10 +234,12 @@ static void print_memory(const struct merak_search_result *r)
 {
     int pp = r->choice[0].plan.pp;
     char text[MERAK_BYTES_TEXT];
-    bool shown[MERAK_CAT_COUNT];
+    bool shown[MERAK_CAT_COUNT], away = false;
 
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         shown[c] = plan_shows_category(r->stage, pp, (enum merak_category)c);
+    for (int s = 0; s < pp; s++)
+        away = away || r->stage[s].host_bytes > 0;
     merak_bytes_text((double)r->memory_limit, text);
     printf("\nmemory of a rank; the limit is %s", text);
     merak_bytes_text((double)(r->memory_limit + r->direct_bytes), text);
@@ -249,7 +253,7 @@ static void print_memory(const struct merak_search_result *r)
         if (shown[c])
             printf(" %13s", merak_category_name((enum merak_category)c));
     }
-    printf(" %13s %13s\n", "total", "left");
+    printf(" %13s %13s%s\n", "total", "left", away ? "  in the host's" : "");
     for (int s = 0; s < pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
 
@@ -265,7 +269,11 @@ static void print_memory(const struct merak_search_result *r)
             (double)(st->limit_bytes > 0 ? st->limit_bytes : r->memory_limit) -
                 (double)st->arena_bytes,
             text);
-        printf(" %13s\n", text);
+        printf(" %13s", text);
+        merak_bytes_text((double)st->host_bytes, text);
+        if (away)
+            printf(" %14s", text);
+        putchar('\n');
     }
 }
 
@@ -352,7 +360,7 @@ static json_t *stage_object(const struct merak_search_stage *s)
                             json_integer((json_int_t)s->category_bytes[c]));
     return json_pack(
         "{s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:f, s:i, s:s, "
-        "s:s, s:f, s:f, s:I, s:o}",
+        "s:s, s:f, s:f, s:I, s:I, s:f, s:o}",
         "layers", s->layers, "params", (json_int_t)s->params, "flops", s->flops,
         "forward_s", s->forward_s, "backward_s", s->backward_s, "recompute_s",
         s->recompute_s, "attention_recomputed", s->attention, "blocks",
@@ -361,7 +369,8 @@ static json_t *stage_object(const struct merak_search_stage *s)
         "in_flight", s->in_flight, "first_param", s->first_param, "last_param",
         s->last_param, "link_bytes", s->sent_bytes[0], "net_bytes",
         s->sent_bytes[1], "arena_bytes", (json_int_t)s->arena_bytes,
-        "memory_bytes", memory);
+        "host_bytes", (json_int_t)s->host_bytes, "offloaded_bytes",
+        s->offloaded_bytes, "memory_bytes", memory);
 }
 
 static json_t *runner_object(const struct merak_search_choice *c)
@@ -410,15 +419,16 @@ static json_t *prediction_object(const struct plan_auto *plan,
                             merak_search_part_name((enum merak_search_part)i),
                             merak_json_real(c->part_s[i]));
     return json_pack(
-        "{s:o, s:I, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, s:o*, "
-        "s:o*}",
+        "{s:o, s:I, s:f, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, "
+        "s:o*, s:o*}",
         "request", plan_request_object(&plan->model, &plan->in), "params",
         (json_int_t)r->params, "step_s", c->step_s, "least_step_s", r->bound_s,
-        "fetch_exposed_s", c->fetch_s, "parts_s", parts, "flop_utilisation",
-        r->flop_utilisation, "flop_utilisation_of",
-        r->of_peak ? "peak" : "sustained", "sequences_cut", c->cuts.over_tp,
-        "memory_limit_bytes", (json_int_t)r->memory_limit, "stages", stages,
-        "runners_up", runners, "search_cut_short",
+        "fetch_exposed_s", c->fetch_s, "offload_exposed_s", c->offload_s,
+        "parts_s", parts, "flop_utilisation", r->flop_utilisation,
+        "flop_utilisation_of", r->of_peak ? "peak" : "sustained",
+        "sequences_cut", c->cuts.over_tp, "memory_limit_bytes",
+        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners,
+        "search_cut_short",
         r->cut_short ? json_pack("{s:f, s:i}", "after_s", r->took_s,
                                  "estimated", r->n_rated)
                      : NULL,

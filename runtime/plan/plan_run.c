@@ -38,6 +38,7 @@ struct report {
     struct merak_timeline *timeline;
     struct merak_search_stage *stage; /* rows as a search returns them */
     double fetch_s;    /* of the step, waiting for fetched parameters */
+    double offload_s;  /* and for what is the host's */
     double idle;       /* of the compute queues, as a share of the step */
     uint64_t programs; /* program id */
 };
@@ -160,6 +161,8 @@ static void print_stages(const struct report *r)
 
 static void print_memory(const struct report *r)
 {
+    char text[PLAN_FETCH_TEXT];
+
     printf("\nMiB of a rank of stage");
     for (int s = 0; s < r->planned->n_programs; s++)
         printf(" %9d", s);
@@ -176,6 +179,11 @@ static void print_memory(const struct report *r)
     printf("  %-20s", "total");
     for (int s = 0; s < r->planned->n_programs; s++)
         printf(" %9.2f", mib(r->planned->program[s]->arena_bytes));
+    if (*plan_offload_text(r->stage, r->planned->plan.pp, 0, text)) {
+        printf("\n  %-20s", "in the host's memory");
+        for (int s = 0; s < r->planned->n_programs; s++)
+            printf(" %9.2f", mib(r->planned->program[s]->host_bytes));
+    }
     if (r->opt->machine.is_known)
         printf("\n  of a limit of %.2f", mib(r->opt->plan.memory_bytes));
     printf("\n\n");
@@ -195,6 +203,8 @@ static void print_prediction(const struct report *r)
            100.0 * r->idle,
            100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
     if (*plan_fetch_text(r->stage, p->pp, r->fetch_s, fetches))
+        puts(fetches);
+    if (*plan_offload_text(r->stage, p->pp, r->offload_s, fetches))
         puts(fetches);
     printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s",
            r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
@@ -222,14 +232,15 @@ static json_t *stage_object(const struct report *r, int s)
                             json_integer((json_int_t)st->category_bytes[c]));
     return json_pack(
         "{s:i, s:s, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, "
-        "s:b, s:i, s:f}",
+        "s:b, s:i, s:f, s:I, s:f}",
         "stage", s, "layers", st->layers, "params", (json_int_t)st->params,
         "flops", st->flops, "busy_s", r->timeline->busy_s[s], "first_param",
         param_name(r, s, false), "last_param", param_name(r, s, true),
         "arena_bytes", (json_int_t)st->arena_bytes, "memory_bytes", memory,
         "blocks", st->n_blocks, "blocks_recomputed", st->blocks_recomputed,
         "attention_recomputed", st->attention, "blocks_fetched",
-        st->blocks_fetched, "fetched_bytes", st->fetched_bytes);
+        st->blocks_fetched, "fetched_bytes", st->fetched_bytes, "host_bytes",
+        (json_int_t)st->host_bytes, "offloaded_bytes", st->offloaded_bytes);
 }
 
 /* The plan as a file that a run can replay. */
@@ -284,12 +295,12 @@ static enum merak_status print_json(const struct report *r,
     fill_file(r, &file);
     all = merak_plan_file_object(&file);
     json_object_update_new(
-        all,
-        json_pack("{s:I, s:f, s:f, s:f, s:f, s:o}", "params",
-                  (json_int_t)merak_graph_param_count(r->planned->graph),
-                  "step_s", r->timeline->step_s, "tokens_per_s",
-                  tokens_per_step(r) / r->timeline->step_s, "idle", r->idle,
-                  "fetch_exposed_s", r->fetch_s, "stages", stages));
+        all, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "params",
+                       (json_int_t)merak_graph_param_count(r->planned->graph),
+                       "step_s", r->timeline->step_s, "tokens_per_s",
+                       tokens_per_step(r) / r->timeline->step_s, "idle",
+                       r->idle, "fetch_exposed_s", r->fetch_s,
+                       "offload_exposed_s", r->offload_s, "stages", stages));
     if (r->opt->machine.is_known)
         json_object_update_new(all, machine_object(r));
     return plan_json_save(all, r->opt->json, err);
@@ -310,7 +321,8 @@ static enum merak_status print_pictures(const struct report *r,
         .limit_bytes = r->opt->plan.memory_bytes,
         .step_s = r->timeline->step_s,
         .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
-        .fetch_s = r->fetch_s};
+        .fetch_s = r->fetch_s,
+        .offload_s = r->offload_s};
     enum merak_status rc = MERAK_OK;
 
     snprintf(
@@ -396,6 +408,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     if (r->stage == NULL)
         return merak_fail_nomem(err, sizeof(*r->stage));
     r->fetch_s = merak_fetches_exposed(r->planned->program, r->timeline);
+    r->offload_s = merak_offload_exposed(r->planned->program, r->timeline);
     r->idle = mean_idle(r);
     r->programs = (uint64_t)r->planned->n_programs;
     for (int s = 0; s < r->planned->n_programs; s++)

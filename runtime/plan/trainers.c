@@ -118,6 +118,7 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
         p.sp = MERAK_SP_ON;
     if (!t->has_order)
         p.order_tp_pp_dp = false;
+    p.offload = MERAK_OFFLOAD_NONE;
     if (merak_plan_mesh(&p, 0).dp < 2)
         return p;
     p.fetch = 0; /* these fetch all blocks, or none, and sum as they do */

@@ -21,6 +21,7 @@ static const char *op_of(const struct merak_instr *in)
         return merak_convert_name(in->exchange->kind);
     case MERAK_INSTR_LOAD:
     case MERAK_INSTR_SLICE:
+    case MERAK_INSTR_COPY:
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
         break;

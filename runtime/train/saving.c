@@ -313,8 +313,8 @@ static enum merak_status open_async(struct merak_trainer *t,
 {
     size_t bytes = merak_saving_bytes(t);
     size_t have = merak_memory_available(t->boot);
-    double lack =
-        t->memory.arena_bytes > have || bytes > have - t->memory.arena_bytes;
+    size_t need = t->memory.arena_bytes + t->program->host_bytes;
+    double lack = need > have || bytes > have - need;
     enum merak_status rc =
         merak_all_reduce_sum(t->tr, &t->world, &lack, 1, err);
 
@@ -325,7 +325,7 @@ static enum merak_status open_async(struct merak_trainer *t,
                         "%s: a task needs %.3f GiB for the plan and %.3f GiB "
                         "for the copy, and not all have that; leave the option "
                         "out, or use more tasks",
-                        needs_copy(t), (double)t->memory.arena_bytes / 0x1p30,
+                        needs_copy(t), (double)need / 0x1p30,
                         (double)bytes / 0x1p30);
     else if (rc == MERAK_OK)
         merak_info("train", "no memory for a copy of what is saved: steps wait "

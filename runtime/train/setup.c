@@ -291,6 +291,22 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
     return rc;
 }
 
+/* Of an accelerator's rank: is there room for what is offloaded? */
+static enum merak_status check_host(const struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    size_t need = t->program->host_bytes;
+    size_t have = need > 0 ? merak_memory_available(t->boot) : 0;
+
+    if (need <= have)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_NOMEM,
+                      "--offload state keeps %.1f GiB a task in the host's "
+                      "memory and %.1f GiB are available; use more tasks, a "
+                      "node with more memory or --offload none",
+                      (double)need / 0x1p30, (double)have / 0x1p30);
+}
+
 enum merak_status merak_memory_check(struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -301,6 +317,10 @@ enum merak_status merak_memory_check(struct merak_trainer *t,
     char table[160], nccl[32] = "";
 
     need = t->memory.arena_bytes + t->linked.bytes;
+    if (on_host)
+        need += t->program->host_bytes;
+    else if (rc == MERAK_OK)
+        rc = check_host(t, err);
     if (rc != MERAK_OK || need <= have)
         return rc;
     merak_report_categories(t, table, sizeof(table));
@@ -356,6 +376,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
         .arena = merak_slots_arena(t),
         .accel = t->compute.accel,
         .staging = t->memory.arena.base,
+        .host = t->memory.host.base,
         .device_times = t->opt.output.trace != NULL,
         .link = t->linked.link,
         .load = merak_trainer_load,

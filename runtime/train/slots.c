@@ -6,6 +6,9 @@
  * address space, of which only what is sent and received is touched.  All that
  * the trainer itself reads and writes (initial weights, checkpoints, the loss)
  * goes through here.
+ *
+ * What is offloaded is in host memory in either case, by itself, and pinned as
+ * a whole.
  */
 #include "config.h"
 
@@ -182,6 +185,23 @@ static enum merak_status allocate_accel(struct merak_trainer *t,
     return rc == MERAK_ERR_NOMEM ? fail_full(t, err) : rc;
 }
 
+static void pin_host(struct merak_trainer *t)
+{
+    const struct merak_accel_ops *ops = t->compute.backend->accel;
+
+    if (t->compute.accel != NULL && ops->pin != NULL &&
+        t->memory.host.base != NULL)
+        t->memory.host_pinned = ops->pin(t->compute.accel, t->memory.host.base,
+                                         t->memory.host.bytes);
+}
+
+static void unpin_host(struct merak_trainer *t)
+{
+    if (t->memory.host_pinned)
+        t->compute.accel->ops->unpin(t->compute.accel, t->memory.host.base);
+    t->memory.host_pinned = false;
+}
+
 enum merak_status merak_slots_open(struct merak_trainer *t,
                                    struct merak_error *err)
 {
@@ -190,15 +210,21 @@ enum merak_status merak_slots_open(struct merak_trainer *t,
     bool shared = t->compute.accel != NULL || t->boot->local_size > 1;
     enum merak_status rc = allocate_accel(t, err);
 
-    return rc == MERAK_OK ? merak_arena_create(t->memory.arena_bytes, shared,
-                                               &t->memory.arena, err)
-                          : rc;
+    if (rc == MERAK_OK)
+        rc = merak_arena_create(t->memory.arena_bytes, shared, &t->memory.arena,
+                                err);
+    if (rc == MERAK_OK && t->program->host_bytes > 0)
+        rc = merak_arena_create(t->program->host_bytes, false, &t->memory.host,
+                                err);
+    return rc;
 }
 
 void merak_slots_close(struct merak_trainer *t)
 {
     unpin_transfers(t);
+    unpin_host(t);
     merak_arena_destroy(&t->memory.arena);
+    merak_arena_destroy(&t->memory.host);
     if (t->compute.accel == NULL)
         return;
     if (t->memory.copied != NULL)
@@ -231,7 +257,11 @@ enum merak_status merak_slots_clear(struct merak_trainer *t,
 
     /* clearing replaces the arena's pages, so unpin the old ones */
     unpin_transfers(t);
+    unpin_host(t);
     rc = merak_arena_clear(&t->memory.arena, err);
+    if (rc == MERAK_OK && t->memory.host.base != NULL)
+        rc = merak_arena_clear(&t->memory.host, err);
+    pin_host(t);
     if (rc != MERAK_OK || t->compute.accel == NULL)
         return rc;
     rc = t->compute.accel->ops->fill(
@@ -250,7 +280,17 @@ unsigned char *merak_slots_arena(const struct merak_trainer *t)
 void *merak_slot_host(const struct merak_trainer *t,
                       const struct merak_program *program, int slot)
 {
-    return (unsigned char *)t->memory.arena.base + program->slot[slot].offset;
+    const struct merak_slot *s = &program->slot[slot];
+    const struct merak_arena *in = s->host ? &t->memory.host : &t->memory.arena;
+
+    return (unsigned char *)in->base + s->offset;
+}
+
+/* Is a slot in memory that the host addresses? */
+static bool is_addressed(const struct merak_trainer *t,
+                         const struct merak_program *program, int slot)
+{
+    return t->compute.accel == NULL || program->slot[slot].host;
 }
 
 /* The length of the first part of a copy's host memory that is entirely pinned
@@ -303,9 +343,10 @@ enum merak_status merak_slot_read(struct merak_trainer *t,
 {
     enum merak_status rc;
 
-    if (t->compute.accel == NULL) {
-        memcpy(to, merak_slots_arena(t) + program->slot[slot].offset + lo_bytes,
-               bytes);
+    if (is_addressed(t, program, slot)) {
+        memmove(to,
+                (unsigned char *)merak_slot_host(t, program, slot) + lo_bytes,
+                bytes);
         return MERAK_OK;
     }
     rc = queue_read(t, program, slot, lo_bytes, to, bytes, err);
@@ -340,8 +381,9 @@ enum merak_status merak_slot_write(struct merak_trainer *t,
     const unsigned char *host = from;
     enum merak_status rc = MERAK_OK;
 
-    if (t->compute.accel == NULL) {
-        memcpy(to, from, bytes);
+    if (is_addressed(t, program, slot)) {
+        memcpy((unsigned char *)merak_slot_host(t, program, slot) + lo_bytes,
+               from, bytes);
         return MERAK_OK;
     }
     for (size_t n; bytes > 0 && rc == MERAK_OK; bytes -= n) {

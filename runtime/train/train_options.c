@@ -139,7 +139,7 @@ static const struct merak_option rows[] = {
      .about = "memory a task may use, for --recompute auto (7/8 of the "
               "available)",
      .most = 1e6},
-    CHOICES(SUB_PIPELINE, ZERO_HOME),
+    CHOICES(SUB_PIPELINE, OFFLOAD),
     MERAK_CHOICE_ROWS(alias, ZERO, ZERO, AT(choice)),
     CHOICES(SP, SP),
     CHOICES(TP_BATCH, COUNT - 1),

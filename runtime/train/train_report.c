@@ -130,6 +130,12 @@ static void report_arena(const struct merak_trainer *t)
                "reserved %lld",
                t->ranks.logical, t->memory.arena_bytes,
                (double)t->memory.arena_bytes / MIB, text, reserved_bytes(t));
+    if (t->program->host_bytes > 0)
+        merak_info("train",
+                   "memory of rank %d: predicted %zu bytes of the host, %.1f "
+                   "MiB of optimizer state, reserved %zu",
+                   t->ranks.logical, t->program->host_bytes,
+                   (double)t->program->host_bytes / MIB, t->memory.host.bytes);
     if (t->linked.link != NULL && t->linked.bytes > 0)
         merak_info("train",
                    "memory of rank %d: beside it about %.1f MiB for NCCL's %d "
@@ -448,7 +454,9 @@ void merak_report_memory(const struct merak_trainer *t)
     double peak = (double)merak_resident_kib("VmHWM:") / 1024;
     double base = (double)t->start.baseline_kib / 1024;
     double peers = (double)peers_resident_kib(t) / 1024;
-    double arena = (double)(t->memory.arena_bytes + t->save.copy_bytes) / MIB;
+    double arena = (double)(t->memory.arena_bytes + t->program->host_bytes +
+                            t->save.copy_bytes) /
+                   MIB;
     double own = peak - base - peers;
 
     if (t->compute.accel != NULL) {

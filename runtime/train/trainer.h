@@ -81,6 +81,8 @@ struct merak_trainer_memory {
     size_t arena_bytes;       /* of both programs, followed by table_bytes */
     size_t table_bytes;       /* of the engine's tables, accelerators only */
     void *accel_arena;
+    struct merak_arena host; /* of both programs, too: what is offloaded */
+    bool host_pinned;
     struct merak_event *copied;  /* slots.c */
     struct merak_pinned *pinned; /* slots.c: of the arena, for transfers */
     int n_pinned;

@@ -32,7 +32,9 @@ static const struct merak_program *program(const struct run *r, int rank)
 
 static void *slot_data(const struct executed *ex, int rank, int slot)
 {
-    return ex->arena[rank] + ex->planned->program[rank]->slot[slot].offset;
+    const struct merak_slot *s = &ex->planned->program[rank]->slot[slot];
+
+    return (s->host ? ex->host[rank] : ex->arena[rank]) + s->offset;
 }
 
 static size_t draw(struct run *r, size_t n)
@@ -317,12 +319,22 @@ static bool start_head(struct run *r, int rank, int queue)
         r->state[rank][in->id] = DONE;
         r->left--;
     } else {
-        assert_non_null(merak_meet_arrive(r->meet, rank, in, 0));
+        assert_true((merak_meet_arrive(r->meet, rank, in, 0) == NULL) ==
+                    (in->kind == MERAK_INSTR_COPY));
     }
     return true;
 }
 
-/* Finish one started transfer or exchange that has all its members. */
+static void finish_copy(struct run *r, int rank, const struct merak_instr *in)
+{
+    memcpy(slot_data(r->ex, rank, in->slot[1]),
+           slot_data(r->ex, rank, in->slot[0]),
+           program(r, rank)->slot[in->slot[0]].bytes);
+    r->state[rank][in->id] = DONE;
+    r->left--;
+}
+
+/* Finish one started copy, or transfer or exchange that has all its members. */
 static bool finish_one(struct run *r, int rank)
 {
     const struct merak_program *prog = program(r, rank);
@@ -334,6 +346,10 @@ static bool finish_one(struct run *r, int rank)
 
         if (r->state[rank][i] != STARTED)
             continue;
+        if (prog->instr[i].kind == MERAK_INSTR_COPY) {
+            finish_copy(r, rank, &prog->instr[i]);
+            return true;
+        }
         met = merak_meet_find(r->meet, rank, &prog->instr[i]);
         if (met->n_here < met->n_all)
             continue;
@@ -391,7 +407,8 @@ void executed_step(struct executed *ex, uint64_t seed)
         r.state[i] = calloc((size_t)prog->n_instrs, sizeof(**r.state));
         /* Nothing that is not kept may be read before it is written. */
         for (int s = 0; s < prog->n_slots; s++) {
-            if (prog->slot[s].offset >= prog->persistent_bytes ||
+            if ((!prog->slot[s].host &&
+                 prog->slot[s].offset >= prog->persistent_bytes) ||
                 prog->slot[s].category == MERAK_CAT_GRAD)
                 memset(slot_data(ex, i, s), 0xff, prog->slot[s].bytes);
         }
@@ -451,12 +468,16 @@ struct executed *executed_create(struct merak_planned *planned)
         .grad_scale = 1.0f / (float)(plan->microbatches * last.dp),
         .token_share = 1};
     ex->arena = calloc((size_t)planned->n_programs, sizeof(*ex->arena));
+    ex->host = calloc((size_t)planned->n_programs, sizeof(*ex->host));
     assert_non_null(ex->arena);
+    assert_non_null(ex->host);
     for (int r = 0; r < planned->n_programs; r++) {
         const struct merak_program *prog = planned->program[r];
 
         ex->arena[r] = aligned_alloc(64, prog->arena_bytes);
+        ex->host[r] = calloc(prog->host_bytes + 1, 1);
         assert_non_null(ex->arena[r]);
+        assert_non_null(ex->host[r]);
         memset(ex->arena[r], 0, prog->arena_bytes);
         for (int i = 0; i < prog->n_params; i++)
             executed_param(ex, r, &prog->param[i], init_element,
@@ -467,9 +488,12 @@ struct executed *executed_create(struct merak_planned *planned)
 
 void executed_destroy(struct executed *ex)
 {
-    for (int r = 0; r < ex->planned->n_programs; r++)
+    for (int r = 0; r < ex->planned->n_programs; r++) {
         free(ex->arena[r]);
+        free(ex->host[r]);
+    }
     free(ex->arena);
+    free(ex->host);
     merak_planned_destroy(ex->planned);
     free(ex);
 }

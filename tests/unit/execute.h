@@ -16,6 +16,7 @@
 struct executed {
     struct merak_planned *planned;
     unsigned char **arena; /* by rank; new slots are NaN before the run */
+    unsigned char **host;  /* by rank: what is offloaded */
     struct merak_step step;
     /* What runs kernels: NULL for the reference; and their device. */
     const struct merak_backend *backend;

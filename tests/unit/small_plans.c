@@ -163,10 +163,19 @@ static enum merak_status build(const struct small_model *model,
 {
     struct small_model copy = *model;
     struct merak_plan full = *plan;
+    struct merak_cost_model cost = *merak_cost_default();
+    struct merak_program_options with = {0};
 
     if (full.micro_batch == 0)
         full.micro_batch = 2;
     full.dtype = model->dtype;
+    if (opt != NULL)
+        with = *opt;
+    if (plan->offload != MERAK_OFFLOAD_NONE && with.cost == NULL) {
+        cost.host = (struct merak_host){1 << 30, 1e10, 1e-5};
+        with.cost = &cost;
+        opt = &with;
+    }
     return merak_plan_build(&full, 16, describe, &copy, MERAK_PLAN_ALL, opt,
                             planned_p, err);
 }

@@ -66,6 +66,16 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
      .zero = 1,
      .recompute = true,
      .stage = {{1, 1}, {2, 2}, {1, 1}}},
+    {.name = "state offloaded", 1, 1, 1, 1, "1f1b", .bf16 = true, .away = true},
+    {.name = "tp 2, dp 2, ZeRO-3, state offloaded",
+     2,
+     1,
+     2,
+     1,
+     "1f1b",
+     .zero = 3,
+     .bf16 = true,
+     .away = true},
 };
 
 static enum merak_status load(void *arg, enum merak_input_kind input,
@@ -84,29 +94,44 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
 /* Where weights live: host memory, or a device's. */
 struct memory {
     struct merak_accel *accel;
-    unsigned char *base, *tables;
+    unsigned char *base, *tables, *host;
     struct merak_event *event;
 };
 
-static void put(const struct memory *m, size_t at, const void *from,
-                size_t bytes)
+/* Of memory that the host addresses; NULL: it is the device's. */
+static unsigned char *addressed(const struct memory *m,
+                                const struct merak_slot *s)
 {
-    if (m->accel == NULL) {
-        memcpy(m->base + at, from, bytes);
+    if (s->host)
+        return m->host + s->offset;
+    return m->accel == NULL ? m->base + s->offset : NULL;
+}
+
+static void put(const struct memory *m, const struct merak_slot *s,
+                const void *from)
+{
+    unsigned char *to = addressed(m, s);
+
+    if (to != NULL) {
+        memcpy(to, from, s->bytes);
         return;
     }
-    CHECK_OK(m->accel->ops->write(m->accel, 0, m->base + at, from, bytes, ERR));
+    CHECK_OK(m->accel->ops->write(m->accel, 0, m->base + s->offset, from,
+                                  s->bytes, ERR));
     CHECK_OK(m->accel->ops->record(m->accel, 0, m->event, ERR));
     CHECK_OK(accel_settle(m->accel, m->event, ERR));
 }
 
-static void get(const struct memory *m, size_t at, void *to, size_t bytes)
+static void get(const struct memory *m, const struct merak_slot *s, void *to)
 {
-    if (m->accel == NULL) {
-        memcpy(to, m->base + at, bytes);
+    const unsigned char *from = addressed(m, s);
+
+    if (from != NULL) {
+        memcpy(to, from, s->bytes);
         return;
     }
-    CHECK_OK(m->accel->ops->read(m->accel, 0, to, m->base + at, bytes, ERR));
+    CHECK_OK(m->accel->ops->read(m->accel, 0, to, m->base + s->offset, s->bytes,
+                                 ERR));
     CHECK_OK(m->accel->ops->record(m->accel, 0, m->event, ERR));
     CHECK_OK(accel_settle(m->accel, m->event, ERR));
 }
@@ -126,7 +151,7 @@ static void start_slot(const struct memory *m, const struct merak_slot *s,
         memcpy(values + i * elem, s->dtype == MERAK_BF16 ? (void *)&half : &x,
                elem);
     }
-    put(m, s->offset, values, s->bytes);
+    put(m, s, values);
     free(values);
 }
 
@@ -198,6 +223,7 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
                                       .arena = m->base,
                                       .accel = m->accel,
                                       .staging = me->arena.base,
+                                      .host = m->host,
                                       .tables = m->tables,
                                       .device_times = times,
                                       .link = link,
@@ -213,7 +239,7 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
                               .token_share = 1,
                               .train = true};
     struct merak_engine *engine;
-    unsigned char *out = malloc(p->arena_bytes);
+    unsigned char *out = malloc(p->arena_bytes + p->host_bytes);
     size_t at = 0;
 
     CHECK(out != NULL);
@@ -236,7 +262,7 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
         for (int k = 0; k < 3; k++) {
             const struct merak_slot *s = &p->slot[slot[k]];
 
-            get(m, s->offset, out + at, s->bytes);
+            get(m, s, out + at);
             at += s->bytes;
         }
     }
@@ -271,7 +297,8 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
                            const struct accel_how *how, size_t *bytes_p)
 {
     const struct merak_backend *b;
-    struct memory m = {.base = me->arena.base};
+    struct memory m = {.base = me->arena.base,
+                       .host = calloc(p->host_bytes + 1, 1)};
     struct merak_link *link;
     unsigned char *out;
     size_t tables, arena = (p->arena_bytes + 255) / 256 * 256;
@@ -280,9 +307,13 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
 
     snprintf(text, sizeof(text), "%d", how->seed);
     setenv("MERAK_FAKE_SEED", text, 1);
+    CHECK(m.host != NULL);
     CHECK_OK(merak_backend_find(how->fake ? "fake" : "cpu", &b, ERR));
-    if (!how->fake)
-        return train(me, p, b, &m, NULL, false, bytes_p);
+    if (!how->fake) {
+        out = train(me, p, b, &m, NULL, false, bytes_p);
+        free(m.host);
+        return out;
+    }
     CHECK_OK(merak_engine_table_bytes(p, b, &tables, ERR));
     CHECK(tables > 0);
     CHECK_OK(
@@ -300,6 +331,7 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
     merak_link_close(link);
     b->accel->event_destroy(m.accel, m.event);
     b->accel->close(m.accel);
+    free(m.host);
     return out;
 }
 
@@ -334,5 +366,7 @@ struct merak_planned *accel_build(const struct accel_row *row,
     plan.threads = 1;
     plan.recompute = row->recompute ? MERAK_RECOMPUTE_FULL : plan.recompute;
     plan.dtype = model.dtype;
+    if (row->away)
+        plan.offload = MERAK_OFFLOAD_STATE;
     return planned_build(&model, &plan, &po);
 }

@@ -358,6 +358,52 @@ static void a_layer_waits_for_what_its_kernels_do_not_hide(void **state)
     }
 }
 
+/* --- optimizer state of the host's ---------------------------------------- */
+
+/* 12 bytes of a matrix's element and 8 of a norm's, an eighth of each; a step
+ * copies them there and back, at 50 GB/s one way at a time. */
+static void state_is_the_hosts(void **state)
+{
+    const size_t away = 12045258752;
+    const double copies = 2.0 * 12045258752 / 5e10;
+    struct merak_hf_config config = llama_8b;
+    struct merak_plan plan = {.tp = 1,
+                              .pp = 1,
+                              .dp = 8,
+                              .micro_batch = 1,
+                              .microbatches = 1,
+                              .zero = 1,
+                              .offload = MERAK_OFFLOAD_STATE,
+                              .dtype = MERAK_BF16,
+                              .schedule = "1f1b"};
+    struct merak_device device;
+    struct merak_cost_model cost;
+    const struct merak_program_options opt = {.cost = &cost};
+    struct merak_timeline *timeline = NULL;
+    struct merak_planned *p = NULL;
+    struct merak_error err = {.text = ""};
+    double exposed;
+
+    (void)state;
+    assert_int_equal(merak_device_find("h100", &device, &err), MERAK_OK);
+    merak_device_cost(&device, MERAK_BF16, 8, &cost);
+    if (merak_plan_build(&plan, 4096, merak_hf_describe, &config,
+                         MERAK_PLAN_STAGES, &opt, &p, &err) != MERAK_OK ||
+        merak_simulate(p->program, 1, NULL, &timeline, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(p->program[0]->host_bytes, away);
+    assert_int_equal(p->program[0]->persistent_bytes, 64242489344 - away);
+    exposed = merak_offload_exposed(p->program, timeline);
+    print_message("# %zu bytes of the host, %.4f s exposed, %.4f s without "
+                  "latency\n",
+                  p->program[0]->host_bytes, exposed, copies);
+    /* latencies of 10 us, two for each 16 MiB or vector of three kinds, and the
+     * updates of the first piece and the last */
+    assert_true(exposed >= 0.99 * copies && exposed < 1.05 * copies);
+    merak_timeline_destroy(timeline);
+    merak_planned_destroy(p);
+}
+
 /* --- what a search finds -------------------------------------------------- */
 
 #define NOT_GIVEN (-100)
@@ -371,20 +417,28 @@ static const struct found_row {
     int zero;          /* found; -1: none, and the nearest */
     const char *says;
     int fetch[2]; /* how many blocks are fetched at least and at most; 0: all */
+    bool here;    /* no state is to be offloaded; .. */
+    bool away;    /* it is in the plan found */
 } found_rows[] = {
-    {38, 4096, 64, NOT_GIVEN, 3, NULL, {0}},
-    {76, 4096, 64, NOT_GIVEN, 1, NULL, {0}},
-    {38, 4096, 64, MERAK_OPTION_AUTO, 3, NULL, {0}}, /* 2 recomputes more */
-    {38, 4096, 64, 3, 3, NULL, {0}},
-    {38, 4096, 64, 1, -1, "or --zero 2", {0}},
-    {28, 4096, 64, 1, -1, "or --zero 3", {0}},
-    {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL, {0}}, /* too few tokens to gather
-                                                       by */
+    {38, 4096, 64, NOT_GIVEN, 3, NULL, .fetch = {0}},
+    {76, 4096, 64, NOT_GIVEN, 1, NULL, .fetch = {0}},
+    {38, 4096, 64, MERAK_OPTION_AUTO, 3, NULL,
+     .fetch = {0}}, /* 2 recomputes more */
+    {38, 4096, 64, 3, 3, NULL, .fetch = {0}},
+    {38, 4096, 64, 1, -1, "or --zero 2", {0}, .here = true},
+    {28, 4096, 64, 1, -1, "or --zero 3", {0}, .here = true},
+    {20, 4096, 64, 3, -1, "or --offload state", {0}, .here = true},
+    {54, 4096, 64, 1, 1, NULL, {0}, .away = true},
+    {54, 4096, 64, NOT_GIVEN, 2, NULL,
+     .fetch = {0}}, /* it is the last resort */
+    {20, 4096, 64, NOT_GIVEN, 3, NULL, {0}, .away = true},
+    {76, 128, 64, MERAK_OPTION_AUTO, 1, NULL, .fetch = {0}}, /* too few tokens
+                                                       to gather by */
     /* few tokens to gather by, but memory for all blocks except some */
-    {38, 1024, 64, 3, 3, NULL, {1, 10}},
-    {32, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, {20, 45}},
+    {38, 1024, 64, 3, 3, NULL, .fetch = {1, 10}},
+    {32, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, .fetch = {20, 45}},
     /* and for whole gradients, which are summed once */
-    {57, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, {30, 50}},
+    {57, 1024, 64, MERAK_OPTION_AUTO, 3, NULL, .fetch = {30, 50}},
 };
 
 /* What is reported of a rank of one stage that fetches everything, for m
@@ -430,7 +484,8 @@ static void the_level_that_fits_is_found(void **state)
                     .pp = 1,
                     .micro_batch = 1,
                     .zero = row->pin == NOT_GIVEN ? 0 : row->pin,
-                    .given[MERAK_CHOICE_ZERO] = row->pin >= 0}};
+                    .given[MERAK_CHOICE_ZERO] = row->pin >= 0,
+                    .given[MERAK_CHOICE_OFFLOAD] = row->here}};
         enum merak_status rc;
 
         assert_int_equal(merak_device_find("a100", &device, &err), MERAK_OK);
@@ -446,6 +501,8 @@ static void the_level_that_fits_is_found(void **state)
                       row->gib, row->seq, found->choice[0].plan.zero,
                       found->choice[0].plan.fetch, found->choice[0].step_s);
         assert_int_equal(found->choice[0].plan.zero, row->zero);
+        assert_int_equal(found->choice[0].plan.offload,
+                         row->away ? MERAK_OFFLOAD_STATE : MERAK_OFFLOAD_NONE);
         assert_in_range(found->choice[0].plan.fetch, row->fetch[0],
                         row->fetch[1]);
         assert_true(found->choice[0].memory_bytes <= in.memory_bytes);
@@ -526,6 +583,7 @@ int main(void)
         cmocka_unit_test(a_step_sends_between_nodes_once),
         cmocka_unit_test(a_bundle_takes_the_rounds_of_one_exchange),
         cmocka_unit_test(a_layer_waits_for_what_its_kernels_do_not_hide),
+        cmocka_unit_test(state_is_the_hosts),
         cmocka_unit_test(the_level_that_fits_is_found),
         cmocka_unit_test(nodes_share_out_where_links_between_are_slow),
     };

@@ -53,6 +53,8 @@ static void change_one(const char *text, struct merak_search_input *in)
         move_cut(places, pin);
     else if (sscanf(text, "--zero %d", &pin->zero) == 1)
         pin->given[MERAK_CHOICE_ZERO] = true;
+    else if (strncmp(text, "--offload state", 15) == 0)
+        pin->offload = MERAK_OFFLOAD_STATE;
     else if (strncmp(text, "--sub-pipeline no", 17) == 0)
         pin->sub_pipeline = false;
     else if (strncmp(text, "--sp auto", 9) == 0)

@@ -128,6 +128,7 @@ static void the_nearest_change_gives_a_plan(void **state)
         struct merak_search_input in;
 
         request_fill(&rows[i].request, &config, &device, &in);
+        in.pin.given[MERAK_CHOICE_OFFLOAD] = true; /* none */
         assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_CONFIG);
         print_message("# %s\n", err.text);
         if (strstr(err.text, rows[i].binds) == NULL)

@@ -199,6 +199,7 @@ static void hopeless_requests_say_what_binds(void **state)
 
         in.memory_bytes = (size_t)1 << 30;
         in.pin = rows[i].pin;
+        in.pin.given[MERAK_CHOICE_OFFLOAD] = true; /* none */
         assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_CONFIG);
         print_message("# %s\n", err.text);
         for (int k = 0; k < 3 && rows[i].says[k] != NULL; k++) {
@@ -295,6 +296,7 @@ static void a_lack_of_memory_is_a_number_of_bytes(void **state)
     assert_int_equal(merak_device_find("a100", &device, NULL), MERAK_OK);
     in.memory_bytes = (size_t)4 << 30;
     in.pin = (struct merak_choices){.pp = 4, .schedule = "1f1b"};
+    in.pin.given[MERAK_CHOICE_OFFLOAD] = true; /* none */
     in.refusal = &r;
     assert_int_equal(merak_search(&in, &result, NULL), MERAK_ERR_CONFIG);
     assert_int_equal(r.constraint, MERAK_BINDS_MEMORY);
