@@ -255,7 +255,8 @@ static enum merak_status plan_one(const struct plan_options *opt,
     plan.by_hosts = rc == MERAK_OK && plan.in.direct && !result->direct;
     plan.in.direct = rc == MERAK_OK && result->direct;
     plan.in.fast_sums = plan.in.fast_sums && plan.in.direct;
-    if (rc == MERAK_OK && (plan_options_has_text(opt) || opt->html != NULL))
+    if (rc == MERAK_OK && (plan_options_has_text(opt) || opt->html != NULL ||
+                           opt->json != NULL))
         rc = plan_advice_make(&plan, result, &advice, err);
     if (rc == MERAK_OK)
         rc = plan_load_add(&plan, result, err);
@@ -268,7 +269,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
     if (plan.identified)
         rc = merak_chosen_file(&plan.in, result, &plan.file, err);
     if (rc == MERAK_OK && opt->json != NULL)
-        rc = plan_report_save(&plan, result, err);
+        rc = plan_report_save(&plan, result, &advice, err);
     if (rc == MERAK_OK && (opt->svg != NULL || opt->html != NULL))
         rc = draw(&plan, result, &advice, err);
     if (rc == MERAK_OK && plan_options_has_text(opt)) {

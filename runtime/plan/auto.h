@@ -107,6 +107,7 @@ void plan_report_print(const struct plan_auto *plan,
                        const struct plan_advice *advice);
 enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
+                                   const struct plan_advice *advice,
                                    struct merak_error *err) MERAK_CHECKED;
 
 /* plan_report.c: what was asked for. */

@@ -458,14 +458,48 @@ enum merak_status plan_json_save(json_t *object, const char *path,
                   : MERAK_OK;
 }
 
+static json_t *lines_object(const struct plan_lines *lines)
+{
+    json_t *array = json_array();
+
+    for (int i = 0; i < lines->n; i++)
+        json_array_append_new(array, json_string(lines->line[i]));
+    return array;
+}
+
+/* A change without a plan has null for its numbers. */
+static json_t *advice_object(const struct plan_advice *advice)
+{
+    json_t *changes = json_array();
+
+    for (int i = 0; i < advice->n_changes; i++) {
+        const struct plan_change *c = &advice->change[i];
+        bool plans = c->step_s > 0;
+
+        json_array_append_new(
+            changes,
+            json_pack("{s:s, s:o?, s:o?, s:o?}", "what", c->what, "step_s",
+                      plans ? merak_json_real(c->step_s) : NULL,
+                      "tokens_per_s_times",
+                      plans ? merak_json_real(c->tokens_per_s) : NULL,
+                      "gpu_hours_times",
+                      plans ? merak_json_real(c->gpu_hours) : NULL));
+    }
+    return json_pack("{s:{s:o, s:o, s:o}}", "advice", "says",
+                     lines_object(&advice->words), "changes", changes,
+                     "commands", lines_object(&advice->commands));
+}
+
 enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
+                                   const struct plan_advice *advice,
                                    struct merak_error *err)
 {
     struct merak_plan_file file = plan->file;
     json_t *object = merak_plan_file_object(&file);
 
-    if (json_object_update_new(object, prediction_object(plan, result)) != 0) {
+    if (json_object_update_new(object, prediction_object(plan, result)) != 0 ||
+        json_object_update_new(object, advice_object(advice)) != 0) {
         json_decref(object);
         object = NULL;
     }

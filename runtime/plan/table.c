@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 struct row {
     const char *path, *device; /* of a saved plan; of the machine */
@@ -321,12 +322,33 @@ static enum merak_status rate_all(struct table *t, struct merak_error *err)
     return rc;
 }
 
+/* A row twice would say nothing new. */
+static enum merak_status check_devices(const struct plan_options *opt,
+                                       struct merak_error *err)
+{
+    const char *const *device = opt->several.device;
+
+    for (int i = 0; i < opt->several.n_devices; i++) {
+        for (int k = 0; k < i; k++) {
+            if (strcasecmp(device[i], device[k]) == 0)
+                return merak_fail(err, MERAK_ERR_CONFIG,
+                                  "--device: %.60s is given twice; name each "
+                                  "device once",
+                                  device[i]);
+        }
+    }
+    return MERAK_OK;
+}
+
 enum merak_status plan_table_print(const struct plan_options *opt,
                                    struct merak_error *err)
 {
-    struct table t = {.opt = opt, .row = calloc(MOST_ROWS, sizeof(*t.row))};
-    enum merak_status rc;
+    struct table t = {.opt = opt};
+    enum merak_status rc = check_devices(opt, err);
 
+    if (rc != MERAK_OK)
+        return rc;
+    t.row = calloc(MOST_ROWS, sizeof(*t.row));
     if (t.row == NULL)
         return merak_fail_nomem(err, MOST_ROWS * sizeof(*t.row));
     rc = rate_all(&t, err);

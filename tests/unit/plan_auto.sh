@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..137
+echo 1..139
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -76,8 +76,12 @@ has "it says what binds, what would change it and what to type" "$tmp/out" \
     "merak calibrate --backend cuda --out gpu.json"
 has "the plan is saved" "$tmp/plan.json" '"merak_plan": 2' '"nodes": 2' \
     '"cut":' '"runners_up":' '"why":'
+has "with what to do about it" "$tmp/plan.json" '"advice": {' \
+    '"what binds: ' '"what": "1 GiB more memory of a rank"' \
+    '"tokens_per_s_times":' "--merak-plan=$tmp/plan.json"
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/again.json" >/dev/null 2>&1
+sed -i "s|$tmp/again.json|$tmp/plan.json|" "$tmp/again.json" # in its commands
 cmp -s "$tmp/plan.json" "$tmp/again.json" || echo differ >"$tmp/again.json"
 has "the same request has the same plan" "$tmp/again.json" '"merak_plan": 2'
 "$merak" plan --model "$model" --device=cpu --ranks-per-node=4 \
@@ -149,6 +153,8 @@ has "a table without a plan is an error" "$tmp/err" "none of these has a plan"
 refuses "device with several names prints a table" --device a100,h100 \
     --global-batch 32 --emit megatron
 refuses 'no device "b"; there are: a100' --device a100,b
+refuses "h100 is given twice; name each device once" --device h100,a100,h100 \
+    --global-batch 32
 refuses "no plan fits in 1 GiB per rank, and NCCL alone may take 2.812 GiB" \
     --device h100 --gpus-per-node 2 --memory-gib 1 --global-batch 8
 refuses 'several, up to 8, with commas between; got "a100,"' --device a100,
