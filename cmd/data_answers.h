@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "io/tokenizer/chat.h"
-#include "io/tokenizer/tokenizer.h"
+#include "text/tokenizer/chat.h"
+#include "text/tokenizer/tokenizer.h"
 #include "io/tokens/pack.h"
 
 struct merak_answers {

@@ -11,7 +11,7 @@
 #include "cmd/data_answers.h"
 #include "io/tokens/documents.h"
 #include "io/tokens/pack.h"
-#include "io/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "merak/status.h"
 
 enum merak_pack_holds {

@@ -12,7 +12,7 @@
 #include "base/options.h"
 #include "io/json_real.h"
 #include "io/tokens/bigram.h"
-#include "io/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "io/tokens/token_file.h"
 #include "io/tokens/spec.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cmd/finish.h"
-#include "io/tokenizer/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

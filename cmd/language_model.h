@@ -5,7 +5,7 @@
 #define MERAK_CMD_LANGUAGE_MODEL_H
 
 #include "io/hf_config.h"
-#include "io/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "runtime/infer/decoder.h"
 
 #include <limits.h>

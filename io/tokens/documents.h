@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "io/tokenizer/chat.h"
+#include "text/tokenizer/chat.h"
 #include "merak/status.h"
 
 /* Receives each document, borrowed for the call; a failure ends the

@@ -20,7 +20,7 @@
 
 #include "base/error.h"
 #include "io/ckpt/durable.h"
-#include "io/tokenizer/spm.h"
+#include "text/tokenizer/spm.h"
 
 #include <jansson.h>
 #include <stdio.h>

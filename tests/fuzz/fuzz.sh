@@ -36,7 +36,7 @@ build_with_clang()
     [ -f config.status ] || "$top/configure" CC=clang CXX=clang++ \
         CFLAGS='-O1 -g' --enable-sanitizer=fuzzer-no-link,address,undefined \
         --without-cuda --without-spank >configure.log 2>&1 || return
-    for dir in base placement partitioner kernels io runtime; do
+    for dir in base placement partitioner kernels text io runtime; do
         make -j"$(nproc)" -C "$dir" >make.log 2>&1 || return
     done
     make -j"$(nproc)" -C tests "$@" >make.log 2>&1

@@ -4,7 +4,7 @@
 
 #include "fuzz/fuzz.h"
 
-#include "io/template/jinja.h"
+#include "text/template/jinja.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 
 #include "fuzz/fuzz.h"
 
-#include "io/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -28,7 +28,7 @@ runtime/plan/plan_report.c      names the degrees of a plan
 runtime/train/choose.c          compares the degrees of a file with the launch
 runtime/train/run_files.c       names the degrees of a plan
 '
-folders='base placement spank_plugin partitioner kernels io runtime cmd'
+folders='base placement spank_plugin partitioner kernels text io runtime cmd'
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$(dirname "$0")/tap.sh"

@@ -20,6 +20,8 @@ kernels/cpu             base include/merak kernels
 kernels/emu             kernels
 kernels/fake            base kernels
 kernels/cuda            base include/merak kernels
+text/template           base include/merak
+text/tokenizer          base include/merak text/template
 partitioner/graph       base include/merak
 partitioner/device      base include/merak partitioner/graph
 partitioner/layout      base include/merak partitioner/graph partitioner/device
@@ -34,10 +36,8 @@ partitioner/search      base partitioner/graph partitioner/schedule partitioner/
 partitioner/search/table base partitioner/graph partitioner/program partitioner/search
 io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout
-io/template             base include/merak
-io/tokenizer            base include/merak io/template
-io/tokens               base include/merak io io/tokenizer
-io/weights              base include/merak io io/ckpt io/tokenizer partitioner/graph
+io/tokens               base include/merak io text/tokenizer
+io/weights              base include/merak io io/ckpt text/tokenizer partitioner/graph
 io/trace                base include/merak io io/ckpt partitioner/plan partitioner/program partitioner/refine
 runtime
 runtime/boot            base include/merak
@@ -49,7 +49,7 @@ runtime/engine          base io/trace kernels partitioner/program runtime/link r
 runtime/infer           base include/merak io io/ckpt io/weights kernels partitioner/graph
 runtime/train           base include/merak io io/ckpt io/weights io/tokens io/trace kernels placement partitioner/graph partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/engine runtime/link runtime/transport
 runtime/plan            base include/merak io kernels partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/link runtime/train
-cmd                     base include/merak placement io io/ckpt io/weights io/tokenizer io/tokens io/trace kernels partitioner/device partitioner/program partitioner/refine partitioner/simulate partitioner/assembly runtime runtime/boot runtime/doctor runtime/engine runtime/infer runtime/link runtime/plan runtime/train runtime/transport
+cmd                     base include/merak placement io io/ckpt io/weights text/tokenizer io/tokens io/trace kernels partitioner/device partitioner/program partitioner/refine partitioner/simulate partitioner/assembly runtime runtime/boot runtime/doctor runtime/engine runtime/infer runtime/link runtime/plan runtime/train runtime/transport
 cmd/ckpt                base cmd io io/ckpt io/weights partitioner/plan partitioner/assembly runtime
 cmd/trace               base cmd io io/trace partitioner/program partitioner/simulate runtime
 '
@@ -67,8 +67,8 @@ awk 'NF { for (i = 2; i <= NF; i++) print $1, $i }' <<<"$table" |
 awk 'NF { print $1 }' <<<"$table" >"$tmp/rows"
 
 # The same for what is included, the folder's own headers left out.
-find include base placement spank_plugin kernels partitioner io runtime cmd \
-    -name '*.[ch]' -print | sort >"$tmp/files"
+find include base placement spank_plugin kernels text partitioner io runtime \
+    cmd -name '*.[ch]' -print | sort >"$tmp/files"
 while read -r file; do
     folder=${file%/*}
     sed -n 's|^#include ["<]\(.*\)/[^/]*\.h[">].*|\1|p' "$file" |

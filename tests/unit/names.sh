@@ -19,7 +19,7 @@ kernels/cuda/cuda_repeat.c  finds its kernels for tables of calls
 runtime/train/choose.c      the device "cpu", not the backend
 runtime/train/chosen.c      the device "cpu", not the backend
 '
-folders='base placement spank_plugin partitioner kernels io runtime cmd'
+folders='base placement spank_plugin partitioner kernels text io runtime cmd'
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$(dirname "$0")/tap.sh"

@@ -59,7 +59,7 @@ page()
 is_there partitioner/no_such_file.c || is_there no_such_file.c
 [ $? -ne 0 ]
 ok $? "a path that leads nowhere is noticed"
-pages=(HACKING.md {io,kernels,kernels/cuda,partitioner,placement,runtime,tests}/README.md)
+pages=(HACKING.md {io,kernels,kernels/cuda,partitioner,placement,runtime,tests,text}/README.md)
 page HACKING.md 40
 for name in "${pages[@]:1}"; do
     page "$name" 5
@@ -82,7 +82,7 @@ while IFS= read -r part; do
     done
 done < <(cd "$top" && {
     sed -n '/^### Where to look/,/^## /p' HACKING.md
-    cat {io,partitioner,placement,runtime}/README.md
+    cat {io,partitioner,placement,runtime,text}/README.md
     echo "#"
 } | awk '/^\|/ { print; next } /^#/ { print part; part = ""; next }
         { part = part " " $0 }')

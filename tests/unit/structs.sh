@@ -9,7 +9,7 @@ set -u -o pipefail
 export LC_ALL=C
 
 most=40
-folders='base placement spank_plugin partitioner kernels io runtime cmd include'
+folders='base placement spank_plugin partitioner kernels text io runtime cmd include'
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$(dirname "$0")/tap.sh"

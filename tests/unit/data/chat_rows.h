@@ -6,7 +6,7 @@
 #include "unit/data_files.h"
 #include "unit/data/json_rows.h"
 
-#include "io/tokenizer/chat.h"
+#include "text/tokenizer/chat.h"
 
 #include <jansson.h>
 

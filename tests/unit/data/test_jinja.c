@@ -8,7 +8,7 @@
 
 #include "unit/data/json_rows.h"
 
-#include "io/template/jinja.h"
+#include "text/template/jinja.h"
 
 #include <jansson.h>
 #include <stdint.h>

@@ -9,8 +9,8 @@
 #include "unit/data/token_ids.h"
 
 #include "base/rng.h"
-#include "io/tokenizer/tokenizer.h"
-#include "io/tokenizer/unicode.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/unicode.h"
 
 #define VECTORS TEST_SRCDIR "/vectors/tokenizer/"
 

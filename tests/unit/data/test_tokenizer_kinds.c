@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "io/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define VECTORS TEST_SRCDIR "/vectors/tokenizer/"
 #define FUZZ_NS 3000000000 /* all kinds together */
