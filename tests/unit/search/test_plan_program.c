@@ -71,6 +71,17 @@ static const char *const requests[] = {
     "--tp 2 --pp 2 --recompute full --global-batch 8 --seq 16",
 };
 
+/* Take out what to type, which names the program, the model and the file. */
+static void take_commands(json_t *plan, const char *program)
+{
+    json_t *advice = json_object_get(plan, "advice");
+    json_t *commands = json_object_get(advice, "commands");
+
+    assert_non_null(
+        strstr(json_string_value(json_array_get(commands, 1)), program));
+    json_object_del(advice, "commands");
+}
+
 static void plans_as_the_command(void **state)
 {
     struct merak_hf_config config;
@@ -99,6 +110,8 @@ static void plans_as_the_command(void **state)
             assert_string_equal(
                 json_string_value(json_object_get(who, "model")), "./own");
             json_object_set_new(who, "model", json_string(MODEL));
+            take_commands(a, " ./own ");
+            take_commands(b, " merak train --");
         }
         assert_non_null(json_object_get(a, "program"));
         assert_true(json_equal(a, b));

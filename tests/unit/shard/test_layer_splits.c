@@ -151,8 +151,10 @@ static void layers_that_are_not_there_are_refused(void **state)
 /* --- the search ------------------------------------------------------------
  */
 
-/* Seconds of the best step, DBL_MAX if none fits; over links on which gradients
- * summed once are less than activations of every micro-batch. */
+/* Seconds of the best step, DBL_MAX if none fits, with nothing in the host's
+ * memory: a search takes that only where nothing else fits.  Over links on
+ * which gradients summed once are less than activations of every
+ * micro-batch. */
 static double step_of(size_t memory, const char *split,
                       struct merak_layer_split *found)
 {
@@ -178,6 +180,7 @@ static double step_of(size_t memory, const char *split,
                 .micro_batch = TP,
                 .zero = 1,
                 .given[MERAK_CHOICE_ZERO] = true,
+                .given[MERAK_CHOICE_OFFLOAD] = true,
                 .given[MERAK_CHOICE_SUB_PIPELINE] = true,
                 .given[MERAK_CHOICE_RECOMPUTE] = true}};
     double step_s = DBL_MAX;
