@@ -37,15 +37,17 @@ static void look_at(const char *run_dir, const struct merak_ckpt_entry *entry,
         merak_ckpt_load(found->dir, &found->mf, &found->why) != MERAK_OK;
 }
 
-/* " cp 2", where there are more ranks along it than one. */
+/* " cp 2 ep 4", where there are more ranks along them than one. */
 static const char *more_degrees(const struct merak_ckpt_state *state,
                                 char text[32])
 {
+    int n = 0;
+
     text[0] = '\0';
     if (state->cp > 1)
-        snprintf(text, 32, " cp %d", state->cp);
-    else if (state->ep > 1)
-        snprintf(text, 32, " ep %d", state->ep);
+        n = snprintf(text, 32, " cp %d", state->cp);
+    if (state->ep > 1)
+        snprintf(text + n, 32 - (size_t)n, " ep %d", state->ep);
     return text;
 }
 

@@ -144,7 +144,9 @@ as_one()
         --merak-tp=1 --merak-pp=1 --merak-dp=2 -- --micro-batch 2
     grep -q 'chosen .*ep 2, pp 1, dp 2' "$RUNS/mixtral-ep2/out"
     train_to mixtral-cp2 mixtral srun -n4 --overcommit --merak-ep=2 \
-        --merak-cp=2 -- --micro-batch 2 --expert-room 100
+        --merak-cp=2 -- --micro-batch 2 --expert-room 100 \
+        --ckpt "$RUNS/mixtral-cp2/ckpt"
+    merak ckpt ls "$RUNS/mixtral-cp2/ckpt" | grep '1x1x1 cp 2 ep 2 '
     for run in mixtral-ep4 mixtral-ep2 mixtral-cp2 qwen3_moe-ep2; do
         "$TESTS/parity.py" near "$RUNS/${run%-*}" "$RUNS/$run"
     done
