@@ -106,7 +106,7 @@ level()
             "$RUNS/$model-c0.5-tp"
     done
     level 2 2 2 all tp --zero 3
-    [ -n "${MERAK_TEST_ALL-}" ] || return 0
+    [ -n "${TEST_ALL-}" ] || return 0
     level 2 1 2 pairs tp --zero 3 --micro-batch 2 --sub-pipeline yes
 }
 
