@@ -154,27 +154,58 @@ static int drawn_microbatches(const struct merak_plan *p)
     return p->microbatches > few ? few : p->microbatches;
 }
 
+/* Build the programs again with the rates of their stages' nodes. */
+static enum merak_status build_by_kinds(const struct plan_auto *plan,
+                                        const struct merak_search_stage *stage,
+                                        struct merak_planned *planned,
+                                        struct merak_error *err)
+{
+    struct merak_cost_model cost;
+    const struct merak_program_options po = {.memory = plan->in.memory,
+                                             .cost = &cost};
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < planned->n_programs && rc == MERAK_OK; i++) {
+        struct merak_program *program = NULL, *old = planned->program[i];
+        int kind = stage[old->stage].kind;
+
+        merak_search_kind_cost(&plan->in, &plan->in.kind[kind], &cost);
+        rc = merak_program_build(planned->sharded, planned->stages,
+                                 &planned->plan, old->rank, &po, &program, err);
+        if (rc == MERAK_OK) {
+            planned->program[i] = program;
+            merak_program_destroy(old);
+        }
+    }
+    return rc;
+}
+
 enum merak_status plan_auto_build(const struct plan_auto *plan,
-                                  const struct merak_plan *built, double load,
-                                  struct merak_planned **planned_p,
+                                  const struct merak_plan *built,
+                                  const struct merak_search_stage *stage,
+                                  double load, struct merak_planned **planned_p,
                                   struct merak_timeline **timeline_p,
                                   struct merak_error *err)
 {
     struct merak_cost_model cost;
     const struct merak_program_options po = {
         .direct = plan->in.direct, .memory = plan->in.memory, .cost = &cost};
+    bool of_kinds = plan->in.n_kinds > 1 && stage[0].limit_bytes > 0;
+    bool all = built->stage != NULL || of_kinds;
     enum merak_status rc;
 
     merak_search_cost(&plan->in, &cost);
     cost.expert_load = load;
     rc = merak_plan_build(built, plan->in.seq, plan->in.describe, plan->in.arg,
-                          built->stage != NULL ? MERAK_PLAN_ALL
-                                               : MERAK_PLAN_STAGES,
-                          &po, planned_p, err);
+                          all ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po,
+                          planned_p, err);
+    if (rc == MERAK_OK && of_kinds)
+        rc = build_by_kinds(plan, stage, *planned_p, err);
+    /* of lists as the search has them: an instruction takes what it says */
     if (rc == MERAK_OK)
         rc = merak_simulate((*planned_p)->program, (*planned_p)->n_programs,
-                            &cost, timeline_p, err);
-    if (rc == MERAK_OK && built->stage != NULL)
+                            all ? NULL : &cost, timeline_p, err);
+    if (rc == MERAK_OK && all)
         rc = plan_keep_firsts(*planned_p, *timeline_p, err);
     return rc;
 }
@@ -206,7 +237,8 @@ static enum merak_status draw(const struct plan_auto *plan,
     enum merak_status rc;
 
     drawn.microbatches = drawn_microbatches(&best->plan);
-    rc = plan_auto_build(plan, &drawn, 0, &planned, &timeline, err);
+    rc = plan_auto_build(plan, &drawn, result->stage, 0, &planned, &timeline,
+                         err);
     plan_report_heading(plan, result, heading, sizeof(heading));
     drawing.planned = planned;
     drawing.timeline = timeline;
@@ -226,8 +258,9 @@ static enum merak_status print_phases(const struct plan_auto *plan,
 {
     struct merak_planned *planned = NULL;
     struct merak_timeline *timeline = NULL;
-    enum merak_status rc = plan_auto_build(plan, &result->choice[0].plan, 0,
-                                           &planned, &timeline, err);
+    enum merak_status rc =
+        plan_auto_build(plan, &result->choice[0].plan, result->stage, 0,
+                        &planned, &timeline, err);
 
     if (rc == MERAK_OK)
         rc = merak_phases_print(planned, plan->opt->phases, err);

@@ -45,10 +45,12 @@ enum merak_status plan_device_backend(const struct plan_options *opt,
                                       const struct merak_backend **backend_p,
                                       struct merak_error *err) MERAK_CHECKED;
 /* auto.c: build and simulate one rank of each stage, at this load of experts
- * (merak_cost_model). */
+ * (merak_cost_model); stage: the result's, which may be on nodes of several
+ * kinds. */
 enum merak_status plan_auto_build(const struct plan_auto *plan,
-                                  const struct merak_plan *built, double load,
-                                  struct merak_planned **planned_p,
+                                  const struct merak_plan *built,
+                                  const struct merak_search_stage *stage,
+                                  double load, struct merak_planned **planned_p,
                                   struct merak_timeline **timeline_p,
                                   struct merak_error *err) MERAK_CHECKED;
 /* uneven_load.c: fill in loaded_s and most_load; print them. */

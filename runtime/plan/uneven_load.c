@@ -48,8 +48,8 @@ enum merak_status plan_load_add(struct plan_auto *plan,
 
     if (plan->opt->expert_load == 0)
         return MERAK_OK;
-    rc = plan_auto_build(plan, &result->choice[0].plan, plan->opt->expert_load,
-                         &planned, &timeline, err);
+    rc = plan_auto_build(plan, &result->choice[0].plan, result->stage,
+                         plan->opt->expert_load, &planned, &timeline, err);
     plan->most_load = 1;
     for (int p = 0; rc == MERAK_OK && p < planned->n_programs; p++)
         plan->most_load =

@@ -51,9 +51,12 @@ measured()
     merak plan "${request[@]}" --device slow.json --nodes 2 \
         --json equal.json >/dev/null
     run merak plan "${request[@]}" --device fast.json,slow.json \
-        --nodes 1:fast.json,1:slow.json --json kinds.json
+        --nodes 1:fast.json,1:slow.json --json kinds.json --svg kinds.svg
     echo "$output"
     [ "$status" -eq 0 ]
+    drawn=$(sed -n 's/.*step \([0-9.]*\) ms.*/\1/p' kinds.svg)
+    jq -e --argjson d "$drawn" '($d / 1e3 / .step_s - 1 | fabs) < 5e-3' \
+        kinds.json
     [[ $output == *"on 1 x 2 fast + 1 x 2 slow"* ]]
     equal=$(measured equal.json)
     kinds=$(measured kinds.json)
