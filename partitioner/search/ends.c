@@ -84,7 +84,7 @@ static double adamw_s(const struct merak_rater *r,
         return 0;
     size = (struct merak_kernel_size){
         .flops = 14 * (h->bf16_elems + h->f32_elems) / each,
-        .bytes = (30 * h->bf16_elems + 28 * h->f32_elems) / each};
+        .bytes = merak_param_state_touched(h) / each};
     return h->n * merak_cost_kernel(r->cost, "adamw", r->mesh.tp, &size);
 }
 
@@ -94,7 +94,7 @@ static double update_s(const struct merak_rater *r,
                        const struct merak_param_state *h, double parts)
 {
     double adamw = adamw_s(r, h, parts);
-    double bytes = 2 * (12 * h->bf16_elems + 8 * h->f32_elems) / parts;
+    double bytes = 2 * merak_param_state_optimizer(h) / parts;
     double copies = 6 * h->n + bytes / (4.0 * MERAK_OFFLOAD_PIECE);
 
     if (r->plan->offload == MERAK_OFFLOAD_NONE || h->n == 0)

@@ -195,7 +195,7 @@ static double state_of(const struct merak_search *s,
     whole = hold.param_bytes + hold.grad_bytes - lent;
     hold = merak_param_state_of(&hold, true);
     if (s->in->pin.offload == MERAK_OFFLOAD_NONE) /* else the host may have it */
-        whole += (12 * hold.bf16_elems + 8 * hold.f32_elems) / parts;
+        whole += merak_param_state_optimizer(&hold) / parts;
     return fmax(whole, 0) / pp;
 }
 

@@ -127,7 +127,7 @@ static double held_bytes(const struct merak_rater *r,
         lent += in ? h->lent_grad_bytes * (1 - 1 / homes) : h->lent_grad_bytes;
     if (flat && r->plan->zero >= MERAK_ZERO_PARAMS)
         lent += h->lent_bytes * (1 - 1 / homes);
-    state = (12 * own.bf16_elems + 8 * own.f32_elems) / parts;
+    state = merak_param_state_optimizer(&own) / parts;
     /* what the host has no room for is not to fit */
     held = h->param_bytes + h->grad_bytes - lent +
            (away ? fmax(state - (double)r->cost->host.bytes, 0) : state);

@@ -55,6 +55,16 @@ merak_param_state_of(const struct merak_param_state *hold, bool flat)
     return of;
 }
 
+double merak_param_state_optimizer(const struct merak_param_state *hold)
+{
+    return 12 * hold->bf16_elems + 8 * hold->f32_elems;
+}
+
+double merak_param_state_touched(const struct merak_param_state *hold)
+{
+    return 30 * hold->bf16_elems + 28 * hold->f32_elems;
+}
+
 void merak_range_start(struct merak_range *range, int from,
                        struct merak_marks *marks)
 {

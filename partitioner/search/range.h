@@ -69,6 +69,10 @@ void merak_param_state_drop(struct merak_param_state *from,
  * parameters they replicate is subtracted. */
 struct merak_param_state
 merak_param_state_of(const struct merak_param_state *hold, bool flat);
+/* Bytes of the optimizer's state: moments and, in bf16, master copies. */
+double merak_param_state_optimizer(const struct merak_param_state *hold);
+/* Bytes that AdamW reads and writes. */
+double merak_param_state_touched(const struct merak_param_state *hold);
 void merak_range_start(struct merak_range *range, int from,
                        struct merak_marks *marks);
 /* Append segment range->to. */

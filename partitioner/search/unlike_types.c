@@ -376,8 +376,8 @@ static double ends_s(const struct merak_unlike_type *t, int from, int to)
         const struct merak_param_state *hold = &r->table->segment[i].hold;
 
         took += r->ends.reduce_s[i] + r->ends.gather_s[i];
-        touched += 30 * hold->bf16_elems + 28 * hold->f32_elems;
-        state += 12 * hold->bf16_elems + 8 * hold->f32_elems;
+        touched += merak_param_state_touched(hold);
+        state += merak_param_state_optimizer(hold);
     }
     parts = r->plan->zero > 0 ? r->mesh.dp : 1;
     update_s = touched / parts / r->cost->bytes_per_s;
