@@ -217,10 +217,10 @@ static enum merak_status assemble(struct merak_planned *p,
     return rc;
 }
 
-static enum merak_status build(struct merak_planned *p,
-                               enum merak_plan_ranks ranks,
-                               const struct merak_program_options *opt,
-                               struct merak_error *err)
+enum merak_status merak_planned_build(struct merak_planned *p,
+                                      enum merak_plan_ranks ranks,
+                                      const struct merak_program_options *opt,
+                                      const int *kind, struct merak_error *err)
 {
     const struct merak_plan *plan = &p->plan;
     int n = ranks == MERAK_PLAN_ALL ? merak_plan_ranks(plan) : plan->pp;
@@ -235,8 +235,11 @@ static enum merak_status build(struct merak_planned *p,
     p->n_programs = n;
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
         int rank = ranks == MERAK_PLAN_ALL ? i : merak_plan_rank(plan, 0, 0, i);
+        int tp_index, dp_index, stage;
 
-        rc = merak_program_build(p->sharded, p->stages, plan, rank, opt,
+        merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
+        rc = merak_program_build(p->sharded, p->stages, plan, rank,
+                                 kind != NULL ? &opt[kind[stage]] : opt,
                                  &p->program[i], err);
     }
     return rc;
@@ -261,7 +264,7 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
     if (rc == MERAK_OK)
         rc = assemble(p, opt, err);
     if (rc == MERAK_OK)
-        rc = build(p, ranks, opt, err);
+        rc = merak_planned_build(p, ranks, opt, NULL, err);
     if (rc != MERAK_OK)
         goto out;
     *planned_p = p;

@@ -92,6 +92,16 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
                                    const struct merak_program_options *opt,
                                    struct merak_planned **planned_p,
                                    struct merak_error *err) MERAK_CHECKED;
+/* Build the programs of what was built without any (MERAK_PLAN_NONE).
+ *
+ *   opt   the options; of all kinds of nodes if there are several
+ *   kind  [pp] index in opt of each stage's nodes; NULL: all have *opt
+ */
+enum merak_status merak_planned_build(struct merak_planned *planned,
+                                      enum merak_plan_ranks ranks,
+                                      const struct merak_program_options *opt,
+                                      const int *kind,
+                                      struct merak_error *err) MERAK_CHECKED;
 /*
  * What identifies a plan: its program id (merak_program_ids()) and the model's
  * fingerprint.  Arguments as above; programs are built and freed one at a time.

@@ -105,35 +105,16 @@ static enum merak_status choose_drops(struct merak_unlike *u,
     return rc;
 }
 
-static int stage_at(const struct merak_plan *plan, int rank)
-{
-    int tp_index, dp_index, stage;
-
-    merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
-    return stage;
-}
-
 static enum merak_status build(struct merak_unlike *u,
                                const struct merak_unlike_list *list, bool all,
                                struct merak_planned *p, struct merak_error *err)
 {
-    int n = all ? merak_plan_ranks(&p->plan) : list->pp;
-    enum merak_status rc = MERAK_OK;
+    struct merak_program_options of[MERAK_MAX_KINDS];
 
-    p->program = calloc((size_t)n, sizeof(*p->program));
-    if (p->program == NULL)
-        return merak_fail_nomem(err, (size_t)n * sizeof(*p->program));
-    p->n_programs = n;
-    for (int i = 0; i < n && rc == MERAK_OK; i++) {
-        int stage = all ? stage_at(&p->plan, i) : i;
-        const struct merak_program_options po =
-            options_of(u, list->kind[stage]);
-
-        rc = merak_program_build(p->sharded, p->stages, &p->plan,
-                                 all ? i : merak_plan_mesh(&p->plan, i).first,
-                                 &po, &p->program[i], err);
-    }
-    return rc;
+    for (int k = 0; k < u->n_kinds; k++)
+        of[k] = options_of(u, k);
+    return merak_planned_build(p, all ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, of,
+                               list->kind, err);
 }
 
 enum merak_status merak_unlike_programs(struct merak_unlike *u,

@@ -154,29 +154,28 @@ static int drawn_microbatches(const struct merak_plan *p)
     return p->microbatches > few ? few : p->microbatches;
 }
 
-/* Build the programs again with the rates of their stages' nodes. */
+/* Build programs with the rates of their stages' nodes. */
 static enum merak_status build_by_kinds(const struct plan_auto *plan,
                                         const struct merak_search_stage *stage,
                                         struct merak_planned *planned,
                                         struct merak_error *err)
 {
-    struct merak_cost_model cost;
-    const struct merak_program_options po = {.memory = plan->in.memory,
-                                             .cost = &cost};
-    enum merak_status rc = MERAK_OK;
+    struct merak_cost_model cost[MERAK_MAX_KINDS];
+    struct merak_program_options of[MERAK_MAX_KINDS];
+    int pp = planned->plan.pp, *kind = calloc((size_t)pp, sizeof(*kind));
+    enum merak_status rc;
 
-    for (int i = 0; i < planned->n_programs && rc == MERAK_OK; i++) {
-        struct merak_program *program = NULL, *old = planned->program[i];
-        int kind = stage[old->stage].kind;
-
-        merak_search_kind_cost(&plan->in, &plan->in.kind[kind], &cost);
-        rc = merak_program_build(planned->sharded, planned->stages,
-                                 &planned->plan, old->rank, &po, &program, err);
-        if (rc == MERAK_OK) {
-            planned->program[i] = program;
-            merak_program_destroy(old);
-        }
+    if (kind == NULL)
+        return merak_fail_nomem(err, (size_t)pp * sizeof(*kind));
+    for (int k = 0; k < plan->in.n_kinds; k++) {
+        merak_search_kind_cost(&plan->in, &plan->in.kind[k], &cost[k]);
+        of[k] = (struct merak_program_options){.memory = plan->in.memory,
+                                               .cost = &cost[k]};
     }
+    for (int s = 0; s < pp; s++)
+        kind[s] = stage[s].kind;
+    rc = merak_planned_build(planned, MERAK_PLAN_ALL, of, kind, err);
+    free(kind);
     return rc;
 }
 
@@ -197,8 +196,10 @@ enum merak_status plan_auto_build(const struct plan_auto *plan,
     merak_search_cost(&plan->in, &cost);
     cost.expert_load = load;
     rc = merak_plan_build(built, plan->in.seq, plan->in.describe, plan->in.arg,
-                          all ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po,
-                          planned_p, err);
+                          of_kinds ? MERAK_PLAN_NONE
+                          : all    ? MERAK_PLAN_ALL
+                                   : MERAK_PLAN_STAGES,
+                          &po, planned_p, err);
     if (rc == MERAK_OK && of_kinds)
         rc = build_by_kinds(plan, stage, *planned_p, err);
     /* of lists as the search has them: an instruction takes what it says */
