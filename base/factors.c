@@ -21,7 +21,7 @@ int merak_factors_list(int64_t factors, int *list)
     return n;
 }
 
-int64_t merak_factors_of(const int *list, int n)
+static int64_t factors_of(const int *list, int n)
 {
     int64_t factors = 0;
 
@@ -68,7 +68,7 @@ bool merak_factors_next(int product, int n, int64_t *factors_p)
         found = least_factors(rest, list[at] + 1, list, at, n);
     }
     if (found)
-        *factors_p = merak_factors_of(list, n);
+        *factors_p = factors_of(list, n);
     return found;
 }
 
@@ -112,7 +112,7 @@ bool merak_factors_parse(const char *text, int64_t *factors_p)
         n++;
         text += digits;
         if (*text == '\0') {
-            *factors_p = merak_factors_of(list, n);
+            *factors_p = factors_of(list, n);
             return true;
         }
         if (*text != 'x')

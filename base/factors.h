@@ -19,7 +19,6 @@
 
 /* Their number; list[MERAK_MAX_FACTORS] in order. */
 int merak_factors_list(int64_t factors, int *list);
-int64_t merak_factors_of(const int *list, int n);
 /* 1 if there are none. */
 int64_t merak_factors_product(int64_t factors);
 /* The next of all lists of n factors with this product, in ascending order, the

@@ -38,7 +38,8 @@ static const char *variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-const char *merak_hub_cache(char room[PATH_MAX])
+/* HF_HUB_CACHE, or hub in HF_HOME, else where the hub's programs have it. */
+static const char *cache_folder(char room[PATH_MAX])
 {
     const char *dir = variable("HF_HUB_CACHE");
 
@@ -107,7 +108,7 @@ const char *merak_hub_path(const char *name, char room[PATH_MAX])
     if (access(name, F_OK) == 0 || !is_name(name) ||
         !name_folder(name, folder, sizeof(folder)))
         return name;
-    join(model, merak_hub_cache(room), folder);
+    join(model, cache_folder(room), folder);
     if (!read_commit(model, commit))
         return name;
     join(all, model, "snapshots");
@@ -148,7 +149,7 @@ static enum merak_status fail(struct merak_error *err, enum merak_status status,
         "%s %.60s: there is no such file or folder; give %s; one of the "
         "Hugging Face hub has to be downloaded first: hf download NAME (to "
         "%.200s)",
-        what, path, expected, merak_hub_cache(cache));
+        what, path, expected, cache_folder(cache));
 }
 
 enum merak_status merak_fail_no_path(struct merak_error *err, const char *what,

@@ -17,9 +17,6 @@
  * of the branch main, in `room`.
  */
 const char *merak_hub_path(const char *name, char room[PATH_MAX]);
-/* The cache's folder: HF_HUB_CACHE, or hub in HF_HOME, else where the hub's
- * programs have it.  Returns room. */
-const char *merak_hub_cache(char room[PATH_MAX]);
 /* The command that downloads what is missing in a model's folder, of the cache
  * or another one, in room[bytes].  Returns room. */
 const char *merak_hub_download(const char *dir, char *room, size_t bytes);

@@ -18,7 +18,7 @@ const char *merak_order_name(enum merak_order order)
     return order_names[order];
 }
 
-const char *merak_domain_name(enum merak_domain domain)
+static const char *domain_name(enum merak_domain domain)
 {
     return domain_names[domain];
 }
@@ -178,5 +178,5 @@ void merak_input_write(FILE *out, const struct merak_placement_input *input)
             merak_order_name(input->order));
     if (input->pp_bytes > 0 || input->dp_bytes > 0)
         fprintf(out, ":%" PRIu64 ":%" PRIu64, input->pp_bytes, input->dp_bytes);
-    fprintf(out, "/%s/", merak_domain_name(input->tp_domain));
+    fprintf(out, "/%s/", domain_name(input->tp_domain));
 }

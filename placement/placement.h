@@ -58,7 +58,6 @@ enum merak_domain {
 const char *merak_order_name(enum merak_order order);
 enum merak_status merak_order_parse(const char *word,
                                     enum merak_order *order) MERAK_CHECKED;
-const char *merak_domain_name(enum merak_domain domain);
 enum merak_status merak_domain_parse(const char *word,
                                      enum merak_domain *domain) MERAK_CHECKED;
 

@@ -106,9 +106,10 @@ static bool origin_of(const char *branch, uint64_t *step_p)
 /* --- the run ----------------------------------------------------------------
  */
 
-enum merak_status merak_ckpt_branch_read(const char *run_dir,
-                                         char branch[MERAK_CKPT_BRANCH],
-                                         bool *found_p, struct merak_error *err)
+/* RUN/BRANCH; "" and false if there is none. */
+static enum merak_status read_branch(const char *run_dir,
+                                     char branch[MERAK_CKPT_BRANCH],
+                                     bool *found_p, struct merak_error *err)
 {
     char path[PATH_MAX], *text = NULL;
     enum merak_status rc;
@@ -160,7 +161,7 @@ enum merak_status merak_ckpt_branch_mark(const char *run_dir,
 {
     char branch[MERAK_CKPT_BRANCH], theirs[MERAK_CKPT_BRANCH];
     bool found;
-    enum merak_status rc = merak_ckpt_branch_read(run_dir, branch, &found, err);
+    enum merak_status rc = read_branch(run_dir, branch, &found, err);
 
     for (int i = 0; rc == MERAK_OK && found && i < n; i++)
         entries[i].elsewhere =
@@ -175,8 +176,8 @@ bool merak_ckpt_branch_goes_on(const char *run_dir)
     uint64_t step;
     bool found;
 
-    return merak_ckpt_branch_read(run_dir, branch, &found, NULL) == MERAK_OK &&
-           found && origin_of(branch, &step);
+    return read_branch(run_dir, branch, &found, NULL) == MERAK_OK && found &&
+           origin_of(branch, &step);
 }
 
 /* A branch that no checkpoint and not RUN/BRANCH has, from a step of another;
@@ -239,7 +240,7 @@ enum merak_status merak_ckpt_branch_at(const char *run_dir, const char *named,
     char branch[MERAK_CKPT_BRANCH];
     uint64_t origin, step;
     bool found;
-    enum merak_status rc = merak_ckpt_branch_read(run_dir, branch, &found, err);
+    enum merak_status rc = read_branch(run_dir, branch, &found, err);
 
     while (end > 0 && named[end - 1] == '/')
         end--;
@@ -261,7 +262,7 @@ enum merak_status merak_ckpt_branch_choose(const char *run_dir, bool named,
     char now[MERAK_CKPT_BRANCH], chosen[MERAK_CKPT_BRANCH] = "";
     bool found;
     int n = 0;
-    enum merak_status rc = merak_ckpt_branch_read(run_dir, now, &found, err);
+    enum merak_status rc = read_branch(run_dir, now, &found, err);
 
     if (rc == MERAK_OK)
         rc = merak_ckpt_list(run_dir, &entries, &n, err);
@@ -292,7 +293,7 @@ enum merak_status merak_ckpt_branch_enter(const char *run_dir,
 {
     char now[MERAK_CKPT_BRANCH], line[MERAK_CKPT_BRANCH + 1];
     bool found;
-    enum merak_status rc = merak_ckpt_branch_read(run_dir, now, &found, err);
+    enum merak_status rc = read_branch(run_dir, now, &found, err);
 
     if (rc != MERAK_OK || (!found && branch[0] == '\0'))
         return rc;

@@ -171,11 +171,6 @@ enum merak_status merak_ckpt_branch_mark(const char *run_dir,
                                          struct merak_ckpt_entry *entries,
                                          int n,
                                          struct merak_error *err) MERAK_CHECKED;
-/* RUN/BRANCH; "" and false if there is none. */
-enum merak_status merak_ckpt_branch_read(const char *run_dir,
-                                         char branch[MERAK_CKPT_BRANCH],
-                                         bool *found_p,
-                                         struct merak_error *err) MERAK_CHECKED;
 /* Does the branch of RUN/BRANCH begin at a checkpoint, so that there is one to
  * go on from? */
 bool merak_ckpt_branch_goes_on(const char *run_dir);

@@ -101,7 +101,8 @@ json_t *merak_json_parse(struct merak_json_span span, json_error_t *bad)
     return json_loadb(span.at, span.n, JSON_ALLOW_NUL | JSON_DECODE_ANY, bad);
 }
 
-json_t *merak_json_parse_key(struct merak_json_span key)
+/* A key as a string of JSON, which may have escapes. */
+static json_t *parse_key(struct merak_json_span key)
 {
     return merak_json_parse((struct merak_json_span){key.at - 1, key.n + 2},
                             &(json_error_t){0});
@@ -114,7 +115,7 @@ bool merak_json_is_key(struct merak_json_span key, const char *name)
 
     if (memchr(key.at, '\\', key.n) == NULL)
         return key.n == strlen(name) && memcmp(key.at, name, key.n) == 0;
-    text = merak_json_parse_key(key);
+    text = parse_key(key);
     same = json_is_string(text) && strcmp(json_string_value(text), name) == 0;
     json_decref(text);
     return same;
@@ -165,7 +166,7 @@ static enum merak_status parse_message(struct merak_json_span span,
     for (; (more = merak_json_next(&at, end, '}', first, &m)) > 0;
          first = false) {
         json_t *value = merak_json_parse(m.value, &bad),
-               *key = merak_json_parse_key(m.key);
+               *key = parse_key(m.key);
 
         if (value == NULL && is_read(m.key)) {
             json_decref(key);

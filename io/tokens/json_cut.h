@@ -29,8 +29,6 @@ int merak_json_next(const char **at, const char *end, char close, bool first,
                     struct merak_json_member *m);
 /* The value, yours; NULL: `bad` says why it is none. */
 json_t *merak_json_parse(struct merak_json_span span, json_error_t *bad);
-/* A key as a string of JSON, which may have escapes. */
-json_t *merak_json_parse_key(struct merak_json_span key);
 bool merak_json_is_key(struct merak_json_span key, const char *name);
 /* A list of messages, yours; fields that are not read may have any value. */
 enum merak_status

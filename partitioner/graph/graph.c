@@ -45,7 +45,9 @@ void merak_graph_destroy(struct merak_graph *graph)
     free(graph);
 }
 
-const char *merak_graph_name(struct merak_graph *graph, const char *fmt, ...)
+/* printf into the graph's own memory; NULL when out of memory. */
+static const char *__attribute__((format(printf, 2, 3)))
+format_name(struct merak_graph *graph, const char *fmt, ...)
 {
     const char *name;
     va_list ap;
@@ -112,7 +114,7 @@ enum merak_status merak_graph_value(struct merak_graph *graph,
     if (value == NULL)
         return merak_fail_nomem(err, sizeof(*value));
     *value = *proto;
-    value->name = merak_graph_name(graph, "%s", proto->name);
+    value->name = format_name(graph, "%s", proto->name);
     if (value->name == NULL)
         return merak_fail_nomem(err, strlen(proto->name) + 1);
     value->id = graph->n_values;
@@ -158,7 +160,7 @@ static const char *node_name(struct merak_graph *graph,
     int same = 1;
 
     if (node->phase == MERAK_PHASE_F)
-        return merak_graph_name(graph, "%s.%d", op, node->id);
+        return format_name(graph, "%s.%d", op, node->id);
     /* A forward node's gradient nodes are adjacent: count those of the same op
      * before this one. */
     for (int i = node->id - 1;
@@ -168,11 +170,11 @@ static const char *node_name(struct merak_graph *graph,
         same += graph->node[i]->op == node->op;
     /* Ops used in both directions (add, dropout, rope) get the suffix that
      * the names of the others include. */
-    op = merak_graph_name(graph, "%s%s.%d", op,
-                          strstr(op, "_d") != NULL ? "" : "_dx", node->forward);
+    op = format_name(graph, "%s%s.%d", op,
+                     strstr(op, "_d") != NULL ? "" : "_dx", node->forward);
     if (op == NULL || same == 1)
         return op;
-    return merak_graph_name(graph, "%s+%d", op, same - 1);
+    return format_name(graph, "%s+%d", op, same - 1);
 }
 
 static enum merak_status make_outputs(struct merak_graph *graph,
@@ -196,7 +198,7 @@ static enum merak_status make_outputs(struct merak_graph *graph,
                                     .of = -1};
 
         if (i > 0)
-            proto.name = merak_graph_name(graph, "%s:%d", node->name, i);
+            proto.name = format_name(graph, "%s:%d", node->name, i);
         rc = proto.name == NULL
                  ? merak_fail_nomem(err, strlen(node->name) + 4)
                  : merak_graph_value(graph, &proto, &node->out[i], err);

@@ -243,10 +243,6 @@ static inline size_t merak_balance_tally(size_t E)
 {
     return E + 2;
 }
-/* printf into the graph's own memory; NULL when out of memory. */
-const char *merak_graph_name(struct merak_graph *graph, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* Append a value (no producer) or a node; a node's outputs are made from
  * op->infer.  Used by the builder, by gradients and by sharding. */
 enum merak_status merak_graph_value(struct merak_graph *graph,

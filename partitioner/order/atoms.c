@@ -17,12 +17,10 @@
 
 struct maker {
     struct merak_atoms *atoms;
-    const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     bool *depends; /* by node: on the batch */
     int *owner;    /* by node: whose atom it is in, itself or a later one */
     int *last;     /* by value: the atom that read it last, or -1 */
-    size_t edges;  /* that there is room for */
 };
 
 static bool is_work(const struct maker *m, int node)
@@ -197,8 +195,7 @@ static enum merak_status maker_init(struct maker *m, struct merak_atoms *atoms,
 
     for (int n = 0; n < sharded->graph->n_nodes; n++)
         edges += (size_t)sharded->graph->node[n]->n_in;
-    *m = (struct maker){
-        .atoms = atoms, .sharded = sharded, .graph = sharded->graph};
+    *m = (struct maker){.atoms = atoms, .graph = sharded->graph};
     *atoms = (struct merak_atoms){.dag = {.n = 0}};
     m->depends = calloc(nodes, sizeof(*m->depends));
     m->owner = calloc(nodes, sizeof(*m->owner));

@@ -34,7 +34,6 @@
 #define MEMORY 4       /* a block may hold this many times its share */
 
 struct gatherer {
-    const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     struct merak_atoms atoms;
     int *order; /* [n] atoms */
@@ -298,7 +297,7 @@ enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
                                        enum merak_branches order,
                                        struct merak_error *err)
 {
-    struct gatherer g = {.sharded = sharded, .graph = sharded->graph};
+    struct gatherer g = {.graph = sharded->graph};
     bool found = false;
     enum merak_status rc = merak_atoms_init(&g.atoms, sharded, err);
 

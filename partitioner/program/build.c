@@ -87,10 +87,9 @@ void merak_build_box(const struct merak_build *b, int value,
 }
 
 struct merak_slot merak_build_vector(enum merak_dtype dtype, size_t n,
-                                     enum merak_category category,
                                      const char *name)
 {
-    return (struct merak_slot){.category = category,
+    return (struct merak_slot){.category = MERAK_CAT_TRANSIENT,
                                .name = name,
                                .value = -1,
                                .dtype = dtype,

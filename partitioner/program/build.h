@@ -300,9 +300,8 @@ void merak_build_box(const struct merak_build *b, int value,
 /* A new slot that is a part of slot `whole`, from its byte `at` on. */
 int merak_build_alias(struct merak_build *b, int whole, size_t at,
                       const struct merak_slot *proto);
-/* One-dimensional, n elements. */
+/* One-dimensional, n elements, of an action or the step's end. */
 struct merak_slot merak_build_vector(enum merak_dtype dtype, size_t n,
-                                     enum merak_category category,
                                      const char *name);
 /* Append an instruction; sets its costs and scratch and the slots' lives. */
 int merak_build_push(struct merak_build *b, struct merak_instr *instr);

@@ -182,12 +182,10 @@ static const struct merak_param_slots *param_of(const struct merak_build *b,
  * those that another rank counts. */
 static int sum_squares(struct merak_build *b)
 {
-    struct merak_slot proto = merak_build_vector(MERAK_F64, (size_t)b->params.n,
-                                                 MERAK_CAT_TRANSIENT, "sumsq");
-    struct merak_slot none =
-        merak_build_vector(MERAK_F32, 0, MERAK_CAT_TRANSIENT, "nothing");
-    struct merak_slot one =
-        merak_build_vector(MERAK_F64, 1, MERAK_CAT_TRANSIENT, "sumsq");
+    struct merak_slot proto =
+        merak_build_vector(MERAK_F64, (size_t)b->params.n, "sumsq");
+    struct merak_slot none = merak_build_vector(MERAK_F32, 0, "nothing");
+    struct merak_slot one = merak_build_vector(MERAK_F64, 1, "sumsq");
     int vector = merak_build_slot(b, &proto);
     int empty = merak_build_slot(b, &none);
 
@@ -254,8 +252,7 @@ static int norm_over_meshes(struct merak_build *b, int vector)
 
 static void emit_norm(struct merak_build *b)
 {
-    struct merak_slot proto =
-        merak_build_vector(MERAK_F32, 2, MERAK_CAT_TRANSIENT, "norm");
+    struct merak_slot proto = merak_build_vector(MERAK_F32, 2, "norm");
     int vector = sum_squares(b), first_dp = merak_build_dp_axis(b);
     int slot[2];
 

@@ -47,7 +47,7 @@ void merak_build_loss(struct merak_build *b)
     slot = merak_build_vector(MERAK_F64,
                               (size_t)b->prog->plan.microbatches *
                                   merak_shape_count(&loss->shape),
-                              MERAK_CAT_TRANSIENT, "loss");
+                              "loss");
     slot.value = loss->id;
     b->prog->loss = merak_build_slot(b, &slot);
     if (b->prog->loss >= 0)
@@ -96,7 +96,7 @@ void merak_build_reports(struct merak_build *b)
             .value = v, .at = at, .n = each, .counts = counts(b, v)};
         at += (size_t)prog->plan.microbatches * each;
     }
-    slot = merak_build_vector(MERAK_F64, at, MERAK_CAT_TRANSIENT, "reports");
+    slot = merak_build_vector(MERAK_F64, at, "reports");
     prog->reports = b->rc == MERAK_OK ? merak_build_slot(b, &slot) : -1;
     if (prog->reports >= 0)
         merak_build_begin(b, prog->reports);

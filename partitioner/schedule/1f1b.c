@@ -16,9 +16,9 @@ static void f1b1_fill(const struct merak_schedule_args *args,
     merak_schedule_warmup_fill(args, args->stages - args->stage, actions);
 }
 
+/* One forward, one backward; stage s holds p - s micro-batches */
 const struct merak_schedule merak_schedule_1f1b = {
     .name = "1f1b",
-    .about = "one forward, one backward; stage s holds p - s micro-batches",
     .max_chunks = 1,
     .count = merak_schedule_pairs,
     .fill = f1b1_fill,

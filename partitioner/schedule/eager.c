@@ -18,9 +18,9 @@ static void eager_fill(const struct merak_schedule_args *args,
                                actions);
 }
 
+/* 1f1b that overlaps transfers; stage s holds 2(p - s) - 1 */
 const struct merak_schedule merak_schedule_eager = {
     .name = "eager",
-    .about = "1f1b that overlaps transfers; stage s holds 2(p - s) - 1",
     .max_chunks = 1,
     .count = merak_schedule_pairs,
     .fill = eager_fill,

@@ -22,9 +22,9 @@ static void forward_fill(const struct merak_schedule_args *args,
             (struct merak_action){.kind = MERAK_ACT_F, .microbatch = i};
 }
 
+/* Forwards only (evaluation); holds nothing */
 const struct merak_schedule merak_schedule_forward = {
     .name = "forward",
-    .about = "forwards only (evaluation); holds nothing",
     .forward_only = true,
     .max_chunks = 1,
     .count = forward_count,

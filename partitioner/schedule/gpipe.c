@@ -16,9 +16,9 @@ static void gpipe_fill(const struct merak_schedule_args *args,
     merak_schedule_warmup_fill(args, args->microbatches, actions);
 }
 
+/* All forwards, then all backwards; holds m micro-batches */
 const struct merak_schedule merak_schedule_gpipe = {
     .name = "gpipe",
-    .about = "all forwards, then all backwards; holds m micro-batches",
     .max_chunks = 1,
     .count = merak_schedule_pairs,
     .fill = gpipe_fill,

@@ -113,9 +113,9 @@ static void interlaced_fill(const struct merak_schedule_args *args,
     }
 }
 
+/* 1f1b with vocabulary-parallel embedding and head */
 const struct merak_schedule merak_schedule_interlaced = {
     .name = "interlaced",
-    .about = "1f1b with vocabulary-parallel embedding and head",
     .min_chunks = 2,
     .max_chunks = 4,
     .usual_chunks = 3,

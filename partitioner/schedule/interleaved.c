@@ -65,9 +65,9 @@ interleaved_check(const struct merak_schedule_args *args,
     return MERAK_OK;
 }
 
+/* 1f1b over v chunks per rank; bubble 1/v, transfers v times */
 const struct merak_schedule merak_schedule_interleaved = {
     .name = "interleaved",
-    .about = "1f1b over v chunks per rank; bubble 1/v, transfers v times",
     .min_chunks = 2,
     .count = interleaved_count,
     .fill = interleaved_fill,

@@ -59,9 +59,9 @@ static enum merak_status nf1b_check(const struct merak_schedule_args *args,
     return MERAK_OK;
 }
 
+/* Several forward passes (3), then a backward: recycling models */
 const struct merak_schedule merak_schedule_nf1b = {
     .name = "3f1b",
-    .about = "several forward passes (3), then a backward: recycling models",
     .max_chunks = 1,
     .passes = 3,
     .count = nf1b_count,

@@ -71,8 +71,7 @@ struct merak_schedule_args {
 /* One row of the registry.  The functions are called through those below,
  * which replace zeros by defaults and put the row's moves into args. */
 struct merak_schedule {
-    const char *name; /* the word users type: "gpipe", "1f1b" */
-    const char *about;
+    const char *name;  /* the word users type: "gpipe", "1f1b" */
     bool splits_w;     /* B and W are separate actions */
     bool forward_only; /* no backwards: for evaluation, never for training */
     int max_chunks;    /* largest v; 0: no limit */

@@ -143,39 +143,36 @@ static bool all_but_last(const struct merak_schedule_args *args)
     .moves = (with), .count = moves_count, .fill = moves_fill,         \
     .check = moves_check, .recomputes = all_but_last
 
-const struct merak_schedule merak_schedule_early = {
-    .name = "early",
-    .about = "1f1b that recomputes while it waits in the drain",
-    MOVED(MERAK_MOVE_EARLY)};
+/* 1f1b that recomputes while it waits in the drain */
+const struct merak_schedule merak_schedule_early = {.name = "early",
+                                                    MOVED(MERAK_MOVE_EARLY)};
 
+/* Early, and the last stage does not recompute */
 const struct merak_schedule merak_schedule_last = {
-    .name = "last",
-    .about = "early, and the last stage does not recompute",
-    MOVED(MERAK_MOVE_DROP_LAST | MERAK_MOVE_EARLY)};
+    .name = "last", MOVED(MERAK_MOVE_DROP_LAST | MERAK_MOVE_EARLY)};
 
-const struct merak_schedule merak_schedule_scp = {
-    .name = "scp",
-    .about = "shifted critical path: last, and stage p-2 without a gap",
-    MOVED(MERAK_MOVES - 1)};
+/* Shifted critical path: last, and stage p-2 without a gap */
+const struct merak_schedule merak_schedule_scp = {.name = "scp",
+                                                  MOVED(MERAK_MOVES - 1)};
 
 static const struct merak_schedule drop_last = {
     .name = "scp:drop-last",
-    .about = "1f1b, and the last stage does not recompute",
+    /* 1f1b, and the last stage does not recompute */
     MOVED(MERAK_MOVE_DROP_LAST)};
 
 static const struct merak_schedule third = {
     .name = "scp:third",
-    .about = "1f1b, and stage p-2 runs a third forward first",
+    /* 1f1b, and stage p-2 runs a third forward first */
     MOVED(MERAK_MOVE_THIRD)};
 
 static const struct merak_schedule drop_last_third = {
     .name = "scp:drop-last,third",
-    .about = "shifted critical path without early recomputation",
+    /* shifted critical path without early recomputation */
     MOVED(MERAK_MOVE_DROP_LAST | MERAK_MOVE_THIRD)};
 
 static const struct merak_schedule early_third = {
     .name = "scp:early,third",
-    .about = "shifted critical path, and the last stage recomputes",
+    /* shifted critical path, and the last stage recomputes */
     MOVED(MERAK_MOVE_EARLY | MERAK_MOVE_THIRD)};
 
 const struct merak_schedule *merak_schedule_moves(unsigned moves)

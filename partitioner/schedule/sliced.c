@@ -22,9 +22,9 @@ static void sliced_fill(const struct merak_schedule_args *args,
         args, args->slices + args->stages - 1 - args->stage, actions);
 }
 
+/* 1f1b over slices of sequences (causal models); bubble 1/slices */
 const struct merak_schedule merak_schedule_sliced = {
     .name = "sliced",
-    .about = "1f1b over slices of sequences (causal models); bubble 1/slices",
     .max_chunks = 1,
     .takes_slices = true,
     .count = merak_schedule_pairs,

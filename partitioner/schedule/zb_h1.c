@@ -42,9 +42,9 @@ static void zb_h1_fill(const struct merak_schedule_args *args,
     }
 }
 
+/* 1f1b with weight gradients in its gaps; holds p micro-batches */
 const struct merak_schedule merak_schedule_zb_h1 = {
     .name = "zb-h1",
-    .about = "1f1b with weight gradients in its gaps; holds p micro-batches",
     .splits_w = true,
     .max_chunks = 1,
     .count = zb_h1_count,

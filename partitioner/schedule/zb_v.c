@@ -95,9 +95,9 @@ static int zb_v_part(const struct merak_schedule_args *args, int chunk)
     return chunk == 0 ? args->stage : 2 * args->stages - 1 - args->stage;
 }
 
+/* Two chunks in a V, weight gradients apart; no bubble at f=b=w */
 const struct merak_schedule merak_schedule_zb_v = {
     .name = "zb-v",
-    .about = "two chunks in a V, weight gradients apart; no bubble at f=b=w",
     .splits_w = true,
     .min_chunks = 2,
     .max_chunks = 2,

@@ -166,8 +166,6 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     range->x_s += s->x_s;
     range->w_s += s->w_s;
     range->kernel_s += s->kernel_s;
-    range->flops += s->flops;
-    range->exchanged += s->exchanged;
     range->late += s->late;
     if (s->largest > range->largest)
         range->largest = s->largest;

@@ -36,12 +36,12 @@ struct merak_marks {
 /* Segments from .. to - 1, added one by one. */
 struct merak_range {
     int from, to, n_blocks, n_tops;
-    double f_s, b_s, x_s, w_s, kernel_s, flops;
+    double f_s, b_s, x_s, w_s, kernel_s;
     /* For each way to keep: bytes kept, peak of live bytes, live bytes to be
      * dropped at the block's end, seconds to recompute. */
     double kept[MERAK_KEEPS], peak[MERAK_KEEPS], dropped[MERAK_KEEPS];
     double recompute_s[MERAK_KEEPS];
-    double exchanged, largest, late;
+    double largest, late;
     double most_lent, most_lent_grad; /* bytes of a segment: with ZeRO-3, 2 */
     /* Bytes kept whatever is dropped (need.c): total, before the latest block,
      * all that this block makes, and the peak of live bytes. */

@@ -143,7 +143,8 @@ static void reach(struct merak_reach *r, int stages, double period)
     }
 }
 
-bool merak_reach_within(struct merak_reach *r, int stages, double period,
+/* Are there so many stages that take at most `period` each?  stage[]: these. */
+static bool find_within(struct merak_reach *r, int stages, double period,
                         struct merak_reach_stage *stage)
 {
     const struct merak_reach_input *in = r->in;
@@ -184,18 +185,18 @@ double merak_reach_least(struct merak_reach *r, int stages,
 {
     double lo = 0, hi;
 
-    if (!merak_reach_within(r, stages, DBL_MAX / 2, stage))
+    if (!find_within(r, stages, DBL_MAX / 2, stage))
         return DBL_MAX;
     hi = longest(r->in, stage, stages);
     for (int i = 0; i < MOST_HALVINGS && lo * CLOSE < hi; i++) {
         double mid = lo + (hi - lo) / 2;
 
-        if (merak_reach_within(r, stages, mid, stage))
+        if (find_within(r, stages, mid, stage))
             hi = longest(r->in, stage, stages);
         else
             lo = mid;
     }
     /* The latest one that succeeded, for its stages. */
-    merak_reach_within(r, stages, hi, stage);
+    find_within(r, stages, hi, stage);
     return longest(r->in, stage, stages);
 }

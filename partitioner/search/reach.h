@@ -48,9 +48,6 @@ enum merak_status merak_reach_create(const struct merak_reach_input *in,
                                      struct merak_reach **reach_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_reach_destroy(struct merak_reach *reach);
-/* Are there so many stages that take at most `period` each?  stage[]: these. */
-bool merak_reach_within(struct merak_reach *reach, int stages, double period,
-                        struct merak_reach_stage *stage);
 /* The least period of so many stages, within 0.1 %: that of the longest one of
  * those returned; DBL_MAX: there are none. */
 double merak_reach_least(struct merak_reach *reach, int stages,

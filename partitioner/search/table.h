@@ -44,7 +44,6 @@ struct merak_segment {
     double f_s, b_s; /* b_s includes the weight gradients */
     double x_s, w_s; /* dgrad and wgrad, if the schedule splits b_s */
     double kernel_s; /* of f_s + b_s, in kernels */
-    double flops;
     bool begins_block;
     double kept[MERAK_KEEPS]; /* bytes kept for the backward */
     double late; /* bytes that weight gradients read, if they are put off */
@@ -85,7 +84,6 @@ struct merak_table {
     int n_params;      /* of the model */
     double n_elements; /* of them */
     double total_s;    /* f_s + b_s of all segments */
-    double flops;      /* of a unit, on one tensor rank */
     int n_nodes;       /* of the sharded graph, times width */
     int passes;        /* forwards of a unit */
 };

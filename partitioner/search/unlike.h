@@ -60,8 +60,6 @@ void merak_unlike_fini(struct merak_unlike *u);
  * request on: all orders of up to three kinds; of more, that one and its
  * reverse.  False: after the last, back to the first. */
 bool merak_unlike_reorder(struct merak_unlike *u);
-/* The kind of the node of a rank. */
-int merak_unlike_kind(const struct merak_unlike *u, int rank);
 
 /* --- unlike_types.c: what stages can be ----------------------------------- */
 

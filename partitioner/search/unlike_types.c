@@ -169,7 +169,8 @@ bool merak_unlike_reorder(struct merak_unlike *u)
     return at >= 0;
 }
 
-int merak_unlike_kind(const struct merak_unlike *u, int rank)
+/* The kind of the node of a rank. */
+static int kind_of(const struct merak_unlike *u, int rank)
 {
     int at = 0;
 
@@ -307,8 +308,8 @@ bool merak_unlike_may_be(const void *arg, int type, int first_rank)
     int node = u->s.in->ranks_per_node, ranks = types->ranks[type];
     int last = first_rank + ranks - 1;
 
-    return merak_unlike_kind(u, first_rank) == types->type[type].kind &&
-           merak_unlike_kind(u, last) == types->type[type].kind &&
+    return kind_of(u, first_rank) == types->type[type].kind &&
+           kind_of(u, last) == types->type[type].kind &&
            (first_rank / node == last / node ||
             (first_rank % node == 0 && ranks % node == 0));
 }

@@ -217,7 +217,6 @@ struct player {
 };
 
 struct play {
-    struct merak_program *const *programs;
     int n;
     struct player *player;
     struct merak_meet *meet;
@@ -350,7 +349,7 @@ static enum merak_status report_stuck(const struct play *play,
 static enum merak_status check_progress(struct merak_program *const *programs,
                                         int n, struct merak_error *err)
 {
-    struct play play = {.programs = programs, .n = n, .moved = true};
+    struct play play = {.n = n, .moved = true};
     enum merak_status rc = MERAK_OK;
 
     play.player = calloc((size_t)n + 1, sizeof(*play.player));

@@ -93,7 +93,9 @@ static enum merak_status wrap(const struct merak_link *link,
     return rc;
 }
 
-int64_t merak_link_spin_ns(int cores, bool shared)
+/* How long a wait spins: `cores` that the process may use, 0 if unknown;
+ * shared: tasks share them. */
+static int64_t spin_ns(int cores, bool shared)
 {
     /* NCCL's thread and both of ours */
     return shared || merak_spin_ns(cores, 3) == 0 ? MERAK_SPIN_NS
@@ -373,8 +375,7 @@ enum merak_status merak_link_open(const struct merak_link_options *opt,
         link->deadline_s = opt->deadline_s > 0 ? opt->deadline_s : 300;
         link->fast = opt->fast;
         link->chunk = opt->chunk_bytes;
-        link->spin_ns =
-            merak_link_spin_ns(merak_cores_allowed(), opt->tr->spin_ns == 0);
+        link->spin_ns = spin_ns(merak_cores_allowed(), opt->tr->spin_ns == 0);
         rc = begin(link, opt, err);
     }
     rc = merak_boot_agree(opt->boot, rc, err);

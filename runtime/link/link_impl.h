@@ -47,10 +47,6 @@ enum merak_status merak_link_share_ids(struct merak_link *link,
                                        struct merak_boot *boot,
                                        struct merak_error *err) MERAK_CHECKED;
 
-/* How long a wait spins: `cores` that the process may use, 0 if unknown;
- * shared: tasks share them. */
-int64_t merak_link_spin_ns(int cores, bool shared);
-
 /* Wait until the library has queued what it was given. */
 enum merak_status merak_link_settle(struct merak_link *link, int comm,
                                     struct merak_error *err) MERAK_CHECKED;

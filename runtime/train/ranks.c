@@ -173,7 +173,6 @@ static enum merak_status fill_map(const struct merak_placement *p,
     }
     r->logical = merak_placement_logical_of(p, boot->rank);
     r->order_tp_pp_dp = merak_placement_order(p) == MERAK_ORDER_TP_PP_DP;
-    r->plan_id = merak_placement_id(p);
     return MERAK_OK;
 }
 

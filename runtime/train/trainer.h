@@ -43,7 +43,6 @@ struct merak_ranks {
                    all are alike */
     bool order_tp_pp_dp;
     char source[16]; /* "spank", "runtime", "single" */
-    uint64_t plan_id;
 };
 
 /* Where weights are read from: one of these. */

@@ -113,7 +113,8 @@ static bool is_same_object(struct jinja_value a, struct jinja_value b)
                                 (a.kind == JINJA_DICT && a.dict == b.dict));
 }
 
-const char *merak_jinja_test_sign(const char *name)
+/* The sign of a test that compares, or NULL. */
+static const char *test_sign(const char *name)
 {
     static const struct {
         const char *name, *sign;
@@ -139,8 +140,8 @@ bool merak_jinja_test(struct jinja_run *r, const char *name,
 
     if (known)
         return is;
-    if (merak_jinja_test_sign(name) != NULL)
-        return merak_jinja_compare(r, merak_jinja_test_sign(name), v, other);
+    if (test_sign(name) != NULL)
+        return merak_jinja_compare(r, test_sign(name), v, other);
     if (strcmp(name, "odd") == 0 || strcmp(name, "even") == 0)
         return divides(r, v, merak_jinja_int(2)) == (name[0] == 'e');
     if (strcmp(name, "divisibleby") == 0)

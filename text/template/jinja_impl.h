@@ -372,8 +372,6 @@ bool merak_jinja_test(struct jinja_run *r, const char *name,
 /* By a sign: "==", "<", "in", "not in" and others. */
 bool merak_jinja_compare(struct jinja_run *r, const char *sign,
                          struct jinja_value x, struct jinja_value y);
-/* The sign of a test that compares, or NULL. */
-const char *merak_jinja_test_sign(const char *name);
 bool merak_jinja_is_function(const char *name);
 bool merak_jinja_is_method(struct jinja_value v, const char *name);
 /* a in b. */

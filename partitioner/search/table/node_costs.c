@@ -111,8 +111,6 @@ static void measure_kernel(struct merak_walker *w,
                               ? slice_seconds(w, node, &inf, &cost)
                               : merak_cost_kernel(w->cost, node->op->name,
                                                   tensor_ranks(w), &size);
-    w->table->segment[w->of_node[node->id]].flops +=
-        w->table->width * cost.flops;
     if (w->in->memory.scratch != NULL)
         w->node_scratch[node->id] = (double)w->in->memory.scratch(
             w->in->memory.arg, node->op->name, &call);

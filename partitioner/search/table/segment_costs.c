@@ -256,7 +256,6 @@ static void measure_times(struct merak_walker *w)
         double stages = merak_walker_is_shared(w, s) ? w->plan->pp : 1;
 
         t->total_s += stages * (t->segment[s].f_s + t->segment[s].b_s);
-        t->flops += stages * t->segment[s].flops;
     }
 }
 
