@@ -343,6 +343,19 @@ last_words()
         grep -iE 'error|fatal|cannot' | tail -n 1 | sed 's/^\[[^]]*\] //'
 }
 
+# Slurm's plugin loads PMIx's library under a name that some distributions have
+# in a development package alone; srun then starts nothing, and says little.
+warn_of_pmix()
+{
+    local why
+
+    why=$(grep -hoiE 'can ?not load pmix library' "$dir"/n1/log | head -n 1)
+    [ -z "$why" ] || printf 'merak sandbox: %s\n' "Slurm's PMIx plugin does \
+not load ($why), so srun needs --mpi=none here and tasks of Merak do not find \
+each other: install the libpmix.so that it looks for (Debian: apt-get install \
+libpmix-dev)" >&2
+}
+
 need_programs()
 {
     local p missing=
@@ -457,6 +470,7 @@ start()
         write_cgroup
         write_config "$(choose_ports $((nodes + 1)))"
         if start_daemons; then
+            warn_of_pmix
             [ -z "$keeper" ] || start_keeper
             return
         fi
