@@ -108,6 +108,8 @@ bool merak_search_set_level(const struct merak_search *s, int level,
 
     plan->zero = zero;
     plan->grad_sum = zero_rows[level].sum;
+    if (s->shards_more && zero < MERAK_ZERO_GRADS)
+        return false;
     /* Levels from 2 on are tried if they are given, or auto. */
     if (zero >= MERAK_ZERO_GRADS &&
         (!merak_search_may_be_flat(pin) ||
@@ -400,7 +402,7 @@ static bool may_have_tp(const struct merak_search *s, int tp)
 {
     int64_t axes = merak_search_axes(s);
 
-    return s->node_spread % tp == 0 &&
+    return merak_search_in_node(s) % tp == 0 &&
            (axes == 0 || merak_factors_product(axes) == tp) &&
            (tp > 1 || !merak_split_any(&s->in->pin.split)) &&
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
@@ -411,7 +413,7 @@ static bool may_have_ep(const struct merak_search *s, int ep)
 {
     int asked = merak_search_ep(s);
 
-    if (s->node_spread % ep != 0 || (asked > 0 && asked != ep) ||
+    if (merak_search_in_node(s) % ep != 0 || (asked > 0 && asked != ep) ||
         (ep > 1 && asked == 0 && merak_search_cp(s->in) > 1))
         return false;
     return asked > 0 || ep == 1 ||
@@ -422,7 +424,7 @@ static bool may_have_ep(const struct merak_search *s, int ep)
  * first; returns how many. */
 static int list_sizes(const struct merak_search *s, struct sizes *sizes)
 {
-    int most = s->node_spread, n = 0;
+    int most = merak_search_in_node(s), n = 0;
 
     for (int tp = 1; tp <= most; tp++) {
         if (may_have_tp(s, tp) && may_have_ep(s, 1))
@@ -455,7 +457,7 @@ static void rate_all_sizes(struct merak_search *s, struct sizes *sizes, int n)
 /* Tensor groups never leave a node. */
 void merak_search_rate_all(struct merak_search *s)
 {
-    int most = s->node_spread;
+    int most = merak_search_in_node(s);
     size_t room = 0; /* pairs whose product is at most that */
     struct sizes *sizes;
 

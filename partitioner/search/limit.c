@@ -91,7 +91,7 @@ static void rate_rest(struct merak_search *s)
 
     merak_search_narrow(&plain.pin);
     s->in = &plain;
-    for (int tp = 1; tp <= s->node_spread; tp++) {
+    for (int tp = 1; tp <= merak_search_in_node(s); tp++) {
         if ((asked->pin.tp > 0 && asked->pin.tp != tp) || has_tp(s, tp))
             continue;
         if (merak_search_is_over(s))

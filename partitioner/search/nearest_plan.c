@@ -166,7 +166,7 @@ static int near_degrees(const struct merak_search *s,
                         struct degrees near[MERAK_MAX_NEAR])
 {
     const struct merak_choices *pin = &s->in->pin;
-    int most = s->node_spread, n = 0;
+    int most = merak_search_in_node(s), n = 0;
 
     for (int tp = 1; tp <= most; tp++) {
         for (int ep = 1; ep <= (pin->ep > 1 ? most / tp : 1); ep++) {
@@ -255,7 +255,8 @@ static bool change_batch(struct change *c)
     int n = 0;
 
     for (int dp = 1; dp <= s->spread; dp++) {
-        for (int tp = 1; tp <= s->node_spread && s->spread % dp == 0; tp++) {
+        for (int tp = 1; tp <= merak_search_in_node(s) && s->spread % dp == 0;
+             tp++) {
             /* with split samples, each tensor rank has at least one */
             size_t unit = (size_t)dp * size *
                           (pin->micro_batch > 0               ? 1
@@ -264,7 +265,8 @@ static bool change_batch(struct change *c)
                                                               : 1);
 
             if ((pin->dp > 0 && pin->dp != dp) ||
-                (pin->tp > 0 && pin->tp != tp) || s->node_spread % tp != 0)
+                (pin->tp > 0 && pin->tp != tp) ||
+                merak_search_in_node(s) % tp != 0)
                 continue;
             merak_near_insert(near, &n, b / unit * unit, b);
             merak_near_insert(near, &n, (b / unit + 1) * unit, b);

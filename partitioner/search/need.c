@@ -13,6 +13,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 
 static int part_at(const struct merak_rater *r, int stage, int chunk)
 {
@@ -212,6 +213,79 @@ double merak_part_least(const struct merak_rater *r,
     if (range->late > range->retained)
         least += count_of(r, merak_lists_waiting, stage, chunk) *
                  (range->late - range->retained);
+    return least;
+}
+
+static int fewer(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* For each stage the fewest forwards that one of its parts holds, ascending;
+ * NULL: no memory. */
+static double *fewest_in_flight(const struct merak_rater *r)
+{
+    int pp = r->plan->pp, chunks = r->lists->chunks;
+    double *n = calloc((size_t)pp, sizeof(*n));
+
+    for (int s = 0; n != NULL && s < pp; s++) {
+        n[s] = in_flight(r, s, 0);
+        for (int c = 1; c < chunks; c++)
+            n[s] = fmin(n[s], in_flight(r, s, c));
+    }
+    if (n != NULL)
+        qsort(n, (size_t)pp, sizeof(*n), fewer);
+    return n;
+}
+
+/*
+ * Let all stages together hold H bytes all the time and keep R of a forward,
+ * and stage s keep its part of R n[s] times, n ascending.  If none takes more
+ * than B, those of least n keep most, B/n[s] each, and with the first k of them
+ * full and all else in the others
+ *
+ *   pp B >= H + k B + n[k] (R - B (1/n[0] + .. + 1/n[k - 1]))
+ *
+ * which holds for every k, since filling stages in this order costs least and n
+ * ascends.  Cuts and drops only change how sums over segments are divided.
+ */
+static double least_of(const double *n, int pp, double held, double retained)
+{
+    double least = 0, before = 0;
+
+    for (int k = 0; k < pp; k++) {
+        least =
+            fmax(least, (held + n[k] * retained) / (pp - k + n[k] * before));
+        before += 1 / n[k];
+    }
+    return fmax(least, retained / before);
+}
+
+double merak_stages_least(const struct merak_cost_model *cost,
+                          const struct merak_candidate *cand)
+{
+    const struct merak_table *t = cand->table;
+    const struct merak_plan *p = &cand->plan;
+    const struct merak_rater r = {.cost = cost,
+                                  .plan = p,
+                                  .mesh = merak_plan_mesh(p, 0),
+                                  .lists = cand->follow->lists,
+                                  .lists_less = cand->follow->less};
+    double *n = fewest_in_flight(&r), retained = 0, held, least = 0;
+    struct merak_param_state hold = {0};
+
+    for (int s = 0; s < t->n; s++) {
+        merak_param_state_add(&hold, &t->segment[s].hold);
+        retained += merak_segment_least(&t->segment[s]);
+    }
+    held = held_bytes(&r, &hold);
+    if (p->offload != MERAK_OFFLOAD_NONE) /* each stage's host takes so much */
+        held -= (p->pp - 1) * (double)cost->host.bytes;
+    if (n != NULL)
+        least = least_of(n, p->pp, held, retained);
+    free(n);
     return least;
 }
 

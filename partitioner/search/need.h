@@ -22,6 +22,10 @@ double merak_part_limit(struct merak_rater *rater, double limit);
  * whatever it drops; it also holds for every part that contains this one. */
 double merak_part_least(const struct merak_rater *rater,
                         const struct merak_range *range, int part);
+/* Lower bound, by the table, of what the stage takes that takes most, however a
+ * candidate is cut and whatever it drops; it has its action lists. */
+double merak_stages_least(const struct merak_cost_model *cost,
+                          const struct merak_candidate *cand);
 /* Choose what each part drops, or use rater->drop if rater->fixed; fill keeps.
  * Returns the bytes of the stage that takes most. */
 double merak_stages_need(struct merak_rater *rater, int *stage_p);

@@ -122,18 +122,23 @@ static void begin_block(struct merak_range *range)
     range->block_all = 0;
 }
 
+double merak_segment_least(const struct merak_segment *s)
+{
+    double least = s->kept[0];
+
+    for (int k = 1; k < MERAK_KEEPS; k++)
+        least = s->kept[k] < least ? s->kept[k] : least;
+    return least;
+}
+
 /* Add to the bytes that are live or kept whatever is dropped; what an earlier
  * segment holds, too, is not counted. */
 static void add_sure(struct merak_range *range, const struct merak_segment *s)
 {
     double peak = range->retained_before + range->block_all + s->peak;
-    double least = s->kept[0];
-
-    for (int k = 1; k < MERAK_KEEPS; k++)
-        least = s->kept[k] < least ? s->kept[k] : least;
     range->retained_peak =
         peak > range->retained_peak ? peak : range->retained_peak;
-    range->retained += least;
+    range->retained += merak_segment_least(s);
     range->block_all += s->kept[MERAK_KEEP_ALL];
 }
 

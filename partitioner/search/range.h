@@ -78,6 +78,8 @@ void merak_range_start(struct merak_range *range, int from,
 /* Append segment range->to. */
 void merak_range_add(const struct merak_table *table,
                      struct merak_range *range);
+/* Bytes that a segment keeps at least, whatever is dropped. */
+double merak_segment_least(const struct merak_segment *s);
 /* What a range lends with ZeRO-3 if the first `blocks` are fetched; 0: all. */
 struct merak_lent merak_range_fetched_to(const struct merak_range *range,
                                          int blocks);

@@ -452,13 +452,13 @@ static void say_reason(const struct merak_search *s,
         break;
     case MERAK_BINDS_DEGREES:
         merak_search_name_degrees(&s->in->pin, given);
-        merak_fail(err, MERAK_ERR_CONFIG,
-                   "degrees: %s: %s must be the %d rank%s, and %s must divide "
-                   "the %d of a node",
-                   given,
-                   s->in->pin.ep > 1 ? "tp x ep x pp x dp" : "tp x pp x dp",
-                   s->spread, merak_plural(s->spread),
-                   s->in->pin.ep > 1 ? "tp x ep" : "tp", s->node_spread);
+        merak_fail(
+            err, MERAK_ERR_CONFIG,
+            "degrees: %s: %s must be the %d rank%s, and %s must divide "
+            "the %d of a node",
+            given, s->in->pin.ep > 1 ? "tp x ep x pp x dp" : "tp x pp x dp",
+            s->spread, merak_plural(s->spread),
+            s->in->pin.ep > 1 ? "tp x ep" : "tp", merak_search_in_node(s));
         break;
     case MERAK_BINDS_TENSOR:
     case MERAK_BINDS_LISTS:

@@ -9,6 +9,7 @@
 #include "partitioner/program/offload.h"
 #include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
+#include "partitioner/search/need.h"
 #include "partitioner/search/search_impl.h"
 #include "partitioner/search/unlike.h"
 
@@ -128,7 +129,7 @@ void merak_search_rate_variant(struct merak_search *s,
                                struct merak_candidate *cand,
                                const int **initial)
 {
-    double limit = s->limit * MERAK_SEARCH_SLACK;
+    double limit = s->limit * MERAK_SEARCH_SLACK, least;
     struct merak_candidate fewer;
 
     if (!merak_search_room(s, cand))
@@ -137,7 +138,10 @@ void merak_search_rate_variant(struct merak_search *s,
     if (s->best_s < DBL_MAX)
         merak_progress_note(s->in->progress, "best %.4g s a step", s->best_s);
     merak_progress_add(s->in->progress, 1);
-    merak_search_cut(s, cand, *initial, limit, false);
+    least = merak_stages_least(&s->cost, cand);
+    cand->rated_s = 0;
+    if (least <= limit)
+        merak_search_cut(s, cand, *initial, limit, false);
     if (cand->rated_s > 0) {
         if (merak_search_effort(cand) < CHEAP)
             rate_tight(s, cand);
@@ -149,7 +153,13 @@ void merak_search_rate_variant(struct merak_search *s,
             merak_search_keep(s, &s->cand, &s->n_cands, &fewer);
         return;
     }
-    merak_search_cut(s, cand, *initial, limit, true);
+    if (s->in->most_s > 0 && least > s->limit * TIGHT) {
+        /* whether it fits is all that is asked of it */
+        cand->rated_s = DBL_MAX;
+        cand->bytes = least;
+    } else {
+        merak_search_cut(s, cand, *initial, limit, true);
+    }
     if (cand->rated_s > 0)
         merak_search_keep(s, &s->big, &s->n_bigs, cand);
 }
@@ -216,7 +226,6 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
         .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
     s->spread = s->tasks / merak_search_cp(s->in);
-    s->node_spread = in->ranks_per_node / merak_search_cp(s->in);
     merak_search_limit_init(s);
     s->limit = (double)merak_search_memory(in);
     if (in->direct)
@@ -338,20 +347,27 @@ static void start_again(struct merak_search *s)
     s->effort.done = 0;
 }
 
-static void rate_and_build(struct merak_search *s)
+/* False: only the plainest plans, since none can fit. */
+static bool rate_and_build(struct merak_search *s)
 {
+    int before = s->n_bigs;
+    bool all;
+
     if (s->rc == MERAK_OK && merak_search_is_hopeless(s))
         merak_search_rate_plain(s);
-    if (s->n_bigs == 0)
+    all = s->n_bigs == before;
+    if (all)
         merak_search_rate_in_time(s);
     merak_search_finals(s);
     /* Nothing fits: try slower plans, which may take less memory. */
     if (s->n_cands > 0 && !s->cand[0].settled && s->in->most_s == 0) {
         start_again(s);
         s->relax_time_bound = true;
+        s->shards_more = false;
         merak_search_rate_in_time(s);
         merak_search_finals(s);
     }
+    return all;
 }
 
 /* Nothing fits, so that replicas have to share out more than the optimizer's
@@ -399,14 +415,19 @@ static bool may_offload(const struct merak_search *s,
            s->cost.host.bytes_per_s > 0;
 }
 
-/* Search for what the request becomes then. */
-static void search_with(struct merak_search *s,
-                        const struct merak_search_input *in)
+/* Search for what the request becomes then.  `all` that it was before is not
+ * rated again if only ZeRO changes and none of it fits by the table. */
+static bool search_with(struct merak_search *s,
+                        const struct merak_search_input *in, bool all)
 {
+    int n_bigs = s->n_bigs;
+
+    s->shards_more = all && s->n_cands == 0 && in->pin.zero != s->in->pin.zero;
     start_again(s);
+    s->n_bigs = s->shards_more ? n_bigs : 0;
     s->in = in;
     s->relax_time_bound = false;
-    rate_and_build(s);
+    return rate_and_build(s);
 }
 
 static enum merak_status search_once(const struct merak_search_input *input,
@@ -416,15 +437,16 @@ static enum merak_status search_once(const struct merak_search_input *input,
     struct merak_search s = {0};
     struct merak_search_input sharded, away;
     enum merak_status rc = check(input, err);
+    bool all = false;
 
     if (rc != MERAK_OK)
         return rc;
     if (merak_search_init(&s, input, err) == MERAK_OK)
-        rate_and_build(&s);
+        all = rate_and_build(&s);
     if (may_shard_more(&s, &sharded))
-        search_with(&s, &sharded);
+        all = search_with(&s, &sharded, all);
     if (may_offload(&s, &away))
-        search_with(&s, &away);
+        search_with(&s, &away, all);
     if (has_plan(&s) && input->most_s == 0)
         merak_search_try_named(&s);
     if (s.rc != MERAK_OK)

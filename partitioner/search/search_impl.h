@@ -32,7 +32,6 @@ struct merak_search {
     double state;      /* bytes, by merak_search_is_hopeless() */
     int tasks, spread; /* all; of them those that tp x ep x pp x dp makes: all
                           that see the same part of a sequence */
-    int node_spread;   /* of these, in a node */
     struct merak_graphs *graphs;
     struct merak_table **table;
     int n_tables, table_room;
@@ -44,6 +43,7 @@ struct merak_search {
     double best_s;           /* shortest estimate */
     double bound_s; /* of all degrees that were looked at (least_bound.c) */
     bool relax_time_bound;   /* rate slow candidates, too */
+    bool shards_more;        /* levels of ZeRO below 2 are among the big */
     bool branches;           /* the model has some: try other orders */
     int n_nodes;             /* of a sharded graph */
     struct {
@@ -75,6 +75,12 @@ struct merak_search {
                                 below that return no status do nothing */
     struct merak_error *err; /* its text; or NULL */
 };
+
+/* Of s->spread ranks, those in a node. */
+static inline int merak_search_in_node(const struct merak_search *s)
+{
+    return s->in->ranks_per_node / merak_search_cp(s->in);
+}
 
 enum merak_status merak_search_init(struct merak_search *s,
                                     const struct merak_search_input *in,
@@ -180,9 +186,14 @@ bool merak_search_is_small(const struct merak_search *s);
 /* plan.scatter */
 int merak_search_scatter(const struct merak_search *s,
                          const struct merak_candidate *cand);
-/* Add a table to s->table; NULL if the search has failed.  `key` has the
- * choices that the graph does not specify, `plan` (or NULL) the ranks that run
- * vocabulary-parallel layers. */
+/* The table of s->table that has all of this; NULL: there is none. */
+struct merak_table *merak_search_find_table(const struct merak_search *s,
+                                            const struct merak_plan *key,
+                                            const struct merak_plan *plan,
+                                            int width, int slices);
+/* Add a table to s->table, unless it has it; NULL if the search has failed.
+ * `key` has the choices that the graph does not specify, `plan` (or NULL) the
+ * ranks that run vocabulary-parallel layers. */
 struct merak_table *merak_search_add_table(struct merak_search *s,
                                            const struct merak_sharded *sharded,
                                            const struct merak_plan *key,

@@ -94,15 +94,34 @@ static bool may_pay(const struct merak_search *s,
 
 /* --- rating --------------------------------------------------------------- */
 
+/* The table with its layers shared; NULL if they cannot be. */
+static const struct merak_table *
+shared_table(struct merak_search *s, const struct merak_candidate *cand)
+{
+    const struct merak_plan *key = &cand->table->plan, *p = &cand->plan;
+    const struct merak_table *found = merak_search_find_table(s, key, p, 1, 1);
+    const struct merak_sharded *sharded = NULL;
+    struct merak_error why = {.status = MERAK_OK};
+    enum merak_status rc;
+
+    if (found != NULL)
+        return found;
+    rc = merak_graphs_shard(s->graphs, p, &sharded, &why);
+    if (rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED) {
+        s->schedule_error = why; /* nothing to split, or not over pp stages */
+        return NULL;
+    }
+    if (rc != MERAK_OK)
+        merak_search_fail(s, rc, &why);
+    return merak_search_add_table(s, sharded, key, p, 1, 1);
+}
+
 /* Rate with and without ZeRO-1, for an order of ranks: that order changes the
  * time of communication between stages, and so the table. */
-static void rate_order(struct merak_search *s,
-                       const struct merak_sharded *sharded,
-                       struct merak_candidate *cand)
+static void rate_order(struct merak_search *s, struct merak_candidate *cand)
 {
     const struct merak_plan *p = &cand->plan;
-    const struct merak_table *table =
-        merak_search_add_table(s, sharded, &cand->table->plan, p, 1, 1);
+    const struct merak_table *table = shared_table(s, cand);
     struct merak_error why;
     const int *initial = NULL;
     bool recomputes = false; /* none do */
@@ -136,23 +155,13 @@ static void rate_order(struct merak_search *s,
 static void rate_orders(struct merak_search *s, struct merak_candidate *cand)
 {
     const struct merak_table *whole = cand->table;
-    const struct merak_sharded *sharded = NULL;
-    struct merak_error why = {.status = MERAK_OK};
-    enum merak_status rc =
-        merak_graphs_shard(s->graphs, &cand->plan, &sharded, &why);
 
-    if (rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED) {
-        s->schedule_error = why; /* nothing to split, or not over pp stages */
-        return;
-    }
-    if (rc != MERAK_OK)
-        merak_search_fail(s, rc, &why);
     for (int order = 0; order < 2; order++) {
         if (!merak_search_has_order(s, &cand->plan, order == 1))
             continue;
         cand->table = whole;
         cand->plan.order_tp_pp_dp = order == 1;
-        rate_order(s, sharded, cand);
+        rate_order(s, cand);
     }
 }
 

@@ -78,6 +78,8 @@ struct merak_table {
     int n;      /* segments */
     int n_shared; /* the last segments: vocabulary-parallel layers, first what
                      feeds the first stage, then what follows the last */
+    int shared_pp;     /* stages that run these; 0: there are none */
+    bool shared_pp_dp; /* order_tp_pp_dp of their ranks */
     struct merak_segment *segment;
     struct merak_share *share; /* by segment */
     int n_shares;

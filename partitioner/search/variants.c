@@ -188,16 +188,48 @@ void merak_search_rate_chunks(struct merak_search *s,
     }
 }
 
+/* Are graphs with these choices sharded alike? */
+static bool same_key(const struct merak_plan *a, const struct merak_plan *b)
+{
+    return a->tp == b->tp && a->tp_axes == b->tp_axes && a->ep == b->ep &&
+           a->expert_room == b->expert_room && a->cp == b->cp &&
+           a->cp_form == b->cp_form && a->cp_order == b->cp_order &&
+           a->sp == b->sp && a->micro_batch == b->micro_batch &&
+           a->tp_batch_percent == b->tp_batch_percent &&
+           merak_split_equal(&a->split, &b->split) &&
+           a->branches == b->branches;
+}
+
+struct merak_table *merak_search_find_table(const struct merak_search *s,
+                                            const struct merak_plan *key,
+                                            const struct merak_plan *plan,
+                                            int width, int slices)
+{
+    int n_shared = plan != NULL ? merak_plan_shared(plan) : 0;
+
+    for (int i = 0; i < s->n_tables; i++) {
+        struct merak_table *t = s->table[i];
+
+        if (t->width == width && t->slices == slices &&
+            t->n_shared == n_shared && same_key(&t->plan, key) &&
+            (n_shared == 0 || (t->shared_pp == plan->pp &&
+                               t->shared_pp_dp == plan->order_tp_pp_dp)))
+            return t;
+    }
+    return NULL;
+}
+
 struct merak_table *merak_search_add_table(struct merak_search *s,
                                            const struct merak_sharded *sharded,
                                            const struct merak_plan *key,
                                            const struct merak_plan *plan,
                                            int width, int slices)
 {
-    struct merak_table *table = NULL;
+    struct merak_table *table =
+        merak_search_find_table(s, key, plan, width, slices);
 
-    if (s->rc != MERAK_OK)
-        return NULL;
+    if (table != NULL || s->rc != MERAK_OK)
+        return table;
     s->rc = merak_grow(&s->table, &s->table_room, s->n_tables,
                        sizeof(*s->table), s->err);
     if (s->rc != MERAK_OK)
@@ -209,6 +241,8 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
     table->plan = *key;
     table->plan.branches = sharded->order;
     table->passes = sharded->graph->passes;
+    table->shared_pp = plan != NULL ? plan->pp : 0;
+    table->shared_pp_dp = plan != NULL && plan->order_tp_pp_dp;
     table->n_axes = sharded->mesh.n_axes;
     table->may_slice = merak_sharded_may_slice(sharded);
     merak_sharded_sequence_cuts(sharded, &table->cuts);
@@ -254,17 +288,9 @@ static const struct merak_table *sliced_table(struct merak_search *s,
         return NULL;
     if (!whole->may_slice)
         key.sp = MERAK_SP_OFF;
-    for (int i = 0; i < s->n_tables; i++) {
-        const struct merak_table *t = s->table[i];
-        const struct merak_plan *p = &t->plan;
-
-        if (p->tp == key.tp && p->tp_axes == key.tp_axes && p->ep == key.ep &&
-            p->sp == key.sp && p->micro_batch == 1 &&
-            p->tp_batch_percent == key.tp_batch_percent &&
-            merak_split_equal(&p->split, &key.split) &&
-            p->branches == key.branches && t->slices == slices)
-            return t->may_slice ? t : NULL;
-    }
+    made = merak_search_find_table(s, &key, NULL, 1, slices);
+    if (made != NULL)
+        return made->may_slice ? made : NULL;
     if (s->rc == MERAK_OK)
         s->rc = merak_graphs_shard(s->graphs, &key, &sharded, s->err);
     made = merak_search_add_table(s, sharded, &key, NULL, 1, slices);

@@ -161,6 +161,38 @@ static void recomputation_never_needs_less_memory_than_the_bound(void **state)
     }
 }
 
+/* However it is cut, and with the least that stages can drop to: what lets a
+ * search leave out candidates without cutting them. */
+static void no_cut_needs_less_memory_than_the_mean(void **state)
+{
+    double worst = 0;
+
+    (void)state;
+    for (int seed = 0; seed < TABLES; seed++) {
+        struct rated r = {.table = {.n = 0}};
+        struct merak_follow follow;
+        double least;
+        int bound[4], stage;
+
+        rated_init(&r, seed);
+        assert_true(merak_follow_init(&follow, r.cand.schedule, &r.cand.plan));
+        r.cand.follow = &follow;
+        least = merak_stages_least(r.rater.cost, &r.cand);
+        merak_cuts_first(bound, 3, SEGMENTS);
+        do {
+            double bytes = 0;
+
+            merak_rate(&r.rater, bound, NULL, &bytes, &stage);
+            worst = least / bytes > worst ? least / bytes : worst;
+        } while (merak_cuts_next(bound, 3, SEGMENTS));
+        merak_follow_fini(&follow);
+        merak_rater_fini(&r.rater);
+    }
+    print_message("# %d tables: bounds of %.4f of a cut at most\n", TABLES,
+                  worst);
+    assert_true(worst > 0.5 && worst <= 1 + 1e-12);
+}
+
 /* A longer part never takes less: what may_fit() counts on. */
 static void memory_bounds_grow_with_the_part(void **state)
 {
@@ -390,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recomputation_never_needs_less_memory_than_the_bound),
         cmocka_unit_test(memory_bounds_grow_with_the_part),
+        cmocka_unit_test(no_cut_needs_less_memory_than_the_mean),
         cmocka_unit_test(no_arena_is_smaller_than_the_bound),
         cmocka_unit_test(deferred_weight_gradients_hold_what_they_read),
     };
