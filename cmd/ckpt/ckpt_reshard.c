@@ -184,6 +184,7 @@ static int conclude(const struct reshard *r, double seconds)
 {
     const struct merak_ckpt_manifest *mf = merak_ckpt_manifest(r->from);
     char name[MERAK_CKPT_NAME], to[PATH_MAX], size[16];
+    char degrees[MERAK_DEGREES_TEXT];
 
     merak_path(to, r->out,
                merak_ckpt_name(name, mf->state.step, MERAK_CKPT_PLAIN));
@@ -198,10 +199,11 @@ static int conclude(const struct reshard *r, double seconds)
             MERAK_EXIT_DONE);
     printf(
         "%s: %d tensor%s in %d shard%s, %s, as tp %d, pp %d, dp %d, resharded "
-        "in %.1f s\n",
+        "in %.1f s from %s\n",
         to, mf->n_tensors, merak_plural(mf->n_tensors), r->pieces.n_ranks,
         merak_plural(r->pieces.n_ranks), ckpt_size_text(size, r->pieces.bytes),
-        r->tp, r->pp, r->dp, seconds);
+        r->tp, r->pp, r->dp, seconds,
+        merak_ckpt_degrees(&mf->state, ", ", degrees));
     return ckpt_flushed("reshard", MERAK_EXIT_DONE);
 }
 

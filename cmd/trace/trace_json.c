@@ -29,7 +29,10 @@ json_t *trace_json_run(const struct trace *trace)
     json_t *list = json_array();
 
     if (info->degrees == NULL) {
-        json_object_set_new(run, "tp", json_integer(info->tp));
+        json_object_set_new(run, "tp",
+                            json_integer(info->tp / info->cp / info->ep));
+        json_object_set_new(run, "cp", json_integer(info->cp));
+        json_object_set_new(run, "ep", json_integer(info->ep));
         json_object_set_new(run, "dp", json_integer(info->dp));
     }
     for (int s = 0; info->degrees != NULL && s < info->stages; s++)

@@ -28,6 +28,13 @@ static bool get_int(hid_t file, const char *name, int *value)
     return true;
 }
 
+/* A degree that is only written where it is more than 1. */
+static bool get_more(hid_t file, const char *name, int *value)
+{
+    *value = 1;
+    return H5Aexists(file, name) <= 0 || get_int(file, name, value);
+}
+
 static bool get_info(hid_t file, struct merak_trace_info *info)
 {
     char format[32];
@@ -44,6 +51,7 @@ static bool get_info(hid_t file, struct merak_trace_info *info)
            get_int(file, "tp", &info->tp) && get_int(file, "dp", &info->dp) &&
            get_int(file, "tp_index", &info->tp_index) &&
            get_int(file, "dp_index", &info->dp_index) &&
+           get_more(file, "cp", &info->cp) && get_more(file, "ep", &info->ep) &&
            get_int(file, "microbatches", &info->microbatches) &&
            merak_h5_get_text(file, "schedule", info->schedule,
                              sizeof(info->schedule)) &&
@@ -150,6 +158,14 @@ static bool is_whole(const struct merak_trace_info *info)
     return merak_stages_ranks(info->degrees, info->stages) == info->ranks;
 }
 
+/* Are cp and ep factors of tp?  A list of stages has neither. */
+static bool is_divided(const struct merak_trace_info *info)
+{
+    return info->cp >= 1 && info->ep >= 1 && info->tp % info->cp == 0 &&
+           info->tp / info->cp % info->ep == 0 &&
+           (info->degrees == NULL || (info->cp == 1 && info->ep == 1));
+}
+
 /* Are the coordinates of a rank in tp x pp x dp ranks, and are these all?  Of
  * a list's stage: those that the list has for it. */
 static bool is_placed(const struct merak_trace_info *info)
@@ -158,7 +174,7 @@ static bool is_placed(const struct merak_trace_info *info)
     uint64_t ranks = (uint64_t)info->tp * (uint64_t)info->stages;
 
     if (info->tp_index >= info->tp || info->stage >= info->stages ||
-        info->dp_index >= info->dp)
+        info->dp_index >= info->dp || !is_divided(info))
         return false;
     if (own != NULL)
         return is_whole(info) && own[info->stage].tp == info->tp &&
@@ -176,7 +192,8 @@ static bool is_same(const struct merak_trace_info *a,
         (a->degrees == NULL) != (b->degrees == NULL))
         return false;
     if (a->degrees == NULL)
-        return a->tp == b->tp && a->dp == b->dp;
+        return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep &&
+               a->dp == b->dp;
     return memcmp(a->degrees, b->degrees,
                   (size_t)a->stages * sizeof(*a->degrees)) == 0;
 }

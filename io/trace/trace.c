@@ -5,8 +5,9 @@
  *
  * trace-RANK.h5.  Root attributes: format "merak-trace", version 1, and the
  * fields of struct merak_trace_info: rank, ranks, stage, stages, tp, dp,
- * tp_index, dp_index, microbatches, schedule, transport; degrees, if stages
- * have unlike ranks: [2 stages] u64, dp and tp of each.
+ * tp_index, dp_index, microbatches, schedule, transport; cp and ep, factors of
+ * tp, where they are more than 1; degrees, if stages have unlike ranks:
+ * [2 stages] u64, dp and tp of each.
  *   /names    [instructions] of text: what each instruction of the program is
  *   /planned  [instructions] of a compound, or absent; see planned.c
  *   /costs, /plan and some attributes, or absent; see costs.c
@@ -136,6 +137,12 @@ static bool put_degrees(hid_t file, const struct merak_trace_info *info)
     return ok;
 }
 
+/* A degree of which 1 is not written. */
+static bool put_more(hid_t file, const char *name, int degree)
+{
+    return degree <= 1 || merak_h5_put_number(file, name, (uint64_t)degree);
+}
+
 static bool put_info(hid_t file, const struct merak_trace_info *info)
 {
     return merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) &&
@@ -153,6 +160,7 @@ static bool put_info(hid_t file, const struct merak_trace_info *info)
                                (uint64_t)info->microbatches) &&
            merak_h5_put_text(file, "schedule", info->schedule) &&
            merak_h5_put_text(file, "transport", info->transport) &&
+           put_more(file, "cp", info->cp) && put_more(file, "ep", info->ep) &&
            put_degrees(file, info);
 }
 

@@ -62,6 +62,8 @@ struct merak_trace_save {
 struct merak_trace_info {
     int rank, ranks, stage, stages;
     int tp, dp, tp_index, dp_index;            /* of the rank's own stage */
+    int cp, ep; /* factors of tp: ranks that sequences, and experts, are cut
+                   over; 0: none, as 1 */
     const struct merak_stage_degrees *degrees; /* [stages] of each stage; NULL:
                                                   all are alike */
     int microbatches;
@@ -113,8 +115,9 @@ const char *merak_trace_kind_name(uint8_t kind);
 const char *merak_trace_queue_name(uint8_t queue);
 const char *merak_trace_phase_name(uint8_t phase);
 
-enum { MERAK_TRACE_DEGREES = 64 };
-/* "tp 1, pp 2, dp 2"; "stages 2x4-8x1" if they are unlike.  Returns text. */
+enum { MERAK_TRACE_DEGREES = 160 };
+/* "tp 1, pp 2, dp 2", with cp and ep where they are more than 1; "stages
+ * 2x4-8x1" if they are unlike.  Returns text. */
 const char *merak_trace_degrees(const struct merak_trace_info *info,
                                 char text[MERAK_TRACE_DEGREES]);
 

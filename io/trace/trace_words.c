@@ -4,6 +4,7 @@
 
 #include "io/trace/trace.h"
 
+#include "base/degree_text.h"
 #include "partitioner/plan/list_text.h"
 
 #include <stdio.h>
@@ -38,12 +39,16 @@ const char *merak_trace_degrees(const struct merak_trace_info *info,
 {
     static const char word[] = "stages ";
     const size_t n = sizeof(word) - 1;
+    const int cp = info->cp > 1 ? info->cp : 1;
+    const int ep = info->ep > 1 ? info->ep : 1;
+    const struct merak_degrees of = {.tp = info->tp / cp / ep,
+                                     .cp = cp,
+                                     .ep = ep,
+                                     .pp = info->stages,
+                                     .dp = info->dp};
 
-    if (info->degrees == NULL) {
-        snprintf(text, MERAK_TRACE_DEGREES, "tp %d, pp %d, dp %d", info->tp,
-                 info->stages, info->dp);
-        return text;
-    }
+    if (info->degrees == NULL)
+        return merak_degrees_text(&of, ", ", text);
     memcpy(text, word, n);
     merak_stages_text(info->degrees, info->stages, text + n,
                       MERAK_TRACE_DEGREES - n);

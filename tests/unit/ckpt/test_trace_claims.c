@@ -192,6 +192,56 @@ static void a_list_of_stages_is_kept(void **state)
     merak_trace_unload(ranks, n);
 }
 
+/* Of four tensor ranks: those that sequences and experts are cut over. */
+static void all_degrees_are_kept(void **state)
+{
+    static const struct {
+        int cp, ep;
+        const char *text; /* NULL: refused */
+    } row[] = {{0, 0, "tp 4, pp 1, dp 1"},
+               {1, 1, "tp 4, pp 1, dp 1"},
+               {2, 1, "tp 2, cp 2, pp 1, dp 1"},
+               {1, 4, "tp 1, ep 4, pp 1, dp 1"},
+               {2, 2, "tp 1, cp 2, ep 2, pp 1, dp 1"},
+               {3, 1, NULL},
+               {4, 2, NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        char text[MERAK_TRACE_DEGREES];
+        struct merak_trace_rank *ranks;
+        struct merak_trace *trace;
+        struct merak_error err;
+        int n;
+
+        for (int r = 0; r < 4; r++) {
+            struct merak_trace_info info = {.rank = r,
+                                            .ranks = 4,
+                                            .stages = 1,
+                                            .tp = 4,
+                                            .tp_index = r,
+                                            .dp = 1,
+                                            .cp = row[i].cp,
+                                            .ep = row[i].ep,
+                                            .n_instrs = INSTRS,
+                                            .instr_name = names};
+
+            assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err),
+                             MERAK_OK);
+            (void)!merak_trace_close(trace, NULL);
+        }
+        if (row[i].text == NULL) {
+            assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
+                             MERAK_ERR_CORRUPT);
+            continue;
+        }
+        assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+        assert_string_equal(merak_trace_degrees(&ranks[3].info, text),
+                            row[i].text);
+        merak_trace_unload(ranks, n);
+    }
+}
+
 /* A file whose dataset or attribute is larger than it says elsewhere, than the
  * whole file, or is another file. */
 static bool put_many_texts(hid_t file)
@@ -313,6 +363,7 @@ int main(void)
         OWN_DIR_TEST(ranks_of_two_runs_are_refused),
         OWN_DIR_TEST(a_list_that_cannot_be_is_refused),
         OWN_DIR_TEST(a_list_of_stages_is_kept),
+        OWN_DIR_TEST(all_degrees_are_kept),
         OWN_DIR_TEST(sizes_that_the_file_cannot_have_are_refused),
     };
 
