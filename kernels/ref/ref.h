@@ -49,6 +49,30 @@ static inline double ref_round(const struct merak_operand *op, double x)
     return op->dtype == MERAK_F32 ? (double)(float)x : x;
 }
 
+/* Sums of neighbouring elements that are made at once: each in its own order,
+ * over terms that have a factor in common. */
+enum { REF_LANES = 64 };
+
+static inline size_t ref_lanes(size_t n, size_t from)
+{
+    return n - from < REF_LANES ? n - from : REF_LANES;
+}
+
+/* sum[d] += w x[i + d] for d < n */
+static inline void ref_add_lanes(double *sum, size_t n, double w,
+                                 const struct merak_operand *x, size_t i)
+{
+    if (x->dtype == MERAK_F32) { /* by far the most */
+        const float *f = (const float *)x->data + i;
+
+        for (size_t d = 0; d < n; d++)
+            sum[d] += w * (double)f[d];
+        return;
+    }
+    for (size_t d = 0; d < n; d++)
+        sum[d] += w * ref_load(x, i + d);
+}
+
 /* Store a W-phase output, or add it. */
 static inline void ref_put(const struct merak_kernel_call *call,
                            const struct merak_operand *op, size_t i,
@@ -57,8 +81,9 @@ static inline void ref_put(const struct merak_kernel_call *call,
     ref_store(op, i, call->accumulate ? ref_load(op, i) + value : value);
 }
 
-/* The score of a token's expert e, of E logits that begin at `at`: a sigmoid, or
- * its part of a softmax; and the logarithm of the sum of their exponentials. */
+/* The score of a token's expert e, of E logits that begin at `at`: a sigmoid,
+ * or its part of a softmax; and the logarithm of the sum of their exponentials.
+ */
 double ref_score(const struct merak_operand *z, size_t at, size_t E,
                  bool is_sigmoid, size_t e);
 double ref_log_sum(const struct merak_operand *z, size_t at, size_t E);

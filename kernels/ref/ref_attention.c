@@ -20,6 +20,13 @@
 
 #include <math.h>
 
+static void store_lanes(const struct merak_heads *x, size_t i, size_t n,
+                        const double *sum)
+{
+    for (size_t d = 0; d < n; d++)
+        ref_store(x->op, i + d, sum[d]);
+}
+
 static double dot(const struct merak_operand *x, size_t i,
                   const struct merak_operand *y, size_t j, size_t D)
 {
@@ -73,14 +80,16 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
 {
     double lse = log_sum_exp(at, b, h, i);
 
-    for (size_t d = 0; d < at->D; d++) {
-        double sum = 0;
+    for (size_t d = 0; d < at->D; d += REF_LANES) {
+        double sum[REF_LANES] = {0};
 
         for (size_t j = merak_first_key(at, b, i); j <= i; j++)
-            sum += kept(at, b, h, i, j) * exp(score(at, b, h, i, j) - lse) *
-                   ref_load(at->v.op,
-                            merak_heads_at(at, &at->v, b, j, h / at->R) + d);
-        ref_store(at->o.op, merak_heads_at(at, &at->o, b, i, h) + d, sum);
+            ref_add_lanes(
+                sum, ref_lanes(at->D, d),
+                kept(at, b, h, i, j) * exp(score(at, b, h, i, j) - lse),
+                at->v.op, merak_heads_at(at, &at->v, b, j, h / at->R) + d);
+        store_lanes(&at->o, merak_heads_at(at, &at->o, b, i, h) + d,
+                    ref_lanes(at->D, d), sum);
     }
     ref_store(at->lse, merak_lse_at(at, b, i, h), lse);
 }
@@ -117,33 +126,37 @@ static void pair(const struct merak_attention *at, size_t b, size_t h, size_t i,
 static void query_backward(const struct merak_attention *at, size_t b, size_t h,
                            size_t i)
 {
-    for (size_t d = 0; d < at->D; d++) {
-        double sum = 0;
+    for (size_t d = 0; d < at->D; d += REF_LANES) {
+        double sum[REF_LANES] = {0};
 
         for (size_t j = merak_first_key(at, b, i); j <= i; j++) {
             double mp, ds;
 
             pair(at, b, h, i, j, &mp, &ds);
-            sum +=
-                ds * ref_load(at->k.op,
-                              merak_heads_at(at, &at->k, b, j, h / at->R) + d);
+            ref_add_lanes(sum, ref_lanes(at->D, d), ds, at->k.op,
+                          merak_heads_at(at, &at->k, b, j, h / at->R) + d);
         }
-        ref_store(at->dq.op, merak_heads_at(at, &at->dq, b, i, h) + d, sum);
+        store_lanes(&at->dq, merak_heads_at(at, &at->dq, b, i, h) + d,
+                    ref_lanes(at->D, d), sum);
     }
 }
 
-static void put_sum(const struct merak_attention *at,
-                    const struct merak_heads *x, size_t i, double sum)
+static void put_sums(const struct merak_attention *at,
+                     const struct merak_heads *x, size_t i, size_t n,
+                     double *sum)
 {
-    ref_store(x->op, i, at->accumulate ? ref_load(x->op, i) + sum : sum);
+    if (at->accumulate)
+        ref_add_lanes(sum, n, 1, x->op, i);
+    store_lanes(x, i, n, sum);
 }
 
 /* Gradients of key and value (b, j) of kv head g, over its later queries. */
 static void key_backward(const struct merak_attention *at, size_t b, size_t g,
                          size_t j)
 {
-    for (size_t d = 0; d < at->D; d++) {
-        double dk = 0, dv = 0;
+    for (size_t d = 0; d < at->D; d += REF_LANES) {
+        double dk[REF_LANES] = {0}, dv[REF_LANES] = {0};
+        size_t n = ref_lanes(at->D, d);
 
         for (size_t h = g * at->R; h < (g + 1) * at->R; h++) {
             for (size_t i = j > at->first ? j : at->first;
@@ -151,14 +164,14 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
                 double mp, ds;
 
                 pair(at, b, h, i, j, &mp, &ds);
-                dk += ds * ref_load(at->q.op,
-                                    merak_heads_at(at, &at->q, b, i, h) + d);
-                dv += mp * ref_load(at->d_o.op,
-                                    merak_heads_at(at, &at->d_o, b, i, h) + d);
+                ref_add_lanes(dk, n, ds, at->q.op,
+                              merak_heads_at(at, &at->q, b, i, h) + d);
+                ref_add_lanes(dv, n, mp, at->d_o.op,
+                              merak_heads_at(at, &at->d_o, b, i, h) + d);
             }
         }
-        put_sum(at, &at->dk, merak_heads_at(at, &at->dk, b, j, g) + d, dk);
-        put_sum(at, &at->dv, merak_heads_at(at, &at->dv, b, j, g) + d, dv);
+        put_sums(at, &at->dk, merak_heads_at(at, &at->dk, b, j, g) + d, n, dk);
+        put_sums(at, &at->dv, merak_heads_at(at, &at->dv, b, j, g) + d, n, dv);
     }
 }
 

@@ -35,12 +35,15 @@ REF_KERNEL(linear_dx)
 
     (void)err;
     for (size_t i = 0; i < s.m; i++) {
-        for (size_t k = 0; k < s.k; k++) {
-            double sum = 0;
+        for (size_t k = 0; k < s.k; k += REF_LANES) {
+            double sum[REF_LANES] = {0};
+            size_t n = ref_lanes(s.k, k);
 
             for (size_t j = 0; j < s.n; j++)
-                sum += ref_load(dy, i * s.n + j) * ref_load(w, j * s.k + k);
-            ref_store(dx, i * s.k + k, sum);
+                ref_add_lanes(sum, n, ref_load(dy, i * s.n + j), w,
+                              j * s.k + k);
+            for (size_t d = 0; d < n; d++)
+                ref_store(dx, i * s.k + k + d, sum[d]);
         }
     }
     return MERAK_OK;
@@ -54,12 +57,15 @@ REF_KERNEL(linear_dw)
 
     (void)err;
     for (size_t j = 0; j < s.n; j++) {
-        for (size_t k = 0; k < s.k; k++) {
-            double sum = 0;
+        for (size_t k = 0; k < s.k; k += REF_LANES) {
+            double sum[REF_LANES] = {0};
+            size_t n = ref_lanes(s.k, k);
 
             for (size_t i = 0; i < s.m; i++)
-                sum += ref_load(dy, i * s.n + j) * ref_load(x, i * s.k + k);
-            ref_put(call, dw, j * s.k + k, sum);
+                ref_add_lanes(sum, n, ref_load(dy, i * s.n + j), x,
+                              i * s.k + k);
+            for (size_t d = 0; d < n; d++)
+                ref_put(call, dw, j * s.k + k + d, sum[d]);
         }
     }
     return MERAK_OK;
