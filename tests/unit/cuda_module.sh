@@ -10,6 +10,7 @@ export LC_ALL=C
 
 merak=../cmd/merak
 . "$(dirname "$0")/tap.sh"
+run_tap=$(dirname "$0")/run_tap.sh
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -72,12 +73,13 @@ sys.exit(not worst <= float(sys.argv[3]))
 END
 }
 
-env "${with[@]}" MERAK_TEST_BACKEND=cuda MERAK_CUDA_ATTENTION=own \
+"$run_tap" env "${with[@]}" MERAK_TEST_BACKEND=cuda MERAK_CUDA_ATTENTION=own \
     unit/accel_kernels.t >"$tmp/ops" 2>&1
 ok $? "every op agrees with the reference, twice to the bit" "$tmp/ops"
 
-env "${with[@]}" MERAK_TEST_BACKEND=cuda MERAK_CUDA_ATTENTION=cudnn \
-    MERAK_TEST_OP=attention_dx unit/accel_kernels.t >"$tmp/ops" 2>&1 &&
+"$run_tap" env "${with[@]}" MERAK_TEST_BACKEND=cuda \
+    MERAK_CUDA_ATTENTION=cudnn MERAK_TEST_OP=attention_dx \
+    unit/accel_kernels.t >"$tmp/ops" 2>&1 &&
     grep -q ': cuDNN .*, engine' "$tmp/ops"
 ok $? "attention by cuDNN, in its place among the streams" "$tmp/ops"
 
@@ -196,12 +198,13 @@ ok $? "so is a task without a GPU" "$tmp/none.log"
     refused nothing "cannot multiply"
 ok $? "a product that cuBLASLt has no algorithm for is named" "$tmp/nothing.log"
 
-env "${with[@]}" MERAK_TEST_BACKEND=cuda MERAK_STAND_IN_CUDA=devices=2 \
-    unit/two_devices.t >"$tmp/two" 2>&1
+"$run_tap" env "${with[@]}" MERAK_TEST_BACKEND=cuda \
+    MERAK_STAND_IN_CUDA=devices=2 unit/two_devices.t >"$tmp/two" 2>&1
 ok $? "a thread uses two GPUs in turn" "$tmp/two"
 
 if [ -e "$tmp/merak_nccl.so" ]; then
-    env "${with[@]}" MERAK_TEST_BACKEND=cuda unit/nccl_alone.t >"$tmp/nccl" 2>&1
+    "$run_tap" env "${with[@]}" MERAK_TEST_BACKEND=cuda unit/nccl_alone.t \
+        >"$tmp/nccl" 2>&1
     ok $? "NCCL's communicators work on its streams" "$tmp/nccl"
 fi
 

@@ -13,7 +13,8 @@ merak=../cmd/merak
 # VARIABLE=WORD [PATTERN]: kernels_cpu.t, or its tests of these names
 kernels_on()
 {
-    env "$1" ./unit/kernels_cpu.t ${2:+"$2"} >"$tmp/out" 2>&1
+    "$(dirname "$0")/run_tap.sh" env "$1" ./unit/kernels_cpu.t ${2:+"$2"} \
+        >"$tmp/out" 2>&1
     local status=$?
 
     grep -v '^ok' "$tmp/out" | sed 's/^/# /'
