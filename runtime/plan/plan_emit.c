@@ -60,12 +60,6 @@ static void lose(struct notes *n, const char *fmt, ...)
     n->lost++;
 }
 
-/* Sequences of a micro-batch, as other trainers count them. */
-static size_t micro_batch(const struct merak_plan *p)
-{
-    return p->micro_batch * (p->sub_pipeline ? 2 : 1);
-}
-
 /* --- layers of parts ------------------------------------------------------ */
 
 enum merak_status plan_layers_of(const struct merak_planned *planned,
@@ -111,14 +105,6 @@ static void counts_text(const struct plan_layers *l, char *text, size_t bytes)
     for (int i = 0; i < l->n && at < bytes; i++)
         at += (size_t)snprintf(text + at, bytes - at, "%s%d", i > 0 ? ", " : "",
                                l->count[i]);
-}
-
-/* Are a part's layers written?  Not unless all parts of the plan as it is run
- * are known. */
-static bool has_counts(const struct plan_emitted *e)
-{
-    return e->layers.count != NULL &&
-           e->layers.n == merak_plan_own_parts(e->plan);
 }
 
 /* --- what differs from the plan ------------------------------------------- */
@@ -185,9 +171,9 @@ static void note_lists(const struct plan_emitted *e, struct notes *n)
     }
     if (is_even(e))
         return;
-    if (has_counts(e))
+    if (plan_has_counts(e))
         counts_text(&e->layers, counts, sizeof(counts));
-    if (has_counts(e) && n->trainer->cuts_layers) {
+    if (plan_has_counts(e) && n->trainer->cuts_layers) {
         if (e->layers.split > 0)
             hint(n,
                  "%d cut%s of the plan inside a layer; here whole layers: %s",
@@ -228,44 +214,13 @@ static void note_times(const struct plan_emitted *e, struct notes *n)
              plan);
 }
 
-struct plan_numbers plan_numbers_of(const struct plan_trainer *t,
-                                    const struct plan_emitted *e)
+/* Merak's states come to the GPU to be updated; there the CPU updates them. */
+static void note_offload(struct notes *n)
 {
-    const struct merak_plan *p = e->plan;
-    const struct merak_hf_config *c = e->config;
-    const struct plan_trainer_schedule *its = plan_trainer_schedule(t, p);
-    struct plan_numbers n = {
-        .tp = (size_t)p->tp,
-        .pp = (size_t)p->pp,
-        .dp = (size_t)p->dp,
-        .cp = p->cp > 1 ? (size_t)p->cp : 1,
-        .micro_batch = micro_batch(p),
-        .microbatches = (size_t)p->microbatches / (p->sub_pipeline ? 2 : 1),
-        .global_batch = e->global_batch,
-        .chunks = (size_t)merak_plan_chunks(p),
-        .laid_out = has_counts(e) && p->pp > 1 && e->lays_out,
-        .seq = e->seq,
-        .zero = p->zero,
-        .order = p->pp == 1    ? PLAN_NO_PIPELINE
-                 : its != NULL ? its->order
-                               : PLAN_OTHER,
-        .sp = p->tp > 1 && p->sp != MERAK_SP_OFF,
-        .has_model = c != NULL};
-
-    for (int i = 0; n.laid_out && i < e->layers.n; i++)
-        n.counted += (size_t)e->layers.count[i];
-    for (int i = 1; n.laid_out && i + 1 < e->layers.n; i++)
-        n.empty += e->layers.count[i] == 0;
-    n.parts = n.laid_out ? (size_t)e->layers.n : n.pp * n.chunks;
-    if (c == NULL)
-        return n;
-    n.layers = c->layers;
-    n.hidden = c->hidden;
-    n.heads = c->heads;
-    n.kv_heads = c->kv_heads;
-    n.head_dim = c->head_dim;
-    n.positions = c->positions;
-    return n;
+    hint(n,
+         "%s updates offloaded states on the CPU, whose time is not predicted: "
+         "what is predicted is copying them",
+         n->trainer->name);
 }
 
 /* --- Megatron-LM ---------------------------------------------------------- */
@@ -357,7 +312,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out,
             "--tensor-model-parallel-size %d\n"
             "--pipeline-model-parallel-size %d\n--micro-batch-size %zu\n"
             "--global-batch-size %zu\n--seq-length %zu\n",
-            p->tp, p->pp, micro_batch(p), e->global_batch, e->seq);
+            p->tp, p->pp, plan_trainer_micro_batch(p), e->global_batch, e->seq);
     if (p->cp > 1)
         fprintf(out, "--context-parallel-size %d\n", p->cp);
     megatron_stages(e, out);
@@ -370,6 +325,13 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out,
                 "--use-megatron-fsdp\n--ckpt-format fsdp_dtensor\n"
                 "--data-parallel-sharding-strategy optim_grads%s\n",
                 p->zero >= MERAK_ZERO_PARAMS ? "_params" : "");
+    if (p->offload != MERAK_OFFLOAD_NONE) {
+        fputs("--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
+              "--use-precision-aware-optimizer\n"
+              "--overlap-cpu-optimizer-d2h-h2d\n",
+              out);
+        note_offload(n);
+    }
     if (p->order_tp_pp_dp)
         fputs("--use-tp-pp-dp-mapping\n", out);
     if (p->dtype == MERAK_BF16)
@@ -413,12 +375,16 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
     const struct merak_plan *p = e->plan;
     enum merak_recompute all = p->recompute;
     int sharded = merak_plan_is_home_in(p) ? p->dp_in : p->zero > 0 ? p->dp : 1;
+    bool offloads = p->offload != MERAK_OFFLOAD_NONE;
 
     fprintf(out,
             "[training]\nseq_len = %zu\nlocal_batch_size = %zu\n"
-            "global_batch_size = %zu\nmixed_precision_param = \"%s\"\n\n",
-            e->seq, micro_batch(p) * (p->pp > 1 ? (size_t)p->microbatches : 1),
-            e->global_batch, p->dtype == MERAK_BF16 ? "bfloat16" : "float32");
+            "global_batch_size = %zu\nmixed_precision_param = \"%s\"\n%s\n",
+            e->seq,
+            plan_trainer_micro_batch(p) *
+                (p->pp > 1 ? (size_t)p->microbatches : 1),
+            e->global_batch, p->dtype == MERAK_BF16 ? "bfloat16" : "float32",
+            offloads ? "enable_cpu_offload = true\n" : "");
     fprintf(out,
             "[parallelism]\ndata_parallel_replicate_degree = %d\n"
             "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
@@ -433,7 +399,8 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
         fprintf(out,
                 "pipeline_parallel_schedule = \"%s\"\n"
                 "pipeline_parallel_microbatch_size = %zu\n",
-                plan_trainer_schedule(n->trainer, p)->its, micro_batch(p));
+                plan_trainer_schedule(n->trainer, p)->its,
+                plan_trainer_micro_batch(p));
     if (e->lays_out)
         titan_parts(e, out);
     fprintf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
@@ -444,6 +411,10 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
         hint(n, "it shards parameters, too, and gathers them once a step");
     if (merak_plan_is_home_in(p))
         hint(n, "it shards optimizer state like parameters, so takes more");
+    if (offloads) {
+        hint(n, "it keeps parameters and gradients in the host's memory, too");
+        note_offload(n);
+    }
     hint(n, "give the model by its own name for it: [model] name, flavor");
 }
 
@@ -452,13 +423,23 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
 static json_t *deepspeed_object(const struct plan_emitted *e, struct notes *n)
 {
     const struct merak_plan *p = e->plan;
+    bool offloads = p->offload != MERAK_OFFLOAD_NONE;
+    int shared = p->dp > 1 ? p->zero : MERAK_ZERO_NONE;
+    int stage =
+        offloads && shared == MERAK_ZERO_NONE ? MERAK_ZERO_STATE : shared;
     json_t *o = json_pack(
         "{s: I, s: I, s: i, s: {s: i}, s: {s: b}}", "train_batch_size",
         (json_int_t)e->global_batch, "train_micro_batch_size_per_gpu",
-        (json_int_t)micro_batch(p), "gradient_accumulation_steps",
-        p->microbatches, "zero_optimization", "stage", p->dp > 1 ? p->zero : 0,
-        "bf16", "enabled", p->dtype == MERAK_BF16);
+        (json_int_t)plan_trainer_micro_batch(p), "gradient_accumulation_steps",
+        p->microbatches, "zero_optimization", "stage", stage, "bf16", "enabled",
+        p->dtype == MERAK_BF16);
 
+    if (offloads) {
+        json_object_set_new(
+            json_object_get(o, "zero_optimization"), "offload_optimizer",
+            json_pack("{s: s, s: b}", "device", "cpu", "pin_memory", true));
+        note_offload(n);
+    }
     if (p->recompute != MERAK_RECOMPUTE_NONE)
         json_object_set_new(
             o, "activation_checkpointing",
@@ -484,7 +465,7 @@ static json_t *deepspeed_object(const struct plan_emitted *e, struct notes *n)
 /* A layout is written where the trainer would divide the layers otherwise. */
 static bool lays_out(const struct plan_trainer *t, const struct plan_emitted *e)
 {
-    return has_counts(e) && e->plan->pp > 1 && t->cuts_layers &&
+    return plan_has_counts(e) && e->plan->pp > 1 && t->cuts_layers &&
            (t->lists_even || !is_even(e));
 }
 

@@ -18,7 +18,8 @@ static const struct plan_trainer trainers[] = {
                             .cuts_layers = true,
                             .has_order = true,
                             .least_zero = MERAK_ZERO_STATE,
-                            .pipeline_zero = MERAK_MAX_ZERO},
+                            .pipeline_zero = MERAK_MAX_ZERO,
+                            .offload_ranks = 1},
     [PLAN_EMIT_TORCHTITAN] =
         {.name = "torchtitan",
          .version = "0.2.2",
@@ -30,12 +31,14 @@ static const struct plan_trainer trainers[] = {
          .lists_even = true,
          .always_sp = true,
          .least_zero = MERAK_ZERO_GRADS,
-         .pipeline_zero = MERAK_MAX_ZERO},
+         .pipeline_zero = MERAK_MAX_ZERO,
+         .offload_ranks = 2}, /* FSDP does it */
     [PLAN_EMIT_DEEPSPEED] = {.name = "DeepSpeed",
                              .version = "of August 2026",
                              .schedule = {{"1f1b", "1f1b", PLAN_1F1B}},
                              .least_zero = MERAK_ZERO_STATE,
-                             .pipeline_zero = MERAK_ZERO_STATE},
+                             .pipeline_zero = MERAK_ZERO_STATE,
+                             .offload_ranks = 1},
 };
 
 const struct plan_trainer *plan_trainer_of(enum plan_emit what)
@@ -118,7 +121,9 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
         p.sp = MERAK_SP_ON;
     if (!t->has_order)
         p.order_tp_pp_dp = false;
-    p.offload = MERAK_OFFLOAD_NONE;
+    if (merak_plan_mesh(&p, 0).dp < t->offload_ranks ||
+        (p.zero == MERAK_ZERO_NONE && t->offload_ranks > 1))
+        p.offload = MERAK_OFFLOAD_NONE;
     if (merak_plan_mesh(&p, 0).dp < 2)
         return p;
     p.fetch = 0; /* these fetch all blocks, or none, and sum as they do */
@@ -128,4 +133,58 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
     if (p.pp > 1 && p.zero > t->pipeline_zero)
         p.zero = t->pipeline_zero;
     return p;
+}
+
+/* --- in numbers ------------------------------------------------------------
+ */
+
+size_t plan_trainer_micro_batch(const struct merak_plan *p)
+{
+    return p->micro_batch * (p->sub_pipeline ? 2 : 1);
+}
+
+bool plan_has_counts(const struct plan_emitted *e)
+{
+    return e->layers.count != NULL &&
+           e->layers.n == merak_plan_own_parts(e->plan);
+}
+
+struct plan_numbers plan_numbers_of(const struct plan_trainer *t,
+                                    const struct plan_emitted *e)
+{
+    const struct merak_plan *p = e->plan;
+    const struct merak_hf_config *c = e->config;
+    const struct plan_trainer_schedule *its = plan_trainer_schedule(t, p);
+    struct plan_numbers n = {
+        .tp = (size_t)p->tp,
+        .pp = (size_t)p->pp,
+        .dp = (size_t)p->dp,
+        .cp = p->cp > 1 ? (size_t)p->cp : 1,
+        .micro_batch = plan_trainer_micro_batch(p),
+        .microbatches = (size_t)p->microbatches / (p->sub_pipeline ? 2 : 1),
+        .global_batch = e->global_batch,
+        .chunks = (size_t)merak_plan_chunks(p),
+        .laid_out = plan_has_counts(e) && p->pp > 1 && e->lays_out,
+        .seq = e->seq,
+        .zero = p->zero,
+        .order = p->pp == 1    ? PLAN_NO_PIPELINE
+                 : its != NULL ? its->order
+                               : PLAN_OTHER,
+        .sp = p->tp > 1 && p->sp != MERAK_SP_OFF,
+        .has_model = c != NULL};
+
+    for (int i = 0; n.laid_out && i < e->layers.n; i++)
+        n.counted += (size_t)e->layers.count[i];
+    for (int i = 1; n.laid_out && i + 1 < e->layers.n; i++)
+        n.empty += e->layers.count[i] == 0;
+    n.parts = n.laid_out ? (size_t)e->layers.n : n.pp * n.chunks;
+    if (c == NULL)
+        return n;
+    n.layers = c->layers;
+    n.hidden = c->hidden;
+    n.heads = c->heads;
+    n.kv_heads = c->kv_heads;
+    n.head_dim = c->head_dim;
+    n.positions = c->positions;
+    return n;
 }

@@ -31,6 +31,8 @@ struct plan_trainer {
     bool has_order;    /* ranks may be tp-pp-dp */
     int least_zero;    /* if replicas share out anything */
     int pipeline_zero; /* the most with several stages */
+    int offload_ranks; /* the fewest that share a parameter's state, if the
+                          host is to keep it */
 };
 
 /* NULL for PLAN_EMIT_NONE. */
@@ -46,6 +48,12 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *trainer,
 /* What all parts recompute, as far as others can say it: everything where any
  * part does more than its attention. */
 enum merak_recompute plan_recompute_of(const struct merak_plan *plan);
+
+/* Sequences of a micro-batch, as other trainers count them. */
+size_t plan_trainer_micro_batch(const struct merak_plan *plan);
+/* Are a part's layers written?  Not unless all parts of the plan as it is run
+ * are known. */
+bool plan_has_counts(const struct plan_emitted *emitted);
 
 /* What rules are about; 0 where the model is not known. */
 struct plan_numbers {

@@ -307,6 +307,41 @@ static void zero_2_and_3_are_emitted(void **state)
     }
 }
 
+/* Optimizer state in the host's memory; torchtitan's FSDP keeps it there. */
+static void offloaded_state_is_emitted(void **state)
+{
+    static const struct {
+        enum plan_emit what;
+        int dp, zero;
+        const char *text, *note;
+    } rows[] = {
+        {PLAN_EMIT_MEGATRON, 8, 1, "--optimizer-cpu-offload\n", ""},
+        {PLAN_EMIT_MEGATRON, 1, 0, "--use-precision-aware-optimizer\n", ""},
+        {PLAN_EMIT_TORCHTITAN, 8, 3, "\nenable_cpu_offload = true\n", ""},
+        {PLAN_EMIT_TORCHTITAN, 1, 0, "", "offload state; emitted none"},
+        {PLAN_EMIT_TORCHTITAN, 8, 0, "", "offload state; emitted none"},
+        {PLAN_EMIT_DEEPSPEED, 8, 2, "\"offload_optimizer\": {", ""},
+        {PLAN_EMIT_DEEPSPEED, 1, 0, "\"stage\": 1", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct merak_plan plan = plain;
+        char *out, *notes;
+
+        plan.dp = rows[i].dp;
+        plan.zero = rows[i].zero;
+        plan.offload = MERAK_OFFLOAD_STATE;
+        emit(rows[i].what, &plan, NULL, &out, &notes);
+        assert_non_null(strstr(out, rows[i].text));
+        assert_non_null(strstr(notes, rows[i].note));
+        assert_int_equal(strstr(out, "offloaded states on the CPU") != NULL,
+                         rows[i].note[0] == '\0');
+        free(out);
+        free(notes);
+    }
+}
+
 static void deepspeed_gets_json(void **state)
 {
     char *out, *notes;
@@ -484,6 +519,7 @@ int main(void)
         cmocka_unit_test(torchtitan_gets_toml),
         cmocka_unit_test(torchtitan_shards_inside),
         cmocka_unit_test(zero_2_and_3_are_emitted),
+        cmocka_unit_test(offloaded_state_is_emitted),
         cmocka_unit_test(deepspeed_gets_json),
         cmocka_unit_test(what_cannot_be_said_is_named),
         cmocka_unit_test(choices_of_a_search_are_changed),
