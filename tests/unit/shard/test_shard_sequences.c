@@ -111,6 +111,45 @@ static void words_of_both_forms_are_as_computed(void **state)
     merak_model_destroy(m);
 }
 
+/* Bytes of what a rank has of the keys and values that it gathers over cp:
+ * whole, or before that. */
+static double gathered_bytes(const struct merak_sharded *s, bool whole)
+{
+    double bytes = 0;
+
+    for (int n = 0; n < s->graph->n_nodes; n++) {
+        const struct merak_node *node = s->graph->node[n];
+        const struct merak_value *v = whole ? node->out[0] : node->in[0];
+        int coord[MERAK_MAX_AXES] = {0};
+        struct merak_box box;
+
+        if (node->phase != MERAK_PHASE_F || v->shape.ndim < 4 ||
+            s->hop[n].kind != MERAK_CONVERT_ALL_GATHER)
+            continue;
+        merak_layout_box(&s->mesh, &s->layout[v->id], &v->shape, coord, &box);
+        bytes += (double)merak_box_count(&box) *
+                 (double)merak_dtype_bytes(v->dtype);
+    }
+    return bytes;
+}
+
+/* Of a layer of 1024 keys, 262144 tokens in bf16: 2 kv b t elements. */
+static void gathered_keys_take_the_bytes_of_the_whole_sequence(void **state)
+{
+    const struct spec spec = {true, 1,  262144, 1,    4096,     32,
+                              8,    64, false,  0.0f, BLOCK_PRE};
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_BF16, &graph);
+    struct merak_sharded *s = shard_sequences(graph, 8, 1, MERAK_CP_GATHER,
+                                              MERAK_CP_ORDER_AUTO);
+
+    (void)state;
+    assert_true(gathered_bytes(s, true) == 1073741824);
+    assert_true(gathered_bytes(s, false) == 134217728);
+    merak_sharded_destroy(s);
+    merak_model_destroy(m);
+}
+
 /* Tensor ranks that cut sequences between products send 10 h (t - 1) / t b t of
  * the same layer: four conversions forward, as many back, and twice the inputs
  * of products once more for their weights.  Two are the embedding's. */
@@ -317,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_whole_along_cp),
         cmocka_unit_test(words_of_both_forms_are_as_computed),
+        cmocka_unit_test(gathered_keys_take_the_bytes_of_the_whole_sequence),
         cmocka_unit_test(words_of_tensor_ranks_are_as_computed),
         cmocka_unit_test(the_cheaper_form_is_taken),
         cmocka_unit_test(pieces_make_the_cost_even),
