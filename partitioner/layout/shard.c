@@ -212,10 +212,12 @@ static bool is_cut_over_tp(const struct merak_sharded *s, int value)
     return false;
 }
 
+/* Where cp is two axes an attention may do both. */
 static void count_form(const struct merak_sharded *s,
                        const struct merak_node *node,
                        struct merak_sequence_cuts *cuts)
 {
+    bool gathers = false, exchanges = false;
     struct merak_signature sig;
 
     merak_node_signature(node, &sig);
@@ -227,10 +229,12 @@ static void count_form(const struct merak_sharded *s,
         if (s->mesh.axis[a].role != MERAK_AXIS_SEQUENCE || cut < 0)
             continue;
         if (sig.index[cut].name == MERAK_LETTER_POSITIONS)
-            cuts->gathered++;
+            gathers = true;
         else
-            cuts->exchanged++;
+            exchanges = true;
     }
+    cuts->gathered += gathers;
+    cuts->exchanged += exchanges;
 }
 
 void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
@@ -350,17 +354,16 @@ merak_sharded_of(const struct merak_sharded *sharded, int stage)
     return sharded->by_stage == NULL ? sharded : sharded->by_stage[stage];
 }
 
-enum merak_status merak_shard_described(const struct merak_graph *graph,
-                                        const struct merak_shard_options *opt,
-                                        struct merak_sharded **sharded_p,
-                                        struct merak_error *err)
+/* With the cheapest layouts over a mesh, which cost *cost_p seconds. */
+static enum merak_status shard_over(const struct merak_graph *graph,
+                                    const struct merak_shard_options *opt,
+                                    const struct merak_mesh *mesh,
+                                    struct merak_sharded **sharded_p,
+                                    double *cost_p, struct merak_error *err)
 {
     struct search s = {.graph = graph, .opt = opt, .cost = INFINITY};
-    struct merak_mesh mesh;
-    enum merak_status rc = merak_shard_mesh(graph, opt, &mesh, err);
+    enum merak_status rc = MERAK_OK;
 
-    if (rc != MERAK_OK)
-        return rc;
     s.sharded = calloc(1, sizeof(*s.sharded));
     s.strategy = calloc((size_t)graph->n_forward + 1, sizeof(*s.strategy));
     s.samples = calloc((size_t)graph->n_forward + 1, sizeof(*s.samples));
@@ -368,7 +371,7 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
         rc = merak_fail_nomem(err, sizeof(*s.sharded));
         goto out;
     }
-    s.sharded->mesh = mesh;
+    s.sharded->mesh = *mesh;
     mark_percent(graph, opt->tp_batch_percent, s.samples);
     rc = merak_split_any(&opt->split)
              ? mark_layers(graph, &opt->split, s.samples, err)
@@ -377,7 +380,7 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
         goto out;
     rc = merak_signatures(graph, &s.sig, err);
     if (rc == MERAK_OK)
-        rc = merak_shard_check_cp(graph, s.sig, opt, err);
+        rc = merak_shard_check_cp(graph, s.sig, mesh, opt, err);
     if (rc == MERAK_OK)
         rc = merak_shard_costs_create(graph, &s.sharded->mesh, opt, &s.costs,
                                       err);
@@ -395,6 +398,7 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
     if (rc != MERAK_OK)
         goto out;
     *sharded_p = s.sharded;
+    *cost_p = s.cost;
     s.sharded = NULL;
 out:
     merak_shard_costs_destroy(s.costs);
@@ -402,6 +406,37 @@ out:
     free(s.samples);
     free(s.strategy);
     merak_sharded_destroy(s.sharded);
+    return rc;
+}
+
+enum merak_status merak_shard_described(const struct merak_graph *graph,
+                                        const struct merak_shard_options *opt,
+                                        struct merak_sharded **sharded_p,
+                                        struct merak_error *err)
+{
+    struct merak_sharded *best = NULL;
+    struct merak_mesh mesh[2];
+    double least = INFINITY;
+    int n = 0;
+    enum merak_status rc = merak_shard_meshes(graph, opt, mesh, &n, err);
+
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        struct merak_sharded *sharded = NULL;
+        double cost = INFINITY;
+
+        rc = shard_over(graph, opt, &mesh[i], &sharded, &cost, err);
+        if (rc == MERAK_OK && (best == NULL || cost < least * (1 - 1e-9))) {
+            merak_sharded_destroy(best);
+            best = sharded;
+            least = cost;
+        } else {
+            merak_sharded_destroy(sharded);
+        }
+    }
+    if (rc == MERAK_OK)
+        *sharded_p = best;
+    else
+        merak_sharded_destroy(best);
     return rc;
 }
 

@@ -37,8 +37,11 @@
  * their gradients are summed once per step, as where samples are cut.
  * Attention, which reads all earlier keys, is cut there by its queries, and the
  * search gathers keys and values and sums their gradients; or it is cut by
- * heads, with all-to-alls before and after it.  Boxes count positions in the
- * order of graph->position_pieces, so that no layout knows of it.
+ * heads, with all-to-alls before and after it.  Where not all ranks can be
+ * given kv heads, a mesh with two axes is tried, too: heads are exchanged along
+ * the second, and along the first keys are gathered, or queries of a kv head
+ * divided.  Boxes count positions in the order of graph->position_pieces, so
+ * that no layout knows of it.
  *
  * Experts ("ep").  One more axis, the outermost, cuts these, which it must, and
  * all else by samples, or tables by their vocabulary.  A rank then gathers the

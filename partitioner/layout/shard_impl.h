@@ -44,11 +44,16 @@ struct merak_cut_rule {
 /* --- shard_mesh.c: the axes within a stage --------------------------------
  */
 
-/* MERAK_ERR_CONFIG if tp, or cp, does not divide what it has to cut. */
-enum merak_status merak_shard_mesh(const struct merak_graph *graph,
-                                   const struct merak_shard_options *opt,
-                                   struct merak_mesh *mesh,
-                                   struct merak_error *err) MERAK_CHECKED;
+/* The mesh, or two, of which the one with the cheaper layouts is to be taken:
+ * cp is one axis, or two if not all of its ranks can exchange heads but those
+ * of the second can.  MERAK_ERR_CONFIG if tp, or cp, does not divide what it
+ * has to cut. */
+enum merak_status merak_shard_meshes(const struct merak_graph *graph,
+                                     const struct merak_shard_options *opt,
+                                     struct merak_mesh mesh[2], int *n_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* Is it the first of cp's two axes? */
+bool merak_axis_is_outer(const struct merak_mesh *mesh, int axis);
 /* In how many pieces ranks of cp have sequences, if that is of use; 0: in
  * order. */
 size_t merak_shard_pieces(const struct merak_graph *graph,
@@ -56,6 +61,7 @@ size_t merak_shard_pieces(const struct merak_graph *graph,
 /* With cp, may each node be cut along the sequence, or by heads? */
 enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                                        const struct merak_signature *sig,
+                                       const struct merak_mesh *mesh,
                                        const struct merak_shard_options *opt,
                                        struct merak_error *err) MERAK_CHECKED;
 

@@ -18,6 +18,7 @@ struct heads {
     size_t kv;    /* gcd of the kv heads of all attentions; 0: none */
     size_t query; /* the same for query heads, */
     size_t own;   /* and for the queries of a kv head */
+    bool packed;  /* some attention cannot be cut along the sequence */
 };
 
 /* They determine the factors of tp before there is anything to search. */
@@ -26,11 +27,14 @@ static void find_heads(const struct merak_graph *graph, struct heads *heads)
     *heads = (struct heads){0};
     for (int i = 0; i < graph->n_forward; i++) {
         const struct merak_node *node = graph->node[i];
+        struct merak_signature sig;
         struct merak_infer inf;
         size_t kv, query;
 
         if (node->op->heads == NULL)
             continue;
+        merak_node_signature(node, &sig);
+        heads->packed = heads->packed || !merak_strategy_has_positions(&sig);
         merak_node_infer(node, &inf);
         node->op->heads(&inf, &kv, &query);
         heads->kv = merak_size_gcd(heads->kv, kv);
@@ -304,11 +308,50 @@ static void add_axis(struct merak_mesh *mesh, const char *name, size_t size,
     axis->role = role;
 }
 
+/* May cp, as one axis, be cut by heads? */
+static bool exchanges_all(const struct merak_shard_options *opt,
+                          const struct heads *heads, size_t cp)
+{
+    size_t size[MERAK_STAGE_AXES + 1];
+    int n = tensor_axes(opt, heads->kv, size);
+
+    size[n] = cp;
+    return divide_heads(heads->kv, heads->own, size, n + 1);
+}
+
+/* Of cp ranks, how many are to exchange heads where all of them cannot, or
+ * could only divide the queries of a kv head, with all keys: the most that
+ * divide kv heads, else what is left of queries; or 1.  The others gather keys,
+ * or divide queries. */
+static size_t exchanging(const struct merak_shard_options *opt,
+                         const struct heads *heads)
+{
+    size_t size[MERAK_STAGE_AXES + 1], cp = cp_of(opt), kv = heads->kv, inner;
+    int n = tensor_axes(opt, kv, size);
+    int most = MERAK_STAGE_AXES - (opt->ep > 1) - (opt->shared > 0);
+
+    if (cp == 1 || kv == 0 || heads->packed || n + 2 > most ||
+        opt->cp_form == MERAK_CP_GATHER)
+        return 1;
+    inner = merak_size_gcd(kv / merak_size_gcd(kv, (size_t)opt->tp), cp);
+    if (inner == cp)
+        return 1;
+    if (inner > 1 && exchanges_all(opt, heads, inner))
+        return inner;
+    if (exchanges_all(opt, heads, cp))
+        return 1;
+    inner = cp / 2;
+    while (inner > 1 && (cp % inner != 0 || !exchanges_all(opt, heads, inner)))
+        inner--;
+    return inner;
+}
+
 /* Where a dim is cut along several axes only the last can be gathered by
  * itself: ep and cp come first, so that sequence parallelism gathers a rank's
- * own part, and samples over tp are exchanged for heads of a rank's own. */
+ * own part, and samples over tp are exchanged for heads of a rank's own.  Of
+ * cp, `inner` ranks are the last, if they are more than 1. */
 static void make_mesh(const struct merak_shard_options *opt, size_t kv,
-                      struct merak_mesh *mesh)
+                      size_t inner, struct merak_mesh *mesh)
 {
     size_t size[MERAK_STAGE_AXES];
     int n = tensor_axes(opt, kv, size);
@@ -317,7 +360,10 @@ static void make_mesh(const struct merak_shard_options *opt, size_t kv,
     if (opt->ep > 1)
         add_axis(mesh, "ep", (size_t)opt->ep, MERAK_AXIS_EXPERTS);
     if (opt->cp > 1)
-        add_axis(mesh, "cp", (size_t)opt->cp, MERAK_AXIS_SEQUENCE);
+        add_axis(mesh, inner > 1 ? "cp.0" : "cp", (size_t)opt->cp / inner,
+                 MERAK_AXIS_SEQUENCE);
+    if (inner > 1)
+        add_axis(mesh, "cp.1", inner, MERAK_AXIS_SEQUENCE);
     for (int i = 0; i < n; i++) {
         char name[8] = "tp";
 
@@ -327,19 +373,26 @@ static void make_mesh(const struct merak_shard_options *opt, size_t kv,
     }
 }
 
-enum merak_status merak_shard_mesh(const struct merak_graph *graph,
-                                   const struct merak_shard_options *opt,
-                                   struct merak_mesh *mesh,
-                                   struct merak_error *err)
+enum merak_status merak_shard_meshes(const struct merak_graph *graph,
+                                     const struct merak_shard_options *opt,
+                                     struct merak_mesh mesh[2], int *n_p,
+                                     struct merak_error *err)
 {
     struct heads heads;
     enum merak_status rc;
+    size_t inner;
 
     find_heads(graph, &heads);
     rc = check(graph, opt, &heads, err);
     if (rc != MERAK_OK)
         return rc;
-    make_mesh(opt, heads.kv, mesh);
+    inner = exchanging(opt, &heads);
+    *n_p = 0;
+    if (inner == 1 || opt->cp_form != MERAK_CP_HEADS ||
+        exchanges_all(opt, &heads, cp_of(opt)))
+        make_mesh(opt, heads.kv, 1, &mesh[(*n_p)++]);
+    if (inner > 1)
+        make_mesh(opt, heads.kv, inner, &mesh[(*n_p)++]);
     return MERAK_OK;
 }
 
@@ -367,36 +420,38 @@ static bool has_sequences(const struct merak_graph *graph)
     return false;
 }
 
-/* Do cp and tp divide the heads of attention, or each of them what is left of
- * kv heads and queries of a kv head? */
-static bool heads_fit(size_t kv, size_t query,
-                      const struct merak_shard_options *opt)
+/* Can all ranks of cp exchange heads, or those of a second axis? */
+static bool heads_fit(const struct merak_shard_options *opt,
+                      const struct heads *heads)
 {
-    size_t size[MERAK_STAGE_AXES + 1];
-    int n = tensor_axes(opt, kv, size);
-
-    size[n] = (size_t)opt->cp;
-    return divide_heads(kv, query / kv, size, n + 1);
+    return exchanges_all(opt, heads, cp_of(opt)) || exchanging(opt, heads) > 1;
 }
 
-static enum merak_status check_form(const struct merak_node *node, size_t kv,
-                                    size_t query,
+static enum merak_status check_form(const struct merak_node *node, bool packed,
                                     const struct merak_shard_options *opt,
                                     struct merak_error *err)
 {
     struct merak_shard_options near = *opt;
+    struct heads heads = {.packed = packed};
+    struct merak_infer inf;
+    size_t kv, query;
     int below, above;
 
-    if (heads_fit(kv, query, opt))
+    merak_node_infer(node, &inf);
+    node->op->heads(&inf, &kv, &query);
+    heads.kv = kv;
+    heads.query = query;
+    heads.own = query / kv;
+    if (heads_fit(opt, &heads))
         return MERAK_OK;
     for (below = opt->cp - 1; below > 1; below--) {
         near.cp = below;
-        if (heads_fit(kv, query, &near))
+        if (heads_fit(&near, &heads))
             break;
     }
     for (above = opt->cp + 1; above <= (int)query; above++) {
         near.cp = above;
-        if (heads_fit(kv, query, &near))
+        if (heads_fit(&near, &heads))
             break;
     }
     merak_fail(err, MERAK_ERR_CONFIG,
@@ -410,11 +465,20 @@ static enum merak_status check_form(const struct merak_node *node, size_t kv,
                            below, above);
 }
 
+bool merak_axis_is_outer(const struct merak_mesh *mesh, int axis)
+{
+    return axis + 1 < mesh->n_axes &&
+           mesh->axis[axis].role == MERAK_AXIS_SEQUENCE &&
+           mesh->axis[axis + 1].role == MERAK_AXIS_SEQUENCE;
+}
+
 enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                                        const struct merak_signature *sig,
+                                       const struct merak_mesh *mesh,
                                        const struct merak_shard_options *opt,
                                        struct merak_error *err)
 {
+    bool two = merak_axis_is_outer(mesh, opt->ep > 1);
     enum merak_status rc;
 
     if (opt->cp < 2)
@@ -427,11 +491,9 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
     for (int n = 0; n < graph->n_forward; n++) {
         const struct merak_node *node = graph->node[n];
         bool positions = merak_strategy_has_positions(&sig[n]);
-        struct merak_infer inf;
-        size_t kv, query;
 
         if (!merak_node_needs_sequences(node, &sig[n]) ||
-            (positions && opt->cp_form != MERAK_CP_HEADS))
+            (positions && (two || opt->cp_form != MERAK_CP_HEADS)))
             continue;
         if (node->op->heads == NULL) {
             merak_fail(err, MERAK_ERR_CONFIG,
@@ -439,14 +501,12 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                        node->name, node->op->name);
             return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --cp 1");
         }
-        merak_node_infer(node, &inf);
-        node->op->heads(&inf, &kv, &query);
         if (!positions && opt->cp_form == MERAK_CP_GATHER)
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "--cp-form gather: %s packs q, k and v, and can "
                               "only be cut by heads: use --cp-form heads",
                               node->name);
-        rc = check_form(node, kv, query, opt, err);
+        rc = check_form(node, !positions, opt, err);
         if (rc != MERAK_OK)
             return rc;
     }

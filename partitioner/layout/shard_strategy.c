@@ -348,13 +348,15 @@ static int list_uncut(const struct choice *c, int8_t *cuts)
     return c->sig->linear ? 2 : 1;
 }
 
-/* Candidates on the axis of the sequence. */
-static int list_sequence_cuts(const struct choice *c, size_t parts,
-                              int8_t *cuts)
+/* Candidates on an axis of the sequence.  Where heads are asked for and cannot
+ * be cut over all of its ranks, the outer ones may gather keys. */
+static int list_sequence_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
+    size_t parts = (size_t)c->mesh->axis[axis].size;
     bool whole = merak_node_needs_sequences(c->node, c->sig);
     bool heads = whole && c->rule->cp != MERAK_CP_GATHER;
-    bool positions = !whole || c->rule->cp != MERAK_CP_HEADS;
+    bool positions = !whole || c->rule->cp != MERAK_CP_HEADS ||
+                     merak_axis_is_outer(c->mesh, axis);
     int n = 0;
 
     for (int i = 0; i < c->sig->n_index; i++) {
@@ -412,7 +414,7 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
     int n = 0;
 
     if (c->mesh->axis[axis].role == MERAK_AXIS_SEQUENCE)
-        return list_sequence_cuts(c, parts, cuts);
+        return list_sequence_cuts(c, axis, cuts);
     if (c->mesh->axis[axis].role == MERAK_AXIS_EXPERTS)
         return list_expert_cuts(c, parts, cuts);
     if (samples_rule(c) == MERAK_SAMPLES_MUST)

@@ -325,6 +325,11 @@ static void sequences_cut_agree_to_rounding(void **state)
          0,
          MERAK_CP_HEADS},
         {{2, 2, 1, "1f1b", false, MERAK_SP_ON}, 2, 0, 0, MERAK_CP_AUTO},
+        /* more ranks than kv heads: heads among two, keys among pairs */
+        {{1, 1, 1, "1f1b", false, MERAK_SP_OFF}, 4, 2, 0.1f, MERAK_CP_HEADS},
+        {{1, 1, 1, "1f1b", false, MERAK_SP_OFF}, 8, 2, 0, MERAK_CP_HEADS},
+        {{2, 1, 1, "1f1b", true, MERAK_SP_ON}, 4, 2, 0.1f, MERAK_CP_HEADS},
+        {{1, 2, 2, "1f1b", true, MERAK_SP_OFF}, 4, 2, 0, MERAK_CP_HEADS},
     };
 
     (void)state;

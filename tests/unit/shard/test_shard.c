@@ -344,9 +344,9 @@ static const struct {
     {4, 4, 12, false, 1, MERAK_SP_OFF, 3, MERAK_CP_AUTO, MERAK_ERR_CONFIG,
      "the heads of attention_packed.4, 4 kv heads x 1 queries each, cannot be "
      "cut over cp=3 x tp=1 (nearest: cp 2 or 4)"},
-    {24, 8, 16, true, 1, MERAK_SP_OFF, 16, MERAK_CP_HEADS, MERAK_ERR_CONFIG,
+    {24, 8, 20, true, 1, MERAK_SP_OFF, 5, MERAK_CP_HEADS, MERAK_ERR_CONFIG,
      "the heads of attention.7, 8 kv heads x 3 queries each, cannot be cut "
-     "over cp=16 x tp=1 (nearest: cp 8)"},
+     "over cp=5 x tp=1 (nearest: cp 4 or 6)"},
     {4, 4, 8, false, 1, MERAK_SP_OFF, 2, MERAK_CP_GATHER, MERAK_ERR_CONFIG,
      "--cp-form gather: attention_packed.4 packs q, k and v, and can only be "
      "cut by heads: use --cp-form heads"},

@@ -111,6 +111,48 @@ static void words_of_both_forms_are_as_computed(void **state)
     merak_model_destroy(m);
 }
 
+/* Of c ranks e exchange heads, as many as there are of keys at most: q and o
+ * both ways, keys and values also again for the backward, (4 h + 6 kv) (e - 1)
+ * / e b t / c; and these are gathered from the c / e others, 6 kv / e (1 - e /
+ * c) b t.  The search does the same where it is free to. */
+static void more_ranks_than_kv_heads_do_both(void **state)
+{
+    static const struct {
+        int cp, kv, exchange;
+        double words;
+    } rows[] = {{16, 8, 8, 161480704 + 50331648},
+                {32, 8, 8, 80740352 + 75497472},
+                {16, 16, 1, 0}};
+
+    (void)state;
+    for (size_t r = 0; r < 2 * COUNT(rows); r++) {
+        enum merak_cp_form form = r % 2 ? MERAK_CP_AUTO : MERAK_CP_HEADS;
+        int cp = rows[r / 2].cp, exchange = rows[r / 2].exchange;
+        size_t kv = (size_t)rows[r / 2].kv;
+        const struct spec spec = {true, 1,  131072, 1,    4096,     32,
+                                  kv,   64, false,  0.0f, BLOCK_PRE};
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_sharded *s =
+            shard_sequences(graph, cp, 1, form, MERAK_CP_ORDER_AUTO);
+        struct merak_sequence_cuts cuts;
+
+        merak_sharded_sequence_cuts(s, &cuts);
+        assert_int_equal(cuts.exchanged, 1);
+        if (exchange == 1) {
+            assert_string_equal(s->mesh.axis[0].name, "cp");
+            assert_int_equal(cuts.gathered, 0);
+        } else {
+            assert_string_equal(s->mesh.axis[0].name, "cp.0");
+            assert_int_equal(s->mesh.axis[1].size, exchange);
+            assert_int_equal(cuts.gathered, 1);
+            assert_true(fabs(attention_words(s) - rows[r / 2].words) < 1);
+        }
+        merak_sharded_destroy(s);
+        merak_model_destroy(m);
+    }
+}
+
 /* Bytes of what a rank has of the keys and values that it gathers over cp:
  * whole, or before that. */
 static double gathered_bytes(const struct merak_sharded *s, bool whole)
@@ -356,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_whole_along_cp),
         cmocka_unit_test(words_of_both_forms_are_as_computed),
+        cmocka_unit_test(more_ranks_than_kv_heads_do_both),
         cmocka_unit_test(gathered_keys_take_the_bytes_of_the_whole_sequence),
         cmocka_unit_test(words_of_tensor_ranks_are_as_computed),
         cmocka_unit_test(the_cheaper_form_is_taken),
