@@ -13,6 +13,7 @@
 #ifndef MERAK_PARTITIONER_PROGRAM_BUILD_H
 #define MERAK_PARTITIONER_PROGRAM_BUILD_H
 
+#include "partitioner/plan/held.h"
 #include "partitioner/program/memplan.h"
 #include "partitioner/program/program.h"
 
@@ -469,6 +470,9 @@ void merak_build_extend_sent(struct merak_build *b, int slot);
 void merak_build_readers(struct merak_build *b);
 /* Count the blocks that the program fetches parameters of, and their bytes. */
 void merak_build_count_fetched(struct merak_build *b);
+/* What this rank holds of a parameter, its state or its gradients. */
+struct merak_held merak_build_held(const struct merak_build *b, int param,
+                                   enum merak_held_kind kind);
 /* Is a parameter's gradient summed over replicas each micro-batch, and its
  * accumulator not kept?  Is the parameter itself gathered for each use? */
 bool merak_build_sums_each(const struct merak_build *b, int param);

@@ -88,25 +88,39 @@ void merak_build_readers(struct merak_build *b)
 
 static bool is_matrix_here(const struct merak_build *b, int param)
 {
-    const struct merak_value *value = b->graph->value[param];
-
-    return b->n_dp_axes > 0 && value->shape.ndim > 1 &&
+    return b->n_dp_axes > 0 && b->graph->value[param]->shape.ndim > 1 &&
            b->fetch.reader[param] >= 0;
+}
+
+/* May it be whole in visits alone?  A matrix that one stage reads. */
+static bool may_lend(const struct merak_build *b, int param,
+                     enum merak_held_kind kind)
+{
+    const struct merak_value *value = b->graph->value[param];
+    int most = b->prog->plan.fetch;
+
+    if (!is_matrix_here(b, param))
+        return false;
+    if (kind == MERAK_HELD_GRAD)
+        return !value->frozen && b->fetch.n_grads[param] == 1;
+    return most == 0 || b->fetch.place[param] < most;
+}
+
+struct merak_held merak_build_held(const struct merak_build *b, int param,
+                                   enum merak_held_kind kind)
+{
+    return merak_plan_held(&b->prog->plan, kind, b->n_dp_axes > 0,
+                           may_lend(b, param, kind));
 }
 
 bool merak_build_sums_each(const struct merak_build *b, int param)
 {
-    return merak_plan_sums_each(&b->prog->plan) && is_matrix_here(b, param) &&
-           !b->graph->value[param]->frozen && b->fetch.n_grads[param] == 1;
+    return merak_build_held(b, param, MERAK_HELD_GRAD).used > 0;
 }
 
 bool merak_build_is_fetched(const struct merak_build *b, int param)
 {
-    int most = b->prog->plan.fetch;
-
-    return b->prog->plan.zero >= MERAK_ZERO_PARAMS &&
-           is_matrix_here(b, param) &&
-           (most == 0 || b->fetch.place[param] < most);
+    return merak_build_held(b, param, MERAK_HELD_PARAM).used > 0;
 }
 
 void merak_build_count_fetched(struct merak_build *b)

@@ -26,58 +26,64 @@ static int keep(struct merak_build *b, struct merak_slot *slot)
     return id;
 }
 
-static int keep_value(struct merak_build *b, int v,
-                      const struct merak_layout *layout, enum merak_dtype dtype,
-                      enum merak_category category, const char *name)
+/* A slot for what has a parameter's dims, or a gradient's: `v` itself, its sum
+ * or its optimizer state. */
+static struct merak_slot slot_of(const struct merak_build *b, int v,
+                                 const struct merak_layout *layout,
+                                 enum merak_dtype dtype,
+                                 enum merak_category category, const char *name)
 {
     struct merak_slot slot = {
         .category = category, .name = name, .value = v, .dtype = dtype};
 
     merak_build_box(b, v, layout, &slot);
-    return keep(b, &slot);
+    return slot;
 }
 
-/* A parameter's optimizer state: f32. */
-static int keep_state_of(struct merak_build *b, int v,
-                         const struct merak_layout *layout, const char *name)
+static struct merak_layout layout_over(const struct merak_build *b, int param,
+                                       enum merak_held_over over)
 {
-    struct merak_slot slot = {.category = MERAK_CAT_OPTIMIZER,
-                              .name = name,
-                              .value = v,
-                              .dtype = MERAK_F32,
-                              .host = merak_build_is_offloaded(b, v)};
-
-    merak_build_box(b, v, layout, &slot);
-    return keep(b, &slot);
+    switch (over) {
+    case MERAK_OVER_HOMES:
+        return merak_build_home_layout(b, param);
+    case MERAK_OVER_REPLICAS:
+        return merak_build_state_layout(b, param);
+    case MERAK_OVER_NONE:
+        break;
+    }
+    return merak_build_layout(b, param);
 }
 
-/* A slot that is whole only while it is used. */
-static int lend_value(struct merak_build *b, int v,
-                      const struct merak_layout *layout, enum merak_dtype dtype,
-                      enum merak_category category, const char *name)
+/* Keep f32 state of a parameter. */
+static int keep_state_of(struct merak_build *b, int v, const char *name)
 {
-    struct merak_slot slot = {
-        .category = category, .name = name, .value = v, .dtype = dtype};
+    /* tensor ranks that replicate it divide it, too, with or without replicas
+     */
+    const struct merak_layout layout = merak_build_state_layout(b, v);
+    struct merak_slot slot =
+        slot_of(b, v, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER, name);
 
-    merak_build_box(b, v, layout, &slot);
-    return merak_build_slot(b, &slot);
+    slot.host = merak_build_is_offloaded(b, v);
+    return keep(b, &slot);
 }
 
 static void keep_param(struct merak_build *b, struct merak_param_slots *p)
 {
     const struct merak_value *value = b->graph->value[p->value];
-    struct merak_layout layout = merak_build_layout(b, p->value);
+    const struct merak_held held =
+        merak_build_held(b, p->value, MERAK_HELD_PARAM);
+    const struct merak_layout whole = merak_build_layout(b, p->value),
+                              home = layout_over(b, p->value, held.over);
+    struct merak_slot used = slot_of(b, p->value, &whole, value->dtype,
+                                     MERAK_CAT_FETCHED, p->name),
+                      kept = slot_of(b, p->value, &home, value->dtype,
+                                     MERAK_CAT_PARAM, p->name);
 
-    if (merak_build_is_fetched(b, p->value)) {
-        struct merak_layout home = merak_build_home_layout(b, p->value);
-
-        p->param = lend_value(b, p->value, &layout, value->dtype,
-                              MERAK_CAT_FETCHED, p->name);
-        p->home = keep_value(b, p->value, &home, value->dtype, MERAK_CAT_PARAM,
-                             p->name);
-    } else
-        p->home = p->param = keep_value(b, p->value, &layout, value->dtype,
-                                        MERAK_CAT_PARAM, p->name);
+    if (held.used > 0)
+        p->param = merak_build_slot(b, &used);
+    p->home = keep(b, &kept);
+    if (held.used == 0)
+        p->param = p->home;
     b->params.slot[p->value] = p->param;
 }
 
@@ -89,7 +95,6 @@ static int own_master(struct merak_build *b, struct merak_param_slots *p)
 
 static void keep_state(struct merak_build *b, struct merak_param_slots *p)
 {
-    struct merak_layout layout = merak_build_state_layout(b, p->value);
     bool f32 = b->graph->value[p->value]->dtype == MERAK_F32;
 
     if (p->param < 0)
@@ -99,12 +104,10 @@ static void keep_state(struct merak_build *b, struct merak_param_slots *p)
         return;
     }
     p->master = f32 ? own_master(b, p)
-                    : keep_state_of(b, p->value, &layout,
+                    : keep_state_of(b, p->value,
                                     merak_build_name(b, "%s.master", p->name));
-    p->m = keep_state_of(b, p->value, &layout,
-                         merak_build_name(b, "%s.m", p->name));
-    p->v = keep_state_of(b, p->value, &layout,
-                         merak_build_name(b, "%s.v", p->name));
+    p->m = keep_state_of(b, p->value, merak_build_name(b, "%s.m", p->name));
+    p->v = keep_state_of(b, p->value, merak_build_name(b, "%s.v", p->name));
 }
 
 static void describe(struct merak_build *b, int v)
@@ -143,30 +146,67 @@ static void alloc_params(struct merak_build *b)
     prog->param = merak_build_alloc_kept(b, n * sizeof(*prog->param));
 }
 
+static int keep_grad(struct merak_build *b, int v,
+                     const struct merak_layout *layout, const char *name)
+{
+    struct merak_slot slot =
+        slot_of(b, v, layout, MERAK_F32, MERAK_CAT_GRAD, name);
+
+    return keep(b, &slot);
+}
+
+/* A gradient that is whole only while it is used. */
 static int lend_grad(struct merak_build *b, int v,
                      const struct merak_layout *layout)
 {
-    int slot = lend_value(b, v, layout, MERAK_F32, MERAK_CAT_GRAD,
-                          b->graph->value[v]->name);
+    struct merak_slot slot = slot_of(b, v, layout, MERAK_F32, MERAK_CAT_GRAD,
+                                     b->graph->value[v]->name);
+    int id = merak_build_slot(b, &slot);
 
-    if (slot >= 0)
-        b->use[slot].brief = true;
-    return slot;
+    if (id >= 0)
+        b->use[id].brief = true;
+    return id;
 }
 
-static void keep_inner_sum(struct merak_build *b, int param)
+/* The slots of a gradient: of its accumulator, or of what is summed each
+ * micro-batch. */
+static void describe_grad(struct merak_build *b, int v)
 {
-    const struct merak_layout home = merak_build_home_layout(b, param);
+    const struct merak_value *value = b->graph->value[v];
+    const struct merak_held held =
+        merak_build_held(b, value->of, MERAK_HELD_GRAD);
+    const struct merak_layout layout = merak_build_layout(b, v),
+                              home = merak_build_home_layout(b, value->of);
 
-    b->fetch.inner_sum[param] = keep_value(
-        b, param, &home, MERAK_F32, MERAK_CAT_GRAD,
-        merak_build_name(b, "d/%s inside", b->graph->value[param]->name));
+    if (held.used == 0) {
+        b->params.slot[v] = keep_grad(b, v, &layout, value->name);
+        return;
+    }
+    if (held.kept)
+        b->fetch.inner_sum[value->of] =
+            keep_grad(b, value->of, &home,
+                      merak_build_name(b, "d/%s inside",
+                                       b->graph->value[value->of]->name));
+    b->params.slot[v] = lend_grad(b, v, &layout);
+    if (b->prog->plan.sub_pipeline)
+        b->params.higher[v] = lend_grad(b, v, &layout);
+}
+
+/* A sum over replicas. */
+static void keep_sum(struct merak_build *b, struct merak_param_slots *p)
+{
+    const struct merak_held held =
+        merak_build_held(b, p->value, MERAK_HELD_SUM);
+    const struct merak_layout layout = layout_over(b, p->value, held.over);
+
+    if (held.kept && !b->graph->value[p->value]->frozen)
+        p->grad = keep_grad(b, p->value, &layout,
+                            merak_build_name(b, "d/%s", p->name));
 }
 
 void merak_build_params(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
-    bool flat;
 
     alloc_params(b);
     merak_build_readers(b);
@@ -187,34 +227,12 @@ void merak_build_params(struct merak_build *b)
     merak_build_count_fetched(b);
     for (int i = 0; i < prog->n_params; i++)
         keep_state(b, &prog->param[i]);
-    /* Under ZeRO-1 the sum over replicas has its own slot, so that its
-     * reduction may begin while other gradients are still being made. */
-    flat = b->prog->plan.zero > 0 && b->n_dp_axes > 0;
-    for (int i = 0; flat && i < b->prog->n_params; i++) {
-        struct merak_param_slots *p = &b->prog->param[i];
-        struct merak_layout layout = merak_build_state_layout(b, p->value);
-
-        if (b->graph->value[p->value]->frozen)
-            continue;
-        p->grad = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_GRAD,
-                             merak_build_name(b, "d/%s", p->name));
-    }
+    for (int i = 0; i < prog->n_params; i++)
+        keep_sum(b, &prog->param[i]);
     for (int v = 0; v < b->graph->n_values; v++) {
-        const struct merak_value *value = b->graph->value[v];
-        struct merak_layout layout = merak_build_layout(b, v);
-
-        if (value->kind != MERAK_VALUE_PARAM_GRAD || !b->flow[v].here)
-            continue;
-        if (!merak_build_sums_each(b, value->of)) {
-            b->params.slot[v] = keep_value(b, v, &layout, MERAK_F32,
-                                           MERAK_CAT_GRAD, value->name);
-            continue;
-        }
-        if (merak_plan_is_home_in(&b->prog->plan))
-            keep_inner_sum(b, value->of);
-        b->params.slot[v] = lend_grad(b, v, &layout);
-        if (b->prog->plan.sub_pipeline)
-            b->params.higher[v] = lend_grad(b, v, &layout);
+        if (b->graph->value[v]->kind == MERAK_VALUE_PARAM_GRAD &&
+            b->flow[v].here)
+            describe_grad(b, v);
     }
 }
 

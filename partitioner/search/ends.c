@@ -97,7 +97,7 @@ static double update_s(const struct merak_rater *r,
     double bytes = 2 * merak_param_state_optimizer(h) / parts;
     double copies = 6 * h->n + bytes / (4.0 * MERAK_OFFLOAD_PIECE);
 
-    if (r->plan->offload == MERAK_OFFLOAD_NONE || h->n == 0)
+    if (!merak_rater_held(r, MERAK_HELD_STATE, false).host || h->n == 0)
         return adamw;
     return fmax(adamw, copies * merak_cost_host_copy(r->cost, bytes / copies));
 }
@@ -385,10 +385,10 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     const struct merak_param_state own =
         merak_param_state_of(&g->hold, r->plan->zero > 0);
     const struct merak_param_state *h = &own;
-    bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
     double elements = h->bf16_elems + h->f32_elems;
     double late = tied > 0 ? g->tied + g->shared_later_elems : 0;
-    double parts = flat ? r->mesh.dp : 1;
+    double parts =
+        merak_rater_parts(r, merak_rater_held(r, MERAK_HELD_STATE, false));
     struct merak_tail t = {.ready = done + h->convert_s, .tp_s = h->convert_s};
 
     if (r->mesh.dp > 1) {

@@ -41,7 +41,8 @@ static struct merak_param_state new_hold(const struct merak_rater *r, int s,
  * If only the first blocks are, the others' gathers follow theirs. */
 static bool leaves_lent(const struct merak_rater *r)
 {
-    return r->plan->zero >= MERAK_ZERO_PARAMS && r->plan->fetch == 0;
+    return merak_rater_held(r, MERAK_HELD_PARAM, true).used > 0 &&
+           r->plan->fetch == 0;
 }
 
 static double gather_bytes(const struct merak_rater *r,

@@ -113,57 +113,60 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     sum->moving += moving_bytes(r, g);
 }
 
+/* What a rank keeps of so many bytes. */
+static double kept_of(const struct merak_rater *r, struct merak_held held,
+                      double bytes)
+{
+    return held.kept ? bytes / merak_rater_parts(r, held) : 0;
+}
+
+/* The same of parameters or gradients, of which `lent` bytes are matrices'. */
+static double kept_apart(const struct merak_rater *r, enum merak_held_kind kind,
+                         double bytes, double lent)
+{
+    return kept_of(r, merak_rater_held(r, kind, false), bytes - lent) +
+           kept_of(r, merak_rater_held(r, kind, true), lent);
+}
+
 /* Bytes of parameters, gradients and optimizer state. */
 static double held_bytes(const struct merak_rater *r,
                          const struct merak_param_state *h)
 {
-    bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
-    bool in = merak_plan_is_home_in(r->plan);
-    bool away = r->plan->offload == MERAK_OFFLOAD_STATE;
-    double parts = flat ? r->mesh.dp : 1, held, lent = 0, state;
-    double homes = in ? merak_plan_dp_in(r->plan, 0) : parts;
-    struct merak_param_state own = merak_param_state_of(h, r->plan->zero > 0);
+    const struct merak_param_state own =
+        merak_param_state_of(h, r->plan->zero > 0);
+    const struct merak_held state =
+        merak_rater_held(r, MERAK_HELD_STATE, false);
+    double bytes = kept_of(r, state, merak_param_state_optimizer(&own));
 
-    if (flat && merak_plan_sums_each(r->plan))
-        lent += in ? h->lent_grad_bytes * (1 - 1 / homes) : h->lent_grad_bytes;
-    if (flat && r->plan->zero >= MERAK_ZERO_PARAMS)
-        lent += h->lent_bytes * (1 - 1 / homes);
-    state = merak_param_state_optimizer(&own) / parts;
     /* what the host has no room for is not to fit */
-    held = h->param_bytes + h->grad_bytes - lent +
-           (away ? fmax(state - (double)r->cost->host.bytes, 0) : state);
-    if (flat)
-        held += 4 * (own.bf16_elems + own.f32_elems) / parts;
-    return held;
+    if (state.host)
+        bytes = fmax(bytes - (double)r->cost->host.bytes, 0);
+    return kept_apart(r, MERAK_HELD_PARAM, h->param_bytes, h->lent_bytes) +
+           kept_apart(r, MERAK_HELD_GRAD, h->grad_bytes, h->lent_grad_bytes) +
+           bytes +
+           kept_of(r, merak_rater_held(r, MERAK_HELD_SUM, false),
+                   4 * (own.bf16_elems + own.f32_elems));
 }
 
-/* What is whole while it is used: parameters of two visits, and gradients of
- * two (program/fetch.c). */
+/* What is whole while it is used. */
 static double lent_bytes(const struct merak_rater *r,
                          const struct merak_range *holds)
 {
-    int width = r->plan->sub_pipeline ? 2 : 1; /* a gradient of each half */
-    double bytes = 0;
-
-    if (r->mesh.dp > 1 && merak_plan_sums_each(r->plan))
-        bytes += 2 * width * holds->most_lent_grad;
-    if (r->mesh.dp > 1 && r->plan->zero >= MERAK_ZERO_PARAMS)
-        bytes += 2 * holds->most_lent;
-    return bytes;
+    return merak_rater_held(r, MERAK_HELD_GRAD, true).used *
+               holds->most_lent_grad +
+           merak_rater_held(r, MERAK_HELD_PARAM, true).used * holds->most_lent;
 }
 
-/* Optimizer state that is in the arena while it is updated, of two pieces
+/* Optimizer state that is in the arena while it is updated, in pieces
  * (program/offload.c). */
 static double brought_bytes(const struct merak_rater *r,
                             const struct merak_range *holds)
 {
-    bool flat = r->mesh.dp > 1 && r->plan->zero > 0;
+    const struct merak_held state =
+        merak_rater_held(r, MERAK_HELD_STATE, false);
 
-    if (r->plan->offload == MERAK_OFFLOAD_NONE)
-        return 0;
-    return 2 * 12 *
-           fmin(holds->largest / (flat ? r->mesh.dp : 1),
-                (double)MERAK_OFFLOAD_PIECE);
+    return state.used * 12 *
+           fmin(kept_of(r, state, holds->largest), (double)MERAK_OFFLOAD_PIECE);
 }
 
 static double bytes_of(const struct merak_rater *r, const struct sum *sum)

@@ -254,14 +254,16 @@ static double lent_s(const struct merak_rater *r, const struct merak_range *g,
     const struct merak_param_state *h = &g->hold;
     const struct merak_lent lent = merak_range_fetched_to(g, r->plan->fetch);
     double share = (double)lent.segments / (g->to - g->from);
+    const struct merak_held param = merak_rater_held(r, MERAK_HELD_PARAM, true);
+    const struct merak_held grad = merak_rater_held(r, MERAK_HELD_GRAD, true);
     int width = r->plan->sub_pipeline ? 2 : 1;
     double gathers = 0, sums = 0;
 
-    if (r->plan->zero >= MERAK_ZERO_PARAMS && lent.n > 0)
+    if (param.used > 0 && lent.n > 0)
         gathers =
             merak_over_home(r, false, lent.bytes,
                             lent.n < lent.segments ? lent.n : lent.segments);
-    if (merak_plan_sums_each(r->plan) && backward && h->n_lent > 0)
+    if (grad.used > 0 && backward && h->n_lent > 0)
         sums = width * merak_over_home(r, true, h->lent_grad_bytes, h->n_lent);
     return exposed_s(gathers + share * sums, share * seconds) +
            exposed_s((1 - share) * sums, (1 - share) * seconds);

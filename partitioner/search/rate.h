@@ -3,6 +3,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_RATE_H
 #define MERAK_PARTITIONER_SEARCH_RATE_H
 
+#include "partitioner/plan/held.h"
 #include "partitioner/schedule/player.h"
 #include "partitioner/search/follow.h"
 #include "partitioner/search/range.h"
@@ -85,6 +86,19 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
                                    double limit,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_rater_fini(struct merak_rater *rater);
+/* What a rank holds, as the programs of this plan will; `lends`: matrices. */
+static inline struct merak_held
+merak_rater_held(const struct merak_rater *rater, enum merak_held_kind kind,
+                 bool lends)
+{
+    return merak_plan_held(rater->plan, kind, rater->mesh.dp > 1, lends);
+}
+/* Ranks that have a part each. */
+static inline int merak_rater_parts(const struct merak_rater *rater,
+                                    struct merak_held held)
+{
+    return merak_plan_held_parts(rater->plan, held.over, rater->mesh.dp);
+}
 /* Seconds of the step with these bounds; sets rater->drop to what each part
  * drops.  part_s and bytes_p may be NULL.  For a step above rater->most_s or
  * most_bytes, the result is only a lower bound. */

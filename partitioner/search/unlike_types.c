@@ -371,6 +371,7 @@ double merak_unlike_seconds(void *arg, int type, int flight, int from, int to)
 static double ends_s(const struct merak_unlike_type *t, int from, int to)
 {
     const struct merak_rater *r = &t->rater;
+    const struct merak_held held = merak_rater_held(r, MERAK_HELD_STATE, false);
     double took = 0, touched = 0, state = 0, update_s, parts;
 
     for (int i = from; i < to; i++) {
@@ -380,9 +381,9 @@ static double ends_s(const struct merak_unlike_type *t, int from, int to)
         touched += merak_param_state_touched(hold);
         state += merak_param_state_optimizer(hold);
     }
-    parts = r->plan->zero > 0 ? r->mesh.dp : 1;
+    parts = merak_rater_parts(r, held);
     update_s = touched / parts / r->cost->bytes_per_s;
-    if (r->plan->offload != MERAK_OFFLOAD_NONE)
+    if (held.host)
         update_s =
             fmax(update_s, 2 * state / parts / r->cost->host.bytes_per_s);
     return took + update_s;
