@@ -58,8 +58,15 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                     struct merak_error *err)
 {
     const struct merak_search_choice *best = &result->choice[0];
-    const struct merak_program_options po = {.memory = in->memory};
+    struct merak_cost_model searched, cost = *merak_cost_default();
+    const struct merak_program_options po = {.memory = in->memory,
+                                             .cost = &cost};
     size_t n = 0;
+
+    /* What programs are, and so their id, is the same for all devices but for
+     * that: one without a host cannot offload. */
+    merak_search_cost(in, &searched);
+    cost.host = searched.host;
 
     *file = (struct merak_plan_file){.plan = best->plan,
                                      .seq = in->seq,

@@ -42,7 +42,7 @@ numbers()
         "$1/metrics.jsonl"
 }
 
-echo 1..10
+echo 1..11
 
 away=(--offload state --device host.json)
 for dtype in fp32 bf16; do
@@ -74,6 +74,12 @@ ok $? "and the other way round" log.back
 
 run emu 2 --backend emu "${away[@]}"
 ok $? "an emulated run takes the time of the copies" log.emu
+
+"$merak" plan --model small.json --seq 32 --global-batch 4 --nodes 2 \
+    "${away[@]}" --json found.json >log 2>&1 &&
+    "$merak" plan --model small.json --plan found.json --device host.json \
+        2>&1 | tee -a log | grep -q "optimizer state in the host's memory"
+ok $? "a plan that a search found is saved and read" log
 
 # refuses TEXT OPTION..
 refuses()
