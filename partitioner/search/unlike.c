@@ -281,7 +281,8 @@ static enum merak_status find_lists(struct merak_unlike_types *types,
 
     s->rc = merak_reach_create(&in, &reach, s->err);
     for (int pp = 2; pp <= in.most_stages && merak_search_goes_on(s); pp++) {
-        if (s->in->pin.pp > 0 && s->in->pin.pp != pp)
+        if ((s->in->pin.pp > 0 && s->in->pin.pp != pp) ||
+            !merak_unlike_set_stages(types, pp))
             continue;
         s->n_rated++;
         merak_progress_note(s->in->progress, "%d unlike stages, batch %zu", pp,
@@ -301,6 +302,19 @@ static enum merak_status find_lists(struct merak_unlike_types *types,
 
 /* --- of all kinds ---------------------------------------------------------- */
 
+/* Find lists with the ranks of kinds in every order. */
+static enum merak_status find_orders(struct merak_unlike_types *types,
+                                     struct finalists *f)
+{
+    enum merak_status rc = MERAK_OK;
+
+    do {
+        if (rc == MERAK_OK && types->n > 0)
+            rc = find_lists(types, f);
+    } while (merak_unlike_reorder(types->u));
+    return rc;
+}
+
 static enum merak_status rate_samples(struct merak_unlike *u, size_t samples,
                                       int zero, struct finalists *f)
 {
@@ -310,10 +324,8 @@ static enum merak_status rate_samples(struct merak_unlike *u, size_t samples,
     if (types == NULL)
         return merak_fail_nomem(u->s.err, sizeof(*types));
     rc = merak_unlike_types_init(types, u, samples, zero);
-    do {
-        if (rc == MERAK_OK && types->n > 0)
-            rc = find_lists(types, f);
-    } while (merak_unlike_reorder(u) && rc == MERAK_OK);
+    if (rc == MERAK_OK)
+        rc = find_orders(types, f);
     merak_unlike_types_fini(types);
     free(types);
     return rc;
@@ -371,8 +383,8 @@ static enum merak_status choose(struct merak_unlike *u, struct finalists *f,
 
 /* --- nothing --------------------------------------------------------------- */
 
-/* The memory with which there would be stages: by the table, of the sequences
- * that are nearest; 0: with none. */
+/* With how many times the memory there would be stages: by the table, of the
+ * sequences that are nearest; 0: with none. */
 static double find_need(struct merak_unlike *u, size_t samples, int zero)
 {
     struct merak_unlike_types *types = calloc(1, sizeof(*types));
@@ -385,33 +397,38 @@ static double find_need(struct merak_unlike *u, size_t samples, int zero)
         for (; f.n == 0 && more < 100 && merak_search_goes_on(&u->s);
              more *= 1.1) {
             merak_unlike_set_memory(types, more);
-            if (find_lists(types, &f) != MERAK_OK)
+            if (find_orders(types, &f) != MERAK_OK)
                 break;
         }
     }
     merak_unlike_types_fini(types);
     free(types);
-    return f.n > 0 ? u->limit[f.list[0].kind[0]] * more / 1.1 : 0;
+    return f.n > 0 ? more / 1.1 : 0;
 }
 
 /* Add to the refusal of equal stages why unlike ones would not do either. */
 static void add_refusal(struct merak_unlike *u, const size_t *samples, int n,
                         struct merak_error *err)
 {
-    char tried[64] = "", need[MERAK_BYTES_TEXT] = "";
+    char tried[64] = "", bytes[MERAK_BYTES_TEXT], need[80] = "";
     size_t at = strlen(err->text);
-    double bytes = n > 0 ? find_need(u, samples[0], zero_of(u->s.in)) : 0;
+    double more = n > 0 ? find_need(u, samples[0], zero_of(u->s.in)) : 0;
 
     for (int i = 0, len = 0; i < n && len + 24 < (int)sizeof(tried); i++)
         len += snprintf(tried + len, sizeof(tried) - (size_t)len, "%s%zu",
                         i > 0 ? ", " : "", samples[i]);
-    if (bytes > 0)
-        merak_bytes_text(bytes, need);
+    if (more > 0 && u->n_kinds > 1) {
+        snprintf(need, sizeof(need),
+                 ": one would with about %.2f times the memory of every kind",
+                 more);
+    } else if (more > 0) {
+        merak_bytes_text(u->limit[0] * more, bytes);
+        snprintf(need, sizeof(need), ": a stage needs about %s", bytes);
+    }
     snprintf(err->text + at, sizeof(err->text) - at,
              "; and no division of %d ranks into unlike stages with %s "
-             "sequences a micro-batch fits%s%s",
-             u->s.tasks, tried, bytes > 0 ? ": a stage needs about " : "",
-             need);
+             "sequences a micro-batch fits%s",
+             u->s.tasks, tried, need);
 }
 
 /* --- together -------------------------------------------------------------- */

@@ -68,7 +68,8 @@ bool merak_unlike_reorder(struct merak_unlike *u);
 struct merak_unlike_type {
     struct merak_stage_degrees degrees;
     int kind;
-    struct merak_candidate cand; /* as if all stages were like it */
+    struct merak_candidate cand; /* as if all stages were like it; its plan,
+                                    and the rest, once stages are set: */
     struct merak_rater rater;
     double *seconds[MERAK_UNLIKE_STAGES + 1]; /* by micro-batches in flight:
                           [from][to], < 0: not known yet */
@@ -79,6 +80,7 @@ struct merak_unlike_types {
     struct merak_unlike *u;
     size_t samples;
     int zero, microbatches, most_stages;
+    int pp;             /* stages that raters are for; 0: there are none yet */
     double more_memory; /* times the limits: to find what would do */
     int n;
     struct merak_unlike_type type[MERAK_UNLIKE_TYPES];
@@ -91,6 +93,10 @@ enum merak_status merak_unlike_types_init(struct merak_unlike_types *types,
                                           size_t samples,
                                           int zero) MERAK_CHECKED;
 void merak_unlike_types_fini(struct merak_unlike_types *types);
+/* Rate pipelines of so many stages, which the functions below are for.  False:
+ * the schedule does not run as many with these micro-batches, or the search
+ * failed. */
+bool merak_unlike_set_stages(struct merak_unlike_types *types, int pp);
 /* Of struct merak_reach_input; arg: the types. */
 double merak_unlike_seconds(void *arg, int type, int flight, int from, int to);
 bool merak_unlike_may_be(const void *arg, int type, int first_rank);

@@ -207,7 +207,7 @@ static struct merak_plan plan_of(const struct merak_unlike_types *types,
     const struct merak_choices *pin = &in->pin;
     struct merak_plan plan = t->cand.table->plan;
 
-    plan.pp = types->most_stages;
+    plan.pp = types->pp;
     plan.dp = t->degrees.dp;
     plan.chunks = 1;
     plan.microbatches = types->microbatches;
@@ -228,7 +228,6 @@ static enum merak_status add_type(struct merak_unlike_types *types, int kind,
 {
     struct merak_unlike *u = types->u;
     struct merak_unlike_type *t = &types->type[types->n];
-    const struct merak_schedule *schedule;
     const struct merak_table *table;
 
     if (types->n == MERAK_UNLIKE_TYPES)
@@ -238,16 +237,12 @@ static enum merak_status add_type(struct merak_unlike_types *types, int kind,
         return u->s.rc;
     if (table->passes > 1) /* a schedule of its own, for equal stages */
         return MERAK_OK;
-    u->s.rc = merak_schedule_find("1f1b", &schedule, u->s.err);
     *t = (struct merak_unlike_type){.degrees = {.dp = dp, .tp = tp},
                                     .kind = kind};
-    t->cand = (struct merak_candidate){.table = table, .schedule = schedule};
-    t->cand.plan = plan_of(types, t);
+    t->cand =
+        (struct merak_candidate){.table = table, .schedule = u->schedule};
     types->ranks[types->n++] = dp * tp;
-    if (u->s.rc == MERAK_OK)
-        u->s.rc = merak_rater_init(&t->rater, &u->cost[kind], &t->cand,
-                                   u->limit[kind], u->s.err);
-    return u->s.rc;
+    return MERAK_OK;
 }
 
 enum merak_status merak_unlike_types_init(struct merak_unlike_types *types,
@@ -286,12 +281,51 @@ static void forget(struct merak_unlike_type *t)
     }
 }
 
-void merak_unlike_types_fini(struct merak_unlike_types *types)
+static void forget_raters(struct merak_unlike_types *types)
 {
-    for (int t = 0; t < types->n; t++) {
+    for (int t = 0; t < types->n && types->pp > 0; t++) {
         forget(&types->type[t]);
         merak_rater_fini(&types->type[t].rater);
     }
+    types->pp = 0;
+}
+
+void merak_unlike_types_fini(struct merak_unlike_types *types)
+{
+    forget_raters(types);
+}
+
+static bool may_have(const struct merak_unlike_types *types, int pp)
+{
+    const struct merak_schedule_args args = {
+        .stages = pp, .microbatches = types->microbatches, .chunks = 1};
+
+    return merak_schedule_check(types->u->schedule, &args, NULL) == MERAK_OK;
+}
+
+bool merak_unlike_set_stages(struct merak_unlike_types *types, int pp)
+{
+    struct merak_unlike *u = types->u;
+    bool any = u->s.in->pin.schedule == NULL;
+
+    if (!may_have(types, pp))
+        return false;
+    if (any && types->pp > 0) /* of 1f1b: a stage so far from the end holds
+                                 the same, however many precede it */
+        return true;
+    forget_raters(types);
+    types->pp = any ? types->most_stages : pp;
+    for (int i = 0; i < types->n; i++) {
+        struct merak_unlike_type *t = &types->type[i];
+        enum merak_status rc;
+
+        t->cand.plan = plan_of(types, t);
+        rc = merak_rater_init(&t->rater, &u->cost[t->kind], &t->cand,
+                              u->limit[t->kind], u->s.err);
+        if (u->s.rc == MERAK_OK)
+            u->s.rc = rc;
+    }
+    return u->s.rc == MERAK_OK;
 }
 
 void merak_unlike_set_memory(struct merak_unlike_types *types, double more)
@@ -346,8 +380,8 @@ double merak_unlike_seconds(void *arg, int type, int flight, int from, int to)
 
     if (flight > types->microbatches) /* as many are in flight as there are */
         flight = types->microbatches;
-    if (flight > types->most_stages)
-        flight = types->most_stages;
+    if (flight > types->pp)
+        flight = types->pp;
     known = &t->seconds[flight];
     if (*known == NULL) {
         *known = malloc(all * sizeof(**known));

@@ -350,6 +350,40 @@ static void random_instances(void **state)
     assert_true(won > 0 && only > 0 && none > 0);
 }
 
+/* Stages are chosen by what the given schedule has them hold: eager more than
+ * 1f1b, zb-h1 as much on each stage.  By 1f1b's, those that are chosen do not
+ * fit, and none, or equal ones that take twice as long, are left. */
+static void given_schedules(void **state)
+{
+    static const struct {
+        const char *schedule;
+        size_t kib;
+        double most_ms;
+    } row[] = {{"eager", 3328, 1.4}, {"zb-h1", 3840, 2.0}, {"scp", 2816, 1.6}};
+    struct merak_device fast = fast_device(2e12), slow = fast_device(1e12);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        struct chain chain = {.n = 8, .c = 64, .vocab = 64};
+        struct merak_search_input in = request(&chain, &slow, 2, 3, 32);
+        double step_s;
+
+        for (int l = 0; l < chain.n; l++)
+            chain.wide[l] = 512;
+        in.pin.schedule = row[i].schedule;
+        in.pin.recompute = MERAK_RECOMPUTE_NONE;
+        in.pin.given[MERAK_CHOICE_SCHEDULE] = true;
+        in.pin.given[MERAK_CHOICE_RECOMPUTE] = true;
+        in.memory_bytes = row[i].kib << 10;
+        in.kind[0] = (struct merak_search_kind){&fast, 1};
+        in.kind[1] = (struct merak_search_kind){&slow, 1};
+        in.n_kinds = 2;
+        step_s = step_of(&in);
+        if (1e3 * step_s > row[i].most_ms)
+            fail_msg("%s: %g ms", row[i].schedule, 1e3 * step_s);
+    }
+}
+
 /* Where nothing fits, the refusal also says what unlike stages would take. */
 static void says_why(void **state)
 {
@@ -366,6 +400,37 @@ static void says_why(void **state)
     check_refusal(err.text);
     print_message("# %s\n", err.text);
     assert_non_null(strstr(err.text, "unlike stages"));
+    assert_non_null(strstr(err.text, "a stage needs about 19."));
+}
+
+/* The same in whatever order kinds of nodes were named. */
+static void says_why_of_kinds(void **state)
+{
+    struct merak_device fast = fast_device(2e12), slow = fast_device(1e12);
+    const struct merak_search_kind kind[] = {{&fast, 1}, {&slow, 2}};
+    char text[2][160];
+
+    (void)state;
+    fast.memory_bytes = 5 << 20;
+    slow.memory_bytes = 1 << 20;
+    for (int turned = 0; turned < 2; turned++) {
+        struct chain chain = {
+            .n = 3, .c = 256, .wide = {512, 1024, 2048}, .vocab = 64};
+        struct merak_search_input in = request(&chain, &slow, 3, 1, 8);
+        struct merak_search_result *r = NULL;
+        struct merak_error err;
+        const char *need;
+
+        for (int k = 0; k < 2; k++)
+            in.kind[k] = kind[turned ? 1 - k : k];
+        in.n_kinds = 2;
+        assert_int_equal(merak_search(&in, &r, &err), MERAK_ERR_CONFIG);
+        need = strstr(err.text, "one would with about ");
+        assert_non_null(need);
+        snprintf(text[turned], sizeof(text[turned]), "%s", need);
+    }
+    print_message("# %s\n", text[0]);
+    assert_string_equal(text[0], text[1]);
 }
 
 /* The plan is as given where numbers leave no choice of stages. */
@@ -395,7 +460,9 @@ int main(void)
         cmocka_unit_test(order_of_kinds),
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(random_instances),
+        cmocka_unit_test(given_schedules),
         cmocka_unit_test(says_why),
+        cmocka_unit_test(says_why_of_kinds),
         cmocka_unit_test(given_degrees_stay),
     };
 
