@@ -8,8 +8,8 @@
  *           what exchanges between tensor ranks leave exposed.  The mean stage
  *           works W/pp for each of the units, and waits first until the first
  *           unit has gone through a segment of each stage before it.
- *   pieces  Segments are not divided: some stage has n/pp, rounded up, of the n
- *           that work longest, for any n.
+ *   pieces  Segments are not divided, but for layers that all stages run: some
+ *           stage has n/pp, rounded up, of the n that work longest, for any n.
  *   memory  What a segment keeps of a unit is held at least while the unit goes
  *           through all later segments and back, forward and input gradients.
  *           Bytes times seconds, added up over segments and units, cannot
@@ -69,16 +69,18 @@ static int longer(const void *a, const void *b)
     return (*x < *y) - (*x > *y);
 }
 
-/* Seconds of a unit on the stage that works longest. */
+/* Seconds of a unit on the stage that works longest: of the segments that one
+ * stage runs. */
 static double longest_stage(const struct merak_table *t, double *pieces_s,
                             int pp)
 {
+    int n = t->n - t->n_shared;
     double most = 0;
 
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < n; i++)
         pieces_s[i] = piece_s(t, i);
-    qsort(pieces_s, (size_t)t->n, sizeof(*pieces_s), longer);
-    for (int i = 0; i < t->n; i++)
+    qsort(pieces_s, (size_t)n, sizeof(*pieces_s), longer);
+    for (int i = 0; i < n; i++)
         most = fmax(most, (i / pp + 1) * pieces_s[i]);
     return most;
 }
@@ -154,7 +156,7 @@ static bool unit_init(struct unit *u, const struct merak_table *t)
         u->area += kept_of(t, i, MERAK_KEEP_ALL) * held_s;
         u->saving[u->n] = saving_of(t, i, held_s);
         u->n += u->saving[u->n].saved > 0;
-        if (i < t->n - 1)
+        if (i < t->n - 1 && i < t->n - t->n_shared)
             held_s += (seg->f_s + seg->x_s) * (1 - OVERLAP) / parts;
     }
     qsort(u->saving, (size_t)u->n, sizeof(*u->saving), cheaper);

@@ -142,6 +142,7 @@ static void rate_order(struct merak_search *s, struct merak_candidate *cand)
         return;
     }
     cand->plan.scatter = merak_search_scatter(s, cand);
+    merak_search_bound(s, cand);
     if (cand->balanced == NULL)
         merak_search_balance(s, cand);
     for (int i = 0; i < MERAK_SEARCH_LEVELS; i++) {

@@ -267,6 +267,40 @@ static void more_nodes_are_no_slower(struct request *r,
     merak_search_destroy(more);
 }
 
+/* What a search of nothing but a saved plan says of it: the same step, stages
+ * that begin where they did and take as much memory, and the same least that
+ * kernels alone take.  The bound is that of its degrees alone: no less than of
+ * all that were looked at. */
+static void compare_saved(struct request *r,
+                          const struct merak_search_result *result,
+                          const struct merak_search_result *saved)
+{
+    const struct merak_search_choice *a = &result->choice[0];
+    const struct merak_search_choice *b = &saved->choice[0];
+
+    if (fabs(b->step_s - a->step_s) > ROUNDING * a->step_s)
+        breaks(r, "%g s instead of %g once it is saved", b->step_s, a->step_s);
+    if (b->memory_bytes != a->memory_bytes)
+        breaks(r, "%zu bytes instead of %zu once it is saved", b->memory_bytes,
+               a->memory_bytes);
+    for (int s = 0; s < a->plan.pp; s++) {
+        if (saved->stage[s].first_segment != result->stage[s].first_segment ||
+            saved->stage[s].n_segments != result->stage[s].n_segments)
+            breaks(r,
+                   "stage %d is %d segments from %d, not %d from %d, once "
+                   "it is saved",
+                   s, saved->stage[s].n_segments, saved->stage[s].first_segment,
+                   result->stage[s].n_segments, result->stage[s].first_segment);
+    }
+    if (fabs(saved->least_s - result->least_s) > ROUNDING * result->least_s)
+        breaks(r, "kernels alone take %g s instead of %g once it is saved",
+               saved->least_s, result->least_s);
+    if (saved->bound_s < result->bound_s * (1 - ROUNDING) ||
+        saved->bound_s > b->step_s * (1 + ROUNDING))
+        breaks(r, "a bound of %g s once it is saved, %g before, of %g",
+               saved->bound_s, result->bound_s, b->step_s);
+}
+
 /* As a run or `merak plan --plan` replays it, through its file. */
 static void saved_predicts_the_same(struct request *r,
                                     const struct merak_search_result *result)
@@ -279,9 +313,9 @@ static void saved_predicts_the_same(struct request *r,
     struct merak_search_input in = r->in;
     struct merak_plan_file *file = NULL;
     struct merak_error err = {0};
+    struct merak_search_result *saved = NULL;
     json_t *object;
     char *text;
-    double step_s;
 
     out.plan.dtype = r->in.dtype;
     out.plan.memory_bytes = 0;
@@ -297,12 +331,11 @@ static void saved_predicts_the_same(struct request *r,
     }
     free(text);
     merak_choices_of(&file->plan, &in.pin);
-    step_s = step_of(&in, &err);
-    if (step_s == DBL_MAX)
+    if (merak_search(&in, &saved, &err) != MERAK_OK)
         breaks(r, "saved, it is refused: %s", err.text);
-    else if (fabs(step_s - chosen->step_s) > ROUNDING * chosen->step_s)
-        breaks(r, "%g s instead of %g once it is saved", step_s,
-               chosen->step_s);
+    else
+        compare_saved(r, result, saved);
+    merak_search_destroy(saved);
     merak_plan_file_destroy(file);
 }
 
