@@ -3,13 +3,15 @@
  *
  * The programs of all ranks are simulated: what a rank sends to the next stage
  * differs from rank to rank.  A long step is simulated with few micro-batches
- * and with some more, whose difference is the time of each of the others.
+ * and with some more, whose difference is the time of each of the others; in full
+ * where stages hold all of them.
  */
 #include "config.h"
 
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/program/offload.h"
 #include "partitioner/program/recompute.h"
+#include "partitioner/schedule/action_lists.h"
 #include "partitioner/search/unlike.h"
 #include "partitioner/simulate/simulate.h"
 
@@ -201,6 +203,27 @@ static enum merak_status simulate(struct merak_unlike *u,
     return rc;
 }
 
+/* Do stages hold as many micro-batches of `some` as of all?  Else a step of
+ * `some` takes less memory (gpipe). */
+static bool holds_as_many(const struct merak_unlike_list *list, int some,
+                          int all)
+{
+    struct merak_schedule_args args = {
+        .stages = list->pp, .microbatches = some, .chunks = 1};
+    struct merak_lists *a = merak_lists_create(list->schedule, &args), *b;
+    bool same = a != NULL;
+
+    args.microbatches = all;
+    b = same ? merak_lists_create(list->schedule, &args) : NULL;
+    for (int s = 0; s < list->pp && b != NULL; s++)
+        same = same && merak_lists_in_flight(a, s, 0) ==
+                           merak_lists_in_flight(b, s, 0);
+    same = same && b != NULL;
+    merak_lists_destroy(a);
+    merak_lists_destroy(b);
+    return same;
+}
+
 enum merak_status merak_unlike_try(struct merak_unlike *u,
                                    struct merak_unlike_list *list)
 {
@@ -214,7 +237,8 @@ enum merak_status merak_unlike_try(struct merak_unlike *u,
     merak_progress_add(u->s.in->progress, 1);
     u->s.n_simulated++;
     list->fits = false;
-    if (more >= all || effort_of(u, list, all) <= WHOLE) {
+    if (more >= all || effort_of(u, list, all) <= WHOLE ||
+        !holds_as_many(list, more, all)) {
         u->s.effort.done += effort_of(u, list, all);
         rc = simulate(u, list, all, &step, &u->s.run_error);
     } else {

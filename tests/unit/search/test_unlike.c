@@ -384,6 +384,35 @@ static void given_schedules(void **state)
     }
 }
 
+/* Of a step that is too long to be simulated in full gpipe holds all the same
+ * every micro-batch: what it is said to take is what its programs take. */
+static void memory_of_long_steps(void **state)
+{
+    struct chain chain = {.n = 12, .c = 64, .vocab = 64};
+    struct merak_device fast = fast_device(2e12), slow = fast_device(1e12);
+    struct merak_search_input in = request(&chain, &slow, 2, 8, 1024);
+    struct merak_search_result *r;
+    size_t most = 0;
+
+    (void)state;
+    for (int l = 0; l < chain.n; l++)
+        chain.wide[l] = 512;
+    pin_tp_and_pp(&in, 1, 4);
+    in.pin.schedule = "gpipe";
+    in.pin.recompute = MERAK_RECOMPUTE_NONE;
+    in.pin.given[MERAK_CHOICE_SCHEDULE] = true;
+    in.pin.given[MERAK_CHOICE_RECOMPUTE] = true;
+    in.kind[0] = (struct merak_search_kind){&fast, 1};
+    in.kind[1] = (struct merak_search_kind){&slow, 1};
+    in.n_kinds = 2;
+    r = search(&in);
+    for (int s = 0; s < r->choice[0].plan.pp; s++)
+        most = r->stage[s].arena_bytes > most ? r->stage[s].arena_bytes : most;
+    assert_true(r->stage[0].limit_bytes > 0); /* on kinds of their own */
+    assert_int_equal(r->choice[0].memory_bytes, most);
+    merak_search_destroy(r);
+}
+
 /* Where nothing fits, the refusal also says what unlike stages would take. */
 static void says_why(void **state)
 {
@@ -461,6 +490,7 @@ int main(void)
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(random_instances),
         cmocka_unit_test(given_schedules),
+        cmocka_unit_test(memory_of_long_steps),
         cmocka_unit_test(says_why),
         cmocka_unit_test(says_why_of_kinds),
         cmocka_unit_test(given_degrees_stay),
