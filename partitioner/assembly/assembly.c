@@ -26,23 +26,26 @@ static enum merak_status shard(struct merak_assembly *a,
 
 /* --- unlike stages -------------------------------------------------------- */
 
-/* How many ranks run each part: an array that the caller frees. */
-static int *ranks_of_parts(const struct merak_plan *plan)
+/* How fast the ranks of each part are together: an array that the caller frees.
+ */
+static double *speed_of_parts(const struct merak_plan *plan,
+                              const struct merak_program_options *opt)
 {
-    int *ranks = calloc((size_t)merak_plan_parts(plan), sizeof(*ranks));
+    double *speed = calloc((size_t)merak_plan_parts(plan), sizeof(*speed));
     const struct merak_schedule *schedule;
 
-    if (ranks == NULL ||
+    if (speed == NULL ||
         merak_schedule_find(plan->schedule, &schedule, NULL) != MERAK_OK)
-        return ranks;
+        return speed;
     for (int s = 0; s < plan->pp; s++) {
         const struct merak_stage_mesh mesh = merak_plan_mesh(plan, s);
 
         for (int c = 0; c < merak_plan_chunks(plan); c++)
-            ranks[merak_plan_part(schedule, plan, s, c)] =
-                merak_stage_ranks(&mesh);
+            speed[merak_plan_part(schedule, plan, s, c)] =
+                merak_stage_ranks(&mesh) *
+                (opt != NULL && opt->speed != NULL ? opt->speed[s] : 1);
     }
-    return ranks;
+    return speed;
 }
 
 /* The parts, cut where the graph has no tensor ranks: its cut points are not
@@ -56,7 +59,8 @@ static enum merak_status choose_parts(const struct merak_plan *plan,
     struct merak_sharded *sharded = NULL;
     struct merak_stages *stages = NULL;
     struct merak_parts *parts = NULL;
-    int n = merak_plan_parts(plan), *ranks = ranks_of_parts(plan);
+    double *speed = speed_of_parts(plan, opt->program);
+    int n = merak_plan_parts(plan);
     struct merak_graph *graph;
     enum merak_status rc;
 
@@ -66,14 +70,14 @@ static enum merak_status choose_parts(const struct merak_plan *plan,
     so.sp = MERAK_SP_OFF;
     rc = merak_models_find(opt->models, merak_plan_mesh(plan, 0).batch,
                            merak_plan_expert_room(plan), NULL, &graph, err);
-    if (rc == MERAK_OK && ranks == NULL)
-        rc = merak_fail_nomem(err, (size_t)n * sizeof(*ranks));
+    if (rc == MERAK_OK && speed == NULL)
+        rc = merak_fail_nomem(err, (size_t)n * sizeof(*speed));
     if (rc == MERAK_OK)
         rc = merak_shard_described(graph, &so, &sharded, err);
     if (rc == MERAK_OK && plan->cut != NULL)
         rc = merak_stages_at(sharded, plan->cut, n, &stages, err);
     else if (rc == MERAK_OK)
-        rc = merak_stages_cut(sharded, n, ranks,
+        rc = merak_stages_cut(sharded, n, speed,
                               opt->program != NULL ? opt->program->cost : NULL,
                               &stages, err);
     if (rc == MERAK_OK)
@@ -91,7 +95,7 @@ static enum merak_status choose_parts(const struct merak_plan *plan,
     merak_parts_destroy(parts);
     merak_stages_destroy(stages);
     merak_sharded_destroy(sharded);
-    free(ranks);
+    free(speed);
     return rc;
 }
 
@@ -145,6 +149,21 @@ static enum merak_status shard_stages(struct merak_assembly *a,
 
 /* --- from phase to phase -------------------------------------------------- */
 
+/* Where the plan does not say it: by what stages take. */
+static enum merak_status cut_evenly(struct merak_assembly *a,
+                                    const struct merak_program_options *opt,
+                                    struct merak_error *err)
+{
+    bool alike = opt == NULL || opt->speed == NULL;
+    double *speed = alike ? NULL : speed_of_parts(&a->plan, opt);
+    enum merak_status rc =
+        merak_stages_cut(a->sharded, merak_plan_parts(&a->plan), speed,
+                         opt != NULL ? opt->cost : NULL, &a->stages, err);
+
+    free(speed);
+    return rc;
+}
+
 static enum merak_status cut(struct merak_assembly *a,
                              const struct merak_assembly_options *opt,
                              struct merak_error *err)
@@ -157,7 +176,7 @@ static enum merak_status cut(struct merak_assembly *a,
             ? merak_stages_of_parts(a->sharded, &a->stages, err)
         : a->plan.cut != NULL
             ? merak_stages_at(a->sharded, a->plan.cut, parts, &a->stages, err)
-            : merak_stages_cut(a->sharded, parts, NULL, cost, &a->stages, err);
+            : cut_evenly(a, opt->program, err);
 
     if (rc == MERAK_OK && opt->choose_boundary)
         a->plan.scatter = merak_boundary_choose(

@@ -201,6 +201,8 @@ struct merak_program_options {
                     (partitioner/program/staged.h) */
     struct merak_kernel_memory memory;   /* of the backend in use */
     const struct merak_cost_model *cost; /* NULL: built-in */
+    const double *speed; /* by stage, of a rank, in any unit: to balance stages
+                            on unlike nodes; NULL: all are alike */
     double unit_s; /* > 0: identical stages: F of a micro-batch takes this
                       long, B twice, R at most as long as F, the step's end
                       nothing (unit_cost.c) */

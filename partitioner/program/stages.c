@@ -32,7 +32,7 @@ struct cutter {
     const struct merak_graph *graph;
     const struct merak_cost_model *cost;
     int n_stages;     /* parts without shared blocks */
-    const int *ranks; /* by part, of those that run it; NULL: all as many */
+    const double *speed; /* by part; NULL: all alike */
     int *last_use;    /* by value: last forward node that uses it or a copy */
     double *seconds;  /* by forward node: with its gradient nodes, prefix sum */
     double *flops;    /* by forward node: with its gradient nodes */
@@ -199,10 +199,10 @@ static void keep_between_shared(struct cutter *c)
 static double stage_seconds(const struct cutter *c, int part, int from, int to)
 {
     double link = c->cost->links.level[0].bytes_per_s;
-    int ranks = c->ranks == NULL ? 1 : c->ranks[part];
+    double speed = c->speed == NULL ? 1 : c->speed[part];
 
     return (c->seconds[c->cut[to].node] - c->seconds[c->cut[from].node]) /
-               ranks +
+               speed +
            (c->cut[from].bytes + c->cut[to].bytes) / link;
 }
 
@@ -349,7 +349,7 @@ static void count_params(const struct cutter *c, struct merak_stages *stages,
 
 static enum merak_status cutter_init(struct cutter *c,
                                      const struct merak_sharded *sharded, int n,
-                                     const int *ranks,
+                                     const double *speed,
                                      const struct merak_cost_model *cost,
                                      struct merak_error *err)
 {
@@ -362,7 +362,7 @@ static enum merak_status cutter_init(struct cutter *c,
     *c = (struct cutter){.sharded = sharded,
                          .graph = graph,
                          .cost = cost != NULL ? cost : merak_cost_default(),
-                         .ranks = ranks,
+                         .speed = speed,
                          .n_stages = n};
     c->last_use = calloc(values, sizeof(*c->last_use));
     c->seconds = calloc(nodes, sizeof(*c->seconds));
@@ -380,7 +380,7 @@ static enum merak_status cutter_init(struct cutter *c,
         keep_least(c);
     if (sharded->n_shared > 0)
         keep_between_shared(c);
-    if (ranks != NULL)
+    if (speed != NULL)
         keep_before_loss(c);
     if (c->n_cuts - 2 < n - 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -445,7 +445,7 @@ static enum merak_status finish(const struct cutter *c, const int *bound,
 }
 
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
-                                   const int *ranks,
+                                   const double *speed,
                                    const struct merak_cost_model *cost,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err)
@@ -456,7 +456,7 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
     enum merak_status rc;
 
     n -= sharded->n_shared;
-    rc = cutter_init(&c, sharded, n, ranks, cost, err);
+    rc = cutter_init(&c, sharded, n, speed, cost, err);
     if (rc != MERAK_OK)
         goto out;
     bound = calloc((size_t)n + 1, sizeof(*bound));

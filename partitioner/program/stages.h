@@ -30,12 +30,12 @@ struct merak_stages {
 
 /* Cut into n parts, including vocabulary-parallel layers, at points where the
  * fewest values cross, balanced by what FLOPs and sends take with this cost
- * model (NULL: the built-in one).  ranks: by part, how many of them run it, if
- * not all as many; or NULL.
+ * model (NULL: the built-in one).  speed: by part, how fast its ranks together
+ * are, in any unit; NULL: all alike.
  * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
  * both numbers. */
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
-                                   const int *ranks,
+                                   const double *speed,
                                    const struct merak_cost_model *cost,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err) MERAK_CHECKED;

@@ -110,7 +110,7 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
                                  struct merak_error *err)
 {
     const struct plan_options *opt = plan->opt;
-    enum merak_status rc = plan_kinds_open(plan, err);
+    enum merak_status rc = plan_kinds_load(opt, plan->kind, &plan->device, err);
 
     if (rc == MERAK_OK)
         rc = plan_model_open(opt, &plan->model, err);
@@ -133,7 +133,7 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
         .direct = plan->device.direct,
         .unlike = opt->emit == PLAN_EMIT_NONE, /* no other trainer has them */
         .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
-    plan_kinds_fill(plan);
+    plan_kinds_fill(opt, plan->kind, &plan->in);
     rc = fill_scratch(plan, err);
     if (rc == MERAK_OK)
         rc = fill_transport(plan, err);
@@ -319,7 +319,7 @@ static enum merak_status plan_one(const struct plan_options *opt,
         rc = print_phases(&plan, result, err);
     plan_advice_fini(&advice);
     merak_search_destroy(result);
-    plan_kinds_fini(&plan);
+    plan_kinds_fini(plan.kind);
     merak_device_fini(&plan.device);
     return rc;
 }

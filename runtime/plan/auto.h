@@ -61,6 +61,9 @@ void plan_load_print(const struct plan_auto *plan);
 /* table.c: the best plans for several machines, or saved plans, a row each. */
 enum merak_status plan_table_print(const struct plan_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;
+/* table.c: a table has no pictures or files of a single plan. */
+enum merak_status plan_table_check(const struct plan_options *opt,
+                                   struct merak_error *err) MERAK_CHECKED;
 /* emit_rated.c: print the plan for another trainer, with the time that it takes
  * there.  MERAK_ERR_CONFIG, after that, if it does not have or accept what was
  * asked for, unless the options say that this does not matter. */

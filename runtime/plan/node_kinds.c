@@ -94,10 +94,6 @@ enum merak_status plan_kinds_check(struct plan_options *opt,
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "--emit: no other trainer can express stages on "
                           "unlike nodes; give --nodes of one kind");
-    if (opt->several.kinds.n > 0 && opt->choice.list.stage != NULL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--stages beside nodes of several kinds: they are "
-                          "searched for; leave it out");
     if (opt->several.kinds.n > 0)
         opt->several.n_devices = 1;
     return MERAK_OK;
@@ -106,17 +102,18 @@ enum merak_status plan_kinds_check(struct plan_options *opt,
 /* --- devices ---------------------------------------------------------------
  */
 
-enum merak_status plan_kinds_open(struct plan_auto *plan,
+enum merak_status plan_kinds_load(const struct plan_options *opt,
+                                  struct merak_device *kind,
+                                  struct merak_device *any,
                                   struct merak_error *err)
 {
-    const struct plan_options *opt = plan->opt;
     const char *slowest = opt->device;
     double least_s = 0;
     size_t memory = 0;
     enum merak_status rc = MERAK_OK;
 
     for (int k = 0; k < opt->several.kinds.n && rc == MERAK_OK; k++) {
-        struct merak_device *device = &plan->kind[k];
+        struct merak_device *device = &kind[k];
         enum merak_dtype dtype;
 
         rc = merak_chosen_device(opt->several.kinds.name[k], device, err);
@@ -131,36 +128,35 @@ enum merak_status plan_kinds_open(struct plan_auto *plan,
             memory = device->memory_bytes;
     }
     if (rc == MERAK_OK)
-        rc = merak_chosen_device(slowest, &plan->device, err);
+        rc = merak_chosen_device(slowest, any, err);
     if (rc == MERAK_OK && opt->several.kinds.n > 0)
-        plan->device.memory_bytes = memory;
+        any->memory_bytes = memory;
     return rc;
 }
 
-void plan_kinds_fill(struct plan_auto *plan)
+void plan_kinds_fill(const struct plan_options *opt,
+                     const struct merak_device *kind,
+                     struct merak_search_input *in)
 {
-    const struct plan_options *opt = plan->opt;
-
     for (int k = 0; k < opt->several.kinds.n; k++)
-        plan->in.kind[k] = (struct merak_search_kind){
-            .device = &plan->kind[k], .nodes = opt->several.kinds.nodes[k]};
-    plan->in.n_kinds = opt->several.kinds.n > 1 ? opt->several.kinds.n : 0;
+        in->kind[k] = (struct merak_search_kind){
+            .device = &kind[k], .nodes = opt->several.kinds.nodes[k]};
+    in->n_kinds = opt->several.kinds.n > 1 ? opt->several.kinds.n : 0;
 }
 
-void plan_kinds_fini(struct plan_auto *plan)
+void plan_kinds_fini(struct merak_device *kind)
 {
-    for (int k = 0; k < plan->opt->several.kinds.n; k++)
-        merak_device_fini(&plan->kind[k]);
+    for (int k = 0; k < MERAK_MAX_KINDS; k++)
+        merak_device_fini(&kind[k]);
 }
 
-const char *plan_kinds_text(const struct plan_auto *plan,
+const char *plan_kinds_text(const struct merak_search_input *in,
                             char text[PLAN_KINDS_TEXT])
 {
-    const struct merak_search_input *in = &plan->in;
     size_t n = 0;
 
     snprintf(text, PLAN_KINDS_TEXT, "%d x %d %s", in->nodes, in->ranks_per_node,
-             plan->device.name);
+             in->device->name);
     for (int k = 0; k < in->n_kinds && n < PLAN_KINDS_TEXT; k++)
         n += (size_t)snprintf(text + n, PLAN_KINDS_TEXT - n, "%s%d x %d %s",
                               k > 0 ? " + " : "", in->kind[k].nodes,

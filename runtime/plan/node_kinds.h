@@ -15,17 +15,21 @@ enum merak_status plan_kinds_set(struct plan_options *opt, const char *text,
 /* Each kind has to be one of --device, which then is no table's. */
 enum merak_status plan_kinds_check(struct plan_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;
-/* Load their devices, and plan->device: the slowest of them, with the least
- * memory of any, for stages of equal ranks.  plan_kinds_fini() is due even
- * after an error. */
-enum merak_status plan_kinds_open(struct plan_auto *plan,
+/* Load their devices into kind[MERAK_MAX_KINDS], zeroed, and into `any` what all
+ * of them can do: the slowest, with the least memory of any, for stages of equal
+ * ranks.  plan_kinds_fini() is due even after an error. */
+enum merak_status plan_kinds_load(const struct plan_options *opt,
+                                  struct merak_device *kind,
+                                  struct merak_device *any,
                                   struct merak_error *err) MERAK_CHECKED;
 /* Let the request have them. */
-void plan_kinds_fill(struct plan_auto *plan);
-void plan_kinds_fini(struct plan_auto *plan);
+void plan_kinds_fill(const struct plan_options *opt,
+                     const struct merak_device *kind,
+                     struct merak_search_input *in);
+void plan_kinds_fini(struct merak_device *kind);
 /* "4 x 8 h100 + 2 x 8 a100"; also of a single kind. */
 enum { PLAN_KINDS_TEXT = 160 };
-const char *plan_kinds_text(const struct plan_auto *plan,
+const char *plan_kinds_text(const struct merak_search_input *in,
                             char text[PLAN_KINDS_TEXT]);
 
 #endif

@@ -2,6 +2,7 @@
 /* plan_options.c - options of `merak plan`; named as in `merak train` */
 #include "config.h"
 
+#include "runtime/plan/auto.h"
 #include "runtime/plan/listed.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/node_kinds.h"
@@ -365,27 +366,10 @@ static enum merak_status take_lists(struct plan_options *opt,
     return rc;
 }
 
-/* A table has no pictures or files of a single plan. */
-static enum merak_status check_table(const struct plan_options *opt,
-                                     struct merak_error *err)
-{
-    if ((opt->several.n_nodes < 2 && opt->several.n_devices < 2 &&
-         opt->saved.n < 2) ||
-        (opt->json == NULL && opt->svg == NULL && opt->html == NULL &&
-         opt->phases == 0 && opt->emit == PLAN_EMIT_NONE))
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--%s prints a table: give one for --json, --svg, "
-                      "--html, --print and --emit",
-                      opt->saved.n > 1           ? "plan given several times"
-                      : opt->several.n_nodes > 1 ? "nodes with several counts"
-                                                 : "device with several names");
-}
-
 static enum merak_status check_machine(const struct plan_options *opt,
                                        struct merak_error *err)
 {
-    if (check_table(opt, err) != MERAK_OK)
+    if (plan_table_check(opt, err) != MERAK_OK)
         return err->status;
     if (opt->device == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -434,6 +418,7 @@ static enum merak_status check(struct plan_options *opt,
                                struct merak_error *err)
 {
     const struct merak_schedule *schedule;
+    bool listed = opt->choice.list.stage != NULL; /* equal ones are degrees */
     enum merak_status rc = check_device(opt, err);
 
     if (rc == MERAK_OK)
@@ -490,7 +475,9 @@ static enum merak_status check(struct plan_options *opt,
         opt->choice.dp < 0 || opt->choice.cp < 0 || opt->choice.ep < 0;
     if (opt->search)
         rc = check_machine(opt, err);
-    if (rc == MERAK_OK && opt->search && opt->choice.list.stage != NULL) {
+    listed = plan_listed_has_kinds(opt) && (listed || opt->saved.n > 0);
+    if (rc == MERAK_OK && opt->search &&
+        (listed || opt->choice.list.stage != NULL)) {
         opt->search = false;
         rc = plan_listed_take(opt, err);
     }
@@ -499,6 +486,8 @@ static enum merak_status check(struct plan_options *opt,
     merak_choices_take(&opt->choice, &opt->plan);
     opt->plan.scatter = /* by latencies alone: nothing is cut yet */
         merak_boundary_choose(opt->choice.boundary, &opt->cost, &opt->plan, 0);
+    if (opt->saved.n > 0)
+        opt->plan.scatter = opt->saved.file[opt->saved.at]->plan.scatter;
     rc = count_microbatches(opt, err);
     return rc == MERAK_OK ? take_lists(opt, err) : rc;
 }

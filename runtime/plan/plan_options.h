@@ -69,9 +69,11 @@ struct plan_options {
         char *const *argv;
     } given;
     bool search; /* choices that were not given are searched for */
-    struct {     /* of unlike stages, whose costs borrow from it; listed.c */
+    struct {     /* of stages that are listed, whose costs borrow from it;
+                    listed.c */
         bool is_known;
-        struct merak_device device;
+        struct merak_device device; /* of several kinds, what all can do: */
+        struct merak_device kind[MERAK_MAX_KINDS];
     } machine;
     struct {       /* --plan; plan_saved.c */
         int n, at; /* .. and which one's choices are above */

@@ -45,7 +45,7 @@ void plan_report_heading(const struct plan_auto *plan,
 
     snprintf(text, bytes, "%s, %s parameters, on %s", plan->model.name,
              plan_count_text((double)r->params, params),
-             plan_kinds_text(plan, nodes));
+             plan_kinds_text(&plan->in, nodes));
 }
 
 /* To be copied and edited. */

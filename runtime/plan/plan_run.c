@@ -23,6 +23,7 @@
 #include "partitioner/simulate/fetches.h"
 #include "partitioner/simulate/simulate.h"
 #include "runtime/runtime.h"
+#include "runtime/train/chosen.h"
 #include "runtime/train/phases.h"
 
 #include <inttypes.h>
@@ -130,6 +131,9 @@ static struct merak_search_stage *make_stages(const struct report *r)
 
     for (int s = 0; stage != NULL && s < r->planned->n_programs; s++) {
         fill_parts(r, s, &stage[s]);
+        stage[s].kind = plan_listed_kind(r->opt, &r->planned->plan, s);
+        stage[s].limit_bytes =
+            plan_listed_memory(r->opt, &r->planned->plan, s);
         plan_stage_fill(r->planned->program[s], &r->opt->cost.links, &stage[s]);
     }
     return stage;
@@ -138,10 +142,11 @@ static struct merak_search_stage *make_stages(const struct report *r)
 static void print_stages(const struct report *r)
 {
     const struct merak_plan *p = &r->planned->plan;
+    bool kinds = plan_listed_has_kinds(r->opt);
 
-    printf("\nstage%s     layers   M params   GFLOP/micro-batch  busy  "
+    printf("\nstage%s%s     layers   M params   GFLOP/micro-batch  busy  "
            "recomputed   parameters\n",
-           p->stage != NULL ? "    ranks" : "");
+           p->stage != NULL ? "    ranks" : "", kinds ? "     device" : "");
     for (int s = 0; s < r->planned->n_programs; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32];
@@ -151,6 +156,8 @@ static void print_stages(const struct report *r)
         printf("%5d", s);
         if (p->stage != NULL)
             printf(" %4d x %d", p->stage[s].dp, p->stage[s].tp);
+        if (kinds)
+            printf(" %10s", r->opt->machine.kind[st->kind].name);
         printf(" %10s %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", st->layers,
                (double)st->params / 1e6, st->flops / 1e9,
                100.0 * r->timeline->busy_s[s] / r->timeline->step_s,
@@ -184,8 +191,29 @@ static void print_memory(const struct report *r)
         for (int s = 0; s < r->planned->n_programs; s++)
             printf(" %9.2f", mib(r->planned->program[s]->host_bytes));
     }
-    if (r->opt->machine.is_known)
+    if (r->opt->machine.is_known && !plan_listed_has_kinds(r->opt)) {
         printf("\n  of a limit of %.2f", mib(r->opt->plan.memory_bytes));
+    } else if (r->opt->machine.is_known) {
+        printf("\n  %-20s", "limit");
+        for (int s = 0; s < r->planned->n_programs; s++)
+            printf(" %9.2f", mib(r->stage[s].limit_bytes));
+    }
+    printf("\n\n");
+}
+
+static void print_rates(const struct report *r)
+{
+    printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s",
+           r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
+           r->opt->cost.links.level[0].bytes_per_s / 1e9);
+    if (r->opt->machine.is_known)
+        printf(", between nodes %.4g GB/s%s",
+               r->opt->cost.links.level[1].bytes_per_s / 1e9,
+               r->opt->machine.device.direct
+                   ? "\ntransport: ucx, staged through host memory: unlike "
+                     "stages are predicted so; such\nlinks may be slower than "
+                     "these; a run uses NCCL if it can"
+                   : "");
     printf("\n\n");
 }
 
@@ -206,18 +234,16 @@ static void print_prediction(const struct report *r)
         puts(fetches);
     if (*plan_offload_text(r->stage, p->pp, r->offload_s, fetches))
         puts(fetches);
-    printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s",
-           r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
-           r->opt->cost.links.level[0].bytes_per_s / 1e9);
-    if (r->opt->machine.is_known)
-        printf(", between nodes %.4g GB/s%s",
-               r->opt->cost.links.level[1].bytes_per_s / 1e9,
-               r->opt->machine.device.direct
-                   ? "\ntransport: ucx, staged through host memory: unlike "
-                     "stages are predicted so; such\nlinks may be slower than "
-                     "these; a run uses NCCL if it can"
-                   : "");
-    printf("\n\n");
+    for (int k = 0; k < r->opt->several.kinds.n; k++)
+        printf("%s: at %.4g GFLOP/s and %.4g GB/s a rank\n",
+               r->opt->machine.kind[k].name,
+               r->opt->machine.kind[k].flops_per_s[p->dtype] / 1e9,
+               r->opt->machine.kind[k].bytes_per_s / 1e9);
+    if (plan_listed_has_kinds(r->opt))
+        printf("transport: ucx, staged through host memory, between nodes of "
+               "several kinds\n\n");
+    else
+        print_rates(r);
 }
 
 /* --- JSON ----------------------------------------------------------------- */
@@ -232,7 +258,7 @@ static json_t *stage_object(const struct report *r, int s)
                             json_integer((json_int_t)st->category_bytes[c]));
     return json_pack(
         "{s:i, s:s, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, "
-        "s:b, s:i, s:f, s:I, s:f}",
+        "s:b, s:i, s:f, s:I, s:f, s:s*}",
         "stage", s, "layers", st->layers, "params", (json_int_t)st->params,
         "flops", st->flops, "busy_s", r->timeline->busy_s[s], "first_param",
         param_name(r, s, false), "last_param", param_name(r, s, true),
@@ -240,12 +266,17 @@ static json_t *stage_object(const struct report *r, int s)
         "blocks", st->n_blocks, "blocks_recomputed", st->blocks_recomputed,
         "attention_recomputed", st->attention, "blocks_fetched",
         st->blocks_fetched, "fetched_bytes", st->fetched_bytes, "host_bytes",
-        (json_int_t)st->host_bytes, "offloaded_bytes", st->offloaded_bytes);
+        (json_int_t)st->host_bytes, "offloaded_bytes", st->offloaded_bytes,
+        "device",
+        plan_listed_has_kinds(r->opt) ? r->opt->machine.kind[st->kind].name
+                                      : NULL);
 }
 
 /* The plan as a file that a run can replay. */
 static void fill_file(const struct report *r, struct merak_plan_file *file)
 {
+    struct merak_search_input in;
+
     *file = (struct merak_plan_file){.plan = r->planned->plan,
                                      .seq = r->opt->seq,
                                      .global_batch = r->opt->global_batch,
@@ -255,9 +286,10 @@ static void fill_file(const struct report *r, struct merak_plan_file *file)
     /* A run would balance unlike stages by its own machine's costs. */
     if (r->planned->sharded->parts != NULL)
         file->plan.cut = r->planned->sharded->parts->place + 1;
-    if (r->opt->machine.is_known)
-        snprintf(file->device, sizeof(file->device), "%s",
-                 r->opt->machine.device.name);
+    if (r->opt->machine.is_known) {
+        plan_listed_request(r->opt, &in);
+        merak_chosen_kinds_fill(&in, r->stage, file);
+    }
     merak_graph_fingerprint(r->planned->graph, file->model);
     for (int s = 0; s < r->planned->n_programs; s++) {
         size_t bytes = r->planned->program[s]->arena_bytes;
@@ -273,12 +305,9 @@ static void fill_file(const struct report *r, struct merak_plan_file *file)
 static json_t *machine_object(const struct report *r)
 {
     const struct plan_options *opt = r->opt;
-    const struct merak_search_input in = {.device = &opt->machine.device,
-                                          .nodes = opt->nodes,
-                                          .ranks_per_node = opt->ranks_per_node,
-                                          .seq = opt->seq,
-                                          .global_batch = opt->global_batch};
+    struct merak_search_input in;
 
+    plan_listed_request(opt, &in);
     return json_pack("{s:o, s:I}", "request",
                      plan_request_object(r->model, &in), "memory_limit_bytes",
                      (json_int_t)opt->plan.memory_bytes);
@@ -288,11 +317,18 @@ static enum merak_status print_json(const struct report *r,
                                     struct merak_error *err)
 {
     json_t *stages = json_array(), *all;
+    struct merak_parts *parts = NULL;
     struct merak_plan_file file;
+    enum merak_status rc = MERAK_OK;
 
     for (int s = 0; s < r->planned->n_programs; s++)
         json_array_append_new(stages, stage_object(r, s));
     fill_file(r, &file);
+    if (plan_listed_has_kinds(r->opt) && file.plan.cut == NULL)
+        rc = merak_stages_parts(r->planned->sharded, r->planned->stages, &parts,
+                                err);
+    if (parts != NULL) /* likewise, by those of its nodes */
+        file.plan.cut = parts->place + 1;
     all = merak_plan_file_object(&file);
     json_object_update_new(
         all, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "params",
@@ -303,6 +339,11 @@ static enum merak_status print_json(const struct report *r,
                        "offload_exposed_s", r->offload_s, "stages", stages));
     if (r->opt->machine.is_known)
         json_object_update_new(all, machine_object(r));
+    merak_parts_destroy(parts);
+    if (rc != MERAK_OK) {
+        json_decref(all);
+        return rc;
+    }
     return plan_json_save(all, r->opt->json, err);
 }
 
@@ -312,12 +353,14 @@ static enum merak_status print_pictures(const struct report *r,
                                         struct merak_error *err)
 {
     char heading[128 + PLAN_MACHINE_TEXT], machine[PLAN_MACHINE_TEXT];
+    struct merak_search_input in;
     const struct plan_drawing drawing = {
         .heading = heading,
         .plan = &r->planned->plan,
         .planned = r->planned,
         .timeline = r->timeline,
         .stage = r->stage,
+        .kind = plan_listed_has_kinds(r->opt) ? in.kind : NULL,
         .limit_bytes = r->opt->plan.memory_bytes,
         .step_s = r->timeline->step_s,
         .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
@@ -325,6 +368,7 @@ static enum merak_status print_pictures(const struct report *r,
         .offload_s = r->offload_s};
     enum merak_status rc = MERAK_OK;
 
+    plan_listed_request(r->opt, &in);
     snprintf(
         heading, sizeof(heading), "%s, %.1f M parameters%s", r->model->name,
         (double)merak_graph_param_count(r->planned->graph) / 1e6,
@@ -368,7 +412,8 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     const struct merak_backend *backend = NULL;
     struct merak_program_options po = {.cost = &r->opt->cost,
                                        .unit_s = r->opt->unit_ms * 1e-3};
-    bool unlike = r->opt->plan.stage != NULL;
+    bool unlike =
+        r->opt->plan.stage != NULL || plan_listed_has_kinds(r->opt);
     bool known = r->opt->machine.is_known;
     enum merak_status rc =
         known ? plan_device_backend(r->opt, &r->opt->machine.device, &backend,
@@ -387,9 +432,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     rc = plan_options_check_reduce(r->opt, po.direct, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_plan_build(
-        &r->opt->plan, r->opt->seq, r->model->describe, r->model->arg,
-        unlike ? MERAK_PLAN_ALL : MERAK_PLAN_STAGES, &po, &r->planned, err);
+    rc = plan_listed_build(r->opt, r->model, &po, &r->planned, err);
     if (rc == MERAK_OK)
         rc = merak_program_check(r->planned->program, r->planned->n_programs,
                                  err);
@@ -399,7 +442,8 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
         rc = plan_listed_check_memory(r->opt, r->planned, err);
     if (rc == MERAK_OK)
         rc = merak_simulate(r->planned->program, r->planned->n_programs,
-                            known ? &r->opt->cost : NULL, &r->timeline, err);
+                            known && !unlike ? &r->opt->cost : NULL,
+                            &r->timeline, err);
     if (rc == MERAK_OK && unlike)
         rc = plan_keep_firsts(r->planned, r->timeline, err);
     if (rc != MERAK_OK)

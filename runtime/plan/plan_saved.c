@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "runtime/plan/node_kinds.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_saved.h"
 
@@ -74,18 +75,78 @@ static enum merak_status check_several(const struct plan_options *opt,
 
 /* --- taking --------------------------------------------------------------- */
 
-/* The device that it was made for, if that is built in; the costs of one that
- * is a file are not in the plan. */
-static const char *device_of(const struct merak_plan_file *file)
+/* A device that it was made for, if that is built in; the costs of one that is
+ * a file are not in the plan. */
+static const char *built_in(const char *name)
 {
     struct merak_device device = {0};
-    const char *name = file->device;
 
     if (strchr(name, '/') != NULL || strstr(name, ".json") != NULL ||
         merak_device_find(name, &device, NULL) != MERAK_OK)
         return NULL;
     merak_device_fini(&device);
     return name;
+}
+
+/* The word of --device for nodes of this kind. */
+static const char *word_of(const struct plan_options *opt,
+                           const struct merak_plan_kind *kind)
+{
+    const char *word = NULL;
+
+    if (opt->device == NULL)
+        return built_in(kind->device);
+    for (int i = 0; i < opt->several.n_devices && word == NULL; i++) {
+        struct merak_device device = {0};
+
+        if (merak_device_find(opt->several.device[i], &device, NULL) ==
+                MERAK_OK &&
+            strcmp(device.name, kind->device) == 0)
+            word = opt->several.device[i];
+        merak_device_fini(&device);
+    }
+    return word;
+}
+
+/* The kinds of nodes that its stages are on, as if --nodes had named them;
+ * another machine may be asked for. */
+static enum merak_status take_kinds(struct plan_options *opt,
+                                    const struct merak_plan_file *file,
+                                    struct merak_error *err)
+{
+    char *text, *at;
+    enum merak_status rc = MERAK_OK;
+    size_t room = 1;
+
+    if (file->n_kinds < 2 || opt->several.kinds.n > 0 || opt->given.nodes ||
+        opt->given.cost || opt->saved.n > 1 ||
+        (opt->device != NULL && opt->several.n_devices < 2))
+        return MERAK_OK;
+    for (int k = 0; k < file->n_kinds; k++) {
+        const char *word = word_of(opt, &file->kind[k]);
+
+        if (word == NULL)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "plan %.80s has stages on nodes of \"%s\", which "
+                              "%s: give --device all of its kinds, with commas "
+                              "between",
+                              opt->saved.path[0], file->kind[k].device,
+                              opt->device == NULL ? "is not built in"
+                                                  : "--device does not have");
+        room += strlen(word) + sizeof("65535:,");
+    }
+    text = at = malloc(room);
+    if (text == NULL)
+        return merak_fail_nomem(err, room);
+    for (int k = 0; k < file->n_kinds; k++)
+        at += sprintf(at, "%s%d:%s", k > 0 ? "," : "", file->kind[k].nodes,
+                      word_of(opt, &file->kind[k]));
+    rc = plan_kinds_set(opt, text, err);
+    free(text);
+    opt->given.nodes = true;
+    opt->several.n_devices = 1;
+    opt->device = opt->several.kinds.name[0];
+    return rc;
 }
 
 /* The machine that was asked for, or else nodes of the device as full as the
@@ -123,7 +184,7 @@ void plan_saved_take(struct plan_options *opt, int i)
     opt->plan.dtype = file->plan.dtype;
     opt->given.dtype = true;
     if (opt->device == NULL && !opt->given.cost)
-        opt->device = device_of(file);
+        opt->device = built_in(file->device);
     if (opt->device != NULL)
         take_machine(opt, file);
     else if (opt->memory_bytes <= 0)
@@ -140,6 +201,8 @@ enum merak_status plan_saved_open(struct plan_options *opt,
     rc = check_alone(opt, err);
     for (int i = 0; i < opt->saved.n && rc == MERAK_OK; i++)
         rc = merak_plan_file_load(opt->saved.path[i], &opt->saved.file[i], err);
+    if (rc == MERAK_OK)
+        rc = take_kinds(opt, opt->saved.file[0], err);
     if (rc != MERAK_OK)
         return rc;
     opt->saved.ranks_per_node = opt->ranks_per_node;

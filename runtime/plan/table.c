@@ -340,6 +340,22 @@ static enum merak_status check_devices(const struct plan_options *opt,
     return MERAK_OK;
 }
 
+enum merak_status plan_table_check(const struct plan_options *opt,
+                                   struct merak_error *err)
+{
+    if ((opt->several.n_nodes < 2 && opt->several.n_devices < 2 &&
+         opt->saved.n < 2) ||
+        (opt->json == NULL && opt->svg == NULL && opt->html == NULL &&
+         opt->phases == 0 && opt->emit == PLAN_EMIT_NONE))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--%s prints a table: give one for --json, --svg, "
+                      "--html, --print and --emit",
+                      opt->saved.n > 1           ? "plan given several times"
+                      : opt->several.n_nodes > 1 ? "nodes with several counts"
+                                                 : "device with several names");
+}
+
 enum merak_status plan_table_print(const struct plan_options *opt,
                                    struct merak_error *err)
 {

@@ -30,15 +30,19 @@ enum merak_status merak_chosen_device(const char *word,
 
 _Static_assert((int)MERAK_PLAN_KINDS >= (int)MERAK_MAX_KINDS, "all are saved");
 
-/* The kinds of nodes that stages are on, each when its first stage comes. */
-static void fill_kinds(const struct merak_search_input *in,
-                       const struct merak_search_result *result,
-                       struct merak_plan_file *file)
+void merak_chosen_kinds_fill(const struct merak_search_input *in,
+                             const struct merak_search_stage *stage,
+                             struct merak_plan_file *file)
 {
-    const struct merak_search_stage *stage = result->stage;
+    size_t n = 0;
 
+    snprintf(file->device, sizeof(file->device), "%s", in->device->name);
     if (in->n_kinds < 2 || stage[0].limit_bytes == 0) /* on any nodes */
         return;
+    for (int k = 0; k < in->n_kinds && n < sizeof(file->device); k++)
+        n +=
+            (size_t)snprintf(file->device + n, sizeof(file->device) - n, "%s%s",
+                             k > 0 ? "," : "", in->kind[k].device->name);
     for (int s = 0; s < file->plan.pp; s++) {
         const struct merak_search_kind *kind = &in->kind[stage[s].kind];
         struct merak_plan_kind *to = &file->kind[file->n_kinds];
@@ -61,7 +65,6 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
     struct merak_cost_model searched, cost = *merak_cost_default();
     const struct merak_program_options po = {.memory = in->memory,
                                              .cost = &cost};
-    size_t n = 0;
 
     /* What programs are, and so their id, is the same for all devices but for
      * that: one without a host cannot offload. */
@@ -73,12 +76,7 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                      .global_batch = in->global_batch,
                                      .step_s = best->step_s,
                                      .memory_bytes = best->memory_bytes};
-    snprintf(file->device, sizeof(file->device), "%s", in->device->name);
-    for (int k = 0; k < in->n_kinds && n < sizeof(file->device); k++)
-        n +=
-            (size_t)snprintf(file->device + n, sizeof(file->device) - n, "%s%s",
-                             k > 0 ? "," : "", in->kind[k].device->name);
-    fill_kinds(in, result, file);
+    merak_chosen_kinds_fill(in, result->stage, file);
     return merak_plan_identify(&file->plan, in->seq, in->describe, in->arg, &po,
                                &file->program, &file->sent, file->model, err);
 }

@@ -19,6 +19,12 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                     struct merak_plan_file *file,
                                     struct merak_error *err) MERAK_CHECKED;
 
+/* What a plan's stages are on: the device, and the kinds of nodes in the order of
+ * their stages; of a plan of equal stages that any nodes run, the slowest. */
+void merak_chosen_kinds_fill(const struct merak_search_input *in,
+                             const struct merak_search_stage *stage,
+                             struct merak_plan_file *file);
+
 /* Nodes of several kinds, and for stages of equal ranks the slowest of them,
  * with the least memory of any. */
 struct merak_chosen_kinds {

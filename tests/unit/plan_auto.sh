@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..139
+echo 1..145
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -448,6 +448,37 @@ refuses "--stages: stage 2, 4 x 2, does not fit: its rank 16 needs " $stages \
 refuses "--stages: stage 1, 1 x 4, does not fit whole nodes of 8 behind stage 0" \
     --stages 6x1,1x4,6x1 --device h100 --seq 16
 refuses "one list and one machine at a time" $stages --nodes 3,6
+
+# Nodes of several kinds: stages that are searched for or listed, and what is
+# predicted of either once it is saved.
+kinds="--nodes 1:h100,1:a100 --device h100,a100 --gpus-per-node 2"
+predicted()
+{
+    sed -n 's/^ *"step_s": \([0-9.e-]*\),*$/\1/p' "$1" | head -1
+}
+sed 's/"n_embd": *32/"n_embd": 8192/' "$model" >"$tmp/wide.json"
+"$merak" plan --model "$tmp/wide.json" $kinds --global-batch 64 --seq 16 \
+    --json "$tmp/kinds.json" >"$tmp/out" 2>&1
+"$merak" plan --model "$tmp/wide.json" --plan "$tmp/kinds.json" \
+    --json "$tmp/again.json" >"$tmp/out" 2>&1
+[ "$(predicted "$tmp/kinds.json")" = "$(predicted "$tmp/again.json")" ] ||
+    echo "not as before" >"$tmp/out"
+has "a saved plan for two kinds is predicted for them" "$tmp/out" \
+    "on 1 x 2 h100 + 1 x 2 a100" "h100: at " "a100: at "
+"$merak" plan --model "$model" $kinds --stages 2x1,2x1 --micro-batch 2 \
+    --global-batch 16 --seq 16 --json "$tmp/kinds.json" >"$tmp/out" 2>&1
+has "stages are listed for two kinds" "$tmp/out" "stage     device" \
+    "    0       h100" "    1       a100"
+sed -n 's/^step/step/p' "$tmp/out" >"$tmp/before"
+"$merak" plan --model "$model" --plan "$tmp/kinds.json" >"$tmp/out" 2>&1
+grep -qF "$(cat "$tmp/before")" "$tmp/out" || echo "not as before" >"$tmp/out"
+has "and predicted as before once saved" "$tmp/out" "device" "h100,a100"
+refuses "stage 1, 2 x 1, would be on nodes of h100 and of a100" $kinds \
+    --stages 1x1,2x1,1x1 --seq 16 --micro-batch 2
+refuses 'stages on nodes of "a100", which --device does not have' \
+    --plan "$tmp/kinds.json" --device h100,h200
+refuses "no other trainer can express stages" \
+    --plan "$tmp/kinds.json" --emit megatron
 refuses "no other trainer can express" $stages --emit megatron
 refuses "give --device: a100" --stages 2x1,1x1 --nodes 3
 refuses "which is chosen with them; leave it out" --stages auto --device cpu \
