@@ -64,6 +64,8 @@ while [ $# -gt 0 ]; do
 done
 [ ${#parts[@]} -gt 0 ] || read -ra parts <<<"$all"
 case $backend in cuda | fake) ;; *) die "--backend $backend: cuda or fake" ;; esac
+few=8 # steps of runs that are held against each other
+[ "$backend" = cuda ] || few=3
 
 absolute()
 {
@@ -521,15 +523,15 @@ part_ranks()
     [ "$backend" = cuda ] || { dtypes=fp32 layouts=("2 --pp 2" "4 --tp 2 --pp 2"); }
     for dtype in $dtypes; do
         trainer=("$merak" train)
-        small_train "$work/cpu-$dtype" cpu --steps 8 --dtype $dtype &&
-            small_train "$work/alone" "$backend" --steps 8 --dtype $dtype ||
+        small_train "$work/cpu-$dtype" cpu --steps $few --dtype $dtype &&
+            small_train "$work/alone" "$backend" --steps $few --dtype $dtype ||
             return 1
         for layout in "${layouts[@]}"; do
             echo "--- $dtype, ranks $layout"
             trainer=("$tests/forked_train" "${layout%% *}")
             for name in once twice; do
                 # word by word
-                small_train "$work/$name" "$backend" --steps 8 --dtype $dtype \
+                small_train "$work/$name" "$backend" --steps $few --dtype $dtype \
                     ${layout#* } || return 1
             done
             tail -n 3 "$work/once.log"
@@ -574,9 +576,9 @@ part_graphs()
 
     needs_build
     for dtype in fp32 bf16; do
-        small_train "$work/no-graphs" "$backend" --steps 8 --dtype $dtype &&
+        small_train "$work/no-graphs" "$backend" --steps $few --dtype $dtype &&
             MERAK_ACCEL_GRAPHS=1 small_train "$work/with-graphs" "$backend" \
-                --steps 8 --dtype $dtype &&
+                --steps $few --dtype $dtype &&
             compare "$work/with-graphs" "$work/no-graphs" 0 || failed=1
     done
     [ "$backend" = cuda ] || return $failed
@@ -680,10 +682,13 @@ END
 # Random tokens of GPT-2's vocabulary.
 make_words()
 {
+    local n=2000000
+
     [ -e "$work/words.bin" ] && return
+    [ "$backend" = cuda ] || n=20000
     PYTHONPATH=$here $python -c "
 import gpt2
-gpt2.write_tokens('$work/words', 2000000)"
+gpt2.write_tokens('$work/words', $n)"
 }
 
 # mfu MODEL T TOKENS_PER_S: model FLOPs as a percentage of an H100's or H200's
