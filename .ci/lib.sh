@@ -113,22 +113,24 @@ run_units()
     fi
 }
 
-# The same without the tests of an area, if one is named.
+# The same without the tests of some areas, if any are named: "search,shard".
 run_units_but()
 {
-    local own
+    local area own=
 
     [ -n "$1" ] || {
         run_units
         return
     }
-    own=$(grep -o 'unit/[a-z0-9_]*\.\(t\|sh\)\b' "$top/tests/unit/$1.am" \
-        2>/dev/null) || {
-        echo "no area \"$1\": there is no tests/unit/$1.am" >&2
-        failed=$((failed + 1))
-        return
-    }
-    run_units TESTS="$(make -s -C tests list-tests | grep -vxF "$own" |
+    for area in ${1//,/ }; do
+        own+=$(grep -o 'unit/[a-z0-9_]*\.\(t\|sh\)\b' \
+            "$top/tests/unit/$area.am" 2>/dev/null)$'\n' || {
+            echo "no area \"$area\": there is no tests/unit/$area.am" >&2
+            failed=$((failed + 1))
+            return
+        }
+    done
+    run_units TESTS="$(make -s -C tests list-tests | grep -vxF "${own%$'\n'}" |
         tr '\n' ' ')"
 }
 

@@ -79,7 +79,7 @@ cd "$build" || exit 2
 export MERAK_TEST_EMULATED=1
 say "unit tests of the kernels and the partitioner under qemu-aarch64"
 # libtool knows where a program finds the libraries that are not installed
-run_units TESTS="$(tests_of kernels graph shard program search)" \
+run_units TESTS="$(tests_of kernels cuda graph shard program search)" \
     T_LOG_COMPILER="$top/tests/unit/run_tap.sh $build/libtool --mode=execute \
 qemu-aarch64"
 print_totals

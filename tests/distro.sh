@@ -7,7 +7,7 @@
 #
 #   --prepare      only make the system and install packages
 #   --units        only the build and the unit tests, not both commands
-#   --without AREA of the unit tests those in tests/unit/AREA.am are left out
+#   --without AREA[,AREA]...   leave out unit tests in tests/unit/AREA.am
 #   --user         build and run as an ordinary user; packages are root's
 #   --arch arm64   cross-built; the kernels' and the partitioner's unit tests
 #                  under qemu's emulation of a CPU
