@@ -122,8 +122,8 @@ enum unlike { OTHER_DEGREES, OTHER_SCHEDULE, OTHER_ANY };
 static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
                      enum unlike by)
 {
-    if (a->tp != b->tp || a->ep != b->ep || a->pp != b->pp ||
-        a->dp != b->dp || a->micro_batch != b->micro_batch)
+    if (a->tp != b->tp || a->ep != b->ep || a->pp != b->pp || a->dp != b->dp ||
+        a->micro_batch != b->micro_batch)
         return false;
     if (by == OTHER_DEGREES)
         return true;
@@ -241,6 +241,26 @@ int merak_search_near(const struct merak_search *s, bool simulated,
         if (c->simulated == simulated && !named.big[i] &&
             c->step_s < error * r.choice[0].step_s)
             near[n++] = &s->cand[named.cand[i] - s->cand];
+    }
+    return n;
+}
+
+int merak_search_near_big(const struct merak_search *s,
+                          struct merak_candidate *near[MERAK_SEARCH_CHOICES])
+{
+    struct merak_search_result r = {.n_choices = 0};
+    struct runners named;
+    int n = 0;
+
+    name_all(s, &r, false, &named);
+    for (int i = 1; i < r.n_choices; i++) {
+        const struct merak_candidate *c = named.cand[i];
+
+        if (!named.big[i] || c->arena > 0)
+            continue;
+        near[n++] = c >= s->cand && c < s->cand + s->n_cands
+                        ? &s->cand[c - s->cand]
+                        : &s->big[c - s->big];
     }
     return n;
 }

@@ -4,8 +4,9 @@
  * Those with the best estimates come first; then, while there is effort left,
  * those that by the table need a little too much memory, and other cuts of the
  * best.  At the end, runners-up that would be named although their estimates
- * are as good as the chosen plan's step are simulated, too.  Effort is counted
- * in instructions, so that plans do not depend on the machine that makes them.
+ * are as good as the chosen plan's step, or for a little too much memory, are
+ * simulated, too.  Effort is counted in instructions, so that plans do not
+ * depend on the machine that makes them.
  */
 #include "config.h"
 
@@ -17,6 +18,7 @@
 #include "base/error.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +28,7 @@
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
 #define MAX_FEWEST 3 /* corrections of how few blocks are fetched */
+#define MAX_TIGHT 4  /* runners-up that seem too big and are simulated */
 #define MAX_NAMED 12 /* runners-up that are simulated, about */
 #define CLIMB_NEAR                                                 \
     1.025          /* times the chosen plan's step: another cut of \
@@ -82,7 +85,7 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
     merak_progress_note(s->in->progress, "building plan %d",
                         s->n_simulated + 1);
     c->step_s = 0;
-    s->leaves = s->found && s->effort.done >= EFFORT;
+    s->leaves = s->found && s->effort.done >= fmax(EFFORT, s->effort.whole);
     rc = merak_search_try(s, c, &why);
     s->effort.done += merak_search_effort(c);
     s->n_simulated++;
@@ -405,8 +408,44 @@ static void climb_near(struct merak_search *s)
     sort(s->cand, s->n_cands);
 }
 
+/* A runner-up that would be named as a little too big by the table alone. */
+static bool next_big(struct merak_search *s, struct merak_candidate *c)
+{
+    struct merak_candidate *near[MERAK_SEARCH_CHOICES];
+    int n = merak_search_near_big(s, near);
+
+    for (int i = 0; i < n; i++) {
+        if (!is_tight(s, near[i]))
+            continue;
+        *c = *near[i];
+        near[i]->arena = DBL_MAX; /* what was tried may be named instead */
+        return true;
+    }
+    return false;
+}
+
+/* Give such runners-up the effort that each would get if it were pinned: one
+ * that fits after all, maybe with another cut, and is faster, is chosen. */
+static void try_big(struct merak_search *s)
+{
+    struct merak_candidate c;
+
+    for (int tried = 0;
+         tried < MAX_TIGHT && merak_search_goes_on(s) && next_big(s, &c);
+         tried++) {
+        s->effort.whole = s->effort.most = s->effort.done + EFFORT;
+        try_polished(s, &c);
+        if (c.step_s < DBL_MAX && s->in->pin.list.cut == NULL &&
+            merak_search_effort(&c) <= EFFORT / 4)
+            climb(s, &c);
+        merak_search_keep(s, &s->cand, &s->n_cands, &c);
+        sort(s->cand, s->n_cands);
+    }
+}
+
 void merak_search_try_named(struct merak_search *s)
 {
+    try_big(s);
     try_near(s);
     climb_near(s);
 }

@@ -48,6 +48,7 @@ struct merak_search {
     int n_nodes;             /* of a sharded graph */
     struct {
         double done, most; /* most: limit for hill climbing */
+        double whole; /* until then candidates are built to the last stage */
     } effort;              /* instructions simulated */
     int n_rated, n_simulated;
     int64_t start_ns;
@@ -257,8 +258,8 @@ void merak_search_rate_shared(struct merak_search *s,
 /* Simulate the best; both lists are then sorted, the chosen one first. */
 void merak_search_finals(struct merak_search *s);
 /* Simulate runners-up that may be faster than the chosen plan, until each that
- * would be named is simulated or slower, and improve the cuts of those that are
- * nearly as fast; the list is then sorted again. */
+ * would be named is simulated or slower, or needs far more memory, and improve
+ * the cuts of those that are nearly as fast; the list is then sorted again. */
 void merak_search_try_named(struct merak_search *s);
 /* Order plans whose estimates are equal; 0 if the plans are equal, too. */
 int merak_search_compare_plans(const struct merak_plan *a,
@@ -271,6 +272,9 @@ int merak_search_compare_plans(const struct merak_plan *a,
 int merak_search_near(const struct merak_search *s, bool simulated,
                       double error,
                       struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
+/* Those that would be named for the memory that they need by the table alone. */
+int merak_search_near_big(const struct merak_search *s,
+                          struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
 
 /* Say of a plan that lost in which part of the step it loses most, and what it
  * gains if that matters. */
