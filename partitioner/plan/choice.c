@@ -111,6 +111,8 @@ static enum merak_status set_stages(void *target, const char *text,
 #define NEAR(function, memory, numbers)                   \
     .near = merak_near_##function, .near_memory = memory, \
     .near_numbers = numbers
+#define BY_DEGREES MERAK_DIFFERS_BY_DEGREES
+#define BY_SCHEDULE MERAK_DIFFERS_BY_SCHEDULE
 #define DEGREE .least = 1, .most = 65535
 #define DP_IN_TEXT                                                            \
     "replicas that are summed first, such as those of a node, then what they " \
@@ -174,7 +176,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(TP, "tp", INT, tp, "tensor-parallel degree (1)",
              "tensor-parallel degree, or auto (MERAK_TP, or 1)",
              DEGREE, .words = "auto"),
-        .key = "tp", IN_PLAN(tp), .usual = 1},
+        .key = "tp", IN_PLAN(tp), .usual = 1, .differs = BY_DEGREES,
+        .tie = 2},
     [MERAK_CHOICE_EP] = {
         BOTH(EP, "ep", INT, ep,
              "ranks that have a part of the experts each, and samples of all "
@@ -182,16 +185,17 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "tasks that have a part of the experts each, and samples of all "
              "else, or auto (MERAK_EP, or 1)", DEGREE, .words = "auto"),
         .key = "ep", IN_PLAN(ep), .usual = 1, .is_implied = true,
-        .is_settled = true},
+        .is_settled = true, .differs = BY_DEGREES},
     [MERAK_CHOICE_PP] = {
         BOTH(PP, "pp", INT, pp, "pipeline stages (1)",
              "pipeline stages, or auto (MERAK_PP, or 1)",
              DEGREE, .words = "auto"),
-        .key = "pp", IN_PLAN(pp), .usual = 1},
+        .key = "pp", IN_PLAN(pp), .usual = 1, .differs = BY_DEGREES,
+        .tie = 1},
     [MERAK_CHOICE_DP] = {
         BOTH(DP, "dp", INT, dp, "replicas (1)",
              "replicas (what the tasks leave)", DEGREE, .words = "auto"),
-        .key = "dp", IN_PLAN(dp), .usual = 1},
+        .key = "dp", IN_PLAN(dp), .usual = 1, .differs = BY_DEGREES},
     [MERAK_CHOICE_DP_IN] = {
         BOTH(DP_IN, "dp-in", INT, dp_in, DP_IN_TEXT, DP_IN_TEXT,
              DEGREE, .words = "auto"),
@@ -225,7 +229,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "sequences in a micro-batch (1)",
              "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX),
         .key = "micro_batch", IN_PLAN(micro_batch), .usual = 1,
-        NEAR(size, 7, 3)},
+        .differs = BY_DEGREES, .tie = 3, NEAR(size, 7, 3)},
     [MERAK_CHOICE_SCHEDULE] = {
         .option = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
                        "order of forwards and backwards, or auto; a wrong "
@@ -233,39 +237,42 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .run = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
                     "pipeline schedule, or auto; a wrong name lists them "
                     "(1f1b; 3f1b for models of several passes)"),
-        .kind = MERAK_OPTION_TEXT, .key = "schedule", NEAR(schedule, 8, 6)},
+        .kind = MERAK_OPTION_TEXT, .key = "schedule", .differs = BY_SCHEDULE,
+        NEAR(schedule, 8, 6)},
     [MERAK_CHOICE_CHUNKS] = {
         BOTH(CHUNKS, "chunks", INT, chunks,
              "model parts per rank, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)",
              "model parts per task, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)", .least = 1, .most = MERAK_MAX_CHUNKS),
-        .key = "chunks", IN_PLAN(chunks), NEAR(chunks, 9, 7)},
+        .key = "chunks", IN_PLAN(chunks), .differs = BY_SCHEDULE,
+        NEAR(chunks, 9, 7)},
     [MERAK_CHOICE_SUB_PIPELINE] = {
         BOTH(SUB_PIPELINE, "sub-pipeline", BOOL, sub_pipeline,
              "micro-batches in two halves, communication of one overlapped "
              "with compute of the other (no)",
              "micro-batches in two halves, communication of one overlapped "
              "with compute of the other (no)", .words = "no|yes"),
-        .key = "sub_pipeline", IN_PLAN(sub_pipeline), NEAR(usual, 11, 9)},
+        .key = "sub_pipeline", IN_PLAN(sub_pipeline), .differs = BY_SCHEDULE,
+        .tie = 8, .is_narrowed = true, NEAR(usual, 11, 9)},
     [MERAK_CHOICE_ZERO] = {
         BOTH(ZERO, "zero", INT, zero, ZERO_TEXT, ZERO_TEXT,
              .most = MERAK_MAX_ZERO, .words = "auto"),
         .alias = CALL(ZERO, "zero1", set_zero1, "no|yes", "as zero 0 or 1"),
         .key = "zero", .flag_key = "zero1", IN_PLAN(zero), .usual = 1,
-        .is_told = true, NEAR(zero, 4, 0)},
+        .is_told = true, .tie = 4, .is_narrowed = true, NEAR(zero, 4, 0)},
     [MERAK_CHOICE_FETCH] = {
         BOTH(FETCH, "fetch", INT, fetch, FETCH_TEXT, FETCH_TEXT,
              DEGREE, .words = "all"),
         .key = "fetch", IN_PLAN(fetch), .is_implied = true,
         .is_settled = true, .is_told = true, .least_zero = MERAK_ZERO_PARAMS,
-        NEAR(usual, 12, 13)},
+        .is_narrowed = true, NEAR(usual, 12, 13)},
     [MERAK_CHOICE_GRAD_SUM] = {
         BOTH(GRAD_SUM, "grad-sum", WORD, grad_sum, GRAD_SUM_TEXT,
              GRAD_SUM_TEXT, .words = "micro|step"),
         .key = "grad_sum", IN_PLAN(grad_sum), .is_implied = true,
         .is_settled = true, .is_told = true,
-        NEAR(usual, 14, 18)},
+        .is_narrowed = true, NEAR(usual, 14, 18)},
     [MERAK_CHOICE_ZERO_HOME] = {
         BOTH(ZERO_HOME, "zero-home", WORD, zero_home,
              ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),
@@ -276,18 +283,21 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(OFFLOAD, "offload", WORD, offload, OFFLOAD_TEXT, OFFLOAD_TEXT,
              .words = "none|state"),
         .key = "offload", IN_PLAN(offload), .is_implied = true,
-        .is_settled = true, .is_told = true, NEAR(offload, 5, 0)},
+        .is_settled = true, .is_told = true, .is_narrowed = true,
+        NEAR(offload, 5, 0)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
                          "(tp-dp-pp)", .words = "tp-dp-pp|tp-pp-dp"),
         .kind = MERAK_OPTION_BOOL,
-        .key = "order", IN_PLAN(order_tp_pp_dp), .is_told = true},
+        .key = "order", IN_PLAN(order_tp_pp_dp), .is_told = true,
+        .tie = 5, .is_narrowed = true},
     [MERAK_CHOICE_SP] = {
         BOTH(SP, "sp", WORD, sp,
              "sequence parallelism: auto, off or on (auto)",
              "sequence parallelism (auto)", .words = "auto|off|on"),
-        .key = "sp", IN_PLAN(sp), .is_told = true, NEAR(usual, 10, 10)},
+        .key = "sp", IN_PLAN(sp), .is_told = true, .tie = 6,
+        NEAR(usual, 10, 10)},
     [MERAK_CHOICE_RECOMPUTE] = {
         .option = CALL(RECOMPUTE, "recompute", set_recompute, "WORD",
                        "none, full, selective (attention) or auto: per stage "
@@ -298,7 +308,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
                       "attention's, or per stage the least that fits (none)",
                       .words = "none|full|selective|auto"),
         .kind = MERAK_OPTION_WORD,
-        .key = "recompute", IN_PLAN(recompute), NEAR(recompute, 3, 2)},
+        .key = "recompute", IN_PLAN(recompute), .tie = -1,
+        NEAR(recompute, 3, 2)},
     [MERAK_CHOICE_CUT] = {
         .option = CALL(CUT, "cut", set_cut, "POINTS",
                        "cut points where all parts except the first begin, "
@@ -308,7 +319,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(TP_BATCH, "tp-batch", INT, tp_batch_percent,
              TP_BATCH_TEXT, TP_BATCH_TEXT, .most = 100),
         .key = "tp_batch", IN_PLAN(tp_batch_percent), .is_implied = true,
-        NEAR(usual, 0, 8)},
+        .tie = 7, .is_narrowed = true, NEAR(usual, 0, 8)},
     [MERAK_CHOICE_SPLIT] = {
         .option = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),
         .run = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),

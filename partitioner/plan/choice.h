@@ -81,6 +81,14 @@ struct merak_choices {
                                         of --what-if */
 };
 
+/* Plans that differ in what has a higher one only are alike to users: of the
+ * runners-up those with other degrees come first, then other schedules. */
+enum merak_differs {
+    MERAK_DIFFERS_BY_REST,
+    MERAK_DIFFERS_BY_SCHEDULE,
+    MERAK_DIFFERS_BY_DEGREES
+};
+
 struct merak_choice {
     struct merak_option option; /* of `merak plan`, into struct merak_choices */
     struct merak_option run;    /* of a run; none if it has no name */
@@ -101,6 +109,12 @@ struct merak_choice {
     bool is_settled; /* --what-if's line leaves the usual value out: it is what
                         a search takes, too, where none is given */
     bool is_told;    /* printed if runners-up differ in it */
+    bool is_narrowed; /* where a plan is looked for that is near to a request,
+                         the usual value alone is tried if it is not given */
+    enum merak_differs differs;
+    int tie; /* of plans that take the same time, the turn at which this choice
+                is compared; 0: after those; -1: never, it follows from others
+              */
     int least_zero;  /* the lowest level of ZeRO that has it */
     /* Other values to try if a request has no plan, or NULL: none.  The turn
      * at which it is tried if memory is short, and if numbers do not divide

@@ -116,21 +116,20 @@ static void explain(const struct merak_search *s,
  * memory, but not with six times. */
 #define MOST_BIG 2
 
-/* In what a runner-up has to differ from those already named. */
-enum unlike { OTHER_DEGREES, OTHER_SCHEDULE, OTHER_ANY };
-
+/* Do they differ in nothing that counts as much as `by`? */
 static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
-                     enum unlike by)
+                     enum merak_differs by)
 {
-    if (a->tp != b->tp || a->ep != b->ep || a->pp != b->pp || a->dp != b->dp ||
-        a->micro_batch != b->micro_batch)
-        return false;
-    if (by == OTHER_DEGREES)
-        return true;
-    if (strcmp(a->schedule, b->schedule) != 0 || a->chunks != b->chunks ||
-        a->sub_pipeline != b->sub_pipeline)
-        return false;
-    return by == OTHER_SCHEDULE || merak_search_compare_plans(a, b) == 0;
+    if (by == MERAK_DIFFERS_BY_REST)
+        return merak_search_compare_plans(a, b) == 0;
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *choice = &merak_choice[i];
+
+        if (choice->differs >= by && merak_choice_compare(choice, a, b) != 0)
+            return false;
+    }
+    return by == MERAK_DIFFERS_BY_DEGREES ||
+           strcmp(a->schedule, b->schedule) == 0;
 }
 
 /* Does it need too much memory, by its programs or else by the table? */
@@ -161,12 +160,13 @@ static bool is_sure(const struct merak_search *s,
 /* Is a similar one already named?  Plans that fit are only compared with those
  * that fit, and those that do not fit with the others. */
 static bool is_named(const struct runners *n, const struct merak_candidate *c,
-                     enum unlike by)
+                     enum merak_differs by)
 {
     for (int i = 0; i < n->r->n_choices; i++) {
         bool same = i == 0 || n->big[i] == is_big(n->s, c);
 
-        if (is_alike(&c->plan, &n->r->choice[i].plan, same ? by : OTHER_ANY))
+        if (is_alike(&c->plan, &n->r->choice[i].plan,
+                     same ? by : MERAK_DIFFERS_BY_REST))
             return true;
     }
     return false;
@@ -174,7 +174,7 @@ static bool is_named(const struct runners *n, const struct merak_candidate *c,
 
 /* Name those of a list that fit, or with `big` do not, up to `most` choices. */
 static void name_some(struct runners *n, const struct merak_candidate *list,
-                      int n_list, bool big, enum unlike by, int most)
+                      int n_list, bool big, enum merak_differs by, int most)
 {
     struct merak_search_result *r = n->r;
 
@@ -216,13 +216,14 @@ static void name_all(const struct merak_search *s,
 
     copy_choice(s, &s->cand[0], &r->choice[0]);
     r->n_choices = 1;
-    name_some(&n, s->cand, s->n_cands, false, OTHER_DEGREES, all - MAX_BIG);
+    name_some(&n, s->cand, s->n_cands, false, MERAK_DIFFERS_BY_DEGREES,
+              all - MAX_BIG);
     most = r->n_choices + MAX_BIG;
-    name_some(&n, s->cand, s->n_cands, true, OTHER_DEGREES, most);
-    name_some(&n, s->big, s->n_bigs, true, OTHER_DEGREES, most);
-    for (int by = OTHER_DEGREES; by <= OTHER_ANY; by++)
-        name_some(&n, s->cand, s->n_cands, false, (enum unlike)by, all);
-    name_some(&n, s->big, s->n_bigs, true, OTHER_DEGREES, all);
+    name_some(&n, s->cand, s->n_cands, true, MERAK_DIFFERS_BY_DEGREES, most);
+    name_some(&n, s->big, s->n_bigs, true, MERAK_DIFFERS_BY_DEGREES, most);
+    for (int by = MERAK_DIFFERS_BY_DEGREES; by >= MERAK_DIFFERS_BY_REST; by--)
+        name_some(&n, s->cand, s->n_cands, false, (enum merak_differs)by, all);
+    name_some(&n, s->big, s->n_bigs, true, MERAK_DIFFERS_BY_DEGREES, all);
     *runners = n;
 }
 

@@ -38,20 +38,22 @@
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b)
 {
-    static const enum merak_choice_id first[] = {
-        MERAK_CHOICE_PP,          MERAK_CHOICE_TP,
-        MERAK_CHOICE_MICRO_BATCH, MERAK_CHOICE_ZERO,
-        MERAK_CHOICE_ORDER,       MERAK_CHOICE_SP,
-        MERAK_CHOICE_TP_BATCH,    MERAK_CHOICE_SUB_PIPELINE};
+    bool more = true;
     int by = 0;
 
-    for (size_t i = 0; by == 0 && i < sizeof(first) / sizeof(*first); i++)
-        by = merak_choice_compare(&merak_choice[first[i]], a, b);
-    /* What is recomputed follows from the others. */
-    for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++)
-        by = i == MERAK_CHOICE_RECOMPUTE
-                 ? 0
-                 : merak_choice_compare(&merak_choice[i], a, b);
+    for (int turn = 1; by == 0 && more; turn++) {
+        more = false;
+        for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++) {
+            if (merak_choice[i].tie != turn)
+                continue;
+            more = true;
+            by = merak_choice_compare(&merak_choice[i], a, b);
+        }
+    }
+    for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++) {
+        if (merak_choice[i].tie >= 0)
+            by = merak_choice_compare(&merak_choice[i], a, b);
+    }
     return by != 0 ? by : strcmp(a->schedule, b->schedule);
 }
 

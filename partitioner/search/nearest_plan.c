@@ -41,19 +41,14 @@ bool merak_search_has_plan(const struct merak_search *of,
 
 void merak_search_narrow(struct merak_choices *pin)
 {
-    static const enum merak_choice_id usual[] = {
-        MERAK_CHOICE_ZERO,   MERAK_CHOICE_FETCH,        MERAK_CHOICE_GRAD_SUM,
-        MERAK_CHOICE_ORDER,  MERAK_CHOICE_SUB_PIPELINE, MERAK_CHOICE_TP_BATCH,
-        MERAK_CHOICE_OFFLOAD};
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
 
-    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++) {
-        const struct merak_choice *c = &merak_choice[usual[i]];
-
-        if (pin->given[usual[i]] ||
+        if (!c->is_narrowed || pin->given[i] ||
             merak_choice_get(c, pin) == MERAK_OPTION_AUTO) /* all values */
             continue;
         merak_choice_set(c, pin, c->usual);
-        pin->given[usual[i]] = true;
+        pin->given[i] = true;
     }
     if (pin->schedule == NULL && pin->chunks == 0 &&
         merak_given_parts(&pin->list) == 0)

@@ -12,7 +12,6 @@
 #include "partitioner/program/instr_order.h"
 #include "partitioner/program/staged.h"
 #include "partitioner/simulate/check_impl.h"
-#include "partitioner/simulate/fetches.h"
 
 #include "base/error.h"
 #include "base/grow.h"
@@ -120,6 +119,18 @@ static bool copy_fits(const struct merak_program *prog,
            from->host != to->host;
 }
 
+/* May an exchange join the one before it: does it start as that does? */
+static bool may_join(const struct merak_program *prog, int i)
+{
+    const struct merak_instr *in = &prog->instr[i], *before = in - 1;
+
+    return i > 0 && in->kind == MERAK_INSTR_EXCHANGE &&
+           before->kind == in->kind && before->queue == in->queue &&
+           before->group == in->group &&
+           before->exchange->kind == in->exchange->kind &&
+           before->first_wait == in->first_wait && before->n_wait == in->n_wait;
+}
+
 static enum merak_status check_instr(const struct merak_program *prog, int i,
                                      struct merak_error *err)
 {
@@ -127,7 +138,7 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
 
     if (in->id != i)
         return merak_check_fail(prog, in, err, ": its id is not its index");
-    if (in->joined && !merak_instr_joins(prog, i))
+    if (in->joined && !may_join(prog, i))
         return merak_check_fail(prog, in, err,
                                 ": does not start with the exchange before it");
     if (in->n_in + in->n_out > MERAK_MAX_OPERANDS ||

@@ -19,17 +19,6 @@ bool merak_instr_fetches(const struct merak_program *program,
     return to->category == MERAK_CAT_FETCHED;
 }
 
-bool merak_instr_joins(const struct merak_program *prog, int i)
-{
-    const struct merak_instr *in = &prog->instr[i], *before = in - 1;
-
-    return i > 0 && in->kind == MERAK_INSTR_EXCHANGE &&
-           before->kind == in->kind && before->queue == in->queue &&
-           before->group == in->group &&
-           before->exchange->kind == in->exchange->kind &&
-           before->first_wait == in->first_wait && before->n_wait == in->n_wait;
-}
-
 /* What an instruction may be waited for as. */
 typedef bool is_one_fn(const struct merak_program *program,
                        const struct merak_instr *instr);

@@ -12,8 +12,6 @@
 /* Does an exchange gather a parameter for its use? */
 bool merak_instr_fetches(const struct merak_program *program,
                          const struct merak_instr *instr);
-/* May an exchange join the one before it: does it start as that does? */
-bool merak_instr_joins(const struct merak_program *program, int id);
 /* Seconds of a simulated step that compute stands still for fetches alone: of
  * the program for which that is most.  0: there are none. */
 double merak_fetches_exposed(struct merak_program *const *programs,
