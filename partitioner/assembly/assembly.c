@@ -256,7 +256,7 @@ enum merak_status merak_planned_build(struct merak_planned *p,
         int rank = ranks == MERAK_PLAN_ALL ? i : merak_plan_rank(plan, 0, 0, i);
         int tp_index, dp_index, stage;
 
-        merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
+        merak_plan_coords(plan, rank, &tp_index, &dp_index, &stage);
         rc = merak_program_build(p->sharded, p->stages, plan, rank,
                                  kind != NULL ? &opt[kind[stage]] : opt,
                                  &p->program[i], err);

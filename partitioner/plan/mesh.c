@@ -182,8 +182,8 @@ int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
     return merak_stage_rank(&mesh, tp_index, dp_index);
 }
 
-void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
-                      int *dp_index, int *stage)
+void merak_plan_coords(const struct merak_plan *plan, int rank, int *tp_index,
+                       int *dp_index, int *stage)
 {
     const int tp = merak_plan_tensor_ranks(plan);
     int rest = rank / tp;

@@ -87,8 +87,8 @@ int merak_plan_player(const struct merak_plan *plan, int tp_index, int dp_index,
 /* Logical rank at these coordinates, and back. */
 int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
                     int stage);
-void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
-                      int *dp_index, int *stage);
+void merak_plan_coords(const struct merak_plan *plan, int rank, int *tp_index,
+                       int *dp_index, int *stage);
 
 /* Of the sequences of a step, the first one of a replica's micro-batch. */
 static inline uint64_t merak_stage_sample(const struct merak_stage_mesh *mesh,

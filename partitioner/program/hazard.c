@@ -39,7 +39,7 @@ struct range {
 
 struct hazards {
     struct merak_build *b;
-    struct merak_order order;
+    struct merak_instr_order order;
     size_t *offset; /* sorted */
     int n_offsets;
     struct interval *interval; /* valid where a run begins: */
@@ -107,7 +107,7 @@ static bool hazards_init(struct hazards *h, struct merak_build *b)
         merak_build_fail(b, merak_fail_nomem(b->err, slots * 64));
         return false;
     }
-    merak_build_fail(b, merak_order_init(&h->order, b->prog, b->err));
+    merak_build_fail(b, merak_instr_order_init(&h->order, b->prog, b->err));
     if (b->rc == MERAK_OK)
         cut_arena(h);
     return b->rc == MERAK_OK;
@@ -115,7 +115,7 @@ static bool hazards_init(struct hazards *h, struct merak_build *b)
 
 static void hazards_fini(struct hazards *h)
 {
-    merak_order_fini(&h->order);
+    merak_instr_order_fini(&h->order);
     free(h->offset);
     free(h->interval);
     free(h->begins);
@@ -328,11 +328,11 @@ static bool is_implied(const struct hazards *h, const struct merak_instr *in,
     int before = h->order.last_compute;
 
     if (in->queue == MERAK_QUEUE_COMPUTE && before >= 0 &&
-        merak_order_implies(&h->order, before, early))
+        merak_instr_order_implies(&h->order, before, early))
         return true;
     for (int i = 0; i < in->n_wait; i++) {
-        if (merak_order_implies(&h->order, prog->wait[in->first_wait + i],
-                                early))
+        if (merak_instr_order_implies(&h->order, prog->wait[in->first_wait + i],
+                                      early))
             return true;
     }
     return false;
@@ -374,7 +374,7 @@ static int take_bundle(struct hazards *h, int id)
     for (int i = 0; i < n; i++) {
         first[i].first_wait = first->first_wait;
         first[i].n_wait = first->n_wait;
-        merak_order_next(&h->order);
+        merak_instr_order_next(&h->order);
     }
     return n;
 }

@@ -15,9 +15,9 @@ int merak_links_sharers(const struct merak_links *links,
 
     if (links->level[0].way_bytes_per_s <= 0 || node == 0)
         return 1;
-    merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
+    merak_plan_coords(plan, rank, &tp_index, &dp_index, &stage);
     for (int r = rank - rank % node; r < all && r / node == rank / node; r++) {
-        merak_plan_place(plan, r, &tp_index, &dp_index, &at);
+        merak_plan_coords(plan, r, &tp_index, &dp_index, &at);
         sharers += stages || at == stage;
     }
     return sharers;

@@ -13,36 +13,36 @@
 
 #include <stdlib.h>
 
-enum merak_status merak_order_init(struct merak_order *order,
-                                   const struct merak_program *program,
-                                   struct merak_error *err)
+enum merak_status merak_instr_order_init(struct merak_instr_order *order,
+                                         const struct merak_program *program,
+                                         struct merak_error *err)
 {
     size_t n = (size_t)program->n_instrs + 1;
 
-    *order = (struct merak_order){.program = program, .last_compute = -1};
+    *order = (struct merak_instr_order){.program = program, .last_compute = -1};
     order->compute = calloc(n, sizeof(int));
     order->seen = calloc(n, sizeof(int));
     if (order->compute == NULL || order->seen == NULL) {
-        merak_order_fini(order);
+        merak_instr_order_fini(order);
         return merak_fail_nomem(err, n * sizeof(int));
     }
     return MERAK_OK;
 }
 
-void merak_order_fini(struct merak_order *order)
+void merak_instr_order_fini(struct merak_instr_order *order)
 {
     free(order->compute);
     free(order->seen);
-    *order = (struct merak_order){.program = NULL};
+    *order = (struct merak_instr_order){.program = NULL};
 }
 
-static bool is_compute(const struct merak_order *order, int id)
+static bool is_compute(const struct merak_instr_order *order, int id)
 {
     return order->program->instr[id].queue == MERAK_QUEUE_COMPUTE;
 }
 
 /* Compute instruction `at` starts after `id` and all that it waited for. */
-static void mark_seen(struct merak_order *order, int id, int at)
+static void mark_seen(struct merak_instr_order *order, int id, int at)
 {
     const struct merak_instr *in = &order->program->instr[id];
 
@@ -53,7 +53,7 @@ static void mark_seen(struct merak_order *order, int id, int at)
         mark_seen(order, order->program->wait[in->first_wait + i], at);
 }
 
-void merak_order_next(struct merak_order *order)
+void merak_instr_order_next(struct merak_instr_order *order)
 {
     int id = order->n++;
     const struct merak_instr *in = &order->program->instr[id];
@@ -75,7 +75,8 @@ void merak_order_next(struct merak_order *order)
         order->last_compute = id;
 }
 
-bool merak_order_before(const struct merak_order *order, int early, int late)
+bool merak_instr_order_before(const struct merak_instr_order *order, int early,
+                              int late)
 {
     const struct merak_instr *in = &order->program->instr[late];
     int upto = order->compute[late];
@@ -90,13 +91,14 @@ bool merak_order_before(const struct merak_order *order, int early, int late)
         int w = order->program->wait[in->first_wait + i];
 
         if (w == early || (w > early && !is_compute(order, w) &&
-                           merak_order_before(order, early, w)))
+                           merak_instr_order_before(order, early, w)))
             return true;
     }
     return false;
 }
 
-bool merak_order_implies(const struct merak_order *order, int late, int early)
+bool merak_instr_order_implies(const struct merak_instr_order *order, int late,
+                               int early)
 {
-    return early == late || merak_order_before(order, early, late);
+    return early == late || merak_instr_order_before(order, early, late);
 }

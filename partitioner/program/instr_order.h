@@ -9,7 +9,7 @@
 
 #include "partitioner/program/program.h"
 
-struct merak_order {
+struct merak_instr_order {
     const struct merak_program *program;
     int n; /* instructions taken in so far */
     int last_compute; /* the latest of them on the compute queue, or -1 */
@@ -20,17 +20,17 @@ struct merak_order {
     int *seen;
 };
 
-enum merak_status merak_order_init(struct merak_order *order,
-                                   const struct merak_program *program,
-                                   struct merak_error *err) MERAK_CHECKED;
-void merak_order_fini(struct merak_order *order);
+enum merak_status merak_instr_order_init(struct merak_instr_order *order,
+                                         const struct merak_program *program,
+                                         struct merak_error *err) MERAK_CHECKED;
+void merak_instr_order_fini(struct merak_instr_order *order);
 /* Take in the next instruction, whose waits are final. */
-void merak_order_next(struct merak_order *order);
+void merak_instr_order_next(struct merak_instr_order *order);
 /* Is `early` complete whenever `late` (taken in) is? */
-bool merak_order_implies(const struct merak_order *order, int late,
-                         int early);
+bool merak_instr_order_implies(const struct merak_instr_order *order, int late,
+                               int early);
 /* Is `early` complete when `late` (taken in) starts? */
-bool merak_order_before(const struct merak_order *order, int early,
-                        int late);
+bool merak_instr_order_before(const struct merak_instr_order *order, int early,
+                              int late);
 
 #endif

@@ -153,7 +153,7 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
     if (rank < 0 || rank >= merak_plan_ranks(plan))
         return merak_fail(err, MERAK_ERR_PARAM, "no rank %d among %d", rank,
                           merak_plan_ranks(plan));
-    merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
+    merak_plan_coords(plan, rank, &tp_index, &dp_index, &stage);
     sharded = merak_sharded_of(sharded, stage);
     planned = merak_plan_mesh(plan, stage).tp;
     for (int a = 0; a < merak_sharded_tensor_axes(sharded); a++)
@@ -199,7 +199,7 @@ static void take_stage(struct merak_build *b, const struct merak_stages *stages,
 {
     int tp_index, dp_index;
 
-    merak_plan_place(plan, rank, &tp_index, &dp_index, &b->stage);
+    merak_plan_coords(plan, rank, &tp_index, &dp_index, &b->stage);
     b->sharded = merak_sharded_of(b->all, b->stage);
     b->graph = b->sharded->graph;
     b->stages = merak_stages_of(stages, b->stage);
@@ -268,8 +268,8 @@ static enum merak_status create(struct merak_build *b,
     prog->rank = rank;
     prog->ranks = merak_plan_ranks(plan);
     prog->norm = prog->loss = prog->reports = -1;
-    merak_plan_place(plan, rank, &prog->tp_index, &prog->dp_index,
-                     &prog->stage);
+    merak_plan_coords(plan, rank, &prog->tp_index, &prog->dp_index,
+                      &prog->stage);
     prog->mesh = merak_plan_mesh(plan, prog->stage);
     b->stage = prog->stage;
     set_mesh(b);

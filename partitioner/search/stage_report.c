@@ -52,7 +52,7 @@ static struct fractions find_fractions(const struct merak_program *prog,
     int met[MERAK_LEVELS] = {0}, n = 0, t, d, s;
 
     for (int k = 0; k < n_peers; k++) {
-        merak_plan_place(plan, peer[k], &t, &d, &s);
+        merak_plan_coords(plan, peer[k], &t, &d, &s);
         inner = inner || d % in != prog->dp_index % in;
         outer = outer || d / in != prog->dp_index / in;
         n += peer[k] != prog->rank;
@@ -61,7 +61,7 @@ static struct fractions find_fractions(const struct merak_program *prog,
         int me = merak_stage_rank(&prog->mesh, prog->tp_index, i);
 
         for (int k = 0; k < n_peers; k++) {
-            merak_plan_place(plan, peer[k], &t, &d, &s);
+            merak_plan_coords(plan, peer[k], &t, &d, &s);
             d = (outer ? d : i) / in * in + (inner ? d : i) % in;
             met[merak_links_level(links, me, merak_plan_rank(plan, t, d, s))]++;
         }

@@ -190,7 +190,7 @@ struct cell {
 
 struct memory {
     const struct merak_program *prog;
-    struct merak_order order;
+    struct merak_instr_order order;
     size_t *edge;
     int n_edges;
     struct cell *cell;
@@ -259,7 +259,7 @@ static enum merak_status memory_init(struct memory *m,
     if (m->edge == NULL || m->cell == NULL || m->lo == NULL || m->hi == NULL ||
         m->proven == NULL)
         return merak_fail_nomem(err, n * sizeof(*m->cell));
-    rc = merak_order_init(&m->order, prog, err);
+    rc = merak_instr_order_init(&m->order, prog, err);
     if (rc != MERAK_OK)
         return rc;
     for (int s = 0; s < prog->n_slots; s++) {
@@ -280,7 +280,7 @@ static void memory_fini(struct memory *m)
 {
     for (int i = 0; m->cell != NULL && i < m->n_edges; i++)
         free(m->cell[i].reader);
-    merak_order_fini(&m->order);
+    merak_instr_order_fini(&m->order);
     free(m->edge);
     free(m->cell);
     free(m->lo);
@@ -296,7 +296,7 @@ static enum merak_status must_follow(struct memory *m,
 
     if (early < 0 || early == in->id || m->proven[early] == in->id + 1)
         return MERAK_OK;
-    if (merak_order_before(&m->order, early, in->id)) {
+    if (merak_instr_order_before(&m->order, early, in->id)) {
         m->proven[early] = in->id + 1;
         return MERAK_OK;
     }
@@ -459,7 +459,7 @@ enum merak_status merak_check_program(const struct merak_program *prog,
         return rc;
     rc = memory_init(&m, prog, err);
     for (int i = 0; i < prog->n_instrs && rc == MERAK_OK; i++) {
-        merak_order_next(&m.order);
+        merak_instr_order_next(&m.order);
         rc = check_access(&m, &prog->instr[i], err);
     }
     if (rc == MERAK_OK)

@@ -54,7 +54,7 @@ static void count_node(struct tally *t, const struct merak_plan *plan)
     while (t->n_touched > 0)
         t->ranks[t->touched[--t->n_touched]] = 0;
     for (int r = from; r < from + t->ranks_per_node && r < all; r++) {
-        merak_plan_place(plan, r, &tp_index, &dp_index, &stage);
+        merak_plan_coords(plan, r, &tp_index, &dp_index, &stage);
         if (t->ranks[stage]++ == 0)
             t->touched[t->n_touched++] = stage;
     }

@@ -164,7 +164,7 @@ enum merak_status merak_pace_open(struct merak_trainer *t,
     for (size_t r = 0; r < ranks; r++) {
         int tp, dp;
 
-        merak_plan_place(&t->plan, (int)r, &tp, &dp, &p->rank[r].stage);
+        merak_plan_coords(&t->plan, (int)r, &tp, &dp, &p->rank[r].stage);
     }
     return MERAK_OK;
 }

@@ -116,7 +116,7 @@ static json_t *ranks_json(const struct merak_trainer *t)
     for (int r = 0; r < t->boot->size; r++) {
         int tp, dp, stage;
 
-        merak_plan_place(&t->plan, r, &tp, &dp, &stage);
+        merak_plan_coords(&t->plan, r, &tp, &dp, &stage);
         json_array_append_new(
             list, json_pack("[i, i, i, i]",
                             t->boot->node_of[t->ranks.transport_rank[r]], stage,

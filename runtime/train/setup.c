@@ -195,8 +195,8 @@ static enum merak_status cut_model(struct merak_trainer *t,
     int tp_index, dp_index;
     enum merak_status rc;
 
-    merak_plan_place(&t->plan, t->ranks.logical, &tp_index, &dp_index,
-                     &opt.stage);
+    merak_plan_coords(&t->plan, t->ranks.logical, &tp_index, &dp_index,
+                      &opt.stage);
     rc = merak_assemble(&a, NULL, &opt, MERAK_ASSEMBLY_RECOMPUTED, err);
     t->stages = a.stages;
     t->plan = a.plan;

@@ -41,7 +41,7 @@ static void ranks_follow_stage_by_stage(void **state)
                 int tp, dp, stage;
 
                 assert_int_equal(merak_plan_rank(&plan, t, d, s), rank);
-                merak_plan_place(&plan, rank, &tp, &dp, &stage);
+                merak_plan_coords(&plan, rank, &tp, &dp, &stage);
                 assert_int_equal(tp, t);
                 assert_int_equal(dp, d);
                 assert_int_equal(stage, s);

@@ -115,8 +115,8 @@ static void make(struct made *m, const struct setting *s, int rank,
                                    .group = m->group,
                                    .n_groups = 2,
                                    .slot = &m->slot};
-    merak_plan_place(&plan, rank, &prog->tp_index, &prog->dp_index,
-                     &prog->stage);
+    merak_plan_coords(&plan, rank, &prog->tp_index, &prog->dp_index,
+                      &prog->stage);
     for (int i = 0; i < 2; i++) {
         m->member[0][i] =
             merak_plan_rank(&plan, i, prog->dp_index, prog->stage);
@@ -278,7 +278,7 @@ static void a_program_for_each_rank_takes_the_same_time(void **state)
         for (int k = 0; k < all; k++) {
             int tp_index, dp_index, stage;
 
-            merak_plan_place(&plan, k, &tp_index, &dp_index, &stage);
+            merak_plan_coords(&plan, k, &tp_index, &dp_index, &stage);
             make(&made[k], set, k, rows[r].line[stage]);
         }
         tl = simulate(few, set->pp, &model);
