@@ -200,6 +200,12 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
                                            const struct merak_plan *key,
                                            const struct merak_plan *plan,
                                            int width, int slices);
+/* Add it in any case: of nodes of another kind, whose costs s->cost has now. */
+struct merak_table *merak_search_make_table(struct merak_search *s,
+                                            const struct merak_sharded *sharded,
+                                            const struct merak_plan *key,
+                                            const struct merak_plan *plan,
+                                            int width, int slices);
 /* Rate with cuts that fit, or, if none do, without a limit.  *initial: in,
  * bounds to try first, or NULL; out, the bounds found. */
 void merak_search_rate_variant(struct merak_search *s,

@@ -67,7 +67,7 @@ static const struct merak_table *table_of(struct merak_unlike *u, int kind,
     if (rc != MERAK_OK)
         return NULL;
     u->s.cost = u->cost[kind];
-    t->table = merak_search_add_table(&u->s, sharded, &key, NULL, 1, 1);
+    t->table = merak_search_make_table(&u->s, sharded, &key, NULL, 1, 1);
     t->kind = kind;
     if (t->table == NULL)
         return NULL;

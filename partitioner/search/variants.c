@@ -219,17 +219,16 @@ struct merak_table *merak_search_find_table(const struct merak_search *s,
     return NULL;
 }
 
-struct merak_table *merak_search_add_table(struct merak_search *s,
-                                           const struct merak_sharded *sharded,
-                                           const struct merak_plan *key,
-                                           const struct merak_plan *plan,
-                                           int width, int slices)
+struct merak_table *merak_search_make_table(struct merak_search *s,
+                                            const struct merak_sharded *sharded,
+                                            const struct merak_plan *key,
+                                            const struct merak_plan *plan,
+                                            int width, int slices)
 {
-    struct merak_table *table =
-        merak_search_find_table(s, key, plan, width, slices);
+    struct merak_table *table = NULL;
 
-    if (table != NULL || s->rc != MERAK_OK)
-        return table;
+    if (s->rc != MERAK_OK)
+        return NULL;
     s->rc = merak_grow(&s->table, &s->table_room, s->n_tables,
                        sizeof(*s->table), s->err);
     if (s->rc != MERAK_OK)
@@ -248,6 +247,20 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
     merak_sharded_sequence_cuts(sharded, &table->cuts);
     s->table[s->n_tables++] = table;
     return table;
+}
+
+struct merak_table *merak_search_add_table(struct merak_search *s,
+                                           const struct merak_sharded *sharded,
+                                           const struct merak_plan *key,
+                                           const struct merak_plan *plan,
+                                           int width, int slices)
+{
+    struct merak_table *table =
+        merak_search_find_table(s, key, plan, width, slices);
+
+    return table != NULL ? table
+                         : merak_search_make_table(s, sharded, key, plan, width,
+                                                   slices);
 }
 
 /* Bytes that tensor ranks replicate at the cut where most of it crosses. */

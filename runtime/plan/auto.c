@@ -224,7 +224,9 @@ static enum merak_status draw(const struct plan_auto *plan,
         .heading = heading,
         .plan = &best->plan,
         .stage = result->stage,
-        .kind = plan->in.n_kinds > 1 ? plan->in.kind : NULL,
+        .kind = plan->in.n_kinds > 1 && result->stage[0].limit_bytes > 0
+                    ? plan->in.kind
+                    : NULL,
         .limit_bytes = result->memory_limit,
         .step_s = best->step_s,
         .tokens_per_s =

@@ -187,6 +187,15 @@ static void print_links(const struct merak_search_result *r)
 }
 
 /* Of stages whose ranks or nodes are unlike: what they are. */
+/* The kind of the nodes of a stage; equal stages may be on any. */
+static const char *device_of(const struct plan_auto *plan,
+                             const struct merak_search_result *r, int stage)
+{
+    return r->stage[stage].limit_bytes > 0
+               ? plan->in.kind[r->stage[stage].kind].device->name
+               : "any";
+}
+
 static void print_ranks(const struct plan_auto *plan,
                         const struct merak_search_result *r, int s)
 {
@@ -202,7 +211,7 @@ static void print_ranks(const struct plan_auto *plan,
     printf(" %8s", ranks);
     if (plan->in.n_kinds > 1)
         printf(" %10s",
-               s < 0 ? "device" : plan->in.kind[r->stage[s].kind].device->name);
+               s < 0 ? "device" : device_of(plan, r, s));
 }
 
 static void print_stages(const struct plan_auto *plan,
@@ -409,7 +418,7 @@ static json_t *prediction_object(const struct plan_auto *plan,
         if (plan->in.n_kinds > 1)
             json_object_set_new(
                 stage, "device",
-                json_string(plan->in.kind[r->stage[s].kind].device->name));
+                json_string(device_of(plan, r, s)));
         json_array_append_new(stages, stage);
     }
     for (int i = 1; i < r->n_choices; i++)

@@ -10,6 +10,7 @@
 #include "unit/instance.h"
 
 #include "base/rng.h"
+#include "partitioner/search/unlike.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -232,6 +233,42 @@ static void two_kinds(void **state)
                   r->choice[0].step_s / equal_s);
     assert_true(r->choice[0].step_s < 0.8 * equal_s);
     merak_search_destroy(r);
+}
+
+/* Stages of the same degrees cost what nodes of their kind take. */
+static void types_of_kinds(void **state)
+{
+    static struct merak_unlike u;
+    static struct merak_unlike_types types;
+    struct chain chain = {.n = 2, .c = 256, .wide = {2048, 2048}, .vocab = 64};
+    struct merak_device fast = fast_device(2e12), slow = fast_device(1e12);
+    struct merak_search_input in = request(&chain, &slow, 2, 2, 64);
+    struct merak_error err = {0};
+    int alike = 0;
+
+    (void)state;
+    in.kind[0] = (struct merak_search_kind){&fast, 1};
+    in.kind[1] = (struct merak_search_kind){&slow, 1};
+    in.n_kinds = 2;
+    assert_int_equal(merak_unlike_init(&u, &in, &err), MERAK_OK);
+    assert_int_equal(merak_unlike_types_init(&types, &u, 8, 1), MERAK_OK);
+    assert_true(merak_unlike_set_stages(&types, 2));
+    for (int i = 0; i < types.n; i++) {
+        const struct merak_unlike_type *a = &types.type[i], *b = a + 1;
+        double times;
+
+        if (i + 1 == types.n || a->kind != 0 || b->kind != 1 ||
+            memcmp(&a->degrees, &b->degrees, sizeof(a->degrees)) != 0)
+            continue;
+        alike++;
+        times = merak_unlike_seconds(&types, i + 1, 1, 0, u.segments) /
+                merak_unlike_seconds(&types, i, 1, 0, u.segments);
+        if (!(times > 1.6 && times < 2.01))
+            fail_msg("%d x %d: %g times", a->degrees.dp, a->degrees.tp, times);
+    }
+    assert_true(alike >= 3);
+    merak_unlike_types_fini(&types);
+    merak_unlike_fini(&u);
 }
 
 /* Nodes of either kind may have the first stages: the order in which they were
@@ -486,6 +523,7 @@ int main(void)
         cmocka_unit_test(replicas_where_the_work_is),
         cmocka_unit_test(equal_layers),
         cmocka_unit_test(two_kinds),
+        cmocka_unit_test(types_of_kinds),
         cmocka_unit_test(order_of_kinds),
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(random_instances),
