@@ -37,24 +37,19 @@ static double measured(const struct merak_cost_model *model,
                                      model->bytes_per_s);
 }
 
-static bool is_attention(const char *op)
-{
-    const struct merak_op *found = merak_op_find(op);
-
-    return found != NULL && found->role == MERAK_ROLE_ATTENTION;
-}
-
 /* FLOPs of an op, at the rate that is reached on large ones. */
-static double compute_s(const struct merak_cost_model *model, const char *op,
-                        double flops)
+static double compute_s(const struct merak_cost_model *model,
+                        const struct merak_op *op, double flops)
 {
-    bool attends = model->attention_flops_per_s > 0 && is_attention(op);
+    bool attends =
+        model->attention_flops_per_s > 0 && op->role == MERAK_ROLE_ATTENTION;
 
     return flops /
            (attends ? model->attention_flops_per_s : model->flops_per_s);
 }
 
-double merak_cost_roofline(const struct merak_cost_model *model, const char *op,
+double merak_cost_roofline(const struct merak_cost_model *model,
+                           const struct merak_op *op,
                            const struct merak_kernel_size *size)
 {
     double compute = compute_s(model, op, size->flops);
@@ -63,15 +58,16 @@ double merak_cost_roofline(const struct merak_cost_model *model, const char *op,
     return model->sums_roofline ? compute + memory : fmax(compute, memory);
 }
 
-double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
-                         int tp, const struct merak_kernel_size *size)
+double merak_cost_kernel(const struct merak_cost_model *model,
+                         const struct merak_op *op, int tp,
+                         const struct merak_kernel_size *size)
 {
     double seconds = -1;
 
     if (tp > 1 && size->flops + size->bytes > 0)
-        seconds = measured(model, model->tp_rates, op, size);
+        seconds = measured(model, model->tp_rates, op->name, size);
     if (seconds < 0 && size->flops + size->bytes > 0)
-        seconds = measured(model, model->rates, op, size);
+        seconds = measured(model, model->rates, op->name, size);
     if (seconds >= 0)
         return seconds;
     return model->kernel_s + merak_cost_roofline(model, op, size);

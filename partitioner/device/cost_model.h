@@ -48,11 +48,13 @@ const struct merak_cost_model *merak_cost_default(void);
 double merak_kernel_width(int ndim, const size_t *dim);
 /* A kernel's FLOPs and bytes at the rates that are reached on large ones, none
  * measured, without its fixed cost. */
-double merak_cost_roofline(const struct merak_cost_model *model, const char *op,
+double merak_cost_roofline(const struct merak_cost_model *model,
+                           const struct merak_op *op,
                            const struct merak_kernel_size *size);
 /* A kernel of an op, on one of tp tensor ranks. */
-double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
-                         int tp, const struct merak_kernel_size *size);
+double merak_cost_kernel(const struct merak_cost_model *model,
+                         const struct merak_op *op, int tp,
+                         const struct merak_kernel_size *size);
 /* A copy, which is not done by a kernel. */
 double merak_cost_copy(const struct merak_cost_model *model, double bytes);
 /* A copy to the host's memory, or back. */

@@ -316,7 +316,7 @@ double merak_shard_node_s(const struct merak_shard_costs *costs,
                       merak_strategy_degree(&costs->mesh, strategy),
         .bytes = local_bytes(costs, node, sig, strategy)};
 
-    return merak_cost_kernel(costs->cost, node->op->name, costs->tp, &size);
+    return merak_cost_kernel(costs->cost, node->op, costs->tp, &size);
 }
 
 /* The optimizer streams sixteen bytes per element (weight, gradient, two

@@ -123,7 +123,7 @@ struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
         size = merak_instr_size(program, instr);
         size.flops *= loaded(program, instr, model->expert_load);
         demand.fixed_s =
-            merak_cost_kernel(model, instr->op->name, program->mesh.tp, &size);
+            merak_cost_kernel(model, instr->op, program->mesh.tp, &size);
         break;
     case MERAK_INSTR_EXCHANGE:
         return group_demand(&model->links, program, instr);

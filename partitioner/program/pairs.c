@@ -96,7 +96,7 @@ static double kernel_seconds(const struct merak_sharded *sharded,
     node->op->cost(&inf, &cost);
     size.flops = cost.flops;
     size.bytes = cost.bytes;
-    return merak_cost_kernel(merak_cost_default(), node->op->name, 1, &size);
+    return merak_cost_kernel(merak_cost_default(), node->op, 1, &size);
 }
 
 /* Elements that a rank moves; scale() turns them into seconds. */

@@ -202,9 +202,14 @@ static const char *op_of(const struct merak_sample_class *what)
 static double predict(const struct refine_run *run,
                       const struct merak_sample_class *what)
 {
+    const struct merak_op other = {.name = what->op}; /* one of a user's */
+    const struct merak_op *op;
+
     if (what->kind == MERAK_SAMPLE_COPY)
         return merak_cost_copy(&run->base, what->size.bytes);
-    return merak_cost_kernel(&run->base, what->op, what->tp, &what->size);
+    op = merak_op_find(what->op);
+    return merak_cost_kernel(&run->base, op != NULL ? op : &other, what->tp,
+                             &what->size);
 }
 
 /* Which of a device's numbers bounds a kernel by the roofline. */

@@ -85,7 +85,8 @@ static double adamw_s(const struct merak_rater *r,
     size = (struct merak_kernel_size){
         .flops = 14 * (h->bf16_elems + h->f32_elems) / each,
         .bytes = merak_param_state_touched(h) / each};
-    return h->n * merak_cost_kernel(r->cost, "adamw", r->mesh.tp, &size);
+    return h->n * merak_cost_kernel(r->cost, merak_op_find("adamw"), r->mesh.tp,
+                                    &size);
 }
 
 /* Seconds of the updates: of AdamW, or of the copies of its state, if that is

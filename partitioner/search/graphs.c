@@ -77,8 +77,7 @@ static bool same_options(const struct merak_shard_options *a,
 {
     return a->tp == b->tp && a->ep == b->ep && a->cp == b->cp &&
            a->tp_axes == b->tp_axes && a->cp_form == b->cp_form &&
-           a->cp_order == b->cp_order &&
-           a->shared == b->shared &&
+           a->cp_order == b->cp_order && a->shared == b->shared &&
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
            a->tp_batch_percent == b->tp_batch_percent &&
            merak_split_equal(&a->split, &b->split) &&
@@ -214,7 +213,7 @@ static double least_s(const struct merak_cost_model *cost,
     double bytes = of.bytes - param_bytes(node->in, node->n_in) -
                    param_bytes(node->out, node->n_out);
 
-    return merak_cost_roofline(cost, node->op->name,
+    return merak_cost_roofline(cost, node->op,
                                &(struct merak_kernel_size){
                                    .flops = of.flops, .bytes = fmax(bytes, 0)});
 }

@@ -67,7 +67,7 @@ static double slice_seconds(const struct merak_walker *w,
         size.flops = cost->flops;
         size.bytes = cost->bytes;
         cost->flops /= n;
-        return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
+        return merak_cost_kernel(w->cost, node->op, tp, &size) / n;
     }
     for (int o = 0; o < node->n_in + node->n_out && !reads_back; o++) {
         if (merak_value_has_positions(merak_node_operand(node, o)))
@@ -79,7 +79,7 @@ static double slice_seconds(const struct merak_walker *w,
         node->op->cost(inf, cost);
     size.flops = cost->flops;
     size.bytes = cost->bytes;
-    return merak_cost_kernel(w->cost, node->op->name, tp, &size);
+    return merak_cost_kernel(w->cost, node->op, tp, &size);
 }
 
 static void measure_kernel(struct merak_walker *w,
@@ -107,10 +107,10 @@ static void measure_kernel(struct merak_walker *w,
         .flops = cost.flops,
         .bytes = cost.bytes,
         .width = merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
-    w->node_s[node->id] = w->table->slices > 1
-                              ? slice_seconds(w, node, &inf, &cost)
-                              : merak_cost_kernel(w->cost, node->op->name,
-                                                  tensor_ranks(w), &size);
+    w->node_s[node->id] =
+        w->table->slices > 1
+            ? slice_seconds(w, node, &inf, &cost)
+            : merak_cost_kernel(w->cost, node->op, tensor_ranks(w), &size);
     if (w->in->memory.scratch != NULL)
         w->node_scratch[node->id] = (double)w->in->memory.scratch(
             w->in->memory.arg, node->op->name, &call);

@@ -76,7 +76,7 @@ static double kernel_s(const struct merak_cost_model *cost, const char *op,
     const struct merak_kernel_size size = {
         .flops = flops, .bytes = bytes, .width = width};
 
-    return merak_cost_kernel(cost, op, tp, &size);
+    return merak_cost_kernel(cost, merak_op_find(op), tp, &size);
 }
 
 static double reused_s(const struct merak_cost_model *cost, double reuse)
@@ -84,7 +84,7 @@ static double reused_s(const struct merak_cost_model *cost, double reuse)
     const struct merak_kernel_size size = {
         .flops = 1e6, .bytes = 1e6, .reuse = reuse};
 
-    return merak_cost_kernel(cost, "layernorm", 1, &size);
+    return merak_cost_kernel(cost, merak_op_find("layernorm"), 1, &size);
 }
 
 static double gemm_share(const struct merak_cost_model *cost, double n)
