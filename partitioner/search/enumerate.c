@@ -413,8 +413,7 @@ static bool may_have_ep(const struct merak_search *s, int ep)
 {
     int asked = merak_search_ep(s);
 
-    if (merak_search_in_node(s) % ep != 0 || (asked > 0 && asked != ep) ||
-        (ep > 1 && asked == 0 && merak_search_cp(s->in) > 1))
+    if (merak_search_in_node(s) % ep != 0 || (asked > 0 && asked != ep))
         return false;
     return asked > 0 || ep == 1 ||
            merak_graphs_experts(s->graphs) % (size_t)ep == 0;

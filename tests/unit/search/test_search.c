@@ -5,6 +5,7 @@
 
 #include "unit/gpt2_config.h"
 #include "unit/instance.h"
+#include "unit/search/mixtral_config.h"
 
 #include "io/hf_config.h"
 #include "partitioner/simulate/simulate.h"
@@ -520,6 +521,40 @@ static void the_best_cp_is_found(void **state)
                                   "nearest: --cp 2 or 4");
 }
 
+/* Experts are divided beside cp where neither heads nor layers can be: found as
+ * if the degree were given, and faster than without. */
+static void experts_are_divided_beside_cp(void **state)
+{
+    struct merak_hf_config config = mixtral_config(1, 640, 5, 2048, 1000);
+    struct merak_search_result *result = NULL;
+    struct merak_search_input in;
+    struct merak_device device;
+    double step_s[3];
+
+    (void)state;
+    input_20b(&in, &device);
+    config.kv_heads = 5;
+    config.positions = 8192;
+    config.mixture.experts = 16;
+    in.arg = &config;
+    in.seq = 8192;
+    in.global_batch = 8;
+    in.nodes = 1;
+    in.ranks_per_node = 8;
+    in.pin.cp = 2;
+    in.pin.given[MERAK_CHOICE_CP] = true;
+    for (int ep = 0; ep < 3; ep++) {
+        in.pin.ep = ep;
+        in.pin.given[MERAK_CHOICE_EP] = ep > 0;
+        assert_int_equal(merak_search(&in, &result, NULL), MERAK_OK);
+        assert_int_equal(result->choice[0].plan.cp, 2);
+        assert_int_equal(result->choice[0].plan.ep, ep > 0 ? ep : 2);
+        step_s[ep] = result->choice[0].step_s;
+        merak_search_destroy(result);
+    }
+    assert_true(step_s[0] <= step_s[2] && step_s[2] < step_s[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,6 +568,7 @@ int main(void)
         cmocka_unit_test(boundaries_are_of_slices),
         cmocka_unit_test(plans_of_long_sequences_are_read),
         cmocka_unit_test(the_best_cp_is_found),
+        cmocka_unit_test(experts_are_divided_beside_cp),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
