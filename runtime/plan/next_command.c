@@ -128,12 +128,18 @@ static void put_run(FILE *out, const struct plan_auto *plan)
     fputs(" --data PREFIX", out);
 }
 
-/* With links between nodes if there are several. */
+/* With links between nodes if there are several; of several kinds of nodes, the
+ * first. */
 static void put_calibrate(FILE *out, const struct plan_auto *plan)
 {
-    put_tasks(out, plan, plan->in.nodes < 2 ? 1 : 2);
-    fprintf(out, " merak calibrate%s --out gpu.json",
-            is_gpu(plan) ? " --backend cuda" : "");
+    const struct plan_options *opt = plan->opt;
+    bool kinds = opt->several.kinds.n > 1;
+    int nodes = kinds ? opt->several.kinds.nodes[0] : plan->in.nodes;
+
+    put_tasks(out, plan, nodes < 2 ? 1 : 2);
+    fprintf(out, " merak calibrate%s --out %s.json",
+            is_gpu(plan) ? " --backend cuda" : "",
+            kinds ? opt->several.kinds.name[0] : "gpu");
 }
 
 static bool is_unsaved(const struct plan_options *opt)
@@ -174,8 +180,11 @@ enum merak_status plan_commands_make(const struct plan_auto *plan,
         rc = add(lines, "to run it", plan, put_run, err);
     if (rc == MERAK_OK && !merak_device_is_file(plan->opt->device))
         rc = add(lines,
-                 "to measure these nodes, and plan again with --device "
-                 "gpu.json",
+                 plan->opt->several.kinds.n > 1
+                     ? "to measure nodes of one kind, likewise the others, and "
+                       "plan again with the files of all"
+                     : "to measure these nodes, and plan again with --device "
+                       "gpu.json",
                  plan, put_calibrate, err);
     return rc;
 }

@@ -186,7 +186,6 @@ static void print_links(const struct merak_search_result *r)
         puts(fetches);
 }
 
-/* Of stages whose ranks or nodes are unlike: what they are. */
 /* The kind of the nodes of a stage; equal stages may be on any. */
 static const char *device_of(const struct plan_auto *plan,
                              const struct merak_search_result *r, int stage)
@@ -196,6 +195,7 @@ static const char *device_of(const struct plan_auto *plan,
                : "any";
 }
 
+/* Of stages whose ranks or nodes are unlike: what they are. */
 static void print_ranks(const struct plan_auto *plan,
                         const struct merak_search_result *r, int s)
 {
