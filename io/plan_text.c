@@ -27,18 +27,18 @@ const char *merak_plan_state_text(const struct merak_plan *p)
     static const char *const with_cp[][2] = {
         {", optimizer state sharded over cp",
          ", optimizer state sharded over dp and cp"},
-        {"", ", gradients sharded over dp, optimizer state over dp and cp"},
-        {"",
-         (", parameters and gradients sharded over dp, optimizer state over "
-          "dp and cp")},
+        {"", ", gradients and optimizer state sharded over dp and cp"},
+        {"", (", parameters, gradients and optimizer state sharded over dp and "
+              "cp")},
     };
     static const char *const inside[][2] = {
         {", gradients sharded over dp-in, optimizer state over dp",
-         ", gradients sharded over dp-in, optimizer state over dp and cp"},
+         (", gradients sharded over dp-in and cp, optimizer state over dp and "
+          "cp")},
         {(", parameters and gradients sharded over dp-in, optimizer state over "
           "dp"),
-         (", parameters and gradients sharded over dp-in, optimizer state over "
-          "dp and cp")},
+         (", parameters and gradients sharded over dp-in and cp, optimizer "
+          "state over dp and cp")},
     };
     static const char *const experts[3][2] = {
         {", optimizer state sharded over ep for weights replicated across it",

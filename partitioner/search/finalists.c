@@ -27,6 +27,7 @@
 #define EFFORT 50000 /* instructions */
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
+#define MAX_REFITS 3
 #define MAX_FEWEST 3 /* corrections of how few blocks are fetched */
 #define MAX_TIGHT 4  /* runners-up that seem too big and are simulated */
 #define MAX_NAMED 12 /* runners-up that are simulated, about */
@@ -238,6 +239,41 @@ static void run_best(struct merak_search *s)
     }
 }
 
+/* Cut it anew within what the table says of programs that fit; if that is not
+ * enough, within less, as much less as programs took too much. */
+static void refit_one(struct merak_search *s, struct merak_candidate *c)
+{
+    double limit = c->bytes;
+    struct merak_candidate last = *c;
+
+    for (int i = 0; i < MAX_REFITS && s->rc == MERAK_OK && !s->found; i++) {
+        struct merak_candidate next = last;
+
+        limit *= s->limit / last.arena;
+        if (last.step_s <= 0 || last.step_s == DBL_MAX ||
+            !merak_search_room(s, &next))
+            return;
+        merak_search_cut(s, &next, NULL, limit, false);
+        if (next.rated_s == 0)
+            return;
+        try_one(s, &next);
+        last = next;
+        if (s->rc == MERAK_OK && is_better(&next, c))
+            *c = next;
+    }
+}
+
+/* None fits as built: for the table takes a little too little. */
+static void refit(struct merak_search *s)
+{
+    for (int i = 0; i < s->n_cands && s->rc == MERAK_OK && !s->found &&
+                    !merak_search_is_over(s);
+         i++) {
+        if (s->cand[i].given.cut == NULL && s->effort.done < MOST_EFFORT)
+            refit_one(s, &s->cand[i]);
+    }
+}
+
 /* Does it need only a little too much memory?  A given cut has no alternative,
  * and the table may be far off. */
 static bool is_tight(const struct merak_search *s,
@@ -371,6 +407,7 @@ void merak_search_finals(struct merak_search *s)
     sort(s->cand, s->n_cands);
     sort(s->big, s->n_bigs);
     run_best(s);
+    refit(s);
     run_tight(s);
     sort(s->cand, s->n_cands);
     climb_all(s);

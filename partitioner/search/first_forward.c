@@ -65,8 +65,8 @@ double merak_gathers_s(const struct merak_rater *r,
         return merak_over_dp(r, false, gather_bytes(r, hold), n) +
                hold->gather_s;
     /* Those of all segments are a bundle, with the rounds of one. */
-    return merak_over_dp(r, false, gather_bytes(r, hold), 0) + hold->gather_s +
-           merak_to_home(r, hold->lent_bytes);
+    return merak_over_dp(r, false, gather_bytes(r, hold), 0) + hold->gather_s -
+           hold->lent_gather_s + merak_to_home(r, hold->lent_part);
 }
 
 static double gather_s(const struct merak_rater *r, int s,

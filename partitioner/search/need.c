@@ -101,8 +101,10 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     if (g->largest > sum->holds.largest)
         sum->holds.largest = g->largest;
     sum->holds.hold.lent_bytes -= g->hold.lent_bytes - lent.bytes;
+    sum->holds.hold.lent_part -= g->hold.lent_part - lent.part;
     sum->holds.most_lent = fmax(sum->holds.most_lent, lent.most);
     sum->holds.hold.lent_grad_bytes -= lends ? 0 : g->hold.lent_grad_bytes;
+    sum->holds.hold.lent_grad_part -= lends ? 0 : g->hold.lent_grad_part;
     if (lends)
         sum->holds.most_lent_grad =
             fmax(sum->holds.most_lent_grad, g->most_lent_grad);
@@ -120,12 +122,15 @@ static double kept_of(const struct merak_rater *r, struct merak_held held,
     return held.kept ? bytes / merak_rater_parts(r, held) : 0;
 }
 
-/* The same of parameters or gradients, of which `lent` bytes are matrices'. */
+/* The same of parameters or gradients, of which `lent` bytes are matrices', and
+ * `part` of these a tensor rank's, where they are shared out. */
 static double kept_apart(const struct merak_rater *r, enum merak_held_kind kind,
-                         double bytes, double lent)
+                         double bytes, double lent, double part)
 {
+    const struct merak_held held = merak_rater_held(r, kind, true);
+
     return kept_of(r, merak_rater_held(r, kind, false), bytes - lent) +
-           kept_of(r, merak_rater_held(r, kind, true), lent);
+           kept_of(r, held, held.over == MERAK_OVER_NONE ? lent : part);
 }
 
 /* Bytes of parameters, gradients and optimizer state. */
@@ -141,8 +146,10 @@ static double held_bytes(const struct merak_rater *r,
     /* what the host has no room for is not to fit */
     if (state.host)
         bytes = fmax(bytes - (double)r->cost->host.bytes, 0);
-    return kept_apart(r, MERAK_HELD_PARAM, h->param_bytes, h->lent_bytes) +
-           kept_apart(r, MERAK_HELD_GRAD, h->grad_bytes, h->lent_grad_bytes) +
+    return kept_apart(r, MERAK_HELD_PARAM, h->param_bytes, h->lent_bytes,
+                      h->lent_part) +
+           kept_apart(r, MERAK_HELD_GRAD, h->grad_bytes, h->lent_grad_bytes,
+                      h->lent_grad_part) +
            bytes +
            kept_of(r, merak_rater_held(r, MERAK_HELD_SUM, false),
                    4 * (own.bf16_elems + own.f32_elems));

@@ -24,6 +24,10 @@ void merak_param_state_add(struct merak_param_state *to,
     to->lent_bytes += what->lent_bytes;
     to->lent_grad_bytes += what->lent_grad_bytes;
     to->n_lent += what->n_lent;
+    to->lent_part += what->lent_part;
+    to->lent_grad_part += what->lent_grad_part;
+    to->lent_gather_s += what->lent_gather_s;
+    to->lent_sum_s += what->lent_sum_s;
 }
 
 void merak_param_state_drop(struct merak_param_state *from,
@@ -38,6 +42,7 @@ void merak_param_state_drop(struct merak_param_state *from,
     from->f32_elems_saved -= what->f32_elems_saved;
     from->lent_bytes -= what->lent_bytes;
     from->n_lent -= what->n_lent;
+    from->lent_part -= what->lent_part;
 }
 
 struct merak_param_state
@@ -103,8 +108,9 @@ struct merak_lent merak_range_fetched_to(const struct merak_range *range,
 {
     if (blocks > 0 && blocks < range->n_blocks)
         return range->mark[blocks].lent;
-    return (struct merak_lent){range->hold.lent_bytes, range->most_lent,
-                               range->hold.n_lent, range->to - range->from};
+    return (struct merak_lent){
+        range->hold.lent_bytes,    range->most_lent,   range->hold.lent_part,
+        range->hold.lent_gather_s, range->hold.n_lent, range->to - range->from};
 }
 
 static void begin_block(struct merak_range *range)

@@ -6,9 +6,10 @@
 #include "partitioner/search/table.h"
 
 /* Matrices that are whole only while they are used: bytes of all, of the
- * segment that has most, their number and that of segments. */
+ * segment that has most, of a tensor rank's parts, the time to gather these
+ * from tensor ranks, their number and that of segments. */
 struct merak_lent {
-    double bytes, most;
+    double bytes, most, part, gather_s;
     int n, segments;
 };
 

@@ -261,10 +261,12 @@ static double lent_s(const struct merak_rater *r, const struct merak_range *g,
 
     if (param.used > 0 && lent.n > 0)
         gathers =
-            merak_over_home(r, false, lent.bytes,
-                            lent.n < lent.segments ? lent.n : lent.segments);
+            merak_over_home(r, false, lent.part,
+                            lent.n < lent.segments ? lent.n : lent.segments) +
+            lent.gather_s;
     if (grad.used > 0 && backward && h->n_lent > 0)
-        sums = width * merak_over_home(r, true, h->lent_grad_bytes, h->n_lent);
+        sums = width * (merak_over_home(r, true, h->lent_grad_part, h->n_lent) +
+                        h->lent_sum_s);
     return exposed_s(gathers + share * sums, share * seconds) +
            exposed_s((1 - share) * sums, (1 - share) * seconds);
 }

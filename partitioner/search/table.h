@@ -21,6 +21,10 @@ struct merak_param_state {
      * ZeRO-3, accumulators with ZeRO-2; the number of parameters. */
     double lent_bytes, lent_grad_bytes;
     int n_lent;
+    /* Of these bytes what is a tensor rank's, where those that replicate a
+     * matrix share it out, too; the time to gather it from them, and to sum its
+     * gradient over them. */
+    double lent_part, lent_grad_part, lent_gather_s, lent_sum_s;
 };
 
 /* What a forward keeps for its backward.  Blocks are those of recompute.c. */

@@ -300,6 +300,20 @@ static void count_kept_value(struct merak_walker *w, int seg,
     }
 }
 
+/* The fraction of a parameter that is a tensor rank's, where those that
+ * replicate it share it out. */
+static double own_part(const struct merak_walker *w, int param)
+{
+    unsigned axes = merak_sharded_flat_axes(w->sharded, param);
+    double part = 1;
+
+    for (int a = 0; axes >> a != 0; a++) {
+        if ((axes >> a & 1) != 0)
+            part /= w->sharded->mesh.axis[a].size;
+    }
+    return part;
+}
+
 /* Under ZeRO-1 tensor ranks that replicate a parameter also divide its state:
  * count the elements that each of them saves, and the time to gather the
  * parameter, inner axes first. */
@@ -339,6 +353,7 @@ static void count_param(struct merak_walker *w, int seg,
 
     if (v->shape.ndim > 1) {
         share.hold.lent_bytes = share.hold.param_bytes;
+        share.hold.lent_part = share.hold.param_bytes * own_part(w, v->id);
         share.hold.n_lent = 1;
     }
     if (v->frozen) {
@@ -349,6 +364,8 @@ static void count_param(struct merak_walker *w, int seg,
         else
             share.hold.bf16_elems = count;
         count_zero1_savings(w, v, &share.hold);
+        if (v->shape.ndim > 1)
+            share.hold.lent_gather_s = share.hold.gather_s;
         if (count > s->largest)
             s->largest = count;
     }
@@ -371,22 +388,23 @@ static double exchange_s(const struct merak_walker *w,
 static void count_sums(const struct merak_walker *w,
                        struct merak_param_state *hold,
                        const struct merak_layout *from, unsigned axes,
-                       double count)
+                       double count, bool lent)
 {
     double part = count;
 
     for (int a = 0; axes >> a != 0; a++) {
-        double n = w->sharded->mesh.axis[a].size, whole_s;
+        double n = w->sharded->mesh.axis[a].size, whole_s, part_s;
 
         if ((axes >> a & 1) == 0)
             continue;
         if (from->at[a].kind == MERAK_PARTIAL_SUM) {
             whole_s = exchange_s(w, MERAK_CONVERT_ALL_REDUCE,
                                  2 * (n - 1) / n * count, a);
+            part_s = exchange_s(w, MERAK_CONVERT_REDUCE_SCATTER,
+                                (n - 1) / n * part, a);
             hold->convert_s += whole_s;
-            hold->convert_saved_s +=
-                whole_s - exchange_s(w, MERAK_CONVERT_REDUCE_SCATTER,
-                                     (n - 1) / n * part, a);
+            hold->convert_saved_s += whole_s - part_s;
+            hold->lent_sum_s += lent ? part_s : 0;
         }
         part /= n;
     }
@@ -401,6 +419,7 @@ static void count_grad(struct merak_walker *w, int seg,
     struct merak_layout to = w->sharded->layout[v->of];
     unsigned axes = merak_sharded_flat_axes(w->sharded, v->of);
     struct merak_hop hop[MERAK_MAX_HOPS];
+    bool lent = v->shape.ndim > 1 && w->n_grads[v->of] == 1;
     int n;
 
     for (int a = 0; axes >> a != 0; a++) {
@@ -410,13 +429,15 @@ static void count_grad(struct merak_walker *w, int seg,
     s->hold.grad_bytes += w->bytes[v->id];
     if (w->graph->value[v->of]->frozen)
         return;
-    if (v->shape.ndim > 1 && w->n_grads[v->of] == 1)
+    if (lent) {
         s->hold.lent_grad_bytes += w->bytes[v->id];
+        s->hold.lent_grad_part += w->bytes[v->id] * own_part(w, v->of);
+    }
     n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, hop, NULL);
     for (int h = 0; h < n; h++)
         s->hold.convert_s +=
             exchange_s(w, hop[h].kind, hop[h].words, hop[h].axis);
-    count_sums(w, &s->hold, from, axes, merak_walker_count(w, v->of));
+    count_sums(w, &s->hold, from, axes, merak_walker_count(w, v->of), lent);
 }
 
 static void count_node(struct merak_walker *w, const struct merak_node *node)

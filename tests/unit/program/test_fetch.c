@@ -226,6 +226,53 @@ static void programs_are_sound_and_keep_parts(void **state)
     }
 }
 
+/* --- sequences over ranks -------------------------------------------------
+ */
+
+/* Ranks that a sequence is cut over share weights out like replicas: of what is
+ * 2^14 elements and more each has 1 / (cp dp), of parameter, gradient and
+ * state, and of other matrices 1 / dp. */
+static void ranks_of_cp_share_parameters_out(void **state)
+{
+    const struct small_model model = {.layers = 2,
+                                      .vocab = 13,
+                                      .hidden = 128,
+                                      .heads = 4,
+                                      .kv_heads = 2,
+                                      .untied = true};
+    const struct merak_plan row = {
+        .tp = 1, .pp = 1, .dp = 2, .schedule = "1f1b"};
+    struct merak_plan one = with(&row, MERAK_ZERO_STATE, 2), plan = one;
+    struct merak_planned *p;
+    int large = 0;
+
+    (void)state;
+    plan.zero = MERAK_ZERO_PARAMS;
+    plan.cp = 2;
+    parity_plans(&model, &one, &plan, false);
+    p = planned_build(&model, &plan, NULL);
+    assert_int_equal(p->n_programs, 4);
+    for (int r = 0; r < p->n_programs; r++) {
+        const struct merak_program *prog = p->program[r];
+
+        for (int i = 0; i < prog->n_params; i++) {
+            const struct merak_param_slots *slots = &prog->param[i];
+            const struct merak_slot *home = &prog->slot[slots->home];
+            const struct merak_slot *grad = &prog->slot[slots->grad];
+            size_t n = merak_box_count(&home->box);
+            size_t ranks = n >= 1 << 14 ? 4 : 2;
+
+            if (slots->shape.ndim < 2)
+                continue;
+            large += ranks == 4;
+            assert_int_equal(home->flat_hi - home->flat_lo, n / ranks);
+            assert_int_equal(grad->flat_hi - grad->flat_lo, n / ranks);
+        }
+    }
+    assert_true(large > 0);
+    merak_planned_destroy(p);
+}
+
 /* --- refusals ------------------------------------------------------------- */
 
 static const struct {
@@ -269,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(programs_are_sound_and_keep_parts),
+        cmocka_unit_test(ranks_of_cp_share_parameters_out),
         cmocka_unit_test(what_is_not_possible_is_refused),
     };
 
