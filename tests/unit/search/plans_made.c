@@ -3,9 +3,11 @@
  *
  *   unit/plans_made [GRAPHS [SEARCHES]]
  *
- * A line each: what was drawn, and a digest of all programs as printed, with
- * the memory and the time of each; or of the plan that a search finds.  Two
- * builds that are to plan alike print the same (tests/README.md).
+ * A line each for GRAPHS, a fourth of them again with state that replicas share
+ * out (ZeRO) or the host has, and SEARCHES: what was drawn, and a digest of all
+ * programs as printed, with the memory and the time of each; or of the plan
+ * that a search finds.  Two builds that are to plan alike print the same
+ * (tests/README.md).
  */
 #include "config.h"
 
@@ -167,6 +169,26 @@ static void draw_plan(uint64_t seed, const struct graph *g,
     plan->dtype = draw(&d, 2) == 0 ? MERAK_F32 : MERAK_BF16;
 }
 
+/* How replicas share out what they hold, and what is the host's; 0: as it is.
+ */
+static void draw_replicas(uint64_t seed, struct merak_plan *plan)
+{
+    struct draws d = {merak_rng_key(seed, "replicas"), 0};
+
+    plan->dp = 2 << draw(&d, 2);
+    plan->dp_in = draw(&d, 2) == 0 ? 2 : 1;
+    plan->zero = draw(&d, MERAK_MAX_ZERO + 1);
+    if (plan->zero == MERAK_ZERO_PARAMS)
+        plan->fetch = draw(&d, 3);
+    if (plan->zero == MERAK_ZERO_PARAMS && draw(&d, 3) == 0)
+        plan->grad_sum = MERAK_SUM_STEP;
+    else if (plan->zero >= MERAK_ZERO_GRADS && plan->dp_in > 1 &&
+             draw(&d, 2) == 0)
+        plan->zero_home = MERAK_HOME_IN;
+    if (draw(&d, 4) == 0)
+        plan->offload = MERAK_OFFLOAD_STATE;
+}
+
 /* --- what is made ---------------------------------------------------------
  */
 
@@ -187,6 +209,7 @@ static uint64_t add(uint64_t digest, const char *fmt, ...)
 }
 
 static uint64_t digest_programs(const struct merak_planned *all,
+                                const struct merak_cost_model *cost,
                                 struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
@@ -203,7 +226,7 @@ static uint64_t digest_programs(const struct merak_planned *all,
         free(text);
     }
     if (merak_program_check(all->program, all->n_programs, err) != MERAK_OK ||
-        merak_simulate(all->program, all->n_programs, NULL, &timeline, err) !=
+        merak_simulate(all->program, all->n_programs, cost, &timeline, err) !=
             MERAK_OK)
         return 0;
     for (int i = 0; i < timeline->n; i++) {
@@ -215,21 +238,27 @@ static uint64_t digest_programs(const struct merak_planned *all,
     return digest;
 }
 
-static void make_graph(uint64_t seed)
+static void make_graph(uint64_t seed, bool shares)
 {
     struct graph g = {seed, seed % 8 == 7};
     struct merak_planned *all = NULL;
     struct merak_error err = {0};
     struct merak_plan plan;
+    struct merak_cost_model cost = *merak_cost_default();
+    struct merak_program_options opt = {.cost = &cost};
     uint64_t digest = 0;
 
+    cost.host = (struct merak_host){1 << 30, 1e9, 1e-6};
     draw_plan(seed, &g, &plan);
-    if (merak_plan_build(&plan, 16, describe, &g, MERAK_PLAN_ALL, NULL, &all,
-                         &err) == MERAK_OK)
-        digest = digest_programs(all, &err);
+    if (shares)
+        draw_replicas(seed, &plan);
+    if (merak_plan_build(&plan, 16, describe, &g, MERAK_PLAN_ALL,
+                         shares ? &opt : NULL, &all, &err) == MERAK_OK)
+        digest = digest_programs(all, shares ? &cost : NULL, &err);
     merak_planned_destroy(all);
-    printf("graph %llu: tp %d pp %d dp %d %s: %016llx %s\n",
-           (unsigned long long)seed, plan.tp, plan.pp, plan.dp, plan.schedule,
+    printf("%s %llu: tp %d pp %d dp %d zero %d %s: %016llx %s\n",
+           shares ? "shared" : "graph", (unsigned long long)seed, plan.tp,
+           plan.pp, plan.dp, plan.zero, plan.schedule,
            (unsigned long long)digest, err.text);
 }
 
@@ -289,7 +318,9 @@ int main(int argc, char **argv)
     int searches = argc > 2 ? atoi(argv[2]) : 60;
 
     for (int i = 0; i < graphs; i++)
-        make_graph((uint64_t)i);
+        make_graph((uint64_t)i, false);
+    for (int i = 0; i < graphs / 4; i++)
+        make_graph((uint64_t)i, true);
     for (int i = 0; i < searches; i++)
         make_search(i);
     return 0;
