@@ -397,9 +397,17 @@ static json_t *runner_object(const struct merak_search_choice *c)
 json_t *plan_request_object(const struct plan_model *model,
                             const struct merak_search_input *in)
 {
+    char device[PLAN_KINDS_TEXT];
+    size_t n = 0;
+
+    snprintf(device, sizeof(device), "%s", in->device->name);
+    for (int k = 0; k < in->n_kinds && n < sizeof(device); k++)
+        n += (size_t)snprintf(device + n, sizeof(device) - n, "%s%d:%s",
+                              k > 0 ? "," : "", in->kind[k].nodes,
+                              in->kind[k].device->name);
     return json_pack(
         "{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model", json_string(model->source),
-        "device", json_string(in->device->name), "nodes", in->nodes,
+        "device", json_string(device), "nodes", in->nodes,
         "ranks_per_node", in->ranks_per_node, "seq", (json_int_t)in->seq,
         "global_batch", (json_int_t)in->global_batch);
 }
