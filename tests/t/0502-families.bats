@@ -122,6 +122,47 @@ as_one()
     done
 }
 
+@test "more ranks than kv heads exchange some of the heads" {
+    CP=4 as_one 1 1 1 cp4 llama3 --cp-form heads
+}
+
+@test "all of that together, of every family with positions" {
+    local form order all="llama3 qwen2-window mistral-window gemma2"
+
+    [ -n "${TEST_ALL-}" ] || skip "of the night"
+    for form in gather heads; do
+        for order in head-tail contiguous; do
+            CP=2 as_one 2 1 1 $form-$order "$all" --cp-form $form \
+                --cp-order $order --sp on
+            CP=4 as_one 1 1 1 four-$form-$order "$all" --cp-form $form \
+                --cp-order $order
+            CP=2 as_one 1 2 2 eight-$form-$order "$all" --cp-form $form \
+                --cp-order $order
+        done
+    done
+    CP=4 as_one 1 1 1 cp4 gpt2-plain
+    CP=2 as_one 1 2 2 eight gpt2-plain
+}
+
+@test "documents of sequences that are cut do not see each other" {
+    local model form docs=(--data "$RUNS/docs" --doc-mask)
+
+    [ -n "${TEST_ALL-}" ] || skip "of the night"
+    split -l 7 "$RUNS/digits" "$RUNS/doc."
+    merak data pack --tokenizer byte --out "$RUNS/docs" "$RUNS"/doc.*
+    for model in llama3 qwen2-window; do
+        train_to $model-docs $model -- "${docs[@]}"
+        run "$TESTS/parity.py" near "$RUNS/$model" "$RUNS/$model-docs"
+        [ "$status" -ne 0 ]
+        for form in gather heads; do
+            train_to $model-$form-docs $model srun -n2 --overcommit \
+                --merak-cp=2 -- "${docs[@]}" --cp-form $form
+            "$TESTS/parity.py" near "$RUNS/$model-docs" \
+                "$RUNS/$model-$form-docs"
+        done
+    done
+}
+
 @test "samples of a layer are cut over tensor ranks, and settings say so" {
     local ckpt=$RUNS/gpt2-plain-split/ckpt
 
