@@ -316,7 +316,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->params = (size_t)best->table->n_elements;
     merak_search_set_utilisation(s, r);
     r->memory_limit = (size_t)s->limit;
-    r->direct_bytes = s->in->direct ? s->in->direct_bytes : 0;
+    r->direct_bytes = merak_search_library_bytes(s);
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
     r->cut_short = s->cut_short;

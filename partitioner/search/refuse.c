@@ -133,10 +133,9 @@ static size_t round_up(double bytes)
     return (size_t)ceil(strtod(text, NULL) * 0x1p30);
 }
 
-/* What the library of a direct transport may take beside an arena. */
 static double library_bytes(const struct merak_search *s)
 {
-    return s->in->direct ? (double)s->in->direct_bytes : 0;
+    return (double)merak_search_library_bytes(s);
 }
 
 /* Bytes that the smallest plan takes when built; 0: not found. */

@@ -227,14 +227,29 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
     s->tasks = in->nodes * in->ranks_per_node;
     s->spread = s->tasks / merak_search_cp(s->in);
     merak_search_limit_init(s);
-    s->limit = (double)merak_search_memory(in);
-    if (in->direct)
-        s->limit = fmax(s->limit - (double)in->direct_bytes, 0);
     merak_search_cost(in, &s->cost);
     s->pool = merak_pool_create();
     if (s->pool == NULL)
         s->rc = merak_fail_nomem(err, sizeof(*s));
     return s->rc == MERAK_OK;
+}
+
+size_t merak_search_library_bytes(const struct merak_search *s)
+{
+    const struct merak_search_input *in = s->in;
+
+    if (!in->direct)
+        return 0;
+    if (in->direct_ep_bytes == 0 || merak_graphs_experts(s->graphs) == 0)
+        return in->direct_bytes;
+    return in->direct_bytes + in->direct_ep_bytes;
+}
+
+static void set_limit(struct merak_search *s)
+{
+    s->limit = fmax((double)merak_search_memory(s->in) -
+                        (double)merak_search_library_bytes(s),
+                    0);
 }
 
 enum merak_status merak_search_init(struct merak_search *s,
@@ -243,6 +258,8 @@ enum merak_status merak_search_init(struct merak_search *s,
 {
     if (start(s, in, err))
         s->rc = merak_graphs_create(in, &s->graphs, err);
+    if (s->rc == MERAK_OK)
+        set_limit(s);
     return s->rc;
 }
 
@@ -250,8 +267,10 @@ enum merak_status merak_search_init_like(struct merak_search *s,
                                          const struct merak_search_input *in,
                                          const struct merak_search *other)
 {
-    if (start(s, in, NULL))
+    if (start(s, in, NULL)) {
         s->graphs = merak_graphs_share(other->graphs);
+        set_limit(s);
+    }
     s->start_ns = other->start_ns;
     s->until_ns = other->until_ns;
     return s->rc;

@@ -89,6 +89,7 @@ struct merak_search_input {
                        order it chooses (--reduce fast) */
     size_t direct_bytes; /* of the limit, what the library of a direct transport
                             may take beside an arena */
+    size_t direct_ep_bytes; /* and what more if the model has experts */
     struct merak_refusal *refusal;   /* filled in if there is no plan; NULL:
                                         the error's text is enough */
     struct merak_progress *progress; /* counts estimated plans; or NULL */

@@ -100,6 +100,8 @@ void merak_search_rate_all(struct merak_search *s);
 int64_t merak_search_axes(const struct merak_search *s);
 /* The ep that all plans have; 0: it is to be chosen. */
 int merak_search_ep(const struct merak_search *s);
+/* What the library of a direct transport may take beside an arena. */
+size_t merak_search_library_bytes(const struct merak_search *s);
 /* Append to one of the lists. */
 void merak_search_keep(struct merak_search *s, struct merak_candidate **list,
                        int *n, const struct merak_candidate *cand);

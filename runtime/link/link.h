@@ -111,6 +111,9 @@ enum merak_status merak_link_memory(const struct merak_link_options *opt,
  * Replicas are summed over in two parts if `parts` says so. */
 size_t merak_link_memory_most(int tasks, int tp, int cp, int ep, int pp, int dp,
                               bool parts);
+/* What more that is where the search itself divides experts: where neither ep
+ * nor tp is given. */
+size_t merak_link_memory_ep(int tasks, int tp, int cp, int ep);
 /* "NCCL 2.28.9, 5 communicators, sums in member order" */
 void merak_link_describe(const struct merak_link *link, char *text,
                          size_t size);

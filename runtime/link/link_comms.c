@@ -173,6 +173,14 @@ size_t merak_link_memory_most(int tasks, int tp, int cp, int ep, int pp, int dp,
     return tasks > 1 ? groups * GROUP_BYTES + pairs * PAIR_BYTES : 0;
 }
 
+size_t merak_link_memory_ep(int tasks, int tp, int cp, int ep)
+{
+    if (ep != 0 || tp > 0) /* given, or 1 */
+        return 0;
+    return merak_link_memory_most(tasks, tp, cp, -1, 1, 1, false) -
+           merak_link_memory_most(tasks, tp, cp, 0, 1, 1, false);
+}
+
 void merak_link_free_comms(struct merak_link *link)
 {
     for (int i = 0; i < link->n_comms; i++) {

@@ -102,6 +102,9 @@ static enum merak_status fill_transport(struct plan_auto *plan,
     plan->in.direct_bytes = merak_link_memory_most(
         plan->in.nodes * plan->in.ranks_per_node, pin->tp, pin->cp, pin->ep,
         pin->pp, pin->dp, merak_choices_may_sum_twice(pin));
+    plan->in.direct_ep_bytes =
+        merak_link_memory_ep(plan->in.nodes * plan->in.ranks_per_node, pin->tp,
+                             pin->cp, pin->ep);
     plan->in.fast_sums = plan->opt->reduce_fast;
     return plan_options_check_reduce(plan->opt, plan->in.direct, err);
 }

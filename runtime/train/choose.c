@@ -154,6 +154,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->direct_bytes = merak_link_memory_most(
         t->boot->size, t->ranks.tp, t->ranks.cp, t->ranks.ep, t->ranks.pp,
         t->ranks.dp, merak_choices_may_sum_twice(&t->opt.choice));
+    in->direct_ep_bytes = merak_link_memory_ep(t->boot->size, t->ranks.tp,
+                                               t->ranks.cp, t->ranks.ep);
     return fill_pins(t, &in->pin, err);
 }
 

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..145
+echo 1..147
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -504,3 +504,15 @@ has "a saved plan says that its search was cut short" "$tmp/short.json" \
     --search-seconds 0 >"$tmp/out" 2>&1)
 has "Ctrl-C prints the best plan so far" "$tmp/out" \
     "the search was cut short after" "on 4096 x 8 h100" "pipeline bubble"
+
+# Groups of 640 MiB of tp, ep, both, dp and pp; six pairs of 160 MiB.
+for ep in "" "--ep 1"; do
+    # shellcheck disable=SC2086 # none, or an option and its value
+    "$merak" plan --model "$srcdir/vectors/weights/mixtral.config.json" \
+        --device h100 --nodes 1 --ranks-per-node 4 --seq 16 --global-batch 8 \
+        $ep >"$tmp/ep$ep" 2>&1
+done
+has "NCCL may take more where experts may be divided" "$tmp/ep" \
+    "less 4.062 GiB that NCCL may take"
+has "and not where they are not" "$tmp/ep--ep 1" \
+    "less 2.812 GiB that NCCL may take"
