@@ -16,7 +16,6 @@ partitioner/search/enumerate.c  tries all degrees
 partitioner/search/grids.c      factors tp
 partitioner/search/layer_splits.c  of these degrees, layers by samples
 partitioner/search/variants.c   finds the table of these degrees
-partitioner/search/explain.c    runners-up differ in degrees
 partitioner/search/unlike_types.c  finds the table of these degrees
 partitioner/search/limit.c      names the degrees of a plan
 partitioner/search/refuse.c     names the degrees of a plan
