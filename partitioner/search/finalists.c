@@ -217,23 +217,63 @@ static void try_polished(struct merak_search *s, struct merak_candidate *c)
     try_fewest(s, c);
 }
 
+/* The candidate that takes least by the table, of those not built yet. */
+static struct merak_candidate *find_least(const struct merak_search *s)
+{
+    struct merak_candidate *least = NULL;
+
+    for (int i = 0; i < s->n_cands; i++) {
+        struct merak_candidate *c = &s->cand[i];
+
+        if (c->arena == 0 && (least == NULL || c->bytes < least->bytes))
+            least = c;
+    }
+    return least;
+}
+
+/* None of the best fits: does one of those that take least?  If not, there is
+ * no use in building the others. */
+static double run_least(struct merak_search *s)
+{
+    for (int i = 0; i < MIN_FINALISTS && s->rc == MERAK_OK; i++) {
+        struct merak_candidate *c = find_least(s);
+
+        if (c == NULL)
+            break;
+        try_polished(s, c);
+        if (c->settled)
+            return c->step_s;
+        if (c->arena == 0) /* it was left */
+            c->arena = DBL_MAX;
+    }
+    return DBL_MAX;
+}
+
 /* Try the candidates with the best estimates. */
 static void run_best(struct merak_search *s)
 {
     struct merak_candidate last = {0};
     double best_s = DBL_MAX; /* of those that fit */
+    int tried = 0;
 
     for (int i = 0; i < s->n_cands && s->rc == MERAK_OK; i++) {
         struct merak_candidate *c = &s->cand[i];
 
+        if (best_s == DBL_MAX &&
+            (tried == MAX_FINALISTS || merak_search_is_over(s))) {
+            best_s = run_least(s);
+            if (best_s == DBL_MAX)
+                break;
+        }
         if (is_useless(s, c->rated_s) ||
             (best_s < DBL_MAX &&
              (is_enough(s, c->rated_s, best_s) || merak_search_is_over(s))))
             break;
-        if (is_repeat(c, &last))
+        if (c->arena > 0 || is_repeat(c, &last))
             continue;
         last = *c;
         try_polished(s, c);
+        tried++;
         if (c->settled && c->step_s < best_s)
             best_s = c->step_s;
     }
@@ -291,7 +331,7 @@ static void run_tight(struct merak_search *s)
 
         if (!is_tight(s, &c) || is_useless(s, c.rated_s))
             continue;
-        if (s->found && merak_search_is_over(s))
+        if ((s->found || s->n_simulated > 0) && merak_search_is_over(s))
             break;
         try_one(s, &c);
         merak_search_keep(s, &s->cand, &s->n_cands, &c);

@@ -24,7 +24,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHEAP 2000 /* instructions; cheaper plans may be slightly too large: */
+#define CHEAP                                                                \
+    2000           /* instructions; cheaper plans may be slightly too large: \
+                    */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */
@@ -219,11 +221,10 @@ void merak_search_kind_cost(const struct merak_search_input *in,
 static bool start(struct merak_search *s, const struct merak_search_input *in,
                   struct merak_error *err)
 {
-    *s = (struct merak_search){
-        .in = in,
-        .best_s = in->most_s > 0 ? in->most_s : DBL_MAX,
-        .bound_s = DBL_MAX,
-        .err = err};
+    *s = (struct merak_search){.in = in,
+                               .best_s = in->most_s > 0 ? in->most_s : DBL_MAX,
+                               .bound_s = DBL_MAX,
+                               .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
     s->spread = s->tasks / merak_search_cp(s->in);
     merak_search_limit_init(s);
@@ -379,7 +380,8 @@ static bool rate_and_build(struct merak_search *s)
         merak_search_rate_in_time(s);
     merak_search_finals(s);
     /* Nothing fits: try slower plans, which may take less memory. */
-    if (s->n_cands > 0 && !s->cand[0].settled && s->in->most_s == 0) {
+    if (s->n_cands > 0 && !s->cand[0].settled && s->in->most_s == 0 &&
+        !merak_search_is_over(s)) {
         start_again(s);
         s->relax_time_bound = true;
         s->shards_more = false;
@@ -486,9 +488,9 @@ static enum merak_status search_once(const struct merak_search_input *input,
     return rc;
 }
 
-static enum merak_status search_with_cp(const struct merak_search_input *input,
-                                        struct merak_search_result **result_p,
-                                        struct merak_error *err)
+enum merak_status merak_search_with_cp(const struct merak_search_input *input,
+                                       struct merak_search_result **result_p,
+                                       struct merak_error *err)
 {
     struct merak_search_input by_hosts = *input;
     enum merak_status rc = search_once(input, result_p, err);
@@ -500,85 +502,13 @@ static enum merak_status search_with_cp(const struct merak_search_input *input,
     return search_once(&by_hosts, result_p, err);
 }
 
-/* Sequences of so many tokens are worth cutting; shorter ones only if memory is
- * short. */
-#define LONG_SEQUENCE 8192
-
-/* May it pay to cut sequences?  *best: the plan that does not, or NULL. */
-static bool may_cut(const struct merak_search_input *input,
-                    const struct merak_search_result *best)
-{
-    return best == NULL || input->seq >= LONG_SEQUENCE ||
-           best->choice[0].plan.recompute != MERAK_RECOMPUTE_NONE;
-}
-
-/* Take a search's result if it is the best one so far. */
-static void keep_better(struct merak_search_result **best_p,
-                        struct merak_search_result *result)
-{
-    struct merak_search_result *best = *best_p;
-
-    if (best != NULL)
-        best->bound_s = result->bound_s = fmin(best->bound_s, result->bound_s);
-    if (best != NULL && best->choice[0].step_s <= result->choice[0].step_s) {
-        best->n_rated += result->n_rated;
-        merak_search_destroy(result);
-        return;
-    }
-    if (best != NULL)
-        result->n_rated += best->n_rated;
-    merak_search_destroy(best);
-    *best_p = result;
-}
-
-/* Search without cp, then with every degree that divides a node.  What is left
- * of the time is divided among those still to come. */
-static enum merak_status search_all_cp(const struct merak_search_input *input,
-                                       struct merak_search_result **result_p,
-                                       struct merak_error *err)
-{
-    struct merak_search_result *best = NULL;
-    struct merak_search_input one = *input;
-    int64_t start_ns = merak_clock_ns();
-    enum merak_status rc = MERAK_OK;
-    int left = 0;
-
-    for (int cp = 1; cp <= input->ranks_per_node; cp++)
-        left += input->ranks_per_node % cp == 0;
-    for (int cp = 1; cp <= input->ranks_per_node; cp++) {
-        struct merak_search_result *result = NULL;
-        double passed = (double)(merak_clock_ns() - start_ns) * 1e-9;
-        enum merak_status found;
-
-        if (input->ranks_per_node % cp != 0 ||
-            (cp > 1 && !may_cut(input, best)))
-            continue;
-        one.pin.cp = cp;
-        one.pin.given[MERAK_CHOICE_CP] = true;
-        if (input->seconds > 0)
-            one.seconds = fmax((input->seconds - passed) / left, 1e-3);
-        left--;
-        one.refusal = cp == 1 ? input->refusal : NULL;
-        found = search_with_cp(&one, &result, cp == 1 ? err : NULL);
-        if (found == MERAK_OK)
-            keep_better(&best, result);
-        else if (cp == 1)
-            rc = found;
-    }
-    if (best == NULL)
-        return rc;
-    best->took_s = (double)(merak_clock_ns() - start_ns) * 1e-9;
-    *result_p = best;
-    return MERAK_OK;
-}
-
 enum merak_status merak_search(const struct merak_search_input *input,
                                struct merak_search_result **result_p,
                                struct merak_error *err)
 {
     enum merak_status rc = input->pin.cp == MERAK_OPTION_AUTO
-                               ? search_all_cp(input, result_p, err)
-                               : search_with_cp(input, result_p, err);
+                               ? merak_search_all_cp(input, result_p, err)
+                               : merak_search_with_cp(input, result_p, err);
 
     return merak_search_unlike(input, rc, result_p, err);
 }

@@ -42,14 +42,14 @@ struct merak_search {
     struct merak_pool *pool; /* bounds of candidates */
     double best_s;           /* shortest estimate */
     double bound_s; /* of all degrees that were looked at (least_bound.c) */
-    bool relax_time_bound;   /* rate slow candidates, too */
-    bool shards_more;        /* levels of ZeRO below 2 are among the big */
-    bool branches;           /* the model has some: try other orders */
-    int n_nodes;             /* of a sharded graph */
+    bool relax_time_bound; /* rate slow candidates, too */
+    bool shards_more;      /* levels of ZeRO below 2 are among the big */
+    bool branches;         /* the model has some: try other orders */
+    int n_nodes;           /* of a sharded graph */
     struct {
         double done, most; /* most: limit for hill climbing */
         double whole; /* until then candidates are built to the last stage */
-    } effort;              /* instructions simulated */
+    } effort;         /* instructions simulated */
     int n_rated, n_simulated;
     int64_t start_ns;
     int64_t until_ns; /* when it is cut short; INT64_MAX: never */
@@ -68,8 +68,8 @@ struct merak_search {
     struct merak_error schedule_error; /* of the last schedule that could not
                                           run with a plan's numbers and the
                                           fewest chunks it takes */
-    struct merak_error home_error; /* of the last way to lay out replicas that
-                                      could not be */
+    struct merak_error home_error;  /* of the last way to lay out replicas that
+                                       could not be */
     struct merak_error fixed_error; /* of the first candidate that could not be
                                        cut, or recompute, as requested */
     enum merak_status rc;    /* of the first failure: from then on the functions
@@ -273,6 +273,16 @@ void merak_search_try_named(struct merak_search *s);
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b);
 
+/* --- all_cp.c: search.c's search with a given cp, by all of them ------------
+ */
+
+enum merak_status merak_search_with_cp(const struct merak_search_input *input,
+                                       struct merak_search_result **result_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_search_all_cp(const struct merak_search_input *input,
+                                      struct merak_search_result **result_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+
 /* --- explain.c ----------------------------------------------------- */
 
 /* Runners-up that would be named, fit, were simulated or not, and take less
@@ -280,7 +290,8 @@ int merak_search_compare_plans(const struct merak_plan *a,
 int merak_search_near(const struct merak_search *s, bool simulated,
                       double error,
                       struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
-/* Those that would be named for the memory that they need by the table alone. */
+/* Those that would be named for the memory that they need by the table alone.
+ */
 int merak_search_near_big(const struct merak_search *s,
                           struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
 
