@@ -17,19 +17,25 @@ const char *merak_plan_state_text(const struct merak_plan *p)
          ", optimizer state sharded over tp for weights replicated across tp",
          (", optimizer state sharded over dp, and over tp for weights "
           "replicated across tp")},
-        {"", ", gradients and optimizer state sharded over dp", "",
+        {"", ", gradients and optimizer state sharded over dp",
+         (", gradients and optimizer state sharded over tp for weights "
+          "replicated across tp"),
          (", gradients and optimizer state sharded over dp, and over tp for "
           "weights replicated across tp")},
-        {"", ", parameters, gradients and optimizer state sharded over dp", "",
+        {"", ", parameters, gradients and optimizer state sharded over dp",
+         (", parameters, gradients and optimizer state sharded over tp for "
+          "weights replicated across tp"),
          (", parameters, gradients and optimizer state sharded over dp, and "
           "over tp for weights replicated across tp")},
     };
     static const char *const with_cp[][2] = {
         {", optimizer state sharded over cp",
          ", optimizer state sharded over dp and cp"},
-        {"", ", gradients and optimizer state sharded over dp and cp"},
-        {"", (", parameters, gradients and optimizer state sharded over dp and "
-              "cp")},
+        {", gradients and optimizer state sharded over cp",
+         ", gradients and optimizer state sharded over dp and cp"},
+        {", parameters, gradients and optimizer state sharded over cp",
+         (", parameters, gradients and optimizer state sharded over dp and "
+          "cp")},
     };
     static const char *const inside[][2] = {
         {", gradients sharded over dp-in, optimizer state over dp",
@@ -44,10 +50,14 @@ const char *merak_plan_state_text(const struct merak_plan *p)
         {", optimizer state sharded over ep for weights replicated across it",
          (", optimizer state sharded over dp, and over ep for weights "
           "replicated across it")},
-        {"", (", gradients and optimizer state sharded over dp, and over ep "
-              "for weights replicated across it")},
-        {"", (", parameters, gradients and optimizer state sharded over dp, "
-              "and over ep for weights replicated across it")},
+        {(", gradients and optimizer state sharded over ep for weights "
+          "replicated across it"),
+         (", gradients and optimizer state sharded over dp, and over ep "
+          "for weights replicated across it")},
+        {(", parameters, gradients and optimizer state sharded over ep for "
+          "weights replicated across it"),
+         (", parameters, gradients and optimizer state sharded over dp, "
+          "and over ep for weights replicated across it")},
     };
     bool alike =
         p->tp > 1 && (p->tp_batch_percent > 0 ||

@@ -34,21 +34,25 @@ struct merak_held merak_plan_held(const struct merak_plan *plan,
     bool host = plan->offload == MERAK_OFFLOAD_STATE;
     struct merak_held held = {.over =
                                   flat ? MERAK_OVER_REPLICAS : MERAK_OVER_NONE};
+    struct merak_held grad = grad_of(plan, lends);
 
     switch (kind) {
     case MERAK_HELD_PARAM:
-        return param_of(plan, lends && replicas);
+        return param_of(plan, lends);
     case MERAK_HELD_STATE:
         held.kept = true;
         held.host = host;
         held.used = host ? VISITS : 0;
         return held;
     case MERAK_HELD_SUM:
-        /* of its own, so that it may begin while others are being made */
-        held.kept = flat;
+        /* of its own, so that it may begin while others are being made; without
+         * replicas only where there is nothing else to keep it in */
+        held.kept = flat || grad.used > 0;
+        if (held.kept)
+            held.over = MERAK_OVER_REPLICAS;
         return held;
     case MERAK_HELD_GRAD:
-        return grad_of(plan, lends && replicas);
+        return grad;
     case MERAK_HELD_KINDS:
         break;
     }

@@ -25,7 +25,8 @@
 enum merak_held_kind {
     MERAK_HELD_PARAM,
     MERAK_HELD_STATE, /* moments, and of a bf16 parameter the f32 master */
-    MERAK_HELD_SUM,   /* of gradients over replicas, where it is a part */
+    MERAK_HELD_SUM,   /* of gradients over replicas or ranks that share them
+                         out, where it is a part */
     MERAK_HELD_GRAD,  /* accumulators, one for each use of the parameter */
     MERAK_HELD_KINDS
 };
@@ -50,7 +51,7 @@ struct merak_held {
 /*
  *   replicas  the stage has several
  *   lends     it is a matrix, or its gradient, that may be whole in visits
- * alone
+ *             alone: several ranks share it out
  */
 struct merak_held merak_plan_held(const struct merak_plan *plan,
                                   enum merak_held_kind kind, bool replicas,

@@ -123,6 +123,15 @@ int merak_plan_dp_axes(const struct merak_plan *plan, int stage)
     return (dp > 1) + (merak_plan_dp_in(plan, stage) < dp);
 }
 
+bool merak_plan_shares(const struct merak_plan *plan)
+{
+    bool by_samples =
+        plan->tp_batch_percent > 0 || merak_split_any(&plan->split);
+
+    return plan->dp > 1 || plan->cp > 1 || plan->ep > 1 ||
+           (plan->tp > 1 && by_samples);
+}
+
 bool merak_plan_is_home_in(const struct merak_plan *plan)
 {
     return plan->zero >= MERAK_ZERO_GRADS && plan->zero_home == MERAK_HOME_IN &&
@@ -179,10 +188,10 @@ enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                           plan->zero);
     if (plan->zero < MERAK_ZERO_GRADS)
         return MERAK_OK;
-    if (plan->stage == NULL && plan->dp < 2)
+    if (plan->stage == NULL && !merak_plan_shares(plan))
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--zero %d needs dp 2 or more; with dp 1 there is "
-                          "nothing to share out: use --zero 1",
+                          "--zero %d needs ranks with the same weights, which "
+                          "share them out: dp or cp 2 or more; use --zero 1",
                           plan->zero);
     return MERAK_OK;
 }

@@ -148,6 +148,10 @@ merak_plan_check_degrees(const struct merak_plan *plan,
  * then of an outer one; and the size of the inner one. */
 int merak_plan_dp_axes(const struct merak_plan *plan, int stage);
 int merak_plan_dp_in(const struct merak_plan *plan, int stage);
+/* Do several ranks have the same weights, and share out what ZeRO does?  So do
+ * replicas, ranks of a sequence (cp), of experts (ep) for all else, and tensor
+ * ranks in layers that are cut by samples. */
+bool merak_plan_shares(const struct merak_plan *plan);
 /* Are matrices' gradients kept in parts of an inner sum until the last
  * micro-batch, and so are matrices if they are shared out? */
 bool merak_plan_is_home_in(const struct merak_plan *plan);

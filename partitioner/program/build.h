@@ -156,8 +156,9 @@ struct merak_build_params {
 struct merak_build_fetch {
     int *reader, *unit; /* by value: of a parameter the stage, if just one
                            reads it, and the block that reads it first */
-    int *place;   /* by value: that block's, in its part */
-    int *n_grads; /* by value: of a parameter, as many as it has uses */
+    int *place; /* by value: that block's, in its part */
+    int *only_grad; /* by value: of a parameter its gradient, if just one use
+                       has one; else -1 */
     int *inner_sum; /* by value: of a parameter the slot of what micro-batches'
                        inner sums over replicas add up to, if its gradient is
                        only then summed over the others; else -1 */
@@ -522,6 +523,8 @@ bool merak_build_is_offloaded(const struct merak_build *b, int param);
  * its state? */
 bool merak_build_is_replicated(const struct merak_build *b, int param,
                                int axis);
+/* The last such axis; -1: none. */
+int merak_build_last_replicated(const struct merak_build *b, int param);
 /* Does this rank update a flat part of a parameter?  The layout of that part,
  * and of its optimizer state; over b->mesh. */
 bool merak_build_is_flat(const struct merak_build *b, int param);

@@ -48,6 +48,19 @@ static int *first_blocks(struct merak_build *b)
     return first;
 }
 
+static void find_grads(struct merak_build *b)
+{
+    int *n =
+        merak_build_alloc(b, ((size_t)b->graph->n_values + 1) * sizeof(*n));
+
+    for (int v = 0; v < b->graph->n_values && b->rc == MERAK_OK; v++) {
+        int of = b->graph->value[v]->of;
+
+        if (b->graph->value[v]->kind == MERAK_VALUE_PARAM_GRAD)
+            b->fetch.only_grad[of] = n[of]++ == 0 ? v : -1;
+    }
+}
+
 void merak_build_readers(struct merak_build *b)
 {
     int values = b->graph->n_values, *first = first_blocks(b);
@@ -55,17 +68,15 @@ void merak_build_readers(struct merak_build *b)
     b->fetch.reader = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     b->fetch.unit = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     b->fetch.place = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
-    b->fetch.n_grads = merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
+    b->fetch.only_grad =
+        merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     b->fetch.inner_sum =
         merak_build_alloc(b, ((size_t)values + 1) * sizeof(int));
     for (int v = 0; v < values && b->rc == MERAK_OK; v++) {
         b->fetch.reader[v] = b->fetch.unit[v] = NO_STAGE;
-        b->fetch.inner_sum[v] = -1;
+        b->fetch.inner_sum[v] = b->fetch.only_grad[v] = -1;
     }
-    for (int v = 0; v < values && b->rc == MERAK_OK; v++) {
-        if (b->graph->value[v]->kind == MERAK_VALUE_PARAM_GRAD)
-            b->fetch.n_grads[b->graph->value[v]->of]++;
-    }
+    find_grads(b);
     for (int n = 0; n < b->graph->n_nodes && b->rc == MERAK_OK; n++) {
         const struct merak_node *node = b->graph->node[n];
         int part = b->stages->of_node[n], stage = b->stage_of_part[part];
@@ -88,8 +99,21 @@ void merak_build_readers(struct merak_build *b)
 
 static bool is_matrix_here(const struct merak_build *b, int param)
 {
-    return b->n_dp_axes > 0 && b->graph->value[param]->shape.ndim > 1 &&
+    return (b->n_dp_axes > 0 || merak_build_last_replicated(b, param) >= 0) &&
+           b->graph->value[param]->shape.ndim > 1 &&
            b->fetch.reader[param] >= 0;
+}
+
+/* Does a sum bring a gradient from where it is made to the part that is kept?
+ * Tensor ranks that all make all of it only keep theirs. */
+static bool ends_in_sum(const struct merak_build *b, int param)
+{
+    int grad = b->fetch.only_grad[param],
+        axis = merak_build_last_replicated(b, param);
+
+    return grad >= 0 &&
+           (b->n_dp_axes > 0 ||
+            b->sharded->layout[grad].at[axis].kind == MERAK_PARTIAL_SUM);
 }
 
 /* May it be whole in visits alone?  A matrix that one stage reads. */
@@ -101,8 +125,8 @@ static bool may_lend(const struct merak_build *b, int param,
 
     if (!is_matrix_here(b, param))
         return false;
-    if (kind == MERAK_HELD_GRAD)
-        return !value->frozen && b->fetch.n_grads[param] == 1;
+    if (kind == MERAK_HELD_GRAD || kind == MERAK_HELD_SUM)
+        return !value->frozen && ends_in_sum(b, param);
     return most == 0 || b->fetch.place[param] < most;
 }
 

@@ -19,6 +19,15 @@ bool merak_build_is_replicated(const struct merak_build *b, int param, int axis)
     return (merak_sharded_flat_axes(b->sharded, param) >> axis & 1) != 0;
 }
 
+int merak_build_last_replicated(const struct merak_build *b, int param)
+{
+    int axis = b->sharded->mesh.n_axes - 1;
+
+    while (axis >= 0 && !merak_build_is_replicated(b, param, axis))
+        axis--;
+    return axis;
+}
+
 /* Is an axis that of replicas whose inner sums are kept? */
 static bool is_outer(const struct merak_build *b, int axis)
 {
@@ -128,10 +137,11 @@ int merak_build_own_part(struct merak_build *b,
 
 /* --- gradients ------------------------------------------------------------ */
 
-/* Along a tensor axis: sum what is partial, keep this rank's part. */
+/* Along a tensor axis: sum what is partial, keep this rank's part, in slot
+ * `sum` (-1: inside `slot`). */
 static int reduce_along(struct merak_build *b,
                         const struct merak_param_slots *p, int slot, int axis,
-                        struct merak_layout *layout)
+                        int sum, struct merak_layout *layout)
 {
     bool partial = layout->at[axis].kind == MERAK_PARTIAL_SUM;
     struct merak_hop hop = {
@@ -142,7 +152,7 @@ static int reduce_along(struct merak_build *b,
     if (is_flat_along(b, p->value, axis)) {
         hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
         hop.to.at[axis].kind = MERAK_FLAT;
-        to = part_in(b, p, slot, &hop.to, false, axis);
+        to = sum >= 0 ? sum : part_in(b, p, slot, &hop.to, false, axis);
     }
     if (partial)
         merak_build_step_hop(b, p, layout, &hop, slot, to);
@@ -187,11 +197,13 @@ void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
     struct merak_layout at = *layout;
     int sum = part >= 0 ? part : merak_build_sum_slot(b, p);
     int last = b->mesh.n_axes; /* an inner sum ends before the outer axis */
+    int inside =
+        b->n_dp_axes > 0 ? -1 : merak_build_last_replicated(b, p->value);
 
     last -= merak_build_sum_slot(b, p) != p->grad;
     for (int a = 0; a < b->mesh.n_axes && b->rc == MERAK_OK; a++) {
         if (merak_build_is_replicated(b, p->value, a))
-            slot = reduce_along(b, p, slot, a, &at);
+            slot = reduce_along(b, p, slot, a, a == inside ? sum : -1, &at);
     }
     for (int a = merak_build_dp_axis(b); a < last && b->rc == MERAK_OK; a++)
         slot = reduce_over(b, p, slot, a, a == last - 1 ? sum : -1, &at);

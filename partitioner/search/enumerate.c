@@ -100,10 +100,6 @@ bool merak_search_set_level(const struct merak_search *s, int level,
 {
     const struct merak_choices *pin = &s->in->pin;
     bool given = pin->given[MERAK_CHOICE_ZERO];
-    bool shares = /* state */
-        plan->dp > 1 || plan->cp > 1 || plan->ep > 1 ||
-        (plan->tp > 1 &&
-         (plan->tp_batch_percent > 0 || merak_split_any(&plan->split)));
     int zero = zero_rows[level].zero;
 
     plan->zero = zero;
@@ -117,7 +113,7 @@ bool merak_search_set_level(const struct merak_search *s, int level,
         return false;
     return has_given(pin, plan) &&
            merak_choice_allows(given, pin->zero, zero) &&
-           (zero == MERAK_ZERO_STATE || shares || given);
+           (zero == MERAK_ZERO_STATE || merak_plan_shares(plan) || given);
 }
 
 bool merak_search_has_order(const struct merak_search *s,

@@ -153,7 +153,7 @@ struct merak_search_stage {
     size_t host_bytes;               /* of the host's memory */
     double offloaded_bytes;          /* copied there and back in a step */
     double sent_bytes[MERAK_LEVELS]; /* in a step, by level of links */
-    double cp_bytes; /* of them, over cp with micro-batches */
+    double cp_bytes; /* of them, over cp for nodes */
     int kind;        /* of its nodes: index of the request's */
     size_t limit_bytes; /* of an arena there; 0: the result's */
 };

@@ -112,7 +112,8 @@ enum merak_status merak_search_stage_sent(const struct merak_program *prog,
             continue;
         if (merak_instr_fetches(prog, in))
             stage->fetched_bytes += bytes;
-        if (in->kind == MERAK_INSTR_EXCHANGE && in->microbatch >= 0 &&
+        /* of nodes, not gathers and sums of parameters */
+        if (in->kind == MERAK_INSTR_EXCHANGE && in->node >= 0 &&
             prog->group[in->group].role == MERAK_AXIS_SEQUENCE)
             stage->cp_bytes += bytes;
         for (int l = 0; l < MERAK_LEVELS; l++)

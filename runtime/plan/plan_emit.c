@@ -318,7 +318,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out,
     megatron_stages(e, out);
     if (p->tp > 1 && p->sp != MERAK_SP_OFF)
         fputs("--sequence-parallel\n", out);
-    if (p->zero > 0 && p->dp > 1)
+    if (p->zero > 0 && (p->dp > 1 || p->cp > 1))
         fputs("--use-distributed-optimizer\n", out);
     if (p->zero >= MERAK_ZERO_GRADS)
         fprintf(out,
@@ -392,7 +392,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
             p->dp / sharded, sharded, p->tp, p->pp);
     if (p->cp > 1)
         fprintf(out, "context_parallel_degree = %d\n", p->cp);
-    if (p->zero > 0 && p->dp > 1)
+    if (p->zero > 0 && (p->dp > 1 || p->cp > 1))
         fprintf(out, "fsdp_reshard_after_forward = \"%s\"\n",
                 p->zero >= MERAK_ZERO_PARAMS ? "always" : "never");
     if (p->pp > 1)
@@ -407,7 +407,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
             all == MERAK_RECOMPUTE_SELECTIVE ? "selective"
             : all != MERAK_RECOMPUTE_NONE    ? "full"
                                              : "none");
-    if (p->zero == MERAK_ZERO_GRADS && p->dp > 1)
+    if (p->zero == MERAK_ZERO_GRADS)
         hint(n, "it shards parameters, too, and gathers them once a step");
     if (merak_plan_is_home_in(p))
         hint(n, "it shards optimizer state like parameters, so takes more");

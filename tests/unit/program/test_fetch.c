@@ -226,51 +226,98 @@ static void programs_are_sound_and_keep_parts(void **state)
     }
 }
 
-/* --- sequences over ranks -------------------------------------------------
- */
+/* --- sequences over ranks ------------------------------------------------- */
 
-/* Ranks that a sequence is cut over share weights out like replicas: of what is
- * 2^14 elements and more each has 1 / (cp dp), of parameter, gradient and
- * state, and of other matrices 1 / dp. */
-static void ranks_of_cp_share_parameters_out(void **state)
+static const struct small_model wide = {.layers = 2,
+                                        .vocab = 13,
+                                        .hidden = 128,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .untied = true};
+
+/* Ranks of a sequence, or tensor ranks of samples, share weights out like
+ * replicas, also where there are none: of what is 2^14 elements and more each
+ * has 1 / (shared dp), of parameter, gradient and state; of other matrices
+ * 1 / dp. */
+static int check_parts(const struct merak_program *prog, size_t shared)
 {
-    const struct small_model model = {.layers = 2,
-                                      .vocab = 13,
-                                      .hidden = 128,
-                                      .heads = 4,
-                                      .kv_heads = 2,
-                                      .untied = true};
-    const struct merak_plan row = {
-        .tp = 1, .pp = 1, .dp = 2, .schedule = "1f1b"};
-    struct merak_plan one = with(&row, MERAK_ZERO_STATE, 2), plan = one;
-    struct merak_planned *p;
     int large = 0;
 
-    (void)state;
-    plan.zero = MERAK_ZERO_PARAMS;
-    plan.cp = 2;
-    parity_plans(&model, &one, &plan, false);
-    p = planned_build(&model, &plan, NULL);
-    assert_int_equal(p->n_programs, 4);
-    for (int r = 0; r < p->n_programs; r++) {
-        const struct merak_program *prog = p->program[r];
+    for (int i = 0; i < prog->n_params; i++) {
+        const struct merak_param_slots *p = &prog->param[i];
+        const struct merak_slot *home = &prog->slot[p->home];
+        const struct merak_slot *grad = &prog->slot[p->grad];
+        size_t n = merak_box_count(&home->box);
+        size_t ranks = (n >= 1 << 14 ? shared : 1) * (size_t)prog->plan.dp;
+        bool whole = prog->plan.zero < MERAK_ZERO_PARAMS || ranks == 1;
 
-        for (int i = 0; i < prog->n_params; i++) {
-            const struct merak_param_slots *slots = &prog->param[i];
-            const struct merak_slot *home = &prog->slot[slots->home];
-            const struct merak_slot *grad = &prog->slot[slots->grad];
-            size_t n = merak_box_count(&home->box);
-            size_t ranks = n >= 1 << 14 ? 4 : 2;
-
-            if (slots->shape.ndim < 2)
-                continue;
-            large += ranks == 4;
-            assert_int_equal(home->flat_hi - home->flat_lo, n / ranks);
-            assert_int_equal(grad->flat_hi - grad->flat_lo, n / ranks);
-        }
+        if (p->shape.ndim < 2)
+            continue;
+        large += n >= 1 << 14;
+        assert_int_equal(p->home != p->param, !whole);
+        assert_int_equal(home->flat_hi - home->flat_lo, whole ? n : n / ranks);
+        assert_int_equal(grad->flat_hi - grad->flat_lo, n / ranks);
+        assert_int_equal(prog->slot[grad->whole].flat_hi -
+                             prog->slot[grad->whole].flat_lo,
+                         n / ranks);
     }
+    return large;
+}
+
+static void check_shares(const struct merak_plan *plan, size_t shared)
+{
+    struct merak_planned *p = planned_build(&wide, plan, NULL);
+    struct merak_error err = {.text = ""};
+    int large = 0;
+
+    planned_assert_sound(p);
+    assert_int_equal(
+        merak_program_check_streams(p->program, p->n_programs, &err), MERAK_OK);
+    for (int r = 0; r < p->n_programs; r++)
+        large += check_parts(p->program[r], shared);
     assert_true(large > 0);
     merak_planned_destroy(p);
+}
+
+static void ranks_without_replicas_share_parameters_out(void **state)
+{
+    static const struct merak_plan by[] = {
+        {.tp = 1, .pp = 1, .dp = 2, .cp = 2, .schedule = "1f1b"},
+        {.tp = 1, .pp = 1, .dp = 1, .cp = 2, .schedule = "1f1b"},
+        {.tp = 1, .pp = 2, .dp = 1, .cp = 2, .schedule = "zb-h1"},
+        {.tp = 1,
+         .pp = 1,
+         .dp = 1,
+         .cp = 4,
+         .cp_form = MERAK_CP_HEADS,
+         .recompute = MERAK_RECOMPUTE_FULL,
+         .schedule = "1f1b"},
+        {.tp = 2,
+         .pp = 1,
+         .dp = 1,
+         .tp_batch_percent = 100,
+         .sp = MERAK_SP_OFF,
+         .schedule = "1f1b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(by); i++) {
+        for (int m = 1; m < 3; m++) {
+            struct merak_plan z1 = with(&by[i], MERAK_ZERO_STATE, m);
+            struct merak_plan z2 = with(&by[i], MERAK_ZERO_GRADS, m);
+            struct merak_plan z3 = with(&by[i], MERAK_ZERO_PARAMS, m);
+            struct merak_plan once = z3;
+
+            z1.micro_batch = z2.micro_batch = z3.micro_batch = 4;
+            once.micro_batch = 4;
+            once.grad_sum = MERAK_SUM_STEP;
+            parity_plans(&wide, &z1, &z2, m == 1);
+            parity_plans(&wide, &z2, &z3, true);
+            parity_plans(&wide, &z1, &once, true);
+            check_shares(&z2, by[i].cp > 0 ? (size_t)by[i].cp : 2);
+            check_shares(&z3, by[i].cp > 0 ? (size_t)by[i].cp : 2);
+        }
+    }
 }
 
 /* --- refusals ------------------------------------------------------------- */
@@ -280,7 +327,8 @@ static const struct {
     const char *says;
 } refused[] = {
     {{.tp = 2, .pp = 1, .dp = 1, .zero = 3, .schedule = "1f1b"},
-     "--zero 3 needs dp 2 or more"},
+     "--zero 3 needs ranks with the same weights, which share them out: dp or "
+     "cp 2 or more; use --zero 1"},
     {{.tp = 1,
       .pp = 1,
       .dp = 2,
@@ -316,7 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(programs_are_sound_and_keep_parts),
-        cmocka_unit_test(ranks_of_cp_share_parameters_out),
+        cmocka_unit_test(ranks_without_replicas_share_parameters_out),
         cmocka_unit_test(what_is_not_possible_is_refused),
     };
 
