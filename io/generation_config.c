@@ -9,6 +9,7 @@
 
 #include "io/generation_config.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "io/hf_reader.h"
 
@@ -56,17 +57,10 @@ static const struct {
 /* Of the first id that is not less. */
 static size_t place_of(const struct merak_token_list *list, int32_t id)
 {
-    size_t lo = 0, hi = list->n;
+    size_t i;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (list->id[mid] < id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    MERAK_BISECT(i, 0, list->n, list->id[i] >= id);
+    return i;
 }
 
 bool merak_token_list_has(const struct merak_token_list *list, int32_t id)

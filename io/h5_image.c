@@ -13,6 +13,8 @@
 
 #include "io/h5_image.h"
 
+#include "base/bisect.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,17 +57,10 @@ void merak_h5_image_destroy(struct merak_h5_image *image)
 /* The first page with this number or a higher one. */
 static size_t find_page(const struct merak_h5_image *image, uint64_t number)
 {
-    size_t lo = 0, hi = image->n;
+    size_t i;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (image->page[mid].number < number)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    MERAK_BISECT(i, 0, image->n, image->page[i].number >= number);
+    return i;
 }
 
 static bool has_page(const struct merak_h5_image *image, size_t i,

@@ -10,6 +10,7 @@
 
 #include "placement/topology.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "placement/hostlist.h"
 
@@ -287,19 +288,12 @@ enum merak_status merak_topology_parse(const char *text,
 /* The first leaf (by name) that lists the node, or -1. */
 static int find_leaf(const struct merak_topology *t, const char *name)
 {
-    int low = 0, high = t->n_nodes;
+    int i;
 
-    while (low < high) {
-        int mid = low + (high - low) / 2;
-
-        if (strcmp(t->node[mid].name, name) < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (low == t->n_nodes || strcmp(t->node[low].name, name) != 0)
+    MERAK_BISECT(i, 0, t->n_nodes, strcmp(t->node[i].name, name) >= 0);
+    if (i == t->n_nodes || strcmp(t->node[i].name, name) != 0)
         return -1;
-    return t->node[low].leaf;
+    return t->node[i].leaf;
 }
 
 enum merak_status merak_topology_path(const struct merak_topology *t,

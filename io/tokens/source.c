@@ -4,6 +4,7 @@
 
 #include "io/tokens/source.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "merak/types.h"
 
@@ -159,17 +160,10 @@ static enum merak_status pack_samples(struct merak_source *src,
 static size_t find_file(const struct merak_source *src, enum merak_split split,
                         uint64_t at)
 {
-    size_t lo = 0, hi = src->n_files - 1;
+    size_t f;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (src->end[split][mid] > at)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
+    MERAK_BISECT(f, 0, src->n_files - 1, src->end[split][f] > at);
+    return f;
 }
 
 /* Tokens [from, from + n) of a file. */
@@ -219,17 +213,10 @@ enum { COUNTED = 1, BEGINS = 2 };
 /* The first document that ends after token `at`. */
 static size_t find_document(const struct merak_token_file *file, uint64_t at)
 {
-    size_t lo = 0, hi = (size_t)file->documents - 1;
+    size_t d;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (file->begin[mid + 1] > at)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
+    MERAK_BISECT(d, 0, (size_t)file->documents - 1, file->begin[d + 1] > at);
+    return d;
 }
 
 static void mark_begins(const struct merak_token_file *file,

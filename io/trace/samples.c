@@ -20,6 +20,7 @@
 
 #include "io/trace/samples.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "io/trace/sharers.h"
 #include "io/trace/view.h"
@@ -70,17 +71,10 @@ struct times {
 /* How many of n ascending times are at most t. */
 static size_t upto(const int64_t *time, size_t n, int64_t t)
 {
-    size_t lo = 0, hi = n;
+    size_t i;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (time[mid] <= t)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    MERAK_BISECT(i, 0, n, time[i] > t);
+    return i;
 }
 
 static bool times_init(const struct merak_trace_lane *lane, struct times *t)

@@ -4,6 +4,7 @@
 
 #include "io/trace/view.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "partitioner/program/program.h"
 
@@ -20,17 +21,10 @@ struct range {
 
 static size_t first_of(const struct merak_trace_rank *rank, int64_t step)
 {
-    size_t lo = 0, hi = rank->n;
+    size_t i;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (rank->records[mid].step < step)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    MERAK_BISECT(i, 0, rank->n, rank->records[i].step >= step);
+    return i;
 }
 
 static struct range records_of(const struct merak_trace_rank *rank,

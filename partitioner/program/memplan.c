@@ -9,6 +9,7 @@
 
 #include "partitioner/program/memplan.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "base/size.h"
 
@@ -202,23 +203,17 @@ static size_t best_gap(const struct periods *periods, const struct placed *now,
 static void insert_by_offset(struct all_placed *placed,
                              const struct placed *now, uint64_t parts)
 {
-    int lo = 0, hi = placed->n;
+    struct placed *at = placed->at;
     size_t behind;
+    int i;
 
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-
-        if (placed->at[mid].life->offset > now->life->offset)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    behind = (size_t)(placed->n - lo);
-    memmove(&placed->at[lo + 1], &placed->at[lo], behind * sizeof(*placed->at));
-    memmove(&placed->parts[lo + 1], &placed->parts[lo],
+    MERAK_BISECT(i, 0, placed->n, at[i].life->offset > now->life->offset);
+    behind = (size_t)(placed->n - i);
+    memmove(&at[i + 1], &at[i], behind * sizeof(*at));
+    memmove(&placed->parts[i + 1], &placed->parts[i],
             behind * sizeof(*placed->parts));
-    placed->at[lo] = *now;
-    placed->parts[lo] = parts;
+    at[i] = *now;
+    placed->parts[i] = parts;
     placed->n++;
 }
 

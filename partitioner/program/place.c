@@ -11,6 +11,7 @@
 
 #include "partitioner/program/build.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "base/size.h"
 
@@ -22,24 +23,17 @@ static void extend_life(struct merak_build *b, int slot, int at, int until)
 {
     struct merak_use *use = &b->use[b->prog->slot[slot].whole];
     struct merak_span *span;
-    int lo = 0, hi = use->n_spans;
+    int i, n = use->n_spans;
 
     /* The last lifetime may not have begun. */
-    if (hi > 0 && use->span[hi - 1].first < 0)
-        hi--;
-    while (lo < hi) { /* the first that ends at `at` or later */
-        int mid = lo + (hi - lo) / 2;
-
-        if (use->span[mid].last < at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    if (lo == use->n_spans || use->span[lo].first < 0 ||
-        use->span[lo].first > at)
+    if (n > 0 && use->span[n - 1].first < 0)
+        n--;
+    /* The first that ends at `at` or later. */
+    MERAK_BISECT(i, 0, n, use->span[i].last >= at);
+    if (i == use->n_spans || use->span[i].first < 0 || use->span[i].first > at)
         return;
-    span = &use->span[lo];
-    if (lo + 1 < use->n_spans && span[1].first >= 0 && until >= span[1].first)
+    span = &use->span[i];
+    if (i + 1 < use->n_spans && span[1].first >= 0 && until >= span[1].first)
         until = span[1].first - 1;
     if (until > span->last)
         span->last = until;

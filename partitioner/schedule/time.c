@@ -9,6 +9,7 @@
 
 #include "partitioner/schedule/time.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "partitioner/schedule/list_check.h"
 #include "partitioner/schedule/player.h"
@@ -379,6 +380,12 @@ enum merak_status merak_timetable_run(struct merak_timetable *table,
     return rc;
 }
 
+static bool ends(struct run *run)
+{
+    merak_play(&run->player);
+    return merak_play_is_over(&run->player);
+}
+
 enum merak_status merak_timetable_send_lag(struct merak_timetable *table,
                                            int *lag_p, struct merak_error *err)
 {
@@ -394,19 +401,11 @@ enum merak_status merak_timetable_send_lag(struct merak_timetable *table,
     /* The play ends if no send is waited for, so some lag is enough. */
     for (;; low = high, high *= 2) {
         run.sends.lag = high;
-        merak_play(&run.player);
-        if (merak_play_is_over(&run.player))
+        if (ends(&run))
             break;
     }
-    while (high - low > 1) {
-        run.sends.lag = low + (high - low) / 2;
-        merak_play(&run.player);
-        if (merak_play_is_over(&run.player))
-            high = run.sends.lag;
-        else
-            low = run.sends.lag;
-    }
-    *lag_p = high;
+    MERAK_BISECT(run.sends.lag, low + 1, high, ends(&run));
+    *lag_p = run.sends.lag;
 out:
     run_fini(&run);
     return rc;

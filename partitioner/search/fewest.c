@@ -11,6 +11,8 @@
 #include "partitioner/search/need.h"
 #include "partitioner/search/search_impl.h"
 
+#include "base/bisect.h"
+
 #include <string.h>
 
 static int most_blocks(const struct merak_rater *r)
@@ -27,16 +29,10 @@ static int most_blocks(const struct merak_rater *r)
 static int fewest(struct merak_rater *r, struct merak_candidate *cand,
                   double limit)
 {
-    int lo = 0, hi = most_blocks(r), stage;
+    int *fetch = &cand->plan.fetch, most = most_blocks(r), stage;
 
-    while (hi - lo > 1) {
-        cand->plan.fetch = lo + (hi - lo) / 2;
-        if (merak_stages_need(r, &stage) <= limit)
-            hi = cand->plan.fetch;
-        else
-            lo = cand->plan.fetch;
-    }
-    return hi == most_blocks(r) ? 0 : hi;
+    MERAK_BISECT(*fetch, 1, most, merak_stages_need(r, &stage) <= limit);
+    return *fetch >= most ? 0 : *fetch;
 }
 
 /* Rate it, with the drops that it has. */

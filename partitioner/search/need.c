@@ -11,6 +11,8 @@
 
 #include "partitioner/program/offload.h"
 
+#include "base/bisect.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -432,15 +434,8 @@ static int fewest_blocks(const struct chunk_set *f, double limit, int lo)
     for (; lo + by < all && try_drop(f, false, lo + by).bytes > limit; by *= 2)
         lo += by;
     hi = lo + by < all ? lo + by : all;
-    while (hi - lo > 1) {
-        int mid = lo + (hi - lo) / 2;
-
-        if (try_drop(f, false, mid).bytes > limit)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return hi;
+    MERAK_BISECT(by, lo + 1, hi, try_drop(f, false, by).bytes <= limit);
+    return by;
 }
 
 static struct merak_need choose_least(const struct chunk_set *f, double limit)

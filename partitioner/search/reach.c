@@ -4,6 +4,8 @@
 
 #include "partitioner/search/reach.h"
 
+#include "base/bisect.h"
+
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,19 +77,13 @@ static int earliest(struct merak_reach *r, int type, int flight, int to,
 {
     const struct merak_reach_input *in = r->in;
     int *known = &r->earliest[type * (in->n + 1) + to];
-    int lo = 0, hi = to; /* from hi on it does */
+    int from;
 
     if (*known >= 0)
         return *known;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-
-        if (in->seconds(in->arg, type, flight, mid, to) <= period)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return *known = hi;
+    MERAK_BISECT(from, 0, to,
+                 in->seconds(in->arg, type, flight, from, to) <= period);
+    return *known = from;
 }
 
 /* Let the s-th stage from the end be of this type.  Starts of it up to an end

@@ -13,6 +13,7 @@
 #include "partitioner/program/staged.h"
 #include "partitioner/simulate/check_impl.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "base/grow.h"
 
@@ -207,17 +208,10 @@ static int compare_sizes(const void *a, const void *b)
 
 static int cell_at(const struct memory *m, size_t offset)
 {
-    int lo = 0, hi = m->n_edges - 1;
+    int i;
 
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-
-        if (m->edge[mid] < offset)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    MERAK_BISECT(i, 0, m->n_edges - 1, m->edge[i] >= offset);
+    return i;
 }
 
 /* Parameters and optimizer state exist when a step begins. */

@@ -4,6 +4,7 @@
 
 #include "text/tokenizer/added.h"
 
+#include "base/bisect.h"
 #include "base/error.h"
 #include "text/tokenizer/unicode.h"
 
@@ -71,16 +72,12 @@ void merak_added_set_destroy(struct merak_added_set *set)
 static size_t find_byte(const struct merak_added_set *set, size_t lo, size_t hi,
                         size_t at, unsigned byte)
 {
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        const struct merak_added_token *t = set->token[mid];
+    const struct merak_added_token *const *t = set->token;
+    size_t i;
 
-        if (t->n <= at || (unsigned char)t->text[at] < byte)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    MERAK_BISECT(i, lo, hi,
+                 t[i]->n > at && (unsigned char)t[i]->text[at] >= byte);
+    return i;
 }
 
 /* The longest token that the text begins with.  The tokens that begin as it

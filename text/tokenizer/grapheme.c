@@ -35,25 +35,20 @@ struct join_range {
 
 #include "text/tokenizer/grapheme_table.h"
 
+#include "base/bisect.h"
+
 enum { N_JOINS = sizeof(joins) / sizeof(joins[0]) };
 
 static enum join join_of(uint32_t cp)
 {
-    size_t lo = 0, hi = N_JOINS;
+    size_t i;
 
     if (cp >= 0x20 && cp < 0x7f)
         return JOIN_OTHER;
     if (cp >= 0xac00 && cp <= 0xd7a3)
         return (cp - 0xac00) % 28 == 0 ? JOIN_LV : JOIN_LVT;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (joins[mid].hi < cp)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < N_JOINS && joins[lo].lo <= cp ? joins[lo].join : JOIN_OTHER;
+    MERAK_BISECT(i, 0, N_JOINS, joins[i].hi >= cp);
+    return i < N_JOINS && joins[i].lo <= cp ? joins[i].join : JOIN_OTHER;
 }
 
 static bool extends(enum join c)

@@ -10,19 +10,14 @@ struct range {
 
 #include "text/tokenizer/unicode_table.h"
 
+#include "base/bisect.h"
+
 static bool within(const struct range *ranges, size_t n, uint32_t cp)
 {
-    size_t lo = 0, hi = n;
+    size_t i;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (ranges[mid].hi < cp)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < n && ranges[lo].lo <= cp;
+    MERAK_BISECT(i, 0, n, ranges[i].hi >= cp);
+    return i < n && ranges[i].lo <= cp;
 }
 
 static bool is_space(uint32_t cp)
