@@ -341,7 +341,7 @@ static void emit_megatron(const struct plan_emitted *e, FILE *out,
         megatron_model(e->config, out);
     if (p->zero >= MERAK_ZERO_GRADS)
         hint(n, "run it with CUDA_DEVICE_MAX_CONNECTIONS unset or above 1");
-    else if (p->tp > 1)
+    else if (p->tp > 1 || p->cp > 1)
         hint(n, "before Blackwell, run it with CUDA_DEVICE_MAX_CONNECTIONS=1");
     if (e->config != NULL && is_other_model(e->config))
         lose(n, "cannot express: the model's norms, activation, windows or "
@@ -355,18 +355,37 @@ static void titan_parts(const struct plan_emitted *e, FILE *out)
 {
     int layer = 0;
 
-    fputs("module_fqns_per_model_part = [", out);
+    fputs("--parallelism.module_fqns_per_model_part\n", out);
     for (int i = 0; i < e->layers.n; i++) {
-        fprintf(out, "%s\n  [%s", i > 0 ? "," : "",
-                i == 0 ? "\"tok_embeddings\"" : "");
-        for (int k = 0; k < e->layers.count[i]; k++, layer++)
-            fprintf(out, "%s\"layers.%d\"", i > 0 && k == 0 ? "" : ", ", layer);
-        if (i + 1 == e->layers.n)
-            fprintf(out, "%s\"norm\", \"output\"",
-                    e->layers.count[i] > 0 ? ", " : "");
-        fputc(']', out);
+        const char *between = i == 0 ? "," : "";
+
+        fprintf(out, "  %s", i == 0 ? "tok_embeddings" : "");
+        for (int k = 0; k < e->layers.count[i]; k++, layer++) {
+            fprintf(out, "%slayers.%d", between, layer);
+            between = ",";
+        }
+        fprintf(out, "%s%s\n", i + 1 == e->layers.n ? between : "",
+                i + 1 == e->layers.n ? "norm,lm_head" : "");
     }
-    fputs("\n]\n", out);
+}
+
+static void titan_degrees(const struct merak_plan *p, FILE *out)
+{
+    int sharded = merak_plan_is_home_in(p) ? p->dp_in : p->zero > 0 ? p->dp : 1;
+
+    fprintf(out,
+            "--parallelism.data_parallel_replicate_degree %d\n"
+            "--parallelism.data_parallel_shard_degree %d\n"
+            "--parallelism.tensor_parallel_degree %d\n"
+            "--parallelism.pipeline_parallel_degree %d\n",
+            p->dp / sharded, sharded, p->tp, p->pp);
+    if (p->tp > 1 && p->sp == MERAK_SP_OFF)
+        fputs("--parallelism.no_enable_sequence_parallel\n", out);
+    if (p->cp > 1)
+        fprintf(out, "--parallelism.context_parallel_degree %d\n", p->cp);
+    if (p->zero > 0 && (p->dp > 1 || p->cp > 1))
+        fprintf(out, "--parallelism.fsdp_reshard_after_forward %s\n",
+                p->zero >= MERAK_ZERO_PARAMS ? "always" : "never");
 }
 
 static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
@@ -374,39 +393,34 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
 {
     const struct merak_plan *p = e->plan;
     enum merak_recompute all = p->recompute;
-    int sharded = merak_plan_is_home_in(p) ? p->dp_in : p->zero > 0 ? p->dp : 1;
     bool offloads = p->offload != MERAK_OFFLOAD_NONE;
 
     fprintf(out,
-            "[training]\nseq_len = %zu\nlocal_batch_size = %zu\n"
-            "global_batch_size = %zu\nmixed_precision_param = \"%s\"\n%s\n",
+            "--training.seq_len %zu\n--training.local_batch_size %zu\n"
+            "--training.global_batch_size %zu\n"
+            "--training.mixed_precision_param %s\n%s",
             e->seq,
             plan_trainer_micro_batch(p) *
                 (p->pp > 1 ? (size_t)p->microbatches : 1),
             e->global_batch, p->dtype == MERAK_BF16 ? "bfloat16" : "float32",
-            offloads ? "enable_cpu_offload = true\n" : "");
-    fprintf(out,
-            "[parallelism]\ndata_parallel_replicate_degree = %d\n"
-            "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
-            "pipeline_parallel_degree = %d\n",
-            p->dp / sharded, sharded, p->tp, p->pp);
-    if (p->cp > 1)
-        fprintf(out, "context_parallel_degree = %d\n", p->cp);
-    if (p->zero > 0 && (p->dp > 1 || p->cp > 1))
-        fprintf(out, "fsdp_reshard_after_forward = \"%s\"\n",
-                p->zero >= MERAK_ZERO_PARAMS ? "always" : "never");
-    if (p->pp > 1)
+            offloads ? "--training.enable_cpu_offload\n" : "");
+    titan_degrees(p, out);
+    if (p->pp > 1) /* it does not capture pipelines in CUDA graphs */
         fprintf(out,
-                "pipeline_parallel_schedule = \"%s\"\n"
-                "pipeline_parallel_microbatch_size = %zu\n",
+                "--parallelism.pipeline_parallel_schedule %s\n"
+                "--parallelism.pipeline_parallel_microbatch_size %zu\n"
+                "--training.disable_cuda_graphs\n",
                 plan_trainer_schedule(n->trainer, p)->its,
                 plan_trainer_micro_batch(p));
     if (e->lays_out)
         titan_parts(e, out);
-    fprintf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
+    fprintf(out, "activation-checkpoint:%s\n",
             all == MERAK_RECOMPUTE_SELECTIVE ? "selective"
             : all != MERAK_RECOMPUTE_NONE    ? "full"
                                              : "none");
+    if (all == MERAK_RECOMPUTE_SELECTIVE)
+        hint(n, "its selective recomputes what lies between matrix products "
+                "and attention, not attention");
     if (p->zero == MERAK_ZERO_GRADS)
         hint(n, "it shards parameters, too, and gathers them once a step");
     if (merak_plan_is_home_in(p))
@@ -415,7 +429,8 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
         hint(n, "it keeps parameters and gradients in the host's memory, too");
         note_offload(n);
     }
-    hint(n, "give the model by its own name for it: [model] name, flavor");
+    hint(n, "before these options, give the model by its own names for it: "
+            "--module and --config");
 }
 
 /* --- DeepSpeed ------------------------------------------------------------ */

@@ -95,10 +95,14 @@ static bool has_whole_groups(const struct plan_numbers *n)
            divides(n->kv_heads, n->tp);
 }
 
-/* Also without context parallelism the divisor is twice the degree. */
-static bool has_half_sequences(const struct plan_numbers *n)
+static bool has_cut_sequences(const struct plan_numbers *n)
 {
-    return divides(2 * n->tp * n->cp, n->seq);
+    return divides((n->sp ? n->tp : 1) * (n->cp > 1 ? 2 * n->cp : 1), n->seq);
+}
+
+static bool has_no_tied_stages(const struct plan_numbers *n)
+{
+    return n->pp == 1 || !n->tied;
 }
 
 static bool has_whole_kv_heads(const struct plan_numbers *n)
@@ -148,6 +152,8 @@ static bool has_zero_stage(const struct plan_numbers *n)
 #define MEGATRON_ARGUMENTS "megatron/training/arguments.py"
 #define MEGATRON_CONFIG "megatron/core/transformer/transformer_config.py"
 #define MEGATRON_SCHEDULES "megatron/core/pipeline_parallel/schedules.py"
+#define TITAN_TRAINER "torchtitan/trainer.py"
+#define TITAN_DECODER "torchtitan/models/common/decoder.py"
 #define TITAN_PIPELINE "torchtitan/distributed/pipeline_parallel.py"
 #define TORCH_SCHEDULES "torch/distributed/pipelining/schedules.py"
 #define DEEPSPEED_CONFIG "deepspeed/runtime/config.py"
@@ -207,14 +213,17 @@ static const struct {
     {PLAN_EMIT_TORCHTITAN,
      "global_batch_size is a multiple of local_batch_size times the "
      "data-parallel degree",
-     "torchtitan/train.py", has_whole_batch},
+     TITAN_TRAINER, has_whole_batch},
     {PLAN_EMIT_TORCHTITAN,
-     "seq_len is a multiple of twice tensor_parallel_degree times "
-     "context_parallel_degree",
-     "torchtitan/distributed/parallel_dims.py", has_half_sequences},
+     "seq_len is a multiple of tensor_parallel_degree, if that cuts sequences, "
+     "times twice context_parallel_degree, if that is above 1",
+     TITAN_TRAINER, has_cut_sequences},
     {PLAN_EMIT_TORCHTITAN,
      "heads, and those of keys, are multiples of tensor_parallel_degree",
-     "torchtitan/models/llama3/infra/parallelize.py", has_whole_kv_heads},
+     TITAN_DECODER, has_whole_kv_heads},
+    {PLAN_EMIT_TORCHTITAN,
+     "with stages, the output layer has weights of its own", TITAN_DECODER,
+     has_no_tied_stages},
     {PLAN_EMIT_TORCHTITAN,
      "there are no more stages than layers, embedding and output",
      TITAN_PIPELINE, has_layers_for_stages},

@@ -22,14 +22,13 @@ static const struct plan_trainer trainers[] = {
                             .offload_ranks = 1},
     [PLAN_EMIT_TORCHTITAN] =
         {.name = "torchtitan",
-         .version = "0.2.2",
+         .version = "0.3.0",
          .schedule = {{"1f1b", "1F1B", PLAN_1F1B},
                       {"gpipe", "GPipe", PLAN_OTHER},
                       {"interleaved", "Interleaved1F1B", PLAN_INTERLEAVED},
                       {"zb-v", "ZBVZeroBubble", PLAN_OTHER}},
          .cuts_layers = true,
          .lists_even = true,
-         .always_sp = true,
          .least_zero = MERAK_ZERO_GRADS,
          .pipeline_zero = MERAK_MAX_ZERO,
          .offload_ranks = 2}, /* FSDP does it */
@@ -117,8 +116,6 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
         p.microbatches /= 2;
     }
     adapt_schedule(t, &p);
-    if (t->always_sp && p.tp > 1)
-        p.sp = MERAK_SP_ON;
     if (!t->has_order)
         p.order_tp_pp_dp = false;
     if (merak_plan_mesh(&p, 0).dp < t->offload_ranks ||
@@ -186,5 +183,6 @@ struct plan_numbers plan_numbers_of(const struct plan_trainer *t,
     n.kv_heads = c->kv_heads;
     n.head_dim = c->head_dim;
     n.positions = c->positions;
+    n.tied = c->tied;
     return n;
 }

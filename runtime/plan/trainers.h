@@ -27,7 +27,6 @@ struct plan_trainer {
     bool cuts_layers;  /* it takes any numbers of whole layers */
     bool lists_even;   /* equal numbers have to be listed, too: it would divide
                           the layers otherwise */
-    bool always_sp;    /* tensor parallelism has sequence parallelism */
     bool has_order;    /* ranks may be tp-pp-dp */
     int least_zero;    /* if replicas share out anything */
     int pipeline_zero; /* the most with several stages */
@@ -66,6 +65,7 @@ struct plan_numbers {
     enum plan_order order;
     bool sp;
     bool has_model;
+    bool tied; /* the output layer has the embedding's weights */
 };
 struct plan_numbers plan_numbers_of(const struct plan_trainer *trainer,
                                     const struct plan_emitted *emitted);

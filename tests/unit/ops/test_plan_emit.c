@@ -111,7 +111,7 @@ static const struct layers_row layers_rows[] = {
      {16, 16},
      0,
      "--seq-length 4096\n--sequence",
-     "\"layers.15\"],\n",
+     ",layers.15\n  layers.16,",
      ""},
     {2,
      2,
@@ -119,7 +119,7 @@ static const struct layers_row layers_rows[] = {
      {8, 8, 8, 8},
      0,
      "--num-virtual-stages-per-pipeline-rank 2\n",
-     "  [\"layers.8\", ",
+     "\n  layers.8,",
      ""},
     {5,
      1,
@@ -127,7 +127,7 @@ static const struct layers_row layers_rows[] = {
      {4, 4, 4, 4, 0},
      0,
      "--pipeline-model-parallel-layout Et*4|t*4|t*4|t*4|L\n",
-     "  [\"norm\", \"output\"]\n",
+     "\n  norm,lm_head\n",
      "unequal numbers of layers: 4, 4, 4, 4, 0"},
     {2,
      2,
@@ -135,7 +135,7 @@ static const struct layers_row layers_rows[] = {
      {9, 8, 8, 7},
      0,
      "--pipeline-model-parallel-layout Et*9|t*8|t*8|t*7L\n",
-     "[\"tok_embeddings\", \"layers.0\"",
+     "\n  tok_embeddings,layers.0,",
      "unequal numbers of layers: 9, 8, 8"},
     {2,
      1,
@@ -143,7 +143,7 @@ static const struct layers_row layers_rows[] = {
      {16, 16},
      1,
      "--pipeline-model-parallel-layout Et*16|t*16L\n",
-     "\"layers.31\", \"norm\", \"output\"]\n",
+     ",layers.31,norm,lm_head\n",
      "unequal numbers of layers: 16, 16"},
 };
 
@@ -223,28 +223,35 @@ static void what_parts_recompute_is_said_if_they_do(void **state)
     }
 }
 
-static void torchtitan_gets_toml(void **state)
+static void torchtitan_gets_options(void **state)
 {
     struct merak_plan plan = plain;
     char *out, *notes;
 
     (void)state;
     plan.recompute = MERAK_RECOMPUTE_SELECTIVE;
+    plan.sp = MERAK_SP_OFF;
     emit(PLAN_EMIT_TORCHTITAN, &plan, NULL, &out, &notes);
     assert_string_equal(
         out, "# cannot express: zero 1; emitted 2\n"
+             "# its selective recomputes what lies between matrix products and "
+             "attention, not attention\n"
              "# it shards parameters, too, and gathers them once a step\n"
-             "# give the model by its own name for it: [model] name, flavor\n"
-             "[training]\nseq_len = 4096\nlocal_batch_size = 32\n"
-             "global_batch_size = 256\n"
-             "mixed_precision_param = \"bfloat16\"\n\n"
-             "[parallelism]\ndata_parallel_replicate_degree = 1\n"
-             "data_parallel_shard_degree = 8\ntensor_parallel_degree = 4\n"
-             "pipeline_parallel_degree = 2\n"
-             "fsdp_reshard_after_forward = \"never\"\n"
-             "pipeline_parallel_schedule = \"1F1B\"\n"
-             "pipeline_parallel_microbatch_size = 2\n\n"
-             "[activation_checkpoint]\nmode = \"selective\"\n");
+             "# before these options, give the model by its own names for it: "
+             "--module and --config\n"
+             "--training.seq_len 4096\n--training.local_batch_size 32\n"
+             "--training.global_batch_size 256\n"
+             "--training.mixed_precision_param bfloat16\n"
+             "--parallelism.data_parallel_replicate_degree 1\n"
+             "--parallelism.data_parallel_shard_degree 8\n"
+             "--parallelism.tensor_parallel_degree 4\n"
+             "--parallelism.pipeline_parallel_degree 2\n"
+             "--parallelism.no_enable_sequence_parallel\n"
+             "--parallelism.fsdp_reshard_after_forward never\n"
+             "--parallelism.pipeline_parallel_schedule 1F1B\n"
+             "--parallelism.pipeline_parallel_microbatch_size 2\n"
+             "--training.disable_cuda_graphs\n"
+             "activation-checkpoint:selective\n");
     assert_string_equal(notes,
                         "merak plan: cannot express: zero 1; emitted 2\n");
     free(out);
@@ -262,8 +269,9 @@ static void torchtitan_shards_inside(void **state)
     plan.zero_home = MERAK_HOME_IN;
     plan.dp_in = 4;
     emit(PLAN_EMIT_TORCHTITAN, &plan, NULL, &out, &notes);
-    assert_non_null(strstr(out, "data_parallel_replicate_degree = 2\n"
-                                "data_parallel_shard_degree = 4\n"));
+    assert_non_null(
+        strstr(out, "--parallelism.data_parallel_replicate_degree 2\n"
+                    "--parallelism.data_parallel_shard_degree 4\n"));
     free(out);
     free(notes);
 }
@@ -281,8 +289,8 @@ static void zero_2_and_3_are_emitted(void **state)
          "--use-megatron-fsdp\n--ckpt-format fsdp_dtensor\n"
          "--data-parallel-sharding-strategy optim_grads_params\n",
          ""},
-        {PLAN_EMIT_TORCHTITAN, 1, 2, "reshard_after_forward = \"never\"", ""},
-        {PLAN_EMIT_TORCHTITAN, 2, 3, "reshard_after_forward = \"always\"", ""},
+        {PLAN_EMIT_TORCHTITAN, 1, 2, "reshard_after_forward never\n", ""},
+        {PLAN_EMIT_TORCHTITAN, 2, 3, "reshard_after_forward always\n", ""},
         {PLAN_EMIT_DEEPSPEED, 1, 3, "\"stage\": 3", ""},
         {PLAN_EMIT_DEEPSPEED, 1, 2, "\"stage\": 2", ""},
         {PLAN_EMIT_DEEPSPEED, 2, 2, "\"stage\": 1", "zero 2; emitted 1"},
@@ -317,7 +325,7 @@ static void offloaded_state_is_emitted(void **state)
     } rows[] = {
         {PLAN_EMIT_MEGATRON, 8, 1, "--optimizer-cpu-offload\n", ""},
         {PLAN_EMIT_MEGATRON, 1, 0, "--use-precision-aware-optimizer\n", ""},
-        {PLAN_EMIT_TORCHTITAN, 8, 3, "\nenable_cpu_offload = true\n", ""},
+        {PLAN_EMIT_TORCHTITAN, 8, 3, "\n--training.enable_cpu_offload\n", ""},
         {PLAN_EMIT_TORCHTITAN, 1, 0, "", "offload state; emitted none"},
         {PLAN_EMIT_TORCHTITAN, 8, 0, "", "offload state; emitted none"},
         {PLAN_EMIT_DEEPSPEED, 8, 2, "\"offload_optimizer\": {", ""},
@@ -411,11 +419,6 @@ static void experts_apart(struct merak_plan *plan)
     plan->ep = 2;
 }
 
-static void no_sequences(struct merak_plan *plan)
-{
-    plan->sp = MERAK_SP_OFF;
-}
-
 static const struct noted_row noted_rows[] = {
     {PLAN_EMIT_MEGATRON, zb_v, "schedule zb-v; emitted 1f1b"},
     {PLAN_EMIT_TORCHTITAN, zb_h1, "schedule zb-h1; emitted 1f1b"},
@@ -425,7 +428,6 @@ static const struct noted_row noted_rows[] = {
     {PLAN_EMIT_DEEPSPEED, uneven, "unequal numbers of layers"},
     {PLAN_EMIT_TORCHTITAN, whole_pipelines_close, "order tp-pp-dp; emitted"},
     {PLAN_EMIT_MEGATRON, experts_apart, "experts divided among 2 ranks"},
-    {PLAN_EMIT_TORCHTITAN, no_sequences, "sp off; emitted on"},
 };
 
 static void what_cannot_be_said_is_named(void **state)
@@ -516,7 +518,7 @@ int main(void)
         cmocka_unit_test(megatron_is_told_what_it_cannot_have),
         cmocka_unit_test(uneven_stages_get_a_layout),
         cmocka_unit_test(what_parts_recompute_is_said_if_they_do),
-        cmocka_unit_test(torchtitan_gets_toml),
+        cmocka_unit_test(torchtitan_gets_options),
         cmocka_unit_test(torchtitan_shards_inside),
         cmocka_unit_test(zero_2_and_3_are_emitted),
         cmocka_unit_test(offloaded_state_is_emitted),

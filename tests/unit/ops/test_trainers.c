@@ -43,8 +43,10 @@ static bool megatron_takes(const char *out, size_t ranks)
     size_t batch = number_at(out, "--global-batch-size");
     size_t cp = or_1(number_at(out, "--context-parallel-size"));
     size_t dp = ranks / tp / pp / cp;
+    bool one_queue = strstr(out, "CUDA_DEVICE_MAX_CONNECTIONS=1") != NULL;
+    bool fsdp = strstr(out, "--use-megatron-fsdp") != NULL;
 
-    return ranks % (tp * pp * cp) == 0 &&
+    return one_queue == (!fsdp && tp * cp > 1) && ranks % (tp * pp * cp) == 0 &&
            number_at(out, "--seq-length") % (cp > 1 ? 2 * cp : 1) == 0 &&
            batch % (micro * dp) == 0 && layers % (pp * v) == 0 &&
            heads % tp == 0 &&
@@ -56,6 +58,7 @@ static bool megatron_takes(const char *out, size_t ranks)
 static bool torchtitan_takes(const char *out, size_t ranks)
 {
     size_t tp = number_at(out, "tensor_parallel_degree");
+    size_t sp = strstr(out, "no_enable_sequence_parallel") != NULL ? 1 : tp;
     size_t pp = number_at(out, "pipeline_parallel_degree");
     size_t dp =
         number_at(out, "replicate_degree") * number_at(out, "shard_degree");
@@ -66,8 +69,9 @@ static bool torchtitan_takes(const char *out, size_t ranks)
     return tp * pp * dp * cp == ranks &&
            number_at(out, "global_batch_size") % (local * dp) == 0 &&
            local % micro == 0 &&
-           number_at(out, "seq_len") % (2 * tp * cp) == 0 &&
-           (strstr(out, "\"1F1B\"") == NULL || local / micro >= pp);
+           number_at(out, "seq_len") % (sp * (cp > 1 ? 2 * cp : 1)) == 0 &&
+           (pp == 1 || strstr(out, "disable_cuda_graphs\n") != NULL) &&
+           (strstr(out, "schedule 1F1B") == NULL || local / micro >= pp);
 }
 
 static bool deepspeed_takes(const char *out, size_t ranks, const char *degrees)
