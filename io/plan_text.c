@@ -45,6 +45,10 @@ const char *merak_plan_state_text(const struct merak_plan *p)
           "dp"),
          (", parameters and gradients sharded over dp-in and cp, optimizer "
           "state over dp and cp")},
+        {(", parameters sharded over dp-in, gradients and optimizer state "
+          "over dp"),
+         (", parameters sharded over dp-in and cp, gradients and optimizer "
+          "state over dp and cp")},
     };
     static const char *const experts[3][2] = {
         {", optimizer state sharded over ep for weights replicated across it",
@@ -66,7 +70,7 @@ const char *merak_plan_state_text(const struct merak_plan *p)
     int level = p->zero > MERAK_ZERO_STATE ? p->zero - MERAK_ZERO_STATE : 0;
 
     if (merak_plan_is_home_in(p))
-        return inside[level - 1][p->cp > 1];
+        return inside[p->grad_sum == MERAK_SUM_STEP ? 2 : level - 1][p->cp > 1];
     if (p->cp > 1 && p->zero > 0)
         return with_cp[level][p->dp > 1];
     if (p->ep > 1 && p->zero > 0)

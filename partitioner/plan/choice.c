@@ -265,20 +265,22 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(FETCH, "fetch", INT, fetch, FETCH_TEXT, FETCH_TEXT,
              DEGREE, .words = "all"),
         .key = "fetch", IN_PLAN(fetch), .is_implied = true,
-        .is_settled = true, .is_told = true, .least_zero = MERAK_ZERO_PARAMS,
+        .is_settled = true, .is_told = true,
+        .least_zero = {MERAK_ZERO_PARAMS, MERAK_ZERO_PARAMS},
         .is_narrowed = true, NEAR(usual, 12, 13)},
     [MERAK_CHOICE_GRAD_SUM] = {
         BOTH(GRAD_SUM, "grad-sum", WORD, grad_sum, GRAD_SUM_TEXT,
              GRAD_SUM_TEXT, .words = "micro|step"),
         .key = "grad_sum", IN_PLAN(grad_sum), .is_implied = true,
         .is_settled = true, .is_told = true,
+        .least_zero = {0, MERAK_ZERO_PARAMS},
         .is_narrowed = true, NEAR(usual, 14, 18)},
     [MERAK_CHOICE_ZERO_HOME] = {
         BOTH(ZERO_HOME, "zero-home", WORD, zero_home,
              ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),
         .key = "zero_home", IN_PLAN(zero_home), .n_words = 2,
         .is_implied = true, .is_settled = true, .is_told = true,
-        NEAR(usual, 13, 17)},
+        .least_zero = {0, MERAK_ZERO_GRADS}, NEAR(usual, 13, 17)},
     [MERAK_CHOICE_OFFLOAD] = {
         BOTH(OFFLOAD, "offload", WORD, offload, OFFLOAD_TEXT, OFFLOAD_TEXT,
              .words = "none|state"),
@@ -404,6 +406,12 @@ long merak_choice_get(const struct merak_choice *choice,
                 (const char *)choices + merak_choice_plain(choice)->at);
 }
 
+long merak_choice_of(const struct merak_choice *choice,
+                     const struct merak_plan *plan)
+{
+    return load(choice->kind, (const char *)plan + choice->plan_at);
+}
+
 void merak_choice_set(const struct merak_choice *choice,
                       struct merak_choices *choices, long value)
 {
@@ -426,8 +434,8 @@ int merak_choice_compare(const struct merak_choice *choice,
         return memcmp(&a->split, &b->split, sizeof(a->split));
     if (!choice->in_plan)
         return 0;
-    x = load(choice->kind, (const char *)a + choice->plan_at);
-    y = load(choice->kind, (const char *)b + choice->plan_at);
+    x = merak_choice_of(choice, a);
+    y = merak_choice_of(choice, b);
     if (x == y)
         return 0;
     if (x == choice->usual || y == choice->usual)
@@ -437,30 +445,6 @@ int merak_choice_compare(const struct merak_choice *choice,
 
 /* --- all of them ---------------------------------------------------------- */
 
-/* Are choices given that only higher levels have?  One that is searched for may
- * be such a level. */
-static enum merak_status check_levels(const struct merak_choices *choices,
-                                      struct merak_error *err)
-{
-    int zero =
-        choices->given[MERAK_CHOICE_ZERO] ? choices->zero : MERAK_ZERO_STATE;
-
-    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
-        const struct merak_choice *c = &merak_choice[i];
-        bool step =
-            i == MERAK_CHOICE_GRAD_SUM && choices->grad_sum == MERAK_SUM_STEP;
-        int least = step ? MERAK_ZERO_PARAMS : c->least_zero;
-
-        if (choices->given[i] && zero < least)
-            return merak_fail(err, MERAK_ERR_CONFIG,
-                              "--%s%s needs --zero %d, not %d; give that, or "
-                              "leave out --%s",
-                              c->option.name, step ? " step" : "", least, zero,
-                              c->option.name);
-    }
-    return MERAK_OK;
-}
-
 enum merak_status merak_choices_settle(struct merak_choices *choices,
                                        struct merak_error *err)
 {
@@ -469,8 +453,7 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
         return MERAK_ERR_CONFIG;
     if (choices->fetch == MERAK_OPTION_AUTO)
         choices->fetch = 0;
-    if (choices->zero != MERAK_OPTION_AUTO &&
-        check_levels(choices, err) != MERAK_OK)
+    if (merak_choices_check_levels(choices, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
     if (choices->schedule != NULL && strcmp(choices->schedule, "auto") == 0) {
         choices->schedule = NULL;

@@ -115,7 +115,9 @@ struct merak_choice {
     int tie; /* of plans that take the same time, the turn at which this choice
                 is compared; 0: after those; -1: never, it follows from others
               */
-    int least_zero;  /* the lowest level of ZeRO that has it */
+    /* The lowest level of ZeRO that has it: if it is given at all, and if its
+     * value is not the usual one. */
+    int least_zero[2];
     /* Other values to try if a request has no plan, or NULL: none.  The turn
      * at which it is tried if memory is short, and if numbers do not divide
      * (search/nearest_plan.c); 0: never. */
@@ -152,6 +154,9 @@ merak_choice_plain(const struct merak_choice *choice)
 /* A choice's number, or for WORD and BOOL the index of its word. */
 long merak_choice_get(const struct merak_choice *choice,
                       const struct merak_choices *choices);
+/* Of one that a plan has: its value there. */
+long merak_choice_of(const struct merak_choice *choice,
+                     const struct merak_plan *plan);
 void merak_choice_set(const struct merak_choice *choice,
                       struct merak_choices *choices, long value);
 /* The number of words that a plan can have; a word, "no" or "tp-dp-pp", by its
@@ -197,8 +202,8 @@ enum merak_status merak_choices_check_cp(const struct merak_choices *choices,
                                          struct merak_error *err) MERAK_CHECKED;
 /* What is given as auto to the planner alone counts as not given; zero, cp
  * and tp_axes stay auto.  Factors of tp decide tp, if it is not given.
- * MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or --fetch or
- * --grad-sum is given and a level without it. */
+ * MERAK_ERR_CONFIG if --zero1 and --zero have different levels, or what is
+ * given needs a higher one. */
 enum merak_status merak_choices_settle(struct merak_choices *choices,
                                        struct merak_error *err) MERAK_CHECKED;
 /* Check a list of stages.  Equal ones are made tp, pp and dp, with the
@@ -207,6 +212,12 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
 enum merak_status
 merak_choices_settle_stages(struct merak_choices *choices,
                             struct merak_error *err) MERAK_CHECKED;
+/* The lowest level that has all that is given and not usual; MERAK_ERR_CONFIG if
+ * a level is given that lacks something given: levels.c. */
+int merak_choices_least_zero(const struct merak_choices *choices);
+enum merak_status
+merak_choices_check_levels(const struct merak_choices *choices,
+                           struct merak_error *err) MERAK_CHECKED;
 /* May sums over replicas be over some of them first? */
 bool merak_choices_may_sum_twice(const struct merak_choices *choices);
 /* All choices of a plan, as given; name and lists are borrowed from it. */

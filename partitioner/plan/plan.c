@@ -138,64 +138,6 @@ bool merak_plan_is_home_in(const struct merak_plan *plan)
            merak_plan_dp_axes(plan, 0) > 1;
 }
 
-static enum merak_status check_dp_in(const struct merak_plan *plan,
-                                     struct merak_error *err)
-{
-    if (plan->dp_in > 1 && plan->stage != NULL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--dp-in %d: replicas of unlike stages are summed "
-                          "all at once; leave it out",
-                          plan->dp_in);
-    if (plan->dp_in > 1 && plan->dp % plan->dp_in != 0) {
-        merak_fail(err, MERAK_ERR_CONFIG, "--dp-in %d does not divide dp %d",
-                   plan->dp_in, plan->dp);
-        return merak_divisors_fix((size_t)plan->dp, (size_t)plan->dp_in, err);
-    }
-    if (plan->zero_home != MERAK_HOME_IN)
-        return MERAK_OK;
-    if (plan->zero < MERAK_ZERO_GRADS)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--zero-home in needs --zero 2 or 3; at level %d "
-                          "every rank has whole matrices and gradients",
-                          plan->zero);
-    if (plan->grad_sum == MERAK_SUM_STEP)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--grad-sum step keeps gradients whole, --zero-home "
-                          "in parts of them: leave out one of them");
-    if (plan->dp_in < 2)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--zero-home in needs dp-in 2 or more: the replicas "
-                          "of a node, by which dp %d can be divided",
-                          plan->dp);
-    return MERAK_OK;
-}
-
-enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
-                                        struct merak_error *err)
-{
-    enum merak_status rc = check_dp_in(plan, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    if (plan->fetch > 0 && plan->zero < MERAK_ZERO_PARAMS)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--fetch %d needs --zero 3, not %d", plan->fetch,
-                          plan->zero);
-    if (plan->grad_sum == MERAK_SUM_STEP && plan->zero < MERAK_ZERO_PARAMS)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--grad-sum step with --zero %d shares out no "
-                          "gradients: that is --zero 1; use it, or --zero 3",
-                          plan->zero);
-    if (plan->zero < MERAK_ZERO_GRADS)
-        return MERAK_OK;
-    if (plan->stage == NULL && !merak_plan_shares(plan))
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--zero %d needs ranks with the same weights, which "
-                          "share them out: dp or cp 2 or more; use --zero 1",
-                          plan->zero);
-    return MERAK_OK;
-}
-
 static void stages_text(const struct merak_plan *plan,
                         char text[MERAK_DEGREES_TEXT])
 {

@@ -156,7 +156,7 @@ bool merak_plan_shares(const struct merak_plan *plan);
  * micro-batch, and so are matrices if they are shared out? */
 bool merak_plan_is_home_in(const struct merak_plan *plan);
 /* MERAK_ERR_CONFIG if its level of ZeRO, or its order of sums over replicas, is
- * not possible with its other choices. */
+ * not possible with its other choices: levels.c. */
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
 /* Are matrices' gradients whole only while they are made? */

@@ -75,8 +75,7 @@ bool merak_search_may_be_flat(const struct merak_choices *pin)
     if (pin->given[MERAK_CHOICE_ZERO])
         return pin->zero >= MERAK_ZERO_GRADS;
     return pin->zero == MERAK_OPTION_AUTO ||
-           (pin->given[MERAK_CHOICE_ZERO_HOME] &&
-            pin->zero_home == MERAK_HOME_IN);
+           merak_choices_least_zero(pin) >= MERAK_ZERO_GRADS;
 }
 
 /* Has it what is given beside a level?  If sums are not, those of a step are
@@ -86,9 +85,7 @@ static bool has_given(const struct merak_choices *pin,
 {
     bool once = plan->grad_sum == MERAK_SUM_STEP;
 
-    if (plan->zero < MERAK_ZERO_PARAMS && pin->fetch > 0)
-        return false;
-    if (once && pin->zero_home == MERAK_HOME_IN)
+    if (plan->zero < merak_choices_least_zero(pin))
         return false;
     if (pin->given[MERAK_CHOICE_GRAD_SUM])
         return plan->grad_sum == pin->grad_sum;

@@ -298,7 +298,7 @@ static void print_others(const struct merak_plan *p,
     for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
         const struct merak_choice *c = &merak_choice[i];
 
-        if (!c->is_told || p->zero < c->least_zero ||
+        if (!c->is_told || p->zero < c->least_zero[0] ||
             merak_choice_compare(c, p, chosen) == 0)
             continue;
         merak_choice_text(c, &choices, text, sizeof(text));

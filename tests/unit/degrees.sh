@@ -11,6 +11,7 @@ export LC_ALL=C
 
 may='
 partitioner/plan/mesh.c         numbers ranks
+partitioner/plan/levels.c       checks the replicas of a level of ZeRO
 partitioner/plan/plan.c         checks the degrees, divides a batch among them
 partitioner/search/enumerate.c  tries all degrees
 partitioner/search/grids.c      factors tp

@@ -356,7 +356,7 @@ refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --zero 3
 refuses "--zero1 no is --zero 0, and another level" $cpu --zero 1 --zero1 no
 refuses "--zero1 no is --zero 0, and another level" $cpu --zero1 no --zero 1
 refuses "--no-zero1 is --zero 0" $cpu --no-zero1 --what-if zero=1
-refuses "--fetch needs --zero 3" $cpu --fetch 2
+refuses "--fetch 2 needs --zero 3, not 1" --dp 2 --fetch 2
 refuses "--grad-sum step needs --zero 3" $cpu --grad-sum step --zero 2
 refuses "no schedule" $cpu --what-if schedule=none
 refuses "tp x pp x dp must be the 1 rank," $cpu --what-if tp=2

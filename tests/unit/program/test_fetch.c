@@ -335,7 +335,7 @@ static const struct {
       .zero = 2,
       .grad_sum = MERAK_SUM_STEP,
       .schedule = "1f1b"},
-     "--grad-sum step with --zero 2 shares out no gradients: that is --zero 1"},
+     "--grad-sum step needs --zero 3, not 2; give that, or leave out"},
     {{.tp = 1, .pp = 1, .dp = 2, .zero = 2, .fetch = 1, .schedule = "1f1b"},
      "--fetch 1 needs --zero 3, not 2"},
     {{.tp = 1, .pp = 1, .dp = 2, .zero = 3, .fetch = 14, .schedule = "1f1b"},

@@ -101,13 +101,15 @@ static void check_more(const struct small_model *model,
     struct merak_plan z3 = with(row, MERAK_ZERO_PARAMS, MERAK_HOME_IN, 4);
     struct merak_plan all = with(row, MERAK_ZERO_PARAMS, MERAK_HOME_ALL, 4);
     struct merak_plan z2_all = with(row, MERAK_ZERO_GRADS, MERAK_HOME_ALL, 4);
-    struct merak_plan some = z3;
+    struct merak_plan some = z3, once = z3;
 
     some.fetch = 1;
+    once.grad_sum = MERAK_SUM_STEP; /* inside a node only gathers are left */
 
     parity_plans(model, &z1, &z2, false);
     parity_plans(model, &z2, &z3, true);
     parity_plans(model, &z2, &some, true);
+    parity_plans(model, &z1, &once, true);
     parity_plans(model, &z2_all, &all, true);
     parity_plans(model, &all, &z3, false);
 }
@@ -167,7 +169,7 @@ static size_t kept_bytes(const struct merak_program *prog,
     bool is_in = plan->zero_home == MERAK_HOME_IN;
     size_t sum = (bytes == 4 ? 3 : 4) * kept(state, 4);
 
-    if (!matrix || plan->zero < MERAK_ZERO_GRADS)
+    if (!matrix || !merak_plan_sums_each(plan))
         sum += kept(n, 4);
     else if (is_in)
         sum += kept(inner, 4);
@@ -197,7 +199,9 @@ static void programs_are_sound_and_keep_parts(void **state)
     for (size_t i = 0; i < 4 * COUNT(rows); i++) {
         const struct merak_plan *row = &rows[i / 4];
 
-        for (int zero = 0; zero <= MERAK_MAX_ZERO; zero++) {
+        /* the last: with sums of a step */
+        for (int at = 0; at <= MERAK_MAX_ZERO + 1; at++) {
+            int zero = at > MERAK_MAX_ZERO ? MERAK_ZERO_PARAMS : at;
             struct merak_plan plan = with(
                 row, zero,
                 i % 2 != 0 && zero > 1 ? MERAK_HOME_IN : MERAK_HOME_ALL, 4);
@@ -205,6 +209,7 @@ static void programs_are_sound_and_keep_parts(void **state)
             struct merak_error err = {.text = ""};
             struct merak_planned *p;
 
+            plan.grad_sum = at > zero ? MERAK_SUM_STEP : MERAK_SUM_MICRO;
             model.untied = true;
             model.dtype = i / 2 % 2 != 0 ? MERAK_BF16 : MERAK_F32;
             p = planned_build(&model, &plan, NULL);
