@@ -27,9 +27,10 @@ struct composition {
     uint32_t first, second, cp;
 };
 
-/* parts compatible_part[at .. at + n) */
+/* The first has parts compatible_part[at .. at + n), the next those after; n 0:
+ * each has one part, compatible_part[at] and what follows it. */
 struct compatible {
-    uint32_t cp, at, n;
+    uint32_t lo, hi, at, n;
 };
 
 #include "text/tokenizer/nfc_table.h"
@@ -85,10 +86,10 @@ static int compare_two(const void *key, const void *row)
 
 static int compare_range(const void *key, const void *row)
 {
-    const struct combining *c = row;
+    const uint32_t *lo_hi = row;
     uint32_t cp = *(const uint32_t *)key;
 
-    return cp < c->lo ? -1 : cp > c->hi;
+    return cp < lo_hi[0] ? -1 : cp > lo_hi[1];
 }
 
 #define FIND(key, table, compares) \
@@ -135,13 +136,16 @@ static enum merak_status put(struct stretch *s, uint32_t cp,
 }
 
 static enum merak_status put_compatible(struct stretch *s,
-                                        const struct compatible *c,
+                                        const struct compatible *c, uint32_t cp,
                                         struct merak_error *err)
 {
+    const uint32_t *part = &compatible_part[c->at + (cp - c->lo) * c->n];
     enum merak_status rc = MERAK_OK;
 
+    if (c->n == 0)
+        return put(s, *part + (cp - c->lo), err);
     for (uint32_t i = 0; i < c->n && rc == MERAK_OK; i++)
-        rc = put(s, compatible_part[c->at + i], err);
+        rc = put(s, part[i], err);
     return rc;
 }
 
@@ -154,9 +158,9 @@ static enum merak_status decompose(struct stretch *s, uint32_t cp,
     enum merak_status rc;
 
     if (s->form == MERAK_NFKC || s->form == MERAK_NFKD)
-        compatible_parts = FIND(&cp, compatible, compare_first);
+        compatible_parts = FIND(&cp, compatible, compare_range);
     if (compatible_parts != NULL)
-        return put_compatible(s, compatible_parts, err);
+        return put_compatible(s, compatible_parts, cp, err);
 
     if (syllable < S_COUNT) {
         uint32_t tail = syllable % T_COUNT;

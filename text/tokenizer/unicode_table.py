@@ -85,14 +85,30 @@ def compositions():
 NFKD = normalizers.NFKD()
 
 
-def compatible():
-    """[cp, where its decomposition begins, its length], and all of them."""
-    rows, parts = [], []
+def compatible_pairs():
     for cp in SCALARS:
         text = NFKD.normalize_str(chr(cp))
         if text != NFD.normalize_str(chr(cp)):
-            rows.append([cp, len(parts), len(text)])
-            parts += map(ord, text)
+            yield cp, [ord(c) for c in text]
+
+
+def compatible(pairs):
+    """Runs [lo, hi, where the decomposition of lo begins, the length of each],
+    and all of them; a length of 0: those of one character that ascends as the
+    run does, of which the first is there."""
+    rows, parts = [], []
+    for cp, text in pairs:
+        lo, hi, at, n = rows[-1] if rows else (0, -2, 0, 0)
+        follows = hi + 1 == cp and len(text) == max(n, 1)
+        ascends = follows and text[0] == parts[at] + cp - lo and n < 2
+        if ascends and (n == 0 or hi == lo):
+            rows[-1] = [lo, cp, at, 0]
+        elif follows and n > 0:
+            rows[-1][1] = cp
+            parts += text
+        else:
+            rows.append([cp, cp, len(parts), len(text)])
+            parts += text
     return rows, parts
 
 
@@ -134,7 +150,7 @@ out.write_text(f"""/* SPDX-License-Identifier: Apache-2.0 */
 {rows_of("combining", "combining", combining())}
 {rows_of("decompositions", "decomposition", list(decompositions()))}
 {rows_of("compositions", "composition", compositions())}""")
-rows, parts = compatible()
+rows, parts = compatible(compatible_pairs())
 out = pathlib.Path(__file__).with_name("nfkc_table.h")
 out.write_text(f"""/* SPDX-License-Identifier: Apache-2.0 */
 /* Made by unicode_table.py from Unicode {unicodedata.unidata_version}. */
