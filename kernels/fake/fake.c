@@ -8,8 +8,8 @@
  * sooner or later shows as a wrong number.  MERAK_FAKE_SEED selects another
  * sequence of delays.
  *
- * A queue holds MERAK_FAKE_DEPTH operations.  As in CUDA's driver at its worst, a
- * call that finds it full keeps all other calls waiting until there is room.
+ * A queue holds MERAK_FAKE_DEPTH operations.  As in CUDA's driver at its worst,
+ * a call that finds it full keeps all other calls waiting until there is room.
  */
 #include "config.h"
 
@@ -17,158 +17,11 @@
 
 #include "kernels/backends.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-
-/* --- what queues do --------------------------------------------------------
- */
-
-enum merak_status merak_fake_kernel(struct fake *f,
-                                    const struct merak_kernel *kernel,
-                                    struct merak_kernel_call *call,
-                                    const struct merak_step *step,
-                                    struct merak_error *err)
-{
-    enum merak_status rc;
-
-    for (int i = 0; i < call->n_in + call->n_out; i++)
-        call->operand[i].data = merak_fake_bytes(f, call->operand[i].data);
-    call->scratch = merak_fake_bytes(f, call->scratch);
-    call->step = step;
-    pthread_mutex_lock(&f->kernels);
-    rc = kernel->fn(call, err);
-    pthread_mutex_unlock(&f->kernels);
-    return rc;
-}
-
-static enum merak_status run_launch(struct fake *f, struct op *op,
-                                    struct merak_error *err)
-{
-    enum merak_status rc =
-        merak_fake_kernel(f, op->kernel, &op->call, &op->step, err);
-
-    for (int i = 0; i < op->n_undefined; i++) /* NaNs */
-        memset(merak_fake_bytes(f, op->undefined[i].at), 0xff,
-               op->undefined[i].bytes);
-    return rc;
-}
-
-static enum merak_status run_op(struct queue *q, struct op *op,
-                                struct merak_error *err)
-{
-    struct fake *f = q->owner;
-
-    switch (op->kind) {
-    case LAUNCH:
-        return run_launch(f, op, err);
-    case TABLE:
-        return merak_fake_run_table(q, op, err);
-    case WRITE:
-        memcpy(merak_fake_bytes(f, op->to), op->from, op->bytes);
-        break;
-    case READ:
-        memcpy(op->to, merak_fake_bytes(f, op->from), op->bytes);
-        break;
-    case FILL:
-        memset(merak_fake_bytes(f, op->to), op->byte, op->bytes);
-        break;
-    case PACK:
-        merak_pack_box(merak_fake_bytes(f, op->to),
-                       merak_fake_bytes(f, op->from), &op->box);
-        break;
-    case UNPACK:
-        merak_unpack_box(merak_fake_bytes(f, op->to), &op->box,
-                         merak_fake_bytes(f, op->from));
-        break;
-    case COMBINE:
-        op->pieces.mine = merak_fake_bytes(f, op->pieces.mine);
-        op->pieces.staged = merak_fake_bytes(f, op->pieces.staged);
-        merak_combine_pieces(merak_fake_bytes(f, op->to), &op->pieces);
-        break;
-    case CALL:
-        op->fn(op->arg);
-        break;
-    case RECORD:
-    case WAIT:
-        break; /* done in take_one() */
-    }
-    return MERAK_OK;
-}
-
-static void hold_up(struct queue *q)
-{
-    struct timespec ts = {0, 0};
-
-    q->random = q->random * 6364136223846793005u + 1442695040888963407u;
-    if ((q->random >> 33) % DELAY_ONE_IN != 0)
-        return;
-    ts.tv_nsec = (long)((q->random >> 40) % DELAY_MAX_US) * 1000;
-    nanosleep(&ts, NULL);
-}
-
-/* The last user frees it.  Called with the lock held. */
-static void leave_event(struct merak_event *event)
-{
-    if (--event->users == 0)
-        free(event);
-}
-
-/* Run one operation; called and returns with the lock held. */
-static void take_one(struct queue *q)
-{
-    struct fake *f = q->owner;
-    struct op *op = &q->ring[q->taken % (uint64_t)f->base.depth];
-    struct merak_error err = {.status = MERAK_OK};
-    bool failed = f->failure.status != MERAK_OK;
-
-    if (op->kind == WAIT) {
-        while (op->event->reached < op->record)
-            pthread_cond_wait(&f->changed, &f->lock);
-    } else if (op->kind == CALL || (op->kind != RECORD && !failed)) {
-        pthread_mutex_unlock(&f->lock);
-        if (!q->joined)
-            hold_up(q);
-        if (run_op(q, op, &err) != MERAK_OK && err.status == MERAK_OK)
-            err.status = MERAK_ERR_PARAM;
-        pthread_mutex_lock(&f->lock);
-        if (err.status != MERAK_OK && f->failure.status == MERAK_OK)
-            f->failure = err;
-    }
-    if (op->kind == RECORD) {
-        op->event->reached = op->record;
-        op->event->reached_ns = merak_clock_ns();
-    }
-    if (op->kind == RECORD || op->kind == WAIT)
-        leave_event(op->event);
-    q->joined = op->joined;
-    q->taken++;
-    pthread_cond_broadcast(&f->changed);
-}
-
-static void *run_queue(void *arg)
-{
-    struct queue *q = arg;
-    struct fake *f = q->owner;
-
-    pthread_mutex_lock(&f->lock);
-    for (;;) {
-        while (q->taken == q->put && !f->closing)
-            pthread_cond_wait(&f->changed, &f->lock);
-        if (q->taken == q->put)
-            break;
-        take_one(q);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return NULL;
-}
 
 /* --- what callers do -------------------------------------------------------
  */
@@ -202,7 +55,7 @@ struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
     pthread_mutex_lock(&f->calls);
     pthread_mutex_lock(&f->lock);
     while (q->put - q->taken == depth)
-        pthread_cond_wait(&f->changed, &f->lock);
+        pthread_cond_wait(&q->taken_one, &f->lock);
     if (f->failure.status != MERAK_OK) {
         if (err != NULL)
             *err = f->failure;
@@ -227,7 +80,7 @@ enum merak_status merak_fake_put_end(struct fake *f, int queue)
     struct queue *q = &f->queue[queue];
 
     q->put += q->capture == NULL;
-    pthread_cond_broadcast(&f->changed);
+    pthread_cond_signal(&q->given);
     pthread_mutex_unlock(&f->lock);
     pthread_mutex_unlock(&f->calls);
     return MERAK_OK;
@@ -443,7 +296,7 @@ static void fake_event_destroy(struct merak_accel *accel,
     if (event == NULL)
         return;
     pthread_mutex_lock(&f->lock);
-    leave_event(event);
+    merak_fake_leave_event(event);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -458,58 +311,15 @@ static void fake_close(struct merak_accel *accel)
         return;
     pthread_mutex_lock(&f->lock);
     f->closing = true;
-    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
-    for (int i = 0; f->queue != NULL && i < f->queues; i++) {
-        if (f->queue[i].started)
-            pthread_join(f->queue[i].thread, NULL);
-        free(f->queue[i].ring);
-    }
+    merak_fake_queues_close(f);
     merak_fake_free_all(f);
     free(f->queue);
     pthread_mutex_destroy(&f->kernels);
-    pthread_cond_destroy(&f->changed);
+    pthread_cond_destroy(&f->reached);
     pthread_mutex_destroy(&f->lock);
     pthread_mutex_destroy(&f->calls);
     free(f);
-}
-
-/* Block signals: the program's handlers run on its own threads. */
-static int start_thread(struct queue *q)
-{
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&q->thread, NULL, run_queue, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    q->started = rc == 0;
-    return rc;
-}
-
-static enum merak_status start_queues(struct fake *f, struct merak_error *err)
-{
-    const char *seed = getenv("MERAK_FAKE_SEED");
-    uint64_t random = seed != NULL ? strtoull(seed, NULL, 10) : 0;
-
-    for (int i = 0; i < f->queues; i++) {
-        struct queue *q = &f->queue[i];
-        int rc;
-
-        q->owner = f;
-        q->stream = (struct merak_fake_stream){stream_call, stream_bytes};
-        q->random = random * 8 + (uint64_t)i;
-        q->ring = calloc((size_t)f->base.depth, sizeof(*q->ring));
-        if (q->ring == NULL)
-            return merak_fail_nomem(err,
-                                    (size_t)f->base.depth * sizeof(*q->ring));
-        rc = start_thread(q);
-        if (rc != 0)
-            return merak_fail(err, MERAK_ERR_SYSTEM,
-                              "cannot start a thread: %s", strerror(rc));
-    }
-    return MERAK_OK;
 }
 
 static const struct merak_accel_ops fake_ops;
@@ -539,13 +349,16 @@ static enum merak_status fake_open(int device, int queues, int threads,
     f->base.depth = queue_depth();
     pthread_mutex_init(&f->calls, NULL);
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->changed, NULL);
+    pthread_cond_init(&f->reached, NULL);
     pthread_mutex_init(&f->kernels, NULL);
     f->queues = queues;
     f->queue = calloc((size_t)queues, sizeof(*f->queue));
+    for (int i = 0; f->queue != NULL && i < queues; i++)
+        f->queue[i].stream =
+            (struct merak_fake_stream){stream_call, stream_bytes};
     rc = f->queue == NULL
              ? merak_fail_nomem(err, (size_t)queues * sizeof(*f->queue))
-             : start_queues(f, err);
+             : merak_fake_queues_start(f, err);
     if (rc != MERAK_OK) {
         fake_close(&f->base);
         return rc;

@@ -70,7 +70,8 @@ struct queue {
     pthread_t thread;
     bool started;
     uint64_t put, taken; /* operations queued and finished, since open */
-    bool joined;         /* the last one to the next */
+    pthread_cond_t given, taken_one; /* each has one thread that waits */
+    bool joined;                     /* the last one to the next */
     uint64_t random;
     struct op *ring;
     struct merak_replay *capture; /* gets new operations; NULL: the ring */
@@ -92,8 +93,8 @@ struct fake {
     /* Held by a call that puts something into a queue, also while it waits for
      * room, and by queries. */
     pthread_mutex_t calls;
-    pthread_mutex_t lock; /* for all below, and for events */
-    pthread_cond_t changed;
+    pthread_mutex_t lock;   /* for all below, and for events */
+    pthread_cond_t reached; /* an event was */
     bool closing;
     struct merak_error failure; /* the first one */
     struct block block[MAX_BLOCKS];
@@ -113,6 +114,17 @@ static inline struct fake *fake_of(struct merak_accel *accel)
 struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
                                 struct merak_error *err);
 enum merak_status merak_fake_put_end(struct fake *f, int queue) MERAK_CHECKED;
+
+/* --- fake_queue.c ----------------------------------------------------------
+ */
+
+/* The threads of all queues; the latter waits until all are empty, with the
+ * device closing, and may follow a start that failed. */
+enum merak_status
+merak_fake_queues_start(struct fake *f, struct merak_error *err) MERAK_CHECKED;
+void merak_fake_queues_close(struct fake *f);
+/* The last user frees it.  Called with the lock held. */
+void merak_fake_leave_event(struct merak_event *event);
 /* Run a kernel on operands with device addresses, which get overwritten. */
 enum merak_status merak_fake_kernel(struct fake *f,
                                     const struct merak_kernel *kernel,
