@@ -14,6 +14,7 @@
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/simulate/simulate.h"
 #include "runtime/link/link.h"
+#include "runtime/plan/trainers.h"
 #include "runtime/train/chosen.h"
 #include "runtime/train/phases.h"
 
@@ -30,19 +31,19 @@ static void pin_no(struct merak_choices *pin, enum merak_choice_id id)
     pin->given[id] = true;
 }
 
-/* The given choices, except degrees given as auto; for another trainer's plan,
- * features that no other trainer has are off. */
+/* The given choices, except degrees given as auto; for another trainer's plan
+ * (NULL: for Merak's), features that it does not have are off. */
 static struct merak_choices pins_of(const struct merak_choices *choice,
-                                    bool for_others)
+                                    const struct plan_trainer *other)
 {
     struct merak_choices pin = *choice;
 
-    if (for_others) {
+    if (other != NULL) { /* none has these */
         pin_no(&pin, MERAK_CHOICE_TP_BATCH);
         pin_no(&pin, MERAK_CHOICE_SUB_PIPELINE);
     }
 
-    if (for_others && pin.ep <= 0)
+    if (other != NULL && !other->has_experts && pin.ep <= 0)
         pin.ep = 1;
     pin.tp = pin.tp > 0 ? pin.tp : 0;
     pin.pp = pin.pp > 0 ? pin.pp : 0;
@@ -102,9 +103,8 @@ static enum merak_status fill_transport(struct plan_auto *plan,
     plan->in.direct_bytes = merak_link_memory_most(
         plan->in.nodes * plan->in.ranks_per_node, pin->tp, pin->cp, pin->ep,
         pin->pp, pin->dp, merak_choices_may_sum_twice(pin));
-    plan->in.direct_ep_bytes =
-        merak_link_memory_ep(plan->in.nodes * plan->in.ranks_per_node, pin->tp,
-                             pin->cp, pin->ep);
+    plan->in.direct_ep_bytes = merak_link_memory_ep(
+        plan->in.nodes * plan->in.ranks_per_node, pin->tp, pin->cp, pin->ep);
     plan->in.fast_sums = plan->opt->reduce_fast;
     return plan_options_check_reduce(plan->opt, plan->in.direct, err);
 }
@@ -135,7 +135,8 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
         .device = &plan->device,
         .direct = plan->device.direct,
         .unlike = opt->emit == PLAN_EMIT_NONE, /* no other trainer has them */
-        .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
+        .pin =
+            pins_of(&opt->choice, plan_trainer_of((enum plan_emit)opt->emit))};
     plan_kinds_fill(opt, plan->kind, &plan->in);
     rc = fill_scratch(plan, err);
     if (rc == MERAK_OK)
@@ -294,8 +295,8 @@ static enum merak_status plan_one(const struct plan_options *opt,
     plan.by_hosts = rc == MERAK_OK && plan.in.direct && !result->direct;
     plan.in.direct = rc == MERAK_OK && result->direct;
     plan.in.fast_sums = plan.in.fast_sums && plan.in.direct;
-    if (rc == MERAK_OK && (plan_options_has_text(opt) || opt->html != NULL ||
-                           opt->json != NULL))
+    if (rc == MERAK_OK &&
+        (plan_options_has_text(opt) || opt->html != NULL || opt->json != NULL))
         rc = plan_advice_make(&plan, result, &advice, err);
     if (rc == MERAK_OK)
         rc = plan_load_add(&plan, result, err);

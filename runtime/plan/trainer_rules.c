@@ -137,6 +137,22 @@ static bool has_context_halves(const struct plan_numbers *n)
     return n->cp == 1 || divides(2 * n->cp, n->seq);
 }
 
+static bool has_whole_experts(const struct plan_numbers *n)
+{
+    return n->ep == 1 || !n->has_model ||
+           (n->experts > 0 && divides(n->ep, n->experts));
+}
+
+static bool has_expert_ranks(const struct plan_numbers *n)
+{
+    return divides(n->ep, n->dp * n->cp);
+}
+
+static bool has_cut_rows(const struct plan_numbers *n)
+{
+    return n->experts == 0 || n->tp == 1 || n->sp;
+}
+
 static bool has_pipeline_zero(const struct plan_numbers *n)
 {
     return n->pp == 1 || n->zero < MERAK_ZERO_GRADS;
@@ -210,6 +226,16 @@ static const struct {
      "seq-length is a multiple of twice context-parallel-size, if that is "
      "above 1",
      MEGATRON_ARGUMENTS, has_context_halves},
+    {PLAN_EMIT_MEGATRON,
+     "num-experts is a multiple of expert-model-parallel-size",
+     MEGATRON_ARGUMENTS, has_whole_experts},
+    {PLAN_EMIT_MEGATRON,
+     "the data-parallel size times context-parallel-size is a multiple of "
+     "expert-model-parallel-size",
+     "megatron/core/parallel_state.py", has_expert_ranks},
+    {PLAN_EMIT_MEGATRON,
+     "experts with tensor-model-parallel-size above 1 have sequence-parallel",
+     "megatron/core/transformer/moe/moe_layer.py", has_cut_rows},
     {PLAN_EMIT_TORCHTITAN,
      "global_batch_size is a multiple of local_batch_size times the "
      "data-parallel degree",
@@ -221,6 +247,9 @@ static const struct {
     {PLAN_EMIT_TORCHTITAN,
      "heads, and those of keys, are multiples of tensor_parallel_degree",
      TITAN_DECODER, has_whole_kv_heads},
+    {PLAN_EMIT_TORCHTITAN,
+     "the experts are a multiple of expert_parallel_degree",
+     "torchtitan/models/common/token_dispatcher.py", has_whole_experts},
     {PLAN_EMIT_TORCHTITAN,
      "with stages, the output layer has weights of its own", TITAN_DECODER,
      has_no_tied_stages},

@@ -17,6 +17,7 @@ static const struct plan_trainer trainers[] = {
                                           PLAN_INTERLEAVED}},
                             .cuts_layers = true,
                             .has_order = true,
+                            .has_experts = true,
                             .least_zero = MERAK_ZERO_STATE,
                             .pipeline_zero = MERAK_MAX_ZERO,
                             .offload_ranks = 1},
@@ -29,6 +30,7 @@ static const struct plan_trainer trainers[] = {
                       {"zb-v", "ZBVZeroBubble", PLAN_OTHER}},
          .cuts_layers = true,
          .lists_even = true,
+         .has_experts = true,
          .least_zero = MERAK_ZERO_GRADS,
          .pipeline_zero = MERAK_MAX_ZERO,
          .offload_ranks = 2}, /* FSDP does it */
@@ -105,7 +107,8 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
     p.tp_batch_percent = 0;
     p.split = (struct merak_layer_split){{0}};
     p.tp_axes = 0;
-    if (p.ep > 1) { /* whose ranks have samples each, as replicas have */
+    if (p.ep > 1 &&
+        !t->has_experts) { /* whose ranks have samples each, as replicas have */
         p.dp *= p.ep;
         p.micro_batch /= (size_t)p.ep;
         p.ep = 1;
@@ -123,7 +126,7 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
         p.offload = MERAK_OFFLOAD_NONE;
     if (merak_plan_mesh(&p, 0).dp < 2 && p.cp < 2)
         return p; /* it shares out nothing */
-    p.fetch = 0; /* these fetch all blocks, or none, and sum as they do */
+    p.fetch = 0;  /* these fetch all blocks, or none, and sum as they do */
     p.grad_sum = MERAK_SUM_MICRO;
     if (p.zero > 0 && p.zero < t->least_zero)
         p.zero = t->least_zero;
@@ -135,9 +138,19 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
 /* --- in numbers ------------------------------------------------------------
  */
 
+static size_t ep_of(const struct merak_plan *p)
+{
+    return p->ep > 1 ? (size_t)p->ep : 1;
+}
+
+size_t plan_trainer_replicas(const struct merak_plan *p)
+{
+    return (size_t)p->dp * ep_of(p);
+}
+
 size_t plan_trainer_micro_batch(const struct merak_plan *p)
 {
-    return p->micro_batch * (p->sub_pipeline ? 2 : 1);
+    return p->micro_batch * (p->sub_pipeline ? 2 : 1) / ep_of(p);
 }
 
 bool plan_has_counts(const struct plan_emitted *e)
@@ -155,8 +168,9 @@ struct plan_numbers plan_numbers_of(const struct plan_trainer *t,
     struct plan_numbers n = {
         .tp = (size_t)p->tp,
         .pp = (size_t)p->pp,
-        .dp = (size_t)p->dp,
+        .dp = plan_trainer_replicas(p),
         .cp = p->cp > 1 ? (size_t)p->cp : 1,
+        .ep = ep_of(p),
         .micro_batch = plan_trainer_micro_batch(p),
         .microbatches = (size_t)p->microbatches / (p->sub_pipeline ? 2 : 1),
         .global_batch = e->global_batch,
@@ -184,5 +198,6 @@ struct plan_numbers plan_numbers_of(const struct plan_trainer *t,
     n.head_dim = c->head_dim;
     n.positions = c->positions;
     n.tied = c->tied;
+    n.experts = c->mixture.experts;
     return n;
 }

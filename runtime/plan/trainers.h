@@ -28,6 +28,7 @@ struct plan_trainer {
     bool lists_even;   /* equal numbers have to be listed, too: it would divide
                           the layers otherwise */
     bool has_order;    /* ranks may be tp-pp-dp */
+    bool has_experts;  /* its options divide experts among ranks */
     int least_zero;    /* if replicas share out anything */
     int pipeline_zero; /* the most with several stages */
     int offload_ranks; /* the fewest that share a parameter's state, if the
@@ -48,19 +49,23 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *trainer,
  * part does more than its attention. */
 enum merak_recompute plan_recompute_of(const struct merak_plan *plan);
 
-/* Sequences of a micro-batch, as other trainers count them. */
+/* As other trainers count them: ranks that divide experts have sequences each,
+ * as replicas have; and sequences of a micro-batch. */
+size_t plan_trainer_replicas(const struct merak_plan *plan);
 size_t plan_trainer_micro_batch(const struct merak_plan *plan);
 /* Are a part's layers written?  Not unless all parts of the plan as it is run
  * are known. */
 bool plan_has_counts(const struct plan_emitted *emitted);
 
-/* What rules are about; 0 where the model is not known. */
+/* What rules are about; 0 where the model is not known.  Ranks of ep are among
+ * those of dp. */
 struct plan_numbers {
-    size_t tp, pp, dp, cp, micro_batch, microbatches, global_batch;
+    size_t tp, pp, dp, cp, ep, micro_batch, microbatches, global_batch;
     size_t chunks, parts, counted; /* layers of all parts together */
     bool laid_out;                 /* parts are listed with their layers */
     size_t empty; /* .. of which so many have none, nor embedding or output */
     size_t seq, layers, hidden, heads, kv_heads, head_dim, positions;
+    size_t experts; /* 0: none */
     int zero;
     enum plan_order order;
     bool sp;
@@ -73,5 +78,24 @@ struct plan_numbers plan_numbers_of(const struct plan_trainer *trainer,
 typedef void (*plan_broken_fn)(void *arg, const char *rule, const char *source);
 int plan_rules_check(enum plan_emit what, const struct plan_numbers *numbers,
                      plan_broken_fn broken, void *arg);
+
+/* What is said beside the options. */
+struct plan_notes {
+    const struct plan_trainer *trainer;
+    FILE *comments; /* a line each */
+    FILE *errors;
+    int lost; /* lines of errors */
+};
+/* What its reader has to know. */
+void plan_hint(struct plan_notes *n, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* What was asked for, and is not in the output or not accepted. */
+void plan_lose(struct plan_notes *n, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Merak's states come to the GPU to be updated; there the CPU updates them. */
+void plan_note_offload(struct plan_notes *n);
+/* emit_megatron.c */
+void plan_emit_megatron(const struct plan_emitted *emitted, FILE *out,
+                        struct plan_notes *n);
 
 #endif

@@ -22,6 +22,7 @@ partitioner/search/limit.c      names the degrees of a plan
 partitioner/search/refuse.c     names the degrees of a plan
 io/plan_text.c                  names the degrees of a plan
 runtime/plan/table.c            names the degrees of a plan
+runtime/plan/emit_megatron.c    other trainers have one tp and dp
 runtime/plan/plan_emit.c        other trainers have one tp and dp
 runtime/plan/trainers.c         other trainers have one tp and dp
 runtime/plan/plan_report.c      names the degrees of a plan

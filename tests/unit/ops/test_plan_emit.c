@@ -49,8 +49,8 @@ static void megatron_gets_flags(void **state)
              "--ffn-hidden-size 14336\n--num-attention-heads 32\n"
              "--max-position-embeddings 8192\n--vocab-size 128256\n"
              "--group-query-attention\n--num-query-groups 8\n--swiglu\n"
-             "--normalization RMSNorm\n--position-embedding-type rope\n"
-             "--rotary-base 500000\n--disable-bias-linear\n"
+             "--normalization RMSNorm\n--disable-bias-linear\n"
+             "--position-embedding-type rope\n--rotary-base 500000\n"
              "--untie-embeddings-and-output-weights\n");
     assert_string_equal(notes, "");
     free(out);
@@ -77,6 +77,58 @@ static void megatron_is_told_what_it_cannot_have(void **state)
         {{.family = MERAK_GRANITE, .embd_factor = 12},
          "--swiglu\n",
          "not those of Llama"},
+        {{.family = MERAK_GEMMA2, .attn_cap = 50},
+         "--swiglu\n",
+         "not those of Llama"},
+        /* Llama 3.1's positions, and those of a model with YaRN */
+        {{.family = MERAK_LLAMA,
+          .rope.scaling = {.kind = MERAK_ROPE_FREQUENCY_RAMP,
+                           .factor = 8,
+                           .low = 1 / 8192.0,
+                           .high = 4 / 8192.0}},
+         "--rotary-base 0\n--use-rope-scaling\n--rope-scaling-factor 8\n",
+         ""},
+        {{.family = MERAK_LLAMA,
+          .rope.scaling = {.kind = MERAK_ROPE_PAIR_RAMP, .factor = 4}},
+         "--rotary-base 0\n--untie",
+         "not those of Llama"},
+        {{.family = MERAK_MIXTRAL,
+          .mixture = {.experts = 8, .chosen = 2, .ffn = 96, .normal = true}},
+         "\n--num-experts 8\n--moe-router-topk 2\n--moe-ffn-hidden-size 96\n"
+         "--moe-grouped-gemm\n--moe-token-dispatcher-type alltoall\n"
+         "--moe-router-load-balancing-type none\n",
+         ""},
+        {{.family = MERAK_QWEN2_MOE,
+          .mixture = {.experts = 8,
+                      .chosen = 4,
+                      .ffn = 96,
+                      .shared_ffn = 256,
+                      .shared_gate = true,
+                      .aux = 0.5f}},
+         "--moe-shared-expert-intermediate-size 256\n"
+         "--moe-shared-expert-gate\n--moe-router-pre-softmax\n"
+         "--moe-router-load-balancing-type aux_loss\n"
+         "--moe-aux-loss-coeff 0.5\n",
+         ""},
+        {{.family = MERAK_GLM4_MOE,
+          .mixture = {.experts = 8,
+                      .chosen = 2,
+                      .ffn = 96,
+                      .shared_ffn = 96,
+                      .is_dense = {true},
+                      .sigmoid = true,
+                      .normal = true,
+                      .wide = true,
+                      .groups = 4,
+                      .groups_kept = 2,
+                      .scale = 2.5f}},
+         "--moe-layer-freq [0]*1+[1]*3\n"
+         "--moe-shared-expert-intermediate-size 96\n"
+         "--moe-router-score-function sigmoid\n"
+         "--moe-router-enable-expert-bias\n--moe-router-dtype fp32\n"
+         "--moe-router-num-groups 4\n--moe-router-group-topk 2\n"
+         "--moe-router-topk-scaling-factor 2.5\n",
+         ""},
     };
 
     (void)state;
@@ -269,9 +321,9 @@ static void torchtitan_shards_inside(void **state)
     plan.zero_home = MERAK_HOME_IN;
     plan.dp_in = 4;
     emit(PLAN_EMIT_TORCHTITAN, &plan, NULL, &out, &notes);
-    assert_non_null(
-        strstr(out, "--parallelism.data_parallel_replicate_degree 2\n"
-                    "--parallelism.data_parallel_shard_degree 4\n"));
+    assert_non_null(strstr(out,
+                           "--parallelism.data_parallel_replicate_degree 2\n"
+                           "--parallelism.data_parallel_shard_degree 4\n"));
     free(out);
     free(notes);
 }
@@ -427,7 +479,7 @@ static const struct noted_row noted_rows[] = {
     {PLAN_EMIT_TORCHTITAN, halves, "sub-pipeline yes; emitted no"},
     {PLAN_EMIT_DEEPSPEED, uneven, "unequal numbers of layers"},
     {PLAN_EMIT_TORCHTITAN, whole_pipelines_close, "order tp-pp-dp; emitted"},
-    {PLAN_EMIT_MEGATRON, experts_apart, "experts divided among 2 ranks"},
+    {PLAN_EMIT_DEEPSPEED, experts_apart, "ep 2; emitted 1"},
 };
 
 static void what_cannot_be_said_is_named(void **state)

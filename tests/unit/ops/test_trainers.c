@@ -46,7 +46,15 @@ static bool megatron_takes(const char *out, size_t ranks)
     bool one_queue = strstr(out, "CUDA_DEVICE_MAX_CONNECTIONS=1") != NULL;
     bool fsdp = strstr(out, "--use-megatron-fsdp") != NULL;
 
-    return one_queue == (!fsdp && tp * cp > 1) && ranks % (tp * pp * cp) == 0 &&
+    size_t ep = or_1(number_at(out, "--expert-model-parallel-size"));
+    size_t experts = number_at(out, "--num-experts");
+
+    return one_queue == (!fsdp && tp * cp > 1) &&
+           (ep == 1 || (experts > 0 && experts % ep == 0)) &&
+           dp * cp % ep == 0 &&
+           (experts == 0 || tp == 1 ||
+            strstr(out, "--sequence-parallel") != NULL) &&
+           ranks % (tp * pp * cp) == 0 &&
            number_at(out, "--seq-length") % (cp > 1 ? 2 * cp : 1) == 0 &&
            batch % (micro * dp) == 0 && layers % (pp * v) == 0 &&
            heads % tp == 0 &&
@@ -65,12 +73,15 @@ static bool torchtitan_takes(const char *out, size_t ranks)
     size_t cp = or_1(number_at(out, "context_parallel_degree"));
     size_t local = number_at(out, "local_batch_size");
     size_t micro = or_1(number_at(out, "pipeline_parallel_microbatch_size"));
+    size_t ep = or_1(number_at(out, "expert_parallel_degree"));
 
-    return tp * pp * dp * cp == ranks &&
+    return number_at(out, "shard_degree") * cp * tp % ep == 0 &&
+           tp * pp * dp * cp == ranks &&
            number_at(out, "global_batch_size") % (local * dp) == 0 &&
            local % micro == 0 &&
            number_at(out, "seq_len") % (sp * (cp > 1 ? 2 * cp : 1)) == 0 &&
-           (pp == 1 || strstr(out, "disable_cuda_graphs\n") != NULL) &&
+           ((pp == 1 && ep == 1) ||
+            strstr(out, "disable_cuda_graphs\n") != NULL) &&
            (strstr(out, "schedule 1F1B") == NULL || local / micro >= pp);
 }
 
@@ -121,12 +132,14 @@ static void make_plan(uint64_t *seed, struct merak_plan *plan)
         plan->chunks = AMONG(seed, 2, 3);
     if (strcmp(plan->schedule, "zb-v") == 0)
         plan->chunks = 2;
-    plan->micro_batch = (size_t)AMONG(seed, 1, 2, 4);
+    plan->ep = AMONG(seed, 1, 1, 2, 4);
+    plan->micro_batch = (size_t)AMONG(seed, 1, 2, 4) * (size_t)plan->ep;
     plan->microbatches = AMONG(seed, 1, 2, 6, 8, 12);
     plan->zero = AMONG(seed, 0, 1, 2, 3);
     plan->sub_pipeline =
         plan->microbatches % 2 == 0 && AMONG(seed, 0, 0, 1) > 0;
     plan->order_tp_pp_dp = AMONG(seed, 0, 1) > 0;
+    plan->sp = AMONG(seed, 0, 1) > 0 ? MERAK_SP_ON : MERAK_SP_OFF;
     plan->recompute = (enum merak_recompute)AMONG(seed, MERAK_RECOMPUTE_NONE,
                                                   MERAK_RECOMPUTE_FULL,
                                                   MERAK_RECOMPUTE_SELECTIVE);
@@ -151,9 +164,13 @@ static void plans_are_accepted_or_refused_with_the_reason(void **state)
         int lost;
 
         make_plan(&seed, &plan);
-        ranks = (size_t)(plan.tp * plan.pp * plan.dp * plan.cp);
+        ranks = (size_t)(plan.tp * plan.pp * plan.dp * plan.cp * plan.ep);
         config.layers = (size_t)AMONG(&seed, 24, 16, 5);
         config.kv_heads = (size_t)AMONG(&seed, 8, 2, 1);
+        config.mixture = (struct merak_hf_mixture){
+            .experts = plan.ep > 1 ? (size_t)AMONG(&seed, 8, 2) : 0,
+            .chosen = 2,
+            .ffn = config.ffn};
         e.seq = (size_t)AMONG(&seed, 512, 100, 8192);
         e.global_batch =
             plan.micro_batch * (size_t)plan.microbatches * (size_t)plan.dp;
@@ -184,6 +201,7 @@ static void each_rule_can_be_broken(void **state)
 {
     static const struct plan_numbers good = {.tp = 2,
                                              .cp = 1,
+                                             .ep = 1,
                                              .pp = 2,
                                              .dp = 2,
                                              .micro_batch = 1,
@@ -215,7 +233,7 @@ static void each_rule_can_be_broken(void **state)
     }
 #define SHAPE                                                                 \
     .hidden = 64, .heads = 8, .kv_heads = 8, .head_dim = 8, .positions = 512, \
-    .has_model = true, .seq = 512, .cp = 1
+    .has_model = true, .seq = 512, .cp = 1, .ep = 1
         BAD(MEGATRON, SHAPE, .tp = 1, .pp = 1, .dp = 3, .micro_batch = 1,
             .microbatches = 2, .global_batch = 8, .chunks = 1, .layers = 8),
         BAD(MEGATRON, SHAPE, .tp = 1, .pp = 3, .dp = 1, .micro_batch = 1,
@@ -224,6 +242,9 @@ static void each_rule_can_be_broken(void **state)
             .microbatches = 6, .global_batch = 6, .chunks = 1, .layers = 9),
         BAD(MEGATRON, SHAPE, .tp = 1, .pp = 4, .dp = 1, .micro_batch = 1,
             .microbatches = 6, .global_batch = 6, .chunks = 2, .layers = 8),
+        BAD(MEGATRON, SHAPE, .tp = 2, .pp = 1, .dp = 1, .micro_batch = 1,
+            .microbatches = 6, .global_batch = 6, .chunks = 1, .layers = 8,
+            .experts = 8),
         BAD(TORCHTITAN, SHAPE, .tp = 1, .pp = 4, .dp = 1, .micro_batch = 1,
             .microbatches = 2, .global_batch = 2, .chunks = 1, .layers = 8,
             .order = PLAN_1F1B),
