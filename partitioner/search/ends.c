@@ -9,6 +9,7 @@
 
 #include "partitioner/program/offload.h"
 #include "partitioner/search/ends.h"
+#include "partitioner/search/lent.h"
 #include "partitioner/search/need.h"
 #include "partitioner/search/replicas.h"
 
@@ -256,7 +257,8 @@ static void drain_part(const struct merak_rater *r, int s, int part,
     const struct merak_range *g = &r->range[part];
     bool splits = r->lists->schedule->splits_w;
     bool delayed = part > 0 && r->delays_reduce;
-    double begins = r->player.made[part] - (splits ? g->w_s : g->b_s);
+    double begins = r->player.made[part] - (splits ? g->w_s : g->b_s) -
+                    merak_lent_sums_s(r, part); /* added below, apart */
 
     begins = from > begins ? from : begins;
     d->at = begins > d->at ? begins : d->at;
@@ -355,6 +357,17 @@ static void share_uplinks(const struct merak_rater *r)
     }
 }
 
+/* When a stage's last action ends, but for sums, which the drain adds. */
+static double end_of(const struct merak_rater *r, int s)
+{
+    int last = -1;
+
+    for (int part = next_made(r, s, -1); part >= 0;
+         part = next_made(r, s, part))
+        last = part;
+    return r->player.end[s] - merak_lent_sums_s(r, last);
+}
+
 /* When each stage is done with its backwards; ends.drain has when its queue of
  * collectives is done with the reductions. */
 static const double *drain_all(const struct merak_rater *r)
@@ -372,7 +385,7 @@ static const double *drain_all(const struct merak_rater *r)
         struct merak_drain *d = &r->ends.drain[s];
 
         begin_all(r, d);
-        r->ends.done[s] = d->at > r->player.end[s] ? d->at : r->player.end[s];
+        r->ends.done[s] = fmax(d->at, end_of(r, s));
     }
     share_uplinks(r);
     return r->ends.done;
@@ -390,7 +403,9 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     double late = tied > 0 ? g->tied + g->shared_later_elems : 0;
     double parts =
         merak_rater_parts(r, merak_rater_held(r, MERAK_HELD_STATE, false));
-    struct merak_tail t = {.ready = done + h->convert_s, .tp_s = h->convert_s};
+    bool each = merak_rater_held(r, MERAK_HELD_GRAD, true).used > 0;
+    double convert = h->convert_s - (each ? h->lent_sum_s : 0);
+    struct merak_tail t = {.ready = done + convert, .tp_s = convert};
 
     if (r->mesh.dp > 1) {
         t.ready = done > r->ends.drain[s].free ? done : r->ends.drain[s].free;

@@ -28,6 +28,8 @@ void merak_param_state_add(struct merak_param_state *to,
     to->lent_grad_part += what->lent_grad_part;
     to->lent_gather_s += what->lent_gather_s;
     to->lent_sum_s += what->lent_sum_s;
+    to->lent_back_part += what->lent_back_part;
+    to->lent_back_gather_s += what->lent_back_gather_s;
 }
 
 void merak_param_state_drop(struct merak_param_state *from,
@@ -108,9 +110,14 @@ struct merak_lent merak_range_fetched_to(const struct merak_range *range,
 {
     if (blocks > 0 && blocks < range->n_blocks)
         return range->mark[blocks].lent;
-    return (struct merak_lent){
-        range->hold.lent_bytes,    range->most_lent,   range->hold.lent_part,
-        range->hold.lent_gather_s, range->hold.n_lent, range->to - range->from};
+    return (struct merak_lent){.bytes = range->hold.lent_bytes,
+                               .most = range->most_lent,
+                               .part = range->hold.lent_part,
+                               .gather_s = range->hold.lent_gather_s,
+                               .back_part = range->hold.lent_back_part,
+                               .back_gather_s = range->hold.lent_back_gather_s,
+                               .n = range->hold.n_lent,
+                               .segments = range->to - range->from};
 }
 
 static void begin_block(struct merak_range *range)

@@ -7,9 +7,10 @@
 
 /* Matrices that are whole only while they are used: bytes of all, of the
  * segment that has most, of a tensor rank's parts, the time to gather these
- * from tensor ranks, their number and that of segments. */
+ * from tensor ranks; of what backwards read these two; the number of matrices
+ * and that of segments. */
 struct merak_lent {
-    double bytes, most, part, gather_s;
+    double bytes, most, part, gather_s, back_part, back_gather_s;
     int n, segments;
 };
 

@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "partitioner/search/ends.h"
+#include "partitioner/search/lent.h"
 #include "partitioner/search/need.h"
 #include "partitioner/search/replicas.h"
 #include "partitioner/program/instr_cost.h"
@@ -118,13 +119,16 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
     rater->drop = calloc(parts, sizeof(*rater->drop));
+    rater->turns = calloc(parts, sizeof(*rater->turns));
     rater->marks.mark =
         malloc((size_t)cand->table->n * sizeof(*rater->marks.mark));
     rater->marks.top =
         malloc((size_t)cand->table->n * sizeof(*rater->marks.top));
     if (rater->range == NULL || rater->keeps == NULL || rater->drop == NULL ||
-        rater->marks.mark == NULL || rater->marks.top == NULL)
+        rater->turns == NULL || rater->marks.mark == NULL ||
+        rater->marks.top == NULL)
         return merak_fail_nomem(err, parts * sizeof(*rater->range));
+    merak_lent_count_turns(rater);
     if (cand->given.drop != NULL) {
         rater->fixed = true;
         memcpy(rater->drop, cand->given.drop,
@@ -143,6 +147,7 @@ void merak_rater_fini(struct merak_rater *rater)
     free(rater->range);
     free(rater->keeps);
     free(rater->drop);
+    free(rater->turns);
     free(rater->work_s);
     free(rater->marks.mark);
     free(rater->marks.top);
@@ -238,39 +243,6 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
     return c;
 }
 
-/* Seconds by which communication exceeds kernels that hide it. */
-static double exposed_s(double took, double seconds)
-{
-    return took > seconds ? took - seconds : 0;
-}
-
-/* With ZeRO-3 each action gathers what it fetches, a segment at a time, with 2
- * a backward sums over replicas; both overlap with its kernels.  What takes
- * longer than they do, of an action that takes `seconds`; kernels of blocks
- * that are not fetched hide sums alone. */
-static double lent_s(const struct merak_rater *r, const struct merak_range *g,
-                     bool backward, double seconds)
-{
-    const struct merak_param_state *h = &g->hold;
-    const struct merak_lent lent = merak_range_fetched_to(g, r->plan->fetch);
-    double share = (double)lent.segments / (g->to - g->from);
-    const struct merak_held param = merak_rater_held(r, MERAK_HELD_PARAM, true);
-    const struct merak_held grad = merak_rater_held(r, MERAK_HELD_GRAD, true);
-    int width = r->plan->sub_pipeline ? 2 : 1;
-    double gathers = 0, sums = 0;
-
-    if (param.used > 0 && lent.n > 0)
-        gathers =
-            merak_over_home(r, false, lent.part,
-                            lent.n < lent.segments ? lent.n : lent.segments) +
-            lent.gather_s;
-    if (grad.used > 0 && backward && h->n_lent > 0)
-        sums = width * (merak_over_home(r, true, h->lent_grad_part, h->n_lent) +
-                        h->lent_sum_s);
-    return exposed_s(gathers + share * sums, share * seconds) +
-           exposed_s((1 - share) * sums, (1 - share) * seconds);
-}
-
 /* An action loses time to the transfers before and after it; there are none at
  * the outermost ends and for vocabulary-parallel layers. */
 static void set_costs(struct merak_rater *r)
@@ -283,19 +255,18 @@ static void set_costs(struct merak_rater *r)
         const struct merak_segment *first = &r->table->segment[g->from];
         double b_s = splits ? g->x_s : g->b_s, lost_s;
         double once = r->keeps[k].recompute_s;
-        bool lends = k < r->chain; /* not vocabulary-parallel layers */
         struct crossing above = {0};
 
         if (k + 1 < r->chain)
             above = crossing_of(r, k + 1);
         lost_s = below.down_lost + above.down_lost +
-                 (lends ? lent_s(r, g, true, once + b_s) : 0);
+                 merak_lent_s(r, k, MERAK_PHASE_B);
         r->part_cost[k] = (struct merak_part_cost){
             .f = g->f_s + (below.up_lost + above.up_lost) +
-                 (lends ? lent_s(r, g, false, g->f_s) : 0),
+                 merak_lent_s(r, k, MERAK_PHASE_F),
             .b = lost_s + b_s,
             .b_recomputing = once + lost_s + b_s,
-            .w = g->w_s,
+            .w = g->w_s + merak_lent_s(r, k, MERAK_PHASE_W),
             .r = once,
             .up = below.up,
             .down = below.down,

@@ -74,6 +74,9 @@ struct merak_rater {
     double *hop;                       /* [block][stage]; likewise */
     struct merak_marks marks; /* of ranges, one mark and top a segment */
     int busiest; /* the stage that works most, as of the latest merak_rate() */
+    double (*turns)[2]; /* by part: which of its forwards, and backwards, follow
+                           one that ends where they begin: lent.c */
+    bool lends_tied;    /* segments share a matrix */
     /* By part, likewise: */
     struct merak_range *range;
     struct merak_keeps *keeps;

@@ -82,13 +82,14 @@ double merak_to_home(const struct merak_rater *r, double bytes)
     return merak_plan_is_home_in(r->plan) ? along_s(r, 1, false, bytes, 1) : 0;
 }
 
-struct merak_interference
-merak_over_dp_interference(const struct merak_rater *r, bool reduce,
-                           double bytes)
+/* Along the first axes. */
+static struct merak_interference interference_of(const struct merak_rater *r,
+                                                 int n_axes, bool reduce,
+                                                 double bytes)
 {
     struct merak_interference sum = {0};
 
-    for (int a = 0; a < r->n_replicas; a++) {
+    for (int a = 0; a < n_axes; a++) {
         double sent = bytes;
         enum merak_convert_kind kind = kind_of(r, reduce, a, &sent);
         struct merak_interference one =
@@ -98,6 +99,22 @@ merak_over_dp_interference(const struct merak_rater *r, bool reduce,
         sum.wake_s += one.wake_s;
     }
     return sum;
+}
+
+struct merak_interference
+merak_over_dp_interference(const struct merak_rater *r, bool reduce,
+                           double bytes)
+{
+    return interference_of(r, r->n_replicas, reduce, bytes);
+}
+
+struct merak_interference
+merak_over_home_interference(const struct merak_rater *r, bool reduce,
+                             double bytes)
+{
+    int n = merak_plan_is_home_in(r->plan) ? 1 : r->n_replicas;
+
+    return interference_of(r, n, reduce, bytes);
 }
 
 double merak_reduced_far(const struct merak_rater *r)

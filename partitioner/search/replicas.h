@@ -18,6 +18,9 @@ merak_over_dp_interference(const struct merak_rater *rater, bool reduce,
  * to gather `bytes`, of which all have parts, in these first. */
 double merak_over_home(const struct merak_rater *rater, bool reduce,
                        double bytes, int n);
+struct merak_interference
+merak_over_home_interference(const struct merak_rater *rater, bool reduce,
+                             double bytes);
 double merak_to_home(const struct merak_rater *rater, double bytes);
 /* Bytes that leave a node for each byte that a rank reduces. */
 double merak_reduced_far(const struct merak_rater *rater);

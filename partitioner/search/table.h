@@ -25,6 +25,8 @@ struct merak_param_state {
      * matrix share it out, too; the time to gather it from them, and to sum its
      * gradient over them. */
     double lent_part, lent_grad_part, lent_gather_s, lent_sum_s;
+    /* What of them backwards read: not a table that only forwards look up. */
+    double lent_back_part, lent_back_gather_s;
 };
 
 /* What a forward keeps for its backward.  Blocks are those of recompute.c. */

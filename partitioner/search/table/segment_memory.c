@@ -340,6 +340,22 @@ static void count_zero1_savings(const struct merak_walker *w,
                             : &hold->bf16_elems_saved) = count - part;
 }
 
+/* What a backward reads of matrices, counted apart. */
+static void count_backward(struct merak_walker *w, int seg,
+                           const struct merak_value *v)
+{
+    struct merak_share share = {.segment = seg};
+    struct merak_param_state hold = {0};
+
+    if (v->shape.ndim < 2)
+        return;
+    if (!v->frozen)
+        count_zero1_savings(w, v, &hold);
+    share.hold.lent_back_part = w->bytes[v->id] * own_part(w, v->id);
+    share.hold.lent_back_gather_s = hold.gather_s;
+    count_use(w, v->id, &share, 1);
+}
+
 static void count_param(struct merak_walker *w, int seg,
                         const struct merak_value *v)
 {
@@ -447,9 +463,11 @@ static void count_node(struct merak_walker *w, const struct merak_node *node)
     for (int k = 0; k < node->n_in; k++) {
         const struct merak_value *v = node->in[k];
 
-        if (v->kind == MERAK_VALUE_PARAM)
+        if (v->kind == MERAK_VALUE_PARAM) {
             count_param(w, seg, v);
-        else if (merak_walker_forward(w, v) && is_activation(v))
+            if (node->phase == MERAK_PHASE_B)
+                count_backward(w, seg, v);
+        } else if (merak_walker_forward(w, v) && is_activation(v))
             count_kept_value(w, seg, node, v);
     }
     for (int k = 0; k < node->n_out; k++) {
