@@ -122,6 +122,9 @@ struct merak_unlike_list {
     double bytes;           /* of the rank that takes most of its limit */
     bool fits;
     int fullest; /* that rank's stage */
+    /* Simulated, by stage: what its slowest rank takes after its last backward
+     * for sums over replicas, and for the optimizer's kernels. */
+    double sums_s[MERAK_UNLIKE_STAGES], update_s[MERAK_UNLIKE_STAGES];
 };
 
 struct merak_planned;

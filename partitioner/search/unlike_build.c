@@ -3,8 +3,8 @@
  *
  * The programs of all ranks are simulated: what a rank sends to the next stage
  * differs from rank to rank.  A long step is simulated with few micro-batches
- * and with some more, whose difference is the time of each of the others; in full
- * where stages hold all of them.
+ * and with some more, whose difference is the time of each of the others; in
+ * full where stages hold all of them.
  */
 #include "config.h"
 
@@ -29,7 +29,8 @@
 #define MOST_CLIMBED 100000
 #define MAX_ROUNDS 8
 
-/* --- the plan -------------------------------------------------------------- */
+/* --- the plan --------------------------------------------------------------
+ */
 
 /* Bytes that tensor ranks replicate at the cut where most of it crosses. */
 static double boundary_bytes(const struct merak_unlike_list *list)
@@ -76,7 +77,8 @@ enum merak_status merak_unlike_plan(const struct merak_unlike *u,
     return MERAK_OK;
 }
 
-/* --- programs -------------------------------------------------------------- */
+/* --- programs --------------------------------------------------------------
+ */
 
 static struct merak_program_options options_of(const struct merak_unlike *u,
                                                int kind)
@@ -149,7 +151,8 @@ enum merak_status merak_unlike_programs(struct merak_unlike *u,
     return MERAK_OK;
 }
 
-/* --- trying one ------------------------------------------------------------ */
+/* --- trying one ------------------------------------------------------------
+ */
 
 /* Instructions of all ranks together, about. */
 static double effort_of(const struct merak_unlike *u,
@@ -180,6 +183,31 @@ static void take_memory(const struct merak_unlike *u,
     }
 }
 
+static void take_end(const struct merak_program *p, const double *start,
+                     const double *end, struct merak_unlike_list *list)
+{
+    double last = 0, sums = 0, update = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        if (p->instr[i].kind == MERAK_INSTR_KERNEL &&
+            p->instr[i].microbatch >= 0)
+            last = fmax(last, end[i]);
+    }
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *instr = &p->instr[i];
+
+        if (instr->microbatch >= 0)
+            continue;
+        if (instr->kind == MERAK_INSTR_KERNEL && start[i] >= last)
+            update += end[i] - start[i];
+        if (instr->kind == MERAK_INSTR_EXCHANGE &&
+            p->group[instr->group].axis == MERAK_ALONG_DP)
+            sums = fmax(sums, end[i] - last);
+    }
+    list->sums_s[p->stage] = fmax(list->sums_s[p->stage], sums);
+    list->update_s[p->stage] = fmax(list->update_s[p->stage], update);
+}
+
 static enum merak_status simulate(struct merak_unlike *u,
                                   struct merak_unlike_list *list,
                                   int microbatches, double *step_p,
@@ -195,8 +223,12 @@ static enum merak_status simulate(struct merak_unlike *u,
     if (rc == MERAK_OK) {
         *step_p = timeline->step_s;
         take_memory(u, p, list);
-        for (int i = 0; i < p->n_programs; i++)
+        memset(list->sums_s, 0, sizeof(list->sums_s));
+        memset(list->update_s, 0, sizeof(list->update_s));
+        for (int i = 0; i < p->n_programs; i++) {
+            take_end(p->program[i], timeline->start[i], timeline->end[i], list);
             u->s.tally.instructions += p->program[i]->n_instrs;
+        }
     }
     merak_timeline_destroy(timeline);
     merak_planned_destroy(p);
@@ -216,8 +248,8 @@ static bool holds_as_many(const struct merak_unlike_list *list, int some,
     args.microbatches = all;
     b = same ? merak_lists_create(list->schedule, &args) : NULL;
     for (int s = 0; s < list->pp && b != NULL; s++)
-        same = same && merak_lists_in_flight(a, s, 0) ==
-                           merak_lists_in_flight(b, s, 0);
+        same = same &&
+               merak_lists_in_flight(a, s, 0) == merak_lists_in_flight(b, s, 0);
     same = same && b != NULL;
     merak_lists_destroy(a);
     merak_lists_destroy(b);
@@ -261,7 +293,8 @@ bool merak_unlike_is_better(const struct merak_unlike_list *a,
     return a->fits && a->step_s < b->step_s * (1 - 1e-9);
 }
 
-/* --- other bounds, other schedules ----------------------------------------- */
+/* --- other bounds, other schedules -----------------------------------------
+ */
 
 static bool try_other(struct merak_unlike *u, struct merak_unlike_list *list,
                       struct merak_unlike_list *other)

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the plan's lists ------------------------------------------------------ */
+/* --- the plan's lists ------------------------------------------------------
+ */
 
 static void *keep(struct merak_unlike *u, const void *what, size_t bytes)
 {
@@ -46,7 +47,8 @@ static enum merak_status keep_plan(struct merak_unlike *u,
     return u->s.rc;
 }
 
-/* --- stages ---------------------------------------------------------------- */
+/* --- stages ----------------------------------------------------------------
+ */
 
 /* What the table says of a stage. */
 static void fill_times(const struct merak_unlike_list *list, int s,
@@ -89,8 +91,8 @@ static enum merak_status fill_stage(struct merak_unlike *u,
     r->flops_per_step +=
         stage->flops * p->plan.microbatches * list->stage[s].dp;
     merak_search_stage_fill(p->program[s], stage);
-    return merak_search_stage_sent(
-        p->program[s], &u->cost[list->kind[s]].links, 1, stage, u->s.err);
+    return merak_search_stage_sent(p->program[s], &u->cost[list->kind[s]].links,
+                                   1, stage, u->s.err);
 }
 
 static enum merak_status count_in_flight(const struct merak_unlike_list *list,
@@ -129,6 +131,8 @@ static void fill_parts(const struct merak_unlike_list *list,
     c->part_s[MERAK_PART_RECOMPUTE] = m * stage->recompute_s;
     c->part_s[MERAK_PART_TP] =
         m * (stage->forward_s + stage->backward_s - kernels);
+    c->part_s[MERAK_PART_DP] = list->sums_s[r->busiest];
+    c->part_s[MERAK_PART_OPTIMIZER] = list->update_s[r->busiest];
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         left -= c->part_s[i];
     c->part_s[MERAK_PART_BUBBLE] = fmax(left, 0);
@@ -137,7 +141,8 @@ static void fill_parts(const struct merak_unlike_list *list,
         c->part_s[i] *= c->step_s / (c->step_s - left);
 }
 
-/* --- together -------------------------------------------------------------- */
+/* --- together --------------------------------------------------------------
+ */
 
 static enum merak_status fill(struct merak_unlike *u,
                               struct merak_unlike_list *list,

@@ -344,6 +344,8 @@ static enum merak_status say_what_to_buy(struct asked *a,
 
     for (int i = MEMORY; i <= NET; i++)
         most = a->gain[i] > a->gain[most] ? (enum resource)i : most;
+    if (a->gain[most] < 0 && more == NULL)
+        return MERAK_OK; /* no change was tried, for kinds or lack of time */
     list_gains(a, gains, sizeof(gains));
     if (a->gain[most] >= SMALL_GAIN)
         snprintf(buy, sizeof(buy), "%s", resource_text[most].twice);

@@ -142,6 +142,21 @@ static void more_ranks_where_work_rises(void **state)
     merak_search_destroy(r);
 }
 
+/* Sums over replicas and the optimizer are not called a bubble, and all parts
+ * are the step. */
+static void assert_parts(const struct merak_search_result *r)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    int dp = merak_plan_mesh(&c->plan, r->busiest).dp;
+    double all = 0;
+
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        all += c->part_s[i];
+    assert_near(&all, &c->step_s, 1, 1e-9, 0.0);
+    assert_int_equal(c->part_s[MERAK_PART_DP] > 0, dp > 1);
+    assert_true(c->part_s[MERAK_PART_OPTIMIZER] > 0);
+}
+
 /* (c) Two stages of work 3 : 1 on 4 ranks: 3 replicas and 1. */
 static void replicas_where_the_work_is(void **state)
 {
@@ -162,6 +177,7 @@ static void replicas_where_the_work_is(void **state)
     assert_stage(r, 1, 1, 1);
     assert_int_equal(merak_plan_samples(&r->choice[0].plan) % 3, 0);
     assert_true(r->choice[0].step_s < 0.75 * equal_s);
+    assert_parts(r);
     /* Those of equal stages are its runners-up. */
     assert_true(r->n_choices > 1);
     assert_null(r->choice[1].plan.stage);
@@ -232,6 +248,7 @@ static void two_kinds(void **state)
     print_message("# %.3f of the step of equal stages\n",
                   r->choice[0].step_s / equal_s);
     assert_true(r->choice[0].step_s < 0.8 * equal_s);
+    assert_parts(r);
     merak_search_destroy(r);
 }
 
