@@ -97,7 +97,8 @@ static double update_s(const struct merak_rater *r,
 {
     double adamw = adamw_s(r, h, parts);
     double bytes = 2 * merak_param_state_optimizer(h) / parts;
-    double copies = 6 * h->n + bytes / (4.0 * MERAK_OFFLOAD_PIECE);
+    int each = h->bf16_elems > 0 ? 6 : 4; /* f32 has no master to copy */
+    double copies = each * h->n + bytes / (4.0 * MERAK_OFFLOAD_PIECE);
 
     if (!merak_rater_held(r, MERAK_HELD_STATE, false).host || h->n == 0)
         return adamw;
