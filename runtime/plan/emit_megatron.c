@@ -178,7 +178,7 @@ static void put_stages(const struct plan_emitted *e, FILE *out)
 
 static void put_zero(const struct merak_plan *p, FILE *out)
 {
-    if (p->zero > 0 && (plan_trainer_replicas(p) > 1 || p->cp > 1))
+    if (p->zero > 0 && merak_plan_shares(p))
         fputs("--use-distributed-optimizer\n", out);
     if (p->zero >= MERAK_ZERO_GRADS)
         fprintf(out,

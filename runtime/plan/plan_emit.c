@@ -245,7 +245,7 @@ static void titan_degrees(const struct merak_plan *p, FILE *out)
         fprintf(out, "--parallelism.context_parallel_degree %d\n", p->cp);
     if (p->ep > 1)
         fprintf(out, "--parallelism.expert_parallel_degree %d\n", p->ep);
-    if (p->zero > 0 && (plan_trainer_replicas(p) > 1 || p->cp > 1))
+    if (p->zero > 0 && merak_plan_shares(p))
         fprintf(out, "--parallelism.fsdp_reshard_after_forward %s\n",
                 p->zero >= MERAK_ZERO_PARAMS ? "always" : "never");
 }
@@ -310,7 +310,7 @@ static json_t *deepspeed_object(const struct plan_emitted *e,
 {
     const struct merak_plan *p = e->plan;
     bool offloads = p->offload != MERAK_OFFLOAD_NONE;
-    int shared = plan_trainer_replicas(p) > 1 ? p->zero : MERAK_ZERO_NONE;
+    int shared = merak_plan_shares(p) ? p->zero : MERAK_ZERO_NONE;
     int stage =
         offloads && shared == MERAK_ZERO_NONE ? MERAK_ZERO_STATE : shared;
     json_t *o = json_pack(

@@ -124,8 +124,8 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
     if (merak_plan_mesh(&p, 0).dp < t->offload_ranks ||
         (p.zero == MERAK_ZERO_NONE && t->offload_ranks > 1))
         p.offload = MERAK_OFFLOAD_NONE;
-    if (merak_plan_mesh(&p, 0).dp < 2 && p.cp < 2)
-        return p; /* it shares out nothing */
+    if (!merak_plan_shares(&p))
+        return p;
     p.fetch = 0;  /* these fetch all blocks, or none, and sum as they do */
     p.grad_sum = MERAK_SUM_MICRO;
     if (p.zero > 0 && p.zero < t->least_zero)
