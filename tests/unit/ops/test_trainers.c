@@ -145,6 +145,28 @@ static void make_plan(uint64_t *seed, struct merak_plan *plan)
                                                   MERAK_RECOMPUTE_SELECTIVE);
 }
 
+/* Where MERAK_TEST_EMITTED names a folder, for ops/check_emitted.py: a file in
+ * the trainer's folder there, named by ranks and a number. */
+static void keep_emitted(enum plan_emit what, size_t ranks, int number,
+                         const char *out)
+{
+    static const char *const folder[] = {[PLAN_EMIT_MEGATRON] = "megatron",
+                                         [PLAN_EMIT_TORCHTITAN] = "torchtitan",
+                                         [PLAN_EMIT_DEEPSPEED] = "deepspeed"};
+    const char *root = getenv("MERAK_TEST_EMITTED");
+    char path[4096];
+    FILE *file;
+
+    if (root == NULL)
+        return;
+    snprintf(path, sizeof(path), "%s/%s/%zu.%d", root, folder[what], ranks,
+             number);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(out, file);
+    assert_int_equal(fclose(file), 0);
+}
+
 /* Each plan is accepted by the trainer's own checks, or Merak says why not. */
 static void plans_are_accepted_or_refused_with_the_reason(void **state)
 {
@@ -179,6 +201,8 @@ static void plans_are_accepted_or_refused_with_the_reason(void **state)
         if (lost == 0 && !is_taken(what, out, ranks))
             fail_msg("plan %d is refused, and Merak does not say so:\n%s", i,
                      out);
+        if (lost == 0)
+            keep_emitted(what, ranks, i, out);
         if (lost > 0) {
             assert_non_null(strstr(notes, " refuses it: "));
             assert_non_null(strstr(notes, ".py)"));
