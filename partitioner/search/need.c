@@ -168,7 +168,10 @@ static double held_bytes(const struct merak_rater *r,
            bytes + sums_kept(r, &own);
 }
 
-/* What is whole while it is used. */
+/* What is whole while it is used: twice the largest block.  Programs have two
+ * neighbours at a time, but between slots of activations that leave gaps: arenas
+ * of Llama 8B with ZeRO-3 are up to 9 % above an estimate by neighbours, which
+ * would propose what does not fit, and mostly 2 to 11 % below this one. */
 static double lent_bytes(const struct merak_rater *r,
                          const struct merak_range *holds)
 {
