@@ -285,7 +285,7 @@ static void long_sequences_lose_what_was_published(void **state)
         {{"Llama 8 B, cp 4", "h100-2023", LLAMA_8B, 131072, 2, 1, LONG(4, 3),
           TOKENS, 8 * 1071., 0, 8, 14336, 0},
          0.478},
-        {{"Llama 8 B, cp 8", "h100-2023", LLAMA_8B, 262144, 1, 1, LONG(8, 1),
+        {{"Llama 8 B, cp 8", "h100-2023", LLAMA_8B, 262144, 1, 1, LONG(8, 3),
           TOKENS, 8 * 548., 0, 8, 14336, 0},
          0.282},
     };
