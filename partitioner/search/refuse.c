@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "partitioner/plan/held.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
 
@@ -374,6 +375,30 @@ static void find_what_binds(const struct merak_search *s,
 
 /* --- in words ------------------------------------------------------------- */
 
+/* ", offload state": what it has of the choices that are tried where memory is
+ * short, and that are not named apart. */
+static const char *sparing_text(const struct merak_plan *p, char *text,
+                                size_t bytes)
+{
+    struct merak_choices choices;
+    size_t at = 0;
+
+    merak_choices_of(p, &choices);
+    text[0] = '\0';
+    for (int i = 0; i < MERAK_CHOICE_COUNT && at < bytes; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+        char value[MERAK_CHOICE_WORD];
+
+        if (c->near_memory == 0 || !c->is_settled ||
+            merak_choice_get(c, &choices) == c->usual)
+            continue;
+        merak_choice_text(c, &choices, value, sizeof(value));
+        at += (size_t)snprintf(text + at, bytes - at, ", %s %s", c->option.name,
+                               value);
+    }
+    return text;
+}
+
 static void say_memory(const struct merak_search *s,
                        const struct merak_refusal *r, struct merak_error *err)
 {
@@ -381,7 +406,7 @@ static void say_memory(const struct merak_search *s,
     char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT];
     char why[96] = "; the plan that needs least (", state[MERAK_BYTES_TEXT];
     char library[64] = "", text[MERAK_BYTES_TEXT];
-    char degrees[MERAK_DEGREES_TEXT];
+    char degrees[MERAK_DEGREES_TEXT], sparing[96];
 
     merak_bytes_text(r->need, need);
     merak_bytes_text(r->have, limit);
@@ -393,19 +418,19 @@ static void say_memory(const struct merak_search *s,
                  text);
     if (is_hopeless(s)) {
         merak_bytes_text(s->state, state);
-        snprintf(
-            why, sizeof(why), ": weights%s alone need %s; the smallest plan (",
-            p->offload == MERAK_OFFLOAD_STATE ? " and gradients"
-                                              : ", gradients and optimizer",
-            state);
+        snprintf(why, sizeof(why),
+                 ": weights%s alone need %s; the smallest plan (",
+                 merak_plan_held(p, MERAK_HELD_STATE, false, false).host
+                     ? " and gradients"
+                     : ", gradients and optimizer",
+                 state);
     }
     merak_fail(err, MERAK_ERR_CONFIG,
                "memory: no plan fits in %s per rank%s%s%s, micro-batch %zu, "
                "%s%s) needs %s on stage %d",
                limit, library, why, merak_plan_degrees_text(p, ", ", degrees),
                p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule,
-               p->offload == MERAK_OFFLOAD_STATE ? ", offload state" : "", need,
-               r->stage);
+               sparing_text(p, sparing, sizeof(sparing)), need, r->stage);
 }
 
 static void say_samples(const struct merak_search *s,
