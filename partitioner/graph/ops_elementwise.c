@@ -172,36 +172,29 @@ static enum merak_status rope_infer(struct merak_infer *inf,
     return check_scaling(inf->attrs, (size_t)turned / 2, err);
 }
 
-static enum merak_status gelu_grad(struct merak_grad *g,
-                                   const struct merak_node *node,
-                                   struct merak_error *err)
-{
-    struct merak_value *in[] = {merak_grad_out(g, node, 0),
-                                merak_node_in(node, 0)};
+/* Define OP_grad: the gradient of the input is `dx` of these values, with the
+ * op's attributes. */
+#define UNARY_GRAD(op, dx, ...)                                            \
+    static enum merak_status op##_grad(struct merak_grad *g,               \
+                                       const struct merak_node *node,      \
+                                       struct merak_error *err)            \
+    {                                                                      \
+        struct merak_value *in[] = {__VA_ARGS__};                          \
+                                                                           \
+        return merak_grad_unary(g, node, 0, dx, merak_node_attrs(node),    \
+                                (int)(sizeof(in) / sizeof(*in)), in, err); \
+    }
+#define DY merak_grad_out(g, node, 0)
+#define X merak_node_in(node, 0)
+#define Y merak_node_out(node, 0)
 
-    return merak_grad_unary(g, node, 0, "gelu_dx", merak_node_attrs(node), 2,
-                            in, err);
-}
-
-static enum merak_status relu2_grad(struct merak_grad *g,
-                                    const struct merak_node *node,
-                                    struct merak_error *err)
-{
-    struct merak_value *in[] = {merak_grad_out(g, node, 0),
-                                merak_node_in(node, 0)};
-
-    return merak_grad_unary(g, node, 0, "relu2_dx", NULL, 2, in, err);
-}
-
-static enum merak_status widen_grad(struct merak_grad *g,
-                                    const struct merak_node *node,
-                                    struct merak_error *err)
-{
-    struct merak_value *in[] = {merak_grad_out(g, node, 0),
-                                merak_node_in(node, 0)};
-
-    return merak_grad_unary(g, node, 0, "narrow", NULL, 2, in, err);
-}
+UNARY_GRAD(gelu, "gelu_dx", DY, X)
+UNARY_GRAD(relu2, "relu2_dx", DY, X)
+UNARY_GRAD(widen, "narrow", DY, X)
+UNARY_GRAD(softcap, "softcap_dx", DY, Y) /* the loss keeps the output */
+UNARY_GRAD(scale, "scale", DY)
+/* The mask is a function of the stream, so the same call on dy applies it. */
+UNARY_GRAD(dropout, "dropout", DY)
 
 static enum merak_status swiglu_grad(struct merak_grad *g,
                                      const struct merak_node *node,
@@ -222,18 +215,6 @@ static enum merak_status swiglu_grad(struct merak_grad *g,
     return rc != MERAK_OK ? rc : merak_grad_add(g, up, out[1], err);
 }
 
-/* Computed from the output, which the loss keeps: the input is not needed. */
-static enum merak_status softcap_grad(struct merak_grad *g,
-                                      const struct merak_node *node,
-                                      struct merak_error *err)
-{
-    struct merak_value *in[] = {merak_grad_out(g, node, 0),
-                                merak_node_out(node, 0)};
-
-    return merak_grad_unary(g, node, 0, "softcap_dx", merak_node_attrs(node), 2,
-                            in, err);
-}
-
 /* Both inputs get the output's gradient; there is nothing to compute. */
 static enum merak_status add_grad(struct merak_grad *g,
                                   const struct merak_node *node,
@@ -244,27 +225,6 @@ static enum merak_status add_grad(struct merak_grad *g,
 
     return rc != MERAK_OK ? rc
                           : merak_grad_add(g, merak_node_in(node, 0), dy, err);
-}
-
-static enum merak_status scale_grad(struct merak_grad *g,
-                                    const struct merak_node *node,
-                                    struct merak_error *err)
-{
-    struct merak_value *dy = merak_grad_out(g, node, 0);
-
-    return merak_grad_unary(g, node, 0, "scale", merak_node_attrs(node), 1, &dy,
-                            err);
-}
-
-/* The mask is a function of the stream, so the same call on dy applies it. */
-static enum merak_status dropout_grad(struct merak_grad *g,
-                                      const struct merak_node *node,
-                                      struct merak_error *err)
-{
-    struct merak_value *dy = merak_grad_out(g, node, 0);
-
-    return merak_grad_unary(g, node, 0, "dropout", merak_node_attrs(node), 1,
-                            &dy, err);
 }
 
 /* A rotation's transpose is its inverse. */

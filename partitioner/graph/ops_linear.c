@@ -162,51 +162,27 @@ static void linear_cost(const struct merak_infer *inf, struct merak_cost *cost)
         cost->flops += (double)merak_shape_count(&inf->shape[3]);
 }
 
-static enum merak_status linear_grad_dx(struct merak_grad *g,
-                                        const struct merak_node *node,
-                                        struct merak_value *dy,
-                                        struct merak_error *err)
-{
-    struct merak_value *in[] = {dy, merak_node_in(node, 1)};
-
-    return merak_grad_unary(g, node, 0, "linear_dx", merak_node_attrs(node), 2,
-                            in, err);
-}
-
-static enum merak_status linear_grad_dw(struct merak_grad *g,
-                                        const struct merak_node *node,
-                                        struct merak_value *dy,
-                                        struct merak_error *err)
-{
-    struct merak_value *in[] = {merak_node_in(node, 0), dy};
-
-    return merak_grad_param(g, node, merak_node_in(node, 1), "linear_dw",
-                            merak_node_attrs(node), 2, in, err);
-}
-
-static enum merak_status linear_grad_db(struct merak_grad *g,
-                                        const struct merak_node *node,
-                                        struct merak_value *dy,
-                                        struct merak_error *err)
-{
-    struct merak_value *bias = merak_node_in(node, 2);
-    const struct merak_attrs attrs = {.i = {merak_value_shape(bias)->ndim}};
-
-    return merak_grad_param(g, node, bias, "linear_db", &attrs, 1, &dy, err);
-}
-
 static enum merak_status linear_grad(struct merak_grad *g,
                                      const struct merak_node *node,
                                      struct merak_error *err)
 {
     struct merak_value *dy = merak_grad_out(g, node, 0);
-    enum merak_status rc = linear_grad_dx(g, node, dy, err);
+    struct merak_value *x = merak_node_in(node, 0), *w = merak_node_in(node, 1);
+    const struct merak_attrs *own = merak_node_attrs(node);
+    struct merak_attrs attrs = {0};
+    struct merak_value *bias;
+    enum merak_status rc;
 
+    rc = merak_grad_unary(g, node, 0, "linear_dx", own, 2,
+                          (struct merak_value *[]){dy, w}, err);
     if (rc == MERAK_OK)
-        rc = linear_grad_dw(g, node, dy, err);
-    if (rc == MERAK_OK && merak_node_in_count(node) == 3)
-        rc = linear_grad_db(g, node, dy, err);
-    return rc;
+        rc = merak_grad_param(g, node, w, "linear_dw", own, 2,
+                              (struct merak_value *[]){x, dy}, err);
+    if (rc != MERAK_OK || merak_node_in_count(node) < 3)
+        return rc;
+    bias = merak_node_in(node, 2);
+    attrs.i[0] = merak_value_shape(bias)->ndim;
+    return merak_grad_param(g, node, bias, "linear_db", &attrs, 1, &dy, err);
 }
 
 /* --- linear_dx: dy [lead, out], w [out, in] -> dx [lead, in] ----------------

@@ -421,25 +421,32 @@ static enum merak_status stages_create(const struct merak_graph *graph, int n,
     return MERAK_OK;
 }
 
+/* FLOPs and parameters of stages whose nodes are known. */
+static void count_work(const struct cutter *c, struct merak_stages *stages)
+{
+    const struct merak_graph *graph = c->graph;
+
+    for (int i = 0; i < graph->n_nodes; i++)
+        stages->flops[stages->of_node[i]] += c->flops[i];
+    memset(c->last_use, 0, (size_t)graph->n_values * sizeof(*c->last_use));
+    count_params(c, stages, c->last_use);
+}
+
 /* Stages from bounds among the candidates. */
 static enum merak_status finish(const struct cutter *c, const int *bound,
                                 struct merak_stages **stages_p,
                                 struct merak_error *err)
 {
-    const struct merak_graph *graph = c->graph;
     struct merak_stages *stages = NULL;
-    enum merak_status rc =
-        stages_create(graph, c->n_stages + c->sharded->n_shared, &stages, err);
+    enum merak_status rc = stages_create(
+        c->graph, c->n_stages + c->sharded->n_shared, &stages, err);
 
     if (rc != MERAK_OK) {
         merak_stages_destroy(stages);
         return rc;
     }
     assign(c, bound, stages);
-    for (int i = 0; i < graph->n_nodes; i++)
-        stages->flops[stages->of_node[i]] += c->flops[i];
-    memset(c->last_use, 0, (size_t)graph->n_values * sizeof(*c->last_use));
-    count_params(c, stages, c->last_use);
+    count_work(c, stages);
     *stages_p = stages;
     return MERAK_OK;
 }
@@ -490,10 +497,7 @@ enum merak_status merak_stages_assigned(const struct merak_sharded *sharded,
     if (rc == MERAK_OK) {
         c.n_stages = n;
         assign_to(sharded, stages);
-        for (int i = 0; i < c.graph->n_nodes; i++)
-            stages->flops[stages->of_node[i]] += c.flops[i];
-        memset(c.last_use, 0, (size_t)c.graph->n_values * sizeof(*c.last_use));
-        count_params(&c, stages, c.last_use);
+        count_work(&c, stages);
         *stages_p = stages;
         stages = NULL;
     }

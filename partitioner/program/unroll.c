@@ -56,37 +56,46 @@ bool merak_build_moves_in(const struct merak_build *b, int value,
            a->kind == (forward ? MERAK_ACT_F : MERAK_ACT_B);
 }
 
-/* Receive all that another stage made and this action is the first to need. */
-static void post_receives(const struct unroll *u, const struct merak_action *a)
+/* Move the values that an action needs and that `wants` names, for all its
+ * micro-batches. */
+static void move_each(const struct unroll *u, const struct merak_action *a,
+                      bool (*wants)(const struct merak_build *b, int value),
+                      void (*move)(struct merak_build *b, int value,
+                                   int microbatch))
 {
     struct merak_build *b = u->b;
 
-    b->now.slice = a->slice;
-    merak_build_set_pass(b, a);
     for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
         int v = b->local[i];
 
-        for (int h = 0; h < u->width; h++) {
-            if (b->flow[v].from >= 0 && merak_build_moves_in(b, v, a))
-                merak_build_transfer(b, v, a->microbatch * u->width + h, false);
-        }
+        if (!wants(b, v) || !merak_build_moves_in(b, v, a))
+            continue;
+        for (int h = 0; h < u->width; h++)
+            move(b, v, a->microbatch * u->width + h);
     }
 }
 
-/* Gather what of it came in parts. */
-static void gather_parts(const struct unroll *u, const struct merak_action *a)
+static bool comes(const struct merak_build *b, int value)
 {
-    struct merak_build *b = u->b;
+    return b->flow[value].from >= 0;
+}
 
-    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
-        int v = b->local[i];
+static void receive(struct merak_build *b, int value, int microbatch)
+{
+    merak_build_transfer(b, value, microbatch, false);
+}
 
-        for (int h = 0; h < u->width; h++) {
-            if ((b->flow[v].parts_from || b->flow[v].in != NULL) &&
-                merak_build_moves_in(b, v, a))
-                merak_build_gather(b, v, a->microbatch * u->width + h);
-        }
-    }
+/* Receive all that another stage made and this action is the first to need. */
+static void post_receives(const struct unroll *u, const struct merak_action *a)
+{
+    u->b->now.slice = a->slice;
+    merak_build_set_pass(u->b, a);
+    move_each(u, a, comes, receive);
+}
+
+static bool comes_in_parts(const struct merak_build *b, int value)
+{
+    return b->flow[value].parts_from || b->flow[value].in != NULL;
 }
 
 /* What came from the previous pass. */
@@ -96,27 +105,18 @@ static void take_carried(const struct unroll *u, const struct merak_action *a)
         merak_build_carried(u->b, a, a->microbatch * u->width + h);
 }
 
-static bool was_here_before(const struct merak_build *b, int value)
-{
-    return b->flow[value].from >= 0 ||
-           b->graph->value[value]->kind == MERAK_VALUE_RECYCLED;
-}
-
 /* Received values that other stages need go on at once, and recycled ones from
  * where they are read first. */
-static void pass_on(const struct unroll *u, const struct merak_action *a)
+static bool goes_on(const struct merak_build *b, int value)
 {
-    struct merak_build *b = u->b;
+    return b->flow[value].to >= 0 &&
+           (b->flow[value].from >= 0 ||
+            b->graph->value[value]->kind == MERAK_VALUE_RECYCLED);
+}
 
-    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
-        int v = b->local[i];
-
-        for (int h = 0; h < u->width; h++) {
-            if (was_here_before(b, v) && b->flow[v].to >= 0 &&
-                merak_build_moves_in(b, v, a))
-                merak_build_transfer(b, v, a->microbatch * u->width + h, true);
-        }
-    }
+static void pass_on(struct merak_build *b, int value, int microbatch)
+{
+    merak_build_transfer(b, value, microbatch, true);
 }
 
 /* Does a pass begin with this value, which no node makes?  The first pass's
@@ -126,20 +126,6 @@ static bool is_loaded(const struct merak_build *b, int value)
     if (b->graph->value[value]->kind == MERAK_VALUE_RECYCLED)
         return b->now.pass == 0 && b->flow[value].from < 0;
     return b->graph->value[value]->kind == MERAK_VALUE_INPUT;
-}
-
-static void load_inputs(const struct unroll *u, const struct merak_action *a)
-{
-    struct merak_build *b = u->b;
-
-    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
-        int v = b->local[i];
-
-        for (int h = 0; h < u->width; h++) {
-            if (is_loaded(b, v) && merak_build_moves_in(b, v, a))
-                merak_build_load(b, v, a->microbatch * u->width + h);
-        }
-    }
 }
 
 /* The latest instruction that received a value. */
@@ -361,7 +347,7 @@ static void run_items(struct unroll *u, const struct merak_action *a,
     int lead = items->n > 0 ? lead_of(u, next) : 0;
 
     if (lead > 0)
-        load_inputs(u, next);
+        move_each(u, next, is_loaded, merak_build_load);
     if (u->width > 1)
         run_pair(u, a, next, lead);
     for (int at = 0; at < items->n && u->width == 1; at++) {
@@ -397,11 +383,12 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     merak_build_set_pass(b, a);
     check_order(u, a);
     if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
-        load_inputs(u, a);
+        move_each(u, a, is_loaded, merak_build_load);
     take_carried(u, a);
-    gather_parts(u, a); /* what is passed on from here is sent whole, or in
-                           parts that nothing overwrites */
-    pass_on(u, a);
+    move_each(u, a, comes_in_parts,
+              merak_build_gather); /* what is passed on from here is sent whole,
+     or in parts that nothing overwrites */
+    move_each(u, a, goes_on, pass_on);
     look_ahead(u, a, next);
     run_items(u, a, next);
     merak_build_delayed_reduces(b);
