@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOOK 256 /* instructions after which the deadline is looked at again \
+                  */
+
 void merak_build_fail(struct merak_build *b, enum merak_status rc)
 {
     if (b->rc == MERAK_OK)
@@ -313,12 +316,21 @@ static void measure(struct merak_build *b, struct merak_instr *in)
     in->interference = merak_cost_instr_interference(b->cost, b->prog, in);
 }
 
+/* Has it run out of time?  Only looked at now and then. */
+static bool is_late(struct merak_build *b)
+{
+    if (b->prog->n_instrs % LOOK == 0 &&
+        merak_deadline_is_past(b->opt->deadline))
+        merak_build_fail(b, MERAK_ERR_TIMEOUT);
+    return b->rc != MERAK_OK;
+}
+
 int merak_build_push(struct merak_build *b, struct merak_instr *in)
 {
     struct merak_program *prog = b->prog;
     int id = prog->n_instrs;
 
-    if (b->rc != MERAK_OK)
+    if (b->rc != MERAK_OK || is_late(b))
         return -1;
     in->id = id;
     in->scratch = -1;

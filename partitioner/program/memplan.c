@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOOK 256 /* buffers after which the deadline is looked at again */
+
 static size_t padded(const struct merak_life *life)
 {
     return merak_size_align(life->bytes, MERAK_ALIGN);
@@ -218,6 +220,7 @@ static void insert_by_offset(struct all_placed *placed,
 }
 
 enum merak_status merak_memplan(struct merak_life *lives, int n,
+                                const struct merak_deadline *deadline,
                                 size_t *bytes_p, struct merak_error *err)
 {
     size_t count = (size_t)n + 1, bytes = 0;
@@ -225,6 +228,7 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
     struct all_placed placed = {.at = calloc(count, sizeof(*placed.at)),
                                 .parts = calloc(count, sizeof(*placed.parts))};
     struct periods periods = {0};
+    enum merak_status rc = MERAK_OK;
 
     if (order == NULL || placed.at == NULL || placed.parts == NULL ||
         !periods_init(&periods, lives, n)) {
@@ -236,7 +240,7 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
     for (int i = 0; i < n; i++)
         order[i] = &lives[i];
     qsort(order, (size_t)n, sizeof(struct merak_life *), larger_first);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
         struct placed now = place_in_time(&periods, i, order[i]);
         uint64_t parts = parts_of(&periods, order[i]);
 
@@ -244,11 +248,13 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
         insert_by_offset(&placed, &now, parts);
         if (order[i]->offset + padded(order[i]) > bytes)
             bytes = order[i]->offset + padded(order[i]);
+        if (i % LOOK == 0 && merak_deadline_is_past(deadline))
+            rc = MERAK_ERR_TIMEOUT;
     }
     free(order);
     free(placed.at);
     free(placed.parts);
     free(periods.row);
     *bytes_p = bytes;
-    return MERAK_OK;
+    return rc;
 }

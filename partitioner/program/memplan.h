@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#include "base/deadline.h"
+
 #include "merak/status.h"
 
 #define MERAK_ALIGN 64
@@ -25,10 +27,11 @@ struct merak_life {
 /*
  * Place every buffer so that no two overlap both in time and in memory:
  * largest first, each into the smallest gap that holds it.  *bytes_p is the
- * size of the arena.
+ * size of the arena.  MERAK_ERR_TIMEOUT once the deadline (or NULL) is past.
  */
 enum merak_status merak_memplan(struct merak_life *lives, int n,
-                                size_t *bytes_p, struct merak_error *err)
-    MERAK_CHECKED;
+                                const struct merak_deadline *deadline,
+                                size_t *bytes_p,
+                                struct merak_error *err) MERAK_CHECKED;
 
 #endif

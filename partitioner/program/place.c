@@ -179,7 +179,8 @@ void merak_build_place(struct merak_build *b)
     }
     keep_for_exchanges(b);
     n = collect_lives(b, lives, slot);
-    merak_build_fail(b, merak_memplan(lives, n, &bytes, b->err));
+    merak_build_fail(b,
+                     merak_memplan(lives, n, b->opt->deadline, &bytes, b->err));
     if (b->rc != MERAK_OK)
         goto out;
     prog->arena_bytes = prog->persistent_bytes + bytes;

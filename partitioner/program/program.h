@@ -14,6 +14,7 @@
 #ifndef MERAK_PARTITIONER_PROGRAM_PROGRAM_H
 #define MERAK_PARTITIONER_PROGRAM_PROGRAM_H
 
+#include "base/deadline.h"
 #include "partitioner/device/cost_model.h"
 #include "partitioner/plan/plan.h"
 #include "partitioner/program/stages.h"
@@ -206,6 +207,8 @@ struct merak_program_options {
     double unit_s; /* > 0: identical stages: F of a micro-batch takes this
                       long, B twice, R at most as long as F, the step's end
                       nothing (unit_cost.c) */
+    const struct merak_deadline *deadline; /* once it is past, a build fails
+                                              with MERAK_ERR_TIMEOUT; or NULL */
 };
 
 /* The program of logical rank `rank`.  `sharded` and `stages` are borrowed

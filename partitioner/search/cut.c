@@ -30,10 +30,10 @@ struct cuts {
     struct merak_candidate *cand;
     double limit;            /* bytes that a stage has to fit in, or DBL_MAX */
     double part_bytes_limit; /* of it, for one part: merak_part_limit() */
-    double known_s;    /* upper bound of the best cut's step */
-    int n, parts;      /* segments to be cut, and parts to cut them into:
-                          without vocabulary-parallel layers */
-    size_t bound_bytes; /* of bound[] */
+    double known_s;          /* upper bound of the best cut's step */
+    int n, parts;            /* segments to be cut, and parts to cut them into:
+                                without vocabulary-parallel layers */
+    size_t bound_bytes;      /* of bound[] */
     int *bound;
     double *rest_s; /* [segment + 1] seconds from there to the end */
     struct merak_balance balance;
@@ -271,13 +271,14 @@ static double longest_part(const struct cuts *c, const int *bound)
 
 /* --- moving boundaries ---------------------------------------------------- */
 
-static void improve(struct cuts *c)
+static void improve(struct cuts *c, const struct merak_deadline *deadline)
 {
     bool moved = c->cand->rated_s > 0;
 
     for (int round = 0; moved && round < MAX_ROUNDS; round++) {
         moved = false;
-        for (int s = 1; s < c->parts; s++) {
+        for (int s = 1; s < c->parts && !merak_deadline_is_past(deadline);
+             s++) {
             for (int by = -1; by <= 1; by += 2) {
                 memcpy(c->bound, c->cand->bound, c->bound_bytes);
                 c->bound[s] += by;
@@ -407,7 +408,7 @@ void merak_search_polish(struct merak_search *s, struct merak_candidate *cand)
 
     if (cuts_init(&c, s, cand, s->limit * MERAK_SEARCH_SLACK, false) &&
         cand->given.cut == NULL && !is_small(&c))
-        improve(&c);
+        improve(&c, &s->trials.deadline);
     cuts_fini(&c);
 }
 

@@ -50,8 +50,10 @@ enum merak_status merak_built_init(struct merak_built *b,
 
     *b = (struct merak_built){
         .search = s, .schedule = cand->schedule, .plan = cand->plan};
-    b->opt = (struct merak_program_options){
-        .direct = s->in->direct, .memory = s->in->memory, .cost = &s->cost};
+    b->opt = (struct merak_program_options){.direct = s->in->direct,
+                                            .memory = s->in->memory,
+                                            .cost = &s->cost,
+                                            .deadline = &s->trials.deadline};
     b->program = calloc(pp, sizeof(*b->program));
     place = calloc(parts, sizeof(*place));
     rc = place == NULL || b->program == NULL
@@ -359,7 +361,7 @@ static enum merak_status prove_direct(struct merak_built *b,
 }
 
 /* Settle all stages, the one first that takes most by the table.  *left_p: the
- * others are left out, since one does not fit, or there is no time. */
+ * others are left out, since one does not fit. */
 static enum merak_status settle_stages(struct merak_built *b,
                                        struct by_table *table,
                                        struct merak_candidate *cand,
@@ -376,16 +378,14 @@ static enum merak_status settle_stages(struct merak_built *b,
         if (rc != MERAK_OK)
             return rc;
         bytes = stage_bytes(table, b, s);
-        if (search->leaves && bytes > search->limit) {
+        if (search->trials.leaves && bytes > search->limit) {
             cand->arena = bytes;
             cand->stage = s;
             *left_p = true;
             return MERAK_OK;
         }
-        if (search->found && merak_search_is_late(search)) {
-            *left_p = true;
-            return MERAK_OK;
-        }
+        if (merak_deadline_is_past(&search->trials.deadline))
+            return MERAK_ERR_TIMEOUT;
     }
     return MERAK_OK;
 }

@@ -33,9 +33,9 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
                                      int *microbatches_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Build and simulate the candidate: sets its step_s and arena; step_s stays 0
- * if it was left when a stage did not fit, or for lack of time.  Where drops
- * are not given, each stage drops as little as fits in s->limit.  A failure is
- * the candidate's: the search may go on. */
+ * if it was left when a stage did not fit.  Where drops are not given, each
+ * stage drops as little as fits in s->limit.  A failure is the candidate's: the
+ * search may go on; MERAK_ERR_TIMEOUT if s->trials.deadline is past. */
 enum merak_status merak_search_try(const struct merak_search *s,
                                    struct merak_candidate *cand,
                                    struct merak_error *err) MERAK_CHECKED;

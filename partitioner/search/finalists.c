@@ -77,6 +77,15 @@ static void sort(struct merak_candidate *list, int n)
         qsort(list, (size_t)n, sizeof(*list), sooner);
 }
 
+/* It takes more time than there is. */
+static void leave(struct merak_search *s, struct merak_candidate *c)
+{
+    c->settled = false;
+    c->step_s = 0;
+    c->arena = DBL_MAX;
+    s->cut_short = true;
+}
+
 /* Build and simulate; `settled` if it fits. */
 static void try_one(struct merak_search *s, struct merak_candidate *c)
 {
@@ -88,9 +97,16 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
     merak_progress_note(s->in->progress, "building plan %d",
                         s->n_simulated + 1);
     c->step_s = 0;
-    s->leaves = s->found && s->effort.done >= fmax(EFFORT, s->effort.whole);
+    merak_search_limit_trial(s);
+    s->trials.leaves =
+        s->found && s->effort.done >= fmax(EFFORT, s->effort.whole);
     rc = merak_search_try(s, c, &why);
     s->effort.done += merak_search_effort(c);
+    if (rc == MERAK_ERR_TIMEOUT) {
+        s->trials.too_much = merak_search_effort(c) / 2;
+        leave(s, c);
+        return;
+    }
     s->n_simulated++;
     /* The programs deadlock, or a value would go down the pipeline. */
     if (rc == MERAK_ERR_CORRUPT || rc == MERAK_ERR_UNSUPPORTED) {
@@ -101,7 +117,8 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
         return;
     }
     c->settled = c->step_s > 0 && c->arena <= s->limit;
-    s->found = s->found || (rc == MERAK_OK && c->settled);
+    if (rc == MERAK_OK && c->settled)
+        merak_search_limit_found(s, merak_search_effort(c));
     if (rc != MERAK_OK)
         merak_search_fail(s, rc, &why);
 }
@@ -208,6 +225,11 @@ static void try_polished(struct merak_search *s, struct merak_candidate *c)
 {
     int *bound = may_settle(c) ? NULL : copy_bound(s, c);
 
+    if (!merak_search_limit_allows(s, merak_search_effort(c))) {
+        leave(s, c);
+        return;
+    }
+    merak_search_limit_trial(s);
     merak_search_polish(s, c);
     try_one(s, c);
     if (bound != NULL && !c->settled &&
@@ -249,6 +271,20 @@ static double run_least(struct merak_search *s)
     return DBL_MAX;
 }
 
+/* There seems to be time for none: try the one that takes least of it. */
+static void run_shortest(struct merak_search *s)
+{
+    struct merak_candidate *shortest = NULL;
+
+    for (int i = 0; i < s->n_cands; i++) {
+        if (shortest == NULL ||
+            merak_search_effort(&s->cand[i]) < merak_search_effort(shortest))
+            shortest = &s->cand[i];
+    }
+    if (shortest != NULL)
+        try_one(s, shortest);
+}
+
 /* Try the candidates with the best estimates. */
 static void run_best(struct merak_search *s)
 {
@@ -277,6 +313,8 @@ static void run_best(struct merak_search *s)
         if (c->settled && c->step_s < best_s)
             best_s = c->step_s;
     }
+    if (s->n_simulated == 0)
+        run_shortest(s);
 }
 
 /* Cut it anew within what the table says of programs that fit; if that is not
@@ -329,7 +367,9 @@ static void run_tight(struct merak_search *s)
     for (int i = 0; i < s->n_bigs && s->effort.done < EFFORT; i++) {
         struct merak_candidate c = s->big[i];
 
-        if (!is_tight(s, &c) || is_useless(s, c.rated_s))
+        if (!is_tight(s, &c) ||
+            !merak_search_limit_allows(s, merak_search_effort(&c)) ||
+            is_useless(s, c.rated_s))
             continue;
         if ((s->found || s->n_simulated > 0) && merak_search_is_over(s))
             break;

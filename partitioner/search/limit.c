@@ -16,21 +16,94 @@
 #include "base/error.h"
 #include "base/size.h"
 
-#define FULL_SHARE 0.6  /* of the time, for estimates */
-#define PLAIN_SHARE 0.8 /* and for the plainest plans, too */
+#include <float.h>
+#include <math.h>
 
-static void set_until(struct merak_search *s, double share)
+/* Shares of the time: for estimates; for the plainest plans, too; until a plan
+ * is built that fits: then, what would fit is looked for. */
+#define FULL_SHARE 0.6
+#define PLAIN_SHARE 0.8
+#define BUILD_SHARE 0.9
+/* Building the programs of a plan takes a time of its own, for which estimates
+ * leave so many seconds, as long as these shares are left for them. */
+#define BUILD_S 3
+#define LEAST_FULL 0.4
+#define LEAST_PLAIN 0.6
+#define TRIAL_SHARE 0.8 /* of what is left, for one of several trials */
+#define LITTLE 0.05     /* not worth another search */
+/* Until the first plan was built: what an instruction of it takes, and how long
+ * it is built though the time is over. */
+#define EFFORT_NS 7000
+#define FIRST_NS 2000000000
+
+static int64_t at_share(const struct merak_search *s, double share)
+{
+    return s->start_ns + (int64_t)(share * s->in->seconds * 1e9);
+}
+
+void merak_search_limit_share(struct merak_search *s, double share)
 {
     s->over = false;
-    s->until_ns = s->in->seconds > 0
-                      ? s->start_ns + (int64_t)(share * s->in->seconds * 1e9)
-                      : INT64_MAX;
+    s->until_ns = s->in->seconds > 0 ? at_share(s, share) : INT64_MAX;
+}
+
+/* The same for estimates, which leave some for building. */
+static void set_estimates(struct merak_search *s, double share, double least)
+{
+    double all_s = s->in->seconds;
+
+    if (all_s > 0)
+        share = fmin(share, fmax(least, 1 - BUILD_S / all_s));
+    merak_search_limit_share(s, share);
 }
 
 void merak_search_limit_init(struct merak_search *s)
 {
     s->start_ns = merak_clock_ns();
-    set_until(s, 1);
+    merak_search_limit_share(s, 1);
+}
+
+/* When building has to end; not if there is no limit. */
+static int64_t built_by(const struct merak_search *s)
+{
+    if (s->found) /* the report takes as long */
+        return s->until_ns - s->trials.last_ns;
+    if (s->in->most_s == 0 && s->until_ns < s->start_ns + FIRST_NS)
+        return s->start_ns + FIRST_NS;
+    return s->until_ns;
+}
+
+bool merak_search_limit_allows(const struct merak_search *s, double effort)
+{
+    double ns = s->found ? s->trials.effort_ns : EFFORT_NS;
+
+    return s->until_ns == INT64_MAX ||
+           (effort <= s->trials.too_much &&
+            effort * ns <= (double)(built_by(s) - merak_clock_ns()));
+}
+
+void merak_search_limit_trial(struct merak_search *s)
+{
+    int64_t now = merak_clock_ns(), end;
+
+    s->trials.start_ns = now;
+    s->trials.deadline =
+        (struct merak_deadline){INT64_MAX, s->found ? s->in->stop : NULL};
+    if (s->until_ns == INT64_MAX)
+        return;
+    end = built_by(s);
+    s->trials.deadline.at_ns =
+        s->found ? end : now + (int64_t)(TRIAL_SHARE * (double)(end - now));
+}
+
+void merak_search_limit_found(struct merak_search *s, double effort)
+{
+    s->trials.last_ns = merak_clock_ns() - s->trials.start_ns;
+    s->trials.effort_ns = (double)s->trials.last_ns / fmax(effort, 1);
+    s->trials.too_much = DBL_MAX;
+    if (!s->found)
+        merak_search_limit_share(s, 1);
+    s->found = true;
 }
 
 bool merak_search_is_past(int64_t end_ns)
@@ -41,7 +114,8 @@ bool merak_search_is_past(int64_t end_ns)
 bool merak_search_is_late(const struct merak_search *s)
 {
     if (s->insists && s->n_cands == 0)
-        return false;
+        return merak_search_is_past(s->start_ns + FIRST_NS) &&
+               merak_search_is_past(at_share(s, 1));
     return s->over || (s->in->stop != NULL && *s->in->stop != 0) ||
            merak_search_is_past(s->until_ns);
 }
@@ -56,6 +130,17 @@ bool merak_search_is_over(struct merak_search *s)
 bool merak_search_goes_on(struct merak_search *s)
 {
     return s->rc == MERAK_OK && !merak_search_is_over(s);
+}
+
+bool merak_search_time_left(struct merak_search_input *in, int64_t start_ns)
+{
+    double left = in->seconds - (double)(merak_clock_ns() - start_ns) * 1e-9;
+    bool some = left > LITTLE * in->seconds;
+
+    if (in->seconds == 0)
+        return true;
+    in->seconds = some ? left : LITTLE * in->seconds;
+    return some;
 }
 
 double merak_search_seconds(const struct merak_search *s)
@@ -82,20 +167,39 @@ static bool has_tp(const struct merak_search *s, int tp)
     return false;
 }
 
+/* Tensor degrees from tp down that have no plan. */
+static int n_rest(const struct merak_search *s, const struct merak_choices *pin,
+                  int tp)
+{
+    int n = 0;
+
+    for (; tp >= 1; tp--)
+        n += (pin->tp == 0 || pin->tp == tp) && !has_tp(s, tp) &&
+             merak_search_in_node(s) % tp == 0;
+    return n;
+}
+
 /* Rate the plainest plans of each tensor degree that has none: without them a
- * search might only know plans of small degrees, or none at all. */
+ * search might only know plans of small degrees, or none at all.  The largest
+ * degree, which takes least memory, comes first; each gets an equal part. */
 static void rate_rest(struct merak_search *s)
 {
     const struct merak_search_input *asked = s->in;
     struct merak_search_input plain = *asked;
+    int64_t until_ns = s->until_ns;
 
     merak_search_narrow(&plain.pin);
     s->in = &plain;
-    for (int tp = 1; tp <= merak_search_in_node(s); tp++) {
-        if ((asked->pin.tp > 0 && asked->pin.tp != tp) || has_tp(s, tp))
+    for (int tp = merak_search_in_node(s); tp >= 1; tp--) {
+        int n = n_rest(s, &asked->pin, tp);
+
+        if (n == n_rest(s, &asked->pin, tp - 1))
             continue;
+        s->over = false;
+        s->until_ns = until_ns;
         if (merak_search_is_over(s))
             break;
+        s->until_ns = merak_search_share_ns(s, n);
         plain.pin.tp = tp;
         merak_search_rate_all(s);
     }
@@ -104,41 +208,92 @@ static void rate_rest(struct merak_search *s)
 
 void merak_search_rate_in_time(struct merak_search *s)
 {
-    set_until(s, FULL_SHARE);
+    set_estimates(s, FULL_SHARE, LEAST_FULL);
     merak_search_rate_all(s);
     if (s->rc == MERAK_OK && s->cut_short) {
-        set_until(s, PLAIN_SHARE);
+        set_estimates(s, PLAIN_SHARE, LEAST_PLAIN);
         s->insists = true;
         rate_rest(s);
         s->insists = false;
     }
-    set_until(s, 1);
+    merak_search_limit_share(s, s->found ? 1 : BUILD_SHARE);
+}
+
+/* The best by its estimate; NULL: none fits, by the table or as built. */
+static const struct merak_candidate *find_best(const struct merak_search *s)
+{
+    const struct merak_candidate *best = NULL;
+
+    for (int i = 0; i < s->n_cands; i++) {
+        const struct merak_candidate *c = &s->cand[i];
+
+        if (c->step_s > 0) /* built, and too big */
+            return NULL;
+        if (best == NULL || c->rated_s < best->rated_s)
+            best = c;
+    }
+    return best;
+}
+
+static enum merak_status say_estimate(const struct merak_search *s,
+                                      const struct merak_candidate *best)
+{
+    char degrees[MERAK_DEGREES_TEXT], step[MERAK_SECONDS_TEXT];
+    char bound[MERAK_SECONDS_TEXT];
+
+    merak_seconds_text(best->rated_s, step);
+    merak_seconds_text(merak_search_least_step(s), bound);
+    return merak_fail(
+        s->err, MERAK_ERR_CONFIG,
+        "the search was cut short after %.1f s: of %d plans the best by its "
+        "estimate (%s, micro-batch %zu, %s) takes %s a step, and none less "
+        "than %s, but there was no time to build it and see that it fits; give "
+        "it longer with --search-seconds",
+        merak_search_seconds(s), s->n_rated,
+        merak_plan_degrees_text(&best->plan, ", ", degrees),
+        best->plan.micro_batch * (best->plan.sub_pipeline ? 2 : 1),
+        best->plan.schedule, step, bound);
+}
+
+static enum merak_status say_none_fits(const struct merak_search *s,
+                                       const struct merak_candidate *least)
+{
+    bool built = least->arena > 0 && least->arena < DBL_MAX;
+    struct merak_refusal r = {.constraint = MERAK_BINDS_MEMORY,
+                              .stage = least->stage,
+                              .have = s->limit,
+                              .need = built ? least->arena : least->bytes,
+                              .plan = least->plan};
+    char need[MERAK_BYTES_TEXT], have[MERAK_BYTES_TEXT];
+    char degrees[MERAK_DEGREES_TEXT];
+
+    if (s->err == NULL)
+        return MERAK_ERR_CONFIG;
+    merak_bytes_text(r.need, need);
+    merak_bytes_text(s->limit, have);
+    merak_search_find_fixes(s, &r);
+    merak_fail(s->err, MERAK_ERR_CONFIG,
+               "the search was cut short after %.1f s: of %d plans none fits "
+               "in %s per rank, and the smallest (%s) needs %s; give it longer "
+               "with --search-seconds, or more memory or ranks",
+               merak_search_seconds(s), s->n_rated, have,
+               merak_plan_degrees_text(&least->plan, ", ", degrees), need);
+    if (r.n_fixes > 0)
+        merak_search_say_fixes(s, &r, s->err);
+    return MERAK_ERR_CONFIG;
 }
 
 enum merak_status merak_search_no_time(const struct merak_search *s)
 {
-    const struct merak_candidate *least = NULL;
-    char need[MERAK_BYTES_TEXT], have[MERAK_BYTES_TEXT];
-    char degrees[MERAK_DEGREES_TEXT];
+    const struct merak_candidate *best = find_best(s);
+    const struct merak_candidate *least = merak_search_smallest(s);
 
-    for (int i = 0; i < s->n_bigs; i++) {
-        if (least == NULL || s->big[i].bytes < least->bytes)
-            least = &s->big[i];
-    }
-    if (least == NULL)
-        return merak_fail(s->err, MERAK_ERR_CONFIG,
-                          "the search was cut short after %.0f s, before it "
-                          "found a plan; give it longer with "
-                          "--search-seconds",
-                          merak_search_seconds(s));
-    merak_bytes_text(least->bytes, need);
-    merak_bytes_text(s->limit, have);
-    return merak_fail(
-        s->err, MERAK_ERR_CONFIG,
-        "the search was cut short after %.0f s: of %d plans "
-        "none fits in %s per rank, and the smallest (%s) needs %s; "
-        "give it longer with --search-seconds, or more memory or "
-        "ranks",
-        merak_search_seconds(s), s->n_rated, have,
-        merak_plan_degrees_text(&least->plan, ", ", degrees), need);
+    if (best != NULL)
+        return say_estimate(s, best);
+    if (least != NULL)
+        return say_none_fits(s, least);
+    return merak_fail(s->err, MERAK_ERR_CONFIG,
+                      "the search was cut short after %.1f s, before it found "
+                      "a plan; give it longer with --search-seconds",
+                      merak_search_seconds(s));
 }

@@ -28,6 +28,7 @@ bool merak_search_has_plan(const struct merak_search *of,
     if (merak_search_init_like(&s, in, of) == MERAK_OK &&
         !merak_search_is_hopeless(&s))
         merak_search_rate_all(&s);
+    s.trials.deadline = (struct merak_deadline){s.until_ns, in->stop};
     for (int i = 0;
          s.rc == MERAK_OK && i < s.n_cands && i < MAX_TRIED && !found; i++) {
         struct merak_candidate *c = &s.cand[i];
@@ -73,7 +74,8 @@ static bool would_do(const struct merak_search *s,
 
         if (node % tensor != 0 || (pin->tp > 0 && pin->tp != tp))
             continue;
-        for (int pp = 1; pp <= tasks / tensor; pp++) {
+        for (int pp = 1; pp <= tasks / tensor && !merak_search_is_late(s);
+             pp++) {
             int dp = tasks / tensor / pp;
 
             if (tasks / tensor % pp != 0 || (pin->pp > 0 && pin->pp != pp) ||

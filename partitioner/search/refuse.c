@@ -78,8 +78,8 @@ void merak_search_rate_plain(struct merak_search *s)
     s->in = asked;
 }
 
-/* The smallest candidate; NULL: none could run, whatever the memory. */
-static const struct merak_candidate *least(const struct merak_search *s)
+const struct merak_candidate *
+merak_search_smallest(const struct merak_search *s)
 {
     const struct merak_candidate *c = NULL;
 
@@ -147,7 +147,7 @@ static size_t enough_memory(const struct merak_search *s,
     double need = c->arena > 0 && c->arena < DBL_MAX ? c->arena : c->bytes;
 
     need += library_bytes(s);
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 40 && !merak_search_is_late(s); i++) {
         in.memory_bytes = round_up(need);
         if (merak_search_has_plan(s, &in))
             return in.memory_bytes;
@@ -517,11 +517,11 @@ static void say_reason(const struct merak_search *s,
     }
 }
 
-/* "reason; nearest: --tp 4, or --micro-batch 1" */
-static void say(const struct merak_search *s, const struct merak_refusal *r,
-                struct merak_error *err)
+/* "; nearest: --tp 4, or --micro-batch 1" */
+void merak_search_say_fixes(const struct merak_search *s,
+                            const struct merak_refusal *r,
+                            struct merak_error *err)
 {
-    say_reason(s, r, err);
     if (r->n_fixes == 0 && merak_search_is_late(s))
         merak_error_fix(err, err->status,
                         "; no change of a single option was found to make it "
@@ -549,8 +549,10 @@ static enum merak_status refuse(const struct merak_search *s,
     if (s->err == NULL && s->in->refusal == NULL)
         return MERAK_ERR_CONFIG;
     merak_search_find_fixes(s, r);
-    if (s->err != NULL)
-        say(s, r, s->err);
+    if (s->err != NULL) {
+        say_reason(s, r, s->err);
+        merak_search_say_fixes(s, r, s->err);
+    }
     if (s->in->refusal != NULL)
         *s->in->refusal = *r;
     return MERAK_ERR_CONFIG;
@@ -558,11 +560,13 @@ static enum merak_status refuse(const struct merak_search *s,
 
 enum merak_status merak_search_no_memory(const struct merak_search *s)
 {
-    const struct merak_candidate *c = least(s);
+    const struct merak_candidate *c = merak_search_smallest(s);
     struct merak_refusal r = {.constraint = MERAK_BINDS_MEMORY,
                               .have = (double)merak_search_memory(s->in)};
     size_t bytes;
 
+    if (s->err == NULL && s->in->refusal == NULL)
+        return MERAK_ERR_CONFIG;
     if (c == NULL) {
         if (s->err != NULL)
             *s->err = s->run_error;

@@ -28,6 +28,7 @@
     2000           /* instructions; cheaper plans may be slightly too large: \
                     */
 #define TIGHT 1.25 /* memory by the table, over the limit */
+#define HOPELESS_SHARE 0.5 /* of the time, to see what would do */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */
 
@@ -224,6 +225,8 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
     *s = (struct merak_search){.in = in,
                                .best_s = in->most_s > 0 ? in->most_s : DBL_MAX,
                                .bound_s = DBL_MAX,
+                               .trials.deadline.at_ns = INT64_MAX,
+                               .trials.too_much = DBL_MAX,
                                .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
     s->spread = s->tasks / merak_search_cp(s->in);
@@ -373,8 +376,10 @@ static bool rate_and_build(struct merak_search *s)
     int before = s->n_bigs;
     bool all;
 
-    if (s->rc == MERAK_OK && merak_search_is_hopeless(s))
+    if (s->rc == MERAK_OK && merak_search_is_hopeless(s)) {
+        merak_search_limit_share(s, HOPELESS_SHARE);
         merak_search_rate_plain(s);
+    }
     all = s->n_bigs == before;
     if (all)
         merak_search_rate_in_time(s);
@@ -451,6 +456,37 @@ static bool search_with(struct merak_search *s,
     return rate_and_build(s);
 }
 
+/* Is the memory too little for what any plan keeps from step to step, with all
+ * that the request allows to share it out or to move it away? */
+static bool never_fits(struct merak_search *s)
+{
+    const struct merak_search_input *asked = s->in;
+    struct merak_search_input in = *asked;
+    bool never;
+
+    if (!in.pin.given[MERAK_CHOICE_ZERO])
+        in.pin.zero = MERAK_OPTION_AUTO;
+    if (!in.pin.given[MERAK_CHOICE_OFFLOAD] && s->cost.host.bytes_per_s > 0)
+        in.pin.offload = MERAK_OFFLOAD_STATE;
+    s->in = &in;
+    never = merak_search_is_hopeless(s);
+    s->in = asked;
+    (void)merak_search_is_hopeless(s);
+    return never;
+}
+
+/* What was left out for lack of time does not matter where nothing fits for
+ * sure. */
+static enum merak_status refuse(struct merak_search *s)
+{
+    bool some = s->n_cands + s->n_bigs > 0;
+
+    merak_search_limit_share(s, 1);
+    if (s->cut_short && !(some && never_fits(s)))
+        return merak_search_no_time(s);
+    return some ? merak_search_no_memory(s) : merak_search_no_division(s);
+}
+
 static enum merak_status search_once(const struct merak_search_input *input,
                                      struct merak_search_result **result_p,
                                      struct merak_error *err)
@@ -476,12 +512,8 @@ static enum merak_status search_once(const struct merak_search_input *input,
         rc = choose_time(&s, result_p);
     else if (has_plan(&s))
         rc = merak_search_choose(&s, result_p);
-    else if (s.cut_short)
-        rc = merak_search_no_time(&s);
-    else if (s.n_cands + s.n_bigs > 0)
-        rc = merak_search_no_memory(&s);
     else
-        rc = merak_search_no_division(&s);
+        rc = refuse(&s);
     merak_search_fini(&s);
     if (rc == MERAK_OK)
         (*result_p)->direct = input->direct;
@@ -492,6 +524,7 @@ enum merak_status merak_search_with_cp(const struct merak_search_input *input,
                                        struct merak_search_result **result_p,
                                        struct merak_error *err)
 {
+    int64_t start_ns = merak_clock_ns();
     struct merak_search_input by_hosts = *input;
     enum merak_status rc = search_once(input, result_p, err);
 
@@ -499,6 +532,7 @@ enum merak_status merak_search_with_cp(const struct merak_search_input *input,
     if (rc != MERAK_ERR_CORRUPT || !input->direct || input->insists_direct)
         return rc;
     by_hosts.direct = by_hosts.fast_sums = false;
+    (void)merak_search_time_left(&by_hosts, start_ns);
     return search_once(&by_hosts, result_p, err);
 }
 
@@ -506,11 +540,15 @@ enum merak_status merak_search(const struct merak_search_input *input,
                                struct merak_search_result **result_p,
                                struct merak_error *err)
 {
+    int64_t start_ns = merak_clock_ns();
+    struct merak_search_input rest = *input;
     enum merak_status rc = input->pin.cp == MERAK_OPTION_AUTO
                                ? merak_search_all_cp(input, result_p, err)
                                : merak_search_with_cp(input, result_p, err);
 
-    return merak_search_unlike(input, rc, result_p, err);
+    return merak_search_time_left(&rest, start_ns)
+               ? merak_search_unlike(&rest, rc, result_p, err)
+               : rc;
 }
 
 void merak_search_destroy(struct merak_search_result *result)

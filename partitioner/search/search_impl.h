@@ -3,6 +3,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_SEARCH_IMPL_H
 #define MERAK_PARTITIONER_SEARCH_SEARCH_IMPL_H
 
+#include "base/deadline.h"
 #include "partitioner/graph/mem_pool.h"
 #include "partitioner/search/graphs.h"
 #include "partitioner/search/rate.h"
@@ -53,12 +54,19 @@ struct merak_search {
     int n_rated, n_simulated;
     int64_t start_ns;
     int64_t until_ns; /* when it is cut short; INT64_MAX: never */
-    bool over;        /* it is */
-    bool cut_short;   /* it was, and something was left out for that */
-    bool insists;     /* its time is not over before there is a candidate */
-    bool found;       /* a plan was built that fits */
-    bool leaves;      /* a candidate is left at the first stage that does not
-                         fit: its other cuts will not be tried */
+    struct { /* of candidates, which are built */
+        struct merak_deadline deadline; /* of the one that is built now */
+        bool leaves; /* it is left at the first stage that does not fit: its
+                        other cuts will not be tried */
+        int64_t start_ns; /* of the latest */
+        int64_t last_ns;  /* what the last one that succeeded took */
+        double effort_ns; /* and each instruction of it */
+        double too_much;  /* effort for which there was no time; or DBL_MAX */
+    } trials;
+    bool over;      /* it is */
+    bool cut_short; /* it was, and something was left out for that */
+    bool insists;   /* its time is not over before there is a candidate */
+    bool found;     /* a plan was built that fits */
     struct merak_search_tally tally;
     struct merak_error tp_error; /* of the last tp the model does not allow; of
                                     the first beside a cp */
@@ -135,9 +143,20 @@ bool merak_search_is_past(int64_t end_ns);
 /* Rate everything, or, when the time is over, only plain plans of the tensor
  * degrees that have none. */
 void merak_search_rate_in_time(struct merak_search *s);
+/* Is there time to build a candidate of so much effort? */
+bool merak_search_limit_allows(const struct merak_search *s, double effort);
+/* Set s->trials.deadline for the next candidate that is built. */
+void merak_search_limit_trial(struct merak_search *s);
+/* It fits. */
+void merak_search_limit_found(struct merak_search *s, double effort);
+/* All of the time may be used, or a share of it. */
+void merak_search_limit_share(struct merak_search *s, double share);
+/* Leave a request whose time began at start_ns what is left of it; false: very
+ * little. */
+bool merak_search_time_left(struct merak_search_input *in, int64_t start_ns);
 /* Since it began. */
 double merak_search_seconds(const struct merak_search *s);
-/* Fail where no plan was found and not all were looked at. */
+/* Fail where no plan was built and not all were looked at. */
 enum merak_status
 merak_search_no_time(const struct merak_search *s) MERAK_CHECKED;
 
@@ -320,6 +339,14 @@ enum merak_status
 merak_search_no_memory(const struct merak_search *s) MERAK_CHECKED;
 enum merak_status
 merak_search_no_division(const struct merak_search *s) MERAK_CHECKED;
+
+/* The smallest candidate; NULL: none could run, whatever the memory. */
+const struct merak_candidate *
+merak_search_smallest(const struct merak_search *s);
+/* Add to a refusal's text its changes, or that there are none. */
+void merak_search_say_fixes(const struct merak_search *s,
+                            const struct merak_refusal *refusal,
+                            struct merak_error *err);
 
 /* --- nearest_plan.c ----------------------------------------------------- */
 

@@ -227,6 +227,7 @@ enum merak_status merak_search_report(const struct merak_search *search,
     int few = p->microbatches;
     enum merak_status rc = merak_built_init(&b, search, cand, err);
 
+    b.opt.deadline = NULL; /* an answer takes the time that it takes */
     if (rc == MERAK_OK)
         rc = merak_rater_init(&rater, &search->cost, cand, 0, err);
     if (rc == MERAK_OK) {

@@ -84,7 +84,8 @@ static struct merak_program_options options_of(const struct merak_unlike *u,
                                                int kind)
 {
     return (struct merak_program_options){.memory = u->s.in->memory,
-                                          .cost = &u->cost[kind]};
+                                          .cost = &u->cost[kind],
+                                          .deadline = &u->s.trials.deadline};
 }
 
 /* What each stage drops, to fit on its kind of nodes. */
@@ -267,6 +268,7 @@ enum merak_status merak_unlike_try(struct merak_unlike *u,
     merak_progress_note(u->s.in->progress, "building unlike stages %d",
                         u->s.n_simulated + 1);
     merak_progress_add(u->s.in->progress, 1);
+    merak_search_limit_trial(&u->s);
     u->s.n_simulated++;
     list->fits = false;
     if (more >= all || effort_of(u, list, all) <= WHOLE ||

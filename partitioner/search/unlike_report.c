@@ -231,6 +231,7 @@ enum merak_status merak_unlike_report(struct merak_unlike *u,
     enum merak_status rc;
 
     u->s.err = err;
+    u->s.trials.deadline = (struct merak_deadline){.at_ns = INT64_MAX};
     if (r == NULL)
         return merak_fail_nomem(err, sizeof(*r));
     r->stage = calloc((size_t)list->pp, sizeof(*r->stage));

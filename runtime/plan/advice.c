@@ -17,13 +17,15 @@
 #include "base/size.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TIME_SHARE 0.25  /* of --search-seconds */
+#define TIME_SHARE 0.25  /* of --search-seconds, .. */
+#define WHOLE_SHARE 1.1  /* .. of which the search and this take at most */
 #define MOST_TIMES 16    /* as many nodes, at most, are tried */
 #define LITTLE_LEFT 0.02 /* of the limit of memory */
 #define SMALL_GAIN 0.05  /* of a step: not worth buying */
@@ -451,7 +453,9 @@ enum merak_status plan_advice_make(struct plan_auto *plan,
                                    struct plan_advice *advice,
                                    struct merak_error *err)
 {
-    double seconds = plan->opt->search_seconds * TIME_SHARE;
+    double all_s = plan->opt->search_seconds;
+    double seconds =
+        fmin(all_s * TIME_SHARE, all_s * WHOLE_SHARE - result->took_s);
     struct asked a = {.plan = plan,
                       .result = result,
                       .until_ns = INT64_MAX,
@@ -459,7 +463,7 @@ enum merak_status plan_advice_make(struct plan_auto *plan,
     enum merak_status rc;
 
     *advice = (struct plan_advice){.n_changes = 0};
-    if (seconds > 0)
+    if (all_s > 0)
         a.until_ns = merak_clock_ns() + (int64_t)(seconds * 1e9);
     for (int i = 0; i < N_RESOURCES; i++)
         a.gain[i] = -1;

@@ -289,12 +289,26 @@ static void slots_alive_together_do_not_overlap(void **state)
     size_t bytes = 0;
 
     (void)state;
-    assert_int_equal(merak_memplan(lives, 4, &bytes, NULL), MERAK_OK);
+    assert_int_equal(merak_memplan(lives, 4, NULL, &bytes, NULL), MERAK_OK);
     /* 256 for the second and the fourth, 128 for the first and the third */
     assert_int_equal(bytes, 256 + 128);
     assert_int_equal(lives[1].offset, lives[3].offset);
     assert_int_equal(lives[0].offset, lives[2].offset);
     assert_true(lives[0].offset >= 256);
+}
+
+static void slots_are_not_placed_after_a_deadline(void **state)
+{
+    const struct merak_deadline past = {.at_ns = 0},
+                                none = {.at_ns = INT64_MAX};
+    struct merak_span span = {0, 1};
+    struct merak_life life = {.bytes = 1, .span = &span, .n_spans = 1};
+    size_t bytes = 0;
+
+    (void)state;
+    assert_int_equal(merak_memplan(&life, 1, &past, &bytes, NULL),
+                     MERAK_ERR_TIMEOUT);
+    assert_int_equal(merak_memplan(&life, 1, &none, &bytes, NULL), MERAK_OK);
 }
 
 /* As described in memplan.h, one pair at a time. */
@@ -343,15 +357,15 @@ static void random_lives_are_placed_apart(void **state)
             }
             sum += merak_size_align(lives[i].bytes, MERAK_ALIGN);
         }
-        assert_int_equal(merak_memplan(lives, LIVES, &arena, NULL), MERAK_OK);
+        assert_int_equal(merak_memplan(lives, LIVES, NULL, &arena, NULL),
+                         MERAK_OK);
         for (int i = 0; i < LIVES; i++) {
             assert_true(lives[i].offset + lives[i].bytes <= arena);
             for (int k = 0; k < i; k++)
-                assert_true(!share_a_moment(&lives[i], &lives[k]) ||
-                            lives[i].offset + lives[i].bytes <=
-                                lives[k].offset ||
-                            lives[k].offset + lives[k].bytes <=
-                                lives[i].offset);
+                assert_true(
+                    !share_a_moment(&lives[i], &lives[k]) ||
+                    lives[i].offset + lives[i].bytes <= lives[k].offset ||
+                    lives[k].offset + lives[k].bytes <= lives[i].offset);
         }
         assert_true(arena < sum / 2);
     }
@@ -370,6 +384,7 @@ int main(void)
         cmocka_unit_test(a_large_picture_stays_small),
         cmocka_unit_test(memory_is_drawn_in_proportion),
         cmocka_unit_test(slots_alive_together_do_not_overlap),
+        cmocka_unit_test(slots_are_not_placed_after_a_deadline),
         cmocka_unit_test(random_lives_are_placed_apart),
     };
 

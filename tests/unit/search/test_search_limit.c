@@ -9,6 +9,7 @@
 #include "partitioner/search/search.h"
 
 #include <string.h>
+#include <time.h>
 
 static const volatile sig_atomic_t asked = 1;
 
@@ -109,7 +110,7 @@ static void a_search_that_is_cut_short_does_not_say_that_none_fits(void **state)
     struct merak_error err;
 
     (void)state;
-    assert_int_equal(plan(&rows[3], 0.05, 0, &result, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(plan(&rows[3], 0.1, 0, &result, &err), MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "the search was cut short after"));
     assert_non_null(strstr(err.text, "--search-seconds"));
     assert_int_equal(plan(&rows[0], 0.05, 0, &result, &err), MERAK_ERR_CONFIG);
@@ -134,6 +135,43 @@ static void a_search_for_a_shorter_step_knows_that_there_is_none(void **state)
     assert_int_equal(plan(row, 0, best_s / 2, &result, &err), MERAK_ERR_CONFIG);
 }
 
+/* 128 stages of 64 micro-batches in slices: to build such a plan alone takes
+ * many times the seconds that are given, of which a trial has a part. */
+static void a_plan_that_takes_too_long_to_build_is_left(void **state)
+{
+    struct merak_hf_config config = gpt2_config(80, 8192, 64, 128256);
+    struct merak_device device;
+    struct merak_search_input in = {.describe = merak_hf_describe,
+                                    .arg = &config,
+                                    .seq = 131072,
+                                    .dtype = MERAK_BF16,
+                                    .global_batch = 128,
+                                    .nodes = 32,
+                                    .ranks_per_node = 8,
+                                    .threads = 1,
+                                    .device = &device,
+                                    .pin = {.cp = 1},
+                                    .seconds = 0.5};
+    struct merak_search_result *result = NULL;
+    struct merak_error err = {0};
+    double took_s;
+    clock_t start;
+
+    (void)state;
+    config.positions = in.seq;
+    assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
+    start = clock(); /* of this process: others do not matter */
+    if (merak_search(&in, &result, &err) != MERAK_OK) {
+        assert_non_null(strstr(err.text, "the search was cut short after"));
+    } else {
+        assert_true(result->cut_short);
+        merak_search_destroy(result);
+    }
+    took_s = (double)(clock() - start) / CLOCKS_PER_SEC;
+    if (took_s > 4)
+        fail_msg("%.1f s", took_s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +179,7 @@ int main(void)
         cmocka_unit_test(
             a_search_that_is_cut_short_does_not_say_that_none_fits),
         cmocka_unit_test(a_search_for_a_shorter_step_knows_that_there_is_none),
+        cmocka_unit_test(a_plan_that_takes_too_long_to_build_is_left),
     };
 
     return cmocka_run_group_tests_name("search_limit", tests, NULL, NULL);
