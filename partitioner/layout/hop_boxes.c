@@ -23,7 +23,7 @@
  * what is reduced. */
 #define WINDOW_BYTES ((size_t)1 << 20)
 /* Smaller messages would not be worth their latency. */
-#define MIN_CHUNK_BYTES ((size_t)16 << 10)
+#define MIN_FRAGMENT_BYTES ((size_t)16 << 10)
 
 /* The hop, so that boxes can be computed member by member. */
 struct view {
@@ -198,30 +198,31 @@ void merak_exchange_fini(struct merak_exchange *ex)
     ex->send = ex->recv = NULL;
 }
 
-size_t merak_exchange_chunk(const struct merak_exchange *ex)
+size_t merak_exchange_fragment(const struct merak_exchange *ex)
 {
-    size_t chunk;
+    size_t fragment;
 
     if (ex->combine == MERAK_STORE || ex->n < 2)
         return SIZE_MAX;
-    chunk = WINDOW_BYTES / 2 / (size_t)(ex->n - 1);
-    return chunk < MIN_CHUNK_BYTES ? MIN_CHUNK_BYTES
-                                   : chunk / STAGING_ALIGN * STAGING_ALIGN;
+    fragment = WINDOW_BYTES / 2 / (size_t)(ex->n - 1);
+    return fragment < MIN_FRAGMENT_BYTES
+               ? MIN_FRAGMENT_BYTES
+               : fragment / STAGING_ALIGN * STAGING_ALIGN;
 }
 
-/* Two chunks at most. */
+/* Two fragments at most. */
 static size_t staged_bytes(const struct merak_box *box, size_t item,
-                           size_t chunk)
+                           size_t fragment)
 {
     size_t bytes = merak_size_align(merak_box_count(box) * item, STAGING_ALIGN);
 
-    return bytes / 2 < chunk ? bytes : 2 * chunk;
+    return bytes / 2 < fragment ? bytes : 2 * fragment;
 }
 
 size_t merak_exchange_scratch(const struct merak_exchange *ex)
 {
     size_t item = merak_dtype_bytes(ex->dtype), total = 0;
-    size_t chunk = merak_exchange_chunk(ex);
+    size_t fragment = merak_exchange_fragment(ex);
 
     if (ex->kind == MERAK_CONVERT_SLICE || ex->kind == MERAK_CONVERT_NONE)
         return 0;
@@ -229,10 +230,10 @@ size_t merak_exchange_scratch(const struct merak_exchange *ex)
         if (q == ex->me)
             continue;
         if (!merak_box_contiguous(&ex->send[q], NULL))
-            total += staged_bytes(&ex->send[q], item, chunk);
+            total += staged_bytes(&ex->send[q], item, fragment);
         if (ex->combine != MERAK_STORE ||
             !merak_box_contiguous(&ex->recv[q], NULL))
-            total += staged_bytes(&ex->recv[q], item, chunk);
+            total += staged_bytes(&ex->recv[q], item, fragment);
     }
     return total;
 }

@@ -181,12 +181,12 @@ void merak_exchange_fini(struct merak_exchange *ex);
  * that is not contiguous and to receive what is combined or unpacked.  Part
  * of the memory plan, so it depends on the exchange alone.  Pieces are
  * rounded up to 64 bytes each; nothing is staged for this rank itself.
- * Operands to be combined arrive in chunks of merak_exchange_chunk() bytes,
- * two at a time.
+ * Operands to be combined arrive in fragments of merak_exchange_fragment()
+ * bytes, two at a time.
  */
 size_t merak_exchange_scratch(const struct merak_exchange *ex);
 /* The same for every member; SIZE_MAX if pieces move whole. */
-size_t merak_exchange_chunk(const struct merak_exchange *ex);
+size_t merak_exchange_fragment(const struct merak_exchange *ex);
 /* Bytes this rank sends: what its boxes for the others hold; an all-reduce
  * counts as a reduce-scatter and an all-gather of its operand. */
 size_t merak_exchange_bytes(const struct merak_exchange *ex);

@@ -6,12 +6,12 @@
 
 #include "base/size.h"
 
-/* What the chunks of all members take together, unless they would be too small
- * to be moved efficiently: queueing one takes the host some 100 us, in which a
- * GPU moves 20 MiB to another. */
+/* What the fragments of all members take together, unless they would be too
+ * small to be moved efficiently: queueing one takes the host some 100 us, in
+ * which a GPU moves 20 MiB to another. */
 #define WINDOW_BYTES ((size_t)64 << 20)
-#define MOST_CHUNK ((size_t)32 << 20)
-#define LEAST_CHUNK ((size_t)1 << 20)
+#define MOST_FRAGMENT ((size_t)32 << 20)
+#define LEAST_FRAGMENT ((size_t)1 << 20)
 /* An all-reduce of at most this size is done in one round, if all that is
  * received takes no more than SHORT_STAGING. */
 #define SHORT_BYTES ((size_t)128 << 10)
@@ -28,15 +28,15 @@ static size_t bytes_of(const struct merak_exchange *ex,
     return merak_box_count(box) * merak_dtype_bytes(ex->dtype);
 }
 
-size_t merak_staged_chunk(int n)
+size_t merak_staged_fragment(int n)
 {
-    size_t chunk = n < 2 ? MOST_CHUNK : WINDOW_BYTES / (size_t)(n - 1);
+    size_t fragment = n < 2 ? MOST_FRAGMENT : WINDOW_BYTES / (size_t)(n - 1);
 
-    if (chunk > MOST_CHUNK)
-        return MOST_CHUNK;
-    return chunk < LEAST_CHUNK
-               ? LEAST_CHUNK
-               : chunk / MERAK_STAGED_ALIGN * MERAK_STAGED_ALIGN;
+    if (fragment > MOST_FRAGMENT)
+        return MOST_FRAGMENT;
+    return fragment < LEAST_FRAGMENT
+               ? LEAST_FRAGMENT
+               : fragment / MERAK_STAGED_ALIGN * MERAK_STAGED_ALIGN;
 }
 
 bool merak_staged_is_short(const struct merak_exchange *ex)
@@ -68,18 +68,18 @@ struct merak_box merak_staged_combined(const struct merak_exchange *ex)
     return merak_staged_is_short(ex) ? whole_box(ex) : ex->recv[ex->me];
 }
 
-size_t merak_staged_stride(const struct merak_exchange *ex, size_t chunk)
+size_t merak_staged_stride(const struct merak_exchange *ex, size_t fragment)
 {
     struct merak_box box = merak_staged_combined(ex);
     size_t bytes = bytes_of(ex, &box);
 
-    return aligned(bytes < chunk ? bytes : chunk);
+    return aligned(bytes < fragment ? bytes : fragment);
 }
 
-static size_t combined_bytes(const struct merak_exchange *ex, size_t chunk)
+static size_t combined_bytes(const struct merak_exchange *ex, size_t fragment)
 {
     struct merak_box box = merak_staged_combined(ex);
-    size_t bytes = (size_t)(ex->n - 1) * merak_staged_stride(ex, chunk);
+    size_t bytes = (size_t)(ex->n - 1) * merak_staged_stride(ex, fragment);
 
     if (!merak_box_contiguous(&box, NULL))
         bytes += aligned(bytes_of(ex, &box));
@@ -100,13 +100,13 @@ static size_t own_bytes(const struct merak_exchange *ex)
     return aligned(bytes_of(ex, &ex->send[ex->me]));
 }
 
-size_t merak_staged_bytes(const struct merak_exchange *ex, size_t chunk)
+size_t merak_staged_bytes(const struct merak_exchange *ex, size_t fragment)
 {
     size_t moved, own;
 
     if (ex->n > 1 && ex->combine != MERAK_STORE)
-        return combined_bytes(ex,
-                              chunk > 0 ? chunk : merak_staged_chunk(ex->n));
+        return combined_bytes(ex, fragment > 0 ? fragment
+                                               : merak_staged_fragment(ex->n));
     if (ex->kind == MERAK_CONVERT_ALL_REDUCE)
         return 0; /* of one member */
     moved = merak_exchange_scratch(ex);

@@ -26,7 +26,7 @@ static enum merak_status check_arrival(struct merak_meet *meet,
                                        int p, const struct merak_instr *in,
                                        struct merak_error *err)
 {
-    struct merak_rendezvous *met = merak_meet_find(meet, p, in);
+    struct merak_match *met = merak_meet_find(meet, p, in);
     const struct merak_program *prog = programs[p], *other;
     const struct merak_instr *first;
 
@@ -60,7 +60,7 @@ static enum merak_status check_complete(struct merak_meet *meet,
                                         int p, const struct merak_instr *in,
                                         struct merak_error *err)
 {
-    const struct merak_rendezvous *met = merak_meet_find(meet, p, in);
+    const struct merak_match *met = merak_meet_find(meet, p, in);
 
     if (met == NULL || met->n_here == met->n_all)
         return MERAK_OK;

@@ -82,7 +82,7 @@ static enum merak_status report_circle(struct merak_program *const *programs,
 static bool is_met(struct merak_meet *meet, int p, const struct merak_instr *in,
                    bool *arrived)
 {
-    const struct merak_rendezvous *met = merak_meet_find(meet, p, in);
+    const struct merak_match *met = merak_meet_find(meet, p, in);
 
     if (met == NULL)
         return true;
@@ -291,8 +291,7 @@ static void end(struct player *r, int id)
 static void start(struct play *play, int p, const struct merak_instr *in)
 {
     struct player *r = &play->player[p];
-    const struct merak_rendezvous *met =
-        merak_meet_arrive(play->meet, p, in, 0.0);
+    const struct merak_match *met = merak_meet_arrive(play->meet, p, in, 0.0);
 
     r->started[in->id] = true;
     find_next_move(r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* meet.c - which instructions of several programs are one event
  *
- * A hash table over (tag, members).  All rendezvous are made in advance, so
+ * A hash table over (tag, members).  All matches are made in advance, so
  * that arriving cannot fail.
  */
 #include "config.h"
@@ -22,7 +22,7 @@ struct merak_meet {
     struct merak_program *const *programs;
     int n;
     struct rank_at *by_rank; /* sorted */
-    struct merak_rendezvous **bucket;
+    struct merak_match **bucket;
     size_t n_buckets; /* a power of two */
     struct merak_pool *pool;
 };
@@ -49,10 +49,10 @@ static bool has_peers(const struct merak_instr *in)
            in->kind == MERAK_INSTR_EXCHANGE;
 }
 
-static struct merak_rendezvous who(const struct merak_program *prog,
-                                   const struct merak_instr *in)
+static struct merak_match who(const struct merak_program *prog,
+                              const struct merak_instr *in)
 {
-    struct merak_rendezvous key = {.tag = in->tag};
+    struct merak_match key = {.tag = in->tag};
 
     if (in->kind == MERAK_INSTR_EXCHANGE) {
         key.first = prog->group[in->group].rank[0];
@@ -67,8 +67,8 @@ static struct merak_rendezvous who(const struct merak_program *prog,
     return key;
 }
 
-static struct merak_rendezvous **bucket_of(const struct merak_meet *meet,
-                                           const struct merak_rendezvous *key)
+static struct merak_match **bucket_of(const struct merak_meet *meet,
+                                      const struct merak_match *key)
 {
     uint64_t h = merak_rng_mix(key->tag, (uint64_t)(uint32_t)key->first << 32 |
                                              (uint32_t)key->second);
@@ -76,15 +76,15 @@ static struct merak_rendezvous **bucket_of(const struct merak_meet *meet,
     return &meet->bucket[h & (meet->n_buckets - 1)];
 }
 
-struct merak_rendezvous *merak_meet_find(struct merak_meet *meet, int program,
-                                         const struct merak_instr *instr)
+struct merak_match *merak_meet_find(struct merak_meet *meet, int program,
+                                    const struct merak_instr *instr)
 {
-    struct merak_rendezvous key;
+    struct merak_match key;
 
     if (!has_peers(instr))
         return NULL;
     key = who(meet->programs[program], instr);
-    for (struct merak_rendezvous *p = *bucket_of(meet, &key); p != NULL;
+    for (struct merak_match *p = *bucket_of(meet, &key); p != NULL;
          p = p->next) {
         if (p->tag == key.tag && p->first == key.first &&
             p->second == key.second)
@@ -108,12 +108,12 @@ static int count_members(const struct merak_meet *meet,
     return n;
 }
 
-static enum merak_status add_rendezvous(struct merak_meet *meet, int program,
-                                        const struct merak_instr *in,
-                                        struct merak_error *err)
+static enum merak_status add_match(struct merak_meet *meet, int program,
+                                   const struct merak_instr *in,
+                                   struct merak_error *err)
 {
     const struct merak_program *prog = meet->programs[program];
-    struct merak_rendezvous key, **bucket, *met;
+    struct merak_match key, **bucket, *met;
     int members;
 
     if (!has_peers(in))
@@ -138,11 +138,12 @@ static enum merak_status add_rendezvous(struct merak_meet *meet, int program,
     return MERAK_OK;
 }
 
-const struct merak_rendezvous *
-merak_meet_arrive(struct merak_meet *meet, int program,
-                  const struct merak_instr *instr, double at_s)
+const struct merak_match *merak_meet_arrive(struct merak_meet *meet,
+                                            int program,
+                                            const struct merak_instr *instr,
+                                            double at_s)
 {
-    struct merak_rendezvous *met = merak_meet_find(meet, program, instr);
+    struct merak_match *met = merak_meet_find(meet, program, instr);
 
     if (met == NULL || met->n_here == met->n_all)
         return NULL;
@@ -163,7 +164,7 @@ static enum merak_status fill(struct merak_meet *meet, struct merak_error *err)
           compare_ranks);
     for (int p = 0; p < meet->n; p++) {
         for (int i = 0; i < meet->programs[p]->n_instrs && rc == MERAK_OK; i++)
-            rc = add_rendezvous(meet, p, &meet->programs[p]->instr[i], err);
+            rc = add_match(meet, p, &meet->programs[p]->instr[i], err);
     }
     return rc;
 }
@@ -186,7 +187,7 @@ enum merak_status merak_meet_create(struct merak_program *const *programs,
         meet->n_buckets *= 2;
     meet->pool = merak_pool_create();
     meet->by_rank = calloc((size_t)n + 1, sizeof(*meet->by_rank));
-    meet->bucket = calloc(meet->n_buckets, sizeof(struct merak_rendezvous *));
+    meet->bucket = calloc(meet->n_buckets, sizeof(struct merak_match *));
     if (meet->pool == NULL || meet->by_rank == NULL || meet->bucket == NULL)
         rc = merak_fail_nomem(err, instrs * sizeof(*meet->bucket));
     if (rc == MERAK_OK)

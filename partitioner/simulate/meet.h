@@ -7,7 +7,7 @@
 
 #include "partitioner/program/program.h"
 
-struct merak_rendezvous {
+struct merak_match {
     uint64_t tag;
     int first, second; /* sender and receiver, or the group's first rank and
                           minus its size; with the tag, this is the key */
@@ -16,8 +16,8 @@ struct merak_rendezvous {
     double latest_s;
     struct merak_member {
         int program, instr;
-    } *at; /* [n_all] */
-    struct merak_rendezvous *next;
+    } * at; /* [n_all] */
+    struct merak_match *next;
 };
 
 struct merak_meet;
@@ -30,11 +30,12 @@ void merak_meet_destroy(struct merak_meet *meet);
 int merak_meet_program(const struct merak_meet *meet, int rank);
 /* The event an instruction is a part of; NULL if it has no peers among the
  * programs. */
-struct merak_rendezvous *merak_meet_find(struct merak_meet *meet, int program,
-                                         const struct merak_instr *instr);
+struct merak_match *merak_meet_find(struct merak_meet *meet, int program,
+                                    const struct merak_instr *instr);
 /* Arrive as its next member; NULL if all have arrived or there is no event. */
-const struct merak_rendezvous *
-merak_meet_arrive(struct merak_meet *meet, int program,
-                  const struct merak_instr *instr, double at_s);
+const struct merak_match *merak_meet_arrive(struct merak_meet *meet,
+                                            int program,
+                                            const struct merak_instr *instr,
+                                            double at_s);
 
 #endif

@@ -161,8 +161,7 @@ static void start(struct sim *s, int p, const struct merak_instr *in)
 {
     struct rank_state *r = &s->rank[p];
     const struct merak_member alone = {.program = p, .instr = in->id};
-    const struct merak_rendezvous *met =
-        merak_meet_arrive(s->meet, p, in, s->now_s);
+    const struct merak_match *met = merak_meet_arrive(s->meet, p, in, s->now_s);
     struct merak_demand demand;
 
     r->queue[in->queue].busy = one_at_a_time(in->queue);

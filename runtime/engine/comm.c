@@ -65,17 +65,17 @@ static enum merak_status post(struct merak_engine *e,
     return merak_engine_local(e, instr, err);
 }
 
-/* Start an instruction.  *in_flight_p: it completes with its flight, later. */
+/* Start an instruction.  *goes_on_p: it is over later. */
 static enum merak_status start(struct merak_engine *e,
                                const struct merak_instr *instr,
-                               struct flight *flight, bool *in_flight_p,
+                               struct started *started, bool *goes_on_p,
                                struct merak_error *err)
 {
     enum merak_status rc;
 
-    *flight = (struct flight){.instr = instr->id};
+    *started = (struct started){.instr = instr->id};
     if (e->opt.link != NULL && merak_instr_moves(instr)) {
-        flight->direct = *in_flight_p = true;
+        started->direct = *goes_on_p = true;
         rc = merak_engine_move(e, instr, err);
         if (rc == MERAK_OK) /* complete means issued; its end is tested for the
                                trace and the deadline */
@@ -83,33 +83,34 @@ static enum merak_status start(struct merak_engine *e,
         return rc;
     }
     if (e->opt.accel != NULL && merak_instr_moves(instr)) {
-        flight->staged = *in_flight_p = true;
+        started->staged = *goes_on_p = true;
         return merak_engine_stage_out(e, instr, err);
     }
-    rc = post(e, instr, &flight->req, err);
-    *in_flight_p = flight->req != NULL;
+    rc = post(e, instr, &started->req, err);
+    *goes_on_p = started->req != NULL;
     return rc;
 }
 
-/* Advance a flight; MERAK_OK when it is over. */
-static enum merak_status advance(struct merak_engine *e, struct flight *flight,
+/* Advance what was started; MERAK_OK when it is over. */
+static enum merak_status advance(struct merak_engine *e,
+                                 struct started *started,
                                  const struct merak_instr *instr,
                                  struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
-    if (flight->direct)
+    if (started->direct)
         return merak_engine_stage_test(e, instr, err);
-    if (flight->staged) {
+    if (started->staged) {
         rc = merak_engine_stage_test(e, instr, err);
         if (rc != MERAK_OK)
             return rc;
-        flight->staged = false;
+        started->staged = false;
         e->comm.n_staged--;
-        rc = post(e, instr, &flight->req, err);
+        rc = post(e, instr, &started->req, err);
     }
-    if (rc == MERAK_OK && flight->req != NULL)
-        rc = merak_request_test(e->opt.tr, flight->req, err);
+    if (rc == MERAK_OK && started->req != NULL)
+        rc = merak_request_test(e->opt.tr, started->req, err);
     if (rc == MERAK_OK && e->opt.accel != NULL)
         rc = merak_engine_stage_in(e, instr, err);
     return rc;
@@ -183,8 +184,8 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
     int64_t due_ns;
 
     for (;;) {
-        struct flight flight;
-        bool in_flight;
+        struct started started;
+        bool goes_on;
         int64_t now;
         int id;
 
@@ -195,23 +196,23 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
         id = instr->id;
         e->record[id].start_ns = now - e->opt.epoch_ns;
         e->record[id].step = (int32_t)e->step->step;
-        rc = start(e, instr, &flight, &in_flight, err);
+        rc = start(e, instr, &started, &goes_on, err);
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
         e->comm.next[q]++;
         (*did)++;
-        if (!in_flight) {
+        if (!goes_on) {
             finish(e, instr, false);
             continue;
         }
-        e->comm.flight[e->comm.n_flights++] = flight;
-        e->comm.n_staged += flight.staged;
-        e->comm.n_direct += flight.direct;
+        e->comm.started[e->comm.n_started++] = started;
+        e->comm.n_staged += started.staged;
+        e->comm.n_direct += started.direct;
         e->comm.n_exchanging += q == MERAK_QUEUE_COLLECTIVE;
     }
 }
 
-static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
+static enum merak_status test_started(struct merak_engine *e, unsigned *did,
                                       struct merak_error *err)
 {
     /* The transport is called in program order, queue by queue. */
@@ -219,26 +220,26 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
     /* What is behind something that is not over in its stream is not asked. */
     bool behind[MERAK_STREAMS] = {false};
 
-    for (int i = 0; i < e->comm.n_flights;) {
-        struct flight *flight = &e->comm.flight[i];
-        const struct merak_instr *instr = &e->program->instr[flight->instr];
-        bool direct = flight->direct;
+    for (int i = 0; i < e->comm.n_started;) {
+        struct started *started = &e->comm.started[i];
+        const struct merak_instr *instr = &e->program->instr[started->instr];
+        bool direct = started->direct;
         bool waits = (direct && behind[e->accel.stream[instr->id]]) ||
-                     (flight->staged && held[instr->queue]);
+                     (started->staged && held[instr->queue]);
         enum merak_status rc =
-            waits ? MERAK_IN_PROGRESS : advance(e, flight, instr, err);
+            waits ? MERAK_IN_PROGRESS : advance(e, started, instr, err);
 
         if (rc == MERAK_IN_PROGRESS) {
-            held[instr->queue] = held[instr->queue] || flight->staged;
+            held[instr->queue] = held[instr->queue] || started->staged;
             if (direct)
                 behind[e->accel.stream[instr->id]] = true;
             i++;
             continue;
         }
         /* Order is kept: the oldest transfers are tested first. */
-        memmove(&e->comm.flight[i], &e->comm.flight[i + 1],
-                (size_t)(e->comm.n_flights - i - 1) * sizeof(*e->comm.flight));
-        e->comm.n_flights--;
+        memmove(&e->comm.started[i], &e->comm.started[i + 1],
+                (size_t)(e->comm.n_started - i - 1) * sizeof(*e->comm.started));
+        e->comm.n_started--;
         e->comm.n_direct -= direct;
         e->comm.n_exchanging -= instr->queue == MERAK_QUEUE_COLLECTIVE;
         if (rc != MERAK_OK)
@@ -265,12 +266,12 @@ static enum merak_status comm_progress(struct merak_engine *e, unsigned *did,
         if (rc != MERAK_OK)
             return rc;
     }
-    return test_flights(e, did, err);
+    return test_started(e, did, err);
 }
 
 static bool run_finished(const struct merak_engine *e)
 {
-    if (e->comm.n_flights > 0)
+    if (e->comm.n_started > 0)
         return false;
     for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
         if (q != MERAK_QUEUE_COMPUTE && e->comm.next[q] < e->queue[q].n)
@@ -373,11 +374,11 @@ static void sleep_with_backoff(struct merak_engine *e, bool *had_events,
         *backoff_ns = merak_longer_nap_ns(*backoff_ns);
 }
 
-static enum merak_status flight_timed_out(struct merak_engine *e,
-                                          struct merak_error *err)
+static enum merak_status first_timed_out(struct merak_engine *e,
+                                         struct merak_error *err)
 {
     const struct merak_instr *instr =
-        &e->program->instr[e->comm.flight[0].instr];
+        &e->program->instr[e->comm.started[0].instr];
     char what[128];
 
     merak_engine_describe(e, instr, what, sizeof(what));
@@ -422,7 +423,7 @@ static void run_comm(struct merak_engine *e)
     unsigned did = 0;
 
     memset(e->comm.next, 0, sizeof(e->comm.next));
-    e->comm.n_flights = e->comm.n_exchanging = e->comm.n_staged =
+    e->comm.n_started = e->comm.n_exchanging = e->comm.n_staged =
         e->comm.n_direct = 0;
     if (e->opt.link != NULL)
         merak_link_stop(e->opt.link, &e->failed_ready);
@@ -440,9 +441,9 @@ static void run_comm(struct merak_engine *e)
         }
         if (rc == MERAK_OK)
             rc = check_link(e, &err);
-        if (e->comm.n_flights > 0 && rc == MERAK_OK &&
+        if (e->comm.n_started > 0 && rc == MERAK_OK &&
             merak_is_overdue(now - last, e->opt.deadline_s))
-            rc = flight_timed_out(e, &err);
+            rc = first_timed_out(e, &err);
         if (idle_since == 0)
             idle_since = now;
         if (now - idle_since >= e->comm.spin_ns || should_yield_core(e))

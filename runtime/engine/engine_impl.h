@@ -64,7 +64,7 @@ struct engine_ahead {
     int next; /* which is recorded next */
 };
 
-struct flight {
+struct started {
     int instr;
     bool staged; /* accelerators: being copied to the host, not yet sent */
     bool direct; /* a link moves it: it is in the accelerator's queue */
@@ -115,8 +115,8 @@ struct engine_comm {
 
     /* the thread's own */
     int next[MERAK_QUEUE_COUNT]; /* position in each queue */
-    struct flight *flight;
-    int n_flights;
+    struct started *started;
+    int n_started;
     int n_exchanging;      /* of them, collectives */
     int n_staged;          /* of them, being copied from the accelerator */
     int n_direct;          /* of them, in its queues */

@@ -176,10 +176,10 @@ static enum merak_status allocate(struct merak_engine *e,
     e->wakes_comm = calloc(n, sizeof(*e->wakes_comm));
     e->record = calloc(n, sizeof(*e->record));
     e->done = calloc(n, sizeof(*e->done));
-    e->comm.flight = calloc(n, sizeof(*e->comm.flight));
+    e->comm.started = calloc(n, sizeof(*e->comm.started));
     if (e->kernel == NULL || e->team == NULL || e->team_rank == NULL ||
         e->order == NULL || e->wakes_comm == NULL || e->record == NULL ||
-        e->done == NULL || e->comm.flight == NULL)
+        e->done == NULL || e->comm.started == NULL)
         return merak_fail_nomem(err, n * sizeof(*e->record));
 #ifdef MERAK_DEBUG
     e->users = calloc((size_t)p->n_slots + 1, sizeof(*e->users));
@@ -263,7 +263,7 @@ void merak_engine_destroy(struct merak_engine *e)
     free(e->wakes_comm);
     free(e->record);
     free(e->done);
-    free(e->comm.flight);
+    free(e->comm.started);
     free(e);
     errno = saved;
 }

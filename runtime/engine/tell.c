@@ -81,14 +81,14 @@ static void tell_compute(const struct merak_engine *e, char *text, size_t size)
 }
 
 /* Append the oldest transfer under way. */
-static void tell_flight(const struct merak_engine *e, char *text, size_t size)
+static void tell_started(const struct merak_engine *e, char *text, size_t size)
 {
     const struct merak_instr *instr;
     int last;
 
-    if (e->comm.n_flights == 0)
+    if (e->comm.n_started == 0)
         return;
-    instr = &e->program->instr[e->comm.flight[0].instr];
+    instr = &e->program->instr[e->comm.started[0].instr];
     append(text, size, ", in flight ");
     append_instr(e, instr->id, text, size);
     append(text, size, " for %.1f s",
@@ -110,7 +110,7 @@ void merak_engine_tell(const struct merak_engine *e, char *text, size_t size)
     text[0] = '\0';
     append(text, size, "step %llu", (unsigned long long)e->at_step);
     tell_compute(e, text, size);
-    tell_flight(e, text, size);
+    tell_started(e, text, size);
     if (last < 0)
         return;
     append(text, size, ", last finished ");

@@ -374,7 +374,7 @@ enum merak_status merak_link_open(const struct merak_link_options *opt,
         link->accel = opt->accel;
         link->deadline_s = opt->deadline_s > 0 ? opt->deadline_s : 300;
         link->fast = opt->fast;
-        link->chunk = opt->chunk_bytes;
+        link->fragment = opt->fragment_bytes;
         link->spin_ns = spin_ns(merak_cores_allowed(), opt->tr->spin_ns == 0);
         rc = begin(link, opt, err);
     }

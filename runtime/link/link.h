@@ -41,9 +41,9 @@ struct merak_link_options {
                                    the call */
     const struct merak_program *const *program; /* likewise */
     int n_programs;
-    double deadline_s;  /* of any wait */
-    size_t chunk_bytes; /* of a member's piece that are combined at a time; the
-                           same on all ranks; 0: merak_staged_chunk() */
+    double deadline_s;     /* of any wait */
+    size_t fragment_bytes; /* of a member's piece that are combined at a time;
+                           the same on all ranks; 0: merak_staged_fragment() */
     /* Device memory that is not in use yet, such as the arena: trial messages
      * write to it; MERAK_LINK_TRIAL_BYTES or more. */
     void *trial;
@@ -118,8 +118,8 @@ size_t merak_link_memory_ep(int tasks, int tp, int cp, int ep);
 void merak_link_describe(const struct merak_link *link, char *text,
                          size_t size);
 
-/* Bytes that an exchange stages; with the default chunk that is what programs
- * reserve for it (partitioner/program/staged.h). */
+/* Bytes that an exchange stages; with the default fragment that is what
+ * programs reserve for it (partitioner/program/staged.h). */
 size_t merak_link_scratch(const struct merak_link *link,
                           const struct merak_exchange *ex);
 

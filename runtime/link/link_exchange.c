@@ -4,7 +4,7 @@
  * Like runtime/transport/exchange.c, in a queue: a contiguous box is sent
  * directly from the input or received directly into the output; else it is
  * packed before or unpacked afterwards.  What is combined is received into
- * scratch, in chunks (partitioner/program/staged.h), and added by the
+ * scratch, in fragments (partitioner/program/staged.h), and added by the
  * accelerator in member order: the bits are those of the transport, since each
  * element is the same sum of the same numbers.
  *
@@ -36,8 +36,8 @@ struct work {
     const struct merak_link_call *call;
     const struct merak_exchange *ex;
     int comm;
-    size_t es;    /* bytes of an element */
-    size_t chunk; /* of a piece that are combined at a time */
+    size_t es;       /* bytes of an element */
+    size_t fragment; /* of a piece that are combined at a time */
     unsigned char *in, *out;
     int n_pieces;
 };
@@ -251,7 +251,7 @@ static enum merak_status store(struct work *w, struct merak_error *err)
 size_t merak_link_scratch(const struct merak_link *link,
                           const struct merak_exchange *ex)
 {
-    return merak_staged_bytes(ex, link->chunk);
+    return merak_staged_bytes(ex, link->fragment);
 }
 
 /* Where the piece for member q begins: in the input, or packed after what is
@@ -278,12 +278,12 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The messages of the chunk at byte `at` of every piece.  The walk is that of
- * sent_from(), so it finds the packed pieces. */
-static enum merak_status move_chunk(struct work *w, size_t at, size_t mine,
-                                    struct merak_error *err)
+/* The messages of the fragment at byte `at` of every piece.  The walk is that
+ * of sent_from(), so it finds the packed pieces. */
+static enum merak_status move_fragment(struct work *w, size_t at, size_t mine,
+                                       struct merak_error *err)
 {
-    size_t stride = merak_staged_stride(w->ex, w->chunk);
+    size_t stride = merak_staged_stride(w->ex, w->fragment);
     unsigned char *staged = w->call->scratch;
     unsigned char *packed = staged + (size_t)(w->ex->n - 1) * stride;
 
@@ -299,17 +299,18 @@ static enum merak_status move_chunk(struct work *w, size_t at, size_t mine,
         if (q == w->ex->me)
             continue;
         if (at < bytes)
-            add_piece(w, true, from + at, least(bytes - at, w->chunk), q);
+            add_piece(w, true, from + at, least(bytes - at, w->fragment), q);
         if (at < mine)
-            add_piece(w, false, staged, least(mine - at, w->chunk), q);
+            add_piece(w, false, staged, least(mine - at, w->fragment), q);
         staged += stride;
     }
     return move(w, err);
 }
 
-static enum merak_status combine_chunk(struct work *w, const unsigned char *own,
-                                       unsigned char *to, size_t at,
-                                       size_t mine, struct merak_error *err)
+static enum merak_status combine_fragment(struct work *w,
+                                          const unsigned char *own,
+                                          unsigned char *to, size_t at,
+                                          size_t mine, struct merak_error *err)
 {
     struct merak_accel *a = w->link->accel;
     const struct merak_accel_pieces pieces = {
@@ -317,8 +318,8 @@ static enum merak_status combine_chunk(struct work *w, const unsigned char *own,
         .me = w->ex->me,
         .mine = own + at,
         .staged = w->call->scratch,
-        .stride = merak_staged_stride(w->ex, w->chunk),
-        .count = at < mine ? least(mine - at, w->chunk) / w->es : 0,
+        .stride = merak_staged_stride(w->ex, w->fragment),
+        .count = at < mine ? least(mine - at, w->fragment) / w->es : 0,
         .dtype = w->ex->dtype,
         .max = w->ex->combine == MERAK_MAX,
     };
@@ -335,7 +336,7 @@ static enum merak_status combine(struct work *w, struct merak_error *err)
     size_t mine = box_bytes(w, &box), most = mine, offset = 0;
     unsigned char *packed =
         w->call->scratch +
-        (size_t)(w->ex->n - 1) * merak_staged_stride(w->ex, w->chunk);
+        (size_t)(w->ex->n - 1) * merak_staged_stride(w->ex, w->fragment);
     const unsigned char *own = NULL, *from;
     bool in_place = merak_box_contiguous(&box, &offset);
     unsigned char *to;
@@ -349,10 +350,10 @@ static enum merak_status combine(struct work *w, struct merak_error *err)
         most = box_bytes(w, &sent) > most ? box_bytes(w, &sent) : most;
     }
     to = in_place ? w->out + offset * w->es : packed;
-    for (size_t at = 0; at < most && rc == MERAK_OK; at += w->chunk) {
-        rc = move_chunk(w, at, mine, err);
+    for (size_t at = 0; at < most && rc == MERAK_OK; at += w->fragment) {
+        rc = move_fragment(w, at, mine, err);
         if (rc == MERAK_OK)
-            rc = combine_chunk(w, own, to, at, mine, err);
+            rc = combine_fragment(w, own, to, at, mine, err);
     }
     return rc == MERAK_OK && !in_place ? unpack(w, w->out, &box, to, err) : rc;
 }
@@ -420,8 +421,9 @@ static enum merak_status exchange_one(struct merak_link *link, int comm,
                      .ex = ex,
                      .comm = comm,
                      .es = merak_dtype_bytes(ex->dtype),
-                     .chunk = link->chunk > 0 ? link->chunk
-                                              : merak_staged_chunk(ex->n),
+                     .fragment = link->fragment > 0
+                                     ? link->fragment
+                                     : merak_staged_fragment(ex->n),
                      .in = (unsigned char *)(uintptr_t)call->in,
                      .out = call->out};
     struct merak_box all;

@@ -26,7 +26,7 @@ struct merak_link {
     double deadline_s;
     int64_t spin_ns; /* before naps in a wait */
     bool fast;
-    size_t chunk;           /* bytes; 0: by the number of members */
+    size_t fragment;        /* bytes; 0: by the number of members */
     struct link_comm *comm; /* [n_comms] in the order of merak_link_order() */
     int n_comms;
     struct merak_link_comm **joined; /* [n_comms] for merak_link_abort() */

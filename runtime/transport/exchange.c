@@ -13,12 +13,12 @@
  * Every element is combined in ascending member order, from the same operands,
  * by one of the members or by all: the bits are the same either way.
  *
- * A round that combines moves its pieces in chunks (merak_exchange_chunk()),
- * two of them in flight at a time: each pair of members sends and receives
- * them in order, so they share a tag.
+ * A round that combines moves its pieces in fragments
+ * (merak_exchange_fragment()), two of them in flight at a time: each pair of
+ * members sends and receives them in order, so they share a tag.
  *
  * Scratch is walked in member order, each piece rounded up to 64 bytes, or two
- * chunks of it: the packed send box, then the received one
+ * fragments of it: the packed send box, then the received one
  * (merak_exchange_scratch() counts the same).  A small all-reduce stages in a
  * buffer of the run, since the plan has room only for cuts.
  */
@@ -47,7 +47,7 @@ struct member {
     struct merak_view unpacked; /* what remains to be packed */
 };
 
-/* The messages of one chunk. */
+/* The messages of one fragment. */
 struct window {
     int n_reqs, first_open;     /* requests before it are done */
     struct merak_request **req; /* [2 * cap] */
@@ -61,10 +61,10 @@ struct merak_exchange_run {
     int round, n_rounds;
     bool small;
     enum merak_combine combine; /* of this round */
-    size_t chunk;               /* bytes of a piece that move at a time */
-    /* Of this round: the chunks, those posted, the one being waited for or
+    size_t fragment;            /* bytes of a piece that move at a time */
+    /* Of this round: the fragments, those posted, the one being waited for or
      * combined, and its elements that remain. */
-    size_t n_chunks, posted, at, left;
+    size_t n_fragments, posted, at, left;
     bool moving; /* requests are in flight; else local work is under way */
     int unpack;  /* member whose box is unpacked next */
     struct merak_view to;
@@ -166,21 +166,21 @@ static size_t box_bytes(const struct merak_exchange_run *run,
     return merak_box_count(box) * merak_dtype_bytes(run->a.ex->dtype);
 }
 
-/* Bytes of the k-th chunk of a piece; 0 past its end. */
-static size_t chunk_bytes(const struct merak_exchange_run *run, size_t bytes,
-                          size_t k)
+/* Bytes of the k-th fragment of a piece; 0 past its end. */
+static size_t fragment_bytes(const struct merak_exchange_run *run, size_t bytes,
+                             size_t k)
 {
-    if (run->chunk == SIZE_MAX)
+    if (run->fragment == SIZE_MAX)
         return k == 0 ? bytes : 0;
-    if (bytes <= k * run->chunk)
+    if (bytes <= k * run->fragment)
         return 0;
-    bytes -= k * run->chunk;
-    return bytes < run->chunk ? bytes : run->chunk;
+    bytes -= k * run->fragment;
+    return bytes < run->fragment ? bytes : run->fragment;
 }
 
-static size_t chunk_count(const struct merak_exchange_run *run, size_t bytes)
+static size_t fragment_count(const struct merak_exchange_run *run, size_t bytes)
 {
-    return bytes == 0 ? 0 : (bytes - 1) / run->chunk + 1;
+    return bytes == 0 ? 0 : (bytes - 1) / run->fragment + 1;
 }
 
 static char *take(const struct merak_exchange_run *run, char **at, size_t bytes)
@@ -188,27 +188,28 @@ static char *take(const struct merak_exchange_run *run, char **at, size_t bytes)
     char *p = *at;
 
     bytes = merak_size_align(bytes, STAGING_ALIGN);
-    *at += bytes / 2 < run->chunk ? bytes : 2 * run->chunk;
+    *at += bytes / 2 < run->fragment ? bytes : 2 * run->fragment;
     return p;
 }
 
-/* The offset of chunk k of a staged piece: chunks alternate between two. */
+/* The offset of fragment k of a staged piece: fragments alternate between two.
+ */
 static size_t place_in_staging(const struct merak_exchange_run *run, size_t k)
 {
-    return k % 2 == 0 ? 0 : run->chunk;
+    return k % 2 == 0 ? 0 : run->fragment;
 }
 
-/* Set the number of chunks to that of the round's longest piece. */
-static void count_chunks(struct merak_exchange_run *run,
-                         const struct merak_box *box)
+/* Set the number of fragments to that of the round's longest piece. */
+static void count_fragments(struct merak_exchange_run *run,
+                            const struct merak_box *box)
 {
     size_t n;
 
-    if (run->chunk == SIZE_MAX)
-        return; /* always one chunk */
-    n = chunk_count(run, box_bytes(run, box));
-    if (n > run->n_chunks)
-        run->n_chunks = n;
+    if (run->fragment == SIZE_MAX)
+        return; /* always one fragment */
+    n = fragment_count(run, box_bytes(run, box));
+    if (n > run->n_fragments)
+        run->n_fragments = n;
 }
 
 static void lay_out_scratch(struct merak_exchange_run *run)
@@ -228,11 +229,11 @@ static void lay_out_scratch(struct merak_exchange_run *run)
             m->packed = take(run, &at, box_bytes(run, &box));
             merak_view_box(&m->unpacked, run->in, run->a.ex->dtype, &box);
         }
-        count_chunks(run, &box);
+        count_fragments(run, &box);
         recv_box(run, q, &box);
         if (run->combine != MERAK_STORE || !merak_box_contiguous(&box, NULL))
             m->staged = take(run, &at, box_bytes(run, &box));
-        count_chunks(run, &box);
+        count_fragments(run, &box);
     }
 }
 
@@ -254,7 +255,7 @@ static enum merak_status post_recv(struct merak_exchange_run *run, int q,
     char *to = run->member[q].staged;
 
     recv_box(run, q, &box);
-    bytes = chunk_bytes(run, box_bytes(run, &box), run->posted);
+    bytes = fragment_bytes(run, box_bytes(run, &box), run->posted);
     if (bytes == 0)
         return MERAK_OK;
     if (to == NULL) { /* nothing to combine: all of it */
@@ -282,7 +283,7 @@ static enum merak_status post_send(struct merak_exchange_run *run, int q,
     const char *buf = run->member[q].packed;
 
     send_box(run, q, &box);
-    bytes = chunk_bytes(run, box_bytes(run, &box), run->posted);
+    bytes = fragment_bytes(run, box_bytes(run, &box), run->posted);
     if (bytes == 0)
         return MERAK_OK;
     if (buf != NULL) {
@@ -292,7 +293,7 @@ static enum merak_status post_send(struct merak_exchange_run *run, int q,
     } else {
         merak_box_contiguous(&box, &offset);
         buf = run->in + offset * es;
-        buf += run->posted > 0 ? run->posted * run->chunk : 0;
+        buf += run->posted > 0 ? run->posted * run->fragment : 0;
     }
     rc = tr->ops->send(tr, buf, bytes, run->a.team->rank[q], run->a.tag, &req,
                        err);
@@ -303,8 +304,8 @@ static enum merak_status post_send(struct merak_exchange_run *run, int q,
 
 /* Receives first, then sends, each member starting with its successor so that
  * not all send to the same one at the same time. */
-static enum merak_status post_chunk(struct merak_exchange_run *run,
-                                    struct merak_error *err)
+static enum merak_status post_fragment(struct merak_exchange_run *run,
+                                       struct merak_error *err)
 {
     int n = run->a.team->n, me = run->a.team->me;
     struct window *w = &run->window[run->posted % 2];
@@ -325,15 +326,16 @@ static enum merak_status start_round(struct merak_exchange_run *run,
 {
     enum merak_status rc;
 
-    run->chunk = run->combine == MERAK_STORE || run->small
-                     ? SIZE_MAX
-                     : merak_exchange_chunk(run->a.ex);
-    run->n_chunks = 1;
+    run->fragment = run->combine == MERAK_STORE || run->small
+                        ? SIZE_MAX
+                        : merak_exchange_fragment(run->a.ex);
+    run->n_fragments = 1;
     run->posted = run->at = 0;
     run->moving = true;
     lay_out_scratch(run);
-    rc = post_chunk(run, err);
-    return rc == MERAK_OK && run->n_chunks > 1 ? post_chunk(run, err) : rc;
+    rc = post_fragment(run, err);
+    return rc == MERAK_OK && run->n_fragments > 1 ? post_fragment(run, err)
+                                                  : rc;
 }
 
 bool merak_exchange_is_small(const struct merak_exchange *ex)
@@ -374,8 +376,8 @@ enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,
 
 /* --- local work: combine or unpack pieces -------------------- */
 
-/* Combine the chunk that has arrived; this rank's own piece continues where it
- * stopped. */
+/* Combine the fragment that has arrived; this rank's own piece continues where
+ * it stopped. */
 static void start_combine(struct merak_exchange_run *run)
 {
     enum merak_dtype dtype = run->a.ex->dtype;
@@ -384,7 +386,7 @@ static void start_combine(struct merak_exchange_run *run)
     struct merak_box box;
 
     recv_box(run, me, &box);
-    run->left = chunk_bytes(run, box_bytes(run, &box), run->at) /
+    run->left = fragment_bytes(run, box_bytes(run, &box), run->at) /
                 merak_dtype_bytes(dtype);
     if (run->at == 0)
         merak_view_box(&run->to, run->out, dtype, &box);
@@ -487,18 +489,18 @@ static enum merak_status next_round(struct merak_exchange_run *run,
     return rc == MERAK_OK ? MERAK_IN_PROGRESS : rc;
 }
 
-/* Post the chunk after next, now that its staging is free: the requests are
- * done and the chunk is combined. */
-static enum merak_status next_chunk(struct merak_exchange_run *run,
-                                    struct merak_error *err)
+/* Post the fragment after next, now that its staging is free: the requests are
+ * done and the fragment is combined. */
+static enum merak_status next_fragment(struct merak_exchange_run *run,
+                                       struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
-    if (++run->at == run->n_chunks)
+    if (++run->at == run->n_fragments)
         return next_round(run, err);
     run->moving = true;
-    if (run->posted < run->n_chunks)
-        rc = post_chunk(run, err);
+    if (run->posted < run->n_fragments)
+        rc = post_fragment(run, err);
     return rc == MERAK_OK ? MERAK_IN_PROGRESS : rc;
 }
 
@@ -517,7 +519,7 @@ enum merak_status merak_exchange_run_advance(struct merak_exchange_run *run,
         }
         if (!local_slice(run))
             return MERAK_IN_PROGRESS;
-        rc = next_chunk(run, err);
+        rc = next_fragment(run, err);
     } while (rc == MERAK_IN_PROGRESS);
     return rc;
 }

@@ -68,8 +68,8 @@ static enum merak_status reserve_exchange(struct ucx *tr, int members,
                           : rc;
 }
 
-/* An exchange of n members has up to 4 n messages in flight: two chunks to and
- * two from each of the others. */
+/* An exchange of n members has up to 4 n messages in flight: two fragments to
+ * and two from each of the others. */
 enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
                                     int exchanges, int members,
                                     struct merak_error *err)

@@ -230,7 +230,7 @@ static void run_local(struct run *r, int rank, const struct merak_instr *in)
 }
 
 /* Everybody's input is read before anybody's output is written. */
-static void run_exchange(struct run *r, const struct merak_rendezvous *met)
+static void run_exchange(struct run *r, const struct merak_match *met)
 {
     unsigned char *copy[16];
 
@@ -272,7 +272,7 @@ static void run_exchange(struct run *r, const struct merak_rendezvous *met)
         free(copy[p]);
 }
 
-static void run_transfer(struct run *r, const struct merak_rendezvous *met)
+static void run_transfer(struct run *r, const struct merak_match *met)
 {
     int from = 0, to = 1;
     const struct merak_instr *a, *b;
@@ -342,7 +342,7 @@ static bool finish_one(struct run *r, int rank)
 
     for (int k = 0; k < prog->n_instrs; k++) {
         int i = (int)((from + (size_t)k) % (size_t)prog->n_instrs);
-        const struct merak_rendezvous *met;
+        const struct merak_match *met;
 
         if (r->state[rank][i] != STARTED)
             continue;

@@ -102,7 +102,7 @@ struct device {
 #define GUARD 64
 
 static void device_open(struct device *d, struct rank *me,
-                        const struct all_rows *rows, bool fast, size_t chunk)
+                        const struct all_rows *rows, bool fast, size_t fragment)
 {
     const struct merak_program *program = &rows->program;
     const struct merak_link_options opt = {.ops = nccl(),
@@ -112,7 +112,7 @@ static void device_open(struct device *d, struct rank *me,
                                            .program = &program,
                                            .n_programs = 1,
                                            .deadline_s = 60,
-                                           .chunk_bytes = chunk,
+                                           .fragment_bytes = fragment,
                                            .fast = fast};
     struct merak_link_options mine = opt;
     void *memory;
@@ -177,12 +177,12 @@ static unsigned char *exchange(struct device *d,
 
 static void run_rows(struct rank *me, const void *arg)
 {
-    const size_t *chunk = arg;
+    const size_t *fragment = arg;
     struct all_rows rows;
     struct device d;
 
     all_rows_init(&rows, me);
-    device_open(&d, me, &rows, false, *chunk);
+    device_open(&d, me, &rows, false, *fragment);
     for (size_t i = 0; i < n_exchange_rows; i++) {
         bool reduces = rows.ex[i].kind == MERAK_CONVERT_ALL_REDUCE;
 
@@ -201,14 +201,14 @@ static void exchanges_match_the_serial_one(void **state)
 {
     static const struct {
         int n;
-        size_t chunk;
+        size_t fragment;
     } rows[] = {{3, 0}, {3, 65536}, {2, 4096 * 33}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         const struct setup setup = {.n = rows[i].n, .deadline_s = 60};
 
-        assert_int_equal(run_ranks(&setup, run_rows, &rows[i].chunk), 0);
+        assert_int_equal(run_ranks(&setup, run_rows, &rows[i].fragment), 0);
     }
 }
 

@@ -235,8 +235,8 @@ static void a_step_allocates_nothing(void **state)
 /* --- what was reserved -----------------------------------------------------
  */
 
-/* A sum that takes many chunks, by messages: the first one after a small one,
- * which makes the endpoints. */
+/* A sum that takes many fragments, by messages: the first one after a small
+ * one, which makes the endpoints. */
 static void run_reserved(struct rank *me, const void *arg)
 {
     size_t n = *(const size_t *)arg;

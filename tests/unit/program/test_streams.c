@@ -349,16 +349,16 @@ static void exchanges_stage_in_one_slot(void **state)
 static void chunks_fit_into_a_window(void **state)
 {
     (void)state;
-    assert_int_equal(merak_staged_chunk(2), (size_t)32 << 20);
-    assert_int_equal(merak_staged_chunk(3), (size_t)32 << 20);
-    assert_int_equal(merak_staged_chunk(9), (size_t)8 << 20);
-    assert_int_equal(merak_staged_chunk(17), (size_t)4 << 20);
+    assert_int_equal(merak_staged_fragment(2), (size_t)32 << 20);
+    assert_int_equal(merak_staged_fragment(3), (size_t)32 << 20);
+    assert_int_equal(merak_staged_fragment(9), (size_t)8 << 20);
+    assert_int_equal(merak_staged_fragment(17), (size_t)4 << 20);
     for (int n = 2; n <= 65; n++) {
-        assert_true(merak_staged_chunk(n) * (size_t)(n - 1) <= (size_t)64
-                                                                   << 20);
-        assert_int_equal(merak_staged_chunk(n) % MERAK_STAGED_ALIGN, 0);
+        assert_true(merak_staged_fragment(n) * (size_t)(n - 1) <= (size_t)64
+                                                                      << 20);
+        assert_int_equal(merak_staged_fragment(n) % MERAK_STAGED_ALIGN, 0);
     }
-    assert_int_equal(merak_staged_chunk(1000), (size_t)1 << 20);
+    assert_int_equal(merak_staged_fragment(1000), (size_t)1 << 20);
 }
 
 /* --- lanes ------------------------------------------------------------------

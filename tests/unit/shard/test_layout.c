@@ -529,7 +529,7 @@ static void reductions_stage_two_chunks(void **state)
                                              &shape, MERAK_F32, coord, &err),
                          MERAK_OK);
         assert_int_equal(merak_exchange_scratch(&ex),
-                         2 * (size_t)(n - 1) * merak_exchange_chunk(&ex));
+                         2 * (size_t)(n - 1) * merak_exchange_fragment(&ex));
         assert_true(merak_exchange_scratch(&ex) <= (size_t)1 << 20);
         assert_true(merak_exchange_scratch(&ex) >= (size_t)1 << 19);
         merak_exchange_fini(&ex);
