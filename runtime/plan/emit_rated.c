@@ -2,7 +2,8 @@
 /* emit_rated.c - a plan that was searched for, as another trainer runs it: what
  * that takes is predicted, too
  *
- * Of what that trainer can recompute everywhere, the least that fits is taken.
+ * Of what that trainer can recompute everywhere, the least that fits is taken,
+ * and of its schedules and levels of ZeRO, those with which it is fastest.
  */
 #include "config.h"
 
@@ -21,7 +22,8 @@
 struct rated {
     struct plan_auto *plan;
     const struct plan_trainer *trainer;
-    struct merak_plan runs; /* as the trainer runs it */
+    const struct merak_search_result *result; /* of what it was searched with */
+    struct merak_plan runs;                   /* as the trainer runs it */
     struct plan_layers layers;
     int *place; /* cut points between them, or NULL */
     double step_s;
@@ -163,23 +165,127 @@ const char *plan_emit_training(const struct plan_options *opt,
     return text;
 }
 
+/* The plan of a search as the trainer runs it, and what that takes. */
+static enum merak_status rate(struct rated *r, struct plan_auto *plan,
+                              const struct plan_trainer *trainer,
+                              const struct merak_search_result *result,
+                              struct merak_error *err)
+{
+    const struct merak_search_choice *best = &result->choice[0];
+    enum merak_status rc;
+
+    *r = (struct rated){.plan = plan,
+                        .trainer = trainer,
+                        .result = result,
+                        .runs = plan_trainer_adapt(trainer, &best->plan)};
+    find_given(r);
+    rc = find_layers(r, &best->plan, err);
+    if (rc == MERAK_OK)
+        predict_any(r);
+    return rc;
+}
+
+static void rated_fini(struct rated *r)
+{
+    free(r->place);
+    free(r->layers.count);
+}
+
+/* --- what the trainer runs best --------------------------------------------
+ */
+
+/* A choice that is pinned where options leave it open. */
+struct attempt {
+    enum merak_choice_id id;
+    const char *schedule;
+    int zero;
+};
+
+/* The best plan of all may be a bad one once a trainer has its own schedule, or
+ * shares out more: it is searched for with each of these, too.  Returns how
+ * many. */
+static int
+list_attempts(const struct plan_auto *plan, const struct plan_trainer *t,
+              const struct merak_plan *found,
+              struct attempt to[PLAN_TRAINER_SCHEDULES + MERAK_MAX_ZERO])
+{
+    const bool *given = plan->in.pin.given;
+    int n = 0;
+
+    if (plan->opt->saved.n > 0)
+        return 0;
+    for (int i = 0; i < PLAN_TRAINER_SCHEDULES; i++) {
+        const char *name = t->schedule[i].ours;
+
+        if (name != NULL && !given[MERAK_CHOICE_SCHEDULE] &&
+            strcmp(name, found->schedule) != 0)
+            to[n++] = (struct attempt){MERAK_CHOICE_SCHEDULE, name, 0};
+    }
+    for (int z = t->least_zero; z <= MERAK_MAX_ZERO; z++) {
+        if (t->least_zero > MERAK_ZERO_STATE && !given[MERAK_CHOICE_ZERO] &&
+            z != found->zero)
+            to[n++] = (struct attempt){MERAK_CHOICE_ZERO, NULL, z};
+    }
+    return n;
+}
+
+/* Search with one more choice pinned; *r and *result_p are replaced if the
+ * trainer runs what is found faster. */
+static void attempt_one(struct plan_auto *plan, const struct attempt *a,
+                        double seconds, struct rated *r,
+                        struct merak_search_result **result_p)
+{
+    struct merak_search_input in = plan->in;
+    struct merak_search_result *result = NULL;
+    struct rated other;
+
+    in.seconds = seconds;
+    in.refusal = NULL;
+    in.pin.given[a->id] = true;
+    if (a->schedule != NULL)
+        in.pin.schedule = a->schedule;
+    else
+        in.pin.zero = a->zero;
+    if (merak_search(&in, &result, NULL) != MERAK_OK)
+        return;
+    if (rate(&other, plan, r->trainer, result, NULL) == MERAK_OK &&
+        other.step_s > 0 && (r->step_s == 0 || other.step_s < r->step_s)) {
+        rated_fini(r);
+        merak_search_destroy(*result_p);
+        *r = other;
+        *result_p = result;
+        return;
+    }
+    rated_fini(&other);
+    merak_search_destroy(result);
+}
+
+static void attempt_all(struct plan_auto *plan, struct rated *r,
+                        struct merak_search_result **result_p)
+{
+    struct attempt a[PLAN_TRAINER_SCHEDULES + MERAK_MAX_ZERO];
+    int n = list_attempts(plan, r->trainer, &r->result->choice[0].plan, a);
+
+    for (int i = 0; i < n; i++)
+        attempt_one(plan, &a[i], plan->opt->search_seconds / 2 / n, r,
+                    result_p);
+}
+
 enum merak_status plan_emit_rated(struct plan_auto *plan,
                                   const struct merak_search_result *result,
                                   struct merak_error *err)
 {
-    const struct merak_search_choice *best = &result->choice[0];
+    const struct merak_search_choice *own = &result->choice[0], *best;
     enum plan_emit what = (enum plan_emit)plan->opt->emit;
-    const struct plan_trainer *trainer = plan_trainer_of(what);
-    struct rated r = {.plan = plan,
-                      .trainer = trainer,
-                      .runs = plan_trainer_adapt(trainer, &best->plan)};
-    enum merak_status rc = find_layers(&r, &best->plan, err);
+    struct merak_search_result *other = NULL;
     char training[PLAN_TRAINING_TEXT];
+    struct rated r;
+    enum merak_status rc = rate(&r, plan, plan_trainer_of(what), result, err);
     int lost = 0;
 
-    find_given(&r);
     if (rc == MERAK_OK) {
-        predict_any(&r);
+        attempt_all(plan, &r, &other);
+        best = &r.result->choice[0];
         rc = plan_emit(what,
                        &(struct plan_emitted){
                            .plan = &r.runs,
@@ -187,6 +293,8 @@ enum merak_status plan_emit_rated(struct plan_auto *plan,
                            .global_batch = plan->in.global_batch,
                            .config = plan_model_config(&plan->model),
                            .layers = r.layers,
+                           .own = best != own ? &own->plan : NULL,
+                           .own_s = own->step_s,
                            .wanted = &best->plan,
                            .wanted_s = best->step_s,
                            .step_s = r.step_s,
@@ -196,7 +304,7 @@ enum merak_status plan_emit_rated(struct plan_auto *plan,
     }
     if (rc == MERAK_OK)
         rc = plan_emit_status(plan->opt, lost, err);
-    free(r.place);
-    free(r.layers.count);
+    rated_fini(&r);
+    merak_search_destroy(other);
     return rc;
 }

@@ -186,6 +186,11 @@ static void note_times(const struct plan_emitted *e, struct plan_notes *n)
 
     if (e->wanted_s <= 0)
         return;
+    if (e->own != NULL) {
+        merak_plan_describe(e->own, plan, sizeof(plan));
+        plan_hint(n, "best, but not for %s: %s a step: %s", n->trainer->name,
+                  merak_seconds_text(e->own_s, step), plan);
+    }
     merak_plan_describe(e->wanted, plan, sizeof(plan));
     plan_hint(n, "planned: %s a step: %s",
               merak_seconds_text(e->wanted_s, step), plan);

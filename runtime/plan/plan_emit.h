@@ -33,8 +33,11 @@ struct plan_emitted {
      * of it (plan_trainer_adapt()); NULL: `plan` is wanted. */
     const struct merak_plan *wanted;
     double wanted_s, step_s; /* predicted steps of both; 0: not known */
-    const bool *given; /* [MERAK_CHOICE_COUNT], by options: cannot be changed
-                          without a word; NULL: all */
+    /* What Merak would run, where another plan is better for the trainer. */
+    const struct merak_plan *own;
+    double own_s;
+    const bool *given;    /* [MERAK_CHOICE_COUNT], by options: cannot be changed
+                             without a word; NULL: all */
     const char *training; /* options of what is trained, which are in no
                              trainer's output; NULL or "": none */
     bool lays_out;        /* set by plan_emit(): parts are listed */

@@ -157,6 +157,17 @@ refuses 'several, up to 8, with commas between; got "a100,"' --device a100,
     --emit megatron >"$tmp/out" 2>"$tmp/err"
 has "a plan for Megatron is its flags" "$tmp/out" "--global-batch-size 32" \
     "--seq-length 16" "--tensor-model-parallel-size"
+cat >"$tmp/deep.json" <<'END'
+{"model_type": "gpt2", "n_embd": 256, "n_layer": 8, "n_head": 8,
+ "n_positions": 1024, "vocab_size": 8001, "activation_function": "gelu_new",
+ "embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0,
+ "tie_word_embeddings": false}
+END
+"$merak" plan --model "$tmp/deep.json" --device h100 --ranks-per-node 4 --pp 4 \
+    --global-batch 64 --seq 1024 --emit megatron >"$tmp/out" 2>"$tmp/err"
+has "what is fastest there is searched for" "$tmp/out" \
+    "# best, but not for Megatron-LM: " "zb-v of 2 chunks" \
+    "# planned: " "# as Megatron-LM runs it: "
 "$merak" plan --model "$model" --seq 16 --tp 2 --pp 2 --tokens 1G \
     --emit deepspeed >"$tmp/out" 2>"$tmp/err"
 has "what the other has no words for is told" "$tmp/out" "num_pp=2, num_mp=2"

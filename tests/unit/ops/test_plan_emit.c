@@ -517,6 +517,8 @@ static void choices_of_a_search_are_changed(void **state)
                              .wanted = &plan,
                              .wanted_s = 2,
                              .step_s = 2.5,
+                             .own = &plain,
+                             .own_s = 1.5,
                              .given = given};
     char *out, *notes;
 
@@ -525,6 +527,8 @@ static void choices_of_a_search_are_changed(void **state)
     runs = plan_trainer_adapt(trainer, &plan);
     assert_int_equal(emit_as(PLAN_EMIT_MEGATRON, &e, &out, &notes), 0);
     assert_string_equal(notes, "");
+    assert_non_null(strstr(out, "# best, but not for Megatron-LM: 1.5 s a "
+                                "step: tp 4, pp 2, dp 8; 1f1b"));
     assert_non_null(strstr(out, "# planned: 2 s a step: tp 4, pp 2, dp 8"));
     assert_non_null(strstr(out, "# as Megatron-LM runs it: 2.5 s a step: "));
     assert_non_null(strstr(out, "# schedule 1f1b instead of the plan's zb-h1"));
