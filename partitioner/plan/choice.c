@@ -229,7 +229,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "sequences in a micro-batch (1)",
              "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX),
         .key = "micro_batch", IN_PLAN(micro_batch), .usual = 1,
-        .differs = BY_DEGREES, .tie = 3, NEAR(size, 7, 3)},
+        .differs = BY_DEGREES, .tie = 3, NEAR(size, 8, 3)},
     [MERAK_CHOICE_SCHEDULE] = {
         .option = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
                        "order of forwards and backwards, or auto; a wrong "
@@ -238,7 +238,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
                     "pipeline schedule, or auto; a wrong name lists them "
                     "(1f1b; 3f1b for models of several passes)"),
         .kind = MERAK_OPTION_TEXT, .key = "schedule", .differs = BY_SCHEDULE,
-        NEAR(schedule, 8, 6)},
+        NEAR(schedule, 9, 6)},
     [MERAK_CHOICE_CHUNKS] = {
         BOTH(CHUNKS, "chunks", INT, chunks,
              "model parts per rank, for interleaved schedules (1); 2 or 3 of "
@@ -246,7 +246,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "model parts per task, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)", .least = 1, .most = MERAK_MAX_CHUNKS),
         .key = "chunks", IN_PLAN(chunks), .differs = BY_SCHEDULE,
-        NEAR(chunks, 9, 7)},
+        NEAR(chunks, 10, 7)},
     [MERAK_CHOICE_SUB_PIPELINE] = {
         BOTH(SUB_PIPELINE, "sub-pipeline", BOOL, sub_pipeline,
              "micro-batches in two halves, communication of one overlapped "
@@ -254,39 +254,39 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "micro-batches in two halves, communication of one overlapped "
              "with compute of the other (no)", .words = "no|yes"),
         .key = "sub_pipeline", IN_PLAN(sub_pipeline), .differs = BY_SCHEDULE,
-        .tie = 8, .is_narrowed = true, NEAR(usual, 11, 9)},
+        .tie = 8, .is_narrowed = true, NEAR(usual, 12, 9)},
     [MERAK_CHOICE_ZERO] = {
         BOTH(ZERO, "zero", INT, zero, ZERO_TEXT, ZERO_TEXT,
              .most = MERAK_MAX_ZERO, .words = "auto"),
         .alias = CALL(ZERO, "zero1", set_zero1, "no|yes", "as zero 0 or 1"),
         .key = "zero", .flag_key = "zero1", IN_PLAN(zero), .usual = 1,
-        .is_told = true, .tie = 4, .is_narrowed = true, NEAR(zero, 4, 0)},
+        .is_told = true, .tie = 4, .is_narrowed = true, NEAR(zero, 5, 0)},
     [MERAK_CHOICE_FETCH] = {
         BOTH(FETCH, "fetch", INT, fetch, FETCH_TEXT, FETCH_TEXT,
              DEGREE, .words = "all"),
         .key = "fetch", IN_PLAN(fetch), .is_implied = true,
         .is_settled = true, .is_told = true,
         .least_zero = {MERAK_ZERO_PARAMS, MERAK_ZERO_PARAMS},
-        .is_narrowed = true, NEAR(usual, 12, 13)},
+        .is_narrowed = true, NEAR(usual, 13, 13)},
     [MERAK_CHOICE_GRAD_SUM] = {
         BOTH(GRAD_SUM, "grad-sum", WORD, grad_sum, GRAD_SUM_TEXT,
              GRAD_SUM_TEXT, .words = "micro|step"),
         .key = "grad_sum", IN_PLAN(grad_sum), .is_implied = true,
         .is_settled = true, .is_told = true,
         .least_zero = {0, MERAK_ZERO_PARAMS},
-        .is_narrowed = true, NEAR(usual, 14, 18)},
+        .is_narrowed = true, NEAR(usual, 15, 18)},
     [MERAK_CHOICE_ZERO_HOME] = {
         BOTH(ZERO_HOME, "zero-home", WORD, zero_home,
              ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),
         .key = "zero_home", IN_PLAN(zero_home), .n_words = 2,
         .is_implied = true, .is_settled = true, .is_told = true,
-        .least_zero = {0, MERAK_ZERO_GRADS}, NEAR(usual, 13, 17)},
+        .least_zero = {0, MERAK_ZERO_GRADS}, NEAR(usual, 14, 17)},
     [MERAK_CHOICE_OFFLOAD] = {
         BOTH(OFFLOAD, "offload", WORD, offload, OFFLOAD_TEXT, OFFLOAD_TEXT,
              .words = "none|state"),
         .key = "offload", IN_PLAN(offload), .is_implied = true,
         .is_settled = true, .is_told = true, .is_narrowed = true,
-        NEAR(offload, 5, 0)},
+        NEAR(offload, 6, 0)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
@@ -299,7 +299,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "sequence parallelism: auto, off or on (auto)",
              "sequence parallelism (auto)", .words = "auto|off|on"),
         .key = "sp", IN_PLAN(sp), .is_told = true, .tie = 6,
-        NEAR(usual, 10, 10)},
+        NEAR(usual, 11, 10)},
     [MERAK_CHOICE_RECOMPUTE] = {
         .option = CALL(RECOMPUTE, "recompute", set_recompute, "WORD",
                        "none, full, selective (attention) or auto: per stage "
@@ -311,7 +311,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
                       .words = "none|full|selective|auto"),
         .kind = MERAK_OPTION_WORD,
         .key = "recompute", IN_PLAN(recompute), .tie = -1,
-        NEAR(recompute, 3, 2)},
+        NEAR(recompute, 4, 2)},
     [MERAK_CHOICE_CUT] = {
         .option = CALL(CUT, "cut", set_cut, "POINTS",
                        "cut points where all parts except the first begin, "

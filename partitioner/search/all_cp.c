@@ -8,18 +8,18 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* Sequences of so many tokens are worth cutting; shorter ones only if memory is
- * short. */
-#define LONG_SEQUENCE 8192
+/* Of the time, to find a plan; the rest is for saying why there is none. */
+#define FIND_SHARE 0.75
 
 /* May it pay to cut sequences?  *best: the plan that does not, or NULL. */
 static bool may_cut(const struct merak_search_input *input,
                     const struct merak_search_result *best)
 {
-    return best == NULL || input->seq >= LONG_SEQUENCE ||
+    return best == NULL || input->seq >= MERAK_SEARCH_LONG ||
            best->choice[0].plan.recompute != MERAK_RECOMPUTE_NONE;
 }
 
@@ -55,12 +55,45 @@ static int list_cp(const struct merak_search_input *input, int *cp)
     int all = input->ranks_per_node, n = 0;
 
     for (int i = 1; i <= all; i++) {
-        int next = input->seq >= LONG_SEQUENCE ? all + 1 - i : i;
+        int next = input->seq >= MERAK_SEARCH_LONG ? all + 1 - i : i;
 
         if (all % next == 0)
             cp[n++] = next;
     }
     return n;
+}
+
+/* A search with one degree of cp for as long as that. */
+static struct merak_search_input with_cp(const struct merak_search_input *input,
+                                         int cp, double seconds)
+{
+    struct merak_search_input one = *input;
+
+    one.pin.cp = cp;
+    one.pin.given[MERAK_CHOICE_CP] = true;
+    one.any_cp = true;
+    one.seconds = input->seconds > 0 ? seconds : 0;
+    return one;
+}
+
+static double since(int64_t start_ns)
+{
+    return (double)(merak_clock_ns() - start_ns) * 1e-9;
+}
+
+/* Why there is none with the degree that needs least memory, or, if memory is
+ * not what binds, without cp. */
+static enum merak_status refuse(const struct merak_search_input *input,
+                                int64_t start_ns, int least_cp,
+                                struct merak_search_result **result_p,
+                                struct merak_error *err)
+{
+    struct merak_search_input one =
+        with_cp(input, least_cp,
+                fmax(input->seconds - since(start_ns),
+                     (1 - FIND_SHARE) * input->seconds));
+
+    return merak_search_with_cp(&one, result_p, err);
 }
 
 /* Search without cp and with every degree of it.  What is left of the time is
@@ -70,37 +103,38 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
                                       struct merak_error *err)
 {
     struct merak_search_result *best = NULL;
-    struct merak_search_input one = *input;
     int64_t start_ns = merak_clock_ns();
-    enum merak_status rc = MERAK_OK;
     int *cp = calloc((size_t)input->ranks_per_node, sizeof(*cp)), n;
+    double least = DBL_MAX;
+    int least_cp = 1;
 
     if (cp == NULL)
         return merak_fail_nomem(err, sizeof(*cp));
     n = list_cp(input, cp);
     for (int i = 0; i < n; i++) {
+        double all_s = input->seconds * (best != NULL ? 1 : FIND_SHARE);
+        struct merak_search_input one =
+            with_cp(input, cp[i],
+                    fmax((all_s - since(start_ns)) / (n - i), all_s / (2 * n)));
         struct merak_search_result *result = NULL;
-        double passed = (double)(merak_clock_ns() - start_ns) * 1e-9;
-        enum merak_status found;
+        struct merak_refusal why = {.need = 0};
 
         if (cp[i] > 1 && !may_cut(input, best))
             continue;
-        one.pin.cp = cp[i];
-        one.pin.given[MERAK_CHOICE_CP] = true;
-        if (input->seconds > 0)
-            one.seconds = fmax((input->seconds - passed) / (n - i),
-                               input->seconds / (2 * n));
-        one.refusal = cp[i] == 1 ? input->refusal : NULL;
-        found = merak_search_with_cp(&one, &result, cp[i] == 1 ? err : NULL);
-        if (found == MERAK_OK)
+        one.refusal = &why;
+        one.brief = true;
+        if (merak_search_with_cp(&one, &result, NULL) == MERAK_OK) {
             keep_better(&best, result);
-        else if (cp[i] == 1)
-            rc = found;
+        } else if (why.constraint == MERAK_BINDS_MEMORY && why.need > 0 &&
+                   why.need < least) {
+            least = why.need;
+            least_cp = cp[i];
+        }
     }
     free(cp);
     if (best == NULL)
-        return rc;
-    best->took_s = (double)(merak_clock_ns() - start_ns) * 1e-9;
+        return refuse(input, start_ns, least_cp, result_p, err);
+    best->took_s = since(start_ns);
     *result_p = best;
     return MERAK_OK;
 }

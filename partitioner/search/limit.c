@@ -267,11 +267,14 @@ static enum merak_status say_none_fits(const struct merak_search *s,
     char need[MERAK_BYTES_TEXT], have[MERAK_BYTES_TEXT];
     char degrees[MERAK_DEGREES_TEXT];
 
+    if (!s->in->brief && s->err != NULL)
+        merak_search_find_fixes(s, &r);
+    if (s->in->refusal != NULL)
+        *s->in->refusal = r;
     if (s->err == NULL)
         return MERAK_ERR_CONFIG;
     merak_bytes_text(r.need, need);
     merak_bytes_text(s->limit, have);
-    merak_search_find_fixes(s, &r);
     merak_fail(s->err, MERAK_ERR_CONFIG,
                "the search was cut short after %.1f s: of %d plans none fits "
                "in %s per rank, and the smallest (%s) needs %s; give it longer "

@@ -278,6 +278,26 @@ static bool change_batch(struct change *c)
     return false;
 }
 
+/* Long sequences are cut over more ranks, the fewest that do. */
+static bool change_cp(struct change *c)
+{
+    struct merak_search_input in = *c->s->in;
+    int now = merak_search_cp(&in);
+
+    if (in.seq < MERAK_SEARCH_LONG || in.any_cp)
+        return false;
+    in.pin.given[MERAK_CHOICE_CP] = true;
+    for (in.pin.cp = 2 * now; in.pin.cp <= in.ranks_per_node;
+         in.pin.cp += now) {
+        if (in.ranks_per_node % in.pin.cp != 0)
+            continue;
+        snprintf(c->text, sizeof(c->text), "--cp %d", in.pin.cp);
+        if (would_do(c->s, &in))
+            return true;
+    }
+    return false;
+}
+
 static bool change_nodes(struct change *c)
 {
     static const int times[] = {2, 3, 4, 6, 8, 12, 16};
@@ -300,7 +320,10 @@ static const struct {
     change_fn change;
     int memory, numbers;
 } joint[] = {
-    {change_nodes, 2, 0}, {change_degrees, 6, 4}, {change_batch, 0, 5}};
+    {change_cp, 2, 0},
+    {change_nodes, 3, 0},
+    {change_degrees, 7, 4},
+    {change_batch, 0, 5}};
 
 static bool change_choice(struct change *c, const struct merak_choice *choice)
 {

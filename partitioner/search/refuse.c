@@ -548,7 +548,8 @@ static enum merak_status refuse(const struct merak_search *s,
 {
     if (s->err == NULL && s->in->refusal == NULL)
         return MERAK_ERR_CONFIG;
-    merak_search_find_fixes(s, r);
+    if (!s->in->brief)
+        merak_search_find_fixes(s, r);
     if (s->err != NULL) {
         say_reason(s, r, s->err);
         merak_search_say_fixes(s, r, s->err);
@@ -563,7 +564,7 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
     const struct merak_candidate *c = merak_search_smallest(s);
     struct merak_refusal r = {.constraint = MERAK_BINDS_MEMORY,
                               .have = (double)merak_search_memory(s->in)};
-    size_t bytes;
+    size_t bytes = 0;
 
     if (s->err == NULL && s->in->refusal == NULL)
         return MERAK_ERR_CONFIG;
@@ -572,7 +573,8 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
             *s->err = s->run_error;
         return s->run_error.status;
     }
-    bytes = enough_memory(s, c);
+    if (!s->in->brief)
+        bytes = enough_memory(s, c);
     r.stage = c->stage;
     r.need = bytes > 0 ? (double)bytes : c->bytes + library_bytes(s);
     r.plan = c->plan;

@@ -386,7 +386,7 @@ static bool rate_and_build(struct merak_search *s)
     merak_search_finals(s);
     /* Nothing fits: try slower plans, which may take less memory. */
     if (s->n_cands > 0 && !s->cand[0].settled && s->in->most_s == 0 &&
-        !merak_search_is_over(s)) {
+        !merak_search_is_over(s) && !s->cut_short) {
         start_again(s);
         s->relax_time_bound = true;
         s->shards_more = false;

@@ -90,6 +90,8 @@ struct merak_search_input {
     size_t direct_bytes; /* of the limit, what the library of a direct transport
                             may take beside an arena */
     size_t direct_ep_bytes; /* and what more if the model has experts */
+    bool any_cp; /* pin.cp is one of several that are tried */
+    bool brief;  /* of a refusal only what binds: no changes are looked for */
     struct merak_refusal *refusal;   /* filled in if there is no plan; NULL:
                                         the error's text is enough */
     struct merak_progress *progress; /* counts estimated plans; or NULL */

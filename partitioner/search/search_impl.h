@@ -18,6 +18,10 @@
     1.05 /* of two plans' estimates, by their quotient: one that is so many \
             times another's is not named as faster or as fast */
 
+/* Sequences of so many tokens are worth cutting; shorter ones only if memory is
+ * short. */
+#define MERAK_SEARCH_LONG 8192
+
 /* Skip candidates whose lower bound is this many times the best step. */
 #define MERAK_SEARCH_HOPELESS 1.25
 

@@ -64,6 +64,7 @@ static void change_one(const char *text, struct merak_search_input *in)
              sscanf(text, "--micro-batch %zu", &pin->micro_batch) != 1 &&
              sscanf(text, "--tp-batch %d", &pin->tp_batch_percent) != 1 &&
              sscanf(text, "--chunks %d", &pin->chunks) != 1 &&
+             sscanf(text, "--cp %d", &pin->cp) != 1 &&
              sscanf(text, "--tp %d", &pin->tp) != 1 &&
              sscanf(text, "--pp %d", &pin->pp) != 1 &&
              sscanf(text, "--dp %d", &pin->dp) != 1)

@@ -352,6 +352,54 @@ static void stages_drop_for_all_micro_batches(void **state)
     }
 }
 
+/* Bytes for what is kept from step to step, and too few for activations. */
+#define LITTLE ((size_t)200 << 20)
+
+/* Bytes that a request of long sequences with this cp needs at least; 0: it has
+ * a plan.  *text: why not. */
+static double need_of(struct merak_search_input in, int cp, size_t bytes,
+                      struct merak_error *why)
+{
+    struct merak_search_result *result = NULL;
+    struct merak_refusal refusal = {.need = 0};
+
+    in.pin.cp = cp;
+    in.memory_bytes = bytes;
+    in.refusal = &refusal;
+    if (merak_search(&in, &result, why) == MERAK_OK) {
+        merak_search_destroy(result);
+        return 0;
+    }
+    assert_int_equal(refusal.constraint, MERAK_BINDS_MEMORY);
+    return refusal.need;
+}
+
+/* Where sequences cut over more ranks fit, that is named; and a search of all
+ * degrees says what the one that needs least needs. */
+static void long_sequences_are_refused_by_what_cp_needs(void **state)
+{
+    struct merak_hf_config config = gpt2_config(2, 256, 4, 1000);
+    struct merak_device device;
+    struct merak_search_input in;
+    struct merak_error why = {0};
+    double whole, cut;
+
+    (void)state;
+    assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
+    in = input(&config, &device, 4, MERAK_BF16);
+    in.seq = config.positions = 8 * MERAK_SEARCH_LONG;
+    in.global_batch = 2;
+    in.pin.tp = in.pin.pp = 1;
+    whole = need_of(in, 2, LITTLE, &why);
+    cut = need_of(in, 4, LITTLE, &why);
+    assert_true(cut > 0 && cut < 0.8 * whole);
+    assert_true(need_of(in, 2, (size_t)(1.2 * cut), &why) > 0);
+    assert_non_null(strstr(why.text, "--cp 4"));
+    assert_true(need_of(in, MERAK_OPTION_AUTO, LITTLE, &why) == cut);
+    assert_null(strstr(why.text, "--cp "));
+    assert_true(need_of(in, MERAK_OPTION_AUTO, (size_t)(1.2 * cut), &why) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +409,7 @@ int main(void)
         cmocka_unit_test(refusals_have_constraint_stage_have_and_need),
         cmocka_unit_test(a_lack_of_memory_is_a_number_of_bytes),
         cmocka_unit_test(stages_drop_for_all_micro_batches),
+        cmocka_unit_test(long_sequences_are_refused_by_what_cp_needs),
     };
 
     return cmocka_run_group_tests_name("refuse", tests, NULL, NULL);
