@@ -173,6 +173,12 @@ static void describe_sums(const struct merak_plan *p, char *text, size_t size)
 
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
+    static const char *const offloaded[] = {
+        [MERAK_OFFLOAD_NONE] = "",
+        [MERAK_OFFLOAD_STATE] = ", optimizer state in the host's memory",
+        [MERAK_OFFLOAD_ACTS] = ", dropped activations in the host's memory",
+        [MERAK_OFFLOAD_ALL] = (", optimizer state and dropped activations in "
+                               "the host's memory")};
     char schedule[64], samples[128] = "", layers[88], sp[48] = "", drops[80];
     char experts[80], shares[112], sums[80], grid[40] = "";
     char factors[MERAK_FACTORS_TEXT];
@@ -212,11 +218,8 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                "communication"
                              : "",
              p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
-             shares,
-             p->offload == MERAK_OFFLOAD_STATE
-                 ? ", optimizer state in the host's memory"
-                 : "",
-             sums, p->stage != NULL ? "ranks by stage" : order,
+             shares, offloaded[p->offload], sums,
+             p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
              sp, samples, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],

@@ -165,9 +165,10 @@ static enum merak_status set_stages(void *target, const char *text,
     "are auto (all)"
 
 #define OFFLOAD_TEXT                                                        \
-    "what the host's memory keeps while it is not used: none, or state: "   \
-    "moments and master copies, brought for updates in pieces (none; of a " \
-    "search: state if nothing fits otherwise)"
+    "what the host's memory keeps while it is not used: none, state: "      \
+    "moments and master copies, brought for updates in pieces, acts: what " \
+    "--recompute drops, brought back instead, or all (none; of a search: "  \
+    "state if nothing fits otherwise)"
 
 /* A row is read line by line, not in columns. */
 /* clang-format off */
@@ -283,7 +284,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .least_zero = {0, MERAK_ZERO_GRADS}, NEAR(usual, 14, 17)},
     [MERAK_CHOICE_OFFLOAD] = {
         BOTH(OFFLOAD, "offload", WORD, offload, OFFLOAD_TEXT, OFFLOAD_TEXT,
-             .words = "none|state"),
+             .words = "none|state|acts|all"),
         .key = "offload", IN_PLAN(offload), .is_implied = true,
         .is_settled = true, .is_told = true, .is_narrowed = true,
         NEAR(offload, 6, 0)},

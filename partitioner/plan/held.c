@@ -31,7 +31,7 @@ struct merak_held merak_plan_held(const struct merak_plan *plan,
                                   bool lends)
 {
     bool flat = replicas && plan->zero > 0;
-    bool host = plan->offload == MERAK_OFFLOAD_STATE;
+    bool host = merak_plan_offloads_state(plan);
     struct merak_held held = {.over =
                                   flat ? MERAK_OVER_REPLICAS : MERAK_OVER_NONE};
     struct merak_held grad = grad_of(plan, lends);

@@ -57,6 +57,8 @@ enum merak_zero_home {
 enum merak_offload {
     MERAK_OFFLOAD_NONE,
     MERAK_OFFLOAD_STATE, /* moments and master copies */
+    MERAK_OFFLOAD_ACTS,  /* what forwards drop, which is not recomputed then */
+    MERAK_OFFLOAD_ALL,   /* both */
 };
 
 /* What a part drops after its forward and recomputes: program/recompute.c. */
@@ -159,6 +161,17 @@ bool merak_plan_is_home_in(const struct merak_plan *plan);
  * not possible with its other choices: levels.c. */
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
+static inline bool merak_plan_offloads_state(const struct merak_plan *plan)
+{
+    return plan->offload == MERAK_OFFLOAD_STATE ||
+           plan->offload == MERAK_OFFLOAD_ALL;
+}
+
+static inline bool merak_plan_offloads_acts(const struct merak_plan *plan)
+{
+    return plan->offload >= MERAK_OFFLOAD_ACTS;
+}
+
 /* Are matrices' gradients whole only while they are made? */
 static inline bool merak_plan_sums_each(const struct merak_plan *plan)
 {

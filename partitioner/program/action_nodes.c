@@ -35,7 +35,7 @@ struct recomputed {
     struct merak_build *b;
     const struct merak_chunk *chunk;
     int first_block;   /* of the part */
-    bool *node;        /* by node: runs again */
+    bool *node; /* by node: runs again, or what it made is brought back */
     const bool *moves; /* by node: a conversion for weight gradients of other
                           parts, too */
 };
@@ -70,6 +70,51 @@ static bool closure_drops(const void *arg, int node)
             merak_op_is_attention(a->b->graph->node[node]->op));
 }
 
+/* Where does a forward last read a value, or else make it? */
+static void note_last_reader(struct recomputed *a, int v)
+{
+    const struct merak_graph *graph = a->b->graph;
+    int *after = &a->b->flow[v].away_after;
+
+    *after = graph->value[v]->producer;
+    for (int n = *after + 1; n < graph->n_nodes; n++) {
+        const struct merak_node *node = graph->node[n];
+
+        for (int i = 0; i < node->n_in && node->phase == MERAK_PHASE_F; i++)
+            *after = node->in[i]->id == v ? n : *after;
+    }
+}
+
+/* What is dropped is brought back from the host's memory, that is what
+ * gradients read of it, and only exchanges that they need run again: of
+ * `dropped` leave such values, of nodes such. */
+static void leave_brought(struct recomputed *a, bool *dropped)
+{
+    const struct merak_build *b = a->b;
+    size_t values = (size_t)b->graph->n_values + 1;
+    bool *read = merak_build_alloc(a->b, values * sizeof(*read));
+
+    for (int n = b->graph->n_nodes - 1; n >= 0 && read != NULL; n--) {
+        const struct merak_node *node = b->graph->node[n];
+        bool again = b->sharded->hop[n].kind != MERAK_CONVERT_NONE;
+        bool runs = node->phase != MERAK_PHASE_F, made = false;
+
+        if (!is_here(b, a->chunk, n))
+            continue;
+        for (int i = 0; i < node->n_out; i++)
+            made = made || read[node->out[i]->id];
+        a->node[n] = a->node[n] && made;
+        for (int i = 0; i < node->n_out && a->node[n] && !again; i++) {
+            if (read[node->out[i]->id])
+                note_last_reader(a, node->out[i]->id);
+        }
+        for (int i = 0; i < node->n_in && (runs || (a->node[n] && again)); i++)
+            read[node->in[i]->id] = dropped[node->in[i]->id];
+    }
+    for (int v = 0; v < b->graph->n_values && read != NULL; v++)
+        dropped[v] = read[v];
+}
+
 static void find_recomputed(struct recomputed *a)
 {
     struct merak_build *b = a->b;
@@ -88,6 +133,8 @@ static void find_recomputed(struct recomputed *a)
         return;
     merak_closure_find_crossings(&closure);
     merak_closure_find(&closure);
+    if (merak_plan_offloads_acts(&b->prog->plan))
+        leave_brought(a, closure.dropped);
     for (int v = 0; v < b->graph->n_values; v++)
         b->flow[v].dropped = b->flow[v].dropped || closure.dropped[v];
 }
@@ -155,7 +202,8 @@ static void fill_lists(struct recomputed *a, struct merak_chunk *chunk)
         note_uses(chunk, node, kind);
         if (a->node[n]) {
             add_item(&chunk->run[MERAK_ACT_R], n, true);
-            note_uses(chunk, node, MERAK_ACT_R);
+            if (!merak_build_is_brought(b, node))
+                note_uses(chunk, node, MERAK_ACT_R);
         }
     }
 }
@@ -175,6 +223,20 @@ static void mix_block(const struct recomputed *a, struct merak_chunk *chunk,
     }
 }
 
+/* Bring what the block before that of a gradient made. */
+static void mix_next(const struct recomputed *a, struct merak_chunk *chunk,
+                     const struct merak_node *node, bool *mixed)
+{
+    int of = node->forward, next;
+
+    if (of < 0 || a->b->graph->node[of]->phase != MERAK_PHASE_F ||
+        !is_here(a->b, a->chunk, of))
+        return;
+    next = a->b->stages->block[of] - 1;
+    if (next >= a->first_block)
+        mix_block(a, chunk, next, mixed);
+}
+
 static void mix_lists(const struct recomputed *a, struct merak_chunk *chunk,
                       bool *mixed)
 {
@@ -189,6 +251,8 @@ static void mix_lists(const struct recomputed *a, struct merak_chunk *chunk,
             if (b->flow[node->in[k]->id].dropped)
                 mix_block(a, chunk, block[node->in[k]->producer], mixed);
         }
+        if (merak_plan_offloads_acts(&b->prog->plan)) /* copied meanwhile */
+            mix_next(a, chunk, node, mixed);
         add_item(&chunk->mixed, node->id, false);
     }
     /* What only a later action W needs. */

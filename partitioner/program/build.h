@@ -42,7 +42,9 @@ struct merak_crossing {
 struct merak_flow {
     bool here;     /* made or used on this stage */
     bool first;    /* no other stage has it before this one */
-    bool dropped;  /* by the forward, and recomputed */
+    bool dropped;  /* by the forward, and recomputed or brought back */
+    int away_after; /* the forward node after which it goes to the host's
+                       memory, until it is brought back; -1: it does not */
     int home;      /* part of its producer, or the first that reads a recycled
                       one; -1: an input or a parameter */
     int from, to;  /* stages it comes from and goes on to; -1: none */
@@ -54,7 +56,8 @@ struct merak_flow {
     /* If stages are unlike; else NULL, and there are peers. */
     struct merak_crossing *in, *out;
     int free_slot; /* head of the list of slots that can be reused */
-    const char *send_name, *recv_name, *gather_name;
+    int free_away; /* likewise of the host's */
+    const char *send_name, *recv_name, *gather_name, *take_name, *bring_name;
 };
 
 /* A node that an action runs. */
@@ -81,6 +84,8 @@ struct merak_chunk {
 /* A micro-batch in progress. */
 struct merak_open {
     int *map;      /* value -> slot, or -1 */
+    int *away;     /* value -> the host's slot that has it, or -1; NULL: no
+                      value is taken there */
     uint8_t *done; /* by chunk: the kinds of actions it has had, as bits */
 };
 
@@ -293,6 +298,10 @@ bool merak_build_grow(struct merak_build *b, void *array_p, int *cap, int n,
                       size_t size);
 /* A new slot like `proto`; bytes are computed unless set. */
 int merak_build_slot(struct merak_build *b, const struct merak_slot *proto);
+/* The same, kept from step to step. */
+int merak_build_keep(struct merak_build *b, struct merak_slot *slot);
+/* A micro-batch's values. */
+struct merak_open *merak_build_open(struct merak_build *b, int microbatch);
 /* A value's layout in the sharded graph, as one over b->mesh. */
 struct merak_layout merak_build_layout(const struct merak_build *b, int value);
 /* Set a slot's box to this rank's part of a value in a layout over b->mesh. */
@@ -349,6 +358,15 @@ int merak_build_value(struct merak_build *b, int value, int microbatch);
  * be written over it.  The slots of the inputs are known by then. */
 void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
                            int microbatch);
+/* away.c: is what a dropped node made brought back from the host's memory, and
+ * not computed again?  Take there what `node`, a forward, is the last to read;
+ * bring what `node` made. */
+bool merak_build_is_brought(const struct merak_build *b,
+                            const struct merak_node *node);
+void merak_build_take_away(struct merak_build *b, const struct merak_node *node,
+                           int microbatch);
+void merak_build_bring(struct merak_build *b, const struct merak_node *node,
+                       int microbatch);
 /* Release what no later action of these micro-batches needs, now that `chunk`
  * has run the kinds of actions in `done` (bits). */
 void merak_build_release(struct merak_build *b, int chunk, unsigned done,

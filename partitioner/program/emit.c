@@ -218,6 +218,8 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
             merak_build_transfer(b, v, microbatch, true);
         merak_build_recycle(b, v, microbatch);
     }
+    if (node->phase == MERAK_PHASE_F && !item->recompute)
+        merak_build_take_away(b, node, microbatch);
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
         merak_build_last_back(b))
         merak_build_grads_made(b, chunk, node, microbatch);

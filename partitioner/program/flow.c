@@ -302,7 +302,9 @@ void merak_build_flow(struct merak_build *b)
                                          .to = -1,
                                          .peer_from = -1,
                                          .peer_to = -1,
-                                         .free_slot = -1};
+                                         .free_slot = -1,
+                                         .free_away = -1,
+                                         .away_after = -1};
     touch_all(&r);
     receive_with_first_part(&r);
     for (int v = 0; v < b->graph->n_values; v++) {

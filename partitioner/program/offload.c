@@ -10,6 +10,7 @@
  */
 #include "config.h"
 
+#include "partitioner/plan/choice.h"
 #include "partitioner/program/offload.h"
 #include "partitioner/program/step.h"
 
@@ -19,12 +20,16 @@ enum merak_status merak_offload_check(const struct merak_plan *plan,
                                       const struct merak_cost_model *cost,
                                       struct merak_error *err)
 {
+    char word[MERAK_CHOICE_WORD];
+
     if (plan->offload == MERAK_OFFLOAD_NONE || cost->host.bytes_per_s > 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--offload state needs \"host\" in the device file, and "
+                      "--offload %s needs \"host\" in the device file, and "
                       "device %s has none: add its memory_bytes, bytes_per_s "
                       "and latency_s, or leave out --offload",
+                      merak_choice_word(&merak_choice[MERAK_CHOICE_OFFLOAD],
+                                        (long)plan->offload, word),
                       cost->name);
 }
 
@@ -134,13 +139,14 @@ double merak_program_needs(const struct merak_program *program,
     return (double)program->arena_bytes + (over > 0 ? over : 0);
 }
 
-double merak_offload_bytes(const struct merak_program *program)
+double merak_offload_bytes(const struct merak_program *program, double repeat)
 {
     double bytes = 0;
 
     for (int i = 0; i < program->n_instrs; i++) {
         if (program->instr[i].kind == MERAK_INSTR_COPY)
-            bytes += (double)program->instr[i].bytes;
+            bytes += (double)program->instr[i].bytes *
+                     (program->instr[i].microbatch >= 0 ? repeat : 1);
     }
     return bytes;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/program/offload.h - optimizer state in the host's memory */
+/* partitioner/program/offload.h - what is in the host's memory */
 #ifndef MERAK_PARTITIONER_PROGRAM_OFFLOAD_H
 #define MERAK_PARTITIONER_PROGRAM_OFFLOAD_H
 
@@ -17,7 +17,8 @@ enum merak_status merak_offload_check(const struct merak_plan *plan,
 /* The arena, and what the host has no room for. */
 double merak_program_needs(const struct merak_program *program,
                            const struct merak_host *host);
-/* Bytes that a step copies to the host's memory and from it. */
-double merak_offload_bytes(const struct merak_program *program);
+/* Bytes that a step copies to the host's memory and from it, if it has `repeat`
+ * times the program's micro-batches. */
+double merak_offload_bytes(const struct merak_program *program, double repeat);
 
 #endif

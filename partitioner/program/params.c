@@ -11,7 +11,7 @@
 
 #include "base/size.h"
 
-static int keep(struct merak_build *b, struct merak_slot *slot)
+int merak_build_keep(struct merak_build *b, struct merak_slot *slot)
 {
     int id = merak_build_slot(b, slot);
     struct merak_program *prog = b->prog;
@@ -64,7 +64,7 @@ static int keep_state_of(struct merak_build *b, int v, const char *name)
         slot_of(b, v, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER, name);
 
     slot.host = merak_build_is_offloaded(b, v);
-    return keep(b, &slot);
+    return merak_build_keep(b, &slot);
 }
 
 static void keep_param(struct merak_build *b, struct merak_param_slots *p)
@@ -81,7 +81,7 @@ static void keep_param(struct merak_build *b, struct merak_param_slots *p)
 
     if (held.used > 0)
         p->param = merak_build_slot(b, &used);
-    p->home = keep(b, &kept);
+    p->home = merak_build_keep(b, &kept);
     if (held.used == 0)
         p->param = p->home;
     b->params.slot[p->value] = p->param;
@@ -152,7 +152,7 @@ static int keep_grad(struct merak_build *b, int v,
     struct merak_slot slot =
         slot_of(b, v, layout, MERAK_F32, MERAK_CAT_GRAD, name);
 
-    return keep(b, &slot);
+    return merak_build_keep(b, &slot);
 }
 
 /* A gradient that is whole only while it is used. */

@@ -378,6 +378,7 @@ static void build_fini(struct merak_build *b)
     for (int i = 0;
          b->open != NULL && i < b->prog->plan.microbatches * b->passes; i++) {
         free(b->open[i].map);
+        free(b->open[i].away);
         free(b->open[i].done);
     }
     merak_pool_destroy(b->pool);

@@ -178,8 +178,14 @@ static const struct merak_items *items_of(const struct unroll *u,
 static void run_again(struct merak_build *b, const struct merak_item *item,
                       int chunk, int microbatch)
 {
+    const struct merak_node *node = b->graph->node[item->node];
+
     if (!merak_build_first_back(b))
         return;
+    if (merak_build_is_brought(b, node)) {
+        merak_build_bring(b, node, microbatch);
+        return;
+    }
     for (b->now.slice = 0; b->now.slice < b->slices; b->now.slice++)
         merak_build_node(b, item, chunk, microbatch);
     b->now.slice = b->slices - 1;

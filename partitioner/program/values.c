@@ -153,7 +153,7 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
     return merak_build_slot(b, &slot);
 }
 
-static struct merak_open *open_of(struct merak_build *b, int microbatch)
+struct merak_open *merak_build_open(struct merak_build *b, int microbatch)
 {
     struct merak_open *open = &b->open[microbatch * b->passes + b->now.pass];
     size_t values = (size_t)b->graph->n_values;
@@ -173,7 +173,7 @@ static struct merak_open *open_of(struct merak_build *b, int microbatch)
 
 int merak_build_value(struct merak_build *b, int value, int microbatch)
 {
-    struct merak_open *open = open_of(b, microbatch);
+    struct merak_open *open = merak_build_open(b, microbatch);
     struct merak_flow *f = &b->flow[value];
     int slot;
 
@@ -346,7 +346,7 @@ void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
     if (!node->op->in_place || item->recompute || b->slices > 1 ||
         !stays(b, from) || !stays(b, to))
         return;
-    open = open_of(b, microbatch);
+    open = merak_build_open(b, microbatch);
     if (open == NULL || open->map[from] < 0 || open->map[to] >= 0 ||
         is_read_after(b, open, item, from))
         return;
@@ -378,7 +378,7 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
      * lower one: the higher one's last exchange needs its input longest. */
     for (int i = microbatch + n - 1; i >= microbatch && b->rc == MERAK_OK;
          i--) {
-        struct merak_open *open = open_of(b, i);
+        struct merak_open *open = merak_build_open(b, i);
 
         if (open == NULL)
             return;
@@ -386,8 +386,9 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
         release_values(b, open);
         if (is_finished(b, open)) {
             free(open->map);
+            free(open->away);
             free(open->done);
-            *open = (struct merak_open){NULL, NULL};
+            *open = (struct merak_open){NULL};
         }
     }
     while (due < b->lags.n &&

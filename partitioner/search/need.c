@@ -54,6 +54,7 @@ struct sum {
     double held;  /* bytes kept by all micro-batches in flight */
     double above; /* most that the running part takes on top of that */
     double moving;
+    double away; /* bytes in the host's memory */
 };
 
 /* Bytes received ahead of a part, from below and above, or, for a
@@ -111,6 +112,7 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
         sum->holds.most_lent_grad =
             fmax(sum->holds.most_lent_grad, g->most_lent_grad);
     sum->held += in_flight(r, stage, chunk) * k->kept;
+    sum->away += in_flight(r, stage, chunk) * k->away;
     sum->held += late_bytes(r, stage, chunk, g, k);
     if (peak - k->kept > sum->above)
         sum->above = peak - k->kept;
@@ -148,9 +150,10 @@ static double sums_kept(const struct merak_rater *r,
                    own->lent_grad_part);
 }
 
-/* Bytes of parameters, gradients and optimizer state. */
-static double held_bytes(const struct merak_rater *r,
-                         const struct merak_param_state *h)
+/* Bytes of parameters, gradients and optimizer state, beside `away` others in
+ * the host's memory. */
+static double held_beside(const struct merak_rater *r,
+                          const struct merak_param_state *h, double away)
 {
     const struct merak_param_state own =
         merak_param_state_of(h, r->plan->zero > 0);
@@ -159,13 +162,20 @@ static double held_bytes(const struct merak_rater *r,
     double bytes = kept_of(r, state, merak_param_state_optimizer(&own));
 
     /* what the host has no room for is not to fit */
-    if (state.host)
-        bytes = fmax(bytes - (double)r->cost->host.bytes, 0);
+    bytes =
+        fmax(away + (state.host ? bytes : 0) - (double)r->cost->host.bytes, 0) +
+        (state.host ? 0 : bytes);
     return kept_apart(r, MERAK_HELD_PARAM, h->param_bytes, h->lent_bytes,
                       h->lent_part) +
            kept_apart(r, MERAK_HELD_GRAD, h->grad_bytes, h->lent_grad_bytes,
                       h->lent_grad_part) +
            bytes + sums_kept(r, &own);
+}
+
+static double held_bytes(const struct merak_rater *r,
+                         const struct merak_param_state *h)
+{
+    return held_beside(r, h, 0);
 }
 
 /* What is whole while it is used: twice the largest block.  Programs have two
@@ -194,7 +204,7 @@ static double brought_bytes(const struct merak_rater *r,
 
 static double bytes_of(const struct merak_rater *r, const struct sum *sum)
 {
-    double held = held_bytes(r, &sum->holds.hold), work, step;
+    double held = held_beside(r, &sum->holds.hold, sum->away), work, step;
 
     work = sum->held + sum->above + sum->moving + lent_bytes(r, &sum->holds);
     step = 4 * (sum->holds.tied + sum->holds.shared_later_elems) +
@@ -307,7 +317,7 @@ double merak_stages_least(const struct merak_cost_model *cost,
         retained += merak_segment_least(&t->segment[s]);
     }
     held = held_bytes(&r, &hold);
-    if (p->offload != MERAK_OFFLOAD_NONE) /* each stage's host takes so much */
+    if (merak_plan_offloads_state(p)) /* each stage's host takes so much */
         held -= (p->pp - 1) * (double)cost->host.bytes;
     if (n != NULL)
         least = least_of(n, p->pp, held, retained);
@@ -377,6 +387,25 @@ struct chunk_set {
     int known; /* dropping this many blocks is known not to fit */
 };
 
+/* A part with its drops.  Where they are brought back from the host's memory,
+ * copies overlap with kernels of the forward, and of the backward, and those of
+ * the next block are there early. */
+static struct merak_keeps keeps_of(const struct merak_rater *r, int part)
+{
+    const struct merak_range *g = &r->range[part];
+    struct merak_keeps k = merak_range_keeps(g, r->drop[part]);
+    double all = g->kept[MERAK_KEEP_ALL], copy_s;
+    int blocks = r->drop[part].blocks > 0 ? r->drop[part].blocks : g->n_blocks;
+
+    if (!merak_plan_offloads_acts(r->plan) || k.kept >= all)
+        return k;
+    k.away = all - k.kept;
+    k.peak += k.away / blocks;
+    copy_s = merak_cost_host_copy(r->cost, k.away);
+    k.recompute_s = fmax(copy_s - g->f_s, 0) + fmax(copy_s - g->b_s, 0);
+    return k;
+}
+
 /* What they need with the drops in r->drop; sets their keeps. */
 static struct merak_need need_with_drops(const struct chunk_set *f)
 {
@@ -387,7 +416,7 @@ static struct merak_need need_with_drops(const struct chunk_set *f)
     for (int c = f->first; c < f->first + f->n; c++) {
         int part = part_at(r, f->stage, c);
 
-        r->keeps[part] = merak_range_keeps(&r->range[part], r->drop[part]);
+        r->keeps[part] = keeps_of(r, part);
         need.recompute_s += r->keeps[part].recompute_s;
         add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
     }

@@ -220,12 +220,14 @@ struct merak_keeps merak_range_keeps(const struct merak_range *range,
     double rest;
 
     if (keep != MERAK_KEEP_LEAST || drop.blocks >= range->n_blocks)
-        return (struct merak_keeps){range->kept[keep], range->peak[keep],
-                                    range->recompute_s[keep]};
+        return (struct merak_keeps){.kept = range->kept[keep],
+                                    .peak = range->peak[keep],
+                                    .recompute_s = range->recompute_s[keep]};
     m = &range->mark[drop.blocks];
     rest = m->least - m->all; /* less than with nothing dropped */
-    k = (struct merak_keeps){range->kept[MERAK_KEEP_ALL] + rest, m->peak,
-                             m->recompute_s};
+    k = (struct merak_keeps){.kept = range->kept[MERAK_KEEP_ALL] + rest,
+                             .peak = m->peak,
+                             .recompute_s = m->recompute_s};
     if (top_from(range, m->at) + rest > k.peak)
         k.peak = top_from(range, m->at) + rest;
     return k;

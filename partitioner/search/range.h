@@ -58,7 +58,8 @@ struct merak_range {
 /* A part with its drops. */
 struct merak_keeps {
     double kept, peak; /* bytes, as in struct merak_range */
-    double recompute_s;
+    double recompute_s; /* or, of what is brought back, that kernels wait */
+    double away;        /* bytes in the host's memory, of a micro-batch */
 };
 
 void merak_param_state_add(struct merak_param_state *to,

@@ -26,7 +26,7 @@ void merak_search_stage_fill(const struct merak_program *prog,
     merak_program_layers(prog, stage->layers);
     stage->arena_bytes = prog->arena_bytes;
     stage->host_bytes = prog->host_bytes;
-    stage->offloaded_bytes = merak_offload_bytes(prog);
+    stage->offloaded_bytes = merak_offload_bytes(prog, 1);
     stage->blocks_fetched = prog->fetched_blocks;
     memcpy(stage->category_bytes, prog->category_bytes,
            sizeof(stage->category_bytes));
@@ -119,6 +119,7 @@ enum merak_status merak_search_stage_sent(const struct merak_program *prog,
         for (int l = 0; l < MERAK_LEVELS; l++)
             stage->sent_bytes[l] += f.of[l] * bytes;
     }
+    stage->offloaded_bytes = merak_offload_bytes(prog, repeat);
     free(group);
     return MERAK_OK;
 }

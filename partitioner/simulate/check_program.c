@@ -104,6 +104,7 @@ static bool may_use(const struct merak_program *prog,
                     const struct merak_instr *in, int operand)
 {
     return prog->slot[in->slot[operand]].ld == 0 ||
+           in->kind == MERAK_INSTR_COPY || /* with its padding */
            (in->kind == MERAK_INSTR_KERNEL &&
             merak_op_observes_ld(in->op, in->n_in, operand));
 }

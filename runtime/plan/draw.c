@@ -120,8 +120,8 @@ const char *plan_offload_text(const struct merak_search_stage *stage, int pp,
     merak_bytes_text((double)stage[most].host_bytes, held);
     merak_bytes_text(stage[most].offloaded_bytes, copied);
     snprintf(text, PLAN_FETCH_TEXT,
-             "in the host's memory: %s of optimizer state of a rank; it copies "
-             "%s a step for it, and waits %s",
+             "in the host's memory: %s of a rank; it copies %s a step for it, "
+             "and waits %s",
              held, copied, merak_seconds_text(offload_s, seconds));
     return text;
 }

@@ -185,7 +185,7 @@ static void put_zero(const struct merak_plan *p, FILE *out)
                 "--use-megatron-fsdp\n--ckpt-format fsdp_dtensor\n"
                 "--data-parallel-sharding-strategy optim_grads%s\n",
                 p->zero >= MERAK_ZERO_PARAMS ? "_params" : "");
-    if (p->offload != MERAK_OFFLOAD_NONE)
+    if (merak_plan_offloads_state(p))
         fputs("--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
               "--use-precision-aware-optimizer\n"
               "--overlap-cpu-optimizer-d2h-h2d\n",
@@ -196,7 +196,7 @@ static void note_plan(const struct plan_emitted *e, struct plan_notes *n)
 {
     const struct merak_plan *p = e->plan;
 
-    if (p->offload != MERAK_OFFLOAD_NONE)
+    if (merak_plan_offloads_state(p))
         plan_note_offload(n);
     if (p->zero >= MERAK_ZERO_GRADS)
         plan_hint(n,

@@ -260,7 +260,7 @@ static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
 {
     const struct merak_plan *p = e->plan;
     enum merak_recompute all = p->recompute;
-    bool offloads = p->offload != MERAK_OFFLOAD_NONE;
+    bool offloads = merak_plan_offloads_state(p);
 
     fprintf(out,
             "--training.seq_len %zu\n--training.local_batch_size %zu\n"
@@ -314,7 +314,7 @@ static json_t *deepspeed_object(const struct plan_emitted *e,
                                 struct plan_notes *n)
 {
     const struct merak_plan *p = e->plan;
-    bool offloads = p->offload != MERAK_OFFLOAD_NONE;
+    bool offloads = merak_plan_offloads_state(p);
     int shared = merak_plan_shares(p) ? p->zero : MERAK_ZERO_NONE;
     int stage =
         offloads && shared == MERAK_ZERO_NONE ? MERAK_ZERO_STATE : shared;

@@ -121,6 +121,9 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
     adapt_schedule(t, &p);
     if (!t->has_order)
         p.order_tp_pp_dp = false;
+    if (merak_plan_offloads_acts(&p)) /* they recompute */
+        p.offload = merak_plan_offloads_state(&p) ? MERAK_OFFLOAD_STATE
+                                                  : MERAK_OFFLOAD_NONE;
     if (merak_plan_mesh(&p, 0).dp < t->offload_ranks ||
         (p.zero == MERAK_ZERO_NONE && t->offload_ranks > 1))
         p.offload = MERAK_OFFLOAD_NONE;

@@ -301,7 +301,7 @@ static enum merak_status check_host(const struct merak_trainer *t,
     if (need <= have)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_NOMEM,
-                      "--offload state keeps %.1f GiB a task in the host's "
+                      "--offload keeps %.1f GiB a task in the host's "
                       "memory and %.1f GiB are available; use more tasks, a "
                       "node with more memory or --offload none",
                       (double)need / 0x1p30, (double)have / 0x1p30);

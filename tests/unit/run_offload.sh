@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run_offload.sh - runs whose optimizer state is in the host's memory: numbers,
-# memory and checkpoints are those of others
+# run_offload.sh - runs whose optimizer state, or activations, are in the host's
+# memory: numbers, memory and checkpoints are those of others
 #
 # Run from the build directory of tests/.
 
@@ -42,7 +42,7 @@ numbers()
         "$1/metrics.jsonl"
 }
 
-echo 1..11
+echo 1..15
 
 away=(--offload state --device host.json)
 for dtype in fp32 bf16; do
@@ -62,6 +62,24 @@ run fake.here 4 --dtype bf16 --backend fake
 [ "$(numbers fake | wc -l)" -eq 4 ] &&
     [ "$(numbers fake)" = "$(numbers fake.here)" ]
 ok $? "so it is where copies go to an accelerator and back" log.fake
+
+# What is recomputed elsewhere is brought back.
+acts=(--offload acts --recompute full --device host.json)
+run acts 4 --dtype bf16 "${acts[@]}"
+[ "$(numbers acts | wc -l)" -eq 4 ] &&
+    [ "$(numbers acts)" = "$(numbers here.bf16)" ]
+ok $? "activations in the host's memory: every step has the same bits" log.acts
+reserved=$(sed -n 's/.*predicted \([0-9]*\) bytes of the host.*reserved \([0-9]*\)$/\1 \2/p' \
+    log.acts)
+[ -n "$reserved" ] && [ "${reserved% *}" = "${reserved#* }" ]
+ok $? "and what is predicted is reserved" log.acts
+run fake.acts 4 --dtype bf16 --backend fake "${acts[@]}" --eval-every 2
+[ "$(numbers fake.acts)" = "$(numbers fake.here)" ]
+ok $? "so they have on an accelerator, with evaluations in between" log.fake.acts
+run all 4 --dtype bf16 --recompute selective --offload all \
+    --device host.json
+[ "$(numbers all)" = "$(numbers here.bf16)" ]
+ok $? "attention's alone, and optimizer state, too" log.all
 
 run there 2 --dtype bf16 "${away[@]}"
 run there 4 --dtype bf16
@@ -92,4 +110,4 @@ refuses '--offload state needs "host" in the device file, and device box has non
     --offload state --device none.json
 refuses '--offload state needs "host" in the device file, and device cpu has none' \
     --offload state
-refuses '--offload: expected none|state, got "acts"' --offload acts
+refuses '--offload: expected none|state|acts|all, got "disk"' --offload disk

@@ -76,6 +76,15 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
      .zero = 3,
      .bf16 = true,
      .away = true},
+    {.name = "activations and state offloaded",
+     1,
+     2,
+     1,
+     1,
+     "1f1b",
+     .recompute = true,
+     .bf16 = true,
+     .away = true},
 };
 
 static enum merak_status load(void *arg, enum merak_input_kind input,
@@ -367,6 +376,6 @@ struct merak_planned *accel_build(const struct accel_row *row,
     plan.recompute = row->recompute ? MERAK_RECOMPUTE_FULL : plan.recompute;
     plan.dtype = model.dtype;
     if (row->away)
-        plan.offload = MERAK_OFFLOAD_STATE;
+        plan.offload = row->recompute ? MERAK_OFFLOAD_ALL : MERAK_OFFLOAD_STATE;
     return planned_build(&model, &plan, &po);
 }

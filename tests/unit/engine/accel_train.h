@@ -22,9 +22,9 @@ struct accel_row {
     bool recompute, bf16;
     int microbatches;                    /* 0: four */
     struct merak_stage_degrees stage[3]; /* [pp] of unlike stages; or none */
-    bool away; /* optimizer state is offloaded */
+    bool away; /* optimizer state is offloaded, and what would be recomputed */
 };
-#define N_ACCEL_ROWS 19
+#define N_ACCEL_ROWS 20
 #define ACCEL_STEPS 2
 extern const struct accel_row accel_rows[N_ACCEL_ROWS];
 

@@ -63,6 +63,88 @@ static void bits_are_the_same(void **state)
     }
 }
 
+/* --- activations ---------------------------------------------------------- */
+
+static const struct merak_plan act_rows[] = {
+    {.tp = 1, .pp = 1, .dp = 1, .schedule = "1f1b"},
+    {.tp = 2, .pp = 2, .dp = 1, .schedule = "1f1b", .sp = MERAK_SP_ON},
+    {.tp = 1, .pp = 2, .dp = 2, .schedule = "zb-h1", .zero = 1},
+    {.tp = 2, .pp = 1, .dp = 2, .schedule = "1f1b", .zero = 3},
+    {.tp = 1, .pp = 2, .dp = 1, .cp = 2, .schedule = "gpipe"},
+    {.tp = 1, .pp = 2, .dp = 1, .chunks = 2, .schedule = "interleaved"},
+    {.tp = 1, .pp = 2, .dp = 1, .chunks = 2, .schedule = "zb-v"},
+    {.tp = 1, .pp = 2, .dp = 1, .schedule = "interlaced"},
+    {.tp = 2, .pp = 1, .dp = 1, .schedule = "1f1b", .sub_pipeline = true},
+    {.tp = 1, .pp = 2, .dp = 1, .schedule = "sliced"},
+};
+
+/* What is brought back is what was there; nothing but exchanges runs again. */
+static void activations_come_back_as_they_were(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * COUNT(act_rows); i++) {
+        struct merak_plan here = with(&act_rows[i / 2], MERAK_OFFLOAD_NONE);
+        struct merak_plan away = with(&act_rows[i / 2], MERAK_OFFLOAD_ACTS);
+        struct small_model model = parity_gpt;
+        struct merak_error err = {.text = ""};
+        struct merak_planned *p;
+
+        away.recompute =
+            i % 2 ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
+        model.dropout = 0.1f;
+        model.untied = i % 2 == 0;
+        p = planned_build(&model, &away, NULL);
+        planned_assert_sound(p);
+        if (merak_program_check_streams(p->program, p->n_programs, &err) !=
+                MERAK_OK &&
+            !(away.sub_pipeline && away.pp > 1))
+            fail_msg("row %zu: %s", i, err.text);
+        for (int r = 0; r < p->n_programs; r++) {
+            const struct merak_program *prog = p->program[r];
+
+            for (int k = 0; k < prog->n_instrs; k++) {
+                if (prog->instr[k].recompute &&
+                    prog->instr[k].kind == MERAK_INSTR_KERNEL)
+                    fail_msg("row %zu: %s", i, prog->instr[k].name);
+            }
+            assert_true(prog->host_bytes > 0);
+        }
+        merak_planned_destroy(p);
+        parity_plans(&model, &here, &away, true);
+    }
+}
+
+/* Each micro-batch takes all that the host has there, and brings it back; the
+ * arena is less by most of it. */
+static void one_micro_batch_is_away_at_a_time(void **state)
+{
+    const struct merak_plan row = {
+        .tp = 1, .pp = 1, .dp = 1, .schedule = "1f1b"};
+    struct merak_plan here = with(&row, MERAK_OFFLOAD_NONE);
+    struct merak_plan away = with(&row, MERAK_OFFLOAD_ACTS);
+    struct small_model model = parity_gpt;
+    struct merak_planned *a, *b;
+    size_t sum = 0;
+
+    (void)state;
+    model.layers = 8;
+    away.recompute = MERAK_RECOMPUTE_FULL;
+    a = planned_build(&model, &here, NULL);
+    b = planned_build(&model, &away, NULL);
+    for (int s = 0; s < b->program[0]->n_slots; s++) {
+        if (b->program[0]->slot[s].host)
+            sum += b->program[0]->slot[s].bytes;
+    }
+    assert_int_equal((size_t)merak_offload_bytes(b->program[0], 1),
+                     2 * (size_t)away.microbatches * sum);
+    assert_true(a->program[0]->arena_bytes - b->program[0]->arena_bytes >
+                b->program[0]->host_bytes / 2);
+    assert_int_equal(a->program[0]->persistent_bytes,
+                     b->program[0]->persistent_bytes);
+    merak_planned_destroy(a);
+    merak_planned_destroy(b);
+}
+
 /* A parameter that is larger than a piece. */
 static const struct small_model large = {
     .layers = 1, .vocab = 70000, .hidden = 64, .heads = 4};
@@ -105,8 +187,8 @@ static void check_bytes(const struct merak_program *here,
     }
     assert_int_equal(away->host_bytes, state);
     assert_int_equal(away->persistent_bytes + state, here->persistent_bytes);
-    assert_int_equal((size_t)merak_offload_bytes(away), 2 * 4 * elements);
-    assert_true(merak_offload_bytes(here) == 0 && here->host_bytes == 0);
+    assert_int_equal((size_t)merak_offload_bytes(away, 1), 2 * 4 * elements);
+    assert_true(merak_offload_bytes(here, 1) == 0 && here->host_bytes == 0);
 }
 
 static void programs_are_sound_and_keep_state_away(void **state)
@@ -159,7 +241,7 @@ static void two_pieces_are_here_and_the_link_is_busy(void **state)
     assert_int_equal(merak_simulate(p->program, 1, &cost, &timeline, &err),
                      MERAK_OK);
     exposed = merak_offload_exposed(p->program, timeline);
-    copies = merak_offload_bytes(p->program[0]) / 1e9;
+    copies = merak_offload_bytes(p->program[0], 1) / 1e9;
     /* updates of 30 bytes an element at 10 times the link's rate run beside 24
      * bytes on it, but for the first piece's, which is not waited with */
     if (exposed > copies || exposed < 0.85 * copies)
@@ -188,6 +270,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_the_same),
+        cmocka_unit_test(activations_come_back_as_they_were),
+        cmocka_unit_test(one_micro_batch_is_away_at_a_time),
         cmocka_unit_test(pieces_change_no_bit),
         cmocka_unit_test(programs_are_sound_and_keep_state_away),
         cmocka_unit_test(two_pieces_are_here_and_the_link_is_busy),
