@@ -394,15 +394,21 @@ static struct merak_keeps keeps_of(const struct merak_rater *r, int part)
 {
     const struct merak_range *g = &r->range[part];
     struct merak_keeps k = merak_range_keeps(g, r->drop[part]);
-    double all = g->kept[MERAK_KEEP_ALL], copy_s;
-    int blocks = r->drop[part].blocks > 0 ? r->drop[part].blocks : g->n_blocks;
+    double all = g->kept[MERAK_KEEP_ALL], copies, copy_s, first_s;
+    int blocks = r->drop[part].blocks;
 
     if (!merak_plan_offloads_acts(r->plan) || k.kept >= all)
         return k;
+    if (blocks == 0 || blocks > g->n_blocks) /* or attention of all */
+        blocks = g->n_blocks;
     k.away = all - k.kept;
     k.peak += k.away / blocks;
-    copy_s = merak_cost_host_copy(r->cost, k.away);
-    k.recompute_s = fmax(copy_s - g->f_s, 0) + fmax(copy_s - g->b_s, 0);
+    copies = fmax((double)g->n_kept * blocks / g->n_blocks, 1);
+    copy_s = copies * merak_cost_host_copy(r->cost, k.away / copies);
+    /* nothing runs before the last block's gradients, if it is one of them */
+    first_s = blocks < g->n_blocks ? 0 : copy_s / blocks;
+    k.recompute_s =
+        fmax(copy_s - g->f_s, 0) + first_s + fmax(copy_s - first_s - g->b_s, 0);
     return k;
 }
 

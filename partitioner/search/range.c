@@ -185,6 +185,7 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     range->w_s += s->w_s;
     range->kernel_s += s->kernel_s;
     range->late += s->late;
+    range->n_kept += s->n_kept;
     if (s->largest > range->largest)
         range->largest = s->largest;
     range->most_lent = fmax(range->most_lent, s->hold.lent_bytes);

@@ -37,7 +37,7 @@ struct merak_marks {
 
 /* Segments from .. to - 1, added one by one. */
 struct merak_range {
-    int from, to, n_blocks, n_tops;
+    int from, to, n_blocks, n_tops, n_kept;
     double f_s, b_s, x_s, w_s, kernel_s;
     /* For each way to keep: bytes kept, peak of live bytes, live bytes to be
      * dropped at the block's end, seconds to recompute. */

@@ -52,6 +52,7 @@ struct merak_segment {
     double kernel_s; /* of f_s + b_s, in kernels */
     bool begins_block;
     double kept[MERAK_KEEPS]; /* bytes kept for the backward */
+    int n_kept;               /* values, if nothing is dropped */
     double late; /* bytes that weight gradients read, if they are put off */
     double recompute_s[MERAK_KEEPS]; /* to recompute what is not kept */
     double peak; /* bytes while it runs, including what is kept */

@@ -278,6 +278,7 @@ static void count_use(struct merak_walker *w, int v, struct merak_share *share,
         return;
     }
     s->kept[keep] += share->kept[keep];
+    s->n_kept += share->kept[MERAK_KEEP_ALL] > 0;
     merak_param_state_add(&s->hold, &share->hold);
 }
 
