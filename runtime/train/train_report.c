@@ -133,7 +133,7 @@ static void report_arena(const struct merak_trainer *t)
     if (t->program->host_bytes > 0)
         merak_info("train",
                    "memory of rank %d: predicted %zu bytes of the host, %.1f "
-                   "MiB of optimizer state, reserved %zu",
+                   "MiB, reserved %zu",
                    t->ranks.logical, t->program->host_bytes,
                    (double)t->program->host_bytes / MIB, t->memory.host.bytes);
     if (t->linked.link != NULL && t->linked.bytes > 0)
