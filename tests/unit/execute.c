@@ -71,11 +71,17 @@ static void move_box(const struct merak_exchange *ex, unsigned char *out,
                      const struct merak_box *from, bool first)
 {
     size_t n = merak_box_count(from), item = merak_dtype_bytes(ex->dtype);
+    size_t row = box_common_row(to, from);
 
     assert_int_equal(n, merak_box_count(to));
-    for (size_t i = 0; i < n; i++)
-        combine(ex->dtype, first ? MERAK_STORE : ex->combine,
-                out + item * box_place(to, i), in + item * box_place(from, i));
+    for (size_t i = 0; i < n; i += row) {
+        unsigned char *at = out + item * box_place(to, i);
+        const unsigned char *what = in + item * box_place(from, i);
+
+        for (size_t k = 0; k < row; k++)
+            combine(ex->dtype, first ? MERAK_STORE : ex->combine, at + item * k,
+                    what + item * k);
+    }
 }
 
 /* --- events --------------------------------------------------------------- */

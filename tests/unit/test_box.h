@@ -18,4 +18,15 @@ static inline size_t box_place(const struct merak_box *box, size_t i)
     return at;
 }
 
+/* Elements that follow each other in both boxes, from each that is a multiple
+ * of so many. */
+static inline size_t box_common_row(const struct merak_box *a,
+                                    const struct merak_box *b)
+{
+    size_t x = a->ndim > 0 ? a->len[a->ndim - 1] : 1;
+    size_t y = b->ndim > 0 ? b->len[b->ndim - 1] : 1;
+
+    return x == y && x > 0 ? x : 1;
+}
+
 #endif
