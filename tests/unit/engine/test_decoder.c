@@ -122,6 +122,10 @@ static void load_config(const char *name, struct merak_hf_config *config)
 }
 
 /* grows: as `merak generate` opens it. */
+/* Of decoders that are opened.  Products this small leave a pool waiting, so
+ * there is one in the first test of each model alone. */
+static int threads = 1;
+
 static struct merak_decoder *open_to(const char *name, const char *backend,
                                      enum merak_dtype dtype, int tokens,
                                      bool grows, struct merak_hf_config *config)
@@ -131,7 +135,7 @@ static struct merak_decoder *open_to(const char *name, const char *backend,
                                         .backend = backend,
                                         .dtype = dtype,
                                         .positions = (size_t)(PROMPT + tokens),
-                                        .threads = 2};
+                                        .threads = threads};
     struct merak_decoder *d = NULL;
     struct merak_error err = {.text = ""};
     char path[300];
@@ -293,12 +297,14 @@ static void greedy_ids_are_those_of_transformers(void **state)
 {
     const struct model *m = *state;
     struct merak_hf_config config;
-    struct merak_decoder *d =
-        open_to(m->name, "cpu", MERAK_F32, m->tokens, true, &config);
+    struct merak_decoder *d;
     struct merak_error err;
     struct text want;
     const float *logits;
 
+    threads = 2;
+    d = open_to(m->name, "cpu", MERAK_F32, m->tokens, true, &config);
+    threads = 1;
     read_text(m->name, &want);
     ok(merak_decoder_next(d, want.prompt, PROMPT, &logits, &err), &err);
     for (int i = 0; i < m->tokens; i++) {
