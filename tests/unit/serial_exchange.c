@@ -63,7 +63,7 @@ const struct exchange_row exchange_rows[] = {
     {SPLIT(0), SPLIT(1), MERAK_F32, {2, {67, 301}}},
     {SPLIT(2), SPLIT(0), MERAK_F32, {3, {7, 5, 900}}},
     {SPLIT(1), SPLIT(0), MERAK_BF16, {4, {9, 8, 3, 5}}},
-    /* reductions in chunks: many, two, packed ones, uneven ones */
+    /* reductions in fragments: many, two, packed ones, uneven ones */
     {SUM, REPLICATED, MERAK_F32, {1, {1200011}}},
     {MAX, REPLICATED, MERAK_BF16, {2, {1001, 701}}},
     {SUM, SPLIT(0), MERAK_F32, {2, {7, 150001}}},
