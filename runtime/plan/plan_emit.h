@@ -48,7 +48,7 @@ enum merak_status plan_layers_of(const struct merak_planned *planned,
                                  struct plan_layers *layers,
                                  struct merak_error *err) MERAK_CHECKED;
 /*
- * Write flags, TOML or JSON to `out`, with comments; and to `errors` one line
+ * Write options or JSON to `out`, with comments; and to `errors` one line
  * for each given choice that the other trainer does not have, and for each of
  * its demands that is not met: *lost_p of these lines.
  */
