@@ -158,7 +158,8 @@ static void describe_experts(const struct merak_plan *p, char *text,
     text[0] = '\0';
     if (p->ep > 1)
         snprintf(text, size,
-                 ", experts over ep with room for %d %% of an even share",
+                 ", experts over ep%s with room for %d %% of an even share",
+                 p->ep_form == MERAK_EP_EXCHANGE ? ", rows exchanged" : "",
                  p->expert_room > 0 ? p->expert_room : MERAK_EXPERT_ROOM);
 }
 

@@ -347,7 +347,8 @@ enum merak_status merak_experts_check(const struct merak_experts *x,
                                       struct merak_error *err)
 {
     for (size_t i = 0; i < x->n * x->K; i++) {
-        if (x->ids[i] < 0 || (size_t)x->ids[i] >= x->all)
+        if (x->ids[i] < MERAK_NO_EXPERT ||
+            (x->ids[i] >= 0 && (size_t)x->ids[i] >= x->all))
             return merak_fail(err, MERAK_ERR_PARAM,
                               "expert %d of token %zu, expected 0 to %zu",
                               x->ids[i], i / x->K, x->all - 1);

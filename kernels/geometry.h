@@ -221,6 +221,8 @@ static inline size_t merak_experts_place(const struct merak_experts *x,
 {
     return x->shared ? at : i;
 }
+/* A row of no expert: another call has it. */
+#define MERAK_NO_EXPERT (-1)
 /* MERAK_ERR_PARAM naming the first row whose expert does not exist. */
 enum merak_status merak_experts_check(const struct merak_experts *x,
                                       struct merak_error *err) MERAK_CHECKED;

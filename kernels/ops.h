@@ -50,6 +50,14 @@
     OP(experts, SCRATCH, SCRATCH)           \
     OP(experts_dx, SCRATCH, SCRATCH)        \
     OP(experts_dw, SCRATCH, SCRATCH)        \
+    OP(experts_places, SCRATCH, SCRATCH)    \
+    OP(experts_places_dx, SCRATCH, SCRATCH) \
+    OP(experts_left, PLAIN, PLAIN)          \
+    OP(experts_send, SCRATCH, SCRATCH)      \
+    OP(experts_join, SCRATCH, SCRATCH)      \
+    OP(experts_rows, SCRATCH, SCRATCH)      \
+    OP(experts_rows_dx, SCRATCH, SCRATCH)   \
+    OP(experts_rows_dw, SCRATCH, SCRATCH)   \
     OP(dropout, PLAIN, PLAIN)               \
     OP(xent_max, PLAIN, PLAIN)              \
     OP(xent_sum, PLAIN, PLAIN)              \

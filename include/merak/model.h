@@ -34,6 +34,10 @@ struct merak_model_options {
      * are recomputed, no token is dropped.  0: all rows are kept, and experts
      * cannot be divided among ranks. */
     double expert_room;
+    /* With such a room, where experts are divided: of each sequence as many
+     * rows as that factor allows travel to the rank of their expert, instead of
+     * all tokens to all ranks, which only those beyond it need. */
+    bool expert_exchange;
 };
 
 /*

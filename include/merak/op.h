@@ -15,7 +15,7 @@
 #include "merak/status.h"
 #include "merak/types.h"
 
-#define MERAK_MAX_OPERANDS 12 /* inputs plus outputs of one node */
+#define MERAK_MAX_OPERANDS 16 /* inputs plus outputs of one node */
 #define MERAK_MAX_INDICES 12
 
 /* Numbers that parameterize an op; each op documents its own slots. */
@@ -222,19 +222,22 @@ enum merak_step_use {
 /* What Merak treats apart; nothing compares an op's name. */
 enum merak_op_role {
     MERAK_ROLE_NONE,
-    MERAK_ROLE_ATTENTION, /* forward or backward: selective recomputation drops
-                             it, and devices have a rate for it */
-    MERAK_ROLE_PRODUCT,   /* of matrices: backends know several ways */
-    MERAK_ROLE_SUM,       /* of its inputs: gradients of several uses */
-    MERAK_ROLE_CONVERT,   /* of layouts; no model has it */
-    MERAK_ROLE_WIDEN,     /* to fp32: the model is the same without it */
-    MERAK_ROLE_LOSS_PART, /* of a loss, together with its reader; the first
-                             one's input 0 are the logits */
-    MERAK_ROLE_LOSS,      /* output 0 is the loss of each position */
+    MERAK_ROLE_ATTENTION,  /* forward or backward: selective recomputation drops
+                              it, and devices have a rate for it */
+    MERAK_ROLE_PRODUCT,    /* of matrices: backends know several ways */
+    MERAK_ROLE_SUM,        /* of its inputs: gradients of several uses */
+    MERAK_ROLE_CONVERT,    /* of layouts; no model has it */
+    MERAK_ROLE_WIDEN,      /* to fp32: the model is the same without it */
+    MERAK_ROLE_LOSS_PART,  /* of a loss, together with its reader; the first
+                              one's input 0 are the logits */
+    MERAK_ROLE_LOSS,       /* output 0 is the loss of each position */
     MERAK_ROLE_OTHER_LOSS, /* the gradients of losses beside the model's own
                               begin with it: it is reached without a reader */
-    MERAK_ROLE_PARAM,     /* once per parameter at the end of a step,
-                             independent of other parameters */
+    MERAK_ROLE_ROWS,       /* of rows that travel to their experts, which others
+                              compute at once; */
+    MERAK_ROLE_ROWS_END,   /* their sums, the last of these */
+    MERAK_ROLE_PARAM,      /* once per parameter at the end of a step,
+                              independent of other parameters */
 };
 
 /* An attribute that makes another model of the same weights: attrs.i[at] for
@@ -278,6 +281,12 @@ struct merak_op {
      * all from position 0 on: keys and values, which it reads, and their
      * gradients, to which it adds. */
     uint16_t back_in, back_out;
+    /* Operands that count only where a word, of one element, is not 0: the
+     * input that it is (0: there is none), inputs that are not read where it is
+     * 0, and outputs that are zeros then, a bit each.  What is exchanged for
+     * them alone need not be. */
+    uint8_t word_in;
+    uint16_t word_reads, word_makes;
     /* The numbers of kv heads and of query heads, which ranks can divide; NULL:
      * it has none. */
     void (*heads)(const struct merak_infer *inf, size_t *kv_p, size_t *query_p);

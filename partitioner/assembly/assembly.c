@@ -57,6 +57,7 @@ static enum merak_status choose_parts(const struct merak_plan *plan,
 {
     struct merak_shard_options so = merak_plan_shards(plan, 0);
     struct merak_sharded *sharded = NULL;
+    const struct merak_expert_form form = merak_plan_experts(plan);
     struct merak_stages *stages = NULL;
     struct merak_parts *parts = NULL;
     double *speed = speed_of_parts(plan, opt->program);
@@ -68,8 +69,8 @@ static enum merak_status choose_parts(const struct merak_plan *plan,
     so.tp_batch_percent = 0;
     so.split = (struct merak_layer_split){{0}};
     so.sp = MERAK_SP_OFF;
-    rc = merak_models_find(opt->models, merak_plan_mesh(plan, 0).batch,
-                           merak_plan_expert_room(plan), NULL, &graph, err);
+    rc = merak_models_find(opt->models, merak_plan_mesh(plan, 0).batch, &form,
+                           NULL, &graph, err);
     if (rc == MERAK_OK && speed == NULL)
         rc = merak_fail_nomem(err, (size_t)n * sizeof(*speed));
     if (rc == MERAK_OK)
@@ -105,6 +106,7 @@ static enum merak_status shard_stage(struct merak_assembly *a,
                                      const struct merak_parts *parts, int stage,
                                      struct merak_error *err)
 {
+    const struct merak_expert_form form = merak_plan_experts(&a->plan);
     struct merak_shard_options so = merak_plan_shards(&a->plan, stage);
     struct merak_sharded *sharded = NULL;
     struct merak_graph *graph;
@@ -118,7 +120,7 @@ static enum merak_status shard_stage(struct merak_assembly *a,
                                  err);
     so.parts = parts;
     rc = merak_models_find(opt->models, merak_plan_mesh(&a->plan, stage).batch,
-                           merak_plan_expert_room(&a->plan), NULL, &graph, err);
+                           &form, NULL, &graph, err);
     if (rc == MERAK_OK)
         rc = merak_shard_described(graph, &so, &sharded, err);
     if (rc != MERAK_OK)
@@ -218,10 +220,11 @@ static enum merak_status assemble(struct merak_planned *p,
     const struct merak_assembly_options ao = {
         .program = opt, .stage = -1, .models = &p->models};
     struct merak_assembly a = {.sharded = NULL};
+    const struct merak_expert_form form = merak_plan_experts(&p->plan);
     const struct merak_schedule *schedule;
-    enum merak_status rc = merak_models_find(
-        &p->models, merak_plan_mesh(&p->plan, 0).batch,
-        merak_plan_expert_room(&p->plan), NULL, &p->graph, err);
+    enum merak_status rc =
+        merak_models_find(&p->models, merak_plan_mesh(&p->plan, 0).batch, &form,
+                          NULL, &p->graph, err);
 
     if (rc == MERAK_OK) {
         p->plan.passes = p->graph->passes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c - a model by micro-batch size and room for rows of experts */
+/* models.c - a model by micro-batch size and form of experts */
 #include "config.h"
 
 #include "partitioner/assembly/models.h"
@@ -10,18 +10,20 @@
 
 struct merak_described {
     size_t micro_batch;
-    double expert_room;
+    struct merak_expert_form form;
     struct merak_model *model;
 };
 
 static enum merak_status describe(struct merak_models *models,
-                                  size_t micro_batch, double expert_room,
+                                  size_t micro_batch,
+                                  const struct merak_expert_form *form,
                                   struct merak_error *err)
 {
     const struct merak_model_options mo = {.micro_batch = micro_batch,
                                            .seq = models->seq,
                                            .dtype = models->dtype,
-                                           .expert_room = expert_room};
+                                           .expert_room = form->room,
+                                           .expert_exchange = form->exchange};
     size_t n = (size_t)models->n + 1;
     struct merak_described *grown =
         realloc(models->described, n * sizeof(*grown));
@@ -31,7 +33,7 @@ static enum merak_status describe(struct merak_models *models,
         return merak_fail_nomem(err, n * sizeof(*grown));
     models->described = grown;
     grown[models->n].micro_batch = micro_batch;
-    grown[models->n].expert_room = expert_room;
+    grown[models->n].form = *form;
     rc = merak_model_create(&mo, &grown[models->n].model, err);
     if (rc != MERAK_OK)
         return rc;
@@ -40,7 +42,8 @@ static enum merak_status describe(struct merak_models *models,
 }
 
 enum merak_status merak_models_find(struct merak_models *models,
-                                    size_t micro_batch, double expert_room,
+                                    size_t micro_batch,
+                                    const struct merak_expert_form *form,
                                     struct merak_model **model_p,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err)
@@ -50,10 +53,10 @@ enum merak_status merak_models_find(struct merak_models *models,
 
     while (at < models->n &&
            (models->described[at].micro_batch != micro_batch ||
-            models->described[at].expert_room != expert_room))
+            !merak_expert_form_equal(&models->described[at].form, form)))
         at++;
     if (at == models->n)
-        rc = describe(models, micro_batch, expert_room, err);
+        rc = describe(models, micro_batch, form, err);
     if (rc != MERAK_OK)
         return rc;
     if (model_p != NULL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/assembly/models.h - a model, described once for each micro-batch
- * size, and room for rows of experts, that is asked for
+ * size, and form of experts, that is asked for
  */
 #ifndef MERAK_PARTITIONER_ASSEMBLY_MODELS_H
 #define MERAK_PARTITIONER_ASSEMBLY_MODELS_H
@@ -17,11 +17,11 @@ struct merak_models {
     int n;
 };
 
-/* The model of this micro-batch size, with this room for rows of experts
- * (merak_model_options), and its graph (or NULL); both live as long as
- * `models`. */
+/* The model of this micro-batch size, described for experts as `form` says, and
+ * its graph (or NULL); both live as long as `models`. */
 enum merak_status merak_models_find(struct merak_models *models,
-                                    size_t micro_batch, double expert_room,
+                                    size_t micro_batch,
+                                    const struct merak_expert_form *form,
                                     struct merak_model **model_p,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err) MERAK_CHECKED;

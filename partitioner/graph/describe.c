@@ -69,6 +69,7 @@ enum merak_status merak_model_create(const struct merak_model_options *opt,
     m->graph->micro_batch = opt->micro_batch;
     m->graph->seq = opt->seq;
     m->expert_room = opt->expert_room;
+    m->expert_exchange = opt->expert_exchange;
     m->balance = (struct merak_balance_options){-1, -1, -1};
     *model_p = m;
     return MERAK_OK;

@@ -386,6 +386,46 @@ static int64_t kept_rows(double room, const struct merak_shape *ids,
     return (int64_t)fmax(1, fmin(kept, all));
 }
 
+/* The same by rows that travel to places of their experts; what is left over
+ * has its own outputs. */
+static struct merak_value *travelling_experts(struct merak_model *m,
+                                              struct merak_value *const *in)
+{
+    struct merak_value *x = in[0], *w = in[1], *ids = in[2], *gate = in[3];
+    struct merak_value *at[2], *out[3], *left, *rows;
+    struct merak_attrs attrs;
+
+    if (merak_model_open_for(m, "experts") == NULL || ids == NULL ||
+        gate == NULL)
+        return NULL;
+    attrs = (struct merak_attrs){
+        .i = {kept_rows(m->expert_room / (double)ids->shape.dim[0], &ids->shape,
+                        &gate->shape),
+              (int64_t)gate->shape.dim[0]}};
+    if (attrs.i[0] > (int64_t)ids->shape.dim[1])
+        attrs.i[0] = (int64_t)ids->shape.dim[1];
+    if (merak_apply(m, "experts_places", &attrs, 2,
+                    (struct merak_value *[]){w, ids}, at) != MERAK_OK)
+        return NULL;
+    rows =
+        apply(m, "experts_send", &attrs, 2, (struct merak_value *[]){x, ids});
+    left = apply(m, "experts_left", NULL, 1, &at[1]);
+    if (rows == NULL || left == NULL)
+        return NULL;
+    left->reported = true;
+    attrs = (struct merak_attrs){
+        .i = {attrs.i[1]},
+        .f = {(double)(attrs.i[0] * attrs.i[1]) /
+              (double)(ids->shape.dim[1] * ids->shape.dim[2])}};
+    if (merak_apply(m, "experts_rows", &attrs, 9,
+                    (struct merak_value *[]){rows, at[0], gate, in[4], in[5], x,
+                                             w, at[1], left},
+                    out) != MERAK_OK)
+        return NULL;
+    return apply(m, "experts_join", NULL, 3,
+                 (struct merak_value *[]){out[0], ids, out[1]});
+}
+
 struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
                                   struct merak_value *weights,
                                   struct merak_value *ids,
@@ -396,6 +436,9 @@ struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
     struct merak_attrs attrs = {.i = {0}};
     struct merak_value *out[2], *over = NULL;
 
+    if (m->expert_room > 0 && m->expert_exchange)
+        return travelling_experts(
+            m, (struct merak_value *[]){x, weights, ids, gate, up, down});
     if (m->expert_room > 0 && ids != NULL && gate != NULL)
         attrs = (struct merak_attrs){
             .i = {kept_rows(m->expert_room, &ids->shape, &gate->shape),

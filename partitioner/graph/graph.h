@@ -63,17 +63,31 @@
  *     route_load    z c[B,T,E], ids i32[B,T,K], (bias f32[E]) -> load
  *                   f32[B,2E+1]: of each sequence, rows of each expert; the sum
  *                   over tokens of each expert's share, its score divided by
- *                   the token's sum of scores; the sum of squares of the logarithm
- *                   of tokens' sums of exponentials.  t summed; i[1] as route;
- *                   f[0], f[1] = coefficients of the losses that balance has
- *     balance       load -> tally f64[2+E]: with f the share of a sequence's
- *                   tokens that choose an expert and P the mean of its shares,
- *                   the mean over sequences of E sum f P; the mean over tokens
- *                   of those squares; rows of each expert.  b summed; i[0] = E,
- *                   i[1] = T
- *     experts_overflow  ids, pool of experts that share it -> f64[1]: rows of
+ *                   the token's sum of scores; the sum of squares of the
+ * logarithm of tokens' sums of exponentials.  t summed; i[1] as route; f[0],
+ * f[1] = coefficients of the losses that balance has balance       load ->
+ * tally f64[2+E]: with f the share of a sequence's tokens that choose an expert
+ * and P the mean of its shares, the mean over sequences of E sum f P; the mean
+ * over tokens of those squares; rows of each expert.  b summed; i[0] = E, i[1]
+ * = T experts_overflow  ids, pool of experts that share it -> f64[1]: rows of
  *                   these experts that have no place in it; e, f summed: of a
  *                   part of f that part of the rows
+ *     experts_places  w, ids -> place f32[B,E,1+R]: of each sequence and expert
+ *                   how many of its first R rows there are, then their weights;
+ *                   rest i32[B,T,K]: experts of rows that have no place, -1 for
+ *                   others; T, E, R whole; i[0] = R, i[1] = E
+ *     experts_left  rest -> f64[1]: how many of these there are; all whole
+ *     experts_send  x c[B,T,C], ids -> rows c[B,E,R,C]: rows at their places,
+ *                   zeros elsewhere; as experts_places
+ *     experts_rows  rows, place, gate, up, down, x, w, rest, left -> y
+ *                   c[B,E,R,C], more c[B,T,C], pool c[B,E,R,2,F]: rows by
+ *                   experts, times their weights; sums over a token's rows that
+ *                   have no place, as experts has them; e, f summed for more, f
+ *                   for y; all else whole; i[0] = E, f[0] = load of experts
+ *                   up to which none are left.  Nothing of the latter is read,
+ *                   or made, where left is 0
+ *     experts_join  rows, ids, (more) -> y c[B,T,C]: sums of a token's rows,
+ *                   and of more
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
  *     xent_sum      logits, max, targets i32[B,T]
  *                   -> sum f32[B,T] of exp(l - max), z f32[B,T] the target's
@@ -123,13 +137,22 @@
  *     experts_dx    B  dy, w, ids, gate, up, down, pool -> dx, dw, dpool
  *     experts_dw    W  x, w, ids, dy, pool, dpool -> dgate, dup,
  *                   ddown; i[0] = E
+ *     experts_places_dx  B  dplace, ids -> dw
+ *     experts_rows_dx    B  dy, place, gate, up, down, pool, dmore, w, rest, x,
+ *                   left -> dx, dplace, dx of rest, dw of rest, dpool; as
+ *                   forward
+ *     experts_rows_dw    W  rows, place, dy, pool, dpool, x, w, rest, dmore,
+ *                   gate, up, down, left -> dgate, dup, ddown; as forward
+ *     (experts_send and experts_join are each other's gradient;)
  *     (rope, add, scale, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets, (weight) -> dlogits
  *                   c[B,T,V]; f[0] = 1/(B T); its forward node is xent_sum,
  *                   whose cut of v it inherits; zeros where there is no
  *                   target
  *   inserted by sharding
- *     convert       x in one layout -> x in another (layout.h)
+ *     convert       x in one layout, (word f64[1]) -> x in another (layout.h);
+ *                   zeros where the word is 0; f[0] = load of experts from
+ *                   which on it is not
  *   step ops, after the last micro-batch (program.h); local, elementwise
  *     grad_add      a f32[n] -> out f32[n] += a
  *     sumsq         g f32[n] -> f64[1], fp64 over fixed blocks of 1024

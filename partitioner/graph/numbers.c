@@ -187,11 +187,13 @@ bool merak_number_follows_seq(const char *key)
     return false;
 }
 
-/* Does it do nothing but tell what is reported, or change a type?  Layouts, or
- * dtypes, differ in these. */
+/* Does it do nothing but tell what is reported, change a type, or a part of
+ * what another form of experts does at once?  Layouts, or dtypes, differ in
+ * these. */
 static bool is_left_out(const struct merak_node *node)
 {
     return node->op->role == MERAK_ROLE_WIDEN ||
+           node->op->role == MERAK_ROLE_ROWS ||
            (node->op->grad == NULL && node->n_out == 1 &&
             node->out[0]->reported);
 }
@@ -204,6 +206,28 @@ static const struct merak_value *source(const struct merak_graph *graph,
            graph->node[v->producer]->op->role == MERAK_ROLE_WIDEN)
         v = graph->node[v->producer]->in[0];
     return v;
+}
+
+/* What stands for a node: of rows that travel, the sum for experts. */
+static const char *name_of(const struct merak_node *node)
+{
+    return node->op->role == MERAK_ROLE_ROWS_END ? "experts" : node->op->name;
+}
+
+static int inputs_of(const struct merak_node *node)
+{
+    return node->op->role == MERAK_ROLE_ROWS_END ? 6 : node->n_in;
+}
+
+static const struct merak_value *input_of(const struct merak_graph *graph,
+                                          const struct merak_node *node, int i)
+{
+    static const int of_rows[] = {5, 6, -1, 2, 3, 4};
+
+    if (node->op->role != MERAK_ROLE_ROWS_END)
+        return node->in[i];
+    return i == 2 ? node->in[1]
+                  : graph->node[node->in[0]->producer]->in[of_rows[i]];
 }
 
 /* Ops and what they read: parameters and inputs by kind, else the node, by how
@@ -220,9 +244,10 @@ static uint64_t structure(const struct merak_graph *graph, int *n_p)
             left_out++;
             continue;
         }
-        sum = merak_rng_mix(sum, merak_rng_key(0, node->op->name));
-        for (int i = 0; i < node->n_in; i++) {
-            const struct merak_value *v = source(graph, node->in[i]);
+        sum = merak_rng_mix(sum, merak_rng_key(0, name_of(node)));
+        for (int i = 0; i < inputs_of(node); i++) {
+            const struct merak_value *v =
+                source(graph, input_of(graph, node, i));
             int between = 0;
 
             if (v->kind == MERAK_VALUE_INPUT && v->input == MERAK_INPUT_STARTS)

@@ -48,7 +48,8 @@ MERAK_COST(rope, 3)
 
 #define SOFTCAP "x=c:btv > y=c:btv" /* a vocabulary may be cut unevenly */
 #define ADD "a=c:* b=c:* > y=c:*"
-#define CONVERT "x=a:* > y=a:*"
+/* If there is a word it is made only where that is not 0; else zeros. */
+#define CONVERT (inf->n_in > 1 ? "x=a:* word=d:1 > y=a:*" : "x=a:* > y=a:*")
 #define SCALE "x=c:* > y=c:*"
 #define DROPOUT "x=c:* > y=c:*"
 #define ROPE "x=c:bt*D > y=c:bt*D"
@@ -284,7 +285,7 @@ const struct merak_op merak_ops_elementwise[] = {
                   .step_use = MERAK_STEP_DROPOUT, .numbers = dropout_numbers),
     MERAK_OP_WITH(rope, 1, 1, 1, rope_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = rope_numbers),
-    MERAK_OP_WITH(convert, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
+    MERAK_OP_WITH(convert, 1, 2, 1, NULL, .step_use = MERAK_STEP_NONE,
                   .role = MERAK_ROLE_CONVERT),
     {.name = NULL},
 };

@@ -17,6 +17,7 @@
 #include "config.h"
 
 #include "partitioner/graph/dims.h"
+#include "partitioner/graph/expert_load.h"
 #include "partitioner/graph/op_tables.h"
 
 #include "base/error.h"
@@ -280,24 +281,26 @@ static void experts_dw_cost(const struct merak_infer *inf,
     cost->bytes = merak_cost_bytes(inf);
 }
 
-/* What a rank has of the rows of the gathered tokens, times an even share: at
- * most all rows that can be its experts'; and beyond what is kept. */
-struct load {
-    double rows, again;
-};
-
-static struct load load_of(const struct merak_infer *local, int gate, int pool,
-                           double load, int64_t all)
+struct merak_expert_load merak_expert_load(const struct merak_infer *local,
+                                           int gate, int w, double kept,
+                                           double load, int64_t all)
 {
     double own = (double)local->shape[gate].dim[0];
-    double kept = (double)local->shape[pool].dim[1];
-    double rows = (double)merak_shape_count(&local->shape[2]);
-    double k = (double)local->shape[2].dim[local->shape[2].ndim - 1];
+    double rows = (double)merak_shape_count(&local->shape[w]);
+    double k = (double)local->shape[w].dim[local->shape[w].ndim - 1];
     double most = fmin(k, own) / k * (double)all / own;
     double room = kept * (double)all / rows;
 
     load = fmin(load, most);
-    return (struct load){load, fmax(load - room, 0)};
+    return (struct merak_expert_load){load, fmax(load - room, 0)};
+}
+
+static struct merak_expert_load load_of(const struct merak_infer *local,
+                                        int gate, int pool, double load,
+                                        int64_t all)
+{
+    return merak_expert_load(local, gate, 2, (double)local->shape[pool].dim[1],
+                             load, all);
 }
 
 static double experts_loaded(const struct merak_infer *local, double load)
@@ -311,7 +314,7 @@ static double experts_loaded(const struct merak_infer *local, double load)
 static double experts_dx_loaded(const struct merak_infer *local, double load)
 {
     const int64_t *i = local->attrs->i;
-    struct load of;
+    struct merak_expert_load of;
 
     if (i[0] == 0)
         return 1;
@@ -323,7 +326,7 @@ static double experts_dx_loaded(const struct merak_infer *local, double load)
 static double experts_dw_loaded(const struct merak_infer *local, double load)
 {
     const int64_t *i = local->attrs->i;
-    struct load of;
+    struct merak_expert_load of;
 
     if (i[1] == 0)
         return 1;

@@ -46,7 +46,8 @@
  * Experts ("ep").  One more axis, the outermost, cuts these, which it must, and
  * all else by samples, or tables by their vocabulary.  A rank then gathers the
  * tokens of all ranks, computes the rows of its experts, and sums of all ranks
- * go back to the tokens' ranks.  An axis for weights beside it cuts the inner
+ * go back to the tokens' ranks.  Where rows have places of their experts, these
+ * are exchanged instead.  An axis for weights beside it cuts the inner
  * width of each expert; one for sequences the tokens, and with them the rows
  * that are kept for each expert.
  *

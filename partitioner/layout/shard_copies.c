@@ -126,22 +126,49 @@ void merak_write_add_copy(struct merak_shard_writer *w, int old,
     if (*end == NULL)
         w->rc = merak_fail_nomem(w->err, sizeof(**end));
     else
-        **end = (struct merak_copy){value, phase, w->part, NULL};
+        **end = (struct merak_copy){value, phase, w->part, w->word, NULL};
 }
 
 /* --- conversions
  * ------------------------------------------------------------------ */
 
+/* What an exchange depends on besides its operand. */
+struct word {
+    struct merak_value *value; /* or NULL */
+    double load;
+};
+
+/* The word without which nothing of a value was made. */
+static struct word word_of(const struct merak_shard_writer *w,
+                           const struct merak_value *v)
+{
+    const struct merak_node *node;
+
+    if (w->word != NULL)
+        return (struct word){w->word, w->word_load};
+    if (v->producer < 0)
+        return (struct word){NULL, 0};
+    node = w->graph->node[v->producer];
+    for (int i = 0; node->op->word_in > 0 && i < node->n_out; i++) {
+        if (node->out[i] == v && (node->op->word_makes >> i & 1) != 0)
+            return (struct word){node->in[node->op->word_in], node->attrs.f[0]};
+    }
+    return (struct word){NULL, 0};
+}
+
 static struct merak_value *emit_hop(struct merak_shard_writer *w,
                                     struct merak_value *src,
+                                    const struct word *word,
                                     const struct merak_hop *hop,
                                     enum merak_phase phase, int forward)
 {
+    bool waits = word->value != NULL && hop->kind != MERAK_CONVERT_SLICE;
     const struct merak_node proto = {.op = merak_op_find("convert"),
                                      .phase = phase,
                                      .forward = forward,
-                                     .n_in = 1,
-                                     .in = {src}};
+                                     .attrs.f = {waits ? word->load : 0},
+                                     .n_in = waits ? 2 : 1,
+                                     .in = {src, word->value}};
     const char *base = strrchr(src->name, '@');
     struct merak_node *node =
         merak_write_node(w, &proto, &MERAK_STRATEGY_NONE, hop);
@@ -182,16 +209,18 @@ struct merak_value *merak_write_convert(struct merak_shard_writer *w,
                                         enum merak_phase phase, int forward)
 {
     struct merak_hop hops[MERAK_MAX_HOPS];
+    struct word word;
     int n;
 
     if (w->rc != MERAK_OK)
         return NULL;
+    word = word_of(w, src);
     n = merak_sharded_path(w->out, &src->shape, merak_write_layout(w, src), to,
                            hops, NULL);
     if (n < 0)
         fail_path(w, src, to);
     for (int h = 0; h < n && w->rc == MERAK_OK; h++)
-        src = emit_hop(w, src, &hops[h], phase, forward);
+        src = emit_hop(w, src, &word, &hops[h], phase, forward);
     return src;
 }
 
@@ -204,7 +233,7 @@ static bool is_usable(const struct merak_shard_writer *w, int old,
 
     if (copy == natural)
         return true;
-    if (copy->part != w->part)
+    if (copy->part != w->part || (copy->word != NULL && copy->word != w->word))
         return false;
     if (copy->phase == phase)
         return true;

@@ -215,6 +215,14 @@ static void strategy_of(const struct merak_shard_writer *w,
                                strategy);
 }
 
+/* The input that comes k-th: first the word that others depend on. */
+static int in_turn(const struct merak_op *op, int k)
+{
+    if (k == 0)
+        return op->word_in;
+    return k <= op->word_in ? k - 1 : k;
+}
+
 static void write_inputs(struct merak_shard_writer *w,
                          const struct merak_node *old, struct merak_value **in)
 {
@@ -222,13 +230,19 @@ static void write_inputs(struct merak_shard_writer *w,
     struct merak_strategy strategy;
 
     strategy_of(w, old, &strategy);
-    for (int i = 0; i < old->n_in; i++) {
+    for (int k = 0; k < old->n_in && w->rc == MERAK_OK; k++) {
+        int i = in_turn(old->op, k);
         struct merak_layout layout;
 
         merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               i, &layout);
+        if ((old->op->word_reads >> i & 1) != 0) {
+            w->word = in[old->op->word_in];
+            w->word_load = old->attrs.f[0];
+        }
         in[i] =
             merak_write_get(w, old->in[i]->id, &layout, old->phase, forward);
+        w->word = NULL;
     }
 }
 

@@ -15,6 +15,7 @@ struct merak_copy {
     struct merak_value *value;
     enum merak_phase phase;
     int part;                /* of the node that was being written */
+    const struct merak_value *word; /* it is zeros where that is; or NULL */
     struct merak_copy *next; /* in the order they were made */
 };
 
@@ -42,6 +43,10 @@ struct merak_shard_writer {
     size_t origins;
     const struct merak_parts *parts; /* or NULL */
     int part;                        /* of the node that is being written */
+    /* What is converted now counts only where this is not 0; or NULL, and the
+     * load of experts from which on it is not. */
+    struct merak_value *word;
+    double word_load;
 
     enum merak_status rc;
     struct merak_error *err;

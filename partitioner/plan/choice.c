@@ -144,6 +144,11 @@ static enum merak_status set_stages(void *target, const char *text,
     "rows that experts of a rank keep for gradients if --ep cuts them, in " \
     "percent of an even share; what is more is computed again (125)"
 
+#define EP_FORM_TEXT                                                      \
+    "how tokens meet the experts of --ep: gather those of all ranks, or " \
+    "exchange rows for experts; or auto: of both, if degrees are auto "   \
+    "(gather; or auto, if --ep is auto)"
+
 #define ZERO_TEXT                                                      \
     "what replicas share out: 0: nothing, 1: optimizer state, 2: and " \
     "gradients, 3: and parameters, fetched for each use; or auto: of " \
@@ -332,6 +337,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              ROOM_TEXT, ROOM_TEXT, .least = 1, .most = 100000),
         .key = "expert_room", IN_PLAN(expert_room),
         .usual = MERAK_EXPERT_ROOM, .is_implied = true, .is_settled = true},
+    [MERAK_CHOICE_EP_FORM] = {
+        BOTH(EP_FORM, "ep-form", WORD, ep_form, EP_FORM_TEXT, EP_FORM_TEXT,
+             .words = "gather|exchange|auto"),
+        .key = "ep_form", IN_PLAN(ep_form), .n_words = 2,
+        .is_implied = true, .is_settled = true, .is_told = true},
     [MERAK_CHOICE_BOUNDARY] = {
         BOTH(BOUNDARY, "boundary", WORD, boundary,
              "activations replicated across tp, sent to the next stage: auto, "
@@ -464,6 +474,8 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
         choices->given[MERAK_CHOICE_ZERO] = false;
     if (choices->zero_home == MERAK_HOME_AUTO) /* both, not one */
         choices->given[MERAK_CHOICE_ZERO_HOME] = false;
+    if (choices->ep_form == MERAK_EP_AUTO) /* both, not one */
+        choices->given[MERAK_CHOICE_EP_FORM] = false;
     if (choices->dp_in == MERAK_OPTION_AUTO) /* 1 and a node's */
         choices->given[MERAK_CHOICE_DP_IN] = false;
     if (choices->cp == MERAK_OPTION_AUTO) /* several, not 1 */
@@ -491,23 +503,6 @@ bool merak_choices_may_sum_twice(const struct merak_choices *choices)
            choices->zero_home != MERAK_HOME_ALL ||
            (choices->zero == MERAK_OPTION_AUTO &&
             !choices->given[MERAK_CHOICE_ZERO_HOME]);
-}
-
-enum merak_status merak_choices_check_cp(const struct merak_choices *choices,
-                                         int cp, struct merak_error *err)
-{
-    const char *name = NULL;
-
-    if (choices->cp_order != MERAK_CP_ORDER_AUTO)
-        name = merak_choice[MERAK_CHOICE_CP_ORDER].option.name;
-    if (choices->cp_form != MERAK_CP_AUTO)
-        name = merak_choice[MERAK_CHOICE_CP_FORM].option.name;
-    if (name == NULL || cp > 1 || cp == MERAK_OPTION_AUTO)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--%s is about sequences that are cut over ranks, and "
-                      "cp is 1: give --cp N or --cp auto, or leave out --%s",
-                      name, name);
 }
 
 void merak_choices_of(const struct merak_plan *plan,

@@ -43,6 +43,7 @@ enum merak_choice_id {
     MERAK_CHOICE_TP_BATCH,
     MERAK_CHOICE_SPLIT,
     MERAK_CHOICE_EXPERT_ROOM,
+    MERAK_CHOICE_EP_FORM,
     MERAK_CHOICE_BOUNDARY,
     MERAK_CHOICE_BRANCHES,
     MERAK_CHOICE_COUNT
@@ -71,6 +72,7 @@ struct merak_choices {
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */
     int tp_batch_percent, expert_room;
+    enum merak_ep_form ep_form;
     struct merak_layer_split split; /* none: not given */
     enum merak_boundary boundary;
     enum merak_branches branches;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choice_stages.c - a list of stages, or auto, beside the other choices */
+/* choice_stages.c - lists of stages, and how sequences are cut, beside the other
+ * choices */
 #include "config.h"
 
 #include "partitioner/plan/choice.h"
@@ -94,4 +95,21 @@ enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
     choices->list.stage = NULL;
     choices->list.n_stages = 0;
     return MERAK_OK;
+}
+
+enum merak_status merak_choices_check_cp(const struct merak_choices *choices,
+                                         int cp, struct merak_error *err)
+{
+    const char *name = NULL;
+
+    if (choices->cp_order != MERAK_CP_ORDER_AUTO)
+        name = merak_choice[MERAK_CHOICE_CP_ORDER].option.name;
+    if (choices->cp_form != MERAK_CP_AUTO)
+        name = merak_choice[MERAK_CHOICE_CP_FORM].option.name;
+    if (name == NULL || cp > 1 || cp == MERAK_OPTION_AUTO)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--%s is about sequences that are cut over ranks, and "
+                      "cp is 1: give --cp N or --cp auto, or leave out --%s",
+                      name, name);
 }

@@ -201,11 +201,22 @@ int merak_plan_parts(const struct merak_plan *plan)
     return plan->pp * (merak_plan_chunks(plan) - shared) + shared;
 }
 
-double merak_plan_expert_room(const struct merak_plan *plan)
+struct merak_expert_form merak_plan_experts(const struct merak_plan *plan)
 {
     int room = plan->expert_room > 0 ? plan->expert_room : MERAK_EXPERT_ROOM;
+    struct merak_expert_form form = {0};
 
-    return plan->ep > 1 ? room / 100.0 : 0;
+    if (plan->ep > 1)
+        form = (struct merak_expert_form){.room = room / 100.0,
+                                          .exchange = plan->ep_form ==
+                                                      MERAK_EP_EXCHANGE};
+    return form;
+}
+
+bool merak_expert_form_equal(const struct merak_expert_form *a,
+                             const struct merak_expert_form *b)
+{
+    return a->room == b->room && a->exchange == b->exchange;
 }
 
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,

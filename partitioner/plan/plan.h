@@ -69,6 +69,14 @@ struct merak_drop {
 
 enum { MERAK_EXPERT_ROOM = 125 }; /* percent */
 
+/* How tokens and the experts of other ranks meet. */
+enum merak_ep_form {
+    MERAK_EP_GATHER,   /* ranks gather the tokens of all, and sum what comes of
+                          them */
+    MERAK_EP_EXCHANGE, /* rows travel to their experts and back */
+    MERAK_EP_AUTO,     /* of plans that are searched */
+};
+
 struct merak_plan {
     int tp, pp, dp; /* tp and dp of every stage: read by mesh.h */
     int64_t tp_axes; /* factors of tp, an axis each; 0: chosen by the heads */
@@ -77,6 +85,7 @@ struct merak_plan {
     enum merak_cp_order cp_order;
     int ep; /* ranks that have a part of the experts each, and samples of all
                else; 0: 1 */
+    enum merak_ep_form ep_form;
     int expert_room; /* rows that experts keep, in percent of an even share, if
                         ep cuts them; 0: MERAK_EXPERT_ROOM */
     /* By stage, if they are not all alike; else NULL.  Then tp and dp are 1,
@@ -190,9 +199,15 @@ int merak_plan_shared(const struct merak_plan *plan);
 /* Parts that the model is cut into: pp, or several times that; then the
  * vocabulary-parallel layers. */
 int merak_plan_parts(const struct merak_plan *plan);
-/* With how much room for rows of experts the model is to be described:
- * merak_model_options. */
-double merak_plan_expert_room(const struct merak_plan *plan);
+/* How the model is to be described, for its experts: merak_model_options; all
+ * zeros if these are not cut. */
+struct merak_expert_form {
+    double room;
+    bool exchange;
+};
+struct merak_expert_form merak_plan_experts(const struct merak_plan *plan);
+bool merak_expert_form_equal(const struct merak_expert_form *a,
+                             const struct merak_expert_form *b);
 /* How the model is to be sharded for a stage of the plan. */
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                              int stage);

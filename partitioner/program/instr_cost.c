@@ -72,6 +72,16 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
     return size;
 }
 
+/* Does an exchange take place where experts are loaded so?  Accelerators' links
+ * do not ask. */
+static bool may_run(const struct merak_cost_model *model,
+                    const struct merak_program *program,
+                    const struct merak_instr *instr)
+{
+    return !merak_instr_has_word(instr) || program->direct ||
+           model->expert_load > instr->attrs->f[0];
+}
+
 /* How many times its usual FLOPs a kernel has at this load of experts. */
 static double loaded(const struct merak_program *program,
                      const struct merak_instr *instr, double load)
@@ -126,7 +136,9 @@ struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
             merak_cost_kernel(model, instr->op, program->mesh.tp, &size);
         break;
     case MERAK_INSTR_EXCHANGE:
-        return group_demand(&model->links, program, instr);
+        return may_run(model, program, instr)
+                   ? group_demand(&model->links, program, instr)
+                   : demand;
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
         return message_demand(&model->links, program, instr);
@@ -167,7 +179,8 @@ merak_cost_instr_interference(const struct merak_cost_model *model,
     if (instr->kind != MERAK_INSTR_EXCHANGE)
         return (struct merak_interference){0};
     group = &program->group[instr->group];
-    if (group->n < 2 || is_included(model, group))
+    if (!may_run(model, program, instr) || group->n < 2 ||
+        is_included(model, group))
         return (struct merak_interference){0};
     return merak_cost_interference(model, instr->exchange->kind,
                                    (double)instr->bytes, group->n);

@@ -241,6 +241,12 @@ bool merak_instr_is_same_call(const struct merak_program *a_program,
                               const struct merak_instr *b);
 /* How many exchanges after this one are of its bundle. */
 int merak_instr_joined(const struct merak_program *program, int id);
+/* An EXCHANGE with a second input, a word, takes place only where that is not 0
+ * for all of its members alike; else its output is zeros. */
+static inline bool merak_instr_has_word(const struct merak_instr *instr)
+{
+    return instr->kind == MERAK_INSTR_EXCHANGE && instr->n_in > 1;
+}
 /* Which operands an instruction reads and writes: bit i is slot[i]. */
 void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
                         unsigned *writes_p);

@@ -269,13 +269,14 @@ struct sizes {
 /* Rate with the cheapest layouts, then with the sequence split wherever
  * possible, which takes less memory. */
 static void rate_layouts(struct merak_search *s, const struct sizes *at,
-                         enum merak_branches branches)
+                         enum merak_branches branches, enum merak_ep_form form)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
     const struct merak_choices *pin = &s->in->pin;
     struct merak_plan key = {
         .tp = at->tp,
         .ep = at->ep,
+        .ep_form = form,
         .expert_room =
             pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
         .cp = merak_search_cp(s->in),
@@ -299,17 +300,42 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
     merak_search_rate_tables(s, on, automatic);
 }
 
+/* May experts have this form?  Where one is not asked for, rows are exchanged
+ * only if what a round of all tokens needs is left out where no row needs it:
+ * links of accelerators do not. */
+static bool may_have_form(const struct merak_search *s, int ep,
+                          enum merak_ep_form form)
+{
+    const struct merak_choices *pin = &s->in->pin;
+
+    if (ep == 1 || pin->given[MERAK_CHOICE_EP_FORM])
+        return form == (ep > 1 ? pin->ep_form : MERAK_EP_GATHER);
+    return form == MERAK_EP_GATHER ||
+           ((pin->ep_form == MERAK_EP_AUTO || pin->ep <= 0) && !s->in->direct &&
+            merak_search_cp(s->in) == 1);
+}
+
+/* Rate each form of experts. */
+static void rate_forms(struct merak_search *s, const struct sizes *at,
+                       enum merak_branches branches)
+{
+    for (int form = MERAK_EP_GATHER; form < MERAK_EP_AUTO; form++) {
+        if (may_have_form(s, at->ep, (enum merak_ep_form)form))
+            rate_layouts(s, at, branches, (enum merak_ep_form)form);
+    }
+}
+
 /* Rate with nodes in the order of the description, then in other orders. */
 static void rate_tables(struct merak_search *s, const struct sizes *at)
 {
     if (is_pinned(s)) {
-        rate_layouts(s, at, s->in->pin.branches);
+        rate_forms(s, at, s->in->pin.branches);
         return;
     }
-    rate_layouts(s, at, MERAK_BRANCHES_DESCRIBED);
+    rate_forms(s, at, MERAK_BRANCHES_DESCRIBED);
     if (s->branches) {
-        rate_layouts(s, at, MERAK_BRANCHES_GATHERED);
-        rate_layouts(s, at, MERAK_BRANCHES_BLOCKS);
+        rate_forms(s, at, MERAK_BRANCHES_GATHERED);
+        rate_forms(s, at, MERAK_BRANCHES_BLOCKS);
     }
 }
 

@@ -24,7 +24,7 @@ struct merak_graphs {
     struct merak_models models;
     struct kept {
         size_t micro_batch;
-        double expert_room;
+        struct merak_expert_form form;
         struct merak_shard_options options;
         struct merak_sharded *sharded;
     } kept[MAX_KEPT + 1]; /* the latest first */
@@ -92,7 +92,7 @@ static bool take_kept(struct merak_graphs *graphs, const struct kept *like)
 
     while (at < graphs->n_kept &&
            (kept[at].micro_batch != like->micro_batch ||
-            kept[at].expert_room != like->expert_room ||
+            !merak_expert_form_equal(&kept[at].form, &like->form) ||
             !same_options(&kept[at].options, &like->options)))
         at++;
     if (at == graphs->n_kept)
@@ -119,13 +119,17 @@ static void keep(struct merak_graphs *graphs, const struct kept *new)
 }
 
 static enum merak_status find_graph(struct merak_graphs *graphs,
-                                    size_t micro_batch, double expert_room,
+                                    size_t micro_batch,
+                                    const struct merak_expert_form *form,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err)
 {
-    return merak_models_find(&graphs->models, micro_batch, expert_room, NULL,
-                             graph_p, err);
+    return merak_models_find(&graphs->models, micro_batch, form, NULL, graph_p,
+                             err);
 }
+
+/* Experts of one rank. */
+static const struct merak_expert_form undivided;
 
 /* --- state ---------------------------------------------------------------- */
 
@@ -174,7 +178,7 @@ enum merak_status merak_graphs_state(struct merak_graphs *graphs,
     enum merak_status rc = MERAK_OK;
 
     if (!graphs->knows_state) {
-        rc = find_graph(graphs, 1, 0, &graph, err);
+        rc = find_graph(graphs, 1, &undivided, &graph, err);
         if (rc == MERAK_OK) {
             graphs->experts = merak_shard_experts(graph);
             rc = count_state(graph, &graphs->state, err);
@@ -224,7 +228,7 @@ enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
                                        struct merak_error *err)
 {
     struct merak_graph *graph;
-    enum merak_status rc = find_graph(graphs, 1, 0, &graph, err);
+    enum merak_status rc = find_graph(graphs, 1, &undivided, &graph, err);
 
     *seconds_p = 0;
     for (int i = 0; rc == MERAK_OK && i < graph->n_nodes; i++)
@@ -240,14 +244,14 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      struct merak_error *err)
 {
     struct kept new = {.micro_batch = plan->micro_batch,
-                       .expert_room = merak_plan_expert_room(plan),
+                       .form = merak_plan_experts(plan),
                        .options = merak_plan_shards(plan, 0)};
     struct merak_assembly assembly = {.plan = *plan};
     struct merak_graph *graph;
     enum merak_status rc = MERAK_OK;
 
     if (!take_kept(graphs, &new)) {
-        rc = find_graph(graphs, new.micro_batch, new.expert_room, &graph, err);
+        rc = find_graph(graphs, new.micro_batch, &new.form, &graph, err);
         if (rc == MERAK_OK)
             rc = merak_assemble(&assembly, graph, NULL, MERAK_ASSEMBLY_SHARDED,
                                 err);

@@ -227,6 +227,7 @@ static void rate_splits(struct merak_search *s, const struct merak_plan *like,
 
     w.key = (struct merak_plan){.tp = like->tp,
                                 .ep = like->ep,
+                                .ep_form = like->ep_form,
                                 .expert_room = like->expert_room,
                                 .cp = like->cp,
                                 .cp_form = like->cp_form,

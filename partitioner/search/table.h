@@ -71,10 +71,11 @@ struct merak_segment {
 };
 
 struct merak_table {
-    struct merak_plan plan; /* tp, ep, expert_room, cp, cp_form, cp_order,
-                               tp_axes, sp,
-                               tp_batch_percent, micro_batch and branches of
-                               the plans it is for; the rest is 0 */
+    struct merak_plan
+        plan; /* tp, ep, ep_form, expert_room, cp, cp_form, cp_order,
+                 tp_axes, sp,
+                 tp_batch_percent, micro_batch and branches of
+                 the plans it is for; the rest is 0 */
     bool may_slice;         /* merak_sharded_may_slice() */
     struct merak_sequence_cuts cuts;
     int n_axes; /* tensor axes, with those of vocabulary-parallel layers */

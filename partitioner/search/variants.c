@@ -192,9 +192,10 @@ void merak_search_rate_chunks(struct merak_search *s,
 static bool same_key(const struct merak_plan *a, const struct merak_plan *b)
 {
     return a->tp == b->tp && a->tp_axes == b->tp_axes && a->ep == b->ep &&
-           a->expert_room == b->expert_room && a->cp == b->cp &&
-           a->cp_form == b->cp_form && a->cp_order == b->cp_order &&
-           a->sp == b->sp && a->micro_batch == b->micro_batch &&
+           a->expert_room == b->expert_room && a->ep_form == b->ep_form &&
+           a->cp == b->cp && a->cp_form == b->cp_form &&
+           a->cp_order == b->cp_order && a->sp == b->sp &&
+           a->micro_batch == b->micro_batch &&
            a->tp_batch_percent == b->tp_batch_percent &&
            merak_split_equal(&a->split, &b->split) &&
            a->branches == b->branches;

@@ -94,7 +94,7 @@ static bool exchange_fits(const struct merak_program *prog,
     size_t scratch = merak_exchange_room(ex, prog->direct);
 
     return prog->slot[in->slot[0]].bytes == merak_shape_count(&ex->in) * item &&
-           prog->slot[in->slot[1]].bytes ==
+           prog->slot[in->slot[in->n_in]].bytes ==
                merak_shape_count(&ex->out) * item &&
            (scratch == 0 ||
             (in->scratch >= 0 && prog->slot[in->scratch].bytes >= scratch));

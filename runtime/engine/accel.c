@@ -471,7 +471,7 @@ enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         struct merak_error *err)
 {
     int slot =
-        instr->kind == MERAK_INSTR_EXCHANGE ? instr->slot[1] : instr->slot[0];
+        instr->slot[instr->kind == MERAK_INSTR_EXCHANGE ? instr->n_in : 0];
     enum merak_status rc = MERAK_OK;
 
     if (instr->kind != MERAK_INSTR_SEND)

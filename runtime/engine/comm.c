@@ -51,7 +51,7 @@ static enum merak_status post(struct merak_engine *e,
     case MERAK_INSTR_EXCHANGE:
         return merak_exchange(
             e->opt.tr, &e->team[instr->group], instr->exchange, slot0,
-            merak_engine_staged_slot(e, instr->slot[1]),
+            merak_engine_staged_slot(e, instr->slot[instr->n_in]),
             instr->scratch < 0 ? NULL
                                : merak_engine_staged_slot(e, instr->scratch),
             instr->tag, req_p, err);
@@ -63,6 +63,23 @@ static enum merak_status post(struct merak_engine *e,
     }
     *req_p = NULL;
     return merak_engine_local(e, instr, err);
+}
+
+/* Is it an exchange whose word is 0?  Then its output is zeros.  In memory of
+ * an accelerator the word is not looked at: there such exchanges take place.
+ * What is emulated has no words: experts are evenly loaded. */
+static bool is_empty(struct merak_engine *e, const struct merak_instr *instr)
+{
+    const double *word;
+
+    if (!merak_instr_has_word(instr) || e->opt.backend->emulated)
+        return merak_instr_has_word(instr);
+    word = merak_engine_slot(e, instr->slot[1]);
+    if (*word != 0)
+        return false;
+    memset(merak_engine_slot(e, instr->slot[2]), 0,
+           e->program->slot[instr->slot[2]].bytes);
+    return true;
 }
 
 /* Start an instruction.  *goes_on_p: it is over later. */
@@ -86,6 +103,9 @@ static enum merak_status start(struct merak_engine *e,
         started->staged = *goes_on_p = true;
         return merak_engine_stage_out(e, instr, err);
     }
+    *goes_on_p = false;
+    if (is_empty(e, instr))
+        return MERAK_OK;
     rc = post(e, instr, &started->req, err);
     *goes_on_p = started->req != NULL;
     return rc;

@@ -132,7 +132,7 @@ static enum merak_status queue_exchange(struct merak_engine *e,
         e->accel.call[i] = (struct merak_link_call){
             .ex = instr[i].exchange,
             .in = merak_engine_slot(e, instr[i].slot[0]),
-            .out = merak_engine_slot(e, instr[i].slot[1]),
+            .out = merak_engine_slot(e, instr[i].slot[instr[i].n_in]),
             .scratch = instr[i].scratch < 0
                            ? NULL
                            : merak_engine_slot(e, instr[i].scratch),

@@ -22,6 +22,7 @@ static enum merak_status describe_model(struct merak_trainer *t,
                                         struct merak_graph **graph_p,
                                         struct merak_error *err)
 {
+    const struct merak_expert_form form = merak_plan_experts(&t->plan);
     enum merak_status rc;
 
     t->models = (struct merak_models){.seq = t->opt.seq,
@@ -29,8 +30,7 @@ static enum merak_status describe_model(struct merak_trainer *t,
                                       .describe = t->source.describe,
                                       .arg = t->source.describe_arg};
     rc = merak_models_find(&t->models, merak_plan_mesh(&t->plan, 0).batch,
-                           merak_plan_expert_room(&t->plan), &t->model,
-                           graph_p, err);
+                           &form, &t->model, graph_p, err);
     if (rc == MERAK_OK)
         merak_graph_fingerprint(*graph_p, t->lineage.model_id);
     free(t->lineage.numbers);

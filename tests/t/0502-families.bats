@@ -193,6 +193,36 @@ as_one()
     done
 }
 
+@test "rows of experts travel, with and without places for all of them" {
+    train_to mixtral-room1 mixtral srun -n2 --overcommit --merak-ep=2 -- \
+        --micro-batch 4 --ep-form exchange --expert-room 1
+    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/mixtral-room1"
+    train_to mixtral-tp2 mixtral srun -n4 --overcommit --merak-ep=2 \
+        --merak-tp=2 -- --micro-batch 4 --ep-form exchange \
+        --ckpt "$RUNS/mixtral-tp2/ckpt"
+    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/mixtral-tp2"
+    [ -n "${TEST_ALL-}" ] || return 0
+    train_to mixtral-four mixtral srun -n4 --overcommit --merak-ep=4 -- \
+        --micro-batch 4 --ep-form exchange
+    train_to mixtral-pp2 mixtral srun -n4 --overcommit --merak-ep=2 \
+        --merak-pp=2 -- --micro-batch 2 --ep-form exchange --expert-room 50
+    for run in four pp2; do
+        "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/mixtral-$run"
+    done
+}
+
+@test "what four tasks with rows that travel saved, one resumes" {
+    local ckpt=$RUNS/travelled/ckpt
+
+    train_to travelled mixtral srun -n4 --overcommit --merak-ep=4 \
+        -- --micro-batch 4 --ep-form exchange --ckpt "$ckpt" --steps 2
+    train_to travelled mixtral -- --micro-batch 4 --ckpt "$ckpt" \
+        --dump-grads "$RUNS/rest-travelled"
+    rm -r "$RUNS/travelled/grads"/step-*1
+    mv "$RUNS/rest-travelled"/step-*3 "$RUNS/travelled/grads"
+    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/travelled"
+}
+
 @test "what four tasks with halves of experts saved, one resumes" {
     local ckpt=$RUNS/experts/ckpt
 

@@ -235,61 +235,59 @@ static void run_local(struct run *r, int rank, const struct merak_instr *in)
                  &in->exchange->send[0], true);
 }
 
-/* Everybody's input is read before anybody's output is written. */
+static const struct merak_instr *
+member(const struct run *r, const struct merak_match *met, int p)
+{
+    return &program(r, met->at[p].program)->instr[met->at[p].instr];
+}
+
+/* Everybody's input is read before anybody's output is written, which is zeros
+ * where the word is 0 on which the exchange depends. */
 static void run_exchange(struct run *r, const struct merak_match *met)
 {
-    unsigned char *copy[16];
+    unsigned char *copy[16]; /* by member's number, as its instruction is */
+    const struct merak_instr *peer[16];
+    int empty = 0;
 
     for (int p = 0; p < met->n_all; p++) {
         int rank = met->at[p].program;
-        const struct merak_instr *in =
-            &program(r, rank)->instr[met->at[p].instr];
+        const struct merak_instr *in = member(r, met, p);
         size_t bytes = program(r, rank)->slot[in->slot[0]].bytes;
+        int me = in->exchange->me;
 
-        copy[in->exchange->me] = malloc(bytes + 1);
-        memcpy(copy[in->exchange->me], slot_data(r->ex, rank, in->slot[0]),
-               bytes);
+        peer[me] = in;
+        copy[me] = malloc(bytes + 1);
+        memcpy(copy[me], slot_data(r->ex, rank, in->slot[0]), bytes);
     }
     for (int p = 0; p < met->n_all; p++) {
         int rank = met->at[p].program;
-        const struct merak_instr *in =
-            &program(r, rank)->instr[met->at[p].instr];
+        const struct merak_instr *in = member(r, met, p);
         const struct merak_exchange *ex = in->exchange;
-        unsigned char *out = slot_data(r->ex, rank, in->slot[1]);
+        unsigned char *out = slot_data(r->ex, rank, in->slot[in->n_in]);
         bool reduce = ex->kind == MERAK_CONVERT_ALL_REDUCE;
         size_t n = merak_shape_count(&ex->in);
         struct merak_box all = {.ndim = 1, .full = {n}, .len = {n}};
+        bool skips = merak_instr_has_word(in) &&
+                     *(double *)slot_data(r->ex, rank, in->slot[1]) == 0;
 
-        for (int q = 0; q < ex->n; q++) {
-            const struct merak_instr *peer = NULL;
-
-            for (int k = 0; k < met->n_all; k++) {
-                const struct merak_instr *other =
-                    &program(r, met->at[k].program)->instr[met->at[k].instr];
-
-                if (other->exchange->me == q)
-                    peer = other;
-            }
+        empty += skips;
+        if (skips)
+            memset(out, 0, program(r, rank)->slot[in->slot[2]].bytes);
+        for (int q = 0; q < ex->n && !skips; q++)
             move_box(ex, out, reduce ? &all : &ex->recv[q], copy[q],
-                     reduce ? &all : &peer->exchange->send[ex->me], q == 0);
-        }
+                     reduce ? &all : &peer[q]->exchange->send[ex->me], q == 0);
     }
+    assert_true(empty == 0 || empty == met->n_all);
     for (int p = 0; p < met->n_all; p++)
         free(copy[p]);
 }
 
 static void run_transfer(struct run *r, const struct merak_match *met)
 {
-    int from = 0, to = 1;
-    const struct merak_instr *a, *b;
+    int from = member(r, met, 0)->kind == MERAK_INSTR_RECV, to = 1 - from;
+    const struct merak_instr *a = member(r, met, from);
+    const struct merak_instr *b = member(r, met, to);
 
-    if (program(r, met->at[0].program)->instr[met->at[0].instr].kind ==
-        MERAK_INSTR_RECV) {
-        from = 1;
-        to = 0;
-    }
-    a = &program(r, met->at[from].program)->instr[met->at[from].instr];
-    b = &program(r, met->at[to].program)->instr[met->at[to].instr];
     memcpy(slot_data(r->ex, met->at[to].program, b->slot[0]),
            slot_data(r->ex, met->at[from].program, a->slot[0]),
            program(r, met->at[from].program)->slot[a->slot[0]].bytes);

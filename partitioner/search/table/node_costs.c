@@ -175,6 +175,9 @@ static void measure_convert(struct merak_walker *w,
     w->table->segment[w->of_node[node->id]].exchanged +=
         w->table->width * bytes / w->table->slices;
     merak_exchange_fini(&ex);
+    if (node->n_in > 1 && !w->in->direct &&
+        !(w->cost->expert_load > node->attrs.f[0]))
+        w->node_s[node->id] = w->lost_s[node->id] = 0; /* it does not run */
 }
 
 void merak_walker_measure_nodes(struct merak_walker *w)

@@ -22,6 +22,7 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
     case KC_IDS:
     case KC_STARTS:
     case KC_PAIRS:
+    case KC_REST:
     case KC_TARGETS:
         return MERAK_I32;
     case KC_BF16:
@@ -118,6 +119,7 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
     uint64_t key = merak_rng_mix(seed, (uint64_t)operand);
     size_t n = kc_count(c, operand);
     size_t T = c->call.operand[operand].local.dim[1], start = 0;
+    size_t P = c->call.operand[operand].local.dim[2];
 
     if (type == KC_PAIRS) {
         fill_pairs(c, operand, key);
@@ -130,9 +132,14 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
             start = i % T;
         if (type == KC_STARTS)
             u = (double)start;
-        else if (type == KC_IDS || type == KC_TARGETS)
-            u = type == KC_TARGETS && i % 3 == 1 ? MERAK_NO_TARGET
-                                                 : floor(u * (double)vocab);
+        else if (type == KC_TARGETS && i % 3 == 1)
+            u = MERAK_NO_TARGET;
+        else if (type == KC_REST && i % 3 == 1)
+            u = MERAK_NO_EXPERT;
+        else if (type == KC_IDS || type == KC_TARGETS || type == KC_REST)
+            u = floor(u * (double)vocab);
+        else if (type == KC_PLACES && i % P == 0)
+            u = floor(u * (double)P);
         else if (type == KC_POSITIVE)
             u += 0.5;
         else
@@ -217,10 +224,33 @@ static void grad_attrs(struct kc *c, const struct kc *forward)
         c->attrs = (struct merak_attrs){
             .i = {(int64_t)forward->call.operand[3].full.dim[0],
                   forward->attrs.i[0]}};
+    if (strcmp(c->op, "experts_send") == 0)
+        c->attrs = (struct merak_attrs){
+            .i = {(int64_t)forward->call.operand[0].full.dim[2],
+                  (int64_t)forward->call.operand[0].full.dim[1]}};
     if (strcmp(c->op, "linear_db") == 0)
         c->attrs.i[0] = forward->call.operand[2].local.ndim;
     if (strcmp(c->op, "add_position_dw") == 0)
         c->attrs.i[0] = (int64_t)forward->call.operand[1].local.dim[0];
+}
+
+/* Is it a gradient that comes in? */
+static bool comes_in(int from)
+{
+    return from == KC_DY || (from <= KC_DY_OF(0) && from > KC_MADE(0));
+}
+
+/* Give `first` the gradients that come in of `c`. */
+static void copy_incoming(struct kc *first, const struct kc_grad *after,
+                          const struct kc *c, const struct kc_grad *grad)
+{
+    for (int o = 0; o < grad->n_in; o++) {
+        for (int i = 0; comes_in(grad->from[o]) && i < after->n_in; i++) {
+            if (after->from[i] == grad->from[o])
+                memcpy(first->call.operand[i].data, c->call.operand[o].data,
+                       merak_local_bytes(&c->call.operand[o]));
+        }
+    }
 }
 
 /* Fill operand o with output k of gradient `after`, of the same dy. */
@@ -228,19 +258,13 @@ static void fill_made(struct kc *c, const struct kc_grad *grad,
                       const struct kc *forward, enum merak_dtype dtype, int o)
 {
     const struct kc_grad *after = kc_grads;
-    int mine = 0, its = 0;
     struct merak_operand *made;
     struct kc first;
 
     while (strcmp(after->op, grad->after) != 0 || !kc_grad_fits(after, forward))
         after++;
-    while (grad->from[mine] != KC_DY)
-        mine++;
-    while (after->from[its] != KC_DY)
-        its++;
     kc_create_grad(&first, after, forward, dtype, 0);
-    memcpy(first.call.operand[its].data, c->call.operand[mine].data,
-           merak_local_bytes(&c->call.operand[mine]));
+    copy_incoming(&first, after, c, grad);
     kc_run(&first, "ref");
     made = &first.call.operand[after->n_in + KC_MADE(0) - grad->from[o]];
     c->call.operand[o] = *made;
@@ -249,24 +273,48 @@ static void fill_made(struct kc *c, const struct kc_grad *grad,
     kc_destroy(&first);
 }
 
+/* What operand of the forward call this one of a gradient is like. */
+static int like(const struct kc *forward, int from)
+{
+    if (from >= 0)
+        return from;
+    if (from == KC_DY)
+        return forward->call.n_in;
+    return comes_in(from) ? forward->call.n_in + KC_DY_OF(0) - from : -2 - from;
+}
+
+/* First what comes in, then what another gradient makes of it. */
+static int order(const struct kc_grad *grad, int i)
+{
+    int n = grad->n_in + grad->n_out, seen = 0;
+
+    for (int o = 0; o < n; o++) {
+        if (grad->from[o] > KC_MADE(0) && seen++ == i)
+            return o;
+    }
+    for (int o = 0; o < n; o++) {
+        if (grad->from[o] <= KC_MADE(0) && seen++ == i)
+            return o;
+    }
+    return n;
+}
+
 void kc_create_grad(struct kc *c, const struct kc_grad *grad,
                     const struct kc *forward, enum merak_dtype dtype,
                     uint64_t seed)
 {
     start(c, grad->op, grad->n_in, grad->n_out);
     grad_attrs(c, forward);
-    for (int o = 0; o < grad->n_in + grad->n_out; o++) {
-        int from = grad->from[o];
-        int like =
-            from >= 0 ? from : (from == KC_DY ? forward->call.n_in : -2 - from);
+    for (int i = 0; i < grad->n_in + grad->n_out; i++) {
+        int o = order(grad, i), from = grad->from[o];
         struct merak_operand *op = &c->call.operand[o];
 
         if (from <= KC_MADE(0)) {
             fill_made(c, grad, forward, dtype, o);
             continue;
         }
-        *op = forward->call.operand[like];
-        if (from <= KC_D(0) && grad->weights)
+        *op = forward->call.operand[like(forward, from)];
+        if (o >= grad->n_in && grad->weights)
             op->dtype = dtype_of(KC_FLOAT, dtype);
         allocate(op, c->guard);
         if (from >= 0)

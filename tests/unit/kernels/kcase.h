@@ -23,6 +23,8 @@ enum {
     KC_STARTS = 's',   /* i32 [B, T], where documents of a few tokens start */
     KC_PAIRS = 'q',    /* i32 [B, T], where second answers of a few tokens
                           begin, or 0 */
+    KC_REST = 'r',     /* KC_IDS, every third of them of no expert */
+    KC_PLACES = 'm',   /* KC_FLOAT [B, E, 1 + R]: a number up to R, then any */
     KC_TARGETS = 't',  /* KC_IDS, every third of them MERAK_NO_TARGET */
 };
 
@@ -46,6 +48,8 @@ struct kc_row {
  * which the call writes. */
 #define KC_DY (-1)
 #define KC_D(k) (-2 - (k))
+/* The gradient that comes in of output k, where there are several. */
+#define KC_DY_OF(k) (-50 - (k))
 /* Output k of the gradient that is named `after`, from the same KC_DY, which
  * comes before. */
 #define KC_MADE(k) (-100 - (k))
@@ -84,7 +88,7 @@ bool kc_shares_pool(const struct kc *c);
 
 /* Rows of every forward op at a size: 0 is smallest.  Returns how many. */
 int kc_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 56
+#define KC_MAX_ROWS 64
 #define KC_SIZES 5
 
 /* Allocate and fill inputs; outputs are filled too (for accumulation). */

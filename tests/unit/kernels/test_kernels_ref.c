@@ -14,18 +14,27 @@
 
 #define STEP 1e-4 /* of central differences: error about STEP^2, 1e-8 */
 
-/* sum over elements of output 0 times dy */
-static double dotted(const struct kc *f, const double *dy)
+/* Gradients of outputs 0 and 1; NULL: the loss does not depend on it. */
+struct incoming {
+    const double *dy[2];
+};
+
+/* sum over elements of these outputs times dy */
+static double dotted(const struct kc *f, const struct incoming *in)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < kc_count(f, f->call.n_in); i++)
-        sum += dy[i] * kc_get(f, f->call.n_in, i);
+    for (int k = 0; k < 2; k++) {
+        int o = f->call.n_in + k;
+
+        for (size_t i = 0; in->dy[k] != NULL && i < kc_count(f, o); i++)
+            sum += in->dy[k][i] * kc_get(f, o, i);
+    }
     return sum;
 }
 
 static double difference(const struct kc *forward, int operand, size_t i,
-                         const double *dy)
+                         const struct incoming *in)
 {
     struct kc c;
     double x = kc_get(forward, operand, i), up, down;
@@ -33,10 +42,10 @@ static double difference(const struct kc *forward, int operand, size_t i,
     kc_copy(&c, forward);
     kc_set(&c, operand, i, x + STEP);
     kc_run(&c, "ref");
-    up = dotted(&c, dy);
+    up = dotted(&c, in);
     kc_set(&c, operand, i, x - STEP);
     kc_run(&c, "ref");
-    down = dotted(&c, dy);
+    down = dotted(&c, in);
     kc_destroy(&c);
     return (up - down) / (2 * STEP);
 }
@@ -44,20 +53,23 @@ static double difference(const struct kc *forward, int operand, size_t i,
 /* Every output of one gradient kernel. */
 static void check_gradient(const struct kc_grad *grad, const struct kc *forward)
 {
-    const double *dy = NULL;
+    struct incoming in = {{NULL, NULL}};
     struct kc g;
 
     kc_create_grad(&g, grad, forward, MERAK_F64, 5);
     kc_run(&g, "ref");
-    for (int o = 0; o < grad->n_in; o++)
+    for (int o = 0; o < grad->n_in; o++) {
         if (grad->from[o] == KC_DY)
-            dy = g.call.operand[o].data;
+            in.dy[0] = g.call.operand[o].data;
+        if (grad->from[o] == KC_DY_OF(1))
+            in.dy[1] = g.call.operand[o].data;
+    }
     for (int o = grad->n_in; o < grad->n_in + grad->n_out; o++) {
         int of = -2 - grad->from[o]; /* else for another gradient */
         for (size_t i = 0; of < forward->call.n_in && i < kc_count(&g, o);
              i++) {
             double got = kc_get(&g, o, i);
-            double want = difference(forward, of, i, dy);
+            double want = difference(forward, of, i, &in);
 
             if (fabs(got - want) > 1e-6 * (1 + fabs(want)))
                 print_error("%s output %d element %zu: %g, difference %g\n",
@@ -91,8 +103,8 @@ static void gradients_match_finite_differences(void **state)
             kc_destroy(&f);
         }
     }
-    /* of eleven ops there are two rows that have the same gradients */
-    assert_int_equal(seen, 2 * (kc_n_grads + 11));
+    /* of twelve ops there are two rows that have the same gradients */
+    assert_int_equal(seen, 2 * (kc_n_grads + 12));
 }
 
 /* One f64 operand over the caller's numbers. */

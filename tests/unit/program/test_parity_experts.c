@@ -65,6 +65,40 @@ static void experts_over_ranks_compute_the_same(void **state)
     }
 }
 
+/* The same where rows travel, with and without places for all of them. */
+static void experts_exchange_rows(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        int ep, room;
+    } rows[] = {
+        {{1, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 2, 0},
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 0},
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 400}, /* the bound */
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 1},   /* all are left */
+        {{1, 1, 2, "1f1b", 1, MERAK_SP_OFF}, 2, 100},
+        {{1, 2, 1, "1f1b", 1, MERAK_SP_OFF}, 2, 0},
+        {{1, 2, 2, "zb-h1", 2, MERAK_SP_OFF}, 2, 50},
+        {{1, 2, 2, "1f1b", 3, MERAK_SP_OFF}, 4, 0},
+        {{2, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 2, 0},
+        {{2, 1, 1, "1f1b", 1, MERAK_SP_ON}, 2, 50},
+        {{4, 1, 1, "1f1b", 1, MERAK_SP_AUTO}, 2, 1},
+        {{2, 2, 2, "zb-h1", 1, MERAK_SP_ON}, 2, 400},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = parity_plan(&rows[i].v), one;
+
+        plan.micro_batch = 4;
+        plan.ep = rows[i].ep;
+        plan.expert_room = rows[i].room;
+        plan.ep_form = MERAK_EP_EXCHANGE;
+        one = uncut(&plan);
+        parity_plans(&mixture, &one, &plan, false);
+    }
+}
+
 /* Sequences over cp beside experts over ep: each rank has the rows that its
  * positions send to its experts. */
 static void sequences_are_cut_beside_experts(void **state)
@@ -127,6 +161,7 @@ static void random_layouts_have_the_norm_of_one(void **state)
                                   .pp = 1 + draw(&at, 2),
                                   .dp = 1 + draw(&at, 2),
                                   .expert_room = 1 + draw(&at, 250),
+                                  .ep_form = (enum merak_ep_form)(i % 2),
                                   .zero = draw(&at, 2),
                                   .sp = (enum merak_seq_parallel)draw(&at, 3),
                                   .tp_batch_percent = 100 * draw(&at, 2)},
@@ -171,6 +206,11 @@ static void one_rank_may_get_every_row(void **state)
     parity_plans(&model, &one, &plan, false);
     plan.tp = plan.ep = 2;
     plan.expert_room = 100;
+    parity_plans(&model, &one, &plan, false);
+    plan.ep_form = MERAK_EP_EXCHANGE;
+    parity_plans(&model, &one, &plan, false);
+    plan.tp = 1;
+    plan.ep = 4;
     parity_plans(&model, &one, &plan, false);
 }
 
@@ -251,6 +291,43 @@ static void tp_counts_faster_than_ep(void **state)
     merak_planned_destroy(p);
 }
 
+/* All 32 rows of a sequence are of two experts, which have places for
+ * ceil(room 32 / 8) of their 16 each. */
+static void rows_without_places_are_counted(void **state)
+{
+    static const struct {
+        int tp, pp, room;
+        double left;
+    } rows[] = {
+        {1, 1, 100, 96}, {2, 1, 125, 88}, {1, 2, 200, 64}, {1, 1, 400, 0}};
+    struct small_model model = mixture;
+
+    (void)state;
+    model.skewed = true;
+    model.balance = (struct merak_balance_options){0};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = {.tp = rows[i].tp,
+                                  .ep = 4,
+                                  .pp = rows[i].pp,
+                                  .dp = 1,
+                                  .expert_room = rows[i].room,
+                                  .ep_form = MERAK_EP_EXCHANGE,
+                                  .micro_batch = 4,
+                                  .microbatches = PARITY_BATCHES,
+                                  .schedule = "gpipe"};
+        struct executed *ex =
+            executed_create(planned_build(&model, &plan, NULL));
+        double left;
+
+        executed_step(ex, 3);
+        left = executed_overflow(ex);
+        assert_near(&left,
+                    &(double){rows[i].left * mixture.layers * PARITY_BATCHES},
+                    1, 0, 0);
+        executed_destroy(ex);
+    }
+}
+
 /* Of 128 rows of each micro-batch and layer the fullest rank has all and keeps
  * what its two experts have room for; those that overflow are counted once,
  * also where tensor ranks have a part of each. */
@@ -323,6 +400,50 @@ static void a_layer_sends_as_many_words_as_the_closed_form(void **state)
     }
 }
 
+/* Rows go to their experts and come back, and so do their gradients: each
+ * (e - 1)/e k room n C words, n tokens of a rank with k rows.  What is left
+ * over needs the words of gathered tokens, but only where its word is not 0. */
+static void rows_travel_as_many_words_as_the_closed_form(void **state)
+{
+    static const int room[] = {100, 125, 400};
+
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        int ep = 2 << i % 3;
+        struct merak_plan plan = {.tp = 1,
+                                  .ep = ep,
+                                  .pp = 1,
+                                  .dp = 1,
+                                  .expert_room = room[i / 3],
+                                  .ep_form = MERAK_EP_EXCHANGE,
+                                  .micro_batch = 8,
+                                  .microbatches = 1,
+                                  .schedule = "gpipe"};
+        struct merak_planned *p = planned_build(&mixture, &plan, NULL);
+        const struct merak_sharded *s = p->sharded;
+        double words[2] = {0, 0}, n = 8 * 16 / (double)ep, e = ep;
+        double C = (double)mixture.hidden, layers = mixture.layers;
+
+        for (int k = 0; k < s->graph->n_nodes; k++) {
+            const struct merak_node *node = s->graph->node[k];
+            const struct merak_shape *shape = &node->in[0]->shape;
+
+            if (merak_sharded_exchanges(s, k) &&
+                shape->dim[shape->ndim - 1] == mixture.hidden &&
+                shape->ndim >= 3)
+                words[node->n_in - 1] += s->hop[k].words;
+        }
+        assert_near(&words[0],
+                    &(double){layers * 4 * (e - 1) / e *
+                              (double)mixture.chosen * room[i / 3] / 100 * n *
+                              C},
+                    1, 0, 1e-12);
+        assert_near(&words[1], &(double){layers * 5 * (e - 1) * n * C}, 1, 0,
+                    1e-12);
+        merak_planned_destroy(p);
+    }
+}
+
 /* What a rank's experts take of the time of all, with all tokens there. */
 static void a_rank_has_the_cost_of_its_experts(void **state)
 {
@@ -389,15 +510,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_over_ranks_compute_the_same),
+        cmocka_unit_test(experts_exchange_rows),
         cmocka_unit_test(sequences_are_cut_beside_experts),
         cmocka_unit_test(random_layouts_have_the_norm_of_one),
         cmocka_unit_test(one_rank_may_get_every_row),
         cmocka_unit_test(rows_without_room_are_counted),
+        cmocka_unit_test(rows_without_places_are_counted),
         cmocka_unit_test(each_degree_cuts_its_own_dim),
         cmocka_unit_test(tp_counts_faster_than_ep),
         cmocka_unit_test(a_rank_has_the_cost_of_its_experts),
         cmocka_unit_test(a_full_rank_takes_as_long_as_its_rows),
         cmocka_unit_test(a_layer_sends_as_many_words_as_the_closed_form),
+        cmocka_unit_test(rows_travel_as_many_words_as_the_closed_form),
     };
 
     return cmocka_run_group_tests_name("parity_experts", tests, NULL, NULL);

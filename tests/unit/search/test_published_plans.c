@@ -421,6 +421,56 @@ static void experts_are_divided_before_they_are_cut(void **state)
     }
 }
 
+/* Rows travel where these are fewer words than all tokens: two experts of a
+ * token on eight ranks, and not eight of them. */
+static void rows_travel_where_that_is_less(void **state)
+{
+    static const struct {
+        size_t experts, chosen, ffn;
+        enum merak_ep_form form;
+    } rows[] = {{8, 2, 14336, MERAK_EP_EXCHANGE},
+                {128, 8, 1536, MERAK_EP_GATHER}};
+    struct merak_device device;
+
+    (void)state;
+    assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config =
+            mixtral_config(2, 4096, 32, rows[i].ffn, 32000);
+        struct merak_search_input in = {
+            .describe = merak_hf_describe,
+            .arg = &config,
+            .seq = 4096,
+            .dtype = MERAK_BF16,
+            .global_batch = 32,
+            .nodes = 1,
+            .ranks_per_node = 8,
+            .threads = 1,
+            .device = &device,
+            .pin = {.tp = 1,
+                    .ep = 8,
+                    .pp = 1,
+                    .dp = 1,
+                    .micro_batch = 8,
+                    .ep_form = MERAK_EP_AUTO,
+                    .given = {[MERAK_CHOICE_SUB_PIPELINE] = true}}};
+        struct merak_search_result *result = NULL;
+        struct merak_error err = {0};
+
+        config.mixture.experts = rows[i].experts;
+        config.mixture.chosen = rows[i].chosen;
+        if (merak_search(&in, &result, &err) != MERAK_OK)
+            fail_msg("%zu experts: %s", rows[i].experts, err.text);
+        assert_int_equal(result->choice[0].plan.ep_form, rows[i].form);
+        merak_search_destroy(result);
+        /* there all tokens are gathered all the same */
+        in.direct = true;
+        assert_int_equal(merak_search(&in, &result, &err), MERAK_OK);
+        assert_int_equal(result->choice[0].plan.ep_form, MERAK_EP_GATHER);
+        merak_search_destroy(result);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +482,7 @@ int main(void)
         cmocka_unit_test(replicas_stay_inside_slow_nodes),
         cmocka_unit_test(layers_are_replicas_beside_a_large_vocabulary),
         cmocka_unit_test(experts_are_divided_before_they_are_cut),
+        cmocka_unit_test(rows_travel_where_that_is_less),
     };
 
     return cmocka_run_group_tests_name("published_plans", tests, NULL, NULL);

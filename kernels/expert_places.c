@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expert_places.c - places of rows that travel to their experts */
+#include "config.h"
+
+#include "kernels/expert_places.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+struct merak_places merak_places_view(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *ids = &call->operand[1];
+    const struct merak_operand *out = merak_call_out(call, 0);
+    bool first = call->n_out == 2; /* experts_places */
+    bool to_places = out->local.ndim == 4 || first;
+    const struct merak_operand *at = to_places ? out : &call->operand[0];
+    size_t P = at->local.dim[2];
+
+    return (struct merak_places){.B = ids->local.dim[0],
+                                 .T = ids->local.dim[1],
+                                 .K = ids->local.dim[2],
+                                 .E = at->local.dim[1],
+                                 .R = at->local.ndim == 4 ? P : P - 1,
+                                 .C =
+                                     at->local.ndim == 4 ? at->local.dim[3] : 0,
+                                 .ids = ids->data};
+}
+
+size_t merak_places_map(const struct merak_places *p, uint32_t *memory,
+                        struct merak_place_map *map)
+{
+    size_t rows = p->B * p->T * p->K, places = p->B * p->E * p->R;
+
+    if (memory != NULL)
+        *map = (struct merak_place_map){memory, memory + rows,
+                                        memory + rows + places};
+    return rows + places + p->B * p->E;
+}
+
+enum merak_status merak_places_find(const struct merak_places *p,
+                                    const struct merak_place_map *map,
+                                    struct merak_error *err)
+{
+    size_t rows = p->T * p->K;
+
+    memset(map->row_at, 0xff, p->B * p->E * p->R * sizeof(*map->row_at));
+    memset(map->used, 0, p->B * p->E * sizeof(*map->used));
+    for (size_t i = 0; i < p->B * rows; i++) {
+        size_t b = i / rows, e = (size_t)p->ids[i];
+        uint32_t *used = &map->used[b * p->E + e];
+
+        if (p->ids[i] < 0 || e >= p->E)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "expert %d of token %zu, expected 0 to %zu",
+                              p->ids[i], i / p->K, p->E - 1);
+        map->of_row[i] = MERAK_NO_PLACE;
+        if (*used == p->R)
+            continue;
+        map->of_row[i] = (uint32_t)(e * p->R + *used);
+        map->row_at[b * p->E * p->R + map->of_row[i]] = (uint32_t)(i % rows);
+        ++*used;
+    }
+    return MERAK_OK;
+}
+
+/* --- experts in two calls --------------------------------------------------
+ */
+
+/* Which operands of a call those of the two are, and where their pools are;
+ * PLACED: ids or weights made from places; NONE: a pool of no rows. */
+enum { PLACED = -1, NONE = -2 };
+struct split {
+    int n_in, n_out;
+    int place, dplace;
+    int placed_in, rest_in; /* inputs of the two */
+    int placed[12], rest[12];
+};
+
+static const struct split forward = {9,
+                                     3,
+                                     1,
+                                     -1,
+                                     6,
+                                     6,
+                                     {0, PLACED, PLACED, 2, 3, 4, 9, 11},
+                                     {5, 6, 7, 2, 3, 4, 10, NONE}};
+static const struct split back = {
+    11,
+    5,
+    1,
+    12,
+    7,
+    8,
+    {0, PLACED, PLACED, 2, 3, 4, 5, 11, PLACED, 15},
+    {6, 7, 8, 2, 3, 4, NONE, 9, 13, 14, NONE}};
+static const struct split weights = {
+    13,
+    3,
+    1,
+    -1,
+    6,
+    9,
+    {0, PLACED, PLACED, 2, 3, 4, 13, 14, 15},
+    {5, 6, 7, 8, NONE, NONE, 9, 10, 11, 13, 14, 15}};
+
+static void set_dims(struct merak_operand *op, int ndim, const size_t *dim)
+{
+    op->local.ndim = ndim;
+    memcpy(op->local.dim, dim, (size_t)ndim * sizeof(*dim));
+    op->full = op->local;
+    memset(op->lo, 0, sizeof(op->lo));
+}
+
+/* Rows at their places as tokens: [B, E, R, ..] is [B E R, 1, ..]. */
+static void flatten(struct merak_operand *op, size_t rows)
+{
+    const size_t *d = op->local.dim;
+
+    if (op->local.ndim == 5) /* a pool */
+        set_dims(op, 5, (size_t[]){1, rows, 1, d[3], d[4]});
+    else
+        set_dims(op, 3, (size_t[]){1, rows, d[3]});
+}
+
+static void take(const struct merak_kernel_call *call,
+                 const struct merak_expert_calls *calls, const int *from,
+                 bool placed, struct merak_kernel_call *to)
+{
+    const struct merak_operand *gate =
+        &call->operand[call->n_in == weights.n_in ? 9 : 2];
+
+    for (int o = 0; o < to->n_in + to->n_out; o++) {
+        struct merak_operand *op = &to->operand[o];
+
+        if (from[o] >= 0) {
+            *op = call->operand[from[o]];
+            if (placed && op->local.ndim > 3)
+                flatten(op, calls->rows);
+        } else if (from[o] == PLACED) {
+            *op = (struct merak_operand){.dtype = o == 2 ? MERAK_I32
+                                                         : calls->place->dtype};
+            set_dims(op, 3, (size_t[]){1, calls->rows, 1});
+        } else {
+            *op = (struct merak_operand){.dtype = call->operand[0].dtype};
+            set_dims(op, 4,
+                     (size_t[]){gate->local.dim[0], 0, 2, gate->local.dim[1]});
+        }
+    }
+}
+
+void merak_expert_split(const struct merak_kernel_call *call,
+                        struct merak_expert_calls *calls)
+{
+    const struct split *s = call->n_in == forward.n_in ? &forward
+                            : call->n_in == back.n_in  ? &back
+                                                       : &weights;
+    const struct merak_operand *place = &call->operand[s->place];
+
+    *calls = (struct merak_expert_calls){
+        .E = place->local.dim[1],
+        .R = place->local.dim[2] - 1,
+        .from = place->lo[1],
+        .place = place,
+        .dplace = s->dplace < 0 ? NULL : &call->operand[s->dplace],
+        .placed = *call,
+        .rest = *call};
+    calls->rows = place->local.dim[0] * calls->E * calls->R;
+    calls->placed.n_in = s->placed_in;
+    calls->rest.n_in = s->rest_in;
+    calls->placed.n_out = calls->rest.n_out = s->n_out == 5 ? 3 : s->n_out;
+    if (s == &forward)
+        calls->placed.n_out = calls->rest.n_out = 2;
+    take(call, calls, s->placed, true, &calls->placed);
+    take(call, calls, s->rest, false, &calls->rest);
+    if (s == &weights)
+        calls->rest.accumulate = true;
+}
