@@ -16,6 +16,7 @@
 #ifdef MERAK_CPU_X86
 #include <cpuid.h>
 #endif
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static enum isa bf16_isa(void)
 }
 #endif
 
-static enum isa machine_isa(void)
+static enum isa ask_machine(void)
 {
 #ifdef MERAK_CPU_X86
     __builtin_cpu_init();
@@ -67,6 +68,20 @@ static enum isa machine_isa(void)
         return ISA_AVX2;
 #endif
     return ISA_BASE;
+}
+
+/* Every kernel that is looked up asks for it, and a virtual processor has to
+ * ask its host: once is enough. */
+static enum isa machine_isa(void)
+{
+    static atomic_int known; /* 1 + the set; 0: not yet */
+    int isa = atomic_load(&known);
+
+    if (isa == 0) {
+        isa = 1 + (int)ask_machine();
+        atomic_store(&known, isa);
+    }
+    return (enum isa)(isa - 1);
 }
 
 /* The requested set; NULL: none. */
