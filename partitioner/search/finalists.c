@@ -175,9 +175,8 @@ static int *copy_bound(struct merak_search *s, const struct merak_candidate *c)
     return bound;
 }
 
-/* Try the plan with other bounds; if it is better, *c becomes that. */
-static bool try_cut(struct merak_search *s, struct merak_candidate *c,
-                    const int *bound)
+bool merak_search_try_cut(struct merak_search *s, struct merak_candidate *c,
+                          const int *bound)
 {
     struct merak_candidate next = *c;
     size_t parts = (size_t)merak_plan_parts(&c->plan);
@@ -235,7 +234,7 @@ static void try_polished(struct merak_search *s, struct merak_candidate *c)
     if (bound != NULL && !c->settled &&
         memcmp(bound, c->bound,
                (size_t)merak_plan_parts(&c->plan) * sizeof(*bound)) != 0)
-        try_cut(s, c, bound);
+        merak_search_try_cut(s, c, bound);
     try_fewest(s, c);
 }
 
@@ -391,7 +390,7 @@ static bool move(struct merak_search *s, struct merak_candidate *c, int part,
     if (bound == NULL)
         return false;
     bound[part] = to;
-    return try_cut(s, c, bound);
+    return merak_search_try_cut(s, c, bound);
 }
 
 /* Try every way to cut it. */
@@ -403,7 +402,7 @@ static void sweep(struct merak_search *s, struct merak_candidate *c)
         return;
     merak_cuts_first(bound, parts, merak_candidate_segments(c));
     do
-        try_cut(s, c, bound);
+        merak_search_try_cut(s, c, bound);
     while (merak_search_goes_on(s) &&
            merak_cuts_next(bound, parts, merak_candidate_segments(c)));
 }
@@ -567,4 +566,6 @@ void merak_search_try_named(struct merak_search *s)
     try_big(s);
     try_near(s);
     climb_near(s);
+    merak_search_try_pinned(s);
+    sort(s->cand, s->n_cands);
 }

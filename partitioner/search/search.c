@@ -370,8 +370,7 @@ static void start_again(struct merak_search *s)
     s->effort.done = 0;
 }
 
-/* False: only the plainest plans, since none can fit. */
-static bool rate_and_build(struct merak_search *s)
+bool merak_search_find(struct merak_search *s)
 {
     int before = s->n_bigs;
     bool all;
@@ -453,7 +452,7 @@ static bool search_with(struct merak_search *s,
     s->n_bigs = s->shards_more ? n_bigs : 0;
     s->in = in;
     s->relax_time_bound = false;
-    return rate_and_build(s);
+    return merak_search_find(s);
 }
 
 /* Is the memory too little for what any plan keeps from step to step, with all
@@ -499,7 +498,7 @@ static enum merak_status search_once(const struct merak_search_input *input,
     if (rc != MERAK_OK)
         return rc;
     if (merak_search_init(&s, input, err) == MERAK_OK)
-        all = rate_and_build(&s);
+        all = merak_search_find(&s);
     if (may_shard_more(&s, &sharded))
         all = search_with(&s, &sharded, all);
     if (may_offload(&s, &away))
