@@ -499,7 +499,10 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
             merak_fail(err, MERAK_ERR_CONFIG,
                        "cp=%d: %s (%s) needs whole sequences", opt->cp,
                        node->name, node->op->name);
-            return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --cp 1");
+            return merak_error_fix(err, MERAK_ERR_CONFIG,
+                                   node->op->role == MERAK_ROLE_ROWS
+                                       ? ": use --ep-form gather, or --cp 1"
+                                       : ": use --cp 1");
         }
         if (!positions && opt->cp_form == MERAK_CP_GATHER)
             return merak_fail(err, MERAK_ERR_CONFIG,
