@@ -102,6 +102,8 @@ enum merak_status merak_search_stage_sent(const struct merak_program *prog,
         double bytes = (double)in->bytes * (in->microbatch >= 0 ? repeat : 1);
         struct fractions f;
 
+        if (merak_instr_has_word(in) && in->cost_s == 0)
+            continue; /* it does not take place */
         if (in->kind == MERAK_INSTR_EXCHANGE)
             f = (links->rings >> in->exchange->kind & 1) != 0
                     ? ring_fractions(group[in->group], prog->group[in->group].n)

@@ -456,17 +456,21 @@ static void rows_travel_where_that_is_less(void **state)
                     .given = {[MERAK_CHOICE_SUB_PIPELINE] = true}}};
         struct merak_search_result *result = NULL;
         struct merak_error err = {0};
+        double sent;
 
         config.mixture.experts = rows[i].experts;
         config.mixture.chosen = rows[i].chosen;
         if (merak_search(&in, &result, &err) != MERAK_OK)
             fail_msg("%zu experts: %s", rows[i].experts, err.text);
         assert_int_equal(result->choice[0].plan.ep_form, rows[i].form);
+        sent = result->stage[0].sent_bytes[0];
         merak_search_destroy(result);
         /* there all tokens are gathered all the same */
         in.direct = true;
         assert_int_equal(merak_search(&in, &result, &err), MERAK_OK);
         assert_int_equal(result->choice[0].plan.ep_form, MERAK_EP_GATHER);
+        if (rows[i].form == MERAK_EP_EXCHANGE)
+            assert_true(sent < result->stage[0].sent_bytes[0] / 2);
         merak_search_destroy(result);
     }
 }
