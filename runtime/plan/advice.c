@@ -387,7 +387,7 @@ static enum merak_status say_margin(const struct asked *a,
     double given_gib = (double)merak_search_memory(&a->plan->in) / 0x1p30;
     bool just_fits = left < LITTLE_LEFT * limit;
     char left_text[MERAK_BYTES_TEXT], limit_text[MERAK_BYTES_TEXT];
-    char less[80] = "";
+    char less[128] = "";
 
     merak_bytes_text(left, left_text);
     merak_bytes_text(limit, limit_text);
@@ -395,6 +395,9 @@ static enum merak_status say_margin(const struct asked *a,
         snprintf(less, sizeof(less),
                  "; --memory-gib %.1f plans with 1 GiB to spare",
                  given_gib - 1);
+    if (just_fits && a->gain[MEMORY] >= 0 && a->gain[MEMORY] < SMALL_GAIN)
+        snprintf(less + strlen(less), sizeof(less) - strlen(less),
+                 "; more would hardly make it faster");
     return plan_lines_add(&a->advice->words, err,
                           "memory left: %s of %s on stage %d, the fullest%s%s",
                           left_text, limit_text, at,

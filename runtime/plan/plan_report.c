@@ -54,7 +54,9 @@ static void print_choices(const struct merak_plan *plan)
     char *choices = merak_choices_line(plan);
 
     if (choices != NULL)
-        printf("--what-if %s\n", choices);
+        printf("all choices of this plan, to fix some of them:\n"
+               "--what-if %s\n\n",
+               choices);
     free(choices);
 }
 
@@ -88,7 +90,6 @@ static void print_choice(const struct plan_auto *plan,
     printf("%s\n", text);
     plan_report_choice(r, text, sizeof(text));
     printf("%s\n", text);
-    print_choices(&r->choice[0].plan);
     if (plan->identified)
         printf("program id %016" PRIx64 "\n", plan->file.program);
     plan_saved_print(plan->opt, plan->file.program);
@@ -352,6 +353,7 @@ void plan_report_print(const struct plan_auto *plan,
     if (plan_bound_text(result, text) != NULL)
         puts(text);
     plan_advice_print(advice);
+    print_choices(&result->choice[0].plan);
     print_links(result);
     print_stages(plan, result);
     print_memory(result);

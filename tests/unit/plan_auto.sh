@@ -306,8 +306,11 @@ mkdir "$tmp/it's" && cp "$model" "$tmp/it's/model.json"
     eval "$(sed -n '/# to save the plan/{n;p}' typed)" >/dev/null 2>&1
 )
 has "what it says to type saves the plan" "$tmp/plan.json" '"global_batch": 8'
+sed -n '/^what to type:/,$p' "$tmp/typed" >"$tmp/after"
+has "all choices come after that" "$tmp/after" "^--what-if "
 # Of little memory no GiB can be spared.
-grep -q "the fullest: it just fits$" "$tmp/typed" || echo none >"$tmp/typed"
+grep "the fullest: it just fits" "$tmp/typed" | grep -q -e --memory-gib &&
+    echo none >"$tmp/typed"
 has "and what hardly fits is said" "$tmp/typed" ": it just fits"
 echo '{"model_type": "gpt2", "n_layer": 1, "n_head": 8, "n_embd": 4096,
     "n_positions": 16, "vocab_size": 50000}' >"$tmp/wide.json"
