@@ -307,7 +307,7 @@ mkdir "$tmp/it's" && cp "$model" "$tmp/it's/model.json"
 )
 has "what it says to type saves the plan" "$tmp/plan.json" '"global_batch": 8'
 sed -n '/^what to type:/,$p' "$tmp/typed" >"$tmp/after"
-has "all choices come after that" "$tmp/after" "^--what-if "
+has "all choices come after that" "$tmp/after" "--what-if tp="
 # Of little memory no GiB can be spared.
 grep "the fullest: it just fits" "$tmp/typed" | grep -q -e --memory-gib &&
     echo none >"$tmp/typed"
