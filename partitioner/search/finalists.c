@@ -276,9 +276,12 @@ static void run_shortest(struct merak_search *s)
     struct merak_candidate *shortest = NULL;
 
     for (int i = 0; i < s->n_cands; i++) {
-        if (shortest == NULL ||
-            merak_search_effort(&s->cand[i]) < merak_search_effort(shortest))
-            shortest = &s->cand[i];
+        struct merak_candidate *c = &s->cand[i];
+
+        if (c->step_s == 0 &&
+            (shortest == NULL ||
+             merak_search_effort(c) < merak_search_effort(shortest)))
+            shortest = c;
     }
     if (shortest != NULL)
         try_one(s, shortest);
@@ -288,12 +291,16 @@ static void run_shortest(struct merak_search *s)
 static void run_best(struct merak_search *s)
 {
     struct merak_candidate last = {0};
-    double best_s = DBL_MAX; /* of those that fit */
+    const struct merak_schedule *hangs = NULL; /* in a device's queues */
+    double best_s = DBL_MAX;                   /* of those that fit */
     int tried = 0;
 
     for (int i = 0; i < s->n_cands && s->rc == MERAK_OK; i++) {
         struct merak_candidate *c = &s->cand[i];
 
+        /* There is no time to try its other plans before there is one. */
+        if (s->cut_short && !s->found && c->schedule == hangs)
+            continue;
         if (best_s == DBL_MAX &&
             (tried == MAX_FINALISTS || merak_search_is_over(s))) {
             best_s = run_least(s);
@@ -309,10 +316,12 @@ static void run_best(struct merak_search *s)
         last = *c;
         try_polished(s, c);
         tried++;
+        if (c->step_s == DBL_MAX)
+            hangs = c->schedule;
         if (c->settled && c->step_s < best_s)
             best_s = c->step_s;
     }
-    if (s->n_simulated == 0)
+    if (s->n_simulated == 0 || (s->cut_short && !s->found))
         run_shortest(s);
 }
 
