@@ -72,13 +72,13 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
     return size;
 }
 
-/* Does an exchange take place where experts are loaded so?  Accelerators' links
- * do not ask. */
+/* Does an exchange take place where experts are loaded so? */
 static bool may_run(const struct merak_cost_model *model,
                     const struct merak_program *program,
                     const struct merak_instr *instr)
 {
     return !merak_instr_has_word(instr) || program->direct ||
+           !merak_cost_sees_words(model) ||
            model->expert_load > instr->attrs->f[0];
 }
 

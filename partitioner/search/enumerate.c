@@ -301,8 +301,8 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
 }
 
 /* May experts have this form?  Where one is not asked for, rows are exchanged
- * only if what a round of all tokens needs is left out where no row needs it:
- * links of accelerators do not. */
+ * only if what a round of all tokens needs is left out where no row needs it.
+ */
 static bool may_have_form(const struct merak_search *s, int ep,
                           enum merak_ep_form form)
 {
@@ -312,7 +312,7 @@ static bool may_have_form(const struct merak_search *s, int ep,
         return form == (ep > 1 ? pin->ep_form : MERAK_EP_GATHER);
     return form == MERAK_EP_GATHER ||
            ((pin->ep_form == MERAK_EP_AUTO || pin->ep <= 0) && !s->in->direct &&
-            merak_search_cp(s->in) == 1);
+            merak_cost_sees_words(&s->cost) && merak_search_cp(s->in) == 1);
 }
 
 /* Rate each form of experts. */
