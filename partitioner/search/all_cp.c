@@ -93,7 +93,11 @@ static enum merak_status refuse(const struct merak_search_input *input,
                 fmax(input->seconds - since(start_ns),
                      (1 - FIND_SHARE) * input->seconds));
 
-    return merak_search_with_cp(&one, result_p, err);
+    enum merak_status rc = merak_search_with_cp(&one, result_p, err);
+
+    if (rc == MERAK_OK) /* with more time there is one after all */
+        (*result_p)->took_s = since(start_ns);
+    return rc;
 }
 
 /* Search without cp and with every degree of it.  What is left of the time is

@@ -68,7 +68,8 @@ static int64_t built_by(const struct merak_search *s)
 {
     if (s->found) /* the report takes as long */
         return s->until_ns - s->trials.last_ns;
-    if (s->in->most_s == 0 && s->until_ns < s->start_ns + FIRST_NS)
+    if (s->in->most_s == 0 && !s->in->any_cp &&
+        s->until_ns < s->start_ns + FIRST_NS)
         return s->start_ns + FIRST_NS;
     return s->until_ns;
 }
