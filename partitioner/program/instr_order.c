@@ -22,7 +22,8 @@ enum merak_status merak_instr_order_init(struct merak_instr_order *order,
     *order = (struct merak_instr_order){.program = program, .last_compute = -1};
     order->compute = calloc(n, sizeof(int));
     order->seen = calloc(n, sizeof(int));
-    if (order->compute == NULL || order->seen == NULL) {
+    order->asked = calloc(n, sizeof(*order->asked));
+    if (order->compute == NULL || order->seen == NULL || order->asked == NULL) {
         merak_instr_order_fini(order);
         return merak_fail_nomem(err, n * sizeof(int));
     }
@@ -33,6 +34,7 @@ void merak_instr_order_fini(struct merak_instr_order *order)
 {
     free(order->compute);
     free(order->seen);
+    free(order->asked);
     *order = (struct merak_instr_order){.program = NULL};
 }
 
@@ -75,8 +77,11 @@ void merak_instr_order_next(struct merak_instr_order *order)
         order->last_compute = id;
 }
 
-bool merak_instr_order_before(const struct merak_instr_order *order, int early,
-                              int late)
+/* Is `early` complete when `late` starts?  What a question has followed once
+ * without finding it is not followed again: there are many ways through a chain
+ * of copies, or of gathers. */
+static bool is_before(const struct merak_instr_order *order, int early,
+                      int late, unsigned question)
 {
     const struct merak_instr *in = &order->program->instr[late];
     int upto = order->compute[late];
@@ -90,11 +95,22 @@ bool merak_instr_order_before(const struct merak_instr_order *order, int early,
     for (int i = 0; i < in->n_wait; i++) {
         int w = order->program->wait[in->first_wait + i];
 
-        if (w == early || (w > early && !is_compute(order, w) &&
-                           merak_instr_order_before(order, early, w)))
+        if (w == early)
+            return true;
+        if (w < early || is_compute(order, w) || order->asked[w] == question)
+            continue;
+        order->asked[w] = question;
+        if (is_before(order, early, w, question))
             return true;
     }
     return false;
+}
+
+bool merak_instr_order_before(const struct merak_instr_order *order, int early,
+                              int late)
+{
+    return is_before(order, early, late,
+                     ++order->asked[order->program->n_instrs]);
 }
 
 bool merak_instr_order_implies(const struct merak_instr_order *order, int late,

@@ -18,6 +18,9 @@ struct merak_instr_order {
     /* By instruction off the compute queue: the first compute instruction
      * at whose start it is complete, or -1 so far. */
     int *seen;
+    /* By instruction: the latest question that has followed its waits; behind
+     * all, how many questions there were. */
+    unsigned *asked;
 };
 
 enum merak_status merak_instr_order_init(struct merak_instr_order *order,

@@ -567,13 +567,13 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
                               .have = (double)merak_search_memory(s->in)};
     size_t bytes = 0;
 
-    if (s->err == NULL && s->in->refusal == NULL)
-        return MERAK_ERR_CONFIG;
     if (c == NULL) {
         if (s->err != NULL)
             *s->err = s->run_error;
         return s->run_error.status;
     }
+    if (s->err == NULL && s->in->refusal == NULL)
+        return MERAK_ERR_CONFIG;
     if (!s->in->brief)
         bytes = enough_memory(s, c);
     r.stage = c->stage;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_timeline.c - pictures of a step */
+/* test_timeline.c - pictures of a step, and what precedes what in it */
 #include "config.h"
 
 #include "unit/near.h"
 
 #include "base/rng.h"
 #include "base/size.h"
+#include "partitioner/program/instr_order.h"
 #include "partitioner/program/memplan.h"
 #include "partitioner/simulate/timeline.h"
 
@@ -371,6 +372,35 @@ static void random_lives_are_placed_apart(void **state)
     }
 }
 
+/* A chain of copies with as many ways through it as a Fibonacci number, asked
+ * for one that it does not wait for. */
+static void long_chains_are_followed_once(void **state)
+{
+    enum { N = 200 };
+    struct merak_instr instr[N] = {{.queue = MERAK_QUEUE_COPY}};
+    int wait[2 * N] = {0};
+    const struct merak_program program = {
+        .instr = instr, .n_instrs = N, .wait = wait};
+    struct merak_instr_order order;
+
+    (void)state;
+    for (int i = 1; i < N; i++) {
+        instr[i] = (struct merak_instr){.id = i,
+                                        .queue = MERAK_QUEUE_COPY,
+                                        .first_wait = 2 * i,
+                                        .n_wait = i > 2 ? 2 : i - 1};
+        wait[2 * i] = i - 1;
+        wait[2 * i + 1] = i - 2;
+    }
+    assert_int_equal(merak_instr_order_init(&order, &program, NULL), MERAK_OK);
+    for (int i = 0; i < N; i++)
+        merak_instr_order_next(&order);
+    assert_false(merak_instr_order_before(&order, 0, N - 1));
+    assert_true(merak_instr_order_before(&order, 1, N - 1));
+    assert_false(merak_instr_order_before(&order, 0, N - 2));
+    merak_instr_order_fini(&order);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +416,7 @@ int main(void)
         cmocka_unit_test(slots_alive_together_do_not_overlap),
         cmocka_unit_test(slots_are_not_placed_after_a_deadline),
         cmocka_unit_test(random_lives_are_placed_apart),
+        cmocka_unit_test(long_chains_are_followed_once),
     };
 
     return cmocka_run_group_tests_name("timeline", tests, NULL, NULL);
