@@ -23,8 +23,10 @@ enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
 {
     if (queue == MERAK_QUEUE_COLLECTIVE)
         return MERAK_BAR_EXCHANGE;
-    if (queue == MERAK_QUEUE_P2P || queue == MERAK_QUEUE_COPY)
+    if (queue == MERAK_QUEUE_P2P)
         return MERAK_BAR_TRANSFER;
+    if (queue == MERAK_QUEUE_COPY)
+        return MERAK_BAR_COPY;
     if (microbatch < 0)
         return MERAK_BAR_STEP;
     if (phase == MERAK_PHASE_F)
@@ -39,7 +41,8 @@ int merak_bar_track(const struct merak_bar *bar)
 {
     if (bar->kind == MERAK_BAR_EXCHANGE)
         return 1;
-    return bar->kind == MERAK_BAR_TRANSFER ? 2 : 0;
+    return bar->kind == MERAK_BAR_TRANSFER || bar->kind == MERAK_BAR_COPY ? 2
+                                                                          : 0;
 }
 
 static int compare_starts(const struct merak_bar *x, const struct merak_bar *y)

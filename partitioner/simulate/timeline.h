@@ -17,6 +17,7 @@ enum merak_bar_kind {
     MERAK_BAR_STEP,      /* last gradient sums, norm, optimizer */
     MERAK_BAR_EXCHANGE,  /* collectives */
     MERAK_BAR_TRANSFER,  /* point to point */
+    MERAK_BAR_COPY,      /* to the host's memory, or back */
     MERAK_BAR_COUNT
 };
 

@@ -34,6 +34,7 @@ static const struct {
     [MERAK_BAR_STEP] = {"#8d5b8c", "end of step"},
     [MERAK_BAR_EXCHANGE] = {"#e15759", "collective"},
     [MERAK_BAR_TRANSFER] = {"#f28e2b", "point to point"},
+    [MERAK_BAR_COPY] = {"#9c755f", "host copy"},
 };
 
 static double x_of(const struct merak_picture *p, double seconds)
