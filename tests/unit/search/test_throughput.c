@@ -134,7 +134,14 @@ static double speed_of(const struct row *row)
 #define SELECTIVE .recompute = MERAK_RECOMPUTE_SELECTIVE
 #define SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_ON
 #define NO_SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_OFF
-#define FETCHED .zero = 3, .given[MERAK_CHOICE_ZERO] = true
+/* All blocks are gathered for each use, not only those that memory needs. */
+#define FETCHED                                  \
+    .zero = 3, .given[MERAK_CHOICE_ZERO] = true, \
+    .given[MERAK_CHOICE_FETCH] = true
+/* .. inside a node, which all have copies */
+#define HYBRID                          \
+    FETCHED, .zero_home = MERAK_HOME_IN, \
+             .given[MERAK_CHOICE_ZERO_HOME] = true
 #define INTERLEAVED .schedule = "interleaved"
 #define PTD_P FULL, NO_SP, .zero = 0, .given[MERAK_CHOICE_ZERO] = true
 #define ALONE(n)                           \

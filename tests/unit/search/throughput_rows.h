@@ -142,11 +142,13 @@
  {.tp = 8, .pp = 16, .micro_batch = 1, INTERLEAVED, .chunks = 8, NONE, SP},
  TOKENS, 8192 * 430 / 2.54, HELD_OUT, 8, 53248, 0},
 /* IBM's fms-fsdp, 2024: tokens a second, here of all GPUs; the first two share
- * parameters out within a node, and hold them whole here */
-{"fms-fsdp, 7 B on 128", "a100", 32, 4096, 32, 32000, 4096, 256, 16, ALONE(2),
+ * parameters out within a node */
+{"fms-fsdp, 7 B on 128", "a100", 32, 4096, 32, 32000, 4096, 256, 16,
+ {.tp = 1, .pp = 1, .micro_batch = 2, HYBRID},
  TOKENS, 128 * 3760., HELD_OUT, 32, 11008, 0},
-{"fms-fsdp, 13 B on 128", "a100", 40, 5120, 40, 32000, 4096, 128, 16, ALONE(1),
- TOKENS, 128 * 1700., 1.26, 40, 13824, 0},
+{"fms-fsdp, 13 B on 128", "a100", 40, 5120, 40, 32000, 4096, 128, 16,
+ {.tp = 1, .pp = 1, .micro_batch = 1, HYBRID},
+ TOKENS, 128 * 1700., HELD_OUT, 40, 13824, 0},
 {"fms-fsdp, 34 B on 128", "a100", 48, 8192, 64, 32000, 4096, 1024, 16,
  {.tp = 1, .pp = 1, .micro_batch = 8, FULL, FETCHED},
  TOKENS, 128 * 772., HELD_OUT, 8, 22016, 0},
