@@ -66,6 +66,18 @@ static bool parse_unsigned(const char *text, unsigned long long *value_p)
     return errno == 0 && *end == '\0';
 }
 
+static enum merak_status bad_number(const struct merak_option *row,
+                                    const char *text, const char *expected,
+                                    struct merak_error *err)
+{
+    char with_unit[128];
+
+    if (row->of == NULL)
+        return bad_value(row, text, expected, err);
+    snprintf(with_unit, sizeof(with_unit), "%s (%s)", expected, row->of);
+    return bad_value(row, text, with_unit, err);
+}
+
 static enum merak_status bad_integer(const struct merak_option *row,
                                      const char *text, struct merak_error *err)
 {
@@ -83,7 +95,7 @@ static enum merak_status bad_integer(const struct merak_option *row,
     if (row->words != NULL)
         snprintf(expected + n, sizeof(expected) - (size_t)n, " or %s",
                  row->words);
-    return bad_value(row, text, expected, err);
+    return bad_number(row, text, expected, err);
 }
 
 static enum merak_status store_integer(const struct merak_option *row,
@@ -133,7 +145,7 @@ static enum merak_status store_real(const struct merak_option *row,
             snprintf(expected, sizeof(expected), "a %snumber%s",
                      row->positive ? "positive " : "",
                      row->positive ? "" : " from 0");
-        return bad_value(row, text, expected, err);
+        return bad_number(row, text, expected, err);
     }
     if (row->kind == MERAK_OPTION_FLOAT)
         *(float *)field = (float)(v * unit);

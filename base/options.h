@@ -53,6 +53,7 @@ struct merak_option {
     size_t given;    /* offset of a bool in the target, set if the option is
                         given; 0: none */
     const char *arg; /* in the help: "N", "FILE"; NULL: by kind */
+    const char *of;  /* what a number counts, for messages: "GiB"; or NULL */
     /* CALL: store text, which lives as long as argv, in the target. */
     enum merak_status (*set)(void *target, const char *text,
                              struct merak_error *err);

@@ -334,7 +334,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .kind = MERAK_OPTION_CALL, .is_told = true},
     [MERAK_CHOICE_EXPERT_ROOM] = {
         BOTH(EXPERT_ROOM, "expert-room", INT, expert_room,
-             ROOM_TEXT, ROOM_TEXT, .least = 1, .most = 100000),
+             ROOM_TEXT, ROOM_TEXT, .least = 1, .most = 100000,
+             .of = "percent of an even share"),
         .key = "expert_room", IN_PLAN(expert_room),
         .usual = MERAK_EXPERT_ROOM, .is_implied = true, .is_settled = true},
     [MERAK_CHOICE_EP_FORM] = {

@@ -38,6 +38,8 @@ static const struct bad_row bad_rows[] = {
     {{"--data", "x", "--eps", "0"}, "--eps: expected a positive number"},
     {{"--data", "x", "--eps", "1e-60"}, "positive number, got \"1e-60\""},
     {{"--data", "x", "--deadline", "0"}, "a number above 0 to 1e+09"},
+    {{"--data", "x", "--expert-room", "1.1"},
+     "an integer 1..100000 (percent of an even share), got \"1.1\""},
     {{"--data", "x", "--threads", "1000000"}, "1..65535, got \"1000000\""},
     {{"--data", "x", "--dtype", "fp16"}, "expected fp32|bf16, got \"fp16\""},
     {{"--data", "x", "--zero1", "maybe"}, "expected no|yes"},
