@@ -17,10 +17,10 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -164,17 +164,11 @@ static void wait_idle(struct merak_ckpt_async *async)
     pthread_mutex_unlock(&async->lock);
 }
 
-/* Block signals: other threads handle them. */
 static enum merak_status start_thread(struct merak_ckpt_async *async,
                                       struct merak_error *err)
 {
-    sigset_t all, saved;
-    int code;
+    int code = merak_thread_create(&async->thread, NULL, work, async);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
-    code = pthread_create(&async->thread, NULL, work, async);
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
     if (code != 0)
         return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
                           strerror(code));

@@ -35,6 +35,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/open.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "io/file.h"
 
@@ -42,7 +43,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -385,20 +385,15 @@ static void *beat(void *arg)
     return NULL;
 }
 
-/* Block signals: other threads handle them. */
 static enum merak_status start_beats(struct merak_ckpt_owner *owner,
                                      struct merak_error *err)
 {
     pthread_attr_t attr;
-    sigset_t all, saved;
     int code;
 
-    sigfillset(&all);
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
-    code = pthread_create(&owner->thread, &attr, beat, owner);
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    code = merak_thread_create(&owner->thread, &attr, beat, owner);
     pthread_attr_destroy(&attr);
     if (code != 0)
         return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",

@@ -12,10 +12,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/wait.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -169,18 +169,10 @@ static void pool_close(int started)
     pool.threads = 0;
 }
 
-/* Workers block all signals: the program's main thread handles them. */
 static int start_worker(int i)
 {
-    sigset_t all, old;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&pool.thread[i], NULL, worker,
-                        (void *)(intptr_t)(i + 1));
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc;
+    return merak_thread_create(&pool.thread[i], NULL, worker,
+                               (void *)(intptr_t)(i + 1));
 }
 
 static enum merak_status allocate(int threads, struct merak_error *err)

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -155,20 +155,6 @@ static void *run_queue(void *arg)
     return NULL;
 }
 
-/* Block signals: the program's handlers run on its own threads. */
-static int start_thread(struct queue *q)
-{
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&q->thread, NULL, run_queue, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    q->started = rc == 0;
-    return rc;
-}
-
 enum merak_status merak_fake_queues_start(struct fake *f,
                                           struct merak_error *err)
 {
@@ -187,7 +173,8 @@ enum merak_status merak_fake_queues_start(struct fake *f,
         if (q->ring == NULL)
             return merak_fail_nomem(err,
                                     (size_t)f->base.depth * sizeof(*q->ring));
-        rc = start_thread(q);
+        rc = merak_thread_create(&q->thread, NULL, run_queue, q);
+        q->started = rc == 0;
         if (rc != 0)
             return merak_fail(err, MERAK_ERR_SYSTEM,
                               "cannot start a thread: %s", strerror(rc));

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/wait.h"
 
 #include <errno.h>
@@ -193,18 +194,13 @@ static void *let_all_in(void *arg)
  * the queue. */
 static void start_thread(struct merak_watch *w)
 {
-    sigset_t all, before;
-
     w->stop = eventfd(0, EFD_CLOEXEC);
     if (w->stop < 0)
         return;
-    sigfillset(&all); /* signals are for the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&w->thread, NULL, let_all_in, w) != 0) {
+    if (merak_thread_create(&w->thread, NULL, let_all_in, w) != 0) {
         close(w->stop);
         w->stop = -1;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void end_thread(struct merak_watch *w)

@@ -15,9 +15,9 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 /* Samples of some micro-batches: tokens, then targets, of each. */
@@ -275,17 +275,13 @@ static enum merak_status start_thread(struct merak_inputs *in,
 {
     size_t bytes = (size_t)in->t->plan.microbatches * microbatch_ids(in->t) *
                    sizeof(int32_t);
-    sigset_t all, saved;
     int code;
 
     in->now.ids = malloc(bytes);
     in->next.ids = malloc(bytes);
     if (in->now.ids == NULL || in->next.ids == NULL)
         return merak_fail_nomem(err, 2 * bytes);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
-    code = pthread_create(&in->thread, NULL, read_ahead, in);
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    code = merak_thread_create(&in->thread, NULL, read_ahead, in);
     if (code != 0)
         return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
                           strerror(code));
