@@ -35,6 +35,18 @@ enum merak_status merak_grad_unary(struct merak_grad *g,
                                    const struct merak_attrs *attrs, int n_in,
                                    struct merak_value *const *in,
                                    struct merak_error *err) MERAK_CHECKED;
+/* Define OP_grad: the gradient of input 0 is `dx` of these values, with the
+ * op's attributes; `g` and `node` are the function's. */
+#define MERAK_UNARY_GRAD(op, dx, ...)                                      \
+    static enum merak_status op##_grad(struct merak_grad *g,               \
+                                       const struct merak_node *node,      \
+                                       struct merak_error *err)            \
+    {                                                                      \
+        struct merak_value *in[] = {__VA_ARGS__};                          \
+                                                                           \
+        return merak_grad_unary(g, node, 0, dx, merak_node_attrs(node),    \
+                                (int)(sizeof(in) / sizeof(*in)), in, err); \
+    }
 /* The most common gradient of a parameter: one node of phase W, one output. */
 enum merak_status merak_grad_param(struct merak_grad *g,
                                    const struct merak_node *node,

@@ -173,29 +173,17 @@ static enum merak_status rope_infer(struct merak_infer *inf,
     return check_scaling(inf->attrs, (size_t)turned / 2, err);
 }
 
-/* Define OP_grad: the gradient of the input is `dx` of these values, with the
- * op's attributes. */
-#define UNARY_GRAD(op, dx, ...)                                            \
-    static enum merak_status op##_grad(struct merak_grad *g,               \
-                                       const struct merak_node *node,      \
-                                       struct merak_error *err)            \
-    {                                                                      \
-        struct merak_value *in[] = {__VA_ARGS__};                          \
-                                                                           \
-        return merak_grad_unary(g, node, 0, dx, merak_node_attrs(node),    \
-                                (int)(sizeof(in) / sizeof(*in)), in, err); \
-    }
 #define DY merak_grad_out(g, node, 0)
 #define X merak_node_in(node, 0)
 #define Y merak_node_out(node, 0)
 
-UNARY_GRAD(gelu, "gelu_dx", DY, X)
-UNARY_GRAD(relu2, "relu2_dx", DY, X)
-UNARY_GRAD(widen, "narrow", DY, X)
-UNARY_GRAD(softcap, "softcap_dx", DY, Y) /* the loss keeps the output */
-UNARY_GRAD(scale, "scale", DY)
+MERAK_UNARY_GRAD(gelu, "gelu_dx", DY, X)
+MERAK_UNARY_GRAD(relu2, "relu2_dx", DY, X)
+MERAK_UNARY_GRAD(widen, "narrow", DY, X)
+MERAK_UNARY_GRAD(softcap, "softcap_dx", DY, Y) /* the loss keeps the output */
+MERAK_UNARY_GRAD(scale, "scale", DY)
 /* The mask is a function of the stream, so the same call on dy applies it. */
-UNARY_GRAD(dropout, "dropout", DY)
+MERAK_UNARY_GRAD(dropout, "dropout", DY)
 
 static enum merak_status swiglu_grad(struct merak_grad *g,
                                      const struct merak_node *node,

@@ -96,16 +96,8 @@ MERAK_DIMS(experts_join, JOIN)
 MERAK_COST(experts_join, 1)
 
 /* Each is the other's gradient; what is added passes its own on. */
-static enum merak_status experts_send_grad(struct merak_grad *g,
-                                           const struct merak_node *node,
-                                           struct merak_error *err)
-{
-    struct merak_value *in[] = {merak_grad_out(g, node, 0),
-                                merak_node_in(node, 1)};
-
-    return merak_grad_unary(g, node, 0, "experts_join", merak_node_attrs(node),
-                            2, in, err);
-}
+MERAK_UNARY_GRAD(experts_send, "experts_join", merak_grad_out(g, node, 0),
+                 merak_node_in(node, 1))
 
 static enum merak_status experts_join_grad(struct merak_grad *g,
                                            const struct merak_node *node,
