@@ -170,10 +170,14 @@ bool merak_plan_is_home_in(const struct merak_plan *plan);
  * not possible with its other choices: levels.c. */
 enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
+static inline bool merak_offload_has_state(enum merak_offload offload)
+{
+    return offload == MERAK_OFFLOAD_STATE || offload == MERAK_OFFLOAD_ALL;
+}
+
 static inline bool merak_plan_offloads_state(const struct merak_plan *plan)
 {
-    return plan->offload == MERAK_OFFLOAD_STATE ||
-           plan->offload == MERAK_OFFLOAD_ALL;
+    return merak_offload_has_state(plan->offload);
 }
 
 static inline bool merak_plan_offloads_acts(const struct merak_plan *plan)

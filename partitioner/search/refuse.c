@@ -56,8 +56,7 @@ bool merak_search_is_hopeless(struct merak_search *s)
 
     if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
         return false; /* the search says why */
-    if (pin->offload == MERAK_OFFLOAD_STATE ||
-        pin->offload == MERAK_OFFLOAD_ALL)
+    if (merak_offload_has_state(pin->offload))
         of.parted = 0;
     s->state = dp * of.whole + of.parted;
     if (dp > 1)
