@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limit.c - the end of a search's time
  *
- * The clock enters a search only here, and only past its limit: a search that
- * ends before is the same on any machine.  Time is shared out so that there is
+ * The clock enters a search only here, and where the deadline of a trial, which
+ * is set here, is past: a search that is not cut short is the same on any
+ * machine.  Time is shared out so that there is
  * an answer when all of it has passed: most of it for estimates, in the order
  * of enumerate.c, of which each tensor degree gets an equal part, and then, one
  * after the other, what all of them left over; some for the plainest plans of
