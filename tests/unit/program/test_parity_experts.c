@@ -11,16 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct small_model mixture = {.layers = 2,
-                                           .vocab = 13,
-                                           .hidden = 8,
-                                           .heads = 4,
-                                           .experts = 8,
-                                           .chosen = 2,
-                                           .balance = {.aux = 0.5f,
-                                                       .z = 0.02f,
-                                                       .bias_rate = 1e-3f},
-                                           .untied = true};
+static const struct small_model mixture = {
+    .layers = 2,
+    .vocab = 13,
+    .hidden = 8,
+    .heads = 4,
+    .experts = 8,
+    .chosen = 2,
+    .balance = {.aux = 0.5f, .z = 0.02f, .bias_rate = 1e-3f},
+    .untied = true};
 
 /* All experts on one rank, beside the same replicas and stages. */
 static struct merak_plan uncut(const struct merak_plan *plan)
@@ -31,12 +30,29 @@ static struct merak_plan uncut(const struct merak_plan *plan)
     return one;
 }
 
+struct divided {
+    struct parity_variant v;
+    int ep, room;
+};
+
+static void check_divided(const struct divided *rows, size_t n,
+                          enum merak_ep_form form)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct merak_plan plan = parity_plan(&rows[i].v), one;
+
+        plan.micro_batch = 4;
+        plan.ep = rows[i].ep;
+        plan.ep_form = form;
+        plan.expert_room = rows[i].room;
+        one = uncut(&plan);
+        parity_plans(&mixture, &one, &plan, false);
+    }
+}
+
 static void experts_over_ranks_compute_the_same(void **state)
 {
-    static const struct {
-        struct parity_variant v;
-        int ep, room;
-    } rows[] = {
+    static const struct divided rows[] = {
         {{1, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 2, 0},
         {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 0},
         {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 100},
@@ -54,24 +70,13 @@ static void experts_over_ranks_compute_the_same(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_plan plan = parity_plan(&rows[i].v), one;
-
-        plan.micro_batch = 4;
-        plan.ep = rows[i].ep;
-        plan.expert_room = rows[i].room;
-        one = uncut(&plan);
-        parity_plans(&mixture, &one, &plan, false);
-    }
+    check_divided(rows, sizeof(rows) / sizeof(*rows), MERAK_EP_GATHER);
 }
 
 /* The same where rows travel, with and without places for all of them. */
 static void experts_exchange_rows(void **state)
 {
-    static const struct {
-        struct parity_variant v;
-        int ep, room;
-    } rows[] = {
+    static const struct divided rows[] = {
         {{1, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 2, 0},
         {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 0},
         {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 400}, /* the bound */
@@ -87,16 +92,7 @@ static void experts_exchange_rows(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_plan plan = parity_plan(&rows[i].v), one;
-
-        plan.micro_batch = 4;
-        plan.ep = rows[i].ep;
-        plan.expert_room = rows[i].room;
-        plan.ep_form = MERAK_EP_EXCHANGE;
-        one = uncut(&plan);
-        parity_plans(&mixture, &one, &plan, false);
-    }
+    check_divided(rows, sizeof(rows) / sizeof(*rows), MERAK_EP_EXCHANGE);
 }
 
 /* Sequences over cp beside experts over ep: each rank has the rows that its
@@ -111,12 +107,27 @@ static void sequences_are_cut_beside_experts(void **state)
     } rows[] = {
         {{1, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 2, 2, 0, 0, 0, 0},
         {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 2, 100, 0, 0, MERAK_CP_HEADS},
-        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 2, 2, 50, 2, MERAK_CP_HEAD_TAIL,
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF},
+         2,
+         2,
+         50,
+         2,
+         MERAK_CP_HEAD_TAIL,
          MERAK_CP_GATHER},
-        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 2, 4, 200, 2, MERAK_CP_CONTIGUOUS,
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF},
+         2,
+         4,
+         200,
+         2,
+         MERAK_CP_CONTIGUOUS,
          MERAK_CP_GATHER},
         {{2, 1, 1, "1f1b", 1, MERAK_SP_ON}, 2, 2, 0, 0, 0, 0},
-        {{1, 2, 2, "zb-h1", 2, MERAK_SP_OFF}, 2, 2, 50, 2, MERAK_CP_HEAD_TAIL,
+        {{1, 2, 2, "zb-h1", 2, MERAK_SP_OFF},
+         2,
+         2,
+         50,
+         2,
+         MERAK_CP_HEAD_TAIL,
          MERAK_CP_GATHER},
     };
 
@@ -360,9 +371,9 @@ static void rows_without_room_are_counted(void **state)
 
         executed_step(ex, 3);
         over = executed_overflow(ex);
-        assert_near(
-            &over,
-            &(double){rows[i].over * mixture.layers * PARITY_BATCHES}, 1, 0, 0);
+        assert_near(&over,
+                    &(double){rows[i].over * mixture.layers * PARITY_BATCHES},
+                    1, 0, 0);
         executed_destroy(ex);
     }
 }

@@ -372,6 +372,26 @@ static void layers_are_replicas_beside_a_large_vocabulary(void **state)
         merak_search_destroy(result[i]);
 }
 
+/* 32 sequences a step on a node of eight, without a pipeline. */
+static struct merak_search_input on_a_node(struct merak_hf_config *config,
+                                           const struct merak_device *device)
+{
+    return (struct merak_search_input){
+        .describe = merak_hf_describe,
+        .arg = config,
+        .seq = 4096,
+        .dtype = MERAK_BF16,
+        .global_batch = 32,
+        .nodes = 1,
+        .ranks_per_node = 8,
+        .threads = 1,
+        .device = device,
+        .pin = {.pp = 1,
+                .dp = 1,
+                .micro_batch = 8,
+                .given[MERAK_CHOICE_SUB_PIPELINE] = true}};
+}
+
 /*
  * Megatron's guideline for mixtures of experts: expert before tensor
  * parallelism.  Layers of Mixtral 8x7B on a node of H100s, with what Megatron
@@ -382,25 +402,12 @@ static void experts_are_divided_before_they_are_cut(void **state)
 {
     struct merak_hf_config config = mixtral_config(2, 4096, 32, 14336, 32000);
     struct merak_device device;
-    struct merak_search_input in = {
-        .describe = merak_hf_describe,
-        .arg = &config,
-        .seq = 4096,
-        .dtype = MERAK_BF16,
-        .global_batch = 32,
-        .nodes = 1,
-        .ranks_per_node = 8,
-        .threads = 1,
-        .device = &device,
-        .fast_sums = true,
-        .pin = {.pp = 1,
-                .dp = 1,
-                .micro_batch = 8,
-                .given = {[MERAK_CHOICE_TP_BATCH] = true,
-                          [MERAK_CHOICE_SUB_PIPELINE] = true}}};
+    struct merak_search_input in = on_a_node(&config, &device);
     double before = 0;
 
     (void)state;
+    in.fast_sums = true;
+    in.pin.given[MERAK_CHOICE_TP_BATCH] = true;
     assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
     for (int ep = 0; ep != 1; ep = ep == 0 ? 8 : ep / 2) { /* 0: any */
         struct merak_search_result *result = NULL;
@@ -434,31 +441,19 @@ static void rows_travel_where_that_is_less(void **state)
 
     (void)state;
     assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
-    device.host = (struct merak_host){0}; /* it would not see words */
+    /* on accelerators, beside which there is a host, a search only gathers */
+    device.host = (struct merak_host){0};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct merak_hf_config config =
             mixtral_config(2, 4096, 32, rows[i].ffn, 32000);
-        struct merak_search_input in = {
-            .describe = merak_hf_describe,
-            .arg = &config,
-            .seq = 4096,
-            .dtype = MERAK_BF16,
-            .global_batch = 32,
-            .nodes = 1,
-            .ranks_per_node = 8,
-            .threads = 1,
-            .device = &device,
-            .pin = {.tp = 1,
-                    .ep = 8,
-                    .pp = 1,
-                    .dp = 1,
-                    .micro_batch = 8,
-                    .ep_form = MERAK_EP_AUTO,
-                    .given = {[MERAK_CHOICE_SUB_PIPELINE] = true}}};
+        struct merak_search_input in = on_a_node(&config, &device);
         struct merak_search_result *result = NULL;
         struct merak_error err = {0};
         double sent;
 
+        in.pin.tp = 1;
+        in.pin.ep = 8;
+        in.pin.ep_form = MERAK_EP_AUTO;
         config.mixture.experts = rows[i].experts;
         config.mixture.chosen = rows[i].chosen;
         if (merak_search(&in, &result, &err) != MERAK_OK)
