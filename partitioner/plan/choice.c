@@ -232,8 +232,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .kind = MERAK_OPTION_CALL},
     [MERAK_CHOICE_MICRO_BATCH] = {
         BOTH(MICRO_BATCH, "micro-batch", SIZE, micro_batch,
-             "sequences in a micro-batch (1)",
-             "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX),
+             "sequences in a micro-batch (1, or ep)",
+             "sequences in a micro-batch (1, or ep)", .least = 1, .most = INT_MAX),
         .key = "micro_batch", IN_PLAN(micro_batch), .usual = 1,
         .differs = BY_DEGREES, .tie = 3, NEAR(size, 8, 3)},
     [MERAK_CHOICE_SCHEDULE] = {
@@ -550,6 +550,16 @@ void merak_choices_of(const struct merak_plan *plan,
         choices->micro_batch *= 2;
 }
 
+size_t merak_choices_least_samples(const struct merak_choices *choices)
+{
+    size_t tp = choices->tp > 1 && merak_choices_share_samples(choices)
+                    ? (size_t)choices->tp
+                    : 1;
+
+    return tp * (size_t)(choices->ep > 1 ? choices->ep : 1) *
+           (choices->sub_pipeline ? 2 : 1);
+}
+
 void merak_choices_take(const struct merak_choices *choices,
                         struct merak_plan *plan)
 {
@@ -563,6 +573,8 @@ void merak_choices_take(const struct merak_choices *choices,
             store(c->kind, (char *)plan + c->plan_at,
                   choices->given[i] ? merak_choice_get(c, choices) : c->usual);
     }
+    if (!choices->given[MERAK_CHOICE_MICRO_BATCH])
+        plan->micro_batch = merak_choices_least_samples(choices);
     plan->split = choices->split;
     plan->stage = choices->list.stage;
     if (plan->stage != NULL) {

@@ -187,6 +187,9 @@ merak_choices_share_samples(const struct merak_choices *choices)
 {
     return choices->tp_batch_percent > 0 || merak_split_any(&choices->split);
 }
+/* Sequences of the smallest micro-batch that these choices can divide over ep,
+ * tp and the halves of a sub-pipeline: what is run if none is given. */
+size_t merak_choices_least_samples(const struct merak_choices *choices);
 
 /* May a choice that was given, or not, have this value? */
 static inline bool merak_choice_allows(bool given, long wanted, long value)

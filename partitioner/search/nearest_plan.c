@@ -55,8 +55,7 @@ void merak_search_narrow(struct merak_choices *pin)
         merak_given_parts(&pin->list) == 0)
         pin->schedule = "1f1b";
     if (pin->micro_batch == 0 && !merak_choices_share_samples(pin))
-        pin->micro_batch =
-            (size_t)(pin->ep > 1 ? pin->ep : 1) * (pin->sub_pipeline ? 2 : 1);
+        pin->micro_batch = merak_choices_least_samples(pin);
 }
 
 /* Is there a plan for any allowed tp and pp? */

@@ -182,14 +182,10 @@ static bool has_no_samples(const struct merak_search *s,
 static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
-    size_t b = pin->micro_batch > 0 ? pin->micro_batch : 1;
+    size_t b = pin->micro_batch > 0 ? pin->micro_batch
+                                    : merak_choices_least_samples(pin);
 
     r->plan.dp = least_dp(s);
-    if (pin->micro_batch == 0 && merak_choices_share_samples(pin) &&
-        pin->tp > 0)
-        b = (size_t)pin->tp * (pin->ep > 1 ? (size_t)pin->ep : 1);
-    else if (pin->micro_batch == 0 && pin->ep > 1)
-        b = (size_t)pin->ep;
     r->plan.micro_batch = b;
     r->have = (double)s->in->global_batch;
     r->need = (double)r->plan.dp * (double)b;

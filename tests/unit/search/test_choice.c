@@ -390,6 +390,32 @@ static void lists_of_stages(void **state)
     }
 }
 
+/* What has to divide a micro-batch decides the smallest, if none is given. */
+static void a_micro_batch_can_be_divided(void **state)
+{
+    static const struct {
+        struct merak_choices choices;
+        size_t samples;
+    } rows[] = {
+        {{.ep = MERAK_OPTION_AUTO}, 1},
+        {{.ep = 4, .tp = 2}, 4},
+        {{.ep = 2, .sub_pipeline = true}, 4},
+        {{.tp = 4, .tp_batch_percent = 50}, 4},
+        {{.ep = 2, .tp = 4, .tp_batch_percent = 50}, 8},
+        {{.ep = 2, .micro_batch = 6}, 6},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_choices choices = rows[i].choices;
+        struct merak_plan plan = {.tp = 0};
+
+        choices.given[MERAK_CHOICE_MICRO_BATCH] = choices.micro_batch > 0;
+        merak_choices_take(&choices, &plan);
+        assert_int_equal(plan.micro_batch, rows[i].samples);
+    }
+}
+
 static void stages_settle(void **state)
 {
     const int cp[] = {2, MERAK_OPTION_AUTO};
@@ -452,6 +478,7 @@ int main(void)
         cmocka_unit_test(what_levels_have_is_given_with_them),
         cmocka_unit_test(rows_are_of_one_choice_each),
         cmocka_unit_test(lists_of_stages),
+        cmocka_unit_test(a_micro_batch_can_be_divided),
         cmocka_unit_test(stages_settle),
         cmocka_unit_test(a_plan_is_its_choices),
         cmocka_unit_test(the_nearest_values_come_first),
