@@ -22,6 +22,8 @@ struct reader {
     const char *path;
     struct merak_error *err;
     enum merak_status rc;
+    const json_t *object; /* the last that was found, and its name */
+    const char *name;
 };
 
 /* Is it 0, or in the range in which no quotient of two overflows? */
@@ -36,20 +38,24 @@ static double number(struct reader *r, const json_t *object, const char *name,
 {
     const json_t *value = json_object_get(object, name);
     double x = json_number_value(value);
+    char is[32] = "missing", range[48] = "";
 
-    if (r->rc != MERAK_OK)
-        return 0;
-    if (!json_is_number(value) || x < 0 || (x == 0 && !zero))
-        r->rc =
-            merak_fail(r->err, MERAK_ERR_FORMAT,
-                       "%s: field \"%s\" is %s; expected a number %s", r->path,
-                       name, value == NULL ? "missing" : "of another kind",
-                       zero ? "not below 0" : "above 0");
-    else if (!is_amount(x))
-        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "%s: field \"%s\" is %g; expected %g to %g%s",
-                           r->path, name, x, LEAST, MOST, zero ? ", or 0" : "");
-    return x;
+    if (r->rc != MERAK_OK ||
+        (json_is_number(value) && is_amount(x) && (x > 0 || zero)))
+        return x;
+    if (json_is_number(value))
+        snprintf(is, sizeof(is), "%g", x);
+    else if (value != NULL)
+        snprintf(is, sizeof(is), "of another kind");
+    if (x > 0)
+        snprintf(range, sizeof(range), ", %s%g to %g", zero ? "0 or " : "",
+                 LEAST, MOST);
+    r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                       "%s: field \"%s\"%s%s is %s; expected a number %s%s",
+                       r->path, name, object == r->object ? " of " : "",
+                       object == r->object ? r->name : "", is,
+                       zero ? "not below 0" : "above 0", range);
+    return 0;
 }
 
 /* Fields of the file and of its objects; each list ends with NULL. */
@@ -122,6 +128,8 @@ static const json_t *object(struct reader *r, const json_t *in,
                        name, value == NULL ? "missing" : "of another kind");
     if (fields != NULL)
         check_fields(r, value, name, fields);
+    r->object = value;
+    r->name = name;
     return value;
 }
 

@@ -303,7 +303,7 @@ static void bad_files_are_refused(void **state)
          "expected an object"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": \"a\"}}",
-         "\"bf16\" is of another kind"},
+         "\"bf16\" of flops_per_s is of another kind"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0}",
          "\"link\" is missing"},
@@ -329,35 +329,36 @@ static void bad_files_are_refused(void **state)
          "\"transport\" is mpi; expected \"nccl\" or \"ucx\""},
         {PLAIN ", "
                "\"attention_flops_per_s\": {\"f32\": 1}}",
-         "\"bf16\" is missing"},
+         "\"bf16\" of attention_flops_per_s is missing"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 0.5}", "1 to 2^60"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "1 to 2^60"},
         {PLAIN
          ", \"net\": "
          "{\"bytes_per_s\": 1, \"latency_s\": 0, \"node_bytes_per_s\": 0}}",
-         "\"node_bytes_per_s\" is of another kind; expected a number above 0"},
+         "\"node_bytes_per_s\" of net is 0; expected a number above 0"},
         {PLAIN ", \"beside\": 1}",
          "\"beside\" is of another kind; expected an object"},
         {PLAIN ", \"beside\": "
                "{\"latency_s\": -1, \"bytes_per_s\": 0}}",
-         "\"latency_s\" is of another kind; expected a number not below 0"},
+         "\"latency_s\" of beside is -1; expected a number not below 0"},
         {PLAIN ", \"host\": 4}", "\"host\" is of another kind"},
-        {PLAIN ", \"host\": {}}", "\"memory_bytes\" is missing"},
+        {PLAIN ", \"host\": {}}", "\"memory_bytes\" of host is missing"},
         {PLAIN ", \"host\": {\"memory_bytes\": 1e30}}",
          "memory_bytes is 1e+30; expected bytes of a rank"},
         {PLAIN ", \"host\": {\"memory_bytes\": 1, \"bytes_per_s\": 0}}",
          "expected a number above 0"},
         {PLAIN ", \"host\": {\"memory_bytes\": 1, \"bytes_per_s\": 1}}",
-         "\"latency_s\" is missing"},
+         "\"latency_s\" of host is missing"},
         {PLAIN ", \"host\": {\"memory_bytes\": 1, \"bytes_per_s\": 1, "
                "\"latency_s\": 0, \"bytes\": 1}}",
          "no field \"bytes\" of host"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1e300, \"bf16\": 1}}",
-         "\"f32\" is 1e+300; expected 1e-30 to 1e+30"},
+         "\"f32\" of flops_per_s is 1e+300; expected a number above 0, 1e-30 "
+         "to 1e+30"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 1e-320}",
-         "expected 1e-30 to 1e+30, or 0"},
+         "expected a number not below 0, 0 or 1e-30 to 1e+30"},
         {PLAIN ", \"kernels\": "
                "{\"f32\": {\"add\": [[0, 1e-300, 1]]}}}",
          "kernel add: expected points of three to five"},
@@ -562,7 +563,7 @@ static void an_unknown_word_names_those_there_are(void **state)
     (void)state;
     assert_int_equal(merak_device_find("b200", &d, &err), MERAK_ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, "a100, a100-2021, h100, h100-2023, h200, "
-                                  "rtx3090, cpu"));
+                                     "rtx3090, cpu"));
 }
 
 int main(void)
