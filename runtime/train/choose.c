@@ -495,22 +495,27 @@ static enum merak_status use_choices(struct merak_trainer *t,
     return rc;
 }
 
-/* The device that a search without --device plans for: that of rank 0, on all
- * ranks.  Collective. */
+/* The built-in device that stands for this machine without --device: that of
+ * rank 0, on all ranks; "": none is needed, and accelerators are unknown.
+ * Collective. */
 static enum merak_status device_here(const struct merak_trainer *t,
-                                     char word[32], struct merak_error *err)
+                                     bool searches, char word[32],
+                                     struct merak_error *err)
 {
     bool on_host =
         t->compute.accel == NULL || t->compute.accel->ops->memory == NULL;
     const char *name =
-        on_host ? "cpu" : merak_device_of_hardware(t->compute.card.name);
+        on_host ? NULL : merak_device_of_hardware(t->compute.card.name);
 
-    if (name == NULL && t->boot->rank == 0)
-        merak_warn("train",
-                   "no speeds of %s are built in: the plan is made for a "
-                   "CPU's; calibrate here, and give the file with --device",
-                   t->compute.card.name);
-    snprintf(word, 32, "%s", name != NULL ? name : "cpu");
+    if (name == NULL && searches) {
+        name = "cpu";
+        if (!on_host && t->boot->rank == 0)
+            merak_warn("train",
+                       "no speeds of %s are built in: the plan is made for a "
+                       "CPU's; calibrate here, and give the file with --device",
+                       t->compute.card.name);
+    }
+    snprintf(word, 32, "%s", name != NULL ? name : "");
     return t->boot->ops->broadcast(t->boot, word, 32, err);
 }
 
@@ -523,9 +528,9 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     enum merak_status rc = merak_device_here(t, err);
 
     device = t->opt.device;
-    if (rc == MERAK_OK && searches && device == NULL) {
-        rc = device_here(t, here, err);
-        device = here;
+    if (rc == MERAK_OK && device == NULL) {
+        rc = device_here(t, searches, here, err);
+        device = here[0] != '\0' ? here : NULL;
     }
     /* --device without a plan is what emu emulates.  Rank 0 searches, and all
      * ranks predict with the same costs. */

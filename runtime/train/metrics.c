@@ -34,8 +34,9 @@ struct merak_metrics {
 static double flops_per_s(const struct merak_trainer *t, double step_s,
                           double *mfu_p)
 {
-    double peak =
-        t->opt.device == NULL ? 0 : t->device.peak_flops_per_s[t->plan.dtype];
+    bool known = t->opt.device != NULL ||
+                 merak_device_of_hardware(t->compute.card.name) != NULL;
+    double peak = known ? t->device.peak_flops_per_s[t->plan.dtype] : 0;
     double rate = merak_graph_flops(t->sharded->graph) *
                   (double)t->plan.microbatches * t->program->mesh.dp / step_s;
 
