@@ -15,9 +15,9 @@
 #   --total SECONDS   of all together: what does not fit is cut off or left out,
 #                     and the last line says how to go on
 #
-# Parts: build facts ops step repeat gpt2 ranks kernels autotune cudnn calibrate
-# losses graphs nccl ckpt llama ceilings sanitize, the most valuable first; build
-# is added where there is none.  Each prints `ok`, `FAILED`, `skipped` or `left` and why, in one
+# Parts: build facts ops step repeat gpt2 ranks shards kernels autotune cudnn
+# calibrate losses graphs nccl ckpt llama ceilings sanitize, the most valuable
+# first; build is added where there is none.  Each prints `ok`, `FAILED`, `skipped` or `left` and why, in one
 # line; its whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one
 # table of all, OUT/DATE.log has the ends of all outputs, and all three are
 # written anew after each part.
@@ -37,7 +37,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
 limit= total=0 inner=
-all="build facts ops step repeat gpt2 ranks kernels autotune cudnn calibrate losses graphs nccl ckpt llama ceilings sanitize"
+all="build facts ops step repeat gpt2 ranks shards kernels autotune cudnn calibrate losses graphs nccl ckpt llama ceilings sanitize"
 parts=()
 
 die()
@@ -416,7 +416,7 @@ part_sanitize()
 # Random bytes, and models: dropout in the small one.
 make_data()
 {
-    [ -e "$work/llama.json" ] && return
+    [ -e "$work/experts.json" ] && return
     head -c 300000 /dev/urandom >"$work/bytes"
     "$merak" data pack --tokenizer byte --out "$work/data" "$work/bytes" || exit 1
     cat >"$work/small.json" <<END
@@ -432,10 +432,19 @@ END
  "max_position_embeddings": 128, "rope_theta": 10000.0, "hidden_act": "silu",
  "tie_word_embeddings": false}
 END
+    cat >"$work/experts.json" <<END
+{"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 3,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+ "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+ "intermediate_size": 96, "norm_topk_prob": true, "vocab_size": 257,
+ "rms_norm_eps": 1e-6, "max_position_embeddings": 128, "rope_theta": 10000.0,
+ "hidden_act": "silu", "tie_word_embeddings": false}
+END
 }
 
 # small_train NAME BACKEND [OPTION]..: metrics in NAME.jsonl, the rest in
-# NAME.log; by $trainer
+# NAME.log; $model.json by $trainer
+model=small
 small_train()
 {
     local name=$1 on=$2
@@ -443,7 +452,7 @@ small_train()
     shift 2
     make_data
     rm -f "$name.jsonl"
-    "${trainer[@]}" --model "$work/small.json" --data "$work/data" --seq 96 \
+    "${trainer[@]}" --model "$work/$model.json" --data "$work/data" --seq 96 \
         --global-batch 8 --micro-batch 2 --eval-samples 0 --lr 1e-3 \
         --backend "$on" --deadline 60 --metrics "$name.jsonl" "$@" \
         >"$name.log" 2>&1 && return
@@ -540,6 +549,61 @@ part_ranks()
             compare "$work/once" "$work/twice" 0 || failed=1
             [ "$layout" != "2 --pp 2" ] ||
                 compare "$work/once" "$work/alone" 0 || failed=1
+        done
+    done
+    return $failed
+}
+
+# What cuts parameters, positions and experts over ranks, and what goes to the
+# host's memory: the losses of one rank of the CPU.  A copy to the host and back
+# changes no bit.
+part_shards()
+{
+    local failed=0 dtypes="fp32 bf16" dtype layout way device=()
+    local ways="none acts all"
+    local layouts=("small 2 --zero 2" "small 2 --zero 3" "llama 2 --cp 2"
+        "llama 2 --cp 2 --cp-form heads" "experts 1" "experts 2 --ep 2"
+        "experts 2 --ep 2 --ep-form exchange"
+        "experts 2 --ep 2 --ep-form exchange --expert-room 30"
+        "small 2 --zero 3 --recompute full --offload all")
+
+    needs_build
+    [ -x "$tests/forked_train" ] || skip "built without UCX"
+    if [ "$backend" != cuda ]; then
+        # the tests of each have its other forms
+        dtypes=fp32 ways="none acts" device=(--device "$work/host.json")
+        layouts=("llama 2 --cp 2"
+            "experts 2 --ep 2 --ep-form exchange --expert-room 30")
+        echo '{"name": "host", "ranks_per_node": 1, "memory_bytes": 4e9,
+            "flops_per_s": {"f32": 1e11, "bf16": 1e11}, "bytes_per_s": 1e10,
+            "kernel_s": 2e-6,
+            "host": {"memory_bytes": 1e9, "bytes_per_s": 1e9, "latency_s": 1e-5},
+            "link": {"bytes_per_s": 5e9, "latency_s": 5e-6}}' >"$work/host.json"
+    fi
+    for dtype in $dtypes; do
+        trainer=("$merak" train)
+        for model in small llama experts; do
+            small_train "$work/cpu-$model" cpu --steps $few --dtype $dtype ||
+                return 1
+        done
+        for layout in "${layouts[@]}"; do
+            echo "--- $dtype, $layout"
+            set -- $layout
+            model=$1
+            trainer=("$tests/forked_train" "$2")
+            shift 2
+            small_train "$work/once" "$backend" --steps $few --dtype $dtype \
+                "${device[@]}" "$@" &&
+                compare "$work/once" "$work/cpu-$model" \
+                    $([ $dtype = fp32 ] && echo 2e-4 || echo 3e-2) || failed=1
+        done
+        model=llama
+        trainer=("$merak" train)
+        for way in $ways; do
+            echo "--- $dtype, --offload $way"
+            small_train "$work/$way" "$backend" --steps $few --dtype $dtype \
+                "${device[@]}" --recompute full --offload $way &&
+                compare "$work/$way" "$work/none" 0 || failed=1
         done
     done
     return $failed

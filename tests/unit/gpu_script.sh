@@ -31,12 +31,13 @@ else
     ok $? "without a GPU it says so and does nothing" "$tmp/text"
 fi
 
-run --backend fake ceilings gpt2 llama graphs ranks calibrate
+run --backend fake ceilings gpt2 llama graphs ranks shards calibrate
 [ $? -eq 0 ] && grep -Eq '^gpt2 +ok .*merak_tiny [1-9]' "$tmp/text" &&
     grep -Eq '^llama +ok .*merak_tiny-llama [1-9]' "$tmp/text" &&
     grep -Eq '^graphs +ok .*difference 0;.*difference 0;' "$tmp/text" &&
     if grep -q '^#define HAVE_UCX 1' ../config.h; then
-        grep -Eq '^ranks +ok .*difference 0;' "$tmp/text"
+        grep -Eq '^ranks +ok .*difference 0;' "$tmp/text" &&
+            grep -Eq '^shards +ok .*difference 0;' "$tmp/text"
     else
         grep -Eq '^ranks +skipped .*without UCX' "$tmp/text"
     fi && grep -Eq '^ceilings +skipped .*needs a GPU' "$tmp/text" &&
