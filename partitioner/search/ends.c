@@ -358,8 +358,8 @@ static void share_uplinks(const struct merak_rater *r)
     }
 }
 
-/* When a stage's last action ends, but for sums, which the drain adds. */
-static double end_of(const struct merak_rater *r, int s)
+/* The drain adds these sums. */
+double merak_stage_end(const struct merak_rater *r, int s)
 {
     int last = -1;
 
@@ -386,7 +386,7 @@ static const double *drain_all(const struct merak_rater *r)
         struct merak_drain *d = &r->ends.drain[s];
 
         begin_all(r, d);
-        r->ends.done[s] = fmax(d->at, end_of(r, s));
+        r->ends.done[s] = fmax(d->at, merak_stage_end(r, s));
     }
     share_uplinks(r);
     return r->ends.done;

@@ -26,6 +26,8 @@ bool merak_stage_runs(const struct merak_rater *rater, int segment, int s);
  * stage `at`. */
 double merak_whole_step(const struct merak_rater *rater,
                         struct merak_tail *busiest, int at);
+/* When a stage's last action ends, but for sums over replicas in it. */
+double merak_stage_end(const struct merak_rater *rater, int s);
 /* Seconds to sum the squares of the norm over tp, dp and pp. */
 double merak_norm_s(const struct merak_rater *rater);
 

@@ -164,9 +164,11 @@ static double rate_key(struct sweep *w)
     for (int i = 0; i < 2; i++) {
         struct merak_candidate cand;
 
-        if (table[i] != NULL &&
-            merak_search_start(w->s, table[i], w->pp, &cand) &&
-            !merak_search_is_slow(w->s, merak_search_lower_bound(&cand)))
+        if (table[i] == NULL ||
+            !merak_search_start(w->s, table[i], w->pp, &cand))
+            continue;
+        merak_search_bound(w->s, &cand);
+        if (!merak_search_is_slow(w->s, merak_search_lower_bound(&cand)))
             merak_search_rate_chunks(w->s, &cand);
     }
     return merak_search_shortest(w->s, first);

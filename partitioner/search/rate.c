@@ -322,7 +322,7 @@ static void split_step(const struct merak_rater *r, double step, int at,
         units * (work.all_s - work.kernel_s - work.recompute_s) + t->tp_s;
     part_s[MERAK_PART_DP] = 0;
     if (r->mesh.dp > 1)
-        part_s[MERAK_PART_DP] = t->ready - t->norm_s - r->player.end[at] -
+        part_s[MERAK_PART_DP] = t->ready - t->norm_s - merak_stage_end(r, at) -
                                 t->tp_s + front; /* all stages wait for it */
     else
         part_s[MERAK_PART_TP] += front; /* gathered over tensor ranks alone */
