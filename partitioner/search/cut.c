@@ -409,6 +409,7 @@ void merak_search_polish(struct merak_search *s, struct merak_candidate *cand)
     if (cuts_init(&c, s, cand, s->limit * MERAK_SEARCH_SLACK, false) &&
         cand->given.cut == NULL && !is_small(&c))
         improve(&c, &s->trials.deadline);
+    cand->polished = true;
     s->cut_short = s->cut_short || merak_deadline_is_past(&s->trials.deadline);
     cuts_fini(&c);
 }

@@ -434,16 +434,21 @@ static bool move_about(struct merak_search *s, struct merak_candidate *c,
     return moved;
 }
 
-/* Hill climbing from a good plan: simulate other cuts of it, while there is
- * effort left. */
-static void climb(struct merak_search *s, struct merak_candidate *c)
+/* Hill climbing from a good plan: simulate other cuts of it, with so much
+ * effort.  That is its own: what others took does not count, so that a plan is
+ * the same whichever others a request has. */
+static void climb(struct merak_search *s, struct merak_candidate *c,
+                  double effort)
 {
     int parts = merak_candidate_parts(c);
     bool moved;
 
+    if (merak_search_effort(c) > effort / 4)
+        return;
+    s->effort.most = s->effort.done + effort;
     if (merak_cuts_count(parts, merak_candidate_segments(c)) *
             merak_search_effort(c) <
-        (s->effort.most - s->effort.done) / MAX_CLIMBS) {
+        EFFORT / MAX_CLIMBS) {
         sweep(s, c);
         return;
     }
@@ -466,27 +471,20 @@ static bool is_first(const struct merak_search *s, int cand)
 }
 
 /* The best plan of each order of nodes gets the effort that it would get as the
- * only one; the others get what is left. */
+ * only one; the others get less. */
 static void climb_all(struct merak_search *s)
 {
     int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS;
-    double left = EFFORT - s->effort.done;
 
     if (s->in->pin.list.cut != NULL)
         return;
 
-    for (int i = 0; i < n; i++) {
-        if (s->cand[i].step_s <= 0 || is_useless(s, s->cand[i].step_s) ||
-            !is_first(s, i) || merak_search_is_over(s))
-            continue;
-        s->effort.most = s->effort.done + left;
-        climb(s, &s->cand[i]);
-    }
-    s->effort.most = EFFORT;
-    for (int i = 0; i < n; i++) {
-        if (s->cand[i].step_s > 0 && !is_useless(s, s->cand[i].step_s) &&
-            !is_first(s, i) && !merak_search_is_over(s))
-            climb(s, &s->cand[i]);
+    for (int first = 1; first >= 0; first--) {
+        for (int i = 0; i < n && !merak_search_is_over(s); i++) {
+            if (s->cand[i].step_s > 0 && !is_useless(s, s->cand[i].step_s) &&
+                is_first(s, i) == (first == 1))
+                climb(s, &s->cand[i], first ? EFFORT : EFFORT / MAX_CLIMBS);
+        }
     }
 }
 
@@ -502,6 +500,29 @@ void merak_search_finals(struct merak_search *s)
     sort(s->cand, s->n_cands);
 }
 
+/* An estimate tells how fast a plan is once its cut is polished: until then it
+ * may be far from what the same plan takes as a finalist. */
+static void polish_near(struct merak_search *s)
+{
+    struct merak_candidate *near[MERAK_SEARCH_CHOICES];
+    int polished, all = 0;
+
+    do {
+        int n = merak_search_near(s, false, MERAK_SEARCH_HOPELESS, near);
+
+        polished = 0;
+        for (int i = 0; i < n && merak_search_goes_on(s); i++) {
+            if (near[i]->polished || near[i]->arena > 0)
+                continue;
+            merak_search_limit_trial(s);
+            merak_search_polish(s, near[i]);
+            polished++;
+        }
+        sort(s->cand, s->n_cands);
+        all += polished;
+    } while (polished > 0 && all < MAX_NAMED);
+}
+
 static void try_near(struct merak_search *s)
 {
     struct merak_candidate *near[MERAK_SEARCH_CHOICES];
@@ -510,6 +531,7 @@ static void try_near(struct merak_search *s)
     do {
         double error = s->effort.done < MOST_EFFORT ? MERAK_SEARCH_ERROR : 1;
 
+        polish_near(s);
         n = merak_search_near(s, false, error, near);
         for (int i = 0; i < n && merak_search_goes_on(s); i++, tried++)
             try_polished(s, near[i]);
@@ -526,12 +548,8 @@ static void climb_near(struct merak_search *s)
                 ? 0
                 : merak_search_near(s, true, CLIMB_NEAR, near);
 
-    for (int i = 0; i < n && merak_search_goes_on(s); i++) {
-        if (merak_search_effort(near[i]) > EFFORT / 4)
-            continue;
-        s->effort.most = s->effort.done + EFFORT;
-        climb(s, near[i]);
-    }
+    for (int i = 0; i < n && merak_search_goes_on(s); i++)
+        climb(s, near[i], EFFORT);
     sort(s->cand, s->n_cands);
 }
 
@@ -560,11 +578,10 @@ static void try_big(struct merak_search *s)
     for (int tried = 0;
          tried < MAX_TIGHT && merak_search_goes_on(s) && next_big(s, &c);
          tried++) {
-        s->effort.whole = s->effort.most = s->effort.done + EFFORT;
+        s->effort.whole = s->effort.done + EFFORT;
         try_polished(s, &c);
-        if (c.step_s < DBL_MAX && s->in->pin.list.cut == NULL &&
-            merak_search_effort(&c) <= EFFORT / 4)
-            climb(s, &c);
+        if (c.step_s < DBL_MAX && s->in->pin.list.cut == NULL)
+            climb(s, &c, EFFORT);
         merak_search_keep(s, &s->cand, &s->n_cands, &c);
         sort(s->cand, s->n_cands);
     }

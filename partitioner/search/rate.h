@@ -26,6 +26,7 @@ struct merak_candidate {
     double fetch_s;       /* of the step they wait for fetched parameters */
     double offload_s;     /* and for optimizer state that is the host's */
     bool settled;         /* arena is what a run would reserve */
+    bool polished;        /* no boundary moves for a shorter estimate */
     double part_s[MERAK_PART_COUNT];
 };
 
