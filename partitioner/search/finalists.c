@@ -175,8 +175,9 @@ static int *copy_bound(struct merak_search *s, const struct merak_candidate *c)
     return bound;
 }
 
-bool merak_search_try_cut(struct merak_search *s, struct merak_candidate *c,
-                          const int *bound)
+/* Try a candidate with other bounds; if it is better, *c becomes that. */
+static bool try_cut(struct merak_search *s, struct merak_candidate *c,
+                    const int *bound)
 {
     struct merak_candidate next = *c;
     size_t parts = (size_t)merak_plan_parts(&c->plan);
@@ -234,7 +235,7 @@ static void try_polished(struct merak_search *s, struct merak_candidate *c)
     if (bound != NULL && !c->settled &&
         memcmp(bound, c->bound,
                (size_t)merak_plan_parts(&c->plan) * sizeof(*bound)) != 0)
-        merak_search_try_cut(s, c, bound);
+        try_cut(s, c, bound);
     try_fewest(s, c);
 }
 
@@ -399,7 +400,7 @@ static bool move(struct merak_search *s, struct merak_candidate *c, int part,
     if (bound == NULL)
         return false;
     bound[part] = to;
-    return merak_search_try_cut(s, c, bound);
+    return try_cut(s, c, bound);
 }
 
 /* Try every way to cut it. */
@@ -411,7 +412,7 @@ static void sweep(struct merak_search *s, struct merak_candidate *c)
         return;
     merak_cuts_first(bound, parts, merak_candidate_segments(c));
     do
-        merak_search_try_cut(s, c, bound);
+        try_cut(s, c, bound);
     while (merak_search_goes_on(s) &&
            merak_cuts_next(bound, parts, merak_candidate_segments(c)));
 }
@@ -443,8 +444,6 @@ static void climb(struct merak_search *s, struct merak_candidate *c,
     int parts = merak_candidate_parts(c);
     bool moved;
 
-    if (merak_search_effort(c) > effort / 4)
-        return;
     s->effort.most = s->effort.done + effort;
     if (merak_cuts_count(parts, merak_candidate_segments(c)) *
             merak_search_effort(c) <
@@ -481,9 +480,12 @@ static void climb_all(struct merak_search *s)
 
     for (int first = 1; first >= 0; first--) {
         for (int i = 0; i < n && !merak_search_is_over(s); i++) {
-            if (s->cand[i].step_s > 0 && !is_useless(s, s->cand[i].step_s) &&
+            struct merak_candidate *c = &s->cand[i];
+
+            if (c->step_s > 0 && !is_useless(s, c->step_s) &&
+                merak_search_effort(c) <= EFFORT / MAX_CLIMBS / 2 &&
                 is_first(s, i) == (first == 1))
-                climb(s, &s->cand[i], first ? EFFORT : EFFORT / MAX_CLIMBS);
+                climb(s, c, first ? EFFORT : EFFORT / MAX_CLIMBS);
         }
     }
 }
@@ -548,8 +550,10 @@ static void climb_near(struct merak_search *s)
                 ? 0
                 : merak_search_near(s, true, CLIMB_NEAR, near);
 
-    for (int i = 0; i < n && merak_search_goes_on(s); i++)
-        climb(s, near[i], EFFORT);
+    for (int i = 0; i < n && merak_search_goes_on(s); i++) {
+        if (merak_search_effort(near[i]) <= EFFORT / 4)
+            climb(s, near[i], EFFORT);
+    }
     sort(s->cand, s->n_cands);
 }
 
@@ -580,7 +584,8 @@ static void try_big(struct merak_search *s)
          tried++) {
         s->effort.whole = s->effort.done + EFFORT;
         try_polished(s, &c);
-        if (c.step_s < DBL_MAX && s->in->pin.list.cut == NULL)
+        if (c.step_s < DBL_MAX && s->in->pin.list.cut == NULL &&
+            merak_search_effort(&c) <= EFFORT / 4)
             climb(s, &c, EFFORT);
         merak_search_keep(s, &s->cand, &s->n_cands, &c);
         sort(s->cand, s->n_cands);
@@ -592,6 +597,4 @@ void merak_search_try_named(struct merak_search *s)
     try_big(s);
     try_near(s);
     climb_near(s);
-    merak_search_try_pinned(s);
-    sort(s->cand, s->n_cands);
 }

@@ -370,7 +370,9 @@ static void start_again(struct merak_search *s)
     s->effort.done = 0;
 }
 
-bool merak_search_find(struct merak_search *s)
+/* Rate and build, the best first of s->cand; false: only the plainest plans
+ * were, since none can fit. */
+static bool rate_and_build(struct merak_search *s)
 {
     int before = s->n_bigs;
     bool all;
@@ -452,7 +454,7 @@ static bool search_with(struct merak_search *s,
     s->n_bigs = s->shards_more ? n_bigs : 0;
     s->in = in;
     s->relax_time_bound = false;
-    return merak_search_find(s);
+    return rate_and_build(s);
 }
 
 /* Is the memory too little for what any plan keeps from step to step, with all
@@ -498,12 +500,12 @@ static enum merak_status search_once(const struct merak_search_input *input,
     if (rc != MERAK_OK)
         return rc;
     if (merak_search_init(&s, input, err) == MERAK_OK)
-        all = merak_search_find(&s);
+        all = rate_and_build(&s);
     if (may_shard_more(&s, &sharded))
         all = search_with(&s, &sharded, all);
     if (may_offload(&s, &away))
         search_with(&s, &away, all);
-    if (has_plan(&s) && input->most_s == 0)
+    if (has_plan(&s))
         merak_search_try_named(&s);
     if (s.rc != MERAK_OK)
         rc = s.rc;

@@ -108,9 +108,6 @@ void merak_search_fini(struct merak_search *s);
 void merak_search_fail(struct merak_search *s, enum merak_status rc,
                        const struct merak_error *why);
 void merak_search_rate_all(struct merak_search *s);
-/* Rate and build, the best first of s->cand; false: only the plainest plans
- * were, since none can fit. */
-bool merak_search_find(struct merak_search *s);
 /* The factors of tp that all plans have; 0: by the heads, or to be chosen. */
 int64_t merak_search_axes(const struct merak_search *s);
 /* The ep that all plans have; 0: it is to be chosen. */
@@ -295,17 +292,9 @@ void merak_search_finals(struct merak_search *s);
  * would be named is simulated or slower, or needs far more memory, and improve
  * the cuts of those that are nearly as fast; the list is then sorted again. */
 void merak_search_try_named(struct merak_search *s);
-/* Try a candidate with other bounds; if it is better, *c becomes that. */
-bool merak_search_try_cut(struct merak_search *s, struct merak_candidate *c,
-                          const int *bound);
 /* Order plans whose estimates are equal; 0 if the plans are equal, too. */
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b);
-
-/* --- pinned.c -------------------------------------------------------------- */
-
-/* Search with the choices of runners-up given, for faster cuts of them. */
-void merak_search_try_pinned(struct merak_search *s);
 
 /* --- all_cp.c: search.c's search with a given cp, by all of them ------------
  */
