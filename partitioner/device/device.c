@@ -4,8 +4,9 @@
  * Peaks are the vendors' (dense, no sparsity).  Memory bandwidth is 80 % of the
  * data sheet's, link bandwidth 80 to 90 % of one direction.  5 % of the memory
  * stays free for the context and libraries.  Net is one 200 (a100) or 400 Gb/s
- * (h100, h200) adapter for each GPU; rtx3090 is Merak's own cluster: PCIe
- * inside, one 100 Gb/s adapter shared by 8 GPUs.
+ * (h100 and later) adapter for each GPU; rtx3090 is Merak's own cluster: PCIe
+ * inside, one 100 Gb/s adapter shared by 8 GPUs.  The node of a gb200 is its
+ * NVLink domain, a rack of 18 Slurm nodes.
  *
  * A device is a GPU and a generation of its software: NAME is today's,
  * NAME-YEAR what was in use in that year.  For GPUs, in bf16:
@@ -16,7 +17,9 @@
  * 7 B and 3 B (2023), 79 and 65 % of the best product of any shape, 271 and
  * 795 TFLOP/s (S. Bekman, ml-engineering, MAMF).  h100: Llama 3.1 of 8 B and
  * 70 B (NVIDIA, 2025), 93 % of it.  An H200 has an H100's rate, as in that
- * list; an rtx3090 reaches the same fraction of its peak as an a100.
+ * list; an rtx3090 reaches the same fraction of its peak as an a100.  gb200:
+ * Llama 3.1 of 405 B and Nemotron-4 of 340 B (NVIDIA, 2025); a b200 reaches the
+ * same fraction of its peak.
  *
  * The time of bytes is added: a kernel's first tiles are loaded before its
  * products begin, and its last ones are stored after them, which makes small
@@ -25,16 +28,18 @@
  * Attention: FlashAttention-2 reaches 50 to 73 % of an A100's peak (arXiv
  * 2307.08691); causal, short or backward kernels are at the lower end.  35 % on
  * Hopper (h100-2023), where FlashAttention-3 and cuDNN 9 reach 500 TFLOP/s in
- * causal and backward kernels (arXiv 2407.08608, figures 5 and 6).  a100-2021
+ * causal and backward kernels (arXiv 2407.08608, figures 5 and 6).  cuDNN 9.22
+ * on a GB200, causal, 4096 tokens, forward and backward together: 1213 TFLOP/s
+ * (cudnn-frontend, benchmark/sdpa_benchmark_training, 2026).  a100-2021
  * is not fused: the score of a query and a key is written and read by the
  * product, scale and mask with softmax, dropout with its mask, and the second
  * product, 13 bytes in two-byte elements.  For heads of 128 channels that are
  * 512 FLOPs, so 6.3e13 FLOP/s at 1.6e12 bytes/s; half of it counts, as a causal
  * mask saves such kernels nothing.
  *
- * Host: 80 % of one direction of PCIe 4 (a100) or 5 (h100, h200) with 16 lanes,
- * and of a DGX's 2 TB of memory an eighth less what the system needs; rtx3090's
- * is not known.
+ * Host: 80 % of one direction of PCIe 4 (a100) or 5 (h100, h200, b200) with 16
+ * lanes, and of a DGX's 2 TB of memory an eighth less what the system needs; of
+ * a gb200's, NVLink-C2C and half of what a Grace CPU has; rtx3090's is not known.
  *
  * During an exchange kernels take 18.9 % longer (arXiv 2507.03114, the mean
  * over A100, H100 and two other GPUs).  It lasts as long as its bytes are on
@@ -82,6 +87,16 @@
         {"link", 8, 8e-6, 3.6e11, 0},                                   \
         {"net", 0, 1.5e-5, 4.5e10, 0},                                  \
     }
+#define BLACKWELL(peak, products)                                     \
+    .peak_flops_per_s = {[MERAK_F32] = 8e13, [MERAK_BF16] = (peak)},  \
+    .flops_per_s = {[MERAK_F32] = 5.4e13, [MERAK_BF16] = (products)}, \
+    .bytes_per_s = 6.4e12, .kernel_s = 5e-6,                          \
+    .attention_flops_per_s =                                          \
+        {[MERAK_F32] = 5.4e13, [MERAK_BF16] = 1.2e15},                \
+    .sums_roofline = true, .direct = true,                            \
+    .interference_bytes_per_s = 3.81e12
+#define NVLINK5(ranks) {"link", ranks, 8e-6, 7.2e11, 0}
+#define NDR {"net", 0, 1.5e-5, 4.5e10, 0}
 
 static const struct merak_device built_in[] = {
     {.name = "a100", AMPERE(2.15e14, 1.56e14)},
@@ -98,6 +113,16 @@ static const struct merak_device built_in[] = {
      .memory_bytes = 143000000000,
      .bytes_per_s = 3.8e12,
      HOPPER(7.4e14, 5e14)},
+    {.name = "b200",
+     .memory_bytes = 182000000000,
+     BLACKWELL(2.25e15, 1.37e15),
+     .host = {240000000000, 5e10, 1e-5},
+     .links.level = {NVLINK5(8), NDR}},
+    {.name = "gb200",
+     .memory_bytes = 187000000000,
+     BLACKWELL(2.45e15, 1.49e15),
+     .host = {220000000000, 3.6e11, 1e-5},
+     .links.level = {NVLINK5(72), NDR}},
     {.name = "rtx3090",
      .memory_bytes = 24400000000,
      .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},

@@ -26,6 +26,7 @@
 #define GIVEN(field) .given = AT(given.field)
 #define DEGREE .least = 1, .most = 65535
 #define MOST_GIB 1e6
+#define BUILT_IN "a100, h100, h200, b200, gb200, rtx3090, cpu"
 
 /* In the order of the help. */
 #define CHOICES(first, last) MERAK_CHOICE_ROWS(option, first, last, AT(choice))
@@ -231,8 +232,9 @@ static const struct merak_option rows[] = {
               "stages, schedule, program; or device, alone: as a file",
      .arg = "LIST"},
     {"device", MERAK_OPTION_CALL, 0,
-     .about = "a100, h100, h200, rtx3090, cpu, or a device file; several, "
-              "a100,h100: one table of the best plans",
+     .about =
+         BUILT_IN ", or a device file; several, a100,h100: one table of the "
+                  "best plans",
      .arg = "NAME", .set = set_device},
     {"nodes", MERAK_OPTION_CALL, 0,
      .about = "of the machine (1), or of kinds, 4:h100,2:a100; several, "
@@ -373,8 +375,8 @@ static enum merak_status check_machine(const struct plan_options *opt,
         return err->status;
     if (opt->device == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "give --device: a100, h100, h200, rtx3090, cpu, or "
-                          "a file that `merak calibrate` wrote");
+                          "give --device: " BUILT_IN
+                          ", or a file that `merak calibrate` wrote");
     if (opt->global_batch == 0 && opt->choice.list.stage == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --global-batch: sequences in a step, over all "
@@ -393,8 +395,8 @@ static enum merak_status check_print_device(struct plan_options *opt,
 {
     if (opt->device == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--print device: give --device, one of a100, h100, "
-                          "h200, rtx3090, cpu, or a device file");
+                          "--print device: give --device, one of " BUILT_IN
+                          ", or a device file");
     opt->print_device = true;
     return MERAK_OK;
 }
@@ -468,11 +470,11 @@ static enum merak_status check(struct plan_options *opt,
         merak_phases_parse(opt->print, &opt->phases, err) != MERAK_OK)
         return err->status;
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
-    opt->search =
-        opt->device != NULL || opt->given.nodes || opt->ranks_per_node > 0 ||
-        opt->what_if != NULL || opt->choice.list.auto_stages ||
-        opt->choice.tp < 0 || opt->choice.pp < 0 ||
-        opt->choice.dp < 0 || opt->choice.cp < 0 || opt->choice.ep < 0;
+    opt->search = opt->device != NULL || opt->given.nodes ||
+                  opt->ranks_per_node > 0 || opt->what_if != NULL ||
+                  opt->choice.list.auto_stages || opt->choice.tp < 0 ||
+                  opt->choice.pp < 0 || opt->choice.dp < 0 ||
+                  opt->choice.cp < 0 || opt->choice.ep < 0;
     if (opt->search)
         rc = check_machine(opt, err);
     listed = plan_listed_has_kinds(opt) && (listed || opt->saved.n > 0);

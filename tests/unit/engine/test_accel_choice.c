@@ -210,6 +210,8 @@ static void hardware_has_a_built_in_device(void **state)
     static const char *const names[][2] = {
         {"NVIDIA H100 80GB HBM3", "h100"},
         {"NVIDIA H200", "h200"},
+        {"NVIDIA B200", "b200"},
+        {"NVIDIA GB200", "gb200"},
         {"NVIDIA A100-SXM4-80GB", "a100"},
         {"NVIDIA GeForce RTX 3090", "rtx3090"},
         {"NVIDIA GH200 480GB", NULL},
