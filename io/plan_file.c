@@ -11,14 +11,15 @@
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
  *               expert_room, ep_form, cp_form, cp_order, fetch, grad_sum,
- *               tp_axes, dp_in, zero_home, offload, split}: struct merak_plan as text;
- * cp, ep and dp_in are present only if they are not 1, branches and those
- *               behind it if they are not the usual (older files have a flag
- *               for branches, gathered, which is still read);
- *               zero1 is true or false, or else zero has the level.
+ *               tp_axes, dp_in, zero_home, offload, split}: struct merak_plan
+ *               as text; cp, ep and dp_in are present only if they are not 1,
+ *               branches and those behind it if they are not the usual (older
+ *               files have a flag for branches, gathered, which is still
+ *               read); zero1 is true or false, or else zero has the level.
  *               Micro-batches: a sub-pipeline's halves count as one.  cut is
  *               null if merak_stages_cut() decides, drop ({attention, blocks}
- *               of each part) if recompute does; scatter is 0 if absent.
+ *               of each part, with again if it is not 0) if recompute does;
+ *               scatter is 0 if absent.
  *               meshes is there in version 3 alone, [{dp, tp}, ..] of each
  *               stage: then tp and dp are 1, and micro_batch is that of all
  *               replicas together

@@ -24,10 +24,14 @@ json_t *merak_plan_drop_json(const struct merak_drop *drop, int n)
 {
     json_t *array = drop == NULL ? json_null() : json_array();
 
-    for (int i = 0; drop != NULL && i < n; i++)
-        json_array_append_new(array, json_pack("{s:b, s:i}", "attention",
-                                               drop[i].attention, "blocks",
-                                               drop[i].blocks));
+    for (int i = 0; drop != NULL && i < n; i++) {
+        json_t *item = json_pack("{s:b, s:i}", "attention", drop[i].attention,
+                                 "blocks", drop[i].blocks);
+
+        if (drop[i].again > 0)
+            json_object_set_new(item, "again", json_integer(drop[i].again));
+        json_array_append_new(array, item);
+    }
     return array;
 }
 
@@ -181,9 +185,14 @@ void merak_plan_read_drop(struct merak_plan_reader *r, const json_t *in,
         return;
     json_array_foreach(value, i, at)
     {
-        file->drop[i].attention = merak_plan_read_bool(r, at, "attention");
-        file->drop[i].blocks =
+        struct merak_drop *drop = &file->drop[i];
+
+        drop->attention = merak_plan_read_bool(r, at, "attention");
+        drop->blocks =
             (int)merak_plan_read_integer(r, at, "blocks", 0, INT_MAX);
+        if (json_object_get(at, "again") != NULL)
+            drop->again = (int)merak_plan_read_integer(
+                r, at, "again", 1, drop->attention ? 1 : drop->blocks);
     }
     file->plan.drop = file->drop;
 }

@@ -172,8 +172,9 @@ static enum merak_status set_stages(void *target, const char *text,
 #define OFFLOAD_TEXT                                                        \
     "what the host's memory keeps while it is not used: none, state: "      \
     "moments and master copies, brought for updates in pieces, acts: what " \
-    "--recompute drops, brought back instead, or all (none; of a search: "  \
-    "state if nothing fits otherwise)"
+    "--recompute drops, brought back instead, all, or, if degrees are "     \
+    "auto, auto: of that as much as saves time (none; of a search: state "  \
+    "if nothing fits otherwise)"
 
 /* A row is read line by line, not in columns. */
 /* clang-format off */
@@ -289,8 +290,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .least_zero = {0, MERAK_ZERO_GRADS}, NEAR(usual, 14, 17)},
     [MERAK_CHOICE_OFFLOAD] = {
         BOTH(OFFLOAD, "offload", WORD, offload, OFFLOAD_TEXT, OFFLOAD_TEXT,
-             .words = "none|state|acts|all"),
-        .key = "offload", IN_PLAN(offload), .is_implied = true,
+             .words = "none|state|acts|all|auto"),
+        .key = "offload", IN_PLAN(offload), .n_words = 4, .is_implied = true,
         .is_settled = true, .is_told = true, .is_narrowed = true,
         NEAR(offload, 6, 0)},
     [MERAK_CHOICE_ORDER] = {
@@ -475,6 +476,8 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
         choices->given[MERAK_CHOICE_ZERO] = false;
     if (choices->zero_home == MERAK_HOME_AUTO) /* both, not one */
         choices->given[MERAK_CHOICE_ZERO_HOME] = false;
+    if (choices->offload == MERAK_OFFLOAD_AUTO) /* by part, and state */
+        choices->given[MERAK_CHOICE_OFFLOAD] = false;
     if (choices->ep_form == MERAK_EP_AUTO) /* both, not one */
         choices->given[MERAK_CHOICE_EP_FORM] = false;
     if (choices->dp_in == MERAK_OPTION_AUTO) /* 1 and a node's */

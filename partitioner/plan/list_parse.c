@@ -169,8 +169,30 @@ static enum merak_status bad_recompute(const char *text,
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "--recompute: expected none|full|selective|auto, or "
                       "for each part a (attention) or how many blocks, as in "
-                      "a-2-0, got \"%.60s\"",
+                      "a-2-0, of which after / as many as --offload leaves, "
+                      "as in a/a-8/3, got \"%.60s\"",
                       text);
+}
+
+/* What a part drops, "8", "8/3", "a" or "a/a", at *text_p, which is moved past
+ * it. */
+static bool next_drop(const char **text_p, struct merak_drop *drop)
+{
+    drop->attention = **text_p == 'a';
+    if (drop->attention)
+        ++*text_p;
+    else
+        drop->blocks = next_number(text_p);
+    if (drop->blocks < 0 || **text_p != '/')
+        return drop->blocks >= 0;
+    ++*text_p;
+    if (!drop->attention) {
+        drop->again = next_number(text_p);
+        return drop->again >= 0 && drop->again <= drop->blocks;
+    }
+    drop->again = **text_p == 'a';
+    *text_p += drop->again;
+    return drop->again > 0;
 }
 
 enum merak_status merak_given_set_recompute(const char *text,
@@ -191,12 +213,7 @@ enum merak_status merak_given_set_recompute(const char *text,
         return merak_fail_nomem(err, n * sizeof(*drop));
     lists->n_drop = (int)n;
     for (size_t i = 0; i < n; i++) {
-        drop[i].attention = *at == 'a';
-        if (drop[i].attention)
-            at++;
-        else
-            drop[i].blocks = next_number(&at);
-        if (drop[i].blocks < 0 || !skip_dash(&at))
+        if (!next_drop(&at, &drop[i]) || !skip_dash(&at))
             return bad_recompute(text, err);
     }
     *recompute_p = merak_drops_any(drop, (int)n) ? MERAK_RECOMPUTE_AUTO

@@ -53,12 +53,19 @@ void merak_stages_text(const struct merak_stage_degrees *stage, int n,
 void merak_drop_text(const struct merak_drop *drop, int n, char *text,
                      size_t bytes)
 {
-    char item[12];
+    char item[24];
 
     text[0] = '\0';
     for (int i = 0; i < n; i++) {
-        snprintf(item, sizeof(item), "%d", drop[i].blocks);
-        append(drop[i].attention ? "a" : item, text, bytes);
+        const struct merak_drop *d = &drop[i];
+
+        if (d->attention)
+            snprintf(item, sizeof(item), "a%s", d->again > 0 ? "/a" : "");
+        else if (d->again > 0)
+            snprintf(item, sizeof(item), "%d/%d", d->blocks, d->again);
+        else
+            snprintf(item, sizeof(item), "%d", d->blocks);
+        append(item, text, bytes);
     }
 }
 
@@ -69,6 +76,19 @@ bool merak_drops_any(const struct merak_drop *drop, int n)
     for (int i = 0; i < n; i++)
         any = any || drop[i].attention || drop[i].blocks > 0;
     return any;
+}
+
+enum merak_offload merak_drops_offload(const struct merak_plan *plan,
+                                       const struct merak_drop *drop)
+{
+    bool away = false;
+
+    for (int i = 0; i < merak_plan_parts(plan); i++)
+        away = away || (drop[i].attention ? drop[i].again == 0
+                                          : drop[i].blocks > drop[i].again);
+    return merak_plan_seeks_acts(plan)
+               ? merak_offload_settled(plan->offload, away)
+               : plan->offload;
 }
 
 int merak_given_parts(const struct merak_given_lists *lists)
@@ -118,6 +138,16 @@ enum merak_status merak_given_check(const struct merak_given_lists *lists,
                           "of %d",
                           list, lists->n_drop, lists->n_drop == 1 ? "" : "s",
                           text, has);
+    }
+    for (int i = 0; lists->drop != NULL && i < lists->n_drop; i++) {
+        if (lists->drop[i].again == 0 || merak_plan_offloads_acts(plan))
+            continue;
+        merak_drop_text(lists->drop, lists->n_drop, list, sizeof(list));
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "recompute %s: what follows / is recomputed where "
+                          "the rest is offloaded; add --offload acts, or "
+                          "leave it out",
+                          list);
     }
     return MERAK_OK;
 }

@@ -59,6 +59,9 @@ void merak_drop_text(const struct merak_drop *drop, int n, char *text,
                      size_t bytes);
 /* Does any part drop something? */
 bool merak_drops_any(const struct merak_drop *drop, int n);
+/* What the host keeps in a plan whose parts drop this, be it found by that. */
+enum merak_offload merak_drops_offload(const struct merak_plan *plan,
+                                       const struct merak_drop *drop);
 /* The number of parts that the lists are for; 0: none is given. */
 int merak_given_parts(const struct merak_given_lists *lists);
 /* MERAK_ERR_CONFIG if the lists are not for as many parts as the plan has; its

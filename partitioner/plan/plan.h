@@ -59,13 +59,33 @@ enum merak_offload {
     MERAK_OFFLOAD_STATE, /* moments and master copies */
     MERAK_OFFLOAD_ACTS,  /* what forwards drop, which is not recomputed then */
     MERAK_OFFLOAD_ALL,   /* both */
+    /* Of plans that are searched: of what is dropped as much as saves time, and
+     * that and the state. */
+    MERAK_OFFLOAD_AUTO,
+    MERAK_OFFLOAD_AUTO_ALL,
 };
 
-/* What a part drops after its forward and recomputes: program/recompute.c. */
+/* What a part drops after its forward, to be recomputed or, in plans that
+ * offload activations, brought back: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */
     int blocks;     /* in this many first blocks, all that stays inside */
+    int again;      /* of these blocks that a plan offloads, so many are
+                       recomputed all the same, evenly spread; of attention 1:
+                       all of it */
 };
+
+/* Is what a plan that offloads activations drops in a block of its part
+ * recomputed all the same? */
+static inline bool merak_drop_is_again(const struct merak_drop *drop, int block)
+{
+    int64_t n = drop->again;
+
+    if (drop->attention || n == 0)
+        return n > 0;
+    return block < drop->blocks &&
+           (block + 1) * n / drop->blocks > block * n / drop->blocks;
+}
 
 enum { MERAK_EXPERT_ROOM = 125 }; /* percent */
 
@@ -172,7 +192,17 @@ enum merak_status merak_plan_check_zero(const struct merak_plan *plan,
                                         struct merak_error *err) MERAK_CHECKED;
 static inline bool merak_offload_has_state(enum merak_offload offload)
 {
-    return offload == MERAK_OFFLOAD_STATE || offload == MERAK_OFFLOAD_ALL;
+    return offload == MERAK_OFFLOAD_STATE || offload == MERAK_OFFLOAD_ALL ||
+           offload == MERAK_OFFLOAD_AUTO_ALL;
+}
+
+/* What it is if the host keeps some activations, or none. */
+static inline enum merak_offload
+merak_offload_settled(enum merak_offload offload, bool acts)
+{
+    if (merak_offload_has_state(offload))
+        return acts ? MERAK_OFFLOAD_ALL : MERAK_OFFLOAD_STATE;
+    return acts ? MERAK_OFFLOAD_ACTS : MERAK_OFFLOAD_NONE;
 }
 
 static inline bool merak_plan_offloads_state(const struct merak_plan *plan)
@@ -183,6 +213,25 @@ static inline bool merak_plan_offloads_state(const struct merak_plan *plan)
 static inline bool merak_plan_offloads_acts(const struct merak_plan *plan)
 {
     return plan->offload >= MERAK_OFFLOAD_ACTS;
+}
+
+/* Blocks that a part recomputes, and whose activations the host keeps. */
+static inline int merak_plan_blocks_again(const struct merak_plan *plan,
+                                          const struct merak_drop *drop)
+{
+    return merak_plan_offloads_acts(plan) ? drop->again : drop->blocks;
+}
+
+static inline int merak_plan_blocks_away(const struct merak_plan *plan,
+                                         const struct merak_drop *drop)
+{
+    return drop->blocks - merak_plan_blocks_again(plan, drop);
+}
+
+/* Is it to be found which of what is dropped the host keeps? */
+static inline bool merak_plan_seeks_acts(const struct merak_plan *plan)
+{
+    return plan->offload >= MERAK_OFFLOAD_AUTO;
 }
 
 /* Are matrices' gradients whole only while they are made? */

@@ -85,9 +85,19 @@ static void note_last_reader(struct recomputed *a, int v)
     }
 }
 
+/* Is what a node made run again, not brought back? */
+static bool runs_again(const struct recomputed *a, int node)
+{
+    const struct merak_build *b = a->b;
+
+    return b->sharded->hop[node].kind != MERAK_CONVERT_NONE ||
+           merak_drop_is_again(&b->stages->drop[a->chunk->part],
+                               b->stages->block[node] - a->first_block);
+}
+
 /* What is dropped is brought back from the host's memory, that is what
- * gradients read of it, and only exchanges that they need run again: of
- * `dropped` leave such values, of nodes such. */
+ * gradients read of it, and only exchanges that they need, and blocks that are
+ * not offloaded, run again: of `dropped` leave such values, of nodes such. */
 static void leave_brought(struct recomputed *a, bool *dropped)
 {
     const struct merak_build *b = a->b;
@@ -96,11 +106,11 @@ static void leave_brought(struct recomputed *a, bool *dropped)
 
     for (int n = b->graph->n_nodes - 1; n >= 0 && read != NULL; n--) {
         const struct merak_node *node = b->graph->node[n];
-        bool again = b->sharded->hop[n].kind != MERAK_CONVERT_NONE;
-        bool runs = node->phase != MERAK_PHASE_F, made = false;
+        bool runs = node->phase != MERAK_PHASE_F, made = false, again;
 
         if (!is_here(b, a->chunk, n))
             continue;
+        again = !runs && runs_again(a, n);
         for (int i = 0; i < node->n_out; i++)
             made = made || read[node->out[i]->id];
         a->node[n] = a->node[n] && made;
@@ -233,7 +243,9 @@ static void mix_next(const struct recomputed *a, struct merak_chunk *chunk,
         !is_here(a->b, a->chunk, of))
         return;
     next = a->b->stages->block[of] - 1;
-    if (next >= a->first_block)
+    if (next >= a->first_block &&
+        !merak_drop_is_again(&a->b->stages->drop[a->chunk->part],
+                             next - a->first_block))
         mix_block(a, chunk, next, mixed);
 }
 

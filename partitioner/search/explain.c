@@ -57,6 +57,7 @@ static void copy_choice(const struct merak_search *s,
     if (c->plan.recompute == MERAK_RECOMPUTE_AUTO &&
         !merak_drops_any(c->drop, merak_plan_parts(&c->plan)))
         to->plan.recompute = MERAK_RECOMPUTE_NONE;
+    to->plan.offload = merak_drops_offload(&c->plan, c->drop);
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         to->part_s[i] = part_seconds(c->part_s[i] * scale, to->step_s);
 }
@@ -310,7 +311,15 @@ enum merak_status merak_search_choose(struct merak_search *s,
     }
     for (int i = 1; i < parts; i++)
         cut[i - 1] = best->bound[i] - 1;
+    for (int i = 0; i < s->n_cands; i++)
+        r->drops =
+            r->drops || merak_drops_any(s->cand[i].drop,
+                                        merak_plan_parts(&s->cand[i].plan));
     choose_runners(s, r);
+    for (int i = 0; i < parts; i++) {
+        if (!merak_plan_offloads_acts(&r->choice[0].plan))
+            best->drop[i].again = 0;
+    }
     r->choice[0].plan.cut = cut;
     r->choice[0].plan.drop = best->drop;
     r->params = (size_t)best->table->n_elements;

@@ -208,6 +208,7 @@ struct settling {
     struct merak_built *b;
     struct by_table *table;
     int stage, blocks; /* blocks: total of the stage */
+    bool again; /* all that is dropped is recomputed, if that is sought */
     double off;        /* bytes of the latest program less the table's */
     struct merak_program *program; /* the latest that fits, or NULL */
     struct merak_drop as;          /* what it drops */
@@ -220,6 +221,9 @@ static void set_drop(struct settling *t, struct merak_drop drop)
     struct merak_built *b = t->b;
 
     merak_recompute_set(b->stages, b->schedule, &b->plan, t->stage, drop);
+    if (merak_plan_seeks_acts(&b->plan))
+        merak_stage_find_again(&t->table->all, t->stage, t->again,
+                               b->stages->drop);
 }
 
 /* Build the stage with these drops; does it fit? */
@@ -325,6 +329,7 @@ static enum merak_status settle_stage(struct merak_built *b,
 {
     struct settling t = {.b = b, .table = table, .stage = stage, .err = err};
     struct merak_drop drop = {0};
+    int again = 0;
 
     if (!table->rated || !merak_plan_recomputes(b->schedule, &b->plan, stage))
         return merak_built_stage(b, stage, err);
@@ -335,7 +340,9 @@ static enum merak_status settle_stage(struct merak_built *b,
         t.blocks += b->stages->n_blocks[part];
         drop.attention = of->attention;
         drop.blocks += of->blocks;
+        again += of->again;
     }
+    t.again = again >= (drop.attention ? 1 : drop.blocks);
     settle(&t, drop);
     merak_program_destroy(t.program);
     return t.rc;

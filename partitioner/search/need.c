@@ -385,32 +385,8 @@ struct chunk_set {
     struct merak_rater *r;
     int stage, first, n;
     int known; /* dropping this many blocks is known not to fit */
+    bool again; /* recompute all that is dropped, if that is to be found */
 };
-
-/* A part with its drops.  Where they are brought back from the host's memory,
- * copies overlap with kernels of the forward, and of the backward, and those of
- * the next block are there early. */
-static struct merak_keeps keeps_of(const struct merak_rater *r, int part)
-{
-    const struct merak_range *g = &r->range[part];
-    struct merak_keeps k = merak_range_keeps(g, r->drop[part]);
-    double all = g->kept[MERAK_KEEP_ALL], copies, copy_s, first_s;
-    int blocks = r->drop[part].blocks;
-
-    if (!merak_plan_offloads_acts(r->plan) || k.kept >= all)
-        return k;
-    if (blocks == 0 || blocks > g->n_blocks) /* or attention of all */
-        blocks = g->n_blocks;
-    k.away = all - k.kept;
-    k.peak += k.away / blocks;
-    copies = fmax((double)g->n_kept * blocks / g->n_blocks, 1);
-    copy_s = copies * merak_cost_host_copy(r->cost, k.away / copies);
-    /* nothing runs before the last block's gradients, if it is one of them */
-    first_s = blocks < g->n_blocks ? 0 : copy_s / blocks;
-    k.recompute_s =
-        fmax(copy_s - g->f_s, 0) + first_s + fmax(copy_s - first_s - g->b_s, 0);
-    return k;
-}
 
 /* What they need with the drops in r->drop; sets their keeps. */
 static struct merak_need need_with_drops(const struct chunk_set *f)
@@ -422,7 +398,7 @@ static struct merak_need need_with_drops(const struct chunk_set *f)
     for (int c = f->first; c < f->first + f->n; c++) {
         int part = part_at(r, f->stage, c);
 
-        r->keeps[part] = keeps_of(r, part);
+        r->keeps[part] = merak_rater_keeps(r, part);
         need.recompute_s += r->keeps[part].recompute_s;
         add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
     }
@@ -445,6 +421,8 @@ static struct merak_need try_drop(const struct chunk_set *f, bool attention,
 
         r->drop[part] = (struct merak_drop){
             .attention = attention && !is_shared(r, part), .blocks = here};
+        if (merak_plan_seeks_acts(r->plan))
+            merak_rater_find_again(r, part, f->again);
         blocks -= here;
     }
     return need_with_drops(f);
@@ -500,12 +478,8 @@ static struct merak_need choose_least(const struct chunk_set *f, double limit)
     return blocks;
 }
 
-static struct merak_need choose(const struct chunk_set *f, double limit)
+static struct merak_need choose_drops(const struct chunk_set *f, double limit)
 {
-    if (f->r->fixed)
-        return need_with_drops(f);
-    if (!f->r->lists->recomputes[f->stage])
-        return try_drop(f, false, 0);
     switch (f->r->plan->recompute) {
     case MERAK_RECOMPUTE_NONE:
         break;
@@ -517,6 +491,40 @@ static struct merak_need choose(const struct chunk_set *f, double limit)
         return choose_least(f, limit);
     }
     return try_drop(f, false, 0);
+}
+
+/* Of what is dropped each part has as much copied to the host's memory as saves
+ * time.  That takes memory for what is under way, so that to recompute all of
+ * less may be faster, or be all that fits. */
+static struct merak_need choose_means(const struct chunk_set *f, double limit)
+{
+    struct chunk_set all = *f;
+    struct merak_need again, some;
+
+    all.again = true;
+    again = choose_drops(&all, limit);
+    if (again.recompute_s == 0)
+        return again;
+    some = choose_drops(f, limit);
+    if (some.bytes > limit
+            ? again.bytes >= some.bytes
+            : again.bytes > limit || some.recompute_s <= again.recompute_s) {
+        some.blocks = some.blocks < again.blocks ? some.blocks : again.blocks;
+        return some;
+    }
+    again = choose_drops(&all, limit);
+    again.blocks = some.blocks < again.blocks ? some.blocks : again.blocks;
+    return again;
+}
+
+static struct merak_need choose(const struct chunk_set *f, double limit)
+{
+    if (f->r->fixed)
+        return need_with_drops(f);
+    if (!f->r->lists->recomputes[f->stage])
+        return try_drop(f, false, 0);
+    return merak_plan_seeks_acts(f->r->plan) ? choose_means(f, limit)
+                                             : choose_drops(f, limit);
 }
 
 double merak_part_limit(struct merak_rater *r, double limit)
@@ -558,6 +566,18 @@ double merak_stage_need(struct merak_rater *r, int stage,
     for (int c = 0; c < r->chunks; c++)
         r->drop[part_at(r, stage, c)] = drop[part_at(r, stage, c)];
     return need_with_drops(&f).bytes;
+}
+
+void merak_stage_find_again(struct merak_rater *r, int stage, bool all,
+                            struct merak_drop *drop)
+{
+    for (int c = 0; c < r->chunks; c++) {
+        int part = part_at(r, stage, c);
+
+        r->drop[part] = drop[part];
+        merak_rater_find_again(r, part, all);
+        drop[part] = r->drop[part];
+    }
 }
 
 double merak_stages_need(struct merak_rater *r, int *stage_p)

@@ -33,6 +33,15 @@ double merak_stages_need(struct merak_rater *rater, int *stage_p);
  * merak_rate(). */
 double merak_stage_need(struct merak_rater *rater, int stage,
                         const struct merak_drop *drop);
+/* The same of all of its parts' drops. */
+void merak_stage_find_again(struct merak_rater *rater, int stage, bool all,
+                            struct merak_drop *drop);
+/* --- keeps.c --- */
+/* What a part keeps with its drop in rater->drop. */
+struct merak_keeps merak_rater_keeps(const struct merak_rater *rater, int part);
+/* Set how much of its drop it recomputes, where the plan offloads the rest:
+ * all, or what takes least time. */
+void merak_rater_find_again(struct merak_rater *rater, int part, bool all);
 /* Parameters of all of a stage's parts; those they share count once. */
 struct merak_range merak_stage_holds(const struct merak_rater *rater,
                                      int stage);

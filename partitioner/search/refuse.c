@@ -574,6 +574,7 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
     r.stage = c->stage;
     r.need = bytes > 0 ? (double)bytes : c->bytes + library_bytes(s);
     r.plan = c->plan;
+    r.plan.offload = merak_drops_offload(&c->plan, c->drop);
     r.plan.cut = NULL;
     r.plan.drop = NULL;
     if (bytes > 0) {

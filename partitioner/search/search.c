@@ -434,7 +434,9 @@ static bool may_offload(const struct merak_search *s,
                         struct merak_search_input *away)
 {
     *away = *s->in;
-    away->pin.offload = MERAK_OFFLOAD_STATE;
+    away->pin.offload = s->in->pin.offload == MERAK_OFFLOAD_AUTO
+                            ? MERAK_OFFLOAD_AUTO_ALL
+                            : MERAK_OFFLOAD_STATE;
     return s->rc == MERAK_OK && !has_plan(s) && !s->cut_short &&
            s->n_cands + s->n_bigs > 0 &&
            !s->in->pin.given[MERAK_CHOICE_OFFLOAD] &&
@@ -521,9 +523,10 @@ static enum merak_status search_once(const struct merak_search_input *input,
     return rc;
 }
 
-enum merak_status merak_search_with_cp(const struct merak_search_input *input,
-                                       struct merak_search_result **result_p,
-                                       struct merak_error *err)
+enum merak_status
+merak_search_given_means(const struct merak_search_input *input,
+                         struct merak_search_result **result_p,
+                         struct merak_error *err)
 {
     int64_t start_ns = merak_clock_ns();
     struct merak_search_input by_hosts = *input;

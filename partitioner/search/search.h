@@ -142,8 +142,9 @@ struct merak_search_choice {
 struct merak_search_stage {
     int first_segment, n_segments; /* first of the first part, and number in all
                                       parts; a segment is about half a layer */
-    bool attention;                /* is recomputed */
-    int blocks_recomputed, n_blocks; /* recomputed, and total */
+    bool attention, attention_away; /* is recomputed; is the host's until the
+                                       backward */
+    int blocks_recomputed, blocks_away, n_blocks; /* likewise, and total */
     double recompute_s;              /* of one micro-batch */
     char first_param[64], last_param[64], layers[MERAK_LAYERS_TEXT];
     size_t params; /* elements held by all tensor ranks together */
@@ -187,6 +188,7 @@ struct merak_search_result {
     size_t direct_bytes; /* kept free beside it for a direct transport */
     bool direct;         /* requested, and proved for choice[0] */
     int n_rated, n_simulated;
+    bool drops;     /* some of the plans that were rated drop activations */
     bool cut_short; /* not all plans were estimated, or not all of the best
                        simulated: another time may give another plan */
     double took_s;  /* of the clock */
@@ -217,6 +219,10 @@ enum merak_status merak_search(const struct merak_search_input *input,
                                struct merak_search_result **result_p,
                                struct merak_error *err) MERAK_CHECKED;
 void merak_search_destroy(struct merak_search_result *result);
+/* Count what a part of a stage drops. */
+void merak_search_stage_drops(const struct merak_plan *plan,
+                              const struct merak_drop *drop,
+                              struct merak_search_stage *stage);
 /* Fill in the names and memory of a stage, from the program of one of its
  * ranks. */
 void merak_search_stage_fill(const struct merak_program *program,

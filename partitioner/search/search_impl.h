@@ -299,6 +299,12 @@ int merak_search_compare_plans(const struct merak_plan *a,
 /* --- all_cp.c: search.c's search with a given cp, by all of them ------------
  */
 
+enum merak_status
+merak_search_given_means(const struct merak_search_input *input,
+                         struct merak_search_result **result_p,
+                         struct merak_error *err) MERAK_CHECKED;
+/* The same, of all ways to have again what stages drop, with --offload auto:
+ * means.c. */
 enum merak_status merak_search_with_cp(const struct merak_search_input *input,
                                        struct merak_search_result **result_p,
                                        struct merak_error *err) MERAK_CHECKED;

@@ -12,6 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+void merak_search_stage_drops(const struct merak_plan *plan,
+                              const struct merak_drop *drop,
+                              struct merak_search_stage *stage)
+{
+    bool away = merak_plan_offloads_acts(plan) && drop->again == 0;
+
+    stage->attention = stage->attention || (drop->attention && !away);
+    stage->attention_away = stage->attention_away || (drop->attention && away);
+    if (drop->attention)
+        return;
+    stage->blocks_recomputed += merak_plan_blocks_again(plan, drop);
+    stage->blocks_away += merak_plan_blocks_away(plan, drop);
+}
+
 void merak_search_stage_fill(const struct merak_program *prog,
                              struct merak_search_stage *stage)
 {
@@ -148,8 +162,7 @@ static void fill_parts(const struct merak_built *b,
         stage->forward_s += range->f_s / width;
         stage->backward_s += range->b_s / width;
         stage->recompute_s += rater->keeps[part].recompute_s / width;
-        stage->attention = stage->attention || cand->drop[part].attention;
-        stage->blocks_recomputed += cand->drop[part].blocks;
+        merak_search_stage_drops(&cand->plan, &cand->drop[part], stage);
         stage->n_blocks += b->stages->n_blocks[part];
     }
 }

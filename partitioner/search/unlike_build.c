@@ -62,7 +62,9 @@ enum merak_status merak_unlike_plan(const struct merak_unlike *u,
         return rc;
     plan->microbatches = (int)(in->global_batch / list->samples);
     plan->zero = list->zero;
-    plan->offload = in->pin.offload;
+    plan->offload = in->pin.offload < MERAK_OFFLOAD_AUTO
+                        ? in->pin.offload
+                        : merak_offload_settled(in->pin.offload, false);
     plan->recompute = MERAK_RECOMPUTE_NONE;
     plan->dtype = in->dtype;
     plan->threads = in->threads;

@@ -83,8 +83,7 @@ static enum merak_status fill_stage(struct merak_unlike *u,
     fill_times(list, s, stage);
     stage->kind = list->kind[s];
     stage->limit_bytes = (size_t)u->limit[list->kind[s]];
-    stage->attention = list->drop[s].attention;
-    stage->blocks_recomputed = list->drop[s].blocks;
+    merak_search_stage_drops(&list->table[0]->plan, &list->drop[s], stage);
     stage->n_blocks = stages->n_blocks[s];
     stage->params = stages->params[s];
     stage->flops = stages->flops[s];

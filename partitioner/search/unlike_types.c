@@ -213,7 +213,9 @@ static struct merak_plan plan_of(const struct merak_unlike_types *types,
     plan.microbatches = types->microbatches;
     plan.passes = t->cand.table->passes;
     plan.zero = types->zero;
-    plan.offload = pin->offload;
+    plan.offload = pin->offload < MERAK_OFFLOAD_AUTO
+                       ? pin->offload
+                       : merak_offload_settled(pin->offload, false);
     plan.dtype = in->dtype;
     plan.threads = in->threads;
     plan.recompute = pin->given[MERAK_CHOICE_RECOMPUTE] ? pin->recompute

@@ -103,26 +103,69 @@ const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
     return text;
 }
 
-const char *plan_offload_text(const struct merak_search_stage *stage, int pp,
+bool plan_uses_host(const struct merak_search_stage *stage, int pp)
+{
+    bool uses = false;
+
+    for (int s = 0; s < pp; s++)
+        uses = uses || stage[s].host_bytes > 0;
+    return uses;
+}
+
+/* ", with activations of 12 of 64 blocks" */
+static const char *activations_text(const struct merak_plan *plan,
+                                    const struct merak_search_stage *stage,
+                                    char *text, size_t bytes)
+{
+    int away = 0, blocks = 0;
+    bool attention = false;
+
+    for (int s = 0; s < plan->pp; s++) {
+        away += stage[s].blocks_away;
+        blocks += stage[s].n_blocks;
+        attention = attention || stage[s].attention_away;
+    }
+    text[0] = '\0';
+    if (away > 0)
+        snprintf(text, bytes, ", with activations of %d of %d blocks%s", away,
+                 blocks, attention ? " and attention" : "");
+    else if (attention)
+        snprintf(text, bytes, ", with activations of attention");
+    return text;
+}
+
+const char *plan_offload_text(const struct merak_plan *plan,
+                              const struct merak_search_stage *stage,
                               double offload_s, char text[PLAN_FETCH_TEXT])
 {
-    char held[MERAK_BYTES_TEXT], copied[MERAK_BYTES_TEXT];
+    char held[MERAK_BYTES_TEXT], copied[MERAK_BYTES_TEXT], acts[64];
     char seconds[MERAK_SECONDS_TEXT];
     int most = 0;
 
-    for (int s = 1; s < pp; s++) {
+    for (int s = 1; s < plan->pp; s++) {
         if (stage[s].host_bytes > stage[most].host_bytes)
             most = s;
     }
     text[0] = '\0';
-    if (stage[most].host_bytes == 0)
+    activations_text(plan, stage, acts, sizeof(acts));
+    if (stage[most].host_bytes == 0 && !merak_plan_offloads_acts(plan))
         return text;
+    if (stage[most].host_bytes == 0) {
+        snprintf(text, PLAN_FETCH_TEXT,
+                 "in the host's memory: nothing, since no stage drops "
+                 "activations that a backward reads; --recompute says what is "
+                 "dropped");
+        return text;
+    }
+    if (merak_plan_offloads_acts(plan) && acts[0] == '\0')
+        snprintf(acts, sizeof(acts),
+                 ", no activations, since no stage drops any");
     merak_bytes_text((double)stage[most].host_bytes, held);
     merak_bytes_text(stage[most].offloaded_bytes, copied);
     snprintf(text, PLAN_FETCH_TEXT,
-             "in the host's memory: %s of a rank; it copies %s a step for it, "
-             "and waits %s",
-             held, copied, merak_seconds_text(offload_s, seconds));
+             "in the host's memory: %s of a rank%s; it copies %s a step, and "
+             "waits %s",
+             held, acts, copied, merak_seconds_text(offload_s, seconds));
     return text;
 }
 

@@ -37,8 +37,11 @@ bool plan_shows_category(const struct merak_search_stage *stage, int pp,
 enum { PLAN_FETCH_TEXT = 160 };
 const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
                             double fetch_s, char text[PLAN_FETCH_TEXT]);
-/* The same on what is offloaded. */
-const char *plan_offload_text(const struct merak_search_stage *stage, int pp,
+/* Does the host's memory keep anything? */
+bool plan_uses_host(const struct merak_search_stage *stage, int pp);
+/* The same on what is offloaded, or was to be. */
+const char *plan_offload_text(const struct merak_plan *plan,
+                              const struct merak_search_stage *stage,
                               double offload_s, char text[PLAN_FETCH_TEXT]);
 /* The timeline, as wide as a terminal, on standard output. */
 enum merak_status plan_draw_text(const struct plan_drawing *drawing,

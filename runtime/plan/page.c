@@ -123,7 +123,7 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     fputs("</tr></table>\n", out);
     if (*plan_fetch_text(d->stage, d->plan->pp, d->fetch_s, fetches))
         fprintf(out, "<p>%s</p>\n", fetches);
-    if (*plan_offload_text(d->stage, d->plan->pp, d->offload_s, fetches))
+    if (*plan_offload_text(d->plan, d->stage, d->offload_s, fetches))
         fprintf(out, "<p>%s</p>\n", fetches);
 }
 
@@ -247,8 +247,8 @@ static void put_stages(FILE *out, const struct plan_drawing *d)
 /* .. and what the limit leaves, if there is one. */
 static void put_memory(FILE *out, const struct plan_drawing *d)
 {
+    const bool away = plan_uses_host(d->stage, d->plan->pp);
     bool shown[MERAK_CAT_COUNT];
-    char text[PLAN_FETCH_TEXT];
 
     fputs("<h2>Memory of a rank</h2>\n<table>\n<tr><th>stage</th>", out);
     for (int c = 0; c < MERAK_CAT_COUNT; c++) {
@@ -261,7 +261,7 @@ static void put_memory(FILE *out, const struct plan_drawing *d)
     fputs("<th class=\"r\">total</th>", out);
     if (d->limit_bytes > 0)
         fputs("<th class=\"r\">left</th>", out);
-    if (*plan_offload_text(d->stage, d->plan->pp, 0, text))
+    if (away)
         fputs("<th class=\"r\">in the host's</th>", out);
     fputs("</tr>\n", out);
     for (int s = 0; s < d->plan->pp; s++) {
@@ -277,7 +277,7 @@ static void put_memory(FILE *out, const struct plan_drawing *d)
             put_size(out, (double)(st->limit_bytes > 0 ? st->limit_bytes
                                                        : d->limit_bytes) -
                               (double)st->arena_bytes);
-        if (*text)
+        if (away)
             put_size(out, (double)st->host_bytes);
         fputs("</tr>\n", out);
     }

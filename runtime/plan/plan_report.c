@@ -183,7 +183,7 @@ static void print_links(const struct merak_search_result *r)
     putchar('\n');
     if (*plan_fetch_text(r->stage, p->pp, r->choice[0].fetch_s, fetches))
         puts(fetches);
-    if (*plan_offload_text(r->stage, p->pp, r->choice[0].offload_s, fetches))
+    if (*plan_offload_text(p, r->stage, r->choice[0].offload_s, fetches))
         puts(fetches);
 }
 
@@ -370,18 +370,19 @@ static json_t *stage_object(const struct merak_search_stage *s)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)s->category_bytes[c]));
     return json_pack(
-        "{s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:f, s:i, s:s, "
-        "s:s, s:f, s:f, s:I, s:I, s:f, s:o}",
+        "{s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:i, s:f, s:i, "
+        "s:s, s:s, s:f, s:f, s:I, s:I, s:f, s:o}",
         "layers", s->layers, "params", (json_int_t)s->params, "flops", s->flops,
         "forward_s", s->forward_s, "backward_s", s->backward_s, "recompute_s",
         s->recompute_s, "attention_recomputed", s->attention, "blocks",
         s->n_blocks, "blocks_recomputed", s->blocks_recomputed,
-        "blocks_fetched", s->blocks_fetched, "fetched_bytes", s->fetched_bytes,
-        "in_flight", s->in_flight, "first_param", s->first_param, "last_param",
-        s->last_param, "link_bytes", s->sent_bytes[0], "net_bytes",
-        s->sent_bytes[1], "arena_bytes", (json_int_t)s->arena_bytes,
-        "host_bytes", (json_int_t)s->host_bytes, "offloaded_bytes",
-        s->offloaded_bytes, "memory_bytes", memory);
+        "blocks_offloaded", s->blocks_away, "blocks_fetched", s->blocks_fetched,
+        "fetched_bytes", s->fetched_bytes, "in_flight", s->in_flight,
+        "first_param", s->first_param, "last_param", s->last_param,
+        "link_bytes", s->sent_bytes[0], "net_bytes", s->sent_bytes[1],
+        "arena_bytes", (json_int_t)s->arena_bytes, "host_bytes",
+        (json_int_t)s->host_bytes, "offloaded_bytes", s->offloaded_bytes,
+        "memory_bytes", memory);
 }
 
 static json_t *runner_object(const struct merak_search_choice *c)

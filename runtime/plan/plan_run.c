@@ -119,8 +119,7 @@ static void fill_parts(const struct report *r, int s,
         stage->params += stages->params[part] / (size_t)share;
         stage->flops += stages->flops[part] / share;
         stage->n_blocks += stages->n_blocks[part];
-        stage->blocks_recomputed += stages->drop[part].blocks;
-        stage->attention = stages->drop[part].attention;
+        merak_search_stage_drops(plan, &stages->drop[part], stage);
     }
 }
 
@@ -168,8 +167,6 @@ static void print_stages(const struct report *r)
 
 static void print_memory(const struct report *r)
 {
-    char text[PLAN_FETCH_TEXT];
-
     printf("\nMiB of a rank of stage");
     for (int s = 0; s < r->planned->n_programs; s++)
         printf(" %9d", s);
@@ -186,7 +183,7 @@ static void print_memory(const struct report *r)
     printf("  %-20s", "total");
     for (int s = 0; s < r->planned->n_programs; s++)
         printf(" %9.2f", mib(r->planned->program[s]->arena_bytes));
-    if (*plan_offload_text(r->stage, r->planned->plan.pp, 0, text)) {
+    if (plan_uses_host(r->stage, r->planned->plan.pp)) {
         printf("\n  %-20s", "in the host's memory");
         for (int s = 0; s < r->planned->n_programs; s++)
             printf(" %9.2f", mib(r->planned->program[s]->host_bytes));
@@ -232,7 +229,7 @@ static void print_prediction(const struct report *r)
            100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
     if (*plan_fetch_text(r->stage, p->pp, r->fetch_s, fetches))
         puts(fetches);
-    if (*plan_offload_text(r->stage, p->pp, r->offload_s, fetches))
+    if (*plan_offload_text(p, r->stage, r->offload_s, fetches))
         puts(fetches);
     for (int k = 0; k < r->opt->several.kinds.n; k++)
         printf("%s: at %.4g GFLOP/s and %.4g GB/s a rank\n",
@@ -258,16 +255,16 @@ static json_t *stage_object(const struct report *r, int s)
                             json_integer((json_int_t)st->category_bytes[c]));
     return json_pack(
         "{s:i, s:s, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, "
-        "s:b, s:i, s:f, s:I, s:f, s:s*}",
+        "s:i, s:b, s:i, s:f, s:I, s:f, s:s*}",
         "stage", s, "layers", st->layers, "params", (json_int_t)st->params,
         "flops", st->flops, "busy_s", r->timeline->busy_s[s], "first_param",
         param_name(r, s, false), "last_param", param_name(r, s, true),
         "arena_bytes", (json_int_t)st->arena_bytes, "memory_bytes", memory,
         "blocks", st->n_blocks, "blocks_recomputed", st->blocks_recomputed,
-        "attention_recomputed", st->attention, "blocks_fetched",
-        st->blocks_fetched, "fetched_bytes", st->fetched_bytes, "host_bytes",
-        (json_int_t)st->host_bytes, "offloaded_bytes", st->offloaded_bytes,
-        "device",
+        "blocks_offloaded", st->blocks_away, "attention_recomputed",
+        st->attention, "blocks_fetched", st->blocks_fetched, "fetched_bytes",
+        st->fetched_bytes, "host_bytes", (json_int_t)st->host_bytes,
+        "offloaded_bytes", st->offloaded_bytes, "device",
         plan_listed_has_kinds(r->opt) ? r->opt->machine.kind[st->kind].name
                                       : NULL);
 }

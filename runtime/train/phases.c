@@ -182,6 +182,28 @@ static void print_part(const struct merak_planned *planned, int part)
            first, last, stages->params[part], stages->flops[part]);
 }
 
+static void print_drop(const struct merak_plan *plan,
+                       const struct merak_drop *drop, int blocks)
+{
+    const char *const what = merak_plan_offloads_acts(plan) && drop->again == 0
+                                 ? "offloaded"
+                                 : "recomputed";
+
+    if (drop->attention) {
+        printf(", attention %s", what);
+        return;
+    }
+    if (drop->blocks > 0)
+        printf(", %d of %d blocks %s", drop->blocks, blocks, what);
+    if (drop->blocks > 0 && merak_plan_offloads_acts(plan) && drop->again > 0) {
+        printf(" or offloaded: of these");
+        for (int b = 0; b < drop->blocks; b++) {
+            if (!merak_drop_is_again(drop, b))
+                printf(" %d", b);
+        }
+    }
+}
+
 static enum merak_status print_stages(const struct merak_planned *planned,
                                       struct merak_error *err)
 {
@@ -198,11 +220,7 @@ static enum merak_status print_stages(const struct merak_planned *planned,
 
             printf("  chunk %d, ", c);
             print_part(planned, part);
-            if (drop->attention)
-                printf(", attention recomputed");
-            else if (drop->blocks > 0)
-                printf(", %d of %d blocks recomputed", drop->blocks,
-                       planned->stages->n_blocks[part]);
+            print_drop(plan, drop, planned->stages->n_blocks[part]);
             putchar('\n');
         }
     }

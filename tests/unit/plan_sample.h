@@ -10,7 +10,7 @@ static inline struct merak_plan_file plan_sample(void)
 {
     static int places[] = {3, 7, 12};
     static struct merak_drop drops[] = {
-        {true, 0}, {false, 2}, {true, 5}, {false, 0}};
+        {true, 0, 0}, {false, 2, 1}, {true, 5, 1}, {false, 0, 0}};
 
     return (struct merak_plan_file){.plan = {.tp = 2,
                                              .pp = 2,

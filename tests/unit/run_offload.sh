@@ -42,7 +42,7 @@ numbers()
         "$1/metrics.jsonl"
 }
 
-echo 1..15
+echo 1..19
 
 away=(--offload state --device host.json)
 for dtype in fp32 bf16; do
@@ -76,6 +76,18 @@ ok $? "and what is predicted is reserved" log.acts
 run fake.acts 4 --dtype bf16 --backend fake "${acts[@]}" --eval-every 2
 [ "$(numbers fake.acts)" = "$(numbers fake.here)" ]
 ok $? "so they have on an accelerator, with evaluations in between" log.fake.acts
+plan=("$merak" plan --model small.json --seq 32 --global-batch 4 --dtype bf16
+    --tp 1 --pp 1 --dp 1 --device host.json)
+"${plan[@]}" --micro-batch 1 --offload acts --recompute 5/3 --json some.json \
+    >log.plan 2>&1
+run some 4 --plan some.json --backend fake --device host.json
+[ "$(numbers some | wc -l)" -eq 4 ] &&
+    [ "$(numbers some)" = "$(numbers fake.here)" ]
+ok $? "a plan that recomputes some of it all the same: so they have" log.some
+reserved=$(sed -n 's/.*predicted \([0-9]*\) bytes of the host.*reserved \([0-9]*\)$/\1 \2/p' \
+    log.some)
+[ -n "$reserved" ] && [ "${reserved% *}" = "${reserved#* }" ]
+ok $? "and what is predicted is reserved" log.some
 run all 4 --dtype bf16 --recompute selective --offload all \
     --device host.json
 [ "$(numbers all)" = "$(numbers here.bf16)" ]
@@ -99,6 +111,11 @@ ok $? "an emulated run takes the time of the copies" log.emu
         2>&1 | tee -a log | grep -q "optimizer state in the host's memory"
 ok $? "a plan that a search found is saved and read" log
 
+"$merak" plan --model small.json --seq 32 --global-batch 4 --nodes 1 \
+    --offload acts --recompute none --device host.json >log 2>&1 &&
+    grep -q "in the host's memory: nothing, since no stage drops" log
+ok $? "where nothing is dropped a plan says so" log
+
 # refuses TEXT OPTION..
 refuses()
 {
@@ -110,4 +127,8 @@ refuses '--offload state needs "host" in the device file, and device box has non
     --offload state --device none.json
 refuses '--offload state needs "host" in the device file, and device cpu has none' \
     --offload state
-refuses '--offload: expected none|state|acts|all, got "disk"' --offload disk
+refuses '--offload: expected none|state|acts|all|auto, got "disk"' \
+    --offload disk
+"${plan[@]}" --recompute 3/2 >log 2>&1
+[ $? -eq 66 ] && grep -qF 'recompute 3/2: what follows / is recomputed where' log
+ok $? "refused: a part of nothing offloaded" log

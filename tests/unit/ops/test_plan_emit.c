@@ -248,10 +248,10 @@ struct drops_row {
 };
 
 static const struct drops_row drops_rows[] = {
-    {{{false, 0}, {false, 0}}, NULL, false},
-    {{{true, 0}, {true, 0}}, "--recompute-granularity selective\n", false},
-    {{{true, 0}, {false, 0}}, "--recompute-granularity full\n", true},
-    {{{false, 3}, {false, 0}}, "--recompute-granularity full\n", true},
+    {{{.blocks = 0}, {.blocks = 0}}, NULL, false},
+    {{{.attention = true}, {.attention = true}}, "--recompute-granularity selective\n", false},
+    {{{.attention = true}, {.blocks = 0}}, "--recompute-granularity full\n", true},
+    {{{.blocks = 3}, {.blocks = 0}}, "--recompute-granularity full\n", true},
 };
 
 static void what_parts_recompute_is_said_if_they_do(void **state)

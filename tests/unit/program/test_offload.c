@@ -114,6 +114,43 @@ static void activations_come_back_as_they_were(void **state)
     }
 }
 
+/* Of the blocks that are dropped some are recomputed all the same. */
+static void some_blocks_run_again(void **state)
+{
+    static const struct merak_drop drop[] = {{.blocks = 6, .again = 3},
+                                             {.blocks = 4, .again = 2},
+                                             {.attention = true, .again = 1},
+                                             {.attention = true}};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(act_rows); i++) {
+        struct merak_plan here = with(&act_rows[i], MERAK_OFFLOAD_NONE);
+        struct merak_plan away = with(&act_rows[i], MERAK_OFFLOAD_ACTS);
+        struct small_model model = parity_gpt;
+        struct merak_drop of[MERAK_MAX_SHARED + COUNT(drop)] = {{0}};
+        struct merak_planned *p;
+        int kernels = 0, copies = 0;
+
+        memcpy(of, drop, sizeof(drop));
+        away.drop = of;
+        away.recompute = MERAK_RECOMPUTE_AUTO;
+        model.layers = 9;
+        model.dropout = 0.1f;
+        p = planned_build(&model, &away, NULL);
+        planned_assert_sound(p);
+        for (int k = 0; k < p->program[0]->n_instrs; k++) {
+            const struct merak_instr *in = &p->program[0]->instr[k];
+
+            kernels += in->kind == MERAK_INSTR_KERNEL && in->recompute;
+            copies += in->kind == MERAK_INSTR_COPY;
+        }
+        if (kernels == 0 || copies == 0)
+            fail_msg("row %zu: %d kernels, %d copies", i, kernels, copies);
+        merak_planned_destroy(p);
+        parity_plans(&model, &here, &away, true);
+    }
+}
+
 /* Each micro-batch takes all that the host has there, and brings it back; the
  * arena is less by most of it. */
 static void one_micro_batch_is_away_at_a_time(void **state)
@@ -271,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_the_same),
         cmocka_unit_test(activations_come_back_as_they_were),
+        cmocka_unit_test(some_blocks_run_again),
         cmocka_unit_test(one_micro_batch_is_away_at_a_time),
         cmocka_unit_test(pieces_change_no_bit),
         cmocka_unit_test(programs_are_sound_and_keep_state_away),

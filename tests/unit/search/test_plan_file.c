@@ -61,6 +61,7 @@ static void saved_plans_are_read_back(void **state)
     for (int i = 0; i < 4; i++) {
         assert_int_equal(p->drop[i].attention, was->drop[i].attention);
         assert_int_equal(p->drop[i].blocks, was->drop[i].blocks);
+        assert_int_equal(p->drop[i].again, was->drop[i].again);
     }
     assert_string_equal(back->model, file.model);
     assert_int_equal(back->seq, 512);
@@ -211,8 +212,13 @@ static const struct {
     {{"plan", "cut"}, "null", "was changed after it was saved"},
     {{"plan", "drop"}, "[]", "expected 4 objects"},
     {{"plan", "drop"}, "[1, 2, 3, 4]", "attention is missing"},
+    {{"plan", "drop"},
+     "[{\"attention\": false, \"blocks\": 2, \"again\": 3}, 2, 3, 4]",
+     "again is 3, expected an integer 1..2"},
     {{"plan", "drop"}, "null", "was changed after it was saved"},
-    {{"plan", "micro_batch"}, "7", "micro_batch is 7, expected a multiple of 2"},
+    {{"plan", "micro_batch"},
+     "7",
+     "micro_batch is 7, expected a multiple of 2"},
     {{"plan", "zero1"}, "false", "was changed after it was saved"},
     {{"plan", "zero1"}, NULL, "zero1 is missing, expected true or false"},
     {{"plan", "zero1"}, "2", "zero1 is 2, expected true or false"},
