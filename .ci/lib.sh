@@ -114,24 +114,30 @@ run_units()
 }
 
 # The same without the tests of some areas, if any are named: "search,shard".
+# They are not built, either.
 run_units_but()
 {
-    local area own=
+    local area own= kind
+    local -A left
 
     [ -n "$1" ] || {
         run_units
         return
     }
     for area in ${1//,/ }; do
-        own+=$(grep -o 'unit/[a-z0-9_]*\.\(t\|sh\)\b' \
+        own+=$(grep -oE 'unit/[a-z0-9_]*\.(t|sh|la)\b' \
             "$top/tests/unit/$area.am" 2>/dev/null)$'\n' || {
             echo "no area \"$area\": there is no tests/unit/$area.am" >&2
             failed=$((failed + 1))
             return
         }
     done
-    run_units TESTS="$(make -s -C tests list-tests | grep -vxF "${own%$'\n'}" |
-        tr '\n' ' ')"
+    for kind in tests programs libraries; do
+        left[$kind]=$(make -s -C tests list-$kind |
+            grep -vxF "${own%$'\n'}" | tr '\n' ' ')
+    done
+    run_units TESTS="${left[tests]}" check_PROGRAMS="${left[programs]}" \
+        check_LTLIBRARIES="${left[libraries]}"
 }
 
 # The closing line of everything that tests.

@@ -212,7 +212,9 @@ static void clean_environment(void)
     }
 }
 
-/* Let COMMAND find the sandbox and this merak. */
+/* Let COMMAND find the sandbox and this merak.  In a build tree that is the
+ * program: our own environment has where libtool's wrapper found its library,
+ * and the wrapper takes as long as a short command does. */
 static int enter_environment(const struct sandbox *sb)
 {
     const char *path = getenv("PATH");
@@ -222,7 +224,7 @@ static int enter_environment(const struct sandbox *sb)
     if (realpath(sb->dir, real) == NULL)
         return fail(sb->dir, strerror(errno));
     snprintf(conf, sizeof(conf), "%s/slurm.conf", real);
-    if (asprintf(&longer, "%s:%s", sb->exe_dir,
+    if (asprintf(&longer, "%s%s:%s", sb->exe_dir, sb->is_built ? "/.libs" : "",
                  path != NULL ? path : "/usr/bin:/bin") < 0)
         return fail("PATH", strerror(ENOMEM));
     setenv("SLURM_CONF", conf, 1);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0500-parity.bats - a parallel run is the one-rank run
 #
-# Twenty steps without warm-up of two small models (GPT-2: tied, dropout, a
+# Ten steps without warm-up of two small models (GPT-2: tied, dropout, a
 # vocabulary no tp divides; Llama: untied, two kv heads) under every layout,
 # clipping active; along all axes, and at night along one, also without.
 # tests/parity.py holds losses, norms and gradients against the run on one rank.
@@ -139,10 +139,10 @@ setup_file()
 @test "a save and resume in the middle is bit-equal" {
     for model in gpt2-tied llama-untied; do
         name=$model-c0.5-resumed
-        run_model $model 0.5 1 2 1 $name --steps 9
+        run_model $model 0.5 1 2 1 $name --steps 4
         run_model $model 0.5 1 2 1 $name
-        rm -r "$RUNS/$name/grads/step-00000008"
-        [ -d "$RUNS/$name/grads/step-00000019" ]
+        rm -r "$RUNS/$name/grads/step-00000003"
+        [ -d "$RUNS/$name/grads/step-00000009" ]
     done
     equal resumed tp1-pp2-dp1
 }
@@ -150,25 +150,25 @@ setup_file()
 @test "an accelerator's run resumes the cpu's, bit-equal" {
     for model in gpt2-tied llama-untied; do
         name=$model-c0.5-fake
-        run_model $model 0.5 2 2 1 $name --steps 9
+        run_model $model 0.5 2 2 1 $name --steps 4
         run_model $model 0.5 2 2 1 $name --backend fake
-        rm -r "$RUNS/$name/grads/step-00000008"
+        rm -r "$RUNS/$name/grads/step-00000003"
     done
     equal fake tp2-pp2-dp1
 }
 
 @test "resuming on another layout goes on with the same losses" {
-    run_model gpt2-tied 0.5 2 2 1 moved --steps 9
+    run_model gpt2-tied 0.5 2 2 1 moved --steps 4
     run_model gpt2-tied 0.5 1 2 2 moved
-    rm -r "$RUNS/moved/grads/step-00000008"
+    rm -r "$RUNS/moved/grads/step-00000003"
     "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" "$RUNS/moved" \
         --first 1 --last 1e-4
 }
 
 @test "sequences that were cut are whole after a resume" {
-    CP=2 run_model gpt2-tied 0.5 1 1 2 moved-cp --steps 9
+    CP=2 run_model gpt2-tied 0.5 1 1 2 moved-cp --steps 4
     run_model gpt2-tied 0.5 1 1 2 moved-cp
-    rm -r "$RUNS/moved-cp/grads/step-00000008"
+    rm -r "$RUNS/moved-cp/grads/step-00000003"
     "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" \
         "$RUNS/moved-cp" --first 1 --last 1e-4
 }

@@ -17,6 +17,7 @@ setup_file()
     for model in gpt2-tied llama-untied; do
         run_model $model 0.5 1 1 1 $model-one
     done
+    run_model gpt2-tied 0.5 1 1 1 gpt2-tied-20-steps --steps 20
 }
 
 # train MODEL NAME RANKS WORD..: on so many ranks
@@ -28,7 +29,7 @@ train()
     mkdir -p "$dir"
     srun -n"$ranks" --overcommit merak train \
         --model "$TESTS/vectors/parity/$model.json" \
-        --data "$RUNS/text" --seq 32 --global-batch 8 --steps 20 --lr 1e-3 \
+        --data "$RUNS/text" --seq 32 --global-batch 8 --steps 10 --lr 1e-3 \
         --lr-schedule constant --clip 0.5 --eval-samples 0 --threads 1 \
         --deadline 900 --metrics "$dir/metrics.jsonl" \
         --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" \
@@ -114,7 +115,7 @@ resumed()
 }
 
 @test "a run goes on from uniform stages to unlike ones and back" {
-    local uniform=$RUNS/gpt2-tied-one/metrics.jsonl
+    local uniform=$RUNS/gpt2-tied-20-steps/metrics.jsonl
 
     mkdir "$RUNS/mixed"
     resumed 2 5 --dp 2
@@ -193,7 +194,7 @@ recycled()
 
 # Rank 2 dies once step 4 is saved; the run goes on from there on other stages.
 @test "a run of unlike stages is killed, and resumes on others" {
-    local uniform=$RUNS/gpt2-tied-one/metrics.jsonl
+    local uniform=$RUNS/gpt2-tied-20-steps/metrics.jsonl
     words=(--model "$TESTS/vectors/parity/gpt2-tied.json" --data "$RUNS/text"
         --seq 32 --global-batch 8 --lr 1e-3 --lr-schedule constant --clip 0.5
         --eval-samples 0 --threads 1 --deadline 900 --steps 20

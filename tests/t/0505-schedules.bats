@@ -4,7 +4,7 @@
 #
 # Every schedule, recomputation and sub-pipelines of two stages against 1f1b,
 # bit for bit (slices to rounding): losses, norms, gradients and weights of
-# twenty steps.
+# ten steps.
 #
 # long
 

@@ -4,16 +4,10 @@
 #
 # Layers whose tensor ranks hold whole weights and a part of the samples,
 # beside a vocabulary that is cut over them, or on a stage after one whose
-# weights are: losses, norms and gradients of twenty steps are those of one
+# weights are: losses, norms and gradients of ten steps are those of one
 # rank, memory is what was predicted.  So they are where these ranks share out
 # the state of such weights.  The vocabulary is large for the 64
 # tokens of a micro-batch, and no tp divides it.
-#
-# From the default seed the Llama model meets a comma, in its last step, where
-# the residual is an eighth of what it is elsewhere: two tokens then have most
-# of the embedding's gradient, and the norm makes 1e-6 to 1e-5 of a change of
-# 1e-7 in the learning rate, or of another compiler's roundings.  No step from
-# seed 3 makes more than 2e-7 of either.
 #
 # long
 
@@ -24,7 +18,7 @@ setup_file()
 {
     pack_text
     share_cores
-    export MODELS=$RUNS SEED=3
+    export MODELS=$RUNS
     for model in gpt2-tied llama-untied; do
         jq '.vocab_size = 2039' "$TESTS/vectors/parity/$model.json" \
             >"$RUNS/$model.json"
@@ -85,12 +79,12 @@ samples()
     samples "2 2 1" shared --tp-batch 100 --schedule interlaced
 }
 
-# moved NAME "TP PP DP" PERCENT "TP PP DP" PERCENT: nine steps, then the rest
+# moved NAME "TP PP DP" PERCENT "TP PP DP" PERCENT: four steps, then the rest
 moved()
 {
-    run_model gpt2-tied 0.5 $2 $1 --micro-batch 2 --tp-batch $3 --steps 9
+    run_model gpt2-tied 0.5 $2 $1 --micro-batch 2 --tp-batch $3 --steps 4
     run_model gpt2-tied 0.5 $4 $1 --micro-batch 2 --tp-batch $5
-    rm -r "$RUNS/$1/grads/step-00000008"
+    rm -r "$RUNS/$1/grads/step-00000003"
     "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-one" "$RUNS/$1" \
         --first 1 --last 1e-4
 }
@@ -136,20 +130,20 @@ equal_runs()
         $((8 * 16384 * 8 / 2)) ]
 
     # saved in these parts and resumed, in others, and from others
-    run_model wide 0.5 2 1 2 wide-on --micro-batch 2 --tp-batch 100 --steps 9
+    run_model wide 0.5 2 1 2 wide-on --micro-batch 2 --tp-batch 100 --steps 4
     run_model wide 0.5 2 1 2 wide-on --micro-batch 2 --tp-batch 100
-    rm -r "$RUNS/wide-on/grads/step-00000008"
+    rm -r "$RUNS/wide-on/grads/step-00000003"
     equal_runs wide-on wide-dp
-    run_model wide 0.5 2 1 2 wide-off --micro-batch 2 --tp-batch 100 --steps 9
+    run_model wide 0.5 2 1 2 wide-off --micro-batch 2 --tp-batch 100 --steps 4
     run_model wide 0.5 2 1 2 wide-off --micro-batch 2 --tp-batch 100 --zero1 no
-    rm -r "$RUNS/wide-off/grads/step-00000008"
+    rm -r "$RUNS/wide-off/grads/step-00000003"
     equal_runs wide-off wide-dp
-    run_model wide 0.5 2 1 2 wide-out --micro-batch 2 --tp-batch 100 --steps 9
+    run_model wide 0.5 2 1 2 wide-out --micro-batch 2 --tp-batch 100 --steps 4
     run_model wide 0.5 1 2 2 wide-out --micro-batch 2
-    rm -r "$RUNS/wide-out/grads/step-00000008"
-    run_model wide 0.5 4 1 1 wide-in --micro-batch 2 --steps 9
+    rm -r "$RUNS/wide-out/grads/step-00000003"
+    run_model wide 0.5 4 1 1 wide-in --micro-batch 2 --steps 4
     run_model wide 0.5 2 1 2 wide-in --micro-batch 2 --tp-batch 100
-    rm -r "$RUNS/wide-in/grads/step-00000008"
+    rm -r "$RUNS/wide-in/grads/step-00000003"
     for name in wide-out wide-in; do
         "$TESTS/parity.py" near "$RUNS/wide-one" "$RUNS/$name" \
             --first 1 --last 1e-4

@@ -88,11 +88,11 @@ all_are_near() # RANKS
     for layout in "1 1 1" "2 1 1" "1 2 1" "1 1 2"; do
         echo "layout $layout"
         set -- $layout
-        train "$RUNS/wide.json" 128 24 "$@" --ckpt "$RUNS/ckpt-$1-$2-$3"
+        train "$RUNS/wide.json" 128 12 "$@" --ckpt "$RUNS/ckpt-$1-$2-$3"
         all_are_near $(($1 * $2 * $3))
     done
     # the copy of what is saved while training goes on counts as well
-    train "$RUNS/wide.json" 128 24 1 1 2 --ckpt "$RUNS/ckpt-async" \
+    train "$RUNS/wide.json" 128 12 1 1 2 --ckpt "$RUNS/ckpt-async" \
         --ckpt-every 1 --ckpt-async yes
     all_are_near 2
     copy=$(sed -n 's/.*memory of rank 0: \([0-9]*\) bytes more.*/\1/p' \

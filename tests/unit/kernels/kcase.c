@@ -113,9 +113,20 @@ static void fill_pairs(struct kc *c, int operand, uint64_t key)
     }
 }
 
+/* Word i of stream key as merak_rng_uniform() has it: a block is four. */
+static double draw(struct merak_rng_block *block, uint64_t key, size_t i)
+{
+    const uint32_t k[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+
+    if (i % 4 == 0)
+        *block = merak_philox(k, (uint32_t[4]){(uint32_t)(i / 4)});
+    return (double)(block->word[i % 4] >> 8) * 0x1p-24;
+}
+
 static void fill(struct kc *c, int operand, char type, size_t vocab,
                  uint64_t seed)
 {
+    struct merak_rng_block block;
     uint64_t key = merak_rng_mix(seed, (uint64_t)operand);
     size_t n = kc_count(c, operand);
     size_t T = c->call.operand[operand].local.dim[1], start = 0;
@@ -126,7 +137,7 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        double u = (double)merak_rng_uniform(key, i);
+        double u = draw(&block, key, i);
 
         if (type == KC_STARTS && (i % T == 0 || u < kc_document_starts))
             start = i % T;
