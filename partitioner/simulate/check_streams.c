@@ -92,17 +92,14 @@ static bool is_met(struct merak_meet *meet, int p, const struct merak_instr *in,
     return met->n_here == met->n_all;
 }
 
-static enum merak_status check_exchanges(struct merak_program *const *programs,
+static enum merak_status check_exchanges(struct merak_meet *meet,
+                                         struct merak_program *const *programs,
                                          int n, int *at, bool *arrived,
                                          struct merak_error *err)
 {
-    struct merak_meet *meet;
     bool moved = true;
     int left = 0;
-    enum merak_status rc = merak_meet_create(programs, n, &meet, err);
 
-    if (rc != MERAK_OK)
-        return rc;
     for (int p = 0; p < n; p++) {
         at[p] = next_exchange(programs[p], 0);
         arrived[p] = false;
@@ -120,7 +117,6 @@ static enum merak_status check_exchanges(struct merak_program *const *programs,
             left += at[p] < programs[p]->n_instrs;
         }
     }
-    merak_meet_destroy(meet);
     return left == 0 ? MERAK_OK : report_circle(programs, at, n, err);
 }
 
@@ -190,17 +186,14 @@ static enum merak_status check_sends(const struct merak_meet *meet,
     return rc;
 }
 
-static enum merak_status check_messages(struct merak_program *const *programs,
+static enum merak_status check_messages(const struct merak_meet *meet,
+                                        struct merak_program *const *programs,
                                         int n, int *at, struct merak_error *err)
 {
-    struct merak_meet *meet;
-    enum merak_status rc = merak_meet_create(programs, n, &meet, err);
+    enum merak_status rc = MERAK_OK;
 
-    if (rc != MERAK_OK)
-        return rc;
     for (int p = 0; p < n && rc == MERAK_OK; p++)
         rc = check_sends(meet, programs, n, p, at, err);
-    merak_meet_destroy(meet);
     return rc;
 }
 
@@ -345,10 +338,11 @@ static enum merak_status report_stuck(const struct play *play,
     return MERAK_OK;
 }
 
-static enum merak_status check_progress(struct merak_program *const *programs,
+static enum merak_status check_progress(struct merak_meet *meet,
+                                        struct merak_program *const *programs,
                                         int n, struct merak_error *err)
 {
-    struct play play = {.n = n, .moved = true};
+    struct play play = {.n = n, .meet = meet, .moved = true};
     enum merak_status rc = MERAK_OK;
 
     play.player = calloc((size_t)n + 1, sizeof(*play.player));
@@ -356,8 +350,7 @@ static enum merak_status check_progress(struct merak_program *const *programs,
         return merak_fail_nomem(err, (size_t)n * sizeof(*play.player));
     for (int p = 0; p < n && rc == MERAK_OK; p++)
         rc = player_init(&play.player[p], programs[p], err);
-    if (rc == MERAK_OK)
-        rc = merak_meet_create(programs, n, &play.meet, err);
+    merak_meet_restart(meet);
     while (rc == MERAK_OK && play.moved) {
         play.moved = false;
         for (int p = 0; p < n; p++)
@@ -365,7 +358,6 @@ static enum merak_status check_progress(struct merak_program *const *programs,
     }
     if (rc == MERAK_OK)
         rc = report_stuck(&play, err);
-    merak_meet_destroy(play.meet);
     for (int p = 0; p < n; p++)
         player_fini(&play.player[p]);
     free(play.player);
@@ -378,16 +370,20 @@ merak_program_check_streams(struct merak_program *const *programs, int n,
 {
     int *at = calloc((size_t)n * MERAK_FLOW_KINDS + 1, sizeof(*at));
     bool *arrived = calloc((size_t)n + 1, sizeof(*arrived));
+    struct merak_meet *meet = NULL;
     enum merak_status rc = MERAK_OK;
 
     if (at == NULL || arrived == NULL)
         rc = merak_fail_nomem(err, (size_t)n * sizeof(*at));
     if (rc == MERAK_OK)
-        rc = check_exchanges(programs, n, at, arrived, err);
+        rc = merak_meet_create(programs, n, &meet, err);
     if (rc == MERAK_OK)
-        rc = check_messages(programs, n, at, err);
+        rc = check_exchanges(meet, programs, n, at, arrived, err);
     if (rc == MERAK_OK)
-        rc = check_progress(programs, n, err);
+        rc = check_messages(meet, programs, n, at, err);
+    if (rc == MERAK_OK)
+        rc = check_progress(meet, programs, n, err);
+    merak_meet_destroy(meet);
     free(at);
     free(arrived);
     return rc;

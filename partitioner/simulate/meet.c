@@ -24,6 +24,7 @@ struct merak_meet {
     struct rank_at *by_rank; /* sorted */
     struct merak_match **bucket;
     size_t n_buckets; /* a power of two */
+    struct merak_match **all, ***of; /* by program and instruction, or NULL */
     struct merak_pool *pool;
 };
 
@@ -79,36 +80,38 @@ static struct merak_match **bucket_of(const struct merak_meet *meet,
 struct merak_match *merak_meet_find(struct merak_meet *meet, int program,
                                     const struct merak_instr *instr)
 {
-    struct merak_match key;
+    struct merak_match *met = meet->of[program][instr->id];
 
-    if (!has_peers(instr))
-        return NULL;
-    key = who(meet->programs[program], instr);
-    for (struct merak_match *p = *bucket_of(meet, &key); p != NULL;
-         p = p->next) {
-        if (p->tag == key.tag && p->first == key.first &&
-            p->second == key.second)
-            return p->n_all > 1 ? p : NULL;
-    }
-    return NULL;
+    return met != NULL && met->n_all > 1 ? met : NULL;
 }
 
-/* How many members of the event are among the programs. */
-static int count_members(const struct merak_meet *meet,
-                         const struct merak_program *prog,
-                         const struct merak_instr *in)
+void merak_meet_restart(struct merak_meet *meet)
 {
-    const struct merak_group *group = &prog->group[in->group];
-    int n = 0;
+    for (int p = 0; p < meet->n; p++) {
+        for (int i = 0; i < meet->programs[p]->n_instrs; i++) {
+            if (meet->of[p][i] != NULL)
+                meet->of[p][i]->n_here = 0;
+        }
+    }
+}
 
-    if (in->kind != MERAK_INSTR_EXCHANGE)
-        return merak_meet_program(meet, in->peer) >= 0 ? 2 : 1;
-    for (int i = 0; i < group->n; i++)
-        n += merak_meet_program(meet, group->rank[i]) >= 0;
-    return n;
+/* How many members of each of a program's groups are among the programs: an
+ * array that the caller frees. */
+static int *count_members(const struct merak_meet *meet,
+                          const struct merak_program *prog)
+{
+    int *members = calloc((size_t)prog->n_groups + 1, sizeof(*members));
+
+    for (int g = 0; g < prog->n_groups && members != NULL; g++) {
+        for (int i = 0; i < prog->group[g].n; i++)
+            members[g] +=
+                merak_meet_program(meet, prog->group[g].rank[i]) >= 0;
+    }
+    return members;
 }
 
 static enum merak_status add_match(struct merak_meet *meet, int program,
+                                   const int *of_group,
                                    const struct merak_instr *in,
                                    struct merak_error *err)
 {
@@ -122,10 +125,15 @@ static enum merak_status add_match(struct merak_meet *meet, int program,
     bucket = bucket_of(meet, &key);
     for (met = *bucket; met != NULL; met = met->next) {
         if (met->tag == key.tag && met->first == key.first &&
-            met->second == key.second)
+            met->second == key.second) {
+            meet->of[program][in->id] = met;
             return MERAK_OK;
+        }
     }
-    members = count_members(meet, prog, in);
+    if (in->kind == MERAK_INSTR_EXCHANGE)
+        members = of_group[in->group];
+    else
+        members = merak_meet_program(meet, in->peer) >= 0 ? 2 : 1;
     met = merak_pool_alloc(meet->pool,
                            sizeof(*met) + (size_t)members * sizeof(*met->at));
     if (met == NULL)
@@ -135,6 +143,7 @@ static enum merak_status add_match(struct merak_meet *meet, int program,
     met->at = (struct merak_member *)(met + 1);
     met->next = *bucket;
     *bucket = met;
+    meet->of[program][in->id] = met;
     return MERAK_OK;
 }
 
@@ -154,18 +163,36 @@ const struct merak_match *merak_meet_arrive(struct merak_meet *meet,
     return met;
 }
 
-static enum merak_status fill(struct merak_meet *meet, struct merak_error *err)
+static enum merak_status add_program(struct merak_meet *meet, int program,
+                                     struct merak_error *err)
 {
+    const struct merak_program *prog = meet->programs[program];
+    int *members = count_members(meet, prog);
     enum merak_status rc = MERAK_OK;
 
+    if (members == NULL)
+        return merak_fail_nomem(err, (size_t)prog->n_groups * sizeof(*members));
+    for (int i = 0; i < prog->n_instrs && rc == MERAK_OK; i++)
+        rc = add_match(meet, program, members, &prog->instr[i], err);
+    free(members);
+    return rc;
+}
+
+static enum merak_status fill(struct merak_meet *meet, struct merak_error *err)
+{
+    struct merak_match **of = meet->all;
+    enum merak_status rc = MERAK_OK;
+
+    for (int p = 0; p < meet->n; p++) {
+        meet->of[p] = of;
+        of += meet->programs[p]->n_instrs;
+    }
     for (int p = 0; p < meet->n; p++)
         meet->by_rank[p] = (struct rank_at){meet->programs[p]->rank, p};
     qsort(meet->by_rank, (size_t)meet->n, sizeof(*meet->by_rank),
           compare_ranks);
-    for (int p = 0; p < meet->n; p++) {
-        for (int i = 0; i < meet->programs[p]->n_instrs && rc == MERAK_OK; i++)
-            rc = add_match(meet, p, &meet->programs[p]->instr[i], err);
-    }
+    for (int p = 0; p < meet->n && rc == MERAK_OK; p++)
+        rc = add_program(meet, p, err);
     return rc;
 }
 
@@ -188,7 +215,10 @@ enum merak_status merak_meet_create(struct merak_program *const *programs,
     meet->pool = merak_pool_create();
     meet->by_rank = calloc((size_t)n + 1, sizeof(*meet->by_rank));
     meet->bucket = calloc(meet->n_buckets, sizeof(struct merak_match *));
-    if (meet->pool == NULL || meet->by_rank == NULL || meet->bucket == NULL)
+    meet->all = calloc(instrs, sizeof(struct merak_match *));
+    meet->of = calloc((size_t)n + 1, sizeof(struct merak_match **));
+    if (meet->pool == NULL || meet->by_rank == NULL || meet->bucket == NULL ||
+        meet->all == NULL || meet->of == NULL)
         rc = merak_fail_nomem(err, instrs * sizeof(*meet->bucket));
     if (rc == MERAK_OK)
         rc = fill(meet, err);
@@ -205,6 +235,8 @@ void merak_meet_destroy(struct merak_meet *meet)
         return;
     free(meet->by_rank);
     free(meet->bucket);
+    free(meet->all);
+    free(meet->of);
     merak_pool_destroy(meet->pool);
     free(meet);
 }

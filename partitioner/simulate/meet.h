@@ -32,6 +32,8 @@ int merak_meet_program(const struct merak_meet *meet, int rank);
  * programs. */
 struct merak_match *merak_meet_find(struct merak_meet *meet, int program,
                                     const struct merak_instr *instr);
+/* Nobody has arrived. */
+void merak_meet_restart(struct merak_meet *meet);
 /* Arrive as its next member; NULL if all have arrived or there is no event. */
 const struct merak_match *merak_meet_arrive(struct merak_meet *meet,
                                             int program,
