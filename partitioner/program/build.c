@@ -277,13 +277,77 @@ static int staged_slot(struct merak_build *b, size_t bytes)
     return b->room.staged;
 }
 
+/* Do two slots hold parts of one value that have the same shape? */
+static bool is_same_part(const struct merak_slot *x, const struct merak_slot *y)
+{
+    if (x->value < 0 || x->value != y->value || x->bytes != y->bytes ||
+        x->dtype != y->dtype || x->ld != y->ld || x->flat_lo != y->flat_lo ||
+        x->flat_hi != y->flat_hi)
+        return false;
+    for (int d = 0; d < x->box.ndim; d++) {
+        if (x->box.len[d] != y->box.len[d] || x->box.lo[d] != y->box.lo[d])
+            return false;
+    }
+    return true;
+}
+
+/* An earlier micro-batch's instruction for the same node, on parts of the same
+ * shapes: what follows from these alone is the same.  NULL: there is none. */
+static const struct merak_instr *find_like(const struct merak_build *b,
+                                           const struct merak_instr *in)
+{
+    int at = in->node < 0 ? 0 : b->once.like[in->node];
+    const struct merak_slot *slot = b->prog->slot;
+    const struct merak_instr *like;
+
+    if (at == 0)
+        return NULL;
+    like = &b->prog->instr[at - 1];
+    if (like->kind != in->kind || like->op != in->op ||
+        like->exchange != in->exchange || like->joined != in->joined ||
+        like->accumulate != in->accumulate || like->n_in != in->n_in ||
+        like->n_out != in->n_out)
+        return NULL;
+    for (int i = 0; i < in->n_in + in->n_out; i++) {
+        if (in->slot[i] != like->slot[i] &&
+            !is_same_part(&slot[in->slot[i]], &slot[like->slot[i]]))
+            return NULL;
+    }
+    return like;
+}
+
+/* What measure() would find of one that is like an earlier one. */
+static void measure_like(struct merak_build *b, struct merak_instr *in,
+                         const struct merak_instr *like)
+{
+    in->flops = like->flops;
+    in->bytes = like->bytes;
+    in->scratch = like->scratch;
+    if (in->scratch >= 0)
+        merak_build_begin(b, in->scratch);
+    if (in->kind == MERAK_INSTR_KERNEL) {
+        in->reuse = reuse_distance(b, in);
+        in->demand = merak_cost_demand(b->cost, b->prog, in);
+        in->cost_s = in->demand.fixed_s;
+        return;
+    }
+    in->demand = like->demand;
+    in->cost_s = like->cost_s;
+    in->interference = like->interference;
+}
+
 /* Sizes, cost and scratch of an instruction. */
 static void measure(struct merak_build *b, struct merak_instr *in)
 {
     const struct merak_kernel_memory *memory = &b->opt->memory;
+    const struct merak_instr *like = find_like(b, in);
     struct merak_kernel_call call;
     size_t bytes;
 
+    if (like != NULL) {
+        measure_like(b, in, like);
+        return;
+    }
     switch (in->kind) {
     case MERAK_INSTR_KERNEL:
         merak_program_call(b->prog, in, &call);
@@ -341,6 +405,8 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
         return -1;
     prog->instr[id] = *in;
     prog->n_instrs++;
+    if (in->node >= 0)
+        b->once.like[in->node] = id + 1;
     for (int i = 0; i < in->n_in + in->n_out; i++)
         touch(b, in->slot[i], id);
     if (in->scratch >= 0)

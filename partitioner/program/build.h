@@ -224,6 +224,7 @@ struct merak_build_once {
     struct merak_exchange **join;     /* by value that comes in parts */
     const char **recompute_name;      /* by node */
     int8_t *first; /* by node: 1, or -1: is it the first shard?  0: not known */
+    int *like;     /* by node: the latest instruction that runs it, from 1 */
 };
 
 /* Waits for what shares no memory: unroll.c, hazard.c. */

@@ -296,6 +296,7 @@ static void make_tables(struct merak_build *b)
     b->once.recompute_name =
         merak_build_alloc(b, nodes * sizeof(*b->once.recompute_name));
     b->once.first = merak_build_alloc(b, nodes * sizeof(*b->once.first));
+    b->once.like = merak_build_alloc(b, nodes * sizeof(*b->once.like));
     b->open = merak_build_alloc(b, ((size_t)prog->plan.microbatches + 1) *
                                        (size_t)b->passes * sizeof(*b->open));
     prog->group =

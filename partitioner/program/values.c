@@ -166,7 +166,8 @@ struct merak_open *merak_build_open(struct merak_build *b, int microbatch)
         merak_build_fail(b, merak_fail_nomem(b->err, values * sizeof(int)));
         return NULL;
     }
-    for (int v = 0; v < b->graph->n_values; v++)
+    memcpy(open->map, b->params.slot, values * sizeof(*open->map));
+    for (int v = 0; v < b->graph->n_values && b->prog->plan.sub_pipeline; v++)
         open->map[v] = merak_build_param_slot(b, v, microbatch);
     return open;
 }
