@@ -269,14 +269,15 @@ static void leave(struct settling *t, struct merak_drop drop)
     t->program = NULL;
 }
 
-static bool would_fit(struct settling *t, int blocks)
+/* Would it fit in so many times the limit? */
+static bool would_fit(struct settling *t, int blocks, double times)
 {
     struct merak_built *b = t->b;
 
     set_drop(t, (struct merak_drop){.blocks = blocks});
     return merak_stage_need(&t->table->all, t->stage, b->stages->drop) +
                t->off <=
-           b->search->limit;
+           b->search->limit * times;
 }
 
 /* Fewest blocks between lo and hi that would fit if the table were always as
@@ -285,18 +286,21 @@ static int expected(struct settling *t, int lo, int hi)
 {
     int blocks = lo + 1;
 
-    while (blocks < hi - 1 && !would_fit(t, blocks))
+    while (blocks < hi - 1 && !would_fit(t, blocks, 1))
         blocks++;
     return blocks;
 }
 
 /* Find the fewest blocks; dropping lo does not fit, hi does or is all.  The
- * first that is built is what is expected, and then those beside it. */
+ * first that is built is what is expected, and then those beside it, unless one
+ * block less needs more than the table may be off by. */
 static void narrow(struct settling *t, int lo, int hi)
 {
     int at = expected(t, lo, hi), by = 1;
 
     for (; hi - lo > 1 && t->rc == MERAK_OK; by *= 2) {
+        if (at == hi - 1 && !would_fit(t, at, MERAK_SEARCH_SLACK))
+            break;
         if (fits(t, false, at)) {
             hi = at;
             at -= by;
@@ -414,8 +418,6 @@ static enum merak_status simulate(struct merak_built *b,
     if (rc == MERAK_OK)
         rc = merak_simulate(b->program, b->plan.pp, &b->search->cost, &timeline,
                             err);
-    if (rc == MERAK_OK && b->opt.direct)
-        rc = prove_direct(b, err);
     if (rc != MERAK_OK) {
         merak_timeline_destroy(timeline);
         return rc;
@@ -465,6 +467,11 @@ enum merak_status merak_search_try(const struct merak_search *s,
         if (cand->bytes > bytes)
             cand->arena += cand->bytes - bytes;
     }
+    /* What does not fit is no plan, whether it would end or not; nor is what
+     * only seconds are asked of. */
+    if (rc == MERAK_OK && b.opt.direct && cand->step_s > 0 &&
+        cand->arena <= s->limit && s->in->most_s == 0)
+        rc = prove_direct(&b, err);
     merak_built_fini(&b);
     return rc;
 }
