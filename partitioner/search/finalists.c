@@ -11,9 +11,9 @@
 #include "config.h"
 
 #include "partitioner/search/cut.h"
-#include "partitioner/search/finalist.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
+#include "partitioner/search/tried.h"
 
 #include "base/error.h"
 
@@ -92,7 +92,7 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
     struct merak_error why = {.status = MERAK_OK};
     enum merak_status rc;
 
-    if (s->rc != MERAK_OK)
+    if (s->rc != MERAK_OK || merak_search_would_hang(s, c))
         return;
     merak_progress_note(s->in->progress, "building plan %d",
                         s->n_simulated + 1);
@@ -100,7 +100,7 @@ static void try_one(struct merak_search *s, struct merak_candidate *c)
     merak_search_limit_trial(s);
     s->trials.leaves =
         s->found && s->effort.done >= fmax(EFFORT, s->effort.whole);
-    rc = merak_search_try(s, c, &why);
+    rc = merak_search_try_once(s, c, &why);
     s->effort.done += merak_search_effort(c);
     if (rc == MERAK_ERR_TIMEOUT) {
         s->trials.too_much = merak_search_effort(c) / 2;

@@ -24,9 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHEAP                                                                \
-    2000           /* instructions; cheaper plans may be slightly too large: \
-                    */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 #define HOPELESS_SHARE 0.5 /* of the time, to see what would do */
 #define MAX_TASKS INT32_MAX
@@ -128,12 +125,35 @@ static void rate_tight(struct merak_search *s,
         merak_search_keep(s, &s->big, &s->n_bigs, &tight);
 }
 
+/* Cut it so that it fits, or, if it cannot, without a limit; true: it fits.
+ * rated_s stays 0 if it cannot be cut. */
+static bool rate(struct merak_search *s, struct merak_candidate *cand,
+                 const int *initial)
+{
+    double limit = s->limit * MERAK_SEARCH_SLACK;
+    double least = merak_stages_least(&s->cost, cand);
+
+    cand->rated_s = 0;
+    if (least <= limit)
+        merak_search_cut(s, cand, initial, limit, false);
+    if (cand->rated_s > 0)
+        return true;
+    if (s->in->most_s > 0 && least > s->limit * TIGHT) {
+        /* whether it fits is all that is asked of it */
+        cand->rated_s = DBL_MAX;
+        cand->bytes = least;
+    } else {
+        merak_search_cut(s, cand, initial, limit, true);
+    }
+    return false;
+}
+
 void merak_search_rate_variant(struct merak_search *s,
                                struct merak_candidate *cand,
                                const int **initial)
 {
-    double limit = s->limit * MERAK_SEARCH_SLACK, least;
     struct merak_candidate fewer;
+    bool fits;
 
     if (!merak_search_room(s, cand))
         return;
@@ -141,12 +161,10 @@ void merak_search_rate_variant(struct merak_search *s,
     if (s->best_s < DBL_MAX)
         merak_progress_note(s->in->progress, "best %.4g s a step", s->best_s);
     merak_progress_add(s->in->progress, 1);
-    least = merak_stages_least(&s->cost, cand);
-    cand->rated_s = 0;
-    if (least <= limit)
-        merak_search_cut(s, cand, *initial, limit, false);
-    if (cand->rated_s > 0) {
-        if (merak_search_effort(cand) < CHEAP)
+    if (!merak_search_recall(s, cand, &fits))
+        fits = rate(s, cand, *initial);
+    if (fits) {
+        if (merak_search_effort(cand) < MERAK_SEARCH_CHEAP)
             rate_tight(s, cand);
         *initial = cand->bound;
         if (cand->rated_s < s->best_s)
@@ -155,13 +173,6 @@ void merak_search_rate_variant(struct merak_search *s,
         if (merak_search_fewest(s, cand, s->limit, &fewer))
             merak_search_keep(s, &s->cand, &s->n_cands, &fewer);
         return;
-    }
-    if (s->in->most_s > 0 && least > s->limit * TIGHT) {
-        /* whether it fits is all that is asked of it */
-        cand->rated_s = DBL_MAX;
-        cand->bytes = least;
-    } else {
-        merak_search_cut(s, cand, *initial, limit, true);
     }
     if (cand->rated_s > 0)
         merak_search_keep(s, &s->big, &s->n_bigs, cand);
@@ -179,6 +190,9 @@ void merak_search_fini(struct merak_search *s)
     for (int i = 0; i < s->n_tables; i++)
         merak_table_destroy(s->table[i]);
     free(s->table);
+    free(s->trials.tried.list);
+    free(s->trials.earlier.list);
+    free(s->trials.earlier.place);
     free(s->cand);
     free(s->big);
     merak_pool_destroy(s->pool);
@@ -364,12 +378,6 @@ static bool has_plan(const struct merak_search *s)
     return s->rc == MERAK_OK && s->n_cands > 0 && s->cand[0].settled;
 }
 
-static void start_again(struct merak_search *s)
-{
-    s->n_cands = s->n_bigs = 0;
-    s->effort.done = 0;
-}
-
 /* Rate and build, the best first of s->cand; false: only the plainest plans
  * were, since none can fit. */
 static bool rate_and_build(struct merak_search *s)
@@ -388,7 +396,7 @@ static bool rate_and_build(struct merak_search *s)
     /* Nothing fits: try slower plans, which may take less memory. */
     if (s->n_cands > 0 && !s->cand[0].settled && s->in->most_s == 0 &&
         !merak_search_is_over(s) && !s->cut_short) {
-        start_again(s);
+        merak_search_start_again(s);
         s->relax_time_bound = true;
         s->shards_more = false;
         merak_search_rate_in_time(s);
@@ -452,7 +460,7 @@ static bool search_with(struct merak_search *s,
     int n_bigs = s->n_bigs;
 
     s->shards_more = all && s->n_cands == 0 && in->pin.zero != s->in->pin.zero;
-    start_again(s);
+    merak_search_start_again(s);
     s->n_bigs = s->shards_more ? n_bigs : 0;
     s->in = in;
     s->relax_time_bound = false;

@@ -22,6 +22,9 @@
  * short. */
 #define MERAK_SEARCH_LONG 8192
 
+/* Instructions; cheaper plans may be slightly too large by the table. */
+#define MERAK_SEARCH_CHEAP 2000
+
 /* Skip candidates whose lower bound is this many times the best step. */
 #define MERAK_SEARCH_HOPELESS 1.25
 
@@ -29,6 +32,30 @@ static inline int merak_search_cp(const struct merak_search_input *in)
 {
     return in->pin.cp > 1 ? in->pin.cp : 1;
 }
+
+/* Candidates of one kind that hung in a device's queues (tried.h). */
+struct merak_hung {
+    const struct merak_schedule *schedule;
+    bool sub_pipeline;
+    int times;
+};
+
+enum { MERAK_SEARCH_HANGS = 16 }; /* kinds that are told apart */
+
+struct merak_tried;
+
+/* A candidate that an earlier round rated, and whether it fits (again.c). */
+struct merak_earlier {
+    struct merak_candidate cand;
+    bool fits;
+};
+
+struct merak_rounds {
+    struct merak_earlier *list;
+    int n, room;
+    int *place; /* [places] in list, from 1, by a hash; 0: none */
+    size_t places;
+};
 
 struct merak_search {
     const struct merak_search_input *in;
@@ -58,7 +85,7 @@ struct merak_search {
     int n_rated, n_simulated;
     int64_t start_ns;
     int64_t until_ns; /* when it is cut short; INT64_MAX: never */
-    struct { /* of candidates, which are built */
+    struct { /* of candidates, which are built, and what is known of them */
         struct merak_deadline deadline; /* of the one that is built now */
         bool leaves; /* it is left at the first stage that does not fit: its
                         other cuts will not be tried */
@@ -66,6 +93,13 @@ struct merak_search {
         int64_t last_ns;  /* what the last one that succeeded took */
         double effort_ns; /* and each instruction of it */
         double too_much;  /* effort for which there was no time; or DBL_MAX */
+        struct merak_rounds earlier; /* than this one */
+        struct { /* candidates that were built (tried.h) */
+            struct merak_tried *list;
+            int n, room;
+            struct merak_hung hung[MERAK_SEARCH_HANGS];
+            int n_hung;
+        } tried;
     } trials;
     bool over;      /* it is */
     bool cut_short; /* it was, and something was left out for that */
@@ -129,6 +163,14 @@ double merak_search_time(const struct merak_candidate *c);
 double merak_search_lower_bound(const struct merak_candidate *cand);
 /* Does a plan of at least so many seconds lose for sure? */
 bool merak_search_is_slow(const struct merak_search *s, double least_s);
+
+/* --- again.c -------------------------------------------------------------- */
+
+/* Begin another round: empty the lists, but remember the ratings. */
+void merak_search_start_again(struct merak_search *s);
+/* Give a candidate the rating that an earlier round found; false: none did. */
+bool merak_search_recall(const struct merak_search *s,
+                         struct merak_candidate *cand, bool *fits_p);
 
 /* --- limit.c: the end of a search's time -----------------------------------
  */

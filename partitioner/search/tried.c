@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tried.c - what is known of candidates that were built */
+#include "config.h"
+
+#include "partitioner/search/finalist.h"
+#include "partitioner/search/tried.h"
+
+#include "base/grow.h"
+#include "base/rng.h"
+
+#include <float.h>
+#include <string.h>
+
+#define MOST_HANGS 3
+
+/* A candidate as it was given to merak_search_try(), and as it came back. */
+struct merak_tried {
+    uint64_t hash; /* of its cut and what it was to drop */
+    bool leaves;   /* s->trials.leaves */
+    struct merak_candidate given, made;
+    enum merak_status rc;
+    struct merak_error why;
+};
+
+/* --- known results -------------------------------------------------------- */
+
+static uint64_t hash_of(const struct merak_candidate *c)
+{
+    int parts = merak_plan_parts(&c->plan);
+    uint64_t hash = (uint64_t)parts;
+
+    for (int p = 0; p <= parts; p++)
+        hash = merak_rng_mix(hash, (uint64_t)c->bound[p]);
+    for (int p = 0; p < parts; p++)
+        hash = merak_rng_mix(hash, 2 * (uint64_t)c->drop[p].blocks +
+                                       c->drop[p].attention);
+    return hash;
+}
+
+static bool is_same_cut(const struct merak_candidate *a,
+                        const struct merak_candidate *b)
+{
+    int parts = merak_plan_parts(&a->plan);
+
+    if (merak_plan_parts(&b->plan) != parts ||
+        memcmp(a->bound, b->bound, ((size_t)parts + 1) * sizeof(*a->bound)) !=
+            0)
+        return false;
+    for (int p = 0; p < parts; p++) {
+        if (a->drop[p].blocks != b->drop[p].blocks ||
+            a->drop[p].attention != b->drop[p].attention)
+            return false;
+    }
+    return true;
+}
+
+/* Are the same programs built, and settled in the same order? */
+static bool is_same(const struct merak_candidate *a,
+                    const struct merak_candidate *b)
+{
+    return a->table == b->table && a->schedule == b->schedule &&
+           a->stage == b->stage && a->given.cut == b->given.cut &&
+           a->given.drop == b->given.drop &&
+           a->plan.microbatches == b->plan.microbatches &&
+           a->plan.scatter == b->plan.scatter &&
+           merak_search_compare_plans(&a->plan, &b->plan) == 0 &&
+           is_same_cut(a, b);
+}
+
+static const struct merak_tried *find(const struct merak_search *s,
+                                      const struct merak_candidate *cand)
+{
+    uint64_t hash = hash_of(cand);
+
+    for (int i = 0; i < s->trials.tried.n; i++) {
+        const struct merak_tried *t = &s->trials.tried.list[i];
+
+        if (t->hash == hash && t->leaves == s->trials.leaves &&
+            is_same(&t->given, cand))
+            return t;
+    }
+    return NULL;
+}
+
+/* A copy with arrays of its own; false if the search has failed. */
+static bool copy(struct merak_search *s, const struct merak_candidate *from,
+                 struct merak_candidate *to)
+{
+    size_t parts = (size_t)merak_plan_parts(&from->plan);
+
+    *to = *from;
+    if (!merak_search_room(s, to))
+        return false;
+    memcpy(to->bound, from->bound, (parts + 1) * sizeof(*to->bound));
+    memcpy(to->drop, from->drop, parts * sizeof(*to->drop));
+    return true;
+}
+
+/* What was built changes nothing else of a candidate. */
+static void take(const struct merak_candidate *made,
+                 struct merak_candidate *cand)
+{
+    memcpy(cand->drop, made->drop,
+           (size_t)merak_plan_parts(&cand->plan) * sizeof(*cand->drop));
+    memcpy(cand->part_s, made->part_s, sizeof(cand->part_s));
+    cand->stage = made->stage;
+    cand->rated_s = made->rated_s;
+    cand->bytes = made->bytes;
+    cand->step_s = made->step_s;
+    cand->arena = made->arena;
+    cand->fetch_s = made->fetch_s;
+    cand->offload_s = made->offload_s;
+}
+
+/* --- schedules that hang -------------------------------------------------- */
+
+static int kind_of(const struct merak_search *s,
+                   const struct merak_candidate *cand)
+{
+    int i = 0;
+
+    while (i < s->trials.tried.n_hung &&
+           (s->trials.tried.hung[i].schedule != cand->schedule ||
+            s->trials.tried.hung[i].sub_pipeline != cand->plan.sub_pipeline))
+        i++;
+    return i;
+}
+
+static void note_hang(struct merak_search *s,
+                      const struct merak_candidate *cand)
+{
+    int i = kind_of(s, cand);
+
+    if (i == MERAK_SEARCH_HANGS)
+        return;
+    if (i == s->trials.tried.n_hung)
+        s->trials.tried.hung[s->trials.tried.n_hung++] =
+            (struct merak_hung){.schedule = cand->schedule,
+                                .sub_pipeline = cand->plan.sub_pipeline};
+    s->trials.tried.hung[i].times++;
+}
+
+bool merak_search_would_hang(const struct merak_search *s,
+                             struct merak_candidate *cand)
+{
+    int i = kind_of(s, cand);
+
+    if (s->relax_time_bound || i == s->trials.tried.n_hung ||
+        s->trials.tried.hung[i].times < MOST_HANGS)
+        return false;
+    cand->settled = false;
+    cand->step_s = cand->arena = DBL_MAX;
+    return true;
+}
+
+/* --- both ----------------------------------------------------------------- */
+
+static enum merak_status try_new(struct merak_search *s,
+                                 struct merak_candidate *cand,
+                                 struct merak_error *err)
+{
+    struct merak_tried t = {.hash = hash_of(cand), .leaves = s->trials.leaves};
+
+    if (!copy(s, cand, &t.given))
+        return s->rc;
+    t.rc = merak_search_try(s, cand, err);
+    if (t.rc == MERAK_ERR_CORRUPT)
+        note_hang(s, cand);
+    if (t.rc != MERAK_OK && t.rc != MERAK_ERR_CORRUPT &&
+        t.rc != MERAK_ERR_UNSUPPORTED)
+        return t.rc;
+    t.why = *err;
+    if (copy(s, cand, &t.made))
+        s->rc = merak_grow(&s->trials.tried.list, &s->trials.tried.room,
+                           s->trials.tried.n, sizeof(*s->trials.tried.list),
+                           s->err);
+    if (s->rc == MERAK_OK)
+        s->trials.tried.list[s->trials.tried.n++] = t;
+    return t.rc;
+}
+
+enum merak_status merak_search_try_once(struct merak_search *s,
+                                        struct merak_candidate *cand,
+                                        struct merak_error *err)
+{
+    const struct merak_tried *t = find(s, cand);
+
+    if (t == NULL)
+        return try_new(s, cand, err);
+    take(&t->made, cand);
+    *err = t->why;
+    return t->rc;
+}
