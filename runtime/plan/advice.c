@@ -2,9 +2,12 @@
 /* advice.c - what binds a plan, and what would change it
  *
  * A change is searched for like the plan itself, with its choices fixed, except
- * that where memory or nodes change, what is recomputed and where it is cut is
- * chosen again.  That takes a second where the whole search takes a minute; a
- * search of its own may find a better plan.
+ * that where memory or nodes change, the schedule and its chunks, what is
+ * recomputed and where it is cut are chosen again.  That takes a second where
+ * the whole search takes a minute; a search of its own may find a better plan.
+ * For twice the memory there is one, in the time that is left: plans that
+ * recompute nothing may have other degrees, and that more memory would not help
+ * is only said if it found none.
  *
  * What binds is that of which twice as much would shorten a step most.
  */
@@ -72,8 +75,8 @@ static bool double_memory(struct changed *c)
 
     c->in.memory_bytes = 2 * merak_search_memory(&c->plan->in);
     merak_bytes_text((double)c->in.memory_bytes, text);
-    snprintf(c->what, sizeof(c->what), "%s (%s)", resource_text[MEMORY].twice,
-             text);
+    snprintf(c->what, sizeof(c->what), "%s (%s), any degrees",
+             resource_text[MEMORY].twice, text);
     return true;
 }
 
@@ -166,16 +169,17 @@ static const struct {
     change_fn make;
     enum resource doubles; /* what there is twice as much of, or N_RESOURCES */
     bool relaxes;          /* the plan itself stays possible, and as fast */
-    bool is_same;          /* it is cut and recomputes as it is, too */
+    bool is_same;          /* its schedule, cut and recomputation stay, too */
+    bool is_whole;         /* searched for with other degrees, too */
 } changes[] = {
-    {add_nodes, N_RESOURCES, false, false},
-    {remove_nodes, N_RESOURCES, false, false},
-    {add_gib, N_RESOURCES, true, false},
-    {double_memory, MEMORY, true, false},
-    {double_net, NET, true, true},
-    {double_links, LINKS, true, true},
-    {double_batch, BATCH, false, true},
-    {sum_fast, N_RESOURCES, true, true},
+    {add_nodes, N_RESOURCES, false, false, false},
+    {remove_nodes, N_RESOURCES, false, false, false},
+    {add_gib, N_RESOURCES, true, false, false},
+    {double_net, NET, true, true, false},
+    {double_links, LINKS, true, true, false},
+    {double_batch, BATCH, false, true, false},
+    {sum_fast, N_RESOURCES, true, true, false},
+    {double_memory, MEMORY, true, false, true}, /* takes longest */
 };
 
 enum { N_CHANGES = sizeof(changes) / sizeof(*changes) };
@@ -221,8 +225,9 @@ static double step_of(const struct asked *a, struct merak_search_input *in,
  * what options gave. */
 static void fix(struct changed *c, bool is_same)
 {
-    static const enum merak_choice_id follows[] = {MERAK_CHOICE_RECOMPUTE,
-                                                   MERAK_CHOICE_CUT};
+    static const enum merak_choice_id follows[] = {
+        MERAK_CHOICE_RECOMPUTE, MERAK_CHOICE_CUT, MERAK_CHOICE_SCHEDULE,
+        MERAK_CHOICE_CHUNKS,    MERAK_CHOICE_SP,  MERAK_CHOICE_BOUNDARY};
     const struct merak_choices *given = &c->plan->in.pin;
 
     c->in = c->plan->in;
@@ -235,8 +240,54 @@ static void fix(struct changed *c, bool is_same)
         return;
     c->in.pin.list = given->list;
     c->in.pin.recompute = given->recompute;
+    c->in.pin.schedule = given->schedule;
+    c->in.pin.chunks = given->chunks;
+    c->in.pin.sp = given->sp;
+    c->in.pin.boundary = given->boundary;
     for (size_t i = 0; i < sizeof(follows) / sizeof(*follows); i++)
         c->in.pin.given[follows[i]] = given->given[follows[i]];
+}
+
+/* Seconds of the fastest plan with a change that relaxes: with the degrees of
+ * the plan or of a runner-up that recomputes, and then with any, as far as there
+ * is time.  *known_p: it was enough. */
+static double search_all(struct asked *a, int i, struct changed *c,
+                         bool *known_p)
+{
+    const struct merak_search_result *r = a->result;
+    double best_s = r->choice[0].step_s;
+
+    for (int k = 0; k <= r->n_choices && !is_over(a); k++) {
+        double step_s;
+
+        if (k > 0 && k < r->n_choices &&
+            (r->choice[k].plan.recompute == MERAK_RECOMPUTE_NONE ||
+             r->choice[k].plan.stage != NULL))
+            continue;
+        c->chosen = &r->choice[k < r->n_choices ? k : 0].plan;
+        fix(c, changes[i].is_same);
+        if (k == r->n_choices)
+            c->in.pin = c->plan->in.pin;
+        (void)changes[i].make(c);
+        step_s = step_of(a, &c->in, best_s);
+        best_s = step_s > 0 ? step_s : best_s;
+    }
+    *known_p = !is_over(a);
+    return best_s < r->choice[0].step_s || *known_p ? best_s : 0;
+}
+
+/* The seconds that a change gives; 0: no plan, or not *known_p. */
+static double search_change(struct asked *a, int i, struct changed *c,
+                            bool *known_p)
+{
+    const double best_s = a->result->choice[0].step_s;
+    double step_s;
+
+    if (changes[i].is_whole)
+        return search_all(a, i, c, known_p);
+    step_s = step_of(a, &c->in, changes[i].relaxes ? best_s : DBL_MAX);
+    *known_p = step_s > 0 || !is_over(a);
+    return step_s == 0 && *known_p && changes[i].relaxes ? best_s : step_s;
 }
 
 static double tokens_of(const struct merak_search_input *in)
@@ -250,6 +301,7 @@ static void try_change(struct asked *a, int i)
     struct changed c = {.plan = a->plan, .chosen = &best->plan};
     struct plan_change *to = &a->advice->change[a->advice->n_changes];
     double step_s, ranks;
+    bool known;
 
     /* A search keeps no list of stages, and no kind of a stage. */
     if (best->plan.stage != NULL || a->plan->in.n_kinds > 1)
@@ -257,11 +309,9 @@ static void try_change(struct asked *a, int i)
     fix(&c, changes[i].is_same);
     if (!changes[i].make(&c))
         return;
-    step_s = step_of(a, &c.in, changes[i].relaxes ? best->step_s : DBL_MAX);
-    if (step_s == 0 && is_over(a))
+    step_s = search_change(a, i, &c, &known);
+    if (step_s == 0 && !known)
         return;
-    if (step_s == 0 && changes[i].relaxes)
-        step_s = best->step_s;
     ranks = (double)c.in.nodes / a->plan->in.nodes;
     *to = (struct plan_change){.step_s = step_s};
     snprintf(to->what, sizeof(to->what), "%s", c.what);
@@ -271,7 +321,9 @@ static void try_change(struct asked *a, int i)
     to->tokens_per_s =
         tokens_of(&c.in) / tokens_of(&a->plan->in) * best->step_s / step_s;
     to->gpu_hours = ranks / to->tokens_per_s;
-    if (changes[i].doubles < N_RESOURCES)
+    /* At least so much: whether a little more is little needs all plans. */
+    if (changes[i].doubles < N_RESOURCES &&
+        (known || 1 - 1 / to->tokens_per_s >= SMALL_GAIN))
         a->gain[changes[i].doubles] = 1 - 1 / to->tokens_per_s;
     a->more_nodes = changes[i].make == add_nodes ? to : a->more_nodes;
 }
@@ -321,14 +373,15 @@ static enum merak_status say_what_binds(struct asked *a,
                           plan_report_where(r, where));
 }
 
-/* "twice the memory of a rank would save 1.2%, ..": what of it is bought. */
-static void list_gains(const struct asked *a, char *text, size_t bytes)
+/* "; twice the memory of a rank would save 1.2% of the step, ..": all but one.
+ */
+static void list_gains(const struct asked *a, int but, char *text, size_t bytes)
 {
     size_t n = 0;
 
     text[0] = '\0';
     for (int i = MEMORY; i <= NET; i++) {
-        if (a->gain[i] < 0 || n >= bytes)
+        if (a->gain[i] < 0 || i == but || n >= bytes)
             continue;
         n += (size_t)snprintf(text + n, bytes - n, "%s%s%s %.1f%%%s",
                               n > 0 ? ", " : "; ", resource_text[i].twice,
@@ -348,9 +401,11 @@ static enum merak_status say_what_to_buy(struct asked *a,
         most = a->gain[i] > a->gain[most] ? (enum resource)i : most;
     if (a->gain[most] < 0 && more == NULL)
         return MERAK_OK; /* no change was tried, for kinds or lack of time */
-    list_gains(a, gains, sizeof(gains));
+    list_gains(a, a->gain[most] >= SMALL_GAIN ? (int)most : -1, gains,
+               sizeof(gains));
     if (a->gain[most] >= SMALL_GAIN)
-        snprintf(buy, sizeof(buy), "%s", resource_text[most].twice);
+        snprintf(buy, sizeof(buy), "%s, which saves %.1f%% of the step",
+                 resource_text[most].twice, 100 * a->gain[most]);
     else if (more != NULL && more->gpu_hours < 2) /* half of the first ones */
         snprintf(buy, sizeof(buy),
                  "more nodes: %s train %.2f times as fast, for %.2f times the "

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..149
+echo 1..150
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -318,6 +318,20 @@ echo '{"model_type": "gpt2", "n_layer": 1, "n_head": 8, "n_embd": 4096,
     --memory-gib 7.6 >"$tmp/wide" 2>&1
 has "with less memory that leaves a GiB" "$tmp/wide" \
     ": it just fits; --memory-gib 6.6 plans with 1 GiB to spare"
+
+# What it says of twice the memory is what a search with that finds.
+echo '{"model_type": "gpt2", "n_layer": 8, "n_head": 16, "n_embd": 2048,
+    "n_positions": 1024, "vocab_size": 50257}' >"$tmp/tight.json"
+for gib in 5 10; do
+    "$merak" plan --model "$tmp/tight.json" --device h100 --seq 1024 \
+        --global-batch 32 --memory-gib $gib >"$tmp/with.$gib" 2>&1
+done
+step=$(sed -n 's/^step \([0-9.]* m*s\),.*/\1/p' "$tmp/with.10")
+grep -q "^step $step," "$tmp/with.5" && echo "as fast" >"$tmp/with.5"
+has "twice the memory is searched for with any degrees" "$tmp/with.5" \
+    "twice the memory of a rank, which saves" \
+    "$(printf '  %-50s %10s' 'twice the memory of a rank (10 GiB), any degrees' \
+        "$step")"
 
 "$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
     --schedule auto --program >"$tmp/auto" 2>&1
