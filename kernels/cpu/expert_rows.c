@@ -176,25 +176,58 @@ static size_t next_row(const struct placing *q, size_t token, int64_t *last)
     return found;
 }
 
-INLINE void join_token(const struct placing *q, size_t token, bool bf16)
+#define TURN 64       /* rows of a token that are added before the next */
+#define CHANNELS 1024 /* whose sums wait for them */
+
+/* Where the next rows of a token begin, of at most TURN. */
+static size_t next_rows(const struct placing *q, size_t token, int64_t *last,
+                        size_t *from)
 {
-    size_t C = q->p.C, places = q->p.E * q->p.R;
-    size_t from[64], n = 0, k;
+    size_t at = token / q->p.T * q->p.E * q->p.R, n = 0;
+
+    while (n < TURN) {
+        size_t k = next_row(q, token, last);
+
+        if (k == q->p.K)
+            break;
+        from[n++] = (at + q->map.of_row[token * q->p.K + k]) * q->p.C;
+    }
+    return n;
+}
+
+/* Channels from .. to - 1 of a token. */
+INLINE void join_channels(const struct placing *q, size_t token, size_t from,
+                          size_t to, bool bf16)
+{
+    float sums[CHANNELS + LANES];
+    size_t row[TURN], n, C = q->p.C;
+    bool first = true;
     int64_t last = -1;
 
-    for (k = next_row(q, token, &last); k < q->p.K && n < 64;
-         k = next_row(q, token, &last))
-        from[n++] =
-            (token / q->p.T * places + q->map.of_row[token * q->p.K + k]) * C;
-    for (size_t c = 0; c < C; c += LANES) {
-        vf sum = vset(0);
+    do {
+        n = next_rows(q, token, &last, row);
+        for (size_t c = from; c < to; c += LANES) {
+            vf sum = first ? vset(0) : vload_f32(sums + (c - from));
 
-        for (size_t i = 0; i < n; i++)
-            sum += vload_n(q->from, from[i] + c, C - c, bf16);
-        if (q->more != NULL)
-            sum += vload_n(q->more, token * C + c, C - c, bf16);
-        vstore_n(q->to, token * C + c, C - c, sum, bf16);
-    }
+            for (size_t i = 0; i < n; i++)
+                sum += vload_n(q->from, row[i] + c, to - c, bf16);
+            if (n == TURN) {
+                vstore_f32(sums + (c - from), sum);
+                continue;
+            }
+            if (q->more != NULL)
+                sum += vload_n(q->more, token * C + c, to - c, bf16);
+            vstore_n(q->to, token * C + c, to - c, sum, bf16);
+        }
+        first = false;
+    } while (n == TURN);
+}
+
+INLINE void join_token(const struct placing *q, size_t token, bool bf16)
+{
+    for (size_t c = 0; c < q->p.C; c += CHANNELS)
+        join_channels(q, token, c,
+                      c + CHANNELS < q->p.C ? c + CHANNELS : q->p.C, bf16);
 }
 
 static void join_item(void *arg, size_t item, int thread)
@@ -216,11 +249,6 @@ CPU_KERNEL(experts_join)
     struct placing q;
     enum merak_status rc = open_places(call, &q, err);
 
-    if (rc == MERAK_OK && q.p.K > 64)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "experts_join of %zu experts for each token: the cpu "
-                          "backend takes up to 64",
-                          q.p.K);
     if (rc == MERAK_OK)
         merak_pool_run(join_item, &q, cpu_range_count(q.p.B * q.p.T, GRAIN));
     return rc;

@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "kernels/cuda/cuda_by_expert.cuh"
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_rounding.cuh"
@@ -238,27 +239,13 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     for (size_t i = grid_thread(); i < q.p.B * q.p.T * C; i += grid_threads()) {
         size_t token = i / C;
         const uint32_t *at = q.map.of_row + token * K;
-        const int32_t *id = q.p.ids + token * K;
-        int64_t last = -1; /* expert and row of what was added last */
+        const T *row = rows + token / q.p.T * places * C + i % C;
         float sum = 0;
 
-        for (size_t done = 0; done < K; done++) {
-            int64_t next = INT64_MAX;
-
-            for (size_t k = 0; k < K; k++) {
-                int64_t key = (int64_t)id[k] * (int64_t)K + (int64_t)k;
-
-                if (key > last && key < next && at[k] != MERAK_NO_PLACE)
-                    next = key;
-            }
-            if (next == INT64_MAX)
-                break;
-            last = next;
-            sum += to_f32(rows[(token / q.p.T * places +
-                                at[next % (int64_t)K]) *
-                                   C +
-                               i % C]);
-        }
+        by_expert(
+            q.p.ids + token * K, K,
+            [&](size_t k) { return at[k] != MERAK_NO_PLACE; },
+            [&](size_t k) { sum += to_f32(row[at[k] * C]); });
         from_f32(&y[i], more != NULL ? sum + to_f32(more[i]) : sum);
     }
 }

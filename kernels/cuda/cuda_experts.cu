@@ -159,27 +159,17 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     for (size_t i = grid_thread(); i < (size_t)x.s.n * x.C;
          i += grid_threads()) {
         size_t token = i / x.C, c = i % x.C;
-        const int32_t *id = x.s.ids + token * K;
-        int64_t last = -1; /* expert and row of what was added last */
         float sum = 0;
 
-        for (uint32_t done = 0; done < K; done++) {
-            int64_t next = INT64_MAX;
-            size_t row;
+        by_expert(
+            x.s.ids + token * K, K,
+            [&](size_t k) { return has_row(x.s, token * K + k); },
+            [&](size_t k) {
+                size_t row = token * K + k;
+                float y = x.rows[row * x.C + c];
 
-            for (uint32_t j = 0; j < K; j++) {
-                int64_t key = (int64_t)id[j] * K + j;
-
-                if (key > last && key < next && has_row(x.s, token * K + j))
-                    next = key;
-            }
-            if (next == INT64_MAX)
-                break;
-            last = next;
-            row = token * K + (size_t)(next % K);
-            sum = add_rn(sum, weighted ? mul_rn(x.w[row], x.rows[row * x.C + c])
-                                       : x.rows[row * x.C + c]);
-        }
+                sum = add_rn(sum, weighted ? mul_rn(x.w[row], y) : y);
+            });
         from_f32(&x.out[i], sum);
     }
 }

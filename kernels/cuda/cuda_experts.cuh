@@ -5,6 +5,7 @@
 #ifndef MERAK_KERNELS_CUDA_EXPERTS_CUH
 #define MERAK_KERNELS_CUDA_EXPERTS_CUH
 
+#include "kernels/cuda/cuda_by_expert.cuh"
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_rounding.cuh"
