@@ -57,6 +57,7 @@ struct card {
     double attention_flops_per_s[MERAK_DTYPE_COUNT];
     double bytes_per_s, memory_bytes, kernel_s;
     struct merak_level link; /* inside the node */
+    struct merak_host host;  /* of an accelerator */
 };
 
 static struct card make_card(const struct calibrate *c)
@@ -68,8 +69,11 @@ static struct card make_card(const struct calibrate *c)
                             own > 0 ? own * 7 / 8
                                     : find_memory(d->links.level[0].ranks),
                         .kernel_s = d->kernel_s,
-                        .link = d->links.level[0]};
+                        .link = d->links.level[0],
+                        .host = d->host};
 
+    if (card.host.bytes_per_s > 0)
+        card.host.bytes = (size_t)find_memory(d->links.level[0].ranks);
     memcpy(card.flops_per_s, d->flops_per_s, sizeof(card.flops_per_s));
     memcpy(card.peak_flops_per_s, d->peak_flops_per_s,
            sizeof(card.peak_flops_per_s));
@@ -90,6 +94,7 @@ static void take_card(struct merak_device *d, const struct card *card)
     d->kernel_s = card->kernel_s;
     d->links.level[0].bytes_per_s = card->link.bytes_per_s;
     d->links.level[0].latency_s = card->link.latency_s;
+    d->host = card->host;
 }
 
 static void take_worse(struct card *worst, const struct card *card)
@@ -108,6 +113,12 @@ static void take_worse(struct card *worst, const struct card *card)
     worst->memory_bytes = fmin(worst->memory_bytes, card->memory_bytes);
     worst->kernel_s = fmax(worst->kernel_s, card->kernel_s);
     worst->link.latency_s = fmax(worst->link.latency_s, card->link.latency_s);
+    worst->host.bytes_per_s =
+        fmin(worst->host.bytes_per_s, card->host.bytes_per_s);
+    worst->host.latency_s =
+        fmax(worst->host.latency_s, card->host.latency_s);
+    if (card->host.bytes < worst->host.bytes)
+        worst->host.bytes = card->host.bytes;
 }
 
 /* Take the worst value of all nodes, the same on all ranks. */

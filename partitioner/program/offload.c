@@ -27,7 +27,8 @@ enum merak_status merak_offload_check(const struct merak_plan *plan,
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "--offload %s needs \"host\" in the device file, and "
                       "device %s has none: add its memory_bytes, bytes_per_s "
-                      "and latency_s, or leave out --offload",
+                      "and latency_s (merak calibrate measures an "
+                      "accelerator's), or leave out --offload",
                       merak_choice_word(&merak_choice[MERAK_CHOICE_OFFLOAD],
                                         (long)plan->offload, word),
                       cost->name);

@@ -33,6 +33,7 @@ fake()
     ! grep -q 'by ucx' <<<"$output"
     jq -e '.transport == "nccl" and .link.latency_s > 0 and
         .link.bytes_per_s > 0 and
+        .host.bytes_per_s > 0 and .host.memory_bytes > 0 and
         (.tp_kernels.f32.linear | length) > 20' "$RUNS/fake.json"
     # it is NCCL that moves: where that fails, so does the measurement
     rm "$RUNS/fake.json"

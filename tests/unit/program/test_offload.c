@@ -298,7 +298,8 @@ static void no_host_is_refused(void **state)
     assert_string_equal(
         err.text, "--offload state needs \"host\" in the device file, and "
                   "device cpu has none: add its memory_bytes, bytes_per_s and "
-                  "latency_s, or leave out --offload");
+                  "latency_s (merak calibrate measures an accelerator's), or "
+                  "leave out --offload");
     plan.offload = MERAK_OFFLOAD_NONE;
     assert_int_equal(merak_offload_check(&plan, &none, &err), MERAK_OK);
 }
