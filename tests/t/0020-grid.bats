@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0020-grid.bats - every schedule on 2 to 16 stages with 4 to 64 micro-batches:
 # merak plan makes the programs of all stages and the checker passes them
+#
+# 17 micro-batches are more than the stages of any plan here: 64, which repeat
+# what a schedule then does, are for the fewest and the most stages, and at night
+# for all.
 
 load cluster
 
@@ -23,6 +27,8 @@ grid()
     case $schedule in interleaved | zb-v) chunks=2 ;; esac
     for p in $(seq 2 16); do
         for m in 4 17 64; do
+            [ "$m" -lt 64 ] || [ "$p" -eq 2 ] || [ "$p" -eq 16 ] ||
+                [ -n "${TEST_ALL-}" ] || continue
             case $schedule in
             interleaved) m=$(((m + p - 1) / p * p)) ;;
             scp) [ "$m" -ge "$p" ] || continue ;;
@@ -36,7 +42,7 @@ grid()
 check()
 {
     grid "$1" >plans
-    [ "$(wc -l <plans)" -ge 30 ]
+    [ "$(wc -l <plans)" -ge 20 ]
     xargs -P2 -L1 sh -c 'merak plan --model deep.json --seq 16 --schedule "$0" \
         --pp "$1" --global-batch "$2" --chunks "$3" >/dev/null 2>>refused ||
         echo "$*" >>refused' <plans
