@@ -171,7 +171,7 @@ static enum merak_status queue_all_reduce(const struct net *net)
 
 /* Queue a message behind the event; the next record of it is the message's. */
 static enum merak_status queue_message(const struct net *net, int queue,
-                                       const struct merak_link_piece *message,
+                                       const struct merak_link_message *message,
                                        struct merak_event *event)
 {
     const struct calibrate_world *w = net->world;
@@ -191,9 +191,9 @@ static enum merak_status queue_transfer(const struct net *net, size_t bytes)
 {
     struct merak_accel *a = net->world->accel;
     char *data = net->world->device;
-    const struct merak_link_piece recv = {.at = data + MOST_BYTES,
+    const struct merak_link_message recv = {.at = data + MOST_BYTES,
                                           .bytes = bytes};
-    const struct merak_link_piece send = {
+    const struct merak_link_message send = {
         .send = true, .at = data, .bytes = bytes};
     enum merak_status rc = a->ops->wait(a, RECV_QUEUE, net->sent, net->err);
 

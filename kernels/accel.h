@@ -46,7 +46,7 @@ struct merak_accel_box {
  * of member `me` is `mine`; those of the others are in `staged`, `stride` bytes
  * apart, in member order without `me`.  bf16 is summed in f32 and rounded once;
  * a maximum with a NaN is a NaN. */
-struct merak_accel_pieces {
+struct merak_accel_terms {
     int n, me;
     const void *mine, *staged;
     size_t stride, count;
@@ -139,9 +139,9 @@ struct merak_accel_ops {
     enum merak_status (*unpack)(struct merak_accel *accel, int queue, void *to,
                                 const struct merak_accel_box *box,
                                 const void *from, struct merak_error *err);
-    /* Reduce pieces to one; `to` may be pieces->mine. */
+    /* Reduce terms to one; `to` may be terms->mine. */
     enum merak_status (*combine)(struct merak_accel *accel, int queue, void *to,
-                                 const struct merak_accel_pieces *pieces,
+                                 const struct merak_accel_terms *terms,
                                  struct merak_error *err);
 
     /* For libraries that put their own work into queues: the kind of handle,
@@ -269,7 +269,7 @@ void merak_pack_box(void *to, const void *from,
 void merak_unpack_box(void *to, const struct merak_accel_box *box,
                       const void *from);
 /* The same as combine(), in host memory. */
-void merak_combine_pieces(void *to, const struct merak_accel_pieces *pieces);
+void merak_combine_terms(void *to, const struct merak_accel_terms *terms);
 /*
  * May these calls be run row by row, each row through all of them, instead of
  * one after the other?  Is all that one of them writes, scratch included,

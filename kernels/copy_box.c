@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy_box.c - copy a part of a tensor, and reduce several pieces to one */
+/* copy_box.c - copy a part of a tensor, and reduce several terms to one */
 #include "config.h"
 
 #include "kernels/accel.h"
@@ -71,10 +71,9 @@ void merak_unpack_box(void *to, const struct merak_accel_box *box,
     }
 }
 
-/* --- pieces -----------------------------------------------------------------
- */
+/* --- terms ---------------------------------------------------------------- */
 
-static const void *piece(const struct merak_accel_pieces *p, int q)
+static const void *term(const struct merak_accel_terms *p, int q)
 {
     const char *staged = p->staged;
 
@@ -103,13 +102,13 @@ static float load_f32(const void *from, size_t i, enum merak_dtype dtype)
                                : ((const float *)from)[i];
 }
 
-static void combine_floats(void *to, const struct merak_accel_pieces *p)
+static void combine_floats(void *to, const struct merak_accel_terms *p)
 {
     for (size_t i = 0; i < p->count; i++) {
-        float acc = load_f32(piece(p, 0), i, p->dtype);
+        float acc = load_f32(term(p, 0), i, p->dtype);
 
         for (int q = 1; q < p->n; q++)
-            acc = take_f32(acc, load_f32(piece(p, q), i, p->dtype), p->max);
+            acc = take_f32(acc, load_f32(term(p, q), i, p->dtype), p->max);
         if (p->dtype == MERAK_BF16)
             ((uint16_t *)to)[i] = merak_f32_to_bf16(acc);
         else
@@ -117,24 +116,24 @@ static void combine_floats(void *to, const struct merak_accel_pieces *p)
     }
 }
 
-static void combine_doubles(double *to, const struct merak_accel_pieces *p)
+static void combine_doubles(double *to, const struct merak_accel_terms *p)
 {
     for (size_t i = 0; i < p->count; i++) {
-        double acc = ((const double *)piece(p, 0))[i];
+        double acc = ((const double *)term(p, 0))[i];
 
         for (int q = 1; q < p->n; q++)
-            acc = take(acc, ((const double *)piece(p, q))[i], p->max);
+            acc = take(acc, ((const double *)term(p, q))[i], p->max);
         to[i] = acc;
     }
 }
 
-static void combine_ints(int32_t *to, const struct merak_accel_pieces *p)
+static void combine_ints(int32_t *to, const struct merak_accel_terms *p)
 {
     for (size_t i = 0; i < p->count; i++) {
-        int32_t acc = ((const int32_t *)piece(p, 0))[i];
+        int32_t acc = ((const int32_t *)term(p, 0))[i];
 
         for (int q = 1; q < p->n; q++) {
-            int32_t x = ((const int32_t *)piece(p, q))[i];
+            int32_t x = ((const int32_t *)term(p, q))[i];
 
             acc = p->max ? (acc >= x ? acc : x)
                          : (int32_t)((uint32_t)acc + (uint32_t)x);
@@ -143,12 +142,12 @@ static void combine_ints(int32_t *to, const struct merak_accel_pieces *p)
     }
 }
 
-void merak_combine_pieces(void *to, const struct merak_accel_pieces *pieces)
+void merak_combine_terms(void *to, const struct merak_accel_terms *terms)
 {
-    if (pieces->dtype == MERAK_F64)
-        combine_doubles(to, pieces);
-    else if (pieces->dtype == MERAK_I32)
-        combine_ints(to, pieces);
+    if (terms->dtype == MERAK_F64)
+        combine_doubles(to, terms);
+    else if (terms->dtype == MERAK_I32)
+        combine_ints(to, terms);
     else
-        combine_floats(to, pieces);
+        combine_floats(to, terms);
 }

@@ -287,7 +287,7 @@ static enum merak_status cuda_unpack(struct merak_accel *accel, int queue,
 
 static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
                                       void *to,
-                                      const struct merak_accel_pieces *pieces,
+                                      const struct merak_accel_terms *pieces,
                                       struct merak_error *err)
 {
     struct merak_cuda *c = merak_cuda_of(accel);

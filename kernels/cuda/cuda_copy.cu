@@ -163,7 +163,7 @@ enum merak_status merak_cuda_unpack(const struct merak_cuda_context *context,
 
 template <typename T>
 static __device__ __forceinline__ const T *
-piece_of(const merak_accel_pieces &p, int q)
+piece_of(const merak_accel_terms &p, int q)
 {
     const char *staged = static_cast<const char *>(p.staged);
 
@@ -186,7 +186,7 @@ static __device__ __forceinline__ T take(T a, T b, bool max)
  * before it writes, so `to` may be one of them. */
 template <typename T>
 static __global__ void __launch_bounds__(MAP_THREADS)
-    combine_floats(const __grid_constant__ merak_accel_pieces p, bool whole,
+    combine_floats(const __grid_constant__ merak_accel_terms p, bool whole,
                    T *to)
 {
     constexpr int N = merak_piece<T>::N;
@@ -207,7 +207,7 @@ static __global__ void __launch_bounds__(MAP_THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(MAP_THREADS)
-    combine_words(const __grid_constant__ merak_accel_pieces p, T *to)
+    combine_words(const __grid_constant__ merak_accel_terms p, T *to)
 {
     for (size_t i = grid_thread(); i < p.count; i += grid_threads()) {
         T acc = piece_of<T>(p, 0)[i];
@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(MAP_THREADS)
 
 template <typename T>
 static enum merak_status combine_as(const struct merak_cuda_context *cx,
-                                    void *to, const merak_accel_pieces &p,
+                                    void *to, const merak_accel_terms &p,
                                     struct merak_error *err)
 {
     size_t fits = (size_t)((uintptr_t)to | (uintptr_t)p.mine |
@@ -234,10 +234,10 @@ static enum merak_status combine_as(const struct merak_cuda_context *cx,
 
 enum merak_status merak_cuda_combine(const struct merak_cuda_context *context,
                                      void *to,
-                                     const struct merak_accel_pieces *pieces,
+                                     const struct merak_accel_terms *pieces,
                                      struct merak_error *err)
 {
-    const merak_accel_pieces &p = *pieces;
+    const merak_accel_terms &p = *pieces;
 
     if (p.count == 0)
         return MERAK_OK;

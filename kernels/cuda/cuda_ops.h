@@ -98,10 +98,10 @@ enum merak_status merak_cuda_unpack(const struct merak_cuda_context *context,
  * collective that waits for another rank. */
 enum merak_status merak_cuda_load_copies(struct merak_error *err) MERAK_CHECKED;
 
-/* merak_combine_pieces() in device memory. */
+/* merak_combine_terms() in device memory. */
 enum merak_status merak_cuda_combine(const struct merak_cuda_context *context,
                                      void *to,
-                                     const struct merak_accel_pieces *pieces,
+                                     const struct merak_accel_terms *pieces,
                                      struct merak_error *err) MERAK_CHECKED;
 
 /* MERAK_ERR_PARAM with the text of merak_check_ids() if a fault was raised. */

@@ -187,7 +187,7 @@ static enum merak_status fake_unpack(struct merak_accel *accel, int queue,
 
 static enum merak_status fake_combine(struct merak_accel *accel, int queue,
                                       void *to,
-                                      const struct merak_accel_pieces *pieces,
+                                      const struct merak_accel_terms *terms,
                                       struct merak_error *err)
 {
     struct fake *f = fake_of(accel);
@@ -196,7 +196,7 @@ static enum merak_status fake_combine(struct merak_accel *accel, int queue,
     if (op == NULL)
         return f->failure.status;
     op->to = to;
-    op->pieces = *pieces;
+    op->terms = *terms;
     return merak_fake_put_end(f, queue);
 }
 

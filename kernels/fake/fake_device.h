@@ -59,7 +59,7 @@ struct op {
     struct merak_step step;
     struct merak_accel_box box;
     size_t dims[3][MERAK_MAX_DIMS]; /* storage of box */
-    struct merak_accel_pieces pieces;
+    struct merak_accel_terms terms;
     void (*fn)(void *arg); /* CALL */
     void *arg;
 };

@@ -74,9 +74,9 @@ static enum merak_status run_op(struct queue *q, struct op *op,
                          merak_fake_bytes(f, op->from));
         break;
     case COMBINE:
-        op->pieces.mine = merak_fake_bytes(f, op->pieces.mine);
-        op->pieces.staged = merak_fake_bytes(f, op->pieces.staged);
-        merak_combine_pieces(merak_fake_bytes(f, op->to), &op->pieces);
+        op->terms.mine = merak_fake_bytes(f, op->terms.mine);
+        op->terms.staged = merak_fake_bytes(f, op->terms.staged);
+        merak_combine_terms(merak_fake_bytes(f, op->to), &op->terms);
         break;
     case CALL:
         op->fn(op->arg);

@@ -178,9 +178,9 @@ enum merak_status merak_bars_share(const struct merak_bar *bars, int n,
             i++;
         any = covered_s(sorted + first, i - first, false);
         share[r].idle = 1 - covered_s(sorted + first, i - first, true) / end_s;
-        share[r].bubble = 1 - any / end_s;
+        share[r].waiting = 1 - any / end_s;
         mean->idle += share[r].idle / n_rows;
-        mean->bubble += share[r].bubble / n_rows;
+        mean->waiting += share[r].waiting / n_rows;
     }
     free(sorted);
     return MERAK_OK;

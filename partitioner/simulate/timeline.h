@@ -31,8 +31,8 @@ struct merak_bar {
 
 /* Fractions of a step, for a row or the mean of all rows. */
 struct merak_bar_share {
-    double idle;   /* nothing is computed: what Megatron calls bubble */
-    double bubble; /* of that, nothing is sent or received, either */
+    double idle; /* nothing is computed: the pipeline's bubble, and all waits */
+    double waiting; /* of that, nothing is sent or received, either */
 };
 
 /* Pictures have at most this many columns. */

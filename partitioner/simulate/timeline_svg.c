@@ -161,10 +161,10 @@ static void put_shares(FILE *out, const struct merak_picture *p)
     char text[256];
 
     snprintf(text, sizeof(text),
-             "idle %.1f %% of the mean row: bubble %.1f %%, exposed "
+             "idle %.1f %% of the mean row: waiting %.1f %%, exposed "
              "communication %.1f %%%s%s",
-             100 * mean->idle, 100 * mean->bubble,
-             100 * (mean->idle - mean->bubble), p->note != NULL ? "; " : "",
+             100 * mean->idle, 100 * mean->waiting,
+             100 * (mean->idle - mean->waiting), p->note != NULL ? "; " : "",
              p->note != NULL ? p->note : "");
     merak_svg_label(out, MERAK_SVG_LEFT, 46.0, "start", text);
 }

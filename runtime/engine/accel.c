@@ -7,8 +7,8 @@
  * unless the same queue orders them anyway.  Threads wait for kernels only at
  * the end of a step and before a transfer.
  *
- * With a link, transfers are put into queues like kernels (direct.c).  Else
- * they go through host memory, `staging`.  An operand has the same offset
+ * With a device link, transfers are put into queues like kernels (direct.c).
+ * Else they go through host memory, `staging`.  An operand has the same offset
  * there as in the arena, so whatever keeps two transfers from using the same
  * bytes of the arena also protects staging, and node peers map staging as they
  * would map an arena.

@@ -26,8 +26,9 @@
 #define STAGING_POLL_NS 50000
 /* Back-off: for how long to ignore transport events that move nothing; doubled
  * each time, up to the limit. */
-/* The most transfers of a link in queues: more than there are queues, so that
- * it is proved that nothing queued waits for what is held back (direct.c). */
+/* The most transfers of a device link in queues: more than there are queues, so
+ * that it is proved that nothing queued waits for what is held back (direct.c).
+ */
 #define MAX_DIRECT 64
 _Static_assert(MAX_DIRECT > MERAK_STREAMS, "a queue may hold two");
 
@@ -158,8 +159,8 @@ static enum merak_status wrap(struct merak_engine *e,
     return rc;
 }
 
-/* With a link exchanges and messages are issued as one sequence: must this one
- * wait for the other queue, or for room? */
+/* With a device link exchanges and messages are issued as one sequence: must
+ * this one wait for the other queue, or for room? */
 static bool must_wait_for_order(const struct merak_engine *e, int q, int id)
 {
     int other =
@@ -416,7 +417,7 @@ static bool should_yield_core(const struct merak_engine *e)
             atomic_load(&e->slept_at) != atomic_load(&e->progress_count));
 }
 
-/* Nothing moves: does the link report an error? */
+/* Nothing moves: does the device link report an error? */
 static enum merak_status check_link(struct merak_engine *e,
                                     struct merak_error *err)
 {

@@ -108,7 +108,7 @@ static enum merak_status queue_message(struct merak_engine *e,
                                        const struct merak_instr *instr,
                                        struct merak_error *err)
 {
-    const struct merak_link_piece message = {
+    const struct merak_link_message message = {
         .send = instr->kind == MERAK_INSTR_SEND,
         .at = merak_engine_slot(e, instr->slot[0]),
         .bytes = e->program->slot[instr->slot[0]].bytes,

@@ -7,8 +7,8 @@
  * The engine makes no choices and allocates nothing in a step.
  *
  * Waits spin for at most 20 us, then sleep: spinning slows every other task on
- * a shared core.  A link, whose library takes longer to queue a transfer, spins
- * for 500 us where there are cores (runtime/link/link.c).
+ * a shared core.  A device link, whose library takes longer to queue a
+ * transfer, spins for 500 us where there are cores (runtime/link/link.c).
  */
 #ifndef MERAK_RUNTIME_ENGINE_ENGINE_H
 #define MERAK_RUNTIME_ENGINE_ENGINE_H

@@ -67,7 +67,7 @@ struct engine_ahead {
 struct started {
     int instr;
     bool staged; /* accelerators: being copied to the host, not yet sent */
-    bool direct; /* a link moves it: it is in the accelerator's queue */
+    bool direct; /* a device link moves it: it is in the accelerator's queue */
     struct merak_request *req; /* NULL: not posted, or done at once */
 };
 
@@ -77,7 +77,7 @@ struct engine_on_accel {
     struct merak_event *queue_event[MERAK_STREAMS];
     int n_streams; /* of the accelerator's queues */
     int *stream;   /* by instruction: its queue there */
-    int *comm;     /* by instruction: its communicator; with a link */
+    int *comm;     /* by instruction: its communicator; with a device link */
     struct merak_link_call *call; /* a bundle that is being queued */
     unsigned char *input;         /* host memory that LOAD instructions fill */
     bool input_pinned;
@@ -308,8 +308,8 @@ merak_engine_share_init(struct merak_engine *e,
 void merak_engine_share_fini(struct merak_engine *e);
 int merak_engine_stager(struct merak_engine *e,
                         const struct merak_instr *instr);
-/* direct.c: with a link, find the communicator of each transfer of a program;
- * put one transfer into the accelerator's queue. */
+/* direct.c: with a device link, find the communicator of each transfer of a
+ * program; put one transfer into the accelerator's queue. */
 enum merak_status
 merak_engine_direct_init(struct merak_engine *e,
                          struct merak_error *err) MERAK_CHECKED;

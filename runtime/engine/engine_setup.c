@@ -66,9 +66,9 @@ enum merak_status merak_engine_switch(const char *name, bool *on_p,
     return MERAK_OK;
 }
 
-/* Waits for an accelerator or a link end in naps of some 20 us, to which Linux
- * adds up to 50 us by default.  For this thread, which computes, and for the
- * communication thread, which it starts. */
+/* Waits for an accelerator or a device link end in naps of some 20 us, to which
+ * Linux adds up to 50 us by default.  For this thread, which computes, and for
+ * the communication thread, which it starts. */
 static void shorten_naps(const struct merak_engine *e)
 {
     if (e->opt.accel != NULL)

@@ -177,18 +177,18 @@ static enum merak_status move(struct merak_link *link, int comm, int queue,
 {
     struct merak_accel *a = link->accel;
     enum merak_status rc = link->ops->move(
-        link->comm[comm].comm, a->ops->stream(a, queue), link->piece, n, err);
+        link->comm[comm].comm, a->ops->stream(a, queue), link->message, n, err);
 
     return settled(link, comm, rc, err);
 }
 
 enum merak_status merak_link_message(struct merak_link *link, int comm,
                                      int queue,
-                                     const struct merak_link_piece *message,
+                                     const struct merak_link_message *message,
                                      struct merak_error *err)
 {
-    link->piece[0] = *message;
-    link->piece[0].peer = message->send ? 1 : 0;
+    link->message[0] = *message;
+    link->message[0].peer = message->send ? 1 : 0;
     return move(link, comm, queue, 1, err);
 }
 
@@ -223,16 +223,16 @@ static int fill_trial(struct merak_link *link, const struct link_comm *c)
     for (int q = 0; q < c->n; q++) {
         unsigned char *at =
             link->trial + (size_t)q % link->trials * 2 * TRIAL_BYTES;
-        const struct merak_link_piece out = {true, at, TRIAL_BYTES, q};
-        const struct merak_link_piece in = {false, at + TRIAL_BYTES,
-                                            TRIAL_BYTES, q};
+        const struct merak_link_message out = {true, at, TRIAL_BYTES, q};
+        const struct merak_link_message in = {false, at + TRIAL_BYTES,
+                                              TRIAL_BYTES, q};
 
         if (q == c->me)
             continue;
         if (!c->pair || c->me == 0)
-            link->piece[n++] = out;
+            link->message[n++] = out;
         if (!c->pair || c->me == 1)
-            link->piece[n++] = in;
+            link->message[n++] = in;
     }
     return n;
 }
@@ -328,10 +328,10 @@ static enum merak_status allocate(struct merak_link *link,
         if ((size_t)link->comm[i].n > members)
             members = (size_t)link->comm[i].n;
     }
-    link->piece = calloc(2 * members, sizeof(*link->piece));
+    link->message = calloc(2 * members, sizeof(*link->message));
     link->joined = calloc((size_t)link->n_comms + 1, sizeof(*link->joined));
-    if (link->piece == NULL || link->joined == NULL)
-        return merak_fail_nomem(err, 2 * members * sizeof(*link->piece));
+    if (link->message == NULL || link->joined == NULL)
+        return merak_fail_nomem(err, 2 * members * sizeof(*link->message));
     link->trial = opt->trial;
     link->trials = opt->trial_bytes / MERAK_LINK_TRIAL_BYTES;
     if (link->trials > 0)
@@ -419,7 +419,7 @@ void merak_link_close(struct merak_link *link)
     merak_link_free_comms(link);
     if (link->library != NULL)
         link->ops->close(link->library);
-    free(link->piece);
+    free(link->message);
     free(link->joined);
     free(link);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime/link/link.h - moves data from accelerator to accelerator
  *
- * A link puts a program's exchanges and messages into the accelerator's queues
- * through a library such as NCCL (link_ops.h), so that no byte of them passes
- * through host memory.  A transport still does what the host needs: sums,
- * agreement, reporting that a rank fails.
+ * A device link puts a program's exchanges and messages into the accelerator's
+ * queues through a library such as NCCL (link_ops.h), so that no byte of them
+ * passes through host memory.  A transport still does what the host needs:
+ * sums, agreement, reporting that a rank fails.
  *
  * At the start a communicator is made for each set of ranks that have
  * exchanges, and for each pair and flow of messages, in the same order on all
  * ranks.
  *
  * Sums are formed in member order, as in transports (transport.h), and give
- * the same bits: members exchange pieces, and the accelerator adds them.
+ * the same bits: members exchange messages, and the accelerator adds them.
  * `fast` uses the library's reductions instead, whose order the library
  * chooses.
  */
@@ -42,7 +42,7 @@ struct merak_link_options {
     const struct merak_program *const *program; /* likewise */
     int n_programs;
     double deadline_s;     /* of any wait */
-    size_t fragment_bytes; /* of a member's piece that are combined at a time;
+    size_t fragment_bytes; /* of a message that are combined at a time;
                            the same on all ranks; 0: merak_staged_fragment() */
     /* Device memory that is not in use yet, such as the arena: trial messages
      * write to it; MERAK_LINK_TRIAL_BYTES or more. */
@@ -142,7 +142,7 @@ enum merak_status merak_link_exchange(struct merak_link *link, int comm,
                                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_link_message(struct merak_link *link, int comm,
                                      int queue,
-                                     const struct merak_link_piece *message,
+                                     const struct merak_link_message *message,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Once *stop is not 0, calls that block give up; NULL: never. */
 void merak_link_stop(struct merak_link *link, const atomic_int *stop);

@@ -12,7 +12,7 @@
  * cuts; if it is short, or has two members, every member sends everything to
  * every other and combines it all.
  *
- * The queue keeps the order, so pieces and memory can be reused as soon as
+ * The queue keeps the order, so messages and memory can be reused as soon as
  * their use is queued.
  *
  * Scratch of an exchange that combines: what is received, then what is packed,
@@ -37,9 +37,9 @@ struct work {
     const struct merak_exchange *ex;
     int comm;
     size_t es;       /* bytes of an element */
-    size_t fragment; /* of a piece that are combined at a time */
+    size_t fragment; /* of a message that are combined at a time */
     unsigned char *in, *out;
-    int n_pieces;
+    int n_messages;
 };
 
 static struct merak_accel_box as_accel(const struct merak_box *box, size_t es)
@@ -88,11 +88,12 @@ static enum merak_status unpack(struct work *w, void *to,
 /* --- messages ---------------------------------------------------------------
  */
 
-static void add_piece(struct work *w, bool send, void *at, size_t bytes, int q)
+static void add_message(struct work *w, bool send, void *at, size_t bytes,
+                        int q)
 {
     if (bytes > 0)
-        w->link->piece[w->n_pieces++] =
-            (struct merak_link_piece){send, at, bytes, q};
+        w->link->message[w->n_messages++] =
+            (struct merak_link_message){send, at, bytes, q};
 }
 
 /* Wait until it is queued: nothing may be appended before that. */
@@ -110,14 +111,14 @@ static void *stream(const struct work *w)
 
 static enum merak_status move(struct work *w, struct merak_error *err)
 {
-    int n = w->n_pieces;
+    int n = w->n_messages;
 
-    w->n_pieces = 0;
+    w->n_messages = 0;
     if (n == 0)
         return MERAK_OK;
     return queued(w,
                   w->link->ops->move(w->link->comm[w->comm].comm, stream(w),
-                                     w->link->piece, n, err),
+                                     w->link->message, n, err),
                   err);
 }
 
@@ -157,8 +158,8 @@ static bool is_plain_gather(const struct merak_exchange *ex)
     return true;
 }
 
-/* Pack and exchange the pieces of all other members; place_boxes() repeats the
- * walk to find what to unpack. */
+/* Pack and exchange the messages of all other members; place_boxes() repeats
+ * the walk to find what to unpack. */
 static enum merak_status send_boxes(struct work *w, struct merak_error *err)
 {
     unsigned char *scratch = w->call->scratch;
@@ -172,16 +173,16 @@ static enum merak_status send_boxes(struct work *w, struct merak_error *err)
         if (q == w->ex->me)
             continue;
         if (merak_box_contiguous(to, &offset)) {
-            add_piece(w, true, w->in + offset * w->es, out, q);
+            add_message(w, true, w->in + offset * w->es, out, q);
         } else {
             rc = pack(w, scratch, w->in, to, err);
-            add_piece(w, true, scratch, out, q);
+            add_message(w, true, scratch, out, q);
             scratch += aligned(out);
         }
         if (merak_box_contiguous(from, &offset)) {
-            add_piece(w, false, w->out + offset * w->es, in, q);
+            add_message(w, false, w->out + offset * w->es, in, q);
         } else {
-            add_piece(w, false, scratch, in, q);
+            add_message(w, false, scratch, in, q);
             scratch += aligned(in);
         }
     }
@@ -254,7 +255,7 @@ size_t merak_link_scratch(const struct merak_link *link,
     return merak_staged_bytes(ex, link->fragment);
 }
 
-/* Where the piece for member q begins: in the input, or packed after what is
+/* Where the message for member q begins: in the input, or packed after what is
  * received if it is not contiguous; called in member order. */
 static enum merak_status sent_from(struct work *w, int q,
                                    unsigned char **free_p,
@@ -278,8 +279,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The messages of the fragment at byte `at` of every piece.  The walk is that
- * of sent_from(), so it finds the packed pieces. */
+/* Fragment at byte `at` of every message.  The walk is that of
+ * sent_from(), so it finds the packed ones. */
 static enum merak_status move_fragment(struct work *w, size_t at, size_t mine,
                                        struct merak_error *err)
 {
@@ -299,9 +300,9 @@ static enum merak_status move_fragment(struct work *w, size_t at, size_t mine,
         if (q == w->ex->me)
             continue;
         if (at < bytes)
-            add_piece(w, true, from + at, least(bytes - at, w->fragment), q);
+            add_message(w, true, from + at, least(bytes - at, w->fragment), q);
         if (at < mine)
-            add_piece(w, false, staged, least(mine - at, w->fragment), q);
+            add_message(w, false, staged, least(mine - at, w->fragment), q);
         staged += stride;
     }
     return move(w, err);
@@ -313,7 +314,7 @@ static enum merak_status combine_fragment(struct work *w,
                                           size_t mine, struct merak_error *err)
 {
     struct merak_accel *a = w->link->accel;
-    const struct merak_accel_pieces pieces = {
+    const struct merak_accel_terms terms = {
         .n = w->ex->n,
         .me = w->ex->me,
         .mine = own + at,
@@ -324,9 +325,9 @@ static enum merak_status combine_fragment(struct work *w,
         .max = w->ex->combine == MERAK_MAX,
     };
 
-    if (pieces.count == 0)
+    if (terms.count == 0)
         return MERAK_OK;
-    return a->ops->combine(a, w->call->queue, to + at, &pieces, err);
+    return a->ops->combine(a, w->call->queue, to + at, &terms, err);
 }
 
 /* Combine this rank's part, in as many rounds as the largest part needs. */
@@ -368,11 +369,11 @@ static enum merak_status gather_cuts(struct work *w, struct merak_error *err)
         if (q == ex->me)
             continue;
         merak_box_contiguous(&ex->recv[ex->me], &offset);
-        add_piece(w, true, w->out + offset * w->es,
-                  box_bytes(w, &ex->recv[ex->me]), q);
+        add_message(w, true, w->out + offset * w->es,
+                    box_bytes(w, &ex->recv[ex->me]), q);
         merak_box_contiguous(&ex->send[q], &offset);
-        add_piece(w, false, w->out + offset * w->es, box_bytes(w, &ex->send[q]),
-                  q);
+        add_message(w, false, w->out + offset * w->es,
+                    box_bytes(w, &ex->send[q]), q);
     }
     return move(w, err);
 }

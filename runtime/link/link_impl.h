@@ -30,7 +30,7 @@ struct merak_link {
     struct link_comm *comm; /* [n_comms] in the order of merak_link_order() */
     int n_comms;
     struct merak_link_comm **joined; /* [n_comms] for merak_link_abort() */
-    struct merak_link_piece *piece;  /* [2 * the largest team] */
+    struct merak_link_message *message; /* [2 * the largest team] */
     const atomic_int *stop;
     unsigned char *trial; /* borrowed by merak_link_open() */
     size_t trials;        /* trial messages it has room for */

@@ -42,7 +42,7 @@ struct merak_link_join {
 
 /* One message of a group: all messages of a group progress together, and those
  * between two members are matched in order. */
-struct merak_link_piece {
+struct merak_link_message {
     bool send; /* else it is received */
     void *at;  /* device memory */
     size_t bytes;
@@ -89,7 +89,7 @@ struct merak_link_ops {
                               struct merak_error *err);
     /* Put a group of messages into a queue, given by its handle. */
     enum merak_status (*move)(struct merak_link_comm *comm, void *stream,
-                              const struct merak_link_piece *piece, int n,
+                              const struct merak_link_message *message, int n,
                               struct merak_error *err);
     /* A sum or maximum in an order of the library's choice, with the same bits
      * on all members. */

@@ -396,8 +396,8 @@ static enum merak_status end_group(struct merak_link_comm *c, const char *what,
 }
 
 static enum merak_status nccl_move(struct merak_link_comm *c, void *stream,
-                                   const struct merak_link_piece *piece, int n,
-                                   struct merak_error *err)
+                                   const struct merak_link_message *message,
+                                   int n, struct merak_error *err)
 {
     const struct nccl_functions *f = &c->library->nccl;
     int result = f->group_start();
@@ -405,7 +405,7 @@ static enum merak_status nccl_move(struct merak_link_comm *c, void *stream,
     if (result != NCCL_SUCCESS)
         return fail(c->library, c->comm, "begin a group", result, err);
     for (int i = 0; i < n && result == NCCL_SUCCESS; i++) {
-        const struct merak_link_piece *p = &piece[i];
+        const struct merak_link_message *p = &message[i];
 
         result = within_group(p->send ? f->send(p->at, p->bytes, NCCL_INT8,
                                                 p->peer, c->comm, stream)

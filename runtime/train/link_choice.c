@@ -117,8 +117,8 @@ static enum merak_status check_reduce(const struct merak_trainer *t,
                       t->linked.why);
 }
 
-/* Go on through host memory; all tasks do.  If opening the link failed, the
- * transport has told the ranks that waited to give up: open it anew. */
+/* Go on through host memory; all tasks do.  If opening the device link failed,
+ * the transport has told the ranks that waited to give up: open it anew. */
 static enum merak_status do_without(struct merak_trainer *t, bool opened,
                                     const struct merak_error *why,
                                     struct merak_error *err)

@@ -42,8 +42,8 @@ static void add_pages(struct merak_trainer *t, const struct merak_slot *slot)
             .hi = end < t->memory.arena.bytes ? end : t->memory.arena.bytes};
 }
 
-/* Add the operands of a program's transfers, unless a link moves them, and its
- * results. */
+/* Add the operands of a program's transfers, unless a device link moves them,
+ * and its results. */
 static void add_program(struct merak_trainer *t, const struct merak_program *p)
 {
     const int result[] = {p->loss, p->norm, p->reports};
@@ -59,7 +59,7 @@ static void add_program(struct merak_trainer *t, const struct merak_program *p)
         if (in->scratch >= 0) {
             struct merak_slot used = p->slot[in->scratch];
 
-            /* it may be larger, for a link that could not be opened */
+            /* it may be larger, for a device link that could not be opened */
             used.bytes = merak_exchange_scratch(in->exchange);
             add_pages(t, &used);
         }

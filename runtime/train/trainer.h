@@ -89,13 +89,14 @@ struct merak_trainer_memory {
 
 /* What moves data between accelerators: link_choice.c. */
 struct merak_trainer_linked {
-    bool direct; /* programs are for a link, with its staging in the arena */
+    bool direct; /* programs are for a device link, with its staging in the
+                    arena */
     struct merak_link *link; /* from accelerator to accelerator; NULL: through
                                 host memory, by tr */
     char why[512];           /* why there is none; "": none is expected */
-    size_t bytes; /* of the accelerator that the link's library takes beside
-                     the arena, as estimated; 0: it has no memory of its own,
-                     or no link is expected */
+    size_t bytes; /* of the accelerator that the device link's library takes
+                     beside the arena, as estimated; 0: it has no memory of its
+                     own, or no device link is expected */
     int comms;    /* communicators it is estimated for */
 };
 
@@ -300,7 +301,8 @@ size_t merak_memory_available(const struct merak_boot *boot);
 enum merak_status merak_memory_least(struct merak_boot *boot, size_t have,
                                      size_t *bytes_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* setup.c: do the run's programs, and what a link takes beside them, fit? */
+/* setup.c: do the run's programs, and what a device link takes beside them,
+ * fit? */
 enum merak_status merak_memory_check(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* setup.c: set t->threads: --threads, or what Slurm or the node has for a
@@ -333,8 +335,8 @@ merak_trainer_program_options(const struct merak_trainer *t);
 /* epoch.c: agree on the traces' zero of time; collective. */
 enum merak_status merak_trainer_epoch(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
-/* link_choice.c: once the backend is known, should there be a link; and how
- * many queues the accelerator needs. */
+/* link_choice.c: once the backend is known, should there be a device link; and
+ * how many queues the accelerator needs. */
 bool merak_trainer_wants_link(const struct merak_trainer *t);
 int merak_link_queues(const struct merak_trainer *t);
 /* Estimate link_bytes for the run's programs. */
@@ -345,9 +347,9 @@ enum merak_status merak_link_estimate(struct merak_trainer *t,
  * reason. */
 enum merak_status merak_link_prove(struct merak_trainer *t,
                                    struct merak_error *err) MERAK_CHECKED;
-/* Open the link, if there is to be one, once the transport is open.  If that
- * is impossible or fails and --transport is auto, link_why gives the reason;
- * the transport may then be another one than before.  Collective. */
+/* Open the device link, if there is to be one, once the transport is open.  If
+ * that is impossible or fails and --transport is auto, link_why gives the
+ * reason; the transport may then be another one than before.  Collective. */
 enum merak_status merak_link_choose(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 /* setup.c: open the transport; collective. */

@@ -13,12 +13,12 @@
  * Every element is combined in ascending member order, from the same operands,
  * by one of the members or by all: the bits are the same either way.
  *
- * A round that combines moves its pieces in fragments
+ * A round that combines moves its messages in fragments
  * (merak_exchange_fragment()), two of them in flight at a time: each pair of
  * members sends and receives them in order, so they share a tag.
  *
- * Scratch is walked in member order, each piece rounded up to 64 bytes, or two
- * fragments of it: the packed send box, then the received one
+ * Scratch is walked in member order, each message rounded up to 64 bytes, or
+ * two fragments of it: the packed send box, then the received one
  * (merak_exchange_scratch() counts the same).  A small all-reduce stages in a
  * buffer of the run, since the plan has room only for cuts.
  */
@@ -61,7 +61,7 @@ struct merak_exchange_run {
     int round, n_rounds;
     bool small;
     enum merak_combine combine; /* of this round */
-    size_t fragment;            /* bytes of a piece that move at a time */
+    size_t fragment;            /* bytes of a message that move at a time */
     /* Of this round: the fragments, those posted, the one being waited for or
      * combined, and its elements that remain. */
     size_t n_fragments, posted, at, left;
@@ -166,7 +166,7 @@ static size_t box_bytes(const struct merak_exchange_run *run,
     return merak_box_count(box) * merak_dtype_bytes(run->a.ex->dtype);
 }
 
-/* Bytes of the k-th fragment of a piece; 0 past its end. */
+/* Bytes of the k-th fragment of a message; 0 past its end. */
 static size_t fragment_bytes(const struct merak_exchange_run *run, size_t bytes,
                              size_t k)
 {
@@ -192,14 +192,15 @@ static char *take(const struct merak_exchange_run *run, char **at, size_t bytes)
     return p;
 }
 
-/* The offset of fragment k of a staged piece: fragments alternate between two.
+/* The offset of fragment k of a staged message: fragments alternate between
+ * two.
  */
 static size_t place_in_staging(const struct merak_exchange_run *run, size_t k)
 {
     return k % 2 == 0 ? 0 : run->fragment;
 }
 
-/* Set the number of fragments to that of the round's longest piece. */
+/* Set the number of fragments to that of the round's longest message. */
 static void count_fragments(struct merak_exchange_run *run,
                             const struct merak_box *box)
 {
@@ -374,10 +375,10 @@ enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,
     return start_round(run, err);
 }
 
-/* --- local work: combine or unpack pieces -------------------- */
+/* --- local work: combine or unpack messages -------------------- */
 
-/* Combine the fragment that has arrived; this rank's own piece continues where
- * it stopped. */
+/* Combine the fragment that has arrived; this rank's own operand continues
+ * where it stopped. */
 static void start_combine(struct merak_exchange_run *run)
 {
     enum merak_dtype dtype = run->a.ex->dtype;

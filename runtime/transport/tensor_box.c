@@ -74,7 +74,7 @@ static void next_run(struct merak_view *v)
 }
 
 /* The next run of at most max elements; *n_p gets its length (0: the end). */
-static void *next_piece(struct merak_view *v, size_t max, size_t *n_p)
+static void *take_some(struct merak_view *v, size_t max, size_t *n_p)
 {
     char *p = v->base + (v->offset + v->in_run) * v->elem;
     size_t n = v->run - v->in_run;
@@ -98,12 +98,12 @@ size_t merak_view_copy(struct merak_view *to, struct merak_view *from,
 
     while (done < max) {
         size_t n, m;
-        char *src = next_piece(from, max - done, &n);
+        char *src = take_some(from, max - done, &n);
 
         if (n == 0)
             break;
         for (size_t part = 0; part < n; part += m) {
-            char *dst = next_piece(to, n - part, &m);
+            char *dst = take_some(to, n - part, &m);
 
             if (m == 0)
                 return done + part; /* the views differ in length */
@@ -202,7 +202,7 @@ static void load_block(union block *acc, struct merak_view *from, size_t count,
     size_t n;
 
     for (size_t at = 0; at < count; at += n) {
-        const void *src = next_piece(from, count - at, &n);
+        const void *src = take_some(from, count - at, &n);
 
         if (n == 0)
             break;
@@ -216,7 +216,7 @@ static void store_block(struct merak_view *to, const union block *acc,
     size_t n;
 
     for (size_t at = 0; at < count; at += n) {
-        void *dst = next_piece(to, count - at, &n);
+        void *dst = take_some(to, count - at, &n);
 
         if (n == 0)
             break;

@@ -85,7 +85,7 @@ static void one_rank_exchanges_with_itself(void **state)
 {
     struct merak_link_comm *comm = join();
     float *in = put(0), *out = (float *)device.memory + 2 * COUNT;
-    const struct merak_link_piece pieces[] = {
+    const struct merak_link_message pieces[] = {
         {true, in, COUNT * sizeof(*in), 0},
         {false, out, COUNT * sizeof(*out), 0}};
     struct merak_link_sum sum = {

@@ -158,10 +158,10 @@ void cuda_pieces_are_combined_in_member_order(void **state)
     for (int i = 0; i < 64; i++) {
         enum merak_dtype dtype = dtypes[i % 4];
         size_t es = merak_dtype_bytes(dtype), skew = i / 32 * es;
-        struct merak_accel_pieces p = {.n = 2 + i / 4 % 2 * 3,
-                                       .count = 1 + (size_t)i * 37,
-                                       .dtype = dtype,
-                                       .max = i / 8 % 2 != 0};
+        struct merak_accel_terms p = {.n = 2 + i / 4 % 2 * 3,
+                                      .count = 1 + (size_t)i * 37,
+                                      .dtype = dtype,
+                                      .max = i / 8 % 2 != 0};
         char *staged, *mine, *want;
         int n = 0;
 
@@ -179,7 +179,7 @@ void cuda_pieces_are_combined_in_member_order(void **state)
         }
         p.staged = staged + skew;
         p.mine = mine + skew;
-        merak_combine_pieces(want, &p);
+        merak_combine_terms(want, &p);
         assert_int_equal(
             merak_cuda_combine(&cuda_context, mine + skew, &p, NULL), MERAK_OK);
         assert_memory_equal(mine + skew, want, p.count * es);

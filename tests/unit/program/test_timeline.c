@@ -118,14 +118,14 @@ static void idle_is_what_bars_leave(void **state)
         {1, MERAK_BAR_FORWARD, 0, 5, 10, 0},
         {1, MERAK_BAR_EXCHANGE, 0, 5, 7, 0},
     };
-    const double idle[] = {0.4, 0.5, 0.45}, bubble[] = {0.2, 0.5, 0.35};
+    const double idle[] = {0.4, 0.5, 0.45}, waiting[] = {0.2, 0.5, 0.35};
     struct merak_bar_share share[3];
 
     (void)state;
     assert_int_equal(merak_bars_share(bars, 5, 2, 10, share, NULL), MERAK_OK);
     for (int r = 0; r < 3; r++) {
         assert_near(&share[r].idle, &idle[r], 1, 0, 1e-12);
-        assert_near(&share[r].bubble, &bubble[r], 1, 0, 1e-12);
+        assert_near(&share[r].waiting, &waiting[r], 1, 0, 1e-12);
     }
 }
 
