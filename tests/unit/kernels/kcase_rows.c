@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kcase_rows.c - calls of every forward op, at several sizes */
+/* kcase_rows.c - calls of every forward op, at several sizes, and which kernels
+ * are gradients of which, of what operands */
 #include "config.h"
 
 #include "unit/near.h"
@@ -464,3 +465,82 @@ int kc_rows(int size, struct kc_row *row, int max)
     memcpy(row, all, sizeof(all));
     return n;
 }
+
+/* --- gradients ------------------------------------------------------------ */
+
+/* Of activations; of weights, whose outputs are f32 and accumulate. */
+#define GRAD(name, of, ins, outs, ...)                     \
+    {                                                      \
+        name, of, ins, outs, {__VA_ARGS__}, false, 0, NULL \
+    }
+#define WEIGHTS(name, of, ins, outs, ...)                 \
+    {                                                     \
+        name, of, ins, outs, {__VA_ARGS__}, true, 0, NULL \
+    }
+
+const struct kc_grad kc_grads[] = {
+    WEIGHTS("embedding_dw", "embedding", 2, 1, 0, KC_DY, KC_D(1)),
+    WEIGHTS("add_position_dw", "add_position", 1, 1, KC_DY, KC_D(1)),
+    GRAD("linear_dx", "linear", 2, 1, KC_DY, 1, KC_D(0)),
+    WEIGHTS("linear_dw", "linear", 2, 1, 0, KC_DY, KC_D(1)),
+    WEIGHTS("linear_db", "linear", 1, 1, KC_DY, KC_D(2)),
+    GRAD("layernorm_dx", "layernorm", 5, 1, KC_DY, 0, 1, 4, 5, KC_D(0)),
+    WEIGHTS("layernorm_dw", "layernorm", 4, 2, KC_DY, 0, 4, 5, KC_D(1),
+            KC_D(2)),
+    GRAD("rmsnorm_dx", "rmsnorm", 4, 1, KC_DY, 0, 1, 3, KC_D(0)),
+    WEIGHTS("rmsnorm_dw", "rmsnorm", 3, 1, KC_DY, 0, 3, KC_D(1)),
+    GRAD("rope", "rope", 1, 1, KC_DY, KC_D(0)),
+    GRAD("attention_dx", "attention", 6, 3, KC_DY, 0, 1, 2, 3, 4, KC_D(0),
+         KC_D(1), KC_D(2)),
+    GRAD("attention_packed_dx", "attention_packed", 4, 1, KC_DY, 0, 1, 2,
+         KC_D(0)),
+    GRAD("attention_dx", "attention", 7, 3, KC_DY, 0, 1, 2, 4, 5, 3, KC_D(0),
+         KC_D(1), KC_D(2)),
+    GRAD("attention_packed_dx", "attention_packed", 5, 1, KC_DY, 0, 2, 3, 1,
+         KC_D(0)),
+    WEIGHTS("add_position_dw", "add_position", 2, 1, KC_DY, 2, KC_D(1)),
+    GRAD("gelu_dx", "gelu", 2, 1, KC_DY, 0, KC_D(0)),
+    GRAD("relu2_dx", "relu2", 2, 1, KC_DY, 0, KC_D(0)),
+    GRAD("narrow", "widen", 2, 1, KC_DY, 0, KC_D(0)),
+    GRAD("swiglu_dx", "swiglu", 3, 2, KC_DY, 0, 1, KC_D(0), KC_D(1)),
+    GRAD("softcap_dx", "softcap", 2, 1, KC_DY, 1, KC_D(0)),
+    GRAD("scale", "scale", 1, 1, KC_DY, KC_D(0)),
+    GRAD("dropout", "dropout", 1, 1, KC_DY, KC_D(0)),
+    {"route_dx", "route", 3, 1, {KC_DY, 0, 2, KC_D(0)}, false, 1, NULL},
+    {"route_dx", "route", 3, 1, {KC_DY, 0, 3, KC_D(0)}, false, 2, NULL},
+    GRAD("experts_dx", "experts", 7, 3, KC_DY, 1, 2, 3, 4, 5, 7, KC_D(0),
+         KC_D(1), KC_D(7)),
+    {"experts_dw",
+     "experts",
+     6,
+     3,
+     {0, 1, 2, KC_DY, 7, KC_MADE(2), KC_D(3), KC_D(4), KC_D(5)},
+     true,
+     0,
+     "experts_dx"},
+    GRAD("experts_dx", "experts", 8, 3, KC_DY, 1, 2, 3, 4, 5, 7, 0, KC_D(0),
+         KC_D(1), KC_D(7)),
+    {"experts_dw",
+     "experts",
+     9,
+     3,
+     {0, 1, 2, KC_DY, 7, KC_MADE(2), 3, 4, 5, KC_D(3), KC_D(4), KC_D(5)},
+     true,
+     0,
+     "experts_dx"},
+    GRAD("experts_places_dx", "experts_places", 2, 1, KC_DY, 1, KC_D(0)),
+    GRAD("experts_join", "experts_send", 2, 1, KC_DY, 1, KC_D(0)),
+    GRAD("experts_send", "experts_join", 2, 1, KC_DY, 1, KC_D(0)),
+    GRAD("experts_rows_dx", "experts_rows", 11, 5, KC_DY, 1, 2, 3, 4, 11,
+         KC_DY_OF(1), 6, 7, 5, 8, KC_D(0), KC_D(1), KC_D(5), KC_D(6), KC_D(11)),
+    {"experts_rows_dw",
+     "experts_rows",
+     13,
+     3,
+     {0, 1, KC_DY, 11, KC_MADE(4), 5, 6, 7, KC_DY_OF(1), 2, 3, 4, 8, KC_D(2),
+      KC_D(3), KC_D(4)},
+     true,
+     0,
+     "experts_rows_dx"},
+};
+const int kc_n_grads = sizeof(kc_grads) / sizeof(*kc_grads);
