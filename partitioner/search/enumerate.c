@@ -466,8 +466,8 @@ static void rate_all_sizes(struct merak_search *s, struct sizes *sizes, int n)
 {
     for (int i = 0; i < n; i++)
         rate_sizes(s, &sizes[i],
-                   s->insists ? INT64_MAX
-                              : merak_search_share_ns(s, n - i + 1));
+                   s->turn.insists ? INT64_MAX
+                                   : merak_search_share_ns(s, n - i + 1));
     for (int i = 0; i < n; i++)
         rate_sizes(s, &sizes[i], INT64_MAX);
 }

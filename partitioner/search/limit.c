@@ -7,7 +7,9 @@
  * an answer when all of it has passed: most of it for estimates, in the order
  * of enumerate.c, of which each tensor degree gets an equal part, and then, one
  * after the other, what all of them left over; some for the plainest plans of
- * tensor degrees for which none was found; the rest for building the best.
+ * tensor degrees for which none was found; the rest for building the best.  If
+ * nothing fits after half of the time for estimates, the other half is for
+ * plans that share out more, or move state to the host.
  */
 #include "config.h"
 
@@ -37,9 +39,13 @@
 #define EFFORT_NS 7000
 #define FIRST_NS 2000000000
 
+/* Of the time that was left when estimates began. */
 static int64_t at_share(const struct merak_search *s, double share)
 {
-    return s->start_ns + (int64_t)(share * s->in->seconds * 1e9);
+    int64_t end_ns = s->start_ns + (int64_t)(s->in->seconds * 1e9);
+
+    return s->turn.from_ns +
+           (int64_t)(share * (double)(end_ns - s->turn.from_ns));
 }
 
 void merak_search_limit_share(struct merak_search *s, double share)
@@ -51,16 +57,22 @@ void merak_search_limit_share(struct merak_search *s, double share)
 /* The same for estimates, which leave some for building. */
 static void set_estimates(struct merak_search *s, double share, double least)
 {
-    double all_s = s->in->seconds;
+    double all_s = (double)(at_share(s, 1) - s->turn.from_ns) * 1e-9;
 
-    if (all_s > 0)
+    if (s->in->seconds > 0 && all_s > 0)
         share = fmin(share, fmax(least, 1 - BUILD_S / all_s));
     merak_search_limit_share(s, share);
 }
 
+void merak_search_limit_begin(struct merak_search *s)
+{
+    s->turn.from_ns = merak_clock_ns();
+}
+
 void merak_search_limit_init(struct merak_search *s)
 {
-    s->start_ns = merak_clock_ns();
+    merak_search_limit_begin(s);
+    s->start_ns = s->turn.from_ns;
     merak_search_limit_share(s, 1);
 }
 
@@ -115,7 +127,9 @@ bool merak_search_is_past(int64_t end_ns)
 
 bool merak_search_is_late(const struct merak_search *s)
 {
-    if (s->insists && s->n_cands == 0)
+    if (s->n_cands == 0 && merak_search_is_past(s->turn.none_ns))
+        return true;
+    if (s->turn.insists && s->n_cands == 0)
         return merak_search_is_past(s->start_ns + FIRST_NS) &&
                merak_search_is_past(at_share(s, 1));
     return s->over || (s->in->stop != NULL && *s->in->stop != 0) ||
@@ -152,11 +166,23 @@ double merak_search_seconds(const struct merak_search *s)
 
 int64_t merak_search_share_ns(const struct merak_search *s, int parts)
 {
-    int64_t now = merak_clock_ns();
+    int64_t now = merak_clock_ns(), until_ns = s->until_ns;
 
-    return s->until_ns < INT64_MAX && now < s->until_ns
-               ? now + (s->until_ns - now) / parts
-               : s->until_ns;
+    if (s->n_cands == 0 && s->turn.none_ns < until_ns)
+        until_ns = s->turn.none_ns;
+    return until_ns < INT64_MAX && now < until_ns
+               ? now + (until_ns - now) / parts
+               : until_ns;
+}
+
+bool merak_search_has_spare_time(const struct merak_search *s)
+{
+    int64_t little_ns = (int64_t)(LITTLE * s->in->seconds * 1e9);
+
+    return !s->cut_short ||
+           (s->in->seconds > 0 &&
+            !merak_search_is_past(at_share(s, 1) - little_ns) &&
+            (s->in->stop == NULL || *s->in->stop == 0));
 }
 
 /* Is there a plan of this tensor degree that may fit? */
@@ -210,13 +236,19 @@ static void rate_rest(struct merak_search *s)
 
 void merak_search_rate_in_time(struct merak_search *s)
 {
+    s->turn.none_ns = INT64_MAX;
     set_estimates(s, FULL_SHARE, LEAST_FULL);
+    if (s->turn.spare)
+        s->turn.none_ns = merak_search_share_ns(s, 2);
     merak_search_rate_all(s);
+    s->turn.none_ns = INT64_MAX;
+    if (s->turn.spare && s->n_cands == 0 && merak_search_has_spare_time(s))
+        return;
     if (s->rc == MERAK_OK && s->cut_short) {
         set_estimates(s, PLAIN_SHARE, LEAST_PLAIN);
-        s->insists = true;
+        s->turn.insists = true;
         rate_rest(s);
-        s->insists = false;
+        s->turn.insists = false;
     }
     merak_search_limit_share(s, s->found ? 1 : BUILD_SHARE);
 }
@@ -241,11 +273,12 @@ static enum merak_status say_estimate(const struct merak_search *s,
                                       const struct merak_candidate *best)
 {
     char degrees[MERAK_DEGREES_TEXT], step[MERAK_SECONDS_TEXT];
-    char bound[MERAK_SECONDS_TEXT];
+    char bound[MERAK_SECONDS_TEXT], choices[MERAK_FIX_TEXT];
 
     merak_seconds_text(best->rated_s, step);
     merak_seconds_text(merak_search_least_step(s), bound);
-    return merak_fail(
+    merak_search_name_plan(s, &best->plan, choices);
+    merak_fail(
         s->err, MERAK_ERR_CONFIG,
         "the search was cut short after %.1f s: of %d plans the best by its "
         "estimate (%s, micro-batch %zu, %s) takes %s a step, and none less "
@@ -255,6 +288,8 @@ static enum merak_status say_estimate(const struct merak_search *s,
         merak_plan_degrees_text(&best->plan, ", ", degrees),
         best->plan.micro_batch * (best->plan.sub_pipeline ? 2 : 1),
         best->plan.schedule, step, bound);
+    return merak_error_fix(s->err, MERAK_ERR_CONFIG,
+                           "; likely, but not verified: %s", choices);
 }
 
 static enum merak_status say_none_fits(const struct merak_search *s,
@@ -285,6 +320,9 @@ static enum merak_status say_none_fits(const struct merak_search *s,
                merak_plan_degrees_text(&least->plan, ", ", degrees), need);
     if (r.n_fixes > 0)
         merak_search_say_fixes(s, &r, s->err);
+    else
+        merak_search_say_likely(
+            s, r.need + (double)merak_search_library_bytes(s), s->err);
     return MERAK_ERR_CONFIG;
 }
 

@@ -11,6 +11,9 @@
 #include "partitioner/search/finalist.h"
 #include "partitioner/search/search_impl.h"
 
+#include "base/error.h"
+
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +92,31 @@ static bool would_do(const struct merak_search *s,
         }
     }
     return false;
+}
+
+/* --- in words ------------------------------------------------------------- */
+
+int merak_search_gib_text(double bytes, char text[MERAK_NUMBER_TEXT])
+{
+    double gib = bytes / 0x1p30;
+    int after = 3 - (int)floor(log10(gib)); /* digits after the point */
+    double unit = pow(10, after);
+
+    after = after > 0 ? after : 0;
+    return snprintf(text, MERAK_NUMBER_TEXT, "%.*f", after,
+                    ceil(gib * unit * (1 - 1e-8)) / unit);
+}
+
+void merak_search_say_likely(const struct merak_search *s, double bytes,
+                             struct merak_error *err)
+{
+    char gib[MERAK_NUMBER_TEXT];
+
+    if (bytes <= (double)merak_search_memory(s->in) || bytes >= DBL_MAX)
+        return;
+    merak_search_gib_text(bytes, gib);
+    merak_error_fix(err, err->status,
+                    "; likely, but not verified: --memory-gib %s", gib);
 }
 
 /* --- changes -------------------------------------------------------------- */
@@ -216,6 +244,23 @@ static void name_choice(const struct merak_choices *asked, int id,
         merak_choice_text(choice, to, text + n, MERAK_FIX_TEXT - n);
 }
 
+void merak_search_name_plan(const struct merak_search *s,
+                            const struct merak_plan *plan,
+                            char text[MERAK_FIX_TEXT])
+{
+    static const enum merak_choice_id named[] = {
+        MERAK_CHOICE_TP, MERAK_CHOICE_EP, MERAK_CHOICE_PP,
+        MERAK_CHOICE_MICRO_BATCH};
+    struct merak_choices choices;
+
+    merak_choices_of(plan, &choices);
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
+        if (named[i] != MERAK_CHOICE_EP || choices.ep > 1)
+            name_choice(&s->in->pin, (int)named[i], &choices, text);
+    }
+}
+
 static bool change_degrees(struct change *c)
 {
     struct merak_search_input in = *c->s->in;
@@ -318,11 +363,10 @@ static bool change_nodes(struct change *c)
 static const struct {
     change_fn change;
     int memory, numbers;
-} joint[] = {
-    {change_cp, 2, 0},
-    {change_nodes, 3, 0},
-    {change_degrees, 7, 4},
-    {change_batch, 0, 5}};
+} joint[] = {{change_cp, 2, 0},
+             {change_nodes, 3, 0},
+             {change_degrees, 7, 4},
+             {change_batch, 0, 5}};
 
 static bool change_choice(struct change *c, const struct merak_choice *choice)
 {

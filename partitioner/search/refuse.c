@@ -113,24 +113,12 @@ static struct merak_search_input only(const struct merak_search *s,
     return in;
 }
 
-/* GiB as --memory-gib takes them: four digits, rounded up. */
-static int gib_text(double bytes, char text[MERAK_NUMBER_TEXT])
-{
-    double gib = bytes / 0x1p30;
-    int after = 3 - (int)floor(log10(gib)); /* digits after the point */
-    double unit = pow(10, after);
-
-    after = after > 0 ? after : 0;
-    return snprintf(text, MERAK_NUMBER_TEXT, "%.*f", after,
-                    ceil(gib * unit * (1 - 1e-8)) / unit);
-}
-
 /* Round bytes up to what that says. */
 static size_t round_up(double bytes)
 {
     char text[MERAK_NUMBER_TEXT];
 
-    gib_text(bytes, text);
+    merak_search_gib_text(bytes, text);
     return (size_t)ceil(strtod(text, NULL) * 0x1p30);
 }
 
@@ -518,7 +506,11 @@ void merak_search_say_fixes(const struct merak_search *s,
                             const struct merak_refusal *r,
                             struct merak_error *err)
 {
-    if (r->n_fixes == 0 && merak_search_is_late(s))
+    bool late = r->n_fixes == 0 && merak_search_is_late(s);
+
+    if (late && r->constraint == MERAK_BINDS_MEMORY)
+        merak_search_say_likely(s, r->need, err);
+    else if (late)
         merak_error_fix(err, err->status,
                         "; no change of a single option was found to make it "
                         "fit in the time of --search-seconds");
@@ -580,7 +572,7 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
     if (bytes > 0) {
         char gib[MERAK_NUMBER_TEXT];
 
-        gib_text((double)bytes, gib);
+        merak_search_gib_text((double)bytes, gib);
         snprintf(r.fix[r.n_fixes++], sizeof(r.fix[0]), "--memory-gib %s", gib);
     }
     return refuse(s, &r);

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIGHT 1.25 /* memory by the table, over the limit */
+#define TIGHT 1.25         /* memory by the table, over the limit */
 #define HOPELESS_SHARE 0.5 /* of the time, to see what would do */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */
@@ -239,6 +239,7 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
     *s = (struct merak_search){.in = in,
                                .best_s = in->most_s > 0 ? in->most_s : DBL_MAX,
                                .bound_s = DBL_MAX,
+                               .turn.none_ns = INT64_MAX,
                                .trials.deadline.at_ns = INT64_MAX,
                                .trials.too_much = DBL_MAX,
                                .err = err};
@@ -290,6 +291,7 @@ enum merak_status merak_search_init_like(struct merak_search *s,
         set_limit(s);
     }
     s->start_ns = other->start_ns;
+    s->turn.from_ns = other->turn.from_ns;
     s->until_ns = other->until_ns;
     return s->rc;
 }
@@ -385,6 +387,7 @@ static bool rate_and_build(struct merak_search *s)
     int before = s->n_bigs;
     bool all;
 
+    merak_search_limit_begin(s);
     if (s->rc == MERAK_OK && merak_search_is_hopeless(s)) {
         merak_search_limit_share(s, HOPELESS_SHARE);
         merak_search_rate_plain(s);
@@ -405,8 +408,15 @@ static bool rate_and_build(struct merak_search *s)
     return all;
 }
 
-/* Nothing fits, so that replicas have to share out more than the optimizer's
- * state: *sharded is the request with all levels of ZeRO. */
+/* Is there no plan yet, and time to look for another? */
+static bool needs_more(const struct merak_search *s)
+{
+    return s->rc == MERAK_OK && !has_plan(s) &&
+           merak_search_has_spare_time(s) && s->n_cands + s->n_bigs > 0;
+}
+
+/* May replicas share out more than the optimizer's state?  *sharded is the
+ * request with all levels of ZeRO. */
 static bool may_shard_more(const struct merak_search *s,
                            struct merak_search_input *sharded)
 {
@@ -414,9 +424,8 @@ static bool may_shard_more(const struct merak_search *s,
 
     *sharded = *s->in;
     sharded->pin.zero = MERAK_OPTION_AUTO;
-    return s->rc == MERAK_OK && !has_plan(s) && !s->cut_short &&
-           s->n_cands + s->n_bigs > 0 && !pin->given[MERAK_CHOICE_ZERO] &&
-           pin->zero != MERAK_OPTION_AUTO && pin->dp != 1 && s->tasks > 1;
+    return !pin->given[MERAK_CHOICE_ZERO] && pin->zero != MERAK_OPTION_AUTO &&
+           pin->dp != 1 && s->tasks > 1;
 }
 
 /* The answer to a request with most_s. */
@@ -436,8 +445,8 @@ static enum merak_status choose_time(const struct merak_search *s,
     return MERAK_OK;
 }
 
-/* Nothing fits yet, so that optimizer state has to go to the host, if there is
- * one: *away is the request with that. */
+/* May optimizer state go to the host, if there is one?  *away is the request
+ * with that. */
 static bool may_offload(const struct merak_search *s,
                         struct merak_search_input *away)
 {
@@ -445,9 +454,7 @@ static bool may_offload(const struct merak_search *s,
     away->pin.offload = s->in->pin.offload == MERAK_OFFLOAD_AUTO
                             ? MERAK_OFFLOAD_AUTO_ALL
                             : MERAK_OFFLOAD_STATE;
-    return s->rc == MERAK_OK && !has_plan(s) && !s->cut_short &&
-           s->n_cands + s->n_bigs > 0 &&
-           !s->in->pin.given[MERAK_CHOICE_OFFLOAD] &&
+    return !s->in->pin.given[MERAK_CHOICE_OFFLOAD] &&
            (s->in->most_s == 0 || s->n_cands == 0) &&
            s->cost.host.bytes_per_s > 0;
 }
@@ -459,7 +466,8 @@ static bool search_with(struct merak_search *s,
 {
     int n_bigs = s->n_bigs;
 
-    s->shards_more = all && s->n_cands == 0 && in->pin.zero != s->in->pin.zero;
+    s->shards_more = all && !s->cut_short && s->n_cands == 0 &&
+                     in->pin.zero != s->in->pin.zero;
     merak_search_start_again(s);
     s->n_bigs = s->shards_more ? n_bigs : 0;
     s->in = in;
@@ -509,12 +517,18 @@ static enum merak_status search_once(const struct merak_search_input *input,
 
     if (rc != MERAK_OK)
         return rc;
-    if (merak_search_init(&s, input, err) == MERAK_OK)
+    if (merak_search_init(&s, input, err) == MERAK_OK) {
+        s.turn.spare = may_shard_more(&s, &sharded) || may_offload(&s, &away);
         all = rate_and_build(&s);
-    if (may_shard_more(&s, &sharded))
+    }
+    if (may_shard_more(&s, &sharded) && needs_more(&s)) {
+        s.turn.spare = may_offload(&s, &away);
         all = search_with(&s, &sharded, all);
-    if (may_offload(&s, &away))
+    }
+    if (may_offload(&s, &away) && needs_more(&s)) {
+        s.turn.spare = false;
         search_with(&s, &away, all);
+    }
     if (has_plan(&s))
         merak_search_try_named(&s);
     if (s.rc != MERAK_OK)

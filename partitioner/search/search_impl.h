@@ -4,6 +4,7 @@
 #define MERAK_PARTITIONER_SEARCH_SEARCH_IMPL_H
 
 #include "base/deadline.h"
+#include "base/size.h"
 #include "partitioner/graph/mem_pool.h"
 #include "partitioner/search/graphs.h"
 #include "partitioner/search/rate.h"
@@ -84,7 +85,14 @@ struct merak_search {
     } effort;         /* instructions simulated */
     int n_rated, n_simulated;
     int64_t start_ns;
-    int64_t until_ns; /* when it is cut short; INT64_MAX: never */
+    int64_t until_ns;    /* when it is cut short; INT64_MAX: never */
+    struct {             /* while a request is rated */
+        int64_t from_ns; /* when its estimates began */
+        int64_t none_ns; /* when it is cut short if nothing fits by then */
+        bool spare; /* there is another request to try then: replicas share out
+                       more, or the host has optimizer state */
+        bool insists; /* it is not cut short before there is a candidate */
+    } turn;
     struct { /* of candidates, which are built, and what is known of them */
         struct merak_deadline deadline; /* of the one that is built now */
         bool leaves; /* it is left at the first stage that does not fit: its
@@ -94,7 +102,7 @@ struct merak_search {
         double effort_ns; /* and each instruction of it */
         double too_much;  /* effort for which there was no time; or DBL_MAX */
         struct merak_rounds earlier; /* than this one */
-        struct { /* candidates that were built (tried.h) */
+        struct {                     /* candidates that were built (tried.h) */
             struct merak_tried *list;
             int n, room;
             struct merak_hung hung[MERAK_SEARCH_HANGS];
@@ -103,7 +111,6 @@ struct merak_search {
     } trials;
     bool over;      /* it is */
     bool cut_short; /* it was, and something was left out for that */
-    bool insists;   /* its time is not over before there is a candidate */
     bool found;     /* a plan was built that fits */
     struct merak_search_tally tally;
     struct merak_error tp_error; /* of the last tp the model does not allow; of
@@ -176,6 +183,8 @@ bool merak_search_recall(const struct merak_search *s,
  */
 
 void merak_search_limit_init(struct merak_search *s);
+/* A request is rated: the time that is left is shared out. */
+void merak_search_limit_begin(struct merak_search *s);
 bool merak_search_is_late(const struct merak_search *s);
 /* The same; and if so, note that something is left out.  No more than is needed
  * for an answer is then done. */
@@ -189,6 +198,8 @@ bool merak_search_is_past(int64_t end_ns);
 /* Rate everything, or, when the time is over, only plain plans of the tensor
  * degrees that have none. */
 void merak_search_rate_in_time(struct merak_search *s);
+/* Is there time for another request, since nothing fits? */
+bool merak_search_has_spare_time(const struct merak_search *s);
 /* Is there time to build a candidate of so much effort? */
 bool merak_search_limit_allows(const struct merak_search *s, double effort);
 /* Set s->trials.deadline for the next candidate that is built. */
@@ -402,12 +413,23 @@ void merak_search_say_fixes(const struct merak_search *s,
 
 /* --- nearest_plan.c ----------------------------------------------------- */
 
+/* GiB as --memory-gib takes them: four digits, rounded up. */
+int merak_search_gib_text(double bytes, char text[MERAK_NUMBER_TEXT]);
+/* Add the limit of memory that the smallest plan would need by its estimate,
+ * which no program was built for. */
+void merak_search_say_likely(const struct merak_search *s, double bytes,
+                             struct merak_error *err);
+
 /* Is there a plan for `in`, a changed request of the search `s`, among the
  * first candidates?  Their programs are built. */
 bool merak_search_has_plan(const struct merak_search *s,
                            const struct merak_search_input *in);
 /* Pin the choices that are free to the values most likely to fit. */
 void merak_search_narrow(struct merak_choices *pin);
+/* "--tp 4 --pp 2 --micro-batch 1": what to give for such a plan. */
+void merak_search_name_plan(const struct merak_search *s,
+                            const struct merak_plan *plan,
+                            char text[MERAK_FIX_TEXT]);
 /* Can the requested degrees be those of a plan? */
 bool merak_search_has_degrees(const struct merak_search *s);
 /* "tp 3, pp 5" */
