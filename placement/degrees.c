@@ -76,6 +76,24 @@ const char *merak_tensor_group_word(int cp, int ep)
     return word[cp > 1][ep > 1];
 }
 
+bool merak_tensor_group_is_nodes(int group, int cp, int ep, int per_node)
+{
+    return cp > 1 && ep <= 1 && per_node > 0 && group > per_node &&
+           group % per_node == 0 && per_node % (group / cp) == 0;
+}
+
+bool merak_tensor_groups_are_nodes(const struct merak_placement *p,
+                                   const int *tasks)
+{
+    bool are = true;
+
+    for (int i = 0; i < p->n_nodes; i++)
+        are = are && tasks[i] == tasks[0] &&
+              merak_tensor_group_is_nodes(p->degree[MERAK_AXIS_TP], p->cp,
+                                          p->ep, tasks[i]);
+    return are;
+}
+
 #define DEGREE_TEXT 12
 
 /* As users give it. */

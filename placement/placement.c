@@ -100,6 +100,7 @@ struct build {
     int *tasks;   /* all tasks along the walk, by id within a node */
     int *count;   /* tasks, later islands, of each place */
     int *islands; /* island of each cell of the grid */
+    bool leaves;  /* islands may leave their node */
 };
 
 /* "3,1": the number of tasks of each of the first nodes. */
@@ -178,8 +179,10 @@ static enum merak_status cut_islands(struct build *b, struct merak_error *err)
     struct merak_placement *p = b->p;
     int tp = p->degree[MERAK_AXIS_TP];
 
+    b->leaves = p->tp_domain != MERAK_DOMAIN_NODE ||
+                merak_tensor_groups_are_nodes(p, b->count);
     for (int i = 0; i < p->n_nodes; i++) {
-        if (p->tp_domain == MERAK_DOMAIN_NODE && b->count[i] % tp != 0)
+        if (!b->leaves && b->count[i] % tp != 0)
             return fail_node(b, i, err);
     }
     memset(b->count, 0, (size_t)p->n_nodes * sizeof(*b->count));
@@ -229,9 +232,7 @@ static enum merak_status deal(struct build *b, enum merak_order order,
 {
     const struct merak_placement *p = b->p;
     struct merak_grid grid = {.walk = &p->walk,
-                              .width = p->tp_domain == MERAK_DOMAIN_NODE
-                                           ? 1
-                                           : p->degree[MERAK_AXIS_TP],
+                              .width = b->leaves ? p->degree[MERAK_AXIS_TP] : 1,
                               .pp = p->degree[MERAK_AXIS_PP],
                               .dp = p->degree[MERAK_AXIS_DP]};
     int *place = list_places(b, grid.width, err);

@@ -131,6 +131,9 @@ void merak_placement_destroy(struct merak_placement *placement);
 int merak_placement_n_tasks(const struct merak_placement *placement);
 /* The degrees that a tensor group has, for messages: "tp", or "tp x cp". */
 const char *merak_tensor_group_word(int cp, int ep);
+/* Does a tensor group of so many tasks, which sequences are cut over, have all
+ * tasks of several nodes, each with whole groups of tp? */
+bool merak_tensor_group_is_nodes(int group, int cp, int ep, int per_node);
 /* Along MERAK_AXIS_TP: of a tensor group, tp x cp x ep. */
 int merak_placement_degree(const struct merak_placement *placement,
                            enum merak_parallel_axis axis);

@@ -83,6 +83,11 @@ struct merak_placement {
     int *groups_at;                /* [axis][level] */
 };
 
+/* Is every tensor group made of all tasks of several nodes?  tasks[]: of each.
+ */
+bool merak_tensor_groups_are_nodes(const struct merak_placement *p,
+                                   const int *tasks);
+
 /* The fingerprint of a site and resolved degrees. */
 enum merak_status merak_plan_id(const struct merak_site *site,
                                 const struct merak_placement_input *input,

@@ -279,7 +279,8 @@ static enum merak_status check_nodes(const struct merak_placement_input *in,
     int group = in->tp * cp * ep; /* at most the tasks */
     const char *what = merak_tensor_group_word(cp, ep);
 
-    if (in->tp_domain != MERAK_DOMAIN_NODE)
+    if (in->tp_domain != MERAK_DOMAIN_NODE ||
+        merak_tensor_group_is_nodes(group, cp, ep, r->per_node))
         return MERAK_OK;
     if (r->per_node > 0 && r->per_node < group)
         return merak_fail(err, MERAK_ERR_CONFIG,

@@ -63,6 +63,18 @@ static int list_cp(const struct merak_search_input *input, int *cp)
     return n;
 }
 
+/* If none of these has a plan: the fewest nodes that sequences are cut over
+ * whole; 0: no more. */
+static int next_over_nodes(const struct merak_search_input *input, int cp)
+{
+    for (int nodes = cp / input->ranks_per_node + 1; nodes <= input->nodes;
+         nodes++) {
+        if (input->nodes % nodes == 0 && nodes > 1)
+            return nodes * input->ranks_per_node;
+    }
+    return 0;
+}
+
 /* A search with one degree of cp for as long as that. */
 static struct merak_search_input with_cp(const struct merak_search_input *input,
                                          int cp, double seconds)
@@ -98,6 +110,25 @@ static enum merak_status refuse(const struct merak_search_input *input,
     if (rc == MERAK_OK) /* with more time there is one after all */
         (*result_p)->took_s = since(start_ns);
     return rc;
+}
+
+/* No sequence fits that is cut over ranks of a node: cut it over more. */
+static struct merak_search_result *
+over_nodes(const struct merak_search_input *input, int64_t start_ns)
+{
+    struct merak_search_result *found = NULL;
+
+    for (int cp = next_over_nodes(input, 0); found == NULL && cp > 0;
+         cp = next_over_nodes(input, cp)) {
+        double left = FIND_SHARE * input->seconds - since(start_ns);
+        struct merak_search_input one = with_cp(input, cp, left);
+
+        one.brief = true;
+        if ((input->seconds > 0 && left <= 0) ||
+            merak_search_with_cp(&one, &found, NULL) != MERAK_OK)
+            found = NULL;
+    }
+    return found;
 }
 
 /* Search without cp and with every degree of it.  What is left of the time is
@@ -136,6 +167,8 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
         }
     }
     free(cp);
+    if (best == NULL && least < DBL_MAX && input->seq >= MERAK_SEARCH_LONG)
+        best = over_nodes(input, start_ns);
     if (best == NULL)
         return refuse(input, start_ns, least_cp, result_p, err);
     best->took_s = since(start_ns);

@@ -422,6 +422,7 @@ static bool may_have_tp(const struct merak_search *s, int tp)
     int64_t axes = merak_search_axes(s);
 
     return merak_search_in_node(s) % tp == 0 &&
+           merak_search_fills_nodes(s->in, tp) &&
            (axes == 0 || merak_factors_product(axes) == tp) &&
            (tp > 1 || !merak_split_any(&s->in->pin.split)) &&
            (s->in->pin.tp == 0 || s->in->pin.tp == tp);
@@ -432,6 +433,8 @@ static bool may_have_ep(const struct merak_search *s, int ep)
 {
     int asked = merak_search_ep(s);
 
+    if (ep > 1 && merak_search_leaves_node(s->in))
+        return false;
     if (merak_search_in_node(s) % ep != 0 || (asked > 0 && asked != ep))
         return false;
     return asked > 0 || ep == 1 ||

@@ -67,8 +67,8 @@ static bool would_do(const struct merak_search *s,
 {
     struct merak_search_input one = *in;
     const struct merak_choices *pin = &in->pin;
-    int node = in->ranks_per_node / merak_search_cp(in);
-    int tasks = in->nodes * node;
+    int node = merak_search_most_tp(in);
+    int tasks = in->nodes * in->ranks_per_node / merak_search_cp(in);
 
     merak_search_narrow(&one.pin);
     for (int tp = node; tp >= 1; tp--) {

@@ -296,7 +296,19 @@ enum merak_status merak_search_init_like(struct merak_search *s,
     return s->rc;
 }
 
-/* Groups that exchange keys or heads never leave a node. */
+/* Can sequences be cut over so many ranks, within a node or over whole ones? */
+static bool may_cut(const struct merak_search_input *in)
+{
+    bool may = false;
+
+    if (!merak_search_leaves_node(in))
+        return true;
+    for (int tp = 1; tp <= in->ranks_per_node && in->pin.ep <= 1; tp++)
+        may = may || ((in->pin.tp == 0 || in->pin.tp == tp) &&
+                      merak_search_fills_nodes(in, tp));
+    return may;
+}
+
 static enum merak_status fail_cp(const struct merak_search_input *in,
                                  struct merak_error *err)
 {
@@ -362,7 +374,7 @@ static enum merak_status check(const struct merak_search_input *in,
                           "a global batch of %zu: plans are searched for at "
                           "most %d sequences a step",
                           in->global_batch, MAX_BATCH);
-    if (in->ranks_per_node % merak_search_cp(in) != 0)
+    if (!may_cut(in))
         return fail_cp(in, err);
     rc = merak_plan_check_degrees(&degrees, err);
     if (rc == MERAK_OK)

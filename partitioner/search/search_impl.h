@@ -34,6 +34,36 @@ static inline int merak_search_cp(const struct merak_search_input *in)
     return in->pin.cp > 1 ? in->pin.cp : 1;
 }
 
+/* Do groups that exchange keys or heads leave a node?  They do where a node has
+ * too few ranks for cp, or for the tp that is given beside it: then they have
+ * whole nodes, and tensor groups stay within one. */
+static inline bool merak_search_leaves_node(const struct merak_search_input *in)
+{
+    int cp = merak_search_cp(in), tp = in->pin.tp > 0 ? in->pin.tp : 1;
+
+    return cp > 1 && (in->ranks_per_node % cp != 0 ||
+                      tp > in->ranks_per_node / cp);
+}
+
+/* Ranks of a node that are not cp's. */
+static inline int merak_search_most_tp(const struct merak_search_input *in)
+{
+    return merak_search_leaves_node(in)
+               ? in->ranks_per_node
+               : in->ranks_per_node / merak_search_cp(in);
+}
+
+/* Where cp leaves a node: do so many tensor ranks make whole nodes of it? */
+static inline bool merak_search_fills_nodes(const struct merak_search_input *in,
+                                            int tp)
+{
+    int64_t ranks = (int64_t)tp * merak_search_cp(in);
+
+    return !merak_search_leaves_node(in) ||
+           (in->ranks_per_node % tp == 0 && ranks % in->ranks_per_node == 0 &&
+            (int64_t)in->nodes * in->ranks_per_node % ranks == 0);
+}
+
 /* Candidates of one kind that hung in a device's queues (tried.h). */
 struct merak_hung {
     const struct merak_schedule *schedule;
@@ -133,7 +163,7 @@ struct merak_search {
 /* Of s->spread ranks, those in a node. */
 static inline int merak_search_in_node(const struct merak_search *s)
 {
-    return s->in->ranks_per_node / merak_search_cp(s->in);
+    return merak_search_most_tp(s->in);
 }
 
 enum merak_status merak_search_init(struct merak_search *s,

@@ -112,6 +112,14 @@ on()
     [ "$(sort -n <<<"$output")" = "$(for r in {0..7}; do echo $r $r; done)" ]
 }
 
+@test "beside more ranks of a layer they share whole nodes" {
+    run srun -Q -N4 --ntasks-per-node=2 --merak-tp=2 --merak-cp=2 bash -c \
+        'echo $MERAK_DP_RANK $MERAK_CP_RANK $SLURMD_NODENAME'
+    [ "$(cut -d" " -f1,2,3 <<<"$output" | sort | uniq -c | \
+        awk '{ print $1, $2, $3 }')" = "$(printf '2 %s\n' '0 0' '0 1' '1 0' \
+            '1 1')" ]
+}
+
 @test "the map can be written to a file" {
     run srun -Q -n2 --merak-tp=2 --merak-map="$BATS_TEST_TMPDIR/plan" true
     [ -z "$output" ]

@@ -37,6 +37,10 @@ setup_file()
 
 @test "cp 2, keys gathered or heads exchanged" { CP=2 near 1 1 1 cp2; }
 @test "cp 4" { CP=4 near 1 1 1 cp4; }
+@test "cp 4 over two nodes, tp 2 and cp 2 each on one" {
+    CP=4 PER_TASK="-N2 --ntasks-per-node=2" near 1 1 1 far-cp4
+    CP=2 PER_TASK="-N2 --ntasks-per-node=2" near 2 1 1 far-cp2
+}
 @test "cp 2, tp 2, sequence parallelism" { CP=2 near 2 1 1 cp2 --sp on; }
 
 @test "pp 2, dp 2, cp 2 is bit-equal to dp 2, cp 2" {

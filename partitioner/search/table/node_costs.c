@@ -139,6 +139,26 @@ static double kernel_loss_s(const struct merak_walker *w,
     return interference.wake_s + interference.copy_s;
 }
 
+/* The members of this rank's group along a tensor axis.  Tensor ranks have
+ * neighbouring numbers, from the first of a node on if they leave one. */
+static struct merak_spread spread_along(const struct merak_walker *w, int axis)
+{
+    const struct merak_mesh *mesh = &w->sharded->mesh;
+    struct merak_spread spread = {{0}};
+    int stride = 1, me = 0, size = 1;
+
+    for (int a = merak_sharded_tensor_axes(w->sharded) - 1; a >= 0; a--) {
+        me += w->coord[a] * size;
+        size *= mesh->axis[a].size;
+        if (a > axis)
+            stride = size;
+    }
+    for (int i = 0; i < mesh->axis[axis].size; i++)
+        spread.n[merak_links_level(&w->cost->links, me,
+                                   me + (i - w->coord[axis]) * stride)]++;
+    return spread;
+}
+
 static void measure_convert(struct merak_walker *w,
                             const struct merak_node *node)
 {
@@ -161,11 +181,11 @@ static void measure_convert(struct merak_walker *w,
         return;
     bytes = (double)merak_exchange_bytes(&ex);
     w->node_scratch[node->id] = (double)merak_exchange_room(&ex, w->in->direct);
-    /* Tensor groups never leave a node. */
     if (hop->axis < merak_sharded_tensor_axes(w->sharded)) {
-        spread = (struct merak_spread){{ex.n}};
-        w->node_s[node->id] = merak_links_exchange_s(&w->cost->links, hop->kind,
-                                                     bytes / parts, &spread);
+        spread = spread_along(w, hop->axis);
+        w->node_s[node->id] = merak_links_exchange_s(
+            spread.n[0] < ex.n ? &w->filled : &w->cost->links, hop->kind,
+            bytes / parts, &spread);
     } else {
         spread = spread_of_stages(w);
         w->node_s[node->id] =

@@ -428,6 +428,7 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
     if (t->n_shared > 0)
         w.contended = merak_links_contended(
             &cost->links, merak_links_sharers(&cost->links, plan, 0, true));
+    w.filled = merak_links_contended(&cost->links, cost->links.level[0].ranks);
     t->n_nodes = width * sharded->graph->n_nodes;
     w.of_node = stages->of_node;
     w.block = whole->block;

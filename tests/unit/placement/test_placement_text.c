@@ -94,18 +94,53 @@ static void sequences_are_cut_within_nodes(void **state)
     merak_plan_fini(&got);
     free(text);
     merak_placement_destroy(p);
-    in.cp = 4;
-    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "tp x cp=8 does not fit in node n1, which has 4 "
-                        "tasks; nearest: --ntasks-per-node=8, tp x cp=4, or "
-                        "--merak-tp-domain=any");
     in.cp = 3;
     assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);
     assert_string_equal(err.text,
                         "8 tasks cannot be split into tp=2 x cp=3 x pp=1; "
                         "nearest: 6 or 12 tasks");
     merak_plan_fini(&plan);
+}
+
+/* Of more ranks than a node has: over whole nodes, near each other, with tp in
+ * one; else within a node, where any does not allow more. */
+static void sequences_are_cut_over_whole_nodes(void **state)
+{
+    struct merak_site site;
+    struct merak_placement *p = NULL;
+    struct merak_placement_input in = {.tp = 2, .cp = 4, .pp = 1};
+    struct merak_error err;
+
+    (void)state;
+    make_site(&site, "a:4;b:4;a:4;b:4", false);
+    in.site = &site;
+    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_OK);
+    for (int l = 0; l < 16; l++) {
+        int node = site.node_of_task[merak_placement_physical_of(p, l)];
+
+        assert_int_equal(merak_placement_coords(p, l).dp, l / 8);
+        assert_int_equal(
+            node, site.node_of_task[merak_placement_physical_of(p, l / 4 * 4)]);
+        assert_int_equal(node % 2, l / 8); /* below one switch */
+    }
+    merak_placement_destroy(p);
+    in.tp = 4;
+    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_OK);
+    merak_placement_destroy(p);
+    in.tp = 8;
+    in.cp = 2;
+    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "tp x cp=16 does not fit in node n1, which has 4 "
+                        "tasks; nearest: --ntasks-per-node=16, tp x cp=4, or "
+                        "--merak-tp-domain=any");
+    merak_site_fini(&site);
+    make_site(&site, "a:4;b:6;a:6", false);
+    in.tp = 2;
+    in.cp = 4;
+    assert_int_equal(merak_placement_compute(&in, &p, &err), MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "tp x cp=8 does not fit in node n1"));
+    merak_site_fini(&site);
 }
 
 static void a_large_cluster_s_plan_is_small(void **state)
@@ -309,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_written_as_documented),
         cmocka_unit_test(sequences_are_cut_within_nodes),
+        cmocka_unit_test(sequences_are_cut_over_whole_nodes),
         cmocka_unit_test(a_large_cluster_s_plan_is_small),
         cmocka_unit_test(malformed_plans_are_refused),
         cmocka_unit_test(a_changed_plan_never_passes_for_the_old_one),

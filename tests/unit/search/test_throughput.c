@@ -334,6 +334,53 @@ static void long_sequences_lose_what_was_published(void **state)
     }
 }
 
+/* Llama 405 B on 512 H100, all recomputed, 8 sequences of a replica in a step
+ * (the same, table 6): with 8 tensor ranks on each node cp is over nodes. */
+static void long_sequences_over_nodes_lose_what_was_published(void **state)
+{
+#define OVER(n)                                                             \
+    {                                                                       \
+        .tp = 8, .pp = 8, .dp = 8 / (n), .cp = (n), .micro_batch = 1, FULL, \
+        .schedule = "1f1b", .zero = 3, .sp = MERAK_SP_ON, .given = {        \
+            [MERAK_CHOICE_CP] = true,                                       \
+            [MERAK_CHOICE_SP] = true,                                       \
+            [MERAK_CHOICE_ZERO] = true                                      \
+        }                                                                   \
+    }
+    static const struct {
+        struct row row;
+        double flops;
+    } cuts[] = {
+        {{"Llama 405 B, 32768 tokens", "h100-2023", LLAMA_405B, 32768, 64, 64,
+          OVER(1), TOKENS, 512 * 76., 0, 8, 53248, 0},
+         1},
+        {{"Llama 405 B, cp 2", "h100-2023", LLAMA_405B, 65536, 32, 64, OVER(2),
+          TOKENS, 512 * 47., 0, 8, 53248, 0},
+         0.875},
+        {{"Llama 405 B, cp 4", "h100-2023", LLAMA_405B, 131072, 16, 64, OVER(4),
+          TOKENS, 512 * 31., 0, 8, 53248, 0},
+         0.699},
+        {{"Llama 405 B, cp 8", "h100-2023", LLAMA_405B, 262144, 8, 64, OVER(8),
+          TOKENS, 512 * 16., 0, 8, 53248, 0},
+         0.499},
+    };
+    double first = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
+        const struct row *row = &cuts[i].row;
+        double rate = row->published * speed_of(row), is, was;
+
+        first = i == 0 ? rate : first;
+        is = rate / first;
+        was = row->published / cuts[0].row.published;
+        print_message("# %s: %.1f tokens/s of each, %.3f of the rate, published "
+                      "%.3f, work alone %.3f\n",
+                      row->name, rate / 512, is, was, cuts[i].flops);
+        assert_true(is >= was * 0.999 && is <= cuts[i].flops * 1.001);
+    }
+}
+
 /* The rate of products is that with which its fitted rows are right. */
 static void fitted_rows_come_out_on_average(void **state)
 {
@@ -373,6 +420,7 @@ int main(void)
         cmocka_unit_test(steps_take_what_was_published),
         cmocka_unit_test(replicas_cost_what_was_published),
         cmocka_unit_test(long_sequences_lose_what_was_published),
+        cmocka_unit_test(long_sequences_over_nodes_lose_what_was_published),
         cmocka_unit_test(fitted_rows_come_out_on_average),
     };
 
