@@ -103,7 +103,7 @@ struct merak_hf_family {
     void (*read)(struct merak_hf_reader *r, const struct merak_hf_family *f,
                  struct merak_hf_config *c);
     const struct merak_hf_option *options;
-    const char *const *known; /* fields without effect on results */
+    const char *const *known; /* fields without effect on results, or NULL */
     /* The defaults of transformers. */
     size_t vocab, hidden, ffn, layers, heads, positions;
     size_t kv_heads; /* 0: as heads */

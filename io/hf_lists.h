@@ -38,8 +38,6 @@ static const char *const gpt_neox_known[] = {"pad_token_id", NULL};
 static const char *const glm4_moe_known[] = {"num_mtp_layers",
                                              "num_nextn_predict_layers", NULL};
 
-static const char *const none_known[] = {NULL};
-
 /* --- options
  * ------------------------------------------------------------------------- */
 

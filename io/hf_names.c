@@ -106,9 +106,10 @@ static const struct row gpt2_rows[] = {
 
 #define AT "model.layers.*."
 
-/* For families with separate tensors for projections; some have biases, norms
- * of queries and keys, or an MLP without a gate. */
-static const struct row llama_rows[] = {
+/* Of all other families but GPT-NeoX: a parameter's name says how long it is.
+ * Some have biases, norms of queries and keys, norms before and after each
+ * part, or an MLP without a gate. */
+static const struct row model_rows[] = {
     ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
     ROW(AT "input_layernorm.weight", HIDDEN, ONE),
     ROW(AT "input_layernorm.bias", HIDDEN, ONE),
@@ -159,6 +160,22 @@ static const struct row llama_rows[] = {
     ROW("model.norm.weight", HIDDEN, ONE),
     ROW("model.norm.bias", HIDDEN, ONE),
     ROW("lm_head.weight", VOCAB, HIDDEN),
+    ROW(AT "pre_feedforward_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "post_feedforward_layernorm.weight", HIDDEN, ONE),
+    /* Phi's own */
+    ROW(AT "self_attn.q_layernorm.weight", Q_NORM, ONE),
+    ROW(AT "self_attn.q_layernorm.bias", Q_NORM, ONE),
+    ROW(AT "self_attn.k_layernorm.weight", K_NORM, ONE),
+    ROW(AT "self_attn.k_layernorm.bias", K_NORM, ONE),
+    ROW(AT "self_attn.dense.weight", HIDDEN, QUERIES),
+    ROW(AT "self_attn.dense.bias", HIDDEN, ONE),
+    ROW(AT "mlp.fc1.weight", FFN, HIDDEN),
+    ROW(AT "mlp.fc1.bias", FFN, ONE),
+    ROW(AT "mlp.fc2.weight", HIDDEN, FFN),
+    ROW(AT "mlp.fc2.bias", HIDDEN, ONE),
+    ROW("model.final_layernorm.weight", HIDDEN, ONE),
+    ROW("model.final_layernorm.bias", HIDDEN, ONE),
+    ROW("lm_head.bias", VOCAB, ONE),
     {.param = NULL},
 };
 
@@ -181,100 +198,18 @@ static const struct row stacked_rows[] = {
     {.param = NULL},
 };
 
+/* Phi-3 has fused projections. */
 static const struct row phi3_rows[] = {
-    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
-    ROW(AT "input_layernorm.weight", HIDDEN, ONE),
     PART(AT "self_attn.q_proj.weight", AT "self_attn.qkv_proj.weight", QUERIES,
          HIDDEN, FUSED_Q),
     PART(AT "self_attn.k_proj.weight", AT "self_attn.qkv_proj.weight", KEYS,
          HIDDEN, FUSED_K),
     PART(AT "self_attn.v_proj.weight", AT "self_attn.qkv_proj.weight", KEYS,
          HIDDEN, FUSED_V),
-    ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
-    ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
     PART(AT "mlp.gate_proj.weight", AT "mlp.gate_up_proj.weight", FFN, HIDDEN,
          FUSED_GATE),
     PART(AT "mlp.up_proj.weight", AT "mlp.gate_up_proj.weight", FFN, HIDDEN,
          FUSED_UP),
-    ROW(AT "mlp.down_proj.weight", HIDDEN, FFN),
-    ROW("model.norm.weight", HIDDEN, ONE),
-    ROW("lm_head.weight", VOCAB, HIDDEN),
-    {.param = NULL},
-};
-
-/* With norms of all queries and keys of a token, and after each part. */
-static const struct row olmo2_rows[] = {
-    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
-    ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
-    ROW(AT "self_attn.q_proj.bias", QUERIES, ONE),
-    ROW(AT "self_attn.k_proj.weight", KEYS, HIDDEN),
-    ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
-    ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.q_norm.weight", QUERIES, ONE),
-    ROW(AT "self_attn.k_norm.weight", KEYS, ONE),
-    ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
-    ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
-    ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
-    ROW(AT "mlp.gate_proj.weight", FFN, HIDDEN),
-    ROW(AT "mlp.up_proj.weight", FFN, HIDDEN),
-    ROW(AT "mlp.down_proj.weight", HIDDEN, FFN),
-    ROW(AT "post_feedforward_layernorm.weight", HIDDEN, ONE),
-    ROW("model.norm.weight", HIDDEN, ONE),
-    ROW("lm_head.weight", VOCAB, HIDDEN),
-    {.param = NULL},
-};
-
-/* With norms before and after each part; some have norms of queries and keys.
- */
-static const struct row gemma2_rows[] = {
-    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
-    ROW(AT "input_layernorm.weight", HIDDEN, ONE),
-    ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
-    ROW(AT "self_attn.q_proj.bias", QUERIES, ONE),
-    ROW(AT "self_attn.k_proj.weight", KEYS, HIDDEN),
-    ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
-    ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.q_norm.weight", Q_NORM, ONE),
-    ROW(AT "self_attn.k_norm.weight", K_NORM, ONE),
-    ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
-    ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
-    ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
-    ROW(AT "pre_feedforward_layernorm.weight", HIDDEN, ONE),
-    ROW(AT "mlp.gate_proj.weight", FFN, HIDDEN),
-    ROW(AT "mlp.up_proj.weight", FFN, HIDDEN),
-    ROW(AT "mlp.down_proj.weight", HIDDEN, FFN),
-    ROW(AT "post_feedforward_layernorm.weight", HIDDEN, ONE),
-    ROW("model.norm.weight", HIDDEN, ONE),
-    ROW("lm_head.weight", VOCAB, HIDDEN),
-    {.param = NULL},
-};
-
-static const struct row phi_rows[] = {
-    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
-    ROW(AT "input_layernorm.weight", HIDDEN, ONE),
-    ROW(AT "input_layernorm.bias", HIDDEN, ONE),
-    ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
-    ROW(AT "self_attn.q_proj.bias", QUERIES, ONE),
-    ROW(AT "self_attn.k_proj.weight", KEYS, HIDDEN),
-    ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
-    ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
-    ROW(AT "self_attn.q_layernorm.weight", Q_NORM, ONE),
-    ROW(AT "self_attn.q_layernorm.bias", Q_NORM, ONE),
-    ROW(AT "self_attn.k_layernorm.weight", K_NORM, ONE),
-    ROW(AT "self_attn.k_layernorm.bias", K_NORM, ONE),
-    ROW(AT "self_attn.dense.weight", HIDDEN, QUERIES),
-    ROW(AT "self_attn.dense.bias", HIDDEN, ONE),
-    ROW(AT "mlp.fc1.weight", FFN, HIDDEN),
-    ROW(AT "mlp.fc1.bias", FFN, ONE),
-    ROW(AT "mlp.fc2.weight", HIDDEN, FFN),
-    ROW(AT "mlp.fc2.bias", HIDDEN, ONE),
-    ROW("model.final_layernorm.weight", HIDDEN, ONE),
-    ROW("model.final_layernorm.bias", HIDDEN, ONE),
-    ROW("lm_head.weight", VOCAB, HIDDEN),
-    ROW("lm_head.bias", VOCAB, ONE),
     {.param = NULL},
 };
 
@@ -318,7 +253,7 @@ static const char *const gpt_neox_spare[] = {
     IN "attention.rotary_emb.inv_freq", NULL};
 
 struct names {
-    const struct row *row;
+    const struct row *row, *fused; /* NULL: nothing is fused */
     const char *const *spare;
     const char *prefix; /* that may be in front of all names, or NULL */
     const char *head;   /* the output layer, which has none; NULL: lm_head */
@@ -327,32 +262,24 @@ struct names {
     const char *behind;
 };
 
-static const struct names families[] = {
-    [MERAK_GPT2] = {gpt2_rows, gpt2_spare, "transformer.", NULL, NULL},
-    [MERAK_LLAMA] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_QWEN2] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_QWEN3] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_MISTRAL] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_PHI3] = {phi3_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_OLMO2] = {olmo2_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GEMMA] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GEMMA3] = {gemma2_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_ARCEE] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GRANITE] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_SMOLLM3] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_OLMO3] = {olmo2_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_STABLELM] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_STARCODER2] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_PHI] = {phi_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GPT_NEOX] = {gpt_neox_rows, gpt_neox_spare, "gpt_neox.", "embed_out",
-                        NULL},
-    [MERAK_MIXTRAL] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_QWEN2_MOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_QWEN3_MOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_OLMOE] = {llama_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GLM4_MOE] = {llama_rows, llama_spare, NULL, NULL, "model.layers."},
+static const struct names usual = {model_rows, NULL, llama_spare,
+                                   NULL,       NULL, NULL};
+/* Those of other families; the rest have NULL for rows. */
+static const struct names own[MERAK_FAMILIES] = {
+    [MERAK_GPT2] = {gpt2_rows, NULL, gpt2_spare, "transformer.", NULL, NULL},
+    [MERAK_PHI3] = {model_rows, phi3_rows, llama_spare, NULL, NULL, NULL},
+    [MERAK_GPT_NEOX] = {gpt_neox_rows, NULL, gpt_neox_spare, "gpt_neox.",
+                        "embed_out", NULL},
+    [MERAK_GLM4_MOE] = {model_rows, NULL, llama_spare, NULL, NULL,
+                        "model.layers."},
 };
+
+static const struct names *names_of(const struct merak_hf_config *config)
+{
+    const struct names *names = &own[config->family];
+
+    return names->row != NULL ? names : &usual;
+}
 
 /* Does the pattern match the name?  Also returns the digits that match "*". */
 static bool matches(const char *pattern, const char *name,
@@ -455,9 +382,11 @@ static void fill_tensor(const struct merak_hf_config *c, const struct row *row,
 static const struct row *find_row(const struct row *row, const char *param,
                                   const char **digits_p, int *n_p)
 {
-    while (row->param != NULL && !matches(row->param, param, digits_p, n_p))
-        row++;
-    return row->param != NULL ? row : NULL;
+    for (; row != NULL && row->param != NULL; row++) {
+        if (matches(row->param, param, digits_p, n_p))
+            return row;
+    }
+    return NULL;
 }
 
 enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
@@ -465,6 +394,7 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
                                        struct merak_hf_tensor *tensor,
                                        struct merak_error *err)
 {
+    const struct names *names = names_of(config);
     const struct row *row = NULL;
     const char *digits = NULL;
     int n;
@@ -472,7 +402,9 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
     if (stacked)
         row = find_row(stacked_rows, param, &digits, &n);
     if (row == NULL)
-        row = find_row(families[config->family].row, param, &digits, &n);
+        row = find_row(names->fused, param, &digits, &n);
+    if (row == NULL)
+        row = find_row(names->row, param, &digits, &n);
     if (row == NULL)
         return merak_fail(err, MERAK_ERR_NOT_FOUND,
                           "the %s family has no parameter %.120s",
@@ -510,7 +442,7 @@ void merak_hf_tensor_name(const struct merak_hf_tensor *tensor, size_t n,
 const char *merak_hf_tensor_base(const struct merak_hf_config *config,
                                  const char *name)
 {
-    const char *prefix = families[config->family].prefix;
+    const char *prefix = names_of(config)->prefix;
     size_t n = prefix == NULL ? 0 : strlen(prefix);
 
     return n > 0 && strncmp(name, prefix, n) == 0 ? name + n : name;
@@ -519,7 +451,7 @@ const char *merak_hf_tensor_base(const struct merak_hf_config *config,
 /* Is the name the output layer's weight or bias? */
 static bool is_of_head(const struct merak_hf_config *config, const char *name)
 {
-    const char *head = families[config->family].head;
+    const char *head = names_of(config)->head;
     size_t n;
 
     if (head == NULL)
@@ -538,7 +470,7 @@ bool merak_hf_tensor_is_head(const struct merak_hf_config *config,
 const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
                                    const char *base)
 {
-    const char *prefix = families[config->family].prefix;
+    const char *prefix = names_of(config)->prefix;
 
     return prefix == NULL || is_of_head(config, base) ? "" : prefix;
 }
@@ -546,7 +478,7 @@ const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
 /* Is it of a layer behind the model's own? */
 static bool is_behind(const struct merak_hf_config *c, const char *name)
 {
-    const char *layers = families[c->family].behind;
+    const char *layers = names_of(c)->behind;
     size_t n = layers != NULL ? strlen(layers) : 0;
 
     return n > 0 && strncmp(name, layers, n) == 0 &&
@@ -556,7 +488,7 @@ static bool is_behind(const struct merak_hf_config *c, const char *name)
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
                               const char *name)
 {
-    const char *const *spare = families[config->family].spare;
+    const char *const *spare = names_of(config)->spare;
     const char *digits;
     int n;
 

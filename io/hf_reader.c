@@ -193,7 +193,7 @@ void merak_hf_list_unread(const struct merak_hf_reader *r,
     json_object_foreach((json_t *)(uintptr_t)r->root, name, value)
     {
         if (!json_is_null(value) && name[0] != '_' && !was_asked(r, name) &&
-            !is_in(known, name) && !is_in(more, name))
+            !is_in(known, name) && (more == NULL || !is_in(more, name)))
             add_name(names, before, name);
     }
 }

@@ -58,7 +58,8 @@ void merak_hf_require_bool(struct merak_hf_reader *r, const char *name,
 void merak_hf_require_absent(struct merak_hf_reader *r, const char *name);
 
 /* Add to `names`, in the file's order, the fields of r that are not null, were
- * not asked for, are in neither list (each ends with NULL), and do not begin
+ * not asked for, are in neither list (which end with NULL; `more` may be NULL),
+ * and do not begin
  * with "_"; `before` is put before each name. */
 void merak_hf_list_unread(const struct merak_hf_reader *r,
                           const char *const *known, const char *const *more,
