@@ -472,6 +472,24 @@ bool merak_axis_is_outer(const struct merak_mesh *mesh, int axis)
            mesh->axis[axis + 1].role == MERAK_AXIS_SEQUENCE;
 }
 
+/* A node that is no attention reads positions of other ranks. */
+static enum merak_status fail_whole(const struct merak_node *node,
+                                    const struct merak_shard_options *opt,
+                                    struct merak_error *err)
+{
+    if (node->op->role == MERAK_ROLE_ROWS) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "--ep-form exchange gives places to rows of whole sequences "
+                   "(%s), and cp=%d cuts them",
+                   node->name, opt->cp);
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": use --ep-form gather, or --cp 1");
+    }
+    merak_fail(err, MERAK_ERR_CONFIG, "cp=%d: %s (%s) needs whole sequences",
+               opt->cp, node->name, node->op->name);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --cp 1");
+}
+
 enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                                        const struct merak_signature *sig,
                                        const struct merak_mesh *mesh,
@@ -495,15 +513,8 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
         if (!merak_node_needs_sequences(node, &sig[n]) ||
             (positions && (two || opt->cp_form != MERAK_CP_HEADS)))
             continue;
-        if (node->op->heads == NULL) {
-            merak_fail(err, MERAK_ERR_CONFIG,
-                       "cp=%d: %s (%s) needs whole sequences", opt->cp,
-                       node->name, node->op->name);
-            return merak_error_fix(err, MERAK_ERR_CONFIG,
-                                   node->op->role == MERAK_ROLE_ROWS
-                                       ? ": use --ep-form gather, or --cp 1"
-                                       : ": use --cp 1");
-        }
+        if (node->op->heads == NULL)
+            return fail_whole(node, opt, err);
         if (!positions && opt->cp_form == MERAK_CP_GATHER)
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "--cp-form gather: %s packs q, k and v, and can "

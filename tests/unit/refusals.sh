@@ -90,7 +90,7 @@ for how in "" "$search"; do
 done
 says 66 "the rows kept for each expert cannot be cut over cp=2: use another" \
     plan $experts --cp 2 --micro-batch 2 --expert-room 30
-says 66 "needs whole sequences: use --ep-form gather, or --cp 1" \
+says 66 "cp=2 cuts them: use --ep-form gather, or --cp 1" \
     plan $experts --cp 2 --micro-batch 2 --ep-form exchange
 halves="$experts --tp 2 --tp-batch 100 --micro-batch 2"
 says 66 "micro-batch of 2 cannot be cut over tp x ep=4; --tp-batch 100 needs" \
