@@ -27,12 +27,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIME_SHARE 0.25  /* of --search-seconds, .. */
-#define WHOLE_SHARE 1.1  /* .. of which the search and this take at most */
-#define MOST_TIMES 16    /* as many nodes, at most, are tried */
-#define LITTLE_LEFT 0.02 /* of the limit of memory */
-#define SMALL_GAIN 0.05  /* of a step: not worth buying */
-#define AS_FAST 1.1      /* times a step: fewer ranks are enough */
+#define TIME_SHARE 0.25   /* of --search-seconds, .. */
+#define WHOLE_SHARE 1.1   /* .. of which the search and this take at most */
+#define MOST_TIMES 16     /* as many nodes, at most, are tried */
+#define LITTLE_LEFT 0.02  /* of the limit of memory */
+#define SMALL_GAIN 0.05   /* of a step: not worth buying */
+#define SHOWN_GAIN 0.0005 /* not "0.0%": rows below say so */
+#define AS_FAST 1.1       /* times a step: fewer ranks are enough */
 
 /* --- changes -------------------------------------------------------------- */
 
@@ -249,8 +250,8 @@ static void fix(struct changed *c, bool is_same)
 }
 
 /* Seconds of the fastest plan with a change that relaxes: with the degrees of
- * the plan or of a runner-up that recomputes, and then with any, as far as there
- * is time.  *known_p: it was enough. */
+ * the plan or of a runner-up that recomputes, and then with any, as far as
+ * there is time.  *known_p: it was enough. */
 static double search_all(struct asked *a, int i, struct changed *c,
                          bool *known_p)
 {
@@ -373,15 +374,15 @@ static enum merak_status say_what_binds(struct asked *a,
                           plan_report_where(r, where));
 }
 
-/* "; twice the memory of a rank would save 1.2% of the step, ..": all but one.
- */
+/* "; twice the memory of a rank would save 1.2% of the step, ..": all but one
+ * that save something. */
 static void list_gains(const struct asked *a, int but, char *text, size_t bytes)
 {
     size_t n = 0;
 
     text[0] = '\0';
     for (int i = MEMORY; i <= NET; i++) {
-        if (a->gain[i] < 0 || i == but || n >= bytes)
+        if (a->gain[i] < SHOWN_GAIN || i == but || n >= bytes)
             continue;
         n += (size_t)snprintf(text + n, bytes - n, "%s%s%s %.1f%%%s",
                               n > 0 ? ", " : "; ", resource_text[i].twice,
@@ -555,7 +556,7 @@ void plan_advice_print(const struct plan_advice *advice)
         puts(advice->words.line[i]);
     if (advice->n_changes > 0)
         printf("\n%-52s %10s %10s %10s\n",
-               "what would change it, with the same degrees", "step",
+               "what would change it (same degrees, unless said)", "step",
                "tokens/s", "GPU-hours");
     for (int i = 0; i < advice->n_changes; i++) {
         const struct plan_change *c = &advice->change[i];

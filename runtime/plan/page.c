@@ -136,8 +136,8 @@ static void put_advice(FILE *out, const struct plan_advice *advice)
         merak_svg_text(out, advice->words.line[i]);
         fputs("</li>\n", out);
     }
-    fputs("</ul>\n<table>\n<tr><th>what would change it, with the same "
-          "degrees</th><th class=\"r\">step</th><th class=\"r\">tokens a "
+    fputs("</ul>\n<table>\n<tr><th>what would change it (same degrees, "
+          "unless said)</th><th class=\"r\">step</th><th class=\"r\">tokens a "
           "second</th><th class=\"r\">GPU-hours</th></tr>\n",
           out);
     for (int i = 0; i < advice->n_changes; i++) {

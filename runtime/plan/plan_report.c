@@ -211,8 +211,7 @@ static void print_ranks(const struct plan_auto *plan,
     }
     printf(" %8s", ranks);
     if (plan->in.n_kinds > 1)
-        printf(" %10s",
-               s < 0 ? "device" : device_of(plan, r, s));
+        printf(" %10s", s < 0 ? "device" : device_of(plan, r, s));
 }
 
 static void print_stages(const struct plan_auto *plan,
@@ -300,6 +299,7 @@ static void print_others(const struct merak_plan *p,
         const struct merak_choice *c = &merak_choice[i];
 
         if (!c->is_told || p->zero < c->least_zero[0] ||
+            (i == MERAK_CHOICE_SP && merak_plan_tensor_ranks(p) == 1) ||
             merak_choice_compare(c, p, chosen) == 0)
             continue;
         merak_choice_text(c, &choices, text, sizeof(text));
@@ -408,11 +408,11 @@ json_t *plan_request_object(const struct plan_model *model,
         n += (size_t)snprintf(device + n, sizeof(device) - n, "%s%d:%s",
                               k > 0 ? "," : "", in->kind[k].nodes,
                               in->kind[k].device->name);
-    return json_pack(
-        "{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model", json_string(model->source),
-        "device", json_string(device), "nodes", in->nodes,
-        "ranks_per_node", in->ranks_per_node, "seq", (json_int_t)in->seq,
-        "global_batch", (json_int_t)in->global_batch);
+    return json_pack("{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model",
+                     json_string(model->source), "device", json_string(device),
+                     "nodes", in->nodes, "ranks_per_node", in->ranks_per_node,
+                     "seq", (json_int_t)in->seq, "global_batch",
+                     (json_int_t)in->global_batch);
 }
 
 /* The predictions for the plan. */
@@ -427,9 +427,8 @@ static json_t *prediction_object(const struct plan_auto *plan,
         json_t *stage = stage_object(&r->stage[s]);
 
         if (plan->in.n_kinds > 1)
-            json_object_set_new(
-                stage, "device",
-                json_string(device_of(plan, r, s)));
+            json_object_set_new(stage, "device",
+                                json_string(device_of(plan, r, s)));
         json_array_append_new(stages, stage);
     }
     for (int i = 1; i < r->n_choices; i++)
