@@ -3,6 +3,8 @@
 # 0613-fine-tuning.bats - the path of doc/fine-tuning.md by the scripts of
 # examples/fine-tuning: tokens over two time limits, adapters over restarts,
 # merged, asked, and taught preferences; the model is found in a cache of the hub
+#
+# long
 
 load cluster
 load jobs
