@@ -281,12 +281,12 @@ struct merak_op {
      * all from position 0 on: keys and values, which it reads, and their
      * gradients, to which it adds. */
     uint16_t back_in, back_out;
-    /* Operands that count only where a word, of one element, is not 0: the
-     * input that it is (0: there is none), inputs that are not read where it is
-     * 0, and outputs that are zeros then, a bit each.  What is exchanged for
-     * them alone need not be. */
-    uint8_t word_in;
-    uint16_t word_reads, word_makes;
+    /* Operands that count only where rows are left: the input that is their
+     * number (0: there is none), inputs that are not read where it is 0, and
+     * outputs that are zeros then, a bit each.  What is exchanged for them
+     * alone need not be. */
+    uint8_t rows_left_in;
+    uint16_t rows_left_reads, rows_left_makes;
     /* The numbers of kv heads and of query heads, which ranks can divide; NULL:
      * it has none. */
     void (*heads)(const struct merak_infer *inf, size_t *kv_p, size_t *query_p);

@@ -83,6 +83,13 @@ double merak_cost_copy(const struct merak_cost_model *model, double bytes)
                         : model->kernel_s + bytes / model->bytes_per_s;
 }
 
+double merak_cost_read_back(const struct merak_cost_model *model)
+{
+    return model->host.bytes_per_s > 0
+               ? merak_cost_host_copy(model, sizeof(double)) + model->kernel_s
+               : 0;
+}
+
 double merak_cost_host_copy(const struct merak_cost_model *model, double bytes)
 {
     return model->host.latency_s + bytes / model->host.bytes_per_s;

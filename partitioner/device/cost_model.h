@@ -57,12 +57,10 @@ double merak_cost_kernel(const struct merak_cost_model *model,
                          const struct merak_kernel_size *size);
 /* A copy, which is not done by a kernel. */
 double merak_cost_copy(const struct merak_cost_model *model, double bytes);
-/* Do ranks leave out an exchange whose word is 0?  Not those with accelerators,
- * beside which there is a host: it does not see the word. */
-static inline bool merak_cost_sees_words(const struct merak_cost_model *model)
-{
-    return model->host.bytes_per_s == 0;
-}
+/* Until a host knows how many rows an accelerator's kernel has left, and what
+ * it decides by that begins: a copy, and a launch.  0: ranks have no host
+ * beside them. */
+double merak_cost_read_back(const struct merak_cost_model *model);
 /* A copy to the host's memory, or back. */
 double merak_cost_host_copy(const struct merak_cost_model *model, double bytes);
 /* What a concurrent kernel loses to a collective of n members, each sending

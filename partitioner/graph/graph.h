@@ -150,9 +150,9 @@
  *                   whose cut of v it inherits; zeros where there is no
  *                   target
  *   inserted by sharding
- *     convert       x in one layout, (word f64[1]) -> x in another (layout.h);
- *                   zeros where the word is 0; f[0] = load of experts from
- *                   which on it is not
+ *     convert       x in one layout, (rows left f64[1]) -> x in another
+ *                   (layout.h); zeros where none are; f[0] = load of experts
+ *                   from which on there are some
  *   step ops, after the last micro-batch (program.h); local, elementwise
  *     grad_add      a f32[n] -> out f32[n] += a
  *     sumsq         g f32[n] -> f64[1], fp64 over fixed blocks of 1024

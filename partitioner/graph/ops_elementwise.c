@@ -48,8 +48,9 @@ MERAK_COST(rope, 3)
 
 #define SOFTCAP "x=c:btv > y=c:btv" /* a vocabulary may be cut unevenly */
 #define ADD "a=c:* b=c:* > y=c:*"
-/* If there is a word it is made only where that is not 0; else zeros. */
-#define CONVERT (inf->n_in > 1 ? "x=a:* word=d:1 > y=a:*" : "x=a:* > y=a:*")
+/* With a number of rows left it is made only where that is not 0; else zeros.
+ */
+#define CONVERT (inf->n_in > 1 ? "x=a:* rows=d:1 > y=a:*" : "x=a:* > y=a:*")
 #define SCALE "x=c:* > y=c:*"
 #define DROPOUT "x=c:* > y=c:*"
 #define ROPE "x=c:bt*D > y=c:bt*D"

@@ -10,7 +10,7 @@
  *
  * Rows without a place are multiplied, too, from the tokens of all ranks:
  * nothing is dropped.  That needs tokens, and sums of all ranks, only if there
- * are such rows (`word_in` of struct merak_op).
+ * are such rows (`rows_left_in` of struct merak_op).
  */
 #include "config.h"
 
@@ -316,7 +316,7 @@ static enum merak_status experts_rows_grad(struct merak_grad *g,
 #define BIT(i) (1u << (i))
 /* What is read, and what is made, only where a row is left. */
 #define IF_LEFT(left, ins, outs) \
-    .word_in = (left), .word_reads = (ins), .word_makes = (outs)
+    .rows_left_in = (left), .rows_left_reads = (ins), .rows_left_makes = (outs)
 
 const struct merak_op merak_ops_expert_rows[] = {
     MERAK_OP_WITH(experts_places, 2, 2, 2, experts_places_grad, PART),

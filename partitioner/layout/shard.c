@@ -505,6 +505,18 @@ static void print_node(FILE *f, const struct merak_sharded *s,
     fputc('\n', f);
 }
 
+bool merak_sharded_asks(const struct merak_sharded *sharded, int node)
+{
+    struct merak_node *const *all = sharded->graph->node;
+    const struct merak_value *number = all[node]->in[1];
+    int first = number->producer + 1;
+
+    while (sharded->hop[first].kind == MERAK_CONVERT_NONE ||
+           all[first]->n_in < 2 || all[first]->in[1] != number)
+        first++;
+    return first == node;
+}
+
 enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
                                       char **text_p, struct merak_error *err)
 {

@@ -222,6 +222,9 @@ int merak_sharded_path(const struct merak_sharded *sharded,
                        const struct merak_layout *from,
                        const struct merak_layout *to, struct merak_hop *hops,
                        double *cost_p);
+/* Of the exchanges that take place only where rows are left, is this node the
+ * first that depends on its number of them? */
+bool merak_sharded_asks(const struct merak_sharded *sharded, int node);
 /* How sequences are cut. */
 struct merak_sequence_cuts {
     bool over_tp; /* some values, by an axis for weights */

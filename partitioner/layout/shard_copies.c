@@ -126,49 +126,50 @@ void merak_write_add_copy(struct merak_shard_writer *w, int old,
     if (*end == NULL)
         w->rc = merak_fail_nomem(w->err, sizeof(**end));
     else
-        **end = (struct merak_copy){value, phase, w->part, w->word, NULL};
+        **end = (struct merak_copy){value, phase, w->part, w->rows_left, NULL};
 }
 
 /* --- conversions
  * ------------------------------------------------------------------ */
 
 /* What an exchange depends on besides its operand. */
-struct word {
+struct rows_left {
     struct merak_value *value; /* or NULL */
     double load;
 };
 
-/* The word without which nothing of a value was made. */
-static struct word word_of(const struct merak_shard_writer *w,
-                           const struct merak_value *v)
+/* The number of rows without which nothing of a value was made. */
+static struct rows_left rows_left_of(const struct merak_shard_writer *w,
+                                     const struct merak_value *v)
 {
     const struct merak_node *node;
 
-    if (w->word != NULL)
-        return (struct word){w->word, w->word_load};
+    if (w->rows_left != NULL)
+        return (struct rows_left){w->rows_left, w->rows_left_load};
     if (v->producer < 0)
-        return (struct word){NULL, 0};
+        return (struct rows_left){NULL, 0};
     node = w->graph->node[v->producer];
-    for (int i = 0; node->op->word_in > 0 && i < node->n_out; i++) {
-        if (node->out[i] == v && (node->op->word_makes >> i & 1) != 0)
-            return (struct word){node->in[node->op->word_in], node->attrs.f[0]};
+    for (int i = 0; node->op->rows_left_in > 0 && i < node->n_out; i++) {
+        if (node->out[i] == v && (node->op->rows_left_makes >> i & 1) != 0)
+            return (struct rows_left){node->in[node->op->rows_left_in],
+                                      node->attrs.f[0]};
     }
-    return (struct word){NULL, 0};
+    return (struct rows_left){NULL, 0};
 }
 
 static struct merak_value *emit_hop(struct merak_shard_writer *w,
                                     struct merak_value *src,
-                                    const struct word *word,
+                                    const struct rows_left *left,
                                     const struct merak_hop *hop,
                                     enum merak_phase phase, int forward)
 {
-    bool waits = word->value != NULL && hop->kind != MERAK_CONVERT_SLICE;
+    bool waits = left->value != NULL && hop->kind != MERAK_CONVERT_SLICE;
     const struct merak_node proto = {.op = merak_op_find("convert"),
                                      .phase = phase,
                                      .forward = forward,
-                                     .attrs.f = {waits ? word->load : 0},
+                                     .attrs.f = {waits ? left->load : 0},
                                      .n_in = waits ? 2 : 1,
-                                     .in = {src, word->value}};
+                                     .in = {src, left->value}};
     const char *base = strrchr(src->name, '@');
     struct merak_node *node =
         merak_write_node(w, &proto, &MERAK_STRATEGY_NONE, hop);
@@ -209,18 +210,18 @@ struct merak_value *merak_write_convert(struct merak_shard_writer *w,
                                         enum merak_phase phase, int forward)
 {
     struct merak_hop hops[MERAK_MAX_HOPS];
-    struct word word;
+    struct rows_left left;
     int n;
 
     if (w->rc != MERAK_OK)
         return NULL;
-    word = word_of(w, src);
+    left = rows_left_of(w, src);
     n = merak_sharded_path(w->out, &src->shape, merak_write_layout(w, src), to,
                            hops, NULL);
     if (n < 0)
         fail_path(w, src, to);
     for (int h = 0; h < n && w->rc == MERAK_OK; h++)
-        src = emit_hop(w, src, &word, &hops[h], phase, forward);
+        src = emit_hop(w, src, &left, &hops[h], phase, forward);
     return src;
 }
 
@@ -233,7 +234,8 @@ static bool is_usable(const struct merak_shard_writer *w, int old,
 
     if (copy == natural)
         return true;
-    if (copy->part != w->part || (copy->word != NULL && copy->word != w->word))
+    if (copy->part != w->part ||
+        (copy->rows_left != NULL && copy->rows_left != w->rows_left))
         return false;
     if (copy->phase == phase)
         return true;

@@ -215,12 +215,12 @@ static void strategy_of(const struct merak_shard_writer *w,
                                strategy);
 }
 
-/* The input that comes k-th: first the word that others depend on. */
+/* The input that comes k-th: first the number that others depend on. */
 static int in_turn(const struct merak_op *op, int k)
 {
     if (k == 0)
-        return op->word_in;
-    return k <= op->word_in ? k - 1 : k;
+        return op->rows_left_in;
+    return k <= op->rows_left_in ? k - 1 : k;
 }
 
 static void write_inputs(struct merak_shard_writer *w,
@@ -236,13 +236,13 @@ static void write_inputs(struct merak_shard_writer *w,
 
         merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               i, &layout);
-        if ((old->op->word_reads >> i & 1) != 0) {
-            w->word = in[old->op->word_in];
-            w->word_load = old->attrs.f[0];
+        if ((old->op->rows_left_reads >> i & 1) != 0) {
+            w->rows_left = in[old->op->rows_left_in];
+            w->rows_left_load = old->attrs.f[0];
         }
         in[i] =
             merak_write_get(w, old->in[i]->id, &layout, old->phase, forward);
-        w->word = NULL;
+        w->rows_left = NULL;
     }
 }
 

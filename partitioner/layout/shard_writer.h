@@ -15,7 +15,8 @@ struct merak_copy {
     struct merak_value *value;
     enum merak_phase phase;
     int part;                /* of the node that was being written */
-    const struct merak_value *word; /* it is zeros where that is; or NULL */
+    const struct merak_value
+        *rows_left;          /* it is zeros where that is 0; or NULL */
     struct merak_copy *next; /* in the order they were made */
 };
 
@@ -45,8 +46,8 @@ struct merak_shard_writer {
     int part;                        /* of the node that is being written */
     /* What is converted now counts only where this is not 0; or NULL, and the
      * load of experts from which on it is not. */
-    struct merak_value *word;
-    double word_load;
+    struct merak_value *rows_left;
+    double rows_left_load;
 
     enum merak_status rc;
     struct merak_error *err;

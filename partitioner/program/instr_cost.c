@@ -72,14 +72,23 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
     return size;
 }
 
-/* Does an exchange take place where experts are loaded so? */
-static bool may_run(const struct merak_cost_model *model,
-                    const struct merak_program *program,
-                    const struct merak_instr *instr)
+bool merak_instr_may_run(const struct merak_cost_model *model,
+                         const struct merak_instr *instr)
 {
-    return !merak_instr_has_word(instr) || program->direct ||
-           !merak_cost_sees_words(model) ||
+    return !merak_instr_needs_rows(instr) ||
            model->expert_load > instr->attrs->f[0];
+}
+
+/* Seconds until it is known whether an exchange takes place: the first that
+ * depends on a number of rows waits for the host to have it. */
+static double decided_s(const struct merak_cost_model *model,
+                        const struct merak_program *program,
+                        const struct merak_instr *instr)
+{
+    return merak_instr_needs_rows(instr) &&
+                   merak_sharded_asks(program->sharded, instr->node)
+               ? merak_cost_read_back(model)
+               : 0;
 }
 
 /* How many times its usual FLOPs a kernel has at this load of experts. */
@@ -136,9 +145,10 @@ struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
             merak_cost_kernel(model, instr->op, program->mesh.tp, &size);
         break;
     case MERAK_INSTR_EXCHANGE:
-        return may_run(model, program, instr)
-                   ? group_demand(&model->links, program, instr)
-                   : demand;
+        if (merak_instr_may_run(model, instr))
+            demand = group_demand(&model->links, program, instr);
+        demand.fixed_s += decided_s(model, program, instr);
+        break;
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
         return message_demand(&model->links, program, instr);
@@ -179,7 +189,7 @@ merak_cost_instr_interference(const struct merak_cost_model *model,
     if (instr->kind != MERAK_INSTR_EXCHANGE)
         return (struct merak_interference){0};
     group = &program->group[instr->group];
-    if (!may_run(model, program, instr) || group->n < 2 ||
+    if (!merak_instr_may_run(model, instr) || group->n < 2 ||
         is_included(model, group))
         return (struct merak_interference){0};
     return merak_cost_interference(model, instr->exchange->kind,

@@ -16,6 +16,10 @@ struct merak_links merak_links_shared(const struct merak_links *links,
 /* What the time of a program's KERNEL depends on. */
 struct merak_kernel_size merak_instr_size(const struct merak_program *program,
                                           const struct merak_instr *instr);
+/* Does it take place where experts are loaded so?  Not an exchange for rows
+ * that are left, where all have a place. */
+bool merak_instr_may_run(const struct merak_cost_model *model,
+                         const struct merak_instr *instr);
 /* The demand of an instruction; fixed_s is all of it if there are no peers. */
 struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
                                       const struct merak_program *program,

@@ -241,9 +241,10 @@ bool merak_instr_is_same_call(const struct merak_program *a_program,
                               const struct merak_instr *b);
 /* How many exchanges after this one are of its bundle. */
 int merak_instr_joined(const struct merak_program *program, int id);
-/* An EXCHANGE with a second input, a word, takes place only where that is not 0
- * for all of its members alike; else its output is zeros. */
-static inline bool merak_instr_has_word(const struct merak_instr *instr)
+/* An EXCHANGE with a second input, how many rows are left, takes place only
+ * where that is not 0, for all of its members alike; else its output is zeros.
+ */
+static inline bool merak_instr_needs_rows(const struct merak_instr *instr)
 {
     return instr->kind == MERAK_INSTR_EXCHANGE && instr->n_in > 1;
 }

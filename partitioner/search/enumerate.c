@@ -300,9 +300,7 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
     merak_search_rate_tables(s, on, automatic);
 }
 
-/* May experts have this form?  Where one is not asked for, rows are exchanged
- * only if what a round of all tokens needs is left out where no row needs it.
- */
+/* May experts have this form? */
 static bool may_have_form(const struct merak_search *s, int ep,
                           enum merak_ep_form form)
 {
@@ -311,8 +309,8 @@ static bool may_have_form(const struct merak_search *s, int ep,
     if (ep == 1 || pin->given[MERAK_CHOICE_EP_FORM])
         return form == (ep > 1 ? pin->ep_form : MERAK_EP_GATHER);
     return form == MERAK_EP_GATHER ||
-           ((pin->ep_form == MERAK_EP_AUTO || pin->ep <= 0) && !s->in->direct &&
-            merak_cost_sees_words(&s->cost) && merak_search_cp(s->in) == 1);
+           ((pin->ep_form == MERAK_EP_AUTO || pin->ep <= 0) &&
+            merak_search_cp(s->in) == 1);
 }
 
 /* Rate each form of experts. */

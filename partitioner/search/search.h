@@ -230,7 +230,7 @@ void merak_search_stage_fill(const struct merak_program *program,
 /* Add the bytes that it sends, those of a micro-batch `repeat` times. */
 enum merak_status
 merak_search_stage_sent(const struct merak_program *program,
-                        const struct merak_links *links, double repeat,
+                        const struct merak_cost_model *cost, double repeat,
                         struct merak_search_stage *stage,
                         struct merak_error *err) MERAK_CHECKED;
 

@@ -2,6 +2,7 @@
 /* stage_report.c - report on the chosen plan's stages, from their programs */
 #include "config.h"
 
+#include "partitioner/program/instr_cost.h"
 #include "partitioner/program/offload.h"
 #include "partitioner/search/finalist.h"
 #include "partitioner/simulate/fetches.h"
@@ -98,11 +99,12 @@ static struct fractions ring_fractions(struct fractions direct, int n)
 }
 
 enum merak_status merak_search_stage_sent(const struct merak_program *prog,
-                                          const struct merak_links *links,
+                                          const struct merak_cost_model *cost,
                                           double repeat,
                                           struct merak_search_stage *stage,
                                           struct merak_error *err)
 {
+    const struct merak_links *links = &cost->links;
     size_t n = (size_t)prog->n_groups + 1;
     struct fractions *group = calloc(n, sizeof(*group));
 
@@ -116,8 +118,8 @@ enum merak_status merak_search_stage_sent(const struct merak_program *prog,
         double bytes = (double)in->bytes * (in->microbatch >= 0 ? repeat : 1);
         struct fractions f;
 
-        if (merak_instr_has_word(in) && in->cost_s == 0)
-            continue; /* it does not take place */
+        if (!merak_instr_may_run(cost, in))
+            continue;
         if (in->kind == MERAK_INSTR_EXCHANGE)
             f = (links->rings >> in->exchange->kind & 1) != 0
                     ? ring_fractions(group[in->group], prog->group[in->group].n)
@@ -176,7 +178,7 @@ static enum merak_status fill_stage(const struct merak_built *b,
 
     merak_search_stage_fill(prog, stage);
     return merak_search_stage_sent(
-        prog, &b->search->cost.links,
+        prog, &b->search->cost,
         (double)cand->plan.microbatches / prog->plan.microbatches, stage, err);
 }
 

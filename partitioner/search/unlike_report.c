@@ -90,8 +90,8 @@ static enum merak_status fill_stage(struct merak_unlike *u,
     r->flops_per_step +=
         stage->flops * p->plan.microbatches * list->stage[s].dp;
     merak_search_stage_fill(p->program[s], stage);
-    return merak_search_stage_sent(p->program[s], &u->cost[list->kind[s]].links,
-                                   1, stage, u->s.err);
+    return merak_search_stage_sent(p->program[s], &u->cost[list->kind[s]], 1,
+                                   stage, u->s.err);
 }
 
 static enum merak_status count_in_flight(const struct merak_unlike_list *list,

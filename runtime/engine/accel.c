@@ -71,7 +71,7 @@ static bool loads_input(const struct merak_instr *instr)
 }
 
 /* Separate host memory for each LOAD of a step: the copies may run any time
- * before the step ends. */
+ * before the step ends.  In front of it is room for a number (rows_left.c). */
 static enum merak_status allocate_inputs(struct merak_engine *e,
                                          struct merak_error *err)
 {
@@ -125,6 +125,8 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
     if (rc == MERAK_OK)
         rc = merak_engine_ahead_init(e, err);
     if (rc == MERAK_OK)
+        rc = merak_engine_left_init(e, err);
+    if (rc == MERAK_OK)
         rc = allocate_inputs(e, err);
     if (rc == MERAK_OK)
         rc = merak_engine_batches_init(e, err);
@@ -170,6 +172,7 @@ void merak_engine_accel_fini(struct merak_engine *e)
             ops_of(e)->event_destroy(e->opt.accel, e->accel.queue_event[q]);
     }
     merak_engine_ahead_fini(e);
+    merak_engine_left_fini(e);
     merak_engine_replay_fini(e);
     merak_engine_times_fini(e);
     merak_engine_fused_fini(e);
@@ -230,11 +233,10 @@ enum merak_status merak_engine_wait_event(struct merak_engine *e,
     return e->error.status;
 }
 
-/* Make the instruction's queue wait for the events of what it waits for.
- * Those of its own queue are ordered before it already. */
-static enum merak_status order_behind(struct merak_engine *e,
-                                      const struct merak_instr *instr,
-                                      struct merak_error *err)
+/* What its own queue orders before it needs no event. */
+enum merak_status merak_engine_order_behind(struct merak_engine *e,
+                                            const struct merak_instr *instr,
+                                            struct merak_error *err)
 {
     const int *wait = e->program->wait + instr->first_wait;
     enum merak_status rc = MERAK_OK;
@@ -362,7 +364,7 @@ enum merak_status merak_engine_begin_instr(struct merak_engine *e,
     enum merak_status rc = merak_engine_ahead(e, instr, err);
 
     if (rc == MERAK_OK)
-        rc = order_behind(e, instr, err);
+        rc = merak_engine_order_behind(e, instr, err);
     return rc == MERAK_OK ? merak_engine_times_mark(e, instr, false, err) : rc;
 }
 
@@ -377,7 +379,8 @@ static enum merak_status issue_batch(struct merak_engine *e,
     if (instr->id != batch->id[batch->n - 1])
         return MERAK_OK;
     for (int i = 0; i < batch->n - 1 && rc == MERAK_OK; i++)
-        rc = order_behind(e, &e->program->instr[batch->id[i]], err);
+        rc =
+            merak_engine_order_behind(e, &e->program->instr[batch->id[i]], err);
     if (rc == MERAK_OK)
         rc = merak_engine_begin_instr(e, instr, err);
     if (rc == MERAK_OK && !merak_engine_skips(e))

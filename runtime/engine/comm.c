@@ -66,32 +66,20 @@ static enum merak_status post(struct merak_engine *e,
     return merak_engine_local(e, instr, err);
 }
 
-/* Is it an exchange whose word is 0?  Then its output is zeros.  In memory of
- * an accelerator the word is not looked at: there such exchanges take place.
- * What is emulated has no words: experts are evenly loaded. */
-static bool is_empty(struct merak_engine *e, const struct merak_instr *instr)
-{
-    const double *word;
-
-    if (!merak_instr_has_word(instr) || e->opt.backend->emulated)
-        return merak_instr_has_word(instr);
-    word = merak_engine_slot(e, instr->slot[1]);
-    if (*word != 0)
-        return false;
-    memset(merak_engine_slot(e, instr->slot[2]), 0,
-           e->program->slot[instr->slot[2]].bytes);
-    return true;
-}
-
-/* Start an instruction.  *goes_on_p: it is over later. */
+/* Start an instruction.  *goes_on_p: it is over later.  MERAK_IN_PROGRESS:
+ * whether it takes place is not known yet. */
 static enum merak_status start(struct merak_engine *e,
                                const struct merak_instr *instr,
                                struct started *started, bool *goes_on_p,
                                struct merak_error *err)
 {
-    enum merak_status rc;
+    bool left_out;
+    enum merak_status rc = merak_engine_leave_out(e, instr, &left_out, err);
 
     *started = (struct started){.instr = instr->id};
+    *goes_on_p = false;
+    if (rc != MERAK_OK || left_out)
+        return rc;
     if (e->opt.link != NULL && merak_instr_moves(instr)) {
         started->direct = *goes_on_p = true;
         rc = merak_engine_move(e, instr, err);
@@ -104,9 +92,6 @@ static enum merak_status start(struct merak_engine *e,
         started->staged = *goes_on_p = true;
         return merak_engine_stage_out(e, instr, err);
     }
-    *goes_on_p = false;
-    if (is_empty(e, instr))
-        return MERAK_OK;
     rc = post(e, instr, &started->req, err);
     *goes_on_p = started->req != NULL;
     return rc;
@@ -218,6 +203,8 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
         e->record[id].start_ns = now - e->opt.epoch_ns;
         e->record[id].step = (int32_t)e->step->step;
         rc = start(e, instr, &started, &goes_on, err);
+        if (rc == MERAK_IN_PROGRESS)
+            return MERAK_OK;
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
         e->comm.next[q]++;
@@ -308,7 +295,9 @@ static int64_t next_start_ns(const struct merak_engine *e)
     int64_t next = INT64_MAX, due_ns;
 
     for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
-        if (next_ready(e, q, &due_ns) != NULL && due_ns < next)
+        const struct merak_instr *instr = next_ready(e, q, &due_ns);
+
+        if (instr != NULL && instr->id != e->accel.left.asks && due_ns < next)
             next = due_ns;
     }
     return next;
@@ -367,7 +356,8 @@ static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
         fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
     if (backoff_ns > 0)
         most = backoff_ns;
-    else if (e->comm.n_staged > 0 || e->comm.n_direct > 0)
+    else if (e->comm.n_staged > 0 || e->comm.n_direct > 0 ||
+             e->accel.left.asks >= 0)
         most = STAGING_POLL_NS; /* accelerators do not wake us */
     else if (fds[1].fd < 0)
         most = 1000000; /* nothing wakes us: poll */
@@ -446,6 +436,7 @@ static void run_comm(struct merak_engine *e)
     memset(e->comm.next, 0, sizeof(e->comm.next));
     e->comm.n_started = e->comm.n_exchanging = e->comm.n_staged =
         e->comm.n_direct = 0;
+    e->accel.left.asks = -1;
     if (e->opt.link != NULL)
         merak_link_stop(e->opt.link, &e->failed_ready);
     while (rc == MERAK_OK && !run_finished(e)) {

@@ -71,6 +71,14 @@ struct started {
     struct merak_request *req; /* NULL: not posted, or done at once */
 };
 
+/* rows_left.c: numbers that an accelerator counts, on the host. */
+struct engine_left {
+    int *first;     /* by exchange: the first that depends on the same number */
+    double *number; /* by that one, once it is known */
+    struct merak_event *event; /* of the copy */
+    int asks;                  /* the exchange that waits for it, or -1 */
+};
+
 /* What accel*.c keep of a run on an accelerator. */
 struct engine_on_accel {
     struct merak_event **event; /* by instruction; NULL: not waited for */
@@ -84,6 +92,7 @@ struct engine_on_accel {
     size_t *input_at; /* by instruction: where in it */
     bool sync;        /* wait after each instruction, to name a failing one */
     struct engine_ahead ahead;
+    struct engine_left left;
     struct engine_batches batches;
     struct engine_batch **batch_of; /* by instruction; NULL: launched alone */
     struct engine_fused *fused;
@@ -254,6 +263,17 @@ merak_slice_box(const struct merak_instr *instr)
     };
 }
 
+/* rows_left.c; of an accelerator alone: */
+enum merak_status merak_engine_left_init(struct merak_engine *e,
+                                         struct merak_error *err) MERAK_CHECKED;
+void merak_engine_left_fini(struct merak_engine *e);
+/* of any: is it an exchange that is left out, since no rows need it?  Then its
+ * output is zeros.  MERAK_IN_PROGRESS: it is not known yet. */
+enum merak_status merak_engine_leave_out(struct merak_engine *e,
+                                         const struct merak_instr *instr,
+                                         bool *left_out_p,
+                                         struct merak_error *err) MERAK_CHECKED;
+
 /* accel.c; without an accelerator, init, fini and finish do nothing. */
 enum merak_status
 merak_engine_accel_init(struct merak_engine *e,
@@ -316,6 +336,11 @@ merak_engine_direct_init(struct merak_engine *e,
 enum merak_status merak_engine_move(struct merak_engine *e,
                                     const struct merak_instr *instr,
                                     struct merak_error *err) MERAK_CHECKED;
+/* Make the instruction's queue wait for the events of what it waits for. */
+enum merak_status
+merak_engine_order_behind(struct merak_engine *e,
+                          const struct merak_instr *instr,
+                          struct merak_error *err) MERAK_CHECKED;
 /* Before issuing an instruction's work: make its queue wait for the events of
  * what it waits for. */
 enum merak_status

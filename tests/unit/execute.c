@@ -267,7 +267,7 @@ static void run_exchange(struct run *r, const struct merak_match *met)
         bool reduce = ex->kind == MERAK_CONVERT_ALL_REDUCE;
         size_t n = merak_shape_count(&ex->in);
         struct merak_box all = {.ndim = 1, .full = {n}, .len = {n}};
-        bool skips = merak_instr_has_word(in) &&
+        bool skips = merak_instr_needs_rows(in) &&
                      *(double *)slot_data(r->ex, rank, in->slot[1]) == 0;
 
         empty += skips;

@@ -195,9 +195,12 @@ static void measure_convert(struct merak_walker *w,
     w->table->segment[w->of_node[node->id]].exchanged +=
         w->table->width * bytes / w->table->slices;
     merak_exchange_fini(&ex);
-    if (node->n_in > 1 && !w->in->direct &&
-        !(w->cost->expert_load > node->attrs.f[0]))
+    if (node->n_in < 2)
+        return;
+    if (!(w->cost->expert_load > node->attrs.f[0]))
         w->node_s[node->id] = w->lost_s[node->id] = 0; /* it does not run */
+    if (merak_sharded_asks(w->sharded, node->id))
+        w->node_s[node->id] += merak_cost_read_back(w->cost);
 }
 
 void merak_walker_measure_nodes(struct merak_walker *w)

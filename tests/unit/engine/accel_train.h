@@ -23,8 +23,10 @@ struct accel_row {
     int microbatches;                    /* 0: four */
     struct merak_stage_degrees stage[3]; /* [pp] of unlike stages; or none */
     bool away; /* optimizer state is offloaded, and what would be recomputed */
+    int ep;    /* of experts whose rows travel; 0: there are none */
+    bool left; /* some rows have no place at their expert */
 };
-#define N_ACCEL_ROWS 20
+#define N_ACCEL_ROWS 23
 #define ACCEL_STEPS 2
 extern const struct accel_row accel_rows[N_ACCEL_ROWS];
 
@@ -47,6 +49,9 @@ struct merak_planned *accel_build(const struct accel_row *row,
 /* Weights and moments after some steps, one behind the other; from malloc. */
 unsigned char *accel_train(struct rank *me, const struct merak_program *p,
                            const struct accel_how *how, size_t *bytes_p);
+/* A test: by NCCL an exchange that only rows without a place need is left out if
+ * all have one. */
+void accel_leaves_out_what_no_row_needs(void **state);
 /* How what the event stands for ends. */
 enum merak_status accel_settle(struct merak_accel *a, struct merak_event *event,
                                struct merak_error *err);

@@ -25,7 +25,7 @@
 
 #define SEEDS 2 /* MERAK_TEST_SEEDS: others */
 #define N_FATES (sizeof(fates) / sizeof(*fates))
-#define N_OTHERS 5 /* tests that have no rows */
+#define N_OTHERS 6 /* tests that have no rows */
 
 static const struct merak_link_ops *nccl(void)
 {
@@ -568,6 +568,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_cannot_join_is_not_waited_for),
         cmocka_unit_test(libraries_that_cannot_serve_are_refused),
         cmocka_unit_test(nccl_itself_opens),
+        cmocka_unit_test(accel_leaves_out_what_no_row_needs),
     };
 
     stand_in_use();

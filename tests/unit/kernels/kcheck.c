@@ -393,7 +393,7 @@ int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 
         if (sig.index[i].kind == MERAK_INDEX_WHOLE)
             continue;
-        if (sig.index[i].experts && merak_op_find(c->op)->word_in == 0) {
+        if (sig.index[i].experts && merak_op_find(c->op)->rows_left_in == 0) {
             if (c->call.n_out == 2) /* gradients follow their forward */
                 check_experts(suite, &whole);
             continue;

@@ -413,7 +413,7 @@ static void a_layer_sends_as_many_words_as_the_closed_form(void **state)
 
 /* Rows go to their experts and come back, and so do their gradients: each
  * (e - 1)/e k room n C words, n tokens of a rank with k rows.  What is left
- * over needs the words of gathered tokens, but only where its word is not 0. */
+ * over needs the words of gathered tokens, but only where rows are left. */
 static void rows_travel_as_many_words_as_the_closed_form(void **state)
 {
     static const int room[] = {100, 125, 400};
