@@ -117,6 +117,28 @@ static void explain(const struct merak_search *s,
  * memory, but not with six times. */
 #define MOST_BIG 2
 
+int merak_search_compare_plans(const struct merak_plan *a,
+                               const struct merak_plan *b)
+{
+    bool more = true;
+    int by = 0;
+
+    for (int turn = 1; by == 0 && more; turn++) {
+        more = false;
+        for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++) {
+            if (merak_choice[i].tie != turn)
+                continue;
+            more = true;
+            by = merak_choice_compare(&merak_choice[i], a, b);
+        }
+    }
+    for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++) {
+        if (merak_choice[i].tie >= 0)
+            by = merak_choice_compare(&merak_choice[i], a, b);
+    }
+    return by != 0 ? by : strcmp(a->schedule, b->schedule);
+}
+
 /* Do they differ in nothing that counts as much as `by`? */
 static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
                      enum merak_differs by)
@@ -258,7 +280,7 @@ int merak_search_near_big(const struct merak_search *s,
     for (int i = 1; i < r.n_choices; i++) {
         const struct merak_candidate *c = named.cand[i];
 
-        if (!named.big[i] || c->arena > 0)
+        if (!named.big[i] || c->retried)
             continue;
         near[n++] = c >= s->cand && c < s->cand + s->n_cands
                         ? &s->cand[c - s->cand]

@@ -36,28 +36,6 @@
                       such a runner-up may be faster */
 #define TIGHT 1.25 /* memory by the table, over the limit */
 
-int merak_search_compare_plans(const struct merak_plan *a,
-                               const struct merak_plan *b)
-{
-    bool more = true;
-    int by = 0;
-
-    for (int turn = 1; by == 0 && more; turn++) {
-        more = false;
-        for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++) {
-            if (merak_choice[i].tie != turn)
-                continue;
-            more = true;
-            by = merak_choice_compare(&merak_choice[i], a, b);
-        }
-    }
-    for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++) {
-        if (merak_choice[i].tie >= 0)
-            by = merak_choice_compare(&merak_choice[i], a, b);
-    }
-    return by != 0 ? by : strcmp(a->schedule, b->schedule);
-}
-
 /* Simulated ones that fit come first, by time; then the rest, by estimate. */
 static int sooner(const void *a, const void *b)
 {
@@ -333,7 +311,7 @@ static void refit_one(struct merak_search *s, struct merak_candidate *c)
     double limit = c->bytes;
     struct merak_candidate last = *c;
 
-    for (int i = 0; i < MAX_REFITS && s->rc == MERAK_OK && !s->found; i++) {
+    for (int i = 0; i < MAX_REFITS && s->rc == MERAK_OK && !c->settled; i++) {
         struct merak_candidate next = last;
 
         limit *= s->limit / last.arena;
@@ -557,38 +535,56 @@ static void climb_near(struct merak_search *s)
     sort(s->cand, s->n_cands);
 }
 
-/* A runner-up that would be named as a little too big by the table alone. */
-static bool next_big(struct merak_search *s, struct merak_candidate *c)
+/* A runner-up that would be named as a little too big; NULL: there is none. */
+static struct merak_candidate *next_big(const struct merak_search *s)
 {
     struct merak_candidate *near[MERAK_SEARCH_CHOICES];
     int n = merak_search_near_big(s, near);
 
     for (int i = 0; i < n; i++) {
-        if (!is_tight(s, near[i]))
-            continue;
-        *c = *near[i];
-        near[i]->arena = DBL_MAX; /* what was tried may be named instead */
-        return true;
+        if (is_tight(s, near[i]))
+            return near[i];
     }
-    return false;
+    return NULL;
 }
 
-/* Give such runners-up the effort that each would get if it were pinned: one
- * that fits after all, maybe with another cut, and is faster, is chosen. */
+/* What it becomes when it is built and cut again, if it does not fit, with the
+ * effort that it would get if it were pinned. */
+static struct merak_candidate retry(struct merak_search *s,
+                                    const struct merak_candidate *big)
+{
+    struct merak_candidate c = *big;
+
+    c.retried = true;
+    s->effort.whole = s->effort.done + EFFORT;
+    if (c.arena == 0)
+        try_polished(s, &c);
+    if (c.step_s == DBL_MAX || s->in->pin.list.cut != NULL)
+        return c;
+    if (!c.settled)
+        refit_one(s, &c);
+    if (merak_search_effort(&c) <= EFFORT / 4)
+        climb(s, &c, EFFORT);
+    return c;
+}
+
+/* One that fits after all, maybe with another cut, and is faster, is chosen. */
 static void try_big(struct merak_search *s)
 {
-    struct merak_candidate c;
+    struct merak_candidate *big = next_big(s);
 
     for (int tried = 0;
-         tried < MAX_TIGHT && merak_search_goes_on(s) && next_big(s, &c);
-         tried++) {
-        s->effort.whole = s->effort.done + EFFORT;
-        try_polished(s, &c);
-        if (c.step_s < DBL_MAX && s->in->pin.list.cut == NULL &&
-            merak_search_effort(&c) <= EFFORT / 4)
-            climb(s, &c, EFFORT);
-        merak_search_keep(s, &s->cand, &s->n_cands, &c);
+         tried < MAX_TIGHT && merak_search_goes_on(s) && big != NULL; tried++) {
+        struct merak_candidate c = retry(s, big);
+
+        if (big >= s->cand && big < s->cand + s->n_cands) {
+            *big = c;
+        } else {
+            big->arena = DBL_MAX; /* what was tried may be named instead */
+            merak_search_keep(s, &s->cand, &s->n_cands, &c);
+        }
         sort(s->cand, s->n_cands);
+        big = next_big(s);
     }
 }
 

@@ -27,6 +27,7 @@ struct merak_candidate {
     double offload_s;     /* and for optimizer state that is the host's */
     bool settled;         /* arena is what a run would reserve */
     bool polished;        /* no boundary moves for a shorter estimate */
+    bool retried;         /* too big, it was cut again for its programs */
     double part_s[MERAK_PART_COUNT];
 };
 

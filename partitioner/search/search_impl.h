@@ -41,8 +41,8 @@ static inline bool merak_search_leaves_node(const struct merak_search_input *in)
 {
     int cp = merak_search_cp(in), tp = in->pin.tp > 0 ? in->pin.tp : 1;
 
-    return cp > 1 && (in->ranks_per_node % cp != 0 ||
-                      tp > in->ranks_per_node / cp);
+    return cp > 1 &&
+           (in->ranks_per_node % cp != 0 || tp > in->ranks_per_node / cp);
 }
 
 /* Ranks of a node that are not cp's. */
@@ -375,9 +375,6 @@ void merak_search_finals(struct merak_search *s);
  * would be named is simulated or slower, or needs far more memory, and improve
  * the cuts of those that are nearly as fast; the list is then sorted again. */
 void merak_search_try_named(struct merak_search *s);
-/* Order plans whose estimates are equal; 0 if the plans are equal, too. */
-int merak_search_compare_plans(const struct merak_plan *a,
-                               const struct merak_plan *b);
 
 /* --- all_cp.c: search.c's search with a given cp, by all of them ------------
  */
@@ -397,13 +394,16 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
 
 /* --- explain.c ----------------------------------------------------- */
 
+/* Order plans whose estimates are equal; 0 if the plans are equal, too. */
+int merak_search_compare_plans(const struct merak_plan *a,
+                               const struct merak_plan *b);
 /* Runners-up that would be named, fit, were simulated or not, and take less
  * than `error` times the chosen plan's step. */
 int merak_search_near(const struct merak_search *s, bool simulated,
                       double error,
                       struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
-/* Those that would be named for the memory that they need by the table alone.
- */
+/* Those that would be named for the memory that they need, and were not cut
+ * again for less of it. */
 int merak_search_near_big(const struct merak_search *s,
                           struct merak_candidate *near[MERAK_SEARCH_CHOICES]);
 
