@@ -36,7 +36,7 @@ static int draw(struct draws *d, int n)
 
 struct graph {
     uint64_t seed;
-    bool recycles;
+    bool recycles, experts;
 };
 
 #define MOST_VALUES 12
@@ -80,8 +80,32 @@ static struct merak_value *mlp(struct merak_model *m, struct draws *d,
                         NULL, 1);
 }
 
+/* Experts in place of an MLP. */
+static struct merak_value *mixture(struct merak_model *m, struct draws *d,
+                                   struct merak_value *x, int l, size_t c)
+{
+    size_t n = (size_t)4 << draw(d, 2), wide = c * (size_t)(1 + draw(d, 2));
+    const struct merak_route_options route = {.k = (size_t)(1 + draw(d, 3)),
+                                              .normalise = draw(d, 2) == 0};
+    struct merak_value *weights, *ids, *gate, *up, *down;
+
+    merak_route(
+        m,
+        merak_linear(m, x, weight(m, merak_name(m, "h.%d.router", l), n, c),
+                     NULL, 1),
+        NULL, &route, &weights, &ids);
+    gate = MERAK_PARAM(m, merak_name(m, "h.%d.gate", l), MERAK_NORMAL(0.1f), n,
+                       wide, c);
+    up = MERAK_PARAM(m, merak_name(m, "h.%d.up", l), MERAK_NORMAL(0.1f), n,
+                     wide, c);
+    down = MERAK_PARAM(m, merak_name(m, "h.%d.down", l), MERAK_NORMAL(0.1f), n,
+                       c, wide);
+    return merak_experts(m, x, weights, ids, gate, up, down);
+}
+
 static struct merak_value *layer(struct merak_model *m, struct draws *d,
-                                 struct merak_value *x, int l, size_t c)
+                                 struct merak_value *x, int l, size_t c,
+                                 bool experts)
 {
     struct merak_value *one, *h = x;
 
@@ -93,7 +117,12 @@ static struct merak_value *layer(struct merak_model *m, struct draws *d,
             m, x, one,
             MERAK_PARAM(m, merak_name(m, "h.%d.bias", l), MERAK_ZEROS, c),
             1e-5f);
-    h = draw(d, 3) == 0 ? attention(m, h, l, c) : mlp(m, d, h, l, c);
+    if (draw(d, 3) == 0)
+        h = attention(m, h, l, c);
+    else if (experts && draw(d, 3) > 0)
+        h = mixture(m, d, h, l, c);
+    else
+        h = mlp(m, d, h, l, c);
     if (draw(d, 4) == 0)
         h = merak_dropout(m, h, 0.1f);
     return draw(d, 5) == 0 ? h : merak_add(m, x, h);
@@ -121,7 +150,7 @@ static void describe(struct merak_model *m, void *arg)
     for (int l = 0; l < layers; l++) {
         int from = n - 1 - draw(&d, reach < n ? reach : n);
 
-        value[n++] = layer(m, &d, value[from], l, c);
+        value[n++] = layer(m, &d, value[from], l, c, g->experts);
         read[from] = true;
     }
     x = value[n - 1];
@@ -189,6 +218,18 @@ static void draw_replicas(uint64_t seed, struct merak_plan *plan)
         plan->offload = MERAK_OFFLOAD_STATE;
 }
 
+/* How experts are divided. */
+static void draw_experts(uint64_t seed, struct merak_plan *plan)
+{
+    struct draws d = {merak_rng_key(seed, "experts"), 0};
+
+    plan->tp = 1 + draw(&d, 2);
+    plan->ep = 2 << draw(&d, 2);
+    plan->ep_form = (enum merak_ep_form)draw(&d, MERAK_EP_AUTO);
+    plan->expert_room = 50 + 50 * draw(&d, 4);
+    plan->tp_batch_percent = 0;
+}
+
 /* --- what is made ---------------------------------------------------------
  */
 
@@ -238,9 +279,12 @@ static uint64_t digest_programs(const struct merak_planned *all,
     return digest;
 }
 
-static void make_graph(uint64_t seed, bool shares)
+enum kind { GRAPH, SHARED, EXPERTS };
+
+static void make_graph(uint64_t seed, enum kind kind)
 {
-    struct graph g = {seed, seed % 8 == 7};
+    static const char *const name[] = {"graph", "shared", "experts"};
+    struct graph g = {seed, seed % 8 == 7 && kind != EXPERTS, kind == EXPERTS};
     struct merak_planned *all = NULL;
     struct merak_error err = {0};
     struct merak_plan plan;
@@ -250,14 +294,16 @@ static void make_graph(uint64_t seed, bool shares)
 
     cost.host = (struct merak_host){1 << 30, 1e9, 1e-6};
     draw_plan(seed, &g, &plan);
-    if (shares)
+    if (kind != GRAPH)
         draw_replicas(seed, &plan);
+    if (kind == EXPERTS)
+        draw_experts(seed, &plan);
     if (merak_plan_build(&plan, 16, describe, &g, MERAK_PLAN_ALL,
-                         shares ? &opt : NULL, &all, &err) == MERAK_OK)
-        digest = digest_programs(all, shares ? &cost : NULL, &err);
+                         kind != GRAPH ? &opt : NULL, &all, &err) == MERAK_OK)
+        digest = digest_programs(all, kind != GRAPH ? &cost : NULL, &err);
     merak_planned_destroy(all);
     printf("%s %llu: tp %d pp %d dp %d zero %d %s: %016llx %s\n",
-           shares ? "shared" : "graph", (unsigned long long)seed, plan.tp,
+           name[kind], (unsigned long long)seed, plan.tp,
            plan.pp, plan.dp, plan.zero, plan.schedule,
            (unsigned long long)digest, err.text);
 }
@@ -318,10 +364,12 @@ int main(int argc, char **argv)
     int searches = argc > 2 ? atoi(argv[2]) : 60;
 
     for (int i = 0; i < graphs; i++)
-        make_graph((uint64_t)i, false);
+        make_graph((uint64_t)i, GRAPH);
     for (int i = 0; i < graphs / 4; i++)
-        make_graph((uint64_t)i, true);
+        make_graph((uint64_t)i, SHARED);
     for (int i = 0; i < searches; i++)
         make_search(i);
+    for (int i = 0; i < graphs / 8; i++)
+        make_graph((uint64_t)i, EXPERTS);
     return 0;
 }
