@@ -158,6 +158,7 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
             continue;
         one.refusal = &why;
         one.brief = true;
+        one.known_s = best != NULL ? best->choice[0].step_s : 0;
         if (merak_search_with_cp(&one, &result, NULL) == MERAK_OK) {
             keep_better(&best, result);
         } else if (why.constraint == MERAK_BINDS_MEMORY && why.need > 0 &&

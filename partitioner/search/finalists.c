@@ -113,7 +113,7 @@ static bool is_repeat(const struct merak_candidate *c,
 /* Is only a shorter step asked for? */
 static bool is_useless(const struct merak_search *s, double seconds)
 {
-    return s->in->most_s > 0 && seconds >= MERAK_SEARCH_ERROR * s->in->most_s;
+    return seconds >= MERAK_SEARCH_ERROR * merak_search_worth_s(s->in);
 }
 
 /* With a plan that takes best_s, can candidates from rated_s on be skipped? */

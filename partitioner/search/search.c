@@ -96,11 +96,8 @@ double merak_search_lower_bound(const struct merak_candidate *cand)
 
 bool merak_search_is_slow(const struct merak_search *s, double least_s)
 {
-    double most_s = MERAK_SEARCH_HOPELESS * s->best_s;
-
-    if (s->in->most_s > 0)
-        most_s = fmin(most_s, MERAK_SEARCH_ERROR * s->in->most_s);
-    return least_s >= most_s;
+    return least_s >= fmin(MERAK_SEARCH_HOPELESS * s->best_s,
+                           MERAK_SEARCH_ERROR * merak_search_worth_s(s->in));
 }
 
 double merak_search_effort(const struct merak_candidate *c)
@@ -237,7 +234,7 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
                   struct merak_error *err)
 {
     *s = (struct merak_search){.in = in,
-                               .best_s = in->most_s > 0 ? in->most_s : DBL_MAX,
+                               .best_s = merak_search_worth_s(in),
                                .bound_s = DBL_MAX,
                                .turn.none_ns = INT64_MAX,
                                .trials.deadline.at_ns = INT64_MAX,
@@ -409,7 +406,8 @@ static bool rate_and_build(struct merak_search *s)
         merak_search_rate_in_time(s);
     merak_search_finals(s);
     /* Nothing fits: try slower plans, which may take less memory. */
-    if (s->n_cands > 0 && !s->cand[0].settled && s->in->most_s == 0 &&
+    if (s->n_cands > 0 && !s->cand[0].settled &&
+        merak_search_worth_s(s->in) == DBL_MAX &&
         !merak_search_is_over(s) && !s->cut_short) {
         merak_search_start_again(s);
         s->relax_time_bound = true;
@@ -541,7 +539,8 @@ static enum merak_status search_once(const struct merak_search_input *input,
         s.turn.spare = false;
         search_with(&s, &away, all);
     }
-    if (has_plan(&s))
+    if (has_plan(&s) &&
+        (input->known_s == 0 || s.cand[0].step_s < input->known_s))
         merak_search_try_named(&s);
     if (s.rc != MERAK_OK)
         rc = s.rc;

@@ -101,6 +101,8 @@ struct merak_search_input {
     double most_s; /* only the seconds of a step are asked for, and only if they
                       are less: the result has its first choice, without cut,
                       stages and reasons; 0: a plan is */
+    double known_s; /* the step of a plan that is known: slower ones do not
+                       matter; 0: none is */
 };
 
 /* The seconds that a search takes at most unless others are given: plans for

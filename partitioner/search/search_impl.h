@@ -9,6 +9,8 @@
 #include "partitioner/search/graphs.h"
 #include "partitioner/search/rate.h"
 
+#include <float.h>
+
 /* --- search.c: all candidates ---------------------------------------------
  */
 
@@ -32,6 +34,14 @@
 static inline int merak_search_cp(const struct merak_search_input *in)
 {
     return in->pin.cp > 1 ? in->pin.cp : 1;
+}
+
+/* Seconds from which on a step is of no interest; DBL_MAX: none are. */
+static inline double merak_search_worth_s(const struct merak_search_input *in)
+{
+    double most_s = in->most_s > 0 ? in->most_s : in->known_s;
+
+    return most_s > 0 ? most_s : DBL_MAX;
 }
 
 /* Do groups that exchange keys or heads leave a node?  They do where a node has
