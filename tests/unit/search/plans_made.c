@@ -89,11 +89,11 @@ static struct merak_value *mixture(struct merak_model *m, struct draws *d,
                                               .normalise = draw(d, 2) == 0};
     struct merak_value *weights, *ids, *gate, *up, *down;
 
-    merak_route(
-        m,
-        merak_linear(m, x, weight(m, merak_name(m, "h.%d.router", l), n, c),
-                     NULL, 1),
-        NULL, &route, &weights, &ids);
+    merak_route(m,
+                merak_linear(m, x,
+                             weight(m, merak_name(m, "h.%d.router", l), n, c),
+                             NULL, 1),
+                NULL, &route, &weights, &ids);
     gate = MERAK_PARAM(m, merak_name(m, "h.%d.gate", l), MERAK_NORMAL(0.1f), n,
                        wide, c);
     up = MERAK_PARAM(m, merak_name(m, "h.%d.up", l), MERAK_NORMAL(0.1f), n,
@@ -302,10 +302,9 @@ static void make_graph(uint64_t seed, enum kind kind)
                          kind != GRAPH ? &opt : NULL, &all, &err) == MERAK_OK)
         digest = digest_programs(all, kind != GRAPH ? &cost : NULL, &err);
     merak_planned_destroy(all);
-    printf("%s %llu: tp %d pp %d dp %d zero %d %s: %016llx %s\n",
-           name[kind], (unsigned long long)seed, plan.tp,
-           plan.pp, plan.dp, plan.zero, plan.schedule,
-           (unsigned long long)digest, err.text);
+    printf("%s %llu: tp %d pp %d dp %d zero %d %s: %016llx %s\n", name[kind],
+           (unsigned long long)seed, plan.tp, plan.pp, plan.dp, plan.zero,
+           plan.schedule, (unsigned long long)digest, err.text);
 }
 
 static uint64_t digest_choice(uint64_t digest,
