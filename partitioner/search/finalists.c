@@ -3,9 +3,9 @@
  *
  * Those with the best estimates come first; then, while there is effort left,
  * those that by the table need a little too much memory, and other cuts of the
- * best.  At the end, runners-up that would be named although their estimates
- * are as good as the chosen plan's step, or for a little too much memory, are
- * simulated, too.  Effort is counted in instructions, so that plans do not
+ * best.  At the end, runners-up that would be named have their cuts polished;
+ * those whose estimates are then as good as the chosen plan's step are simulated,
+ * and those that need a little too much memory cut again for less.  Effort is counted in instructions, so that plans do not
  * depend on the machine that makes them.
  */
 #include "config.h"

@@ -358,7 +358,7 @@ refuses "--print: no phase \"layout\"; there are graph, layouts" $cpu \
     --print graph,layout
 refuses "schedule 3f1b: a model of 1 forward pass given" $cpu --schedule 3f1b
 refuses "memory: no plan fits in 1 KiB per rank" $cpu --memory 0.00000095367432
-refuses "no device \"b200\"" --device b200 --global-batch 8
+refuses "no device \"b100\"" --device b100 --global-batch 8
 refuses "give --device" --nodes 2 --global-batch 8
 refuses "give --global-batch" --device h100
 refuses "--nodes: expected an integer 1..65535, got \"0\"" $cpu --nodes 0
