@@ -4,9 +4,10 @@
  * Those with the best estimates come first; then, while there is effort left,
  * those that by the table need a little too much memory, and other cuts of the
  * best.  At the end, runners-up that would be named have their cuts polished;
- * those whose estimates are then as good as the chosen plan's step are simulated,
- * and those that need a little too much memory cut again for less.  Effort is counted in instructions, so that plans do not
- * depend on the machine that makes them.
+ * those whose estimates are then as good as the chosen plan's step are
+ * simulated, and those that need a little too much memory cut again for less.
+ * Effort is counted in instructions, so that plans do not depend on the machine
+ * that makes them.
  */
 #include "config.h"
 
