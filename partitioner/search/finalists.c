@@ -456,7 +456,6 @@ static void climb_all(struct merak_search *s)
 
     if (s->in->pin.list.cut != NULL)
         return;
-
     for (int first = 1; first >= 0; first--) {
         for (int i = 0; i < n && !merak_search_is_over(s); i++) {
             struct merak_candidate *c = &s->cand[i];
@@ -529,6 +528,10 @@ static void climb_near(struct merak_search *s)
                 ? 0
                 : merak_search_near(s, true, CLIMB_NEAR, near);
 
+    /* It may have had less effort, as one of the others. */
+    if (s->in->pin.list.cut == NULL && merak_search_goes_on(s) &&
+        merak_search_effort(&s->cand[0]) <= EFFORT / MAX_CLIMBS / 2)
+        climb(s, &s->cand[0], EFFORT);
     for (int i = 0; i < n && merak_search_goes_on(s); i++) {
         if (merak_search_effort(near[i]) <= EFFORT / 4)
             climb(s, near[i], EFFORT);
