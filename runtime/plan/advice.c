@@ -5,9 +5,9 @@
  * that where memory or nodes change, the schedule and its chunks, what is
  * recomputed and where it is cut are chosen again.  That takes a second where
  * the whole search takes a minute; a search of its own may find a better plan.
- * For twice the memory there is one, in the time that is left: plans that
- * recompute nothing may have other degrees, and that more memory would not help
- * is only said if it found none.
+ * For twice the memory there is one, in a part of the time of the first: plans
+ * that recompute nothing may have other degrees, and that more memory would not
+ * help is only said if it found none.
  *
  * What binds is that of which twice as much would shorten a step most.
  */
@@ -29,6 +29,8 @@
 
 #define TIME_SHARE 0.25   /* of --search-seconds, .. */
 #define WHOLE_SHARE 1.1   /* .. of which the search and this take at most */
+#define ALL_SHARE 0.2     /* of what the search took, .. */
+#define ALL_LEAST_S 1     /* .. or so long, one with any degrees may take */
 #define MOST_TIMES 16     /* as many nodes, at most, are tried */
 #define LITTLE_LEFT 0.02  /* of the limit of memory */
 #define SMALL_GAIN 0.05   /* of a step: not worth buying */
@@ -76,8 +78,8 @@ static bool double_memory(struct changed *c)
 
     c->in.memory_bytes = 2 * merak_search_memory(&c->plan->in);
     merak_bytes_text((double)c->in.memory_bytes, text);
-    snprintf(c->what, sizeof(c->what), "%s (%s), any degrees",
-             resource_text[MEMORY].twice, text);
+    snprintf(c->what, sizeof(c->what), "%s (%s)", resource_text[MEMORY].twice,
+             text);
     return true;
 }
 
@@ -249,32 +251,55 @@ static void fix(struct changed *c, bool is_same)
         c->in.pin.given[follows[i]] = given->given[follows[i]];
 }
 
+/* The same with any degrees, for which there is a part of the time that the
+ * plan's own search took.  *known_p: it was enough. */
+static double step_of_any(struct asked *a, int i, struct changed *c,
+                          double most_s, bool *known_p)
+{
+    double seconds = fmax(ALL_LEAST_S, ALL_SHARE * a->result->took_s);
+    const int64_t until_ns = a->until_ns;
+    size_t n;
+
+    c->in.pin = c->plan->in.pin;
+    (void)changes[i].make(c);
+    if (until_ns < INT64_MAX) {
+        seconds = fmin(seconds, (double)(until_ns - merak_clock_ns()) * 1e-9);
+        a->until_ns = merak_clock_ns() + (int64_t)(seconds * 1e9);
+    }
+    most_s = step_of(a, &c->in, most_s);
+    *known_p = !is_over(a);
+    a->until_ns = until_ns;
+    n = strlen(c->what);
+    if (*known_p || most_s > 0)
+        snprintf(c->what + n, sizeof(c->what) - n, ", any degrees");
+    return most_s;
+}
+
 /* Seconds of the fastest plan with a change that relaxes: with the degrees of
- * the plan or of a runner-up that recomputes, and then with any, as far as
- * there is time.  *known_p: it was enough. */
+ * the plan, of runners-up that recompute if that gains little, then with any.
+ */
 static double search_all(struct asked *a, int i, struct changed *c,
                          bool *known_p)
 {
     const struct merak_search_result *r = a->result;
-    double best_s = r->choice[0].step_s;
+    double was_s = r->choice[0].step_s, best_s = was_s, step_s;
 
-    for (int k = 0; k <= r->n_choices && !is_over(a); k++) {
-        double step_s;
-
-        if (k > 0 && k < r->n_choices &&
-            (r->choice[k].plan.recompute == MERAK_RECOMPUTE_NONE ||
-             r->choice[k].plan.stage != NULL))
+    *known_p = false;
+    for (int k = 0; k < r->n_choices && best_s > (1 - SMALL_GAIN) * was_s;
+         k++) {
+        if (k > 0 && (r->choice[k].plan.recompute == MERAK_RECOMPUTE_NONE ||
+                      r->choice[k].plan.stage != NULL))
             continue;
-        c->chosen = &r->choice[k < r->n_choices ? k : 0].plan;
+        c->chosen = &r->choice[k].plan;
         fix(c, changes[i].is_same);
-        if (k == r->n_choices)
-            c->in.pin = c->plan->in.pin;
         (void)changes[i].make(c);
         step_s = step_of(a, &c->in, best_s);
         best_s = step_s > 0 ? step_s : best_s;
     }
-    *known_p = !is_over(a);
-    return best_s < r->choice[0].step_s || *known_p ? best_s : 0;
+    if (is_over(a))
+        return best_s < was_s ? best_s : 0;
+    step_s = step_of_any(a, i, c, best_s, known_p);
+    return step_s > 0 ? step_s : best_s;
 }
 
 /* The seconds that a change gives; 0: no plan, or not *known_p. */
