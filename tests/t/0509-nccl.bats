@@ -89,7 +89,8 @@ listed()
 # gradients, and both ways of the tied weight's need a stream.
 cuda()
 {
-    PER_TASK="env MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES \
+    PER_TASK="env MERAK_MODULE_DIR=$MODULES \
+        LD_LIBRARY_PATH=$MODULES:${LD_LIBRARY_PATH-} \
         MERAK_STAND_IN_CUDA=devices=4,streams=8 ${BEFORE-}" \
         run_model gpt2-tied 0.5 2 2 1 "$1" --backend cuda --steps 6 "${@:2}"
 }
@@ -102,7 +103,7 @@ cuda()
     cuda nccl-cuda --transport nccl
     "$TESTS/parity.py" equal "$RUNS/staged" "$RUNS/nccl-cuda"
     # where there is one GPU alone, NCCL refuses
-    MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES \
+    MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES:${LD_LIBRARY_PATH-} \
         refused "with another task, and NCCL needs a GPU for each" \
         --backend cuda --transport nccl
 }

@@ -55,7 +55,8 @@ cuda()
     shift
     # shellcheck disable=SC2086
     run srun --overcommit "${launch[@]}" env MERAK_MODULE_DIR="$MODULES" \
-        LD_LIBRARY_PATH="$MODULES" MERAK_STAND_IN_CUDA=devices=1 ${BEFORE-} \
+        LD_LIBRARY_PATH="$MODULES:${LD_LIBRARY_PATH-}" \
+        MERAK_STAND_IN_CUDA=devices=1 ${BEFORE-} \
         merak calibrate --backend cuda --out "$RUNS/cuda.json" --rounds 1 "$@"
     echo "$output"
 }
