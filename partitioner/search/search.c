@@ -550,6 +550,8 @@ static enum merak_status search_once(const struct merak_search_input *input,
         rc = merak_search_choose(&s, result_p);
     else
         rc = refuse(&s);
+    if (input->cut_short_p != NULL)
+        *input->cut_short_p = s.cut_short;
     merak_search_fini(&s);
     if (rc == MERAK_OK)
         (*result_p)->direct = input->direct;

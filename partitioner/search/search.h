@@ -98,6 +98,7 @@ struct merak_search_input {
     double seconds; /* the search is cut short when they have passed;
                        0: never */
     const volatile sig_atomic_t *stop; /* the same once it is set; or NULL */
+    bool *cut_short_p; /* set if it was, whatever it found; or NULL */
     double most_s; /* only the seconds of a step are asked for, and only if they
                       are less: the result has its first choice, without cut,
                       stages and reasons; 0: a plan is */

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* advice.c - what binds a plan, and what would change it
  *
- * A change is searched for like the plan itself, with its choices fixed, except
- * that where memory or nodes change, the schedule and its chunks, what is
- * recomputed and where it is cut are chosen again.  That takes a second where
- * the whole search takes a minute; a search of its own may find a better plan.
- * For twice the memory there is one, in a part of the time of the first: plans
- * that recompute nothing may have other degrees, and that more memory would not
- * help is only said if it found none.
+ * A change is searched for like the plan itself, with its choices fixed; where
+ * memory or nodes change, the schedule and its chunks, what is recomputed and
+ * where it is cut are chosen again.  For twice the memory other degrees are
+ * tried, too, in a part of the time that the plan took: that more would not
+ * help is only said if none is faster.
  *
  * What binds is that of which twice as much would shorten a step most.
  */
@@ -34,6 +32,7 @@
 #define MOST_TIMES 16     /* as many nodes, at most, are tried */
 #define LITTLE_LEFT 0.02  /* of the limit of memory */
 #define SMALL_GAIN 0.05   /* of a step: not worth buying */
+#define NO_GAIN 0.01      /* .. nor telling */
 #define SHOWN_GAIN 0.0005 /* not "0.0%": rows below say so */
 #define AS_FAST 1.1       /* times a step: fewer ranks are enough */
 
@@ -194,6 +193,7 @@ struct asked {
     struct plan_auto *plan;
     const struct merak_search_result *result;
     int64_t until_ns;         /* INT64_MAX: as long as it takes */
+    bool cut_short;           /* the latest search was */
     double gain[N_RESOURCES]; /* by twice as much, of the step; -1: unknown */
     const struct plan_change *more_nodes; /* or NULL */
     struct plan_advice *advice;
@@ -207,13 +207,14 @@ static bool is_over(const struct asked *a)
 
 /* Seconds of the best plan's step, if that is shorter than most_s; 0: none was
  * found in time. */
-static double step_of(const struct asked *a, struct merak_search_input *in,
+static double step_of(struct asked *a, struct merak_search_input *in,
                       double most_s)
 {
     struct merak_search_result *result = NULL;
     double step_s = 0;
 
     in->most_s = most_s;
+    in->cut_short_p = &a->cut_short;
     in->seconds = a->until_ns == INT64_MAX
                       ? 0
                       : (double)(a->until_ns - merak_clock_ns()) * 1e-9;
@@ -258,7 +259,6 @@ static double step_of_any(struct asked *a, int i, struct changed *c,
 {
     double seconds = fmax(ALL_LEAST_S, ALL_SHARE * a->result->took_s);
     const int64_t until_ns = a->until_ns;
-    size_t n;
 
     c->in.pin = c->plan->in.pin;
     (void)changes[i].make(c);
@@ -267,11 +267,11 @@ static double step_of_any(struct asked *a, int i, struct changed *c,
         a->until_ns = merak_clock_ns() + (int64_t)(seconds * 1e9);
     }
     most_s = step_of(a, &c->in, most_s);
-    *known_p = !is_over(a);
+    *known_p = !is_over(a) && !a->cut_short;
     a->until_ns = until_ns;
-    n = strlen(c->what);
     if (*known_p || most_s > 0)
-        snprintf(c->what + n, sizeof(c->what) - n, ", any degrees");
+        snprintf(c->what + strlen(c->what), sizeof(c->what) - strlen(c->what),
+                 ", any degrees");
     return most_s;
 }
 
@@ -312,7 +312,7 @@ static double search_change(struct asked *a, int i, struct changed *c,
     if (changes[i].is_whole)
         return search_all(a, i, c, known_p);
     step_s = step_of(a, &c->in, changes[i].relaxes ? best_s : DBL_MAX);
-    *known_p = step_s > 0 || !is_over(a);
+    *known_p = step_s > 0 || !(is_over(a) || a->cut_short);
     return step_s == 0 && *known_p && changes[i].relaxes ? best_s : step_s;
 }
 
@@ -476,7 +476,7 @@ static enum merak_status say_margin(const struct asked *a,
         snprintf(less, sizeof(less),
                  "; --memory-gib %.1f plans with 1 GiB to spare",
                  given_gib - 1);
-    if (just_fits && a->gain[MEMORY] >= 0 && a->gain[MEMORY] < SMALL_GAIN)
+    if (just_fits && a->gain[MEMORY] >= 0 && a->gain[MEMORY] < NO_GAIN)
         snprintf(less + strlen(less), sizeof(less) - strlen(less),
                  "; more would hardly make it faster");
     return plan_lines_add(&a->advice->words, err,

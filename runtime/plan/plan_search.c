@@ -45,10 +45,12 @@ const char *plan_search_text(const struct merak_search_result *r,
 {
     if (!r->cut_short)
         return NULL;
-    snprintf(text, PLAN_SEARCH_TEXT,
-             "the search was cut short after %.0f s (--search-seconds), with "
-             "%d plan%s estimated and %d simulated",
-             r->took_s, r->n_rated, merak_plural(r->n_rated), r->n_simulated);
+    snprintf(
+        text, PLAN_SEARCH_TEXT,
+        "the search was cut short after %.0f s%s, with %d plan%s estimated "
+        "and %d simulated",
+        r->took_s, stop_asked != 0 ? "" : " (--search-seconds)", r->n_rated,
+        merak_plural(r->n_rated), r->n_simulated);
     return text;
 }
 

@@ -526,7 +526,8 @@ has "a search that is cut short has a plan, and a bound" "$tmp/out" \
     "can take less than" "pipeline bubble"
 has "a saved plan says that its search was cut short" "$tmp/short.json" \
     '"search_cut_short": {' '"least_step_s":'
-(trap - INT; exec timeout -s INT 0.5 "$merak" plan --model "$model" \
+# one signal: without --foreground timeout sends another one to its group
+(trap - INT; exec timeout --foreground -s INT 0.5 "$merak" plan --model "$model" \
     --device h100 --nodes 4096 --global-batch 65536 --seq 16 \
     --search-seconds 0 >"$tmp/out" 2>&1)
 has "Ctrl-C prints the best plan so far" "$tmp/out" \
