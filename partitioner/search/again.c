@@ -28,9 +28,8 @@ static uint64_t hash_of(const struct merak_candidate *c)
     return hash;
 }
 
-/* Are they rated alike? */
-static bool is_same(const struct merak_candidate *a,
-                    const struct merak_candidate *b)
+bool merak_search_is_same(const struct merak_candidate *a,
+                          const struct merak_candidate *b)
 {
     return a->table == b->table && a->schedule == b->schedule &&
            a->given.cut == b->given.cut && a->given.drop == b->given.drop &&
@@ -45,7 +44,8 @@ static int *place_of(const struct merak_rounds *r,
 {
     size_t mask = r->places - 1, at = hash_of(c) & mask;
 
-    while (r->place[at] > 0 && !is_same(&r->list[r->place[at] - 1].cand, c))
+    while (r->place[at] > 0 &&
+           !merak_search_is_same(&r->list[r->place[at] - 1].cand, c))
         at = (at + 1) & mask;
     return &r->place[at];
 }

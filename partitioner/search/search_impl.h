@@ -213,6 +213,9 @@ bool merak_search_is_slow(const struct merak_search *s, double least_s);
 
 /* --- again.c -------------------------------------------------------------- */
 
+/* Are they rated alike, whatever their cuts are now? */
+bool merak_search_is_same(const struct merak_candidate *a,
+                          const struct merak_candidate *b);
 /* Begin another round: empty the lists, but remember the ratings. */
 void merak_search_start_again(struct merak_search *s);
 /* Give a candidate the rating that an earlier round found; false: none did. */

@@ -48,7 +48,8 @@ static bool is_same_cut(const struct merak_candidate *a,
         return false;
     for (int p = 0; p < parts; p++) {
         if (a->drop[p].blocks != b->drop[p].blocks ||
-            a->drop[p].attention != b->drop[p].attention)
+            a->drop[p].attention != b->drop[p].attention ||
+            a->drop[p].again != b->drop[p].again)
             return false;
     }
     return true;
@@ -58,12 +59,7 @@ static bool is_same_cut(const struct merak_candidate *a,
 static bool is_same(const struct merak_candidate *a,
                     const struct merak_candidate *b)
 {
-    return a->table == b->table && a->schedule == b->schedule &&
-           a->stage == b->stage && a->given.cut == b->given.cut &&
-           a->given.drop == b->given.drop &&
-           a->plan.microbatches == b->plan.microbatches &&
-           a->plan.scatter == b->plan.scatter &&
-           merak_search_compare_plans(&a->plan, &b->plan) == 0 &&
+    return a->stage == b->stage && merak_search_is_same(a, b) &&
            is_same_cut(a, b);
 }
 
