@@ -28,6 +28,7 @@
 #define FITS 1.1       /* a fitted row, likewise */
 #define FITS_MEAN 1.01 /* and those of a device on average */
 #define STAYS_OFF 1.05 /* a row that is not met, of what was found */
+#define MAX_PARTS 64   /* of pipelines whose cut is given */
 
 /* What a row is for, else it is not met and has so many times the speed. */
 #define HELD_OUT 0
@@ -40,6 +41,18 @@ enum figure {
     FLOPS,  /* a second, of one; with those of recomputation */
 };
 
+/* What a run's machine and settings had unlike nodes of 8 GPUs with an adapter
+ * each; 0, NULL: nothing. */
+struct setting {
+    int ranks_of_node;
+    double node_bytes_per_s; /* of all adapters of a node, one way */
+    enum {
+        CUT_BEST,
+        CUT_LAYERS, /* as many layers each; the last stage has the head, too */
+        CUT_TABLES, /* as many layers each, of which table and head are one */
+    } cut;
+};
+
 struct row {
     const char *name, *device;
     size_t layers, hidden, heads, vocab, seq, batch;
@@ -50,12 +63,14 @@ struct row {
     double is; /* HELD_OUT, FITTED or so many times as fast as published */
     size_t kv_heads, ffn; /* of a llama; 0: a GPT-2 */
     size_t experts;       /* of a Mixtral; else 0 */
+    const struct setting *setting;
 };
 
-/* A node is what NVLink connects; of the 72 of a rack, runs have 64. */
 static int ranks_of_node(const struct row *row)
 {
-    return strcmp(row->device, "gb200") == 0 ? 64 : 8;
+    return row->setting != NULL && row->setting->ranks_of_node > 0
+               ? row->setting->ranks_of_node
+               : 8;
 }
 
 /* Narayanan et al. 2021, eq. 3. */
@@ -103,9 +118,36 @@ static struct merak_hf_config config_of(const struct row *row)
     return config;
 }
 
+/* Part i begins with the i-th of as many parts of the layers, which are two
+ * segments each and come after the table. */
+static void cut_evenly(const struct row *row, struct merak_given_lists *list)
+{
+    static int cut[MAX_PARTS - 1];
+    const int parts = row->pin.pp * (row->pin.chunks > 0 ? row->pin.chunks : 1);
+    const int table = row->setting->cut == CUT_TABLES ? 1 : 0;
+    const int layers = (int)row->layers + 2 * table;
+
+    assert_true(parts <= MAX_PARTS && layers % parts == 0);
+    for (int i = 1; i < parts; i++)
+        cut[i - 1] = 2 * (layers / parts * i - table);
+    list->cut = cut;
+    list->n_cut = parts - 1;
+}
+
+static void take_setting(const struct row *row, struct merak_device *device,
+                         struct merak_choices *pin)
+{
+    if (row->setting == NULL)
+        return;
+    if (row->setting->node_bytes_per_s > 0)
+        device->links.level[0].way_bytes_per_s = row->setting->node_bytes_per_s;
+    if (row->setting->cut != CUT_BEST)
+        cut_evenly(row, &pin->list);
+}
+
 /* How many times as fast as published a step is predicted to be, with products
- * so many times as fast as a device's. */
-static double speed_with(const struct row *row, double products)
+ * and a network so many times as fast as the device's. */
+static double speed_with(const struct row *row, double products, double net)
 {
     struct merak_hf_config config = config_of(row);
     struct merak_search_result *result = NULL;
@@ -129,7 +171,9 @@ static double speed_with(const struct row *row, double products)
     in.pin.given[MERAK_CHOICE_RECOMPUTE] = true;
     in.pin.given[MERAK_CHOICE_TP_BATCH] = true;
     assert_int_equal(merak_device_find(row->device, &device, NULL), MERAK_OK);
+    take_setting(row, &device, &in.pin);
     device.flops_per_s[MERAK_BF16] *= products;
+    device.links.level[1].bytes_per_s *= net;
     if (merak_search(&in, &result, &err) != MERAK_OK)
         fail_msg("%s %s: %s", row->device, row->name, err.text);
     speed = published_s(row) / result->choice[0].step_s;
@@ -143,7 +187,7 @@ static double speed_with(const struct row *row, double products)
 
 static double speed_of(const struct row *row)
 {
-    return speed_with(row, 1);
+    return speed_with(row, 1, 1);
 }
 
 #define FULL .recompute = MERAK_RECOMPUTE_FULL
@@ -155,9 +199,10 @@ static double speed_of(const struct row *row)
     .zero = 3, .given[MERAK_CHOICE_ZERO] = true, \
     .given[MERAK_CHOICE_FETCH] = true
 /* .. inside a node, which all have copies */
-#define HYBRID                          \
-    FETCHED, .zero_home = MERAK_HOME_IN, \
-             .given[MERAK_CHOICE_ZERO_HOME] = true
+#define HYBRID \
+    FETCHED, .zero_home = MERAK_HOME_IN, .given[MERAK_CHOICE_ZERO_HOME] = true
+/* Experts take as many rows as evenly routed tokens have. */
+#define ROOM_1 .expert_room = 100, .given[MERAK_CHOICE_EXPERT_ROOM] = true
 #define INTERLEAVED .schedule = "interleaved"
 #define PTD_P FULL, NO_SP, .zero = 0, .given[MERAK_CHOICE_ZERO] = true
 #define ALONE(n)                           \
@@ -186,6 +231,19 @@ static double speed_of(const struct row *row)
 #define NONE .recompute = MERAK_RECOMPUTE_NONE
 #define GPT_175B 96, 12288, 96, 51200
 #define GPT_1T 128, 25600, 160, 51200
+
+#define DGX NULL
+/* Of the 72 GPUs that NVLink connects in a rack, runs have 64. */
+static const struct setting nvl64 = {.ranks_of_node = 64};
+#define NVL64 &nvl64
+/* Where BLOOM was trained: four Omni-Path adapters of 100 Gb/s for the 8 GPUs
+ * of a node (its model card), at 88 % of that, as other adapters.  The head has
+ * 250880 words; since 28 February 2022 it and the table counted as layers. */
+#define JEAN_ZAY(as)                            \
+    &(const struct setting)                     \
+    {                                           \
+        .node_bytes_per_s = 4.4e10, .cut = (as) \
+    }
 
 static const struct row rows[] = {
 #include "unit/search/throughput_rows.h"
@@ -244,20 +302,42 @@ static void steps_take_what_was_published(void **state)
 
 /* How much longer a step takes with so many times the replicas, each of which
  * does the same: within a factor of two of what was published, and what such
- * runs differ by; or as much longer as was found. */
+ * runs differ by; or as much longer as was found.  These runs sum gradients in
+ * bf16 (grad_reduce_in_fp32 is false in NeMo's recipes), Merak in f32: of 6
+ * bytes that a parameter's gradient and value have on the network 4 are left,
+ * so they are also held against a network that takes as long for 6. */
 #define RUNS_DIFFER 0.005
+#define BF16_SUMS (6. / 4)
+
+struct pair {
+    const char *few, *many;
+    double is[2]; /* 0, or the loss that is predicted: as Merak sums, in bf16 */
+};
+
+static void compare_losses(const struct pair *pair, int sums, double was,
+                           double few, double many)
+{
+    double is = (1 + was) * few / many - 1, found = pair->is[sums];
+
+    print_message("# %s, sums in %s: %.1f %% longer, published %.1f %%\n",
+                  pair->many, sums == 0 ? "f32" : "bf16", 100 * is, 100 * was);
+    if (found > 0)
+        assert_true(is_within(is, found, 1 + 3 * (STAYS_OFF - 1)));
+    else
+        assert_true(is <= 2 * was + RUNS_DIFFER && is >= was / 2 - RUNS_DIFFER);
+}
 
 static void replicas_cost_what_was_published(void **state)
 {
-    static const struct {
-        const char *few, *many;
-        double is; /* 0, or the loss that is predicted */
-    } pairs[] = {
-        {"Llama 8 B on 8", "Llama 8 B on 128", 0},
-        {"GPT-3 175 B on 128", "GPT-3 175 B on 1024", 0},
-        {"Llama 70 B on 64", "Llama 70 B on 1024", 0.018},
-        {"Nemotron 15 B on 16", "Nemotron 15 B on 256", 0.042},
-        {"Nemotron 340 B on 128", "Nemotron 340 B on 1024", 0.081},
+    static const struct pair pairs[] = {
+        {"Llama 8 B on 8", "Llama 8 B on 128", {0, 0}},
+        {"GPT-3 175 B on 128", "GPT-3 175 B on 1024", {0, 0}},
+        {"Llama 70 B on 64", "Llama 70 B on 1024", {0.018, 0.014}},
+        {"Nemotron 15 B on 16", "Nemotron 15 B on 256", {0.042, 0}},
+        {"Nemotron 15 B on 16, tp 2", "Nemotron 15 B on 1024, tp 2", {0, 0}},
+        {"Nemotron 15 B on 64, tp 2", "Nemotron 15 B on 1024, tp 2", {0, 0}},
+        {"Nemotron 340 B on 128", "Nemotron 340 B on 1024", {0.081, 0.057}},
+        {"Nemotron 340 B on 256", "Nemotron 340 B on 2048", {0.053, 0.043}},
     };
 
     (void)state;
@@ -265,18 +345,12 @@ static void replicas_cost_what_was_published(void **state)
         size_t few = find_row("h100", pairs[i].few);
         size_t many = find_row("h100", pairs[i].many);
         double was = published_s(&rows[many]) / published_s(&rows[few]) - 1;
-        double is;
 
         if (is_left_out(&rows[few]) || is_left_out(&rows[many]))
             continue;
-        is = (1 + was) * speed[few] / speed[many] - 1;
-        print_message("# %s: %.1f %% longer, published %.1f %%\n",
-                      pairs[i].many, 100 * is, 100 * was);
-        if (pairs[i].is > 0)
-            assert_true(is_within(is, pairs[i].is, 1 + 3 * (STAYS_OFF - 1)));
-        else
-            assert_true(is <= 2 * was + RUNS_DIFFER &&
-                        is >= was / 2 - RUNS_DIFFER);
+        compare_losses(&pairs[i], 0, was, speed[few], speed[many]);
+        compare_losses(&pairs[i], 1, was, speed_with(&rows[few], 1, BF16_SUMS),
+                       speed_with(&rows[many], 1, BF16_SUMS));
     }
 }
 
@@ -285,8 +359,9 @@ static void replicas_cost_what_was_published(void **state)
  * benchmarks/llama3_h100_202412_torchtitan.md, table 2).  Its products are in
  * fp8, so attention takes more of its steps than of these: the rate falls at
  * least as the work of a token grows, and at most as published.  With positions
- * in a row, where the last of four ranks has 1.75 times the mean's attention, it
- * falls further than published: by a fifth over cp 2, hardly over 4 and 8. */
+ * in a row, where the last of four ranks has 1.75 times the mean's attention,
+ * it falls further than published: by a fifth over cp 2, hardly over 4 and 8.
+ */
 static void long_sequences_lose_what_was_published(void **state)
 {
 #define LONG(n, least_zero)                                                 \
@@ -303,16 +378,16 @@ static void long_sequences_lose_what_was_published(void **state)
         double flops; /* of a token, to those of the first row's: the inverse */
     } cuts[] = {
         {{"Llama 8 B, 32768 tokens", "h100-2023", LLAMA_8B, 32768, 8, 1,
-          LONG(1, 3), TOKENS, 8 * 3890., 0, 8, 14336, 0},
+          LONG(1, 3), TOKENS, 8 * 3890., 0, 8, 14336, 0, DGX},
          1},
         {{"Llama 8 B, cp 2", "h100-2023", LLAMA_8B, 65536, 4, 1, LONG(2, 3),
-          TOKENS, 8 * 2540., 0, 8, 14336, 0},
+          TOKENS, 8 * 2540., 0, 8, 14336, 0, DGX},
          0.733},
         {{"Llama 8 B, cp 4", "h100-2023", LLAMA_8B, 131072, 2, 1, LONG(4, 3),
-          TOKENS, 8 * 1071., 0, 8, 14336, 0},
+          TOKENS, 8 * 1071., 0, 8, 14336, 0, DGX},
          0.478},
         {{"Llama 8 B, cp 8", "h100-2023", LLAMA_8B, 262144, 1, 1, LONG(8, 3),
-          TOKENS, 8 * 548., 0, 8, 14336, 0},
+          TOKENS, 8 * 548., 0, 8, 14336, 0, DGX},
          0.282},
     };
     double first = 0;
@@ -357,16 +432,16 @@ static const struct {
     double flops;
 } over_nodes[] = {
     {{"Llama 405 B, 32768 tokens", "h100-2023", LLAMA_405B, 32768, 64, 64,
-      OVER(1), TOKENS, 512 * 76., 0, 8, 53248, 0},
+      OVER(1), TOKENS, 512 * 76., 0, 8, 53248, 0, DGX},
      1},
     {{"Llama 405 B, cp 2", "h100-2023", LLAMA_405B, 65536, 32, 64, OVER(2),
-      TOKENS, 512 * 47., 0, 8, 53248, 0},
+      TOKENS, 512 * 47., 0, 8, 53248, 0, DGX},
      0.875},
     {{"Llama 405 B, cp 4", "h100-2023", LLAMA_405B, 131072, 16, 64, OVER(4),
-      TOKENS, 512 * 31., 0, 8, 53248, 0},
+      TOKENS, 512 * 31., 0, 8, 53248, 0, DGX},
      0.699},
     {{"Llama 405 B, cp 8", "h100-2023", LLAMA_405B, 262144, 8, 64, OVER(8),
-      TOKENS, 512 * 16., 0, 8, 53248, 0},
+      TOKENS, 512 * 16., 0, 8, 53248, 0, DGX},
      0.499},
 };
 
@@ -384,9 +459,10 @@ static void long_sequences_over_nodes_lose_what_was_published(void **state)
         first = i == 0 ? rate : first;
         is = rate / first;
         was = row->published / over_nodes[0].row.published;
-        print_message("# %s: %.1f tokens/s of each, %.3f of the rate, published "
-                      "%.3f, work alone %.3f\n",
-                      row->name, rate / 512, is, was, over_nodes[i].flops);
+        print_message(
+            "# %s: %.1f tokens/s of each, %.3f of the rate, published "
+            "%.3f, work alone %.3f\n",
+            row->name, rate / 512, is, was, over_nodes[i].flops);
         assert_true(is >= was * 0.999 && is <= over_nodes[i].flops * 1.001);
     }
 }
@@ -399,7 +475,7 @@ static void long_sequences_over_nodes_lose_what_was_published(void **state)
 static void fp8_gains_what_was_published(void **state)
 {
     const struct row *row = &rows[find_row("h100-2023", "Llama 8 B on 8")];
-    double gain = speed_with(row, FP8) / speed_of(row);
+    double gain = speed_with(row, FP8, 1) / speed_of(row);
 
     (void)state;
     print_message("# with fp8 %.3f times as fast, published %.3f\n", gain,
@@ -423,7 +499,7 @@ static void long_sequences_in_a_row_have_the_published_rate(void **state)
         row.pin.cp_order = MERAK_CP_CONTIGUOUS;
         row.pin.given[MERAK_CHOICE_CP_FORM] = row.pin.cp > 1;
         row.pin.given[MERAK_CHOICE_CP_ORDER] = row.pin.cp > 1;
-        speed_is = speed_with(&row, FP8);
+        speed_is = speed_with(&row, FP8, 1);
         first = i == 0 ? speed_is : first;
         print_message("# %s, fp8, in a row: %.1f tokens/s of each, %.3f of the "
                       "rate, published %.3f\n",
@@ -439,8 +515,7 @@ static void long_sequences_in_a_row_have_the_published_rate(void **state)
 /* The rate of products is that with which its fitted rows are right. */
 static void fitted_rows_come_out_on_average(void **state)
 {
-    static const char *const device[] = {"a100", "h100", "h100-2023",
-                                         "gb200"};
+    static const char *const device[] = {"a100", "h100", "h100-2023", "gb200"};
 
     (void)state;
     for (size_t d = 0; d < sizeof(device) / sizeof(*device); d++) {
