@@ -64,16 +64,16 @@ static void layers_are_named_once(void **state)
 
 enum { LAYERS = 4, TP = 4, ENDS = 420 };
 
-static struct merak_hf_config model(void)
+static struct merak_hf_config model(size_t layers)
 {
-    return gpt2_config(LAYERS, 1024, 16, 1024);
+    return gpt2_config(layers, 1024, 16, 1024);
 }
 
 static enum merak_status build(const char *split, int percent, int tp,
                                struct merak_planned **p_p,
                                struct merak_error *err)
 {
-    struct merak_hf_config config = model();
+    struct merak_hf_config config = model(LAYERS);
     struct merak_plan plan = {.tp = tp,
                               .pp = 1,
                               .dp = 1,
@@ -151,14 +151,21 @@ static void layers_that_are_not_there_are_refused(void **state)
 /* --- the search ------------------------------------------------------------
  */
 
-/* Seconds of the best step, DBL_MAX if none fits, with nothing in the host's
- * memory: a search takes that only where nothing else fits.  Over links on
- * which gradients summed once are less than activations of every
- * micro-batch. */
-static double step_of(size_t memory, const char *split,
-                      struct merak_layer_split *found)
+/* The best step: its seconds, DBL_MAX if none fits, its memory, and the layers
+ * that it cuts by samples. */
+struct best {
+    double step_s;
+    size_t bytes;
+    bool all; /* layers are cut by samples, else these */
+    struct merak_layer_split split;
+};
+
+/* .. with nothing in the host's memory: a search takes that only where nothing
+ * else fits.  Over links on which gradients summed once are less than
+ * activations of every micro-batch. */
+static struct best best_of(size_t layers, size_t memory, const char *split)
 {
-    struct merak_hf_config config = model();
+    struct merak_hf_config config = model(layers);
     struct merak_search_result *result = NULL;
     struct merak_device device;
     struct merak_error err = {0};
@@ -183,7 +190,7 @@ static double step_of(size_t memory, const char *split,
                 .given[MERAK_CHOICE_OFFLOAD] = true,
                 .given[MERAK_CHOICE_SUB_PIPELINE] = true,
                 .given[MERAK_CHOICE_RECOMPUTE] = true}};
-    double step_s = DBL_MAX;
+    struct best best = {.step_s = DBL_MAX};
 
     if (split != NULL) {
         in.pin.given[MERAK_CHOICE_SPLIT] = true;
@@ -193,17 +200,40 @@ static double step_of(size_t memory, const char *split,
     assert_int_equal(merak_device_find("a100", &device, &err), MERAK_OK);
     device.links.level[0].bytes_per_s = 6e9;
     if (merak_search(&in, &result, &err) == MERAK_OK) {
-        step_s = result->choice[0].step_s;
-        if (found != NULL)
-            *found = result->choice[0].plan.split;
+        best = (struct best){result->choice[0].step_s,
+                             result->choice[0].memory_bytes,
+                             result->choice[0].plan.tp_batch_percent == 100,
+                             result->choice[0].plan.split};
         merak_search_destroy(result);
     }
-    return step_s;
+    return best;
+}
+
+static int n_by_samples(const struct best *best, int layers)
+{
+    int n = 0;
+
+    for (int k = 0; k < layers; k++)
+        n += best->all || merak_split_has(&best->split, k);
+    return n;
+}
+
+/* The best step with these layers, a bit each, cut by samples, and no others.
+ */
+static double step_of_set(int layers, size_t memory, unsigned set)
+{
+    char named[32] = "w0";
+    int at = 0;
+
+    for (int k = 0; k < layers; k++)
+        at += snprintf(named + at, sizeof(named) - (size_t)at, "%c%d",
+                       (set >> k) & 1 ? 'b' : 'w', k);
+    return best_of((size_t)layers, memory, named).step_s;
 }
 
 /* With memory for some whole layers, no other set of them has a shorter step:
- * neither none nor all, which are the uniform ones.  Of two layers it is those at
- * both ends, as Miao et al. have it (arXiv:2211.13878). */
+ * neither none nor all, which are the uniform ones.  Of two layers it is those
+ * at both ends, as Miao et al. have it (arXiv:2211.13878). */
 static void no_set_of_layers_is_faster(void **state)
 {
     static const size_t memory[] = {300, 340, 380, ENDS, 460, 500};
@@ -211,37 +241,64 @@ static void no_set_of_layers_is_faster(void **state)
 
     (void)state;
     for (size_t r = 0; r < COUNT(memory); r++) {
-        struct merak_layer_split found = {{0}};
-        double got = step_of(memory[r] * MIB, NULL, &found);
+        const struct best got = best_of(LAYERS, memory[r] * MIB, NULL);
         double best = DBL_MAX;
         char text[MERAK_SPLIT_TEXT];
         unsigned best_set = 0;
 
         for (unsigned set = 0; set < 1u << LAYERS; set++) {
-            char named[32] = "w0";
-            int at = 0;
-            double step_s;
+            double step_s = step_of_set(LAYERS, memory[r] * MIB, set);
 
-            for (int k = 0; k < LAYERS; k++)
-                at += snprintf(named + at, sizeof(named) - (size_t)at, "%c%d",
-                               (set >> k) & 1 ? 'b' : 'w', k);
-            step_s = step_of(memory[r] * MIB, named, NULL);
             if (step_s < best) {
                 best = step_s;
                 best_set = set;
             }
         }
-        print_message("# %zu MiB: %g s, best of all sets %g s (%#x): %s\n",
-                      memory[r], got, best, best_set,
-                      merak_split_text(&found, "b", "", text, sizeof(text)));
-        n_mixed += merak_split_any(&found);
+        print_message(
+            "# %zu MiB: %g s, best of all sets %g s (%#x): %s\n", memory[r],
+            got.step_s, best, best_set,
+            merak_split_text(&got.split, "b", "", text, sizeof(text)));
+        n_mixed += merak_split_any(&got.split);
         if (memory[r] == ENDS)
             assert_string_equal(text, "b0b3");
-        if (got > best * (1 + 1e-9))
-            fail_msg("%zu MiB: %g s, and a set takes %g s", memory[r], got,
-                     best);
+        if (got.step_s > best * (1 + 1e-9))
+            fail_msg("%zu MiB: %g s, and a set takes %g s", memory[r],
+                     got.step_s, best);
     }
     assert_true(n_mixed > 0);
+}
+
+/* Six layers, each of which takes 1.00 s and 3 bytes, or 1.20 s and 1 byte: in
+ * 18, 13, 9 and 6 bytes 0, 3, 5 and 6 have the second, the fewest that fit, and
+ * in 5 bytes nothing fits.  The first is here a cut by samples, and a byte a
+ * twelfth of what all six take more with it.  No other set of as many layers
+ * has a shorter step. */
+static void the_fewest_layers_give_way_to_memory(void **state)
+{
+    enum { SIX = 6 };
+    static const struct {
+        double bytes;
+        int second; /* -1: nothing fits */
+    } budgets[] = {{18, 0}, {13, 3}, {9, 5}, {6, 6}, {5, -1}};
+    const size_t most = best_of(SIX, (size_t)1 << 36, "b0-5").bytes;
+    const size_t least = best_of(SIX, (size_t)1 << 36, "w0-5").bytes;
+
+    (void)state;
+    for (size_t r = 0; r < COUNT(budgets); r++) {
+        size_t less =
+            (size_t)((18 - budgets[r].bytes) / 12 * (double)(most - least));
+        const struct best got = best_of(SIX, most - less, NULL);
+        int second = got.step_s == DBL_MAX ? -1 : SIX - n_by_samples(&got, SIX);
+
+        print_message("# %g bytes: %d layers, %g s\n", budgets[r].bytes, second,
+                      got.step_s);
+        assert_int_equal(second, budgets[r].second);
+        for (unsigned set = 0; second >= 0 && set < 1u << SIX; set++) {
+            if (__builtin_popcount(set) == SIX - second)
+                assert_true(got.step_s <=
+                            step_of_set(SIX, most - less, set) * (1 + 1e-9));
+        }
+    }
 }
 
 int main(void)
@@ -252,6 +309,7 @@ int main(void)
         cmocka_unit_test(all_layers_are_the_whole_model),
         cmocka_unit_test(layers_that_are_not_there_are_refused),
         cmocka_unit_test(no_set_of_layers_is_faster),
+        cmocka_unit_test(the_fewest_layers_give_way_to_memory),
     };
 
     return cmocka_run_group_tests_name("layer_splits", tests, NULL, NULL);
