@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
 
@@ -169,8 +170,8 @@ static double gathered_bytes(const struct merak_sharded *s, bool whole)
             s->hop[n].kind != MERAK_CONVERT_ALL_GATHER)
             continue;
         merak_layout_box(&s->mesh, &s->layout[v->id], &v->shape, coord, &box);
-        bytes += (double)merak_box_count(&box) *
-                 (double)merak_dtype_bytes(v->dtype);
+        bytes +=
+            (double)merak_box_count(&box) * (double)merak_dtype_bytes(v->dtype);
     }
     return bytes;
 }
@@ -182,8 +183,8 @@ static void gathered_keys_take_the_bytes_of_the_whole_sequence(void **state)
                               8,    64, false,  0.0f, BLOCK_PRE};
     struct merak_graph *graph;
     struct merak_model *m = spec_model(&spec, MERAK_BF16, &graph);
-    struct merak_sharded *s = shard_sequences(graph, 8, 1, MERAK_CP_GATHER,
-                                              MERAK_CP_ORDER_AUTO);
+    struct merak_sharded *s =
+        shard_sequences(graph, 8, 1, MERAK_CP_GATHER, MERAK_CP_ORDER_AUTO);
 
     (void)state;
     assert_true(gathered_bytes(s, true) == 1073741824);
@@ -378,6 +379,41 @@ static void what_does_not_divide_into_pieces_is_refused(void **state)
                  "head-tail order, 8 pieces (nearest: 4096 or 4104)");
 }
 
+static double most_resident_bytes(void)
+{
+    struct rusage usage;
+
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return 1024 * (double)usage.ru_maxrss;
+}
+
+/* A square table of conversions over all codes of four axes takes 800 MB for
+ * values of one shape and type, and 8 MB over three; one of those layouts that
+ * come up takes 128 KiB.  So a model with a dozen kinds of values, cut along
+ * three axes, is sharded in less than four tables of three axes. */
+static void no_table_is_over_all_layouts(void **state)
+{
+    const struct spec spec = {true, 2,  64,    2, 64,       8,
+                              2,    61, false, 0, BLOCK_PRE};
+    const double codes = 10 * MERAK_CODES,
+                 dense = MERAK_CODES * MERAK_CODES * 8.;
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+    const double before = most_resident_bytes();
+    struct merak_sharded *s =
+        shard_sequences(graph, 2, 4, MERAK_CP_AUTO, MERAK_CP_ORDER_AUTO);
+
+    (void)state;
+    assert_int_equal(s->mesh.n_axes, 3);
+    assert_true(codes * codes * sizeof(double) == 800000000);
+    assert_int_equal(MERAK_KIND_LAYOUTS * MERAK_KIND_LAYOUTS * sizeof(double),
+                     128 * 1024);
+    print_message("# %.0f bytes more\n", most_resident_bytes() - before);
+    assert_true(most_resident_bytes() - before < 4 * dense);
+    merak_sharded_destroy(s);
+    merak_model_destroy(m);
+}
+
 /* There is no axis left for replicas. */
 static void too_many_cuts_are_refused(void **state)
 {
@@ -396,6 +432,7 @@ static void too_many_cuts_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_table_is_over_all_layouts), /* before others */
         cmocka_unit_test(weights_are_whole_along_cp),
         cmocka_unit_test(words_of_both_forms_are_as_computed),
         cmocka_unit_test(more_ranks_than_kv_heads_do_both),
