@@ -11,6 +11,7 @@
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
 #include "base/error.h"
+#include "base/heap.h"
 #include "base/output.h"
 #include "base/size.h"
 #include "io/plan_file.h"
@@ -577,6 +578,7 @@ int merak_plan_main(int argc, char **argv, const struct merak_plan_program *own)
     struct merak_error err;
     enum merak_status rc;
 
+    merak_heap_keep();
     rc = plan_options_parse(argc, argv, own, &opt, &err);
     if (rc == MERAK_OK && opt.help) {
         plan_options_help(own);

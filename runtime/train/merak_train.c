@@ -15,13 +15,13 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "io/h5_built_in.h"
 #include "partitioner/graph/letters.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -464,24 +464,6 @@ static void print_help(const char *program)
     merak_train_options_help();
 }
 
-/*
- * Matrix products allocate and free a workspace thousands of times per step.
- * If it is at the heap's end, glibc returns its pages each time and faults
- * them in again, and the peak resident size varies from run to run.  So freed
- * memory is kept, unless the user has set glibc's own variables.
- */
-static void keep_heap(void)
-{
-#ifdef M_TRIM_THRESHOLD
-    if (getenv("GLIBC_TUNABLES") != NULL ||
-        getenv("MALLOC_TRIM_THRESHOLD_") != NULL ||
-        getenv("MALLOC_MMAP_THRESHOLD_") != NULL)
-        return;
-    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the largest that glibc accepts */
-    mallopt(M_TRIM_THRESHOLD, 256 << 20);
-#endif
-}
-
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                        void *arg, const char *model, size_t positions)
 {
@@ -501,7 +483,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                                                 .lora = &t.opt.lora};
     t.source.describe_arg = &t.source.ruled;
     t.start.ns = merak_clock_ns();
-    keep_heap();
+    merak_heap_keep();
     rc = merak_options_expand(&table, 1, &argc, &argv, &from_file, &err);
     if (rc == MERAK_OK)
         rc = merak_train_options_parse(argc, argv, positions, &t.opt, &err);
