@@ -266,6 +266,23 @@ bool merak_lists_equal(const struct merak_lists *a, const struct merak_lists *b)
     return true;
 }
 
+bool merak_lists_recompute_alike(const struct merak_lists *a,
+                                 const struct merak_lists *b)
+{
+    for (int s = 0; s < a->stages; s++) {
+        const struct merak_step_action *x = merak_lists_of(a, s);
+        const struct merak_step_action *y = merak_lists_of(b, s);
+
+        if (a->n[s] != b->n[s] || a->recomputes[s] != b->recomputes[s])
+            return false;
+        for (int i = 0; i < a->n[s]; i++) {
+            if (x[i].kind != y[i].kind || x[i].recompute != y[i].recompute)
+                return false;
+        }
+    }
+    return true;
+}
+
 int merak_lists_in_flight(const struct merak_lists *lists, int stage, int chunk)
 {
     return lists->in_flight[stage * lists->chunks + chunk];

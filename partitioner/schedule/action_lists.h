@@ -54,6 +54,9 @@ bool merak_lists_set(struct merak_lists *lists, int stage,
 /* Do both have the same stages, units and actions, except for R? */
 bool merak_lists_equal(const struct merak_lists *a,
                        const struct merak_lists *b);
+/* Of equal ones: do both also recompute at the same places? */
+bool merak_lists_recompute_alike(const struct merak_lists *a,
+                                 const struct merak_lists *b);
 int merak_lists_in_flight(const struct merak_lists *lists, int stage,
                           int chunk);
 int merak_lists_waiting(const struct merak_lists *lists, int stage, int chunk);

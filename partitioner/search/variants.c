@@ -107,8 +107,16 @@ struct seen {
     int n;
 };
 
-/* Does it differ from all before it?  Schedules that only differ in when they
- * recompute are the same where nothing is recomputed. */
+/* Do both take as long?  Those that only differ in when they recompute do where
+ * nothing is recomputed. */
+static bool is_alike(const struct merak_follow *a, const struct merak_follow *b,
+                     bool recompute)
+{
+    return merak_lists_equal(a->lists, b->lists) &&
+           (!recompute || merak_lists_recompute_alike(a->lists, b->lists));
+}
+
+/* Does it differ from all before it? */
 static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
                    const struct merak_plan *plan)
 {
@@ -119,8 +127,7 @@ static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
         return false;
     ok = merak_follow_init(follow, schedule, plan);
     for (int i = 0; i < seen->n && ok; i++)
-        ok = seen->recompute[i] ||
-             !merak_lists_equal(follow->lists, seen->follow[i].lists);
+        ok = !is_alike(follow, &seen->follow[i], seen->recompute[i]);
     if (!ok) {
         merak_follow_fini(follow);
         return false;

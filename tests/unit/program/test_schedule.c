@@ -5,6 +5,7 @@
 #include "unit/near.h"
 #include "unit/program/schedule_rows.h"
 
+#include "partitioner/schedule/action_lists.h"
 #include "partitioner/schedule/schedule.h"
 
 #include <stdio.h>
@@ -458,6 +459,46 @@ static void evaluation_keeps_the_forwards(void **state)
     free(actions);
 }
 
+static struct merak_lists *lists_of(const char *name)
+{
+    struct merak_schedule_args args = {
+        .stages = 4, .chunks = 1, .microbatches = 8, .slices = 1};
+    const struct merak_schedule *schedule;
+    struct merak_lists *lists;
+
+    assert_int_equal(merak_schedule_find(name, &schedule, NULL), MERAK_OK);
+    lists = merak_lists_create(schedule, &args);
+    assert_non_null(lists);
+    return lists;
+}
+
+/* A schedule in one slice is 1F1B.  One that recomputes early is 1F1B only where
+ * nothing is recomputed, and GPipe never. */
+static void lists_that_are_alike_are_known(void **state)
+{
+    static const struct {
+        const char *name;
+        bool equal, recompute_alike;
+    } rows[] = {{"1f1b", true, true},
+                {"sliced:1", true, true},
+                {"early", true, false},
+                {"gpipe", false, false}};
+    struct merak_lists *one = lists_of("1f1b");
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
+        struct merak_lists *other = lists_of(rows[r].name);
+        bool equal = merak_lists_equal(one, other);
+
+        assert_int_equal(equal, rows[r].equal);
+        if (equal)
+            assert_int_equal(merak_lists_recompute_alike(one, other),
+                             rows[r].recompute_alike);
+        merak_lists_destroy(other);
+    }
+    merak_lists_destroy(one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +510,7 @@ int main(void)
         cmocka_unit_test(shifted_critical_path_holds_one_more),
         cmocka_unit_test(only_a_last_stage_without_recomputation_says_so),
         cmocka_unit_test(evaluation_keeps_the_forwards),
+        cmocka_unit_test(lists_that_are_alike_are_known),
     };
 
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
