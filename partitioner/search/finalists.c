@@ -6,8 +6,7 @@
  * best.  At the end, runners-up that would be named have their cuts polished;
  * those whose estimates are then as good as the chosen plan's step are
  * simulated, and those that need a little too much memory cut again for less.
- * Effort is counted in instructions, so that plans do not depend on the machine
- * that makes them.
+ * Effort is counted in instructions, so that all machines make the same plans.
  */
 #include "config.h"
 
@@ -29,13 +28,11 @@
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
 #define MAX_REFITS 3
-#define MAX_FEWEST 3 /* corrections of how few blocks are fetched */
-#define MAX_TIGHT 4  /* runners-up that seem too big and are simulated */
-#define MAX_NAMED 12 /* runners-up that are simulated, about */
-#define CLIMB_NEAR                                                 \
-    1.025          /* times the chosen plan's step: another cut of \
-                      such a runner-up may be faster */
-#define TIGHT 1.25 /* memory by the table, over the limit */
+#define MAX_FEWEST 3     /* corrections of how few blocks are fetched */
+#define MAX_TIGHT 4      /* runners-up that seem too big and are simulated */
+#define MAX_NAMED 12     /* runners-up that are simulated, about */
+#define CLIMB_NEAR 1.025 /* times the chosen step: other cuts may be faster */
+#define TIGHT 1.25       /* memory by the table, over the limit */
 
 /* Simulated ones that fit come first, by time; then the rest, by estimate. */
 static int sooner(const void *a, const void *b)
@@ -111,10 +108,11 @@ static bool is_repeat(const struct merak_candidate *c,
            c->schedule->splits_w == last->schedule->splits_w;
 }
 
-/* Is only a shorter step asked for? */
+/* Only seconds are asked for: is it too slow, or did a large plan answer? */
 static bool is_useless(const struct merak_search *s, double seconds)
 {
-    return seconds >= MERAK_SEARCH_ERROR * merak_search_worth_s(s->in);
+    return seconds >= MERAK_SEARCH_ERROR * merak_search_worth_s(s->in) ||
+           (s->in->most_s > 0 && s->found && s->effort.done > EFFORT);
 }
 
 /* With a plan that takes best_s, can candidates from rated_s on be skipped? */
@@ -594,6 +592,8 @@ static void try_big(struct merak_search *s)
 
 void merak_search_try_named(struct merak_search *s)
 {
+    if (is_useless(s, 0))
+        return;
     try_big(s);
     try_near(s);
     climb_near(s);
