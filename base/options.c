@@ -132,19 +132,28 @@ static enum merak_status store_real(const struct merak_option *row,
     double zero =
         row->kind == MERAK_OPTION_FLOAT ? (double)FLT_TRUE_MIN / 2 : 0;
     char expected[64], *end;
+    int n;
 
+    if (row->words != NULL && strcmp(text, row->words) == 0) {
+        *(double *)field = 0;
+        return MERAK_OK;
+    }
     errno = 0;
     v = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(v) || v < row->least ||
         (row->positive && v * unit <= zero) ||
         (row->most > 0 && v > row->most) || v * unit > most) {
         if (row->most > 0)
-            snprintf(expected, sizeof(expected), "a number %s%g to %g",
-                     row->positive ? "above " : "from ", row->least, row->most);
+            n = snprintf(expected, sizeof(expected), "a number %s%g to %g",
+                         row->positive ? "above " : "from ", row->least,
+                         row->most);
         else
-            snprintf(expected, sizeof(expected), "a %snumber%s",
-                     row->positive ? "positive " : "",
-                     row->positive ? "" : " from 0");
+            n = snprintf(expected, sizeof(expected), "a %snumber%s",
+                         row->positive ? "positive " : "",
+                         row->positive ? "" : " from 0");
+        if (row->words != NULL)
+            snprintf(expected + n, sizeof(expected) - (size_t)n, " or %s",
+                     row->words);
         return bad_number(row, text, expected, err);
     }
     if (row->kind == MERAK_OPTION_FLOAT)

@@ -45,7 +45,8 @@ struct merak_option {
     enum merak_option_kind kind;
     size_t at;         /* of the value in the target */
     const char *about; /* in the help: one sentence without a period */
-    const char *words; /* WORD, BOOL; INT, GRID: NULL or one, as "auto" */
+    const char *words; /* WORD, BOOL; INT, GRID: NULL or one, as "auto"; REAL:
+                          NULL or one that is stored as 0, as "none" */
     double least;      /* bounds of numbers; reals with least 0 have to be */
     double most;       /* positive if `positive`; most 0: that of the type */
     bool positive;

@@ -10,13 +10,21 @@
 
 struct merak_places merak_places_view(const struct merak_kernel_call *call)
 {
-    const struct merak_operand *ids = &call->operand[1];
+    bool alone = call->n_in == 1; /* experts_capacity */
+    const struct merak_operand *ids = &call->operand[alone ? 0 : 1];
     const struct merak_operand *out = merak_call_out(call, 0);
     bool first = call->n_out == 2; /* experts_places */
     bool to_places = out->local.ndim == 4 || first;
     const struct merak_operand *at = to_places ? out : &call->operand[0];
     size_t P = at->local.dim[2];
 
+    if (alone)
+        return (struct merak_places){.B = ids->local.dim[0],
+                                     .T = ids->local.dim[1],
+                                     .K = ids->local.dim[2],
+                                     .E = (size_t)call->attrs->i[1],
+                                     .R = (size_t)call->attrs->i[0],
+                                     .ids = ids->data};
     return (struct merak_places){.B = ids->local.dim[0],
                                  .T = ids->local.dim[1],
                                  .K = ids->local.dim[2],
@@ -50,11 +58,13 @@ enum merak_status merak_places_find(const struct merak_places *p,
         size_t b = i / rows, e = (size_t)p->ids[i];
         uint32_t *used = &map->used[b * p->E + e];
 
-        if (p->ids[i] < 0 || e >= p->E)
+        map->of_row[i] = MERAK_NO_PLACE;
+        if (p->ids[i] == MERAK_NO_EXPERT)
+            continue;
+        if (e >= p->E)
             return merak_fail(err, MERAK_ERR_PARAM,
                               "expert %d of token %zu, expected 0 to %zu",
                               p->ids[i], i / p->K, p->E - 1);
-        map->of_row[i] = MERAK_NO_PLACE;
         if (*used == p->R)
             continue;
         map->of_row[i] = (uint32_t)(e * p->R + *used);
@@ -62,6 +72,24 @@ enum merak_status merak_places_find(const struct merak_places *p,
         ++*used;
     }
     return MERAK_OK;
+}
+
+void merak_places_keep(const struct merak_places *p,
+                       const struct merak_place_map *map, int32_t *kept)
+{
+    for (size_t i = 0; i < p->B * p->T * p->K; i++)
+        kept[i] =
+            map->of_row[i] == MERAK_NO_PLACE ? MERAK_NO_EXPERT : p->ids[i];
+}
+
+double merak_rows_dropped(const struct merak_kernel_call *call)
+{
+    const int32_t *kept = call->operand[0].data;
+    size_t n = merak_local_count(&call->operand[0]), dropped = 0;
+
+    for (size_t i = 0; i < n; i++)
+        dropped += kept[i] == MERAK_NO_EXPERT;
+    return (double)dropped;
 }
 
 /* --- experts in two calls --------------------------------------------------

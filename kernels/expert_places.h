@@ -11,8 +11,8 @@
 #include "kernels/geometry.h"
 #include "kernels/kernels.h"
 
-/* A call of experts_places, experts_places_dx, experts_send or experts_join:
- * sequences of T tokens with K rows each. */
+/* A call of experts_places, experts_places_dx, experts_send, experts_join or
+ * experts_capacity: sequences of T tokens with K rows each. */
 struct merak_places {
     size_t B, T, K, E, R;
     size_t C; /* channels here, of experts_send and experts_join */
@@ -30,10 +30,16 @@ struct merak_place_map {
 /* The map in `memory`, and how many numbers it has; NULL: only count. */
 size_t merak_places_map(const struct merak_places *p, uint32_t *memory,
                         struct merak_place_map *map);
-/* MERAK_ERR_PARAM naming the first row whose expert does not exist. */
+/* Rows of MERAK_NO_EXPERT have no place.  MERAK_ERR_PARAM naming the first row
+ * whose expert does not exist. */
 enum merak_status merak_places_find(const struct merak_places *p,
                                     const struct merak_place_map *map,
                                     struct merak_error *err) MERAK_CHECKED;
+/* The experts of rows that have a place; of others, MERAK_NO_EXPERT. */
+void merak_places_keep(const struct merak_places *p,
+                       const struct merak_place_map *map, int32_t *kept);
+/* How many of the call's rows are of no expert. */
+double merak_rows_dropped(const struct merak_kernel_call *call);
 
 /*
  * A call of experts_rows or its gradients is two of experts or its gradients:

@@ -53,6 +53,8 @@
     OP(experts_places, SCRATCH, SCRATCH)    \
     OP(experts_places_dx, SCRATCH, SCRATCH) \
     OP(experts_left, PLAIN, PLAIN)          \
+    OP(experts_capacity, SCRATCH, SCRATCH)  \
+    OP(experts_dropped, PLAIN, PLAIN)       \
     OP(experts_send, SCRATCH, SCRATCH)      \
     OP(experts_join, SCRATCH, SCRATCH)      \
     OP(experts_rows, SCRATCH, SCRATCH)      \

@@ -376,13 +376,19 @@ void merak_balance_as(struct merak_model *m,
                       const struct merak_balance_options *opt);
 /* The sum over a token's experts of weight down (silu(gate x) * (up x)): x
  * [B,T,C], weights and ids of merak_route(), gate and up [E,F,C], down
- * [E,C,F] -> [B,T,C].  No token is dropped, and memory does not depend on what
- * is chosen (merak_model_options.expert_room). */
+ * [E,C,F] -> [B,T,C].  No token is dropped unless merak_expert_capacity() says
+ * so, and memory does not depend on what is chosen
+ * (merak_model_options.expert_room). */
 struct merak_value *
 merak_experts(struct merak_model *m, struct merak_value *x,
               struct merak_value *weights, struct merak_value *ids,
               struct merak_value *gate, struct merak_value *up,
               struct merak_value *down);
+/* Of later calls of merak_experts(): of a sequence an expert takes at most
+ * ceil(T k x / E) rows, the first by position; what is more is left out of the
+ * sums.  x is positive, or 0: all rows, the default.  Lepikhin et al. 2020
+ * (arXiv:2006.16668), sec. 2.2. */
+void merak_expert_capacity(struct merak_model *m, double x);
 /* Logits x [B,T,V] -> cap tanh(x / cap), between -cap and cap; cap = 0 returns
  * x. */
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,

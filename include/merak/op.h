@@ -236,6 +236,9 @@ enum merak_op_role {
     MERAK_ROLE_ROWS,       /* of rows that travel to their experts, which others
                               compute at once; */
     MERAK_ROLE_ROWS_END,   /* their sums, the last of these */
+    MERAK_ROLE_DROP,       /* leaves rows of experts out: of the same weights,
+                              and not a part of the model */
+    MERAK_ROLE_DROPPED,    /* counts these */
     MERAK_ROLE_PARAM,      /* once per parameter at the end of a step,
                               independent of other parameters */
 };

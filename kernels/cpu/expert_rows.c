@@ -43,6 +43,7 @@ PLACES_SCRATCH(experts_places)
 PLACES_SCRATCH(experts_places_dx)
 PLACES_SCRATCH(experts_send)
 PLACES_SCRATCH(experts_join)
+PLACES_SCRATCH(experts_capacity)
 
 static enum merak_status open_places(const struct merak_kernel_call *call,
                                      struct placing *q, struct merak_error *err)
@@ -123,6 +124,26 @@ CPU_KERNEL(experts_left)
     for (size_t i = 0; i < n; i++)
         left += rest[i] != MERAK_NO_EXPERT;
     *(double *)merak_call_out(call, 0)->data = (double)left;
+    return MERAK_OK;
+}
+
+CPU_KERNEL(experts_capacity)
+{
+    struct merak_places p = merak_places_view(call);
+    struct merak_place_map map;
+    enum merak_status rc;
+
+    (void)merak_places_map(&p, call->scratch, &map);
+    rc = merak_places_find(&p, &map, err);
+    if (rc == MERAK_OK)
+        merak_places_keep(&p, &map, merak_call_out(call, 0)->data);
+    return rc;
+}
+
+CPU_KERNEL(experts_dropped)
+{
+    (void)err;
+    *(double *)merak_call_out(call, 0)->data = merak_rows_dropped(call);
     return MERAK_OK;
 }
 

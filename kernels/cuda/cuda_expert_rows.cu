@@ -37,8 +37,11 @@ static __global__ void __launch_bounds__(FIND_BLOCK) find_places(merak_placing q
     uint32_t *row_at = q.map.row_at + (b * q.p.E + e) * R;
 
     count[threadIdx.x] = 0;
-    for (size_t i = from; i < to; i++)
+    for (size_t i = from; i < to; i++) {
         count[threadIdx.x] += ids[i] == (int32_t)e;
+        if (e == 0 && ids[i] == MERAK_NO_EXPERT)
+            of_row[i] = MERAK_NO_PLACE;
+    }
     __syncthreads();
     for (unsigned t = 0; t < FIND_BLOCK; t++) {
         at += t < threadIdx.x ? count[t] : 0;
@@ -88,6 +91,7 @@ PLACES_SCRATCH(experts_places)
 PLACES_SCRATCH(experts_places_dx)
 PLACES_SCRATCH(experts_send)
 PLACES_SCRATCH(experts_join)
+PLACES_SCRATCH(experts_capacity)
 
 static __global__ void __launch_bounds__(MAP_THREADS)
     put_weights(merak_placing q, const float *w, float *place)
@@ -167,31 +171,66 @@ CUDA_KERNEL(experts_places_dx)
     return rc;
 }
 
+/* Of n rows those that are, or are not, of an expert. */
 static __global__ void __launch_bounds__(FIND_BLOCK)
-    count_left(const int32_t *rest, size_t n, double *left)
+    count_alike(const int32_t *ids, size_t n, bool of_expert, double *count)
 {
     MERAK_SHARED(uint32_t, part, [FIND_BLOCK]);
     uint32_t rows = 0;
 
     for (size_t i = threadIdx.x; i < n; i += FIND_BLOCK)
-        rows += rest[i] != MERAK_NO_EXPERT;
+        rows += (ids[i] != MERAK_NO_EXPERT) == of_expert;
     part[threadIdx.x] = rows;
     __syncthreads();
     if (threadIdx.x != 0)
         return;
     for (int i = 1; i < FIND_BLOCK; i++)
         rows += part[i];
-    *left = (double)rows;
+    *count = (double)rows;
+}
+
+static enum merak_status count(const struct merak_kernel_call *call,
+                               const char *name, bool of_expert,
+                               struct merak_error *err)
+{
+    return launch(merak_cuda_context_of(call),
+                  merak_launch{name, dim3(1), dim3(FIND_BLOCK), 0}, err,
+                  count_alike,
+                  static_cast<const int32_t *>(call->operand[0].data),
+                  merak_local_count(&call->operand[0]), of_expert,
+                  static_cast<double *>(merak_call_out(call, 0)->data));
 }
 
 CUDA_KERNEL(experts_left)
 {
-    return launch(merak_cuda_context_of(call),
-                  merak_launch{"experts_left", dim3(1), dim3(FIND_BLOCK), 0},
-                  err, count_left,
-                  static_cast<const int32_t *>(call->operand[0].data),
-                  merak_local_count(&call->operand[0]),
-                  static_cast<double *>(merak_call_out(call, 0)->data));
+    return count(call, "experts_left", true, err);
+}
+
+CUDA_KERNEL(experts_dropped)
+{
+    return count(call, "experts_dropped", false, err);
+}
+
+static __global__ void __launch_bounds__(MAP_THREADS)
+    keep_rows(merak_placing q, int32_t *kept)
+{
+    for (size_t i = grid_thread(); i < q.p.B * q.p.T * q.p.K;
+         i += grid_threads())
+        kept[i] = q.map.of_row[i] == MERAK_NO_PLACE ? MERAK_NO_EXPERT
+                                                    : q.p.ids[i];
+}
+
+CUDA_KERNEL(experts_capacity)
+{
+    merak_placing q;
+    enum merak_status rc = find(call, "experts_capacity", &q, err);
+
+    if (rc == MERAK_OK)
+        rc = launch(merak_cuda_context_of(call),
+                    map_launch("experts_capacity", q.p.B * q.p.T * q.p.K), err,
+                    keep_rows, q,
+                    static_cast<int32_t *>(merak_call_out(call, 0)->data));
+    return rc;
 }
 
 template <typename T>

@@ -91,6 +91,24 @@ REF_KERNEL(experts_left)
     return MERAK_OK;
 }
 
+REF_KERNEL(experts_capacity)
+{
+    struct placing q;
+    enum merak_status rc = open_places(call, &q, err);
+
+    if (rc == MERAK_OK)
+        merak_places_keep(&q.p, &q.map, merak_call_out(call, 0)->data);
+    free(q.memory);
+    return rc;
+}
+
+REF_KERNEL(experts_dropped)
+{
+    (void)err;
+    ref_store(merak_call_out(call, 0), 0, merak_rows_dropped(call));
+    return MERAK_OK;
+}
+
 REF_KERNEL(experts_send)
 {
     struct placing q;

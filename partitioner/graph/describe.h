@@ -16,6 +16,7 @@ struct merak_model {
     struct merak_lora lora; /* rank 0: the model itself is trained */
     double expert_room;     /* as in the options */
     bool expert_exchange;
+    double expert_capacity; /* merak_expert_capacity() */
     struct merak_balance_options balance; /* merak_balance_as(); below 0: as
                                              merak_balance() has it */
     bool adapting;          /* the next parameters are an adapter's */

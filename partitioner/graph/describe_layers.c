@@ -374,6 +374,16 @@ void merak_model_balances(const struct merak_model *model, bool *any_p,
     }
 }
 
+bool merak_model_limits_experts(const struct merak_model *model)
+{
+    const struct merak_graph *graph = model->graph;
+    bool found = false;
+
+    for (int i = 0; i < graph->n_nodes; i++)
+        found = found || graph->node[i]->op->role == MERAK_ROLE_DROP;
+    return found;
+}
+
 /* Rows that each expert brings to the pool of its rank; all, if that is less.
  */
 static int64_t kept_rows(double room, const struct merak_shape *ids,
@@ -426,6 +436,45 @@ static struct merak_value *travelling_experts(struct merak_model *m,
                  (struct merak_value *[]){out[0], ids, out[1]});
 }
 
+void merak_expert_capacity(struct merak_model *m, double x)
+{
+    if (merak_model_open_for(m, "merak_expert_capacity") == NULL)
+        return;
+    if (!(x >= 0) || !isfinite(x))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "expert_capacity: %g times an even share, expected a "
+                         "positive number, or 0 for no limit",
+                         x);
+    m->expert_capacity = x;
+}
+
+/* Chosen experts without the rows that these do not take. */
+static struct merak_value *within_capacity(struct merak_model *m,
+                                           struct merak_value *ids,
+                                           const struct merak_value *gate)
+{
+    const size_t *dim;
+    struct merak_attrs attrs;
+    struct merak_value *kept, *dropped;
+    double rows;
+
+    if (m->expert_capacity == 0 || ids == NULL || gate == NULL ||
+        ids->shape.ndim != 3)
+        return ids;
+    dim = ids->shape.dim;
+    rows = m->expert_capacity * (double)(dim[1] * dim[2]) /
+           (double)gate->shape.dim[0];
+    /* a factor of ten digits that gives a whole number gives just that */
+    attrs = (struct merak_attrs){
+        .i = {(int64_t)fmin(ceil(rows * (1 - 1e-10)), (double)dim[1]),
+              (int64_t)gate->shape.dim[0]}};
+    kept = apply(m, "experts_capacity", &attrs, 1, &ids);
+    dropped = kept != NULL ? apply(m, "experts_dropped", NULL, 1, &kept) : NULL;
+    if (dropped != NULL)
+        dropped->reported = true;
+    return kept;
+}
+
 struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
                                   struct merak_value *weights,
                                   struct merak_value *ids,
@@ -436,6 +485,7 @@ struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
     struct merak_attrs attrs = {.i = {0}};
     struct merak_value *out[2], *over = NULL;
 
+    ids = within_capacity(m, ids, gate);
     if (m->expert_room > 0 && m->expert_exchange)
         return travelling_experts(
             m, (struct merak_value *[]){x, weights, ids, gate, up, down});

@@ -77,6 +77,10 @@
  *                   rest i32[B,T,K]: experts of rows that have no place, -1 for
  *                   others; T, E, R whole; i[0] = R, i[1] = E
  *     experts_left  rest -> f64[1]: how many of these there are; all whole
+ *     experts_capacity  ids -> kept i32[B,T,K]: of each sequence and expert its
+ *                   first R rows, -1 for others; T, K whole; i[0] = R,
+ *                   i[1] = E
+ *     experts_dropped  kept -> f64[1]: how many are -1; b, t summed
  *     experts_send  x c[B,T,C], ids -> rows c[B,E,R,C]: rows at their places,
  *                   zeros elsewhere; as experts_places
  *     experts_rows  rows, place, gate, up, down, x, w, rest, left -> y
@@ -306,6 +310,8 @@ struct merak_graph *merak_model_open_for(struct merak_model *model,
 /* Does the model balance routers so far, and do any of their biases move? */
 void merak_model_balances(const struct merak_model *model, bool *any_p,
                           bool *moves_p);
+/* Does merak_expert_capacity() leave rows of its experts out? */
+bool merak_model_limits_experts(const struct merak_model *model);
 /* Append the gradient nodes for graph->loss. */
 enum merak_status merak_graph_differentiate(struct merak_graph *graph,
                                             struct merak_error *err)

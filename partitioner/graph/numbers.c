@@ -187,23 +187,28 @@ bool merak_number_follows_seq(const char *key)
     return false;
 }
 
-/* Does it do nothing but tell what is reported, change a type, or a part of
- * what another form of experts does at once?  Layouts, or dtypes, differ in
- * these. */
-static bool is_left_out(const struct merak_node *node)
+/* Is the model the same if its input is read in its place? */
+static bool is_passed(const struct merak_node *node)
 {
     return node->op->role == MERAK_ROLE_WIDEN ||
-           node->op->role == MERAK_ROLE_ROWS ||
+           node->op->role == MERAK_ROLE_DROP;
+}
+
+/* Does it do nothing but tell what is reported, change a type, leave rows out,
+ * or a part of what another form of experts does at once?  Layouts, dtypes, or
+ * capacities differ in these. */
+static bool is_left_out(const struct merak_node *node)
+{
+    return is_passed(node) || node->op->role == MERAK_ROLE_ROWS ||
            (node->op->grad == NULL && node->n_out == 1 &&
             node->out[0]->reported);
 }
 
-/* The value before it was widened. */
+/* The value before it was widened, or rows left out. */
 static const struct merak_value *source(const struct merak_graph *graph,
                                         const struct merak_value *v)
 {
-    while (v->producer >= 0 &&
-           graph->node[v->producer]->op->role == MERAK_ROLE_WIDEN)
+    while (v->producer >= 0 && is_passed(graph->node[v->producer]))
         v = graph->node[v->producer]->in[0];
     return v;
 }

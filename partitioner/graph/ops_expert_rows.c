@@ -11,6 +11,9 @@
  * Rows without a place are multiplied, too, from the tokens of all ranks:
  * nothing is dropped.  That needs tokens, and sums of all ranks, only if there
  * are such rows (`rows_left_in` of struct merak_op).
+ *
+ * Where experts are told to take no more rows than a number of each sequence,
+ * the same places say which: the others are of no expert, in any form.
  */
 #include "config.h"
 
@@ -75,6 +78,20 @@ static enum merak_status experts_places_grad(struct merak_grad *g,
 
 MERAK_DIMS(experts_left, "rest=i:BTK > left=d:1")
 MERAK_COST(experts_left, 1)
+
+/* Rows that would have a place, where experts take no others. */
+#define CAPACITY "ids=i:bTK > kept=i:bTK"
+MERAK_DIMS_SIGNATURE(experts_capacity, CAPACITY)
+
+static enum merak_status experts_capacity_infer(struct merak_infer *inf,
+                                                struct merak_error *err)
+{
+    return infer_places("experts_capacity", CAPACITY, inf, err);
+}
+
+MERAK_COST(experts_capacity, 2)
+MERAK_DIMS(experts_dropped, "kept=i:btK > dropped=d:1")
+MERAK_COST(experts_dropped, 1)
 
 /* --- rows that travel ------------------------------------------------------
  */
@@ -322,6 +339,10 @@ const struct merak_op merak_ops_expert_rows[] = {
     MERAK_OP_WITH(experts_places, 2, 2, 2, experts_places_grad, PART),
     MERAK_OP_WITH(experts_places_dx, 2, 2, 1, NULL, PLAIN),
     MERAK_OP_WITH(experts_left, 1, 1, 1, NULL, PLAIN),
+    MERAK_OP_WITH(experts_capacity, 1, 1, 1, NULL, PLAIN,
+                  .role = MERAK_ROLE_DROP),
+    MERAK_OP_WITH(experts_dropped, 1, 1, 1, NULL, PLAIN,
+                  .role = MERAK_ROLE_DROPPED),
     MERAK_OP_WITH(experts_send, 2, 2, 1, experts_send_grad, PART),
     MERAK_OP_WITH(experts_join, 2, 3, 1, experts_join_grad, PLAIN,
                   .role = MERAK_ROLE_ROWS_END),

@@ -153,6 +153,7 @@ const char *plan_emit_training(const struct plan_options *opt,
               {opt->objective.balance.aux >= 0, "--router-aux"},
               {opt->objective.balance.z >= 0, "--router-z"},
               {opt->objective.balance.bias_rate >= 0, "--router-bias-rate"},
+              {opt->objective.capacity > 0, "--expert-capacity"},
               {opt->doc_mask, "--doc-mask"}};
     size_t at = 0;
 

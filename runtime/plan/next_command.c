@@ -17,10 +17,10 @@
 
 /* Options that describe the model: a run needs them, too. */
 static const char *const of_model[] = {
-    "model",      "config-unknown", "freeze",       "lora-rank",
-    "lora-alpha", "lora-scale",     "lora-dropout", "lora-targets",
-    "objective",  "dpo-beta",       "doc-mask",     "router-aux",
-    "router-z",   "router-bias-rate"};
+    "model",      "config-unknown",   "freeze",         "lora-rank",
+    "lora-alpha", "lora-scale",       "lora-dropout",   "lora-targets",
+    "objective",  "dpo-beta",         "doc-mask",       "router-aux",
+    "router-z",   "router-bias-rate", "expert-capacity"};
 
 static bool is_of_model(const char *word)
 {

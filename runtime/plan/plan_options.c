@@ -209,7 +209,7 @@ static const struct merak_option rows[] = {
      .arg = "PATTERN", .set = set_freeze},
     MERAK_LORA_OPTIONS(AT(lora)),
     MERAK_OBJECTIVE_OPTIONS(AT(objective)),
-    MERAK_BALANCE_OPTIONS(AT(objective.balance)),
+    MERAK_ROUTER_OPTIONS(AT(objective)),
     {"doc-mask", MERAK_OPTION_YES, AT(doc_mask),
      .about = "documents of a sequence do not see each other"},
     {"emit", MERAK_OPTION_WORD, AT(emit),

@@ -91,13 +91,18 @@ static void take_most(const double *rows, size_t n, int layer,
 }
 
 static void add_value(const struct merak_loads *l,
+                      const struct merak_graph *graph,
                       const struct merak_value *value, const double *sum,
                       struct merak_step_values *v, int *layers)
 {
+    const struct merak_node *node = graph->node[value->producer];
     size_t n = merak_shape_count(&value->shape);
 
     if (n == 1) {
-        v->overflow_rows += round(*sum);
+        if (node->op->role == MERAK_ROLE_DROPPED)
+            v->dropped_rows += round(*sum);
+        else
+            v->overflow_rows += round(*sum);
         return;
     }
     ++*layers;
@@ -119,7 +124,7 @@ enum merak_status merak_loads_step(struct merak_trainer *t,
     int layers = 0;
 
     v->aux = v->router_z = v->load_max = v->overflow_rows = NAN;
-    v->load_layer = v->load_expert = NAN;
+    v->load_layer = v->load_expert = v->dropped_rows = NAN;
     if (l == NULL)
         return MERAK_OK;
     memset(l->sum, 0, l->n * sizeof(*l->sum));
@@ -133,11 +138,11 @@ enum merak_status merak_loads_step(struct merak_trainer *t,
     rc = merak_all_reduce_sum(t->tr, &t->world, l->sum, l->n, err);
     if (rc != MERAK_OK)
         return rc;
-    v->aux = v->router_z = v->overflow_rows = at = 0;
+    v->aux = v->router_z = v->overflow_rows = v->dropped_rows = at = 0;
     for (int i = 0; i < graph->n_values; i++) {
         if (!graph->value[i]->reported)
             continue;
-        add_value(l, graph->value[i], l->sum + at, v, &layers);
+        add_value(l, graph, graph->value[i], l->sum + at, v, &layers);
         at += merak_shape_count(&graph->value[i]->shape);
     }
     v->aux /= means * layers;

@@ -81,7 +81,6 @@ static void write_rewards(FILE *out, const char *of,
             merak_json_number(&d, 9, r->accuracy));
 }
 
-/* Nothing is ever dropped, which readers of other trainers' files look for. */
 static void write_loads(FILE *out, const struct merak_step_values *v)
 {
     struct merak_json_number a, b, c, layer, expert;
@@ -90,12 +89,13 @@ static void write_loads(FILE *out, const struct merak_step_values *v)
         return;
     fprintf(out,
             ", \"aux\": %s, \"z\": %s, \"load_max\": %s, "
-            "\"load_layer\": %s, \"load_expert\": %s, \"overflow_rows\": %.0f, \"dropped_rows\": 0",
+            "\"load_layer\": %s, \"load_expert\": %s, \"overflow_rows\": %.0f, \"dropped_rows\": %.0f",
             merak_json_number(&a, 9, v->aux),
             merak_json_number(&b, 9, v->router_z),
             merak_json_number(&c, 9, v->load_max),
             merak_json_number(&layer, 9, v->load_layer),
-            merak_json_number(&expert, 9, v->load_expert), v->overflow_rows);
+            merak_json_number(&expert, 9, v->load_expert), v->overflow_rows,
+            v->dropped_rows);
 }
 
 static enum merak_status write_line(FILE *out,
@@ -187,6 +187,7 @@ static const struct {
     {"train/z", AT(router_z)},
     {"train/load_max", AT(load_max)},
     {"train/overflow_rows", AT(overflow_rows)},
+    {"train/dropped_rows", AT(dropped_rows)},
     {"speed/tokens_per_s", AT(tokens_per_s)},
     {"speed/step_s", AT(step_s)},
     {"speed/flops_per_s", AT(flops_per_s)},

@@ -27,8 +27,9 @@ struct merak_step_values {
     struct merak_rewards reward, valid_reward;
     /* Of routers (merak_balance()): their losses, without coefficients; the
      * rows of the fullest expert over the mean, in the worst layer, and which
-     * they are; rows that were computed again. */
-    double aux, router_z, load_max, load_layer, load_expert, overflow_rows;
+     * they are; rows that were computed again, and those that were dropped. */
+    double aux, router_z, load_max, load_layer, load_expert;
+    double overflow_rows, dropped_rows;
     double step_s, tokens_per_s, flops_per_s, mfu;
     double idle; /* of a step in which ranks were compared (pace.c) */
     double time, elapsed_s;

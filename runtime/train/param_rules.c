@@ -164,6 +164,15 @@ static void check_balance(struct merak_model *m,
                          (double)balance->bias_rate);
 }
 
+static void check_capacity(struct merak_model *m, double capacity)
+{
+    if (capacity > 0 && !merak_model_limits_experts(m))
+        merak_model_fail(m, MERAK_ERR_CONFIG,
+                         "--expert-capacity %g: the model has no experts; "
+                         "leave it out",
+                         capacity);
+}
+
 void merak_ruled_describe(struct merak_model *m, void *arg)
 {
     const struct merak_ruled_model *ruled = arg;
@@ -176,9 +185,11 @@ void merak_ruled_describe(struct merak_model *m, void *arg)
         merak_lora(m, ruled->lora);
     if (ruled->balance != NULL)
         merak_balance_as(m, ruled->balance);
+    merak_expert_capacity(m, ruled->objective.capacity);
     ruled->describe(m, ruled->arg);
     if (ruled->balance != NULL)
         check_balance(m, ruled->balance);
+    check_capacity(m, ruled->objective.capacity);
     for (int i = 0; i < ruled->rules->n; i++) {
         const struct merak_param_rule *rule = &ruled->rules->rule[i];
 

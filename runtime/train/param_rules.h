@@ -69,6 +69,7 @@ enum merak_status merak_lora_settle(struct merak_lora *lora,
 struct merak_objective {
     enum { MERAK_CROSS_ENTROPY, MERAK_DPO } kind;
     float beta; /* of DPO; 0: not given */
+    double capacity; /* merak_expert_capacity(); 0: none */
     struct merak_balance_options balance; /* of routers, below 0: not given */
 };
 
@@ -91,20 +92,26 @@ struct merak_objective {
 enum merak_status merak_objective_settle(struct merak_objective *objective,
                                          struct merak_error *err) MERAK_CHECKED;
 
-/* Rows of a table of options; `at` is the offset of a struct
- * merak_balance_options, whose numbers are below 0 if they are not given. */
-#define MERAK_BALANCE_OPTIONS(at)                                              \
+/* Rows of a table of options; `at` is the offset of a struct merak_objective,
+ * whose numbers for routers are below 0 if they are not given. */
+#define MERAK_ROUTER_OPTIONS(at)                                               \
     {"router-aux", MERAK_OPTION_FLOAT,                                         \
-     (at) + offsetof(struct merak_balance_options, aux),                       \
+     (at) + offsetof(struct merak_objective, balance.aux),                 \
      .about = "coefficient of the routers' loss by how uneven their load is "  \
               "(the model's)"},                                                \
         {"router-z", MERAK_OPTION_FLOAT,                                       \
-         (at) + offsetof(struct merak_balance_options, z),                     \
+         (at) + offsetof(struct merak_objective, balance.z),                   \
          .about = "coefficient of their loss by how large their logits are "   \
                   "(0)"},                                                      \
+        {"expert-capacity", MERAK_OPTION_REAL,                                 \
+         (at) + offsetof(struct merak_objective, capacity),                    \
+         .about = "rows that an expert takes of a sequence, times an even "    \
+                  "share; later positions are dropped (none)",                 \
+         .positive = true,                                                     \
+         .words = "none"},                                                     \
     {                                                                          \
         "router-bias-rate", MERAK_OPTION_FLOAT,                                \
-            (at) + offsetof(struct merak_balance_options, bias_rate),          \
+            (at) + offsetof(struct merak_objective, balance.bias_rate),        \
             .about = "what a step adds to or subtracts from the bias of each " \
                      "expert by its load, where routers have biases (0)"       \
     }

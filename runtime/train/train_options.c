@@ -108,7 +108,7 @@ static const struct merak_option rows[] = {
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
     MERAK_LORA_OPTIONS(AT(lora)),
-    MERAK_BALANCE_OPTIONS(AT(optimizer.objective.balance)),
+    MERAK_ROUTER_OPTIONS(AT(optimizer.objective)),
     {"beta1", MERAK_OPTION_FLOAT, AT(optimizer.beta1),
      .about = "AdamW, below 1 (0.9)"},
     {"beta2", MERAK_OPTION_FLOAT, AT(optimizer.beta2),
@@ -475,6 +475,9 @@ void merak_train_recipe(const struct merak_train_options *opt,
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --doc-mask");
     n += merak_balance_print(&opt->optimizer.objective.balance, all + n,
                              sizeof(all) - n);
+    if (opt->optimizer.objective.capacity > 0)
+        n += (size_t)snprintf(all + n, sizeof(all) - n, " --expert-capacity %g",
+                              opt->optimizer.objective.capacity);
     n += merak_param_rules_print(&opt->optimizer.rules, all + n,
                                  sizeof(all) - n);
     if (n < MERAK_RECIPE_BYTES)

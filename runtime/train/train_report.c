@@ -319,7 +319,7 @@ void merak_report_step(const struct merak_trainer *t,
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
     char saving[32] = "", loss[32] = "no token to predict", margin[64];
-    char load[64] = "";
+    char load[96] = "";
 
     if (t->step % t->opt.output.log_every != 0 && done != 1 &&
         t->step != t->opt.steps)
@@ -333,6 +333,9 @@ void merak_report_step(const struct merak_trainer *t,
     if (v->overflow_rows > 0)
         snprintf(load + strlen(load), sizeof(load) - strlen(load),
                  "  overflow %.0f", v->overflow_rows);
+    if (v->dropped_rows > 0)
+        snprintf(load + strlen(load), sizeof(load) - strlen(load),
+                 "  dropped %.0f", v->dropped_rows);
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
                "  %s%s%s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",

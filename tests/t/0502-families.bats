@@ -211,6 +211,68 @@ as_one()
     done
 }
 
+# experts_as NAME ROWS TP [OPTION...]: experts of glm4_moe over two ranks, and
+# each over TP, where all tokens choose the same ones, all of one rank; without
+# room for ROWS of 128
+experts_as()
+{
+    local name=$1 rows=$2 tp=$3
+
+    shift 3
+    MODELS=$RUNS train_to biased-$name biased srun -n$((2 * tp)) \
+        --overcommit --merak-ep=2 --merak-tp=$tp -- --micro-batch 4 \
+        --init-from "$RUNS/biased" "$@"
+    "$TESTS/parity.py" near "$RUNS/biased-one" "$RUNS/biased-$name"
+    [ "$(grep -c "\"load_max\": 2, .*\"overflow_rows\": $rows, \"dropped_rows\": 0[,}]" \
+        "$RUNS/biased-$name/metrics.jsonl")" = 4 ]
+}
+
+@test "a router sends every row to one rank, which computes them all" {
+    mkdir "$RUNS/biased"
+    cp "$TESTS/vectors/weights/glm4_moe.config.json" "$RUNS/biased.json"
+    cp "$RUNS/biased.json" "$RUNS/biased/config.json"
+    # the biases of its experts 0 and 1, which are a group, are above all scores
+    python3 - "$TESTS/vectors/weights/glm4_moe.model.safetensors" \
+        "$RUNS/biased/model.safetensors" <<'END'
+import json
+import struct
+import sys
+
+data = bytearray(open(sys.argv[1], "rb").read())
+end = 8 + struct.unpack("<Q", data[:8])[0]
+for name, tensor in json.loads(data[8:end]).items():
+    if name.endswith("e_score_correction_bias"):
+        assert tensor["dtype"] == "BF16" and tensor["shape"] == [4]
+        at = end + tensor["data_offsets"][0]
+        data[at:at + 8] = struct.pack("<4H", 0x4120, 0x4120, 0, 0) # 10, 10
+open(sys.argv[2], "wb").write(data)
+END
+    MODELS=$RUNS train_to biased-one biased -- --micro-batch 4 \
+        --init-from "$RUNS/biased"
+    experts_as gathered 64 1 --expert-room 100
+    experts_as exchanged 64 1 --expert-room 100 --ep-form exchange
+    experts_as bound 0 1 --expert-room 200
+    [ -n "${TEST_ALL-}" ] || return 0
+    experts_as gathered-tp2 48 2 --expert-room 125
+    experts_as exchanged-tp2 48 2 --expert-room 125 --ep-form exchange
+}
+
+@test "rows beyond a capacity are dropped alike on any ranks" {
+    local run
+
+    train_to dropping mixtral -- --micro-batch 4 --expert-capacity 1
+    train_to dropping-gather mixtral srun -n2 --overcommit --merak-ep=2 -- \
+        --micro-batch 4 --expert-capacity 1
+    train_to dropping-exchange mixtral srun -n2 --overcommit --merak-ep=2 -- \
+        --micro-batch 2 --expert-capacity 1 --ep-form exchange
+    for run in gather exchange; do
+        "$TESTS/parity.py" near "$RUNS/dropping" "$RUNS/dropping-$run"
+        cmp <(grep -o '"dropped_rows": [1-9][0-9]*' \
+            "$RUNS/dropping/metrics.jsonl") <(grep -o \
+            '"dropped_rows": [1-9][0-9]*' "$RUNS/dropping-$run/metrics.jsonl")
+    done
+}
+
 @test "what four tasks with rows that travel saved, one resumes" {
     local ckpt=$RUNS/travelled/ckpt
 

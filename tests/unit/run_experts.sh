@@ -48,7 +48,7 @@ seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
 config mixtral >mixtral.json
 config glm4_moe >glm4.json
-echo 1..35
+echo 1..44
 
 train plain --model mixtral.json --steps 4
 ok $? "a mixture trains" log
@@ -94,6 +94,23 @@ train asked --model asked.json --steps 4 --lr 1e-2 &&
     grep -q 'router_aux_loss_coef 3: the mean over layers and sequences' log
 ok $? "a config asks for it as transformers does" log
 
+train full --model mixtral.json --steps 4 --expert-capacity 1 --ckpt full &&
+    grep -q 'step 4/4  loss [0-9.]*  load [0-9.]*  dropped [0-9]*  |g|' log
+ok $? "rows beyond --expert-capacity are told" log
+[ "$(field dropped_rows full.jsonl | awk '$1 > 0 && $1 < 512' | wc -l)" = 4 ] &&
+    grep -q '^expert-capacity = 1$' full/settings.toml
+ok $? "and counted; settings say so" full.jsonl full/settings.toml
+train none --model mixtral.json --steps 4 --expert-capacity none &&
+    cmp <(field loss plain.jsonl) <(field loss none.jsonl)
+train wide --model mixtral.json --steps 4 --expert-capacity 2 &&
+    cmp <(field loss plain.jsonl) <(field loss wide.jsonl) &&
+    [ "$(field dropped_rows wide.jsonl | sort -u)" = 0 ]
+ok $? "with places for all the losses are those without a capacity" wide.jsonl
+train full --model mixtral.json --steps 5 --ckpt full && grep -q resumed log
+ok $? "it goes on without" log
+"$merak" generate --ckpt full --tokenizer byte --prompt 12 --tokens 4 >out 2>&1
+ok $? "and a text is made of all rows" out
+
 # --- biases
 rate="--model glm4.json --lr 1e-2 --lr-schedule constant --router-bias-rate 0.01 --ckpt"
 train whole --steps 4 $rate whole && train half --steps 2 $rate half &&
@@ -131,6 +148,10 @@ says '--router-aux: expected a number from 0, got "-1"' \
     plan --model mixtral.json --seq 16 --router-aux -1
 says '--router-z: expected a number from 0, got "nan"' \
     plan --model mixtral.json --seq 16 --router-z nan
+says '--expert-capacity: expected a positive number or none, got "0"' \
+    plan --model mixtral.json --seq 16 --expert-capacity 0
+says "--expert-capacity 1: the model has no experts; leave it out" \
+    plan --model llama.json --seq 16 --expert-capacity 1
 while IFS='|' read -r edit options text; do
     config mixtral "$edit" >v.json
     says "$text" plan --model v.json --seq 16 $options
@@ -140,6 +161,8 @@ s/experts": 4/experts": 60/|--ep 8 --micro-batch 8|60 experts cannot be cut over
 s/per_tok": 2/per_tok": 8/||8 of 4 experts for each token: num_experts_per_tok is above num_local_experts
 s/{/{"router_jitter_noise": 0.01,/||router_jitter_noise is 0.01, which is not supported; expected 0
 s/{/{"router_aux_loss_coef": -1,/||router_aux_loss_coef is -1, which is not supported; expected a number not below 0
+|--expert-capacity 1 --cp 2|needs whole sequences: use --cp 1
+|--expert-capacity 1 --pp 2 --schedule sliced:4 --global-batch 4|needs whole ones: use --schedule 1f1b
 s/mixtral/deepseek_v3/||deepseek_v3: multi-head latent attention (kv_lora_rank) is not supported
 s/mixtral/gpt_oss/||gpt_oss: attention sinks and MXFP4 weights are not supported
 ROWS

@@ -68,6 +68,7 @@ static struct merak_value *mixture(struct merak_model *m,
                            E);
     merak_route(m, z, bias, &route, &weights, &ids);
     merak_balance(m, z, ids, bias, &route, &s->balance);
+    merak_expert_capacity(m, s->capacity);
     gate = MERAK_PARAM(m, merak_name(m, "h.%d.gate.w", l), MERAK_NORMAL(0.2f),
                        E, 2 * C, C);
     up = MERAK_PARAM(m, merak_name(m, "h.%d.up.w", l), MERAK_NORMAL(0.2f), E,

@@ -15,6 +15,7 @@ struct small_model {
     size_t experts, chosen; /* of a layer, and of a token; 0: an MLP */
     bool skewed;            /* all tokens choose the same experts */
     struct merak_balance_options balance;
+    double capacity; /* merak_expert_capacity() */
     bool untied;       /* a head of its own instead of the embedding table */
     float dropout;     /* behind every projection */
     bool shared_proj;  /* all layers use one output projection */

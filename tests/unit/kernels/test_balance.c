@@ -328,6 +328,52 @@ static void pools_have_the_bytes_of_the_closed_form(void **state)
     }
 }
 
+/* As Switch and GShard have it, rounded up. */
+static void capacities_are_rounded_up(void **state)
+{
+    static const struct {
+        size_t T, k, E;
+        double x;
+        int64_t rows;
+    } row[] = {{4096, 2, 8, 1, 1024},  {4096, 8, 128, 1.25, 320},
+               {1024, 8, 60, 1, 137},  {7, 2, 4, 1, 4},
+               {4096, 8, 128, 1.1, 282}, {1000, 1, 10, 1.1, 110},
+               {16, 2, 4, 100, 16}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        const struct merak_model_options mo = {
+            .micro_batch = 1, .seq = row[i].T, .dtype = MERAK_F32};
+        const struct merak_route_options route = {.k = row[i].k};
+        size_t E = row[i].E;
+        struct merak_value *x, *w, *ids;
+        struct merak_model *m;
+        struct merak_graph *graph;
+        int found = 0;
+
+        assert_int_equal(merak_model_create(&mo, &m, NULL), MERAK_OK);
+        x = merak_embedding(m, merak_tokens(m),
+                            MERAK_PARAM(m, "table", MERAK_NORMAL(1), 9, 4));
+        w = MERAK_PARAM(m, "router", MERAK_NORMAL(1), E, 4);
+        merak_route(m, merak_linear(m, x, w, NULL, 1), NULL, &route, &w, &ids);
+        merak_expert_capacity(m, row[i].x);
+        (void)merak_experts(m, x, w, ids,
+                            MERAK_PARAM(m, "gate", MERAK_NORMAL(1), E, 5, 4),
+                            MERAK_PARAM(m, "up", MERAK_NORMAL(1), E, 5, 4),
+                            MERAK_PARAM(m, "down", MERAK_NORMAL(1), E, 4, 5));
+        assert_int_equal(merak_model_status(m, NULL), MERAK_OK);
+        graph = ids->graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (strcmp(graph->node[n]->op->name, "experts_capacity") != 0)
+                continue;
+            assert_int_equal(graph->node[n]->attrs.i[0], row[i].rows);
+            found++;
+        }
+        assert_int_equal(found, 1);
+        merak_model_destroy(m);
+    }
+}
+
 /* As many rows as a rank can get: each token at most one of each expert. */
 static void rooms_at_the_bound_have_every_row(void **state)
 {
@@ -375,6 +421,7 @@ int main(void)
         cmocka_unit_test(only_what_is_asked_for_is_computed),
         cmocka_unit_test(rows_without_room_are_counted),
         cmocka_unit_test(pools_have_the_bytes_of_the_closed_form),
+        cmocka_unit_test(capacities_are_rounded_up),
         cmocka_unit_test(rooms_at_the_bound_have_every_row),
         cmocka_unit_test(a_wrong_rate_is_named),
     };

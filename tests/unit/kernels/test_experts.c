@@ -100,6 +100,26 @@ static void equal_and_missing_numbers_choose_the_first(void **state)
     assert_true(isnan(w[2])); /* the loss will say so */
 }
 
+/* Of six tokens each of four experts takes three rows. */
+static void later_rows_are_dropped(void **state)
+{
+    int32_t ids[] = {0, 1, 0, 2, 0, 1, 0, 3, 1, 2, 0, 1}, kept[12];
+    static const int32_t want[] = {0, 1, 0, 2, 0, 1, -1, 3, 1, 2, -1, -1};
+    struct merak_attrs attrs = {.i = {3, 4}};
+    struct merak_kernel_call call = {.attrs = &attrs, .n_in = 1, .n_out = 1};
+    double dropped = 0;
+
+    (void)state;
+    call.operand[0] = I32(ids, 1, 6, 2);
+    call.operand[1] = I32(kept, 1, 6, 2);
+    check("experts_capacity", &call);
+    assert_memory_equal(kept, want, sizeof(want));
+    call.operand[0] = call.operand[1];
+    call.operand[1] = F64(&dropped, 1);
+    check("experts_dropped", &call);
+    assert_near(&dropped, &(double){3}, 1, 0, 0);
+}
+
 static void gradients_reach_the_logits(void **state)
 {
     double dw[] = {1, -2, 0.5, 3, 2, 1}, dz[12];
@@ -371,6 +391,7 @@ int main(void)
         cmocka_unit_test(a_softmax_chooses_and_weighs),
         cmocka_unit_test(sigmoids_choose_in_groups_by_bias),
         cmocka_unit_test(equal_and_missing_numbers_choose_the_first),
+        cmocka_unit_test(later_rows_are_dropped),
         cmocka_unit_test(gradients_reach_the_logits),
         cmocka_unit_test(a_mixtral_block_is_that_of_transformers),
         cmocka_unit_test(an_olmoe_block_is_that_of_transformers),

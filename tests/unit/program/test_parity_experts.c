@@ -151,6 +151,44 @@ static void sequences_are_cut_beside_experts(void **state)
     }
 }
 
+/* What experts take no more of is the same under every layout, in both forms:
+ * of 4 x 32 rows to two of eight experts each of these takes 2 x 4. */
+static void no_layout_changes_what_is_dropped(void **state)
+{
+    static const struct divided rows[] = {
+        {{1, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 1, 0},
+        {{1, 1, 1, "1f1b", 1, MERAK_SP_OFF}, 4, 400},
+        {{2, 1, 1, "1f1b", 1, MERAK_SP_ON}, 2, 400},
+        {{1, 2, 2, "zb-h1", 2, MERAK_SP_OFF}, 2, 400},
+        {{2, 2, 2, "1f1b", 3, MERAK_SP_OFF}, 1, 0},
+    };
+    struct small_model model = mixture;
+
+    (void)state;
+    model.skewed = true;
+    model.capacity = 1;
+    for (int i = 0; i < 2 * (int)(sizeof(rows) / sizeof(*rows)); i++) {
+        const struct divided *row = &rows[i / 2];
+        struct merak_plan plan = parity_plan(&row->v), one;
+        struct executed *ex;
+        double dropped;
+
+        plan.micro_batch = 4;
+        plan.ep = row->ep;
+        plan.expert_room = row->room;
+        plan.ep_form = (enum merak_ep_form)(i % 2);
+        one = uncut(&plan);
+        parity_plans(&model, &one, &plan, false);
+        ex = executed_create(planned_build(&model, &plan, NULL));
+        executed_step(ex, 3);
+        dropped = executed_overflow(ex); /* all rows have room */
+        assert_near(&dropped,
+                    &(double){4. * (32 - 8) * mixture.layers * PARITY_BATCHES},
+                    1, 0, 0);
+        executed_destroy(ex);
+    }
+}
+
 /* A draw from 0 .. n - 1. */
 static int draw(uint64_t *at, int n)
 {
@@ -523,6 +561,7 @@ int main(void)
         cmocka_unit_test(experts_over_ranks_compute_the_same),
         cmocka_unit_test(experts_exchange_rows),
         cmocka_unit_test(sequences_are_cut_beside_experts),
+        cmocka_unit_test(no_layout_changes_what_is_dropped),
         cmocka_unit_test(random_layouts_have_the_norm_of_one),
         cmocka_unit_test(one_rank_may_get_every_row),
         cmocka_unit_test(rows_without_room_are_counted),
