@@ -96,6 +96,12 @@ enum merak_status merak_build_slices(struct merak_build *b)
     b->slices = args.slices > 1 ? args.slices : 1;
     if (b->slices == 1)
         return MERAK_OK;
+    if (b->prog->plan.ep > 1)
+        return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s cuts micro-batches of 1 sequence, and "
+                          "ep=%d needs one for each of its ranks: use --ep 1, "
+                          "or --schedule 1f1b",
+                          b->prog->plan.schedule, b->prog->plan.ep);
     if (input == NULL || input->shape.dim[0] != 1)
         return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s cuts micro-batches of 1 sequence, not "

@@ -48,7 +48,7 @@ seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
 config mixtral >mixtral.json
 config glm4_moe >glm4.json
-echo 1..44
+echo 1..52
 
 train plain --model mixtral.json --steps 4
 ok $? "a mixture trains" log
@@ -111,6 +111,26 @@ ok $? "it goes on without" log
 "$merak" generate --ckpt full --tokenizer byte --prompt 12 --tokens 4 >out 2>&1
 ok $? "and a text is made of all rows" out
 
+# as many tokens, of which 7 in 10 or all are predicted: other losses' gradients
+# are those of all tokens, so large that nothing else counts
+for i in $(seq 200 299); do
+    echo "{\"prompt\": \"$i\", \"completion\": \"$((i * i * 7))\"}"
+done >some.jsonl
+sed 's/"prompt": "\([0-9]*\)", "completion": "/"prompt": "", "completion": "\1/' \
+    some.jsonl >all.jsonl
+for of in some all; do
+    "$merak" data pack --tokenizer byte --out $of $of.jsonl >pack.log
+    tail -n 1 pack.log >>counted
+    train of-$of --model mixtral.json --steps 1 --data $of \
+        --valid-fraction 0 --router-aux 1e6
+done
+grep -q ': 700 of' counted && grep -q ': 1000 of' counted &&
+    awk -v a="$(field grad_norm of-some.jsonl)" \
+        -v b="$(field grad_norm of-all.jsonl)" \
+        'BEGIN { d = a / b - 1; exit !(a > 1e5 && d < 1e-6 && d > -1e-6) }'
+ok $? "gradients of router losses do not depend on what is predicted" \
+    counted of-some.jsonl of-all.jsonl
+
 # --- biases
 rate="--model glm4.json --lr 1e-2 --lr-schedule constant --router-bias-rate 0.01 --ckpt"
 train whole --steps 4 $rate whole && train half --steps 2 $rate half &&
@@ -150,6 +170,8 @@ says '--router-z: expected a number from 0, got "nan"' \
     plan --model mixtral.json --seq 16 --router-z nan
 says '--expert-capacity: expected a positive number or none, got "0"' \
     plan --model mixtral.json --seq 16 --expert-capacity 0
+says "--ep 2: the model has no experts; use --tp or --dp" \
+    plan --model llama.json --seq 16 --ep 2 --micro-batch 2
 says "--expert-capacity 1: the model has no experts; leave it out" \
     plan --model llama.json --seq 16 --expert-capacity 1
 while IFS='|' read -r edit options text; do
@@ -161,6 +183,12 @@ s/experts": 4/experts": 60/|--ep 8 --micro-batch 8|60 experts cannot be cut over
 s/per_tok": 2/per_tok": 8/||8 of 4 experts for each token: num_experts_per_tok is above num_local_experts
 s/{/{"router_jitter_noise": 0.01,/||router_jitter_noise is 0.01, which is not supported; expected 0
 s/{/{"router_aux_loss_coef": -1,/||router_aux_loss_coef is -1, which is not supported; expected a number not below 0
+s/experts": 4/experts": 0/||num_local_experts is 0, expected a whole number from 1
+|--ep 2 --micro-batch 2 --pp 2 --schedule sliced:4 --global-batch 4|ep=2 needs one for each of its ranks: use --ep 1, or --schedule 1f1b
+|--ep 3 --micro-batch 3|4 experts cannot be cut over ep=3 (nearest: 2 or 4)
+|--ep 0|--ep: expected an integer 1..65535 or auto, got "0"
+|--ep 2 --micro-batch 2 --ep-form both|--ep-form: expected gather|exchange|auto, got "both"
+|--ep 2 --micro-batch 2 --expert-room 0|--expert-room: expected an integer 1..100000 (percent of an even share), got "0"
 |--expert-capacity 1 --cp 2|needs whole sequences: use --cp 1
 |--expert-capacity 1 --pp 2 --schedule sliced:4 --global-batch 4|needs whole ones: use --schedule 1f1b
 s/mixtral/deepseek_v3/||deepseek_v3: multi-head latent attention (kv_lora_rank) is not supported

@@ -101,6 +101,26 @@ static void gradients_are_those_of_transformers(void **state)
     assert_near(r.dz, dz, 4, 0, 6e-9);
 }
 
+/* A layer's own product: of the same tokens in another order and with experts
+ * mirrored it is the same, where a product pooled over both layers is not. */
+static void a_layer_has_its_own_product(void **state)
+{
+    struct router r = three;
+
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        for (int e = 0; e < 4; e++)
+            r.z[t * 4 + e] = three.z[(t + 2) % 3 * 4 + 3 - e];
+        for (int k = 0; k < 2; k++)
+            r.ids[t * 2 + k] = 3 - three.ids[(t + 2) % 3 * 2 + k];
+    }
+    forward(&r);
+    assert_near(r.tally, &(double){2.279174}, 1, 0, NEAR);
+    /* Megatron and DeepSpeed count a k-th */
+    assert_near(&(double){r.tally[0] / (double)r.K}, &(double){1.139587}, 1, 0,
+                NEAR);
+}
+
 static double loss_of(const struct router *r)
 {
     struct router at = *r;
@@ -415,6 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_are_those_of_transformers),
         cmocka_unit_test(gradients_are_those_of_transformers),
+        cmocka_unit_test(a_layer_has_its_own_product),
         cmocka_unit_test(gradients_are_differences),
         cmocka_unit_test(biases_move_by_the_sign_of_counts),
         cmocka_unit_test(counts_are_whole_numbers),

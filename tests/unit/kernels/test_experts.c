@@ -156,11 +156,14 @@ struct block {
     double dy[T * C], dw[T * K], dz[T * E], dx[T * C], more[T * C];
     double dpool[T * K * 2 * F], drouter[E * C];
     double dgate[E * F * C], dup[E * F * C], ddown[E * C * F];
+    double bias[E];
+    bool biased;
     int32_t ids[T * K];
 };
 
 static void fill(struct block *b)
 {
+    b->biased = false;
     for (int j = 0; j < T * C; j++) {
         b->x[j] = cos(0.5 * j);
         b->dy[j] = sin(0.3 * j);
@@ -185,10 +188,12 @@ static void forward(struct block *b, struct merak_attrs *route)
     call.operand[1] = F64(b->router, E, C);
     call.operand[2] = F64(b->z, 1, T, E);
     check("linear", &call);
-    call = (struct merak_kernel_call){.attrs = route, .n_in = 1, .n_out = 2};
+    call = (struct merak_kernel_call){
+        .attrs = route, .n_in = b->biased ? 2 : 1, .n_out = 2};
     call.operand[0] = F64(b->z, 1, T, E);
-    call.operand[1] = F64(b->w, 1, T, K);
-    call.operand[2] = I32(b->ids, 1, T, K);
+    call.operand[1] = F64(b->bias, E);
+    call.operand[call.n_in] = F64(b->w, 1, T, K);
+    call.operand[call.n_in + 1] = I32(b->ids, 1, T, K);
     check("route", &call);
     call = (struct merak_kernel_call){.attrs = &one, .n_in = 6, .n_out = 2};
     call.operand[0] = F64(b->x, 1, T, C);
@@ -308,6 +313,106 @@ static void a_mixtral_block_is_that_of_transformers(void **state)
     near_to(norm(b.ddown, E * C * F, 0), 3.614093382);
 }
 
+/* Add the MLP that all tokens have: the only one of its experts, which is
+ * chosen with a sigmoid as its weight, or 1. */
+static void add_shared(struct block *b, bool gated)
+{
+    struct merak_attrs one = {.i = {1}}, route = {.i = {1, 1, 0}};
+    struct merak_kernel_call call = {.attrs = &one, .n_in = 2, .n_out = 1};
+    double router[C], z[T], w[T], y[T * C], pool[T * 2 * F];
+    double gate[F * C], up[F * C], down[C * F];
+    int32_t ids[T];
+
+    for (int j = 0; j < F * C; j++) {
+        gate[j] = sin(4 + 0.7 * j);
+        up[j] = sin(5 + 0.7 * j);
+        down[j] = sin(6 + 0.7 * j);
+    }
+    for (int j = 0; j < C; j++)
+        router[j] = sin(7 + 0.7 * j);
+    call.operand[0] = F64(b->x, 1, T, C);
+    call.operand[1] = F64(router, 1, C);
+    call.operand[2] = F64(z, 1, T, 1);
+    check("linear", &call);
+    call = (struct merak_kernel_call){.attrs = &route, .n_in = 1, .n_out = 2};
+    call.operand[0] = F64(z, 1, T, 1);
+    call.operand[1] = F64(w, 1, T, 1);
+    call.operand[2] = I32(ids, 1, T, 1);
+    check("route", &call);
+    for (int t = 0; t < T && !gated; t++)
+        w[t] = 1;
+    call = (struct merak_kernel_call){.attrs = &one, .n_in = 6, .n_out = 2};
+    call.operand[0] = F64(b->x, 1, T, C);
+    call.operand[1] = F64(w, 1, T, 1);
+    call.operand[2] = I32(ids, 1, T, 1);
+    call.operand[3] = F64(gate, 1, F, C);
+    call.operand[4] = F64(up, 1, F, C);
+    call.operand[5] = F64(down, 1, C, F);
+    call.operand[6] = F64(y, 1, T, C);
+    call.operand[7] = F64(pool, 1, T, 1, 2, F);
+    check("experts", &call);
+    for (int j = 0; j < T * C; j++)
+        b->y[j] += y[j];
+}
+
+static void a_qwen2_moe_block_is_that_of_transformers(void **state)
+{
+    struct merak_attrs route = {.i = {K, 0, 0}};
+    struct block b;
+
+    (void)state;
+    fill(&b);
+    forward(&b, &route);
+    add_shared(&b, true);
+    near_to(b.y[0], 0.537964151);
+    near_to(loss(&b), 1.266484186);
+}
+
+/* Of two groups one is kept, by scores with biases. */
+static void a_glm4_moe_block_is_that_of_transformers(void **state)
+{
+    static const double bias[E] = {0.3, -0.2, 0.1, 0};
+    static const int first[T] = {2, 0, 2, 2, 0};
+    struct merak_attrs route = {.i = {K, 1, 1, 2}, .f = {2.5, 1}};
+    struct block b;
+
+    (void)state;
+    fill(&b);
+    b.biased = true;
+    memcpy(b.bias, bias, sizeof(bias));
+    forward(&b, &route);
+    backward(&b, &route);
+    add_shared(&b, false);
+    for (int t = 0; t < T; t++) /* a group is chosen whole */
+        assert_int_equal(b.ids[t * K] / 2 * 2, first[t]);
+    near_to(b.y[0], 3.089588415);
+    near_to(loss(&b), 1.990989881);
+    near_to(norm(b.drouter, E * C, 0), 0.940478610);
+}
+
+/* The balance of a block's router, as load_balancing_loss_func() has it. */
+static void the_auxiliary_loss_is_that_of_transformers(void **state)
+{
+    struct merak_attrs route = {.i = {K, 0, 1}}, none = {.i = {0}};
+    struct merak_attrs sizes = {.i = {E, T}};
+    struct merak_kernel_call call = {.attrs = &none, .n_in = 2, .n_out = 1};
+    double load[2 * E + 1], tally[2 + E];
+    struct block b;
+
+    (void)state;
+    fill(&b);
+    forward(&b, &route);
+    call.operand[0] = F64(b.z, 1, T, E);
+    call.operand[1] = I32(b.ids, 1, T, K);
+    call.operand[2] = F64(load, 1, 2 * E + 1);
+    check("route_load", &call);
+    call = (struct merak_kernel_call){.attrs = &sizes, .n_in = 1, .n_out = 1};
+    call.operand[0] = F64(load, 1, 2 * E + 1);
+    call.operand[1] = F64(tally, 2 + E);
+    check("balance", &call);
+    near_to(tally[0], 1.993346214);
+}
+
 static void an_olmoe_block_is_that_of_transformers(void **state)
 {
     struct merak_attrs route = {.i = {K, 0, 0}};
@@ -395,6 +500,9 @@ int main(void)
         cmocka_unit_test(gradients_reach_the_logits),
         cmocka_unit_test(a_mixtral_block_is_that_of_transformers),
         cmocka_unit_test(an_olmoe_block_is_that_of_transformers),
+        cmocka_unit_test(a_qwen2_moe_block_is_that_of_transformers),
+        cmocka_unit_test(a_glm4_moe_block_is_that_of_transformers),
+        cmocka_unit_test(the_auxiliary_loss_is_that_of_transformers),
         cmocka_unit_test(a_router_in_fp32_is_that_of_transformers),
         cmocka_unit_test(an_expert_that_does_not_exist_is_named),
     };
