@@ -12,9 +12,6 @@
 
 #include "runtime/engine/engine_impl.h"
 
-/* The communication thread's deadline should pass first: its error names the
- * transfer. */
-#define PATIENCE 1.25
 #define LEAST 16 /* operations of a quarter */
 
 enum merak_status merak_engine_ahead_init(struct merak_engine *e,
@@ -59,7 +56,7 @@ static enum merak_status mark(struct merak_engine *e, struct merak_error *err)
     enum merak_status rc = MERAK_OK;
 
     if (ahead->recorded[ahead->next])
-        rc = merak_engine_wait_event(e, event, PATIENCE, err);
+        rc = merak_engine_wait_event(e, event, MERAK_PATIENCE, err);
     if (rc == MERAK_OK)
         rc = a->ops->record(a, MERAK_QUEUE_COMPUTE, event, err);
     ahead->recorded[ahead->next] = true;

@@ -388,8 +388,9 @@ static void sleep_with_backoff(struct merak_engine *e, bool *had_events,
 static enum merak_status first_timed_out(struct merak_engine *e,
                                          struct merak_error *err)
 {
-    const struct merak_instr *instr =
-        &e->program->instr[e->comm.started[0].instr];
+    int first =
+        e->comm.n_started > 0 ? e->comm.started[0].instr : e->accel.left.asks;
+    const struct merak_instr *instr = &e->program->instr[first];
     char what[128];
 
     merak_engine_describe(e, instr, what, sizeof(what));
@@ -453,7 +454,8 @@ static void run_comm(struct merak_engine *e)
         }
         if (rc == MERAK_OK)
             rc = check_link(e, &err);
-        if (e->comm.n_started > 0 && rc == MERAK_OK &&
+        if ((e->comm.n_started > 0 || e->accel.left.asks >= 0) &&
+            rc == MERAK_OK &&
             merak_is_overdue(now - last, e->opt.deadline_s))
             rc = first_timed_out(e, &err);
         if (idle_since == 0)

@@ -278,6 +278,9 @@ static enum merak_status wait_for(struct merak_engine *e,
                                   struct merak_error *err)
 {
     int64_t start = 0, now;
+    /* an exchange may not have begun yet, since hosts wait to hear from an
+     * earlier one whether it is needed */
+    double patience = e->opt.accel != NULL ? MERAK_PATIENCE : 1;
     int pending;
 
     for (;;) {
@@ -295,7 +298,7 @@ static enum merak_status wait_for(struct merak_engine *e,
             start = now;
         if (now - start < e->compute_spin_ns)
             continue;
-        if (merak_is_overdue(now - start, e->opt.deadline_s))
+        if (merak_is_overdue(now - start, patience * e->opt.deadline_s))
             return timed_out(e, instr, pending, err);
         sleep_on(e, seen, 100000000);
     }

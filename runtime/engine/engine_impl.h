@@ -306,6 +306,9 @@ merak_engine_stage_test(struct merak_engine *e, const struct merak_instr *instr,
 enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         const struct merak_instr *instr,
                                         struct merak_error *err) MERAK_CHECKED;
+/* The communication thread's deadline should pass first: its error names the
+ * transfer.  The compute thread waits so many times as long. */
+#define MERAK_PATIENCE 1.25
 /* Block the host until the event is complete, or the other thread has failed;
  * patience times the deadline. */
 enum merak_status
