@@ -384,6 +384,9 @@ void merak_search_rate_shared(struct merak_search *s,
 
 /* Simulate the best; both lists are then sorted, the chosen one first. */
 void merak_search_finals(struct merak_search *s);
+
+/* --- runners_up.c ----------------------------------------------------- */
+
 /* Simulate runners-up that may be faster than the chosen plan, until each that
  * would be named is simulated or slower, or needs far more memory, and improve
  * the cuts of those that are nearly as fast; the list is then sorted again. */
