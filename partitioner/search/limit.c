@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "base/size.h"
 
 #include <float.h>
@@ -28,15 +29,20 @@
 #define PLAIN_SHARE 0.8
 #define BUILD_SHARE 0.9
 /* Building the programs of a plan takes a time of its own, for which estimates
- * leave so many seconds, as long as these shares are left for them. */
-#define BUILD_S 3
+ * leave that of so many instructions, as long as these shares are left for
+ * them. */
+#define BUILD_EFFORT 430000
 #define LEAST_FULL 0.4
 #define LEAST_PLAIN 0.6
 #define TRIAL_SHARE 0.8 /* of what is left, for one of several trials */
 #define LITTLE 0.05     /* not worth another search */
-/* Until the first plan was built: what an instruction of it takes, and how long
- * it is built though the time is over. */
-#define EFFORT_NS 7000
+/* Until the first plan was built: an instruction of it takes as long as so many
+ * steps of a hash, as where both were measured.  Each search measures a step
+ * anew, the least of some times. */
+#define EFFORT_STEPS 2000
+#define MEASURED_STEPS 6000
+#define MEASUREMENTS 5
+/* .. and how long it is built though the time is over. */
 #define FIRST_NS 2000000000
 
 /* Of the time that was left when estimates began. */
@@ -60,7 +66,8 @@ static void set_estimates(struct merak_search *s, double share, double least)
     double all_s = (double)(at_share(s, 1) - s->turn.from_ns) * 1e-9;
 
     if (s->in->seconds > 0 && all_s > 0)
-        share = fmin(share, fmax(least, 1 - BUILD_S / all_s));
+        share = fmin(share, fmax(least, 1 - BUILD_EFFORT * 1e-9 *
+                                                s->trials.effort_ns / all_s));
     merak_search_limit_share(s, share);
 }
 
@@ -69,8 +76,27 @@ void merak_search_limit_begin(struct merak_search *s)
     s->turn.from_ns = merak_clock_ns();
 }
 
+/* What an instruction of a program takes to be built and simulated, about. */
+static double measure_effort_ns(void)
+{
+    int64_t least_ns = INT64_MAX;
+    volatile uint64_t hash = 0;
+
+    for (int i = 0; i < MEASUREMENTS; i++) {
+        int64_t start_ns = merak_clock_ns(), took_ns;
+
+        for (uint64_t step = 0; step < MEASURED_STEPS; step++)
+            hash = merak_rng_mix(hash, step);
+        took_ns = merak_clock_ns() - start_ns;
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+    }
+    return (double)least_ns * EFFORT_STEPS / MEASURED_STEPS;
+}
+
 void merak_search_limit_init(struct merak_search *s)
 {
+    if (s->in->seconds > 0)
+        s->trials.effort_ns = measure_effort_ns();
     merak_search_limit_begin(s);
     s->start_ns = s->turn.from_ns;
     merak_search_limit_share(s, 1);
@@ -89,11 +115,10 @@ static int64_t built_by(const struct merak_search *s)
 
 bool merak_search_limit_allows(const struct merak_search *s, double effort)
 {
-    double ns = s->found ? s->trials.effort_ns : EFFORT_NS;
-
     return s->until_ns == INT64_MAX ||
            (effort <= s->trials.too_much &&
-            effort * ns <= (double)(built_by(s) - merak_clock_ns()));
+            effort * s->trials.effort_ns <=
+                (double)(built_by(s) - merak_clock_ns()));
 }
 
 void merak_search_limit_trial(struct merak_search *s)

@@ -139,7 +139,7 @@ struct merak_search {
                         other cuts will not be tried */
         int64_t start_ns; /* of the latest */
         int64_t last_ns;  /* what the last one that succeeded took */
-        double effort_ns; /* and each instruction of it */
+        double effort_ns; /* and each instruction of it; before, about */
         double too_much;  /* effort for which there was no time; or DBL_MAX */
         struct merak_rounds earlier; /* than this one */
         struct {                     /* candidates that were built (tried.h) */

@@ -25,8 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIME_SHARE 0.25   /* of --search-seconds, .. */
-#define WHOLE_SHARE 1.1   /* .. of which the search and this take at most */
+#define TIME_SHARE 0.25   /* of --search-seconds, of which a search leaves some */
 #define ALL_SHARE 0.2     /* of what the search took, .. */
 #define ALL_LEAST_S 1     /* .. or so long, one with any degrees may take */
 #define MOST_TIMES 16     /* as many nodes, at most, are tried */
@@ -538,8 +537,7 @@ enum merak_status plan_advice_make(struct plan_auto *plan,
                                    struct merak_error *err)
 {
     double all_s = plan->opt->search_seconds;
-    double seconds =
-        fmin(all_s * TIME_SHARE, all_s * WHOLE_SHARE - result->took_s);
+    double seconds = fmin(all_s * TIME_SHARE, all_s - result->took_s);
     struct asked a = {.plan = plan,
                       .result = result,
                       .until_ns = INT64_MAX,

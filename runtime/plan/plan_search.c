@@ -9,6 +9,9 @@
 #include <signal.h>
 #include <stdio.h>
 
+/* Of --search-seconds: the rest is for what is said of the plan. */
+#define PLAN_SEARCH_SHARE 0.9
+
 /* A signal handler can only access globals.  It stays set: of several searches
  * the rest end at once, too. */
 static volatile sig_atomic_t stop_asked;
@@ -32,7 +35,7 @@ enum merak_status plan_search(struct plan_auto *plan,
                   sigaction(SIGINT, &once, NULL) == 0;
     enum merak_status rc;
 
-    plan->in.seconds = plan->opt->search_seconds;
+    plan->in.seconds = PLAN_SEARCH_SHARE * plan->opt->search_seconds;
     plan->in.stop = &stop_asked;
     rc = merak_search(&plan->in, result_p, err);
     if (caught)
