@@ -164,6 +164,9 @@ static double speed_with(const struct row *row, double products, double net)
                                     .threads = 1,
                                     .device = &device,
                                     .fast_sums = true, /* all used NCCL's */
+                                    /* hosts hear how many rows are left */
+                                    .direct = row->pin.ep_form ==
+                                              MERAK_EP_EXCHANGE,
                                     .pin = row->pin};
     double speed;
 
@@ -203,6 +206,9 @@ static double speed_of(const struct row *row)
     FETCHED, .zero_home = MERAK_HOME_IN, .given[MERAK_CHOICE_ZERO_HOME] = true
 /* Experts take as many rows as evenly routed tokens have. */
 #define ROOM_1 .expert_room = 100, .given[MERAK_CHOICE_EXPERT_ROOM] = true
+/* .. and rows travel to them, not all tokens. */
+#define EXCHANGED \
+    ROOM_1, .ep_form = MERAK_EP_EXCHANGE, .given[MERAK_CHOICE_EP_FORM] = true
 #define INTERLEAVED .schedule = "interleaved"
 #define PTD_P FULL, NO_SP, .zero = 0, .given[MERAK_CHOICE_ZERO] = true
 #define ALONE(n)                           \

@@ -138,7 +138,7 @@
  SECONDS, 4.43, HELD_OUT, 8, 49152, 0, DGX},
 /* the same of GB200, May 2025, whose nodes here are the 64 GPUs of a domain of
  * NVLink that are used; Grok-1 is a Mixtral of 314 B, each of whose experts is
- * cut over tp, there as here, and takes no more tokens than with even routing
+ * cut over tp, there as here, and gets no more rows than with even routing
  * (MegatronTokenDropCallback of NeMo's recipe) */
 {"Llama 405 B on 128", "gb200", LLAMA_405B, 8192, 64, 2,
  {.tp = 4, .cp = 2, .given[MERAK_CHOICE_CP] = true, .pp = 8, .micro_batch = 1,
@@ -171,8 +171,8 @@
  {.tp = 8, .pp = 4, .micro_batch = 1, INTERLEAVED, .chunks = 12, NONE, SP},
  SECONDS, 8.468, HELD_OUT, 8, 49152, 0, NVL64},
 {"Grok-1 on 128", "gb200", 64, 6144, 48, 131072, 8192, 256, 2,
- {.tp = 4, .ep = 8, .pp = 1, .micro_batch = 8, NONE, SP, ROOM_1},
- SECONDS, 7.325, 0.66, 8, 32768, 8, NVL64},
+ {.tp = 4, .ep = 8, .pp = 1, .micro_batch = 8, NONE, SP, EXCHANGED},
+ SECONDS, 7.325, HELD_OUT, 8, 32768, 8, NVL64},
 /* Llama 3 (arXiv 2407.21783), table 4: 430 TFLOP/s a GPU, of 2.54e12 FLOPs a
  * token (6 a parameter, and attention's to earlier tokens) */
 {"Llama 405 B on 8192", "h100", LLAMA_405B, 8192, 2048, 1024,
@@ -214,14 +214,14 @@
 /* Megatron-LM's README of v0.9 and Megatron-MoE-ModelZoo, runtime.conf and
  * run_mixtral_8x22B.sh, all with even routing: from 468 and 455 TFLOP/s of a
  * GPU, all pairs of positions counted.  Experts of the larger one are there on
- * 8 ranks, each whole, and here on 4, each cut over tp. */
+ * 8 ranks, each whole, and here on 4, each cut over tp; rows travel to them. */
 {"Mixtral 8x7B on 64", "h100", 32, 4096, 32, 32000, 4096, 256, 8,
  {.tp = 1, .ep = 8, .pp = 4, .micro_batch = 8, INTERLEAVED, .chunks = 8, NONE,
-  ROOM_1},
+  EXCHANGED},
  SECONDS, 2.903, HELD_OUT, 8, 14336, 8, DGX},
 {"Mixtral 8x22B on 128", "h100", 56, 6144, 48, 32768, 4096, 256, 16,
  {.tp = 2, .ep = 4, .pp = 8, .micro_batch = 4, .schedule = "1f1b", NONE, SP,
-  ROOM_1},
+  EXCHANGED},
  SECONDS, 4.513, HELD_OUT, 8, 16384, 8, DGX},
 /* Narayanan et al.: FLOP/s of a GPU, those of recomputation among them */
 {"PTD-P, 1.7 B on 32", "a100-2021", 24, 2304, 24, 51200, 2048, 512, 4,
