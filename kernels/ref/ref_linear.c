@@ -4,6 +4,31 @@
 
 #include "kernels/ref/ref.h"
 
+/* Rows whose sums are made at once: no sum waits for another's addition. */
+enum { ROWS = 8 };
+
+/* sum[r] += row i + r of x times row j of w, rows of k elements; each sum in
+ * ascending order */
+static void add_products(double *sum, size_t rows,
+                         const struct merak_operand *x, size_t i,
+                         const struct merak_operand *w, size_t j, size_t k)
+{
+    if (rows == ROWS && x->dtype == MERAK_F32 && w->dtype == MERAK_F32) {
+        const float *a = (const float *)x->data + i * k;
+        const float *b = (const float *)w->data + j * k;
+
+        for (size_t d = 0; d < k; d++) {
+            for (size_t r = 0; r < ROWS; r++)
+                sum[r] += (double)a[r * k + d] * (double)b[d];
+        }
+        return;
+    }
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t d = 0; d < k; d++)
+            sum[r] += ref_load(x, (i + r) * k + d) * ref_load(w, j * k + d);
+    }
+}
+
 REF_KERNEL(linear)
 {
     const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
@@ -15,13 +40,17 @@ REF_KERNEL(linear)
     (void)err;
     if (!call->first)
         bias = NULL;
-    for (size_t i = 0; i < s.m; i++) {
-        for (size_t j = 0; j < s.n; j++) {
-            double sum = bias != NULL ? ref_load(bias, j) : 0.0;
+    for (size_t i = 0; i < s.m; i += ROWS) {
+        size_t rows = s.m - i < ROWS ? s.m - i : ROWS;
 
-            for (size_t k = 0; k < s.k; k++)
-                sum += ref_load(x, i * s.k + k) * ref_load(w, j * s.k + k);
-            ref_store(y, i * s.n + j, sum);
+        for (size_t j = 0; j < s.n; j++) {
+            double sum[ROWS];
+
+            for (size_t r = 0; r < ROWS; r++)
+                sum[r] = bias != NULL ? ref_load(bias, j) : 0.0;
+            add_products(sum, rows, x, i, w, j, s.k);
+            for (size_t r = 0; r < rows; r++)
+                ref_store(y, (i + r) * s.n + j, sum[r]);
         }
     }
     return MERAK_OK;
