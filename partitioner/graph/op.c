@@ -25,16 +25,22 @@ static struct {
     size_t n;
 } added;
 
+/* Asked for each candidate of a search: most names differ in a letter. */
+static bool is_named(const struct merak_op *op, const char *name)
+{
+    return op->name[0] == name[0] && strcmp(op->name, name) == 0;
+}
+
 const struct merak_op *merak_op_find(const char *name)
 {
     for (size_t t = 0; t < sizeof(builtin) / sizeof(*builtin); t++) {
         for (const struct merak_op *op = builtin[t]; op->name != NULL; op++) {
-            if (strcmp(op->name, name) == 0)
+            if (is_named(op, name))
                 return op;
         }
     }
     for (size_t i = 0; i < added.n; i++) {
-        if (strcmp(added.op[i]->name, name) == 0)
+        if (is_named(added.op[i], name))
             return added.op[i];
     }
     return NULL;
