@@ -91,6 +91,7 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (b.pages == MAP_FAILED)
         sc_die("out of memory");
+    madvise(b.pages, b.mapped, MADV_HUGEPAGE); /* mprotect() by 2 MiB */
     b.at = b.pages + b.mapped - b.bytes;
     memory.block[i] = b;
     memory.used += b.bytes;
