@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """parity.py - hold one training run against another
 
-  parity.py near REF RUN [--loss R] [--first R] [--last R]
-  parity.py equal REF RUN
+  parity.py near REF RUN [REF RUN]... [--loss R] [--first R] [--last R]
+  parity.py equal REF RUN [REF RUN]...
   parity.py bf16 FP32 REF RUN     (prefixes: one run a seed)
 
 A run is a directory with metrics.jsonl and, where the run wrote them,
@@ -90,9 +90,9 @@ def gradient_pairs(ref, run):
         yield pa, ta, tb
 
 
-def near(args):
+def near(args, ref, run):
     worst = 0.0
-    for a, b in steps_of(args.ref, args.run):
+    for a, b in steps_of(ref, run):
         for what in ("loss", "grad_norm"):
             off = relative(a[what], b[what])
             worst = max(worst, off)
@@ -101,7 +101,7 @@ def near(args):
                      f"off by {off:.2e}, allowed {args.loss:.0e}")
     limits = [args.first, args.last]
     worst_grads = []
-    for (path, a, b), limit in zip(gradient_pairs(args.ref, args.run), limits):
+    for (path, a, b), limit in zip(gradient_pairs(ref, run), limits):
         worst_grads.append(0.0)
         for name in a:
             off = distance(a[name], b[name])
@@ -113,19 +113,19 @@ def near(args):
           + ", ".join(f"{w:.1e}" for w in worst_grads))
 
 
-def equal(args):
-    for a, b in steps_of(args.ref, args.run):
+def equal(_, ref, run):
+    for a, b in steps_of(ref, run):
         for what in ("loss", "grad_norm"):
             if a[what] != b[what]:
                 fail(f"step {a['step']}: {what} {b[what]!r} is not "
                      f"{a[what]!r}")
     compared = 0
     for kind in ("grads", "ckpt"):
-        a, b = masters(args.ref, kind), masters(args.run, kind)
+        a, b = masters(ref, kind), masters(run, kind)
         if kind == "ckpt":
             a, b = a[-1:], b[-1:]
         if len(a) != len(b):
-            fail(f"{kind}: {len(a)} in {args.ref}, {len(b)} in {args.run}")
+            fail(f"{kind}: {len(a)} in {ref}, {len(b)} in {run}")
         for pa, pb in zip(a, b):
             ta, tb = tensors(pa), tensors(pb)
             if sorted(ta) != sorted(tb):
@@ -149,6 +149,13 @@ def runs_of(prefix):
     if not found:
         fail(f"no run is named {prefix}*")
     return found
+
+
+def each_pair(args):
+    if len(args.runs) % 2 != 0:
+        fail(f"a reference and a run each, got {len(args.runs)}")
+    for ref, run in zip(args.runs[::2], args.runs[1::2]):
+        args.hold(args, ref, run)
 
 
 def bf16(args):
@@ -175,16 +182,14 @@ def main():
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
     cmd = commands.add_parser("near")
-    cmd.add_argument("ref")
-    cmd.add_argument("run")
+    cmd.add_argument("runs", nargs="+")
     cmd.add_argument("--loss", type=float, default=1e-5)
     cmd.add_argument("--first", type=float, default=1e-5)
     cmd.add_argument("--last", type=float, default=1e-4)
-    cmd.set_defaults(call=near)
+    cmd.set_defaults(call=each_pair, hold=near)
     cmd = commands.add_parser("equal")
-    cmd.add_argument("ref")
-    cmd.add_argument("run")
-    cmd.set_defaults(call=equal)
+    cmd.add_argument("runs", nargs="+")
+    cmd.set_defaults(call=each_pair, hold=equal)
     cmd = commands.add_parser("bf16")
     cmd.add_argument("fp32")
     cmd.add_argument("ref")

@@ -52,7 +52,7 @@ wait_for()
 
 setup_file()
 {
-    local model runs=()
+    local model runs=() pairs=()
 
     export RUNS=$BATS_FILE_TMPDIR
     seq 3000 >"$RUNS/digits"
@@ -69,7 +69,7 @@ setup_file()
 # as_one TP PP DP NAME MODELS [OPTION...]
 as_one()
 {
-    local tp=$1 pp=$2 dp=$3 name=$4 models=$5 model runs=()
+    local tp=$1 pp=$2 dp=$3 name=$4 models=$5 model runs=() pairs=()
 
     shift 5
     for model in $models; do
@@ -82,8 +82,9 @@ as_one()
     done
     wait_for "${runs[@]}"
     for model in $models; do
-        "$TESTS/parity.py" near "$RUNS/$model" "$RUNS/$model-$name"
+        pairs+=("$RUNS/$model" "$RUNS/$model-$name")
     done
+    "$TESTS/parity.py" near "${pairs[@]}"
 }
 
 @test "four tensor ranks share two kv heads" {

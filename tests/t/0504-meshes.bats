@@ -43,13 +43,14 @@ train()
 # near_one RANKS LIST WORD..: both models, held against one rank
 near_one()
 {
-    local model ranks=$1 list=$2
+    local model ranks=$1 list=$2 pairs=()
 
     shift 2
     for model in gpt2-tied llama-untied; do
         train $model "$list" "$ranks" --stages "$list" "$@"
-        "$TESTS/parity.py" near "$RUNS/$model-one" "$RUNS/$model-$list"
+        pairs+=("$RUNS/$model-one" "$RUNS/$model-$list")
     done
+    "$TESTS/parity.py" near "${pairs[@]}"
 }
 
 @test "3 ranks: 2 replicas, then 1" {

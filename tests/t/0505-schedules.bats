@@ -27,17 +27,17 @@ setup_file()
 # (TEST_ALL=1) both models do
 schedule()
 {
-    local model mode modes="none full"
+    local model mode modes="none full" pairs=()
 
     for model in gpt2-tied llama-untied; do
         for mode in $modes; do
             run_model $model 0.5 1 2 1 $model-c0.5-$1-$mode --schedule "$1" \
                 --chunks "${2:-1}" --recompute $mode
-            "$TESTS/parity.py" equal "$RUNS/$model-c0.5-$1-$mode" \
-                "$RUNS/$model-c0.5-tp1-pp2-dp1"
+            pairs+=("$RUNS/$model-c0.5-$1-$mode" "$RUNS/$model-c0.5-tp1-pp2-dp1")
         done
         [ -n "${TEST_ALL-}" ] || modes=none
     done
+    "$TESTS/parity.py" equal "${pairs[@]}"
 }
 
 @test "early recomputation is bit-equal to 1f1b" { schedule early; }
@@ -104,14 +104,16 @@ planned()
 }
 
 @test "a sub-pipeline is bit-equal to micro-batches of half the size" {
+    local pairs=()
+
     for model in gpt2-tied llama-untied; do
         for layout in "2 1 1" "2 2 1" "1 2 2"; do
             set -- $layout
             name=tp$1-pp$2-dp$3
             run_model $model 0.5 $1 $2 $3 $model-c0.5-sub-$name \
                 --micro-batch 2 --sub-pipeline yes
-            "$TESTS/parity.py" equal "$RUNS/$model-c0.5-sub-$name" \
-                "$RUNS/$model-c0.5-$name"
+            pairs+=("$RUNS/$model-c0.5-sub-$name" "$RUNS/$model-c0.5-$name")
         done
     done
+    "$TESTS/parity.py" equal "${pairs[@]}"
 }

@@ -19,14 +19,15 @@ setup_file()
 # shared TP PP DP [OPTION...]: both models
 shared()
 {
-    local tp=$1 pp=$2 dp=$3 model name
+    local tp=$1 pp=$2 dp=$3 model name pairs=()
 
     shift 3
     for model in gpt2-tied llama-untied; do
         name=$model-c0.5-shared-$BATS_TEST_NUMBER
         run_model $model 0.5 $tp $pp $dp "$name" --schedule interlaced "$@"
-        "$TESTS/parity.py" near "$RUNS/$model-c0.5-tp1-pp1-dp1" "$RUNS/$name"
+        pairs+=("$RUNS/$model-c0.5-tp1-pp1-dp1" "$RUNS/$name")
     done
+    "$TESTS/parity.py" near "${pairs[@]}"
 }
 
 @test "two stages agree with one rank, and recomputing changes no bit" {

@@ -101,7 +101,7 @@ planned_is_reserved()
 # one, without clipping too
 near()
 {
-    local model clip clips=0.5
+    local model clip clips=0.5 pairs=()
 
     case ${TEST_ALL:+night }$1$2$3${4-} in
     222 | "night 222" | "night 411" | "night 141" | "night 114") clips+=" 0" ;;
@@ -110,18 +110,19 @@ near()
         for clip in $clips; do
             name=$model-c$clip-tp$1-pp$2-dp$3${4:+-$4}
             run_model $model $clip "$1" "$2" "$3" "$name" ${5:+$5 $6}
-            "$TESTS/parity.py" near "$RUNS/$model-c$clip-tp1-pp1-dp1" \
-                "$RUNS/$name"
+            pairs+=("$RUNS/$model-c$clip-tp1-pp1-dp1" "$RUNS/$name")
         done
     done
+    "$TESTS/parity.py" near "${pairs[@]}"
 }
 
 # two runs of both models, clipping active, bit for bit
 equal() # name-suffix-A name-suffix-B
 {
-    local model
+    local model pairs=()
 
     for model in gpt2-tied llama-untied; do
-        "$TESTS/parity.py" equal "$RUNS/$model-c0.5-$1" "$RUNS/$model-c0.5-$2"
+        pairs+=("$RUNS/$model-c0.5-$1" "$RUNS/$model-c0.5-$2")
     done
+    "$TESTS/parity.py" equal "${pairs[@]}"
 }
