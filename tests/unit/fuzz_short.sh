@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fuzz_short.sh - every fuzz target holds for a moment, those of model folders
-# for 15 seconds, or all for MERAK_TEST_FUZZ_SECONDS (30 in ./check), and has
-# its seeds read
+# for 5 seconds (15 at night), or all for MERAK_TEST_FUZZ_SECONDS (30 in
+# ./check, but for CI), and has its seeds read
 #
 # Run from the build directory of tests/.  The same inputs on every machine,
 # though a slower one tries fewer of them.  `make fuzz` goes on for long.
@@ -13,6 +13,8 @@ export LC_ALL=C
 . "$(dirname "$0")/tap.sh"
 short=${MERAK_TEST_ALL:+2} # seconds of the processor, a target
 short=${short:-0.5}
+folders=${MERAK_TEST_ALL:+15}
+folders=${folders:-5}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
@@ -27,9 +29,9 @@ run()
 {
     local seconds runs
 
-    # what comes from anybody's hands, as a model folder does, has 30 together
+    # model folders come from anybody's hands
     case $1 in
-    fuzz_safetensors | fuzz_tokenizer) seconds=15 runs=100000000 ;;
+    fuzz_safetensors | fuzz_tokenizer) seconds=$folders runs=100000000 ;;
     *) seconds=$short runs=100000 ;;
     esac
     if [ -n "${MERAK_TEST_FUZZ_SECONDS-}" ]; then
