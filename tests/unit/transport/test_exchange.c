@@ -2,6 +2,9 @@
 /* test_exchange.c - collectives against a serial one, to the bit */
 #include "config.h"
 
+/* Millions of elements, one by one, and ./check does not optimize tests. */
+#pragma GCC optimize("O2")
+
 #include "unit/near.h"
 #include "unit/serial_exchange.h"
 #include "unit/test_ranks.h"
