@@ -24,11 +24,12 @@
 #include <math.h>
 #include <string.h>
 
-#define WITHIN 1.25    /* times what is published, or that part of it */
-#define FITS 1.1       /* a fitted row, likewise */
-#define FITS_MEAN 1.01 /* and those of a device on average */
-#define STAYS_OFF 1.05 /* a row that is not met, of what was found */
-#define MAX_PARTS 64   /* of pipelines whose cut is given */
+#define WITHIN 1.25     /* times what is published, or that part of it */
+#define FITS 1.1        /* a fitted row, likewise */
+#define FITS_MEAN 1.01  /* and those of a device on average */
+#define STAYS_OFF 1.05  /* a row that is not met, of what was found */
+#define MEMORY_MEAN 1.1 /* memory, likewise */
+#define MAX_PARTS 64    /* of pipelines whose cut is given */
 
 /* What a row is for, else it is not met and has so many times the speed. */
 #define HELD_OUT 0
@@ -46,6 +47,7 @@ enum figure {
 struct setting {
     int ranks_of_node;
     double node_bytes_per_s; /* of all adapters of a node, one way */
+    double memory_gb;        /* of the fullest GPU, as published; or 0 */
     enum {
         CUT_BEST,
         CUT_LAYERS, /* as many layers each; the last stage has the head, too */
@@ -145,6 +147,9 @@ static void take_setting(const struct row *row, struct merak_device *device,
         cut_evenly(row, &pin->list);
 }
 
+/* Of the fullest rank of the latest prediction. */
+static double memory_bytes;
+
 /* How many times as fast as published a step is predicted to be, with products
  * and a network so many times as fast as the device's. */
 static double speed_with(const struct row *row, double products, double net)
@@ -180,6 +185,7 @@ static double speed_with(const struct row *row, double products, double net)
     if (merak_search(&in, &result, &err) != MERAK_OK)
         fail_msg("%s %s: %s", row->device, row->name, err.text);
     speed = published_s(row) / result->choice[0].step_s;
+    memory_bytes = (double)result->choice[0].memory_bytes;
     print_message("# %s %s: %.3f s, %.1f %% of peak, %.2f times as fast as "
                   "published\n",
                   row->device, row->name, result->choice[0].step_s,
@@ -220,24 +226,6 @@ static double speed_of(const struct row *row)
         .tp = 1, .pp = 1, .micro_batch = n, FULL \
     }
 
-/* Layers, hidden, heads, vocabulary. */
-#define MPT_125M 12, 768, 12, 50368
-#define MPT_760M 24, 1536, 12, 50368
-#define MPT_1B 24, 2048, 16, 50368
-#define MPT_3B 32, 2560, 20, 50368
-#define MPT_7B 32, 4096, 32, 50368
-#define MPT_13B 40, 5120, 40, 50368
-#define MPT_30B 48, 7168, 56, 50368
-#define MPT_70B 80, 8192, 64, 50368
-#define LLAMA_8B 32, 4096, 32, 128256
-#define LLAMA_70B 80, 8192, 64, 128256
-#define LLAMA_405B 126, 16384, 128, 128256
-#define NEMOTRON_15B 32, 6144, 48, 256000
-#define NEMOTRON_340B 96, 18432, 96, 256000
-#define NONE .recompute = MERAK_RECOMPUTE_NONE
-#define GPT_175B 96, 12288, 96, 51200
-#define GPT_1T 128, 25600, 160, 51200
-
 #define DGX NULL
 /* Of the 72 GPUs that NVLink connects in a rack, runs have 64. */
 static const struct setting nvl64 = {.ranks_of_node = 64};
@@ -245,18 +233,19 @@ static const struct setting nvl64 = {.ranks_of_node = 64};
 /* Where BLOOM was trained: four Omni-Path adapters of 100 Gb/s for the 8 GPUs
  * of a node (its model card), at 88 % of that, as other adapters.  The head has
  * 250880 words; since 28 February 2022 it and the table counted as layers. */
-#define JEAN_ZAY(as)                            \
-    &(const struct setting)                     \
-    {                                           \
-        .node_bytes_per_s = 4.4e10, .cut = (as) \
+#define JEAN_ZAY(as, gb)                                           \
+    &(const struct setting)                                        \
+    {                                                              \
+        .node_bytes_per_s = 4.4e10, .memory_gb = (gb), .cut = (as) \
     }
 
 static const struct row rows[] = {
 #include "unit/search/throughput_rows.h"
 };
 
-/* What speed_of() said of each row. */
+/* What speed_of() said of each row, and its bytes. */
 static double speed[sizeof(rows) / sizeof(*rows)];
+static double memory[sizeof(rows) / sizeof(*rows)];
 
 static bool is_within(double got, double want, double times)
 {
@@ -518,6 +507,32 @@ static void long_sequences_in_a_row_have_the_published_rate(void **state)
     }
 }
 
+/* What the fullest GPU had in use, with the 1573 MiB of its context (the same
+ * source). */
+#define CONTEXT_GB 1.65
+
+static void memory_is_what_was_published(void **state)
+{
+    double sum = 0;
+    int n = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        double gb = memory[i] * 1e-9 + CONTEXT_GB;
+
+        if (memory[i] == 0 || rows[i].setting == NULL ||
+            rows[i].setting->memory_gb == 0)
+            continue;
+        print_message("# %s: %.1f GB, published %.0f\n", rows[i].name, gb,
+                      rows[i].setting->memory_gb);
+        assert_true(is_within(gb, rows[i].setting->memory_gb, WITHIN));
+        sum += log(gb / rows[i].setting->memory_gb);
+        n++;
+    }
+    assert_true(n > 0);
+    assert_true(is_within(exp(sum / n), 1, MEMORY_MEAN));
+}
+
 /* The rate of products is that with which its fitted rows are right. */
 static void fitted_rows_come_out_on_average(void **state)
 {
@@ -544,8 +559,10 @@ static int predict_all(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        if (!is_left_out(&rows[i]))
-            speed[i] = speed_of(&rows[i]);
+        if (is_left_out(&rows[i]))
+            continue;
+        speed[i] = speed_of(&rows[i]);
+        memory[i] = memory_bytes;
     }
     return 0;
 }
@@ -559,6 +576,7 @@ int main(void)
         cmocka_unit_test(long_sequences_over_nodes_lose_what_was_published),
         cmocka_unit_test(fp8_gains_what_was_published),
         cmocka_unit_test(long_sequences_in_a_row_have_the_published_rate),
+        cmocka_unit_test(memory_is_what_was_published),
         cmocka_unit_test(fitted_rows_come_out_on_average),
     };
 
