@@ -484,12 +484,17 @@ struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
 {
     struct merak_attrs attrs = {.i = {0}};
     struct merak_value *out[2], *over = NULL;
+    /* one that all tokens have is no part of a rank: there is nothing to cut,
+     * and no row too many */
+    bool one = gate != NULL && gate->shape.ndim > 0 && gate->shape.dim[0] == 1;
+    bool shares = m->expert_room > 0 && !one;
 
-    ids = within_capacity(m, ids, gate);
-    if (m->expert_room > 0 && m->expert_exchange)
+    if (!one)
+        ids = within_capacity(m, ids, gate);
+    if (shares && m->expert_exchange)
         return travelling_experts(
             m, (struct merak_value *[]){x, weights, ids, gate, up, down});
-    if (m->expert_room > 0 && ids != NULL && gate != NULL)
+    if (shares && ids != NULL && gate != NULL)
         attrs = (struct merak_attrs){
             .i = {kept_rows(m->expert_room, &ids->shape, &gate->shape),
                   (int64_t)gate->shape.dim[0]}};

@@ -188,7 +188,7 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
 enum merak_status merak_shared_mark(struct merak_sharded *sharded,
                                     struct merak_error *err) MERAK_CHECKED;
 /* The experts that an axis may cut: the greatest common divisor of those of all
- * nodes; 0: there are none. */
+ * nodes that have several; 0: there are none. */
 size_t merak_shard_experts(const struct merak_graph *graph);
 void merak_sharded_destroy(struct merak_sharded *sharded);
 /* The one of a stage. */

@@ -94,7 +94,7 @@ size_t merak_shard_experts(const struct merak_graph *graph)
 
         merak_node_signature(graph->node[i], &sig);
         for (int x = 0; x < sig.n_index; x++)
-            if (sig.index[x].experts)
+            if (sig.index[x].experts && sig.index[x].extent > 1)
                 n = merak_size_gcd(n, sig.index[x].extent);
     }
     return n;

@@ -372,14 +372,15 @@ static int list_sequence_cuts(const struct choice *c, int axis, int8_t *cuts)
     return n > 0 ? n : list_uncut(c, cuts);
 }
 
-/* Candidates on the axis of experts. */
+/* Candidates on the axis of experts.  One that all tokens have is whole. */
 static int list_expert_cuts(const struct choice *c, size_t parts, int8_t *cuts)
 {
     bool experts = false;
     int n = 0;
 
     for (int i = 0; i < c->sig->n_index; i++)
-        experts = experts || c->sig->index[i].experts;
+        experts = experts || (c->sig->index[i].experts &&
+                              c->sig->index[i].kind != MERAK_INDEX_WHOLE);
     if (!experts)
         n = list_uncut(c, cuts);
     for (int i = 0; i < c->sig->n_index; i++) {

@@ -258,6 +258,50 @@ END
     experts_as exchanged-tp2 48 2 --expert-room 125 --ep-form exchange
 }
 
+# folder_of FAMILY: as it was saved, and its config.json beside it
+folder_of()
+{
+    local file folder=$RUNS/$1-folder
+
+    mkdir "$folder"
+    for file in "$TESTS/vectors/weights/$1".*; do
+        cp "$file" "$folder/${file##*/"$1".}"
+    done
+    cp "$folder/config.json" "$RUNS/$1-folder.json"
+}
+
+# cut_folder FAMILY EP FORM: its experts over EP, twice; then it goes on at other
+# degrees, and is evaluated, written and exported
+cut_folder()
+{
+    local of=$1 ep=$2 ckpt=$RUNS/$1-cut/ckpt
+    local same=(--micro-batch "$ep" --global-batch $((2 * ep))
+        --init-from "$RUNS/$of-folder")
+
+    folder_of "$of"
+    MODELS=$RUNS train_to "$of-whole" "$of-folder" -- "${same[@]}"
+    MODELS=$RUNS train_to "$of-cut" "$of-folder" srun -n$((2 * ep)) \
+        --overcommit --merak-ep="$ep" -- "${same[@]}" --ep-form "$3" \
+        --ckpt "$ckpt"
+    "$TESTS/parity.py" near "$RUNS/$of-whole" "$RUNS/$of-cut"
+    MODELS=$RUNS train_to "$of-cut" "$of-folder" srun -n4 --overcommit \
+        --merak-tp=2 --merak-pp=2 -- "${same[@]}" --ckpt "$ckpt" --steps 5
+    grep 'resumed .*step 4' "$RUNS/$of-cut/out"
+    merak eval --ckpt "$ckpt" --data "$RUNS/text"
+    merak generate --ckpt "$ckpt" --tokenizer byte --prompt 12 --tokens 4
+    merak ckpt export "$ckpt" --format hf --out "$RUNS/$of-out"
+    merak ckpt import "$RUNS/$of-out" --out "$RUNS/$of-in"
+}
+
+@test "folders of five families with experts over tasks, and what follows" {
+    cut_folder qwen2_moe 3 gather
+    [ -n "${TEST_ALL-}" ] || return 0
+    cut_folder mixtral 3 exchange
+    cut_folder qwen3_moe 4 gather
+    cut_folder olmoe 4 exchange
+    cut_folder glm4_moe 4 gather
+}
+
 @test "rows beyond a capacity are dropped alike on any ranks" {
     local run
 

@@ -49,6 +49,27 @@ static struct merak_value *grouped(struct merak_model *m,
     return merak_linear(m, merak_attention(m, q, k, v), w, NULL, 3);
 }
 
+/* An expert of twice the channels that all tokens have. */
+static struct merak_value *add_common(struct merak_model *m, int l,
+                                      struct merak_value *x,
+                                      struct merak_value *to, size_t C)
+{
+    const struct merak_route_options route = {.k = 1, .sigmoid = true};
+    struct merak_value *w, *weights, *ids, *gate, *up;
+
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.common.w", l), MERAK_NORMAL(0.5f), 1,
+                    C);
+    merak_route(m, merak_linear(m, x, w, NULL, 1), NULL, &route, &weights,
+                &ids);
+    gate = MERAK_PARAM(m, merak_name(m, "h.%d.common.gate.w", l),
+                       MERAK_NORMAL(0.2f), 1, 2 * C, C);
+    up = MERAK_PARAM(m, merak_name(m, "h.%d.common.up.w", l),
+                     MERAK_NORMAL(0.2f), 1, 2 * C, C);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.common.down.w", l),
+                    MERAK_NORMAL(0.2f), 1, C, 2 * C);
+    return merak_add(m, to, merak_experts(m, x, weights, ids, gate, up, w));
+}
+
 /* Experts of twice the channels in place of an MLP. */
 static struct merak_value *mixture(struct merak_model *m,
                                    const struct small_model *s, int l,
@@ -75,7 +96,8 @@ static struct merak_value *mixture(struct merak_model *m,
                      2 * C, C);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.down.w", l), MERAK_NORMAL(0.2f), E,
                     C, 2 * C);
-    return merak_add(m, x, merak_experts(m, x, weights, ids, gate, up, w));
+    z = merak_add(m, x, merak_experts(m, x, weights, ids, gate, up, w));
+    return s->common ? add_common(m, l, x, z, C) : z;
 }
 
 static struct merak_value *block(struct merak_model *m,

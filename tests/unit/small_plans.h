@@ -16,6 +16,7 @@ struct small_model {
     bool skewed;            /* all tokens choose the same experts */
     struct merak_balance_options balance;
     double capacity; /* merak_expert_capacity() */
+    bool common;     /* one more, which all tokens choose, with a gate */
     bool untied;       /* a head of its own instead of the embedding table */
     float dropout;     /* behind every projection */
     bool shared_proj;  /* all layers use one output projection */

@@ -21,7 +21,7 @@ static const struct small_model mixture = {
     .balance = {.aux = 0.5f, .z = 0.02f, .bias_rate = 1e-3f},
     .untied = true};
 
-/* All experts on one rank, beside the same replicas and stages. */
+/* All experts on one rank. */
 static struct merak_plan uncut(const struct merak_plan *plan)
 {
     struct merak_plan one = *plan;
@@ -30,12 +30,15 @@ static struct merak_plan uncut(const struct merak_plan *plan)
     return one;
 }
 
+#define N_ROWS(rows) (sizeof(rows) / sizeof(*(rows)))
+
 struct divided {
     struct parity_variant v;
     int ep, room;
 };
 
-static void check_divided(const struct divided *rows, size_t n,
+static void check_divided(const struct small_model *model,
+                          const struct divided *rows, size_t n,
                           enum merak_ep_form form)
 {
     for (size_t i = 0; i < n; i++) {
@@ -46,7 +49,7 @@ static void check_divided(const struct divided *rows, size_t n,
         plan.ep_form = form;
         plan.expert_room = rows[i].room;
         one = uncut(&plan);
-        parity_plans(&mixture, &one, &plan, false);
+        parity_plans(model, &one, &plan, false);
     }
 }
 
@@ -70,7 +73,7 @@ static void experts_over_ranks_compute_the_same(void **state)
     };
 
     (void)state;
-    check_divided(rows, sizeof(rows) / sizeof(*rows), MERAK_EP_GATHER);
+    check_divided(&mixture, rows, N_ROWS(rows), MERAK_EP_GATHER);
 }
 
 /* The same where rows travel, with and without places for all of them. */
@@ -92,7 +95,7 @@ static void experts_exchange_rows(void **state)
     };
 
     (void)state;
-    check_divided(rows, sizeof(rows) / sizeof(*rows), MERAK_EP_EXCHANGE);
+    check_divided(&mixture, rows, N_ROWS(rows), MERAK_EP_EXCHANGE);
 }
 
 /* Sequences over cp beside experts over ep: each rank has the rows that its
@@ -132,7 +135,7 @@ static void sequences_are_cut_beside_experts(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+    for (size_t i = 0; i < N_ROWS(rows); i++) {
         struct merak_plan plan = parity_plan(&rows[i].v), one;
         struct small_model model = mixture;
 
@@ -151,6 +154,24 @@ static void sequences_are_cut_beside_experts(void **state)
     }
 }
 
+/* An expert that all tokens have is on every rank, with all rows. */
+static void what_all_tokens_have_is_not_divided(void **state)
+{
+    static const struct divided rows[] = {
+        {{1, 1, 1, "1f1b", 0, MERAK_SP_OFF}, 4, 0},
+        {{2, 1, 1, "1f1b", 1, MERAK_SP_ON}, 2, 0},
+        {{1, 2, 2, "zb-h1", 2, MERAK_SP_OFF}, 2, 0},
+        {{1, 1, 2, "1f1b", 3, MERAK_SP_OFF}, 2, 0},
+    };
+    struct small_model model = mixture;
+
+    (void)state;
+    model.common = true;
+    model.capacity = 0.5;
+    check_divided(&model, rows, 4, MERAK_EP_GATHER);
+    check_divided(&model, rows, 4, MERAK_EP_EXCHANGE);
+}
+
 /* What experts take no more of is the same under every layout, in both forms:
  * of 4 x 32 rows to two of eight experts each of these takes 2 x 4. */
 static void no_layout_changes_what_is_dropped(void **state)
@@ -167,7 +188,7 @@ static void no_layout_changes_what_is_dropped(void **state)
     (void)state;
     model.skewed = true;
     model.capacity = 1;
-    for (int i = 0; i < 2 * (int)(sizeof(rows) / sizeof(*rows)); i++) {
+    for (int i = 0; i < 2 * (int)N_ROWS(rows); i++) {
         const struct divided *row = &rows[i / 2];
         struct merak_plan plan = parity_plan(&row->v), one;
         struct executed *ex;
@@ -354,7 +375,7 @@ static void rows_without_places_are_counted(void **state)
     (void)state;
     model.skewed = true;
     model.balance = (struct merak_balance_options){0};
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+    for (size_t i = 0; i < N_ROWS(rows); i++) {
         struct merak_plan plan = {.tp = rows[i].tp,
                                   .ep = 4,
                                   .pp = rows[i].pp,
@@ -393,7 +414,7 @@ static void rows_without_room_are_counted(void **state)
     (void)state;
     model.skewed = true;
     model.balance = (struct merak_balance_options){0};
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+    for (size_t i = 0; i < N_ROWS(rows); i++) {
         struct merak_plan plan = {.tp = rows[i].tp,
                                   .cp = rows[i].cp,
                                   .ep = 4,
@@ -561,6 +582,7 @@ int main(void)
         cmocka_unit_test(experts_over_ranks_compute_the_same),
         cmocka_unit_test(experts_exchange_rows),
         cmocka_unit_test(sequences_are_cut_beside_experts),
+        cmocka_unit_test(what_all_tokens_have_is_not_divided),
         cmocka_unit_test(no_layout_changes_what_is_dropped),
         cmocka_unit_test(random_layouts_have_the_norm_of_one),
         cmocka_unit_test(one_rank_may_get_every_row),
