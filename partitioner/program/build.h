@@ -202,7 +202,7 @@ struct merak_build_recycled {
     int n;
 };
 
-/* Receives of values that skip stages: posts.c. */
+/* Receives of values that skip stages, and of pairs: posts.c. */
 struct merak_build_arrivals {
     bool plays; /* receives are posted according to a play of the schedule */
     struct merak_arrival *arrival; /* the values received then */

@@ -15,6 +15,12 @@
  * actions give back, and all of them point forward in the time of that play.
  * Whatever the real times are, they cannot form a cycle.
  *
+ * A pair's halves are sent one after the other.  Where a device's queues run in
+ * order, the second is not received before the first is over, nor anything
+ * started that follows in the program: posted with the first, it would keep
+ * this stage's sends from neighbours that wait for them.  It is posted when the
+ * first action starts that finds it sent, and by then the first is over.
+ *
  * Vocabulary-parallel layers of all stages are played as such: they start when
  * the last stage is ready.
  */
@@ -23,17 +29,21 @@
 #include "partitioner/program/build.h"
 
 #include "base/error.h"
+#include "partitioner/program/streams.h"
 #include "partitioner/schedule/time.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A value that comes from another stage. */
 struct merak_arrival {
     int value, from, part; /* stage and the part there that sends it */
     const struct merak_carry *carry; /* from the previous pass; or NULL */
-    /* Receives, identified by the actions that read them: the first to be
-     * posted before an action, and the next after each. */
+    /* Receives, identified by the micro-batches of a pair and the actions that
+     * read them: the first to be posted before an action, and the next after
+     * each. */
     int *head, *next;
+    int now; /* of the action before which receives are posted */
 };
 
 static void add_arrival(struct merak_build *b, int value, int from, int part,
@@ -91,6 +101,11 @@ static void list_ends(const struct merak_timetable *table, int stage,
 
 /* --- posts ---------------------------------------------------------------- */
 
+static int width(const struct merak_build *b)
+{
+    return b->prog->plan.sub_pipeline ? 2 : 1;
+}
+
 /* Is an action the one that a value has to come for? */
 static bool comes_for(struct merak_build *b, const struct merak_arrival *v,
                       const struct merak_action *a)
@@ -103,32 +118,71 @@ static bool comes_for(struct merak_build *b, const struct merak_arrival *v,
     return merak_build_moves_in(b, v->value, a);
 }
 
-/* Post each receive before the last action that starts before the value is
- * sent and comes before the reader. */
-static void find_posts(struct merak_build *b,
-                       const struct merak_timetable *table, const double *end,
-                       struct merak_arrival *v)
+static void post(struct merak_arrival *v, int receive, int at)
+{
+    v->next[receive] = v->head[at];
+    v->head[at] = receive;
+}
+
+/* The first action that starts when a value is sent, or k, which reads it. */
+static int starts_after(const struct merak_timetable_row *here, int k,
+                        double sent)
+{
+    while (k > 0 && here->start[k - 1] >= sent)
+        k--;
+    return k;
+}
+
+/* Where what a stage sends is posted first, by flow: what later actions read,
+ * and with the current one. */
+struct posted {
+    int later[MERAK_FLOW_KINDS], now[MERAK_FLOW_KINDS];
+};
+
+/* Post what action k reads before the action ahead of the first that starts
+ * when the value is sent; a pair's second half before that one, unless more is
+ * sent until then. */
+static void post_one(struct merak_build *b, const struct merak_timetable *table,
+                     const double *end, struct merak_arrival *v, int k,
+                     struct posted *posted)
 {
     const struct merak_timetable_row *here = &table->row[b->stage];
-    enum merak_action_kind kind =
-        merak_build_is_forward(b, v->value) ? MERAK_ACT_F : MERAK_ACT_B;
+    const struct merak_action *a = &here->action[k];
+    bool forward = merak_build_is_forward(b, v->value);
+    int flow = forward ? MERAK_FLOW_FORWARD : MERAK_FLOW_BACKWARD;
+    int pass = v->carry != NULL ? a->pass - 1 : a->pass, at;
 
-    for (int i = 0; i < here->n; i++)
-        v->head[i] = -1;
+    at = starts_after(here, k,
+                      end[place_of(table, forward ? MERAK_ACT_F : MERAK_ACT_B,
+                                   v->part, a, pass)]);
+    if (width(b) == 2) {
+        at = at < posted->later[flow] ? at : posted->later[flow];
+        post(v, 2 * k + 1, at);
+    }
+    at -= at > 0; /* overlapped with the action before */
+    post(v, width(b) * k, at);
+    if (at < posted->now[flow])
+        posted->now[flow] = at;
+}
+
+/* Of all values that come from a stage. */
+static void find_posts(struct merak_build *b,
+                       const struct merak_timetable *table, const double *end,
+                       int from)
+{
+    const struct merak_timetable_row *here = &table->row[b->stage];
+    struct posted posted;
+
+    for (int f = 0; f < MERAK_FLOW_KINDS; f++)
+        posted.now[f] = here->n;
     for (int k = here->n - 1; k >= 0; k--) {
-        const struct merak_action *a = &here->action[k];
-        int pass = v->carry != NULL ? a->pass - 1 : a->pass, post = k;
-        double sent;
+        memcpy(posted.later, posted.now, sizeof(posted.later));
+        for (int i = 0; i < b->arrivals.n; i++) {
+            struct merak_arrival *v = &b->arrivals.arrival[i];
 
-        if (!comes_for(b, v, a))
-            continue;
-        sent = end[place_of(table, kind, v->part, a, pass)];
-        while (post > 0 && here->start[post - 1] >= sent)
-            post--;
-        if (post > 0)
-            post--; /* overlapped with the action before */
-        v->next[k] = v->head[post];
-        v->head[post] = k;
+            if (v->from == from && comes_for(b, v, &here->action[k]))
+                post_one(b, table, end, v, k, &posted);
+        }
     }
 }
 
@@ -138,7 +192,6 @@ static void read_play(struct merak_build *b,
     size_t n = (size_t)table->row[b->stage].n + 1;
     size_t places = merak_lists_places(table->lists, MERAK_ACT_B + 1);
     double *end = malloc(places * sizeof(*end));
-    int of = -1;
 
     if (end == NULL) {
         merak_build_fail(b, merak_fail_nomem(b->err, places * sizeof(*end)));
@@ -148,13 +201,15 @@ static void read_play(struct merak_build *b,
         struct merak_arrival *v = &b->arrivals.arrival[i];
 
         v->head = merak_build_alloc(b, n * sizeof(*v->head));
-        v->next = merak_build_alloc(b, n * sizeof(*v->next));
-        if (b->rc != MERAK_OK)
-            break;
-        if (v->from != of)
-            list_ends(table, v->from, end);
-        of = v->from;
-        find_posts(b, table, end, v);
+        v->next = merak_build_alloc(b, (size_t)width(b) * n * sizeof(*v->next));
+        for (size_t k = 0; k < n && b->rc == MERAK_OK; k++)
+            v->head[k] = -1;
+    }
+    for (int from = 0; from < b->prog->plan.pp && b->rc == MERAK_OK; from++) {
+        if (from == b->stage)
+            continue;
+        list_ends(table, from, end);
+        find_posts(b, table, end, from);
     }
     free(end);
 }
@@ -180,7 +235,8 @@ void merak_build_posts(struct merak_build *b)
         merak_plan_schedule_args(&b->prog->plan, 0);
     struct merak_timetable *table = NULL;
 
-    b->arrivals.plays = args.stages > 1 && (b->passes > 1 || b->skips);
+    b->arrivals.plays =
+        args.stages > 1 && (b->passes > 1 || b->skips || width(b) == 2);
     if (!b->arrivals.plays)
         return;
     b->lags.send_lag = 1;
@@ -198,31 +254,46 @@ void merak_build_posts(struct merak_build *b)
     merak_timetable_destroy(table);
 }
 
-/* For both micro-batches of a pair. */
 static void arrive(struct merak_build *b, const struct merak_arrival *v,
-                   const struct merak_action *a)
+                   const struct merak_action *a, int half)
 {
-    int width = b->prog->plan.sub_pipeline ? 2 : 1;
+    int microbatch = a->microbatch * width(b) + half;
 
     b->now.slice = a->slice;
     merak_build_set_pass(b, a);
-    for (int h = 0; h < width && merak_build_reads(b, v->value); h++) {
-        int microbatch = a->microbatch * width + h;
+    if (!merak_build_reads(b, v->value))
+        return;
+    if (v->carry != NULL)
+        merak_build_carry(b, v->carry, microbatch, false);
+    else
+        merak_build_transfer(b, v->value, microbatch, false);
+}
 
-        if (v->carry != NULL)
-            merak_build_carry(b, v->carry, microbatch, false);
-        else
-            merak_build_transfer(b, v->value, microbatch, false);
+/* The arrival whose receive is posted next: of pairs all come in the order of
+ * what they are for, else value by value. */
+static struct merak_arrival *next_arrival(const struct merak_build *b)
+{
+    struct merak_arrival *found = NULL;
+
+    for (int i = 0; i < b->arrivals.n; i++) {
+        struct merak_arrival *v = &b->arrivals.arrival[i];
+
+        if (v->now >= 0 &&
+            (found == NULL || (width(b) == 2 && v->now < found->now)))
+            found = v;
     }
+    return found;
 }
 
 void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
                         int at)
 {
-    for (int i = 0; i < b->arrivals.n; i++) {
-        const struct merak_arrival *v = &b->arrivals.arrival[i];
+    struct merak_arrival *v;
 
-        for (int k = v->head[at]; k >= 0 && b->rc == MERAK_OK; k = v->next[k])
-            arrive(b, v, &list[k]);
+    for (int i = 0; i < b->arrivals.n; i++)
+        b->arrivals.arrival[i].now = b->arrivals.arrival[i].head[at];
+    while (b->rc == MERAK_OK && (v = next_arrival(b)) != NULL) {
+        arrive(b, v, &list[v->now / width(b)], v->now % width(b));
+        v->now = v->next[v->now];
     }
 }

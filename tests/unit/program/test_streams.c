@@ -90,6 +90,36 @@ static void all_schedules_end(void **state)
     assert_true(tried > 20);
 }
 
+/* With two micro-batches in an action, one and two chunks for each that a
+ * schedule needs. */
+static void pairs_end(void **state)
+{
+    const struct merak_schedule *const *all = merak_schedules();
+    int tried = 0;
+
+    (void)state;
+    for (int i = 0; all[i / 8] != NULL; i++) {
+        const struct merak_schedule *schedule = all[i / 8];
+        int tp = i % 2 + 1, pp = i / 2 % 2 == 0 ? 2 : 4;
+        struct merak_plan plan =
+            planned_plan(tp, pp, tp, 16, schedule->name, tp - 1);
+        struct merak_error err;
+        struct merak_planned *p;
+
+        plan.sub_pipeline = true;
+        plan.chunks = (schedule->min_chunks > 1 ? schedule->min_chunks : 1) *
+                      (i / 4 % 2 + 1);
+        if (planned_try(&gpt, &plan, &err) != MERAK_OK)
+            continue; /* its limits */
+        p = planned_build(&gpt, &plan, NULL);
+        assert_ends(p);
+        planned_assert_sound(p);
+        merak_planned_destroy(p);
+        tried++;
+    }
+    assert_true(tried > 30);
+}
+
 static void other_models_end(void **state)
 {
     static const struct {
@@ -417,6 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_schedules_end),
         cmocka_unit_test(lanes_in_use_are_counted),
+        cmocka_unit_test(pairs_end),
         cmocka_unit_test(other_models_end),
         cmocka_unit_test(a_circle_of_groups_is_found),
         cmocka_unit_test(messages_in_another_order_are_found),
