@@ -25,6 +25,12 @@ struct plan_auto {
     /* At --expert-load: the step's seconds, 0 if it is not given; and the
      * highest load that there can be, 1 if experts are not divided. */
     double loaded_s, most_load;
+    struct {
+        size_t n;           /* 0: they are not divided */
+        double layer, most; /* bytes that a rank keeps for gradients of a
+                               micro-batch: of a layer; and rows that it can
+                               have, times an even share */
+    } experts;
     bool identified; /* `file` is filled in */
     struct merak_plan_file file;
 };
@@ -53,11 +59,11 @@ enum merak_status plan_auto_build(const struct plan_auto *plan,
                                   double load, struct merak_planned **planned_p,
                                   struct merak_timeline **timeline_p,
                                   struct merak_error *err) MERAK_CHECKED;
-/* uneven_load.c: fill in loaded_s and most_load; print them. */
+/* uneven_load.c: fill in experts, loaded_s and most_load; print them. */
 enum merak_status plan_load_add(struct plan_auto *plan,
                                 const struct merak_search_result *result,
                                 struct merak_error *err) MERAK_CHECKED;
-void plan_load_print(const struct plan_auto *plan);
+void plan_load_print(const struct plan_auto *plan, const struct merak_plan *p);
 /* table.c: the best plans for several machines, or saved plans, a row each. */
 enum merak_status plan_table_print(const struct plan_options *opt,
                                    struct merak_error *err) MERAK_CHECKED;

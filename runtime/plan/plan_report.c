@@ -347,7 +347,7 @@ void plan_report_print(const struct plan_auto *plan,
 
     print_choice(plan, result);
     print_time(plan, result);
-    plan_load_print(plan);
+    plan_load_print(plan, &result->choice[0].plan);
     if (plan_search_text(result, text) != NULL)
         puts(text);
     if (plan_bound_text(result, text) != NULL)

@@ -103,6 +103,9 @@ ok $? "a search takes the least micro-batch that ep divides" out err
 "$merak" plan $experts --micro-batch 2 $search --expert-load 1.5 >out 2>err &&
     grep -q "ep 1.5 times an even share, of at most 2: [0-9.]* [mu]*s" out
 ok $? "and the step at an uneven load is told" out err
+# of 32 rows 1.25 of a rank's half, each of 2 x 48 numbers in bf16
+grep -q "^experts: 4 over ep 2, 2 a rank; tokens gathered; 3.75 KiB of .* 125 % of an even share of rows, of at most 200 %; more is computed again, nothing" out
+ok $? "and what is kept of experts' rows" out err
 says 66 "--expert-load 0.5: the fullest rank has an even share or more" \
     plan $experts --expert-load 0.5
 says 66 "--expert-load is for one plan of one machine: give one --device" \
