@@ -30,7 +30,7 @@ options_of()
     case $1 in
     tp) echo -N1 -n4 --merak-tp=4 ;;
     pp) echo "${node[@]}" --merak-pp=4 ;;
-    dp | fetch | set-up) echo "${node[@]}" --merak-dp=4 ;;
+    dp | fetch | fetch-in | set-up) echo "${node[@]}" --merak-dp=4 ;;
     save | fetch-save) echo "${node[@]}" --merak-pp=2 --merak-dp=2 ;;
     validation) echo "${node[@]}" --merak-tp=2 --merak-dp=2 ;;
     esac
@@ -41,6 +41,7 @@ more_of()
     case $1 in
     save) echo --ckpt "$2/run" --ckpt-every 1 --ckpt-async no ;;
     fetch) echo --zero 3 --eval-samples 0 ;;
+    fetch-in) echo --zero 3 --dp-in 2 --zero-home in --eval-samples 0 ;;
     fetch-save) echo --zero 3 "$(more_of save "$2")" ;;
     validation) echo --eval-every 1 --eval-samples 2048 ;;
     *) echo --eval-samples 0 ;;
@@ -156,10 +157,12 @@ figures()
     if [ -z "${HANG_COUNT-}" ]; then
         printf '%s 0\n' "set-up STOP 1" "save STOP 2" "validation STOP 3" \
             "tp KILL 0" "pp KILL 3" "dp KILL 1" "fetch KILL 2" \
-            "fetch STOP 0" "fetch-save KILL 3" >"$RUNS/list"
+            "fetch STOP 0" "fetch-in KILL 1" "fetch-in STOP 2" \
+            "fetch-save KILL 3" >"$RUNS/list"
     else
         for ((i = 0; i < HANG_COUNT; i++)); do
-            for wait in ${HANG_WAITS:-tp pp dp fetch set-up save fetch-save validation}; do
+            for wait in ${HANG_WAITS:-tp pp dp fetch fetch-in set-up save \
+                fetch-save validation}; do
                 echo "$wait STOP $((i % 4)) $i"
                 echo "$wait KILL $((i % 4)) $i"
             done
