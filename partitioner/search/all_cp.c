@@ -105,7 +105,7 @@ static enum merak_status refuse(const struct merak_search_input *input,
                 fmax(input->seconds - since(start_ns),
                      (1 - FIND_SHARE) * input->seconds));
 
-    enum merak_status rc = merak_search_with_cp(&one, result_p, err);
+    enum merak_status rc = merak_search_all_means(&one, result_p, err);
 
     if (rc == MERAK_OK) /* with more time there is one after all */
         (*result_p)->took_s = since(start_ns);
@@ -125,7 +125,7 @@ over_nodes(const struct merak_search_input *input, int64_t start_ns)
 
         one.brief = true;
         if ((input->seconds > 0 && left <= 0) ||
-            merak_search_with_cp(&one, &found, NULL) != MERAK_OK)
+            merak_search_all_means(&one, &found, NULL) != MERAK_OK)
             found = NULL;
     }
     return found;
@@ -159,7 +159,7 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
         one.refusal = &why;
         one.brief = true;
         one.known_s = best != NULL ? best->choice[0].step_s : 0;
-        if (merak_search_with_cp(&one, &result, NULL) == MERAK_OK) {
+        if (merak_search_all_means(&one, &result, NULL) == MERAK_OK) {
             keep_better(&best, result);
         } else if (why.constraint == MERAK_BINDS_MEMORY && why.need > 0 &&
                    why.need < least) {

@@ -49,9 +49,10 @@ static void search_one(const struct merak_search_input *input,
     }
 }
 
-enum merak_status merak_search_with_cp(const struct merak_search_input *input,
-                                       struct merak_search_result **result_p,
-                                       struct merak_error *err)
+enum merak_status
+merak_search_all_means(const struct merak_search_input *input,
+                       struct merak_search_result **result_p,
+                       struct merak_error *err)
 {
     const bool all =
         input->pin.offload == MERAK_OFFLOAD_AUTO && input->most_s == 0;

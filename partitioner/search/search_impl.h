@@ -401,9 +401,10 @@ merak_search_given_means(const struct merak_search_input *input,
                          struct merak_error *err) MERAK_CHECKED;
 /* The same, of all ways to have again what stages drop, with --offload auto:
  * means.c. */
-enum merak_status merak_search_with_cp(const struct merak_search_input *input,
-                                       struct merak_search_result **result_p,
-                                       struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_search_all_means(const struct merak_search_input *input,
+                       struct merak_search_result **result_p,
+                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_search_all_cp(const struct merak_search_input *input,
                                       struct merak_search_result **result_p,
                                       struct merak_error *err) MERAK_CHECKED;
