@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # 0522-every-wait.bats - a rank is stopped or killed while the others wait in
-# tp, pp, dp, parameters to be fetched, set-up, a save or validation: its rank
-# and node are told
+# tp, pp, dp, parameters to be fetched, set-up, a save or validation, or while
+# activations and state come and go: its rank and node are told
 #
 # One run of each wait, unless HANG_COUNT=20 asks for so many of each wait and
 # signal, ranks in turn; HANG_COUNT=80 is twenty of each rank.  Then the report
@@ -18,6 +18,7 @@ setup_file()
     export RUNS=$BATS_FILE_TMPDIR
     merak data pack --tokenizer byte --out "$RUNS/text" \
         /usr/share/common-licenses/GPL-3 >/dev/null
+    device_with_host >"$RUNS/host.json"
 }
 
 teardown() { assert_no_node_drained; }
@@ -31,7 +32,7 @@ options_of()
     tp) echo -N1 -n4 --merak-tp=4 ;;
     pp) echo "${node[@]}" --merak-pp=4 ;;
     dp | fetch | fetch-in | set-up) echo "${node[@]}" --merak-dp=4 ;;
-    save | fetch-save) echo "${node[@]}" --merak-pp=2 --merak-dp=2 ;;
+    save | fetch-save | away) echo "${node[@]}" --merak-pp=2 --merak-dp=2 ;;
     validation) echo "${node[@]}" --merak-tp=2 --merak-dp=2 ;;
     esac
 }
@@ -43,6 +44,10 @@ more_of()
     fetch) echo --zero 3 --eval-samples 0 ;;
     fetch-in) echo --zero 3 --dp-in 2 --zero-home in --eval-samples 0 ;;
     fetch-save) echo --zero 3 "$(more_of save "$2")" ;;
+    away)
+        echo --zero 3 --offload all --recompute full \
+            --device "$RUNS/host.json" --eval-samples 0
+        ;;
     validation) echo --eval-every 1 --eval-samples 2048 ;;
     *) echo --eval-samples 0 ;;
     esac
@@ -158,11 +163,11 @@ figures()
         printf '%s 0\n' "set-up STOP 1" "save STOP 2" "validation STOP 3" \
             "tp KILL 0" "pp KILL 3" "dp KILL 1" "fetch KILL 2" \
             "fetch STOP 0" "fetch-in KILL 1" "fetch-in STOP 2" \
-            "fetch-save KILL 3" >"$RUNS/list"
+            "fetch-save KILL 3" "away KILL 2" "away STOP 1" >"$RUNS/list"
     else
         for ((i = 0; i < HANG_COUNT; i++)); do
             for wait in ${HANG_WAITS:-tp pp dp fetch fetch-in set-up save \
-                fetch-save validation}; do
+                fetch-save validation away}; do
                 echo "$wait STOP $((i % 4)) $i"
                 echo "$wait KILL $((i % 4)) $i"
             done

@@ -62,3 +62,14 @@ refuse()
     assert_no_job_left
     assert_no_node_drained
 }
+
+# A device file of a device that has a host's memory for --offload.
+device_with_host()
+{
+    cat <<'END'
+{"name": "box", "ranks_per_node": 4, "memory_bytes": 4e9,
+ "flops_per_s": {"f32": 1e11, "bf16": 1e11}, "bytes_per_s": 1e10,
+ "kernel_s": 2e-6, "link": {"bytes_per_s": 5e9, "latency_s": 5e-6},
+ "host": {"memory_bytes": 1e9, "bytes_per_s": 1e9, "latency_s": 1e-5}}
+END
+}
