@@ -49,15 +49,16 @@ static enum merak_status infer_places(const char *op, const char *pattern,
     return merak_dims_solve(&dims, inf, err);
 }
 
-#define PLACES "w=f:bTK ids=i:bTK > place=f:bEP rest=i:bTK"
-MERAK_DIMS_SIGNATURE(experts_places, PLACES)
+/* As MERAK_DIMS(), by these attributes. */
+#define PLACES_DIMS(op, pattern)                                 \
+    static enum merak_status op##_infer(struct merak_infer *inf, \
+                                        struct merak_error *err) \
+    {                                                            \
+        return infer_places(#op, (pattern), inf, err);           \
+    }                                                            \
+    MERAK_DIMS_SIGNATURE(op, pattern)
 
-static enum merak_status experts_places_infer(struct merak_infer *inf,
-                                              struct merak_error *err)
-{
-    return infer_places("experts_places", PLACES, inf, err);
-}
-
+PLACES_DIMS(experts_places, "w=f:bTK ids=i:bTK > place=f:bEP rest=i:bTK")
 MERAK_COST(experts_places, 4)
 MERAK_DIMS(experts_places_dx, "dplace=f:bEP ids=i:bTK > dw=f:bTK")
 MERAK_COST(experts_places_dx, 1)
@@ -80,15 +81,7 @@ MERAK_DIMS(experts_left, "rest=i:BTK > left=d:1")
 MERAK_COST(experts_left, 1)
 
 /* Rows that would have a place, where experts take no others. */
-#define CAPACITY "ids=i:bTK > kept=i:bTK"
-MERAK_DIMS_SIGNATURE(experts_capacity, CAPACITY)
-
-static enum merak_status experts_capacity_infer(struct merak_infer *inf,
-                                                struct merak_error *err)
-{
-    return infer_places("experts_capacity", CAPACITY, inf, err);
-}
-
+PLACES_DIMS(experts_capacity, "ids=i:bTK > kept=i:bTK")
 MERAK_COST(experts_capacity, 2)
 MERAK_DIMS(experts_dropped, "kept=i:btK > dropped=d:1")
 MERAK_COST(experts_dropped, 1)
@@ -96,15 +89,7 @@ MERAK_COST(experts_dropped, 1)
 /* --- rows that travel ------------------------------------------------------
  */
 
-#define SEND "x=c:bTc ids=i:bTK > rows=c:bERc"
-MERAK_DIMS_SIGNATURE(experts_send, SEND)
-
-static enum merak_status experts_send_infer(struct merak_infer *inf,
-                                            struct merak_error *err)
-{
-    return infer_places("experts_send", SEND, inf, err);
-}
-
+PLACES_DIMS(experts_send, "x=c:bTc ids=i:bTK > rows=c:bERc")
 MERAK_COST(experts_send, 1)
 #define JOIN                                                      \
     (inf->n_in > 2 ? "rows=c:bERc ids=i:bTK more=c:bTc > y=c:bTc" \
