@@ -94,15 +94,16 @@ run_units()
 {
     # nothing takes near as long: what does waits for something for ever
     local limit="timeout --kill-after=10 ${unit_limit:-1200}"
-
     # tests take longer to optimize than they save; what they test is optimized
-    make -k -j"$(nproc)" check CFLAGS="-g -O0" TEST_LIMIT="$limit" "$@" 2>&1 |
+    local how=(CFLAGS="-g -O0" TEST_LIMIT="$limit")
+
+    make -k -j"$(nproc)" check "${how[@]}" "$@" 2>&1 |
         tee check.log | grep --line-buffered -E "$unit_lines"
     local rc=${PIPESTATUS[0]} before=$failed
 
     if [ "$rc" -ne 0 ] && grep -qE '^(FAIL|ERROR|XPASS)' check.log; then
         say "what failed, once more"
-        make -k -C tests recheck CFLAGS="-g -O0" TEST_LIMIT="$limit" "$@" 2>&1 |
+        make -k -C tests recheck "${how[@]}" "$@" 2>&1 |
             tee -a check.log | grep --line-buffered -E "$unit_lines"
         rc=${PIPESTATUS[0]}
     fi
