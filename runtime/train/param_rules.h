@@ -96,7 +96,7 @@ enum merak_status merak_objective_settle(struct merak_objective *objective,
  * whose numbers for routers are below 0 if they are not given. */
 #define MERAK_ROUTER_OPTIONS(at)                                               \
     {"router-aux", MERAK_OPTION_FLOAT,                                         \
-     (at) + offsetof(struct merak_objective, balance.aux),                 \
+     (at) + offsetof(struct merak_objective, balance.aux),                     \
      .about = "coefficient of the routers' loss by how uneven their load is "  \
               "(the model's)"},                                                \
         {"router-z", MERAK_OPTION_FLOAT,                                       \
