@@ -3,7 +3,9 @@
 #include "config.h"
 
 /* Millions of elements, one by one, and ./check does not optimize tests. */
+#ifndef __clang__ /* has no such pragma */
 #pragma GCC optimize("O2")
+#endif
 
 #include "unit/near.h"
 #include "unit/serial_exchange.h"
