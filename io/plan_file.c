@@ -401,10 +401,9 @@ static void read_predicted(const json_t *in, struct merak_plan_file *file)
 }
 
 /* A report of a search adds what it was asked for: likewise. */
-static int read_ranks_per_node(const json_t *request)
+static int read_requested(const json_t *request, const char *name)
 {
-    json_int_t n =
-        json_integer_value(json_object_get(request, "ranks_per_node"));
+    json_int_t n = json_integer_value(json_object_get(request, name));
 
     return n > 0 && n <= 65535 ? (int)n : 0;
 }
@@ -440,7 +439,7 @@ static void read_sent(struct merak_plan_reader *r, const json_t *in,
 static void read_file(struct merak_plan_reader *r, const json_t *in,
                       struct merak_plan_file *file)
 {
-    const json_t *run;
+    const json_t *run, *request;
     char program[MERAK_FINGERPRINT_TEXT] = "0";
     json_int_t version;
 
@@ -465,7 +464,9 @@ static void read_file(struct merak_plan_reader *r, const json_t *in,
     file->program = strtoull(program, NULL, 16);
     read_id(r, in, "id", file->id);
     read_predicted(json_object_get(in, "predicted"), file);
-    file->ranks_per_node = read_ranks_per_node(json_object_get(in, "request"));
+    request = json_object_get(in, "request");
+    file->ranks_per_node = read_requested(request, "ranks_per_node");
+    file->rack_nodes = read_requested(request, "rack_nodes");
     check_id(r, in, file);
 }
 

@@ -36,8 +36,8 @@ struct merak_plan_file {
     struct merak_plan_kind kind[MERAK_PLAN_KINDS]; /* in the order of their
                                                       ranks */
     int n_kinds;                                   /* 0: all nodes are alike */
-    int ranks_per_node; /* it was searched for; 0: not known.  Only read: a
-                           report adds it. */
+    int ranks_per_node, rack_nodes; /* it was searched for; 0: not known.  Only
+                                       read: a report adds them. */
     char id[MERAK_FINGERPRINT_TEXT]; /* of plan and run; encode fills it */
 };
 

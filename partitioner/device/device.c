@@ -5,8 +5,8 @@
  * data sheet's, link bandwidth 80 to 90 % of one direction.  5 % of the memory
  * stays free for the context and libraries.  Net is one 200 (a100) or 400 Gb/s
  * (h100 and later) adapter for each GPU; rtx3090 is Merak's own cluster: PCIe
- * inside, one 100 Gb/s adapter shared by 8 GPUs.  The node of a gb200 is its
- * NVLink domain, a rack of 18 Slurm nodes.
+ * inside, one 100 Gb/s adapter shared by 8 GPUs.  NVLink joins the 18 nodes of a
+ * gb200's rack, of 4 GPUs each.
  *
  * A device is a GPU and a generation of its software: NAME is today's,
  * NAME-YEAR what was in use in that year.  For GPUs, in bf16:
@@ -122,7 +122,8 @@ static const struct merak_device built_in[] = {
      .memory_bytes = 187000000000,
      BLACKWELL(2.45e15, 1.49e15),
      .host = {220000000000, 3.6e11, 1e-5},
-     .links.level = {NVLINK5(72), NDR}},
+     .links.level = {NVLINK5(4), NDR},
+     .domain_nodes = 18},
     {.name = "rtx3090",
      .memory_bytes = 24400000000,
      .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},
@@ -255,8 +256,22 @@ enum merak_status merak_device_add_tuned(struct merak_device *device,
     return MERAK_OK;
 }
 
+int merak_device_domain(const struct merak_device *device, int nodes,
+                        int ranks_per_node)
+{
+    int most = device->domain_nodes, all = device->links.level[0].ranks * most;
+
+    if (most <= 1 || ranks_per_node < 1 || nodes < 1)
+        return 1;
+    if (most > all / ranks_per_node)
+        most = all / ranks_per_node;
+    while (most > 1 && nodes % most != 0)
+        most--;
+    return most > 1 ? most : 1;
+}
+
 void merak_device_cost(const struct merak_device *device,
-                       enum merak_dtype dtype, int ranks_per_node,
+                       enum merak_dtype dtype, int ranks,
                        struct merak_cost_model *model)
 {
     *model = (struct merak_cost_model){
@@ -271,6 +286,6 @@ void merak_device_cost(const struct merak_device *device,
         .interference_bytes_per_s = device->interference_bytes_per_s,
         .rates = device->rates[dtype],
         .tp_rates = device->tp_rates[dtype]};
-    model->links.level[0].ranks = ranks_per_node;
+    model->links.level[0].ranks = ranks;
     memcpy(model->name, device->name, sizeof(model->name));
 }

@@ -43,6 +43,10 @@
  *
  *    "host": {"memory_bytes": 2.4e11, "bytes_per_s": 5e10, "latency_s": 1e-5}
  *
+ * `link` may join several nodes, as NVLink does in a rack (default: 1):
+ *
+ *    "nodes": 18
+ *
  * `link` may have `groups`, for exchanges among more than two ranks of a node,
  * whose communication threads may have to share cores (cost_model.h):
  *
@@ -83,6 +87,8 @@ struct merak_device {
     struct merak_host host;
     struct merak_links links; /* level[0].ranks: the ranks of a node, unless a
                                  request says otherwise */
+    int domain_nodes; /* nodes that the links of level 0 join, as NVLink does in
+                         a rack; 0: each has its own */
     double interference_latency_s,
         interference_bytes_per_s; /* 0: nothing is lost */
     /* From a file; or NULL. */
@@ -119,10 +125,15 @@ enum merak_status merak_device_add_tuned(struct merak_device *device,
 enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path,
                                     struct merak_error *err) MERAK_CHECKED;
-/* The cost model of ranks on this device, for one dtype.  The device's rates
- * are borrowed. */
+/* How many of a job's nodes the links of level 0 join: the job's nodes are
+ * divided evenly over domains of the device.  1: each node has its own, also
+ * where it is said to have as many ranks as a domain. */
+int merak_device_domain(const struct merak_device *device, int nodes,
+                        int ranks_per_node);
+/* The cost model of ranks on this device, for one dtype; `ranks` of them share
+ * the links of level 0, 0: all.  The device's rates are borrowed. */
 void merak_device_cost(const struct merak_device *device,
-                       enum merak_dtype dtype, int ranks_per_node,
+                       enum merak_dtype dtype, int ranks,
                        struct merak_cost_model *model);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_file.c - read and write device files, as device.h describes them */
+/* device_file.c - read device files, as device.h describes them */
 #include "config.h"
 
 #include "partitioner/device/device_file.h"
@@ -58,6 +58,21 @@ static double number(struct reader *r, const json_t *object, const char *name,
     return 0;
 }
 
+/* A whole number from `least` on; `what` says which. */
+static int whole(struct reader *r, const json_t *in, const char *name,
+                 const char *what, int least)
+{
+    const int most = 65535;
+    double x = number(r, in, name, false);
+
+    if (r->rc == MERAK_OK && (x < least || x > most || x != floor(x)))
+        r->rc =
+            merak_fail(r->err, MERAK_ERR_FORMAT,
+                       "%s: %s is %g; expected a whole number from %d to %d",
+                       r->path, what, x, least, most);
+    return r->rc == MERAK_OK ? (int)x : least;
+}
+
 /* Fields of the file and of its objects; each list ends with NULL. */
 static const char *const device_fields[] = {"name",
                                             "ranks_per_node",
@@ -79,8 +94,8 @@ static const char *const device_fields[] = {"name",
                                             "transport",
                                             NULL};
 static const char *const dtype_fields[] = {"f32", "bf16", NULL};
-static const char *const link_fields[] = {"bytes_per_s", "latency_s", "groups",
-                                          NULL};
+static const char *const link_fields[] = {"bytes_per_s", "latency_s", "nodes",
+                                          "groups", NULL};
 static const char *const group_fields[] = {"ranks", "latency_s", "bytes_per_s",
                                            NULL};
 static const char *const net_fields[] = {"bytes_per_s", "latency_s",
@@ -158,21 +173,12 @@ static void read_group(struct reader *r, const json_t *in,
                        struct merak_device *d)
 {
     struct merak_link_group *group = &d->links.group[d->links.n_groups];
-    double ranks = number(r, in, "ranks", false);
 
     check_fields(r, in, "groups", group_fields);
+    group->ranks = whole(r, in, "ranks", "the ranks of a group of link", 2);
     group->latency_s = number(r, in, "latency_s", true);
     group->bytes_per_s = number(r, in, "bytes_per_s", false);
-    if (r->rc == MERAK_OK &&
-        (ranks < 2 || ranks > 65535 || ranks != floor(ranks)))
-        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "%s: a group of link has %g ranks; expected a whole "
-                           "number from 2 to 65535",
-                           r->path, ranks);
-    if (r->rc != MERAK_OK)
-        return;
-    group->ranks = (int)ranks;
-    d->links.n_groups++;
+    d->links.n_groups += r->rc == MERAK_OK;
 }
 
 static void read_groups(struct reader *r, const json_t *link,
@@ -200,7 +206,11 @@ static void read_links(struct reader *r, const json_t *in,
     const json_t *object;
 
     strcpy(link->name, "link");
-    read_groups(r, read_level(r, in, link_fields, link), d);
+    object = read_level(r, in, link_fields, link);
+    if (json_object_get(object, "nodes") != NULL)
+        d->domain_nodes =
+            whole(r, object, "nodes", "field \"nodes\" of link", 1);
+    read_groups(r, object, d);
     *net =
         (struct merak_level){"net", 0, link->latency_s, link->bytes_per_s, 0};
     if (json_object_get(in, net->name) == NULL)
@@ -264,10 +274,9 @@ static void read_roofline(struct reader *r, const json_t *in,
                            r->path, word == NULL ? "not a string" : word);
 }
 
-/* A calibration of GPUs is for NCCL, unless it says otherwise. */
-static bool is_direct_by_name(const struct merak_device *d)
+bool merak_device_is_direct_by_name(const struct merak_device *device)
 {
-    return strncmp(d->name, "cuda,", 5) == 0;
+    return strncmp(device->name, "cuda,", 5) == 0;
 }
 
 static void read_transport(struct reader *r, const json_t *in,
@@ -276,7 +285,8 @@ static void read_transport(struct reader *r, const json_t *in,
     const json_t *transport = json_object_get(in, "transport");
     const char *word = json_string_value(transport);
 
-    d->direct = word != NULL ? strcmp(word, "nccl") == 0 : is_direct_by_name(d);
+    d->direct = word != NULL ? strcmp(word, "nccl") == 0
+                             : merak_device_is_direct_by_name(d);
     if (transport != NULL && r->rc == MERAK_OK && !d->direct &&
         (word == NULL || strcmp(word, "ucx") != 0))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
@@ -403,38 +413,19 @@ static void read_tuned(struct reader *r, const json_t *in,
     }
 }
 
-static void put_tuned(json_t *out, const struct merak_device *device)
-{
-    json_t *choices;
-
-    if (device->tuned_for == NULL)
-        return;
-    choices = json_array();
-    for (int i = 0; i < device->n_tuned; i++)
-        json_array_append_new(choices, json_string(device->tuned[i]));
-    json_object_set_new(
-        out, "tuned",
-        json_pack("{s:s, s:o}", "for", device->tuned_for, "choices", choices));
-}
-
 /* --- the file ------------------------------------------------------------- */
 
 static void read_device(struct reader *r, const json_t *in,
                         struct merak_device *d)
 {
     const char *name = json_string_value(json_object_get(in, "name"));
-    double ranks = number(r, in, "ranks_per_node", false);
 
     check_fields(r, in, "", device_fields);
     if (name == NULL || name[0] == '\0')
         name = "file";
     copy_name(d->name, sizeof(d->name), name);
-    if (r->rc == MERAK_OK && (ranks > 65535 || ranks != floor(ranks)))
-        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "%s: ranks_per_node is %g; expected a whole number "
-                           "up to 65535",
-                           r->path, ranks);
-    d->links.level[0].ranks = r->rc == MERAK_OK ? (int)ranks : 1;
+    d->links.level[0].ranks =
+        whole(r, in, "ranks_per_node", "ranks_per_node", 1);
     d->memory_bytes = read_memory(r, in);
     read_flops(r, in, "flops_per_s", d->flops_per_s);
     if (json_object_get(in, "peak_flops_per_s") != NULL)
@@ -480,121 +471,4 @@ enum merak_status merak_device_load(const char *path,
         merak_device_fini(&d);
     }
     return r.rc;
-}
-
-static json_t *flops_object(const double *flops)
-{
-    return json_pack("{s:f, s:f}", "f32", flops[MERAK_F32], "bf16",
-                     flops[MERAK_BF16]);
-}
-
-static json_t *kernels_object(const struct merak_rates *rates)
-{
-    json_t *of = json_object();
-
-    for (int i = 0; rates != NULL && i < rates->n; i++) {
-        const struct merak_op_rates *r = &rates->op[i];
-        json_t *points = json_array();
-
-        for (int k = 0; k < r->n; k++)
-            json_array_append_new(
-                points,
-                json_pack("[f, f, f, f, f]", r->point[k].size.flops,
-                          r->point[k].size.bytes, r->point[k].seconds,
-                          r->point[k].size.width, r->point[k].size.reuse));
-        json_object_set_new(of, r->op, points);
-    }
-    return of;
-}
-
-static void put_tables(json_t *out, const char *name,
-                       struct merak_rates *const *rates)
-{
-    if (rates[MERAK_F32] == NULL && rates[MERAK_BF16] == NULL)
-        return;
-    json_object_set_new(out, name,
-                        json_pack("{s:o, s:o}", "f32",
-                                  kernels_object(rates[MERAK_F32]), "bf16",
-                                  kernels_object(rates[MERAK_BF16])));
-}
-
-static json_t *level_object(const struct merak_level *level)
-{
-    return json_pack("{s:f, s:f}", "bytes_per_s", level->bytes_per_s,
-                     "latency_s", level->latency_s);
-}
-
-static void put_groups(json_t *out, const struct merak_links *links)
-{
-    json_t *groups = json_array();
-
-    for (int i = 0; i < links->n_groups; i++)
-        json_array_append_new(
-            groups, json_pack("{s:i, s:f, s:f}", "ranks", links->group[i].ranks,
-                              "latency_s", links->group[i].latency_s,
-                              "bytes_per_s", links->group[i].bytes_per_s));
-    json_object_set_new(json_object_get(out, "link"), "groups", groups);
-}
-
-/* Write the optional fields. */
-static void put_rest(json_t *out, const struct merak_device *device)
-{
-    if (device->peak_flops_per_s[MERAK_F32] > 0)
-        json_object_set_new(out, "peak_flops_per_s",
-                            flops_object(device->peak_flops_per_s));
-    if (device->links.n_groups > 0)
-        put_groups(out, &device->links);
-    if (device->links.level[0].way_bytes_per_s > 0)
-        json_object_set_new(json_object_get(out, "net"), "node_bytes_per_s",
-                            json_real(device->links.level[0].way_bytes_per_s));
-    if (device->host.bytes_per_s > 0)
-        json_object_set_new(out, "host",
-                            json_pack("{s:I, s:f, s:f}", "memory_bytes",
-                                      (json_int_t)device->host.bytes,
-                                      "bytes_per_s", device->host.bytes_per_s,
-                                      "latency_s", device->host.latency_s));
-    if (device->interference_latency_s > 0 ||
-        device->interference_bytes_per_s > 0)
-        json_object_set_new(
-            out, "beside",
-            json_pack("{s:f, s:f}", "latency_s", device->interference_latency_s,
-                      "bytes_per_s", device->interference_bytes_per_s));
-    if (device->attention_flops_per_s[MERAK_BF16] > 0)
-        json_object_set_new(out, "attention_flops_per_s",
-                            flops_object(device->attention_flops_per_s));
-    if (device->sums_roofline)
-        json_object_set_new(out, "roofline", json_string("sum"));
-    put_tables(out, "kernels", device->rates);
-    put_tables(out, "tp_kernels", device->tp_rates);
-    put_tuned(out, device);
-    if (device->direct || is_direct_by_name(device))
-        json_object_set_new(out, "transport",
-                            json_string(device->direct ? "nccl" : "ucx"));
-}
-
-enum merak_status merak_device_save(const struct merak_device *device,
-                                    const char *path, struct merak_error *err)
-{
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(6);
-    bool to_output = strcmp(path, "-") == 0;
-    json_t *out = json_pack("{s:s, s:i, s:I, s:o, s:f, s:f, s:o, s:o}", "name",
-                            device->name, "ranks_per_node",
-                            device->links.level[0].ranks, "memory_bytes",
-                            (json_int_t)device->memory_bytes, "flops_per_s",
-                            flops_object(device->flops_per_s), "bytes_per_s",
-                            device->bytes_per_s, "kernel_s", device->kernel_s,
-                            "link", level_object(&device->links.level[0]),
-                            "net", level_object(&device->links.level[1]));
-    int failed;
-
-    if (out == NULL)
-        return merak_fail_nomem(err, sizeof(*device));
-    put_rest(out, device);
-    failed = to_output ? json_dumpf(out, stdout, flags)
-                       : json_dump_file(out, path, flags);
-    json_decref(out);
-    if (to_output)
-        putchar('\n');
-    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)
-                  : MERAK_OK;
 }

@@ -52,7 +52,7 @@ static void keep_better(struct merak_search_result **best_p,
  * first, which fit soonest. */
 static int list_cp(const struct merak_search_input *input, int *cp)
 {
-    int all = input->ranks_per_node, n = 0;
+    int all = merak_search_node(input), n = 0;
 
     for (int i = 1; i <= all; i++) {
         int next = input->seq >= MERAK_SEARCH_LONG ? all + 1 - i : i;
@@ -67,10 +67,12 @@ static int list_cp(const struct merak_search_input *input, int *cp)
  * whole; 0: no more. */
 static int next_over_nodes(const struct merak_search_input *input, int cp)
 {
-    for (int nodes = cp / input->ranks_per_node + 1; nodes <= input->nodes;
-         nodes++) {
-        if (input->nodes % nodes == 0 && nodes > 1)
-            return nodes * input->ranks_per_node;
+    int node = merak_search_node(input);
+    int all = input->nodes * input->ranks_per_node / node;
+
+    for (int nodes = cp / node + 1; nodes <= all; nodes++) {
+        if (all % nodes == 0 && nodes > 1)
+            return nodes * node;
     }
     return 0;
 }
@@ -139,7 +141,7 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
 {
     struct merak_search_result *best = NULL;
     int64_t start_ns = merak_clock_ns();
-    int *cp = calloc((size_t)input->ranks_per_node, sizeof(*cp)), n;
+    int *cp = calloc((size_t)merak_search_node(input), sizeof(*cp)), n;
     double least = DBL_MAX;
     int least_cp = 1;
 

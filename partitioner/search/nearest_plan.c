@@ -326,14 +326,13 @@ static bool change_batch(struct change *c)
 static bool change_cp(struct change *c)
 {
     struct merak_search_input in = *c->s->in;
-    int now = merak_search_cp(&in);
+    int now = merak_search_cp(&in), node = merak_search_node(&in);
 
     if (in.seq < MERAK_SEARCH_LONG || in.any_cp)
         return false;
     in.pin.given[MERAK_CHOICE_CP] = true;
-    for (in.pin.cp = 2 * now; in.pin.cp <= in.ranks_per_node;
-         in.pin.cp += now) {
-        if (in.ranks_per_node % in.pin.cp != 0)
+    for (in.pin.cp = 2 * now; in.pin.cp <= node; in.pin.cp += now) {
+        if (node % in.pin.cp != 0)
             continue;
         snprintf(c->text, sizeof(c->text), "--cp %d", in.pin.cp);
         if (would_do(c->s, &in))

@@ -463,10 +463,11 @@ static void say_reason(const struct merak_search *s,
         merak_fail(
             err, MERAK_ERR_CONFIG,
             "degrees: %s: %s must be the %d rank%s, and %s must divide "
-            "the %d of a node",
+            "the %d of a %s",
             given, s->in->pin.ep > 1 ? "tp x ep x pp x dp" : "tp x pp x dp",
             s->spread, merak_plural(s->spread),
-            s->in->pin.ep > 1 ? "tp x ep" : "tp", merak_search_in_node(s));
+            s->in->pin.ep > 1 ? "tp x ep" : "tp", merak_search_in_node(s),
+            merak_search_node_word(s->in));
         break;
     case MERAK_BINDS_TENSOR:
     case MERAK_BINDS_LISTS:

@@ -196,40 +196,6 @@ void merak_search_fini(struct merak_search *s)
     merak_graphs_destroy(s->graphs);
 }
 
-size_t merak_search_memory(const struct merak_search_input *in)
-{
-    return in->memory_bytes > 0 ? in->memory_bytes : in->device->memory_bytes;
-}
-
-void merak_search_cost(const struct merak_search_input *in,
-                       struct merak_cost_model *cost)
-{
-    merak_device_cost(in->device, in->dtype, in->ranks_per_node, cost);
-    if (in->direct || in->fast_sums)
-        merak_links_use_library(&cost->links, in->fast_sums);
-}
-
-void merak_search_kind_cost(const struct merak_search_input *in,
-                            const struct merak_search_kind *kind,
-                            struct merak_cost_model *cost)
-{
-    struct merak_search_input of = *in;
-
-    of.device = kind->device;
-    merak_search_cost(&of, cost);
-    for (int k = 0; k < in->n_kinds; k++) {
-        struct merak_cost_model other;
-
-        of.device = in->kind[k].device;
-        merak_search_cost(&of, &other);
-        for (int l = 1; l < MERAK_LEVELS; l++) {
-            if (other.links.level[l].bytes_per_s <
-                cost->links.level[l].bytes_per_s)
-                cost->links.level[l] = other.links.level[l];
-        }
-    }
-}
-
 static bool start(struct merak_search *s, const struct merak_search_input *in,
                   struct merak_error *err)
 {
@@ -300,7 +266,7 @@ static bool may_cut(const struct merak_search_input *in)
 
     if (!merak_search_leaves_node(in))
         return true;
-    for (int tp = 1; tp <= in->ranks_per_node && in->pin.ep <= 1; tp++)
+    for (int tp = 1; tp <= merak_search_node(in) && in->pin.ep <= 1; tp++)
         may = may || ((in->pin.tp == 0 || in->pin.tp == tp) &&
                       merak_search_fills_nodes(in, tp));
     return may;
@@ -309,13 +275,14 @@ static bool may_cut(const struct merak_search_input *in)
 static enum merak_status fail_cp(const struct merak_search_input *in,
                                  struct merak_error *err)
 {
+    int node = merak_search_node(in);
     size_t below, above;
-    bool more = merak_divisors_near((size_t)in->ranks_per_node,
-                                    (size_t)in->pin.cp, &below, &above);
+    bool more =
+        merak_divisors_near((size_t)node, (size_t)in->pin.cp, &below, &above);
 
     merak_fail(err, MERAK_ERR_CONFIG,
-               "cp %d does not divide the %d rank%s of a node", in->pin.cp,
-               in->ranks_per_node, merak_plural(in->ranks_per_node));
+               "cp %d does not divide the %d rank%s of a %s", in->pin.cp, node,
+               merak_plural(node), merak_search_node_word(in));
     if (!more)
         return merak_error_fix(err, MERAK_ERR_CONFIG, "; nearest: --cp %zu",
                                below);

@@ -69,6 +69,8 @@ struct merak_search_input {
     enum merak_dtype dtype;
     size_t global_batch; /* sequences a step: dp * micro-batch * m exactly */
     int nodes, ranks_per_node;
+    bool stays_on_node; /* tensor groups do, also where the device's links join
+                           several nodes */
     size_t memory_bytes; /* limit of an arena; 0: the device's */
     int threads;         /* per rank, for the plan */
     const struct merak_device *device; /* of several kinds, one that all of
@@ -105,6 +107,10 @@ struct merak_search_input {
     double known_s; /* the step of a plan that is known: slower ones do not
                        matter; 0: none is */
 };
+
+/* How many of the request's nodes the device's links of level 0 join; 1: each
+ * has its own. */
+int merak_search_rack_nodes(const struct merak_search_input *input);
 
 /* The seconds that a search takes at most unless others are given: plans for
  * thousands of ranks, or for memory that binds, may take minutes. */

@@ -44,23 +44,41 @@ static inline double merak_search_worth_s(const struct merak_search_input *in)
     return most_s > 0 ? most_s : DBL_MAX;
 }
 
+/* The ranks that communicate over the links of level 0. */
+static inline int merak_search_near_ranks(const struct merak_search_input *in)
+{
+    return merak_search_rack_nodes(in) * in->ranks_per_node;
+}
+
+/* Those that tensor groups stay within, here called a node. */
+static inline int merak_search_node(const struct merak_search_input *in)
+{
+    return in->stays_on_node ? in->ranks_per_node : merak_search_near_ranks(in);
+}
+
+static inline const char *
+merak_search_node_word(const struct merak_search_input *in)
+{
+    return merak_search_node(in) > in->ranks_per_node ? "rack" : "node";
+}
+
 /* Do groups that exchange keys or heads leave a node?  They do where a node has
  * too few ranks for cp, or for the tp that is given beside it: then they have
  * whole nodes, and tensor groups stay within one. */
 static inline bool merak_search_leaves_node(const struct merak_search_input *in)
 {
     int cp = merak_search_cp(in), tp = in->pin.tp > 0 ? in->pin.tp : 1;
+    int node = merak_search_node(in);
 
-    return cp > 1 &&
-           (in->ranks_per_node % cp != 0 || tp > in->ranks_per_node / cp);
+    return cp > 1 && (node % cp != 0 || tp > node / cp);
 }
 
 /* Ranks of a node that are not cp's. */
 static inline int merak_search_most_tp(const struct merak_search_input *in)
 {
     return merak_search_leaves_node(in)
-               ? in->ranks_per_node
-               : in->ranks_per_node / merak_search_cp(in);
+               ? merak_search_node(in)
+               : merak_search_node(in) / merak_search_cp(in);
 }
 
 /* Where cp leaves a node: do so many tensor ranks make whole nodes of it? */
@@ -68,9 +86,10 @@ static inline bool merak_search_fills_nodes(const struct merak_search_input *in,
                                             int tp)
 {
     int64_t ranks = (int64_t)tp * merak_search_cp(in);
+    int node = merak_search_node(in);
 
     return !merak_search_leaves_node(in) ||
-           (in->ranks_per_node % tp == 0 && ranks % in->ranks_per_node == 0 &&
+           (node % tp == 0 && ranks % node == 0 &&
             (int64_t)in->nodes * in->ranks_per_node % ranks == 0);
 }
 
@@ -401,10 +420,9 @@ merak_search_given_means(const struct merak_search_input *input,
                          struct merak_error *err) MERAK_CHECKED;
 /* The same, of all ways to have again what stages drop, with --offload auto:
  * means.c. */
-enum merak_status
-merak_search_all_means(const struct merak_search_input *input,
-                       struct merak_search_result **result_p,
-                       struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_search_all_means(const struct merak_search_input *input,
+                                         struct merak_search_result **result_p,
+                                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_search_all_cp(const struct merak_search_input *input,
                                       struct merak_search_result **result_p,
                                       struct merak_error *err) MERAK_CHECKED;

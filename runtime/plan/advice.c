@@ -46,7 +46,7 @@ static const struct {
     [COMPUTE] = {"compute", "twice the FLOP/s"},
     [MEMORY] = {"memory", "twice the memory of a rank"},
     [LINKS] = {"links within nodes", "links within nodes twice as fast"},
-    [NET] = {"links between nodes", "links between nodes twice as fast"},
+    [NET] = {"the network", "a network twice as fast"},
     [BATCH] = {"the pipeline bubble, and what is once a step",
                "twice as many sequences a step"},
 };
@@ -100,7 +100,7 @@ static bool double_net(struct changed *c)
     for (int l = 1; l < MERAK_LEVELS; l++)
         links->level[l].bytes_per_s *= 2;
     snprintf(c->what, sizeof(c->what), "%s", resource_text[NET].twice);
-    return c->in.nodes > 1;
+    return c->in.nodes > merak_search_rack_nodes(&c->in);
 }
 
 static bool double_batch(struct changed *c)
@@ -557,7 +557,8 @@ enum merak_status plan_advice_make(struct plan_auto *plan,
     if (rc == MERAK_OK)
         rc = say_margin(&a, err);
     if (rc == MERAK_OK)
-        rc = plan_commands_make(plan, &advice->commands, err);
+        rc = plan_commands_make(plan, &result->choice[0].plan,
+                                &advice->commands, err);
     return rc;
 }
 

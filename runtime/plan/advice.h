@@ -45,6 +45,7 @@ enum merak_status plan_lines_add(struct plan_lines *lines,
     __attribute__((format(printf, 3, 4))) MERAK_CHECKED;
 /* next_command.c: what to type, for a plan that was searched for. */
 enum merak_status plan_commands_make(const struct plan_auto *plan,
+                                     const struct merak_plan *chosen,
                                      struct plan_lines *lines,
                                      struct merak_error *err) MERAK_CHECKED;
 

@@ -78,6 +78,7 @@ enum merak_status plan_listed_take(struct plan_options *opt,
                                    struct merak_error *err)
 {
     struct merak_device *device = &opt->machine.device;
+    struct merak_search_input in;
     enum merak_status rc;
 
     if (opt->several.n_nodes > 1 || opt->several.n_devices > 1 ||
@@ -96,7 +97,10 @@ enum merak_status plan_listed_take(struct plan_options *opt,
         opt->plan.dtype = merak_device_dtype(device);
     if (opt->plan.memory_bytes == 0)
         opt->plan.memory_bytes = device->memory_bytes;
-    merak_device_cost(device, opt->plan.dtype, opt->ranks_per_node, &opt->cost);
+    plan_listed_request(opt, &in);
+    merak_device_cost(device, opt->plan.dtype,
+                      merak_search_rack_nodes(&in) * opt->ranks_per_node,
+                      &opt->cost);
     return MERAK_OK;
 }
 

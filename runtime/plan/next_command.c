@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/shell_word.h"
 #include "base/text_writer.h"
+#include "placement/placement.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +78,10 @@ static void put_tasks(FILE *out, const struct plan_auto *plan, int nodes)
 
 /* --- commands ------------------------------------------------------------- */
 
-static void put_save(FILE *out, const struct plan_auto *plan)
+static void put_save(FILE *out, const struct plan_auto *plan,
+                     const struct merak_plan *chosen)
 {
+    (void)chosen;
     put_program(out, plan->opt);
     fputs(" plan", out);
     put_given(out, plan->opt, true);
@@ -110,9 +113,22 @@ static void put_device(FILE *out, const struct plan_options *opt)
     }
 }
 
-static void put_run(FILE *out, const struct plan_auto *plan)
+/* Do tensor groups leave their nodes, so that srun has to be told? */
+static bool leaves_nodes(const struct plan_auto *plan,
+                         const struct merak_plan *chosen)
+{
+    int group = merak_plan_tensor_ranks(chosen), each = plan->in.ranks_per_node;
+
+    return chosen->stage == NULL && each % group != 0 &&
+           !merak_tensor_group_is_nodes(group, chosen->cp, chosen->ep, each);
+}
+
+static void put_run(FILE *out, const struct plan_auto *plan,
+                    const struct merak_plan *chosen)
 {
     put_tasks(out, plan, plan->in.nodes);
+    if (leaves_nodes(plan, chosen))
+        fputs(" --merak-tp-domain=any", out);
     fputs(" --merak-plan=", out);
     merak_put_shell_word(out, saved_as(plan->opt));
     fputc(' ', out);
@@ -130,12 +146,14 @@ static void put_run(FILE *out, const struct plan_auto *plan)
 
 /* With links between nodes if there are several; of several kinds of nodes, the
  * first. */
-static void put_calibrate(FILE *out, const struct plan_auto *plan)
+static void put_calibrate(FILE *out, const struct plan_auto *plan,
+                          const struct merak_plan *chosen)
 {
     const struct plan_options *opt = plan->opt;
     bool kinds = opt->several.kinds.n > 1;
     int nodes = kinds ? opt->several.kinds.nodes[0] : plan->in.nodes;
 
+    (void)chosen;
     put_tasks(out, plan, nodes < 2 ? 1 : 2);
     fprintf(out, " merak calibrate%s --out %s.json",
             is_gpu(plan) ? " --backend cuda" : "",
@@ -147,10 +165,13 @@ static bool is_unsaved(const struct plan_options *opt)
     return opt->json == NULL && opt->saved.n == 0;
 }
 
-static enum merak_status
-add(struct plan_lines *lines, const char *about, const struct plan_auto *plan,
-    void (*put)(FILE *out, const struct plan_auto *plan),
-    struct merak_error *err)
+typedef void (*put_fn)(FILE *out, const struct plan_auto *plan,
+                       const struct merak_plan *chosen);
+
+static enum merak_status add(struct plan_lines *lines, const char *about,
+                             const struct plan_auto *plan,
+                             const struct merak_plan *chosen, put_fn put,
+                             struct merak_error *err)
 {
     struct merak_text_writer writer;
     FILE *out = merak_text_open(&writer);
@@ -158,7 +179,7 @@ add(struct plan_lines *lines, const char *about, const struct plan_auto *plan,
     enum merak_status rc;
 
     if (out != NULL)
-        put(out, plan);
+        put(out, plan, chosen);
     rc = merak_text_close(&writer, &text, err);
     if (rc == MERAK_OK)
         rc = plan_lines_add(lines, err, "# %s", about);
@@ -169,15 +190,16 @@ add(struct plan_lines *lines, const char *about, const struct plan_auto *plan,
 }
 
 enum merak_status plan_commands_make(const struct plan_auto *plan,
+                                     const struct merak_plan *chosen,
                                      struct plan_lines *lines,
                                      struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
     if (is_unsaved(plan->opt))
-        rc = add(lines, "to save the plan", plan, put_save, err);
+        rc = add(lines, "to save the plan", plan, chosen, put_save, err);
     if (rc == MERAK_OK)
-        rc = add(lines, "to run it", plan, put_run, err);
+        rc = add(lines, "to run it", plan, chosen, put_run, err);
     if (rc == MERAK_OK && !merak_device_is_file(plan->opt->device))
         rc = add(lines,
                  plan->opt->several.kinds.n > 1
@@ -185,6 +207,6 @@ enum merak_status plan_commands_make(const struct plan_auto *plan,
                        "plan again with the files of all"
                      : "to measure these nodes, and plan again with --device "
                        "gpu.json",
-                 plan, put_calibrate, err);
+                 plan, chosen, put_calibrate, err);
     return rc;
 }

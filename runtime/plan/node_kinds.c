@@ -131,6 +131,8 @@ enum merak_status plan_kinds_load(const struct plan_options *opt,
         rc = merak_chosen_device(slowest, any, err);
     if (rc == MERAK_OK && opt->several.kinds.n > 0)
         any->memory_bytes = memory;
+    if (rc == MERAK_OK && opt->machine.rack_nodes > 0)
+        any->domain_nodes = opt->machine.rack_nodes;
     return rc;
 }
 
@@ -153,13 +155,22 @@ void plan_kinds_fini(struct merak_device *kind)
 const char *plan_kinds_text(const struct merak_search_input *in,
                             char text[PLAN_KINDS_TEXT])
 {
-    size_t n = 0;
+    size_t n = (size_t)snprintf(text, PLAN_KINDS_TEXT, "%d x %d %s", in->nodes,
+                                in->ranks_per_node, in->device->name);
 
-    snprintf(text, PLAN_KINDS_TEXT, "%d x %d %s", in->nodes, in->ranks_per_node,
-             in->device->name);
+    if (in->n_kinds > 0)
+        n = 0;
     for (int k = 0; k < in->n_kinds && n < PLAN_KINDS_TEXT; k++)
         n += (size_t)snprintf(text + n, PLAN_KINDS_TEXT - n, "%s%d x %d %s",
                               k > 0 ? " + " : "", in->kind[k].nodes,
                               in->ranks_per_node, in->kind[k].device->name);
+    if (merak_search_rack_nodes(in) > 1)
+        snprintf(text + n, PLAN_KINDS_TEXT - n, " in racks of %d",
+                 merak_search_rack_nodes(in));
     return text;
+}
+
+const char *plan_near_word(const struct merak_search_input *in)
+{
+    return merak_search_rack_nodes(in) > 1 ? "rack" : "node";
 }

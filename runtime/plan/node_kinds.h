@@ -27,9 +27,12 @@ void plan_kinds_fill(const struct plan_options *opt,
                      const struct merak_device *kind,
                      struct merak_search_input *in);
 void plan_kinds_fini(struct merak_device *kind);
-/* "4 x 8 h100 + 2 x 8 a100"; also of a single kind. */
+/* "4 x 8 h100 + 2 x 8 a100"; also of a single kind, "32 x 4 gb200 in racks of
+ * 16". */
 enum { PLAN_KINDS_TEXT = 160 };
 const char *plan_kinds_text(const struct merak_search_input *in,
                             char text[PLAN_KINDS_TEXT]);
+/* What the device's fast links join: "node" or "rack". */
+const char *plan_near_word(const struct merak_search_input *in);
 
 #endif

@@ -116,9 +116,9 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     }
     fputs("</tr><tr><td>largest rank</td>", out);
     put_size(out, (double)most);
-    fputs("</tr><tr><td>sent in a step, within nodes</td>", out);
+    fprintf(out, "</tr><tr><td>sent in a step, within %ss</td>", d->near);
     put_size(out, link);
-    fputs("</tr><tr><td>sent in a step, between nodes</td>", out);
+    fprintf(out, "</tr><tr><td>sent in a step, between %ss</td>", d->near);
     put_size(out, net);
     fputs("</tr></table>\n", out);
     if (*plan_fetch_text(d->stage, d->plan->pp, d->fetch_s, fetches))
@@ -233,12 +233,12 @@ static void put_stages(FILE *out, const struct plan_drawing *d)
         "<table>\n<tr><th>stage</th>%s%s"
         "<th>layers</th><th>parameters</th><th>blocks</th><th>recomputed</th>"
         "<th>forward</th><th>backward</th><th>recompute</th>"
-        "<th>sent intra-node</th><th>inter-node</th><th>from .. to</th>"
+        "<th>sent intra-%s</th><th>inter-%s</th><th>from .. to</th>"
         "</tr>\n",
         d->plan->stage != NULL
             ? "<th>replicas x tp</th><th class=\"r\">ranks</th>"
             : "",
-        d->kind != NULL ? "<th>device</th>" : "");
+        d->kind != NULL ? "<th>device</th>" : "", d->near, d->near);
     for (int s = 0; s < d->plan->pp; s++)
         put_stage(out, d, s);
     fputs("</table>\n", out);

@@ -245,6 +245,10 @@ static const struct merak_option rows[] = {
      .about = "(the device's)", DEGREE},
     {"gpus-per-node", MERAK_OPTION_INT, AT(ranks_per_node), .about = "the same",
      DEGREE},
+    {"rack-nodes", MERAK_OPTION_INT, AT(machine.rack_nodes),
+     .about = "that links of a rack join, as NVLink does, at most (the "
+              "device's)",
+     DEGREE},
     {"what-if", MERAK_OPTION_TEXT, AT(what_if),
      .about = "choices that are fixed, tp=4,micro-batch=1,..: any of tp to "
               "branches above",
@@ -471,7 +475,8 @@ static enum merak_status check(struct plan_options *opt,
         return err->status;
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
     opt->search = opt->device != NULL || opt->given.nodes ||
-                  opt->ranks_per_node > 0 || opt->what_if != NULL ||
+                  opt->ranks_per_node > 0 || opt->machine.rack_nodes > 0 ||
+                  opt->what_if != NULL ||
                   opt->choice.list.auto_stages || opt->choice.tp < 0 ||
                   opt->choice.pp < 0 || opt->choice.dp < 0 ||
                   opt->choice.cp < 0 || opt->choice.ep < 0;

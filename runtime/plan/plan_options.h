@@ -38,7 +38,7 @@ struct plan_options {
         int n_devices;
         const char *device[PLAN_MOST_DEVICES];
         char *words; /* that they point to */
-        struct { /* --nodes 4:h100,2:a100 */
+        struct {     /* --nodes 4:h100,2:a100 */
             int n, nodes[MERAK_MAX_KINDS];
             const char *name[MERAK_MAX_KINDS];
             char *words; /* that they point to */
@@ -65,12 +65,13 @@ struct plan_options {
     struct {
         bool dtype, cost, nodes, backend;
         bool no_zero1; /* as zero 0 */
-        int argc; /* all words, borrowed */
+        int argc;      /* all words, borrowed */
         char *const *argv;
     } given;
     bool search; /* choices that were not given are searched for */
-    struct {     /* of stages that are listed, whose costs borrow from it;
-                    listed.c */
+    struct {     /* but for the first of stages that are listed, whose costs
+                    borrow from it; listed.c */
+        int rack_nodes; /* 0: not given */
         bool is_known;
         struct merak_device device; /* of several kinds, what all can do: */
         struct merak_device kind[MERAK_MAX_KINDS];

@@ -158,7 +158,8 @@ static void print_time(const struct plan_auto *plan,
 }
 
 /* Bytes that all ranks send in a step. */
-static void print_links(const struct merak_search_result *r)
+static void print_links(const struct plan_auto *plan,
+                        const struct merak_search_result *r)
 {
     const struct merak_plan *p = &r->choice[0].plan;
     double link = 0, net = 0, cp = 0;
@@ -177,7 +178,8 @@ static void print_links(const struct merak_search_result *r)
     merak_bytes_text(link, inside);
     merak_bytes_text(net, between);
     merak_bytes_text(cp, over_cp);
-    printf("sent in a step: %s within nodes, %s between", inside, between);
+    printf("sent in a step: %s within %ss, %s between", inside,
+           plan_near_word(&plan->in), between);
     if (p->cp > 1)
         printf("; over cp %s beside gradients", over_cp);
     putchar('\n');
@@ -220,7 +222,8 @@ static void print_stages(const struct plan_auto *plan,
     printf("\nstage");
     print_ranks(plan, r, -1);
     printf("     layers   params    forward   backward  in flight  "
-           "recomputed  intra-node GB  inter-node GB  parameters\n");
+           "recomputed  intra-%s GB  inter-%s GB  parameters\n",
+           plan_near_word(&plan->in), plan_near_word(&plan->in));
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32], params[MERAK_SECONDS_TEXT];
@@ -354,7 +357,7 @@ void plan_report_print(const struct plan_auto *plan,
         puts(text);
     plan_advice_print(advice);
     print_choices(&result->choice[0].plan);
-    print_links(result);
+    print_links(plan, result);
     print_stages(plan, result);
     print_memory(result);
     print_runners(result);
@@ -408,10 +411,11 @@ json_t *plan_request_object(const struct plan_model *model,
         n += (size_t)snprintf(device + n, sizeof(device) - n, "%s%d:%s",
                               k > 0 ? "," : "", in->kind[k].nodes,
                               in->kind[k].device->name);
-    return json_pack("{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model",
+    return json_pack("{s:o?, s:o?, s:i, s:i, s:i, s:I, s:I}", "model",
                      json_string(model->source), "device", json_string(device),
                      "nodes", in->nodes, "ranks_per_node", in->ranks_per_node,
-                     "seq", (json_int_t)in->seq, "global_batch",
+                     "rack_nodes", merak_search_rack_nodes(in), "seq",
+                     (json_int_t)in->seq, "global_batch",
                      (json_int_t)in->global_batch);
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 #include "runtime/plan/listed.h"
+#include "runtime/plan/node_kinds.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
@@ -352,13 +353,14 @@ static enum merak_status print_pictures(const struct report *r,
 {
     char heading[128 + PLAN_MACHINE_TEXT], machine[PLAN_MACHINE_TEXT];
     struct merak_search_input in;
-    const struct plan_drawing drawing = {
+    struct plan_drawing drawing = {
         .heading = heading,
         .plan = &r->planned->plan,
         .planned = r->planned,
         .timeline = r->timeline,
         .stage = r->stage,
         .kind = plan_listed_has_kinds(r->opt) ? in.kind : NULL,
+        .near = "node",
         .limit_bytes = r->opt->plan.memory_bytes,
         .step_s = r->timeline->step_s,
         .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
@@ -367,6 +369,8 @@ static enum merak_status print_pictures(const struct report *r,
     enum merak_status rc = MERAK_OK;
 
     plan_listed_request(r->opt, &in);
+    if (r->opt->machine.is_known)
+        drawing.near = plan_near_word(&in);
     snprintf(
         heading, sizeof(heading), "%s, %.1f M parameters%s", r->model->name,
         (double)merak_graph_param_count(r->planned->graph) / 1e6,

@@ -169,6 +169,8 @@ static void take_machine(struct plan_options *opt,
     while (opt->saved.ranks_per_node == 0 && ranks % each != 0)
         each--;
     opt->ranks_per_node = each;
+    if (opt->machine.rack_nodes == 0)
+        opt->machine.rack_nodes = file->rack_nodes;
     if (!opt->given.nodes)
         opt->nodes = (ranks + each - 1) / each;
 }

@@ -34,10 +34,7 @@ static const char *saved_plan(const struct merak_trainer *t)
 
 /* --- the machine ---------------------------------------------------------- */
 
-/* Tasks per node, if equal on all nodes; else the largest number that divides
- * all counts: with nodes of 8 and 4 tasks, the node of 8 counts as two of
- * 4. */
-static int tasks_per_node(const struct merak_boot *boot)
+int merak_tasks_per_node(const struct merak_boot *boot)
 {
     int common = 0;
 
@@ -54,6 +51,15 @@ static int tasks_per_node(const struct merak_boot *boot)
         }
     }
     return common;
+}
+
+/* The ranks that share a device's fast links. */
+static int near_ranks(const struct merak_trainer *t)
+{
+    int per_node = merak_tasks_per_node(t->boot);
+
+    return per_node *
+           merak_device_domain(&t->device, t->boot->size / per_node, per_node);
 }
 
 static enum merak_status find_device(struct merak_trainer *t, const char *word,
@@ -74,7 +80,7 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
             device->peak_flops_per_s[d] *= t->threads;
         }
     }
-    merak_device_cost(device, t->opt.dtype, tasks_per_node(t->boot), &t->cost);
+    merak_device_cost(device, t->opt.dtype, near_ranks(t), &t->cost);
     if (t->linked.direct)
         merak_links_use_library(&t->cost.links, t->opt.reduce_fast);
     return MERAK_OK;
@@ -89,8 +95,7 @@ static enum merak_status find_links(struct merak_trainer *t,
 
     if (rc != MERAK_OK)
         return rc;
-    merak_device_cost(&t->device, t->opt.dtype, tasks_per_node(t->boot),
-                      &usual);
+    merak_device_cost(&t->device, t->opt.dtype, near_ranks(t), &usual);
     t->cost.links = usual.links;
     return MERAK_OK;
 }
@@ -130,19 +135,21 @@ static enum merak_status fill_input(struct merak_trainer *t,
                                     struct merak_search_input *in,
                                     struct merak_error *err)
 {
-    int per_node = tasks_per_node(t->boot);
+    int per_node = merak_tasks_per_node(t->boot);
 
-    *in = (struct merak_search_input){.describe = t->source.describe,
-                                      .arg = t->source.describe_arg,
-                                      .seq = t->opt.seq,
-                                      .dtype = t->opt.dtype,
-                                      .global_batch = t->opt.global_batch,
-                                      .nodes = t->boot->size / per_node,
-                                      .ranks_per_node = per_node,
-                                      .memory_bytes = t->memory_bytes,
-                                      .threads = 1,
-                                      .seconds = t->opt.search_seconds,
-                                      .device = &t->device};
+    *in = (struct merak_search_input){
+        .describe = t->source.describe,
+        .arg = t->source.describe_arg,
+        .seq = t->opt.seq,
+        .dtype = t->opt.dtype,
+        .global_batch = t->opt.global_batch,
+        .nodes = t->boot->size / per_node,
+        .ranks_per_node = per_node,
+        .stays_on_node = !merak_ranks_may_leave_node(&t->ranks),
+        .memory_bytes = t->memory_bytes,
+        .threads = 1,
+        .seconds = t->opt.search_seconds,
+        .device = &t->device};
     if (merak_backend_find(t->opt.backend, &t->compute.backend, err) !=
         MERAK_OK)
         return err->status;

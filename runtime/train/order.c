@@ -29,7 +29,7 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
                                             size_t limit)
 {
     const struct merak_plan *p = &t->plan;
-    int per_node = t->cost.links.level[0].ranks;
+    int per_node = merak_tasks_per_node(t->boot);
     struct merak_search_input in = {
         .describe = t->source.describe,
         .arg = t->source.describe_arg,

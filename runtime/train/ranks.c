@@ -344,6 +344,17 @@ static enum merak_status wish_from_env(struct merak_placement_input *in,
     return MERAK_OK;
 }
 
+bool merak_ranks_may_leave_node(const struct merak_ranks *ranks)
+{
+    struct merak_placement_input in = {.site = NULL};
+
+    if (ranks->launched)
+        in = ranks->launch.input;
+    else if (wish_from_env(&in, NULL) != MERAK_OK)
+        return false; /* it is refused when ranks are placed */
+    return in.tp_domain == MERAK_DOMAIN_ANY;
+}
+
 enum merak_status merak_ranks_place(const struct merak_boot *boot,
                                     const struct merak_plan_file *chosen,
                                     struct merak_ranks *r,

@@ -253,6 +253,8 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
  * of no such kind, or one too many.  Collective. */
 enum merak_status merak_node_kinds_find(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
+/* ranks.c: does the launch let tensor groups leave their nodes? */
+bool merak_ranks_may_leave_node(const struct merak_ranks *ranks);
 /* ranks.c: the rest of the degrees, the rank map and this task's place in it.
  * chosen: a plan that has its own order of ranks and what they send; or
  * NULL. */
@@ -272,6 +274,10 @@ bool merak_device_next_kind(const char **at_p, long *nodes_p,
 enum merak_status merak_device_here(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 
+/* choose.c: tasks per node, if equal on all nodes; else the largest number that
+ * divides all counts: with nodes of 8 and 4 tasks, the node of 8 counts as two
+ * of 4. */
+int merak_tasks_per_node(const struct merak_boot *boot);
 /* choose.c: set t->chosen and the options to the plan of --plan or, if degrees
  * are auto, to the one that rank 0's search finds.  Collective; all return the
  * same. */

@@ -48,7 +48,7 @@ runtime/nccl            base runtime/link
 runtime/engine          base io/trace kernels partitioner/program runtime/link runtime/transport
 runtime/infer           base include/merak io io/ckpt io/weights kernels partitioner/graph
 runtime/train           base include/merak io io/ckpt io/weights io/tokens io/trace kernels placement partitioner/graph partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/engine runtime/link runtime/transport
-runtime/plan            base include/merak io kernels partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/link runtime/train
+runtime/plan            base include/merak io kernels placement partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/link runtime/train
 cmd                     base include/merak placement io io/ckpt io/weights text/tokenizer io/tokens io/trace kernels partitioner/device partitioner/program partitioner/refine partitioner/simulate partitioner/assembly runtime runtime/boot runtime/doctor runtime/engine runtime/infer runtime/link runtime/plan runtime/train runtime/transport
 cmd/ckpt                base cmd io io/ckpt io/weights partitioner/plan partitioner/assembly runtime
 cmd/trace               base cmd io io/trace partitioner/program partitioner/simulate runtime

@@ -70,7 +70,7 @@ has "the plan is printed" "$tmp/out" "on 2 x 8 h100" "tokens/s" \
 has "it says what binds, what would change it and what to type" "$tmp/out" \
     "what binds: the pipeline bubble" "fewer ranks are better: with --nodes 1" \
     "memory left: 72.81 GiB of 72.81 GiB" "what would change it" \
-    "1 GiB more memory of a rank" "links between nodes twice as fast" \
+    "1 GiB more memory of a rank" "a network twice as fast" \
     "srun -N2 --ntasks-per-node=8 --gpus-per-node=8 --gpu-bind=none \
 --merak-plan=$tmp/plan.json merak train --backend cuda --model $model" \
     "merak calibrate --backend cuda --out gpu.json"

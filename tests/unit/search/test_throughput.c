@@ -45,7 +45,7 @@ enum figure {
 /* What a run's machine and settings had unlike nodes of 8 GPUs with an adapter
  * each; 0, NULL: nothing. */
 struct setting {
-    int ranks_of_node;
+    int ranks_of_node, rack_nodes;
     double node_bytes_per_s; /* of all adapters of a node, one way */
     double memory_gb;        /* of the fullest GPU, as published; or 0 */
     enum {
@@ -141,6 +141,8 @@ static void take_setting(const struct row *row, struct merak_device *device,
 {
     if (row->setting == NULL)
         return;
+    if (row->setting->rack_nodes > 0)
+        device->domain_nodes = row->setting->rack_nodes;
     if (row->setting->node_bytes_per_s > 0)
         device->links.level[0].way_bytes_per_s = row->setting->node_bytes_per_s;
     if (row->setting->cut != CUT_BEST)
@@ -227,8 +229,8 @@ static double speed_of(const struct row *row)
     }
 
 #define DGX NULL
-/* Of the 72 GPUs that NVLink connects in a rack, runs have 64. */
-static const struct setting nvl64 = {.ranks_of_node = 64};
+/* Of the 18 nodes that NVLink joins in a rack, runs have 16. */
+static const struct setting nvl64 = {.ranks_of_node = 4, .rack_nodes = 16};
 #define NVL64 &nvl64
 /* Where BLOOM was trained: four Omni-Path adapters of 100 Gb/s for the 8 GPUs
  * of a node (its model card), at 88 % of that, as other adapters.  The head has

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rank_costs.c - what a request's ranks have: memory, links, rates */
+#include "config.h"
+
+#include "partitioner/search/search_impl.h"
+
+size_t merak_search_memory(const struct merak_search_input *in)
+{
+    return in->memory_bytes > 0 ? in->memory_bytes : in->device->memory_bytes;
+}
+
+int merak_search_rack_nodes(const struct merak_search_input *input)
+{
+    /* which nodes of which kind are in one rack is not known */
+    int nodes = input->n_kinds > 0 ? 1 : input->nodes;
+
+    return merak_device_domain(input->device, nodes, input->ranks_per_node);
+}
+
+void merak_search_cost(const struct merak_search_input *in,
+                       struct merak_cost_model *cost)
+{
+    merak_device_cost(in->device, in->dtype, merak_search_near_ranks(in), cost);
+    if (in->direct || in->fast_sums)
+        merak_links_use_library(&cost->links, in->fast_sums);
+}
+
+void merak_search_kind_cost(const struct merak_search_input *in,
+                            const struct merak_search_kind *kind,
+                            struct merak_cost_model *cost)
+{
+    struct merak_search_input of = *in;
+
+    of.device = kind->device;
+    merak_search_cost(&of, cost);
+    for (int k = 0; k < in->n_kinds; k++) {
+        struct merak_cost_model other;
+
+        of.device = in->kind[k].device;
+        merak_search_cost(&of, &other);
+        for (int l = 1; l < MERAK_LEVELS; l++) {
+            if (other.links.level[l].bytes_per_s <
+                cost->links.level[l].bytes_per_s)
+                cost->links.level[l] = other.links.level[l];
+        }
+    }
+}
