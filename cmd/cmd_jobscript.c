@@ -7,10 +7,10 @@
 #include "cmd/cmd.h"
 #include "cmd/jobscript.h"
 
+#include "base/ask.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/options.h"
-#include "runtime/doctor/doctor.h"
 #include "runtime/runtime.h"
 
 #include <ctype.h>

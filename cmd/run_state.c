@@ -4,10 +4,10 @@
 
 #include "cmd/run_state.h"
 
+#include "base/ask.h"
 #include "base/error.h"
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/ckpt_impl.h"
-#include "runtime/doctor/doctor.h"
 
 #include <dirent.h>
 #include <glob.h>

@@ -108,10 +108,6 @@ void merak_slurm_check(const char *const *nodes, int n_nodes,
 /* The environment of a task or a batch script. */
 void merak_slurm_environment(struct merak_findings *found);
 
-/* Run a command; text[size] is what it prints on stdout and stderr, truncated.
- * Returns its exit status, or -1: not found, killed, or not over within
- * `seconds`. */
-int merak_ask(char *const *argv, double seconds, char *text, size_t size);
 /* SLURM_VERSION_NUMBER of the release that a plugin file was built for; 0: it
  * does not exist or is no plugin. */
 uint32_t merak_plugin_release(const char *path);

@@ -4,6 +4,7 @@
 
 #include "runtime/doctor/doctor.h"
 
+#include "base/ask.h"
 #include "placement/hostlist.h"
 #include "placement/topology.h"
 #include "runtime/runtime.h"

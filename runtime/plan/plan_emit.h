@@ -60,6 +60,7 @@ enum merak_status plan_emit(enum plan_emit what,
 /* A run over `tokens` tokens, at `price` per hour of one rank's device. */
 struct plan_cost {
     double tokens, price; /* 0: not given */
+    const char *sbatch;   /* words for sbatch, start_time.h; NULL: not asked */
 };
 
 /* run_cost.c: a price needs tokens. */

@@ -6,6 +6,7 @@
 #include "runtime/plan/listed.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/node_kinds.h"
+#include "runtime/plan/start_time.h"
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
 
@@ -224,6 +225,8 @@ static const struct merak_option rows[] = {
      .arg = "N", .set = set_tokens},
     {"price", MERAK_OPTION_REAL, AT(run.price), .positive = true,
      .about = "of a rank's device an hour: the run's cost, too"},
+    {"sbatch", MERAK_OPTION_TEXT, AT(run.sbatch), .arg = "ARGS",
+     .about = "of --nodes 4,8,..: when Slurm would start them, by sbatch ARGS"},
     {"expert-load", MERAK_OPTION_REAL, AT(expert_load), .positive = true,
      .about = "also the step if the fullest rank has so many times its rows"},
     {"program", MERAK_OPTION_YES, AT(program), .about = "as --print program"},
@@ -466,6 +469,7 @@ static enum merak_status check(struct plan_options *opt,
                           "no model: give --model DIR, a Hugging Face folder "
                           "or its config.json");
     if (plan_cost_check(&opt->run, err) != MERAK_OK ||
+        plan_start_check(opt, err) != MERAK_OK ||
         plan_load_check(opt, err) != MERAK_OK)
         return err->status;
     if (opt->program)

@@ -6,11 +6,13 @@
 #include "config.h"
 
 #include "runtime/plan/auto.h"
+#include "runtime/plan/start_time.h"
 #include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
 #include "base/size.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -21,6 +23,8 @@ struct row {
     struct merak_plan plan; /* without its lists */
     double step_s, tokens_per_s, bubble;
     size_t memory_bytes;
+    struct plan_start start;
+    double run_s;               /* of all its steps */
     struct merak_error refusal; /* its status is OK: there is a plan */
 };
 
@@ -142,6 +146,29 @@ static void put_cost(const struct table *t, const struct row *r, char *text)
     merak_number_text(hours_of(t, r) * r->ranks * t->opt->run.price, text);
 }
 
+static void put_start(const struct table *t, const struct row *r, char *text)
+{
+    (void)t;
+    if (r->start.at == 0)
+        snprintf(text, CELL, "not known");
+    else
+        plan_start_text(r->start.at, text);
+}
+
+static time_t done_at(const struct row *r)
+{
+    return r->start.at + (time_t)ceil(r->run_s);
+}
+
+static void put_done(const struct table *t, const struct row *r, char *text)
+{
+    (void)t;
+    if (r->start.at == 0)
+        snprintf(text, CELL, "-");
+    else
+        plan_start_text(done_at(r), text);
+}
+
 /* The tables that a column is in, or what has to be given for it. */
 enum {
     SAVED = 1,
@@ -149,6 +176,7 @@ enum {
     DEVICES = 4,
     TOKENS = 8,
     PRICE = 16,
+    STARTS = 32,
 };
 
 static const struct column {
@@ -175,6 +203,8 @@ static const struct column {
     {"GPU-hours", 11, TOKENS, false, put_hours},
     {"GPU-hours/1G", 12, DEVICES, false, put_hours},
     {"cost", 11, PRICE, false, put_cost},
+    {"starts", 16, STARTS, false, put_start},
+    {"done", 16, STARTS, false, put_done},
 };
 
 enum { N_COLUMNS = sizeof(columns) / sizeof(*columns) };
@@ -189,6 +219,8 @@ static int kind_of(const struct plan_options *opt)
         kind |= TOKENS;
     if (opt->run.price > 0 && kind != SAVED)
         kind |= PRICE;
+    if (opt->run.sbatch != NULL)
+        kind |= STARTS;
     return kind;
 }
 
@@ -248,6 +280,30 @@ static void print_knee(const struct table *t)
                nodes[knee], merak_plural(nodes[knee]));
 }
 
+/* Why Slurm starts some of the jobs never, and which one is done first. */
+static void print_starts(const struct table *t)
+{
+    const struct row *first = NULL;
+    char text[PLAN_START_TEXT];
+
+    for (int i = 0; i < t->n && t->opt->run.sbatch != NULL; i++) {
+        const struct row *r = &t->row[i];
+
+        if (r->refusal.status != MERAK_OK)
+            continue;
+        if (r->start.at == 0)
+            printf("%d node%s: sbatch says: %s\n", r->nodes,
+                   merak_plural(r->nodes), r->start.why);
+        else if (first == NULL || done_at(r) < done_at(first))
+            first = r;
+    }
+    if (first != NULL)
+        printf("done first: %d node%s, %s, if Slurm starts it when it says, "
+               "and no time limit ends it\n",
+               first->nodes, merak_plural(first->nodes),
+               plan_start_text(done_at(first), text));
+}
+
 /* --- rows ----------------------------------------------------------------- */
 
 /* Fill in the row of a machine, or a saved plan; that there is no plan is in
@@ -282,7 +338,12 @@ static enum merak_status rate(const struct plan_options *one,
         row->step_s = best->step_s;
         row->tokens_per_s =
             (double)plan.in.global_batch * (double)plan.in.seq / row->step_s;
+        row->run_s = ceil(one->run.tokens / (double)plan.in.global_batch /
+                          (double)plan.in.seq) *
+                     row->step_s;
     }
+    if (rc == MERAK_OK && one->run.sbatch != NULL)
+        plan_start_ask(one, one->nodes, plan.in.ranks_per_node, &row->start);
     merak_search_destroy(result);
     merak_device_fini(&plan.device);
     row->refusal.status = rc;
@@ -373,6 +434,7 @@ enum merak_status plan_table_print(const struct plan_options *opt,
         for (int i = 0; i < t.n; i++)
             print_row(&t, &t.row[i]);
         print_knee(&t);
+        print_starts(&t);
     }
     if (rc == MERAK_OK && t.first == NULL)
         rc = merak_fail(err, MERAK_ERR_CONFIG,

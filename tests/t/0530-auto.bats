@@ -172,3 +172,20 @@ END
         --emu-unit-ms 1
     refused 66 "--emu-unit-ms"
 }
+
+@test "when Slurm would start the jobs of a plan, and which is done first" {
+    local job
+
+    job=$(sbatch --parsable --exclusive -N3 -t 30 --wrap 'sleep 300')
+    until [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; do sleep 0.1; done
+    run merak plan --model "$MODEL" --device cpu --seq 16 \
+        --ranks-per-node 2 --nodes 1,2,9 --global-batch 18 --tokens 10k \
+        --sbatch "--exclusive -t 60"
+    scancel "$job"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(awk '$1 == 1 { print $(NF-3), $(NF-2) }' <<<"$output")" \< \
+        "$(awk '$1 == 2 { print $(NF-3), $(NF-2) }' <<<"$output")" ]
+    [[ $output == *"9 nodes: sbatch says: "* ]]
+    [[ $output == *"done first: 1 node, "* ]]
+}

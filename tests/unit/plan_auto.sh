@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..150
+echo 1..156
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -153,6 +153,40 @@ refuses "h100 is given twice; name each device once" --device h100,a100,h100 \
 refuses "no plan fits in 1 GiB per rank, and NCCL alone may take 2.812 GiB" \
     --device h100 --gpus-per-node 2 --memory-gib 1 --global-batch 8
 refuses 'several, up to 8, with commas between; got "a100,"' --device a100,
+
+# When Slurm would start them: two nodes now, one later, eight never.
+mkdir "$tmp/bin"
+cat >"$tmp/bin/sbatch" <<'END'
+#!/bin/sh
+echo "$SLURM_TIME_FORMAT $*" >>"$(dirname "$0")/asked"
+case $* in
+*-N1*) echo 'sbatch: Job 3 to start at 2031-05-04T10:00:00 using 8 processors' ;;
+*-N2*) echo 'sbatch: Job 4 to start at 2031-05-04T09:59:59 using 16 processors' ;;
+*-N8*) echo 'sbatch: allocation failure: Requested nodes are busy' && exit 1 ;;
+esac >&2
+END
+chmod +x "$tmp/bin/sbatch"
+PATH=$tmp/bin:$PATH "$merak" plan --model "$model" --device h100 \
+    --nodes 1,2,8 --global-batch 64 --seq 16 --tokens 1k \
+    --sbatch "-p gpu  -t 60" >"$tmp/out" 2>&1
+has "jobs have the times that Slurm says" "$tmp/out" \
+    "2031-05-04 10:00 2031-05-04 10:00" "2031-05-04 09:59 2031-05-04 10:00" \
+    "not known                -" \
+    "8 nodes: sbatch says: allocation failure: Requested nodes are busy" \
+    "done first: 2 nodes, 2031-05-04 10:00"
+has "it is asked in words" "$tmp/bin/asked" "standard --test-only \
+-p gpu -t 60 -N8 --ntasks-per-node=8 --wrap=:"
+refuses "give --nodes 4,8,16 and one --device" --device h100 --sbatch "-t 60" \
+    --global-batch 32 --tokens 1k
+refuses "give its --tokens" --device h100 --sbatch "-t 60" --nodes 1,2 \
+    --global-batch 32
+printf '#!/bin/sh\necho sbatch: not today\nexit 1\n' >"$tmp/bin/sbatch"
+PATH=$tmp/bin:$PATH refuses "sbatch, which does not run here: sbatch: not today" \
+    --device h100 --sbatch "-t 60" --nodes 1,2 --global-batch 32 --tokens 1k
+printf '#!/bin/sh\n[ "$1" = --version ] || exec sleep 60\n' >"$tmp/bin/sbatch"
+PATH=$tmp/bin:$PATH "$merak" plan --model "$model" --device h100 --nodes 1,2 \
+    --global-batch 64 --seq 16 --tokens 1k --sbatch "" >"$tmp/out" 2>&1
+has "one that hangs is not waited for" "$tmp/out" "no answer within 5 s"
 "$merak" plan --model "$model" --device h100 --global-batch 32 --seq 16 \
     --emit megatron >"$tmp/out" 2>"$tmp/err"
 has "a plan for Megatron is its flags" "$tmp/out" "--global-batch-size 32" \

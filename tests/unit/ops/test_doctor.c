@@ -4,6 +4,7 @@
 
 #include "unit/near.h"
 
+#include "base/ask.h"
 #include "runtime/doctor/doctor.h"
 #include "runtime/runtime.h"
 

@@ -2,7 +2,7 @@
 /* ask.c - what a command prints, within a time limit */
 #include "config.h"
 
-#include "runtime/doctor/doctor.h"
+#include "base/ask.h"
 
 #include "base/clock.h"
 
@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
