@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const char *const order_names[] = {"tp-dp-pp", "tp-pp-dp", "auto"};
-static const char *const domain_names[] = {"node", "any"};
+static const char *const domain_names[] = {"node", "leaf", "any"};
 
 const char *merak_order_name(enum merak_order order)
 {

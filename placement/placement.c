@@ -93,104 +93,6 @@ static enum merak_status site_check(const struct merak_site *s,
 
 /* --- building the map ---------------------------------------------------- */
 
-/* What computing the map needs in addition to the result. */
-struct build {
-    const struct merak_site *site;
-    struct merak_placement *p;
-    int *tasks;   /* all tasks along the walk, by id within a node */
-    int *count;   /* tasks, later islands, of each place */
-    int *islands; /* island of each cell of the grid */
-    bool leaves;  /* islands may leave their node */
-};
-
-/* "3,1": the number of tasks of each of the first nodes. */
-static void list_counts(const struct build *b, char *text, size_t size)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < b->p->n_nodes; i++) {
-        int count = b->count[b->p->walk.place_of[i]];
-        int n =
-            snprintf(text + used, size - used, "%s%d", i > 0 ? "," : "", count);
-
-        if ((size_t)n >= size - used || i == 16) {
-            snprintf(text + (used < size - 5 ? used : size - 5), 5, ",...");
-            return;
-        }
-        used += (size_t)n;
-    }
-}
-
-/* Fail since TP groups cannot fill the tasks of the node at `place`. */
-static enum merak_status fail_node(const struct build *b, int place,
-                                   struct merak_error *err)
-{
-    const struct merak_placement *p = b->p;
-    const char *name = p->node_name[p->walk.node[place]];
-    int tp = p->degree[MERAK_AXIS_TP], count = b->count[place];
-    int even = p->n_tasks / p->n_nodes; /* if all had the same */
-    const char *what = merak_tensor_group_word(p->cp, p->ep);
-    char counts[64];
-
-    if (count < tp)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%s=%d does not fit in node %s, which has %d "
-                          "task%s; nearest: --ntasks-per-node=%d, %s=%d, or "
-                          "--merak-tp-domain=any",
-                          what, tp, name, count, count == 1 ? "" : "s", tp,
-                          what, count);
-    if (even % tp != 0 || p->n_tasks % p->n_nodes != 0)
-        even = even / tp * tp > 0 ? even / tp * tp : tp;
-    list_counts(b, counts, sizeof(counts));
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "node %s has %d tasks (of %s), not a multiple of %s=%d; "
-                      "nearest: --ntasks-per-node=%d",
-                      name, count, counts, what, tp, even);
-}
-
-/* List tasks along the walk, and count them per place. */
-static enum merak_status list_tasks(struct build *b, struct merak_error *err)
-{
-    struct merak_placement *p = b->p;
-    int *next = calloc((size_t)p->n_nodes, sizeof(*next));
-
-    if (next == NULL)
-        return merak_fail_nomem(err, (size_t)p->n_nodes * sizeof(*next));
-    for (int i = 0; i < p->n_tasks; i++) {
-        p->place_of_task[i] = p->walk.place_of[b->site->node_of_task[i]];
-        b->count[p->place_of_task[i]]++;
-    }
-    for (int i = 1; i < p->n_nodes; i++)
-        next[i] = next[i - 1] + b->count[i - 1];
-    for (int i = 0; i < p->n_tasks; i++)
-        b->tasks[next[p->place_of_task[i]]++] = i;
-    free(next);
-    return MERAK_OK;
-}
-
-/*
- * Turn tasks per place into islands per place.  If islands may leave their
- * node, they are cut along the walk and count for the place of their first
- * task.
- */
-static enum merak_status cut_islands(struct build *b, struct merak_error *err)
-{
-    struct merak_placement *p = b->p;
-    int tp = p->degree[MERAK_AXIS_TP];
-
-    b->leaves = p->tp_domain != MERAK_DOMAIN_NODE ||
-                merak_tensor_groups_are_nodes(p, b->count);
-    for (int i = 0; i < p->n_nodes; i++) {
-        if (!b->leaves && b->count[i] % tp != 0)
-            return fail_node(b, i, err);
-    }
-    memset(b->count, 0, (size_t)p->n_nodes * sizeof(*b->count));
-    for (int i = 0; i < p->n_tasks; i += tp)
-        b->count[p->place_of_task[b->tasks[i]]]++;
-    return MERAK_OK;
-}
-
 /* Set the weights, at most MERAK_MAX_WEIGHT; nonzero bytes keep some weight. */
 static void weigh(struct merak_grid *grid, enum merak_order order,
                   uint64_t pp_bytes, uint64_t dp_bytes)
@@ -210,7 +112,7 @@ static void weigh(struct merak_grid *grid, enum merak_order order,
 }
 
 /* List the places of the members of all islands. */
-static int *list_places(const struct build *b, int width,
+static int *list_places(const struct merak_placing *b, int width,
                         struct merak_error *err)
 {
     struct merak_placement *p = b->p;
@@ -226,7 +128,7 @@ static int *list_places(const struct build *b, int width,
 }
 
 /* Arrange the islands for this order. */
-static enum merak_status deal(struct build *b, enum merak_order order,
+static enum merak_status deal(struct merak_placing *b, enum merak_order order,
                               int *island_of, int64_t *cost_p,
                               struct merak_error *err)
 {
@@ -247,7 +149,7 @@ static enum merak_status deal(struct build *b, enum merak_order order,
     return rc;
 }
 
-static void fill_maps(struct build *b, enum merak_order order)
+static void fill_maps(struct merak_placing *b, enum merak_order order)
 {
     struct merak_placement *p = b->p;
     int tp = p->degree[MERAK_AXIS_TP];
@@ -311,7 +213,7 @@ static void count_groups(struct merak_placement *p,
 
 /* Choose the order with the cheaper map, or, if equal, the one whose nearer
  * axis has more bytes.  The bytes used to compare become the placement's. */
-static enum merak_status choose_order(struct build *b, int *other,
+static enum merak_status choose_order(struct merak_placing *b, int *other,
                                       enum merak_order *order_p,
                                       struct merak_error *err)
 {
@@ -335,7 +237,8 @@ static enum merak_status choose_order(struct build *b, int *other,
     return rc;
 }
 
-static enum merak_status make_maps(struct build *b, enum merak_order order,
+static enum merak_status make_maps(struct merak_placing *b,
+                                   enum merak_order order,
                                    struct merak_error *err)
 {
     size_t n = (size_t)b->p->n_tasks;
@@ -372,7 +275,8 @@ static enum merak_status copy_strings(char **from, int n, char ***to_p,
     return MERAK_OK;
 }
 
-static enum merak_status allocate(struct build *b, struct merak_error *err)
+static enum merak_status allocate(struct merak_placing *b,
+                                  struct merak_error *err)
 {
     struct merak_placement *p = b->p;
     size_t n = (size_t)b->site->n_tasks;
@@ -402,7 +306,7 @@ static enum merak_status allocate(struct build *b, struct merak_error *err)
     return MERAK_OK;
 }
 
-static enum merak_status build_all(struct build *b,
+static enum merak_status build_all(struct merak_placing *b,
                                    const struct merak_placement_input *input,
                                    struct merak_error *err)
 {
@@ -425,9 +329,9 @@ static enum merak_status build_all(struct build *b,
     p->tp_domain = resolved.tp_domain;
     p->pp_bytes = resolved.pp_bytes;
     p->dp_bytes = resolved.dp_bytes;
-    rc = list_tasks(b, err);
+    rc = merak_placing_list(b, err);
     if (rc == MERAK_OK)
-        rc = cut_islands(b, err);
+        rc = merak_placing_cut(b, err);
     if (rc == MERAK_OK)
         rc = make_maps(b, input->order, err);
     if (rc != MERAK_OK)
@@ -443,7 +347,7 @@ merak_placement_compute(const struct merak_placement_input *input,
                         struct merak_placement **placement_p,
                         struct merak_error *err)
 {
-    struct build b = {.site = input->site};
+    struct merak_placing b = {.site = input->site};
     enum merak_status rc = site_check(b.site, err);
 
     if (rc != MERAK_OK)

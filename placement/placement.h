@@ -8,7 +8,7 @@
  *   1. Nodes are put in the order of a walk through the switch tree.
  *   2. Each node's tasks are divided into islands of tp x cp x ep tasks (tensor
  *      groups: of those that share a layer, a sequence, or experts);
- *      an island never leaves its node unless MERAK_DOMAIN_ANY is requested.
+ *      an island never leaves its node unless a larger domain is requested.
  *   3. Islands are assigned to stages and replicas so that the links of
  *      pipelines and of rings of replicas cost little: their bytes, weighted by
  *      the level they span.  This never costs more than ranks numbered in the
@@ -51,6 +51,7 @@ enum merak_order {
 /* The domain that a TP group may not leave. */
 enum merak_domain {
     MERAK_DOMAIN_NODE,
+    MERAK_DOMAIN_LEAF, /* nodes of a leaf switch, or of a block: a rack */
     MERAK_DOMAIN_ANY,
 };
 

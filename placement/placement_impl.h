@@ -88,6 +88,27 @@ struct merak_placement {
 bool merak_tensor_groups_are_nodes(const struct merak_placement *p,
                                    const int *tasks);
 
+/* What computing the map needs in addition to the result. */
+struct merak_placing {
+    const struct merak_site *site;
+    struct merak_placement *p;
+    int *tasks;   /* all tasks along the walk, by id within a node */
+    int *count;   /* tasks, later islands, of each place */
+    int *islands; /* island of each cell of the grid */
+    bool leaves;  /* islands may leave their node */
+};
+
+/* List tasks along the walk, and count them per place. */
+enum merak_status merak_placing_list(struct merak_placing *b,
+                                     struct merak_error *err) MERAK_CHECKED;
+/*
+ * Turn tasks per place into islands per place.  If islands may leave their
+ * node, they are cut along the walk and count for the place of their first
+ * task.
+ */
+enum merak_status merak_placing_cut(struct merak_placing *b,
+                                    struct merak_error *err) MERAK_CHECKED;
+
 /* The fingerprint of a site and resolved degrees. */
 enum merak_status merak_plan_id(const struct merak_site *site,
                                 const struct merak_placement_input *input,

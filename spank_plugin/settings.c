@@ -31,7 +31,7 @@ static const struct {
                    "tp-dp-pp|tp-pp-dp|auto",
                    "Merak: which groups are kept close, nearest first"},
     [SET_TP_DOMAIN] = {"merak-tp-domain", "MERAK_TP_DOMAIN", "tp-domain",
-                       "node|any",
+                       "node|leaf|any",
                        "Merak: where a tensor-parallel group must stay"},
     [SET_PLAN] = {"merak-plan", "MERAK_PLAN_FILE", NULL, "FILE",
                   "Merak: run the plan that `merak plan --json FILE` saved"},
@@ -131,7 +131,7 @@ static const char *check(enum setting setting, const char *text)
     case SET_TP_DOMAIN:
         return merak_domain_parse(text, &domain) == MERAK_OK
                    ? NULL
-                   : "expected node or any";
+                   : "expected node, leaf or any";
     case SET_PLAN:
         return text[0] != '\0' && strcmp(text, "show") != 0 &&
                        strcmp(text, "quiet") != 0

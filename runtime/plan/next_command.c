@@ -128,7 +128,7 @@ static void put_run(FILE *out, const struct plan_auto *plan,
 {
     put_tasks(out, plan, plan->in.nodes);
     if (leaves_nodes(plan, chosen))
-        fputs(" --merak-tp-domain=any", out);
+        fputs(" --merak-tp-domain=leaf", out);
     fputs(" --merak-plan=", out);
     merak_put_shell_word(out, saved_as(plan->opt));
     fputc(' ', out);

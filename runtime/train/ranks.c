@@ -338,8 +338,8 @@ static enum merak_status wish_from_env(struct merak_placement_input *in,
     if (domain != NULL && *domain != '\0' &&
         merak_domain_parse(domain, &in->tp_domain) != MERAK_OK)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "MERAK_TP_DOMAIN: expected node or any, got "
-                          "\"%.40s\"",
+                          "MERAK_TP_DOMAIN: expected node, leaf or any, "
+                          "got \"%.40s\"",
                           domain);
     return MERAK_OK;
 }
@@ -352,7 +352,7 @@ bool merak_ranks_may_leave_node(const struct merak_ranks *ranks)
         in = ranks->launch.input;
     else if (wish_from_env(&in, NULL) != MERAK_OK)
         return false; /* it is refused when ranks are placed */
-    return in.tp_domain == MERAK_DOMAIN_ANY;
+    return in.tp_domain != MERAK_DOMAIN_NODE;
 }
 
 enum merak_status merak_ranks_place(const struct merak_boot *boot,

@@ -77,7 +77,7 @@ got \"$value\"" -n2 "--merak-$option=$value"
     rejects '--merak-order: expected tp-dp-pp, tp-pp-dp or auto, got "dp"' \
         -n2 --merak-order=dp
     rejects '--merak-env: expected none or torch, got "mpi"' -n2 --merak-env=mpi
-    rejects '--merak-tp-domain: expected node or any, got "rack"' \
+    rejects '--merak-tp-domain: expected node, leaf or any, got "rack"' \
         -n2 --merak-tp-domain=rack
     rejects '--merak-map: expected show, quiet, or a file with a / in its '\
 'name, got "verbose"' -n2 --merak-map=verbose

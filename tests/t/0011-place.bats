@@ -139,6 +139,17 @@ on()
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0 0;1 1;2 2;3 3;" ]
 }
 
+@test "tp may leave a node, but not its leaf switch" {
+    run srun -Q -w 'n[1-2]' --ntasks-per-node=2 --merak-tp=4 \
+        --merak-tp-domain=leaf sh -c 'echo $SLURM_PROCID $MERAK_TP_RANK'
+    [ "$(sort <<<"$output" | tr '\n' ';')" = "0 0;1 1;2 2;3 3;" ]
+    run srun -Q -w 'n[1-3]' --ntasks-per-node=2 --merak-tp=6 \
+        --merak-tp-domain=leaf true
+    [ "$status" -ne 0 ]
+    [[ $output == *"leaf leaf1 has 4 tasks, not a multiple of tp=6; give each \
+leaf whole groups, as sbatch --segment=3 gives, or --merak-tp-domain=any"* ]]
+}
+
 @test "the whole map goes along, the transport variable does not" {
     run srun -Q -w 'n[1-2]' --ntasks-per-node=2 --merak-tp=2 \
         sh -c 'echo ${SLURM_MERAK_PLAN-gone} ${MERAK_PLAN#*/*/*/}'

@@ -216,21 +216,6 @@ static void given_degrees_have_to_divide_the_tasks_of_others(void **state)
     assert_int_equal(merak_degrees_check_auto(&in, 64, &err), MERAK_ERR_CONFIG);
 }
 
-static void tp_may_leave_a_node_if_told_so(void **state)
-{
-    struct merak_placement_input in = {.tp = 4, .tp_domain = MERAK_DOMAIN_ANY};
-    struct merak_placement *p;
-    struct merak_site s;
-
-    (void)state;
-    make_site(&s, "a:2,2;b:2,2", false);
-    in.site = &s;
-    assert_int_equal(merak_placement_compute(&in, &p, NULL), MERAK_OK);
-    assert_int_equal(merak_placement_groups_at(p, MERAK_AXIS_TP, 1), 2);
-    merak_placement_destroy(p);
-    merak_site_fini(&s);
-}
-
 /* --- what must hold for every site ------------------------------------------
  */
 
@@ -583,7 +568,6 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_refused_with_the_nearest),
         cmocka_unit_test(degrees_cannot_overflow),
         cmocka_unit_test(given_degrees_have_to_divide_the_tasks_of_others),
-        cmocka_unit_test(tp_may_leave_a_node_if_told_so),
         cmocka_unit_test(small_maps_are_the_best_there_are),
         cmocka_unit_test(no_map_is_worse_than_sorted_ranks),
         cmocka_unit_test(every_map_is_a_bijection_within_nodes),
