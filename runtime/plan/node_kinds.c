@@ -131,8 +131,11 @@ enum merak_status plan_kinds_load(const struct plan_options *opt,
         rc = merak_chosen_device(slowest, any, err);
     if (rc == MERAK_OK && opt->several.kinds.n > 0)
         any->memory_bytes = memory;
-    if (rc == MERAK_OK && opt->machine.rack_nodes > 0)
+    if (rc == MERAK_OK && opt->machine.rack_nodes > 0) {
         any->domain_nodes = opt->machine.rack_nodes;
+        if (opt->ranks_per_node > 0) /* they are no domains */
+            any->links.level[0].ranks = opt->ranks_per_node;
+    }
     return rc;
 }
 

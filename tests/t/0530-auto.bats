@@ -189,3 +189,19 @@ END
     [[ $output == *"9 nodes: sbatch says: "* ]]
     [[ $output == *"done first: 1 node, "* ]]
 }
+
+@test "tensor groups over two nodes, as planned for a rack" {
+    local plan=$BATS_TEST_TMPDIR/rack.json
+
+    run merak plan --model "$MODEL" --device cpu --dtype fp32 --seq 32 \
+        --nodes 2 --ranks-per-node 2 --rack-nodes 2 --tp 4 --global-batch 8 \
+        --json "$plan"
+    [ "$status" -eq 0 ]
+    [[ $output == *"--merak-tp-domain=leaf --merak-plan=$plan"* ]]
+    run srun -w 'n[1-2]' --ntasks-per-node=2 --merak-plan="$plan" \
+        --merak-tp-domain=leaf merak train --model "$MODEL" \
+        --data "$RUNS/text" --steps 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"tp 4 x pp 1 x dp 1 on 2 nodes"* ]]
+}

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..156
+echo 1..159
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -153,6 +153,18 @@ refuses "h100 is given twice; name each device once" --device h100,a100,h100 \
 refuses "no plan fits in 1 GiB per rank, and NCCL alone may take 2.812 GiB" \
     --device h100 --gpus-per-node 2 --memory-gib 1 --global-batch 8
 refuses 'several, up to 8, with commas between; got "a100,"' --device a100,
+
+# Links that join the nodes of a rack.
+"$merak" plan --model "$model" --device cpu --nodes 4 --ranks-per-node 2 \
+    --rack-nodes 2 --tp 4 --seq 16 --global-batch 32 --json "$tmp/rack.json" \
+    >"$tmp/out" 2>&1
+has "tensor groups may be as large as a rack" "$tmp/out" \
+    "on 4 x 2 cpu in racks of 2" "within racks" "intra-rack GB" \
+    "--merak-tp-domain=leaf --merak-plan=$tmp/rack.json"
+"$merak" plan --model "$model" --plan "$tmp/rack.json" >"$tmp/out" 2>&1
+has "a saved plan knows the racks" "$tmp/out" "on 4 x 2 cpu in racks of 2"
+refuses "tp must divide the 4 of a rack; nearest: --tp 4" --device cpu --nodes 4 \
+    --ranks-per-node 2 --rack-nodes 2 --tp 8 --seq 16 --global-batch 32
 
 # When Slurm would start them: two nodes now, one later, eight never.
 mkdir "$tmp/bin"
