@@ -4,8 +4,8 @@
  * If there are few ways to cut, all are rated.  If there are many, dynamic
  * programming finds the one whose longest stage is shortest, among those that
  * fit in memory; the even cut is tried, too.  The cut of a finalist is then
- * improved by moving one boundary at a time while the step gets shorter, since
- * the dynamic program ignores transfers and the step's end.
+ * improved by moving boundaries, one or a run of them, while the step gets
+ * shorter, since the dynamic program ignores transfers and the step's end.
  */
 #include "config.h"
 
@@ -24,6 +24,8 @@
 /* Every cut is rated up to this product of cuts, parts and units. */
 #define EXHAUSTIVE 20000
 #define MAX_ROUNDS 40
+/* Of a round, about: in longer pipelines no longer runs of boundaries move. */
+#define MAX_MOVES 256
 
 struct cuts {
     struct merak_rater rater;
@@ -271,20 +273,32 @@ static double longest_part(const struct cuts *c, const int *bound)
 
 /* --- moving boundaries ---------------------------------------------------- */
 
+/* Move `n` boundaries from the s-th on by one segment if that is better. */
+static bool shift(struct cuts *c, int s, int n, int by)
+{
+    memcpy(c->bound, c->cand->bound, c->bound_bytes);
+    for (int i = s; i < s + n; i++)
+        c->bound[i] += by;
+    return c->bound[s] > c->bound[s - 1] &&
+           c->bound[s + n - 1] < c->bound[s + n] && try_cut(c);
+}
+
+/* Where a run of boundaries moves, a part gives a segment to one that is not
+ * beside it, and those between keep their size: one boundary at a time would
+ * first have to make one of them longer. */
 static void improve(struct cuts *c, const struct merak_deadline *deadline)
 {
+    const int run = 1 + MAX_MOVES / c->parts;
     bool moved = c->cand->rated_s > 0;
 
     for (int round = 0; moved && round < MAX_ROUNDS; round++) {
         moved = false;
-        for (int s = 1; s < c->parts && !merak_deadline_is_past(deadline);
-             s++) {
-            for (int by = -1; by <= 1; by += 2) {
-                memcpy(c->bound, c->cand->bound, c->bound_bytes);
-                c->bound[s] += by;
-                if (c->bound[s] > c->bound[s - 1] &&
-                    c->bound[s] < c->bound[s + 1])
-                    moved = try_cut(c) || moved;
+        for (int s = 1; s < c->parts; s++) {
+            for (int n = 1; n <= run && s + n <= c->parts &&
+                            !merak_deadline_is_past(deadline);
+                 n++) {
+                moved = shift(c, s, n, -1) || moved;
+                moved = shift(c, s, n, 1) || moved;
             }
         }
     }

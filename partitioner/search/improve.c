@@ -210,6 +210,25 @@ void merak_candidate_refit(struct merak_search *s, struct merak_candidate *c)
     }
 }
 
+void merak_candidate_lessen(struct merak_search *s, struct merak_candidate *c)
+{
+    struct merak_candidate less = *c;
+    size_t parts = (size_t)merak_plan_parts(&c->plan);
+    const double limit = s->limit;
+
+    if (!may_settle(c) || !c->settled || !merak_search_room(s, &less))
+        return;
+    memcpy(less.bound, c->bound, (parts + 1) * sizeof(*c->bound));
+    s->rc = merak_search_rate(&s->cost, &less, c->bytes - 1, s->err);
+    if (s->rc != MERAK_OK || less.bytes >= c->bytes)
+        return;
+    s->limit = c->arena - 1;
+    merak_candidate_try(s, &less);
+    s->limit = limit;
+    if (s->rc == MERAK_OK && is_better(&less, c))
+        *c = less;
+}
+
 /* Move one boundary to `to` if that is better. */
 static bool move(struct merak_search *s, struct merak_candidate *c, int part,
                  int to)

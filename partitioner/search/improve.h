@@ -29,6 +29,9 @@ void merak_candidate_try_polished(struct merak_search *s,
 /* Cut it anew within what the table says of programs that fit; if that is not
  * enough, within less, as much less as programs took too much. */
 void merak_candidate_refit(struct merak_search *s, struct merak_candidate *c);
+/* Try it with the same cut in less memory than it takes: what stages then drop
+ * may be recomputed while they would wait, and less is in their way. */
+void merak_candidate_lessen(struct merak_search *s, struct merak_candidate *c);
 /* Hill climbing from a good plan: simulate other cuts of it, with so much
  * effort.  That is its own: what others took does not count, so that a plan is
  * the same whichever others a request has. */

@@ -4,7 +4,7 @@
  * At the end of a search, runners-up that would be named have their cuts
  * polished; those whose estimates are then as good as the chosen plan's step
  * are simulated, and those that need a little too much memory cut again for
- * less.
+ * less.  What is chosen then is tried in less memory than it takes.
  */
 #include "config.h"
 
@@ -77,6 +77,14 @@ static void climb_near(struct merak_search *s)
     merak_candidates_sort(s->cand, s->n_cands);
 }
 
+/* The chosen plan, if another trial of it is a small part of the search. */
+static void lessen_chosen(struct merak_search *s)
+{
+    if (s->in->pin.list.cut == NULL && merak_search_goes_on(s) &&
+        merak_search_effort(&s->cand[0]) <= MERAK_EFFORT / MERAK_MAX_CLIMBS / 2)
+        merak_candidate_lessen(s, &s->cand[0]);
+}
+
 /* A runner-up that would be named as a little too big; NULL: there is none. */
 static struct merak_candidate *next_big(const struct merak_search *s)
 {
@@ -137,4 +145,5 @@ void merak_search_try_named(struct merak_search *s)
     try_big(s);
     try_near(s);
     climb_near(s);
+    lessen_chosen(s);
 }

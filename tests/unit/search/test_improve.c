@@ -99,8 +99,22 @@ static double rate_of(struct request *r, const int *bound)
     return other.rated_s;
 }
 
-/* No boundary of a polished cut can be moved by one for a better estimate; and
- * it is far better than it was. */
+/* With the boundaries from first to last moved; DBL_MAX: a stage would be
+ * empty. */
+static double rate_shifted(struct request *r, int first, int last, int by)
+{
+    int bound[STAGES + 1];
+
+    memcpy(bound, r->cand.bound, sizeof(bound));
+    for (int i = first; i <= last; i++)
+        bound[i] += by;
+    if (bound[first] <= bound[first - 1] || bound[last] >= bound[last + 1])
+        return DBL_MAX;
+    return rate_of(r, bound);
+}
+
+/* No boundary of a polished cut, and no run of them, can be moved by one for a
+ * better estimate; and it is far better than it was. */
 static void polished_cuts_have_no_better_neighbour(void **state)
 {
     struct request r;
@@ -114,14 +128,11 @@ static void polished_cuts_have_no_better_neighbour(void **state)
     merak_search_polish(&r.s, &r.cand);
     assert_true(r.cand.polished);
     assert_true(r.cand.rated_s < 0.65 * before);
-    for (int i = 1; i < STAGES; i++) {
-        for (int by = -1; by <= 1; by += 2) {
-            int bound[STAGES + 1];
-
-            memcpy(bound, r.cand.bound, sizeof(bound));
-            bound[i] += by;
-            if (bound[i] > bound[i - 1] && bound[i] < bound[i + 1])
-                assert_true(rate_of(&r, bound) >= r.cand.rated_s * (1 - 1e-9));
+    for (int first = 1; first < STAGES; first++) {
+        for (int last = first; last < STAGES; last++) {
+            for (int by = -1; by <= 1; by += 2)
+                assert_true(rate_shifted(&r, first, last, by) >=
+                            r.cand.rated_s * (1 - 1e-9));
         }
     }
     request_fini(&r);
@@ -203,6 +214,33 @@ static void what_is_far_too_big_stays(void **state)
     request_fini(&r);
 }
 
+/* In less memory a stage recomputes: it is one trial, which is forgotten where
+ * it is slower, and the limit of the search stays. */
+static void less_memory_is_tried_once(void **state)
+{
+    struct request r;
+    struct merak_candidate before;
+    double limit;
+    int trials;
+
+    (void)state;
+    request_init(&r);
+    cut_badly(&r);
+    r.cand.plan.recompute = MERAK_RECOMPUTE_AUTO;
+    merak_candidate_try_polished(&r.s, &r.cand);
+    assert_true(r.cand.settled);
+    before = r.cand;
+    limit = r.s.limit;
+    trials = r.s.n_simulated;
+    merak_candidate_lessen(&r.s, &r.cand);
+    assert_int_equal(r.s.n_simulated, trials + 1);
+    assert_true(r.s.limit == limit);
+    assert_true(r.cand.settled);
+    assert_true(r.cand.step_s == before.step_s ||
+                (r.cand.step_s < before.step_s && r.cand.arena < before.arena));
+    request_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +248,7 @@ int main(void)
         cmocka_unit_test(climbed_cuts_have_no_faster_neighbour),
         cmocka_unit_test(what_is_a_little_too_big_is_cut_again),
         cmocka_unit_test(what_is_far_too_big_stays),
+        cmocka_unit_test(less_memory_is_tried_once),
     };
 
     return cmocka_run_group_tests_name("improve", tests, NULL, NULL);

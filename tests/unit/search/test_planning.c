@@ -107,7 +107,7 @@ static void plans_take_no_more_work(void **state)
          4096,
          512,
          {.tp = 8, .micro_batch = 1, .chunks = 1},
-         {5843, 59951684, 288175, 787528, 4, 470727}},
+         {5843, 74307956, 288175, 787528, 4, 470727}},
     };
 
     (void)state;
@@ -176,7 +176,7 @@ static void add_tally(struct merak_search_tally *to,
  * at where a node changes two or three, 138 million records. */
 static void orders_take_no_more_work(void **state)
 {
-    const struct merak_search_tally most = {37, 8288, 2761, 417746, 5, 3713790};
+    const struct merak_search_tally most = {55, 12320, 2761, 417746, 5, 3713790};
     const struct merak_plan one = {.tp = 1,
                                    .pp = 1,
                                    .dp = 1,
