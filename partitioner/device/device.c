@@ -53,6 +53,7 @@
 #include "partitioner/device/device_file.h"
 
 #include <ctype.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,12 +260,13 @@ enum merak_status merak_device_add_tuned(struct merak_device *device,
 int merak_device_domain(const struct merak_device *device, int nodes,
                         int ranks_per_node)
 {
-    int most = device->domain_nodes, all = device->links.level[0].ranks * most;
+    int most = device->domain_nodes;
+    int64_t all = (int64_t)device->links.level[0].ranks * most;
 
     if (most <= 1 || ranks_per_node < 1 || nodes < 1)
         return 1;
     if (most > all / ranks_per_node)
-        most = all / ranks_per_node;
+        most = (int)(all / ranks_per_node);
     while (most > 1 && nodes % most != 0)
         most--;
     return most > 1 ? most : 1;
