@@ -51,6 +51,8 @@ install_packages()
 # configure.
 build_tree()
 {
+    # libtool, a script, is run for every file: that takes dash half as long
+    [ ! -x /bin/dash ] || local -x CONFIG_SHELL=/bin/dash
     [ -f "$top/configure" ] && [ "$top/configure" -nt "$top/configure.ac" ] ||
         "$top/autogen.sh" || return
     mkdir -p "$build" && cd "$build" || return
