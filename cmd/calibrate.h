@@ -22,7 +22,8 @@ struct calibrate_world {
     struct merak_boot *boot;
     struct merak_accel *accel; /* if the backend has any; open all the time */
     struct merak_accel_device card; /* accel, as identified on its node */
-    void *device; /* its memory for the models, like the arena */
+    int most_steps; /* of a model in a round */
+    void *device;   /* accel's memory for the models, like the arena */
     struct merak_arena arena;
     int transport; /* enum calibrate_transport */
     struct merak_transport *tr;

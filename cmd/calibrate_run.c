@@ -28,8 +28,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_STEPS 3 /* that count, over all rounds */
-#define MOST_STEPS 12
 #define STEPS_FLOPS 1.5e10 /* to be spent on all of them, if that is more */
 #define NORMALS ((size_t)1 << 16)
 #define SEED 1
@@ -371,7 +369,7 @@ static int steps_for(const struct calibrate_world *world,
 
     for (int i = 0; i < prog->n_instrs; i++)
         flops += prog->instr[i].flops;
-    steps = (int)fmin(spend / flops, MOST_STEPS);
+    steps = (int)fmin(spend / flops, world->most_steps);
     return steps > 1 ? steps : 1;
 }
 

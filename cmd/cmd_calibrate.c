@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #define ROUNDS 3
+#define STEPS 12
 
 struct calibrate {
     const char *out, *backend_name;
@@ -267,6 +268,9 @@ static const struct merak_option rows[] = {
     {"rounds", MERAK_OPTION_INT, AT(rounds),
      .about = "over all models and links that are timed (3)", .least = 1,
      .most = 100},
+    {"steps", MERAK_OPTION_INT, AT(world.most_steps),
+     .about = "of each model in a round, at most (12)", .least = 1,
+     .most = 1000},
     {"quick", MERAK_OPTION_YES, AT(quick),
      .about = "a third of the models, once: for a first plan"},
     {"net", MERAK_OPTION_YES, AT(net),
@@ -361,14 +365,14 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
                           "--threads and --memory-gib, which are the device's "
                           "that it corrects");
     if (c->from != NULL &&
-        (c->threads > 0 || c->rounds > 0 || c->quick || c->memory_gib > 0 ||
-         c->device.links.level[0].ranks > 0 ||
+        (c->threads > 0 || c->rounds > 0 || c->world.most_steps > 0 ||
+         c->quick || c->memory_gib > 0 || c->device.links.level[0].ranks > 0 ||
          c->world.transport != CALIBRATE_AUTO))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--from measures nothing: leave out --threads, "
-                          "--rounds, --quick, --ranks-per-node, --transport "
-                          "and --memory-gib, which are the device's that it "
-                          "corrects");
+                          "--rounds, --steps, --quick, --ranks-per-node, "
+                          "--transport and --memory-gib, which are the "
+                          "device's that it corrects");
     return MERAK_OK;
 }
 
@@ -471,6 +475,8 @@ int merak_cmd_calibrate(int argc, char **argv)
     c.threads = c.threads > 0 ? c.threads : 1;
     if (c.rounds == 0)
         c.rounds = c.quick ? 1 : ROUNDS;
+    if (c.world.most_steps == 0)
+        c.world.most_steps = STEPS;
     rc = merak_boot_open(&c.world.boot, &err);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);

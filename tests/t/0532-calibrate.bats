@@ -12,7 +12,7 @@ teardown() { assert_no_node_drained; }
 
 @test "ranks measure together, and tensor ranks are planned by their times" {
     run srun -N1 -n2 --overcommit merak calibrate --threads 1 --memory-gib 1 \
-        --quick --out "$RUNS/two.json"
+        --quick --steps 3 --out "$RUNS/two.json"
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'exchanges: ' <<<"$output")" -eq 1 ] # rank 0 alone prints
@@ -38,7 +38,7 @@ teardown() { assert_no_node_drained; }
 
 @test "nodes measure themselves, and the links between them" {
     run srun -N2 -n2 --overcommit merak calibrate --quick \
-        --out "$RUNS/nodes.json"
+        --steps 3 --out "$RUNS/nodes.json"
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'between 2 nodes: ' <<<"$output")" -eq 1 ]

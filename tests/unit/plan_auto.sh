@@ -441,7 +441,7 @@ refuses "nearest: tp=4,pp=4" --device h100 --nodes 8 --global-batch 64 \
 refuses "nearest: --tp 4 --pp 4" --device h100 --nodes 8 --global-batch 64 \
     --tp 3 --pp 5
 
-"$merak" calibrate --quick --out "$tmp/here.json" --ranks-per-node 2 \
+"$merak" calibrate --quick --steps 1 --out "$tmp/here.json" --ranks-per-node 2 \
     --memory-gib 1 >"$tmp/out" 2>&1
 has "this machine is measured" "$tmp/out" "linear f32" "linear bf16" "GB/s"
 "$merak" plan --model "$model" --device "$tmp/here.json" --global-batch 8 \
