@@ -167,8 +167,9 @@ refused()
     refused fault "an illegal memory access was encountered; a kernel touched"
 ok $? "a kernel's fault ends the run" "$tmp/fault.log"
 
+# an event is recorded behind a kernel and waited for: either meets the fault
 ! train sync cuda MERAK_STAND_IN_CUDA=fault=300 MERAK_ACCEL_SYNC=1 &&
-    grep -Eq 'error: step [0-9]+, [^:]+: cannot run what was queued' \
+    grep -Eq 'error: step [0-9]+, [^:]+: cannot (record an event|run what was queued) on' \
         "$tmp/sync.log"
 ok $? "and is traced to its instruction" "$tmp/sync.log"
 
