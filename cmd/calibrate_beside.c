@@ -107,7 +107,7 @@ static enum merak_status simulated_loss(struct merak_program *prog,
         if (in->kind == MERAK_INSTR_EXCHANGE)
             in->cost_s = merak_cost_instr(cost, prog, in);
     }
-    rc = merak_simulate(&prog, 1, NULL, &tl, err);
+    rc = merak_simulate(&prog, 1, NULL, NULL, &tl, err);
     if (rc != MERAK_OK)
         return rc;
     *lost_p = 0;

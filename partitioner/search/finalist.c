@@ -416,8 +416,8 @@ static enum merak_status simulate(struct merak_built *b,
     if (left)
         return rc;
     if (rc == MERAK_OK)
-        rc = merak_simulate(b->program, b->plan.pp, &b->search->cost, &timeline,
-                            err);
+        rc = merak_simulate(b->program, b->plan.pp, &b->search->cost,
+                            &b->search->trials.deadline, &timeline, err);
     if (rc != MERAK_OK) {
         merak_timeline_destroy(timeline);
         return rc;

@@ -278,7 +278,14 @@ void merak_search_rate_in_time(struct merak_search *s)
     merak_search_limit_share(s, s->found ? 1 : BUILD_SHARE);
 }
 
-/* The best by its estimate; NULL: none fits, by the table or as built. */
+/* Was it built, and cannot run? */
+static bool cannot_run(const struct merak_candidate *c)
+{
+    return c->step_s == DBL_MAX;
+}
+
+/* The best by its estimate, of those that may run; NULL: none fits, by the
+ * table or as built. */
 static const struct merak_candidate *find_best(const struct merak_search *s)
 {
     const struct merak_candidate *best = NULL;
@@ -286,6 +293,8 @@ static const struct merak_candidate *find_best(const struct merak_search *s)
     for (int i = 0; i < s->n_cands; i++) {
         const struct merak_candidate *c = &s->cand[i];
 
+        if (cannot_run(c))
+            continue;
         if (c->step_s > 0) /* built, and too big */
             return NULL;
         if (best == NULL || c->rated_s < best->rated_s)
@@ -351,6 +360,26 @@ static enum merak_status say_none_fits(const struct merak_search *s,
     return MERAK_ERR_CONFIG;
 }
 
+/* Were all that fit built, and none can run? */
+static bool none_runs(const struct merak_search *s)
+{
+    for (int i = 0; i < s->n_cands; i++) {
+        if (!cannot_run(&s->cand[i]))
+            return false;
+    }
+    return s->n_cands > 0;
+}
+
+static enum merak_status say_none_runs(const struct merak_search *s)
+{
+    return merak_fail(s->err, MERAK_ERR_CONFIG,
+                      "the search was cut short after %.1f s: the %d of %d "
+                      "plans that fit cannot run; give it longer with "
+                      "--search-seconds (of the last: %s)",
+                      merak_search_seconds(s), s->n_cands, s->n_rated,
+                      s->run_error.text);
+}
+
 enum merak_status merak_search_no_time(const struct merak_search *s)
 {
     const struct merak_candidate *best = find_best(s);
@@ -358,6 +387,8 @@ enum merak_status merak_search_no_time(const struct merak_search *s)
 
     if (best != NULL)
         return say_estimate(s, best);
+    if (none_runs(s))
+        return say_none_runs(s);
     if (least != NULL)
         return say_none_fits(s, least);
     return merak_fail(s->err, MERAK_ERR_CONFIG,

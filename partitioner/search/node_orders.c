@@ -49,7 +49,7 @@ enum merak_status merak_stages_play(const struct merak_sharded *sharded,
     if (rc == MERAK_OK)
         rc = build_stages(sharded, stages, plan, opt, program, err);
     if (rc == MERAK_OK)
-        rc = merak_simulate(program, n, NULL, &timeline, err);
+        rc = merak_simulate(program, n, NULL, NULL, &timeline, err);
     if (rc == MERAK_OK)
         *played = (struct merak_played){.step_s = timeline->step_s};
     for (int s = 0; s < n; s++) {

@@ -222,7 +222,8 @@ static enum merak_status simulate(struct merak_unlike *u,
         merak_unlike_programs(u, list, microbatches, true, &p, err);
 
     if (rc == MERAK_OK)
-        rc = merak_simulate(p->program, p->n_programs, NULL, &timeline, err);
+        rc = merak_simulate(p->program, p->n_programs, NULL,
+                            &u->s.trials.deadline, &timeline, err);
     if (rc == MERAK_OK) {
         *step_p = timeline->step_s;
         take_memory(u, p, list);

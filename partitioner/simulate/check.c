@@ -174,7 +174,7 @@ enum merak_status merak_program_check(struct merak_program *const *programs,
     if (rc == MERAK_OK)
         rc = check_matches(meet, programs, n, err);
     if (rc == MERAK_OK)
-        rc = merak_simulate(programs, n, NULL, &timeline, err);
+        rc = merak_simulate(programs, n, NULL, NULL, &timeline, err);
     merak_timeline_destroy(timeline);
     merak_meet_destroy(meet);
     return rc;

@@ -27,6 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOOK 1024 /* instants from one look at the deadline to the next */
+
 struct queue_state {
     int n, next;
     const int *instr;
@@ -257,11 +259,20 @@ static bool end_next(struct sim *s)
     return true;
 }
 
-static void advance(struct sim *s)
+/* Until nothing more ends, or the deadline, which is looked at rarely. */
+static enum merak_status advance(struct sim *s,
+                                 const struct merak_deadline *deadline,
+                                 struct merak_error *err)
 {
-    do
+    unsigned events = 0;
+
+    do {
+        if (events++ % LOOK == 0 && merak_deadline_is_past(deadline))
+            return merak_fail(err, MERAK_ERR_TIMEOUT,
+                              "no time to simulate the programs");
         start_listed(s);
-    while (end_next(s));
+    } while (end_next(s));
+    return MERAK_OK;
 }
 
 /* --- stuck ---------------------------------------------------------------- */
@@ -376,6 +387,7 @@ static void sim_fini(struct sim *s)
 
 enum merak_status merak_simulate(struct merak_program *const *programs, int n,
                                  const struct merak_cost_model *model,
+                                 const struct merak_deadline *deadline,
                                  struct merak_timeline **timeline_p,
                                  struct merak_error *err)
 {
@@ -385,8 +397,9 @@ enum merak_status merak_simulate(struct merak_program *const *programs, int n,
     rc = sim_init(&s, err);
     if (rc != MERAK_OK)
         goto out;
-    advance(&s);
-    rc = report_stuck(&s, err);
+    rc = advance(&s, deadline, err);
+    if (rc == MERAK_OK)
+        rc = report_stuck(&s, err);
     if (rc != MERAK_OK)
         goto out;
     *timeline_p = s.tl;

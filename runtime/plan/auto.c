@@ -209,7 +209,7 @@ enum merak_status plan_auto_build(const struct plan_auto *plan,
     /* of lists as the search has them: an instruction takes what it says */
     if (rc == MERAK_OK)
         rc = merak_simulate((*planned_p)->program, (*planned_p)->n_programs,
-                            all ? NULL : &cost, timeline_p, err);
+                            all ? NULL : &cost, NULL, timeline_p, err);
     if (rc == MERAK_OK && all)
         rc = plan_keep_firsts(*planned_p, *timeline_p, err);
     return rc;

@@ -133,8 +133,7 @@ static struct merak_search_stage *make_stages(const struct report *r)
     for (int s = 0; stage != NULL && s < r->planned->n_programs; s++) {
         fill_parts(r, s, &stage[s]);
         stage[s].kind = plan_listed_kind(r->opt, &r->planned->plan, s);
-        stage[s].limit_bytes =
-            plan_listed_memory(r->opt, &r->planned->plan, s);
+        stage[s].limit_bytes = plan_listed_memory(r->opt, &r->planned->plan, s);
         plan_stage_fill(r->planned->program[s], &r->opt->cost.links, &stage[s]);
     }
     return stage;
@@ -414,8 +413,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     const struct merak_backend *backend = NULL;
     struct merak_program_options po = {.cost = &r->opt->cost,
                                        .unit_s = r->opt->unit_ms * 1e-3};
-    bool unlike =
-        r->opt->plan.stage != NULL || plan_listed_has_kinds(r->opt);
+    bool unlike = r->opt->plan.stage != NULL || plan_listed_has_kinds(r->opt);
     bool known = r->opt->machine.is_known;
     enum merak_status rc =
         known ? plan_device_backend(r->opt, &r->opt->machine.device, &backend,
@@ -444,7 +442,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
         rc = plan_listed_check_memory(r->opt, r->planned, err);
     if (rc == MERAK_OK)
         rc = merak_simulate(r->planned->program, r->planned->n_programs,
-                            known && !unlike ? &r->opt->cost : NULL,
+                            known && !unlike ? &r->opt->cost : NULL, NULL,
                             &r->timeline, err);
     if (rc == MERAK_OK && unlike)
         rc = plan_keep_firsts(r->planned, r->timeline, err);

@@ -114,7 +114,7 @@ static enum merak_status add_times(struct merak_trainer *t,
     struct merak_timeline *timeline = NULL;
     int s = t->plan.stage != NULL ? t->program->rank : t->program->stage;
     enum merak_status rc = merak_simulate(
-        programs, merak_plan_players(&t->plan), NULL, &timeline, err);
+        programs, merak_plan_players(&t->plan), NULL, NULL, &timeline, err);
 
     if (rc != MERAK_OK)
         return rc;

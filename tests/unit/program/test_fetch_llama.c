@@ -334,7 +334,8 @@ static void a_layer_waits_for_what_its_kernels_do_not_hide(void **state)
         cost.links = (struct merak_links){
             .level[0] = {.latency_s = row->latency, .bytes_per_s = row->rate}};
         p = llama_on_8(row->tokens / 128, &cost);
-        if (merak_simulate(p->program, 1, NULL, &timeline, &err) != MERAK_OK)
+        if (merak_simulate(p->program, 1, NULL, NULL, &timeline, &err) !=
+            MERAK_OK)
             fail_msg("%s", err.text);
         for (int back = 0; back < 2; back++) {
             double take =
@@ -389,7 +390,7 @@ static void state_is_the_hosts(void **state)
     merak_device_cost(&device, MERAK_BF16, 8, &cost);
     if (merak_plan_build(&plan, 4096, merak_hf_describe, &config,
                          MERAK_PLAN_STAGES, &opt, &p, &err) != MERAK_OK ||
-        merak_simulate(p->program, 1, NULL, &timeline, &err) != MERAK_OK)
+        merak_simulate(p->program, 1, NULL, NULL, &timeline, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(p->program[0]->host_bytes, away);
     assert_int_equal(p->program[0]->persistent_bytes, 64242489344 - away);

@@ -189,7 +189,7 @@ static double step_of(const struct merak_planned *p)
     double step;
 
     assert_int_equal(
-        merak_simulate(p->program, p->n_programs, NULL, &timeline, &err),
+        merak_simulate(p->program, p->n_programs, NULL, NULL, &timeline, &err),
         MERAK_OK);
     step = timeline->step_s;
     merak_timeline_destroy(timeline);

@@ -275,8 +275,8 @@ static void two_pieces_are_here_and_the_link_is_busy(void **state)
     p = planned_build(&model, &plan, &opt);
     assert_true(p->program[0]->category_bytes[MERAK_CAT_OPTIMIZER] <=
                 2 * 3 * 4 * MERAK_OFFLOAD_PIECE);
-    assert_int_equal(merak_simulate(p->program, 1, &cost, &timeline, &err),
-                     MERAK_OK);
+    assert_int_equal(
+        merak_simulate(p->program, 1, &cost, NULL, &timeline, &err), MERAK_OK);
     exposed = merak_offload_exposed(p->program, timeline);
     copies = merak_offload_bytes(p->program[0], 1) / 1e9;
     /* updates of 30 bytes an element at 10 times the link's rate run beside 24

@@ -263,7 +263,7 @@ static double step_of(const struct asked *a, merak_describe_fn describe,
         merak_program_check(planned->program, planned->n_programs, &err),
         MERAK_OK);
     assert_int_equal(merak_simulate(planned->program, planned->n_programs,
-                                    &a->cost, &timeline, &err),
+                                    &a->cost, NULL, &timeline, &err),
                      MERAK_OK);
     step_s = timeline->step_s;
     merak_timeline_destroy(timeline);

@@ -42,7 +42,8 @@ static double step_s(struct merak_planned *p, double kernels,
     cost.kernel_s /= kernels;
     cost.links.level[0].bytes_per_s = link_bytes_per_s;
     cost.links.level[0].latency_s = 0;
-    if (merak_simulate(p->program, p->n_programs, &cost, &tl, &err) != MERAK_OK)
+    if (merak_simulate(p->program, p->n_programs, &cost, NULL, &tl, &err) !=
+        MERAK_OK)
         fail_msg("%s", err.text);
     s = tl->step_s;
     merak_timeline_destroy(tl);

@@ -295,7 +295,7 @@ static void steps_take_the_closed_form(void **state)
         model.leaves = p - 1;
         planned = planned_build(&model, &plan, &opt);
         assert_int_equal(
-            merak_simulate(planned->program, p, NULL, &timeline, NULL),
+            merak_simulate(planned->program, p, NULL, NULL, &timeline, NULL),
             MERAK_OK);
         if (timeline->step_s > want + 0.01 ||
             timeline->step_s < want - 0.2 * (p - 1))

@@ -484,9 +484,9 @@ static void idle_time_is_the_closed_form(void **state)
             all = planned_build(&gpt, &plan, NULL);
             for (int r = 0; r < p; r++)
                 make_uniform(all->program[r]);
-            assert_int_equal(
-                merak_simulate(all->program, all->n_programs, &unit, &tl, &err),
-                MERAK_OK);
+            assert_int_equal(merak_simulate(all->program, all->n_programs,
+                                            &unit, NULL, &tl, &err),
+                             MERAK_OK);
             assert_near(&tl->step_s, &(double){3.0 * (m + p - 1)}, 1, 0, 0);
             for (int r = 0; r < p; r++) {
                 double bubble = 1 - tl->busy_s[r] / tl->step_s;
@@ -511,8 +511,9 @@ static void too_many_stages_are_refused(void **state)
 
     (void)state;
     p = planned_build(&gpt, &plan, NULL);
-    assert_int_equal(merak_stages_cut(p->sharded, 200, NULL, NULL, &stages, &err),
-                     MERAK_ERR_CONFIG);
+    assert_int_equal(
+        merak_stages_cut(p->sharded, 200, NULL, NULL, &stages, &err),
+        MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "200 stages"));
     assert_null(stages);
     merak_planned_destroy(p);

@@ -222,8 +222,9 @@ static double units_of(const char *schedule, int p, int m,
     struct merak_timeline *timeline = NULL;
     double units;
 
-    assert_int_equal(merak_simulate(planned->program, p, NULL, &timeline, NULL),
-                     MERAK_OK);
+    assert_int_equal(
+        merak_simulate(planned->program, p, NULL, NULL, &timeline, NULL),
+        MERAK_OK);
     units = timeline->step_s;
     merak_timeline_destroy(timeline);
     merak_planned_destroy(planned);

@@ -267,8 +267,8 @@ static uint64_t digest_programs(const struct merak_planned *all,
         free(text);
     }
     if (merak_program_check(all->program, all->n_programs, err) != MERAK_OK ||
-        merak_simulate(all->program, all->n_programs, cost, &timeline, err) !=
-            MERAK_OK)
+        merak_simulate(all->program, all->n_programs, cost, NULL, &timeline,
+                       err) != MERAK_OK)
         return 0;
     for (int i = 0; i < timeline->n; i++) {
         for (int k = 0; k < all->program[i]->n_instrs; k++)

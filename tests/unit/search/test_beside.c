@@ -103,7 +103,7 @@ static double step_s(const struct merak_cost_model *cost,
 
     make(&made[0], 0, axis, first);
     make(&made[1], 1, axis, second);
-    if (merak_simulate(programs, second[0].kind == END ? 1 : 2, cost, &tl,
+    if (merak_simulate(programs, second[0].kind == END ? 1 : 2, cost, NULL, &tl,
                        &err) != MERAK_OK)
         fail_msg("%s", err.text);
     s = tl->step_s;

@@ -138,9 +138,33 @@ static struct merak_timeline *simulate(struct made *made, int n,
 
     for (int p = 0; p < n; p++)
         programs[p] = &made[p].program;
-    if (merak_simulate(programs, n, model, &tl, &err) != MERAK_OK)
+    if (merak_simulate(programs, n, model, NULL, &tl, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return tl;
+}
+
+/* A deadline that is past ends it, one that is not changes nothing. */
+static void a_deadline_is_kept(void **state)
+{
+    static struct made made;
+    const struct setting set = {.tp = 1, .pp = 1, .dp = 1, .ranks_per_node = 1};
+    const struct merak_cost_model model = model_of(&set);
+    const struct merak_deadline past = {.at_ns = 0}, none = {INT64_MAX, NULL};
+    const struct line line[LINES] = {{KERNEL, 2, 0, 0, 0},
+                                     {KERNEL, 3, 0, 0, 0}};
+    struct merak_program *program = &made.program;
+    struct merak_timeline *tl = NULL;
+    struct merak_error err;
+
+    (void)state;
+    make(&made, &set, 0, line);
+    assert_int_equal(merak_simulate(&program, 1, &model, &past, &tl, &err),
+                     MERAK_ERR_TIMEOUT);
+    assert_null(tl);
+    assert_int_equal(merak_simulate(&program, 1, &model, &none, &tl, &err),
+                     MERAK_OK);
+    assert_true(fabs(tl->step_s - 5) < 1e-9);
+    merak_timeline_destroy(tl);
 }
 
 /* What programs do, by stage, and when each instruction should end. */
@@ -340,8 +364,8 @@ static double built_step_s(struct merak_cost_model *model, bool given)
     struct merak_error err = {0};
     double s;
 
-    if (merak_simulate(p->program, p->n_programs, given ? model : NULL, &tl,
-                       &err) != MERAK_OK)
+    if (merak_simulate(p->program, p->n_programs, given ? model : NULL, NULL,
+                       &tl, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     s = tl->step_s;
     merak_timeline_destroy(tl);
@@ -373,6 +397,7 @@ static void built_programs_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_deadline_is_kept),
         cmocka_unit_test(times_are_as_by_hand),
         cmocka_unit_test(a_program_for_each_rank_takes_the_same_time),
         cmocka_unit_test(alone_is_as_costed),

@@ -309,8 +309,8 @@ static double step_of(const struct merak_plan *plan,
     opt.cost = &cost;
     if (merak_plan_build(plan, in->seq, in->describe, in->arg,
                          MERAK_PLAN_STAGES, &opt, &planned, &err) != MERAK_OK ||
-        merak_simulate(planned->program, planned->n_programs, &cost, &timeline,
-                       &err) != MERAK_OK)
+        merak_simulate(planned->program, planned->n_programs, &cost, NULL,
+                       &timeline, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     step = timeline->step_s;
     merak_timeline_destroy(timeline);

@@ -62,7 +62,7 @@ static void try_programs(struct trial *t, const struct merak_stages *stages,
         if (program[s]->arena_bytes > most)
             most = program[s]->arena_bytes;
     }
-    if (merak_simulate(program, t->plan.pp, &t->cost, &timeline, &err) !=
+    if (merak_simulate(program, t->plan.pp, &t->cost, NULL, &timeline, &err) !=
         MERAK_OK)
         fail_msg("%s", err.text);
     t->best->n++;

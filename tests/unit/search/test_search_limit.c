@@ -6,7 +6,7 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
-#include "partitioner/search/search.h"
+#include "partitioner/search/search_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +199,35 @@ static void a_plan_that_takes_too_long_to_build_is_left(void **state)
         fail_msg("%.1f s", took_s);
 }
 
+/* Where all plans that fit were built and cannot run, that is what is said:
+ * more memory would not help. */
+static void time_that_ends_among_plans_that_hang_is_not_memory(void **state)
+{
+    const struct merak_search_input in = {.nodes = 1, .ranks_per_node = 8};
+    struct merak_candidate hangs[] = {
+        {.plan = {.tp = 8}, .step_s = DBL_MAX, .arena = DBL_MAX},
+        {.plan = {.tp = 4}, .step_s = DBL_MAX, .arena = DBL_MAX}};
+    struct merak_candidate big = {.plan = {.tp = 2}, .bytes = 1e12};
+    struct merak_error err;
+    struct merak_search s = {
+        .in = &in,
+        .cand = hangs,
+        .n_cands = 2,
+        .big = &big,
+        .n_bigs = 1,
+        .n_rated = 3,
+        .limit = 1e9,
+        .run_error = {.status = MERAK_ERR_CORRUPT, .text = "the programs hang"},
+        .err = &err};
+
+    (void)state;
+    assert_int_equal(merak_search_no_time(&s), MERAK_ERR_CONFIG);
+    if (strstr(err.text, "the 2 of 3 plans that fit cannot run") == NULL ||
+        strstr(err.text, "the programs hang") == NULL ||
+        strstr(err.text, "memory") != NULL)
+        fail_msg("%s", err.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +236,7 @@ int main(void)
             a_search_that_is_cut_short_does_not_say_that_none_fits),
         cmocka_unit_test(a_search_for_a_shorter_step_knows_that_there_is_none),
         cmocka_unit_test(a_plan_that_takes_too_long_to_build_is_left),
+        cmocka_unit_test(time_that_ends_among_plans_that_hang_is_not_memory),
     };
 
     return cmocka_run_group_tests_name("search_limit", tests, NULL, NULL);
