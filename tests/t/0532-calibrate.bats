@@ -38,7 +38,7 @@ teardown() { assert_no_node_drained; }
 
 @test "nodes measure themselves, and the links between them" {
     run srun -N2 -n2 --overcommit merak calibrate --quick \
-        --steps 3 --out "$RUNS/nodes.json"
+        --steps 1 --out "$RUNS/nodes.json"
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'between 2 nodes: ' <<<"$output")" -eq 1 ]

@@ -20,7 +20,7 @@ fake()
 {
     run srun -N1 -n2 --overcommit env MERAK_NCCL_LIBRARY="$STAND_IN" "$@" \
         merak calibrate --backend fake --transport nccl --quick \
-        --steps 3 --out "$RUNS/fake.json"
+        --steps 1 --out "$RUNS/fake.json"
     echo "$output"
 }
 
