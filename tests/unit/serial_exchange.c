@@ -15,6 +15,8 @@
 #include "unit/serial_exchange.h"
 #include "unit/test_ranks.h"
 
+#include "base/size.h"
+
 #define REPLICATED           \
     {                        \
         MERAK_REPLICATED, -1 \
@@ -181,6 +183,24 @@ void exchange_bring(void *in, const struct merak_exchange *ex, int member)
 {
     for (size_t i = 0; i < merak_shape_count(&ex->in); i++)
         put(in, i, ex->dtype, value(member, i));
+}
+
+bool exchange_in_place(const struct merak_exchange *ex)
+{
+    return ex->kind == MERAK_CONVERT_ALL_REDUCE ||
+           (ex->kind == MERAK_CONVERT_REDUCE_SCATTER &&
+            merak_box_contiguous(&ex->send[ex->me], NULL));
+}
+
+size_t exchange_out_at(const struct merak_exchange *ex, bool in_place)
+{
+    size_t es = merak_dtype_bytes(ex->dtype), at = 0;
+
+    if (!in_place)
+        return merak_size_align(merak_shape_count(&ex->in) * es, 64);
+    if (ex->kind == MERAK_CONVERT_REDUCE_SCATTER)
+        CHECK(merak_box_contiguous(&ex->send[ex->me], &at));
+    return at * es;
 }
 
 /* Element `at` of what a member brings, as stored. */

@@ -21,6 +21,11 @@ void exchange_make(struct merak_exchange *ex, const struct exchange_row *row,
                    int n, int me);
 /* What a member brings. */
 void exchange_bring(void *in, const struct merak_exchange *ex, int member);
+/* May it be made in place: an all-reduce, or a reduce-scatter whose part is one
+ * piece of what this member brings? */
+bool exchange_in_place(const struct merak_exchange *ex);
+/* Bytes from the input to the output: in place, or after it. */
+size_t exchange_out_at(const struct merak_exchange *ex, bool in_place);
 /* What this member got is right, to the bit. */
 void exchange_check(const struct merak_exchange *ex, const void *out,
                     const struct exchange_row *row);

@@ -36,7 +36,7 @@ static void place_buffers(struct rank *me, const struct merak_exchange *ex,
     size_t out = merak_size_align(merak_shape_count(&ex->out) * es, 64);
 
     b->in = me->arena.base;
-    b->out = in_place ? b->in : b->in + in;
+    b->out = b->in + exchange_out_at(ex, in_place);
     b->scratch = b->in + in + out;
     CHECK(in + out + merak_exchange_scratch(ex) + 64 <= me->arena.bytes);
     memset(b->scratch + merak_exchange_scratch(ex), 0x5a, 64);
@@ -66,10 +66,14 @@ static void run_rows(struct rank *me, const void *arg)
 {
     (void)arg;
     for (size_t i = 0; i < n_exchange_rows; i++) {
+        struct merak_exchange ex;
+        bool may;
+
+        exchange_make(&ex, &exchange_rows[i], me->all.n, me->all.me);
+        may = exchange_in_place(&ex);
+        merak_exchange_fini(&ex);
         run_row(me, &exchange_rows[i], false);
-        if (exchange_rows[i].to.kind == MERAK_REPLICATED &&
-            exchange_rows[i].from.kind >= MERAK_PARTIAL_SUM &&
-            exchange_rows[i].from.kind <= MERAK_PARTIAL_MAX)
+        if (may)
             run_row(me, &exchange_rows[i], true);
     }
 }
