@@ -45,11 +45,9 @@ struct merak_held merak_plan_held(const struct merak_plan *plan,
         held.used = host ? VISITS : 0;
         return held;
     case MERAK_HELD_SUM:
-        /* of its own, so that it may begin while others are being made; without
-         * replicas only where there is nothing else to keep it in */
-        held.kept = flat || grad.used > 0;
-        if (held.kept)
-            held.over = MERAK_OVER_REPLICAS;
+        /* in place, unless what is summed is whole only while it is used */
+        held.kept = grad.used > 0;
+        held.over = held.kept ? MERAK_OVER_REPLICAS : MERAK_OVER_NONE;
         return held;
     case MERAK_HELD_GRAD:
         return grad;

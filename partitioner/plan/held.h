@@ -9,13 +9,14 @@
  *            zero 0   1          2                   3
  *   param    whole    whole      whole               a part, whole in visits
  *   state    whole    a part     a part              a part
- *   sum      -        a part     a part              a part
+ *   sum      in grad  in grad    a part              a part
  *   grad     whole    whole      whole in visits     whole in visits
  *
  * A part of `param`, and the parts of `grad` that are summed over some replicas
  * first, are those of the homes (zero-home), all others of all replicas.  Only
  * a matrix of one stage is whole in visits alone; what is not has the rows of
- * zero 1.
+ * zero 1: an accumulator is there until the step ends, so a rank's part of the
+ * sum replaces what it made of that part itself.
  */
 #ifndef MERAK_PARTITIONER_PLAN_HELD_H
 #define MERAK_PARTITIONER_PLAN_HELD_H
@@ -26,7 +27,7 @@ enum merak_held_kind {
     MERAK_HELD_PARAM,
     MERAK_HELD_STATE, /* moments, and of a bf16 parameter the f32 master */
     MERAK_HELD_SUM,   /* of gradients over replicas or ranks that share them
-                         out, where it is a part */
+                         out, where it has memory of its own */
     MERAK_HELD_GRAD,  /* accumulators, one for each use of the parameter */
     MERAK_HELD_KINDS
 };

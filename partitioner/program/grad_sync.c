@@ -7,8 +7,9 @@
  * over replicas.  Under ZeRO-1 every sum leaves a rank its flat part: an
  * element is summed in the same order with and without ZeRO-1.
  *
- * Tensor ranks sum their part of a gradient inside its accumulator, so they
- * need no memory for it.  Replicas do: params.c.
+ * A rank's part of a sum is made inside the gradient's accumulator, where no
+ * other rank reads that part.  Only what is summed each micro-batch has memory
+ * of its own for it, since its accumulator is given up: params.c.
  */
 #include "config.h"
 

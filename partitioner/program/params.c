@@ -192,7 +192,7 @@ static void describe_grad(struct merak_build *b, int v)
         b->params.higher[v] = lend_grad(b, v, &layout);
 }
 
-/* A sum over replicas. */
+/* A sum that is not made in the accumulator. */
 static void keep_sum(struct merak_build *b, struct merak_param_slots *p)
 {
     const struct merak_held held =

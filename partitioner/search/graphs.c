@@ -147,7 +147,6 @@ static void add_value(const struct merak_value *value, bool used,
         if (value->frozen)
             return;
         state->parted += (value->dtype == MERAK_F32 ? 8 : 12) * n;
-        state->elements += n;
     }
 }
 

@@ -18,9 +18,8 @@ void merak_graphs_destroy(struct merak_graphs *graphs);
 /* Bytes of one replica's parameters, gradient accumulators and optimizer
  * state. */
 struct merak_state {
-    double whole;    /* what every replica holds in full */
-    double parted;   /* what ZeRO-1 splits over replicas */
-    double elements; /* of the parameters */
+    double whole;  /* what every replica holds in full */
+    double parted; /* what ZeRO-1 splits over replicas */
 };
 enum merak_status merak_graphs_state(struct merak_graphs *graphs,
                                      struct merak_state *state,

@@ -137,19 +137,6 @@ static double kept_apart(const struct merak_rater *r, enum merak_held_kind kind,
            kept_of(r, held, held.over == MERAK_OVER_NONE ? lent : part);
 }
 
-/* The same of sums of gradients: of all, or where there are no replicas, of
- * those that are summed each micro-batch. */
-static double sums_kept(const struct merak_rater *r,
-                        const struct merak_param_state *own)
-{
-    const struct merak_held all = merak_rater_held(r, MERAK_HELD_SUM, false);
-
-    if (all.kept)
-        return kept_of(r, all, 4 * (own->bf16_elems + own->f32_elems));
-    return kept_of(r, merak_rater_held(r, MERAK_HELD_SUM, true),
-                   own->lent_grad_part);
-}
-
 /* Bytes of parameters, gradients and optimizer state, beside `away` others in
  * the host's memory. */
 static double held_beside(const struct merak_rater *r,
@@ -169,7 +156,9 @@ static double held_beside(const struct merak_rater *r,
                       h->lent_part) +
            kept_apart(r, MERAK_HELD_GRAD, h->grad_bytes, h->lent_grad_bytes,
                       h->lent_grad_part) +
-           bytes + sums_kept(r, &own);
+           bytes +
+           kept_of(r, merak_rater_held(r, MERAK_HELD_SUM, true),
+                   h->lent_grad_part);
 }
 
 static double held_bytes(const struct merak_rater *r,

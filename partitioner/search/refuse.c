@@ -43,9 +43,9 @@ static bool is_hopeless(const struct merak_search *s)
  * However a model is cut, its tensor ranks and stages together hold all of it.
  * Every replica has parameters and accumulators, or, where these are flat, all
  * replicas together have them once; ranks that a sequence is cut over are
- * replicas to it, without that.  Optimizer state exists at least once, and if
- * it is split over replicas, each also holds its part of the reduced gradients
- * (program/params.c); it may be the host's.  Some rank takes at least the mean.
+ * replicas to it, without that.  Optimizer state exists at least once, or,
+ * where nothing is shared out, once a replica; it may be the host's.  Some rank
+ * takes at least the mean.
  */
 bool merak_search_is_hopeless(struct merak_search *s)
 {
@@ -59,10 +59,8 @@ bool merak_search_is_hopeless(struct merak_search *s)
     if (merak_offload_has_state(pin->offload))
         of.parted = 0;
     s->state = dp * of.whole + of.parted;
-    if (dp > 1)
-        s->state += pin->given[MERAK_CHOICE_ZERO] && pin->zero == 0
-                        ? (dp - 1) * of.parted
-                        : 4 * of.elements;
+    if (pin->given[MERAK_CHOICE_ZERO] && pin->zero == 0)
+        s->state += (dp - 1) * of.parted;
     s->state /= s->tasks;
     return is_hopeless(s);
 }

@@ -161,11 +161,12 @@ static size_t kept_bytes(const struct merak_program *prog,
     size_t bytes = merak_dtype_bytes(prog->slot[p->param].dtype);
     size_t flat = part_bytes(n, 4, prog->dp_index, prog->plan.dp);
     int states = bytes == 4 ? 2 : 3; /* moments; a master copy */
-    size_t sum = (size_t)(states + 1) * flat;
+    size_t sum = (size_t)states * flat;
 
+    /* a part of the sum, or the accumulator that has it */
     sum += merak_plan_sums_each(&prog->plan) && is_matrix(prog, p)
-               ? 0
-               : part_bytes(n, 4, 0, 1); /* the accumulator */
+               ? flat
+               : part_bytes(n, 4, 0, 1);
     return sum + (zero >= MERAK_ZERO_PARAMS && is_matrix(prog, p) &&
                           (prog->plan.fetch == 0 || p->home != p->param)
                       ? part_bytes(n, bytes, prog->dp_index, prog->plan.dp)

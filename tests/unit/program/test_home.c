@@ -167,12 +167,12 @@ static size_t kept_bytes(const struct merak_program *prog,
     size_t state = part_of(inner, prog->dp_index / in, out);
     bool matrix = p->shape.ndim > 1;
     bool is_in = plan->zero_home == MERAK_HOME_IN;
-    size_t sum = (bytes == 4 ? 3 : 4) * kept(state, 4);
+    size_t sum = (bytes == 4 ? 2 : 3) * kept(state, 4);
 
-    if (!matrix || !merak_plan_sums_each(plan))
+    if (!matrix || !merak_plan_sums_each(plan)) /* the accumulator */
         sum += kept(n, 4);
-    else if (is_in)
-        sum += kept(inner, 4);
+    else
+        sum += kept(state, 4) + (is_in ? kept(inner, 4) : 0);
     if (!matrix || plan->zero < MERAK_ZERO_PARAMS)
         return sum + kept(n, bytes);
     return sum + kept(is_in ? inner : state, bytes);

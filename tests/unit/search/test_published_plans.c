@@ -22,9 +22,8 @@ static const struct small_model small = {
     .layers = 4, .vocab = 64, .hidden = 64, .heads = 4};
 
 /* ZeRO's table, of an f32 model over tp x D: weights and gradients whole,
- * the optimizer's two moments over D.  Ours has one more f32 share of 1/D,
- * in which the reduced gradient is kept apart from the accumulators, which
- * the next step's backward may write. */
+ * the optimizer's two moments over D.  A part of the summed gradient is in the
+ * accumulator. */
 static void states_take_what_zero_says(void **state)
 {
     static const struct {
@@ -32,9 +31,9 @@ static void states_take_what_zero_says(void **state)
         int zero;
         double each; /* bytes of a rank, a parameter of the model */
     } rows[] = {
-        {1, 1, false, 4 + 4 + 8},           {1, 4, false, 4 + 4 + 8},
-        {1, 4, true, 4 + 4 + (8 + 4) / 4.}, {1, 8, true, 4 + 4 + (8 + 4) / 8.},
-        {2, 1, false, (4 + 4 + 8) / 2.},    {2, 4, true, (4 + 4 + 3) / 2.},
+        {1, 1, false, 4 + 4 + 8},        {1, 4, false, 4 + 4 + 8},
+        {1, 4, true, 4 + 4 + 8 / 4.},    {1, 8, true, 4 + 4 + 8 / 8.},
+        {2, 1, false, (4 + 4 + 8) / 2.}, {2, 4, true, (4 + 4 + 2) / 2.},
     };
 
     (void)state;
