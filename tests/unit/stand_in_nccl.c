@@ -150,15 +150,21 @@ static struct ring *ring_of(const struct nccl_comm *c, int from, int to)
     return &c->meeting->ring[from * c->n + to];
 }
 
+/* What is left of a piece, of that at most `most`, up to the ring's end. */
+static size_t some(const struct piece *p, size_t most, uint64_t at)
+{
+    size_t n = p->bytes - p->done, end = RING - (size_t)(at % RING);
+
+    n = n < most ? n : most;
+    return n < end ? n : end;
+}
+
 static bool put_some(struct ring *r, struct piece *p)
 {
     uint64_t put = atomic_load(&r->put);
-    size_t room = RING - (size_t)(put - atomic_load(&r->taken));
-    size_t n = p->bytes - p->done;
+    size_t n = some(p, RING - (size_t)(put - atomic_load(&r->taken)), put);
 
-    n = n < room ? n : room;
-    for (size_t i = 0; i < n; i++)
-        r->byte[(put + i) % RING] = p->at[p->done + i];
+    memcpy(&r->byte[put % RING], p->at + p->done, n);
     atomic_store(&r->put, put + n);
     p->done += n;
     p->end = put + n;
@@ -168,12 +174,9 @@ static bool put_some(struct ring *r, struct piece *p)
 static bool take_some(struct ring *r, struct piece *p)
 {
     uint64_t taken = atomic_load(&r->taken);
-    size_t there = (size_t)(atomic_load(&r->put) - taken);
-    size_t n = p->bytes - p->done;
+    size_t n = some(p, (size_t)(atomic_load(&r->put) - taken), taken);
 
-    n = n < there ? n : there;
-    for (size_t i = 0; i < n; i++)
-        p->at[p->done + i] = r->byte[(taken + i) % RING];
+    memcpy(p->at + p->done, &r->byte[taken % RING], n);
     atomic_store(&r->taken, taken + n);
     p->done += n;
     return n > 0;
