@@ -16,6 +16,18 @@
 
 #include <math.h>
 
+bool merak_search_may_offload(const struct merak_search *s,
+                              struct merak_search_input *away)
+{
+    *away = *s->in;
+    away->pin.offload = s->in->pin.offload == MERAK_OFFLOAD_AUTO
+                            ? MERAK_OFFLOAD_AUTO_ALL
+                            : MERAK_OFFLOAD_STATE;
+    return !s->in->pin.given[MERAK_CHOICE_OFFLOAD] &&
+           (s->in->most_s == 0 || s->n_cands == 0) &&
+           s->cost.host.bytes_per_s > 0;
+}
+
 static double since(int64_t start_ns)
 {
     return (double)(merak_clock_ns() - start_ns) * 1e-9;
@@ -49,10 +61,9 @@ static void search_one(const struct merak_search_input *input,
     }
 }
 
-enum merak_status
-merak_search_all_means(const struct merak_search_input *input,
-                       struct merak_search_result **result_p,
-                       struct merak_error *err)
+enum merak_status merak_search_all_means(const struct merak_search_input *input,
+                                         struct merak_search_result **result_p,
+                                         struct merak_error *err)
 {
     const bool all =
         input->pin.offload == MERAK_OFFLOAD_AUTO && input->most_s == 0;

@@ -4,7 +4,8 @@
  * At the end of a search, runners-up that would be named have their cuts
  * polished; those whose estimates are then as good as the chosen plan's step
  * are simulated, and those that need a little too much memory cut again for
- * less.  What is chosen then is tried in less memory than it takes.
+ * less, or with optimizer state in the host's memory.  What is chosen then is
+ * tried in less memory than it takes.
  */
 #include "config.h"
 
@@ -12,6 +13,7 @@
 #include "partitioner/search/improve.h"
 
 #include <float.h>
+#include <math.h>
 
 #define MAX_TIGHT 4      /* runners-up that seem too big and are simulated */
 #define MAX_NAMED 12     /* runners-up that are simulated, about */
@@ -118,6 +120,31 @@ static struct merak_candidate retry(struct merak_search *s,
     return c;
 }
 
+/* What does not fit by a little with its optimizer state in the host's memory,
+ * where that is estimated to be nearly as fast as what is chosen, or faster.
+ * The bound of all degrees is for state that ranks keep. */
+static void try_away(struct merak_search *s, const struct merak_candidate *big)
+{
+    struct merak_search_input away;
+    struct merak_candidate c = *big;
+
+    if (c.settled || c.given.cut != NULL ||
+        !merak_search_may_offload(s, &away) ||
+        c.plan.offload == away.pin.offload || !merak_search_room(s, &c))
+        return;
+    c.plan.offload = away.pin.offload;
+    c.step_s = c.arena = 0;
+    merak_search_cut(s, &c, NULL, s->limit * MERAK_SEARCH_SLACK, false);
+    if (c.rated_s == 0 ||
+        c.rated_s >= MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]))
+        return;
+    merak_candidate_try_polished(s, &c);
+    if (merak_search_effort(&c) <= MERAK_EFFORT / 4)
+        merak_candidate_climb(s, &c, MERAK_EFFORT);
+    s->bound_s = fmin(s->bound_s, merak_search_least_step(s));
+    merak_search_keep(s, &s->cand, &s->n_cands, &c);
+}
+
 /* One that fits after all, maybe with another cut, and is faster, is chosen. */
 static void try_big(struct merak_search *s)
 {
@@ -133,6 +160,8 @@ static void try_big(struct merak_search *s)
             big->arena = DBL_MAX; /* what was tried may be named instead */
             merak_search_keep(s, &s->cand, &s->n_cands, &c);
         }
+        if (merak_search_goes_on(s))
+            try_away(s, &c);
         merak_candidates_sort(s->cand, s->n_cands);
         big = next_big(s);
     }

@@ -422,20 +422,6 @@ static enum merak_status choose_time(const struct merak_search *s,
     return MERAK_OK;
 }
 
-/* May optimizer state go to the host, if there is one?  *away is the request
- * with that. */
-static bool may_offload(const struct merak_search *s,
-                        struct merak_search_input *away)
-{
-    *away = *s->in;
-    away->pin.offload = s->in->pin.offload == MERAK_OFFLOAD_AUTO
-                            ? MERAK_OFFLOAD_AUTO_ALL
-                            : MERAK_OFFLOAD_STATE;
-    return !s->in->pin.given[MERAK_CHOICE_OFFLOAD] &&
-           (s->in->most_s == 0 || s->n_cands == 0) &&
-           s->cost.host.bytes_per_s > 0;
-}
-
 /* Search for what the request becomes then.  `all` that it was before is not
  * rated again if only ZeRO changes and none of it fits by the table. */
 static bool search_with(struct merak_search *s,
@@ -495,14 +481,15 @@ static enum merak_status search_once(const struct merak_search_input *input,
     if (rc != MERAK_OK)
         return rc;
     if (merak_search_init(&s, input, err) == MERAK_OK) {
-        s.turn.spare = may_shard_more(&s, &sharded) || may_offload(&s, &away);
+        s.turn.spare = may_shard_more(&s, &sharded) ||
+                       merak_search_may_offload(&s, &away);
         all = rate_and_build(&s);
     }
     if (may_shard_more(&s, &sharded) && needs_more(&s)) {
-        s.turn.spare = may_offload(&s, &away);
+        s.turn.spare = merak_search_may_offload(&s, &away);
         all = search_with(&s, &sharded, all);
     }
-    if (may_offload(&s, &away) && needs_more(&s)) {
+    if (merak_search_may_offload(&s, &away) && needs_more(&s)) {
         s.turn.spare = false;
         search_with(&s, &away, all);
     }

@@ -411,6 +411,13 @@ void merak_search_finals(struct merak_search *s);
  * the cuts of those that are nearly as fast; the list is then sorted again. */
 void merak_search_try_named(struct merak_search *s);
 
+/* --- means.c -------------------------------------------------------------- */
+
+/* May optimizer state go to the host, if there is one?  *away is the request
+ * with that. */
+bool merak_search_may_offload(const struct merak_search *s,
+                              struct merak_search_input *away) MERAK_CHECKED;
+
 /* --- all_cp.c: search.c's search with a given cp, by all of them ------------
  */
 

@@ -208,6 +208,39 @@ static void shares_are_spread(void **state)
     }
 }
 
+/* Plans fit in this memory that keep all state on their ranks; one that takes a
+ * little more is faster than they are with its state in the host's memory, and
+ * is found though something fits.  With --offload none it is not. */
+static void what_hardly_fits_may_move_its_state_away(void **state)
+{
+    const struct request request = {
+        2, 768, 6, 1000, "a100", 4, 2, 128, 0, {.tp = 2, .schedule = "eager"}};
+    struct merak_search_result *free_to, *kept;
+    struct asked a;
+
+    (void)state;
+    request_fill(&request, &a.config, &a.device, &a.in);
+    a.config.family = MERAK_LLAMA;
+    a.config.ffn = a.config.hidden * 7 / 2;
+    a.config.rope.theta = 1e4f;
+    a.config.attn_bias = a.config.mlp_bias = false;
+    a.config.positions = a.in.seq = 2048;
+    a.in.memory_bytes = 103949500;
+    kept = search(&a, MERAK_OFFLOAD_NONE);
+    a.in.pin = request.pin;
+    if (merak_search(&a.in, &free_to, NULL) != MERAK_OK)
+        fail_msg("nothing fits");
+    print_message("# %g s, and %g with state in the host's memory\n",
+                  kept->choice[0].step_s, free_to->choice[0].step_s);
+    assert_int_equal(kept->choice[0].plan.offload, MERAK_OFFLOAD_NONE);
+    assert_int_equal(free_to->choice[0].plan.offload, MERAK_OFFLOAD_STATE);
+    assert_true(free_to->choice[0].step_s < 0.95 * kept->choice[0].step_s);
+    assert_true(free_to->choice[0].memory_bytes <= a.in.memory_bytes);
+    assert_true(free_to->bound_s <= free_to->choice[0].step_s);
+    merak_search_destroy(kept);
+    merak_search_destroy(free_to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +248,7 @@ int main(void)
         cmocka_unit_test(what_parts_do_is_saved_and_given),
         cmocka_unit_test(shares_are_parsed),
         cmocka_unit_test(shares_are_spread),
+        cmocka_unit_test(what_hardly_fits_may_move_its_state_away),
     };
 
     return cmocka_run_group_tests_name("means", tests, NULL, NULL);
