@@ -31,8 +31,7 @@ static void copy(struct merak_build *b, bool take, int v, int from, int to,
                  int microbatch)
 {
     const char **name = take ? &b->flow[v].take_name : &b->flow[v].bring_name;
-    struct merak_instr in =
-        merak_step_instr(MERAK_INSTR_COPY, MERAK_QUEUE_COPY, NULL);
+    struct merak_instr in = merak_step_instr(MERAK_INSTR_COPY, NULL);
 
     if (b->rc == MERAK_OK && *name == NULL)
         *name = merak_build_name(b, "%s %s", take ? "take" : "bring",

@@ -298,7 +298,6 @@ void merak_build_gather(struct merak_build *b, int value, int microbatch)
     int slot = slot_of(b, value, microbatch);
     struct merak_instr in = {
         .kind = MERAK_INSTR_EXCHANGE,
-        .queue = MERAK_QUEUE_COLLECTIVE,
         .phase =
             merak_build_is_forward(b, value) ? MERAK_PHASE_F : MERAK_PHASE_B,
         .microbatch = microbatch,

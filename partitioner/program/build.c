@@ -336,6 +336,25 @@ static void measure_like(struct merak_build *b, struct merak_instr *in,
     in->interference = like->interference;
 }
 
+/* What an instruction does decides its queue. */
+static enum merak_queue queue_of(const struct merak_instr *in)
+{
+    switch (in->kind) {
+    case MERAK_INSTR_EXCHANGE:
+        return MERAK_QUEUE_COLLECTIVE;
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        return MERAK_QUEUE_P2P;
+    case MERAK_INSTR_COPY:
+        return MERAK_QUEUE_COPY;
+    case MERAK_INSTR_LOAD:
+    case MERAK_INSTR_KERNEL:
+    case MERAK_INSTR_SLICE:
+        break;
+    }
+    return MERAK_QUEUE_COMPUTE;
+}
+
 /* Sizes, cost and scratch of an instruction. */
 static void measure(struct merak_build *b, struct merak_instr *in)
 {
@@ -397,6 +416,7 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
     if (b->rc != MERAK_OK || is_late(b))
         return -1;
     in->id = id;
+    in->queue = queue_of(in);
     in->scratch = -1;
     measure(b, in);
     if (b->rc != MERAK_OK ||

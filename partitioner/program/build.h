@@ -315,7 +315,8 @@ int merak_build_alias(struct merak_build *b, int whole, size_t at,
 /* One-dimensional, n elements, of an action or the step's end. */
 struct merak_slot merak_build_vector(enum merak_dtype dtype, size_t n,
                                      const char *name);
-/* Append an instruction; sets its costs and scratch and the slots' lives. */
+/* Append an instruction; sets its queue, costs and scratch and the slots' lives.
+ */
 int merak_build_push(struct merak_build *b, struct merak_instr *instr);
 /* Begin a new life of a slot. */
 void merak_build_begin(struct merak_build *b, int slot);

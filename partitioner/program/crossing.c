@@ -402,7 +402,6 @@ static void copy_part(struct merak_build *b, const struct merak_instr *like,
     struct merak_instr in = *like;
 
     in.kind = MERAK_INSTR_SLICE;
-    in.queue = MERAK_QUEUE_COMPUTE;
     in.node = in.peer = -1;
     in.n_in = in.n_out = 1;
     in.tag = 0;
@@ -450,7 +449,6 @@ void merak_build_arrived(struct merak_build *b, const struct merak_crossing *c,
     if (c->gather == NULL || b->rc != MERAK_OK)
         return;
     in.kind = MERAK_INSTR_EXCHANGE;
-    in.queue = MERAK_QUEUE_COLLECTIVE;
     in.node = in.peer = -1;
     in.n_in = in.n_out = 1;
     in.slot[0] = made->base;

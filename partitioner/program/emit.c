@@ -12,7 +12,6 @@ void merak_build_message(struct merak_build *b, struct merak_instr *in,
                          bool send, int slot, int peer)
 {
     in->kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV;
-    in->queue = MERAK_QUEUE_P2P;
     in->node = -1;
     in->n_in = send ? 1 : 0;
     in->n_out = send ? 0 : 1;
@@ -55,7 +54,6 @@ void merak_build_load(struct merak_build *b, int v, int microbatch)
 {
     const struct merak_value *value = b->graph->value[v];
     struct merak_instr in = {.kind = MERAK_INSTR_LOAD,
-                             .queue = MERAK_QUEUE_COMPUTE,
                              .microbatch = microbatch,
                              .pass = b->now.pass,
                              .chunk = b->flow[v].chunk,
@@ -127,7 +125,6 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
         return;
     }
     in->kind = MERAK_INSTR_EXCHANGE;
-    in->queue = MERAK_QUEUE_COLLECTIVE;
     in->group = merak_build_group(b, hop->axis);
     in->tag = merak_build_tag(b, merak_build_turn(b, in->microbatch),
                               b->graph->n_values + node->id +
@@ -191,7 +188,6 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
 {
     const struct merak_node *node = b->graph->node[item->node];
     struct merak_instr in = {.kind = MERAK_INSTR_KERNEL,
-                             .queue = MERAK_QUEUE_COMPUTE,
                              .phase = node->phase,
                              .microbatch = microbatch,
                              .pass = b->now.pass,

@@ -59,8 +59,7 @@ static int piece_of(struct merak_build *b, int slot, size_t lo, size_t n)
 
 static void copy(struct merak_build *b, const char *what, int from, int to)
 {
-    struct merak_instr in =
-        merak_step_instr(MERAK_INSTR_COPY, MERAK_QUEUE_COPY, NULL);
+    struct merak_instr in = merak_step_instr(MERAK_INSTR_COPY, NULL);
 
     if (b->rc != MERAK_OK)
         return;

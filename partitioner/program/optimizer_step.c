@@ -22,10 +22,9 @@ uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what)
 }
 
 struct merak_instr merak_step_instr(enum merak_instr_kind kind,
-                                    enum merak_queue queue, const char *name)
+                                    const char *name)
 {
     return (struct merak_instr){.kind = kind,
-                                .queue = queue,
                                 .phase = MERAK_PHASE_W,
                                 .microbatch = -1,
                                 .node = -1,
@@ -40,8 +39,7 @@ static void add_kernel(struct merak_build *b, const char *op, int n_in,
                        int n_out, const int *slot,
                        const struct merak_attrs *attrs, const char *name)
 {
-    struct merak_instr in =
-        merak_step_instr(MERAK_INSTR_KERNEL, MERAK_QUEUE_COMPUTE, name);
+    struct merak_instr in = merak_step_instr(MERAK_INSTR_KERNEL, name);
 
     if (b->rc != MERAK_OK)
         return;
@@ -87,15 +85,12 @@ void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
                          int group, int from, int to, uint64_t tag,
                          const char *name)
 {
-    struct merak_instr in =
-        merak_step_instr(MERAK_INSTR_EXCHANGE, MERAK_QUEUE_COLLECTIVE, name);
+    struct merak_instr in = merak_step_instr(MERAK_INSTR_EXCHANGE, name);
 
     if (b->rc != MERAK_OK)
         return;
-    if (ex->kind == MERAK_CONVERT_SLICE) {
+    if (ex->kind == MERAK_CONVERT_SLICE)
         in.kind = MERAK_INSTR_SLICE;
-        in.queue = MERAK_QUEUE_COMPUTE;
-    }
     in.microbatch = b->fetch.microbatch;
     in.exchange = ex;
     in.group = group;
@@ -215,8 +210,7 @@ static int sum_squares(struct merak_build *b)
 static void move_vector(struct merak_build *b, int slot, int tp_index,
                         int dp_index, bool send)
 {
-    struct merak_instr in =
-        merak_step_instr(MERAK_INSTR_SEND, MERAK_QUEUE_P2P, "norm of all");
+    struct merak_instr in = merak_step_instr(MERAK_INSTR_SEND, "norm of all");
 
     in.tag = merak_step_tag(b, -1, MERAK_TAG_NORM_PP);
     merak_build_message(b, &in, send, slot,

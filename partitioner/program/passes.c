@@ -228,7 +228,6 @@ static void copy(struct merak_build *b, const struct merak_carry *c,
                  int microbatch)
 {
     struct merak_instr in = {.kind = MERAK_INSTR_SLICE,
-                             .queue = MERAK_QUEUE_COMPUTE,
                              .phase = MERAK_PHASE_F,
                              .microbatch = microbatch,
                              .pass = b->now.pass,

@@ -56,7 +56,7 @@ struct merak_uses {
 /* The tag of a step item for one parameter, or for all (-1). */
 uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what);
 struct merak_instr merak_step_instr(enum merak_instr_kind kind,
-                                    enum merak_queue queue, const char *name);
+                                    const char *name);
 /* Add what is in one slot to a sum of the gradients of the parameter of this
  * name. */
 void merak_step_add_grad(struct merak_build *b, const char *param, int from,
