@@ -187,20 +187,22 @@ static void join(struct merak_trace_event *event, const struct part *part,
 
 /* A transfer is over when it is received, and that is noticed. */
 static void add_part(const struct merak_trace_span *span,
-                     const struct times *times, int64_t *queue_free,
+                     const struct times *times,
+                     int64_t queue_free[MERAK_QUEUE_COUNT],
                      struct merak_trace_event *event, int class)
 {
     const struct merak_trace_record *rec = span->record;
+    int64_t *free_ns = &queue_free[rec->queue % MERAK_QUEUE_COUNT];
     struct part part = {began(times, rec->start_ns),
                         noticed(times, rec->end_ns)};
 
     if (rec->kind == MERAK_INSTR_SEND)
         part.to = INT64_MIN;
     if (rec->kind == MERAK_INSTR_EXCHANGE) {
-        if (*queue_free > part.from)
-            part.from = *queue_free;
-        if (rec->end_ns > *queue_free)
-            *queue_free = rec->end_ns;
+        if (*free_ns > part.from)
+            part.from = *free_ns;
+        if (rec->end_ns > *free_ns)
+            *free_ns = rec->end_ns;
     }
     join(event, &part, class);
 }
@@ -230,12 +232,14 @@ static enum merak_status sample_lane(struct sampling *s, int r,
                                      struct merak_trace_event *events)
 {
     const struct merak_trace_lane *lane = &view->rank[r];
-    int64_t queue_free = INT64_MIN;
+    int64_t queue_free[MERAK_QUEUE_COUNT];
     enum merak_status rc = MERAK_OK;
     struct times times;
 
     if (!times_init(lane, &times))
         return merak_fail_nomem(s->err, 3 * lane->n * sizeof(int64_t));
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++)
+        queue_free[q] = INT64_MIN;
     for (size_t i = 0; i < lane->n && rc == MERAK_OK; i++) {
         const struct merak_trace_span *span = &lane->span[i];
         const struct merak_trace_record *rec = span->record;
@@ -245,7 +249,7 @@ static enum merak_status sample_lane(struct sampling *s, int r,
         if (rc != MERAK_OK)
             break;
         if (span->event >= 0) {
-            add_part(span, &times, &queue_free, &events[span->event], class);
+            add_part(span, &times, queue_free, &events[span->event], class);
             rc = add_uses(s, r, rec, span->event, class);
         } else if (rec->kind == MERAK_INSTR_KERNEL ||
                    rec->kind == MERAK_INSTR_LOAD ||

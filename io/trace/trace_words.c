@@ -14,7 +14,7 @@
 static const char *const kind_names[] = {"load", "kernel", "exchange", "slice",
                                          "send", "recv",   "copy"};
 static const char *const queue_names[] = {"compute", "collective", "p2p",
-                                          "copy"};
+                                          "copy", "replicas"};
 static const char *const phase_names[] = {"F", "B", "W"};
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))

@@ -287,12 +287,13 @@ int merak_plan_part(const struct merak_schedule *schedule,
 bool merak_plan_recomputes(const struct merak_schedule *schedule,
                            const struct merak_plan *plan, int stage);
 /*
- * Are gradients of a stage's part summed over replicas only after its last
- * backward?  A rank's collectives are one queue.  Those of a backward's tensor
- * ranks would wait for the sums of the layers that are done, the part before
- * would get its gradient that much later, and so on to the first part: the step
- * would take longer by one sum per stage.  (If weight gradients are separate
- * actions, nothing waits for them.)
+ * Are gradients of a stage's part that tensor ranks sum, too, summed only after
+ * its last backward?  What tensor ranks exchange is one queue.  The exchanges
+ * of a backward would wait for the sums of the layers that are done, the part
+ * before would get its gradient that much later, and so on to the first part:
+ * the step would take longer by one sum per stage.  (If weight gradients are
+ * separate actions, nothing waits for them.)  Sums over replicas alone have a
+ * queue of their own.
  */
 bool merak_plan_delays_reduce(const struct merak_schedule *schedule,
                               const struct merak_plan *plan, int stage,

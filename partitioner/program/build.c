@@ -230,51 +230,48 @@ static struct merak_slot plain_slot(enum merak_category category, size_t bytes)
         .flat_hi = bytes / 4};
 }
 
-/* A slot of exactly this many bytes that lives for single instructions. */
-static int shared_slot(struct merak_build *b, enum merak_category category,
-                       size_t bytes)
+/* The slot in which what runs in a queue has its scratch or stages, for this
+ * size or, if there is one for all, grown to it; -1: none yet. */
+static int find_shared(struct merak_build *b, enum merak_queue queue,
+                       const struct merak_slot *proto, bool one)
+{
+    for (int i = 0; i < b->room.n_shared; i++) {
+        const struct merak_shared_slot *shared = &b->room.shared[i];
+        struct merak_slot *slot = &b->prog->slot[shared->slot];
+
+        if (shared->queue != queue || (!one && slot->bytes != proto->bytes))
+            continue;
+        if (slot->bytes < proto->bytes) {
+            slot->bytes = proto->bytes;
+            slot->box = proto->box;
+            slot->flat_hi = proto->flat_hi;
+        }
+        return shared->slot;
+    }
+    return -1;
+}
+
+/* A slot that lives for single instructions of a queue: of exactly this many
+ * bytes, or one for all, which is as large as the largest of them needs. */
+static int shared_slot(struct merak_build *b, enum merak_queue queue,
+                       enum merak_category category, size_t bytes, bool one)
 {
     struct merak_slot proto = plain_slot(category, bytes);
-    int id = -1;
+    int id;
 
     if (bytes == 0)
         return -1;
-    for (int i = 0; i < b->room.n_shared && id < 0; i++) {
-        if (slot_bytes(b, b->room.shared[i]) == bytes &&
-            b->prog->slot[b->room.shared[i]].category == category)
-            id = b->room.shared[i];
-    }
+    id = find_shared(b, queue, &proto, one);
     if (id < 0 && merak_build_grow(b, &b->room.shared, &b->room.cap_shared,
                                    b->room.n_shared, sizeof(*b->room.shared))) {
         id = merak_build_slot(b, &proto);
         if (id >= 0)
-            b->room.shared[b->room.n_shared++] = id;
+            b->room.shared[b->room.n_shared++] =
+                (struct merak_shared_slot){id, queue};
     }
     if (id >= 0)
         merak_build_begin(b, id);
     return id;
-}
-
-/* Direct exchanges are in one queue and stage in one slot, which is as large as
- * the largest of them needs. */
-static int staged_slot(struct merak_build *b, size_t bytes)
-{
-    struct merak_slot proto = plain_slot(MERAK_CAT_COMM, bytes), *slot;
-
-    if (bytes == 0)
-        return -1;
-    if (b->room.staged < 0)
-        b->room.staged = merak_build_slot(b, &proto);
-    if (b->room.staged < 0)
-        return -1;
-    slot = &b->prog->slot[b->room.staged];
-    if (slot->bytes < bytes) {
-        slot->bytes = bytes;
-        slot->box = proto.box;
-        slot->flat_hi = proto.flat_hi;
-    }
-    merak_build_begin(b, b->room.staged);
-    return b->room.staged;
 }
 
 /* Do two slots hold parts of one value that have the same shape? */
@@ -337,11 +334,14 @@ static void measure_like(struct merak_build *b, struct merak_instr *in,
 }
 
 /* What an instruction does decides its queue. */
-static enum merak_queue queue_of(const struct merak_instr *in)
+static enum merak_queue queue_of(const struct merak_build *b,
+                                 const struct merak_instr *in)
 {
     switch (in->kind) {
     case MERAK_INSTR_EXCHANGE:
-        return MERAK_QUEUE_COLLECTIVE;
+        return b->prog->group[in->group].axis == MERAK_ALONG_DP
+                   ? MERAK_QUEUE_REPLICAS
+                   : MERAK_QUEUE_COLLECTIVE;
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
         return MERAK_QUEUE_P2P;
@@ -373,14 +373,15 @@ static void measure(struct merak_build *b, struct merak_instr *in)
         measure_kernel(b, in, &call);
         if (memory->scratch != NULL)
             in->scratch =
-                shared_slot(b, MERAK_CAT_SCRATCH,
-                            memory->scratch(memory->arg, in->op->name, &call));
+                shared_slot(b, in->queue, MERAK_CAT_SCRATCH,
+                            memory->scratch(memory->arg, in->op->name, &call),
+                            false);
         break;
     case MERAK_INSTR_EXCHANGE:
         in->bytes = merak_exchange_bytes(in->exchange);
         bytes = merak_exchange_room(in->exchange, b->opt->direct);
-        in->scratch = b->opt->direct ? staged_slot(b, bytes)
-                                     : shared_slot(b, MERAK_CAT_COMM, bytes);
+        in->scratch =
+            shared_slot(b, in->queue, MERAK_CAT_COMM, bytes, b->opt->direct);
         break;
     case MERAK_INSTR_SLICE:
         in->bytes = 2 * slot_bytes(b, in->slot[1]);
@@ -416,7 +417,7 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
     if (b->rc != MERAK_OK || is_late(b))
         return -1;
     in->id = id;
-    in->queue = queue_of(in);
+    in->queue = queue_of(b, in);
     in->scratch = -1;
     measure(b, in);
     if (b->rc != MERAK_OK ||

@@ -213,9 +213,11 @@ struct merak_build_arrivals {
 struct merak_build_room {
     int cap_instrs, cap_slots, cap_waits;
     double traffic; /* bytes that instructions touched so far */
-    int *shared;    /* scratch and staging slots, one for each size */
+    struct merak_shared_slot {
+        int slot;
+        enum merak_queue queue; /* in one slot, two would take turns */
+    } * shared;                 /* scratch and staging */
     int n_shared, cap_shared;
-    int staged; /* the one slot that direct exchanges stage in, or -1 */
 };
 
 /* Made once for all micro-batches: emit.c, boundary.c. */

@@ -408,10 +408,26 @@ static void finish_one(struct merak_build *b, struct merak_uses *uses,
     uses->left = uses->here;
 }
 
+/* Do tensor ranks exchange a gradient before replicas sum it? */
+static bool is_exchanged_first(const struct merak_build *b,
+                               const struct merak_uses *uses)
+{
+    int param = uses->param->value;
+    struct merak_layout from = sum_layout(b, param, uses);
+    struct merak_layout to = merak_build_layout(b, param);
+
+    for (int a = 0; a < merak_sharded_tensor_axes(b->sharded); a++) {
+        if (from.at[a].kind != to.at[a].kind || from.at[a].dim != to.at[a].dim)
+            return true;
+    }
+    return false;
+}
+
 /* A gradient is reduced as soon as the last micro-batch has made it, overlapped
- * with the backward of the layers before, or when all of that backward has been
- * queued.  A gradient that several stages share waits for the others, at the
- * end, where nothing queues after it. */
+ * with the backward of the layers before, or, if tensor ranks exchange it
+ * first, when all of that backward has been queued.  A gradient that several
+ * stages share waits for the others, at the end, where nothing queues after it.
+ */
 void merak_build_grads_made(struct merak_build *b, int chunk,
                             const struct merak_node *node, int microbatch)
 {
@@ -430,7 +446,8 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
         if (each)
             finish_one(b, uses, microbatch);
         else if (merak_plan_delays_reduce(b->schedule, &b->prog->plan, b->stage,
-                                          b->chunk[chunk].part))
+                                          b->chunk[chunk].part) &&
+                 is_exchanged_first(b, uses))
             b->params.reduce_pending = true;
         else
             finish_grad(b, uses, -1);

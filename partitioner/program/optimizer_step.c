@@ -418,9 +418,10 @@ static void gather_up_to(struct merak_build *b, int n)
  * What the last step updated in parts is gathered at the start of the next
  * step (also of the first, without effect), and of an evaluation, where all
  * that is not needed at once overlaps with the forward.
- * Exchanges of that forward are in the same queue.  On the first stage, which
- * begins at once, each comes before the gathers that are needed only after the
- * next one; other stages gather while they wait for the first stage.
+ * Exchanges of that forward are in one queue with those between tensor ranks
+ * that follow gathers over replicas.  On the first stage, which begins at once,
+ * each comes before the gathers that are needed only after the next one; other
+ * stages gather while they wait for the first stage.
  */
 void merak_build_gathers(struct merak_build *b)
 {

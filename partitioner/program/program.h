@@ -19,13 +19,21 @@
 #include "partitioner/plan/plan.h"
 #include "partitioner/program/stages.h"
 
+/* Traces store these numbers: new ones come last. */
 enum merak_queue {
     MERAK_QUEUE_COMPUTE,
-    MERAK_QUEUE_COLLECTIVE,
+    MERAK_QUEUE_COLLECTIVE, /* exchanges with tensor ranks and other stages */
     MERAK_QUEUE_P2P,
     MERAK_QUEUE_COPY,
+    MERAK_QUEUE_REPLICAS, /* exchanges over replicas: nothing waits behind
+                             their slow links that does not need them */
     MERAK_QUEUE_COUNT
 };
+/* Is it a queue of exchanges? */
+static inline bool merak_queue_exchanges(enum merak_queue queue)
+{
+    return queue == MERAK_QUEUE_COLLECTIVE || queue == MERAK_QUEUE_REPLICAS;
+}
 
 enum merak_instr_kind {
     MERAK_INSTR_LOAD,     /* fill a slot: a micro-batch's tokens, or zeros */
@@ -198,7 +206,7 @@ struct merak_program_options {
                           persistent slots keep their offsets */
     bool dump_grads;   /* keep final gradients' slots alive to the step's end */
     bool direct; /* transfers go from accelerator to accelerator (streams.h):
-                    exchanges stage one at a time, with the memory that takes
+                    those of a queue stage one at a time, with that memory
                     (partitioner/program/staged.h) */
     struct merak_kernel_memory memory;   /* of the backend in use */
     const struct merak_cost_model *cost; /* NULL: built-in */

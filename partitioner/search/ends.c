@@ -146,7 +146,7 @@ static double uplink_s(const struct merak_rater *r, int s, int i)
     return r->uplink_s_per_byte * 4 * (hold.bf16_elems + hold.f32_elems);
 }
 
-/* A stage while its last backwards fill its queue of collectives. */
+/* A stage while its last backwards fill its queue of sums over replicas. */
 struct merak_drain {
     double at;       /* time that compute has reached */
     double free;     /* when all that has begun in the queue is over */
@@ -231,33 +231,22 @@ static void compute(const struct merak_rater *r, double seconds,
     d->at = end;
 }
 
-/* A backward's collective waits for reductions that are queued before it.  A
- * segment's seconds outside kernels are its collectives', half of them in the
- * backward. */
-static void exchange(const struct merak_rater *r,
-                     const struct merak_segment *seg, struct merak_drain *d)
+/* Is a segment summed once all of its part are done?  Programs decide that by
+ * gradient: here by what takes most of the time. */
+static bool is_delayed(const struct merak_rater *r, int part, int i)
 {
-    double took = (seg->f_s + seg->b_s - seg->kernel_s) / 2;
-
-    if (seg->exchanged == 0)
-        return;
-    begin_all(r, d);
-    took = took > 0 ? took : 0;
-    if (d->free + took > d->at)
-        d->free = d->at = d->free + took;
+    return part > 0 && r->delays_reduce &&
+           r->table->segment[i].hold.convert_s > r->ends.reduce_s[i];
 }
 
-/*
- * The last backward of a part, which begins at `from` at the earliest.  A
- * segment's weight gradients are summed over replicas once it is done, or,
- * with delays_reduce, once all segments of the part are.
- */
+/* The last backward of a part, which begins at `from` at the earliest.  A
+ * segment's weight gradients are summed over replicas once it is done, or once
+ * all segments of the part are. */
 static void drain_part(const struct merak_rater *r, int s, int part,
                        double from, struct merak_drain *d)
 {
     const struct merak_range *g = &r->range[part];
     bool splits = r->lists->schedule->splits_w;
-    bool delayed = part > 0 && r->delays_reduce;
     double begins = r->player.made[part] - (splits ? g->w_s : g->b_s) -
                     merak_lent_sums_s(r, part); /* added below, apart */
 
@@ -267,13 +256,13 @@ static void drain_part(const struct merak_rater *r, int s, int part,
         const struct merak_segment *seg = &r->table->segment[i];
 
         compute(r, splits ? seg->w_s : seg->b_s, d);
-        if (!splits)
-            exchange(r, seg, d);
-        if (!delayed)
+        if (!is_delayed(r, part, i))
             add_reduction(r, s, i, d);
     }
-    for (int i = g->to - 1; delayed && i >= g->from; i--)
-        add_reduction(r, s, i, d);
+    for (int i = g->to - 1; i >= g->from; i--) {
+        if (is_delayed(r, part, i))
+            add_reduction(r, s, i, d);
+    }
 }
 
 /* The part of a stage that ends next after `last` (-1: the first to end); -1
@@ -370,7 +359,7 @@ double merak_stage_end(const struct merak_rater *r, int s)
 }
 
 /* When each stage is done with its backwards; ends.drain has when its queue of
- * collectives is done with the reductions. */
+ * exchanges over replicas is done. */
 static const double *drain_all(const struct merak_rater *r)
 {
 

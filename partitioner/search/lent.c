@@ -174,14 +174,17 @@ static double longer_s(const struct beside *gathers, const struct beside *sums,
     return fmax(took - seconds, lost);
 }
 
-/* Seconds of an action's kernels: its exchanges with tensor ranks, about half
- * of which are the forward's, are in the same queue. */
-static double kernels_s(const struct merak_rater *r, int part,
+/* Seconds of an action beside which exchanges over replicas run: all of it, or
+ * where these stay in a node without exchanges with tensor ranks, about half of
+ * which are the forward's, since both share its links. */
+static double hiding_s(const struct merak_rater *r, int part,
                         enum merak_phase phase)
 {
     const struct merak_range *g = &r->range[part];
     bool splits = r->lists->schedule->splits_w;
-    double exchanges = fmax(g->f_s + g->b_s - g->kernel_s, 0) / 2;
+    double exchanges = merak_home_is_in_node(r)
+                           ? fmax(g->f_s + g->b_s - g->kernel_s, 0) / 2
+                           : 0;
 
     if (phase == MERAK_PHASE_W)
         return g->w_s;
@@ -198,7 +201,7 @@ static double action_s(const struct merak_rater *r, int part,
 {
     const struct beside none = {0};
     struct beside gather, sum = sums ? sums_of(r, &r->range[part]) : none;
-    double share, seconds = kernels_s(r, part, phase);
+    double share, seconds = hiding_s(r, part, phase);
 
     gather = gathers_of(r, part, phase != MERAK_PHASE_F, &share);
     if (phase == MERAK_PHASE_W)

@@ -77,6 +77,17 @@ double merak_over_home(const struct merak_rater *r, bool reduce, double bytes,
                                           : merak_over_dp(r, reduce, bytes, n);
 }
 
+bool merak_home_is_in_node(const struct merak_rater *r)
+{
+    int n = merak_plan_is_home_in(r->plan) ? 1 : r->n_replicas;
+
+    for (int a = 0; a < n; a++) {
+        if (r->replicas[a].spread.n[0] < r->replicas[a].n)
+            return false;
+    }
+    return true;
+}
+
 double merak_to_home(const struct merak_rater *r, double bytes)
 {
     return merak_plan_is_home_in(r->plan) ? along_s(r, 1, false, bytes, 1) : 0;

@@ -21,6 +21,8 @@ double merak_over_home(const struct merak_rater *rater, bool reduce,
 struct merak_interference
 merak_over_home_interference(const struct merak_rater *rater, bool reduce,
                              double bytes);
+/* Are these on one node? */
+bool merak_home_is_in_node(const struct merak_rater *rater);
 double merak_to_home(const struct merak_rater *rater, double bytes);
 /* Bytes that leave a node for each byte that a rank reduces. */
 double merak_reduced_far(const struct merak_rater *rater);

@@ -23,6 +23,8 @@ enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
 {
     if (queue == MERAK_QUEUE_COLLECTIVE)
         return MERAK_BAR_EXCHANGE;
+    if (queue == MERAK_QUEUE_REPLICAS)
+        return MERAK_BAR_REPLICAS;
     if (queue == MERAK_QUEUE_P2P)
         return MERAK_BAR_TRANSFER;
     if (queue == MERAK_QUEUE_COPY)
@@ -41,7 +43,9 @@ int merak_bar_track(const struct merak_bar *bar)
 {
     if (bar->kind == MERAK_BAR_EXCHANGE)
         return 1;
-    return bar->kind == MERAK_BAR_TRANSFER || bar->kind == MERAK_BAR_COPY ? 2
+    if (bar->kind == MERAK_BAR_REPLICAS)
+        return 2;
+    return bar->kind == MERAK_BAR_TRANSFER || bar->kind == MERAK_BAR_COPY ? 3
                                                                           : 0;
 }
 

@@ -432,7 +432,7 @@ int merak_net_take(struct merak_net *net, double now_s,
 /* Most instructions of a program that can be in flight at once. */
 static int most_flows(const struct merak_program *prog)
 {
-    int n = 1; /* exchanges run one at a time */
+    int n = 2; /* each queue of exchanges runs one at a time */
 
     for (int i = 0; i < prog->n_instrs; i++)
         n += prog->instr[i].queue == MERAK_QUEUE_P2P;

@@ -2,10 +2,11 @@
 /* simulate.c - when each instruction of a set of programs runs
  *
  * Queues start their instructions in program order once what they wait for
- * is complete.  Compute and collective queues run one at a time.  A transfer
+ * is complete.  All but point-to-point run one at a time.  A transfer
  * begins when both ends have posted it, a collective when all members have
  * arrived.  Either makes a kernel that runs then longer (struct
- * merak_interference).  Bytes between nodes share uplinks (net.c).
+ * merak_interference).  Bytes between nodes share uplinks (net.c), and two
+ * exchanges of a rank that stay in the node share its links there.
  *
  * Time advances from one end of an instruction to the next.  All that ends at
  * an instant ends before anything starts, and kernels start before what might
@@ -32,7 +33,8 @@
 struct queue_state {
     int n, next;
     const int *instr;
-    bool busy; /* the one before `next` is running */
+    bool busy;       /* the one before `next` is running */
+    double shared_s; /* it is longer by that: another shares the node's links */
 };
 
 struct rank_state {
@@ -75,7 +77,7 @@ static bool one_at_a_time(enum merak_queue q)
 
 static bool communicates(enum merak_queue q)
 {
-    return q == MERAK_QUEUE_COLLECTIVE || q == MERAK_QUEUE_P2P;
+    return merak_queue_exchanges(q) || q == MERAK_QUEUE_P2P;
 }
 
 /* --- what begins and ends ------------------------------------------------- */
@@ -108,6 +110,77 @@ static void slow_down(struct sim *s, int p, const struct merak_instr *in)
         s->tl->end[p][compute->instr[compute->next - 1]] += lost;
 }
 
+/* The exchange of a queue that moves bytes inside the node now, and for how
+ * long still at this rank; NULL: there is none. */
+static const struct merak_instr *inside_node(const struct sim *s, int p,
+                                             enum merak_queue q, double *left_p)
+{
+    const struct queue_state *queue = &s->rank[p].queue[q];
+    const struct merak_instr *in;
+    struct merak_demand demand;
+
+    if (!queue->busy)
+        return NULL;
+    in = &s->programs[p]->instr[queue->instr[queue->next - 1]];
+    demand = demand_of(s, p, in);
+    *left_p =
+        s->tl->start[p][in->id] + demand.fixed_s + queue->shared_s - s->now_s;
+    return s->tl->end[p][in->id] > s->now_s && !merak_demand_is_far(&demand)
+               ? in
+               : NULL;
+}
+
+/* An exchange is longer by what it is at the member where it is longest. */
+static double longest(const struct sim *s, const struct merak_member *member,
+                      int n, enum merak_queue q)
+{
+    double most = 0;
+
+    for (int i = 0; i < n; i++)
+        most = fmax(most, s->rank[member[i].program].queue[q].shared_s);
+    return most;
+}
+
+/* What moves inside the node is so much longer at this rank. */
+static void lengthen(struct sim *s, int p, const struct merak_instr *in,
+                     double seconds)
+{
+    const struct merak_member alone = {.program = p, .instr = in->id};
+    const struct merak_match *met = merak_meet_find(s->meet, p, in);
+    const struct merak_member *member = met != NULL ? met->at : &alone;
+    int n = met != NULL ? met->n_all : 1;
+    double before = longest(s, member, n, in->queue), more;
+
+    s->rank[p].queue[in->queue].shared_s += seconds;
+    more = longest(s, member, n, in->queue) - before;
+    for (int i = 0; i < n; i++)
+        s->tl->end[member[i].program][member[i].instr] += more;
+}
+
+/* An exchange inside the node takes `seconds` alone.  While another of a
+ * member does, too, each has half of the rate.  Returns by how much it is
+ * longer. */
+static double share_node(struct sim *s, const struct merak_member *member,
+                         int n, double seconds)
+{
+    enum merak_queue q =
+        s->programs[member->program]->instr[member->instr].queue;
+    enum merak_queue beside = q == MERAK_QUEUE_REPLICAS ? MERAK_QUEUE_COLLECTIVE
+                                                        : MERAK_QUEUE_REPLICAS;
+
+    for (int i = 0; i < n; i++) {
+        double left = 0,
+               *shared_s = &s->rank[member[i].program].queue[q].shared_s;
+        const struct merak_instr *other =
+            inside_node(s, member[i].program, beside, &left);
+
+        *shared_s = other != NULL ? fmax(fmin(seconds, left), 0) : 0;
+        if (other != NULL)
+            lengthen(s, member[i].program, other, *shared_s);
+    }
+    return longest(s, member, n, q);
+}
+
 /* Begin an instruction for all its members at once. */
 static void begin(struct sim *s, const struct merak_demand *demand,
                   const struct merak_member *member, int n)
@@ -115,6 +188,9 @@ static void begin(struct sim *s, const struct merak_demand *demand,
     double end_s = s->now_s + demand->fixed_s;
     bool far = merak_demand_is_far(demand);
 
+    if (!far && merak_queue_exchanges(
+                    s->programs[member->program]->instr[member->instr].queue))
+        end_s += share_node(s, member, n, demand->fixed_s);
     for (int i = 0; i < n; i++) {
         int p = member[i].program, id = member[i].instr;
         const struct merak_instr *in = &s->programs[p]->instr[id];

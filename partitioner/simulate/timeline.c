@@ -64,7 +64,7 @@ static void draw_row(const struct merak_picture *p, int row, int width,
 
     memset(line, '.', (size_t)width);
     line[width] = '\0';
-    for (int lane = 0; lane < 3; lane++) {
+    for (int lane = 0; lane < MERAK_BAR_TRACKS; lane++) {
         for (int c = 0; c < width; c++)
             best[c] = line[c] == '.' ? column_s * 0.3 : column_s;
         for (int i = 0; i < p->n_bars; i++) {

@@ -15,7 +15,8 @@ enum merak_bar_kind {
                             actions */
     MERAK_BAR_WEIGHT,    /* weight gradients */
     MERAK_BAR_STEP,      /* last gradient sums, norm, optimizer */
-    MERAK_BAR_EXCHANGE,  /* collectives */
+    MERAK_BAR_EXCHANGE,  /* collectives with tensor ranks and other stages */
+    MERAK_BAR_REPLICAS,  /* collectives over replicas */
     MERAK_BAR_TRANSFER,  /* point to point */
     MERAK_BAR_COPY,      /* to the host's memory, or back */
     MERAK_BAR_COUNT
@@ -44,8 +45,9 @@ bool merak_bars_splits_w(const char *schedule);
 enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
                                    enum merak_phase phase, int microbatch,
                                    bool splits_w);
-/* Compute, exchanges and transfers run at the same time; the track of a bar is
- * 0, 1 or 2. */
+/* Compute, both kinds of exchanges, and transfers run at the same time: the
+ * track of a bar, from 0. */
+#define MERAK_BAR_TRACKS 4
 int merak_bar_track(const struct merak_bar *bar);
 /*
  * Sort bars by row, track and start, and join those of one action and messages

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define TOP 86.0 /* room for title, note and the step's length */
-#define ROW 44.0
+#define ROW 48.0
 #define LANE 26.0 /* compute */
 #define THIN 4.0  /* an exchange or a transfer */
 #define FOOT 46.0
@@ -33,6 +33,7 @@ static const struct {
     [MERAK_BAR_WEIGHT] = {"#b07a00", "weight gradient"},
     [MERAK_BAR_STEP] = {"#8d5b8c", "end of step"},
     [MERAK_BAR_EXCHANGE] = {"#e15759", "collective"},
+    [MERAK_BAR_REPLICAS] = {"#59a8a1", "over replicas"},
     [MERAK_BAR_TRANSFER] = {"#f28e2b", "point to point"},
     [MERAK_BAR_COPY] = {"#9c755f", "host copy"},
 };
@@ -73,7 +74,7 @@ static void put_bar(FILE *out, const struct merak_picture *p,
     int lane = merak_bar_track(bar);
 
     if (lane > 0) {
-        y += LANE + 2.0 + (lane == 2 ? THIN + 1.0 : 0.0);
+        y += LANE + 2.0 + (lane - 1) * (THIN + 1.0);
         h = THIN;
     }
     fprintf(out,

@@ -2,10 +2,9 @@
 /* comm.c - the communication thread of an engine
  *
  * During a run only this thread uses the transport.  It starts the
- * instructions of the collective, point-to-point and copy queues, each in
- * program order, as soon as what they wait for is complete, and advances what
- * is in flight while kernels compute.  Between runs it sleeps and the caller
- * may use the transport.
+ * instructions of all queues but compute, each in program order, as soon as
+ * what they wait for is complete, and advances what is in flight while kernels
+ * compute.  Between runs it sleeps and the caller may use the transport.
  */
 #include "config.h"
 
@@ -24,12 +23,11 @@
 
 #define MAX_LATE_NS 200000
 #define STAGING_POLL_NS 50000
-/* Back-off: for how long to ignore transport events that move nothing; doubled
- * each time, up to the limit. */
 /* The most transfers of a device link in queues: more than there are queues, so
- * that it is proved that nothing queued waits for what is held back (direct.c).
- */
-#define MAX_DIRECT 64
+ * that it is proved that nothing queued waits for what is held back (direct.c);
+ * and enough for exchanges of tensor ranks to be queued while sums over slow
+ * links are some layers behind. */
+#define MAX_DIRECT 256
 _Static_assert(MAX_DIRECT > MERAK_STREAMS, "a queue may hold two");
 
 static enum merak_status post(struct merak_engine *e,
@@ -144,20 +142,28 @@ static enum merak_status wrap(struct merak_engine *e,
     return rc;
 }
 
+/* What a device link moves is in the program's one sequence. */
+static bool is_in_sequence(int q)
+{
+    return q != MERAK_QUEUE_COMPUTE && q != MERAK_QUEUE_COPY;
+}
+
 /* With a device link exchanges and messages are issued as one sequence: must
- * this one wait for the other queue, or for room? */
+ * this one wait for another queue, or for room? */
 static bool must_wait_for_order(const struct merak_engine *e, int q, int id)
 {
-    int other =
-        q == MERAK_QUEUE_COLLECTIVE ? MERAK_QUEUE_P2P : MERAK_QUEUE_COLLECTIVE;
-    const struct engine_queue *queue = &e->queue[other];
-
-    if (e->opt.link == NULL || q == MERAK_QUEUE_COPY)
+    if (e->opt.link == NULL || !is_in_sequence(q))
         return false;
     if (e->comm.n_direct == MAX_DIRECT)
         return true;
-    return e->comm.next[other] < queue->n &&
-           queue->instr[e->comm.next[other]] < id;
+    for (int other = 0; other < MERAK_QUEUE_COUNT; other++) {
+        const struct engine_queue *queue = &e->queue[other];
+
+        if (is_in_sequence(other) && e->comm.next[other] < queue->n &&
+            queue->instr[e->comm.next[other]] < id)
+            return true;
+    }
+    return false;
 }
 
 /* The instruction that a queue starts next, if its waits are complete;
@@ -170,8 +176,8 @@ static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
 
     if (q == MERAK_QUEUE_COMPUTE || e->comm.next[q] == queue->n)
         return NULL;
-    if (q == MERAK_QUEUE_COLLECTIVE &&
-        e->comm.n_exchanging == MERAK_MAX_EXCHANGES)
+    if (merak_queue_exchanges((enum merak_queue)q) &&
+        e->comm.n_exchanging[q] == MERAK_MAX_EXCHANGES)
         return NULL;
     instr = &e->program->instr[queue->instr[e->comm.next[q]]];
     if (must_wait_for_order(e, q, instr->id) ||
@@ -216,7 +222,7 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
         e->comm.started[e->comm.n_started++] = started;
         e->comm.n_staged += started.staged;
         e->comm.n_direct += started.direct;
-        e->comm.n_exchanging += q == MERAK_QUEUE_COLLECTIVE;
+        e->comm.n_exchanging[q] += instr->kind == MERAK_INSTR_EXCHANGE;
     }
 }
 
@@ -249,7 +255,8 @@ static enum merak_status test_started(struct merak_engine *e, unsigned *did,
                 (size_t)(e->comm.n_started - i - 1) * sizeof(*e->comm.started));
         e->comm.n_started--;
         e->comm.n_direct -= direct;
-        e->comm.n_exchanging -= instr->queue == MERAK_QUEUE_COLLECTIVE;
+        e->comm.n_exchanging[instr->queue] -=
+            instr->kind == MERAK_INSTR_EXCHANGE;
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
         (*did)++;
@@ -435,8 +442,8 @@ static void run_comm(struct merak_engine *e)
     unsigned did = 0;
 
     memset(e->comm.next, 0, sizeof(e->comm.next));
-    e->comm.n_started = e->comm.n_exchanging = e->comm.n_staged =
-        e->comm.n_direct = 0;
+    memset(e->comm.n_exchanging, 0, sizeof(e->comm.n_exchanging));
+    e->comm.n_started = e->comm.n_staged = e->comm.n_direct = 0;
     e->accel.left.asks = -1;
     if (e->opt.link != NULL)
         merak_link_stop(e->opt.link, &e->failed_ready);

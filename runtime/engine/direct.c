@@ -3,10 +3,10 @@
  *
  * The communication thread puts exchanges and messages into the accelerator's
  * queues as soon as what they wait for is issued, and does not wait for them:
- * what depends on one is ordered after its event.  Exchanges share a queue;
- * messages have a lane (a queue) for each peer and flow
- * (partitioner/program/streams.h), since a message holds up its queue until
- * its peer is there.
+ * what depends on one is ordered after its event.  Exchanges over replicas
+ * share a queue, and all others one; messages have a lane (a queue) for each
+ * peer and flow (partitioner/program/streams.h), since a message holds up its
+ * queue until its peer is there.
  *
  * Exchanges and messages are issued in program order, as one sequence.  NCCL
  * requires the same order on all ranks, and with it queues may have any

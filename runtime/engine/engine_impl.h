@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* The most collectives in flight: programs are free of deadlocks with one at a
- * time, and those in flight take memory that is reserved at set-up. */
+/* The most exchanges of a queue in flight: programs are free of deadlocks with
+ * one at a time, and those in flight take memory that is reserved at set-up. */
 #define MERAK_MAX_EXCHANGES 64
 
 struct engine_queue {
@@ -126,7 +126,7 @@ struct engine_comm {
     int next[MERAK_QUEUE_COUNT]; /* position in each queue */
     struct started *started;
     int n_started;
-    int n_exchanging;      /* of them, collectives */
+    int n_exchanging[MERAK_QUEUE_COUNT]; /* of them, exchanges, by queue */
     int n_staged;          /* of them, being copied from the accelerator */
     int n_direct;          /* of them, in its queues */
     int64_t timer_late_ns; /* how late its timers fire, on average */

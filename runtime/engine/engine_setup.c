@@ -140,16 +140,21 @@ static enum merak_status reserve_transfers(struct merak_engine *e,
 {
     const struct merak_program *p = e->program;
     int messages = 0, exchanges = 0, members = 1;
+    int most[MERAK_QUEUE_COUNT] = {0};
 
     for (int i = 0; i < p->n_instrs; i++) {
-        exchanges += p->instr[i].kind == MERAK_INSTR_EXCHANGE;
+        int *of_queue = &most[p->instr[i].queue];
+
+        if (p->instr[i].kind == MERAK_INSTR_EXCHANGE &&
+            *of_queue < MERAK_MAX_EXCHANGES) {
+            (*of_queue)++;
+            exchanges++;
+        }
         messages += p->instr[i].kind == MERAK_INSTR_SEND ||
                     p->instr[i].kind == MERAK_INSTR_RECV;
     }
     for (int g = 0; g < p->n_groups; g++)
         members = p->group[g].n > members ? p->group[g].n : members;
-    if (exchanges > MERAK_MAX_EXCHANGES)
-        exchanges = MERAK_MAX_EXCHANGES;
     return merak_transport_reserve(e->opt.tr, messages, exchanges, members,
                                    err);
 }

@@ -62,7 +62,8 @@ static enum merak_status see_query(struct merak_accel *a,
     queue = seen.known[i].queue;
     number = seen.known[i].number;
     pending = &seen.pending[queue];
-    if (queue == MERAK_QUEUE_COLLECTIVE || queue >= MERAK_QUEUE_COUNT) {
+    if (queue == MERAK_QUEUE_COLLECTIVE || queue == MERAK_QUEUE_REPLICAS ||
+        queue >= MERAK_QUEUE_COUNT) {
         seen.asked++;
         seen.early += *pending > 0 && number > *pending;
         if (rc == MERAK_IN_PROGRESS && (*pending == 0 || number < *pending))

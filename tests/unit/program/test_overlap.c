@@ -190,9 +190,9 @@ static int gathers_ahead(const struct merak_program *p, int most)
     return sum;
 }
 
-/* Gathers of ZeRO-1 stand in one queue with the exchanges of the first
- * forward: on the first stage, those of the last layers do not keep the first
- * from going on.  Other stages begin with all of them. */
+/* Gathers of ZeRO-1 that end with tensor ranks stand in one queue with the
+ * exchanges of the first forward: on the first stage, those of the last layers
+ * do not keep the first from going on.  Other stages begin with all of them. */
 static void parameter_gathers_do_not_delay_the_first_forward(void **state)
 {
     (void)state;
@@ -229,16 +229,18 @@ static const struct merak_instr *node_exchange(const struct merak_program *p,
     return NULL;
 }
 
-/* How many sums over replicas stand between exchanges of one backward, of
- * parts that a part before waits for, or of the first part. */
-static int sums_inside(const struct merak_program *p, bool first_part)
+/* How many sums of gradients in a queue stand between exchanges of one
+ * backward, of parts that a part before waits for, or of the first part. */
+static int sums_inside(const struct merak_program *p, enum merak_queue queue,
+                       bool first_part)
 {
     int n = 0;
 
     for (int i = 0; i < p->n_instrs; i++) {
         const struct merak_instr *before, *after;
 
-        if (strncmp(p->instr[i].name, "reduce d/", 9) != 0)
+        if (strncmp(p->instr[i].name, "reduce d/", 9) != 0 ||
+            p->instr[i].queue != queue)
             continue;
         before = node_exchange(p, i, -1);
         after = node_exchange(p, i, 1);
@@ -250,9 +252,9 @@ static int sums_inside(const struct merak_program *p, bool first_part)
     return n;
 }
 
-/* Sums over replicas stand in one queue with the exchanges of the last
- * backward: where a part before waits for that, they come behind it.  The first
- * part's are behind its own compute. */
+/* Sums over replicas have a queue of their own and begin when gradients are
+ * made.  Those over tensor ranks stand in one queue with the exchanges of the
+ * last backward: where a part before waits for that, they come behind it. */
 static void gradient_sums_do_not_delay_the_last_backward(void **state)
 {
     (void)state;
@@ -271,9 +273,14 @@ static void gradient_sums_do_not_delay_the_last_backward(void **state)
         for (int r = 0; r < p->n_programs; r++) {
             const struct merak_program *prog = p->program[r];
 
-            assert_int_equal(sums_inside(prog, false), 0);
+            enum merak_queue tensor = MERAK_QUEUE_COLLECTIVE;
+            enum merak_queue over = MERAK_QUEUE_REPLICAS;
+
+            assert_int_equal(sums_inside(prog, tensor, false), 0);
+            if (prog->stage > 0 || plan.chunks > 1)
+                assert_true(sums_inside(prog, over, false) > 2);
             if (prog->stage == 0)
-                assert_true(sums_inside(prog, true) > 2);
+                assert_true(sums_inside(prog, over, true) > 2);
         }
         planned_assert_sound(p);
         merak_planned_destroy(p);

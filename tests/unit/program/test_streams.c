@@ -329,8 +329,9 @@ static void plans_that_hang_are_left_out(void **state)
 /* --- memory -----------------------------------------------------------------
  */
 
-/* All exchanges of a program stage in one slot, which is in the arena once. */
-static void exchanges_stage_in_one_slot(void **state)
+/* All exchanges of a queue stage in one slot, which is in the arena once: two
+ * queues in one slot would take turns. */
+static void exchanges_of_a_queue_stage_in_one_slot(void **state)
 {
     const struct merak_program_options po = {.direct = true};
     struct merak_plan plan = planned_plan(2, 1, 4, 2, "1f1b", true);
@@ -341,8 +342,8 @@ static void exchanges_stage_in_one_slot(void **state)
     assert_ends(p);
     for (int r = 0; r < p->n_programs; r++) {
         const struct merak_program *prog = p->program[r];
-        size_t most = 0;
-        int slot = -1;
+        size_t most[MERAK_QUEUE_COUNT] = {0}, all = 0;
+        int slot[MERAK_QUEUE_COUNT] = {0};
 
         for (int i = 0; i < prog->n_instrs; i++) {
             const struct merak_instr *in = &prog->instr[i];
@@ -351,15 +352,26 @@ static void exchanges_stage_in_one_slot(void **state)
             if (in->kind != MERAK_INSTR_EXCHANGE)
                 continue;
             need = merak_staged_bytes(in->exchange, 0);
-            most = need > most ? need : most;
+            if (need > most[in->queue])
+                most[in->queue] = need;
             assert_true(need == 0 || in->scratch >= 0);
-            assert_true(slot < 0 || in->scratch < 0 || in->scratch == slot);
-            slot = in->scratch >= 0 ? in->scratch : slot;
+            if (in->scratch < 0)
+                continue;
+            assert_true(slot[in->queue] == 0 ||
+                        in->scratch == slot[in->queue]);
+            slot[in->queue] = in->scratch;
         }
-        assert_true(most > 0);
-        assert_int_equal(prog->slot[slot].bytes, most);
-        assert_int_equal(prog->category_bytes[MERAK_CAT_COMM],
-                         merak_size_align(most, MERAK_ALIGN));
+        for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+            assert_true(most[q] > 0 ||
+                        !merak_queue_exchanges((enum merak_queue)q));
+            if (most[q] > 0)
+                assert_int_equal(prog->slot[slot[q]].bytes, most[q]);
+            all += merak_size_align(most[q], MERAK_ALIGN);
+        }
+        assert_int_not_equal(slot[MERAK_QUEUE_COLLECTIVE],
+                             slot[MERAK_QUEUE_REPLICAS]);
+        /* at the peak, one or both are in use */
+        assert_in_range(prog->category_bytes[MERAK_CAT_COMM], 1, all);
     }
     /* less than is planned is found */
     for (int i = 0; i < p->program[0]->n_slots; i++) {
@@ -453,7 +465,7 @@ int main(void)
         cmocka_unit_test(messages_in_another_order_are_found),
         cmocka_unit_test(a_send_that_is_never_reached_is_found),
         cmocka_unit_test(plans_that_hang_are_left_out),
-        cmocka_unit_test(exchanges_stage_in_one_slot),
+        cmocka_unit_test(exchanges_of_a_queue_stage_in_one_slot),
         cmocka_unit_test(chunks_fit_into_a_window),
         cmocka_unit_test(peers_have_lanes_for_each_way),
     };

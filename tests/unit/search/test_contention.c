@@ -93,7 +93,8 @@ static void make_instr(struct made *m, int id, const struct line *line)
                                    line->peer);
         return;
     }
-    in->queue = MERAK_QUEUE_COLLECTIVE;
+    in->queue =
+        line->kind == DP ? MERAK_QUEUE_REPLICAS : MERAK_QUEUE_COLLECTIVE;
     in->kind = MERAK_INSTR_EXCHANGE;
     in->exchange = &reduce;
     in->group = line->kind == DP;
@@ -215,6 +216,18 @@ static const struct {
      {2, 2, 2, true, 4, 16, 0},
      {{{DP, 16, 0, 0, 1}}, {{TP, 16, 0, 0, 1}, {DP, 8, 1, 0, 2}}},
      {{3}, {1, 3}}},
+    {"a sum over replicas holds up no exchange of tensor ranks",
+     {2, 1, 2, true, 2, 16, 0},
+     {{{DP, 16, 0, 0, 1}, {TP, 16, 0, 0, 2}, {DP, 8, 0, 0, 3}}},
+     {{2, 1, 3}}},
+    {"inside a node they share its links",
+     {2, 1, 2, true, 4, 16, 0},
+     {{{DP, 8, 0, 0, 1}, {TP, 16, 0, 0, 2}, {TP, 16, 0, 0, 3}}},
+     {{1, 1.5, 2.5}}},
+    {"and the first is longer by what the second takes",
+     {2, 1, 2, true, 4, 16, 0},
+     {{{TP, 16, 0, 0, 1}, {DP, 4, 0, 0, 2}, {DP, 4, 2, 0, 3}}},
+     {{1.5, 0.5, 1}}},
     {"what comes into a node is shared, too",
      {1, 6, 1, false, 2, 8, 0},
      {{{SEND, 8, 0, 2, 1}},

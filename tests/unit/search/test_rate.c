@@ -261,9 +261,9 @@ static void gathers_hide_behind_the_first_forwards(void **state)
         {"1f1b", 2, 2, true, false, {0.25, 0.5}, 2.5 + 2 + 2 + 0.5},
         {"1f1b", 2, 2, true, false, {0.25, 2}, 5 + 2 + 4},
         /* The second is done at 4.5, its first segment's part at 0.5; its
-         * exchanges wait for both, and its last for the reduction, too. */
+         * exchanges wait for both. */
         {"1f1b", 2, 4, true, false, {0, 0, 0.25, 2}, 5.5 + 4 + 4},
-        {"1f1b", 2, 4, true, true, {0, 0, 0.25, 2}, 6.5 + 2 + 4 + 4},
+        {"1f1b", 2, 4, true, true, {0, 0, 0.25, 2}, 6.5 + 4 + 4},
         /* On the first stage they do not. */
         {"1f1b", 1, 2, true, true, {0.25, 0.25}, 2.5 + 4 + 0.5},
     };
@@ -282,12 +282,11 @@ static void reductions_hide_behind_the_last_backward(void **state)
         {"1f1b", 1, 3, false, false, {0, 0, 2}, 5 + 8},
         {"1f1b", 1, 3, false, false, {0.5, 0.5, 2}, 5 + 8 + 2 + 2},
         {"1f1b", 1, 3, false, false, {0.5, 0.5, 0.5}, 9 + 2},
-        /* The second's exchange comes behind a reduction. */
-        {"1f1b", 1, 3, false, true, {0, 0, 1}, 5 + 4 + 2},
-        {"1f1b", 1, 3, false, true, {0, 0, 2}, 5 + 8 + 2},
-        {"1f1b", 1, 3, false, true, {0.25, 0, 2}, 5 + 8 + 2 + 1},
-        /* So does the first stage, whose gradients come that much later. */
-        {"1f1b", 2, 4, false, true, {0, 0, 0, 1}, 6 + 4 + 4},
+        /* Exchanges of the backward do not wait for it. */
+        {"1f1b", 1, 3, false, true, {0, 0, 1}, 9},
+        {"1f1b", 1, 3, false, true, {0, 0, 2}, 5 + 8},
+        {"1f1b", 1, 3, false, true, {0.25, 0, 2}, 5 + 8 + 1},
+        {"1f1b", 2, 4, false, true, {0, 0, 0, 1}, 6 + 2 + 4},
         {"1f1b", 2, 4, false, false, {0, 0, 0, 1}, 6 + 2 + 4},
         /* Gradients of weights apart, behind those of all activations. */
         {"zb-h1", 1, 3, false, false, {0, 0, 0}, 9},

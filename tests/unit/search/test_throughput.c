@@ -310,12 +310,12 @@ static void steps_take_what_was_published(void **state)
 }
 
 /* How much longer a step takes with so many times the replicas, each of which
- * does the same: within a factor of two of what was published, and what such
- * runs differ by; or as much longer as was found.  These runs sum gradients in
- * bf16 (grad_reduce_in_fp32 is false in NeMo's recipes), Merak in f32: of 6
- * bytes that a parameter's gradient and value have on the network 4 are left,
- * so they are also held against a network that takes as long for 6. */
+ * does the same: within a factor of two of what was published, and what runs
+ * differ by; or as much longer as was found.  They sum gradients in bf16
+ * (grad_reduce_in_fp32 is false in NeMo's recipes), Merak in f32: of 6 bytes of
+ * a parameter 4 are left, so a network that takes as long for 6 is tried, too. */
 #define RUNS_DIFFER 0.005
+#define STAYS 0.001 /* a loss that is not met, of what was found */
 #define BF16_SUMS (6. / 4)
 
 struct pair {
@@ -323,31 +323,32 @@ struct pair {
     double is[2]; /* 0, or the loss that is predicted: as Merak sums, in bf16 */
 };
 
-static void compare_losses(const struct pair *pair, int sums, double was,
-                           double few, double many)
+static bool is_lost(const struct pair *pair, int sums, double was, double few,
+                    double many)
 {
     double is = (1 + was) * few / many - 1, found = pair->is[sums];
 
-    print_message("# %s, sums in %s: %.1f %% longer, published %.1f %%\n",
+    print_message("# %s, sums in %s: %.2f %% longer, published %.1f %%\n",
                   pair->many, sums == 0 ? "f32" : "bf16", 100 * is, 100 * was);
-    if (found > 0)
-        assert_true(is_within(is, found, 1 + 3 * (STAYS_OFF - 1)));
-    else
-        assert_true(is <= 2 * was + RUNS_DIFFER && is >= was / 2 - RUNS_DIFFER);
+    return found != 0
+               ? fabs(is - found) < STAYS
+               : is <= 2 * was + RUNS_DIFFER && is >= was / 2 - RUNS_DIFFER;
 }
 
 static void replicas_cost_what_was_published(void **state)
 {
     static const struct pair pairs[] = {
         {"Llama 8 B on 8", "Llama 8 B on 128", {0, 0}},
-        {"GPT-3 175 B on 128", "GPT-3 175 B on 1024", {0, 0}},
-        {"Llama 70 B on 64", "Llama 70 B on 1024", {0.018, 0.014}},
-        {"Nemotron 15 B on 16", "Nemotron 15 B on 256", {0.042, 0}},
+        {"GPT-3 175 B on 128", "GPT-3 175 B on 1024", {0.0015, 0.0016}},
+        {"Llama 70 B on 64", "Llama 70 B on 1024", {0, 0}},
+        {"Nemotron 15 B on 16", "Nemotron 15 B on 256", {0, 0.0014}},
         {"Nemotron 15 B on 16, tp 2", "Nemotron 15 B on 1024, tp 2", {0, 0}},
         {"Nemotron 15 B on 64, tp 2", "Nemotron 15 B on 1024, tp 2", {0, 0}},
-        {"Nemotron 340 B on 128", "Nemotron 340 B on 1024", {0.081, 0.057}},
-        {"Nemotron 340 B on 256", "Nemotron 340 B on 2048", {0.053, 0.043}},
+        {"Nemotron 340 B on 128", "Nemotron 340 B on 1024", {0, 0}},
+        {"Nemotron 340 B on 256", "Nemotron 340 B on 2048", {0, 0}},
     };
+
+    int off = 0;
 
     (void)state;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
@@ -357,10 +358,11 @@ static void replicas_cost_what_was_published(void **state)
 
         if (is_left_out(&rows[few]) || is_left_out(&rows[many]))
             continue;
-        compare_losses(&pairs[i], 0, was, speed[few], speed[many]);
-        compare_losses(&pairs[i], 1, was, speed_with(&rows[few], 1, BF16_SUMS),
-                       speed_with(&rows[many], 1, BF16_SUMS));
+        off += !is_lost(&pairs[i], 0, was, speed[few], speed[many]);
+        off += !is_lost(&pairs[i], 1, was, speed_with(&rows[few], 1, BF16_SUMS),
+                        speed_with(&rows[many], 1, BF16_SUMS));
     }
+    assert_int_equal(off, 0);
 }
 
 /* Llama 8 B on 8 H100 with 262144 tokens a step, all recomputed, in sequences
