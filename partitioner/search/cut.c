@@ -273,14 +273,21 @@ static double longest_part(const struct cuts *c, const int *bound)
 
 /* --- moving boundaries ---------------------------------------------------- */
 
-/* Move `n` boundaries from the s-th on by one segment if that is better. */
-static bool shift(struct cuts *c, int s, int n, int by)
+/* Move `n` boundaries from the s-th on by one segment; false: a part would be
+ * empty. */
+static bool shift(struct cuts *c, const int *from, int s, int n, int by)
 {
-    memcpy(c->bound, c->cand->bound, c->bound_bytes);
+    memcpy(c->bound, from, c->bound_bytes);
     for (int i = s; i < s + n; i++)
         c->bound[i] += by;
     return c->bound[s] > c->bound[s - 1] &&
-           c->bound[s + n - 1] < c->bound[s + n] && try_cut(c);
+           c->bound[s + n - 1] < c->bound[s + n];
+}
+
+/* How many boundaries in a row may move. */
+static int longest_run(const struct cuts *c)
+{
+    return 1 + MAX_MOVES / c->parts;
 }
 
 /* Where a run of boundaries moves, a part gives a segment to one that is not
@@ -288,7 +295,7 @@ static bool shift(struct cuts *c, int s, int n, int by)
  * first have to make one of them longer. */
 static void improve(struct cuts *c, const struct merak_deadline *deadline)
 {
-    const int run = 1 + MAX_MOVES / c->parts;
+    const int *now = c->cand->bound, run = longest_run(c);
     bool moved = c->cand->rated_s > 0;
 
     for (int round = 0; moved && round < MAX_ROUNDS; round++) {
@@ -297,11 +304,57 @@ static void improve(struct cuts *c, const struct merak_deadline *deadline)
             for (int n = 1; n <= run && s + n <= c->parts &&
                             !merak_deadline_is_past(deadline);
                  n++) {
-                moved = shift(c, s, n, -1) || moved;
-                moved = shift(c, s, n, 1) || moved;
+                moved = (shift(c, now, s, n, -1) && try_cut(c)) || moved;
+                moved = (shift(c, now, s, n, 1) && try_cut(c)) || moved;
             }
         }
     }
+}
+
+/* Bytes of the fullest stage with c->bound, if they are more than its limit. */
+static double bytes_over(struct cuts *c)
+{
+    double bytes = 0;
+    int stage;
+
+    if (!merak_fixed_allows(c->cand, c->bound))
+        return DBL_MAX;
+    c->rater.most_bytes = c->limit;
+    c->rater.most_s = DBL_MAX;
+    (void)merak_rate(&c->rater, c->bound, NULL, &bytes, &stage);
+    return bytes;
+}
+
+/* Move boundaries of `bound` while the fullest stage gets less full, until it
+ * fits; false: it does not. */
+static bool lighten(struct cuts *c, int *bound,
+                    const struct merak_deadline *deadline)
+{
+    const int run = longest_run(c);
+    double least;
+
+    memcpy(c->bound, bound, c->bound_bytes);
+    least = bytes_over(c);
+    for (bool moved = true; moved && least > c->limit;) {
+        moved = false;
+        for (int i = 2; i < 2 * c->parts && least > c->limit; i++) {
+            for (int n = 1; n <= run && i / 2 + n <= c->parts &&
+                            !merak_deadline_is_past(deadline);
+                 n++) {
+                double bytes = shift(c, bound, i / 2, n, i % 2 ? 1 : -1)
+                                   ? bytes_over(c)
+                                   : DBL_MAX;
+
+                if (bytes >= least)
+                    continue;
+                memcpy(bound, c->bound, c->bound_bytes);
+                least = bytes;
+                moved = true;
+            }
+        }
+    }
+    memcpy(c->bound, bound, c->bound_bytes);
+    return least <= c->limit;
 }
 
 /* The balanced cut is the best if it fits in memory without recomputation. */
@@ -425,6 +478,18 @@ void merak_search_polish(struct merak_search *s, struct merak_candidate *cand)
         improve(&c, &s->trials.deadline);
     cand->polished = true;
     s->cut_short = s->cut_short || merak_deadline_is_past(&s->trials.deadline);
+    cuts_fini(&c);
+}
+
+void merak_search_lighten(struct merak_search *s, struct merak_candidate *cand,
+                          int *bound, double limit)
+{
+    struct cuts c;
+
+    cand->rated_s = 0;
+    if (cuts_init(&c, s, cand, limit, false) && cand->given.cut == NULL &&
+        lighten(&c, bound, &s->trials.deadline) && try_cut(&c))
+        improve(&c, &s->trials.deadline);
     cuts_fini(&c);
 }
 

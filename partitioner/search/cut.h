@@ -16,6 +16,11 @@ struct merak_search;
  */
 void merak_search_cut(struct merak_search *s, struct merak_candidate *cand,
                       const int *initial, double limit, bool any);
+/* The same with the cut that is reached from `bound`, which does not fit, by
+ * moving boundaries while the fullest stage gets less full, and then while the
+ * step gets shorter.  `bound` is overwritten. */
+void merak_search_lighten(struct merak_search *s, struct merak_candidate *cand,
+                          int *bound, double limit);
 /* Find cand->balanced, which is the same for any schedule of these parts. */
 void merak_search_balance(struct merak_search *s, struct merak_candidate *cand);
 /* Enumerate all ways to cut n segments into `parts`; false at the end. */
@@ -26,7 +31,7 @@ double merak_cuts_count(int parts, int n);
 enum merak_status merak_search_rate(const struct merak_cost_model *cost,
                                     struct merak_candidate *cand, double limit,
                                     struct merak_error *err) MERAK_CHECKED;
-/* Move the candidate's bounds one at a time while the step gets shorter. */
+/* Move the candidate's bounds while the step gets shorter. */
 void merak_search_polish(struct merak_search *s, struct merak_candidate *cand);
 
 #endif

@@ -121,13 +121,15 @@ static void run_best(struct merak_search *s)
         run_shortest(s);
 }
 
-/* None fits as built: for the table takes a little too little. */
+/* None fits as built: for the table takes a little too little.  The first is cut
+ * again whatever effort that is, before the request is refused. */
 static void refit(struct merak_search *s)
 {
     for (int i = 0; i < s->n_cands && s->rc == MERAK_OK && !s->found &&
                     !merak_search_is_over(s);
          i++) {
-        if (s->cand[i].given.cut == NULL && s->effort.done < MERAK_MOST_EFFORT)
+        if (s->cand[i].given.cut == NULL &&
+            (i == 0 || s->effort.done < MERAK_MOST_EFFORT))
             merak_candidate_refit(s, &s->cand[i]);
     }
 }

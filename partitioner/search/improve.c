@@ -201,6 +201,13 @@ void merak_candidate_refit(struct merak_search *s, struct merak_candidate *c)
             !merak_search_room(s, &next))
             return;
         merak_search_cut(s, &next, NULL, limit, false);
+        if (next.rated_s == 0) {
+            int *bound = copy_bound(s, &last);
+
+            if (bound == NULL)
+                return;
+            merak_search_lighten(s, &next, bound, limit);
+        }
         if (next.rated_s == 0)
             return;
         merak_candidate_try(s, &next);

@@ -225,7 +225,7 @@ static void what_hardly_fits_may_move_its_state_away(void **state)
     a.config.rope.theta = 1e4f;
     a.config.attn_bias = a.config.mlp_bias = false;
     a.config.positions = a.in.seq = 2048;
-    a.in.memory_bytes = 103949500;
+    a.in.memory_bytes = 118000000;
     kept = search(&a, MERAK_OFFLOAD_NONE);
     a.in.pin = request.pin;
     if (merak_search(&a.in, &free_to, NULL) != MERAK_OK)
