@@ -5,8 +5,8 @@
  * data sheet's, link bandwidth 80 to 90 % of one direction.  5 % of the memory
  * stays free for the context and libraries.  Net is one 200 (a100) or 400 Gb/s
  * (h100 and later) adapter for each GPU; rtx3090 is Merak's own cluster: PCIe
- * inside, one 100 Gb/s adapter shared by 8 GPUs.  NVLink joins the 18 nodes of a
- * gb200's rack, of 4 GPUs each.
+ * inside, one 100 Gb/s adapter shared by 8 GPUs.  NVLink joins the 18 nodes of
+ * a gb200's rack, of 4 GPUs each.
  *
  * A device is a GPU and a generation of its software: NAME is today's,
  * NAME-YEAR what was in use in that year.  For GPUs, in bf16:

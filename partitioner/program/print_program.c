@@ -43,7 +43,8 @@ static void print_operand(FILE *out, const struct merak_program *prog, int s)
 static void print_instr(FILE *out, const struct merak_program *prog,
                         const struct merak_instr *in)
 {
-    fprintf(out, "%5d %-8s %c", in->id, kind_name(in->kind), "cxpsr"[in->queue]);
+    fprintf(out, "%5d %-8s %c", in->id, kind_name(in->kind),
+            "cxpsr"[in->queue]);
     if (in->microbatch < 0)
         fprintf(out, " -   ");
     else if (in->phase == MERAK_PHASE_F && !in->recompute &&

@@ -121,8 +121,8 @@ static void run_best(struct merak_search *s)
         run_shortest(s);
 }
 
-/* None fits as built: for the table takes a little too little.  The first is cut
- * again whatever effort that is, before the request is refused. */
+/* None fits as built: for the table takes a little too little.  The first is
+ * cut again whatever effort that is, before the request is refused. */
 static void refit(struct merak_search *s)
 {
     for (int i = 0; i < s->n_cands && s->rc == MERAK_OK && !s->found &&
