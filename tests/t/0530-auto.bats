@@ -176,7 +176,8 @@ END
 @test "when Slurm would start the jobs of a plan, and which is done first" {
     local job
 
-    job=$(sbatch --parsable --exclusive -N3 -t 30 --wrap 'sleep 300')
+    job=$(sbatch --parsable -o /dev/null --exclusive -N3 -t 30 \
+        --wrap 'sleep 300')
     until [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; do sleep 0.1; done
     run merak plan --model "$MODEL" --device cpu --seq 16 \
         --ranks-per-node 2 --nodes 1,2,9 --global-batch 18 --tokens 10k \
