@@ -71,6 +71,10 @@ enum merak_streams {
     MERAK_STREAMS_FAKE, /* struct merak_fake_stream */
 };
 
+/* The most that open() is asked for: what a process of CUDA has at most
+ * (CUDA_DEVICE_MAX_CONNECTIONS) without sharing. */
+enum { MERAK_ACCEL_QUEUES = 32 };
+
 struct merak_accel_ops {
     /* List the devices that this process may open; n_p  out  their number, at
      * most max.  The error says why none can be used; on success its text says
@@ -82,8 +86,9 @@ struct merak_accel_ops {
      * prevent its use; "" for none.  NULL: nothing is known. */
     void (*facts)(int device, char *text, size_t bytes, char *warning,
                   size_t warning_bytes);
-    /* Open a device with queues 0 .. queues-1, for a rank of `threads` host
-     * threads.  device: its number, 0 if devices is NULL. */
+    /* Open a device with queues 0 .. queues-1, MERAK_ACCEL_QUEUES at most, for
+     * a rank of `threads` host threads.  device: its number, 0 if devices is
+     * NULL. */
     enum merak_status (*open)(int device, int queues, int threads,
                               struct merak_accel **accel_p,
                               struct merak_error *err);

@@ -502,9 +502,9 @@ static enum merak_status cuda_open(int device, int queues, int threads,
     enum merak_status rc;
 
     (void)threads;
-    if (queues < 1 || queues > MERAK_CUDA_QUEUES)
+    if (queues < 1 || queues > MERAK_ACCEL_QUEUES)
         return merak_fail(err, MERAK_ERR_PARAM, "%d queues, expected 1..%d",
-                          queues, MERAK_CUDA_QUEUES);
+                          queues, MERAK_ACCEL_QUEUES);
     c = calloc(1, sizeof(*c));
     if (c == NULL)
         return merak_fail_nomem(err, sizeof(*c));

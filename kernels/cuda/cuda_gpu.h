@@ -12,8 +12,6 @@
 #include "kernels/cuda/cuda_facts.h"
 #include "kernels/cuda/cuda_ops.h"
 
-#define MERAK_CUDA_QUEUES 16 /* at most */
-
 /* --- cuda_errors.c -------------------------------------------------------- */
 
 /* The status and text of a call that failed on a device (-1: on none):

@@ -15,8 +15,8 @@ struct merak_cuda {
     int device;
     int queues;
     int least, greatest;                    /* priorities of streams */
-    cudaStream_t stream[MERAK_CUDA_QUEUES]; /* NULL: not used yet */
-    struct merak_cuda_context context[MERAK_CUDA_QUEUES];
+    cudaStream_t stream[MERAK_ACCEL_QUEUES]; /* NULL: not used yet */
+    struct merak_cuda_context context[MERAK_ACCEL_QUEUES];
     struct merak_cuda_fault *fault; /* host memory that kernels write */
     struct merak_cuda_lt *lt;
     struct merak_cudnn_attention *attention;

@@ -22,7 +22,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MOST_STREAMS 32 /* CUDA_DEVICE_MAX_CONNECTIONS at most */
+_Static_assert((int)MERAK_STREAMS <= (int)MERAK_ACCEL_QUEUES,
+               "an accelerator has a queue for each");
 
 bool merak_trainer_wants_link(const struct merak_trainer *t)
 {
@@ -162,11 +163,11 @@ static enum merak_status warn_of_streams(const struct merak_trainer *t,
     rc = merak_boot_allgather(t->boot, rc, &mine, sizeof(mine), all, err);
     for (int r = 1; r < t->boot->size && rc == MERAK_OK; r++)
         most = all[r] > all[most] ? r : most;
-    if (rc == MERAK_OK && t->boot->rank == 0 && all[most] > MOST_STREAMS)
+    if (rc == MERAK_OK && t->boot->rank == 0 && all[most] > MERAK_ACCEL_QUEUES)
         merak_warn("train",
                    "rank %d uses %d streams of its GPU, with NCCL's, and CUDA "
                    "runs %d independently: transfers may wait for others",
-                   t->ranks.logical_rank[most], all[most], MOST_STREAMS);
+                   t->ranks.logical_rank[most], all[most], MERAK_ACCEL_QUEUES);
     free(all);
     return rc;
 }
