@@ -85,13 +85,13 @@ listed()
 }
 
 # cuda NAME [OPTION...]: two stages of two tensor-parallel ranks of backend
-# cuda, each with a GPU of its own.  Beside the four queues activations, their
+# cuda, each with a GPU of its own.  Beside the five queues activations, their
 # gradients, and both ways of the tied weight's need a stream.
 cuda()
 {
     PER_TASK="env MERAK_MODULE_DIR=$MODULES \
         LD_LIBRARY_PATH=$MODULES:${LD_LIBRARY_PATH-} \
-        MERAK_STAND_IN_CUDA=devices=4,streams=8 ${BEFORE-}" \
+        MERAK_STAND_IN_CUDA=devices=4,streams=9 ${BEFORE-}" \
         run_model gpt2-tied 0.5 2 2 1 "$1" --backend cuda --steps 6 "${@:2}"
 }
 
