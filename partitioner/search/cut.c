@@ -37,6 +37,8 @@ struct cuts {
                                 without vocabulary-parallel layers */
     size_t bound_bytes;      /* of bound[] */
     int *bound;
+    int *light;     /* while boundaries move to fit: the least full cut, .. */
+    double least;   /* .. and bytes of its fullest stage */
     double *rest_s; /* [segment + 1] seconds from there to the end */
     struct merak_balance balance;
 };
@@ -284,45 +286,55 @@ static bool shift(struct cuts *c, const int *from, int s, int n, int by)
            c->bound[s + n - 1] < c->bound[s + n];
 }
 
-/* How many boundaries in a row may move. */
-static int longest_run(const struct cuts *c)
-{
-    return 1 + MAX_MOVES / c->parts;
-}
-
-/* Where a run of boundaries moves, a part gives a segment to one that is not
+/* Move runs of boundaries of `from`, which `keeps` changes if it keeps what is
+ * in c->bound; does it keep any?
+ *
+ * Where a run of boundaries moves, a part gives a segment to one that is not
  * beside it, and those between keep their size: one boundary at a time would
  * first have to make one of them longer. */
-static void improve(struct cuts *c, const struct merak_deadline *deadline)
+static bool move_runs(struct cuts *c, const int *from,
+                      bool (*keeps)(struct cuts *c),
+                      const struct merak_deadline *deadline)
 {
-    const int *now = c->cand->bound, run = longest_run(c);
-    bool moved = c->cand->rated_s > 0;
+    const int run = 1 + MAX_MOVES / c->parts;
+    bool moved = false;
 
-    for (int round = 0; moved && round < MAX_ROUNDS; round++) {
-        moved = false;
-        for (int s = 1; s < c->parts; s++) {
-            for (int n = 1; n <= run && s + n <= c->parts &&
-                            !merak_deadline_is_past(deadline);
-                 n++) {
-                moved = (shift(c, now, s, n, -1) && try_cut(c)) || moved;
-                moved = (shift(c, now, s, n, 1) && try_cut(c)) || moved;
-            }
+    for (int s = 1; s < c->parts; s++) {
+        for (int n = 1;
+             n <= run && s + n <= c->parts && !merak_deadline_is_past(deadline);
+             n++) {
+            moved = (shift(c, from, s, n, -1) && keeps(c)) || moved;
+            moved = (shift(c, from, s, n, 1) && keeps(c)) || moved;
         }
     }
+    return moved;
 }
 
-/* Bytes of the fullest stage with c->bound, if they are more than its limit. */
-static double bytes_over(struct cuts *c)
+static void improve(struct cuts *c, const struct merak_deadline *deadline)
+{
+    bool moved = c->cand->rated_s > 0;
+
+    for (int round = 0; moved && round < MAX_ROUNDS; round++)
+        moved = move_runs(c, c->cand->bound, try_cut, deadline);
+}
+
+/* Keep c->bound if none that was tried fits yet, and its fullest stage is less
+ * full. */
+static bool keep_lighter(struct cuts *c)
 {
     double bytes = 0;
     int stage;
 
-    if (!merak_fixed_allows(c->cand, c->bound))
-        return DBL_MAX;
+    if (c->least <= c->limit || !merak_fixed_allows(c->cand, c->bound))
+        return false;
     c->rater.most_bytes = c->limit;
     c->rater.most_s = DBL_MAX;
     (void)merak_rate(&c->rater, c->bound, NULL, &bytes, &stage);
-    return bytes;
+    if (bytes >= c->least)
+        return false;
+    c->least = bytes;
+    memcpy(c->light, c->bound, c->bound_bytes);
+    return true;
 }
 
 /* Move boundaries of `bound` while the fullest stage gets less full, until it
@@ -330,31 +342,15 @@ static double bytes_over(struct cuts *c)
 static bool lighten(struct cuts *c, int *bound,
                     const struct merak_deadline *deadline)
 {
-    const int run = longest_run(c);
-    double least;
-
     memcpy(c->bound, bound, c->bound_bytes);
-    least = bytes_over(c);
-    for (bool moved = true; moved && least > c->limit;) {
-        moved = false;
-        for (int i = 2; i < 2 * c->parts && least > c->limit; i++) {
-            for (int n = 1; n <= run && i / 2 + n <= c->parts &&
-                            !merak_deadline_is_past(deadline);
-                 n++) {
-                double bytes = shift(c, bound, i / 2, n, i % 2 ? 1 : -1)
-                                   ? bytes_over(c)
-                                   : DBL_MAX;
-
-                if (bytes >= least)
-                    continue;
-                memcpy(bound, c->bound, c->bound_bytes);
-                least = bytes;
-                moved = true;
-            }
-        }
-    }
+    c->light = bound;
+    c->least = DBL_MAX;
+    if (!keep_lighter(c))
+        return false;
+    while (c->least > c->limit && move_runs(c, bound, keep_lighter, deadline))
+        ;
     memcpy(c->bound, bound, c->bound_bytes);
-    return least <= c->limit;
+    return c->least <= c->limit;
 }
 
 /* The balanced cut is the best if it fits in memory without recomputation. */
