@@ -178,7 +178,8 @@ END
 
     job=$(sbatch --parsable -o /dev/null --exclusive -N3 -t 30 \
         --wrap 'sleep 300')
-    until [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; do sleep 0.1; done
+    timeout 60 sh -c 'until squeue -h -j "$0" -o %T | grep -qx RUNNING; do
+        sleep 0.1; done' "$job"
     run merak plan --model "$MODEL" --device cpu --seq 16 \
         --ranks-per-node 2 --nodes 1,2,9 --global-batch 18 --tokens 10k \
         --sbatch "--exclusive -t 60"

@@ -62,7 +62,7 @@ static enum merak_status see_query(struct merak_accel *a,
     queue = seen.known[i].queue;
     number = seen.known[i].number;
     pending = &seen.pending[queue];
-    if (queue == MERAK_QUEUE_COLLECTIVE || queue == MERAK_QUEUE_REPLICAS ||
+    if (merak_queue_exchanges((enum merak_queue)queue) ||
         queue >= MERAK_QUEUE_COUNT) {
         seen.asked++;
         seen.early += *pending > 0 && number > *pending;
