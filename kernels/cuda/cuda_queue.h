@@ -14,7 +14,7 @@ struct merak_cuda {
     struct merak_accel base;
     int device;
     int queues;
-    int least, greatest;                    /* priorities of streams */
+    int least, greatest;                     /* priorities of streams */
     cudaStream_t stream[MERAK_ACCEL_QUEUES]; /* NULL: not used yet */
     struct merak_cuda_context context[MERAK_ACCEL_QUEUES];
     struct merak_cuda_fault *fault; /* host memory that kernels write */

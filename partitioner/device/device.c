@@ -124,7 +124,7 @@ static const struct merak_device built_in[] = {
      BLACKWELL(2.45e15, 1.49e15),
      .host = {220000000000, 3.6e11, 1e-5},
      .links.level = {NVLINK5(4), NDR},
-     .domain_nodes = 18},
+     .rack_nodes = 18},
     {.name = "rtx3090",
      .memory_bytes = 24400000000,
      .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},
@@ -257,10 +257,10 @@ enum merak_status merak_device_add_tuned(struct merak_device *device,
     return MERAK_OK;
 }
 
-int merak_device_domain(const struct merak_device *device, int nodes,
+int merak_device_rack_nodes(const struct merak_device *device, int nodes,
                         int ranks_per_node)
 {
-    int most = device->domain_nodes;
+    int most = device->rack_nodes;
     int64_t all = (int64_t)device->links.level[0].ranks * most;
 
     if (most <= 1 || ranks_per_node < 1 || nodes < 1)

@@ -208,7 +208,7 @@ static void read_links(struct reader *r, const json_t *in,
     strcpy(link->name, "link");
     object = read_level(r, in, link_fields, link);
     if (json_object_get(object, "nodes") != NULL)
-        d->domain_nodes =
+        d->rack_nodes =
             whole(r, object, "nodes", "field \"nodes\" of link", 1);
     read_groups(r, object, d);
     *net =

@@ -84,9 +84,9 @@ static void put_rest(json_t *out, const struct merak_device *device)
     if (device->peak_flops_per_s[MERAK_F32] > 0)
         json_object_set_new(out, "peak_flops_per_s",
                             flops_object(device->peak_flops_per_s));
-    if (device->domain_nodes > 1)
+    if (device->rack_nodes > 1)
         json_object_set_new(json_object_get(out, "link"), "nodes",
-                            json_integer(device->domain_nodes));
+                            json_integer(device->rack_nodes));
     if (device->links.n_groups > 0)
         put_groups(out, &device->links);
     if (device->links.level[0].way_bytes_per_s > 0)

@@ -14,7 +14,12 @@ int merak_search_rack_nodes(const struct merak_search_input *input)
     /* which nodes of which kind are in one rack is not known */
     int nodes = input->n_kinds > 0 ? 1 : input->nodes;
 
-    return merak_device_domain(input->device, nodes, input->ranks_per_node);
+    return merak_device_rack_nodes(input->device, nodes, input->ranks_per_node);
+}
+
+const char *merak_search_node_word(const struct merak_search_input *input)
+{
+    return merak_search_node(input) > input->ranks_per_node ? "rack" : "node";
 }
 
 void merak_search_cost(const struct merak_search_input *in,

@@ -111,6 +111,8 @@ struct merak_search_input {
 /* How many of the request's nodes the device's links of level 0 join; 1: each
  * has its own. */
 int merak_search_rack_nodes(const struct merak_search_input *input);
+/* What tensor groups stay within: "node" or "rack". */
+const char *merak_search_node_word(const struct merak_search_input *input);
 
 /* The seconds that a search takes at most unless others are given: plans for
  * thousands of ranks, or for memory that binds, may take minutes. */

@@ -56,12 +56,6 @@ static inline int merak_search_node(const struct merak_search_input *in)
     return in->stays_on_node ? in->ranks_per_node : merak_search_near_ranks(in);
 }
 
-static inline const char *
-merak_search_node_word(const struct merak_search_input *in)
-{
-    return merak_search_node(in) > in->ranks_per_node ? "rack" : "node";
-}
-
 /* Do groups that exchange keys or heads leave a node?  They do where a node has
  * too few ranks for cp, or for the tp that is given beside it: then they have
  * whole nodes, and tensor groups stay within one. */

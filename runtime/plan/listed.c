@@ -98,9 +98,7 @@ enum merak_status plan_listed_take(struct plan_options *opt,
     if (opt->plan.memory_bytes == 0)
         opt->plan.memory_bytes = device->memory_bytes;
     plan_listed_request(opt, &in);
-    merak_device_cost(device, opt->plan.dtype,
-                      merak_search_rack_nodes(&in) * opt->ranks_per_node,
-                      &opt->cost);
+    merak_search_cost(&in, &opt->cost);
     return MERAK_OK;
 }
 

@@ -132,7 +132,7 @@ enum merak_status plan_kinds_load(const struct plan_options *opt,
     if (rc == MERAK_OK && opt->several.kinds.n > 0)
         any->memory_bytes = memory;
     if (rc == MERAK_OK && opt->machine.rack_nodes > 0) {
-        any->domain_nodes = opt->machine.rack_nodes;
+        any->rack_nodes = opt->machine.rack_nodes;
         if (opt->ranks_per_node > 0) /* they are no domains */
             any->links.level[0].ranks = opt->ranks_per_node;
     }
@@ -171,9 +171,4 @@ const char *plan_kinds_text(const struct merak_search_input *in,
         snprintf(text + n, PLAN_KINDS_TEXT - n, " in racks of %d",
                  merak_search_rack_nodes(in));
     return text;
-}
-
-const char *plan_near_word(const struct merak_search_input *in)
-{
-    return merak_search_rack_nodes(in) > 1 ? "rack" : "node";
 }

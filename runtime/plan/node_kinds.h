@@ -32,7 +32,5 @@ void plan_kinds_fini(struct merak_device *kind);
 enum { PLAN_KINDS_TEXT = 160 };
 const char *plan_kinds_text(const struct merak_search_input *in,
                             char text[PLAN_KINDS_TEXT]);
-/* What the device's fast links join: "node" or "rack". */
-const char *plan_near_word(const struct merak_search_input *in);
 
 #endif

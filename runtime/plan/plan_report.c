@@ -179,7 +179,7 @@ static void print_links(const struct plan_auto *plan,
     merak_bytes_text(net, between);
     merak_bytes_text(cp, over_cp);
     printf("sent in a step: %s within %ss, %s between", inside,
-           plan_near_word(&plan->in), between);
+           merak_search_node_word(&plan->in), between);
     if (p->cp > 1)
         printf("; over cp %s beside gradients", over_cp);
     putchar('\n');
@@ -223,7 +223,7 @@ static void print_stages(const struct plan_auto *plan,
     print_ranks(plan, r, -1);
     printf("     layers   params    forward   backward  in flight  "
            "recomputed  intra-%s GB  inter-%s GB  parameters\n",
-           plan_near_word(&plan->in), plan_near_word(&plan->in));
+           merak_search_node_word(&plan->in), merak_search_node_word(&plan->in));
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32], params[MERAK_SECONDS_TEXT];

@@ -7,7 +7,6 @@
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 #include "runtime/plan/listed.h"
-#include "runtime/plan/node_kinds.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
@@ -369,7 +368,7 @@ static enum merak_status print_pictures(const struct report *r,
 
     plan_listed_request(r->opt, &in);
     if (r->opt->machine.is_known)
-        drawing.near = plan_near_word(&in);
+        drawing.near = merak_search_node_word(&in);
     snprintf(
         heading, sizeof(heading), "%s, %.1f M parameters%s", r->model->name,
         (double)merak_graph_param_count(r->planned->graph) / 1e6,

@@ -27,6 +27,7 @@ enum { MOST_WORDS = 32, ANSWER = 1024 };
 /* `env` sets the form of times, and says if there is no sbatch. */
 #define ENV "env"
 #define TIME_FORM "SLURM_TIME_FORMAT=standard"
+#define NAME "sbatch: " /* in front of what it says */
 
 enum merak_status plan_start_check(const struct plan_options *opt,
                                    struct merak_error *err)
@@ -91,8 +92,8 @@ static void take_reason(char *answer, struct plan_start *start)
         *--end = '\0';
     line = strrchr(answer, '\n');
     line = line != NULL ? line + 1 : answer;
-    for (size_t n = strlen("sbatch: "); strncmp(line, "sbatch: ", n) == 0;)
-        line += n;
+    if (strncmp(line, NAME, strlen(NAME)) == 0)
+        line += strlen(NAME);
     snprintf(start->why, sizeof(start->why), "%.150s",
              line[0] != '\0' ? line : "no answer within 5 s");
     merak_keep_to_a_line(start->why);

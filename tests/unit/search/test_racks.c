@@ -17,7 +17,7 @@ static void nodes_are_divided_over_racks(void **state)
         {"gb200", 32, 4, 16}, {"gb200", 36, 4, 18}, {"gb200", 20, 4, 10},
         {"gb200", 19, 4, 1},  /* no even share */
         {"gb200", 36, 2, 18}, /* GPUs are left out */
-        {"gb200", 2, 64, 1},  /* domains that are called nodes */
+        {"gb200", 2, 64, 1},  /* racks that are called nodes */
         {"gb200", 4, 36, 2},  /* .. and halves of them */
         {"h100", 16, 8, 1},   {"h100", 16, 4, 1},
     };
@@ -28,7 +28,7 @@ static void nodes_are_divided_over_racks(void **state)
         int joined;
 
         assert_int_equal(merak_device_find(rows[i].device, &d, NULL), MERAK_OK);
-        joined = merak_device_domain(&d, rows[i].nodes, rows[i].ranks_per_node);
+        joined = merak_device_rack_nodes(&d, rows[i].nodes, rows[i].ranks_per_node);
         if (joined != rows[i].joined)
             fail_msg("row %zu: %d, expected %d", i, joined, rows[i].joined);
     }
@@ -55,7 +55,7 @@ static void a_rack_is_planned_as_a_node(void **state)
         struct merak_error err;
 
         request_fill(request[i], &config, &device, &in);
-        device.domain_nodes = 16;
+        device.rack_nodes = 16;
         if (merak_search(&in, &result, &err) != MERAK_OK)
             fail_msg("%s", err.text);
         step[i] = result->choice[0].step_s;
