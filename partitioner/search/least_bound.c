@@ -201,15 +201,6 @@ static double state_of(const struct merak_search *s,
     return fmax(whole, 0) / pp;
 }
 
-/* What is recomputed is only known here if a search chooses it. */
-static bool chooses_recompute(const struct merak_search *s)
-{
-    const struct merak_choices *pin = &s->in->pin;
-
-    return pin->list.drop == NULL && (!pin->given[MERAK_CHOICE_RECOMPUTE] ||
-                                      pin->recompute == MERAK_RECOMPUTE_AUTO);
-}
-
 static double room_of(const struct merak_search *s, const struct merak_table *t,
                       const struct merak_plan *plan)
 {
@@ -231,7 +222,7 @@ static enum merak_status find_bound(struct merak_search *s,
         free(pieces);
         return merak_fail_nomem(s->err, (size_t)t->n * sizeof(*unit.saving));
     }
-    all_s = chooses_recompute(s) ? unit_seconds(&unit, room) : unit.work_s;
+    all_s = unit_seconds(&unit, room);
     *seconds_p = fmax(units * all_s / c->plan.pp + first_wait(t, c->plan.pp),
                       units * longest_stage(t, pieces, c->plan.pp));
     free(unit.saving);
