@@ -10,8 +10,8 @@ A run is a directory with metrics.jsonl and, where the run wrote them,
 grads/step-N/master.h5 (gradients of its first and last step) and
 ckpt/step-N/master.h5.
 
-near:  loss and pre-clip gradient norm of every step within --loss relative
-       (1e-5); every parameter's gradient within --first (1e-5) at the first
+near:  loss, losses of routers and pre-clip gradient norm of every step within
+       --loss relative (1e-5); every parameter's gradient within --first (1e-5) at the first
        and --last (1e-4) at the last step, as the norm of the difference over
        the norm of the reference.
 equal: losses, norms, gradients and final weights bit for bit.
@@ -93,7 +93,9 @@ def gradient_pairs(ref, run):
 def near(args, ref, run):
     worst = 0.0
     for a, b in steps_of(ref, run):
-        for what in ("loss", "grad_norm"):
+        for what in ("loss", "grad_norm", "aux", "z"):
+            if what not in a:
+                continue
             off = relative(a[what], b[what])
             worst = max(worst, off)
             if not off <= args.loss:

@@ -120,7 +120,9 @@ struct merak_step {
     float clip;       /* 0: no clipping */
     float grad_scale; /* 1 / (micro-batches * dp) */
     float token_share; /* what grad_scale does not divide a mean over all tokens
-                          by: 1, or less where not every target counts */
+                          of this rank's replica by: 1, or less where not every
+                          target counts; times its sequences over those of a
+                          replica that computes the loss */
     bool train;       /* false: dropout is the identity */
     int pass;         /* which forward pass (merak_passes()), from 0; the last
                          one for gradients */

@@ -265,10 +265,12 @@ struct merak_graph {
 enum merak_status merak_graph_create(struct merak_graph **graph_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_graph_destroy(struct merak_graph *graph);
-/* Elements of what balance reports of E experts. */
+/* What balance reports of a router begins with: its losses, means over the
+ * sequences of a micro-batch; and all of it, with the rows of E experts. */
+enum { MERAK_TALLY_LOSSES = 2 };
 static inline size_t merak_balance_tally(size_t E)
 {
-    return E + 2;
+    return MERAK_TALLY_LOSSES + E;
 }
 /* Append a value (no producer) or a node; a node's outputs are made from
  * op->infer.  Used by the builder, by gradients and by sharding. */

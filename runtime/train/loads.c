@@ -58,7 +58,9 @@ void merak_loads_close(struct merak_trainer *t)
     t->reports.loads = NULL;
 }
 
-/* This rank's part of a value, at its place among all. */
+/* This rank's part of a value, at its place among all.  Losses, which are
+ * before the counts, are means over the sequences of a replica, which may be
+ * more in one stage than in another: their sums over sequences. */
 static void add_part(struct merak_trainer *t, const struct merak_report *r,
                      double *sum)
 {
@@ -66,8 +68,11 @@ static void add_part(struct merak_trainer *t, const struct merak_report *r,
     const double *part = merak_slot_host(t, p, p->reports);
     size_t n = r->n * (size_t)p->plan.microbatches;
 
-    for (size_t i = 0; i < n && r->counts; i++)
-        sum[i % r->n] += part[r->at + i];
+    for (size_t i = 0; i < n && r->counts; i++) {
+        bool mean = r->n > 1 && i % r->n < MERAK_TALLY_LOSSES;
+
+        sum[i % r->n] += part[r->at + i] * (mean ? (double)p->mesh.batch : 1);
+    }
 }
 
 /* Of the rows of each expert, the most over the mean, if that is more than in
@@ -108,7 +113,7 @@ static void add_value(const struct merak_loads *l,
     ++*layers;
     v->aux += sum[0];
     v->router_z += sum[1];
-    take_most(sum + 2, n - 2, l->layer[value->producer], v);
+    take_most(sum + MERAK_TALLY_LOSSES, n - MERAK_TALLY_LOSSES, l->layer[value->producer], v);
 }
 
 enum merak_status merak_loads_step(struct merak_trainer *t,
@@ -117,8 +122,6 @@ enum merak_status merak_loads_step(struct merak_trainer *t,
 {
     const struct merak_graph *graph = t->program->sharded->graph;
     struct merak_loads *l = t->reports.loads;
-    double means = (double)t->opt.global_batch /
-                   (double)merak_plan_loss_mesh(&t->plan).batch;
     enum merak_status rc;
     size_t at = 0;
     int layers = 0;
@@ -145,7 +148,7 @@ enum merak_status merak_loads_step(struct merak_trainer *t,
         add_value(l, graph, graph->value[i], l->sum + at, v, &layers);
         at += merak_shape_count(&graph->value[i]->shape);
     }
-    v->aux /= means * layers;
-    v->router_z /= means * layers;
+    v->aux /= (double)t->opt.global_batch * layers;
+    v->router_z /= (double)t->opt.global_batch * layers;
     return MERAK_OK;
 }

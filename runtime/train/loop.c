@@ -150,7 +150,7 @@ static void fill_step(const struct merak_trainer *t, struct merak_step *s)
     s->token_share =
         isinf(n_shares)
             ? 0
-            : (float)(n_shares * (double)merak_plan_loss_mesh(&t->plan).batch /
+            : (float)(n_shares * (double)t->program->mesh.batch /
                       (double)t->opt.global_batch);
     s->train = true;
 }

@@ -28,7 +28,7 @@ train()
     shift 3
     mkdir -p "$dir"
     srun -n"$ranks" --overcommit merak train \
-        --model "$TESTS/vectors/parity/$model.json" \
+        --model "${MODELS:-$TESTS/vectors/parity}/$model.json" \
         --data "$RUNS/text" --seq 32 --global-batch 8 --steps 10 --lr 1e-3 \
         --lr-schedule constant --clip 0.5 --eval-samples 0 --threads 1 \
         --deadline 900 --metrics "$dir/metrics.jsonl" \
@@ -85,6 +85,16 @@ near_one()
 }
 @test "7 ranks: 4, 2 and 1 replicas, zb-h1" {
     near_one 7 4x1,2x1,1x1 --schedule zb-h1
+}
+@test "3 ranks: a mixture, whose routers' losses are of a stage's sequences" {
+    local -x MODELS=$RUNS/models
+
+    mkdir "$MODELS"
+    sed 's/"vocab_size": 61/"vocab_size": 257/' \
+        "$TESTS/vectors/hf/mixtral.json" >"$MODELS/mixtral.json"
+    run_model mixtral 0.5 1 1 1 mixtral-one --router-aux 1 --router-z 0.1
+    train mixtral 2x1,1x1 3 --stages 2x1,1x1 --router-aux 1 --router-z 0.1
+    "$TESTS/parity.py" near "$RUNS/mixtral-one" "$RUNS/mixtral-2x1,1x1"
 }
 @test "10 ranks: 2 replicas, tp 4, 4 replicas" {
     near_one 10 2x1,1x4,4x1 --sp on --boundary scatter

@@ -100,6 +100,8 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
         step.sample +=
             merak_stage_sample(&prog->mesh, in->microbatch, prog->dp_index);
     step.pass = in->pass;
+    step.token_share = (float)prog->mesh.batch /
+                       (float)merak_plan_loss_mesh(&prog->plan).batch;
     call.step = &step;
     for (int i = 0; i < in->n_in + in->n_out; i++)
         call.operand[i].data = slot_data(r->ex, rank, in->slot[i]);
@@ -469,8 +471,7 @@ struct executed *executed_create(struct merak_planned *planned)
         .weight_decay = 0.1f,
         .clip = 0.1f,
         .train = true,
-        .grad_scale = 1.0f / (float)(plan->microbatches * last.dp),
-        .token_share = 1};
+        .grad_scale = 1.0f / (float)(plan->microbatches * last.dp)};
     ex->arena = calloc((size_t)planned->n_programs, sizeof(*ex->arena));
     ex->host = calloc((size_t)planned->n_programs, sizeof(*ex->host));
     assert_non_null(ex->arena);

@@ -142,6 +142,24 @@ static void other_models_and_options_agree_with_one_rank(void **state)
     compare(&model, &eager);
 }
 
+/* Their losses are of each stage's own sequences. */
+static void losses_of_routers_agree_with_one_rank(void **state)
+{
+    static const struct row rows[] = {
+        {2, {{2, 1}, {1, 1}}, 2, "1f1b", 0, MERAK_SP_OFF, 0, 0},
+        {2, {{1, 2}, {4, 1}}, 4, "1f1b", 1, MERAK_SP_OFF, 0, 0},
+        {2, {{4, 1}, {2, 1}}, 4, "zb-v", 1, MERAK_SP_OFF, 0, 2},
+    };
+    struct small_model model = parity_gpt;
+
+    (void)state;
+    model.experts = 4;
+    model.chosen = 2;
+    model.balance = (struct merak_balance_options){.aux = 0.5f, .z = 0.02f};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        compare(&model, &rows[i]);
+}
+
 static void recycling_passes_agree_with_one_rank(void **state)
 {
     static const struct row rows[] = {
@@ -240,6 +258,7 @@ int main(void)
         cmocka_unit_test(stages_of_unlike_dp_agree_with_one_rank),
         cmocka_unit_test(stages_of_unlike_tp_agree_with_one_rank),
         cmocka_unit_test(other_models_and_options_agree_with_one_rank),
+        cmocka_unit_test(losses_of_routers_agree_with_one_rank),
         cmocka_unit_test(recycling_passes_agree_with_one_rank),
         cmocka_unit_test(recomputation_and_halves_change_no_bit),
         cmocka_unit_test(every_schedule_agrees_or_is_refused_by_name),
