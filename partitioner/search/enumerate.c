@@ -263,6 +263,7 @@ struct sizes {
     int tp, ep;
     size_t b, no_gain;
     double before; /* best_s when the last one began */
+    bool is_rated; /* one was: those before it were hopeless */
     bool is_done;
 };
 
@@ -359,7 +360,7 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
 
 static void rate_size(struct merak_search *s, struct sizes *at)
 {
-    int refused = s->n_tp_refused, n = s->n_cands;
+    int refused = s->n_tp_refused, n = s->n_cands, all = n + s->n_bigs;
 
     rate_tables(s, at);
     if (s->n_tp_refused > refused)
@@ -367,8 +368,9 @@ static void rate_size(struct merak_search *s, struct sizes *at)
     else if (s->n_cands > n && s->best_s < at->before)
         at->no_gain = 0;
     else
-        at->no_gain += at->b > 2;
+        at->no_gain += at->is_rated && at->b > 2;
     at->before = s->best_s;
+    at->is_rated = at->is_rated || s->n_cands + s->n_bigs > all;
 }
 
 /* Does ep divide the micro-batch?  One that is given is tried all the same, for
@@ -381,17 +383,20 @@ static bool may_divide(const struct merak_search *s, const struct sizes *at)
     return at->b % (size_t)at->ep == 0 || (pin->ep > 1 && at->b == given);
 }
 
-/* Larger micro-batches are tried until two in a row bring nothing; those that
- * are not reached by end_ns are left for later. */
+/* Larger micro-batches are tried until two in a row bring nothing; twice as
+ * large ones while they are hopeless beside other degrees.  Those that are not
+ * reached by end_ns are left for later. */
 static void rate_sizes(struct merak_search *s, struct sizes *at, int64_t end_ns)
 {
     if (at->b == 1)
         at->before = s->best_s;
     while (!at->is_done && merak_search_goes_on(s)) {
-        if (may_divide(s, at) &&
-            merak_search_is_size(s, at->tp * at->ep, at->b))
+        bool is_size = may_divide(s, at) &&
+                       merak_search_is_size(s, at->tp * at->ep, at->b);
+
+        if (is_size)
             rate_size(s, at);
-        at->b++;
+        at->b += is_size && !at->is_rated ? at->b : 1;
         at->is_done =
             at->is_done || at->no_gain == 2 || at->b > s->in->global_batch;
         if (merak_search_is_past(end_ns))

@@ -34,7 +34,8 @@ bool merak_search_may_pay(const struct merak_search *s,
 }
 
 /* Rate with samples split in `percent` of the model, with larger micro-batches
- * until two in a row bring nothing; false if there is no table to rate with.
+ * until two in a row bring nothing; twice as large ones while they are hopeless
+ * beside other plans.  False if there is no table to rate with.
  * At 100 percent sequences are not split: the search over layouts then finds
  * nearly the same result sooner. */
 static bool rate_samples(struct merak_search *s, int tp, int percent)
@@ -51,7 +52,7 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
                              .tp_batch_percent = percent,
                              .branches = MERAK_BRANCHES_DESCRIBED};
     double before = DBL_MAX;
-    int first = s->n_cands;
+    int first = s->n_cands, all = first + s->n_bigs;
     bool rated = false;
 
     key.sp = percent == 100 && !merak_search_is_small(s) ? MERAK_SP_OFF
@@ -61,9 +62,10 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
     if (pin->given[MERAK_CHOICE_BRANCHES] &&
         pin->branches != MERAK_BRANCHES_AUTO)
         key.branches = pin->branches;
-    for (size_t b = (size_t)tp, no_gain = 0;
+    for (size_t b = (size_t)tp, more = b, no_gain = 0;
          b <= s->in->global_batch && no_gain < 2 && merak_search_goes_on(s);
-         b += (size_t)tp) {
+         b += more) {
+        more = (size_t)tp;
         if (!merak_search_is_size(s, tp, b))
             continue;
         key.micro_batch = b;
@@ -72,6 +74,10 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
             break;
         rated = true;
         merak_search_rate_tables(s, table, none);
+        if (s->n_cands + s->n_bigs == all) {
+            more = b;
+            continue;
+        }
         no_gain = merak_search_shortest(s, first) < before ? 0 : no_gain + 1;
         before = merak_search_shortest(s, first);
     }
