@@ -65,6 +65,7 @@ static int larger_first(const void *a, const void *b)
 struct placed {
     const struct merak_life *life;
     const uint64_t *when, *words;
+    size_t end; /* where it ends in the arena */
 };
 
 /* Buffers that have a place, by offset.  A buffer meets few of them, so which
@@ -187,16 +188,17 @@ static size_t best_gap(const struct periods *periods, const struct placed *now,
     /* No gap is smaller than one that fits exactly. */
     for (int i = next_in(placed, parts, 0); i < placed->n && best_size > need;
          i = next_in(placed, parts, i + 1)) {
-        const struct merak_life *p = placed->at[i].life;
+        const struct placed *p = &placed->at[i];
+        size_t offset = p->life->offset;
 
-        if (!meet(periods, now, &placed->at[i]))
+        /* one beside those before it ends no gap */
+        if (p->end <= end || !meet(periods, now, p))
             continue;
-        if (p->offset >= end + need && p->offset - end < best_size) {
+        if (offset >= end + need && offset - end < best_size) {
             best = end;
-            best_size = p->offset - end;
+            best_size = offset - end;
         }
-        if (p->offset + padded(p) > end)
-            end = p->offset + padded(p);
+        end = p->end;
     }
     return best_size == SIZE_MAX ? end : best;
 }
@@ -245,9 +247,10 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
         uint64_t parts = parts_of(&periods, order[i]);
 
         order[i]->offset = best_gap(&periods, &now, parts, &placed);
+        now.end = order[i]->offset + padded(order[i]);
         insert_by_offset(&placed, &now, parts);
-        if (order[i]->offset + padded(order[i]) > bytes)
-            bytes = order[i]->offset + padded(order[i]);
+        if (now.end > bytes)
+            bytes = now.end;
         if (i % LOOK == 0 && merak_deadline_is_past(deadline))
             rc = MERAK_ERR_TIMEOUT;
     }

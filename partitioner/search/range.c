@@ -47,21 +47,6 @@ void merak_param_state_drop(struct merak_param_state *from,
     from->lent_part -= what->lent_part;
 }
 
-struct merak_param_state
-merak_param_state_of(const struct merak_param_state *hold, bool flat)
-{
-    struct merak_param_state of = *hold;
-
-    if (flat) {
-        of.bf16_elems -= hold->bf16_elems_saved;
-        of.f32_elems -= hold->f32_elems_saved;
-        of.convert_s -= hold->convert_saved_s;
-    } else {
-        of.gather_s = 0;
-    }
-    return of;
-}
-
 double merak_param_state_optimizer(const struct merak_param_state *hold)
 {
     return 12 * hold->bf16_elems + 8 * hold->f32_elems;

@@ -70,8 +70,21 @@ void merak_param_state_drop(struct merak_param_state *from,
                             const struct merak_param_state *what);
 /* The state with or without ZeRO-1; with it, what tensor ranks split of the
  * parameters they replicate is subtracted. */
-struct merak_param_state
-merak_param_state_of(const struct merak_param_state *hold, bool flat);
+static inline struct merak_param_state
+merak_param_state_of(const struct merak_param_state *hold, bool flat)
+{
+    /* in the header, because a search asks so often that copies count */
+    struct merak_param_state of = *hold;
+
+    if (flat) {
+        of.bf16_elems -= hold->bf16_elems_saved;
+        of.f32_elems -= hold->f32_elems_saved;
+        of.convert_s -= hold->convert_saved_s;
+    } else {
+        of.gather_s = 0;
+    }
+    return of;
+}
 /* Bytes of the optimizer's state: moments and, in bf16, master copies. */
 double merak_param_state_optimizer(const struct merak_param_state *hold);
 /* Bytes that AdamW reads and writes. */
