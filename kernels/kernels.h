@@ -19,6 +19,10 @@ struct merak_kernel {
     const char *name; /* the op's */
     merak_kernel_fn fn;
     merak_scratch_fn scratch; /* NULL: none */
+    /* Does it itself add to gradients that are kept in bf16, in f32, and round
+     * each sum once?  NULL: no, and merak_kernel_run() has it make them in
+     * f32. */
+    bool (*adds_bf16)(const struct merak_kernel_call *call);
 };
 
 struct merak_backend {
@@ -96,6 +100,20 @@ enum merak_status merak_kernel_find(const struct merak_backend *backend,
                                     const char *op,
                                     const struct merak_kernel **kernel_p,
                                     struct merak_error *err) MERAK_CHECKED;
+/*
+ * Run a kernel of a backend, on a device in the call's queue.  Gradients that
+ * are kept in bf16 are made in f32, added in f32 and rounded once, in scratch
+ * of merak_kernel_call_scratch(): narrow.c.
+ */
+enum merak_status merak_kernel_run(const struct merak_backend *backend,
+                                   const struct merak_kernel *kernel,
+                                   const struct merak_kernel_call *call,
+                                   struct merak_error *err) MERAK_CHECKED;
+size_t merak_kernel_call_scratch(const struct merak_kernel *kernel,
+                                 const struct merak_kernel_call *call);
+/* Does that make this call's gradients in f32 first? */
+bool merak_kernel_widens(const struct merak_kernel *kernel,
+                         const struct merak_kernel_call *call);
 /* Scratch bytes of a kernel call; arg is a const struct merak_backend. */
 size_t merak_kernel_scratch(void *arg, const char *op,
                             const struct merak_kernel_call *call);

@@ -2,8 +2,9 @@
 /* kernels/ops.h - the ops that every backend with arithmetic has kernels for
  *
  * An X-macro for tables: OP(name, cpu, cuda) for each op.  PLAIN: the backend's
- * kernel takes no scratch; SCRATCH: it does; CUDNN: the library may run it
- * instead, and its scratch is for either.
+ * kernel takes no scratch; SCRATCH: it does; ADDS: likewise, and it may itself
+ * add to bf16 (merak_kernel.adds_bf16); CUDNN: the library may run it instead,
+ * and its scratch is for either.
  */
 #ifndef MERAK_KERNELS_OPS_H
 #define MERAK_KERNELS_OPS_H
@@ -15,7 +16,7 @@
     OP(add_position_dw, PLAIN, PLAIN)       \
     OP(linear, PLAIN, SCRATCH)              \
     OP(linear_dx, PLAIN, SCRATCH)           \
-    OP(linear_dw, PLAIN, SCRATCH)           \
+    OP(linear_dw, PLAIN, ADDS)              \
     OP(linear_db, PLAIN, SCRATCH)           \
     OP(layernorm, PLAIN, PLAIN)             \
     OP(layernorm_dx, PLAIN, PLAIN)          \

@@ -215,7 +215,8 @@ enum merak_status merak_kernel_register(const char *backend, const char *name,
         return merak_fail_nomem(err, sizeof(*r) + strlen(name) + 1);
     strcpy((char *)(r + 1), name);
     r->backend = b;
-    r->kernel = (struct merak_kernel){(const char *)(r + 1), fn, scratch};
+    r->kernel = (struct merak_kernel){
+        .name = (const char *)(r + 1), .fn = fn, .scratch = scratch};
     r->next = registered;
     registered = r;
     return MERAK_OK;
@@ -227,10 +228,9 @@ size_t merak_kernel_scratch(void *arg, const char *op,
     const struct merak_backend *backend = kernels_of(arg);
     const struct merak_kernel *kernel;
 
-    if (merak_kernel_find(backend, op, &kernel, NULL) != MERAK_OK ||
-        kernel->scratch == NULL)
-        return 0;
-    return kernel->scratch(call);
+    return merak_kernel_find(backend, op, &kernel, NULL) == MERAK_OK
+               ? merak_kernel_call_scratch(kernel, call)
+               : 0;
 }
 
 struct merak_kernel_memory

@@ -133,6 +133,8 @@ struct merak_kernel_call {
     int n_in, n_out;
     struct merak_operand operand[MERAK_MAX_OPERANDS]; /* inputs, outputs */
     bool accumulate; /* outputs += instead of = (W-phase nodes) */
+    bool narrow; /* outputs are gradients of parameters, kept in bf16; only for
+                    kernels that say so, others make them in f32 */
     bool first;      /* this shard has coordinate 0 on every mesh axis that is
                         reduced over: it alone adds what must be added once
                         (a bias) */
@@ -326,7 +328,9 @@ bool merak_grad_wanted(struct merak_grad *g, const struct merak_value *v);
 /*
  * Add a gradient node of phase B or W.
  *   in[n_in]   values; out[op->n_out] receives the new values
- * W-phase outputs are f32 and are accumulated over micro-batches.
+ * W-phase outputs are f32 and are accumulated over micro-batches; a run may keep
+ * what they add up to in bf16 (merak_model_options.grad_dtype), which kernels
+ * need not know.
  */
 enum merak_status merak_grad_node(struct merak_grad *g,
                                   const struct merak_node *forward,

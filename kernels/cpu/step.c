@@ -13,7 +13,8 @@
 #define WIDE (LANES / 2) /* doubles of a vector */
 
 struct step {
-    const float *g;
+    const void *g; /* f32, or bf16: */
+    bool narrow;
     float *out, *m, *v;
     uint16_t *bf16; /* the parameter in the compute dtype, or NULL */
     double *partial;
@@ -21,36 +22,67 @@ struct step {
     float scale, beta1, beta2, rate, root, eps, decay;
 };
 
+/* A sum in bf16 may be of what was made in f32, or of another such sum. */
+struct sum {
+    const void *a;
+    void *out;
+    bool a_bf16, out_bf16;
+    size_t n;
+};
+
+INLINE void add_elements(const struct sum *s, size_t i, size_t end, bool a_bf16,
+                         bool out_bf16)
+{
+    for (; i < end; i += LANES)
+        vstore_n(s->out, i, end - i,
+                 vload_n(s->out, i, end - i, out_bf16) +
+                     vload_n(s->a, i, end - i, a_bf16),
+                 out_bf16);
+}
+
 static void add_range(void *arg, size_t item, int thread)
 {
-    const struct step *s = arg;
-    size_t end = cpu_range_end(item, GRAIN, s->n);
+    const struct sum *s = arg;
+    size_t from = item * GRAIN, end = cpu_range_end(item, GRAIN, s->n);
 
     (void)thread;
-    for (size_t i = item * GRAIN; i < end; i += LANES)
-        vstore_n(s->out, i, end - i,
-                 vload_n(s->out, i, end - i, false) +
-                     vload_n(s->g, i, end - i, false),
-                 false);
+    if (!s->out_bf16)
+        add_elements(s, from, end, false, false);
+    else if (s->a_bf16)
+        add_elements(s, from, end, true, true);
+    else
+        add_elements(s, from, end, false, true);
 }
 
 CPU_KERNEL(grad_add)
 {
-    struct step s = {.g = call->operand[0].data,
-                     .out = call->operand[1].data,
-                     .n = merak_local_count(&call->operand[0])};
-    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+    const struct merak_operand *a = &call->operand[0];
+    const struct merak_operand *out = &call->operand[1];
+    struct sum s = {.a = a->data,
+                    .out = out->data,
+                    .a_bf16 = a->dtype == MERAK_BF16,
+                    .out_bf16 = out->dtype == MERAK_BF16,
+                    .n = merak_local_count(a)};
+    enum merak_status rc = cpu_check_dtype(call, 0, !s.out_bf16, err);
 
-    if (rc != MERAK_OK)
-        return rc;
-    merak_pool_run(add_range, &s, cpu_range_count(s.n, GRAIN));
-    return MERAK_OK;
+    if (rc == MERAK_OK)
+        rc = cpu_check_dtype(call, 1, false, err);
+    if (rc == MERAK_OK)
+        merak_pool_run(add_range, &s, cpu_range_count(s.n, GRAIN));
+    return rc;
 }
 
 /* Half a vector of elements in double. */
 INLINE vd widen(const float *g)
 {
     return __builtin_convertvector(*(const vf_half_mem *)g, vd);
+}
+
+/* Of a block in bf16, as of one in f32: in that order. */
+INLINE void widen_block(const uint16_t *g, size_t n, float block[BLOCK])
+{
+    for (size_t i = 0; i < n; i += LANES)
+        vstore_n(block, i, n - i, vload_n(g, i, n - i, true), false);
 }
 
 /* Squares of one block, in double: four vectors at a time, then one by one. */
@@ -83,9 +115,17 @@ static void squares_range(void *arg, size_t item, int thread)
     size_t end = cpu_range_end(item, GRAIN, s->n);
 
     (void)thread;
-    for (size_t i = item * GRAIN; i < end; i += BLOCK)
-        s->partial[i / BLOCK] =
-            block_squares(s->g + i, end - i < BLOCK ? end - i : BLOCK);
+    for (size_t i = item * GRAIN; i < end; i += BLOCK) {
+        size_t n = end - i < BLOCK ? end - i : BLOCK;
+        const float *block = (const float *)s->g + i;
+        float wide[BLOCK];
+
+        if (s->narrow) {
+            widen_block((const uint16_t *)s->g + i, n, wide);
+            block = wide;
+        }
+        s->partial[i / BLOCK] = block_squares(block, n);
+    }
 }
 
 CPU_SCRATCH(sumsq)
@@ -97,10 +137,11 @@ CPU_SCRATCH(sumsq)
 CPU_KERNEL(sumsq)
 {
     struct step s = {.g = call->operand[0].data,
+                     .narrow = call->operand[0].dtype == MERAK_BF16,
                      .partial = call->scratch,
                      .n = merak_local_count(&call->operand[0])};
     size_t blocks = cpu_range_count(s.n, BLOCK);
-    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
     double sum = 0;
 
     if (rc != MERAK_OK)
@@ -143,9 +184,9 @@ CPU_KERNEL(clip)
     return MERAK_OK;
 }
 
-INLINE void adamw_vector(const struct step *s, size_t i, size_t n)
+INLINE void adamw_vector(const struct step *s, size_t i, size_t n, bool narrow)
 {
-    vf g = vload_n(s->g, i, n, false) * s->scale;
+    vf g = vload_n(s->g, i, n, narrow) * s->scale;
     vf w = vload_n(s->out, i, n, false);
     vf m = vload_n(s->m, i, n, false), v = vload_n(s->v, i, n, false);
 
@@ -165,8 +206,12 @@ static void adamw_range(void *arg, size_t item, int thread)
     size_t end = cpu_range_end(item, GRAIN, s->n);
 
     (void)thread;
-    for (size_t i = item * GRAIN; i < end; i += LANES)
-        adamw_vector(s, i, end - i);
+    for (size_t i = item * GRAIN; i < end; i += LANES) {
+        if (s->narrow)
+            adamw_vector(s, i, end - i, true);
+        else
+            adamw_vector(s, i, end - i, false);
+    }
 }
 
 CPU_KERNEL(adamw)
@@ -175,6 +220,7 @@ CPU_KERNEL(adamw)
     const struct merak_step *p = call->step;
     double t = (double)p->step + 1, lr = (double)p->lr;
     struct step s = {.g = op[0].data,
+                     .narrow = op[0].dtype == MERAK_BF16,
                      .out = op[2].data,
                      .m = op[3].data,
                      .v = op[4].data,
@@ -183,7 +229,7 @@ CPU_KERNEL(adamw)
                      .beta1 = p->beta1,
                      .beta2 = p->beta2,
                      .eps = p->eps};
-    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
     if (rc != MERAK_OK)
         return rc;

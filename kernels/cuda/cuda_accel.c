@@ -148,7 +148,7 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
         rc = merak_cudnn_attend(c->attention, kernel->name, &mine,
                                 c->stream[queue], &done, &now);
     if (rc == MERAK_OK && !done)
-        rc = kernel->fn(&mine, &now);
+        rc = merak_kernel_run(&merak_cuda_backend, kernel, &mine, &now);
     return merak_cuda_launched(c, rc, &now, err);
 }
 

@@ -12,6 +12,9 @@
 #include "kernels/cuda/cuda_facts.h"
 #include "kernels/cuda/cuda_ops.h"
 
+/* cuda_module.c */
+extern const struct merak_backend merak_cuda_backend;
+
 /* --- cuda_errors.c -------------------------------------------------------- */
 
 /* The status and text of a call that failed on a device (-1: on none):

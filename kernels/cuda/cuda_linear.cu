@@ -301,7 +301,7 @@ static enum merak_status run(const struct merak_kernel_call *call,
               l.k_at);
     ns = side(call, n_side_of(call, form), l.s.n, l.ld_n, l.n_staged, l.n_at);
     if (form == FORM_DW)
-        w = merak_cuda_matrix{op[2].data, MERAK_F32, l.s.k};
+        w = merak_cuda_matrix{op[2].data, op[2].dtype, l.s.k};
     else
         rc = stage(call, l,
                    side(call, &op[1], l.s.k, l.ld_k, l.k_staged, l.w_at), 0,
@@ -326,3 +326,12 @@ static enum merak_status run(const struct merak_kernel_call *call,
 LINEAR_KERNEL(linear, FORM_Y)
 LINEAR_KERNEL(linear_dx, FORM_DX)
 LINEAR_KERNEL(linear_dw, FORM_DW)
+
+/* One product adds to the accumulator in f32 and rounds once; parts of the rows
+ * would each. */
+bool merak_cuda_linear_dw_adds_bf16(const struct merak_kernel_call *call)
+{
+    merak_linear l = plan(call, FORM_DW);
+
+    return l.rows >= l.s.m && !l.k_staged;
+}

@@ -6,7 +6,7 @@
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/module.h"
 
-static const struct merak_backend backend = {
+const struct merak_backend merak_cuda_backend = {
     .name = "cuda",
     .kernel = merak_cuda_kernels,
     .accel = &merak_cuda_accel,
@@ -22,5 +22,5 @@ const struct merak_module merak_module = {
     .version = PACKAGE_VERSION,
     .call_bytes = sizeof(struct merak_kernel_call),
     .accel_bytes = sizeof(struct merak_accel_ops),
-    .backend = &backend,
+    .backend = &merak_cuda_backend,
 };

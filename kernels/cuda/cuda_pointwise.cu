@@ -267,14 +267,42 @@ CUDA_KERNEL(scale)
     return map<1, 1>(call, "scale", times_of{(float)call->attrs->f[0]}, err);
 }
 
-/* out += a: the output is the second input. */
+/* A thread takes a piece of what was made in f32. */
+static __global__ void __launch_bounds__(MAP_THREADS)
+    add_to_bf16(const float *a, merak_bf16 *out, size_t n, bool whole)
+{
+    constexpr int N = merak_piece<float>::N;
+
+    for (size_t at = grid_thread() * N; at < n; at += grid_threads() * N) {
+        float x[N];
+
+        read(a + at, n - at, whole, x);
+        for (int k = 0; k < N && at + k < n; k++)
+            from_f32(&out[at + k], to_f32(out[at + k]) + x[k]);
+    }
+}
+
+/* out += a: the output is the second input.  A sum in bf16 may be of what was
+ * made in f32, or of another such sum. */
 CUDA_KERNEL(grad_add)
 {
-    enum merak_status rc = check_dtype(call, 0, true, err);
+    const struct merak_operand *a = &call->operand[0];
+    const struct merak_operand *out = merak_call_out(call, 0);
+    size_t n = merak_local_count(a);
+    enum merak_status rc =
+        check_dtype(call, 0, out->dtype != MERAK_BF16, err);
 
+    if (rc == MERAK_OK)
+        rc = check_dtype(call, 1, false, err);
     if (rc != MERAK_OK)
         return rc;
-    return map_as<float, 2, 1>(call, "grad_add", add_of{}, err);
+    if (a->dtype == out->dtype)
+        return map<2, 1>(call, "grad_add", add_of{}, err);
+    return launch(merak_cuda_context_of(call),
+                  map_launch("grad_add", ceil_div(n, merak_piece<float>::N)),
+                  err, add_to_bf16, static_cast<const float *>(a->data),
+                  static_cast<merak_bf16 *>(out->data), n,
+                  is_aligned(a->data));
 }
 
 /* --- types -----------------------------------------------------------------

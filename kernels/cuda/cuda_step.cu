@@ -47,13 +47,31 @@ template <typename Row> struct merak_rows_of {
 #define SUMSQ_BLOCK 1024 /* elements of a partial sum */
 
 struct merak_square {
-    const float *g;
+    const void *g; /* f32, or bf16: */
+    bool narrow;
     double *part, *out; /* one partial sum per block, and their sum */
     size_t count;
     size_t first; /* block */
 };
 
 typedef merak_rows_of<merak_square> merak_squares;
+
+/* Of n elements in bf16 as of as many in f32, in that order. */
+static __device__ __forceinline__ double
+lane_squares(const merak_bf16 *g, size_t n, unsigned lane)
+{
+    double sum = 0;
+    float v[4];
+
+#pragma unroll 1
+    for (unsigned i = 4 * lane; i < SUMSQ_BLOCK && i < n; i += 4 * WARP) {
+        read(g + i, n - i, false, v);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sum += (double)v[k] * (double)v[k];
+    }
+    return sum;
+}
 
 /* A lane's part of the sum of n elements, of which it takes four in every
  * 4 WARP, in order. */
@@ -102,8 +120,14 @@ static __global__ void __launch_bounds__(STEP_THREADS)
         merak_square t =
             s.table != nullptr ? s.table[tensor_of(s.table, s.n, b)] : s.one;
         size_t block = b - t.first, from = block * SUMSQ_BLOCK;
-        double sum = warp_sum(lane_squares(t.g + from, t.count - from, lane));
+        double sum = t.narrow
+                         ? lane_squares(static_cast<const merak_bf16 *>(t.g) +
+                                            from,
+                                        t.count - from, lane)
+                         : lane_squares(static_cast<const float *>(t.g) + from,
+                                        t.count - from, lane);
 
+        sum = warp_sum(sum);
         if (lane == 0)
             t.part[block] = sum;
     }
@@ -149,11 +173,11 @@ square_rows(const struct merak_kernel_call *const *call, int n, void *rows,
 
     for (int i = 0; i < n; i++) {
         const struct merak_operand *op = call[i]->operand;
-        enum merak_status rc = check_dtype(call[i], 0, true, err);
+        enum merak_status rc = check_dtype(call[i], 0, false, err);
 
         if (rc != MERAK_OK)
             return rc;
-        row[i] = merak_square{static_cast<const float *>(op[0].data),
+        row[i] = merak_square{op[0].data, op[0].dtype == MERAK_BF16,
                               static_cast<double *>(part) + blocks,
                               static_cast<double *>(op[1].data),
                               merak_local_count(&op[0]), blocks};
@@ -280,7 +304,9 @@ CUDA_KERNEL(sign_step)
 #define ADAMW_BLOCK (STEP_THREADS * 4 * ADAMW_PIECES)
 
 struct merak_tensor {
-    const float *g, *scale;
+    const void *g; /* f32, or bf16: */
+    bool narrow;
+    const float *scale;
     float *w, *m, *v;
     merak_bf16 *param; /* may be NULL */
     size_t count;
@@ -317,11 +343,15 @@ static __device__ __forceinline__ void adamw_piece(const merak_tensor &t,
                                                    const merak_adamw &step,
                                                    float scale, size_t at)
 {
-    const float *const from[4] = {t.g, t.w, t.m, t.v};
+    /* of a gradient in bf16 the first of these is read in vain */
+    const float *const from[4] = {
+        t.narrow ? t.w : static_cast<const float *>(t.g), t.w, t.m, t.v};
     size_t left = t.count - at;
     float x[4][4];
 
     read_all(from, at, left, t.whole, x);
+    if (t.narrow)
+        read(static_cast<const merak_bf16 *>(t.g) + at, left, false, x[0]);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         adamw_element(step, x[0][i] * scale, &x[1][i], &x[2][i], &x[3][i]);
@@ -364,7 +394,8 @@ static merak_tensor tensor_row(const struct merak_kernel_call *call)
     const struct merak_operand *op = call->operand;
     merak_tensor t = {};
 
-    t.g = static_cast<const float *>(op[0].data);
+    t.g = op[0].data;
+    t.narrow = op[0].dtype == MERAK_BF16;
     t.scale = static_cast<const float *>(op[1].data);
     t.w = static_cast<float *>(op[2].data);
     t.m = static_cast<float *>(op[3].data);
@@ -388,7 +419,7 @@ tensor_rows(const struct merak_kernel_call *const *call, int n, void *rows,
 
     (void)beside;
     for (int i = 0; i < n; i++) {
-        enum merak_status rc = check_dtype(call[i], 0, true, err);
+        enum merak_status rc = check_dtype(call[i], 0, false, err);
 
         if (rc != MERAK_OK)
             return rc;

@@ -11,6 +11,7 @@
 /* cuDNN may run attention, so plans include its scratch, too. */
 #define DEFINE_PLAIN(op)
 #define DEFINE_SCRATCH(op)
+#define DEFINE_ADDS(op)
 #define DEFINE_CUDNN(op)                                             \
     static size_t op##_scratch(const struct merak_kernel_call *call) \
     {                                                                \
@@ -23,6 +24,11 @@ MERAK_KERNEL_OPS(DEFINE)
 #define ROW_PLAIN(op) {.name = #op, .fn = merak_cuda_##op},
 #define ROW_SCRATCH(op) \
     {.name = #op, .fn = merak_cuda_##op, .scratch = merak_cuda_##op##_scratch},
+#define ROW_ADDS(op)                              \
+    {.name = #op,                                 \
+     .fn = merak_cuda_##op,                       \
+     .scratch = merak_cuda_##op##_scratch,        \
+     .adds_bf16 = merak_cuda_##op##_adds_bf16},
 #define ROW_CUDNN(op) \
     {.name = #op, .fn = merak_cuda_##op, .scratch = op##_scratch},
 #define ROW(op, cpu, cuda) ROW_##cuda(op)

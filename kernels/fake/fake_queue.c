@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "kernels/backends.h"
 #include "kernels/fake/fake_device.h"
 
 #include "base/clock.h"
@@ -29,7 +30,7 @@ enum merak_status merak_fake_kernel(struct fake *f,
     call->scratch = merak_fake_bytes(f, call->scratch);
     call->step = step;
     pthread_mutex_lock(&f->kernels);
-    rc = kernel->fn(call, err);
+    rc = merak_kernel_run(merak_backend_cpu(), kernel, call, err);
     pthread_mutex_unlock(&f->kernels);
     return rc;
 }

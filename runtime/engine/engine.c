@@ -212,7 +212,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
         return MERAK_OK;
     }
     merak_engine_call(e, instr, &call, &step);
-    return e->kernel[instr->id]->fn(&call, err);
+    return merak_kernel_run(e->opt.backend, e->kernel[instr->id], &call, err);
 }
 
 enum merak_status merak_engine_local(struct merak_engine *e,

@@ -346,6 +346,20 @@ void kc_copy(struct kc *to, const struct kc *from)
     }
 }
 
+void kc_round(struct kc *c, int operand)
+{
+    struct merak_operand *op = &c->call.operand[operand];
+    size_t n = merak_local_count(op);
+    const float *from = op->data;
+
+    assert_int_equal(op->dtype, MERAK_F32);
+    op->dtype = MERAK_BF16;
+    allocate(op, c->guard);
+    for (size_t i = 0; i < n; i++)
+        ((uint16_t *)op->data)[i] = merak_f32_to_bf16(from[i]);
+    free((void *)(uintptr_t)from);
+}
+
 void kc_destroy(struct kc *c)
 {
     for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
@@ -388,13 +402,13 @@ void kc_run_on(struct kc *c, const struct merak_backend *b)
     assert_int_equal(merak_kernel_find(b, c->op, &k, &err), MERAK_OK);
     c->call.attrs = &c->attrs;
     c->call.step = &c->step;
-    c->call.scratch_bytes = k->scratch != NULL ? k->scratch(&c->call) : 0;
+    c->call.scratch_bytes = merak_kernel_call_scratch(k, &c->call);
     bytes = (c->call.scratch_bytes + 63) / 64 * 64;
     c->call.scratch = aligned_alloc(64, bytes + GUARD_BYTES);
     assert_non_null(c->call.scratch);
     memset(c->call.scratch, c->poison, bytes);
     memset((char *)c->call.scratch + bytes, c->guard, GUARD_BYTES);
-    rc = k->fn(&c->call, &err);
+    rc = merak_kernel_run(b, k, &c->call, &err);
     if (rc != MERAK_OK)
         print_error("%s/%s: %s\n", b->name, c->op, err.text);
     assert_int_equal(rc, MERAK_OK);

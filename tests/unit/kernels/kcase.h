@@ -88,7 +88,7 @@ bool kc_shares_pool(const struct kc *c);
 
 /* Rows of every forward op at a size: 0 is smallest.  Returns how many. */
 int kc_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 64
+#define KC_MAX_ROWS 72
 #define KC_SIZES 5
 
 /* Allocate and fill inputs; outputs are filled too (for accumulation). */
@@ -101,6 +101,8 @@ void kc_create_grad(struct kc *c, const struct kc_grad *grad,
 void kc_destroy(struct kc *c);
 /* Fresh storage, same contents. */
 void kc_copy(struct kc *to, const struct kc *from);
+/* An operand in f32 as one in bf16. */
+void kc_round(struct kc *c, int operand);
 /* Run under a backend; fails the test if the kernel fails or writes past an
  * operand or its scratch. */
 void kc_run(struct kc *c, const char *backend);

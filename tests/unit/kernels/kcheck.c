@@ -142,6 +142,77 @@ void kc_check_addresses(const struct kc_suite *suite, const struct kc *c)
              merak_dtype_bytes(odd.call.operand[o].dtype));
 }
 
+/* --- gradients in bf16 ----------------------------------------------------- */
+
+static bool makes_weights(const struct kc *c)
+{
+    bool any = false;
+
+    for (int g = 0; g < kc_n_grads; g++)
+        any = any || (kc_grads[g].weights && strcmp(kc_grads[g].op, c->op) == 0);
+    return any;
+}
+
+/* An output of a call that added to `was` what another made. */
+static void check_sum(const struct kc *got, const struct kc *was,
+                      const struct kc *made, int o, bool itself)
+{
+    bool bf16 = got->call.operand[o].dtype == MERAK_BF16;
+
+    for (size_t i = 0; i < kc_count(got, o); i++) {
+        float made_f = (float)kc_get(made, o, i), sum = made_f;
+        double g = kc_get(got, o, i), want;
+
+        if (got->call.accumulate)
+            sum += (float)kc_get(was, o, i);
+        want = bf16 ? (double)merak_bf16_to_f32(merak_f32_to_bf16(sum))
+                    : (double)sum;
+        if (fabs(g - want) <=
+            (itself ? fabs(want) / 128 + 1e-5 * fabs((double)made_f) : 0))
+            continue;
+        print_error("%s output %d element %zu%s: got %.9g, want %.9g\n", got->op,
+                    o - got->call.n_in, i,
+                    got->call.accumulate ? ", added" : "", g, want);
+        kc_fail_case();
+        return;
+    }
+}
+
+int kc_check_narrow(const struct kc_suite *suite,
+                    const struct merak_backend *backend, const struct kc *c)
+{
+    int n = c->call.n_in + c->call.n_out;
+    const struct merak_kernel *kernel;
+    struct kc made;
+
+    if (!makes_weights(c) || merak_call_out(&c->call, 0)->local.ndim < 2)
+        return 0;
+    assert_int_equal(merak_kernel_find(backend, c->op, &kernel, NULL),
+                     MERAK_OK);
+    kc_copy(&made, c);
+    made.call.accumulate = false;
+    suite->run(&made);
+    for (int add = 0; add < 2; add++) {
+        struct kc was, got;
+
+        kc_copy(&was, c);
+        was.call.narrow = true;
+        was.call.accumulate = add == 1;
+        for (int o = c->call.n_in; o < n; o++)
+            if (was.call.operand[o].local.ndim > 1)
+                kc_round(&was, o);
+        kc_copy(&got, &was);
+        suite->run(&got);
+        for (int o = c->call.n_in; o < n; o++)
+            check_sum(&got, &was, &made, o,
+                      !merak_kernel_widens(kernel, &was.call));
+        kc_destroy(&was);
+        kc_destroy(&got);
+    }
+    kc_destroy(&made);
+    return 1;
+}
+
 /* --- padded rows -----------------------------------------------------------
  */
 
