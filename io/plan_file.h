@@ -65,6 +65,8 @@ json_t *merak_plan_object(const struct merak_plan *plan);
 const char *merak_plan_branches_text(const struct merak_plan *plan);
 /* ", optimizer state sharded over dp", or "". */
 const char *merak_plan_state_text(const struct merak_plan *plan);
+/* "fp32", "bf16", or "bf16 with gradients in bf16". */
+const char *merak_plan_dtype_text(const struct merak_plan *plan);
 /* "tp 2, pp 4, dp 1; 1f1b, 8 micro-batches of 1; ..", for users, with the
  * result of automatic recomputation.  Choices without effect are left out. */
 #define MERAK_PLAN_TEXT 512

@@ -78,6 +78,13 @@ const char *merak_plan_state_text(const struct merak_plan *p)
     return text[level][p->zero > 0 ? (p->dp > 1) + 2 * alike : 0];
 }
 
+const char *merak_plan_dtype_text(const struct merak_plan *p)
+{
+    if (p->dtype == MERAK_F32)
+        return "fp32";
+    return p->grad_dtype == MERAK_BF16 ? "bf16 with gradients in bf16" : "bf16";
+}
+
 const char *merak_plan_branches_text(const struct merak_plan *p)
 {
     switch (p->branches) {
@@ -218,7 +225,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              p->sub_pipeline ? " in halves that overlap each other's "
                                "communication"
                              : "",
-             p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
+             merak_plan_dtype_text(p), merak_plan_state_text(p),
              shares, offloaded[p->offload], sums,
              p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,

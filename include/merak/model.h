@@ -28,6 +28,9 @@ struct merak_model_options {
     size_t micro_batch; /* B */
     size_t seq;         /* T */
     enum merak_dtype dtype; /* compute dtype: MERAK_F32 or MERAK_BF16 */
+    enum merak_dtype grad_dtype; /* what gradients of parameters of that dtype
+                                    are accumulated and summed in: MERAK_F32,
+                                    or, of MERAK_BF16, MERAK_BF16 */
     /* Rows (a token for one of its experts) that are kept for the backward
      * pass, as a factor of what experts have if the router is balanced: 1.25 is
      * a quarter more.  The experts of a rank share this memory; rows beyond it

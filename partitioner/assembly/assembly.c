@@ -280,8 +280,11 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
     if (p == NULL)
         return merak_fail_nomem(err, sizeof(*p));
     p->plan = *plan;
-    p->models = (struct merak_models){
-        .seq = seq, .dtype = plan->dtype, .describe = describe, .arg = arg};
+    p->models = (struct merak_models){.seq = seq,
+                                      .dtype = plan->dtype,
+                                      .grad_dtype = plan->grad_dtype,
+                                      .describe = describe,
+                                      .arg = arg};
     rc = merak_plan_check_degrees(plan, err);
     if (rc == MERAK_OK)
         rc = assemble(p, opt, err);

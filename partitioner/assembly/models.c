@@ -22,6 +22,7 @@ static enum merak_status describe(struct merak_models *models,
     const struct merak_model_options mo = {.micro_batch = micro_batch,
                                            .seq = models->seq,
                                            .dtype = models->dtype,
+                                           .grad_dtype = models->grad_dtype,
                                            .expert_room = form->room,
                                            .expert_exchange = form->exchange};
     size_t n = (size_t)models->n + 1;

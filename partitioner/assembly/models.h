@@ -10,7 +10,7 @@
 
 struct merak_models {
     size_t seq; /* tokens of a sequence */
-    enum merak_dtype dtype;
+    enum merak_dtype dtype, grad_dtype;
     merak_describe_fn describe; /* as for merak_train() */
     void *arg;
     struct merak_described *described;

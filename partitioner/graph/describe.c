@@ -34,6 +34,13 @@ static enum merak_status check_options(const struct merak_model_options *opt,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "compute type %s, expected f32 or bf16",
                           merak_dtype_name(opt->dtype));
+    if (opt->grad_dtype != MERAK_F32 &&
+        (opt->grad_dtype != MERAK_BF16 || opt->dtype != MERAK_BF16))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "gradients in %s of a model in %s, expected f32, or "
+                          "bf16 of a model in bf16",
+                          merak_dtype_name(opt->grad_dtype),
+                          merak_dtype_name(opt->dtype));
     if (opt->micro_batch == 0 || opt->seq == 0 ||
         !merak_size_mul(opt->micro_batch, opt->seq, &n) || n > INT32_MAX)
         return merak_fail(err, MERAK_ERR_PARAM,
@@ -66,6 +73,7 @@ enum merak_status merak_model_create(const struct merak_model_options *opt,
         return rc;
     }
     m->graph->dtype = opt->dtype;
+    m->graph->grad_dtype = opt->grad_dtype;
     m->graph->micro_batch = opt->micro_batch;
     m->graph->seq = opt->seq;
     m->expert_room = opt->expert_room;

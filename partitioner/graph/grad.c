@@ -160,6 +160,7 @@ enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
         memcpy(grad->letter, v->letter, sizeof(grad->letter));
     }
     if (v->kind == MERAK_VALUE_PARAM) {
+        grad->dtype = merak_graph_grad_dtype(v);
         grad->use = g->uses[v->id]++;
         return MERAK_OK;
     }

@@ -113,7 +113,8 @@
  *                   micro-batch; b, t summed; fixed order.  Of pairs: loss,
  *                   reward, pairs -> f64[4], enum merak_loss_part
  *   backward (B: activations; W: parameters, f32, accumulated over
- *   micro-batches; `call->accumulate` means += )
+ *   micro-batches; `call->accumulate` means += ; they may be kept in bf16:
+ *   kernels/narrow.c)
  *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
  *                   b t summed; i[1], f[0] as embedding's i[0], f[0]
  *     add_position_dw W  dy, (starts) -> dtable f32[P,C]; i[0] = P
@@ -158,6 +159,7 @@
  *                   (layout.h); zeros where none are; f[0] = load of experts
  *                   from which on there are some
  *   step ops, after the last micro-batch (program.h); local, elementwise
+ *     (gradients g, a and sums of them may be in bf16; f32 is added to either)
  *     grad_add      a f32[n] -> out f32[n] += a
  *     sumsq         g f32[n] -> f64[1], fp64 over fixed blocks of 1024
  *     clip          sumsq f64[P] -> f32[2]: {scale, norm}.  norm =
@@ -180,7 +182,7 @@ enum merak_value_kind {
     MERAK_VALUE_PARAM,
     MERAK_VALUE_ACTIVATION, /* forward */
     MERAK_VALUE_GRADIENT,   /* of an activation (phase B) */
-    MERAK_VALUE_PARAM_GRAD, /* of one use of a parameter (phase W), f32 */
+    MERAK_VALUE_PARAM_GRAD, /* of one use of a parameter (phase W) */
     MERAK_VALUE_RECYCLED,   /* made in the previous pass: graph->recycling */
 };
 
@@ -253,6 +255,7 @@ struct merak_graph {
     struct merak_value *loss; /* f64[], of pairs f64[MERAK_LOSS_PARTS], or
                                  NULL */
     enum merak_dtype dtype;   /* compute dtype */
+    enum merak_dtype grad_dtype; /* of gradients of parameters of that dtype */
     size_t micro_batch, seq;
     size_t position_pieces; /* of a sharded graph: as in merak_kernel_call */
     bool documents;  /* several per sequence, with no attention between them */
@@ -292,6 +295,26 @@ merak_node_operand(const struct merak_node *node, int o)
     return o < node->n_in ? node->in[o] : node->out[o - node->n_in];
 }
 
+/* What a gradient of a parameter is kept in, and all sums of it; of a gradient
+ * its own dtype.  Parameters that are f32 beside bf16 ones, vectors, have
+ * gradients of few bytes. */
+static inline enum merak_dtype
+merak_graph_grad_dtype(const struct merak_value *value)
+{
+    if (value->kind != MERAK_VALUE_PARAM)
+        return value->dtype;
+    return value->dtype == MERAK_BF16 ? value->graph->grad_dtype : MERAK_F32;
+}
+/* Does a node make gradients of parameters that are kept in bf16? */
+static inline bool merak_node_is_narrow(const struct merak_node *node)
+{
+    bool any = false;
+
+    for (int i = 0; i < node->n_out; i++)
+        any = any || (node->out[i]->kind == MERAK_VALUE_PARAM_GRAD &&
+                      node->out[i]->dtype == MERAK_BF16);
+    return any;
+}
 /* Shapes and dtypes of a node's operands, as infer/signature/cost see them. */
 void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
 /* What a node costs on one device. */

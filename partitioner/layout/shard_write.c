@@ -293,6 +293,7 @@ static void write_output(struct merak_shard_writer *w,
     merak_write_set_layout(w, v, layout);
     v->name = merak_write_name(w, "%s", old->name);
     v->kind = old->kind;
+    v->dtype = old->dtype;
     v->use = old->use;
     memcpy(v->letter, old->letter, sizeof(v->letter));
     if (old->of >= 0)
@@ -405,6 +406,7 @@ static void write_leaves(struct merak_shard_writer *w)
 static void copy_frame(struct merak_shard_writer *w)
 {
     w->graph->dtype = w->old->dtype;
+    w->graph->grad_dtype = w->old->grad_dtype;
     w->graph->micro_batch = w->old->micro_batch;
     w->graph->seq = w->old->seq;
     w->graph->passes = w->old->passes;

@@ -164,6 +164,9 @@ static enum merak_status set_stages(void *target, const char *text,
     "or 3: each micro-batch, or once a step, whole until then (micro; "  \
     "of a search: whichever is faster with 3)"
 
+#define GRAD_DTYPE_TEXT \
+    "what gradients of bf16 parameters are accumulated and summed in (fp32)"
+
 #define ZERO_HOME_TEXT                                                        \
     "which replicas share out matrices and their gradients with --zero 2 and " \
     "3: all, or those of --dp-in; optimizer state all; or auto, if degrees " \
@@ -282,6 +285,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .is_settled = true, .is_told = true,
         .least_zero = {0, MERAK_ZERO_PARAMS},
         .is_narrowed = true, NEAR(usual, 15, 18)},
+    [MERAK_CHOICE_GRAD_DTYPE] = {
+        BOTH(GRAD_DTYPE, "grad-dtype", WORD, grad_dtype, GRAD_DTYPE_TEXT,
+             GRAD_DTYPE_TEXT, .words = "fp32|bf16"),
+        .key = "grad_dtype", IN_PLAN(grad_dtype), .is_implied = true,
+        .is_settled = true, .is_told = true, .is_narrowed = true},
     [MERAK_CHOICE_ZERO_HOME] = {
         BOTH(ZERO_HOME, "zero-home", WORD, zero_home,
              ZERO_HOME_TEXT, ZERO_HOME_TEXT, .words = "all|in|auto"),

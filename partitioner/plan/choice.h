@@ -34,6 +34,7 @@ enum merak_choice_id {
     MERAK_CHOICE_ZERO,
     MERAK_CHOICE_FETCH,
     MERAK_CHOICE_GRAD_SUM,
+    MERAK_CHOICE_GRAD_DTYPE,
     MERAK_CHOICE_ZERO_HOME,
     MERAK_CHOICE_OFFLOAD,
     MERAK_CHOICE_ORDER,
@@ -66,6 +67,7 @@ struct merak_choices {
     int zero; /* an option may set MERAK_OPTION_AUTO */
     int fetch; /* likewise, for all; settled it is 0 */
     enum merak_grad_sum grad_sum;
+    enum merak_dtype grad_dtype;
     enum merak_zero_home zero_home;
     enum merak_offload offload;
     enum merak_seq_parallel sp;

@@ -86,9 +86,23 @@ static enum merak_status check_axes(const struct merak_plan *plan,
     return merak_shard_check_axes(&shards, err);
 }
 
+enum merak_status merak_grad_dtype_check(enum merak_dtype dtype,
+                                         enum merak_dtype grad_dtype,
+                                         struct merak_error *err)
+{
+    if (grad_dtype != MERAK_BF16 || dtype == MERAK_BF16)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--grad-dtype bf16 with --dtype fp32: gradients of fp32 "
+                      "weights are fp32; give --dtype bf16, or leave out "
+                      "--grad-dtype");
+}
+
 enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                                            struct merak_error *err)
 {
+    if (merak_grad_dtype_check(plan->dtype, plan->grad_dtype, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
     if (plan->stage != NULL && (plan->cp > 1 || plan->ep > 1))
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "%s %d and stages of unlike degrees: use --%s 1",

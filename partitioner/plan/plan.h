@@ -146,6 +146,7 @@ struct merak_plan {
     struct merak_layer_split split; /* layers whose samples they cut; none: as
                                  the percentage says */
     enum merak_dtype dtype;
+    enum merak_dtype grad_dtype; /* of gradients of parameters in bf16 */
     int threads; /* per rank */
     /* Ascending cut points (merak_stages_count_points) where all parts except
      * the first begin, or NULL: merak_stages_cut() chooses them.  Borrowed; not
@@ -175,6 +176,11 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 enum merak_status
 merak_plan_check_degrees(const struct merak_plan *plan,
                          struct merak_error *err) MERAK_CHECKED;
+/* MERAK_ERR_CONFIG, in terms of the options, if a model that computes in
+ * `dtype` has no gradients in the other one. */
+enum merak_status merak_grad_dtype_check(enum merak_dtype dtype,
+                                         enum merak_dtype grad_dtype,
+                                         struct merak_error *err) MERAK_CHECKED;
 /* Axes of a stage's replicas: none, one of all, or two: those of an inner sum,
  * then of an outer one; and the size of the inner one. */
 int merak_plan_dp_axes(const struct merak_plan *plan, int stage);

@@ -324,7 +324,8 @@ struct merak_crossing *merak_build_param_crossing(struct merak_build *b,
     if (b->rc != MERAK_OK || !init_view(b, &from, from_stage, param) ||
         !init_view(b, &to, to_stage, param))
         return NULL;
-    return find(b, &from, &to, from_stage == b->stage, false, MERAK_F32);
+    return find(b, &from, &to, from_stage == b->stage, false,
+                merak_graph_grad_dtype(from.value));
 }
 
 /* --- slots ---------------------------------------------------------------- */

@@ -232,7 +232,7 @@ static void reduce_here(struct merak_build *b,
 
     hop.to.at[axis] = (struct merak_place){MERAK_REPLICATED, -1};
     ex = merak_build_exchange(b, &b->mesh, b->coord, &hop, layout, &p->shape,
-                              MERAK_F32);
+                              b->prog->slot[slot].dtype);
     if (b->rc == MERAK_OK)
         merak_step_exchange(b, ex, merak_build_group(b, axis), slot, slot,
                             merak_step_tag(b, b->params.index[p->value],

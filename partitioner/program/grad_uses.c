@@ -68,10 +68,11 @@ void merak_build_uses(struct merak_build *b)
 static int grad_slot(struct merak_build *b, int param,
                      const struct merak_layout *layout)
 {
+    const struct merak_value *value = b->graph->value[param];
     struct merak_slot slot = {.category = MERAK_CAT_GRAD,
-                              .name = b->graph->value[param]->name,
+                              .name = value->name,
                               .value = param,
-                              .dtype = MERAK_F32};
+                              .dtype = merak_graph_grad_dtype(value)};
     int id;
 
     merak_build_box(b, param, layout, &slot);
@@ -116,7 +117,8 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
     }
     for (int h = 0; h < n && b->rc == MERAK_OK; h++) {
         struct merak_exchange *ex = merak_build_exchange(
-            b, mesh, b->coord, &hop[h], &from, &value->shape, MERAK_F32);
+            b, mesh, b->coord, &hop[h], &from, &value->shape,
+            b->prog->slot[slot].dtype);
         int next = slot; /* an all-reduce works in place */
 
         for (int a = merak_build_dp_axis(b); a < b->mesh.n_axes; a++)

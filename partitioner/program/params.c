@@ -146,11 +146,14 @@ static void alloc_params(struct merak_build *b)
     prog->param = merak_build_alloc_kept(b, n * sizeof(*prog->param));
 }
 
+/* What is kept of a gradient: `v`, in its layout or that of its sum, the
+ * parameter's. */
 static int keep_grad(struct merak_build *b, int v,
                      const struct merak_layout *layout, const char *name)
 {
     struct merak_slot slot =
-        slot_of(b, v, layout, MERAK_F32, MERAK_CAT_GRAD, name);
+        slot_of(b, v, layout, merak_graph_grad_dtype(b->graph->value[v]),
+                MERAK_CAT_GRAD, name);
 
     return merak_build_keep(b, &slot);
 }
@@ -159,8 +162,9 @@ static int keep_grad(struct merak_build *b, int v,
 static int lend_grad(struct merak_build *b, int v,
                      const struct merak_layout *layout)
 {
-    struct merak_slot slot = slot_of(b, v, layout, MERAK_F32, MERAK_CAT_GRAD,
-                                     b->graph->value[v]->name);
+    const struct merak_value *value = b->graph->value[v];
+    struct merak_slot slot =
+        slot_of(b, v, layout, value->dtype, MERAK_CAT_GRAD, value->name);
     int id = merak_build_slot(b, &slot);
 
     if (id >= 0)

@@ -82,8 +82,14 @@ void merak_program_call(const struct merak_program *program,
                                        .accumulate = instr->accumulate,
                                        .first = instr->first,
                                        .pieces = instr->pieces};
-    for (int i = 0; i < instr->n_in + instr->n_out; i++)
-        fill_operand(&program->slot[instr->slot[i]], &call->operand[i]);
+    for (int i = 0; i < instr->n_in + instr->n_out; i++) {
+        const struct merak_slot *slot = &program->slot[instr->slot[i]];
+
+        fill_operand(slot, &call->operand[i]);
+        call->narrow = call->narrow || (instr->node >= 0 && i >= instr->n_in &&
+                                        slot->category == MERAK_CAT_GRAD &&
+                                        slot->dtype == MERAK_BF16);
+    }
     if (instr->scratch >= 0)
         call->scratch_bytes = program->slot[instr->scratch].bytes;
 }

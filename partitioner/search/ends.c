@@ -50,11 +50,11 @@ static void sum_tied(const struct merak_rater *r, const double *end,
         for (int i = 0; i < t->n_shares; i++) {
             const struct merak_share *share =
                 &t->share[back ? t->n_shares - 1 - i : i];
-            double elements = share->hold.bf16_elems + share->hold.f32_elems,
-                   took, at;
+            double bytes = merak_param_state_grads(&share->hold, r->plan), took,
+                   at;
             int low = stage_of(r, share->prev), high = low;
 
-            if (elements == 0)
+            if (bytes == 0)
                 continue;
             high = stage_of(r, share->segment);
             if (low == high) /* or both on all stages */
@@ -64,7 +64,7 @@ static void sum_tied(const struct merak_rater *r, const double *end,
                 merak_links_level(&r->links,
                                   merak_plan_rank(r->plan, 0, 0, low),
                                   merak_plan_rank(r->plan, 0, 0, high)),
-                4 * elements);
+                bytes);
             at = tied[low] > end[low] ? tied[low] : end[low];
             if (back)
                 tied[low] = tied[high] + took;
@@ -85,7 +85,7 @@ static double adamw_s(const struct merak_rater *r,
         return 0;
     size = (struct merak_kernel_size){
         .flops = 14 * (h->bf16_elems + h->f32_elems) / each,
-        .bytes = merak_param_state_touched(h) / each};
+        .bytes = merak_param_state_touched(h, r->plan) / each};
     return h->n * merak_cost_kernel(r->cost, merak_op_find("adamw"), r->mesh.tp,
                                     &size);
 }
@@ -130,7 +130,7 @@ static double reduce_s(const struct merak_rater *r, int s, int i)
         return r->ends.reduce_s[i];
     hold = own_hold(r, s, i);
     return hold.n > 0
-               ? merak_over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems),
+               ? merak_over_dp(r, true, merak_param_state_grads(&hold, r->plan),
                                hold.n)
                : 0;
 }
@@ -143,7 +143,7 @@ static double uplink_s(const struct merak_rater *r, int s, int i)
     if (r->uplink_s_per_byte == 0)
         return 0;
     hold = own_hold(r, s, i);
-    return r->uplink_s_per_byte * 4 * (hold.bf16_elems + hold.f32_elems);
+    return r->uplink_s_per_byte * merak_param_state_grads(&hold, r->plan);
 }
 
 /* A stage while its last backwards fill its queue of sums over replicas. */
@@ -178,7 +178,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
     *add = (struct merak_reduction){
         .seconds = hold.convert_s + reduce,
         .interference = merak_over_dp_interference(
-            r, true, 4 * (hold.bf16_elems + hold.f32_elems)),
+            r, true, merak_param_state_grads(&hold, r->plan)),
         .next = -1};
     /* Each parameter's wakes communication if it ends before the next. */
     work = r->lists->schedule->splits_w ? seg->w_s : seg->b_s;
@@ -389,7 +389,6 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     const struct merak_param_state own =
         merak_param_state_of(&g->hold, r->plan->zero > 0);
     const struct merak_param_state *h = &own;
-    double elements = h->bf16_elems + h->f32_elems;
     double late = tied > 0 ? g->tied + g->shared_later_elems : 0;
     double parts =
         merak_rater_parts(r, merak_rater_held(r, MERAK_HELD_STATE, false));
@@ -404,12 +403,15 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     if (late > 0) {
         t.ready = t.ready > tied ? t.ready : tied;
         if (r->mesh.dp > 1)
-            t.ready += merak_over_dp(r, true, 4 * late, 1);
+            t.ready += merak_over_dp(
+                r, true, (double)merak_dtype_bytes(r->plan->grad_dtype) * late,
+                1);
     }
     /* As in optimizer_step.c: one kernel per parameter of the model, bytes of
      * those held here. */
     t.norm_s = r->table->n_params * r->cost->kernel_s +
-               4 * elements / parts / r->cost->bytes_per_s;
+               merak_param_state_grads(h, r->plan) / parts /
+                   r->cost->bytes_per_s;
     t.ready += t.norm_s;
     t.update_s = update_s(r, h, parts);
     return t;
@@ -466,7 +468,7 @@ enum merak_status merak_ends_init(struct merak_rater *r,
             continue;
         r->ends.gather_s[i] = merak_gathers_s(r, &hold);
         r->ends.reduce_s[i] = merak_over_dp(
-            r, true, 4 * (hold.bf16_elems + hold.f32_elems), hold.n);
+            r, true, merak_param_state_grads(&hold, r->plan), hold.n);
     }
     return rc;
 }

@@ -55,6 +55,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     cand->plan.microbatches = (int)(s->in->global_batch / pass);
     cand->plan.passes = table->passes;
     cand->plan.dtype = s->in->dtype;
+    cand->plan.grad_dtype = s->in->pin.grad_dtype;
     cand->plan.threads = s->in->threads;
     cand->plan.scatter = merak_search_scatter(s, cand);
     return true;

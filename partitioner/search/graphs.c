@@ -46,6 +46,7 @@ enum merak_status merak_graphs_create(const struct merak_search_input *in,
         return merak_fail_nomem(err, sizeof(*graphs));
     graphs->models = (struct merak_models){.seq = in->seq,
                                            .dtype = in->dtype,
+                                           .grad_dtype = in->pin.grad_dtype,
                                            .describe = in->describe,
                                            .arg = in->arg};
     graphs->users = 1;
@@ -141,7 +142,7 @@ static void add_value(const struct merak_value *value, bool used,
     double bytes = (double)merak_dtype_bytes(value->dtype);
 
     if (value->kind == MERAK_VALUE_PARAM_GRAD) {
-        state->whole += 4 * n;
+        state->whole += bytes * n;
     } else if (value->kind == MERAK_VALUE_PARAM && used) {
         state->whole += bytes * n;
         if (value->frozen)

@@ -194,10 +194,11 @@ static double brought_bytes(const struct merak_rater *r,
 static double bytes_of(const struct merak_rater *r, const struct sum *sum)
 {
     double held = held_beside(r, &sum->holds.hold, sum->away), work, step;
+    double grad = (double)merak_dtype_bytes(r->plan->grad_dtype);
 
     work = sum->held + sum->above + sum->moving + lent_bytes(r, &sum->holds);
-    step = 4 * (sum->holds.tied + sum->holds.shared_later_elems) +
-           (r->mesh.dp > 1 ? 4 * sum->holds.largest : 0) +
+    step = grad * (sum->holds.tied + sum->holds.shared_later_elems) +
+           (r->mesh.dp > 1 ? grad * sum->holds.largest : 0) +
            brought_bytes(r, &sum->holds);
     return held + (work > step ? work : step);
 }

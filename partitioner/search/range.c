@@ -52,9 +52,19 @@ double merak_param_state_optimizer(const struct merak_param_state *hold)
     return 12 * hold->bf16_elems + 8 * hold->f32_elems;
 }
 
-double merak_param_state_touched(const struct merak_param_state *hold)
+double merak_param_state_grads(const struct merak_param_state *hold,
+                               const struct merak_plan *plan)
 {
-    return 30 * hold->bf16_elems + 28 * hold->f32_elems;
+    return (double)merak_dtype_bytes(plan->grad_dtype) * hold->bf16_elems +
+           4 * hold->f32_elems;
+}
+
+double merak_param_state_touched(const struct merak_param_state *hold,
+                                 const struct merak_plan *plan)
+{
+    double grad = (double)merak_dtype_bytes(plan->grad_dtype);
+
+    return (26 + grad) * hold->bf16_elems + 28 * hold->f32_elems;
 }
 
 void merak_range_start(struct merak_range *range, int from,

@@ -87,8 +87,12 @@ merak_param_state_of(const struct merak_param_state *hold, bool flat)
 }
 /* Bytes of the optimizer's state: moments and, in bf16, master copies. */
 double merak_param_state_optimizer(const struct merak_param_state *hold);
+/* Bytes of a gradient of each parameter. */
+double merak_param_state_grads(const struct merak_param_state *hold,
+                               const struct merak_plan *plan);
 /* Bytes that AdamW reads and writes. */
-double merak_param_state_touched(const struct merak_param_state *hold);
+double merak_param_state_touched(const struct merak_param_state *hold,
+                                 const struct merak_plan *plan);
 void merak_range_start(struct merak_range *range, int from,
                        struct merak_marks *marks);
 /* Append segment range->to. */

@@ -541,10 +541,14 @@ enum merak_status merak_search(const struct merak_search_input *input,
 {
     int64_t start_ns = merak_clock_ns();
     struct merak_search_input rest = *input;
-    enum merak_status rc = input->pin.cp == MERAK_OPTION_AUTO
-                               ? merak_search_all_cp(input, result_p, err)
-                               : merak_search_all_means(input, result_p, err);
+    enum merak_status rc =
+        merak_grad_dtype_check(input->dtype, input->pin.grad_dtype, err);
 
+    if (rc != MERAK_OK)
+        return rc;
+    rc = input->pin.cp == MERAK_OPTION_AUTO
+             ? merak_search_all_cp(input, result_p, err)
+             : merak_search_all_means(input, result_p, err);
     return merak_search_time_left(&rest, start_ns)
                ? merak_search_unlike(&rest, rc, result_p, err)
                : rc;

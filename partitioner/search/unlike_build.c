@@ -67,6 +67,7 @@ enum merak_status merak_unlike_plan(const struct merak_unlike *u,
                         : merak_offload_settled(in->pin.offload, false);
     plan->recompute = MERAK_RECOMPUTE_NONE;
     plan->dtype = in->dtype;
+    plan->grad_dtype = in->pin.grad_dtype;
     plan->threads = in->threads;
     snprintf(plan->schedule, sizeof(plan->schedule), "%s",
              list->schedule->name);

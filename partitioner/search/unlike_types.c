@@ -217,6 +217,7 @@ static struct merak_plan plan_of(const struct merak_unlike_types *types,
                        ? pin->offload
                        : merak_offload_settled(pin->offload, false);
     plan.dtype = in->dtype;
+    plan.grad_dtype = in->pin.grad_dtype;
     plan.threads = in->threads;
     plan.recompute = pin->given[MERAK_CHOICE_RECOMPUTE] ? pin->recompute
                                                         : MERAK_RECOMPUTE_AUTO;
@@ -414,7 +415,7 @@ static double ends_s(const struct merak_unlike_type *t, int from, int to)
         const struct merak_param_state *hold = &r->table->segment[i].hold;
 
         took += r->ends.reduce_s[i] + r->ends.gather_s[i];
-        touched += merak_param_state_touched(hold);
+        touched += merak_param_state_touched(hold, r->plan);
         state += merak_param_state_optimizer(hold);
     }
     parts = merak_rater_parts(r, held);

@@ -232,6 +232,8 @@ void plan_emit_megatron(const struct plan_emitted *e, FILE *out,
         fputs("--use-tp-pp-dp-mapping\n", out);
     if (p->dtype == MERAK_BF16)
         fputs("--bf16\n", out);
+    if (p->grad_dtype == MERAK_BF16)
+        fputs("--grad-reduce-in-bf16\n", out);
     put_recompute(p->recompute, out);
     if (e->config != NULL)
         put_model(e->config, out);

@@ -325,6 +325,11 @@ static json_t *deepspeed_object(const struct plan_emitted *e,
         p->microbatches, "zero_optimization", "stage", stage, "bf16", "enabled",
         p->dtype == MERAK_BF16);
 
+    if (p->grad_dtype == MERAK_BF16) {
+        json_object_set_new(
+            o, "data_types", json_pack("{s: s}", "grad_accum_dtype", "bf16"));
+        json_object_set_new(o, "communication_data_type", json_string("bf16"));
+    }
     if (offloads) {
         json_object_set_new(
             json_object_get(o, "zero_optimization"), "offload_optimizer",

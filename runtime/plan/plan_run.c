@@ -92,7 +92,7 @@ static void print_head(const struct report *r)
     printf("%d rank%s: %s; %s, %s%s\n", merak_plan_ranks(p),
            merak_plural(merak_plan_ranks(p)),
            merak_plan_degrees_text(p, ", ", degrees), p->schedule,
-           p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
+           merak_plan_dtype_text(p), merak_plan_state_text(p));
     printf("%zu sequence%s of %zu tokens a step: %d micro-batch%s of %zu on "
            "%s\nprogram id %016" PRIx64 "\n",
            r->opt->global_batch, merak_plural((long)r->opt->global_batch),

@@ -79,6 +79,11 @@ static bool has_room_for_ends(const struct plan_numbers *n)
            (n->layers + 2) / (n->pp * n->chunks) >= 1;
 }
 
+static bool has_shared_bf16_grads(const struct plan_numbers *n)
+{
+    return !n->bf16_grads || n->pp > 1 || n->zero > 0;
+}
+
 static bool has_two_chunks(const struct plan_numbers *n)
 {
     return n->pp == 1 || n->laid_out || n->chunks <= 2;
@@ -273,6 +278,10 @@ static const struct {
      "train_batch_size is train_micro_batch_size_per_gpu times "
      "gradient_accumulation_steps times the data-parallel size",
      DEEPSPEED_CONFIG, has_whole_accumulation},
+    {PLAN_EMIT_DEEPSPEED,
+     "without pipeline parallelism, gradients accumulated in bf16 have a stage "
+     "of zero_optimization above 0",
+     "deepspeed/runtime/engine.py", has_shared_bf16_grads},
     {PLAN_EMIT_DEEPSPEED, "the stage of zero_optimization is 3 at most",
      DEEPSPEED_CONFIG, has_zero_stage},
     {PLAN_EMIT_DEEPSPEED,

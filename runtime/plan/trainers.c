@@ -18,6 +18,7 @@ static const struct plan_trainer trainers[] = {
                             .cuts_layers = true,
                             .has_order = true,
                             .has_experts = true,
+                            .has_bf16_grads = true,
                             .least_zero = MERAK_ZERO_STATE,
                             .pipeline_zero = MERAK_MAX_ZERO,
                             .offload_ranks = 1},
@@ -37,6 +38,7 @@ static const struct plan_trainer trainers[] = {
     [PLAN_EMIT_DEEPSPEED] = {.name = "DeepSpeed",
                              .version = "of August 2026",
                              .schedule = {{"1f1b", "1f1b", PLAN_1F1B}},
+                             .has_bf16_grads = true,
                              .least_zero = MERAK_ZERO_STATE,
                              .pipeline_zero = MERAK_ZERO_STATE,
                              .offload_ranks = 1},
@@ -121,6 +123,8 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
     adapt_schedule(t, &p);
     if (!t->has_order)
         p.order_tp_pp_dp = false;
+    if (!t->has_bf16_grads)
+        p.grad_dtype = MERAK_F32;
     if (merak_plan_offloads_acts(&p)) /* they recompute */
         p.offload = merak_plan_offloads_state(&p) ? MERAK_OFFLOAD_STATE
                                                   : MERAK_OFFLOAD_NONE;
@@ -185,6 +189,7 @@ struct plan_numbers plan_numbers_of(const struct plan_trainer *t,
                  : its != NULL ? its->order
                                : PLAN_OTHER,
         .sp = p->tp > 1 && p->sp != MERAK_SP_OFF,
+        .bf16_grads = p->grad_dtype == MERAK_BF16,
         .has_model = c != NULL};
 
     for (int i = 0; n.laid_out && i < e->layers.n; i++)

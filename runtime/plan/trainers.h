@@ -29,6 +29,7 @@ struct plan_trainer {
                           the layers otherwise */
     bool has_order;    /* ranks may be tp-pp-dp */
     bool has_experts;  /* its options divide experts among ranks */
+    bool has_bf16_grads;
     int least_zero;    /* if replicas share out anything */
     int pipeline_zero; /* the most with several stages */
     int offload_ranks; /* the fewest that share a parameter's state, if the
@@ -69,6 +70,7 @@ struct plan_numbers {
     int zero;
     enum plan_order order;
     bool sp;
+    bool bf16_grads;
     bool has_model;
     bool tied; /* the output layer has the embedding's weights */
 };

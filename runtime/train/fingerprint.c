@@ -24,6 +24,15 @@ static const char *sums_text(const struct merak_plan *plan)
                : "2 or 3 (sums of each micro-batch)";
 }
 
+/* Gradients of fp32 weights are fp32. */
+static const char *grads_text(const struct merak_plan *plan)
+{
+    if (plan->dtype != MERAK_BF16)
+        return "";
+    return plan->grad_dtype == MERAK_BF16 ? "--grad-dtype=bf16; "
+                                          : "--grad-dtype=f32; ";
+}
+
 enum merak_status merak_fingerprint_make(struct merak_trainer *t,
                                          struct merak_error *err)
 {
@@ -36,11 +45,12 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
     n = (size_t)snprintf(
         t->lineage.fingerprint, size,
         "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "
-        "--dtype=%s; --weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
+        "--dtype=%s; %s--weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
         "--clip=%g; --zero=%s; ",
         content, o->data.valid_fraction,
         merak_data_is_packed(t->data, &packed) ? "best-fit" : "stream",
         o->data.doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
+        grads_text(&t->plan),
         (double)o->optimizer.weight_decay, (double)o->optimizer.beta1,
         (double)o->optimizer.beta2, (double)o->optimizer.eps,
         (double)o->optimizer.clip, sums_text(&t->plan));

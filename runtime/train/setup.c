@@ -27,6 +27,7 @@ static enum merak_status describe_model(struct merak_trainer *t,
 
     t->models = (struct merak_models){.seq = t->opt.seq,
                                       .dtype = t->plan.dtype,
+                                      .grad_dtype = t->plan.grad_dtype,
                                       .describe = t->source.describe,
                                       .arg = t->source.describe_arg};
     rc = merak_models_find(&t->models, merak_plan_mesh(&t->plan, 0).batch,

@@ -236,7 +236,7 @@ void merak_report_plan(const struct merak_trainer *t)
                 flops, sizeof(flops));
     merak_info("train", "%s parameters%s, %sFLOP a step, %s, backend %s",
                params, frozen_text(t, frozen, sizeof(frozen)), flops,
-               merak_dtype_name(t->opt.dtype), t->opt.backend);
+               merak_plan_dtype_text(&t->plan), t->opt.backend);
     report_backend(t);
     report_link(t);
     merak_info("train",

@@ -108,12 +108,12 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
     call.device = r->ex->device;
     assert_int_equal(merak_kernel_find(r->backend, in->op->name, &kernel, &err),
                      MERAK_OK);
-    if (kernel->scratch != NULL) {
-        call.scratch_bytes = kernel->scratch(&call);
+    call.scratch_bytes = merak_kernel_call_scratch(kernel, &call);
+    if (call.scratch_bytes > 0) {
         scratch = aligned_alloc(64, (call.scratch_bytes + 64) / 64 * 64);
         call.scratch = scratch;
     }
-    if (kernel->fn(&call, &err) != MERAK_OK)
+    if (merak_kernel_run(r->backend, kernel, &call, &err) != MERAK_OK)
         fail_msg("%s: %s", in->name, err.text);
     free(scratch);
 }
@@ -439,13 +439,13 @@ void executed_param(const struct executed *ex, int rank,
     const struct merak_program *program = ex->planned->program[rank];
     const struct merak_slot *slot = &program->slot[p->home];
     const struct merak_slot *own = &program->slot[p->master];
-    float *data = slot_data(ex, rank, p->home);
+    float *data = slot_data(ex, rank, p->master);
 
     for (size_t i = own->flat_lo; i < own->flat_hi; i++)
-        fn(arg, box_place(&slot->box, i), &data[i - slot->flat_lo]);
+        fn(arg, box_place(&slot->box, i), &data[i - own->flat_lo]);
 }
 
-static void init_element(void *arg, size_t global, float *element)
+void executed_init_element(void *arg, size_t global, float *element)
 {
     const struct merak_param_slots *p = arg;
 
@@ -485,7 +485,7 @@ struct executed *executed_create(struct merak_planned *planned)
         assert_non_null(ex->host[r]);
         memset(ex->arena[r], 0, prog->arena_bytes);
         for (int i = 0; i < prog->n_params; i++)
-            executed_param(ex, r, &prog->param[i], init_element,
+            executed_param(ex, r, &prog->param[i], executed_init_element,
                            (void *)(uintptr_t)&prog->param[i]);
     }
     return ex;

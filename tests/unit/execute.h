@@ -46,5 +46,7 @@ typedef void (*element_fn)(void *arg, size_t global, float *element);
 void executed_param(const struct executed *ex, int rank,
                     const struct merak_param_slots *p, element_fn fn,
                     void *arg);
+/* What an element of a parameter, `arg`, begins as. */
+void executed_init_element(void *arg, size_t global, float *element);
 
 #endif

@@ -3,6 +3,9 @@
 #include "config.h"
 
 #include "unit/parity.h"
+#include "unit/test_box.h"
+
+#include "base/half.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,11 +27,34 @@ struct merak_plan parity_plan(const struct parity_variant *v)
     return plan;
 }
 
+/* What bf16 parameters begin as: their master copies, rounded. */
+static void round_params(const struct executed *ex, int rank)
+{
+    const struct merak_program *prog = ex->planned->program[rank];
+
+    for (int i = 0; i < prog->n_params; i++) {
+        const struct merak_param_slots *p = &prog->param[i];
+        const struct merak_slot *slot = &prog->slot[p->home];
+        uint16_t *data = (uint16_t *)(ex->arena[rank] + slot->offset);
+
+        for (size_t k = slot->flat_lo;
+             slot->dtype == MERAK_BF16 && k < slot->flat_hi; k++) {
+            float x;
+
+            executed_init_element((void *)(uintptr_t)p,
+                                  box_place(&slot->box, k), &x);
+            data[k - slot->flat_lo] = merak_f32_to_bf16(x);
+        }
+    }
+}
+
 struct executed *parity_trained(const struct small_model *model,
                                 const struct merak_plan *plan, double *loss)
 {
     struct executed *ex = executed_create(planned_build(model, plan, NULL));
 
+    for (int r = 0; r < ex->planned->n_programs; r++)
+        round_params(ex, r);
     for (int s = 0; s < PARITY_STEPS; s++) {
         executed_step(
             ex, (uint64_t)(plan->tp * 100 + plan->pp * 10 + plan->dp + s));

@@ -102,6 +102,7 @@ static void measure_kernel(struct merak_walker *w,
         inf.shape[o] = call.operand[o].local;
         inf.dtype[o] = call.operand[o].dtype;
     }
+    call.narrow = merak_node_is_narrow(node);
     node->op->cost(&inf, &cost);
     size = (struct merak_kernel_size){
         .flops = cost.flops,

@@ -389,14 +389,16 @@ static void count_param(struct merak_walker *w, int seg,
     count_use(w, v->id, &share, 0);
 }
 
+/* Of a gradient's words, in seconds. */
 static double exchange_s(const struct merak_walker *w,
-                         enum merak_convert_kind kind, double elements,
-                         int axis)
+                         const struct merak_value *grad,
+                         enum merak_convert_kind kind, double words, int axis)
 {
     int n = w->sharded->mesh.axis[axis].size;
 
     return merak_links_exchange_s(&w->cost->links, kind,
-                                  elements * sizeof(float),
+                                  words *
+                                      (double)merak_dtype_bytes(grad->dtype),
                                   &(struct merak_spread){{n}});
 }
 
@@ -404,9 +406,10 @@ static double exchange_s(const struct merak_walker *w,
  * under ZeRO-1 reduce-scatters, each of the part that the last axis left. */
 static void count_sums(const struct merak_walker *w,
                        struct merak_param_state *hold,
-                       const struct merak_layout *from, unsigned axes,
+                       const struct merak_value *grad, unsigned axes,
                        double count, bool lent)
 {
+    const struct merak_layout *from = &w->sharded->layout[grad->id];
     double part = count;
 
     for (int a = 0; axes >> a != 0; a++) {
@@ -415,9 +418,9 @@ static void count_sums(const struct merak_walker *w,
         if ((axes >> a & 1) == 0)
             continue;
         if (from->at[a].kind == MERAK_PARTIAL_SUM) {
-            whole_s = exchange_s(w, MERAK_CONVERT_ALL_REDUCE,
+            whole_s = exchange_s(w, grad, MERAK_CONVERT_ALL_REDUCE,
                                  2 * (n - 1) / n * count, a);
-            part_s = exchange_s(w, MERAK_CONVERT_REDUCE_SCATTER,
+            part_s = exchange_s(w, grad, MERAK_CONVERT_REDUCE_SCATTER,
                                 (n - 1) / n * part, a);
             hold->convert_s += whole_s;
             hold->convert_saved_s += whole_s - part_s;
@@ -453,8 +456,8 @@ static void count_grad(struct merak_walker *w, int seg,
     n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, hop, NULL);
     for (int h = 0; h < n; h++)
         s->hold.convert_s +=
-            exchange_s(w, hop[h].kind, hop[h].words, hop[h].axis);
-    count_sums(w, &s->hold, from, axes, merak_walker_count(w, v->of), lent);
+            exchange_s(w, v, hop[h].kind, hop[h].words, hop[h].axis);
+    count_sums(w, &s->hold, v, axes, merak_walker_count(w, v->of), lent);
 }
 
 static void count_node(struct merak_walker *w, const struct merak_node *node)

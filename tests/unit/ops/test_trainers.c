@@ -279,6 +279,8 @@ static void each_rule_can_be_broken(void **state)
             .microbatches = 4, .global_batch = 8, .chunks = 1, .layers = 8,
             .zero = 2),
         BAD(DEEPSPEED, SHAPE, .tp = 1, .pp = 1, .dp = 2, .micro_batch = 1,
+            .microbatches = 2, .global_batch = 4, .bf16_grads = true),
+        BAD(DEEPSPEED, SHAPE, .tp = 1, .pp = 1, .dp = 2, .micro_batch = 1,
             .microbatches = 4, .global_batch = 9, .chunks = 1, .layers = 8),
     };
 
@@ -291,11 +293,49 @@ static void each_rule_can_be_broken(void **state)
                          1);
 }
 
+static void gradients_in_bf16_are_emitted(void **state)
+{
+    static const struct {
+        enum plan_emit what;
+        const char *text, *note;
+    } rows[] = {
+        {PLAN_EMIT_MEGATRON, "--bf16\n--grad-reduce-in-bf16\n", ""},
+        {PLAN_EMIT_TORCHTITAN, "--training.mixed_precision_param bfloat16\n",
+         "cannot express: grad-dtype bf16; emitted fp32\n"},
+        {PLAN_EMIT_DEEPSPEED, "\"grad_accum_dtype\": \"bf16\"", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        for (int narrow = 0; narrow < 2; narrow++) {
+            struct merak_plan plan = plain, runs;
+            const struct plan_emitted e = {.plan = &runs,
+                                           .wanted = &plan,
+                                           .seq = 4096,
+                                           .global_batch = 256};
+            char *out, *notes;
+
+            plan.zero = rows[i].what == PLAN_EMIT_TORCHTITAN ? 2 : 1;
+            plan.grad_dtype = narrow ? MERAK_BF16 : MERAK_F32;
+            runs = plan_trainer_adapt(plan_trainer_of(rows[i].what), &plan);
+            emit_as(rows[i].what, &e, &out, &notes);
+            assert_int_equal(strstr(out, rows[i].text) != NULL,
+                             narrow || rows[i].note[0] != '\0');
+            assert_int_equal(strstr(notes, "grad-dtype") != NULL,
+                             narrow && rows[i].note[0] != '\0');
+            assert_true(!narrow || strstr(notes, rows[i].note) != NULL);
+            free(out);
+            free(notes);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_accepted_or_refused_with_the_reason),
         cmocka_unit_test(each_rule_can_be_broken),
+        cmocka_unit_test(gradients_in_bf16_are_emitted),
     };
 
     return cmocka_run_group_tests_name("trainers", tests, NULL, NULL);

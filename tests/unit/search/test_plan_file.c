@@ -141,6 +141,28 @@ static void blocks_to_be_fetched_and_sums_are_saved(void **state)
     }
 }
 
+/* A file of a Merak that had no choice of it says nothing: f32. */
+static void the_dtype_of_gradients_is_saved_if_it_is_bf16(void **state)
+{
+    (void)state;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        struct merak_plan_file file = plan_sample(), *back = NULL;
+        struct merak_error err = {.text = ""};
+        char *text;
+
+        file.plan.dtype = MERAK_BF16;
+        file.plan.grad_dtype = narrow ? MERAK_BF16 : MERAK_F32;
+        text = encoded(&file);
+        assert_int_equal(strstr(text, "\"grad_dtype\"") != NULL, narrow);
+        assert_int_equal(
+            merak_plan_file_decode(text, strlen(text), "x", &back, &err),
+            MERAK_OK);
+        assert_int_equal(back->plan.grad_dtype, file.plan.grad_dtype);
+        merak_plan_file_destroy(back);
+        free(text);
+    }
+}
+
 static void an_even_cut_and_no_recomputation_are_saved_as_none(void **state)
 {
     struct merak_plan_file file = plan_sample(), *back = NULL;
@@ -395,6 +417,7 @@ int main(void)
         cmocka_unit_test(older_files_are_read),
         cmocka_unit_test(degrees_are_the_first_keys_of_a_plan_file),
         cmocka_unit_test(blocks_to_be_fetched_and_sums_are_saved),
+        cmocka_unit_test(the_dtype_of_gradients_is_saved_if_it_is_bf16),
         cmocka_unit_test(an_even_cut_and_no_recomputation_are_saved_as_none),
         cmocka_unit_test(ids_tell_plans_apart),
         cmocka_unit_test(what_is_no_plan_is_named),
