@@ -146,9 +146,9 @@ enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
     int n = 0, fit = 0;
 
     /* Streams share this number of hardware queues, 8 by default: a stream that
-     * waits for another rank would block those on the same queue.  Read when a
-     * context is created. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+     * waits for another rank would block those on the same queue, for good with
+     * 1, which other trainers ask for.  Read when a context is created. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     if (rc != MERAK_OK)
         return rc;
     code = cudaGetDeviceCount(&n);

@@ -22,6 +22,7 @@ ln -s "$libs/cublaslt.so" "$tmp/libcublasLt.so.13"
 ln -s "$libs/cudnn.so" "$tmp/libcudnn.so.9"
 ln -s "$libs/nccl.so" "$tmp/libnccl.so.2"
 export MERAK_MODULE_DIR=$tmp
+export CUDA_DEVICE_MAX_CONNECTIONS=1 # as for Megatron-LM
 with=("LD_LIBRARY_PATH=$tmp${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
 
 seq 4000 >"$tmp/text"

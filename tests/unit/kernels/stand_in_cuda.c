@@ -207,6 +207,14 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
+/* Hardware queues, which a stream that waits blocks for all others on it. */
+static int connections(void)
+{
+    const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+    return set != NULL ? atoi(set) : 8;
+}
+
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
                                          int priority)
 {
@@ -224,6 +232,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
         i++;
     if (i >= sc_word("streams=", STREAMS))
         sc_die("more streams than it has");
+    if (i >= connections())
+        sc_die("more streams than CUDA_DEVICE_MAX_CONNECTIONS");
     cuda.stream[i] = (struct CUstream_st){
         .base = {{fake_call, fake_bytes}, queue_kernels},
         .under = ops()->stream(cuda.fake, i),
