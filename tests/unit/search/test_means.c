@@ -9,6 +9,7 @@
 #include "io/plan_file.h"
 #include "partitioner/plan/list_text.h"
 
+#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -208,28 +209,34 @@ static void shares_are_spread(void **state)
     }
 }
 
+/* A Llama of two layers, and its limit of memory in bytes. */
+static void ask_small(struct asked *a, size_t memory_bytes)
+{
+    const struct request request = {
+        2, 768, 6, 1000, "a100", 4, 2, 128, 0, {.tp = 2, .schedule = "eager"}};
+
+    request_fill(&request, &a->config, &a->device, &a->in);
+    a->config.family = MERAK_LLAMA;
+    a->config.ffn = a->config.hidden * 7 / 2;
+    a->config.rope.theta = 1e4f;
+    a->config.attn_bias = a->config.mlp_bias = false;
+    a->config.positions = a->in.seq = 2048;
+    a->in.memory_bytes = memory_bytes;
+}
+
 /* Plans fit in this memory that keep all state on their ranks; one that takes a
  * little more is faster than they are with its state in the host's memory, and
  * is found though something fits.  With --offload none it is not. */
 static void what_hardly_fits_may_move_its_state_away(void **state)
 {
-    const struct request request = {
-        2, 768, 6, 1000, "a100", 4, 2, 128, 0, {.tp = 2, .schedule = "eager"}};
-    struct merak_search_result *free_to, *kept;
+    struct merak_search_result *free_to = NULL, *kept;
     struct asked a;
 
     (void)state;
-    request_fill(&request, &a.config, &a.device, &a.in);
-    a.config.family = MERAK_LLAMA;
-    a.config.ffn = a.config.hidden * 7 / 2;
-    a.config.rope.theta = 1e4f;
-    a.config.attn_bias = a.config.mlp_bias = false;
-    a.config.positions = a.in.seq = 2048;
-    a.in.memory_bytes = 118000000;
-    kept = search(&a, MERAK_OFFLOAD_NONE);
-    a.in.pin = request.pin;
+    ask_small(&a, 118000000);
     if (merak_search(&a.in, &free_to, NULL) != MERAK_OK)
         fail_msg("nothing fits");
+    kept = search(&a, MERAK_OFFLOAD_NONE);
     print_message("# %g s, and %g with state in the host's memory\n",
                   kept->choice[0].step_s, free_to->choice[0].step_s);
     assert_int_equal(kept->choice[0].plan.offload, MERAK_OFFLOAD_NONE);
@@ -241,6 +248,29 @@ static void what_hardly_fits_may_move_its_state_away(void **state)
     merak_search_destroy(free_to);
 }
 
+/* .. nor is it slower in more memory, where others are named as too big, or
+ * what was too big fits if it recomputes. */
+static void more_memory_moves_state_away_as_well(void **state)
+{
+    const double mb[] = {121, 122.5, 126, 135};
+    double before = DBL_MAX;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(mb) / sizeof(*mb); i++) {
+        struct merak_search_result *r = NULL;
+        struct asked a;
+
+        ask_small(&a, (size_t)(mb[i] * 1e6));
+        if (merak_search(&a.in, &r, NULL) != MERAK_OK)
+            fail_msg("nothing fits");
+        if (r->choice[0].step_s > before)
+            fail_msg("%g s in %g MB, %g in less", r->choice[0].step_s, mb[i],
+                     before);
+        before = r->choice[0].step_s;
+        merak_search_destroy(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +279,7 @@ int main(void)
         cmocka_unit_test(shares_are_parsed),
         cmocka_unit_test(shares_are_spread),
         cmocka_unit_test(what_hardly_fits_may_move_its_state_away),
+        cmocka_unit_test(more_memory_moves_state_away_as_well),
     };
 
     return cmocka_run_group_tests_name("means", tests, NULL, NULL);
