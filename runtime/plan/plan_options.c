@@ -27,6 +27,7 @@
 #define GIVEN(field) .given = AT(given.field)
 #define DEGREE .least = 1, .most = 65535
 #define MOST_GIB 1e6
+#define SPEED .least = 1e-9, .most = 1e12, GIVEN(cost)
 #define BUILT_IN "a100, h100, h200, b200, gb200, rtx3090, cpu"
 
 /* In the order of the help. */
@@ -187,16 +188,14 @@ static const struct merak_option rows[] = {
               "(ordered)",
      .words = "ordered|fast"},
     {"gflops", MERAK_OPTION_REAL, AT(cost.flops_per_s),
-     .about = "of one rank (150)", .positive = true, .unit = 1e9, GIVEN(cost)},
+     .about = "of one rank (150)", .unit = 1e9, SPEED},
     {"memory-gbs", MERAK_OPTION_REAL, AT(cost.bytes_per_s),
-     .about = "GB/s of one rank's memory (10)", .positive = true, .unit = 1e9,
-     GIVEN(cost)},
+     .about = "GB/s of one rank's memory (10)", .unit = 1e9, SPEED},
     {"link-gbs", MERAK_OPTION_REAL, AT(cost.links.level[0].bytes_per_s),
-     .about = "GB/s between ranks (5)", .positive = true, .unit = 1e9,
-     GIVEN(cost)},
+     .about = "GB/s between ranks (5)", .unit = 1e9, SPEED},
     {"unit-ms", MERAK_OPTION_REAL, AT(unit_ms),
      .about = "identical stages: a forward takes X ms, a backward twice that",
-     .positive = true, GIVEN(cost)},
+     SPEED},
     {"svg", MERAK_OPTION_TEXT, AT(svg),
      .about = "write the picture there: the step, and memory", .arg = "FILE"},
     {"html", MERAK_OPTION_TEXT, AT(html),

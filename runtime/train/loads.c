@@ -113,7 +113,8 @@ static void add_value(const struct merak_loads *l,
     ++*layers;
     v->aux += sum[0];
     v->router_z += sum[1];
-    take_most(sum + MERAK_TALLY_LOSSES, n - MERAK_TALLY_LOSSES, l->layer[value->producer], v);
+    take_most(sum + MERAK_TALLY_LOSSES, n - MERAK_TALLY_LOSSES,
+              l->layer[value->producer], v);
 }
 
 enum merak_status merak_loads_step(struct merak_trainer *t,

@@ -70,6 +70,12 @@ done
 says 66 '--steps: expected a positive integer, got "0"' train --data d \
     --model small.json --steps 0
 says 66 '--threads: expected an integer 1..65535, got "0"' $train --threads 0
+for speed in --unit-ms --gflops --memory-gbs --link-gbs; do
+    for number in 1e-320 1e308; do
+        says 66 "$speed: expected a number from 1e-09 to 1e+12, got \"$number\"" \
+            plan --model small.json $speed $number
+    done
+done
 for command in "train --data d" plan; do
     says 66 "--seq 512 is longer than the model's sequences: its n_positions is" \
         $command --model small.json --seq 512
