@@ -19,11 +19,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MAX_TIGHT 4   /* runners-up that seem too big and are simulated */
-#define MAX_AWAY 24   /* plans that are rated with state in the host's memory */
-#define MOST_MOVED 2  /* .. of those that need so many times the memory */
-#define MAX_KINDS 128 /* .. of so many, the others of which cannot fit */
-#define MAX_NAMED 12  /* runners-up that are simulated, about */
+#define MAX_TIGHT 4      /* runners-up that seem too big and are simulated */
+#define MAX_KINDS 128    /* rated with their state in the host's memory, .. */
+#define MOST_MOVED 2     /* of those that need so many times the memory, .. */
+#define AWAY_PARTS 4000  /* while that rates so few parts of plans, or */
+#define AWAY_SHARE 0.01  /* so small a share of those of the whole search */
+#define MAX_NAMED 12     /* runners-up that are simulated, about */
 #define CLIMB_NEAR 1.025 /* times the chosen step: other cuts may be faster */
 
 /* An estimate tells how fast a plan is once its cut is polished: until then it
@@ -211,17 +212,16 @@ static bool may_fit(struct merak_search *s, struct merak_candidate *c)
     return may;
 }
 
-/* Rate it with its optimizer state there, if it may fit; *n_p counts those that
- * are.  Is it nearly as fast as the chosen plan, or faster? */
+/* Rate it with its optimizer state there, if it may fit.  Is it nearly as fast
+ * as the chosen plan, or faster? */
 static bool rate_away(struct merak_search *s, struct merak_candidate *c,
-                      enum merak_offload offload, int *n_p)
+                      enum merak_offload offload)
 {
     c->plan.offload = offload;
     c->step_s = c->arena = 0;
     c->settled = c->polished = c->retried = false;
     if (!may_fit(s, c) || !merak_search_room(s, c))
         return false;
-    (*n_p)++;
     merak_search_cut(s, c, NULL, s->limit * MERAK_SEARCH_SLACK, false);
     return c->rated_s > 0 &&
            c->rated_s < MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]);
@@ -235,14 +235,17 @@ static void try_away(struct merak_search *s)
 {
     struct merak_search_input away;
     struct merak_candidate *list;
-    int n, n_rated = 0, some = 0;
+    double most = fmax(AWAY_PARTS, AWAY_SHARE * (double)s->tally.parts) +
+                  (double)s->tally.parts;
+    int n, some = 0;
 
     if (!merak_search_may_offload(s, &away) || !merak_search_goes_on(s))
         return;
     list = list_away(s, (int)away.pin.offload, &n);
-    for (int i = 0; i < n && n_rated < MAX_AWAY && merak_search_goes_on(s);
+    for (int i = 0;
+         i < n && (double)s->tally.parts < most && merak_search_goes_on(s);
          i++) {
-        if (rate_away(s, &list[i], away.pin.offload, &n_rated))
+        if (rate_away(s, &list[i], away.pin.offload))
             list[some++] = list[i];
     }
     merak_candidates_sort(list, some);
