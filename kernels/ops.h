@@ -11,7 +11,7 @@
 
 #define MERAK_KERNEL_OPS(OP)                \
     OP(embedding, PLAIN, PLAIN)             \
-    OP(embedding_dw, PLAIN, SCRATCH)        \
+    OP(embedding_dw, PLAIN, ADDS)           \
     OP(add_position, PLAIN, PLAIN)          \
     OP(add_position_dw, PLAIN, PLAIN)       \
     OP(linear, PLAIN, SCRATCH)              \

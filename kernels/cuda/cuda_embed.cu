@@ -235,11 +235,11 @@ static __global__ void __launch_bounds__(SORT_THREADS)
 #define SEGMENT_THREADS 128
 #define SEGMENT_ROWS 8 /* of a thread: their loads are in flight together */
 
-template <typename T> struct merak_segments {
+template <typename T, typename D> struct merak_segments {
     const uint32_t *row_at, *token_at;
     uint32_t n;
     const T *dy;
-    float *dw;
+    D *dw;
     size_t C;
     float scale;
     bool whole;
@@ -247,9 +247,9 @@ template <typename T> struct merak_segments {
 
 /* Where the segment that starts at a sorted place ends.  Most are short, and
  * the longest have a large part of all tokens. */
-template <typename T>
+template <typename T, typename D>
 static __device__ __forceinline__ uint32_t
-segment_end(const merak_segments<T> &g, uint32_t row, uint32_t start)
+segment_end(const merak_segments<T, D> &g, uint32_t row, uint32_t start)
 {
     uint32_t step = 1, lo, end;
 
@@ -269,9 +269,9 @@ segment_end(const merak_segments<T> &g, uint32_t row, uint32_t start)
 }
 
 /* Tokens at sorted places s .., of which those before `end` are used. */
-template <typename T>
+template <typename T, typename D>
 static __device__ __forceinline__ void
-load_tokens(const merak_segments<T> &g, uint32_t s, uint32_t end,
+load_tokens(const merak_segments<T, D> &g, uint32_t s, uint32_t end,
             uint32_t (&token)[SEGMENT_ROWS])
 {
 #pragma unroll
@@ -280,10 +280,10 @@ load_tokens(const merak_segments<T> &g, uint32_t s, uint32_t end,
 }
 
 /* Add whole pieces of a segment's rows in order. */
-template <typename T>
+template <typename T, typename D>
 static __device__ __forceinline__ void
-add_whole(const merak_segments<T> &g, uint32_t start, uint32_t end, size_t at,
-          float (&sum)[merak_piece<T>::N])
+add_whole(const merak_segments<T, D> &g, uint32_t start, uint32_t end,
+          size_t at, float (&sum)[merak_piece<T>::N])
 {
     constexpr int N = merak_piece<T>::N;
     uint32_t token[SEGMENT_ROWS];
@@ -313,9 +313,9 @@ add_whole(const merak_segments<T> &g, uint32_t start, uint32_t end, size_t at,
 /* Block (s, y) sums the segment that starts at sorted place s, if any; each
  * thread has a piece of the row, and block y the columns from
  * y SEGMENT_THREADS N on. */
-template <typename T>
+template <typename T, typename D>
 static __global__ void __launch_bounds__(SEGMENT_THREADS)
-    add_segments(const __grid_constant__ merak_segments<T> g)
+    add_segments(const __grid_constant__ merak_segments<T, D> g)
 {
     constexpr int N = merak_piece<T>::N;
     uint32_t start = blockIdx.x, row = g.row_at[start];
@@ -343,12 +343,19 @@ static __global__ void __launch_bounds__(SEGMENT_THREADS)
     write(g.dw + row * g.C + at, left, g.whole, sum);
 }
 
+/* A row's tokens are added to it in f32, and it is rounded once. */
+bool merak_cuda_embedding_dw_adds_bf16(const struct merak_kernel_call *call)
+{
+    (void)call;
+    return true;
+}
+
 CUDA_SCRATCH(embedding_dw)
 {
     return merak_local_count(&call->operand[0]) * 2 * sizeof(uint32_t);
 }
 
-template <typename T>
+template <typename T, typename D>
 static enum merak_status scatter(const struct merak_kernel_call *call,
                                  uint32_t n, struct merak_error *err)
 {
@@ -357,14 +364,14 @@ static enum merak_status scatter(const struct merak_kernel_call *call,
     uint32_t *row_at = static_cast<uint32_t *>(call->scratch);
     size_t N = merak_piece<T>::N;
     size_t skip = (size_t)call->attrs->i[1] - 1; /* none: SIZE_MAX */
-    merak_segments<T> g = {};
+    merak_segments<T, D> g = {};
     enum merak_status rc;
 
     g.row_at = row_at;
     g.token_at = row_at + n;
     g.n = n;
     g.dy = static_cast<const T *>(call->operand[1].data);
-    g.dw = static_cast<float *>(dw->data);
+    g.dw = static_cast<D *>(dw->data);
     g.C = merak_local_last(dw);
     g.scale = scale_of(call);
     g.whole = g.C % N == 0 && is_aligned(g.dy) && is_aligned(g.dw);
@@ -381,7 +388,7 @@ static enum merak_status scatter(const struct merak_kernel_call *call,
         merak_launch{"embedding_dw",
                      dim3(n, (unsigned)ceil_div(g.C, SEGMENT_THREADS * N)),
                      dim3(SEGMENT_THREADS), 0},
-        err, add_segments<T>, g);
+        err, add_segments<T, D>, g);
 }
 
 CUDA_KERNEL(embedding_dw)
@@ -397,10 +404,12 @@ CUDA_KERNEL(embedding_dw)
                         n);
     if (rc == MERAK_OK && !call->accumulate)
         rc = clear(merak_cuda_context_of(call), dw->data,
-                   merak_local_count(dw) * sizeof(float), err);
+                   merak_local_count(dw) * merak_dtype_bytes(dw->dtype), err);
     if (rc != MERAK_OK)
         return rc;
     return by_dtype(call, 1, err, [&](auto x) {
-        return scatter<decltype(x)>(call, (uint32_t)n, err);
+        return merak_call_out(call, 0)->dtype == MERAK_BF16
+                   ? scatter<decltype(x), merak_bf16>(call, (uint32_t)n, err)
+                   : scatter<decltype(x), float>(call, (uint32_t)n, err);
     });
 }

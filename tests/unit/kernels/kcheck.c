@@ -142,14 +142,15 @@ void kc_check_addresses(const struct kc_suite *suite, const struct kc *c)
              merak_dtype_bytes(odd.call.operand[o].dtype));
 }
 
-/* --- gradients in bf16 ----------------------------------------------------- */
+/* --- gradients in bf16 ---------------------------------------------------- */
 
 static bool makes_weights(const struct kc *c)
 {
     bool any = false;
 
     for (int g = 0; g < kc_n_grads; g++)
-        any = any || (kc_grads[g].weights && strcmp(kc_grads[g].op, c->op) == 0);
+        any = any ||
+              (kc_grads[g].weights && strcmp(kc_grads[g].op, c->op) == 0);
     return any;
 }
 
@@ -170,8 +171,8 @@ static void check_sum(const struct kc *got, const struct kc *was,
         if (fabs(g - want) <=
             (itself ? fabs(want) / 128 + 1e-5 * fabs((double)made_f) : 0))
             continue;
-        print_error("%s output %d element %zu%s: got %.9g, want %.9g\n", got->op,
-                    o - got->call.n_in, i,
+        print_error("%s output %d element %zu%s: got %.9g, want %.9g\n",
+                    got->op, o - got->call.n_in, i,
                     got->call.accumulate ? ", added" : "", g, want);
         kc_fail_case();
         return;
