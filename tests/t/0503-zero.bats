@@ -99,6 +99,20 @@ level()
     done
 }
 
+# Transports sum them in f32, in member order, and round once.
+@test "gradients in bf16: the same bits over stages, and fetched" {
+    local half="--dtype bf16 --grad-dtype bf16"
+
+    for model in gpt2-tied llama-untied; do
+        zero 1 1 2 half --zero 1 $half
+        grep -q 'bf16 with gradients in bf16, backend' \
+            "$RUNS/$model-c0.5-half/out"
+        zero 2 1 2 half-tp --zero 2 $half
+    done
+    level 1 2 2 half-pp half --zero 1 $half
+    level 2 2 2 half-all half-tp --zero 3 $half
+}
+
 @test "tp 2, dp 2: fetched are near one rank's, and in stages the same" {
     level 2 1 2 tp tp --zero 3
     for model in gpt2-tied llama-untied; do

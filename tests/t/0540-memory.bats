@@ -110,7 +110,8 @@ all_are_near() # RANKS
 @test "every layout of the parity tests is within 3 % on every rank" {
     local layouts=("2 2 2" "1 4 1" "2 1 2 --sp on" "1 2 2 --sp on"
         "1 1 2 --zero1 no" "2 2 2 --dtype bf16" "1 1 2 --zero 2"
-        "2 1 2 --zero 3" "1 1 2 --zero 3 --fetch 3 --grad-sum step")
+        "2 1 2 --zero 3" "1 2 2 --zero 1 --dtype bf16 --grad-dtype bf16"
+        "1 1 2 --zero 3 --fetch 3 --grad-sum step")
 
     [ -z "${TEST_ALL-}" ] || layouts+=("2 1 1" "1 2 1" "1 1 2" "2 2 1" "2 1 2"
         "1 2 2" "4 1 1" "1 1 4" "1 2 4")

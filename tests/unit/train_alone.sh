@@ -31,7 +31,7 @@ field()
         tr '\n' ' '
 }
 
-echo 1..19
+echo 1..20
 
 seq 1000000 >"$tmp/text"
 "$merak" data pack --tokenizer byte --out "$tmp/text" "$tmp/text" >/dev/null
@@ -166,6 +166,19 @@ ok $? "it is not looked at where --threads is given" "$tmp/out"
 SLURM_CPUS_PER_TASK=2 "$merak" train "${step[@]}" >"$tmp/out" 2>&1
 grep -q ' 2 threads a task' "$tmp/out"
 ok $? "it is the number of threads" "$tmp/out"
+
+# --- gradients in bf16 ---
+
+# They are rounded 9 times a step, each time by 1/512 at most and either way.
+for dtype in fp32 bf16; do
+    train --seq 64 --global-batch 8 --micro-batch 1 --steps 30 --lr 1e-3 \
+        --dtype bf16 --grad-dtype $dtype --metrics "$tmp/$dtype.jsonl"
+done
+paste -d ' ' <(field loss "$tmp/fp32.jsonl" | tr ' ' '\n') \
+    <(field loss "$tmp/bf16.jsonl" | tr ' ' '\n') |
+    awk 'NF == 2 { n++; far = far || ($1 - $2) ^ 2 > 1e-6; differ += $1 != $2 }
+        END { exit n != 30 || far || differ < 25 }'
+ok $? "gradients in bf16: 30 losses within 0.001 of those with fp32" "$tmp/out"
 
 # --- the slurmd that has ended ---
 

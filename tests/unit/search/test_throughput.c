@@ -49,7 +49,7 @@ struct setting {
     int ranks_of_node, rack_nodes;
     double node_bytes_per_s; /* of all adapters of a node, one way */
     double memory_gb;        /* of the fullest GPU, as published; or 0 */
-    double grad_bytes;       /* of a parameter there, where memory_gb is */
+    double grads_beside;     /* bytes of a parameter there that none has here */
     enum {
         CUT_BEST,
         CUT_LAYERS, /* as many layers each; the last stage has the head, too */
@@ -151,12 +151,12 @@ static void take_setting(const struct row *row, struct merak_device *device,
         cut_evenly(row, &pin->list);
 }
 
-/* Of the fullest rank of the latest prediction, with gradients of as many bytes
- * a parameter as the run had, not 4. */
+/* Of the fullest rank of the latest prediction, with the gradients that the run
+ * had beside those that it summed. */
 static double memory_bytes;
 
 static double memory_with(const struct merak_search_result *result,
-                          double grad_bytes)
+                          double grads_beside)
 {
     const struct merak_plan *plan = &result->choice[0].plan;
     double most = 0;
@@ -166,7 +166,7 @@ static double memory_with(const struct merak_search_result *result,
 
         most =
             fmax(most, (double)stage->arena_bytes +
-                           (grad_bytes - 4) * (double)stage->params / plan->tp);
+                           grads_beside * (double)stage->params / plan->tp);
     }
     return most;
 }
@@ -207,7 +207,7 @@ static double speed_with(const struct row *row, double products, double net)
         fail_msg("%s %s: %s", row->device, row->name, err.text);
     speed = published_s(row) / result->choice[0].step_s;
     if (row->setting != NULL && row->setting->memory_gb > 0)
-        memory_bytes = memory_with(result, row->setting->grad_bytes);
+        memory_bytes = memory_with(result, row->setting->grads_beside);
     print_message("# %s %s: %.3f s, %.1f %% of peak, %.2f times as fast as "
                   "published\n",
                   row->device, row->name, result->choice[0].step_s,

@@ -272,15 +272,17 @@
  * of a node (its model card), at 88 % of that, as other adapters.  The head has
  * 250880 words; since 28 February 2022 it and the table counted as layers.
  * Trials in bf16 added up gradients in f32 beside those in bf16, earlier ones
- * in fp16 had gradients in fp16 alone. */
+ * in fp16 had gradients in fp16 alone: here in as many bytes of bf16. */
 #define JEAN_ZAY(as, gb, each)                                      \
     &(const struct setting)                                         \
     {                                                               \
         .node_bytes_per_s = 4.4e10, .memory_gb = (gb), .cut = (as), \
-        .grad_bytes = (each)                                        \
+        .grads_beside = (each)                                      \
     }
-#define IN_BF16 (2 + 4)
-#define IN_FP16 2
+#define IN_BF16 2
+#define IN_FP16 0
+#define HALF_GRADS \
+    .grad_dtype = MERAK_BF16, .given[MERAK_CHOICE_GRAD_DTYPE] = true
 /* BLOOM, trials before its run (bigscience, tr11, chronicles-prequel.md, 2022):
  * seconds a step */
 {"BLOOM, 176 B on 384", "a100-2021", 70, 14336, 112, 250880, 2048, 2048, 48,
@@ -293,11 +295,11 @@
  {.tp = 8, .pp = 12, .micro_batch = 2, .schedule = "1f1b", FULL, NO_SP},
  SECONDS, 121.63, HELD_OUT, 0, 0, 0, JEAN_ZAY(CUT_TABLES, 40, IN_BF16)},
 {"BLOOM, 181 B on 384, tp 8", "a100-2021", 72, 14336, 64, 250880, 2048, 2048, 48,
- {.tp = 8, .pp = 6, .micro_batch = 4, .schedule = "1f1b", FULL, NO_SP},
+ {.tp = 8, .pp = 6, .micro_batch = 4, .schedule = "1f1b", FULL, NO_SP, HALF_GRADS},
  SECONDS, 120.85, HELD_OUT, 0, 0, 0, JEAN_ZAY(CUT_LAYERS, 55, IN_FP16)},
 {"BLOOM, 187 B on 320, tp 8", "a100-2021", 80, 13824, 64, 250880, 2048, 2048, 40,
- {.tp = 8, .pp = 10, .micro_batch = 4, .schedule = "1f1b", FULL, NO_SP},
+ {.tp = 8, .pp = 10, .micro_batch = 4, .schedule = "1f1b", FULL, NO_SP, HALF_GRADS},
  SECONDS, 147.43, HELD_OUT, 0, 0, 0, JEAN_ZAY(CUT_LAYERS, 53, IN_FP16)},
 {"BLOOM, 182 B on 384, tp 8", "a100-2021", 84, 13312, 64, 250880, 2048, 2048, 48,
- {.tp = 8, .pp = 12, .micro_batch = 4, .schedule = "1f1b", FULL, NO_SP},
+ {.tp = 8, .pp = 12, .micro_batch = 4, .schedule = "1f1b", FULL, NO_SP, HALF_GRADS},
  SECONDS, 125.52, HELD_OUT, 0, 0, 0, JEAN_ZAY(CUT_LAYERS, 0, IN_FP16)},
