@@ -280,7 +280,7 @@ static void fill_file(const struct report *r, struct merak_plan_file *file)
                                      .program = r->programs,
                                      .step_s = r->timeline->step_s,
                                      .device = "given speeds"};
-    /* A run would balance unlike stages by its own machine's costs. */
+    /* A run would balance stages by its own machine's costs. */
     if (r->planned->sharded->parts != NULL)
         file->plan.cut = r->planned->sharded->parts->place + 1;
     if (r->opt->machine.is_known) {
@@ -321,10 +321,10 @@ static enum merak_status print_json(const struct report *r,
     for (int s = 0; s < r->planned->n_programs; s++)
         json_array_append_new(stages, stage_object(r, s));
     fill_file(r, &file);
-    if (plan_listed_has_kinds(r->opt) && file.plan.cut == NULL)
+    if (file.plan.cut == NULL)
         rc = merak_stages_parts(r->planned->sharded, r->planned->stages, &parts,
                                 err);
-    if (parts != NULL) /* likewise, by those of its nodes */
+    if (parts != NULL && parts->n > 1)
         file.plan.cut = parts->place + 1;
     all = merak_plan_file_object(&file);
     json_object_update_new(

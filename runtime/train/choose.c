@@ -385,8 +385,8 @@ static void predict_as_planned(struct merak_trainer *t)
         merak_info("train", "predicted by the built-in costs of %s", name);
     else
         merak_info("train",
-                   "predicted by default costs: those of %s, which the plan "
-                   "was made with, are in a file; give it as --device",
+                   "predicted by default costs, not by %s, which the plan was "
+                   "made with; --device FILE gives others",
                    name);
 }
 

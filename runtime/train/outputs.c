@@ -19,7 +19,8 @@ struct told {
     char *plan; /* rank 0 */
 };
 
-/* Store the plan as `merak plan --json` does, so that a run can replay it. */
+/* Store the plan as `merak plan --json` does, so that a run can replay it, with
+ * the cut, which another machine's costs may not lead to. */
 static enum merak_status tell_plan(const struct merak_trainer *t,
                                    struct told *told, struct merak_error *err)
 {
@@ -28,8 +29,14 @@ static enum merak_status tell_plan(const struct merak_trainer *t,
                                    .global_batch = t->opt.global_batch,
                                    .program = t->program_id,
                                    .memory_bytes = t->program->arena_bytes};
+    struct merak_parts *parts = NULL;
     json_t *object;
 
+    if (file.plan.cut == NULL &&
+        merak_stages_parts(t->sharded, t->stages, &parts, err) != MERAK_OK)
+        return err->status;
+    if (parts != NULL && parts->n > 1)
+        file.plan.cut = parts->place + 1;
     if (t->chosen != NULL)
         file.sent = t->chosen->sent;
     memcpy(file.model, t->lineage.model_id, sizeof(t->lineage.model_id));
@@ -37,6 +44,7 @@ static enum merak_status tell_plan(const struct merak_trainer *t,
     object = merak_plan_file_object(&file);
     told->plan = json_dumps(object, JSON_COMPACT);
     json_decref(object);
+    merak_parts_destroy(parts);
     return told->plan != NULL ? MERAK_OK : merak_fail_nomem(err, sizeof(file));
 }
 
