@@ -6,6 +6,9 @@ merak=$(cd ../cmd && pwd)/merak
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
+# One thread each, unless a test says how many: others would wait, spinning,
+# for a core that the test beside this one has.
+export SLURM_CPUS_PER_TASK=1
 
 # A llama of two layers.
 small_llama()
