@@ -14,9 +14,11 @@ static enum merak_status shard(struct merak_assembly *a,
                                const struct merak_graph *graph,
                                struct merak_error *err)
 {
-    const struct merak_shard_options so = merak_plan_shards(&a->plan, 0);
-    enum merak_status rc = merak_shard(graph, &so, &a->own, err);
+    struct merak_shard_options so = merak_plan_shards(&a->plan, 0);
+    enum merak_status rc;
 
+    so.deadline = a->deadline;
+    rc = merak_shard(graph, &so, &a->own, err);
     if (rc != MERAK_OK)
         return rc;
     a->sharded = a->own;

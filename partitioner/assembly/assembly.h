@@ -28,6 +28,7 @@ struct merak_assembly {
                                             as it is */
     struct merak_sharded *own;
     struct merak_stages *stages;
+    const struct merak_deadline *deadline; /* of layouts; or NULL */
 };
 
 struct merak_assembly_options {

@@ -99,7 +99,9 @@ static enum merak_status mark_layers(const struct merak_graph *graph,
  * that are named leave only that open. */
 static enum merak_status try_rules(struct search *s, struct merak_error *err)
 {
-    struct merak_cut_rule rule = {.t = MERAK_T_NEVER, .cp = s->opt->cp_form};
+    struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
+                                  .cp = s->opt->cp_form,
+                                  .deadline = s->opt->deadline};
     bool is_cut = s->opt->tp > 1, by_layer = merak_split_any(&s->opt->split);
     double whole;
     enum merak_status rc;

@@ -39,6 +39,7 @@ struct merak_cut_rule {
     enum merak_cp_form cp;
     const uint8_t *samples; /* by forward node: enum merak_samples_rule; NULL:
                                never */
+    const struct merak_deadline *deadline; /* as in merak_shard_options */
 };
 
 /* --- shard_mesh.c: the axes within a stage --------------------------------

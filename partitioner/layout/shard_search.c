@@ -567,8 +567,12 @@ enum merak_status merak_shard_search(
         .rule = rule};
     enum merak_status rc = search_init(&s, err);
 
-    for (int i = 0; i < graph->n_forward && rc == MERAK_OK; i++)
-        rc = step(&s, graph->node[i], err);
+    for (int i = 0; i < graph->n_forward && rc == MERAK_OK; i++) {
+        rc = merak_deadline_is_past(rule->deadline)
+                 ? merak_fail(err, MERAK_ERR_TIMEOUT,
+                              "no time is left to find layouts")
+                 : step(&s, graph->node[i], err);
+    }
     if (rc == MERAK_OK)
         rc = merak_shard_costs_check(costs, err);
     if (rc == MERAK_OK) {

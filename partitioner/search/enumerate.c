@@ -210,7 +210,9 @@ void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
     table[0] = table[1] = NULL;
     if (!merak_search_goes_on(s))
         return;
-    rc = merak_graphs_shard(s->graphs, key, &sharded, &why);
+    rc = merak_search_shard(s, key, &sharded, &why);
+    if (rc == MERAK_ERR_TIMEOUT)
+        return;
     if (rc == MERAK_ERR_CONFIG && merak_plan_tensor_ranks(key) > 1) {
         if (merak_search_cp(s->in) == 1 ||
             s->n_tp_refused == 0) /* what cp refuses of any tp */

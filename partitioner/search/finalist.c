@@ -40,6 +40,7 @@ void merak_built_fini(struct merak_built *b)
 enum merak_status merak_built_init(struct merak_built *b,
                                    const struct merak_search *s,
                                    const struct merak_candidate *cand,
+                                   const struct merak_deadline *deadline,
                                    struct merak_error *err)
 {
     size_t pp = (size_t)cand->plan.pp;
@@ -53,7 +54,7 @@ enum merak_status merak_built_init(struct merak_built *b,
     b->opt = (struct merak_program_options){.direct = s->in->direct,
                                             .memory = s->in->memory,
                                             .cost = &s->cost,
-                                            .deadline = &s->trials.deadline};
+                                            .deadline = deadline};
     b->program = calloc(pp, sizeof(*b->program));
     place = calloc(parts, sizeof(*place));
     rc = place == NULL || b->program == NULL
@@ -62,7 +63,8 @@ enum merak_status merak_built_init(struct merak_built *b,
     for (size_t p = 1; rc == MERAK_OK && p < parts; p++)
         place[p - 1] = cand->bound[p] - 1;
     if (rc == MERAK_OK)
-        rc = merak_graphs_shard(s->graphs, &cand->plan, &b->sharded, err);
+        rc = merak_graphs_shard(s->graphs, &cand->plan, deadline, &b->sharded,
+                                err);
     if (rc == MERAK_OK) {
         struct merak_assembly assembly = {.plan = cand->plan,
                                           .sharded = b->sharded};
@@ -449,7 +451,7 @@ enum merak_status merak_search_try(const struct merak_search *s,
 {
     double step = 0, bytes = 0;
     struct merak_built b;
-    enum merak_status rc = merak_built_init(&b, s, cand, err);
+    enum merak_status rc = merak_built_init(&b, s, cand, &s->trials.deadline, err);
 
     if (rc == MERAK_OK)
         rc = merak_built_enough(cand, &b.plan.microbatches, err);

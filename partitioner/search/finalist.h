@@ -21,6 +21,7 @@ struct merak_built {
 enum merak_status merak_built_init(struct merak_built *b,
                                    const struct merak_search *s,
                                    const struct merak_candidate *cand,
+                                   const struct merak_deadline *deadline,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_built_fini(struct merak_built *b);
 /* Build or rebuild, with b->plan.microbatches and b->stages->drop. */

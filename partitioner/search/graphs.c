@@ -240,13 +240,14 @@ enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
 
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      const struct merak_plan *plan,
+                                     const struct merak_deadline *deadline,
                                      const struct merak_sharded **sharded_p,
                                      struct merak_error *err)
 {
     struct kept new = {.micro_batch = plan->micro_batch,
                        .form = merak_plan_experts(plan),
                        .options = merak_plan_shards(plan, 0)};
-    struct merak_assembly assembly = {.plan = *plan};
+    struct merak_assembly assembly = {.plan = *plan, .deadline = deadline};
     struct merak_graph *graph;
     enum merak_status rc = MERAK_OK;
 

@@ -35,9 +35,11 @@ enum merak_status merak_graphs_least_s(struct merak_graphs *graphs,
  * for which the search fails. */
 size_t merak_graphs_experts(struct merak_graphs *graphs);
 /* Shard as this plan's trainer does: the program that runs is the one planned.
- * Borrowed until the next call; the latest results are cached. */
+ * Borrowed until the next call; the latest results are cached.
+ * MERAK_ERR_TIMEOUT once the deadline, unless it is NULL, is past. */
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      const struct merak_plan *plan,
+                                     const struct merak_deadline *deadline,
                                      const struct merak_sharded **sharded_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Add what was sharded so far to the tally. */

@@ -105,7 +105,7 @@ static struct layer *order_layers(struct merak_search *s,
     struct layer *layer = NULL;
     int *of_node = NULL, n;
 
-    if (merak_graphs_shard(s->graphs, key, &sharded, NULL) != MERAK_OK)
+    if (merak_search_shard(s, key, &sharded, NULL) != MERAK_OK)
         return NULL; /* this micro-batch is not for this tp */
     n = *n_p = merak_graph_layers(sharded->graph);
     if (n < 2 || n > MERAK_MAX_SPLIT)

@@ -135,6 +135,31 @@ void merak_search_limit_trial(struct merak_search *s)
         s->found ? end : now + (int64_t)(TRIAL_SHARE * (double)(end - now));
 }
 
+static int64_t sharded_by(const struct merak_search *s)
+{
+    int64_t end_ns;
+
+    if (s->n_cands > 0 || s->in->seconds <= 0)
+        return s->until_ns;
+    end_ns = at_share(s, 1);
+    return end_ns > s->start_ns + FIRST_NS ? end_ns : s->start_ns + FIRST_NS;
+}
+
+enum merak_status merak_search_shard(struct merak_search *s,
+                                     const struct merak_plan *plan,
+                                     const struct merak_sharded **sharded_p,
+                                     struct merak_error *err)
+{
+    const struct merak_deadline deadline = {
+        sharded_by(s), s->n_cands > 0 ? s->in->stop : NULL};
+    enum merak_status rc =
+        merak_graphs_shard(s->graphs, plan, &deadline, sharded_p, err);
+
+    if (rc == MERAK_ERR_TIMEOUT)
+        s->over = s->cut_short = true;
+    return rc;
+}
+
 void merak_search_limit_found(struct merak_search *s, double effort)
 {
     s->trials.last_ns = merak_clock_ns() - s->trials.start_ns;

@@ -258,6 +258,13 @@ void merak_search_rate_in_time(struct merak_search *s);
 bool merak_search_has_spare_time(const struct merak_search *s);
 /* Is there time to build a candidate of so much effort? */
 bool merak_search_limit_allows(const struct merak_search *s, double effort);
+/* Shard as merak_graphs_shard() does until the time for estimates is over, or,
+ * where no candidate is known, all of it: MERAK_ERR_TIMEOUT, which the search
+ * then is, too.  That is no failure of it. */
+enum merak_status merak_search_shard(struct merak_search *s,
+                                     const struct merak_plan *plan,
+                                     const struct merak_sharded **sharded_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* Set s->trials.deadline for the next candidate that is built. */
 void merak_search_limit_trial(struct merak_search *s);
 /* It fits. */

@@ -106,7 +106,9 @@ shared_table(struct merak_search *s, const struct merak_candidate *cand)
 
     if (found != NULL)
         return found;
-    rc = merak_graphs_shard(s->graphs, p, &sharded, &why);
+    rc = merak_search_shard(s, p, &sharded, &why);
+    if (rc == MERAK_ERR_TIMEOUT)
+        return NULL;
     if (rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED) {
         s->schedule_error = why; /* nothing to split, or not over pp stages */
         return NULL;

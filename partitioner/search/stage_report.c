@@ -243,9 +243,9 @@ enum merak_status merak_search_report(const struct merak_search *search,
     struct merak_rater rater = {0};
     struct merak_built b;
     int few = p->microbatches;
-    enum merak_status rc = merak_built_init(&b, search, cand, err);
+    /* an answer takes the time that it takes */
+    enum merak_status rc = merak_built_init(&b, search, cand, NULL, err);
 
-    b.opt.deadline = NULL; /* an answer takes the time that it takes */
     if (rc == MERAK_OK)
         rc = merak_rater_init(&rater, &search->cost, cand, 0, err);
     if (rc == MERAK_OK) {

@@ -61,7 +61,7 @@ static const struct merak_table *table_of(struct merak_unlike *u, int kind,
     }
     if (u->n_tables == MERAK_UNLIKE_TABLES || !merak_search_goes_on(&u->s))
         return NULL;
-    rc = merak_graphs_shard(u->s.graphs, &key, &sharded, NULL);
+    rc = merak_search_shard(&u->s, &key, &sharded, NULL);
     if (rc == MERAK_ERR_NOMEM)
         u->s.rc = merak_fail_nomem(u->s.err, sizeof(*sharded));
     if (rc != MERAK_OK)
@@ -120,7 +120,7 @@ enum merak_status merak_unlike_init(struct merak_unlike *u,
     if (u->s.rc != MERAK_OK)
         return u->s.rc;
     key = key_of(u, 1, 1);
-    u->s.rc = merak_graphs_shard(u->s.graphs, &key, &sharded, err);
+    u->s.rc = merak_search_shard(&u->s, &key, &sharded, err);
     if (u->s.rc == MERAK_OK)
         u->s.rc = merak_stages_list(sharded, &place, &n, err);
     if (u->s.rc == MERAK_OK) {

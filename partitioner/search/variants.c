@@ -266,9 +266,9 @@ struct merak_table *merak_search_add_table(struct merak_search *s,
     struct merak_table *table =
         merak_search_find_table(s, key, plan, width, slices);
 
-    return table != NULL ? table
-                         : merak_search_make_table(s, sharded, key, plan, width,
-                                                   slices);
+    return table != NULL
+               ? table
+               : merak_search_make_table(s, sharded, key, plan, width, slices);
 }
 
 /* Bytes that tensor ranks replicate at the cut where most of it crosses. */
@@ -303,6 +303,7 @@ static const struct merak_table *sliced_table(struct merak_search *s,
     const struct merak_sharded *sharded = NULL;
     const struct merak_table *made;
     struct merak_plan key = whole->plan;
+    enum merak_status rc;
 
     if (!whole->may_slice &&
         (s->in->pin.given[MERAK_CHOICE_SP] || key.sp == MERAK_SP_ON))
@@ -312,8 +313,11 @@ static const struct merak_table *sliced_table(struct merak_search *s,
     made = merak_search_find_table(s, &key, NULL, 1, slices);
     if (made != NULL)
         return made->may_slice ? made : NULL;
-    if (s->rc == MERAK_OK)
-        s->rc = merak_graphs_shard(s->graphs, &key, &sharded, s->err);
+    rc = s->rc == MERAK_OK ? merak_search_shard(s, &key, &sharded, s->err)
+                           : s->rc;
+    if (rc == MERAK_ERR_TIMEOUT)
+        return NULL;
+    s->rc = rc;
     made = merak_search_add_table(s, sharded, &key, NULL, 1, slices);
     /* Ops may need whole sequences. */
     return made != NULL && made->may_slice ? made : NULL;

@@ -150,7 +150,8 @@ static void rate_and_simulate(struct instance *it, double *rated_p,
     struct merak_error err;
 
     assert_int_equal(merak_search_init(&s, &it->in, &err), MERAK_OK);
-    if (merak_graphs_shard(s.graphs, &it->plan, &sharded, &err) != MERAK_OK)
+    if (merak_graphs_shard(s.graphs, &it->plan, NULL, &sharded, &err) !=
+        MERAK_OK)
         fail_msg("%s", err.text);
     cand.plan.passes = sharded->graph->passes;
     assert_int_equal(

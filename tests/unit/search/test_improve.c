@@ -56,7 +56,7 @@ static void request_init(struct request *r)
                              .threads = 1};
     snprintf(p->schedule, sizeof(p->schedule), "1f1b");
     assert_int_equal(merak_search_init(&r->s, &r->in, &r->err), MERAK_OK);
-    if (merak_graphs_shard(r->s.graphs, p, &sharded, &r->err) != MERAK_OK)
+    if (merak_graphs_shard(r->s.graphs, p, NULL, &sharded, &r->err) != MERAK_OK)
         fail_msg("%s", r->err.text);
     p->passes = sharded->graph->passes;
     assert_int_equal(merak_table_create(&r->in, &r->s.cost, sharded, NULL, 1, 1,

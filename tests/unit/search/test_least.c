@@ -267,9 +267,8 @@ static void draw_instance(struct instance *it, int seed)
             merak_param_rules_add(&it->rules, MERAK_FREEZE,
                                   draw(2) == 0 ? "h.0.*" : "*.weight", NULL),
             MERAK_OK);
-    it->ruled = (struct merak_ruled_model){.describe = merak_hf_describe,
-                                           .arg = &it->config,
-                                           .rules = &it->rules};
+    it->ruled = (struct merak_ruled_model){
+        .describe = merak_hf_describe, .arg = &it->config, .rules = &it->rules};
     it->in = (struct merak_search_input){
         .describe = merak_ruled_describe,
         .arg = &it->ruled,
@@ -291,7 +290,7 @@ static double above_arenas(struct merak_search *s, struct merak_candidate *cand)
 
     assert_int_equal(merak_rater_init(&rater, &s->cost, cand, 0, NULL),
                      MERAK_OK);
-    assert_int_equal(merak_built_init(&b, s, cand, NULL), MERAK_OK);
+    assert_int_equal(merak_built_init(&b, s, cand, NULL, NULL), MERAK_OK);
     for (int p = 0; p < cand->plan.pp; p++) {
         struct merak_range range;
         double least;
@@ -330,8 +329,9 @@ static void no_arena_is_smaller_than_the_bound(void **state)
         draw_instance(&it, seed);
         cand.plan = it.plan;
         assert_int_equal(merak_search_init(&s, &it.in, NULL), MERAK_OK);
-        assert_int_equal(merak_graphs_shard(s.graphs, &it.plan, &sharded, NULL),
-                         MERAK_OK);
+        assert_int_equal(
+            merak_graphs_shard(s.graphs, &it.plan, NULL, &sharded, NULL),
+            MERAK_OK);
         assert_int_equal(merak_table_create(&it.in, &s.cost, sharded, NULL, 1,
                                             1, &table, NULL),
                          MERAK_OK);
@@ -393,8 +393,9 @@ static void deferred_weight_gradients_hold_what_they_read(void **state)
                  rows[i].schedule);
         cand.plan = it.plan;
         assert_int_equal(merak_search_init(&s, &it.in, NULL), MERAK_OK);
-        assert_int_equal(merak_graphs_shard(s.graphs, &it.plan, &sharded, NULL),
-                         MERAK_OK);
+        assert_int_equal(
+            merak_graphs_shard(s.graphs, &it.plan, NULL, &sharded, NULL),
+            MERAK_OK);
         assert_int_equal(merak_table_create(&it.in, &s.cost, sharded, NULL, 1,
                                             1, &table, NULL),
                          MERAK_OK);

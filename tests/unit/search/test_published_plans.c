@@ -165,7 +165,7 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
         merak_graphs_shard(
             s.graphs,
             &(struct merak_plan){.tp = tp, .sp = sp, .micro_batch = 4},
-            &sharded, NULL),
+            NULL, &sharded, NULL),
         MERAK_OK);
     assert_int_equal(
         merak_table_create(&in, &s.cost, sharded, NULL, 1, 1, &table, NULL),

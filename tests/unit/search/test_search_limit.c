@@ -199,6 +199,46 @@ static void a_plan_that_takes_too_long_to_build_is_left(void **state)
         fail_msg("%.1f s", took_s);
 }
 
+/* The search over layouts ends at a deadline: within an estimate nothing is
+ * left out but that estimate, and the search is then cut short, not failed. */
+static void layouts_are_not_searched_for_after_a_deadline(void **state)
+{
+    const struct merak_plan key = {.tp = 2, .micro_batch = 1};
+    const struct merak_deadline past = {.at_ns = 1};
+    struct merak_hf_config config = gpt2_config(8, 1024, 16, 50257);
+    const struct merak_sharded *sharded = NULL;
+    struct merak_device device;
+    struct merak_search_input in = {.describe = merak_hf_describe,
+                                    .arg = &config,
+                                    .seq = 512,
+                                    .dtype = MERAK_BF16,
+                                    .global_batch = 64,
+                                    .nodes = 2,
+                                    .ranks_per_node = 8,
+                                    .threads = 1,
+                                    .device = &device,
+                                    .seconds = 1e6};
+    struct merak_candidate known = {.plan = {.tp = 1}};
+    struct merak_search s;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_device_find("h100", &device, NULL), MERAK_OK);
+    assert_int_equal(merak_search_init(&s, &in, &err), MERAK_OK);
+    assert_int_equal(merak_graphs_shard(s.graphs, &key, &past, &sharded, &err),
+                     MERAK_ERR_TIMEOUT);
+    merak_search_keep(&s, &s.cand, &s.n_cands, &known);
+    s.until_ns = 1;
+    assert_int_equal(merak_search_shard(&s, &key, &sharded, &err),
+                     MERAK_ERR_TIMEOUT);
+    assert_null(sharded);
+    assert_true(s.cut_short && s.rc == MERAK_OK);
+    s.n_cands = 0; /* none is known: all of the time may be taken */
+    assert_int_equal(merak_search_shard(&s, &key, &sharded, &err), MERAK_OK);
+    assert_non_null(sharded);
+    merak_search_fini(&s);
+}
+
 /* Where all plans that fit were built and cannot run, that is what is said:
  * more memory would not help. */
 static void time_that_ends_among_plans_that_hang_is_not_memory(void **state)
@@ -236,6 +276,7 @@ int main(void)
             a_search_that_is_cut_short_does_not_say_that_none_fits),
         cmocka_unit_test(a_search_for_a_shorter_step_knows_that_there_is_none),
         cmocka_unit_test(a_plan_that_takes_too_long_to_build_is_left),
+        cmocka_unit_test(layouts_are_not_searched_for_after_a_deadline),
         cmocka_unit_test(time_that_ends_among_plans_that_hang_is_not_memory),
     };
 

@@ -86,7 +86,7 @@ static void rate_table(struct rivals *r, int tp, size_t b)
 
     if (merak_graphs_shard(s->graphs,
                            &(struct merak_plan){.tp = tp, .micro_batch = b},
-                           &sharded, NULL) != MERAK_OK)
+                           NULL, &sharded, NULL) != MERAK_OK)
         return; /* heads that tp does not divide */
     assert_int_equal(
         merak_table_create(s->in, &s->cost, sharded, NULL, 1, 1, &table, NULL),
@@ -203,11 +203,11 @@ static void is_not_worse(const struct row *row)
 static void plans_are_never_worse_than_uniform_ones(void **state)
 {
     static const struct row rows[] = {
-        {16, 6144, 512, "a100", 4, 0, 0}, {16, 6144, 512, "a100", 4, 14, 0},
-        {24, 1536, 64, "rtx3090", 2, 0, 0}, {48, 1024, 128, "h100", 1, 4, 0},
-        {44, 6144, 1024, "h200", 8, 0, 0}, {26, 2048, 512, "a100", 8, 0, 3},
+        {16, 6144, 512, "a100", 4, 0, 0},    {16, 6144, 512, "a100", 4, 14, 0},
+        {24, 1536, 64, "rtx3090", 2, 0, 0},  {48, 1024, 128, "h100", 1, 4, 0},
+        {44, 6144, 1024, "h200", 8, 0, 0},   {26, 2048, 512, "a100", 8, 0, 3},
         {34, 4096, 256, "a100", 8, 0, 12.5}, {50, 5120, 512, "a100", 16, 0, 3},
-        {66, 8192, 256, "a100", 32, 0, 3}, {98, 12288, 512, "a100", 32, 0, 6},
+        {66, 8192, 256, "a100", 32, 0, 3},   {98, 12288, 512, "a100", 32, 0, 6},
     };
     const int most = test_all_rows() ? INT_MAX : 16; /* nodes */
 
