@@ -225,8 +225,8 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              p->sub_pipeline ? " in halves that overlap each other's "
                                "communication"
                              : "",
-             merak_plan_dtype_text(p), merak_plan_state_text(p),
-             shares, offloaded[p->offload], sums,
+             merak_plan_dtype_text(p), merak_plan_state_text(p), shares,
+             offloaded[p->offload], sums,
              p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
              sp, samples, experts,

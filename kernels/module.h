@@ -10,7 +10,7 @@
 
 #include "kernels/kernels.h"
 
-#define MERAK_MODULE_ABI 4
+#define MERAK_MODULE_ABI 5
 #define MERAK_MODULE_SYMBOL "merak_module"
 
 /* A module has to be from the same build as the library that opens it, since

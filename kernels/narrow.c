@@ -71,13 +71,13 @@ static enum merak_status put(const struct merak_backend *backend,
                              struct merak_error *err)
 {
     static const struct merak_attrs none;
-    struct merak_kernel_call add = {.attrs = &none,
-                                    .n_in = 1,
-                                    .n_out = 1,
-                                    .operand = {*merak_call_out(wide, o),
-                                                *merak_call_out(call, o)},
-                                    .step = call->step,
-                                    .device = call->device};
+    struct merak_kernel_call add = {
+        .attrs = &none,
+        .n_in = 1,
+        .n_out = 1,
+        .operand = {*merak_call_out(wide, o), *merak_call_out(call, o)},
+        .step = call->step,
+        .device = call->device};
     const struct merak_kernel *kernel;
     enum merak_status rc = merak_kernel_find(
         backend, call->accumulate ? "grad_add" : "narrow", &kernel, err);

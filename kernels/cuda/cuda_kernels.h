@@ -27,8 +27,8 @@ extern "C" {
     CUDA_KERNEL(op);             \
     CUDA_SCRATCH(op);
 #define CUDA_DECLARE_CUDNN CUDA_DECLARE_SCRATCH
-#define CUDA_DECLARE_ADDS(op)                       \
-    CUDA_DECLARE_SCRATCH(op)                        \
+#define CUDA_DECLARE_ADDS(op)                      \
+    CUDA_DECLARE_SCRATCH(op)                       \
     CUDA_LINKAGE bool merak_cuda_##op##_adds_bf16( \
         const struct merak_kernel_call *call);
 #define CUDA_DECLARE(op, cpu, cuda) CUDA_DECLARE_##cuda(op)

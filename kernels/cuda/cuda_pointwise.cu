@@ -289,8 +289,7 @@ CUDA_KERNEL(grad_add)
     const struct merak_operand *a = &call->operand[0];
     const struct merak_operand *out = merak_call_out(call, 0);
     size_t n = merak_local_count(a);
-    enum merak_status rc =
-        check_dtype(call, 0, out->dtype != MERAK_BF16, err);
+    enum merak_status rc = check_dtype(call, 0, out->dtype != MERAK_BF16, err);
 
     if (rc == MERAK_OK)
         rc = check_dtype(call, 1, false, err);
@@ -301,8 +300,7 @@ CUDA_KERNEL(grad_add)
     return launch(merak_cuda_context_of(call),
                   map_launch("grad_add", ceil_div(n, merak_piece<float>::N)),
                   err, add_to_bf16, static_cast<const float *>(a->data),
-                  static_cast<merak_bf16 *>(out->data), n,
-                  is_aligned(a->data));
+                  static_cast<merak_bf16 *>(out->data), n, is_aligned(a->data));
 }
 
 /* --- types -----------------------------------------------------------------

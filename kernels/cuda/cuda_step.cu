@@ -57,8 +57,8 @@ struct merak_square {
 typedef merak_rows_of<merak_square> merak_squares;
 
 /* Of n elements in bf16 as of as many in f32, in that order. */
-static __device__ __forceinline__ double
-lane_squares(const merak_bf16 *g, size_t n, unsigned lane)
+static __device__ __forceinline__ double lane_squares(const merak_bf16 *g,
+                                                      size_t n, unsigned lane)
 {
     double sum = 0;
     float v[4];
@@ -120,12 +120,11 @@ static __global__ void __launch_bounds__(STEP_THREADS)
         merak_square t =
             s.table != nullptr ? s.table[tensor_of(s.table, s.n, b)] : s.one;
         size_t block = b - t.first, from = block * SUMSQ_BLOCK;
-        double sum = t.narrow
-                         ? lane_squares(static_cast<const merak_bf16 *>(t.g) +
-                                            from,
-                                        t.count - from, lane)
-                         : lane_squares(static_cast<const float *>(t.g) + from,
-                                        t.count - from, lane);
+        double sum =
+            t.narrow ? lane_squares(static_cast<const merak_bf16 *>(t.g) + from,
+                                    t.count - from, lane)
+                     : lane_squares(static_cast<const float *>(t.g) + from,
+                                    t.count - from, lane);
 
         sum = warp_sum(sum);
         if (lane == 0)
@@ -177,10 +176,12 @@ square_rows(const struct merak_kernel_call *const *call, int n, void *rows,
 
         if (rc != MERAK_OK)
             return rc;
-        row[i] = merak_square{op[0].data, op[0].dtype == MERAK_BF16,
+        row[i] = merak_square{op[0].data,
+                              op[0].dtype == MERAK_BF16,
                               static_cast<double *>(part) + blocks,
                               static_cast<double *>(op[1].data),
-                              merak_local_count(&op[0]), blocks};
+                              merak_local_count(&op[0]),
+                              blocks};
         blocks += ceil_div(row[i].count, SUMSQ_BLOCK);
     }
     *items_p = blocks;

@@ -24,10 +24,10 @@ MERAK_KERNEL_OPS(DEFINE)
 #define ROW_PLAIN(op) {.name = #op, .fn = merak_cuda_##op},
 #define ROW_SCRATCH(op) \
     {.name = #op, .fn = merak_cuda_##op, .scratch = merak_cuda_##op##_scratch},
-#define ROW_ADDS(op)                              \
-    {.name = #op,                                 \
-     .fn = merak_cuda_##op,                       \
-     .scratch = merak_cuda_##op##_scratch,        \
+#define ROW_ADDS(op)                       \
+    {.name = #op,                          \
+     .fn = merak_cuda_##op,                \
+     .scratch = merak_cuda_##op##_scratch, \
      .adds_bf16 = merak_cuda_##op##_adds_bf16},
 #define ROW_CUDNN(op) \
     {.name = #op, .fn = merak_cuda_##op, .scratch = op##_scratch},

@@ -116,9 +116,9 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
         return -1;
     }
     for (int h = 0; h < n && b->rc == MERAK_OK; h++) {
-        struct merak_exchange *ex = merak_build_exchange(
-            b, mesh, b->coord, &hop[h], &from, &value->shape,
-            b->prog->slot[slot].dtype);
+        struct merak_exchange *ex =
+            merak_build_exchange(b, mesh, b->coord, &hop[h], &from,
+                                 &value->shape, b->prog->slot[slot].dtype);
         int next = slot; /* an all-reduce works in place */
 
         for (int a = merak_build_dp_axis(b); a < b->mesh.n_axes; a++)

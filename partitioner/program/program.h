@@ -49,7 +49,7 @@ enum merak_instr_kind {
 /* Why memory is held; printed at start, as predicted and as reserved. */
 enum merak_category {
     MERAK_CAT_PARAM,     /* compute-dtype and f32 parameters */
-    MERAK_CAT_GRAD,      /* f32 accumulators */
+    MERAK_CAT_GRAD,      /* accumulators */
     MERAK_CAT_OPTIMIZER, /* master copies, moments */
     MERAK_CAT_ACTIVATION,
     MERAK_CAT_TRANSIENT, /* gradients of activations, converted copies */

@@ -409,9 +409,9 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     }
     /* As in optimizer_step.c: one kernel per parameter of the model, bytes of
      * those held here. */
-    t.norm_s = r->table->n_params * r->cost->kernel_s +
-               merak_param_state_grads(h, r->plan) / parts /
-                   r->cost->bytes_per_s;
+    t.norm_s =
+        r->table->n_params * r->cost->kernel_s +
+        merak_param_state_grads(h, r->plan) / parts / r->cost->bytes_per_s;
     t.ready += t.norm_s;
     t.update_s = update_s(r, h, parts);
     return t;

@@ -326,8 +326,8 @@ static json_t *deepspeed_object(const struct plan_emitted *e,
         p->dtype == MERAK_BF16);
 
     if (p->grad_dtype == MERAK_BF16) {
-        json_object_set_new(
-            o, "data_types", json_pack("{s: s}", "grad_accum_dtype", "bf16"));
+        json_object_set_new(o, "data_types",
+                            json_pack("{s: s}", "grad_accum_dtype", "bf16"));
         json_object_set_new(o, "communication_data_type", json_string("bf16"));
     }
     if (offloads) {

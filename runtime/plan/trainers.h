@@ -24,11 +24,11 @@ struct plan_trainer {
         const char *ours, *its;
         enum plan_order order;
     } schedule[PLAN_TRAINER_SCHEDULES];
-    bool cuts_layers;  /* it takes any numbers of whole layers */
-    bool lists_even;   /* equal numbers have to be listed, too: it would divide
-                          the layers otherwise */
-    bool has_order;    /* ranks may be tp-pp-dp */
-    bool has_experts;  /* its options divide experts among ranks */
+    bool cuts_layers; /* it takes any numbers of whole layers */
+    bool lists_even;  /* equal numbers have to be listed, too: it would divide
+                         the layers otherwise */
+    bool has_order;   /* ranks may be tp-pp-dp */
+    bool has_experts; /* its options divide experts among ranks */
     bool has_bf16_grads;
     int least_zero;    /* if replicas share out anything */
     int pipeline_zero; /* the most with several stages */

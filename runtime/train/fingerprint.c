@@ -50,10 +50,10 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         content, o->data.valid_fraction,
         merak_data_is_packed(t->data, &packed) ? "best-fit" : "stream",
         o->data.doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
-        grads_text(&t->plan),
-        (double)o->optimizer.weight_decay, (double)o->optimizer.beta1,
-        (double)o->optimizer.beta2, (double)o->optimizer.eps,
-        (double)o->optimizer.clip, sums_text(&t->plan));
+        grads_text(&t->plan), (double)o->optimizer.weight_decay,
+        (double)o->optimizer.beta1, (double)o->optimizer.beta2,
+        (double)o->optimizer.eps, (double)o->optimizer.clip,
+        sums_text(&t->plan));
     if (n + strlen(t->lineage.numbers) < size) {
         strcpy(t->lineage.fingerprint + n, t->lineage.numbers);
         return MERAK_OK;

@@ -396,10 +396,9 @@ static double exchange_s(const struct merak_walker *w,
 {
     int n = w->sharded->mesh.axis[axis].size;
 
-    return merak_links_exchange_s(&w->cost->links, kind,
-                                  words *
-                                      (double)merak_dtype_bytes(grad->dtype),
-                                  &(struct merak_spread){{n}});
+    return merak_links_exchange_s(
+        &w->cost->links, kind, words * (double)merak_dtype_bytes(grad->dtype),
+        &(struct merak_spread){{n}});
 }
 
 /* Count the sums over tensor ranks that replicate a parameter: all-reduces, or

@@ -149,8 +149,8 @@ static bool makes_weights(const struct kc *c)
     bool any = false;
 
     for (int g = 0; g < kc_n_grads; g++)
-        any = any ||
-              (kc_grads[g].weights && strcmp(kc_grads[g].op, c->op) == 0);
+        any =
+            any || (kc_grads[g].weights && strcmp(kc_grads[g].op, c->op) == 0);
     return any;
 }
 

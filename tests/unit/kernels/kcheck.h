@@ -47,9 +47,9 @@ void kc_check_same_bits(const struct kc *got, const struct kc *want,
  * off its boundary. */
 void kc_check_addresses(const struct kc_suite *suite, const struct kc *c);
 
-/* Gradients of matrices that are kept in bf16 are those in f32, added in f32 and
- * rounded once; to a rounding where a kernel does that itself.  1 if the call
- * makes such gradients. */
+/* Gradients of matrices that are kept in bf16 are those in f32, added in f32
+ * and rounded once; to a rounding where a kernel does that itself.  1 if the
+ * call makes such gradients. */
 int kc_check_narrow(const struct kc_suite *suite,
                     const struct merak_backend *backend, const struct kc *c);
 

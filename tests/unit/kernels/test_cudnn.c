@@ -112,11 +112,15 @@ ATTEND(attention_packed)
 ATTEND(attention_dx)
 ATTEND(attention_packed_dx)
 
+#define ROW(op)                                        \
+    {                                                  \
+        .name = #op, .fn = op, .scratch = op##_scratch \
+    }
 static const struct merak_kernel kernels[] = {
-    {"attention", attention, attention_scratch},
-    {"attention_packed", attention_packed, attention_packed_scratch},
-    {"attention_dx", attention_dx, attention_dx_scratch},
-    {"attention_packed_dx", attention_packed_dx, attention_packed_dx_scratch},
+    ROW(attention),
+    ROW(attention_packed),
+    ROW(attention_dx),
+    ROW(attention_packed_dx),
     {0},
 };
 static const struct merak_backend backend = {.name = "cudnn",

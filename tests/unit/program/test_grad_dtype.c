@@ -8,6 +8,7 @@
 
 #include "unit/parity.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct small_model model = {
@@ -24,10 +25,14 @@ static struct merak_plan narrow_plan(const struct parity_variant *v)
 static void pipelines_and_schedules_change_no_bit(void **state)
 {
     static const struct parity_variant rows[] = {
-        {1, 2, 1, "1f1b", 0, MERAK_SP_OFF},  {1, 3, 1, "gpipe", 0, MERAK_SP_OFF},
-        {1, 3, 1, "zb-h1", 0, MERAK_SP_OFF}, {1, 2, 2, "1f1b", 1, MERAK_SP_OFF},
-        {1, 2, 2, "1f1b", 2, MERAK_SP_OFF},  {1, 3, 2, "1f1b", 3, MERAK_SP_OFF},
-        {2, 2, 1, "1f1b", 0, MERAK_SP_ON},   {2, 2, 2, "1f1b", 1, MERAK_SP_ON},
+        {1, 2, 1, "1f1b", 0, MERAK_SP_OFF},
+        {1, 3, 1, "gpipe", 0, MERAK_SP_OFF},
+        {1, 3, 1, "zb-h1", 0, MERAK_SP_OFF},
+        {1, 2, 2, "1f1b", 1, MERAK_SP_OFF},
+        {1, 2, 2, "1f1b", 2, MERAK_SP_OFF},
+        {1, 3, 2, "1f1b", 3, MERAK_SP_OFF},
+        {2, 2, 1, "1f1b", 0, MERAK_SP_ON},
+        {2, 2, 2, "1f1b", 1, MERAK_SP_ON},
     };
 
     (void)state;
@@ -56,6 +61,39 @@ static void tied_weights_change_no_bit(void **state)
     (void)state;
     tied.shared_proj = true;
     parity_plans(&tied, &a, &b, true);
+}
+
+/* Halves of micro-batches, state in the host's memory, and experts. */
+static void other_choices_change_no_bit(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        bool halves;
+        enum merak_offload offload;
+        size_t experts;
+    } rows[] = {
+        {{2, 2, 1, "1f1b", 0, MERAK_SP_ON}, true, MERAK_OFFLOAD_NONE, 0},
+        {{2, 1, 2, "gpipe", 2, MERAK_SP_OFF}, true, MERAK_OFFLOAD_NONE, 0},
+        {{1, 2, 2, "1f1b", 1, MERAK_SP_OFF}, false, MERAK_OFFLOAD_STATE, 0},
+        {{1, 3, 1, "1f1b", 0, MERAK_SP_OFF}, false, MERAK_OFFLOAD_NONE, 4},
+        {{2, 2, 2, "1f1b", 3, MERAK_SP_OFF}, false, MERAK_OFFLOAD_NONE, 4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan b = narrow_plan(&rows[i].v), a;
+        struct small_model with = model;
+
+        with.experts = rows[i].experts;
+        with.chosen = rows[i].experts / 2;
+        b.microbatches = 8;
+        a = b;
+        a.pp = 1;
+        snprintf(a.schedule, sizeof(a.schedule), "gpipe");
+        b.sub_pipeline = rows[i].halves;
+        b.offload = rows[i].offload;
+        parity_plans(&with, &a, &b, true);
+    }
 }
 
 /* Each of m micro-batches' sums and that over replicas is rounded to 8 bits:
@@ -154,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_and_schedules_change_no_bit),
         cmocka_unit_test(tied_weights_change_no_bit),
+        cmocka_unit_test(other_choices_change_no_bit),
         cmocka_unit_test(sums_are_as_far_as_their_roundings),
         cmocka_unit_test(halves_memory_and_words),
         cmocka_unit_test(is_of_models_in_bf16),

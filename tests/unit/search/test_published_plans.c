@@ -476,7 +476,7 @@ static void rows_travel_where_that_is_less(void **state)
 }
 
 /* Nemotron-4 340 B ran on 128 H100 with these degrees in 4.61 s, without
- * recomputation (NVIDIA, dgxc-benchmarking, 2025), with gradients in bf16.  With
+ * recomputation (NVIDIA, dgxc-benchmarking, 2025), with gradients in bf16. With
  * them in f32 its state fits by few of the ways to cut it. */
 static void a_run_that_hardly_fits_is_planned(void **state)
 {
