@@ -45,7 +45,8 @@ static enum merak_status find_places(const struct merak_sharded *sharded,
     for (int i = 1; rc == MERAK_OK && i <= n; i++) {
         int part = stages->of_node[place[i].node];
 
-        if (part != stages->of_node[place[i].node - 1])
+        /* what is just before it may be its own conversion */
+        if (part != stages->of_node[place[i - 1].node])
             parts->place[part] = i - 1;
     }
     free(place);

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..160
+echo 1..161
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -112,11 +112,13 @@ has "one that was not searched for is built for given speeds" "$tmp/out" \
     "4 ranks: tp 2, pp 2" ", for given speeds" "at 150 GFLOP/s"
 grep -q "program id was" "$tmp/out" && echo >"$tmp/out"
 has "of the same programs" "$tmp/out" "program id "
-"$merak" plan --model "$model" --pp 2 --seq 16 --gflops 1e9 --memory-gbs 1 \
-    --json "$tmp/rated.json" >/dev/null 2>&1
-"$merak" plan --model "$model" --plan "$tmp/rated.json" >"$tmp/out" 2>&1
-grep -q "program id was" "$tmp/out" && echo >"$tmp/out"
-has "so is one that speeds have cut, which are not saved" "$tmp/out" "program id "
+for how in "--gflops 1e9 --memory-gbs 1" "--tp 2 --split b0 --micro-batch 2"; do
+    "$merak" plan --model "$model" --pp 2 --seq 16 $how \
+        --json "$tmp/cut.json" >/dev/null 2>&1
+    "$merak" plan --model "$model" --plan "$tmp/cut.json" >"$tmp/out" 2>&1
+    grep -q "program id was" "$tmp/out" && echo >"$tmp/out"
+    has "so is one with $how, whose cut is saved" "$tmp/out" "program id "
+done
 "$merak" plan --model "$model" --plan "$tmp/plan.json" \
     --plan "$tmp/given.json" >"$tmp/out" 2>&1
 has "several are compared" "$tmp/out" "relative  bubble     memory" \
