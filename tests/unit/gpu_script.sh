@@ -7,6 +7,8 @@
 
 set -u
 export LC_ALL=C
+# the fake device has a thread of its own: others would spin for its core
+export SLURM_CPUS_PER_TASK=1
 
 gpu=$(dirname "$0")/../../bench/gpu.sh
 . "$(dirname "$0")/tap.sh"
