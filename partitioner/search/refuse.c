@@ -450,7 +450,7 @@ static void say_parts(const struct merak_refusal *r, struct merak_error *err)
 static void say_reason(const struct merak_search *s,
                        const struct merak_refusal *r, struct merak_error *err)
 {
-    char given[MERAK_FIX_TEXT];
+    char given[MERAK_FIX_TEXT], left[48] = "";
 
     switch (r->constraint) {
     case MERAK_BINDS_MEMORY:
@@ -458,12 +458,14 @@ static void say_reason(const struct merak_search *s,
         break;
     case MERAK_BINDS_DEGREES:
         merak_search_name_degrees(&s->in->pin, given);
+        if (s->in->pin.cp > 1)
+            snprintf(left, sizeof(left), " that cp %d leaves", s->in->pin.cp);
         merak_fail(
             err, MERAK_ERR_CONFIG,
-            "degrees: %s: %s must be the %d rank%s, and %s must divide "
+            "degrees: %s: %s must be the %d rank%s%s, and %s must divide "
             "the %d of a %s",
             given, s->in->pin.ep > 1 ? "tp x ep x pp x dp" : "tp x pp x dp",
-            s->spread, merak_plural(s->spread),
+            s->spread, merak_plural(s->spread), left,
             s->in->pin.ep > 1 ? "tp x ep" : "tp", merak_search_in_node(s),
             merak_search_node_word(s->in));
         break;

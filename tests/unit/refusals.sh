@@ -88,6 +88,9 @@ says 66 "or leave out --cp-order" plan --model small.json --device cpu --cp 1 \
     --cp-order contiguous
 says 66 "or leave out --cp-order" $train --cp-order head-tail
 
+says 66 "tp x pp x dp must be the 4 ranks that cp 2 leaves, and tp must divide" \
+    plan --model small.json --device h100 --ranks-per-node 8 --global-batch 8 \
+    --tp 1 --pp 1 --dp 1 --cp 2
 for how in "" "$search"; do
     "$merak" plan $experts --cp 2 --micro-batch 2 $how >out 2>err
     ok $? "ep beside cp is planned $how" out err
