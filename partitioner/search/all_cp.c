@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* all_cp.c - the best plan of all degrees of context parallelism
+/* all_cp.c - the best plan of all degrees of context parallelism, and of those
+ * of tensor parallelism beside one with which a group leaves a node
  */
 #include "config.h"
 
@@ -14,6 +15,8 @@
 
 /* Of the time, to find a plan; the rest is for saying why there is none. */
 #define FIND_SHARE 0.75
+/* Of what is left, for the next of several tensor degrees beside a cp. */
+#define NEAR_SHARE 0.6
 
 /* May it pay to cut sequences?  *best: the plan that does not, or NULL. */
 static bool may_cut(const struct merak_search_input *input,
@@ -37,6 +40,7 @@ static void keep_better(struct merak_search_result **best_p,
     }
     old = &best->choice[0];
     best->bound_s = result->bound_s = fmin(best->bound_s, result->bound_s);
+    best->cut_short = result->cut_short = best->cut_short || result->cut_short;
     if (old->step_s < now->step_s ||
         (old->step_s == now->step_s && old->plan.cp <= now->plan.cp)) {
         best->n_rated += result->n_rated;
@@ -133,6 +137,100 @@ over_nodes(const struct merak_search_input *input, int64_t start_ns)
     return found;
 }
 
+/* --- tensor parallelism beside it ------------------------------------------
+ */
+
+/* May more tensor ranks beside this cp than a node has room for pay?  Which
+ * they are is otherwise free. */
+static bool may_leave(const struct merak_search_input *input)
+{
+    return input->pin.tp == 0 && input->pin.tp_axes <= 0 &&
+           input->pin.ep <= 1 && input->pin.cp > 1 &&
+           input->seq >= MERAK_SEARCH_LONG && !merak_search_leaves_node(input);
+}
+
+/* The next smaller tp whose groups fill nodes that cp's leave, which take least
+ * memory; 0: no more. */
+static int next_far(const struct merak_search_input *input, int tp)
+{
+    while (--tp > 1) {
+        struct merak_search_input one = *input;
+
+        one.pin.tp = tp;
+        if (merak_search_leaves_node(&one) &&
+            merak_search_fills_nodes(&one, tp))
+            return tp;
+    }
+    return 0;
+}
+
+static int count_far(const struct merak_search_input *input)
+{
+    int n = 0;
+
+    for (int tp = next_far(input, merak_search_node(input) + 1); tp > 0;
+         tp = next_far(input, tp))
+        n++;
+    return n;
+}
+
+static bool is_stopped(const struct merak_search_input *input)
+{
+    return input->stop != NULL && *input->stop != 0;
+}
+
+/* Also search with each of these; *best_p: the best plan so far, or NULL.  The
+ * larger ones, which come first, have most of the time that is left. */
+static void try_far(const struct merak_search_input *input, int64_t start_ns,
+                    struct merak_search_result **best_p)
+{
+    int n = may_leave(input) ? count_far(input) : 0;
+    int tp = merak_search_node(input) + 1;
+
+    for (; n > 0 && (input->most_s == 0 || *best_p == NULL); n--) {
+        struct merak_search_input one = *input;
+        struct merak_search_result *result = NULL;
+        struct merak_refusal why = {.need = 0};
+
+        tp = next_far(input, tp);
+        one.pin.tp = tp;
+        one.any_cp = one.brief = true;
+        one.refusal = &why;
+        one.known_s = *best_p != NULL ? (*best_p)->choice[0].step_s : 0;
+        if (input->seconds > 0)
+            one.seconds =
+                (input->seconds - since(start_ns)) * (n > 1 ? NEAR_SHARE : 1);
+        if ((input->seconds == 0 || one.seconds > 0) && !is_stopped(input) &&
+            merak_search_all_means(&one, &result, NULL) == MERAK_OK)
+            keep_better(best_p, result);
+    }
+}
+
+enum merak_status merak_search_given_cp(const struct merak_search_input *input,
+                                        struct merak_search_result **result_p,
+                                        struct merak_error *err)
+{
+    struct merak_search_input near = *input;
+    struct merak_search_result *best = NULL;
+    int64_t start_ns = merak_clock_ns();
+    enum merak_status rc;
+
+    if (!may_leave(input) || count_far(input) == 0)
+        return merak_search_all_means(input, result_p, err);
+    near.seconds *= NEAR_SHARE;
+    rc = merak_search_all_means(&near, &best, err);
+    if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
+        return rc;
+    try_far(input, start_ns, &best);
+    if (best == NULL)
+        return rc;
+    best->took_s = since(start_ns);
+    *result_p = best;
+    return MERAK_OK;
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
 /* Search without cp and with every degree of it.  What is left of the time is
  * divided among those still to come; each has half of an equal share. */
 enum merak_status merak_search_all_cp(const struct merak_search_input *input,
@@ -143,16 +241,18 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
     int64_t start_ns = merak_clock_ns();
     int *cp = calloc((size_t)merak_search_node(input), sizeof(*cp)), n;
     double least = DBL_MAX;
-    int least_cp = 1;
+    int least_cp = 1, far;
 
     if (cp == NULL)
         return merak_fail_nomem(err, sizeof(*cp));
     n = list_cp(input, cp);
+    far = input->pin.tp == 0 && input->seq >= MERAK_SEARCH_LONG;
     for (int i = 0; i < n; i++) {
         double all_s = input->seconds * (best != NULL ? 1 : FIND_SHARE);
         struct merak_search_input one =
             with_cp(input, cp[i],
-                    fmax((all_s - since(start_ns)) / (n - i), all_s / (2 * n)));
+                    fmax((all_s - since(start_ns)) / (n - i + far),
+                         all_s / (2 * (n + far))));
         struct merak_search_result *result = NULL;
         struct merak_refusal why = {.need = 0};
 
@@ -170,6 +270,14 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
         }
     }
     free(cp);
+    if (best == NULL || best->choice[0].plan.cp > 1) {
+        struct merak_search_input one = with_cp(
+            input,
+            best != NULL ? best->choice[0].plan.cp : merak_search_node(input),
+            (best != NULL ? 1 : FIND_SHARE) * input->seconds);
+
+        try_far(&one, start_ns, &best);
+    }
     if (best == NULL && least < DBL_MAX && input->seq >= MERAK_SEARCH_LONG)
         best = over_nodes(input, start_ns);
     if (best == NULL)

@@ -548,7 +548,7 @@ enum merak_status merak_search(const struct merak_search_input *input,
         return rc;
     rc = input->pin.cp == MERAK_OPTION_AUTO
              ? merak_search_all_cp(input, result_p, err)
-             : merak_search_all_means(input, result_p, err);
+             : merak_search_given_cp(input, result_p, err);
     return merak_search_time_left(&rest, start_ns)
                ? merak_search_unlike(&rest, rc, result_p, err)
                : rc;

@@ -431,6 +431,11 @@ merak_search_given_means(const struct merak_search_input *input,
 enum merak_status merak_search_all_means(const struct merak_search_input *input,
                                          struct merak_search_result **result_p,
                                          struct merak_error *err) MERAK_CHECKED;
+/* The same, also with more tensor ranks beside a given cp than a node has room
+ * for, if tp is free and sequences are long. */
+enum merak_status merak_search_given_cp(const struct merak_search_input *input,
+                                        struct merak_search_result **result_p,
+                                        struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_search_all_cp(const struct merak_search_input *input,
                                       struct merak_search_result **result_p,
                                       struct merak_error *err) MERAK_CHECKED;

@@ -521,6 +521,30 @@ static void the_best_cp_is_found(void **state)
                                   "nearest: --cp 2 or 4");
 }
 
+/* With a tp beside cp 4, which leaves a node of 4, steps are shorter. */
+static void a_free_tp_leaves_a_node_beside_cp(void **state)
+{
+    struct merak_hf_config config = gpt2_config(8, 4096, 32, 50257);
+    double step_s[2];
+
+    (void)state;
+    for (int tp = 0; tp < 2; tp++) { /* 0: free */
+        struct merak_search_result *result = NULL;
+        struct merak_search_input in;
+        struct merak_device device;
+
+        input_20b(&in, &device);
+        config.positions = in.seq = 131072;
+        in.arg = &config;
+        in.global_batch = 1, in.nodes = 2, in.ranks_per_node = 4;
+        in.pin = (struct merak_choices){.tp = tp, .cp = 4, .schedule = "1f1b"};
+        assert_int_equal(merak_search(&in, &result, NULL), MERAK_OK);
+        step_s[tp] = result->choice[0].step_s;
+        merak_search_destroy(result);
+    }
+    assert_true(step_s[0] < 0.95 * step_s[1]); /* so tp is more than 1 */
+}
+
 /* Experts are divided beside cp where neither heads nor layers can be: found as
  * if the degree were given, and faster than without. */
 static void experts_are_divided_beside_cp(void **state)
@@ -568,6 +592,7 @@ int main(void)
         cmocka_unit_test(boundaries_are_of_slices),
         cmocka_unit_test(plans_of_long_sequences_are_read),
         cmocka_unit_test(the_best_cp_is_found),
+        cmocka_unit_test(a_free_tp_leaves_a_node_beside_cp),
         cmocka_unit_test(experts_are_divided_beside_cp),
     };
 
