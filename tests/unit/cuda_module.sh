@@ -99,6 +99,11 @@ train graphs cuda MERAK_ACCEL_GRAPHS=1 --dtype bf16 &&
     near graphs cuda 0 >"$tmp/near"
 ok $? "so do CUDA graphs" "$tmp/graphs.log" "$tmp/near"
 
+half=(--dtype bf16 --grad-dtype bf16)
+train cpu-half cpu "${half[@]}" && train half cuda "${half[@]}" &&
+    near half cpu-half 2e-2 >"$tmp/near"
+ok $? "gradients in bf16: the cpu backend's losses" "$tmp/half.log" "$tmp/near"
+
 for dtype in bf16 fp32; do
     train fused cuda --dtype $dtype &&
         train single cuda MERAK_ACCEL_FUSE=0 --dtype $dtype &&
