@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..161
+echo 1..162
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -112,6 +112,10 @@ has "one that was not searched for is built for given speeds" "$tmp/out" \
     "4 ranks: tp 2, pp 2" ", for given speeds" "at 150 GFLOP/s"
 grep -q "program id was" "$tmp/out" && echo >"$tmp/out"
 has "of the same programs" "$tmp/out" "program id "
+"$merak" plan --model "${model%/*}/parity/gpt2-tied.json" --tp 2 --pp 2 --seq 16 \
+    --schedule sliced:4 >"$tmp/out" 2>&1
+has "ranks do not cut sequences that a schedule slices" "$tmp/out" \
+    "4 ranks: tp 2, pp 2, dp 1; sliced:4"
 for how in "--gflops 1e9 --memory-gbs 1" "--tp 2 --split b0 --micro-batch 2"; do
     "$merak" plan --model "$model" --pp 2 --seq 16 $how \
         --json "$tmp/cut.json" >/dev/null 2>&1
