@@ -123,6 +123,35 @@ static void sums_are_as_far_as_their_roundings(void **state)
     }
 }
 
+/* A table that two stages have: its gradients cross from two replicas to two
+ * tensor ranks, and the sums back. */
+static void stages_of_unlike_ranks_agree_with_one_rank(void **state)
+{
+    static const struct merak_stage_degrees stage[] = {{2, 1}, {1, 2}};
+    const struct parity_variant v = {1, 1, 1, "1f1b", 1, MERAK_SP_OFF};
+    struct merak_plan one = narrow_plan(&v), two;
+    struct small_model tied = model;
+    double a[PARITY_STEPS], b[PARITY_STEPS];
+    struct executed *x, *y;
+    struct merak_error err = {0};
+    float norms[2];
+
+    (void)state;
+    tied.shared_proj = true;
+    one.micro_batch = 2;
+    two = one;
+    assert_int_equal(merak_plan_set_stages(&two, stage, 2, &err), MERAK_OK);
+    x = parity_trained(&tied, &one, a);
+    y = parity_trained(&tied, &two, b);
+    planned_assert_sound(y->planned);
+    norms[0] = executed_norm(x, 0);
+    norms[1] = executed_norm(y, 0);
+    assert_near(b, a, PARITY_STEPS, 2e-3, 0);
+    assert_near(&norms[1], &norms[0], 1, 2e-2, 0);
+    executed_destroy(x);
+    executed_destroy(y);
+}
+
 static size_t bytes_of(const struct merak_program *prog,
                        enum merak_category category, enum merak_dtype dtype)
 {
@@ -194,6 +223,7 @@ int main(void)
         cmocka_unit_test(tied_weights_change_no_bit),
         cmocka_unit_test(other_choices_change_no_bit),
         cmocka_unit_test(sums_are_as_far_as_their_roundings),
+        cmocka_unit_test(stages_of_unlike_ranks_agree_with_one_rank),
         cmocka_unit_test(halves_memory_and_words),
         cmocka_unit_test(is_of_models_in_bf16),
     };
