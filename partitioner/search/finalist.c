@@ -451,7 +451,8 @@ enum merak_status merak_search_try(const struct merak_search *s,
 {
     double step = 0, bytes = 0;
     struct merak_built b;
-    enum merak_status rc = merak_built_init(&b, s, cand, &s->trials.deadline, err);
+    enum merak_status rc =
+        merak_built_init(&b, s, cand, &s->trials.deadline, err);
 
     if (rc == MERAK_OK)
         rc = merak_built_enough(cand, &b.plan.microbatches, err);
