@@ -118,7 +118,7 @@ struct merak_shard_options {
     int tp;
     int64_t tp_axes; /* its factors, an axis each, the first outermost
                         (base/factors.h); 0: chosen by the heads */
-    int cp;          /* context parallelism; 0 or 1: sequences are whole */
+    int cp; /* context parallelism; 0 or 1: sequences are whole */
     enum merak_cp_form cp_form;
     enum merak_cp_order cp_order;
     int ep;     /* > 1: ranks of an axis for experts */
@@ -128,9 +128,9 @@ struct merak_shard_options {
     int tp_batch_percent; /* percent of the forward nodes, the last ones, that a
                   tensor axis may cut by samples, if that is cheaper; 0: none.
                   tp must then divide the micro-batch */
-    struct merak_layer_split
-        split;   /* layers that it cuts by samples, all others by
-              weights; none: as the percentage says */
+    struct merak_layer_split split; /* layers that it cuts by samples, all
+                                       others by weights; none: as the
+                                       percentage says */
     bool halved; /* for errors: micro-batches are a sub-pipeline's halves */
     enum merak_branches branches;        /* not AUTO */
     const struct merak_cost_model *cost; /* NULL: the same for all machines and

@@ -30,7 +30,7 @@ static const char *grads_text(const struct merak_plan *plan)
     if (plan->dtype != MERAK_BF16)
         return "";
     return plan->grad_dtype == MERAK_BF16 ? "--grad-dtype=bf16; "
-                                          : "--grad-dtype=f32; ";
+                                          : "--grad-dtype=fp32; ";
 }
 
 enum merak_status merak_fingerprint_make(struct merak_trainer *t,
