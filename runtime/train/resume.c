@@ -232,6 +232,12 @@ static void warn_of_schedule(const struct merak_trainer *t,
                then);
 }
 
+/* Fingerprints have kernels' names of types, and options others. */
+static const char *as_typed(const char *value)
+{
+    return strcmp(value, "f32") == 0 ? "fp32" : value;
+}
+
 /* Changes of these are allowed, like a changed learning rate. */
 static void warn_of_options(const struct merak_trainer *t,
                             const struct merak_ckpt *ckpt)
@@ -242,7 +248,7 @@ static void warn_of_options(const struct merak_trainer *t,
     for (int i = 0;
          merak_fingerprint_difference(then, t->lineage.fingerprint, i, &d); i++)
         merak_warn("train", "%s is %s, but %s was trained with %s", d.key,
-                   d.now, merak_ckpt_path(ckpt), d.then);
+                   as_typed(d.now), merak_ckpt_path(ckpt), as_typed(d.then));
 }
 
 /* Changes that resuming allows; of those that it refuses, the ones that the

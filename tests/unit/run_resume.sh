@@ -397,7 +397,7 @@ refuses "was made with --seed 1234, not 7" --seed 7
 
 says "--clip is 0.5, but copy/step-00000002 was trained with 1" --clip 0.5
 says "--weight-decay is 0, but" --weight-decay 0
-says "--dtype is bf16, but" --dtype bf16
+says "--dtype is bf16, but copy/step-00000002 was trained with fp32" --dtype bf16
 says "--global-batch 4, but" --global-batch 4
 says "the learning rate of step 3 is 1.23e-04; by the options that" --steps 5
 says "--steps 2 --lr 0.0003 --min-lr 3e-05 --warmup 0 --lr-schedule cosine, it would be 3.00e-05" \
