@@ -14,10 +14,16 @@ struct merak_deadline {
     const volatile sig_atomic_t *stop; /* past once it is set; or NULL */
 };
 
+/* Has a signal asked to stop?  NULL: none can. */
+static inline bool merak_stop_is_set(const volatile sig_atomic_t *stop)
+{
+    return stop != NULL && *stop != 0;
+}
+
 /* NULL: never. */
 static inline bool merak_deadline_is_past(const struct merak_deadline *d)
 {
-    return d != NULL && ((d->stop != NULL && *d->stop != 0) ||
+    return d != NULL && (merak_stop_is_set(d->stop) ||
                          (d->at_ns < INT64_MAX && merak_clock_ns() > d->at_ns));
 }
 

@@ -174,11 +174,6 @@ static int count_far(const struct merak_search_input *input)
     return n;
 }
 
-static bool is_stopped(const struct merak_search_input *input)
-{
-    return input->stop != NULL && *input->stop != 0;
-}
-
 /* Also search with each of these; *best_p: the best plan so far, or NULL.  The
  * larger ones, which come first, have most of the time that is left. */
 static void try_far(const struct merak_search_input *input, int64_t start_ns,
@@ -200,7 +195,8 @@ static void try_far(const struct merak_search_input *input, int64_t start_ns,
         if (input->seconds > 0)
             one.seconds =
                 (input->seconds - since(start_ns)) * (n > 1 ? NEAR_SHARE : 1);
-        if ((input->seconds == 0 || one.seconds > 0) && !is_stopped(input) &&
+        if ((input->seconds == 0 || one.seconds > 0) &&
+            !merak_stop_is_set(input->stop) &&
             merak_search_all_means(&one, &result, NULL) == MERAK_OK)
             keep_better(best_p, result);
     }
@@ -246,7 +242,8 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
     if (cp == NULL)
         return merak_fail_nomem(err, sizeof(*cp));
     n = list_cp(input, cp);
-    far = input->pin.tp == 0 && input->seq >= MERAK_SEARCH_LONG;
+    /* more tensor ranks beside the best of them have a share, too */
+    far = input->pin.tp == 0 && input->seq >= MERAK_SEARCH_LONG ? 1 : 0;
     for (int i = 0; i < n; i++) {
         double all_s = input->seconds * (best != NULL ? 1 : FIND_SHARE);
         struct merak_search_input one =

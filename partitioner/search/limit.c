@@ -182,7 +182,7 @@ bool merak_search_is_late(const struct merak_search *s)
     if (s->turn.insists && s->n_cands == 0)
         return merak_search_is_past(s->start_ns + FIRST_NS) &&
                merak_search_is_past(at_share(s, 1));
-    return s->over || (s->in->stop != NULL && *s->in->stop != 0) ||
+    return s->over || merak_stop_is_set(s->in->stop) ||
            merak_search_is_past(s->until_ns);
 }
 

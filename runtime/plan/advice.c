@@ -14,6 +14,7 @@
 #include "runtime/plan/advice.h"
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/size.h"
 
@@ -200,7 +201,7 @@ struct asked {
 
 static bool is_over(const struct asked *a)
 {
-    return (a->plan->in.stop != NULL && *a->plan->in.stop != 0) ||
+    return merak_stop_is_set(a->plan->in.stop) ||
            (a->until_ns < INT64_MAX && merak_clock_ns() >= a->until_ns);
 }
 
