@@ -93,7 +93,7 @@ enum merak_status merak_kernel_run(const struct merak_backend *backend,
     struct merak_kernel_call wide;
     enum merak_status rc;
 
-    if (!call->narrow || !merak_kernel_widens(kernel, call))
+    if (!merak_kernel_widens(kernel, call))
         return kernel->fn(call, err);
     (void)widen(call, own_scratch(kernel, call), &wide);
     rc = kernel->fn(&wide, err);

@@ -56,16 +56,18 @@ struct merak_square {
 
 typedef merak_rows_of<merak_square> merak_squares;
 
-/* Of n elements in bf16 as of as many in f32, in that order. */
-static __device__ __forceinline__ double lane_squares(const merak_bf16 *g,
-                                                      size_t n, unsigned lane)
+/* A lane's part of the sum of n elements, of which it takes four in every
+ * 4 WARP, in order. */
+template <typename T>
+static __device__ __forceinline__ double
+lane_squares_one_by_one(const T *g, size_t n, bool whole, unsigned lane)
 {
     double sum = 0;
     float v[4];
 
 #pragma unroll 1
     for (unsigned i = 4 * lane; i < SUMSQ_BLOCK && i < n; i += 4 * WARP) {
-        read(g + i, n - i, false, v);
+        read(g + i, n - i, whole, v);
 #pragma unroll
         for (int k = 0; k < 4; k++)
             sum += (double)v[k] * (double)v[k];
@@ -73,8 +75,12 @@ static __device__ __forceinline__ double lane_squares(const merak_bf16 *g,
     return sum;
 }
 
-/* A lane's part of the sum of n elements, of which it takes four in every
- * 4 WARP, in order. */
+static __device__ __forceinline__ double lane_squares(const merak_bf16 *g,
+                                                      size_t n, unsigned lane)
+{
+    return lane_squares_one_by_one(g, n, false, lane);
+}
+
 static __device__ __forceinline__ double lane_squares(const float *g, size_t n,
                                                       unsigned lane)
 {
@@ -99,14 +105,7 @@ static __device__ __forceinline__ double lane_squares(const float *g, size_t n,
         }
         return sum;
     }
-#pragma unroll 1
-    for (unsigned i = 4 * lane; i < SUMSQ_BLOCK && i < n; i += 4 * WARP) {
-        read(g + i, n - i, whole, v);
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            sum += (double)v[k] * (double)v[k];
-    }
-    return sum;
+    return lane_squares_one_by_one(g, n, whole, lane);
 }
 
 /* A warp sums a block. */
