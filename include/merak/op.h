@@ -328,9 +328,9 @@ bool merak_grad_wanted(struct merak_grad *g, const struct merak_value *v);
 /*
  * Add a gradient node of phase B or W.
  *   in[n_in]   values; out[op->n_out] receives the new values
- * W-phase outputs are f32 and are accumulated over micro-batches; a run may keep
- * what they add up to in bf16 (merak_model_options.grad_dtype), which kernels
- * need not know.
+ * W-phase outputs are f32 and are accumulated over micro-batches; a run may
+ * keep what they add up to in bf16 (merak_model_options.grad_dtype), which
+ * kernels need not know.
  */
 enum merak_status merak_grad_node(struct merak_grad *g,
                                   const struct merak_node *forward,

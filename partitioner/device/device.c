@@ -258,7 +258,7 @@ enum merak_status merak_device_add_tuned(struct merak_device *device,
 }
 
 int merak_device_rack_nodes(const struct merak_device *device, int nodes,
-                        int ranks_per_node)
+                            int ranks_per_node)
 {
     int most = device->rack_nodes;
     int64_t all = (int64_t)device->links.level[0].ranks * most;

@@ -87,8 +87,8 @@ struct merak_device {
     struct merak_host host;
     struct merak_links links; /* level[0].ranks: the ranks of a node, unless a
                                  request says otherwise */
-    int rack_nodes; /* nodes that the links of level 0 join, as NVLink does in
-                         a rack; 0: each has its own */
+    int rack_nodes; /* nodes that the links of level 0 join, as NVLink does in a
+                       rack; 0: each has its own */
     double interference_latency_s,
         interference_bytes_per_s; /* 0: nothing is lost */
     /* From a file; or NULL. */
@@ -126,10 +126,10 @@ enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path,
                                     struct merak_error *err) MERAK_CHECKED;
 /* How many of a job's nodes the links of level 0 join: the job's nodes are
- * divided evenly over racks.  1: each node has its own, also where it is said to
- * have as many ranks as a rack. */
+ * divided evenly over racks.  1: each node has its own, also where it is said
+ * to have as many ranks as a rack. */
 int merak_device_rack_nodes(const struct merak_device *device, int nodes,
-                        int ranks_per_node);
+                            int ranks_per_node);
 /* The cost model of ranks on this device, for one dtype; `ranks` of them share
  * the links of level 0, 0: all.  The device's rates are borrowed. */
 void merak_device_cost(const struct merak_device *device,

@@ -239,8 +239,9 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
     const int cp = plan->cp > 1 ? plan->cp : 1;
     const int ep = plan->ep > 1 ? plan->ep : 1;
     const int ranks = merak_plan_mesh(plan, stage).tp;
-    /* what a schedule slices no ranks cut */
-    const bool sliced = merak_plan_slices(plan) > 1;
+    /* sequences that a schedule slices are not cut over ranks, too */
+    const bool never_cut =
+        plan->sp == MERAK_SP_AUTO && merak_plan_slices(plan) > 1;
 
     return (struct merak_shard_options){.tp = ranks / cp / ep,
                                         .tp_axes = plan->tp_axes,
@@ -248,9 +249,8 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                         .cp_form = plan->cp_form,
                                         .cp_order = plan->cp_order,
                                         .ep = ep,
-                                        .sp = sliced && plan->sp == MERAK_SP_AUTO
-                                                  ? MERAK_SP_OFF
-                                                  : plan->sp,
+                                        .sp = never_cut ? MERAK_SP_OFF
+                                                        : plan->sp,
                                         .tp_batch_percent =
                                             plan->tp_batch_percent,
                                         .split = plan->split,

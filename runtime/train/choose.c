@@ -59,7 +59,8 @@ static int near_ranks(const struct merak_trainer *t)
     int per_node = merak_tasks_per_node(t->boot);
 
     return per_node *
-           merak_device_rack_nodes(&t->device, t->boot->size / per_node, per_node);
+           merak_device_rack_nodes(&t->device, t->boot->size / per_node,
+                                   per_node);
 }
 
 static enum merak_status find_device(struct merak_trainer *t, const char *word,
