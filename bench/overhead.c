@@ -54,16 +54,16 @@ static void need(const struct rank *r, enum merak_status rc)
     exit(1);
 }
 
-static enum merak_status load(void *arg, enum merak_input_kind input,
-                              int microbatch, int32_t *ids,
-                              struct merak_error *err)
+static enum merak_status load_input(void *arg, const struct merak_load *load,
+                                    void *out, struct merak_error *err)
 {
     const struct rank *r = arg;
 
-    (void)input;
+    int32_t *ids = out;
+
     (void)err;
     for (size_t i = 0; i < r->seq; i++)
-        ids[i] = (int32_t)(i * 7 + (size_t)microbatch) % 250;
+        ids[i] = (int32_t)(i * 7 + (size_t)load->microbatch) % 250;
     return MERAK_OK;
 }
 
@@ -82,15 +82,15 @@ static void open_rank(struct rank *r, const struct merak_backend *backend,
     struct merak_transport_options to = {0};
     struct merak_engine_options eo = {.backend = backend,
                                       .transport_rank = r->transport_rank,
-                                      .load = load,
+                                      .load = load_input,
                                       .load_arg = r};
 
     *(strcmp(axis, "tp") == 0 ? &plan.tp : &plan.pp) = r->boot->size;
     need(r, merak_plan_build(&plan, r->seq, merak_hf_describe, &r->config,
                              MERAK_PLAN_ALL, &po, &r->planned, &r->err));
     r->program = r->planned->program[r->boot->rank];
-    need(r, merak_arena_create(r->program->arena_bytes,
-                               r->boot->local_size > 1, &r->arena, &r->err));
+    need(r, merak_arena_create(r->program->arena_bytes, r->boot->local_size > 1,
+                               &r->arena, &r->err));
     memset(r->arena.base, 0, r->arena.bytes);
     to.arena = r->arena.base;
     to.arena_bytes = r->arena.bytes;

@@ -52,12 +52,13 @@ static void *slot_data(const struct run *r, int slot)
     return (char *)r->world->arena.base + r->prog->slot[slot].offset;
 }
 
-static enum merak_status load(void *arg, enum merak_input_kind input,
-                              int microbatch, int32_t *ids,
-                              struct merak_error *err)
+static enum merak_status load_input(void *arg, const struct merak_load *load,
+                                    void *out, struct merak_error *err)
 {
     const struct run *r = arg;
-    uint64_t key = merak_rng_mix((uint64_t)input, (uint64_t)microbatch);
+    uint64_t key =
+        merak_rng_mix((uint64_t)load->of->class, (uint64_t)load->microbatch);
+    int32_t *ids = out;
 
     (void)err;
     for (size_t i = 0; i < r->tokens; i++)
@@ -151,7 +152,7 @@ static enum merak_status start(struct run *r)
         .staging = r->world->arena.base,
         .device_times = true,
         .link = r->world->link,
-        .load = load,
+        .load = load_input,
         .load_arg = r,
     };
     enum merak_status rc =

@@ -314,35 +314,65 @@ static bool check_param(struct merak_model *m, const char *name, int ndim,
 /* --- inputs and parameters
  * ----------------------------------------------------------- */
 
-static struct merak_value *input(struct merak_model *m, const char *name,
-                                 enum merak_input_kind kind)
+/* Add a row and its value. */
+static struct merak_value *add_input(struct merak_model *m,
+                                     const struct merak_input *input)
 {
-    struct merak_value proto = {
-        .kind = MERAK_VALUE_INPUT,
+    struct merak_graph *graph = m->graph;
+    struct merak_value proto = {.kind = MERAK_VALUE_INPUT,
+                                .name = input->name,
+                                .dtype = input->dtype,
+                                .shape = input->shape,
+                                .producer = -1,
+                                .input = graph->n_inputs,
+                                .of = -1};
+    struct merak_value *value = NULL;
+
+    if (graph->n_inputs == MERAK_MAX_INPUTS)
+        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
+                         "input %s: the model has %d inputs, which is the most",
+                         input->name, MERAK_MAX_INPUTS);
+    if (m->status != MERAK_OK)
+        return NULL;
+    memcpy(proto.letter, input->letter, sizeof(proto.letter));
+    keep(m, merak_graph_value(graph, &proto, &value, &m->error));
+    if (value == NULL)
+        return NULL;
+    graph->input[graph->n_inputs] = *input;
+    graph->input[graph->n_inputs].name = value->name;
+    m->input[graph->n_inputs++] = value;
+    return value;
+}
+
+/* A number for each position; there is one input of each class. */
+static struct merak_value *by_position(struct merak_model *m, const char *name,
+                                       enum merak_input_class class,
+                                       enum merak_dtype dtype)
+{
+    const struct merak_input input = {
         .name = name,
-        .dtype = kind == MERAK_INPUT_REFERENCE ? MERAK_F32 : MERAK_I32,
+        .class = class,
+        .dtype = dtype,
         .shape = {2, {m->graph->micro_batch, m->graph->seq}},
-        .letter = {MERAK_LETTER_SAMPLES, MERAK_LETTER_POSITIONS},
-        .producer = -1,
-        .input = kind,
-        .of = -1};
+        .letter = {MERAK_LETTER_SAMPLES, MERAK_LETTER_POSITIONS}};
 
     if (!open_for(m, name))
         return NULL;
-    if (m->input[kind] == NULL)
-        keep(m,
-             merak_graph_value(m->graph, &proto, &m->input[kind], &m->error));
-    return m->input[kind];
+    for (int i = 0; i < m->graph->n_inputs; i++) {
+        if (m->graph->input[i].class == class)
+            return m->input[i];
+    }
+    return add_input(m, &input);
 }
 
 struct merak_value *merak_tokens(struct merak_model *m)
 {
-    return input(m, "tokens", MERAK_INPUT_TOKENS);
+    return by_position(m, "tokens", MERAK_INPUT_TOKENS, MERAK_I32);
 }
 
 struct merak_value *merak_targets(struct merak_model *m)
 {
-    return input(m, "targets", MERAK_INPUT_TARGETS);
+    return by_position(m, "targets", MERAK_INPUT_TARGETS, MERAK_I32);
 }
 
 int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
@@ -350,7 +380,7 @@ int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
 {
     if (!m->graph->documents)
         return n;
-    in[n] = input(m, "starts", MERAK_INPUT_STARTS);
+    in[n] = by_position(m, "starts", MERAK_INPUT_STARTS, MERAK_I32);
     return n + 1;
 }
 
@@ -379,8 +409,8 @@ bool merak_model_add_pairs(struct merak_model *m, struct merak_value *in[2])
 {
     if (!(m->pair_beta > 0))
         return false;
-    in[0] = input(m, "pairs", MERAK_INPUT_PAIRS);
-    in[1] = input(m, "reference", MERAK_INPUT_REFERENCE);
+    in[0] = by_position(m, "pairs", MERAK_INPUT_PAIRS, MERAK_I32);
+    in[1] = by_position(m, "reference", MERAK_INPUT_REFERENCE, MERAK_F32);
     return true;
 }
 
@@ -436,7 +466,7 @@ struct merak_value *merak_recycled(struct merak_model *m, int ndim,
         .name = merak_name(m, "recycled.%d", graph->n_recycling),
         .dtype = graph->dtype,
         .producer = -1,
-        .input = MERAK_INPUT_ZEROS,
+        .input = MERAK_NO_INPUT,
         .of = -1};
     struct merak_value *value = NULL;
 

@@ -11,17 +11,17 @@ struct merak_model {
     struct merak_graph *graph;
     enum merak_status status; /* of the first mistake */
     struct merak_error error;
-    struct merak_value *input[MERAK_INPUT_COUNT]; /* by its kind */
-    int64_t n_dropouts;                           /* streams given out */
+    struct merak_value *input[MERAK_MAX_INPUTS]; /* as in graph->input */
+    int64_t n_dropouts;                          /* streams given out */
     struct merak_lora lora; /* rank 0: the model itself is trained */
     double expert_room;     /* as in the options */
     bool expert_exchange;
-    double expert_capacity; /* merak_expert_capacity() */
+    double expert_capacity;               /* merak_expert_capacity() */
     struct merak_balance_options balance; /* merak_balance_as(); below 0: as
                                              merak_balance() has it */
-    bool adapting;          /* the next parameters are an adapter's */
+    bool adapting;   /* the next parameters are an adapter's */
     float pair_beta; /* merak_preferences(); 0: the loss is the targets' */
-    bool complete; /* differentiated: nothing may be added */
+    bool complete;   /* differentiated: nothing may be added */
 };
 
 /* If sequences hold several documents, ops that depend on positions take one

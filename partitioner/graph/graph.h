@@ -186,17 +186,28 @@ enum merak_value_kind {
     MERAK_VALUE_RECYCLED,   /* made in the previous pass: graph->recycling */
 };
 
-enum merak_input_kind {
+/* What fills an input. */
+enum merak_input_class {
     MERAK_INPUT_TOKENS,
     MERAK_INPUT_TARGETS,
-    MERAK_INPUT_ZEROS,  /* recycled values of a first pass: no data */
     MERAK_INPUT_STARTS, /* by token: where its document starts */
     /* of pairs of answers: by token, where its pair's second answer begins,
      * and f32, the loss of its target under the reference model */
     MERAK_INPUT_PAIRS,
     MERAK_INPUT_REFERENCE,
 };
-enum { MERAK_INPUT_COUNT = MERAK_INPUT_REFERENCE + 1 };
+
+/* What a model reads of each micro-batch. */
+struct merak_input {
+    const char *name; /* of its value */
+    enum merak_input_class class;
+    enum merak_dtype dtype;
+    struct merak_shape shape;
+    char letter[MERAK_MAX_DIMS]; /* by dim: letters.h */
+};
+
+#define MERAK_MAX_INPUTS 16
+#define MERAK_NO_INPUT (-1) /* zeros: recycled values of a first pass */
 
 struct merak_value {
     int id; /* index in graph->value */
@@ -208,19 +219,19 @@ struct merak_value {
     char letter[MERAK_MAX_DIMS]; /* by dim: letters.h */
     int producer;                /* node id, or -1 */
     int out;                     /* which output of it */
-    struct merak_init init;     /* PARAM */
-    bool decay;                 /* PARAM: weight decay applies */
-    bool frozen;                /* PARAM: it is not trained */
-    bool adapter;               /* PARAM: made by merak_lora() */
-    float lr_scale;             /* PARAM: factor of the learning rate; 0: 1 */
+    struct merak_init init;      /* PARAM */
+    bool decay;                  /* PARAM: weight decay applies */
+    bool frozen;                 /* PARAM: it is not trained */
+    bool adapter;                /* PARAM: made by merak_lora() */
+    float lr_scale;              /* PARAM: factor of the learning rate; 0: 1 */
     float sign_rate; /* PARAM: a step changes it by this against the sign of its
                         gradient, which is in no norm; 0: by AdamW */
     bool reported;   /* f64: each micro-batch's is read after the step, and the
                         sum of all ranks' parts is its value */
-    enum merak_input_kind input; /* INPUT */
-    int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,
-                where an op such as add passes one on); else -1 */
-    int use; /* PARAM_GRAD: which use of the parameter, 0.. in graph order */
+    int input; /* INPUT: index in graph->input; RECYCLED: MERAK_NO_INPUT */
+    int of;    /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,
+                  where an op such as add passes one on); else -1 */
+    int use;   /* PARAM_GRAD: which use of the parameter, 0.. in graph order */
     struct merak_graph *graph;
 };
 
@@ -251,12 +262,14 @@ struct merak_graph {
     int n_values, value_room;
     struct merak_node **node;
     int n_nodes, node_room;
-    int n_forward;            /* nodes [0, n_forward) are phase F */
-    struct merak_value *loss; /* f64[], of pairs f64[MERAK_LOSS_PARTS], or
-                                 NULL */
-    enum merak_dtype dtype;   /* compute dtype */
+    int n_forward;               /* nodes [0, n_forward) are phase F */
+    struct merak_value *loss;    /* f64[], of pairs f64[MERAK_LOSS_PARTS], or
+                                    NULL */
+    enum merak_dtype dtype;      /* compute dtype */
     enum merak_dtype grad_dtype; /* of gradients of parameters of that dtype */
     size_t micro_batch, seq;
+    struct merak_input input[MERAK_MAX_INPUTS];
+    int n_inputs;
     size_t position_pieces; /* of a sharded graph: as in merak_kernel_call */
     bool documents;  /* several per sequence, with no attention between them */
     int passes;      /* forwards of a micro-batch, the last with gradients */
@@ -319,6 +332,21 @@ static inline bool merak_node_is_narrow(const struct merak_node *node)
 void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
 /* What a node costs on one device. */
 struct merak_cost merak_node_cost(const struct merak_node *node);
+/* The input that a value is; NULL: it is none. */
+static inline const struct merak_input *
+merak_value_input(const struct merak_value *value)
+{
+    return value->kind == MERAK_VALUE_INPUT ? &value->graph->input[value->input]
+                                            : NULL;
+}
+/* Is it an input of that class? */
+static inline bool merak_value_is(const struct merak_value *value,
+                                  enum merak_input_class class)
+{
+    const struct merak_input *input = merak_value_input(value);
+
+    return input != NULL && input->class == class;
+}
 /* Bytes of a whole value. */
 size_t merak_value_bytes(const struct merak_value *value);
 
@@ -338,9 +366,9 @@ void merak_model_balances(const struct merak_model *model, bool *any_p,
 /* Does merak_expert_capacity() leave rows of its experts out? */
 bool merak_model_limits_experts(const struct merak_model *model);
 /* Append the gradient nodes for graph->loss. */
-enum merak_status merak_graph_differentiate(struct merak_graph *graph,
-                                            struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status
+merak_graph_differentiate(struct merak_graph *graph,
+                          struct merak_error *err) MERAK_CHECKED;
 /* Mark the forward nodes that a pass without gradients runs: those that
  * recycled values are computed from.  node[graph->n_nodes]. */
 void merak_graph_mark_recycling(const struct merak_graph *graph, bool *node);
@@ -362,8 +390,8 @@ void merak_graph_fingerprint(const struct merak_graph *graph,
  * "passes", where there are several, and last "operations": the number of
  * forward nodes, with a checksum of their ops and of what they read.
  *
- * Not in it, and so without effect: batch, length, dtype (and so what is widened
- * to fp32), which parameters are trained, whether documents are masked.
+ * Not in it, and so without effect: batch, length, dtype (and so what is
+ * widened to fp32), which parameters are trained, whether documents are masked.
  *
  *   text   out  to be freed by the caller
  */

@@ -255,7 +255,7 @@ static uint64_t structure(const struct merak_graph *graph, int *n_p)
                 source(graph, input_of(graph, node, i));
             int between = 0;
 
-            if (v->kind == MERAK_VALUE_INPUT && v->input == MERAK_INPUT_STARTS)
+            if (merak_value_is(v, MERAK_INPUT_STARTS))
                 continue;
             for (int k = v->producer + 1; v->producer >= 0 && k <= n; k++)
                 between += !is_left_out(graph->node[k]);

@@ -409,6 +409,8 @@ static void copy_frame(struct merak_shard_writer *w)
     w->graph->grad_dtype = w->old->grad_dtype;
     w->graph->micro_batch = w->old->micro_batch;
     w->graph->seq = w->old->seq;
+    memcpy(w->graph->input, w->old->input, sizeof(w->graph->input));
+    w->graph->n_inputs = w->old->n_inputs;
     w->graph->passes = w->old->passes;
     w->graph->n_recycling = w->old->n_recycling;
     for (int i = 0; i < w->old->n_recycling; i++)

@@ -60,7 +60,7 @@ void merak_build_load(struct merak_build *b, int v, int microbatch)
                              .node = -1,
                              .n_out = 1,
                              .slot = {merak_build_value(b, v, microbatch)},
-                             .input = value->input,
+                             .input = (int8_t)value->input,
                              .peer = -1,
                              .name = value->name};
 

@@ -87,9 +87,9 @@ struct merak_instr {
     enum merak_instr_kind kind : 8;
     enum merak_queue queue : 8;
     enum merak_phase phase : 8;
-    enum merak_input_kind input : 8; /* LOAD */
-    int microbatch;                  /* -1: a step instruction */
-    int pass; /* forward pass, from 0; the last one for a backward */
+    int8_t input;   /* LOAD: index in graph->input, or MERAK_NO_INPUT: zeros */
+    int microbatch; /* -1: a step instruction */
+    int pass;       /* forward pass, from 0; the last one for a backward */
     int chunk;
     int node;       /* sharded graph's node id, or -1 */
     bool recompute; /* recomputes what this micro-batch's forward dropped */
@@ -163,7 +163,7 @@ struct merak_param_slots {
 struct merak_report {
     int value;
     size_t at, n; /* elements of `reports`, at + i n .. for micro-batch i */
-    bool counts;   /* its part is not another rank's, too */
+    bool counts;  /* its part is not another rank's, too */
 };
 
 struct merak_program {
@@ -184,10 +184,10 @@ struct merak_program {
     struct merak_param_slots *param; /* of this stage, in graph order */
     int n_params;
     size_t pieces; /* that loaded sequences are to be in: merak_position() */
-    int norm; /* slot f32[2]: {scale, pre-clip norm} after the step */
-    int loss; /* slot f64[m], of pairs f64[m][MERAK_LOSS_PARTS]: loss of each
-                 micro-batch on the last stage (rank-local part summed over
-                 tp), else -1 */
+    int norm;      /* slot f32[2]: {scale, pre-clip norm} after the step */
+    int loss;    /* slot f64[m], of pairs f64[m][MERAK_LOSS_PARTS]: loss of each
+                    micro-batch on the last stage (rank-local part summed over
+                    tp), else -1 */
     int reports; /* slot f64: what this rank's stage reports, else -1 */
     struct merak_report *report; /* in the graph's order */
     int n_reports;
@@ -212,9 +212,9 @@ struct merak_program_options {
     const struct merak_cost_model *cost; /* NULL: built-in */
     const double *speed; /* by stage, of a rank, in any unit: to balance stages
                             on unlike nodes; NULL: all are alike */
-    double unit_s; /* > 0: identical stages: F of a micro-batch takes this
-                      long, B twice, R at most as long as F, the step's end
-                      nothing (unit_cost.c) */
+    double unit_s;       /* > 0: identical stages: F of a micro-batch takes this
+                            long, B twice, R at most as long as F, the step's end
+                            nothing (unit_cost.c) */
     const struct merak_deadline *deadline; /* once it is past, a build fails
                                               with MERAK_ERR_TIMEOUT; or NULL */
 };

@@ -67,7 +67,7 @@ static enum merak_status create_events(struct merak_engine *e,
 
 static bool loads_input(const struct merak_instr *instr)
 {
-    return instr->kind == MERAK_INSTR_LOAD && instr->input != MERAK_INPUT_ZEROS;
+    return instr->kind == MERAK_INSTR_LOAD && instr->input != MERAK_NO_INPUT;
 }
 
 /* Separate host memory for each LOAD of a step: the copies may run any time
@@ -284,8 +284,7 @@ static enum merak_status issue_load(struct merak_engine *e,
     if (!loads_input(instr))
         return ops_of(e)->fill(e->opt.accel, (int)instr->queue, to, 0,
                                slot->bytes, err);
-    rc = e->opt.load(e->opt.load_arg, instr->input, instr->microbatch,
-                     (int32_t *)(void *)from, err);
+    rc = merak_engine_load(e, instr, from, err);
     if (rc != MERAK_OK)
         return rc;
     return ops_of(e)->write(e->opt.accel, (int)instr->queue, to, from,

@@ -35,7 +35,7 @@ static bool is_the_same_each_step(const struct merak_engine *e,
     case MERAK_INSTR_SLICE:
         return true;
     case MERAK_INSTR_LOAD:
-        return instr->input == MERAK_INPUT_ZEROS;
+        return instr->input == MERAK_NO_INPUT;
     case MERAK_INSTR_COPY: /* it is in another queue */
     case MERAK_INSTR_EXCHANGE:
     case MERAK_INSTR_SEND:

@@ -215,6 +215,20 @@ static enum merak_status run_kernel(struct merak_engine *e,
     return merak_kernel_run(e->opt.backend, e->kernel[instr->id], &call, err);
 }
 
+enum merak_status merak_engine_load(struct merak_engine *e,
+                                    const struct merak_instr *instr, void *out,
+                                    struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    const struct merak_load load = {.input = instr->input,
+                                    .microbatch = instr->microbatch,
+                                    .of =
+                                        &p->sharded->graph->input[instr->input],
+                                    .box = &p->slot[instr->slot[0]].box};
+
+    return e->opt.load(e->opt.load_arg, &load, out, err);
+}
+
 enum merak_status merak_engine_local(struct merak_engine *e,
                                      const struct merak_instr *instr,
                                      struct merak_error *err)
@@ -223,13 +237,13 @@ enum merak_status merak_engine_local(struct merak_engine *e,
         return merak_engine_issue(e, instr, err);
     switch (instr->kind) {
     case MERAK_INSTR_LOAD:
-        if (instr->input == MERAK_INPUT_ZEROS) {
+        if (instr->input == MERAK_NO_INPUT) {
             memset(merak_engine_slot(e, instr->slot[0]), 0,
                    e->program->slot[instr->slot[0]].bytes);
             return MERAK_OK;
         }
-        return e->opt.load(e->opt.load_arg, instr->input, instr->microbatch,
-                           merak_engine_slot(e, instr->slot[0]), err);
+        return merak_engine_load(e, instr, merak_engine_slot(e, instr->slot[0]),
+                                 err);
     case MERAK_INSTR_KERNEL:
         return run_kernel(e, instr, err);
     case MERAK_INSTR_SLICE:

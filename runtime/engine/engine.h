@@ -27,15 +27,18 @@ struct merak_engine;
 /* In what merak_engine_tell() says of a rank that waits for nobody. */
 #define MERAK_TELL_COMPUTES ", computes "
 
-/*
- * Fill a micro-batch's input.
- *   microbatch  0 .. m-1, or the evaluation batch's number
- *   ids         out  i32[B*T]; of MERAK_INPUT_REFERENCE the bits of f32
- */
+/* What is to be loaded: a part of an input of the program's graph. */
+struct merak_load {
+    int input;      /* index in graph->input */
+    int microbatch; /* 0 .. m-1, or the evaluation batch's number */
+    const struct merak_input *of; /* graph->input[input] */
+    const struct merak_box *box; /* the part, of all of the replica's samples */
+};
+/* Fill a micro-batch's input: `out` has the box, row-major, in the input's
+ * dtype. */
 typedef enum merak_status (*merak_load_fn)(void *arg,
-                                           enum merak_input_kind input,
-                                           int microbatch, int32_t *ids,
-                                           struct merak_error *err);
+                                           const struct merak_load *load,
+                                           void *out, struct merak_error *err);
 
 struct merak_engine_options {
     const struct merak_backend *backend;

@@ -199,6 +199,10 @@ int merak_engine_pending(const struct merak_engine *e,
  * over; else 0. */
 int64_t merak_engine_due_ns(const struct merak_engine *e,
                             const struct merak_instr *instr);
+/* Fill memory of the host with what a LOAD of an input asks for. */
+enum merak_status merak_engine_load(struct merak_engine *e,
+                                    const struct merak_instr *instr, void *out,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* Run an instruction without communication. */
 enum merak_status merak_engine_local(struct merak_engine *e,
                                      const struct merak_instr *instr,

@@ -209,12 +209,11 @@ static enum merak_status run_node(struct merak_decoder *d, int at, size_t n,
     return rc == MERAK_OK ? d->kernel[at]->fn(&call, err) : rc;
 }
 
-static void set_input(struct merak_decoder *d, enum merak_input_kind kind,
+static void set_input(struct merak_decoder *d, enum merak_input_class class,
                       const int32_t *ids)
 {
     for (int v = 0; v < d->graph->n_values; v++) {
-        if (d->graph->value[v]->kind == MERAK_VALUE_INPUT &&
-            d->graph->value[v]->input == kind)
+        if (merak_value_is(d->graph->value[v], class))
             d->place[v].data = (char *)(uintptr_t)ids; /* only read */
     }
 }

@@ -123,12 +123,13 @@ static enum merak_status find_microbatch(struct merak_inputs *in,
 
 /* Where pairs of answers are, or their losses under the reference model. */
 static enum merak_status load_pairs(struct merak_inputs *in,
-                                    enum merak_input_kind input, uint64_t first,
-                                    int32_t *out, struct merak_error *err)
+                                    enum merak_input_class class,
+                                    uint64_t first, int32_t *out,
+                                    struct merak_error *err)
 {
     const struct merak_trainer *t = in->t;
     const void *wanted =
-        input == MERAK_INPUT_PAIRS ? (void *)in->pairs : in->reference;
+        class == MERAK_INPUT_PAIRS ? (void *)in->pairs : in->reference;
     size_t T = t->opt.seq;
     enum merak_status rc = MERAK_OK;
 
@@ -156,35 +157,35 @@ static void bring_into_pieces(const struct merak_inputs *in, int32_t *ids)
     }
 }
 
-static enum merak_status load(struct merak_trainer *t,
-                              enum merak_input_kind input, int microbatch,
-                              int32_t *ids, struct merak_error *err)
+static enum merak_status load_ids(struct merak_trainer *t,
+                                  const struct merak_load *load, int32_t *ids,
+                                  struct merak_error *err)
 {
     size_t n = t->program->mesh.batch * t->opt.seq;
-    uint64_t first = first_sample(t, t->load.base, microbatch);
+    uint64_t first = first_sample(t, t->load.base, load->microbatch);
+    enum merak_input_class class = load->of->class;
     const int32_t *from;
     enum merak_status rc;
 
-    if (input == MERAK_INPUT_STARTS)
+    if (class == MERAK_INPUT_STARTS)
         return load_starts(t->inputs, first, ids, err);
-    if (input == MERAK_INPUT_PAIRS || input == MERAK_INPUT_REFERENCE)
-        return load_pairs(t->inputs, input, first, ids, err);
-    rc = find_microbatch(t->inputs, microbatch, first, &from, err);
+    if (class == MERAK_INPUT_PAIRS || class == MERAK_INPUT_REFERENCE)
+        return load_pairs(t->inputs, class, first, ids, err);
+    rc = find_microbatch(t->inputs, load->microbatch, first, &from, err);
     if (rc == MERAK_OK)
-        memcpy(ids, input == MERAK_INPUT_TOKENS ? from : from + n,
+        memcpy(ids, class == MERAK_INPUT_TOKENS ? from : from + n,
                n * sizeof(*ids));
     return rc;
 }
 
-enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
-                                     int microbatch, int32_t *ids,
-                                     struct merak_error *err)
+enum merak_status merak_trainer_load(void *arg, const struct merak_load *load,
+                                     void *out, struct merak_error *err)
 {
     struct merak_trainer *t = arg;
-    enum merak_status rc = load(t, input, microbatch, ids, err);
+    enum merak_status rc = load_ids(t, load, out, err);
 
     if (rc == MERAK_OK)
-        bring_into_pieces(t->inputs, ids);
+        bring_into_pieces(t->inputs, out);
     return rc;
 }
 
@@ -205,10 +206,14 @@ uint64_t merak_inputs_counted(const struct merak_trainer *t,
 /* Does this rank load tokens or targets? */
 static bool loads_samples(const struct merak_program *p)
 {
+    const struct merak_input *input = p->sharded->graph->input;
+
     for (int i = 0; i < p->n_instrs; i++) {
-        if (p->instr[i].kind == MERAK_INSTR_LOAD &&
-            (p->instr[i].input == MERAK_INPUT_TOKENS ||
-             p->instr[i].input == MERAK_INPUT_TARGETS))
+        const struct merak_instr *in = &p->instr[i];
+
+        if (in->kind == MERAK_INSTR_LOAD && in->input != MERAK_NO_INPUT &&
+            (input[in->input].class == MERAK_INPUT_TOKENS ||
+             input[in->input].class == MERAK_INPUT_TARGETS))
             return true;
     }
     return false;

@@ -88,8 +88,7 @@ static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
 static bool reads_tokens(const struct merak_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
-        if (node->in[i]->kind == MERAK_VALUE_INPUT &&
-            node->in[i]->input == MERAK_INPUT_TOKENS)
+        if (merak_value_is(node->in[i], MERAK_INPUT_TOKENS))
             return true;
     }
     return false;

@@ -501,8 +501,8 @@ uint64_t merak_inputs_counted(const struct merak_trainer *t,
                               enum merak_split split, uint64_t base,
                               uint64_t n);
 /* A merak_load_fn for both engines; arg is the trainer. */
-enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
-                                     int microbatch, int32_t *ids,
+enum merak_status merak_trainer_load(void *arg, const struct merak_load *load,
+                                     void *out,
                                      struct merak_error *err) MERAK_CHECKED;
 
 enum { MERAK_CULPRIT_BYTES = 192 };

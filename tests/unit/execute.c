@@ -166,8 +166,7 @@ static void drop_targets(const struct merak_graph *graph, int32_t *ids,
     bool documents = false;
 
     for (int v = 0; v < graph->n_values; v++)
-        documents = documents || (graph->value[v]->kind == MERAK_VALUE_INPUT &&
-                                  graph->value[v]->input == MERAK_INPUT_STARTS);
+        documents |= merak_value_is(graph->value[v], MERAK_INPUT_STARTS);
     for (size_t i = 1; documents && i < n; i += 3)
         ids[i] = MERAK_NO_TARGET;
 }
@@ -182,31 +181,33 @@ static void load(struct run *r, int rank, const struct merak_instr *in)
         TOKENS;
     size_t vocab =
         prog->sharded->graph->value[prog->param[0].value]->shape.dim[0];
+    enum merak_input_class class;
 
-    if (in->input == MERAK_INPUT_TARGETS) /* wte's rows, which stage 0 has */
-        vocab = program(r, 0)->param[0].shape.dim[0];
-    if (in->input == MERAK_INPUT_ZEROS) {
+    if (in->input == MERAK_NO_INPUT) {
         memset(ids, 0, prog->slot[in->slot[0]].bytes);
         return;
     }
-    if (in->input == MERAK_INPUT_STARTS) {
+    class = prog->sharded->graph->input[in->input].class;
+    if (class == MERAK_INPUT_TARGETS) /* wte's rows, which stage 0 has */
+        vocab = program(r, 0)->param[0].shape.dim[0];
+    if (class == MERAK_INPUT_STARTS) {
         put_starts(ids, n, r->ex->step.step, first);
         return;
     }
-    if (in->input == MERAK_INPUT_PAIRS) {
+    if (class == MERAK_INPUT_PAIRS) {
         put_pairs(ids, n, r->ex->step.step, first);
         return;
     }
-    if (in->input == MERAK_INPUT_REFERENCE) {
+    if (class == MERAK_INPUT_REFERENCE) {
         put_reference((float *)ids, n, r->ex->step.step, first);
         return;
     }
     for (size_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(merak_rng_mix(
-                               r->ex->step.step,
-                               first + i + (in->input == MERAK_INPUT_TARGETS)) %
+        ids[i] = (int32_t)(merak_rng_mix(r->ex->step.step,
+                                         first + i +
+                                             (class == MERAK_INPUT_TARGETS)) %
                            vocab);
-    if (in->input == MERAK_INPUT_TARGETS)
+    if (class == MERAK_INPUT_TARGETS)
         drop_targets(prog->sharded->graph, ids, n);
 }
 
@@ -216,7 +217,7 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
     int32_t *ids = slot_data(r->ex, rank, in->slot[0]), row[TOKENS];
 
     load(r, rank, in);
-    if (in->input == MERAK_INPUT_ZEROS || prog->pieces == 0)
+    if (in->input == MERAK_NO_INPUT || prog->pieces == 0)
         return;
     for (size_t b = 0; b < prog->mesh.batch; b++, ids += TOKENS) {
         memcpy(row, ids, sizeof(row));
@@ -237,8 +238,8 @@ static void run_local(struct run *r, int rank, const struct merak_instr *in)
                  &in->exchange->send[0], true);
 }
 
-static const struct merak_instr *
-member(const struct run *r, const struct merak_match *met, int p)
+static const struct merak_instr *member(const struct run *r,
+                                        const struct merak_match *met, int p)
 {
     return &program(r, met->at[p].program)->instr[met->at[p].instr];
 }

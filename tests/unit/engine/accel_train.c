@@ -111,16 +111,16 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
      .left = true},
 };
 
-static enum merak_status load(void *arg, enum merak_input_kind input,
-                              int microbatch, int32_t *ids,
-                              struct merak_error *err)
+static enum merak_status load_input(void *arg, const struct merak_load *load,
+                                    void *out, struct merak_error *err)
 {
     const struct merak_program *p = arg;
+    int32_t *ids = out;
     int tokens = TOKENS / 2 * (int)p->mesh.batch;
 
     (void)err;
     for (int i = 0; i < tokens; i++)
-        ids[i] = (i * 5 + microbatch * 7 + (int)input) % VOCAB;
+        ids[i] = (i * 5 + load->microbatch * 7 + (int)load->of->class) % VOCAB;
     return MERAK_OK;
 }
 
@@ -260,7 +260,7 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
                                       .tables = m->tables,
                                       .device_times = times,
                                       .link = link,
-                                      .load = load,
+                                      .load = load_input,
                                       .load_arg = (void *)(uintptr_t)p,
                                       .deadline_s = 20};
     struct merak_step step = {.lr = 1e-2f,

@@ -91,16 +91,14 @@ static void meet_fate(void)
         pause();
 }
 
-static enum merak_status load(void *arg, enum merak_input_kind input,
-                              int microbatch, int32_t *ids,
-                              struct merak_error *err)
+static enum merak_status load_input(void *arg, const struct merak_load *load,
+                                    void *out, struct merak_error *err)
 {
     (void)arg;
-    (void)input;
     (void)err;
-    if (fatal != NULL && step_of_load == FATAL_STEP && microbatch == 1)
+    if (fatal != NULL && step_of_load == FATAL_STEP && load->microbatch == 1)
         meet_fate();
-    planned_ids(microbatch, ids);
+    planned_ids(load->microbatch, out);
     return MERAK_OK;
 }
 
@@ -142,7 +140,7 @@ static void run_row(struct rank *me, const void *arg)
     struct merak_engine_options eo = {.tr = me->tr,
                                       .transport_rank = me->rank_of,
                                       .arena = me->arena.base,
-                                      .load = load,
+                                      .load = load_input,
                                       .deadline_s = 3600};
     struct merak_plan plan = row->plan;
     struct merak_planned *planned;

@@ -53,6 +53,10 @@ static void check_microbatch(const struct merak_data *data,
     }
 }
 
+static const struct merak_input inputs[] = {
+    {.name = "tokens", .class = MERAK_INPUT_TOKENS},
+    {.name = "targets", .class = MERAK_INPUT_TARGETS}};
+
 /* Load and check a step's micro-batches; returns bytes read by loads. */
 static long long run(struct merak_trainer *t, const struct merak_data *data,
                      enum merak_split split, uint64_t base)
@@ -63,14 +67,12 @@ static long long run(struct merak_trainer *t, const struct merak_data *data,
     t->load.base = base;
     for (int m = 0; m < M; m++) {
         int32_t tokens[B * SEQ], targets[B * SEQ];
+        struct merak_load load = {.microbatch = m, .of = &inputs[0]};
 
         before = bytes_read();
-        assert_int_equal(
-            merak_trainer_load(t, MERAK_INPUT_TOKENS, m, tokens, NULL),
-            MERAK_OK);
-        assert_int_equal(
-            merak_trainer_load(t, MERAK_INPUT_TARGETS, m, targets, NULL),
-            MERAK_OK);
+        assert_int_equal(merak_trainer_load(t, &load, tokens, NULL), MERAK_OK);
+        load.of = &inputs[1];
+        assert_int_equal(merak_trainer_load(t, &load, targets, NULL), MERAK_OK);
         sum += bytes_read() - before;
         check_microbatch(data, split, base, m, tokens, targets);
     }
@@ -93,6 +95,8 @@ static const struct row {
 /* A trainer as far as loads see it, on an accelerator or not. */
 struct fixture {
     struct merak_instr load;
+    struct merak_graph graph;
+    struct merak_sharded sharded;
     struct merak_program program;
     struct merak_accel accel;
     struct merak_trainer t;
@@ -102,7 +106,10 @@ static void set_up(struct fixture *f, bool accel)
 {
     memset(f, 0, sizeof(*f));
     f->load.kind = MERAK_INSTR_LOAD;
-    f->load.input = MERAK_INPUT_TOKENS;
+    f->load.input = 0;
+    memcpy(f->graph.input, inputs, sizeof(inputs));
+    f->sharded.graph = &f->graph;
+    f->program.sharded = &f->sharded;
     f->program.dp_index = 1;
     f->program.instr = &f->load;
     f->program.n_instrs = 1;
@@ -159,6 +166,7 @@ static void errors_are_those_of_the_step(void **state)
     struct fixture f;
     struct merak_trainer *t = &f.t;
     struct merak_error err = {.text = ""};
+    struct merak_load load = {.of = &inputs[0]};
     int32_t ids[B * SEQ];
 
     (void)state;
@@ -170,8 +178,7 @@ static void errors_are_those_of_the_step(void **state)
     for (int s = 0; s < 2; s++) {
         merak_inputs_begin(t, false);
         t->load.base = t->consumed;
-        assert_int_not_equal(
-            merak_trainer_load(t, MERAK_INPUT_TOKENS, 0, ids, &err), MERAK_OK);
+        assert_int_not_equal(merak_trainer_load(t, &load, ids, &err), MERAK_OK);
         assert_non_null(strstr(err.text, "a.bin"));
         t->consumed += t->opt.global_batch;
     }

@@ -362,16 +362,15 @@ static const struct fate fates[] = {
 /* Of rank 1 where it is to be killed. */
 static const uint64_t *victims_step;
 
-static enum merak_status load(void *arg, enum merak_input_kind input,
-                              int microbatch, int32_t *ids,
-                              struct merak_error *err)
+static enum merak_status load_input(void *arg, const struct merak_load *load,
+                                    void *out, struct merak_error *err)
 {
     (void)arg;
-    (void)input;
     (void)err;
-    if (victims_step != NULL && *victims_step == FATAL_STEP && microbatch == 1)
+    if (victims_step != NULL && *victims_step == FATAL_STEP &&
+        load->microbatch == 1)
         raise(SIGKILL);
-    planned_ids(microbatch, ids);
+    planned_ids(load->microbatch, out);
     return MERAK_OK;
 }
 
@@ -386,7 +385,7 @@ static enum merak_status run_steps(struct rank *me, const struct fate *fate,
                                       .accel = accel,
                                       .staging = me->arena.base,
                                       .link = link,
-                                      .load = load,
+                                      .load = load_input,
                                       .deadline_s = fate->deadline_s};
     struct merak_step step = planned_step;
     enum merak_status rc = MERAK_OK;

@@ -163,14 +163,12 @@ static struct row rows[] = {
     {"data parallel", {.tp = 1, .pp = 1, .dp = 2, .threads = 1, .zero = 1}},
 };
 
-static enum merak_status load(void *arg, enum merak_input_kind input,
-                              int microbatch, int32_t *ids,
-                              struct merak_error *err)
+static enum merak_status load_input(void *arg, const struct merak_load *load,
+                                    void *out, struct merak_error *err)
 {
     (void)arg;
-    (void)input;
     (void)err;
-    planned_ids(microbatch, ids);
+    planned_ids(load->microbatch, out);
     return MERAK_OK;
 }
 
@@ -199,7 +197,7 @@ static void run_row(struct rank *me, const void *arg)
     struct merak_engine_options eo = {.tr = me->tr,
                                       .transport_rank = me->rank_of,
                                       .arena = me->arena.base,
-                                      .load = load,
+                                      .load = load_input,
                                       .deadline_s = 300};
     struct merak_plan plan = row->plan;
     struct merak_planned *planned;

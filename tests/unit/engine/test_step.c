@@ -168,23 +168,17 @@ static void ok(enum merak_status rc, const struct merak_error *err)
         fail_msg("%s", err->text);
 }
 
-static enum merak_status load(void *arg, enum merak_input_kind input,
-                              int microbatch, int32_t *ids,
-                              struct merak_error *err)
+static enum merak_status load_input(void *arg, const struct merak_load *load,
+                                    void *out, struct merak_error *err)
 {
-    static const char *const name[] = {[MERAK_INPUT_TOKENS] = "tokens",
-                                       [MERAK_INPUT_TARGETS] = "targets",
-                                       [MERAK_INPUT_STARTS] = "starts",
-                                       [MERAK_INPUT_PAIRS] = "pairs",
-                                       [MERAK_INPUT_REFERENCE] = "reference"};
     const struct fixture *f = arg;
     const struct vectors_record *r = vectors_find(
-        f->v, "", name[input], input == MERAK_INPUT_REFERENCE ? 'f' : 'i');
+        f->v, "", load->of->name, load->of->dtype == MERAK_F32 ? 'f' : 'i');
     size_t n = f->plan.micro_batch * f->seq;
 
     (void)err;
-    memcpy(ids, (const int32_t *)r->any + (size_t)microbatch * n,
-           n * sizeof(*ids));
+    memcpy(out, (const int32_t *)r->any + (size_t)load->microbatch * n,
+           n * sizeof(int32_t));
     return MERAK_OK;
 }
 
@@ -255,7 +249,7 @@ static void make_engine(struct fixture *f)
     struct merak_transport_options to = {.arena_fd = -1};
     struct merak_engine_options eo = {.backend = f->backend,
                                       .transport_rank = &f->transport_rank,
-                                      .load = load,
+                                      .load = load_input,
                                       .load_arg = f,
                                       .skip = &f->skip};
     struct merak_error err;
