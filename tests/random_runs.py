@@ -119,7 +119,7 @@ def draw_layout(r, experts, layers):
     p["--micro-batch"] = r.choice([1, 2, 4])
     p["--schedule"] = r.choice(
         ["1f1b", "gpipe", "early", "last", "scp", "eager", "zb-h1", "zb-v",
-         "interleaved", "sliced:2", "interlaced"])
+         "interleaved", "sliced:2", "sliced:3/60", "interlaced"])
     if p["--schedule"] in ("interleaved", "zb-v"):
         p["--chunks"] = 2
     maybe(r, p, .4, "--recompute", "full", "selective")

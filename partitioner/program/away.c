@@ -90,7 +90,7 @@ void merak_build_take_away(struct merak_build *b, const struct merak_node *node,
                            int microbatch)
 {
     if (!merak_plan_offloads_acts(&b->prog->plan) ||
-        b->now.pass < b->passes - 1 || b->now.slice < b->slices - 1)
+        b->now.pass < b->passes - 1 || b->now.slice < b->slice.n - 1)
         return; /* of slices all are there after the last one */
     for (int o = 0; o < node->n_in + node->n_out && b->rc == MERAK_OK; o++) {
         int v = merak_node_operand(node, o)->id;

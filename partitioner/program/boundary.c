@@ -136,7 +136,7 @@ static bool scatters(const struct merak_build *b, int value, int from, int to)
         return false;
     merak_layout_box(&b->mesh, &layout, &b->graph->value[value]->shape,
                      b->coord, &box);
-    return merak_box_count(&box) >= (size_t)(ways * b->slices) &&
+    return merak_build_slice_least(b, merak_box_count(&box)) >= (size_t)ways &&
            leaves(b, from, to);
 }
 
@@ -283,7 +283,9 @@ static struct merak_exchange *gather_of(struct merak_build *b, int value,
     struct merak_layout from = {{{MERAK_FLAT, -1}}};
     struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_GATHER};
     struct merak_shape shape = merak_box_shape(&s->box);
-    struct merak_exchange **ex = &b->once.join[value];
+    struct merak_exchange **ex =
+        &b->once.join[value * merak_build_slice_kinds(b) +
+                      merak_build_slice_kind(b)];
 
     if (*ex != NULL)
         return *ex;

@@ -16,6 +16,7 @@
 #include "partitioner/plan/held.h"
 #include "partitioner/program/memplan.h"
 #include "partitioner/program/program.h"
+#include "partitioner/program/slices.h"
 
 /* A box of a tensor that goes to a rank of a stage of unlike ranks, or comes
  * from it. */
@@ -222,8 +223,8 @@ struct merak_build_room {
 
 /* Made once for all micro-batches: emit.c, boundary.c. */
 struct merak_build_once {
-    struct merak_exchange **exchange; /* by node */
-    struct merak_exchange **join;     /* by value that comes in parts */
+    struct merak_exchange **exchange; /* by node and kind of slice */
+    struct merak_exchange **join;     /* by value that comes in parts, likewise */
     const char **recompute_name;      /* by node */
     int8_t *first; /* by node: 1, or -1: is it the first shard?  0: not known */
     int *like;     /* by node: the latest instruction that runs it, from 1 */
@@ -267,8 +268,7 @@ struct merak_build {
     bool
         *may_pad; /* by value: merak_graph_may_pad(), and stays on this stage */
     struct merak_open *open; /* by micro-batch and pass */
-    size_t seq;              /* positions of a sequence, if slices > 1 */
-    int slices;              /* of a micro-batch's sequence */
+    struct merak_build_slice slice; /* of a micro-batch's sequence */
     int passes;              /* forwards of a micro-batch */
     bool skips; /* some value skips stages on its way: all ranks agree */
     struct merak_build_params params;
@@ -380,26 +380,6 @@ void merak_build_settle(struct merak_build *b);
 void merak_build_loss(struct merak_build *b);
 /* The slot of what the graph reports, if any of it is made here. */
 void merak_build_reports(struct merak_build *b);
-
-/* --- slices.c --- */
-/* Find the sequence's length and the number of slices; an error if they do
- * not fit. */
-enum merak_status merak_build_slices(struct merak_build *b) MERAK_CHECKED;
-/* Does a value consist of slices? */
-bool merak_build_is_sliced(const struct merak_build *b, int value);
-/* Slots for the slices of a value's new slot. */
-void merak_build_cut(struct merak_build *b, int slot);
-/* The slot of operand i of a node in the current slice, from the slot of the
- * whole value. */
-int merak_build_slice_slot(const struct merak_build *b,
-                           const struct merak_node *node, int i, int slot);
-/* Does a node run in the current slice? */
-bool merak_build_runs(const struct merak_build *b,
-                      const struct merak_node *node);
-/* Is the current slice of a micro-batch the first, or the last, to give
- * gradients?  These begin at the sequence's end. */
-bool merak_build_first_back(const struct merak_build *b);
-bool merak_build_last_back(const struct merak_build *b);
 
 /* --- passes.c --- */
 /* Find what passes run and what goes from one to the next. */

@@ -107,14 +107,17 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
 {
     const struct merak_hop *hop = &b->sharded->hop[node->id];
     const struct merak_value *from = node->in[0];
-    struct merak_exchange **ex = &b->once.exchange[node->id];
+    const bool sliced = merak_build_is_sliced(b, from->id) && b->slice.n > 1;
+    struct merak_exchange **ex =
+        &b->once.exchange[node->id * merak_build_slice_kinds(b) +
+                          (sliced ? merak_build_slice_kind(b) : 0)];
 
     in->op = NULL;
     if (*ex == NULL) {
         struct merak_shape shape = from->shape;
 
-        if (merak_build_is_sliced(b, from->id))
-            shape.dim[1] /= (size_t)b->slices;
+        if (sliced)
+            shape.dim[1] = merak_build_slice_len(b);
         *ex = merak_build_exchange(b, &b->sharded->mesh, b->coord, hop,
                                    &b->sharded->layout[from->id], &shape,
                                    from->dtype);

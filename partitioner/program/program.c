@@ -287,6 +287,7 @@ static void make_tables(struct merak_build *b)
 {
     size_t values = (size_t)b->graph->n_values + 1;
     size_t nodes = (size_t)b->graph->n_nodes + 1;
+    size_t kinds = (size_t)merak_build_slice_kinds(b);
     struct merak_program *prog = b->prog;
 
     b->flow = merak_build_alloc(b, values * sizeof(*b->flow));
@@ -297,8 +298,9 @@ static void make_tables(struct merak_build *b)
     b->params.index = merak_build_alloc(b, values * sizeof(*b->params.index));
     b->params.uses_of =
         merak_build_alloc(b, values * sizeof(*b->params.uses_of));
-    b->once.exchange = merak_build_alloc(b, nodes * sizeof(*b->once.exchange));
-    b->once.join = merak_build_alloc(b, values * sizeof(*b->once.join));
+    b->once.exchange =
+        merak_build_alloc(b, nodes * kinds * sizeof(*b->once.exchange));
+    b->once.join = merak_build_alloc(b, values * kinds * sizeof(*b->once.join));
     b->once.recompute_name =
         merak_build_alloc(b, nodes * sizeof(*b->once.recompute_name));
     b->once.first = merak_build_alloc(b, nodes * sizeof(*b->once.first));

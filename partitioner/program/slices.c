@@ -87,14 +87,19 @@ static enum merak_status check_cuts(const struct merak_build *b)
     return MERAK_OK;
 }
 
+static size_t len_of(const struct merak_build *b, int slice)
+{
+    return b->slice.at[slice + 1] - b->slice.at[slice];
+}
+
 enum merak_status merak_build_slices(struct merak_build *b)
 {
     struct merak_schedule_args args =
         merak_plan_schedule_args(&b->prog->plan, b->stage);
     const struct merak_value *input = an_input(b->graph);
 
-    b->slices = args.slices > 1 ? args.slices : 1;
-    if (b->slices == 1)
+    b->slice.n = args.slices > 1 ? args.slices : 1;
+    if (b->slice.n == 1)
         return MERAK_OK;
     if (b->prog->plan.ep > 1)
         return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
@@ -108,19 +113,51 @@ enum merak_status merak_build_slices(struct merak_build *b)
                           "%zu: use --micro-batch 1",
                           b->prog->plan.schedule,
                           input == NULL ? 0 : input->shape.dim[0]);
-    b->seq = input->shape.dim[1];
-    if (b->seq % (size_t)b->slices != 0)
+    b->slice.at =
+        merak_build_alloc(b, ((size_t)b->slice.n + 1) * sizeof(*b->slice.at));
+    if (b->slice.at == NULL)
+        return b->rc;
+    if (!merak_schedule_slice(b->prog->plan.schedule, input->shape.dim[1],
+                              b->slice.at))
         return merak_fail(b->err, MERAK_ERR_CONFIG,
-                          "schedule %s: %d slices do not divide sequences of "
-                          "%zu tokens",
-                          b->prog->plan.schedule, b->slices, b->seq);
+                          "schedule %s: a sequence of %zu tokens cannot be cut "
+                          "into %d slices",
+                          b->prog->plan.schedule, input->shape.dim[1],
+                          b->slice.n);
+    for (int k = 1; k < b->slice.n; k++)
+        b->slice.unlike = b->slice.unlike || len_of(b, k) != len_of(b, 0);
     return check_cuts(b);
+}
+
+int merak_build_slice_kinds(const struct merak_build *b)
+{
+    return b->slice.unlike ? b->slice.n : 1;
+}
+
+int merak_build_slice_kind(const struct merak_build *b)
+{
+    return b->slice.unlike ? b->now.slice : 0;
+}
+
+size_t merak_build_slice_least(const struct merak_build *b, size_t elements)
+{
+    size_t least = SIZE_MAX;
+
+    for (int k = 0; k < b->slice.n && b->slice.n > 1; k++)
+        least = len_of(b, k) < least ? len_of(b, k) : least;
+    return b->slice.n > 1 ? elements / b->slice.at[b->slice.n] * least
+                          : elements;
+}
+
+size_t merak_build_slice_len(const struct merak_build *b)
+{
+    return len_of(b, b->now.slice);
 }
 
 static void cut(struct merak_build *b, int whole, size_t from, size_t to)
 {
     struct merak_slot part = b->prog->slot[whole];
-    size_t row = part.bytes / b->seq;
+    size_t row = part.bytes / b->slice.at[b->slice.n];
 
     part.bytes = (to - from) * row;
     part.box.lo[1] = from;
@@ -134,12 +171,12 @@ static void cut(struct merak_build *b, int whole, size_t from, size_t to)
  * its end. */
 void merak_build_cut(struct merak_build *b, int slot)
 {
-    size_t each = b->seq / (size_t)b->slices;
+    const size_t *at = b->slice.at;
 
-    for (size_t k = 0; k < (size_t)b->slices; k++)
-        cut(b, slot, k * each, (k + 1) * each);
-    for (size_t k = 1; k < (size_t)b->slices; k++)
-        cut(b, slot, 0, k * each);
+    for (int k = 0; k < b->slice.n; k++)
+        cut(b, slot, at[k], at[k + 1]);
+    for (int k = 1; k < b->slice.n; k++)
+        cut(b, slot, 0, at[k]);
 }
 
 static bool has_positions(const struct merak_build *b,
@@ -156,24 +193,25 @@ int merak_build_slice_slot(const struct merak_build *b,
         node == NULL ? b->graph->value[b->prog->slot[slot].value]
                      : merak_node_operand(node, i);
 
-    if (b->slices == 1 || slot < 0 || !merak_build_is_sliced(b, value->id) ||
+    if (b->slice.n == 1 || slot < 0 || !merak_build_is_sliced(b, value->id) ||
         (node != NULL && !has_positions(b, node)))
         return slot;
     if (node == NULL || !merak_node_reads_back(node, i))
         return slot + 1 + b->now.slice;
-    return b->now.slice == b->slices - 1 ? slot
-                                         : slot + 1 + b->slices + b->now.slice;
+    return b->now.slice == b->slice.n - 1
+               ? slot
+               : slot + 1 + b->slice.n + b->now.slice;
 }
 
 bool merak_build_runs(const struct merak_build *b,
                       const struct merak_node *node)
 {
-    return b->now.slice == b->slices - 1 || has_positions(b, node);
+    return b->now.slice == b->slice.n - 1 || has_positions(b, node);
 }
 
 bool merak_build_first_back(const struct merak_build *b)
 {
-    return b->now.slice == b->slices - 1;
+    return b->now.slice == b->slice.n - 1;
 }
 
 bool merak_build_last_back(const struct merak_build *b)

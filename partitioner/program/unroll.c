@@ -49,7 +49,7 @@ bool merak_build_moves_in(const struct merak_build *b, int value,
 {
     bool forward = merak_build_is_forward(b, value);
 
-    if (b->slices > 1 && a->slice < b->slices - 1 &&
+    if (b->slice.n > 1 && a->slice < b->slice.n - 1 &&
         !merak_build_is_sliced(b, value))
         return false; /* with the last slice */
     return merak_build_reads(b, value) && b->flow[value].chunk == a->chunk &&
@@ -186,9 +186,9 @@ static void run_again(struct merak_build *b, const struct merak_item *item,
         merak_build_bring(b, node, microbatch);
         return;
     }
-    for (b->now.slice = 0; b->now.slice < b->slices; b->now.slice++)
+    for (b->now.slice = 0; b->now.slice < b->slice.n; b->now.slice++)
         merak_build_node(b, item, chunk, microbatch);
-    b->now.slice = b->slices - 1;
+    b->now.slice = b->slice.n - 1;
 }
 
 /* The kinds of actions that do not come any more, as bits. */
@@ -400,7 +400,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     merak_build_delayed_reduces(b);
     /* Slices share their micro-batch's slots. */
     if (b->rc == MERAK_OK &&
-        a->slice == (a->kind == MERAK_ACT_F ? b->slices - 1 : 0))
+        a->slice == (a->kind == MERAK_ACT_F ? b->slice.n - 1 : 0))
         merak_build_release(b, a->chunk, done_after(b, a->kind),
                             a->microbatch * u->width, u->width);
 }

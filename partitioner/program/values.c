@@ -142,7 +142,7 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
 
     merak_build_box(b, v, &layout, &slot);
     pad_rows(b, &slot);
-    if (b->slices > 1 && merak_build_is_sliced(b, v)) {
+    if (b->slice.n > 1 && merak_build_is_sliced(b, v)) {
         int whole = merak_build_slot(b, &slot);
 
         merak_build_cut(b, whole);
@@ -344,7 +344,7 @@ void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
     struct merak_open *open;
 
     /* Slices of a sequence share their micro-batch's slots. */
-    if (!node->op->in_place || item->recompute || b->slices > 1 ||
+    if (!node->op->in_place || item->recompute || b->slice.n > 1 ||
         !stays(b, from) || !stays(b, to))
         return;
     open = merak_build_open(b, microbatch);

@@ -7,9 +7,7 @@
 #include "base/error.h"
 #include "partitioner/schedule/kinds.h"
 
-#include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define AS_ADDRESS(schedule) &schedule
@@ -53,17 +51,6 @@ static unsigned parse_moves(const char *list)
             return moves;
         list += n + 1;
     }
-}
-
-int merak_schedule_slices(const char *name)
-{
-    char *end;
-    long n;
-
-    if (strncmp(name, "sliced:", 7) != 0 || !isdigit((unsigned char)name[7]))
-        return 0;
-    n = strtol(name + 7, &end, 10);
-    return *end == '\0' && n > 0 && n <= MERAK_MAX_SLICES ? (int)n : 0;
 }
 
 enum merak_status merak_schedule_find(const char *name,

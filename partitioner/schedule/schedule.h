@@ -39,6 +39,7 @@
 #define MERAK_PARTITIONER_SCHEDULE_SCHEDULE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "merak/status.h"
 
@@ -103,14 +104,19 @@ struct merak_schedule {
 
 /* By name; MERAK_ERR_NOT_FOUND lists the known names.  "scp:MOVE,..." is
  * shifted critical path with these moves only: drop-last, early, third;
- * "sliced:N" is sliced for args with N slices. */
+ * "sliced:N" and "sliced:N/P" are sliced for args with N slices. */
 enum merak_status merak_schedule_find(const char *name,
                                       const struct merak_schedule **sched_p,
                                       struct merak_error *err) MERAK_CHECKED;
 /* The most slices that a name may have and a search tries. */
 enum { MERAK_MAX_SLICES = 1024 };
-/* N of "sliced:N"; 0: the name has no number of slices. */
+/* N of "sliced:N" and "sliced:N/P"; 0: the name has no number of slices. */
 int merak_schedule_slices(const char *name);
+/* Where its slices of a sequence of `seq` tokens begin, and where the last one
+ * ends: N + 1 positions, or NULL to ask whether it can be cut.  The slices of
+ * sliced:N are of equal length, those of sliced:N/P take equal times if P
+ * percent of a sequence's time grow with the square of its length: sliced.c. */
+bool merak_schedule_slice(const char *name, size_t seq, size_t *at);
 /* All of them, NULL-terminated. */
 const struct merak_schedule *const *merak_schedules(void);
 

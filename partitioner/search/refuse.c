@@ -283,7 +283,7 @@ static bool has_no_schedule(const struct merak_search *s,
         return false;
     plan.chunks = pin->pp > 0 ? merak_fixed_chunks(pin, pin->pp) : pin->chunks;
     slices = merak_schedule_slices(pin->schedule);
-    if (slices > 1 && s->in->seq % (size_t)slices != 0)
+    if (slices > 1 && !merak_schedule_slice(pin->schedule, s->in->seq, NULL))
         merak_fail(&r->why, MERAK_ERR_CONFIG,
                    "schedule %s: a sequence of %zu tokens cannot be cut into "
                    "%d slices",

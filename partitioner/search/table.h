@@ -83,7 +83,9 @@ struct merak_table {
                    one communicates while the other computes; else 1 */
     int slices; /* of a micro-batch, one being the unit of work: times are those
                    of a mean slice, memory is the micro-batch's */
-    int n;      /* segments */
+    double square_s; /* of whole micro-batches' seconds those that grow with the
+                        square of a sequence's length, if slices > 1 */
+    int n;           /* segments */
     int n_shared; /* the last segments: vocabulary-parallel layers, first what
                      feeds the first stage, then what follows the last */
     int shared_pp;     /* stages that run these; 0: there are none */

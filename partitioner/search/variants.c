@@ -13,6 +13,7 @@
 #include "base/grow.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,9 @@
 #define MAX_SCHEDULES 32
 #define FEW 10      /* micro-batches a stage from which a pipeline is full */
 #define MIN_SLICE 8 /* tokens */
+/* Percent of the time that grow with the square of a sequence's length, from
+ * which on its slices have unlike lengths. */
+#define MIN_UNLIKE 10
 
 void merak_search_rate_homes(struct merak_search *s,
                              const struct merak_candidate *cand,
@@ -331,23 +335,47 @@ static bool may_slice(const struct merak_search *s,
     const char *want = s->in->pin.schedule;
     const struct merak_plan *p = &cand->plan;
 
-    if (want != NULL && merak_schedule_slices(want) != slices)
+    if (want != NULL && (merak_schedule_slices(want) != slices ||
+                         !merak_schedule_slice(want, s->in->seq, NULL)))
         return false;
     return p->pp > 1 && p->micro_batch == 1 && cand->table->width == 1 &&
            cand->table->passes <= 1 && s->in->pin.chunks <= 1 &&
-           s->in->seq % (size_t)slices == 0 &&
            (want != NULL || (p->microbatches < FEW * (p->pp - 1) &&
+                             s->in->seq % (size_t)slices == 0 &&
                              s->in->seq / (size_t)slices >= MIN_SLICE));
 }
 
-static void rate_sliced(struct merak_search *s, struct merak_candidate *cand,
-                        int slices)
+/* The asked-for name, or slices that take equal times: of equal lengths where
+ * attention is a small part of the time.  What each slice takes once more than
+ * the whole does not count, nor does the head, which one stage has. */
+static void name_sliced(const struct merak_search *s,
+                        const struct merak_candidate *whole,
+                        struct merak_candidate *cand, int slices)
+{
+    const struct merak_table *t = whole->table;
+    const struct merak_segment *head = &t->segment[t->n - 1];
+    double layers_s = t->total_s - head->f_s - head->b_s;
+    double share = layers_s > 0 ? cand->table->square_s / layers_s : 0;
+    int percent = (int)(100 * fmin(share, 1) + 0.5);
+    char *name = cand->plan.schedule;
+
+    if (s->in->pin.schedule != NULL)
+        snprintf(name, sizeof(cand->plan.schedule), "%s", s->in->pin.schedule);
+    else if (percent < MIN_UNLIKE)
+        snprintf(name, sizeof(cand->plan.schedule), "sliced:%d", slices);
+    else
+        snprintf(name, sizeof(cand->plan.schedule), "sliced:%d/%d", slices,
+                 percent);
+}
+
+static void rate_sliced(struct merak_search *s,
+                        const struct merak_candidate *whole,
+                        struct merak_candidate *cand, int slices)
 {
     struct merak_follow follow;
     bool recomputes = false;
 
-    snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "sliced:%d",
-             slices);
+    name_sliced(s, whole, cand, slices);
     cand->plan.chunks = 1;
     cand->plan.sp = cand->table->plan.sp;
     cand->plan.scatter = merak_search_scatter(s, cand);
@@ -386,7 +414,7 @@ void merak_search_rate_slices(struct merak_search *s,
         cand.table = sliced_table(s, whole->table, n);
         if (cand.table == NULL)
             break;
-        rate_sliced(s, &cand, n);
+        rate_sliced(s, whole, &cand, n);
         if (merak_search_shortest(s, first) > before)
             break;
         before = merak_search_shortest(s, first);

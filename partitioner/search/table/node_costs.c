@@ -49,6 +49,41 @@ static int tensor_ranks(const struct merak_walker *w)
     return n;
 }
 
+static double seconds_of(const struct merak_walker *w,
+                         const struct merak_node *node,
+                         const struct merak_infer *inf,
+                         const struct merak_cost *cost)
+{
+    const struct merak_kernel_size size = {
+        .flops = cost->flops,
+        .bytes = cost->bytes,
+        .width = merak_kernel_width(inf->shape[0].ndim, inf->shape[0].dim)};
+
+    return merak_cost_kernel(w->cost, node->op, tensor_ranks(w), &size);
+}
+
+/* Of the seconds of a node that reads what lies before a slice, those that grow
+ * with the square of the length: half a sequence takes a quarter of these, and
+ * half of the others. */
+static double square_s(const struct merak_walker *w,
+                       const struct merak_node *node,
+                       const struct merak_infer *whole,
+                       const struct merak_cost *whole_cost)
+{
+    struct merak_infer half = *whole;
+    struct merak_cost cost = {0};
+    double square;
+
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        if (merak_value_has_positions(merak_node_operand(node, o)))
+            half.shape[o].dim[1] /= 2;
+    }
+    node->op->cost(&half, &cost);
+    square = 2 * seconds_of(w, node, whole, whole_cost) -
+             4 * seconds_of(w, node, &half, &cost);
+    return square > 0 ? square : 0;
+}
+
 /* Seconds of a mean slice.  Where a slice also reads what lies before it, all
  * slices together take as much as the whole. */
 static double slice_seconds(const struct merak_walker *w,
@@ -73,10 +108,12 @@ static double slice_seconds(const struct merak_walker *w,
         if (merak_value_has_positions(merak_node_operand(node, o)))
             inf->shape[o].dim[1] /= (size_t)n;
     }
-    if (reads_back)
+    if (reads_back) {
+        w->table->square_s += square_s(w, node, inf, cost);
         *cost = (struct merak_cost){cost->flops / n, cost->bytes / n};
-    else
+    } else {
         node->op->cost(inf, cost);
+    }
     size.flops = cost->flops;
     size.bytes = cost->bytes;
     return merak_cost_kernel(w->cost, node->op, tp, &size);
@@ -95,7 +132,6 @@ static void measure_kernel(struct merak_walker *w,
                               .n_out = node->n_out,
                               .pieces = merak_node_pieces(w->graph, node)};
     struct merak_cost cost = {0};
-    struct merak_kernel_size size;
 
     for (int o = 0; o < node->n_in + node->n_out; o++) {
         local_operand(w, merak_node_operand(node, o), &call.operand[o]);
@@ -104,14 +140,9 @@ static void measure_kernel(struct merak_walker *w,
     }
     call.narrow = merak_node_is_narrow(node);
     node->op->cost(&inf, &cost);
-    size = (struct merak_kernel_size){
-        .flops = cost.flops,
-        .bytes = cost.bytes,
-        .width = merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
-    w->node_s[node->id] =
-        w->table->slices > 1
-            ? slice_seconds(w, node, &inf, &cost)
-            : merak_cost_kernel(w->cost, node->op, tensor_ranks(w), &size);
+    w->node_s[node->id] = w->table->slices > 1
+                              ? slice_seconds(w, node, &inf, &cost)
+                              : seconds_of(w, node, &inf, &cost);
     if (w->in->memory.scratch != NULL)
         w->node_scratch[node->id] = (double)w->in->memory.scratch(
             w->in->memory.arg, node->op->name, &call);

@@ -234,6 +234,8 @@ static void slices_agree_to_rounding(void **state)
         {{1, 4, 1, "sliced:16", false, MERAK_SP_OFF}, 2, false},
         {{2, 2, 2, "sliced:2", true, MERAK_SP_OFF}, 0, false},
         {{2, 2, 1, "sliced:4", false, MERAK_SP_OFF}, 2, true},
+        {{1, 2, 1, "sliced:5/60", false, MERAK_SP_OFF}, 0, false},
+        {{2, 2, 2, "sliced:3/90", true, MERAK_SP_OFF}, 2, true},
     };
     struct small_model model = parity_gpt;
 

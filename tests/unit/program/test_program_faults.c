@@ -223,7 +223,7 @@ static void drop_each_wait(struct merak_planned *p)
 
 static void every_missing_wait_is_caught(void **state)
 {
-    struct merak_plan sliced = planned_plan(1, 2, 1, 3, "sliced:4", false);
+    struct merak_plan sliced = planned_plan(1, 2, 1, 3, "sliced:4/60", false);
 
     (void)state;
     drop_each_wait(faulty());
@@ -326,7 +326,10 @@ static void slices_that_do_not_fit_are_refused(void **state)
         bool sub;
         const char *why;
     } rows[] = {
-        {"sliced:5", 1, 1, false, "5 slices do not divide sequences of 16"},
+        {"sliced:5", 1, 1, false,
+         "a sequence of 16 tokens cannot be cut into 5 slices"},
+        {"sliced:17/50", 1, 1, false,
+         "a sequence of 16 tokens cannot be cut into 17 slices"},
         {"sliced:4", 2, 1, false, "micro-batches of 1 sequence, not 2"},
         {"sliced:4", 1, 2, false, "use --sp off or a smaller tp"},
         {"sliced:4", 1, 1, true, "does not run with --sub-pipeline yes"},

@@ -7,6 +7,7 @@
 
 #include "partitioner/schedule/schedule.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct merak_schedule *find(const char *name)
@@ -138,11 +139,85 @@ static void numbers_that_do_not_fit_are_refused(void **state)
     }
 }
 
+/* Multiples of 16 where the mean slice is four of these. */
+static void slices_are_cut_where_they_take_equal_times(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t seq, len[6];
+    } rows[] = {
+        {"sliced:4", 2048, {512, 512, 512, 512}},
+        {"sliced:4/0", 2048, {512, 512, 512, 512}},
+        {"sliced:4/67", 2048, {848, 480, 400, 320}},
+        {"sliced:4/100", 2048, {1024, 432, 320, 272}},
+        {"sliced:4/40", 32768, {11136, 8400, 7040, 6192}},
+        {"sliced:3/50", 13, {6, 4, 3}},
+        {"sliced:5/100", 6, {2, 1, 1, 1, 1}},
+        {"sliced:3/100", 48, {28, 11, 9}}, /* of 16 they would be equal */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        size_t at[7];
+        int n = merak_schedule_slices(rows[i].name);
+
+        assert_true(merak_schedule_slice(rows[i].name, rows[i].seq, at));
+        assert_int_equal(at[0], 0);
+        assert_int_equal(at[n], rows[i].seq);
+        for (int k = 0; k < n; k++)
+            assert_int_equal(at[k + 1] - at[k], rows[i].len[k]);
+    }
+}
+
+/* No slice takes longer than the mean by more than its last unit does. */
+static void times_of_slices_are_equal(void **state)
+{
+    (void)state;
+    for (int percent = 0; percent <= 100; percent += 7) {
+        for (int n = 2; n <= 1024; n *= 4) {
+            const size_t t = (size_t)1 << 17;
+            const double b = 1 - percent / 100.0, c = percent / 100.0 / t;
+            size_t at[1025];
+            char name[32];
+
+            snprintf(name, sizeof(name), "sliced:%d/%d", n, percent);
+            assert_true(merak_schedule_slice(name, t, at));
+            for (int k = 0; k < n; k++) {
+                double len = (double)(at[k + 1] - at[k]);
+                double s = len * (b + c * (double)(at[k + 1] + at[k]));
+                double unit = 16 * (b + c * 2 * (double)at[k + 1]);
+
+                assert_true(at[k + 1] > at[k]);
+                assert_true(s - (double)t / n <= unit);
+            }
+        }
+    }
+}
+
+static void sequences_that_cannot_be_sliced_are_known(void **state)
+{
+    static const char *const bad[] = {
+        "sliced:2/101", "sliced:2/",    "sliced:/2",    "sliced:2/-1",
+        "sliced:2/5x",  "sliced:2/5/5", "sliced:1025/5"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_int_equal(merak_schedule_slices(bad[i]), 0);
+    assert_true(merak_schedule_slice("sliced:5/30", 5, NULL));
+    assert_false(merak_schedule_slice("sliced:5/30", 4, NULL));
+    assert_false(merak_schedule_slice("sliced:3", 16, NULL));
+    assert_true(merak_schedule_slice("sliced:3/0", 16, NULL));
+    assert_false(merak_schedule_slice("1f1b", 16, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found_and_unknown_ones_list_the_known),
         cmocka_unit_test(numbers_that_do_not_fit_are_refused),
+        cmocka_unit_test(slices_are_cut_where_they_take_equal_times),
+        cmocka_unit_test(times_of_slices_are_equal),
+        cmocka_unit_test(sequences_that_cannot_be_sliced_are_known),
     };
 
     return cmocka_run_group_tests_name("schedule_names", tests, NULL, NULL);

@@ -164,8 +164,8 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
     assert_int_equal(
         merak_graphs_shard(
             s.graphs,
-            &(struct merak_plan){.tp = tp, .sp = sp, .micro_batch = 4},
-            NULL, &sharded, NULL),
+            &(struct merak_plan){.tp = tp, .sp = sp, .micro_batch = 4}, NULL,
+            &sharded, NULL),
         MERAK_OK);
     assert_int_equal(
         merak_table_create(&in, &s.cost, sharded, NULL, 1, 1, &table, NULL),
@@ -250,6 +250,8 @@ plan_with_vocabulary(const struct model_row *row, size_t vocab,
     struct merak_error err = {0};
     const struct merak_plan *p;
 
+    if (row->seq > config.positions)
+        config.positions = row->seq;
     if (pin != NULL)
         in.pin = *pin;
     in.pin.micro_batch = row->micro_batch;
@@ -324,6 +326,36 @@ static void slices_pay_where_micro_batches_are_few(void **state)
         merak_search_destroy(with);
         merak_search_destroy(without);
     }
+}
+
+/* The search finds how much of the time grows with the square of the length:
+ * slices that take equal times beat as many of equal length, and those for
+ * another part. */
+static void slices_of_long_sequences_take_equal_times(void **state)
+{
+    static const struct model_row row = {16, 1024, 8, 16384, 1, 1, 1, 8, &v100};
+    const struct merak_choices pin = {.tp = 1, .pp = 8};
+    struct merak_search_result *found = plan_of(&row, &pin), *other;
+    const char *schedule = found->choice[0].plan.schedule;
+    int n = merak_schedule_slices(schedule);
+
+    (void)state;
+    assert_true(n > 1);
+    assert_non_null(strchr(schedule, '/'));
+    for (int i = 0; i < 3; i++) {
+        static const char *const share[] = {"", "/20", "/90"};
+        struct merak_choices with = pin;
+        char name[32];
+
+        snprintf(name, sizeof(name), "sliced:%d%s", n, share[i]);
+        with.schedule = name;
+        other = plan_of(&row, &with);
+        print_message("# %s %g s, %s %g s\n", schedule, found->choice[0].step_s,
+                      name, other->choice[0].step_s);
+        assert_true(found->choice[0].step_s < 0.99 * other->choice[0].step_s);
+        merak_search_destroy(other);
+    }
+    merak_search_destroy(found);
 }
 
 /* With slow links between nodes, replicas stay inside and the pipeline goes
@@ -539,6 +571,7 @@ int main(void)
         cmocka_unit_test(a_layer_sends_megatrons_words),
         cmocka_unit_test(small_gpts_need_no_tensor_parallelism),
         cmocka_unit_test(slices_pay_where_micro_batches_are_few),
+        cmocka_unit_test(slices_of_long_sequences_take_equal_times),
         cmocka_unit_test(replicas_stay_inside_slow_nodes),
         cmocka_unit_test(layers_are_replicas_beside_a_large_vocabulary),
         cmocka_unit_test(experts_are_divided_before_they_are_cut),
