@@ -4,12 +4,20 @@
 
 #include "partitioner/device/level.h"
 
-#include <assert.h>
 #include <math.h>
 
 int merak_convert_rounds(enum merak_convert_kind kind)
 {
     return kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
+}
+
+int merak_links_last(const struct merak_links *links)
+{
+    int l = 1;
+
+    while (l < MERAK_LEVELS - 1 && links->level[l].ranks > 0)
+        l++;
+    return l;
 }
 
 int merak_links_level(const struct merak_links *links, int a, int b)
@@ -59,15 +67,31 @@ struct merak_link_group merak_links_group(const struct merak_links *links,
 }
 
 struct merak_links merak_links_contended(const struct merak_links *links,
-                                         int sharers)
+                                         const struct merak_spread *sharers)
 {
     struct merak_links contended = *links;
-    double way = links->level[0].way_bytes_per_s;
-    double *own = &contended.level[1].bytes_per_s;
+    int last = merak_links_last(links);
+    double most = INFINITY;
 
-    if (way > 0 && *own > way / sharers)
-        *own = way / sharers;
+    for (int l = 1; l <= last; l++) {
+        double way = links->level[l - 1].way_bytes_per_s;
+        double *own = &contended.level[l].bytes_per_s;
+
+        contended.unshared_bytes_per_s[l] = *own;
+        if (way > 0)
+            most = fmin(most, way / sharers->n[l - 1]);
+        if (*own > most)
+            *own = most;
+    }
     return contended;
+}
+
+void merak_links_scale_far(struct merak_links *links, double times)
+{
+    for (int l = 1; l < MERAK_LEVELS; l++) {
+        links->level[l - 1].way_bytes_per_s *= times;
+        links->level[l].bytes_per_s *= times;
+    }
 }
 
 /* Rounds with `peer[l]` ranks that are met at level l, each of which gets the
@@ -79,19 +103,21 @@ static struct merak_demand demand_of(const struct merak_links *links,
 {
     struct merak_demand demand = {0};
     double latency = peers->n[0] * near->latency_s, each;
-    int n = peers->n[0];
+    int last = merak_links_last(links), far = 0, n;
 
-    for (int l = 1; l < MERAK_LEVELS; l++) {
-        n += peers->n[l];
+    for (int l = 1; l <= last; l++) {
+        far += peers->n[l];
         latency += peers->n[l] * links->level[l].latency_s;
     }
+    n = peers->n[0] + far;
     each = bytes / n;
-    for (int l = 1; l < MERAK_LEVELS; l++)
-        demand.far_bytes[l - 1] = peers->n[l] * each;
+    demand.far_bytes = far * each;
+    for (int l = 2; l <= last && far > 0; l++)
+        demand.part[l - 2] = (float)peers->n[l] / (float)far;
     demand.fixed_s = rounds * latency;
     if (peers->n[0] > 0)
         demand.fixed_s +=
-            (peers->n[0] == n ? bytes : peers->n[0] * each) / near->bytes_per_s;
+            (far == 0 ? bytes : peers->n[0] * each) / near->bytes_per_s;
     return demand;
 }
 
@@ -113,39 +139,87 @@ void merak_links_use_library(struct merak_links *links, bool sums)
             1u << MERAK_CONVERT_ALL_REDUCE | 1u << MERAK_CONVERT_REDUCE_SCATTER;
 }
 
-/* Of a ring's n - 1 steps nodes - 1 go from a node to the next.  An all-reduce
- * may go up and down a tree of nodes instead, with less latency. */
-static double ring_latency_s(const struct merak_links *links,
-                             const struct merak_link_group *near,
-                             enum merak_convert_kind kind, int n, int nodes)
-{
-    double far_s = links->level[1].latency_s;
-    double ring = (n - nodes) * near->latency_s + (nodes - 1) * far_s;
-    double tree =
-        ((double)n / nodes - 1) * near->latency_s + ceil(log2(nodes)) * far_s;
+/* --- rings -----------------------------------------------------------------
+ */
 
-    return merak_convert_rounds(kind) *
-           (kind == MERAK_CONVERT_ALL_REDUCE ? fmin(ring, tree) : ring);
+/* The domains of each level that a ring's members are in. */
+struct ring {
+    int last, n; /* the last level; the members */
+    int domains[MERAK_LEVELS];
+};
+
+static struct ring ring_of(const struct merak_links *links,
+                           const struct merak_spread *spread)
+{
+    struct ring ring = {.last = merak_links_last(links)};
+    int size = 0;
+
+    for (int l = 0; l <= ring.last; l++)
+        ring.n += spread->n[l];
+    for (int l = 0; l <= ring.last; l++) {
+        size += spread->n[l];
+        ring.domains[l] = (ring.n + size - 1) / size;
+    }
+    return ring;
 }
 
-static_assert(MERAK_LEVELS == 2, "rings have steps in nodes and between nodes");
+/* Of a ring's n - 1 steps one less than there are nodes go from a node to the
+ * next, and so on.  An all-reduce may go up and down a tree of nodes instead,
+ * with less latency. */
+static double ring_latency_s(const struct merak_links *links,
+                             const struct merak_link_group *near,
+                             enum merak_convert_kind kind,
+                             const struct ring *ring)
+{
+    int n = ring->n, nodes = ring->domains[0];
+    double along = (n - nodes) * near->latency_s;
+    double tree = ((double)n / nodes - 1) * near->latency_s;
 
-/* Over several nodes; a ring's hops inside nodes and between them are under way
- * at the same time, for different pieces. */
+    for (int l = 1; l <= ring->last; l++) {
+        int in = ring->domains[l - 1], out = ring->domains[l];
+
+        along += (in - out) * links->level[l].latency_s;
+        tree += (ceil(log2(in)) - ceil(log2(out))) * links->level[l].latency_s;
+    }
+    return merak_convert_rounds(kind) *
+           (kind == MERAK_CONVERT_ALL_REDUCE ? fmin(along, tree) : along);
+}
+
+/* Which part of what a node sends to the next one leaves the domain of a level
+ * from 0 on. */
+static double leaves(const struct ring *ring, int level)
+{
+    return ring->domains[level] > 1
+               ? (double)ring->domains[level] / ring->domains[0]
+               : 0;
+}
+
+/* Over several nodes; a ring's hops at all levels are under way at the same
+ * time, for different pieces: the slowest sets the pace. */
 static struct merak_demand ring_demand(const struct merak_links *links,
                                        const struct merak_link_group *near,
                                        enum merak_convert_kind kind,
                                        double bytes,
                                        const struct merak_spread *spread)
 {
-    int here = spread->n[0], n = here + spread->n[1];
-    double far = bytes / here, near_s = (bytes - far) / near->bytes_per_s;
-    double more_s = near_s - far / links->level[1].bytes_per_s;
+    const struct ring ring = ring_of(links, spread);
+    double far = bytes / spread->n[0];
+    double slowest_s = (bytes - far) / near->bytes_per_s;
+    struct merak_demand demand = {.far_bytes = far};
 
-    return (struct merak_demand){
-        .fixed_s = ring_latency_s(links, near, kind, n, (n + here - 1) / here) +
-                   fmax(more_s, 0),
-        .far_bytes[0] = far};
+    for (int l = 1; l <= ring.last && ring.domains[l - 1] > 1; l++) {
+        double unshared = links->unshared_bytes_per_s[l];
+
+        if (l > 1)
+            demand.part[l - 2] =
+                (float)(leaves(&ring, l - 1) - leaves(&ring, l));
+        slowest_s =
+            fmax(slowest_s,
+                 far / (unshared > 0 ? unshared : links->level[l].bytes_per_s));
+    }
+    demand.fixed_s = ring_latency_s(links, near, kind, &ring) +
+                     fmax(slowest_s - merak_links_demand_s(links, &demand), 0);
+    return demand;
 }
 
 struct merak_demand merak_links_exchange(const struct merak_links *links,
@@ -155,34 +229,43 @@ struct merak_demand merak_links_exchange(const struct merak_links *links,
 {
     const struct merak_link_group near = merak_links_group(links, spread->n[0]);
     struct merak_spread peers = *spread;
-    int n = --peers.n[0];
+    int far = 0, last = merak_links_last(links);
 
-    for (int l = 1; l < MERAK_LEVELS; l++)
-        n += peers.n[l];
-    if (n < 1)
+    peers.n[0]--;
+    for (int l = 1; l <= last; l++)
+        far += peers.n[l];
+    if (peers.n[0] + far < 1)
         return (struct merak_demand){0};
-    if (n > peers.n[0] && (links->rings >> kind & 1) != 0)
+    if (far > 0 && (links->rings >> kind & 1) != 0)
         return ring_demand(links, &near, kind, bytes, spread);
     return demand_of(links, &near, merak_convert_rounds(kind), bytes, &peers);
 }
 
-bool merak_demand_is_far(const struct merak_demand *demand)
+double merak_demand_part(const struct merak_demand *demand, int level)
 {
-    for (int l = 1; l < MERAK_LEVELS; l++)
-        if (demand->far_bytes[l - 1] > 0)
-            return true;
-    return false;
+    double first = 1;
+
+    if (level > 1)
+        return demand->part[level - 2];
+    for (int l = 2; l < MERAK_LEVELS; l++)
+        first -= demand->part[l - 2];
+    return first;
 }
 
 double merak_links_demand_s(const struct merak_links *links,
                             const struct merak_demand *demand)
 {
-    double seconds = demand->fixed_s;
+    double seconds = demand->fixed_s, near = demand->far_bytes;
 
-    for (int l = 1; l < MERAK_LEVELS; l++)
-        if (demand->far_bytes[l - 1] > 0)
-            seconds += demand->far_bytes[l - 1] / links->level[l].bytes_per_s;
-    return seconds;
+    if (!merak_demand_is_far(demand))
+        return seconds;
+    for (int l = merak_links_last(links); l > 1; l--) {
+        double bytes = demand->part[l - 2] * demand->far_bytes;
+
+        near -= bytes;
+        seconds += bytes / links->level[l].bytes_per_s;
+    }
+    return near > 0 ? seconds + near / links->level[1].bytes_per_s : seconds;
 }
 
 double merak_links_message_s(const struct merak_links *links, int level,

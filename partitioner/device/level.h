@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/device/level.h - the links between ranks, level by level
  *
- * Levels are rows, inside out: 0 is that of a node, the next one that between
- * nodes.  A level divides the logical ranks, in order, into domains of equal
- * size; two ranks communicate over the links of the first level of which one
- * domain holds both.  Whoever asks what a message, an exchange or a conversion
- * takes, asks here.
+ * Levels are rows, inside out: 0 is that of a node, or of nodes whose links are
+ * as fast; the next ones are those between these, as inside a rack or below a
+ * leaf switch; the last one is that between all.  A level divides the logical
+ * ranks, in order, into domains of equal size; two ranks communicate over the
+ * links of the first level of which one domain holds both.  Whoever asks what a
+ * message, an exchange or a conversion takes, asks here.
  */
 #ifndef MERAK_PARTITIONER_DEVICE_LEVEL_H
 #define MERAK_PARTITIONER_DEVICE_LEVEL_H
@@ -22,12 +23,12 @@ enum merak_convert_kind {
     MERAK_CONVERT_SLICE,          /* R -> S, R -> F: local */
 };
 
-enum { MERAK_LEVELS = 2 };
+enum { MERAK_LEVELS = 5 };
 
 struct merak_level {
     char name[8];           /* as in device files: "link", "net" */
-    int ranks;              /* of a domain; 0: all, and further levels are not
-                               read, as in the last row always */
+    int ranks;              /* of a domain; 0: all, as in the last row that is
+                               used; there is always a row 1 */
     double latency_s;       /* of a round, for each peer */
     double bytes_per_s;     /* of one rank */
     double way_bytes_per_s; /* of all ranks of a domain together, to ranks
@@ -46,6 +47,8 @@ enum { MERAK_LINK_GROUPS = 8 };
 
 struct merak_links {
     struct merak_level level[MERAK_LEVELS];
+    double unshared_bytes_per_s[MERAK_LEVELS]; /* of one rank that alone leaves
+                                                  its domain; 0: as in level */
     /* Groups of level 0 that were measured, by ranks; a group of another size
      * uses the nearest of these and of level 0, which is that of two. */
     struct merak_link_group group[MERAK_LINK_GROUPS];
@@ -62,14 +65,17 @@ struct merak_spread {
 
 /* What an exchange or a message takes of one rank: seconds that do not depend
  * on other traffic, and bytes over the links of levels 1 and up, whose rates
- * do. */
+ * do.  Searches hold millions of them. */
 struct merak_demand {
     double fixed_s;
-    double far_bytes[MERAK_LEVELS - 1];
+    double far_bytes;             /* all that leave level 0's domain */
+    float part[MERAK_LEVELS - 2]; /* of these, at levels 2 and up */
 };
 
 /* An all-reduce reduces, then gathers: 2; else 1. */
 int merak_convert_rounds(enum merak_convert_kind kind);
+/* The last level that is used, at least 1. */
+int merak_links_last(const struct merak_links *links);
 /* The level at which two logical ranks meet; 0: on one node. */
 int merak_links_level(const struct merak_links *links, int a, int b);
 struct merak_spread merak_links_spread(const struct merak_links *links,
@@ -77,9 +83,12 @@ struct merak_spread merak_links_spread(const struct merak_links *links,
 /* Level 0 as seen by an exchange among `n` ranks of a node. */
 struct merak_link_group merak_links_group(const struct merak_links *links,
                                           int n);
-/* The links of ranks of which `sharers` leave their node at once. */
+/* The links of ranks of which sharers->n[l] leave their domain of level l at
+ * once. */
 struct merak_links merak_links_contended(const struct merak_links *links,
-                                         int sharers);
+                                         const struct merak_spread *sharers);
+/* Make all rates between nodes so many times as high. */
+void merak_links_scale_far(struct merak_links *links, double times);
 /* Gathers are the library's, and with `sums` sums, too, in its own order. */
 void merak_links_use_library(struct merak_links *links, bool sums);
 /* A message to a rank that is met at this level: also a hop, whose words a rank
@@ -89,12 +98,18 @@ struct merak_demand merak_links_message(const struct merak_links *links,
 /* A collective whose members each send a total of `bytes`: evenly to all
  * others; or along rings, as many as a node has members, in each of which
  * another of these sends to the next node: its adapter has 1 part in so many of
- * the bytes, and links of the node move the others meanwhile. */
+ * the bytes, and links of the node move the others meanwhile.  Of the members
+ * of a larger domain, too, one in each ring sends to the next domain. */
 struct merak_demand merak_links_exchange(const struct merak_links *links,
                                          enum merak_convert_kind kind,
                                          double bytes,
                                          const struct merak_spread *spread);
-bool merak_demand_is_far(const struct merak_demand *demand);
+static inline bool merak_demand_is_far(const struct merak_demand *demand)
+{
+    return demand->far_bytes > 0;
+}
+/* Which part of its far bytes goes over links of a level from 1 on. */
+double merak_demand_part(const struct merak_demand *demand, int level);
 /* The seconds of a demand with no other traffic, and of the two above. */
 double merak_links_demand_s(const struct merak_links *links,
                             const struct merak_demand *demand);

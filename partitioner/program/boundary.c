@@ -42,12 +42,14 @@ int merak_boundary_ways(const struct merak_sharded *sharded,
 
 /* --- whether to ----------------------------------------------------------- */
 
-/* Seconds until a boundary of this many bytes has arrived. */
-static double seconds(const struct merak_links *links, double bytes, int n)
+/* Seconds until a boundary of this many bytes, sent over links of this level,
+ * has arrived. */
+static double seconds(const struct merak_links *links, int level, double bytes,
+                      int n)
 {
     double part = bytes / n;
 
-    return merak_links_message_s(links, 1, part) +
+    return merak_links_message_s(links, level, part) +
            merak_links_exchange_s(links, MERAK_CONVERT_ALL_GATHER, bytes - part,
                                   &(struct merak_spread){{n}});
 }
@@ -70,7 +72,7 @@ int merak_boundary_choose(enum merak_boundary boundary,
 {
     const struct merak_links shared = merak_links_shared(&cost->links, plan, 0);
     int node = cost->links.level[0].ranks, tp = most_tensor_ranks(plan);
-    int slices = merak_schedule_slices(plan->schedule);
+    int slices = merak_schedule_slices(plan->schedule), far;
 
     if (slices > 1)
         bytes /= slices; /* they cross one by one */
@@ -78,11 +80,16 @@ int merak_boundary_choose(enum merak_boundary boundary,
         return 0;
     if (boundary == MERAK_BOUNDARY_SCATTER)
         return 1;
+    far = merak_links_level(&shared, 0, merak_plan_rank(plan, 0, 0, 1));
+    far = far > 1 ? far : 1;
     if (plan->stage != NULL)
-        return seconds(&shared, bytes, tp) < seconds(&shared, bytes, 1);
+        return seconds(&shared, far, bytes, tp) <
+               seconds(&shared, far, bytes, 1);
     if (node == 0 || node % tp != 0 || node >= merak_plan_ranks(plan))
         return 0;
-    return seconds(&shared, bytes, tp) < seconds(&shared, bytes, 1) ? node : 0;
+    return seconds(&shared, far, bytes, tp) < seconds(&shared, far, bytes, 1)
+               ? node
+               : 0;
 }
 
 double merak_boundary_bytes(const struct merak_sharded *sharded,

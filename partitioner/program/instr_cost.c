@@ -7,18 +7,34 @@
 #include <float.h>
 #include <math.h>
 
-int merak_links_sharers(const struct merak_links *links,
-                        const struct merak_plan *plan, int rank, bool stages)
+/* Ranks of rank's domain of so many ranks that are of its stage, or of any. */
+static int in_domain(const struct merak_plan *plan, int rank, int ranks,
+                     bool stages)
 {
-    int node = links->level[0].ranks, all = merak_plan_ranks(plan);
-    int tp_index, dp_index, stage, at, sharers = 0;
+    int tp_index, dp_index, stage, at, n = 0, all = merak_plan_ranks(plan);
 
-    if (links->level[0].way_bytes_per_s <= 0 || node == 0)
-        return 1;
     merak_plan_coords(plan, rank, &tp_index, &dp_index, &stage);
-    for (int r = rank - rank % node; r < all && r / node == rank / node; r++) {
+    for (int r = rank - rank % ranks; r < all && r / ranks == rank / ranks;
+         r++) {
         merak_plan_coords(plan, r, &tp_index, &dp_index, &at);
-        sharers += stages || at == stage;
+        n += stages || at == stage;
+    }
+    return n;
+}
+
+struct merak_spread merak_links_sharers(const struct merak_links *links,
+                                        const struct merak_plan *plan, int rank,
+                                        bool stages)
+{
+    struct merak_spread sharers = {{0}};
+    int last = merak_links_last(links);
+
+    for (int l = 0; l < last; l++) {
+        const struct merak_level *level = &links->level[l];
+
+        sharers.n[l] = level->way_bytes_per_s > 0 && level->ranks > 0
+                           ? in_domain(plan, rank, level->ranks, stages)
+                           : 1;
     }
     return sharers;
 }
@@ -26,8 +42,10 @@ int merak_links_sharers(const struct merak_links *links,
 struct merak_links merak_links_shared(const struct merak_links *links,
                                       const struct merak_plan *plan, int rank)
 {
-    return merak_links_contended(links,
-                                 merak_links_sharers(links, plan, rank, false));
+    const struct merak_spread sharers =
+        merak_links_sharers(links, plan, rank, false);
+
+    return merak_links_contended(links, &sharers);
 }
 
 static struct merak_demand message_demand(const struct merak_links *links,

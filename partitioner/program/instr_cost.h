@@ -5,11 +5,13 @@
 
 #include "partitioner/program/program.h"
 
-/* How many ranks of its stage, or of all stages, share a rank's uplink (from
- * its node to others), itself included; 1 if nothing is known of the node. */
-int merak_links_sharers(const struct merak_links *links,
-                        const struct merak_plan *plan, int rank, bool stages);
-/* The links of a plan's rank that shares its uplink with the ranks of its
+/* How many ranks of its stage, or of all stages, share a rank's way out of its
+ * domain of each level (from its node to others), itself included; 1 if nothing
+ * is known of the domain. */
+struct merak_spread merak_links_sharers(const struct merak_links *links,
+                                        const struct merak_plan *plan, int rank,
+                                        bool stages);
+/* The links of a plan's rank that shares these ways with the ranks of its
  * stage: they do the same at the same time. */
 struct merak_links merak_links_shared(const struct merak_links *links,
                                       const struct merak_plan *plan, int rank);

@@ -338,9 +338,9 @@ static void share_uplinks(const struct merak_rater *r)
     int pp = r->plan->pp, from = 0;
 
     for (int s = 1; s <= pp && r->uplink_s_per_byte > 0; s++) {
-        if (s < pp &&
-            merak_links_level(&r->links, merak_plan_rank(r->plan, 0, 0, from),
-                              merak_plan_rank(r->plan, 0, 0, s)) == 0)
+        if (s < pp && merak_links_level(
+                          &r->links, merak_plan_rank(r->plan, 0, 0, from),
+                          merak_plan_rank(r->plan, 0, 0, s)) <= r->uplink_level)
             continue;
         share_uplink(r->ends.drain, from, s);
         from = s;

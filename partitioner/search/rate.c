@@ -68,18 +68,29 @@ static enum merak_status make_player(struct merak_rater *r,
     return MERAK_OK;
 }
 
-/* How the ranks of several stages share a node's uplink. */
+/* How the ranks of several stages share uplinks: of the domains of the level
+ * whose links need most time. */
 static void set_uplink_sharing(struct merak_rater *r,
                                const struct merak_cost_model *cost)
 {
     const struct merak_plan *p = r->plan;
-    int stage = merak_links_sharers(&cost->links, p, 0, false);
-    int all = merak_links_sharers(&cost->links, p, 0, true);
+    struct merak_spread stage = merak_links_sharers(&cost->links, p, 0, false);
+    struct merak_spread all = merak_links_sharers(&cost->links, p, 0, true);
+    int last = merak_links_last(&cost->links);
 
-    r->contended = merak_links_contended(&cost->links, all);
-    if (all > stage)
-        r->uplink_s_per_byte =
-            merak_reduced_far(r) * stage / cost->links.level[0].way_bytes_per_s;
+    r->contended = merak_links_contended(&cost->links, &all);
+    for (int l = 0; l < last; l++) {
+        double s_per_byte;
+
+        if (all.n[l] <= stage.n[l])
+            continue;
+        s_per_byte = merak_reduced_far(r, l) * stage.n[l] /
+                     cost->links.level[l].way_bytes_per_s;
+        if (s_per_byte <= r->uplink_s_per_byte)
+            continue;
+        r->uplink_s_per_byte = s_per_byte;
+        r->uplink_level = l;
+    }
 }
 
 enum merak_status merak_rater_init(struct merak_rater *rater,

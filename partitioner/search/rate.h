@@ -51,9 +51,11 @@ struct merak_rater {
     const struct merak_cost_model *cost; /* of kernels; those of links: */
     struct merak_links links;     /* the ranks of a stage use a node's uplink */
     struct merak_links contended; /* those of all stages do */
-    /* Seconds of a node's uplink for each byte that every rank of a stage
-     * reduces over replicas; 0: no other stage shares it, or dp is 1. */
+    /* Seconds of the uplink of a domain of this level (a node) for each byte
+     * that every rank of a stage reduces over replicas; 0: no other stage
+     * shares it, or dp is 1. */
     double uplink_s_per_byte;
+    int uplink_level;
     const struct merak_table *table;
     const struct merak_plan *plan;
     struct merak_stage_mesh mesh;    /* of each stage */

@@ -128,14 +128,17 @@ merak_over_home_interference(const struct merak_rater *r, bool reduce,
     return interference_of(r, n, reduce, bytes);
 }
 
-double merak_reduced_far(const struct merak_rater *r)
+double merak_reduced_far(const struct merak_rater *r, int level)
 {
     double far = 0;
 
-    for (int a = 0; a < r->n_replicas; a++)
-        far += times(r, r->plan->zero == 0, a) *
-               (r->replicas[a].n - r->replicas[a].spread.n[0]) /
-               r->replicas[a].n;
+    for (int a = 0; a < r->n_replicas; a++) {
+        int out = r->replicas[a].n;
+
+        for (int l = 0; l <= level; l++)
+            out -= r->replicas[a].spread.n[l];
+        far += times(r, r->plan->zero == 0, a) * out / r->replicas[a].n;
+    }
     return far;
 }
 

@@ -24,8 +24,8 @@ merak_over_home_interference(const struct merak_rater *rater, bool reduce,
 /* Are these on one node? */
 bool merak_home_is_in_node(const struct merak_rater *rater);
 double merak_to_home(const struct merak_rater *rater, double bytes);
-/* Bytes that leave a node for each byte that a rank reduces. */
-double merak_reduced_far(const struct merak_rater *rater);
+/* Bytes that leave a domain of a level for each byte that a rank reduces. */
+double merak_reduced_far(const struct merak_rater *rater, int level);
 /* Seconds to sum so many bytes of norms. */
 double merak_norm_over_dp(const struct merak_rater *rater, double bytes);
 

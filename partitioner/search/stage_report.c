@@ -88,14 +88,20 @@ static struct fractions find_fractions(const struct merak_program *prog,
     return f;
 }
 
-/* Of a ring's members on a node, one sends to another node. */
+/* Of a ring's members in a domain, one sends to another domain. */
 static struct fractions ring_fractions(struct fractions direct, int n)
 {
-    double here = direct.of[0] * (n - 1) + 1;
+    struct fractions f = {{1}};
+    double here = 0, out = 1;
 
-    if (direct.of[0] < 1)
-        direct = (struct fractions){{1 - 1 / here, 1 / here}};
-    return direct;
+    for (int l = 1; l < MERAK_LEVELS && out > 0; l++) {
+        here += direct.of[l - 1] * (n - 1);
+        f.of[l - 1] = out;
+        out = here + 1 < n ? 1 / (here + 1) : 0;
+        f.of[l - 1] -= out;
+        f.of[l] = out;
+    }
+    return f;
 }
 
 enum merak_status merak_search_stage_sent(const struct merak_program *prog,

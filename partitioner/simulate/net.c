@@ -2,16 +2,20 @@
 /* net.c - rates of concurrent communication between nodes
  *
  * An exchange or a transfer is a flow: for fixed_s other flows do not slow it,
- * then it moves its bytes.  It uses the uplinks of all its members' nodes: a
- * sender's out, a receiver's in, and both of a member of an exchange.  Whenever
+ * then it moves its bytes, those of all levels together.  It uses the uplinks
+ * of all its members' domains, as far as its bytes leave these: a sender's out,
+ * a receiver's in, and both of a member of an exchange.  Whenever
  * a flow begins to move bytes or is over, rates are recomputed by progressive
  * filling (max-min fair, like equal TCP flows): those of all ranks rise
  * together until an uplink is full; flows through it are frozen there, and the
- * others rise on.  Only flows that share uplinks with the changed ones,
+ * others rise on.  A flow takes of an uplink what part of its bytes leaves the
+ * domain, and of a rank's own, whose rate differs by level, the time that they
+ * need.  Only flows that share uplinks with the changed ones,
  * directly or through other flows, are considered.
  *
  * A flow that keeps its rate ends at start + (fixed_s + bytes / rate), bit for
- * bit the result of merak_cost_instr() if nothing is shared.
+ * bit the result of merak_cost_instr() if nothing is shared and all its bytes
+ * are of level 1.
  */
 #include "config.h"
 
@@ -23,6 +27,9 @@
 #include <stdlib.h>
 
 enum { OUT, IN, DIRECTIONS };
+
+/* Parts of a flow's bytes that are less than this are an error of rounding. */
+#define LEAST_PART 1e-6
 
 struct flow {
     struct merak_demand demand;
@@ -173,7 +180,7 @@ static void list_port(struct merak_net *net, int program)
     net->ports[net->n_ports++] = program;
     for (int w = 0; w < DIRECTIONS; w++)
         port->room[w] =
-            (struct room){.left = net->uplinks.own_bytes_per_s[program]};
+            (struct room){.left = net->uplinks.own[program].bytes_per_s[1]};
 }
 
 static void list_node(struct merak_net *net, int uplink)
@@ -186,7 +193,7 @@ static void list_node(struct merak_net *net, int uplink)
     node->listed = true;
     net->nodes[net->n_nodes++] = uplink;
     for (int w = 0; w < DIRECTIONS; w++)
-        node->room[w] = (struct room){.left = net->uplinks.node_bytes_per_s};
+        node->room[w] = (struct room){.left = shared->bytes_per_s};
     for (int i = 0; i < shared->n; i++)
         list_port(net, net->uplinks.share[shared->first + i].program);
 }
@@ -241,6 +248,33 @@ static double ranks_of(const struct merak_net *net, int uplink, int program)
     return share->ranks;
 }
 
+/* What a flow takes of its member's port, by its bytes: 1 where all are of
+ * level 1, whose rate is that of the port. */
+static double of_port(const struct merak_net *net, const struct flow *f,
+                      int program)
+{
+    const double *own = net->uplinks.own[program].bytes_per_s;
+    double part = 1;
+
+    if (net->uplinks.last == 1)
+        return 1;
+    part = merak_demand_part(&f->demand, 1);
+    for (int l = 2; l <= net->uplinks.last; l++)
+        part += merak_demand_part(&f->demand, l) * (own[1] / own[l]);
+    return part;
+}
+
+/* The part of a flow's bytes that leave a domain of this uplink's level. */
+static double of_uplink(const struct merak_net *net, const struct flow *f,
+                        int uplink)
+{
+    double part = 1;
+
+    for (int l = net->uplinks.uplink[uplink].level; l > 0; l--)
+        part -= merak_demand_part(&f->demand, l);
+    return part > LEAST_PART ? part : 0;
+}
+
 static void take_in(struct room *room, double ranks)
 {
     room->ranks += ranks;
@@ -254,6 +288,16 @@ static void freeze(struct room *room, double ranks, double rate)
     room->n--;
 }
 
+static void pass_room(struct room *room, double ranks, double rate, bool in)
+{
+    if (ranks == 0)
+        return;
+    if (in)
+        take_in(room, ranks);
+    else
+        freeze(room, ranks, rate);
+}
+
 /* In all rooms that a flow's bytes pass, take it in or freeze its rate. */
 static void pass(struct merak_net *net, const struct flow *f, bool in)
 {
@@ -263,19 +307,14 @@ static void pass(struct merak_net *net, const struct flow *f, bool in)
 
         if (!uses(net, member, w))
             continue;
-        if (in)
-            take_in(&net->port[p].room[w], 1);
-        else
-            freeze(&net->port[p].room[w], 1, f->rate);
+        pass_room(&net->port[p].room[w], of_port(net, f, p), f->rate, in);
         for (int k = net->uplinks.first_of[p]; k < net->uplinks.first_of[p + 1];
              k++) {
             int uplink = net->uplinks.of[k];
-            struct room *room = &net->node[uplink].room[w];
 
-            if (in)
-                take_in(room, ranks_of(net, uplink, p));
-            else
-                freeze(room, ranks_of(net, uplink, p), f->rate);
+            pass_room(&net->node[uplink].room[w],
+                      ranks_of(net, uplink, p) * of_uplink(net, f, uplink),
+                      f->rate, in);
         }
     }
 }
@@ -304,8 +343,12 @@ static double level_of(const struct merak_net *net, const struct flow *f)
             continue;
         lower(&net->port[p].room[w], &level);
         for (int k = net->uplinks.first_of[p]; k < net->uplinks.first_of[p + 1];
-             k++)
-            lower(&net->node[net->uplinks.of[k]].room[w], &level);
+             k++) {
+            int uplink = net->uplinks.of[k];
+
+            if (of_uplink(net, f, uplink) > 0)
+                lower(&net->node[uplink].room[w], &level);
+        }
     }
     return level;
 }
@@ -314,7 +357,7 @@ static double level_of(const struct merak_net *net, const struct flow *f)
 static void set_rate(struct merak_net *net, int flow, double rate, double now_s)
 {
     struct flow *f = &net->flow[flow];
-    double all = f->demand.far_bytes[0];
+    double all = f->demand.far_bytes;
 
     if (rate == f->rate)
         return;
@@ -413,7 +456,7 @@ int merak_net_take(struct merak_net *net, double now_s,
 
     if (!f->moves) {
         f->moves = true;
-        f->left = f->demand.far_bytes[0];
+        f->left = f->demand.far_bytes;
         f->since_s = now_s;
         f->due_s = INFINITY; /* until rates are settled */
         plug(net, flow);

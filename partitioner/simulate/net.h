@@ -12,29 +12,37 @@
 /* --- uplinks (uplinks.c) -----------------------------------------------------
  */
 
-/* A program's part in a node's uplink: the ranks there that it represents. */
+/* A program's part in a domain's uplink: the ranks there that it represents. */
 struct merak_uplink_share {
     int program;
     double ranks;
 };
 
-/* A node's bandwidth to other nodes, out and in, where several programs use
- * that node.  Nodes with the same shares are one uplink. */
+/* What a domain of a level, as a node, can send to others of that level, and
+ * receive, where several programs use that domain.  Domains with the same
+ * shares are one uplink. */
 struct merak_uplink {
     int first, n; /* in uplinks->share */
+    int level;
+    double bytes_per_s;
+};
+
+/* Rates of one rank by level, from 1 on. */
+struct merak_own_rates {
+    double bytes_per_s[MERAK_LEVELS];
 };
 
 /*
  * Which programs share which uplinks.  Programs may be those of all ranks, or
  * fewer: a stage's ranks do the same at the same time, so that ranks without a
- * program are represented by those of their stage on their node, or else by all
- * of their stage.
+ * program are represented by those of their stage in their domain, or else by
+ * all of their stage.
  */
 struct merak_uplinks {
-    double *own_bytes_per_s; /* [programs] each way: a rank's network rate, or
-                                less if its node, which no other program uses,
-                                limits it */
-    double node_bytes_per_s; /* of an uplink */
+    struct merak_own_rates *own; /* [programs] each way: a rank's network rates,
+                                    or less if its domain, which no other
+                                    program uses, limits them */
+    int last;                    /* level that is used */
     struct merak_uplink *uplink;
     int n, room;
     struct merak_uplink_share *share;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* uplinks.c - which programs share the uplinks of nodes
+/* uplinks.c - which programs share the uplinks of domains, as of nodes
  *
- * Every rank has its own uplink, and a node has one for all its ranks.
- * Logical ranks fill nodes in order.
+ * Every rank has its own uplink, and a domain of each level has one for all its
+ * ranks, if that is limited.  Logical ranks fill domains in order.
  */
 #include "config.h"
 
@@ -13,15 +13,17 @@
 
 #include <stdlib.h>
 
-/* Programs by stage, and a node's ranks by stage. */
+/* Programs by stage, and a domain's ranks by stage. */
 struct tally {
     const struct merak_program *const *programs;
-    int n, stages, node; /* the node's number */
-    int ranks_per_node;
+    int n, stages;
+    int level, domain; /* the domain's number */
+    int domain_ranks;
+    double way_bytes_per_s;
     int *first;   /* [stages] a program, or -1 */
     int *next;    /* [n] another of its stage, or -1 */
-    int *ranks;   /* [stages] number on the node */
-    int *touched; /* [stages] stages on the node, by first rank */
+    int *ranks;   /* [stages] number in the domain */
+    int *touched; /* [stages] stages in the domain, by first rank */
     int n_touched;
 };
 
@@ -46,14 +48,14 @@ static enum merak_status tally_init(struct tally *t, struct merak_error *err)
     return MERAK_OK;
 }
 
-static void count_node(struct tally *t, const struct merak_plan *plan)
+static void count_domain(struct tally *t, const struct merak_plan *plan)
 {
-    int from = t->node * t->ranks_per_node, all = merak_plan_ranks(plan);
+    int from = t->domain * t->domain_ranks, all = merak_plan_ranks(plan);
     int tp_index, dp_index, stage;
 
     while (t->n_touched > 0)
         t->ranks[t->touched[--t->n_touched]] = 0;
-    for (int r = from; r < from + t->ranks_per_node && r < all; r++) {
+    for (int r = from; r < from + t->domain_ranks && r < all; r++) {
         merak_plan_coords(plan, r, &tp_index, &dp_index, &stage);
         if (t->ranks[stage]++ == 0)
             t->touched[t->n_touched++] = stage;
@@ -62,7 +64,7 @@ static void count_node(struct tally *t, const struct merak_plan *plan)
 
 static bool is_here(const struct tally *t, int program)
 {
-    return t->programs[program]->rank / t->ranks_per_node == t->node;
+    return t->programs[program]->rank / t->domain_ranks == t->domain;
 }
 
 static enum merak_status add_share(struct merak_uplinks *w, int program,
@@ -76,7 +78,7 @@ static enum merak_status add_share(struct merak_uplinks *w, int program,
     return rc;
 }
 
-/* Add the shares of the node's ranks of one stage. */
+/* Add the shares of the domain's ranks of one stage. */
 static enum merak_status add_stage(struct merak_uplinks *w,
                                    const struct tally *t, int stage,
                                    struct merak_error *err)
@@ -97,42 +99,55 @@ static enum merak_status add_stage(struct merak_uplinks *w,
 }
 
 static bool is_alike(const struct merak_uplinks *w,
-                     const struct merak_uplink *uplink, int first, int n)
+                     const struct merak_uplink *a, const struct merak_uplink *b)
 {
-    const struct merak_uplink_share *a = &w->share[uplink->first];
-    const struct merak_uplink_share *b = &w->share[first];
+    const struct merak_uplink_share *of_a = &w->share[a->first];
+    const struct merak_uplink_share *of_b = &w->share[b->first];
 
-    for (int i = 0; i < n && uplink->n == n; i++) {
-        if (a[i].program != b[i].program || a[i].ranks != b[i].ranks)
+    if (a->n != b->n || a->level != b->level)
+        return false;
+    for (int i = 0; i < a->n; i++) {
+        if (of_a[i].program != of_b[i].program ||
+            of_a[i].ranks != of_b[i].ranks)
             return false;
     }
-    return uplink->n == n;
+    return true;
 }
 
 /* Make an uplink of the shares added last, or drop them if one has the same. */
-static enum merak_status add_uplink(struct merak_uplinks *w, int first,
+static enum merak_status add_uplink(struct merak_uplinks *w,
+                                    const struct tally *t, int first,
                                     struct merak_error *err)
 {
-    int n = w->n_shares - first;
+    const struct merak_uplink added = {first, w->n_shares - first, t->level,
+                                       t->way_bytes_per_s};
     enum merak_status rc;
 
     for (int i = w->n - 1; i >= 0; i--) {
-        if (is_alike(w, &w->uplink[i], first, n)) {
+        if (is_alike(w, &w->uplink[i], &added)) {
             w->n_shares = first;
             return MERAK_OK;
         }
     }
     rc = merak_grow(&w->uplink, &w->room, w->n, sizeof(*w->uplink), err);
     if (rc == MERAK_OK)
-        w->uplink[w->n++] = (struct merak_uplink){first, n};
+        w->uplink[w->n++] = added;
     return rc;
 }
 
-/* A node that only one program uses limits that program's own rate and is not
- * listed as an uplink. */
-static enum merak_status add_node(struct merak_uplinks *w,
-                                  const struct tally *t,
-                                  struct merak_error *err)
+static void limit_own(struct merak_own_rates *own, int from, double most)
+{
+    for (int l = from; l < MERAK_LEVELS; l++) {
+        if (own->bytes_per_s[l] > most)
+            own->bytes_per_s[l] = most;
+    }
+}
+
+/* A domain that only one program uses limits that program's own rates and is
+ * not listed as an uplink. */
+static enum merak_status add_domain(struct merak_uplinks *w,
+                                    const struct tally *t,
+                                    struct merak_error *err)
 {
     int first = w->n_shares;
     enum merak_status rc = MERAK_OK;
@@ -142,28 +157,47 @@ static enum merak_status add_node(struct merak_uplinks *w,
     if (rc != MERAK_OK)
         return rc;
     if (w->n_shares - first > 1)
-        return add_uplink(w, first, err);
+        return add_uplink(w, t, first, err);
     if (w->n_shares > first) {
         const struct merak_uplink_share *share = &w->share[first];
-        double *own = &w->own_bytes_per_s[share->program];
 
-        if (*own > w->node_bytes_per_s / share->ranks)
-            *own = w->node_bytes_per_s / share->ranks;
+        limit_own(&w->own[share->program], t->level + 1,
+                  t->way_bytes_per_s / share->ranks);
     }
     w->n_shares = first;
     return MERAK_OK;
 }
 
-static enum merak_status add_nodes(struct merak_uplinks *w, struct tally *t,
+/* Add the uplinks of a level's domains. */
+static enum merak_status add_level(struct merak_uplinks *w, struct tally *t,
+                                   const struct merak_level *level,
                                    struct merak_error *err)
 {
     const struct merak_plan *plan = &t->programs[0]->plan;
     int all = merak_plan_ranks(plan);
+    enum merak_status rc = MERAK_OK;
+
+    t->domain_ranks = level->ranks;
+    t->way_bytes_per_s = level->way_bytes_per_s;
+    for (t->domain = 0; t->domain * t->domain_ranks < all && rc == MERAK_OK;
+         t->domain++) {
+        count_domain(t, plan);
+        rc = add_domain(w, t, err);
+    }
+    return rc;
+}
+
+static enum merak_status add_levels(struct merak_uplinks *w, struct tally *t,
+                                    const struct merak_links *links,
+                                    struct merak_error *err)
+{
     enum merak_status rc = tally_init(t, err);
 
-    for (; t->node * t->ranks_per_node < all && rc == MERAK_OK; t->node++) {
-        count_node(t, plan);
-        rc = add_node(w, t, err);
+    for (t->level = 0; t->level < w->last && rc == MERAK_OK; t->level++) {
+        const struct merak_level *level = &links->level[t->level];
+
+        if (level->ranks > 0 && level->way_bytes_per_s > 0)
+            rc = add_level(w, t, level, err);
     }
     free(t->first);
     return rc;
@@ -196,29 +230,28 @@ enum merak_status merak_uplinks_init(struct merak_uplinks *uplinks,
                                      int n, const struct merak_links *links,
                                      struct merak_error *err)
 {
-    const struct merak_level *node = &links->level[0];
     struct tally t = {.programs = (const struct merak_program *const *)programs,
-                      .n = n,
-                      .ranks_per_node = node->ranks};
+                      .n = n};
     enum merak_status rc = MERAK_OK;
 
-    *uplinks =
-        (struct merak_uplinks){.node_bytes_per_s = node->way_bytes_per_s};
-    uplinks->own_bytes_per_s = calloc((size_t)n + 1, sizeof(double));
-    if (uplinks->own_bytes_per_s == NULL)
-        return merak_fail_nomem(err, ((size_t)n + 1) * sizeof(double));
-    for (int p = 0; p < n; p++)
-        uplinks->own_bytes_per_s[p] = links->level[1].bytes_per_s;
-    if (n > 0 && node->ranks > 0 && node->way_bytes_per_s > 0) {
+    *uplinks = (struct merak_uplinks){.last = merak_links_last(links)};
+    uplinks->own = calloc((size_t)n + 1, sizeof(*uplinks->own));
+    if (uplinks->own == NULL)
+        return merak_fail_nomem(err, ((size_t)n + 1) * sizeof(*uplinks->own));
+    for (int p = 0; p < n; p++) {
+        for (int l = 1; l <= uplinks->last; l++)
+            uplinks->own[p].bytes_per_s[l] = links->level[l].bytes_per_s;
+    }
+    if (n > 0) {
         t.stages = programs[0]->plan.pp;
-        rc = add_nodes(uplinks, &t, err);
+        rc = add_levels(uplinks, &t, links, err);
     }
     return rc == MERAK_OK ? turn(uplinks, n, err) : rc;
 }
 
 void merak_uplinks_fini(struct merak_uplinks *uplinks)
 {
-    free(uplinks->own_bytes_per_s);
+    free(uplinks->own);
     free(uplinks->uplink);
     free(uplinks->share);
     free(uplinks->of);

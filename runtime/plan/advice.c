@@ -95,11 +95,7 @@ static bool double_links(struct changed *c)
 
 static bool double_net(struct changed *c)
 {
-    struct merak_links *links = &c->device.links;
-
-    links->level[0].way_bytes_per_s *= 2;
-    for (int l = 1; l < MERAK_LEVELS; l++)
-        links->level[l].bytes_per_s *= 2;
+    merak_links_scale_far(&c->device.links, 2);
     snprintf(c->what, sizeof(c->what), "%s", resource_text[NET].twice);
     return c->in.nodes > merak_search_rack_nodes(&c->in);
 }

@@ -396,6 +396,20 @@ static enum merak_status fill(struct merak_walker *w)
     return w->rc;
 }
 
+static void set_contention(struct merak_walker *w)
+{
+    const struct merak_links *links = &w->cost->links;
+    struct merak_spread all;
+
+    if (w->sharded->n_shared > 0) {
+        all = merak_links_sharers(links, w->plan, 0, true);
+        w->contended = merak_links_contended(links, &all);
+    }
+    for (int l = 0; l < MERAK_LEVELS; l++)
+        all.n[l] = links->level[l].ranks;
+    w->filled = merak_links_contended(links, &all);
+}
+
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
@@ -425,10 +439,7 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
         goto out;
     t->n = stages->n;
     t->n_shared = sharded->n_shared;
-    if (t->n_shared > 0)
-        w.contended = merak_links_contended(
-            &cost->links, merak_links_sharers(&cost->links, plan, 0, true));
-    w.filled = merak_links_contended(&cost->links, cost->links.level[0].ranks);
+    set_contention(&w);
     t->n_nodes = width * sharded->graph->n_nodes;
     w.of_node = stages->of_node;
     w.block = whole->block;

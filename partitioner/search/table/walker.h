@@ -13,7 +13,7 @@ struct merak_walker {
     const struct merak_graph *graph;
     const struct merak_plan *plan; /* for vocabulary-parallel layers, or NULL */
     struct merak_links contended;  /* all stages communicate at once */
-    struct merak_links filled;     /* so do all ranks of a node */
+    struct merak_links filled;     /* so do all ranks of a domain */
     struct merak_table *table;
     int share_room;     /* of table->share */
     const int *of_node; /* segment */

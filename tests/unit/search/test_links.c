@@ -82,10 +82,10 @@ static void gradients_leave_the_node(void **state)
         demand = merak_links_exchange(&links, MERAK_CONVERT_REDUCE_SCATTER,
                                       bytes, &spread);
         got = merak_links_demand_s(&links, &demand);
-        if (fabs(demand.far_bytes[0] / rows[i].far_bytes - 1) > 5e-6 ||
+        if (fabs(demand.far_bytes / rows[i].far_bytes - 1) > 5e-6 ||
             fabs(got / rows[i].seconds - 1) > 5e-6)
             fail_msg("row %zu: %g bytes, %g s, not %g and %g", i,
-                     demand.far_bytes[0], got, rows[i].far_bytes,
+                     demand.far_bytes, got, rows[i].far_bytes,
                      rows[i].seconds);
     }
 }
@@ -133,10 +133,10 @@ static void rings_leave_a_node_once(void **state)
         demand = merak_links_exchange(&links, rows[i].kind, rows[i].bytes,
                                       &spread);
         got = merak_links_demand_s(&links, &demand);
-        if (fabs(demand.far_bytes[0] - rows[i].far_bytes) > 1 ||
+        if (fabs(demand.far_bytes - rows[i].far_bytes) > 1 ||
             fabs(got / rows[i].seconds - 1) > 1e-9)
             fail_msg("row %zu: %.9g bytes, %.9g s, not %.9g and %.9g", i,
-                     demand.far_bytes[0], got, rows[i].far_bytes,
+                     demand.far_bytes, got, rows[i].far_bytes,
                      rows[i].seconds);
     }
 }
@@ -152,10 +152,10 @@ static void sums_in_order_are_direct(void **state)
     merak_links_use_library(&links, false);
     assert_true(merak_links_exchange(&links, MERAK_CONVERT_REDUCE_SCATTER, 63,
                                      &spread)
-                    .far_bytes[0] == 56);
+                    .far_bytes == 56);
     assert_true(
         merak_links_exchange(&links, MERAK_CONVERT_ALL_GATHER, 64, &spread)
-            .far_bytes[0] == 8);
+            .far_bytes == 8);
 }
 
 /* Ranks of a stage that share a node send at the same time: each gets its part
