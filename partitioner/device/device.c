@@ -96,7 +96,7 @@
         {[MERAK_F32] = 5.4e13, [MERAK_BF16] = 1.2e15},                \
     .sums_roofline = true, .direct = true,                            \
     .interference_bytes_per_s = 3.81e12
-#define NVLINK5(ranks) {"link", ranks, 8e-6, 7.2e11, 0}
+#define NVLINK5(name, ranks) {name, ranks, 8e-6, 7.2e11, 0}
 #define NDR {"net", 0, 1.5e-5, 4.5e10, 0}
 
 static const struct merak_device built_in[] = {
@@ -118,13 +118,12 @@ static const struct merak_device built_in[] = {
      .memory_bytes = 182000000000,
      BLACKWELL(2.25e15, 1.37e15),
      .host = {240000000000, 5e10, 1e-5},
-     .links.level = {NVLINK5(8), NDR}},
+     .links.level = {NVLINK5("link", 8), NDR}},
     {.name = "gb200",
      .memory_bytes = 187000000000,
      BLACKWELL(2.45e15, 1.49e15),
      .host = {220000000000, 3.6e11, 1e-5},
-     .links.level = {NVLINK5(4), NDR},
-     .rack_nodes = 18},
+     .links.level = {NVLINK5("link", 4), NVLINK5("rack", 18 * 4), NDR}},
     {.name = "rtx3090",
      .memory_bytes = 24400000000,
      .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},
@@ -257,24 +256,9 @@ enum merak_status merak_device_add_tuned(struct merak_device *device,
     return MERAK_OK;
 }
 
-int merak_device_rack_nodes(const struct merak_device *device, int nodes,
-                            int ranks_per_node)
-{
-    int most = device->rack_nodes;
-    int64_t all = (int64_t)device->links.level[0].ranks * most;
-
-    if (most <= 1 || ranks_per_node < 1 || nodes < 1)
-        return 1;
-    if (most > all / ranks_per_node)
-        most = (int)(all / ranks_per_node);
-    while (most > 1 && nodes % most != 0)
-        most--;
-    return most > 1 ? most : 1;
-}
-
-void merak_device_cost(const struct merak_device *device,
-                       enum merak_dtype dtype, int ranks,
-                       struct merak_cost_model *model)
+/* All but the links. */
+static void fill_cost(const struct merak_device *device, enum merak_dtype dtype,
+                      struct merak_cost_model *model)
 {
     *model = (struct merak_cost_model){
         .flops_per_s = device->flops_per_s[dtype],
@@ -282,12 +266,34 @@ void merak_device_cost(const struct merak_device *device,
         .kernel_s = device->kernel_s,
         .attention_flops_per_s = device->attention_flops_per_s[dtype],
         .sums_roofline = device->sums_roofline,
-        .links = device->links,
         .host = device->host,
         .interference_latency_s = device->interference_latency_s,
         .interference_bytes_per_s = device->interference_bytes_per_s,
         .rates = device->rates[dtype],
         .tp_rates = device->tp_rates[dtype]};
-    model->links.level[0].ranks = ranks;
     memcpy(model->name, device->name, sizeof(model->name));
+}
+
+void merak_device_cost(const struct merak_device *device,
+                       enum merak_dtype dtype, int ranks,
+                       struct merak_cost_model *model)
+{
+    const struct merak_links *links = &device->links;
+    int last = merak_links_last(links);
+    struct merak_level *level = model->links.level;
+
+    fill_cost(device, dtype, model);
+    model->links = *links;
+    memset(&level[1], 0, (MERAK_LEVELS - 1) * sizeof(*level));
+    level[0].ranks = ranks;
+    level[0].way_bytes_per_s = links->level[last - 1].way_bytes_per_s;
+    level[1] = links->level[last];
+}
+
+void merak_device_job_cost(const struct merak_device *device,
+                           enum merak_dtype dtype, int nodes,
+                           int ranks_per_node, struct merak_cost_model *model)
+{
+    fill_cost(device, dtype, model);
+    model->links = merak_links_of_job(&device->links, nodes, ranks_per_node);
 }

@@ -75,7 +75,7 @@
 
 struct merak_device {
     char name[32];
-    size_t memory_bytes; /* limit of an arena */
+    size_t memory_bytes;                             /* limit of an arena */
     double peak_flops_per_s[MERAK_DTYPE_COUNT];      /* 0: not known */
     double flops_per_s[MERAK_DTYPE_COUNT];           /* GEMM */
     double attention_flops_per_s[MERAK_DTYPE_COUNT]; /* 0: as GEMM */
@@ -86,9 +86,8 @@ struct merak_device {
                     NCCL */
     struct merak_host host;
     struct merak_links links; /* level[0].ranks: the ranks of a node, unless a
-                                 request says otherwise */
-    int rack_nodes; /* nodes that the links of level 0 join, as NVLink does in a
-                       rack; 0: each has its own */
+                                 request says otherwise; domains are as large
+                                 as they may be: merak_links_of_job() */
     double interference_latency_s,
         interference_bytes_per_s; /* 0: nothing is lost */
     /* From a file; or NULL. */
@@ -125,15 +124,15 @@ enum merak_status merak_device_add_tuned(struct merak_device *device,
 enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path,
                                     struct merak_error *err) MERAK_CHECKED;
-/* How many of a job's nodes the links of level 0 join: the job's nodes are
- * divided evenly over racks.  1: each node has its own, also where it is said
- * to have as many ranks as a rack. */
-int merak_device_rack_nodes(const struct merak_device *device, int nodes,
-                            int ranks_per_node);
 /* The cost model of ranks on this device, for one dtype; `ranks` of them share
- * the links of level 0, 0: all.  The device's rates are borrowed. */
+ * the links of level 0, 0: all, and those of the last level join all of these.
+ * The device's rates are borrowed. */
 void merak_device_cost(const struct merak_device *device,
                        enum merak_dtype dtype, int ranks,
                        struct merak_cost_model *model);
+/* The same for the ranks of a job, with all levels that it has. */
+void merak_device_job_cost(const struct merak_device *device,
+                           enum merak_dtype dtype, int nodes,
+                           int ranks_per_node, struct merak_cost_model *model);
 
 #endif

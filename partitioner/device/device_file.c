@@ -204,20 +204,22 @@ static void read_links(struct reader *r, const json_t *in,
 {
     struct merak_level *link = &d->links.level[0], *net = &d->links.level[1];
     const json_t *object;
+    int nodes = 1;
 
     strcpy(link->name, "link");
     object = read_level(r, in, link_fields, link);
     if (json_object_get(object, "nodes") != NULL)
-        d->rack_nodes =
-            whole(r, object, "nodes", "field \"nodes\" of link", 1);
+        nodes = whole(r, object, "nodes", "field \"nodes\" of link", 1);
     read_groups(r, object, d);
     *net =
         (struct merak_level){"net", 0, link->latency_s, link->bytes_per_s, 0};
-    if (json_object_get(in, net->name) == NULL)
-        return;
-    object = read_level(r, in, net_fields, net);
-    if (json_object_get(object, "node_bytes_per_s") != NULL)
-        link->way_bytes_per_s = number(r, object, "node_bytes_per_s", false);
+    if (json_object_get(in, net->name) != NULL) {
+        object = read_level(r, in, net_fields, net);
+        if (json_object_get(object, "node_bytes_per_s") != NULL)
+            link->way_bytes_per_s =
+                number(r, object, "node_bytes_per_s", false);
+    }
+    merak_links_set_rack(&d->links, nodes);
 }
 
 /* Bytes of a rank. */

@@ -66,7 +66,7 @@ static json_t *level_object(const struct merak_level *level)
                      "latency_s", level->latency_s);
 }
 
-static void put_groups(json_t *out, const struct merak_links *links)
+static void put_groups(json_t *link, const struct merak_links *links)
 {
     json_t *groups = json_array();
 
@@ -75,23 +75,35 @@ static void put_groups(json_t *out, const struct merak_links *links)
             groups, json_pack("{s:i, s:f, s:f}", "ranks", links->group[i].ranks,
                               "latency_s", links->group[i].latency_s,
                               "bytes_per_s", links->group[i].bytes_per_s));
-    json_object_set_new(json_object_get(out, "link"), "groups", groups);
+    json_object_set_new(link, "groups", groups);
 }
 
-/* Write the optional fields. */
+static void put_links(json_t *out, const struct merak_links *links)
+{
+    int n_near = merak_links_near(links);
+    const struct merak_level *near = &links->level[n_near - 1];
+    const struct merak_level *net = &links->level[merak_links_last(links)];
+    json_t *link = level_object(&links->level[0]), *between = level_object(net);
+    int nodes = n_near > 1 ? near->ranks / links->level[0].ranks : 1;
+
+    if (nodes > 1)
+        json_object_set_new(link, "nodes", json_integer(nodes));
+    if (links->n_groups > 0)
+        put_groups(link, links);
+    if (near->way_bytes_per_s > 0)
+        json_object_set_new(between, "node_bytes_per_s",
+                            json_real(near->way_bytes_per_s / nodes));
+    json_object_set_new(out, "link", link);
+    json_object_set_new(out, "net", between);
+}
+
+/* Write what depends on the device. */
 static void put_rest(json_t *out, const struct merak_device *device)
 {
     if (device->peak_flops_per_s[MERAK_F32] > 0)
         json_object_set_new(out, "peak_flops_per_s",
                             flops_object(device->peak_flops_per_s));
-    if (device->rack_nodes > 1)
-        json_object_set_new(json_object_get(out, "link"), "nodes",
-                            json_integer(device->rack_nodes));
-    if (device->links.n_groups > 0)
-        put_groups(out, &device->links);
-    if (device->links.level[0].way_bytes_per_s > 0)
-        json_object_set_new(json_object_get(out, "net"), "node_bytes_per_s",
-                            json_real(device->links.level[0].way_bytes_per_s));
+    put_links(out, &device->links);
     if (device->host.bytes_per_s > 0)
         json_object_set_new(out, "host",
                             json_pack("{s:I, s:f, s:f}", "memory_bytes",
@@ -122,14 +134,12 @@ enum merak_status merak_device_save(const struct merak_device *device,
 {
     const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(6);
     bool to_output = strcmp(path, "-") == 0;
-    json_t *out = json_pack("{s:s, s:i, s:I, s:o, s:f, s:f, s:o, s:o}", "name",
+    json_t *out = json_pack("{s:s, s:i, s:I, s:o, s:f, s:f}", "name",
                             device->name, "ranks_per_node",
                             device->links.level[0].ranks, "memory_bytes",
                             (json_int_t)device->memory_bytes, "flops_per_s",
                             flops_object(device->flops_per_s), "bytes_per_s",
-                            device->bytes_per_s, "kernel_s", device->kernel_s,
-                            "link", level_object(&device->links.level[0]),
-                            "net", level_object(&device->links.level[1]));
+                            device->bytes_per_s, "kernel_s", device->kernel_s);
     int failed;
 
     if (out == NULL)

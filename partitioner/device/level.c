@@ -86,14 +86,6 @@ struct merak_links merak_links_contended(const struct merak_links *links,
     return contended;
 }
 
-void merak_links_scale_far(struct merak_links *links, double times)
-{
-    for (int l = 1; l < MERAK_LEVELS; l++) {
-        links->level[l - 1].way_bytes_per_s *= times;
-        links->level[l].bytes_per_s *= times;
-    }
-}
-
 /* Rounds with `peer[l]` ranks that are met at level l, each of which gets the
  * same part of the bytes; `near` is level 0. */
 static struct merak_demand demand_of(const struct merak_links *links,

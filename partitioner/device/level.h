@@ -87,8 +87,20 @@ struct merak_link_group merak_links_group(const struct merak_links *links,
  * once. */
 struct merak_links merak_links_contended(const struct merak_links *links,
                                          const struct merak_spread *sharers);
-/* Make all rates between nodes so many times as high. */
-void merak_links_scale_far(struct merak_links *links, double times);
+/* How many levels from 0 on have the same rates, as inside nodes and between
+ * the nodes of a rack; never the last one. */
+int merak_links_near(const struct merak_links *links);
+/* Make the rates of these, and of all others, so many times as high. */
+void merak_links_scale(struct merak_links *links, double near, double far);
+/* Let the links of a node join so many nodes, as NVLink does in a rack, instead
+ * of what they join now; 1: none.  Other levels up to the last are dropped. */
+void merak_links_set_rack(struct merak_links *links, int nodes);
+/* The levels that a job of so many nodes has: those of a device, whose level 0
+ * is a node, with domains that divide the job's nodes evenly, and with as much
+ * of their way out as the job has of their nodes.  A level between whose
+ * domains links are as fast as inside them is one with them. */
+struct merak_links merak_links_of_job(const struct merak_links *device,
+                                      int nodes, int ranks_per_node);
 /* Gathers are the library's, and with `sums` sums, too, in its own order. */
 void merak_links_use_library(struct merak_links *links, bool sums);
 /* A message to a rank that is met at this level: also a hop, whose words a rank

@@ -271,13 +271,24 @@ static bool fit_both(struct link *own, struct link *shared)
     return true;
 }
 
+/* The level between nodes, and what leaves these. */
+static struct merak_level *net_of(struct merak_device *d)
+{
+    return &d->links.level[merak_links_last(&d->links)];
+}
+
+static double *way_of(struct merak_device *d)
+{
+    return &net_of(d)[-1].way_bytes_per_s;
+}
+
 static enum merak_status note_node(struct refine_run *run, const struct link *l)
 {
     const struct merak_change change = {
         .what = "net, of a node",
         .unit = MERAK_CHANGE_RATE,
         .before = run->base.links.level[0].way_bytes_per_s,
-        .after = run->device->links.level[0].way_bytes_per_s,
+        .after = *way_of(run->device),
         .classes = l->classes,
         .samples = l->samples};
 
@@ -293,23 +304,23 @@ static void solve_net(struct refine_run *run, struct link *l, struct link *own,
     if (fit_both(own, shared)) {
         l->latency_s = own->latency_s;
         l->bytes_per_s = own->bytes_per_s;
-        d->links.level[0].way_bytes_per_s = shared->bytes_per_s;
+        *way_of(d) = shared->bytes_per_s;
         return;
     }
     solve(l);
-    d->links.level[0].way_bytes_per_s *=
-        l->bytes_per_s / run->base.links.level[1].bytes_per_s;
+    *way_of(d) *= l->bytes_per_s / run->base.links.level[1].bytes_per_s;
 }
 
 static enum merak_status refine_net(struct refine_run *run)
 {
     struct merak_device *d = run->device;
-    struct link l = {.latency_s = d->links.level[1].latency_s,
-                     .bytes_per_s = d->links.level[1].bytes_per_s};
+    struct merak_level *net = net_of(d);
+    struct link l = {.latency_s = net->latency_s,
+                     .bytes_per_s = net->bytes_per_s};
     struct link own = l, shared = l;
     enum merak_status rc;
 
-    shared.bytes_per_s = d->links.level[0].way_bytes_per_s;
+    shared.bytes_per_s = *way_of(d);
     for (int i = 0; i < run->refine->n; i++) {
         const struct refine_class *c = &run->refine->class[i];
         double k = squeeze(run, c);
@@ -327,11 +338,11 @@ static enum merak_status refine_net(struct refine_run *run)
     if (l.classes == 0)
         return MERAK_OK;
     solve_net(run, &l, &own, &shared);
-    d->links.level[1].latency_s = l.latency_s;
-    d->links.level[1].bytes_per_s = l.bytes_per_s;
+    net->latency_s = l.latency_s;
+    net->bytes_per_s = l.bytes_per_s;
     rc = note(run, "net", &l, run->base.links.level[1].latency_s,
               run->base.links.level[1].bytes_per_s);
-    if (rc != MERAK_OK || d->links.level[0].way_bytes_per_s <= 0)
+    if (rc != MERAK_OK || *way_of(d) <= 0)
         return rc;
     return note_node(run, &l);
 }
@@ -372,8 +383,25 @@ static enum merak_status follow_group(struct refine_run *run)
                 run->base.links.level[0].bytes_per_s);
 }
 
+/* Levels that were as fast as a node's stay so: they are one with it. */
+static void follow_node(struct merak_links *links, int near)
+{
+    for (int l = 1; l < near; l++) {
+        links->level[l].latency_s = links->level[0].latency_s;
+        links->level[l].bytes_per_s = links->level[0].bytes_per_s;
+    }
+}
+
+/* With levels between, it is not known over which of them a sample went. */
+static bool has_one_net(const struct merak_links *links, int near)
+{
+    return near == merak_links_last(links);
+}
+
 enum merak_status merak_refine_links(struct refine_run *run)
 {
+    struct merak_links *links = &run->device->links;
+    int near = merak_links_near(links);
     enum merak_status rc = refine_transfers(run);
 
     for (int i = 0; i < run->refine->n && rc == MERAK_OK; i++) {
@@ -382,5 +410,8 @@ enum merak_status merak_refine_links(struct refine_run *run)
     }
     if (rc == MERAK_OK)
         rc = follow_group(run);
-    return rc == MERAK_OK ? refine_net(run) : rc;
+    follow_node(links, near);
+    if (rc != MERAK_OK || !has_one_net(links, near))
+        return rc;
+    return refine_net(run);
 }

@@ -9,12 +9,19 @@ size_t merak_search_memory(const struct merak_search_input *in)
     return in->memory_bytes > 0 ? in->memory_bytes : in->device->memory_bytes;
 }
 
+/* Which nodes of which kind are in one rack is not known. */
+static int nodes_of(const struct merak_search_input *input)
+{
+    return input->n_kinds > 0 ? 1 : input->nodes;
+}
+
 int merak_search_rack_nodes(const struct merak_search_input *input)
 {
-    /* which nodes of which kind are in one rack is not known */
-    int nodes = input->n_kinds > 0 ? 1 : input->nodes;
+    int each = input->ranks_per_node > 0 ? input->ranks_per_node : 1;
+    const struct merak_links job =
+        merak_links_of_job(&input->device->links, nodes_of(input), each);
 
-    return merak_device_rack_nodes(input->device, nodes, input->ranks_per_node);
+    return job.level[0].ranks / each;
 }
 
 const char *merak_search_node_word(const struct merak_search_input *input)
@@ -25,7 +32,8 @@ const char *merak_search_node_word(const struct merak_search_input *input)
 void merak_search_cost(const struct merak_search_input *in,
                        struct merak_cost_model *cost)
 {
-    merak_device_cost(in->device, in->dtype, merak_search_near_ranks(in), cost);
+    merak_device_job_cost(in->device, in->dtype, nodes_of(in),
+                          in->ranks_per_node, cost);
     if (in->direct || in->fast_sums)
         merak_links_use_library(&cost->links, in->fast_sums);
 }

@@ -84,18 +84,14 @@ static bool double_memory(struct changed *c)
 
 static bool double_links(struct changed *c)
 {
-    struct merak_links *links = &c->device.links;
-
-    links->level[0].bytes_per_s *= 2;
-    for (int g = 0; g < links->n_groups; g++)
-        links->group[g].bytes_per_s *= 2;
+    merak_links_scale(&c->device.links, 2, 1);
     snprintf(c->what, sizeof(c->what), "%s", resource_text[LINKS].twice);
     return c->in.ranks_per_node > 1;
 }
 
 static bool double_net(struct changed *c)
 {
-    merak_links_scale_far(&c->device.links, 2);
+    merak_links_scale(&c->device.links, 1, 2);
     snprintf(c->what, sizeof(c->what), "%s", resource_text[NET].twice);
     return c->in.nodes > merak_search_rack_nodes(&c->in);
 }

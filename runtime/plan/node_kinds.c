@@ -132,9 +132,9 @@ enum merak_status plan_kinds_load(const struct plan_options *opt,
     if (rc == MERAK_OK && opt->several.kinds.n > 0)
         any->memory_bytes = memory;
     if (rc == MERAK_OK && opt->machine.rack_nodes > 0) {
-        any->rack_nodes = opt->machine.rack_nodes;
         if (opt->ranks_per_node > 0) /* they are no domains */
             any->links.level[0].ranks = opt->ranks_per_node;
+        merak_links_set_rack(&any->links, opt->machine.rack_nodes);
     }
     return rc;
 }

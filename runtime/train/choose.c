@@ -53,14 +53,14 @@ int merak_tasks_per_node(const struct merak_boot *boot)
     return common;
 }
 
-/* The ranks that share a device's fast links. */
-static int near_ranks(const struct merak_trainer *t)
+/* The costs of this job's ranks. */
+static void set_cost(const struct merak_trainer *t,
+                     struct merak_cost_model *cost)
 {
     int per_node = merak_tasks_per_node(t->boot);
 
-    return per_node *
-           merak_device_rack_nodes(&t->device, t->boot->size / per_node,
-                                   per_node);
+    merak_device_job_cost(&t->device, t->opt.dtype, t->boot->size / per_node,
+                          per_node, cost);
 }
 
 static enum merak_status find_device(struct merak_trainer *t, const char *word,
@@ -81,7 +81,7 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
             device->peak_flops_per_s[d] *= t->threads;
         }
     }
-    merak_device_cost(device, t->opt.dtype, near_ranks(t), &t->cost);
+    set_cost(t, &t->cost);
     if (t->linked.direct)
         merak_links_use_library(&t->cost.links, t->opt.reduce_fast);
     return MERAK_OK;
@@ -96,7 +96,7 @@ static enum merak_status find_links(struct merak_trainer *t,
 
     if (rc != MERAK_OK)
         return rc;
-    merak_device_cost(&t->device, t->opt.dtype, near_ranks(t), &usual);
+    set_cost(t, &usual);
     t->cost.links = usual.links;
     return MERAK_OK;
 }

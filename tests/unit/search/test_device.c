@@ -62,7 +62,6 @@ static void a_saved_device_is_read_back(void **state)
         assert_memory_equal(&back.host, &d.host, sizeof(d.host));
         assert_true(back.sums_roofline == d.sums_roofline);
         assert_true(back.direct == d.direct);
-        assert_int_equal(back.rack_nodes, d.rack_nodes);
         assert_true(back.attention_flops_per_s[MERAK_BF16] ==
                     d.attention_flops_per_s[MERAK_BF16]);
         assert_true(back.interference_bytes_per_s ==

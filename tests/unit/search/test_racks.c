@@ -28,7 +28,11 @@ static void nodes_are_divided_over_racks(void **state)
         int joined;
 
         assert_int_equal(merak_device_find(rows[i].device, &d, NULL), MERAK_OK);
-        joined = merak_device_rack_nodes(&d, rows[i].nodes, rows[i].ranks_per_node);
+        joined =
+            merak_links_of_job(&d.links, rows[i].nodes, rows[i].ranks_per_node)
+                .level[0]
+                .ranks /
+            rows[i].ranks_per_node;
         if (joined != rows[i].joined)
             fail_msg("row %zu: %d, expected %d", i, joined, rows[i].joined);
     }
@@ -55,7 +59,7 @@ static void a_rack_is_planned_as_a_node(void **state)
         struct merak_error err;
 
         request_fill(request[i], &config, &device, &in);
-        device.rack_nodes = 16;
+        merak_links_set_rack(&device.links, 16);
         if (merak_search(&in, &result, &err) != MERAK_OK)
             fail_msg("%s", err.text);
         step[i] = result->choice[0].step_s;

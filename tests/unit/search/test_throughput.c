@@ -144,7 +144,7 @@ static void take_setting(const struct row *row, struct merak_device *device,
     if (row->setting == NULL)
         return;
     if (row->setting->rack_nodes > 0)
-        device->rack_nodes = row->setting->rack_nodes;
+        merak_links_set_rack(&device->links, row->setting->rack_nodes);
     if (row->setting->node_bytes_per_s > 0)
         device->links.level[0].way_bytes_per_s = row->setting->node_bytes_per_s;
     if (row->setting->cut != CUT_BEST)
