@@ -79,12 +79,33 @@ void merak_model_fail(struct merak_model *m, enum merak_status status,
 /* B in sequences and T in tokens, as given when the model was created. */
 size_t merak_model_micro_batch(const struct merak_model *model);
 size_t merak_model_seq(const struct merak_model *model);
+/* The compute dtype, likewise: what layers expect of inputs that are no ids. */
+enum merak_dtype merak_model_dtype(const struct merak_model *model);
 
 /* --- inputs and parameters --------------------------------------------- */
 
 /* Token ids i32 [B, T], and the ids to be predicted from them i32 [B, T]. */
 struct merak_value *merak_tokens(struct merak_model *m);
 struct merak_value *merak_targets(struct merak_model *m);
+
+/*
+ * An input of the model's own, read of each sample from files that `--data
+ * FILE.json` has under its name.
+ *
+ *   name     unique among inputs; borrowed for the call
+ *   dtype    MERAK_F32, MERAK_BF16 or MERAK_I32: what files have is converted
+ *   letters  what is counted along each dim, the first one 'b', samples: t
+ *            and s for positions of a sequence and of a second one, z, y and x
+ *            for space, c (channels) or . for anything else
+ *   dim      an extent for each letter; for b and t the model's B and T
+ */
+struct merak_value *merak_input(struct merak_model *m, const char *name,
+                                enum merak_dtype dtype, const char *letters,
+                                const size_t *dim);
+/* Labels i32 [B], letters "b", or [B, T], "bt": MERAK_NO_TARGET where there is
+ * none.  Otherwise as merak_input(). */
+struct merak_value *merak_labels(struct merak_model *m, const char *name,
+                                 const char *letters);
 
 /*
  * Sequences of this model hold several documents that do not attend to each
@@ -407,9 +428,9 @@ struct merak_value *merak_scale(struct merak_model *m, struct merak_value *x,
  * several.  p = 0 returns x. */
 struct merak_value *merak_dropout(struct merak_model *m,
                                   struct merak_value *x, float p);
-/* Mean over all tokens of -log softmax(logits)[target], which counts as 0 where
- * the target is MERAK_NO_TARGET; logits [B,T,V].  Declares the model's loss.
- */
+/* Mean over all targets of -log softmax(logits)[target]; those that are
+ * MERAK_NO_TARGET do not count.  targets i32 [B,T], or [B], or of any other
+ * dims; logits have these dims, then V.  Declares the model's loss. */
 struct merak_value *merak_cross_entropy(struct merak_model *m,
                                         struct merak_value *logits,
                                         struct merak_value *targets);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.c - describing a model: inputs, parameters, recycling, and the call
- * that adds an op; describe_layers.c has the layers */
+/* describe.c - describing a model: parameters, recycling, and the call that
+ * adds an op; describe_inputs.c has its inputs, describe_layers.c the layers,
+ * describe_losses.c the losses */
 #include "config.h"
 
 #include "merak/model.h"
@@ -19,8 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_NAME 200
 
 /* --- the model itself
  * ----------------------------------------------------------- */
@@ -104,6 +103,11 @@ size_t merak_model_micro_batch(const struct merak_model *model)
     return model->graph->micro_batch;
 }
 
+enum merak_dtype merak_model_dtype(const struct merak_model *model)
+{
+    return model->graph->dtype;
+}
+
 size_t merak_model_seq(const struct merak_model *model)
 {
     return model->graph->seq;
@@ -123,8 +127,7 @@ void merak_model_fail(struct merak_model *m, enum merak_status status,
     va_end(ap);
 }
 
-/* Record the failure of a call that was given &m->error. */
-static void keep(struct merak_model *m, enum merak_status rc)
+void merak_model_keep(struct merak_model *m, enum merak_status rc)
 {
     if (rc != MERAK_OK)
         m->status = rc;
@@ -188,6 +191,18 @@ static void check_recycling(struct merak_model *m)
                          graph->passes);
 }
 
+/* What a program declares has to be of use; tokens may be left out. */
+static void check_inputs(struct merak_model *m)
+{
+    for (int i = 0; i < m->graph->n_inputs; i++) {
+        if (m->graph->input[i].class == MERAK_INPUT_NAMED &&
+            !is_read(m->graph, m->input[i]))
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "nothing reads input %s: use it or leave it out",
+                             m->graph->input[i].name);
+    }
+}
+
 static void check_frozen(struct merak_model *m)
 {
     const struct merak_graph *graph = m->graph;
@@ -208,13 +223,14 @@ static void check_frozen(struct merak_model *m)
 static void complete(struct merak_model *m)
 {
     check_recycling(m);
+    check_inputs(m);
     merak_lora_check(m);
     check_frozen(m);
     if (m->status != MERAK_OK)
         return;
     if (m->graph->passes == 0)
         m->graph->passes = 1;
-    keep(m, merak_graph_differentiate(m->graph, &m->error));
+    merak_model_keep(m, merak_graph_differentiate(m->graph, &m->error));
     m->complete = m->status == MERAK_OK;
 }
 
@@ -267,8 +283,7 @@ const char *merak_name(struct merak_model *m, const char *fmt, ...)
     return "";
 }
 
-/* Names become paths in checkpoints and words in reports. */
-static bool is_name(const char *name)
+bool merak_is_name(const char *name)
 {
     size_t n = 0;
 
@@ -278,17 +293,17 @@ static bool is_name(const char *name)
         if (name[n] <= ' ' || name[n] > '~' || name[n] == '/')
             return false;
     }
-    return n > 0 && n <= MAX_NAME;
+    return n > 0 && n <= MERAK_NAME_MOST;
 }
 
 static bool check_param(struct merak_model *m, const char *name, int ndim,
                         const size_t *dim, struct merak_init init)
 {
-    if (!is_name(name))
+    if (!merak_is_name(name))
         merak_model_fail(m, MERAK_ERR_PARAM,
                          "parameter name \"%.60s\": expected 1 to %d printable "
                          "characters, no space and no slash",
-                         name == NULL ? "" : name, MAX_NAME);
+                         name == NULL ? "" : name, MERAK_NAME_MOST);
     else if (ndim < 1 || ndim > MERAK_MAX_DIMS || dim == NULL)
         merak_model_fail(m, MERAK_ERR_PARAM,
                          "parameter %s: %d dims, expected 1 to %d", name, ndim,
@@ -311,78 +326,7 @@ static bool check_param(struct merak_model *m, const char *name, int ndim,
     return m->status == MERAK_OK;
 }
 
-/* --- inputs and parameters
- * ----------------------------------------------------------- */
-
-/* Add a row and its value. */
-static struct merak_value *add_input(struct merak_model *m,
-                                     const struct merak_input *input)
-{
-    struct merak_graph *graph = m->graph;
-    struct merak_value proto = {.kind = MERAK_VALUE_INPUT,
-                                .name = input->name,
-                                .dtype = input->dtype,
-                                .shape = input->shape,
-                                .producer = -1,
-                                .input = graph->n_inputs,
-                                .of = -1};
-    struct merak_value *value = NULL;
-
-    if (graph->n_inputs == MERAK_MAX_INPUTS)
-        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
-                         "input %s: the model has %d inputs, which is the most",
-                         input->name, MERAK_MAX_INPUTS);
-    if (m->status != MERAK_OK)
-        return NULL;
-    memcpy(proto.letter, input->letter, sizeof(proto.letter));
-    keep(m, merak_graph_value(graph, &proto, &value, &m->error));
-    if (value == NULL)
-        return NULL;
-    graph->input[graph->n_inputs] = *input;
-    graph->input[graph->n_inputs].name = value->name;
-    m->input[graph->n_inputs++] = value;
-    return value;
-}
-
-/* A number for each position; there is one input of each class. */
-static struct merak_value *by_position(struct merak_model *m, const char *name,
-                                       enum merak_input_class class,
-                                       enum merak_dtype dtype)
-{
-    const struct merak_input input = {
-        .name = name,
-        .class = class,
-        .dtype = dtype,
-        .shape = {2, {m->graph->micro_batch, m->graph->seq}},
-        .letter = {MERAK_LETTER_SAMPLES, MERAK_LETTER_POSITIONS}};
-
-    if (!open_for(m, name))
-        return NULL;
-    for (int i = 0; i < m->graph->n_inputs; i++) {
-        if (m->graph->input[i].class == class)
-            return m->input[i];
-    }
-    return add_input(m, &input);
-}
-
-struct merak_value *merak_tokens(struct merak_model *m)
-{
-    return by_position(m, "tokens", MERAK_INPUT_TOKENS, MERAK_I32);
-}
-
-struct merak_value *merak_targets(struct merak_model *m)
-{
-    return by_position(m, "targets", MERAK_INPUT_TARGETS, MERAK_I32);
-}
-
-int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
-                           int n)
-{
-    if (!m->graph->documents)
-        return n;
-    in[n] = by_position(m, "starts", MERAK_INPUT_STARTS, MERAK_I32);
-    return n + 1;
-}
+/* --- parameters ---------------------------------------------------------- */
 
 void merak_documents(struct merak_model *m)
 {
@@ -405,15 +349,6 @@ void merak_preferences(struct merak_model *m, float beta)
     m->pair_beta = beta;
 }
 
-bool merak_model_add_pairs(struct merak_model *m, struct merak_value *in[2])
-{
-    if (!(m->pair_beta > 0))
-        return false;
-    in[0] = by_position(m, "pairs", MERAK_INPUT_PAIRS, MERAK_I32);
-    in[1] = by_position(m, "reference", MERAK_INPUT_REFERENCE, MERAK_F32);
-    return true;
-}
-
 struct merak_value *merak_param(struct merak_model *m, const char *name,
                                 int ndim, const size_t *dim,
                                 struct merak_init init)
@@ -434,7 +369,7 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
         return NULL;
     proto.shape.ndim = ndim;
     memcpy(proto.shape.dim, dim, (size_t)ndim * sizeof(*dim));
-    keep(m, merak_graph_value(m->graph, &proto, &value, &m->error));
+    merak_model_keep(m, merak_graph_value(m->graph, &proto, &value, &m->error));
     return value;
 }
 
@@ -485,7 +420,7 @@ struct merak_value *merak_recycled(struct merak_model *m, int ndim,
     }
     proto.shape.ndim = ndim;
     memcpy(proto.shape.dim, dim, (size_t)ndim * sizeof(*dim));
-    keep(m, merak_graph_value(graph, &proto, &value, &m->error));
+    merak_model_keep(m, merak_graph_value(graph, &proto, &value, &m->error));
     if (value != NULL)
         graph->recycling[graph->n_recycling++].in = value;
     return value;
@@ -559,8 +494,8 @@ enum merak_status merak_apply(struct merak_model *m, const char *op,
         merak_model_fail(m, MERAK_ERR_NOT_FOUND, "op %s is not registered", op);
         return m->status;
     }
-    keep(m, merak_graph_node(m->graph, found, attrs, MERAK_PHASE_F, 0, n_in, in,
-                             &node, &m->error));
+    merak_model_keep(m, merak_graph_node(m->graph, found, attrs, MERAK_PHASE_F,
+                                         0, n_in, in, &node, &m->error));
     for (int i = 0; m->status == MERAK_OK && i < node->n_out; i++)
         out[i] = node->out[i];
     return m->status;

@@ -24,6 +24,11 @@ struct merak_model {
     bool complete;   /* differentiated: nothing may be added */
 };
 
+/* Record the failure of a call that was given &m->error. */
+void merak_model_keep(struct merak_model *m, enum merak_status rc);
+/* Names become paths in checkpoints and words in reports. */
+#define MERAK_NAME_MOST 200
+bool merak_is_name(const char *name);
 /* If sequences hold several documents, ops that depend on positions take one
  * more input after their n: where these start.  Returns how many it makes. */
 int merak_model_add_starts(struct merak_model *m, struct merak_value **in,

@@ -347,12 +347,11 @@ void merak_balance(struct merak_model *m, struct merak_value *logits,
 
     if (logits == NULL || ids == NULL)
         return;
-    load = apply(m, "route_load", &attrs,
-                 moves(m, bias, as->bias_rate >= 0 ? as->bias_rate
-                                                   : opt->bias_rate)
-                     ? 3
-                     : 2,
-                 in);
+    load = apply(
+        m, "route_load", &attrs,
+        moves(m, bias, as->bias_rate >= 0 ? as->bias_rate : opt->bias_rate) ? 3
+                                                                            : 2,
+        in);
     attrs = (struct merak_attrs){
         .i = {(int64_t)logits->shape.dim[2], (int64_t)m->graph->seq}};
     tally = load != NULL ? apply(m, "balance", &attrs, 1, &load) : NULL;
@@ -541,36 +540,4 @@ struct merak_value *merak_dropout(struct merak_model *m, struct merak_value *x,
         return x;
     attrs.i[0] = m->n_dropouts++;
     return apply(m, "dropout", &attrs, 1, &x);
-}
-
-struct merak_value *merak_cross_entropy(struct merak_model *m,
-                                        struct merak_value *logits,
-                                        struct merak_value *targets)
-{
-    double tokens = (double)m->graph->micro_batch * (double)m->graph->seq;
-    struct merak_attrs mean = {.f = {1 / tokens}};
-    struct merak_attrs pair = {.f = {(double)m->pair_beta}};
-    struct merak_value *max, *sum[2], *in[3], *out[3], *loss;
-
-    if (m->graph->loss != NULL)
-        merak_model_fail(m, MERAK_ERR_PARAM,
-                         "cross_entropy: the model already has its loss");
-    max = apply(m, "xent_max", NULL, 1, &logits);
-    if (merak_apply(m, "xent_sum", NULL, 3,
-                    (struct merak_value *[]){logits, max, targets},
-                    sum) != MERAK_OK)
-        return NULL;
-    in[0] = out[0] = apply(m, "xent_loss", NULL, 3,
-                           (struct merak_value *[]){max, sum[0], sum[1]});
-    if (merak_model_add_pairs(m, in + 1)) {
-        if (merak_apply(m, "pair_loss", &pair, 3, in, out) != MERAK_OK)
-            return NULL;
-        loss = apply(m, "mean_loss", &mean, 3,
-                     (struct merak_value *[]){out[0], out[2], in[1]});
-    } else {
-        loss = apply(m, "mean_loss", &mean, 1, out);
-    }
-    if (loss != NULL)
-        m->graph->loss = loss;
-    return loss;
 }

@@ -195,6 +195,7 @@ enum merak_input_class {
      * and f32, the loss of its target under the reference model */
     MERAK_INPUT_PAIRS,
     MERAK_INPUT_REFERENCE,
+    MERAK_INPUT_NAMED, /* a program's own, found by its name */
 };
 
 /* What a model reads of each micro-batch. */

@@ -19,7 +19,7 @@
 /* Rows of the table, by which a loss finds the ops that it is made of. */
 enum { ROW_MAX, ROW_SUM, ROW_LOSS, ROW_PAIR, ROW_MEAN, ROW_DLOGITS, ROWS };
 
-#define XENT_MAX "logits=c:btv > max=f:bt"
+#define XENT_MAX "logits=c:*v > max=f:*"
 MERAK_DIMS_INFER(xent_max, XENT_MAX)
 
 static void xent_max_signature(const struct merak_infer *inf,
@@ -32,8 +32,8 @@ static void xent_max_signature(const struct merak_infer *inf,
     }
 }
 
-MERAK_DIMS(xent_sum, "logits=c:btv max=f:bt targets=i:bt > sum=f:bt z=f:bt")
-MERAK_DIMS(xent_loss, "max=f:bt sum=f:bt z=f:bt > nll=f:bt")
+MERAK_DIMS(xent_sum, "logits=c:*v max=f:* targets=i:* > sum=f:* z=f:*")
+MERAK_DIMS(xent_loss, "max=f:* sum=f:* z=f:* > nll=f:*")
 /* Answers are anywhere in a sequence, so it cannot be cut. */
 #define PAIR_LOSS                         \
     "nll=f:bT pairs=i:bT reference=f:bT " \
@@ -41,13 +41,13 @@ MERAK_DIMS(xent_loss, "max=f:bt sum=f:bt z=f:bt > nll=f:bt")
 MERAK_DIMS_SIGNATURE(pair_loss, PAIR_LOSS)
 #define MEAN_LOSS                                                  \
     (inf->n_in > 1 ? "loss=f:bT reward=f:bT pairs=i:bT > mean=d:4" \
-                   : "nll=f:bt > loss=d:")
+                   : "nll=f:* > loss=d:")
 MERAK_DIMS(mean_loss, MEAN_LOSS)
-#define XENT_DLOGITS                                                \
-    (inf->n_in > 4 ? "logits=c:btv max=f:bt sum=f:bt targets=i:bt " \
-                     "weight=f:bt > dlogits=c:btv"                  \
-                   : "logits=c:btv max=f:bt sum=f:bt targets=i:bt " \
-                     "> dlogits=c:btv")
+#define XENT_DLOGITS                                            \
+    (inf->n_in > 4 ? "logits=c:*v max=f:* sum=f:* targets=i:* " \
+                     "weight=f:* > dlogits=c:*v"                \
+                   : "logits=c:*v max=f:* sum=f:* targets=i:* " \
+                     "> dlogits=c:*v")
 MERAK_DIMS(xent_dlogits, XENT_DLOGITS)
 MERAK_COST(xent_max, 1)
 MERAK_COST(xent_sum, 3)

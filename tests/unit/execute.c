@@ -6,12 +6,11 @@
 
 #include "base/rng.h"
 #include "partitioner/simulate/meet.h"
+#include "unit/execute_load.h"
 #include "unit/test_box.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define TOKENS 16 /* of a sequence: planned_build() */
 
 enum progress { NOT_YET, STARTED, DONE };
 
@@ -118,97 +117,24 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
     free(scratch);
 }
 
-/* Documents of a few tokens. */
-static void put_starts(int32_t *starts, size_t n, uint64_t step, uint64_t first)
-{
-    for (size_t i = 0; i < n; i++) {
-        bool begins =
-            i % TOKENS == 0 || merak_rng_mix(step + 77, first + i) % 5 == 0;
-
-        starts[i] = begins ? (int32_t)(i % TOKENS) : starts[i - 1];
-    }
-}
-
-/* Pairs of the documents that put_starts() makes; the last one of a sequence
- * may have none beside it. */
-static void put_pairs(int32_t *pairs, size_t n, uint64_t step, uint64_t first)
-{
-    int32_t *starts = malloc(n * sizeof(*starts));
-
-    put_starts(starts, n, step, first);
-    for (size_t row = 0; row < n; row += TOKENS) {
-        size_t begin[TOKENS + 1], documents = 0;
-
-        for (size_t t = 0; t < TOKENS; t++) {
-            if (starts[row + t] == (int32_t)t)
-                begin[documents++] = t;
-            pairs[row + t] = 0;
-        }
-        begin[documents] = TOKENS;
-        for (size_t d = 0; d + 2 <= documents; d += 2)
-            for (size_t t = begin[d]; t < begin[d + 2]; t++)
-                pairs[row + t] = (int32_t)begin[d + 1];
-    }
-    free(starts);
-}
-
-static void put_reference(float *reference, size_t n, uint64_t step,
-                          uint64_t first)
-{
-    for (size_t i = 0; i < n; i++)
-        reference[i] = 4 * merak_rng_uniform(step + 78, first + i);
-}
-
-/* Every third token of a model with documents is not to be predicted. */
-static void drop_targets(const struct merak_graph *graph, int32_t *ids,
-                         size_t n)
-{
-    bool documents = false;
-
-    for (int v = 0; v < graph->n_values; v++)
-        documents |= merak_value_is(graph->value[v], MERAK_INPUT_STARTS);
-    for (size_t i = 1; documents && i < n; i += 3)
-        ids[i] = MERAK_NO_TARGET;
-}
-
 static void load(struct run *r, int rank, const struct merak_instr *in)
 {
     const struct merak_program *prog = program(r, rank);
-    int32_t *ids = slot_data(r->ex, rank, in->slot[0]);
-    size_t n = prog->mesh.batch * TOKENS;
-    uint64_t first =
-        merak_stage_sample(&prog->mesh, in->microbatch, prog->dp_index) *
-        TOKENS;
-    size_t vocab =
-        prog->sharded->graph->value[prog->param[0].value]->shape.dim[0];
-    enum merak_input_class class;
+    const struct merak_graph *graph = prog->sharded->graph;
+    struct loaded to = {.data = slot_data(r->ex, rank, in->slot[0]),
+                        .step = r->ex->step.step,
+                        .samples = prog->mesh.batch,
+                        .first = merak_stage_sample(&prog->mesh, in->microbatch,
+                                                    prog->dp_index)};
 
     if (in->input == MERAK_NO_INPUT) {
-        memset(ids, 0, prog->slot[in->slot[0]].bytes);
+        memset(to.data, 0, prog->slot[in->slot[0]].bytes);
         return;
     }
-    class = prog->sharded->graph->input[in->input].class;
-    if (class == MERAK_INPUT_TARGETS) /* wte's rows, which stage 0 has */
-        vocab = program(r, 0)->param[0].shape.dim[0];
-    if (class == MERAK_INPUT_STARTS) {
-        put_starts(ids, n, r->ex->step.step, first);
-        return;
-    }
-    if (class == MERAK_INPUT_PAIRS) {
-        put_pairs(ids, n, r->ex->step.step, first);
-        return;
-    }
-    if (class == MERAK_INPUT_REFERENCE) {
-        put_reference((float *)ids, n, r->ex->step.step, first);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(merak_rng_mix(r->ex->step.step,
-                                         first + i +
-                                             (class == MERAK_INPUT_TARGETS)) %
-                           vocab);
-    if (class == MERAK_INPUT_TARGETS)
-        drop_targets(prog->sharded->graph, ids, n);
+    to.vocab = graph->value[prog->param[0].value]->shape.dim[0];
+    if (graph->input[in->input].class == MERAK_INPUT_TARGETS)
+        to.vocab = program(r, 0)->param[0].shape.dim[0]; /* wte's rows */
+    load_input(graph, in->input, &to);
 }
 
 static void run_load(struct run *r, int rank, const struct merak_instr *in)

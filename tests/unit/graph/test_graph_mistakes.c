@@ -149,6 +149,94 @@ static void eps_of_zero(struct merak_model *m)
     merak_rmsnorm(m, begin(m), MERAK_PARAM(m, "g", MERAK_ONES, 32), 0);
 }
 
+/* --- inputs ----------------------------------------------------------------
+ */
+
+static struct merak_value *pixels(struct merak_model *m, const char *name,
+                                  const char *letters)
+{
+    return merak_input(m, name, MERAK_BF16, letters,
+                       (const size_t[]){2, 28, 28, 1});
+}
+
+static void input_named_twice(struct merak_model *m)
+{
+    pixels(m, "pixels", "byxc");
+    pixels(m, "pixels", "byxc");
+}
+
+static void input_named_as_tokens(struct merak_model *m)
+{
+    merak_tokens(m);
+    pixels(m, "tokens", "byxc");
+}
+
+static void input_never_read(struct merak_model *m)
+{
+    pixels(m, "pixels", "byxc");
+    end(m, begin(m));
+}
+
+static void samples_not_first(struct merak_model *m)
+{
+    pixels(m, "pixels", "ybxc");
+}
+
+static void samples_twice(struct merak_model *m)
+{
+    pixels(m, "pixels", "bybc");
+}
+
+static void unknown_letter(struct merak_model *m)
+{
+    pixels(m, "pixels", "byxq");
+}
+
+static void too_many_letters(struct merak_model *m)
+{
+    pixels(m, "pixels", "bzyxc..");
+}
+
+static void input_with_a_space(struct merak_model *m)
+{
+    pixels(m, "the pixels", "byxc");
+}
+
+static void input_of_another_batch(struct merak_model *m)
+{
+    merak_input(m, "pixels", MERAK_BF16, "byx", (const size_t[]){3, 4, 4});
+}
+
+static void input_of_another_length(struct merak_model *m)
+{
+    merak_input(m, "types", MERAK_I32, "bt", (const size_t[]){2, 15});
+}
+
+static void input_of_f64(struct merak_model *m)
+{
+    merak_input(m, "pixels", MERAK_F64, "b", (const size_t[]){2});
+}
+
+static void seventeen_inputs(struct merak_model *m)
+{
+    for (int i = 0; i <= MERAK_MAX_INPUTS; i++)
+        pixels(m, merak_name(m, "pixels.%d", i), "byxc");
+}
+
+static void labels_of_space(struct merak_model *m)
+{
+    merak_labels(m, "label", "byx");
+}
+
+static void labels_of_other_samples(struct merak_model *m)
+{
+    struct merak_value *x = begin(m);
+
+    x = merak_linear(m, x, MERAK_PARAM(m, "out", MERAK_NORMAL(1), 61, 32), NULL,
+                     1);
+    merak_cross_entropy(m, x, merak_labels(m, "label", "b"));
+}
+
 static const struct {
     void (*describe)(struct merak_model *m);
     enum merak_dtype dtype;
@@ -169,6 +257,24 @@ static const struct {
     {no_factors_of_pairs, MERAK_F32, "0 factors of pairs, expected 4"},
     {a_factor_of_nothing, MERAK_F32, "factor of pair 2 is 0, expected a pos"},
     {null_input, MERAK_BF16, "gelu: input 0 is NULL"},
+    {input_named_twice, MERAK_BF16, "input pixels: the name is taken"},
+    {input_named_as_tokens, MERAK_BF16, "input tokens: the name is taken"},
+    {input_never_read, MERAK_BF16, "nothing reads input pixels"},
+    {samples_not_first, MERAK_BF16, "letters \"ybxc\", expected one for each"},
+    {samples_twice, MERAK_BF16, "the first 'b', samples, and no other"},
+    {unknown_letter, MERAK_BF16, "letter 'q' of dim 3 is not known"},
+    {too_many_letters, MERAK_BF16, "one for each of 1 to 6 dims"},
+    {input_with_a_space, MERAK_BF16, "\"the pixels\": expected 1 to 200"},
+    {input_of_another_batch, MERAK_BF16,
+     "dim 0, 'b', is 3, expected the "
+     "model's 2 samples"},
+    {input_of_another_length, MERAK_BF16,
+     "dim 1, 't', is 15, expected the "
+     "model's 16 positions"},
+    {input_of_f64, MERAK_BF16, "type f64, expected f32, bf16 or i32"},
+    {seventeen_inputs, MERAK_BF16, "the model has 16 inputs"},
+    {labels_of_space, MERAK_BF16, "labels label: letters \"byx\""},
+    {labels_of_other_samples, MERAK_BF16, "targets is [2], expected dims"},
     {unknown_op, MERAK_BF16, "op softsign is not registered"},
     {too_many_inputs, MERAK_BF16, "gelu: 3 inputs, expected 1 to 1"},
     {first_mistake_counts, MERAK_BF16,

@@ -185,6 +185,8 @@ static const struct {
     {"convert", 0, 0, "i32[2,16]", "i32[2,16]", "bt bt;+"},
     {"convert", 0, 0, "f64[]", "f64[]", " ;+"},
     {"xent_max", 0, 0, "bf16[2,16,61]", S, "btv bt;v"},
+    {"xent_max", 0, 0, "bf16[2,61]", "f32[2]", "bv b;v"},
+    {"xent_max", 0, 0, "f32[2,3,4,61]", "f32[2,3,4]", "btev bte;v"},
     {"xent_sum", 0, 0, "bf16[2,16,61] " S " i32[2,16]", S " " S,
      "btv bt bt bt bt;v"},
     {"xent_loss", 0, 0, S " " S " " S, S, "bt bt bt bt;"},
@@ -387,7 +389,7 @@ static const struct {
      "targets [2,15] does not fit logits [2,16,61]"},
     {"pair_loss", 0, 0, S " i32[2,16] " S,
      "beta 0, expected a positive number"},
-    {"xent_max", 0, 0, "bf16[32,61]", "logits is [32,61], expected dims"},
+    {"xent_max", 0, 0, "bf16[]", "logits is [], expected dims"},
 };
 
 static void shapes_that_do_not_fit_are_named(void **state)
