@@ -366,7 +366,7 @@ enum merak_status merak_data_pairs(const struct merak_data *data,
 const struct merak_reference *
 merak_data_reference(const struct merak_data *data, size_t i)
 {
-    for (size_t k = 0; k < data->n_sources; k++) {
+    for (size_t k = 0; data != NULL && k < data->n_sources; k++) {
         const struct merak_source *src = &data->source[k];
 
         if (src->reference != NULL && i < src->n_files)
@@ -425,7 +425,7 @@ bool merak_data_is_packed(const struct merak_data *data,
                           struct merak_data_packed *packed)
 {
     *packed = (struct merak_data_packed){0};
-    for (size_t k = 0; k < data->n_sources; k++) {
+    for (size_t k = 0; data != NULL && k < data->n_sources; k++) {
         const struct merak_source *src = &data->source[k];
         const struct merak_packing *p = &src->packing[MERAK_TRAIN];
 

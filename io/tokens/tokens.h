@@ -97,7 +97,7 @@ enum merak_status merak_data_pairs(const struct merak_data *data,
                                    struct merak_error *err) MERAK_CHECKED;
 struct merak_reference;
 /* The losses beside the i-th file, for data that was opened with `pairs`;
- * NULL: it has no such file. */
+ * NULL: it has no such file, or data is NULL: there are no tokens. */
 const struct merak_reference *
 merak_data_reference(const struct merak_data *data, size_t i);
 /* Does a file of it have pairs of answers? */
@@ -111,7 +111,8 @@ uint64_t merak_data_counted(const struct merak_data *data,
 /* Of the packed training samples: their positions, those filled by documents,
  * the targets to be predicted, the number of documents, or pieces of long
  * ones, or pairs; of all pairs those that were too long, and the positions that
- * the longest of them would take.  False if samples are not packed. */
+ * the longest of them would take.  False if samples are not packed, or data is
+ * NULL. */
 struct merak_data_packed {
     uint64_t places, filled, counted, pieces, too_long, longest;
 };

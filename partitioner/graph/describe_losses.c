@@ -18,6 +18,19 @@ static struct merak_value *apply(struct merak_model *m, const char *op,
     return out[0];
 }
 
+/* Its denominator is the number of targets that count. */
+static void set_loss(struct merak_model *m, struct merak_value *loss,
+                     const struct merak_value *targets)
+{
+    struct merak_graph *graph = m->graph;
+    size_t B = graph->micro_batch;
+
+    graph->loss = loss;
+    graph->losses[graph->n_losses++] = (struct merak_loss){
+        .input = targets->kind == MERAK_VALUE_INPUT ? targets->input : -1,
+        .per_sample = merak_shape_count(&targets->shape) / B};
+}
+
 struct merak_value *merak_cross_entropy(struct merak_model *m,
                                         struct merak_value *logits,
                                         struct merak_value *targets)
@@ -47,6 +60,6 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
         loss = apply(m, "mean_loss", &mean, 1, out);
     }
     if (loss != NULL)
-        m->graph->loss = loss;
+        set_loss(m, loss, targets);
     return loss;
 }

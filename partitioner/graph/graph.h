@@ -207,6 +207,13 @@ struct merak_input {
     char letter[MERAK_MAX_DIMS]; /* by dim: letters.h */
 };
 
+/* What a model is trained by. */
+struct merak_loss {
+    int input;         /* its targets, index in graph->input; -1: they are none,
+                          and each element counts */
+    size_t per_sample; /* elements of a sample that may count */
+};
+
 #define MERAK_MAX_INPUTS 16
 #define MERAK_NO_INPUT (-1) /* zeros: recycled values of a first pass */
 
@@ -266,6 +273,8 @@ struct merak_graph {
     int n_forward;               /* nodes [0, n_forward) are phase F */
     struct merak_value *loss;    /* f64[], of pairs f64[MERAK_LOSS_PARTS], or
                                     NULL */
+    struct merak_loss losses[1];
+    int n_losses;
     enum merak_dtype dtype;      /* compute dtype */
     enum merak_dtype grad_dtype; /* of gradients of parameters of that dtype */
     size_t micro_batch, seq;

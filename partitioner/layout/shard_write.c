@@ -402,6 +402,19 @@ static void write_leaves(struct merak_shard_writer *w)
     }
 }
 
+/* Names are those of the new graph's values, which outlive the model. */
+static void copy_inputs(struct merak_shard_writer *w)
+{
+    struct merak_graph *graph = w->graph;
+
+    memcpy(graph->input, w->old->input, sizeof(graph->input));
+    graph->n_inputs = w->old->n_inputs;
+    for (int v = 0; v < graph->n_values; v++) {
+        if (graph->value[v]->kind == MERAK_VALUE_INPUT)
+            graph->input[graph->value[v]->input].name = graph->value[v]->name;
+    }
+}
+
 /* The values that passes recycle are leaves, too. */
 static void copy_frame(struct merak_shard_writer *w)
 {
@@ -409,8 +422,9 @@ static void copy_frame(struct merak_shard_writer *w)
     w->graph->grad_dtype = w->old->grad_dtype;
     w->graph->micro_batch = w->old->micro_batch;
     w->graph->seq = w->old->seq;
-    memcpy(w->graph->input, w->old->input, sizeof(w->graph->input));
-    w->graph->n_inputs = w->old->n_inputs;
+    copy_inputs(w);
+    memcpy(w->graph->losses, w->old->losses, sizeof(w->graph->losses));
+    w->graph->n_losses = w->old->n_losses;
     w->graph->passes = w->old->passes;
     w->graph->n_recycling = w->old->n_recycling;
     for (int i = 0; i < w->old->n_recycling; i++)

@@ -41,7 +41,7 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
     char content[MERAK_DATA_CONTENT];
     size_t n, size = sizeof(t->lineage.fingerprint);
 
-    merak_data_content(t->data, content);
+    merak_samples_content(t->load.samples, content);
     n = (size_t)snprintf(
         t->lineage.fingerprint, size,
         "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "

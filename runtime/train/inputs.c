@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "partitioner/graph/letters.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ struct batch {
 struct merak_inputs {
     struct merak_trainer *t;
     pthread_mutex_t data; /* one thread at a time reads (io/tokens) */
-    int32_t *row;         /* of a sample, to bring it into pieces */
+    unsigned char *row;   /* of a sample, to bring it into pieces */
     int32_t *pairs;       /* of a sample, for a loss of pairs */
     float *reference;
 
@@ -144,22 +145,59 @@ static enum merak_status load_pairs(struct merak_inputs *in,
     return rc;
 }
 
+/* Samples of arrays, one after the other. */
+static enum merak_status load_named(struct merak_inputs *in,
+                                    const struct merak_load *load,
+                                    uint64_t first, unsigned char *out,
+                                    struct merak_error *err)
+{
+    const struct merak_trainer *t = in->t;
+    const struct merak_box *box = load->box;
+    size_t bytes =
+        merak_box_count(box) / box->len[0] * merak_dtype_bytes(load->of->dtype);
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t b = 0; b < box->len[0] && rc == MERAK_OK; b++) {
+        pthread_mutex_lock(&in->data);
+        rc = merak_samples_read(t->load.samples, load->input, t->load.split,
+                                first + b, box->lo + 1, box->len + 1,
+                                out + b * bytes, err);
+        pthread_mutex_unlock(&in->data);
+    }
+    return rc;
+}
+
+/* Bytes of what an input has at a position. */
+static size_t position_bytes(const struct merak_input *input)
+{
+    size_t bytes = merak_dtype_bytes(input->dtype);
+
+    for (int d = 2; d < input->shape.ndim; d++)
+        bytes *= input->shape.dim[d];
+    return bytes;
+}
+
 /* From the order of positions into that of the program's sequences. */
-static void bring_into_pieces(const struct merak_inputs *in, int32_t *ids)
+static void bring_into_pieces(const struct merak_inputs *in,
+                              const struct merak_input *input,
+                              unsigned char *data)
 {
     const struct merak_program *p = in->t->program;
-    size_t T = in->t->opt.seq;
+    size_t T = in->t->opt.seq, n = position_bytes(input);
 
-    for (size_t b = 0; b < p->mesh.batch && p->pieces > 0; b++, ids += T) {
-        memcpy(in->row, ids, T * sizeof(*ids));
+    if (p->pieces == 0 || input->letter[1] != MERAK_LETTER_POSITIONS)
+        return;
+    for (size_t b = 0; b < p->mesh.batch; b++, data += n * T) {
+        memcpy(in->row, data, n * T);
         for (size_t i = 0; i < T; i++)
-            ids[i] = in->row[merak_position(p->pieces, T, i)];
+            memcpy(data + n * i, in->row + n * merak_position(p->pieces, T, i),
+                   n);
     }
 }
 
-static enum merak_status load_ids(struct merak_trainer *t,
-                                  const struct merak_load *load, int32_t *ids,
-                                  struct merak_error *err)
+static enum merak_status load_input(struct merak_trainer *t,
+                                    const struct merak_load *load, void *ids,
+                                    struct merak_error *err)
 {
     size_t n = t->program->mesh.batch * t->opt.seq;
     uint64_t first = first_sample(t, t->load.base, load->microbatch);
@@ -167,6 +205,8 @@ static enum merak_status load_ids(struct merak_trainer *t,
     const int32_t *from;
     enum merak_status rc;
 
+    if (class == MERAK_INPUT_NAMED)
+        return load_named(t->inputs, load, first, ids, err);
     if (class == MERAK_INPUT_STARTS)
         return load_starts(t->inputs, first, ids, err);
     if (class == MERAK_INPUT_PAIRS || class == MERAK_INPUT_REFERENCE)
@@ -174,7 +214,7 @@ static enum merak_status load_ids(struct merak_trainer *t,
     rc = find_microbatch(t->inputs, load->microbatch, first, &from, err);
     if (rc == MERAK_OK)
         memcpy(ids, class == MERAK_INPUT_TOKENS ? from : from + n,
-               n * sizeof(*ids));
+               n * sizeof(*from));
     return rc;
 }
 
@@ -182,20 +222,21 @@ enum merak_status merak_trainer_load(void *arg, const struct merak_load *load,
                                      void *out, struct merak_error *err)
 {
     struct merak_trainer *t = arg;
-    enum merak_status rc = load_ids(t, load, out, err);
+    enum merak_status rc = load_input(t, load, out, err);
 
     if (rc == MERAK_OK)
-        bring_into_pieces(t->inputs, out);
+        bring_into_pieces(t->inputs, load->of, out);
     return rc;
 }
 
-uint64_t merak_inputs_counted(const struct merak_trainer *t,
+uint64_t merak_inputs_counted(const struct merak_trainer *t, int loss,
                               enum merak_split split, uint64_t base, uint64_t n)
 {
+    int input = t->sharded->graph->losses[loss].input;
     uint64_t counted;
 
     pthread_mutex_lock(&t->inputs->data);
-    counted = merak_data_counted(t->data, split, base, n);
+    counted = merak_samples_counted(t->load.samples, input, split, base, n);
     pthread_mutex_unlock(&t->inputs->data);
     return counted;
 }
@@ -294,6 +335,20 @@ static enum merak_status start_thread(struct merak_inputs *in,
     return MERAK_OK;
 }
 
+/* The most that an input has at a position. */
+static size_t most_bytes(const struct merak_graph *graph)
+{
+    size_t most = 1;
+
+    for (int i = 0; i < graph->n_inputs; i++) {
+        size_t n = position_bytes(&graph->input[i]);
+
+        if (graph->input[i].letter[1] == MERAK_LETTER_POSITIONS && n > most)
+            most = n;
+    }
+    return most;
+}
+
 enum merak_status merak_inputs_open(struct merak_trainer *t,
                                     struct merak_error *err)
 {
@@ -308,7 +363,7 @@ enum merak_status merak_inputs_open(struct merak_trainer *t,
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->changed, NULL);
     in->last = malloc(bytes);
-    in->row = calloc(t->opt.seq, sizeof(*in->row));
+    in->row = calloc(t->opt.seq, most_bytes(t->program->sharded->graph));
     if (in->last == NULL || in->row == NULL)
         return merak_fail_nomem(err, bytes);
     memset(in->last, 0, bytes); /* for the memory baseline */

@@ -86,6 +86,13 @@ static bool should_stop(const struct merak_trainer *t)
                                seconds_since(t->start.ns) > t->opt.max_seconds);
 }
 
+/* Are there targets that do not count? */
+static bool is_masked(const struct merak_trainer *t)
+{
+    return merak_samples_is_masked(t->load.samples,
+                                   t->sharded->graph->losses[0].input);
+}
+
 /*
  * The sum of the micro-batches' losses and gradients, each a mean over all its
  * tokens, is divided by this: the number of micro-batches in samples [base,
@@ -98,13 +105,13 @@ static double shares(const struct merak_trainer *t, enum merak_split split,
                      uint64_t base, uint64_t n)
 {
     double batch = (double)merak_plan_loss_mesh(&t->plan).batch;
-    double tokens = batch * (double)t->opt.seq;
+    double targets = batch * (double)t->sharded->graph->losses[0].per_sample;
     uint64_t counted;
 
-    if (!merak_data_is_masked(t->data))
+    if (!is_masked(t))
         return (double)n / batch;
-    counted = merak_inputs_counted(t, split, base, n);
-    return counted > 0 ? (double)counted / tokens : INFINITY;
+    counted = merak_inputs_counted(t, 0, split, base, n);
+    return counted > 0 ? (double)counted / targets : INFINITY;
 }
 
 /* The sum of the losses that this rank reports, divided by n_shares; behind
@@ -179,7 +186,7 @@ static uint64_t eval_runs(const struct merak_trainer *t, uint64_t *per_run_p)
 {
     uint64_t per_run =
         (uint64_t)t->plan.microbatches * merak_plan_samples(&t->plan);
-    uint64_t have = merak_data_samples(t->data, MERAK_VALID);
+    uint64_t have = merak_samples_count(t->load.samples, MERAK_VALID);
     uint64_t want =
         t->opt.data.eval_samples < have ? t->opt.data.eval_samples : have;
 
@@ -213,7 +220,7 @@ static enum merak_status evaluate(struct merak_trainer *t,
     struct merak_step step;
     enum merak_status rc = MERAK_OK;
 
-    if (!merak_data_is_masked(t->data)) /* a mean of means */
+    if (!is_masked(t)) /* a mean of means */
         n_shares /= (double)runs;
     fill_step(t, &step);
     step.train = false;
@@ -234,7 +241,7 @@ static enum merak_status evaluate(struct merak_trainer *t,
     t->load.split = MERAK_TRAIN;
     if (rc != MERAK_OK || *stop_p != 0)
         return rc;
-    for (int k = 0; k < MERAK_LOSS_PARTS && !merak_data_is_masked(t->data); k++)
+    for (int k = 0; k < MERAK_LOSS_PARTS && !is_masked(t); k++)
         sum[k] /= (double)runs;
     return merak_all_reduce_sum(t->tr, &t->world, sum, MERAK_LOSS_PARTS, err);
 }
@@ -436,7 +443,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
         return rc;
     t->step++;
     t->consumed += t->opt.global_batch;
-    t->tokens += t->opt.global_batch * t->opt.seq;
+    t->tokens += t->opt.global_batch * merak_trainer_positions(t);
     rc = merak_loads_step(t, &v, err); /* validation takes their memory */
     if (rc == MERAK_OK)
         rc = validate(t, &v, &r->stop, err);

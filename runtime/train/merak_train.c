@@ -18,7 +18,6 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "io/h5_built_in.h"
-#include "partitioner/graph/letters.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -59,56 +58,6 @@ static int fail_alone(const struct merak_error *err, int code)
     if (merak_boot_is_first())
         fprintf(stderr, "merak: error: %s\n", err->text);
     return code;
-}
-
-static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
-                                   struct merak_error *err)
-{
-    const struct merak_data_options opt = {
-        .spec = t->opt.data.files,
-        .seq = t->opt.seq,
-        .seed = t->opt.seed,
-        .valid_fraction = t->opt.data.valid_fraction,
-        .vocab = vocab,
-        .packing = t->opt.data.packing,
-        .documents = t->opt.data.doc_mask,
-        .pairs = t->opt.optimizer.objective.kind == MERAK_DPO,
-    };
-    enum merak_status rc = merak_data_open(&opt, &t->data, err);
-
-    if (rc == MERAK_OK && !opt.pairs && merak_data_has_pairs(t->data))
-        rc = merak_fail(err, MERAK_ERR_MISMATCH,
-                        "--data %.100s has pairs of a chosen and a rejected "
-                        "answer, and both would be learned: give --objective "
-                        "dpo",
-                        t->opt.data.files);
-    return rc == MERAK_OK ? merak_inputs_open(t, err) : rc;
-}
-
-static bool reads_tokens(const struct merak_node *node)
-{
-    for (int i = 0; i < node->n_in; i++) {
-        if (merak_value_is(node->in[i], MERAK_INPUT_TOKENS))
-            return true;
-    }
-    return false;
-}
-
-/* The vocabulary that tokens are looked up in; 0: they are not. */
-static size_t model_vocab(const struct merak_graph *graph)
-{
-    for (int n = 0; n < graph->n_forward; n++) {
-        struct merak_signature sig;
-
-        if (!reads_tokens(graph->node[n]))
-            continue;
-        merak_node_signature(graph->node[n], &sig);
-        for (int i = 0; i < sig.n_index; i++) {
-            if (sig.index[i].vocabulary)
-                return sig.index[i].extent;
-        }
-    }
-    return 0;
 }
 
 /* Plan and recomputation depend on the available memory, and all ranks must
@@ -310,7 +259,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     if (rc != MERAK_OK)
         return rc;
     *phase_p = MERAK_EXIT_DATA;
-    rc = open_data(t, model_vocab(t->sharded->graph), err);
+    rc = merak_trainer_open_data(t, err);
     if (rc == MERAK_OK)
         rc = merak_fingerprint_make(t, err);
     rc = merak_boot_agree(t->boot, rc, err);
@@ -369,7 +318,7 @@ static void tear_down(struct merak_trainer *t, bool orderly)
     merak_transport_close(t->tr);
     merak_slots_close(t);
     merak_inputs_close(t);
-    merak_data_close(t->data);
+    merak_trainer_close_data(t);
     merak_program_destroy(t->eval);
     merak_program_destroy(t->program);
     merak_stages_destroy(t->stages);

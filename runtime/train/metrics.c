@@ -53,7 +53,9 @@ static void gather(const struct merak_trainer *t, struct merak_step_values *v)
     v->samples = t->consumed;
     v->tokens = t->tokens;
     v->empty_steps = t->empty_steps;
-    v->tokens_per_s = merak_step_tokens(t) / v->step_s;
+    v->samples_per_s = (double)t->opt.global_batch / v->step_s;
+    v->tokens_per_s =
+        merak_trainer_positions(t) > 0 ? merak_step_tokens(t) / v->step_s : NAN;
     v->flops_per_s = flops_per_s(t, v->step_s, &v->mfu);
     v->idle = merak_pace_idle(t);
     v->time = merak_clock_wall_s();
@@ -98,19 +100,28 @@ static void write_loads(FILE *out, const struct merak_step_values *v)
             v->dropped_rows);
 }
 
+/* With one digit, or null if there is none. */
+static const char *rate(char text[32], double x)
+{
+    snprintf(text, 32, isnan(x) ? "null" : "%.1f", x);
+    return text;
+}
+
 static enum merak_status write_line(FILE *out,
                                     const struct merak_step_values *v,
                                     struct merak_error *err)
 {
     struct merak_json_number a, b;
+    char c[32];
 
     fprintf(out,
             "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, "
             "\"lr\": %.9g, \"samples\": %" PRIu64
-            ", \"step_s\": %.6f, \"tokens_per_s\": %.1f",
+            ", \"step_s\": %.6f, \"samples_per_s\": %.3f, "
+            "\"tokens_per_s\": %s",
             v->step, merak_json_number(&a, 17, v->loss),
             merak_json_number(&b, 9, v->grad_norm), v->lr, v->samples,
-            v->step_s, v->tokens_per_s);
+            v->step_s, v->samples_per_s, rate(c, v->tokens_per_s));
     fprintf(out,
             ", \"time\": %.3f, \"elapsed_s\": %.3f, \"tokens\": %" PRIu64
             ", \"flops_per_s\": %.6g",
@@ -188,6 +199,7 @@ static const struct {
     {"train/load_max", AT(load_max)},
     {"train/overflow_rows", AT(overflow_rows)},
     {"train/dropped_rows", AT(dropped_rows)},
+    {"speed/samples_per_s", AT(samples_per_s)},
     {"speed/tokens_per_s", AT(tokens_per_s)},
     {"speed/step_s", AT(step_s)},
     {"speed/flops_per_s", AT(flops_per_s)},

@@ -30,7 +30,7 @@ struct merak_step_values {
      * they are; rows that were computed again, and those that were dropped. */
     double aux, router_z, load_max, load_layer, load_expert;
     double overflow_rows, dropped_rows;
-    double step_s, tokens_per_s, flops_per_s, mfu;
+    double step_s, samples_per_s, tokens_per_s, flops_per_s, mfu;
     double idle; /* of a step in which ranks were compared (pace.c) */
     double time, elapsed_s;
     double memory_bytes, memory_peak_bytes;

@@ -84,7 +84,12 @@ enum merak_status merak_paths_check(const struct merak_trainer *t,
 
     if (t->boot->rank != 0)
         return MERAK_OK;
-    rc = check_data(o->data.files, err);
+    rc = merak_data_is_arrays(o->data.files)
+             ? check_there("--data", o->data.files,
+                           "token files, or FILE.json with files for a "
+                           "model's inputs",
+                           err)
+             : check_data(o->data.files, err);
     if (rc == MERAK_OK)
         rc = check_there("--init-from", o->ckpt.init_from,
                          "a Hugging Face folder, a run or one of its "

@@ -435,7 +435,7 @@ void merak_resume_state(const struct merak_trainer *t,
     state->global_batch = t->opt.global_batch;
     snprintf(state->model_id, sizeof(state->model_id), "%s",
              t->lineage.model_id);
-    strcpy(state->data_id, merak_data_id(t->data));
+    strcpy(state->data_id, merak_samples_id(t->load.samples));
     strcpy(state->dtype, merak_dtype_name(t->opt.dtype));
     memcpy(state->init_from, t->lineage.init_from, sizeof(state->init_from));
     merak_train_recipe(&t->opt, state->recipe);

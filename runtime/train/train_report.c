@@ -227,8 +227,14 @@ static void report_packing(const struct merak_trainer *t)
 void merak_report_plan(const struct merak_trainer *t)
 {
     char params[16], flops[16], frozen[32], degrees[MERAK_DEGREES_TEXT];
+    char each[32] = " samples", tokens[32] = "";
     size_t n = merak_graph_param_count(t->sharded->graph);
 
+    if (merak_trainer_positions(t) > 0)
+        snprintf(each, sizeof(each), " x %zu tokens", t->opt.seq);
+    if (t->data != NULL)
+        snprintf(tokens, sizeof(tokens), "%" PRIu64 " tokens, ",
+                 merak_data_tokens(t->data));
     human_count((double)n, params, sizeof(params));
     human_count(merak_graph_flops(t->sharded->graph) *
                     (double)t->plan.microbatches *
@@ -241,12 +247,12 @@ void merak_report_plan(const struct merak_trainer *t)
     report_link(t);
     merak_info("train",
                "%s on %d node%s (placement: %s), schedule "
-               "%s%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",
+               "%s%s, %d micro-batches of %zu%s, %d thread%s a task",
                merak_plan_degrees_text(&t->plan, " x ", degrees),
                t->boot->n_nodes, t->boot->n_nodes == 1 ? "" : "s",
                t->ranks.source, t->plan.schedule,
                merak_plan_branches_text(&t->plan), t->plan.microbatches,
-               t->plan.micro_batch, t->opt.seq, t->plan.threads,
+               t->plan.micro_batch, each, t->plan.threads,
                t->plan.threads == 1 ? "" : "s");
     if (t->plan.passes > 1)
         merak_info("train",
@@ -257,11 +263,9 @@ void merak_report_plan(const struct merak_trainer *t)
     report_stages(t);
     report_arena(t);
     merak_info("train",
-               "data: %" PRIu64 " tokens, %" PRIu64 " training and %" PRIu64
-               " held-out samples",
-               merak_data_tokens(t->data),
-               merak_data_samples(t->data, MERAK_TRAIN),
-               merak_data_samples(t->data, MERAK_VALID));
+               "data: %s%" PRIu64 " training and %" PRIu64 " held-out samples",
+               tokens, merak_samples_count(t->load.samples, MERAK_TRAIN),
+               merak_samples_count(t->load.samples, MERAK_VALID));
     report_packing(t);
 }
 
@@ -312,6 +316,18 @@ static const char *rewards_text(const struct merak_rewards *r, char text[64])
     return text;
 }
 
+/* Of tokens, where a model has them. */
+static const char *rate_text(const struct merak_trainer *t, double step_s,
+                             char text[48])
+{
+    bool tokens = merak_trainer_positions(t) > 0;
+
+    snprintf(text, 48, tokens ? "%.0f tokens/s" : "%.1f samples/s",
+             (tokens ? merak_step_tokens(t) : (double)t->opt.global_batch) /
+                 step_s);
+    return text;
+}
+
 void merak_report_step(const struct merak_trainer *t,
                        const struct merak_step_values *v)
 {
@@ -319,7 +335,7 @@ void merak_report_step(const struct merak_trainer *t,
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
     char saving[32] = "", loss[32] = "no token to predict", margin[64];
-    char load[96] = "";
+    char load[96] = "", rate[48];
 
     if (t->step % t->opt.output.log_every != 0 && done != 1 &&
         t->step != t->opt.steps)
@@ -338,11 +354,10 @@ void merak_report_step(const struct merak_trainer *t,
                  "  dropped %.0f", v->dropped_rows);
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
-               "  %s%s%s  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
+               "  %s%s%s  |g| %.3f  lr %.2e  %s  eta %d:%02d%s",
                t->step, t->opt.steps, loss, rewards_text(&v->reward, margin),
-               load, v->grad_norm, v->lr,
-               merak_step_tokens(t) / v->step_s, (int)eta / 60, (int)eta % 60,
-               saving);
+               load, v->grad_norm, v->lr, rate_text(t, v->step_s, rate),
+               (int)eta / 60, (int)eta % 60, saving);
 }
 
 void merak_report_valid(const struct merak_trainer *t,

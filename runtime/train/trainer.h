@@ -6,6 +6,7 @@
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
 #include "io/plan_file.h"
+#include "io/samples/sample_set.h"
 #include "io/tokens/tokens.h"
 #include "io/trace/trace.h"
 #include "merak/train.h"
@@ -123,6 +124,7 @@ struct merak_trainer_reports {
 
 /* The samples that are being loaded: inputs.c. */
 struct merak_trainer_load {
+    struct merak_samples *samples;
     uint64_t base; /* first sample of what is being loaded */
     enum merak_split split;
 };
@@ -185,8 +187,8 @@ struct merak_trainer {
     struct merak_transport *tr;
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
-    struct merak_data *data;
-    struct merak_inputs *inputs; /* samples of it, for this rank */
+    struct merak_data *data;     /* NULL: samples are of arrays */
+    struct merak_inputs *inputs; /* samples, for this rank */
     char *run_dir;               /* of the checkpoints; NULL: none are saved */
     struct merak_slurmd slurmd;  /* this node's; its first task looks */
 
@@ -490,14 +492,23 @@ void merak_trainer_costs(const struct merak_trainer *t,
 enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
                                      struct merak_error *err) MERAK_CHECKED;
 
-/* inputs.c: what this rank loads of t->data, once the programs are there. */
+/* data.c: the samples, once the programs are there. */
+enum merak_status
+merak_trainer_open_data(struct merak_trainer *t,
+                        struct merak_error *err) MERAK_CHECKED;
+void merak_trainer_close_data(struct merak_trainer *t);
+/* Is --data a file that names arrays? */
+bool merak_data_is_arrays(const char *files);
+/* Positions of a sample, which are its tokens; 0: the model has none. */
+size_t merak_trainer_positions(const struct merak_trainer *t);
+/* inputs.c: what this rank loads of them. */
 enum merak_status merak_inputs_open(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_inputs_close(struct merak_trainer *t);
 /* Before a training step; last: there is none after it to read for. */
 void merak_inputs_begin(struct merak_trainer *t, bool last);
-/* merak_data_counted(), while samples may be read. */
-uint64_t merak_inputs_counted(const struct merak_trainer *t,
+/* merak_samples_counted() for a loss, while samples may be read. */
+uint64_t merak_inputs_counted(const struct merak_trainer *t, int loss,
                               enum merak_split split, uint64_t base,
                               uint64_t n);
 /* A merak_load_fn for both engines; arg is the trainer. */

@@ -431,7 +431,7 @@ static enum merak_status check_run(const struct merak_trainer *t,
                           t->opt.seq);
     /* Checkpoints of earlier versions know the data by their files' names. */
     if (strncmp(state->fingerprint, "data=", 5) != 0 &&
-        strcmp(state->data_id, merak_data_id(t->data)) != 0 &&
+        strcmp(state->data_id, merak_samples_id(t->load.samples)) != 0 &&
         !t->opt.data.changed)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %s was trained on other data than "

@@ -56,7 +56,7 @@ run_model()
 }
 
 # run_example NAME TP PP DP "PROGRAM [WORD...]" [OPTION...]: as run_model, a
-# model of examples/.
+# model of examples/; of $DATA if that is set.
 run_example()
 {
     local dir=$RUNS/$1 tp=$2 pp=$3 dp=$4 program
@@ -66,7 +66,7 @@ run_example()
     mkdir -p "$dir"
     srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
         "$BUILD/examples/${program[0]}" "${program[@]:1}" \
-        --data "$RUNS/text" --seq 32 \
+        --data "${DATA:-$RUNS/text}" --seq 32 \
         --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \
         --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
         --deadline 900 --metrics "$dir/metrics.jsonl" \

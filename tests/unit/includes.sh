@@ -37,6 +37,7 @@ partitioner/search/table base partitioner/graph partitioner/program partitioner/
 io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout
 io/tokens               base include/merak io text/tokenizer
+io/samples              base include/merak io io/tokens
 io/weights              base include/merak io io/ckpt text/tokenizer partitioner/graph
 io/trace                base include/merak io io/ckpt partitioner/plan partitioner/program partitioner/refine
 runtime
@@ -47,7 +48,7 @@ runtime/link            base include/merak kernels partitioner/program runtime/b
 runtime/nccl            base runtime/link
 runtime/engine          base io/trace kernels partitioner/program runtime/link runtime/transport
 runtime/infer           base include/merak io io/ckpt io/weights kernels partitioner/graph
-runtime/train           base include/merak io io/ckpt io/weights io/tokens io/trace kernels placement partitioner/graph partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/engine runtime/link runtime/transport
+runtime/train           base include/merak io io/ckpt io/weights io/tokens io/samples io/trace kernels placement partitioner/graph partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/engine runtime/link runtime/transport
 runtime/plan            base include/merak io kernels placement partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly partitioner/search runtime runtime/boot runtime/link runtime/train
 cmd                     base include/merak placement io io/ckpt io/weights text/tokenizer io/tokens io/trace kernels partitioner/device partitioner/program partitioner/refine partitioner/simulate partitioner/assembly runtime runtime/boot runtime/doctor runtime/engine runtime/infer runtime/link runtime/plan runtime/train runtime/transport
 cmd/ckpt                base cmd io io/ckpt io/weights partitioner/plan partitioner/assembly runtime

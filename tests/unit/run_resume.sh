@@ -243,6 +243,7 @@ want = {"step": 8, "steps_planned": 8, "checkpoint_step": 8,
         "incidents_total:hang": 1, "incidents_total:straggler": 0,
         "loss": last["loss"], "valid_loss": last["valid_loss"],
         "learning_rate": last["lr"], "tokens": last["tokens"],
+        "samples_per_second": last["samples_per_s"],
         "tokens_per_second": last["tokens_per_s"],
         "step_timestamp_seconds": last["time"],
         "checkpoint_timestamp_seconds":
@@ -304,6 +305,7 @@ lines = [json.loads(x) for x in open("seen/metrics.jsonl")]
 assert [step for step, _, _ in got] == list(range(1, 9)), got
 keys = {"train/loss": "loss", "train/grad_norm": "grad_norm",
         "train/lr": "lr", "valid/loss": "valid_loss",
+        "speed/samples_per_s": "samples_per_s",
         "speed/tokens_per_s": "tokens_per_s", "speed/step_s": "step_s",
         "speed/flops_per_s": "flops_per_s", "memory/bytes": "memory_bytes",
         "memory/peak_bytes": "memory_peak_bytes"}

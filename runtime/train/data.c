@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data.c - the files that samples are read of: token files, or arrays for the
+ * inputs that a model has declared */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "partitioner/graph/letters.h"
+
+#include <string.h>
+
+/* The first input of a class, or -1. */
+static int find_class(const struct merak_graph *graph,
+                      enum merak_input_class class)
+{
+    for (int i = 0; i < graph->n_inputs; i++) {
+        if (graph->input[i].class == class)
+            return i;
+    }
+    return -1;
+}
+
+static bool reads(const struct merak_node *node, int input)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i]->kind == MERAK_VALUE_INPUT &&
+            node->in[i]->input == input)
+            return true;
+    }
+    return false;
+}
+
+/* What the ids of an input are below: the rows of the table that they are
+ * looked up in, or the classes that they are targets of; 0: it has no ids. */
+static size_t vocabulary(const struct merak_graph *graph, int input)
+{
+    for (int n = 0; n < graph->n_forward && input >= 0; n++) {
+        struct merak_signature sig;
+
+        if (!reads(graph->node[n], input))
+            continue;
+        merak_node_signature(graph->node[n], &sig);
+        for (int i = 0; i < sig.n_index; i++) {
+            if (sig.index[i].vocabulary)
+                return sig.index[i].extent;
+        }
+    }
+    return 0;
+}
+
+static enum merak_status open_tokens(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    int tokens = find_class(t->sharded->graph, MERAK_INPUT_TOKENS);
+    const struct merak_data_options opt = {
+        .spec = t->opt.data.files,
+        .seq = t->opt.seq,
+        .seed = t->opt.seed,
+        .valid_fraction = t->opt.data.valid_fraction,
+        .vocab = vocabulary(t->sharded->graph, tokens),
+        .packing = t->opt.data.packing,
+        .documents = t->opt.data.doc_mask,
+        .pairs = t->opt.optimizer.objective.kind == MERAK_DPO,
+    };
+    enum merak_status rc = merak_data_open(&opt, &t->data, err);
+
+    if (rc == MERAK_OK && !opt.pairs && merak_data_has_pairs(t->data))
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
+                        "--data %.100s has pairs of a chosen and a rejected "
+                        "answer, and both would be learned: give --objective "
+                        "dpo",
+                        t->opt.data.files);
+    return rc == MERAK_OK
+               ? merak_samples_of_tokens(t->data, &t->load.samples, err)
+               : rc;
+}
+
+/* Arrays have what a model has declared, and nothing else. */
+static enum merak_status check_arrays(const struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+
+    for (int i = 0; i < graph->n_inputs; i++) {
+        if (graph->input[i].class != MERAK_INPUT_NAMED)
+            return merak_fail(
+                err, MERAK_ERR_CONFIG,
+                "the model reads %s of token files and input %s "
+                "of arrays: expected inputs of one kind; declare "
+                "%s with merak_input() as well",
+                graph->input[i].name,
+                graph->input[find_class(graph, MERAK_INPUT_NAMED)].name,
+                graph->input[i].name);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status open_arrays(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+    struct merak_wish wish[MERAK_MAX_INPUTS];
+    const struct merak_samples_options opt = {.path = t->opt.data.files,
+                                              .seed = t->opt.seed,
+                                              .valid_fraction =
+                                                  t->opt.data.valid_fraction,
+                                              .n_wishes = graph->n_inputs,
+                                              .wish = wish};
+    enum merak_status rc = check_arrays(t, err);
+
+    for (int i = 0; i < graph->n_inputs && rc == MERAK_OK; i++) {
+        const struct merak_input *input = &graph->input[i];
+
+        wish[i] = (struct merak_wish){.name = input->name,
+                                      .dtype = input->dtype,
+                                      .shape.ndim = input->shape.ndim - 1};
+        memcpy(wish[i].shape.dim, input->shape.dim + 1,
+               (size_t)(input->shape.ndim - 1) * sizeof(*input->shape.dim));
+        if (input->dtype == MERAK_I32)
+            wish[i].classes = vocabulary(graph, i);
+    }
+    return rc == MERAK_OK ? merak_samples_open(&opt, &t->load.samples, err)
+                          : rc;
+}
+
+bool merak_data_is_arrays(const char *files)
+{
+    size_t n = files == NULL ? 0 : strlen(files);
+
+    return n > 5 && strcmp(files + n - 5, ".json") == 0;
+}
+
+enum merak_status merak_trainer_open_data(struct merak_trainer *t,
+                                          struct merak_error *err)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+    int named = find_class(graph, MERAK_INPUT_NAMED);
+    bool arrays = merak_data_is_arrays(t->opt.data.files);
+    enum merak_status rc;
+
+    if (named >= 0 && !arrays)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--data %.100s: the model has an input %s, expected "
+                          "--data FILE.json with a file for it, "
+                          "{\"%s\": \"PATH\"}",
+                          t->opt.data.files, graph->input[named].name,
+                          graph->input[named].name);
+    if (named < 0 && arrays)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--data %.100s: the model declares no inputs that "
+                          "files could be of, expected token files",
+                          t->opt.data.files);
+    rc = arrays ? open_arrays(t, err) : open_tokens(t, err);
+    return rc == MERAK_OK ? merak_inputs_open(t, err) : rc;
+}
+
+void merak_trainer_close_data(struct merak_trainer *t)
+{
+    merak_samples_close(t->load.samples);
+    merak_data_close(t->data);
+}
+
+size_t merak_trainer_positions(const struct merak_trainer *t)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+
+    for (int i = 0; i < graph->n_inputs; i++) {
+        for (int d = 0; d < graph->input[i].shape.ndim; d++) {
+            if (graph->input[i].letter[d] == MERAK_LETTER_POSITIONS)
+                return t->opt.seq;
+        }
+    }
+    return 0;
+}

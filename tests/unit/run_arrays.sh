@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run_arrays.sh - a program whose samples are arrays, examples/classify.c: what
+# it learns, reports, goes on from and refuses
+#
+# Run from the build directory of tests/.
+
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/tap.sh"
+. "$here/in_tmp.sh"
+
+"$here/../make_images.py" . 400
+run=("${merak%/cmd/merak}/examples/classify" --threads 1 --global-batch 8
+    --lr 1e-3 --log-every 1 --eval-samples 16)
+
+# field NAME FILE: its values, one of each line of metrics
+field()
+{
+    sed -E "/\"$1\": /!s/.*/null/; s/.*\"$1\": ([^,}]*).*/\1/" "$2" |
+        tr '\n' ' '
+}
+
+# refuses CODE TEXT OPTION..: fails with the code, and one error has the text
+refuses()
+{
+    local code=$1 text=$2
+
+    shift 2
+    "${run[@]}" "$@" >out 2>&1
+    [ $? -eq "$code" ] && [ "$(grep -c 'error: ' out)" -eq 1 ] &&
+        grep -qF -e "$text" out
+    ok $? "refused: $text" out
+}
+
+echo 1..11
+
+"${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
+    --ckpt-every 20 --keep 9 >out 2>&1
+ok $? "a classifier of images is trained" out
+last=$(tail -n 1 m.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
+awk -v x="$last" 'BEGIN { exit !(x < 1.0) }'
+ok $? "it has learned: held-out loss $last, of 2.30 at first" out
+read -ra tokens <<<"$(field tokens_per_s m.jsonl)"
+read -ra samples <<<"$(field samples_per_s m.jsonl)"
+[ "${tokens[59]}" = null ] && [ "${samples[59]}" != null ] &&
+    grep -q 'data: 380 training and 20 held-out samples' out &&
+    grep -q 'samples/s  eta' out && ! grep -q tokens out
+ok $? "its rate is in samples, not tokens" out m.jsonl
+
+"${run[@]}" --data images.json --steps 60 --metrics n.jsonl --ckpt cut \
+    --ckpt-every 20 --max-seconds 0.01 >out 2>&1
+[ $? -eq 75 ] && "${run[@]}" --data images.json --steps 60 --metrics n.jsonl \
+    --ckpt cut --ckpt-every 20 >>out 2>&1
+ok $? "a run that was stopped goes on" out
+[ "$(field loss m.jsonl)" = "$(field loss n.jsonl)" ] &&
+    [ "$(field valid_loss m.jsonl)" = "$(field valid_loss n.jsonl)" ]
+ok $? "with the samples, and the bits, of one that was not" out
+
+# Other numbers, under the same names.
+mkdir other
+"$here/../make_images.py" other 401
+refuses 67 '400 samples for validation 0.001 of them' --data images.json \
+    --steps 1 --valid-fraction 0.001
+refuses 67 'trained on other data (400 samples of pixels, label' --data other/images.json \
+    --steps 80 --ckpt whole
+seq 5000 >x.txt
+"$merak" data pack --tokenizer byte --out text x.txt >/dev/null
+refuses 66 'the model has an input pixels, expected --data FILE.json' \
+    --data text --steps 1
+refuses 67 'nowhere.json' --data nowhere.json --steps 1
+echo '{"pixels": "images.gz"}' >half.json
+refuses 66 'no file for input "label"' --data half.json --steps 1
+"$merak" train --model "$here/../vectors/parity/gpt2-tied.json" \
+    --data images.json --steps 1 --threads 1 >out 2>&1
+[ $? -eq 66 ] && grep -q 'declares no inputs that files could be of' out
+ok $? "refused: arrays for a model of tokens" out
