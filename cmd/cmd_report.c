@@ -64,6 +64,11 @@ static double rate_of(const struct merak_run_step *s)
     return s->tokens_per_s;
 }
 
+static double samples_rate_of(const struct merak_run_step *s)
+{
+    return s->samples_per_s;
+}
+
 static double peak_of(const struct merak_run_step *s)
 {
     return s->peak_bytes > 0 ? s->peak_bytes / 0x1p20 : NAN;
@@ -431,7 +436,10 @@ static void put_page(FILE *out, const char *dir, struct merak_run_log *log,
     put_summary(out, log, s);
     put_chart(out, log, "Loss (held-out in red)", loss_of, valid_loss_of);
     put_chart(out, log, "Gradient norm before clipping", norm_of, NULL);
-    put_chart(out, log, "Tokens a second", rate_of, NULL);
+    if (log->n > 0 && isnan(log->step[log->n - 1].tokens_per_s))
+        put_chart(out, log, "Samples a second", samples_rate_of, NULL);
+    else
+        put_chart(out, log, "Tokens a second", rate_of, NULL);
     put_chart(out, log, "Peak resident memory of rank 0's process, MiB",
               peak_of, NULL);
     put_chart(out, log, "Rows of the fullest expert over the mean", load_of,

@@ -162,8 +162,12 @@ static void print_step(const struct merak_run_log *log,
     }
     fputc('\n', out);
     print_spark(log, out);
-    fprintf(out, "  speed     %.0f tokens/s, %.4g s a step", last->tokens_per_s,
-            s->step_s);
+    if (isnan(last->tokens_per_s))
+        fprintf(out, "  speed     %.1f samples/s, %.4g s a step",
+                last->samples_per_s, s->step_s);
+    else
+        fprintf(out, "  speed     %.0f tokens/s, %.4g s a step",
+                last->tokens_per_s, s->step_s);
     if (predicted > 0)
         fprintf(out, " (%.4g predicted)", predicted);
     if (s->flops_per_s > 0)
@@ -350,6 +354,8 @@ static json_t *state_json(const char *dir, const struct merak_run_log *log,
         const struct merak_run_step *last = &log->step[log->n - 1];
 
         json_object_set_new(o, "loss", merak_json_real(last->loss));
+        json_object_set_new(o, "samples_per_s",
+                            merak_json_real(last->samples_per_s));
         json_object_set_new(o, "tokens_per_s",
                             merak_json_real(last->tokens_per_s));
         json_object_set_new(o, "peak_bytes", merak_json_real(last->peak_bytes));

@@ -23,7 +23,8 @@
 struct merak_run_step {
     uint64_t step;
     double loss, valid_loss, grad_norm, lr; /* valid_loss: NAN without one */
-    double step_s, tokens_per_s;
+    double step_s;
+    double samples_per_s, tokens_per_s; /* NAN: not given, has no tokens */
     double time; /* seconds since 1970, at its end; 0: not given */
     double peak_bytes;
     double mfu; /* 0: not known */
