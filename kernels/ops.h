@@ -18,6 +18,11 @@
     OP(linear_dx, PLAIN, SCRATCH)           \
     OP(linear_dw, PLAIN, ADDS)              \
     OP(linear_db, PLAIN, SCRATCH)           \
+    OP(conv, SCRATCH, SCRATCH)              \
+    OP(conv_dx, SCRATCH, SCRATCH)           \
+    OP(conv_dw, SCRATCH, SCRATCH)           \
+    OP(pool, PLAIN, PLAIN)                  \
+    OP(pool_dx, SCRATCH, PLAIN)             \
     OP(layernorm, PLAIN, PLAIN)             \
     OP(layernorm_dx, PLAIN, PLAIN)          \
     OP(layernorm_dw, PLAIN, SCRATCH)        \

@@ -413,6 +413,28 @@ merak_experts(struct merak_model *m, struct merak_value *x,
  * sums.  x is positive, or 0: all rows, the default.  Lepikhin et al. 2020
  * (arXiv:2006.16668), sec. 2.2. */
 void merak_expert_capacity(struct merak_model *m, double x);
+/* How windows move over points of space, alike along each dim. */
+struct merak_window {
+    int stride;   /* points from one window to the next; 0: 1 */
+    int dilation; /* from a window's point to its next; 0: 1 */
+    int pad;      /* zeros before the first point and after the last;
+                     MERAK_PAD_SAME: as many as make one window of each stride
+                     that has begun, an odd one after the last */
+};
+enum { MERAK_PAD_SAME = 0, MERAK_PAD_NONE = -1 };
+/* Points of space are 1 to 3 dims between samples and channels: x [B,Z,Y,X,I],
+ * w [O,KZ,KY,KX,I], bias [O] or NULL -> [B,Z',Y',X',O], with Z' = (Z + pad -
+ * dilation (KZ - 1) - 1) / stride + 1 of the sum of both sides' padding.  No
+ * kernel is turned around: this is what others' layers compute, too. */
+struct merak_value *merak_conv(struct merak_model *m, struct merak_value *x,
+                               struct merak_value *w, struct merak_value *bias,
+                               const struct merak_window *how);
+/* The largest, or the mean, of windows of `size` points along each dim of
+ * space: [B,Z,Y,X,C] -> [B,Z',Y',X',C].  Of several largest points the first
+ * one has the gradient. */
+struct merak_value *merak_pool(struct merak_model *m, struct merak_value *x,
+                               enum merak_pooling kind, int size,
+                               const struct merak_window *how);
 /* Logits x [B,T,V] -> cap tanh(x / cap), between -cap and cap; cap = 0 returns
  * x. */
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,

@@ -25,6 +25,27 @@ struct merak_attrs {
     const double *list; /* NULL, or i[2] numbers, which a node copies */
 };
 
+/* What a window's list has of each dim of space, in this order: kernels of such
+ * ops have i[0] of them, 1 to 3 (kernels/windows.h). */
+enum merak_window_number {
+    MERAK_WINDOW_SIZE,     /* points of a window */
+    MERAK_WINDOW_STRIDE,   /* from one window to the next */
+    MERAK_WINDOW_PAD,      /* zeros before the first point; after the last one
+                              as many as `out` windows need */
+    MERAK_WINDOW_DILATION, /* from a window's point to the next */
+    MERAK_WINDOW_IN,       /* points of the input */
+    MERAK_WINDOW_OUT,      /* windows: points of the output */
+    MERAK_WINDOW_NUMBERS
+};
+
+/* What pooling, i[1], makes of a window's points: their largest; their mean, in
+ * which padding counts; the mean of those inside. */
+enum merak_pooling {
+    MERAK_POOL_MAX,
+    MERAK_POOL_MEAN,
+    MERAK_POOL_MEAN_INSIDE
+};
+
 /*
  * The dimension signature: one index for each loop of the op's mathematics
  * (as in einsum), and for each operand the index that runs along each dim.

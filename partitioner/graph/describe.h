@@ -36,6 +36,10 @@ int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
 /* Is its loss one of pairs?  Then these are the inputs that describe them. */
 bool merak_model_add_pairs(struct merak_model *m, struct merak_value *in[2]);
 
+/* A bias is f32, and counts as a vector: it has no weight decay.  Unless an
+ * earlier op has read it. */
+void merak_model_make_bias(struct merak_model *m, struct merak_value *bias);
+
 /* lora.c: y = W x of a layer, plus its adapter's if it has one. */
 struct merak_value *merak_lora_add(struct merak_model *m, struct merak_value *x,
                                    struct merak_value *w, int n_contract,

@@ -94,9 +94,8 @@ static bool is_new_param(const struct merak_model *m,
     return true;
 }
 
-/* A bias of several dims (heads and channels) counts as a vector, unless an
- * earlier op has read it as a matrix. */
-static void make_bias(struct merak_model *m, struct merak_value *bias)
+/* Also one of several dims, heads and channels. */
+void merak_model_make_bias(struct merak_model *m, struct merak_value *bias)
 {
     if (!is_new_param(m, bias))
         return;
@@ -113,7 +112,7 @@ struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
 
     if (merak_model_open_for(m, "linear") == NULL)
         return NULL;
-    make_bias(m, bias);
+    merak_model_make_bias(m, bias);
     if (x != NULL && x->dtype == MERAK_F32 && is_new_param(m, w))
         w->dtype = MERAK_F32;
     y = apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
@@ -160,7 +159,7 @@ struct merak_value *merak_rmsnorm_offset(struct merak_model *m,
         return NULL;
     attrs.i[0] = gamma->shape.ndim;
     if (attrs.i[0] > 1)
-        make_bias(m, gamma);
+        merak_model_make_bias(m, gamma);
     return apply(m, "rmsnorm", &attrs, 2, (struct merak_value *[]){x, gamma});
 }
 

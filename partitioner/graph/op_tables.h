@@ -15,6 +15,7 @@ extern const struct merak_op merak_ops_loss[];
 extern const struct merak_op merak_ops_experts[];
 extern const struct merak_op merak_ops_expert_rows[];
 extern const struct merak_op merak_ops_balance[];
+extern const struct merak_op merak_ops_window[];
 extern const struct merak_op merak_ops_step[];
 
 /* Of ops whose attributes follow from shapes, batch or dropout. */

@@ -152,8 +152,8 @@ const struct kc_suite cuda_suite = {cuda_run, check_output};
 /* A bias enters a bf16 product rounded to bf16 (cuda_product.h). */
 static void round_bias(struct kc *c)
 {
-    if (strcmp(c->op, "linear") != 0 || c->call.n_in < 3 ||
-        c->call.operand[0].dtype != MERAK_BF16)
+    if ((strcmp(c->op, "linear") != 0 && strcmp(c->op, "conv") != 0) ||
+        c->call.n_in < 3 || c->call.operand[0].dtype != MERAK_BF16)
         return;
     for (size_t i = 0; i < kc_count(c, 2); i++)
         kc_set(c, 2, i,

@@ -17,10 +17,12 @@
 #include "kernels/cuda/cuda_loss.cu"
 #include "kernels/cuda/cuda_norm.cu"
 #include "kernels/cuda/cuda_pointwise.cu"
+#include "kernels/cuda/cuda_pool.cu"
 #include "kernels/cuda/cuda_position.cu"
 #include "kernels/cuda/cuda_rope.cu"
 #include "kernels/cuda/cuda_route.cu"
 #include "kernels/cuda/cuda_step.cu"
+#include "kernels/cuda/cuda_window.cu"
 #include "kernels/cuda/cuda_xent.cu"
 
 void cuda_host_seed(uint64_t seed)

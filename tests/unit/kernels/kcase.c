@@ -222,6 +222,9 @@ bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
     if (strcmp(grad->forward, "experts") == 0 &&
         (grad->n_in > 7) != kc_shares_pool(forward))
         return false;
+    if (strcmp(grad->op, "pool_dx") == 0 &&
+        (grad->n_in == 2) != (forward->attrs.i[1] == MERAK_POOL_MAX))
+        return false;
     return strcmp(grad->forward, forward->op) == 0 &&
            kc_takes_starts(grad->op, grad->n_in) == kc_has_documents(forward);
 }

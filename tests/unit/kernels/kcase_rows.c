@@ -495,7 +495,7 @@ int kc_rows(int size, struct kc_row *row, int max)
 
     assert_true(n <= max);
     memcpy(row, all, sizeof(all));
-    return n;
+    return n + kc_window_rows(size, row + n, max - n);
 }
 
 /* --- gradients ------------------------------------------------------------ */
@@ -516,6 +516,10 @@ const struct kc_grad kc_grads[] = {
     GRAD("linear_dx", "linear", 2, 1, KC_DY, 1, KC_D(0)),
     WEIGHTS("linear_dw", "linear", 2, 1, 0, KC_DY, KC_D(1)),
     WEIGHTS("linear_db", "linear", 1, 1, KC_DY, KC_D(2)),
+    GRAD("conv_dx", "conv", 2, 1, KC_DY, 1, KC_D(0)),
+    WEIGHTS("conv_dw", "conv", 2, 1, 0, KC_DY, KC_D(1)),
+    GRAD("pool_dx", "pool", 2, 1, KC_DY, 0, KC_D(0)),
+    GRAD("pool_dx", "pool", 1, 1, KC_DY, KC_D(0)),
     GRAD("layernorm_dx", "layernorm", 5, 1, KC_DY, 0, 1, 4, 5, KC_D(0)),
     WEIGHTS("layernorm_dw", "layernorm", 4, 2, KC_DY, 0, 4, 5, KC_D(1),
             KC_D(2)),

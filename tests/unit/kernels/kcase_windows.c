@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kcase_windows.c - calls of ops with windows, at several sizes */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "unit/kernels/kcase.h"
+
+#include <string.h>
+
+/* A window: what it is of, what of each dim, and what comes out. */
+static const struct form {
+    const char *op;
+    int dims;
+    size_t more[3]; /* points of each dim beside those of a size */
+    size_t size[3], stride[3], pad[3], dilation[3];
+    bool bias;
+    enum merak_pooling kind;
+} forms[] = {
+    {"conv", 2, {2, 3}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true, 0},
+    {"conv", 2, {5, 4}, {3, 2}, {2, 3}, {1, 0}, {1, 1}, false, 0},
+    {"conv",
+     3,
+     {2, 2, 3},
+     {2, 3, 2},
+     {2, 1, 2},
+     {0, 1, 1},
+     {1, 1, 2},
+     false,
+     0},
+    {"conv", 1, {9}, {4}, {3}, {2}, {2}, true, 0},  /* every tap meets others */
+    {"conv", 1, {5}, {2}, {4}, {0}, {2}, false, 0}, /* points of no window */
+    {"pool", 2, {4, 3}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, MERAK_POOL_MAX},
+    {"pool",
+     3,
+     {2, 2, 2},
+     {2, 2, 2},
+     {2, 2, 1},
+     {0, 0, 0},
+     {1, 1, 1},
+     false,
+     MERAK_POOL_MAX},
+    {"pool", 2, {4, 3}, {3, 2}, {2, 1}, {1, 0}, {1, 2}, false, MERAK_POOL_MEAN},
+    {"pool",
+     3,
+     {2, 2, 3},
+     {2, 3, 3},
+     {1, 2, 2},
+     {1, 1, 1},
+     {1, 1, 1},
+     false,
+     MERAK_POOL_MEAN_INSIDE},
+};
+#define FORMS (sizeof(forms) / sizeof(*forms))
+
+static void shape(struct kc_operand *op, char type, size_t before, int dims,
+                  const size_t *space, size_t after)
+{
+    op->type = type;
+    op->dim[op->ndim++] = before;
+    for (int d = 0; d < dims; d++)
+        op->dim[op->ndim++] = space[d];
+    op->dim[op->ndim++] = after;
+}
+
+/* Attributes outlive their calls. */
+static void make(const struct form *f, double *list, size_t B, size_t points,
+                 size_t I, size_t O, struct kc_row *row)
+{
+    size_t in[3], out[3];
+    bool conv = strcmp(f->op, "conv") == 0;
+
+    *row = (struct kc_row){.n_in = conv ? 2 : 1, .n_out = 1};
+    strcpy(row->op, f->op);
+    row->attrs.i[0] = f->dims;
+    row->attrs.i[1] = (int64_t)f->kind;
+    row->attrs.i[2] = MERAK_WINDOW_NUMBERS * f->dims;
+    row->attrs.list = list;
+    for (int d = 0; d < f->dims; d++) {
+        size_t span = f->dilation[d] * (f->size[d] - 1) + 1;
+
+        in[d] = f->more[d] + points;
+        out[d] = (in[d] + 2 * f->pad[d] - span) / f->stride[d] + 1;
+        *list++ = (double)f->size[d];
+        *list++ = (double)f->stride[d];
+        *list++ = (double)f->pad[d];
+        *list++ = (double)f->dilation[d];
+        *list++ = (double)in[d];
+        *list++ = (double)out[d];
+    }
+    shape(&row->operand[0], 'c', B, f->dims, in, I);
+    if (conv)
+        shape(&row->operand[1], 'c', O, f->dims, f->size, I);
+    if (f->bias)
+        row->operand[row->n_in++] = (struct kc_operand){'f', 1, {O}};
+    shape(&row->operand[row->n_in], 'c', B, f->dims, out, conv ? O : I);
+}
+
+int kc_window_rows(int size, struct kc_row *row, int max)
+{
+    static const struct {
+        size_t B, points, I, O;
+    } sizes[KC_SIZES] = {{1, 0, 3, 2},
+                         {2, 2, 17, 7},
+                         {1, 0, 1, 1},
+                         {2, 6, 8, 16},
+                         {3, 5, 40, 24}};
+    static double list[KC_SIZES][FORMS][3 * MERAK_WINDOW_NUMBERS];
+
+    assert_true((int)FORMS <= max);
+    for (size_t i = 0; i < FORMS; i++)
+        make(&forms[i], list[size][i], sizes[size].B, sizes[size].points,
+             sizes[size].I, sizes[size].O, &row[i]);
+    return (int)FORMS;
+}
