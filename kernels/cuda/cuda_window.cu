@@ -22,7 +22,7 @@ extern "C" {
 #endif
 #define PATCH_ROWS 128 /* of which a chunk has a multiple */
 
-/* --- patches --------------------------------------------------------------- */
+/* --- patches -------------------------------------------------------------- */
 
 template <typename T> struct merak_patch_call {
     struct merak_patches patches;
@@ -71,7 +71,7 @@ static enum merak_status gather(const struct merak_kernel_call *call,
     return launch(cx, map_launch(op, n), err, gather_patches<T, 1>, p);
 }
 
-/* --- a convolution's products ---------------------------------------------- */
+/* --- the products of a convolution ---------------------------------------- */
 
 enum merak_window_form { WINDOW_Y, WINDOW_DX, WINDOW_DW };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_named_inputs.c - models of pixels and labels train alike on any number
- * of ranks */
+/* test_named_inputs.c - models of pixels and labels, also with convolutions,
+ * train alike on any number of ranks */
 #include "config.h"
 
 #include "unit/execute.h"
@@ -52,6 +52,36 @@ static void segmenter(struct merak_model *m, void *arg)
     (void)arg;
     x = merak_linear(m, x, WEIGHT("out", Y, X, CLASSES, HIDDEN), NULL, 1);
     merak_cross_entropy(m, x, merak_input(m, "mask", MERAK_I32, "byx", dim));
+}
+
+/* Convolutions and pools, with and without strides and biases. */
+static void convolutions(struct merak_model *m, void *arg)
+{
+    const size_t dim[] = {merak_model_micro_batch(m), Y, X, 1};
+    const struct merak_window half = {.stride = 2};
+    struct merak_value *x =
+        merak_input(m, "pixels", merak_model_dtype(m), "byxc", dim);
+
+    (void)arg;
+    x = merak_conv(m, x, WEIGHT("in.w", HIDDEN, 3, 3, 1),
+                   WEIGHT("in.b", HIDDEN), NULL);
+    for (int l = 0; l < LAYERS; l++) {
+        struct merak_value *h = merak_conv(
+            m, x, WEIGHT(merak_name(m, "h.%d.up", l), 2 * HIDDEN, 3, 3, HIDDEN),
+            WEIGHT(merak_name(m, "h.%d.bias", l), 2 * HIDDEN), NULL);
+
+        h = merak_conv(
+            m, merak_gelu(m, h, true),
+            WEIGHT(merak_name(m, "h.%d.down", l), HIDDEN, 1, 3, 2 * HIDDEN),
+            NULL, NULL);
+        x = merak_add(m, x, h);
+    }
+    x = merak_pool(m, x, MERAK_POOL_MAX, 2, &half);
+    x = merak_conv(m, x, WEIGHT("last", HIDDEN, 2, 2, HIDDEN), NULL, &half);
+    x = merak_pool(m, x, MERAK_POOL_MEAN_INSIDE, 3, NULL);
+    x = merak_linear(m, x, WEIGHT("out", CLASSES, Y / 4, (X + 2) / 4, HIDDEN),
+                     NULL, 3);
+    merak_cross_entropy(m, x, merak_labels(m, "label", "b"));
 }
 
 static struct executed *trained(merak_describe_fn describe,
@@ -110,6 +140,13 @@ static const struct row {
      TWO,
      {1, 2, 2, "1f1b", 0, 0},
      true},
+    {"convolutions, pp 2", convolutions, ONE, {1, 2, 1, "zb-h1", 0, 0}, true},
+    {"convolutions, tp 2", convolutions, ONE, {2, 1, 1, "1f1b", 0, 0}, false},
+    {"convolutions, tp 2, pp 2, dp 2",
+     convolutions,
+     ONE,
+     {2, 2, 2, "1f1b", 1, 0},
+     false},
     {"labels of pixels, pp 2", segmenter, ONE, {1, 2, 1, "zb-h1", 0, 0}, true},
     {"labels of pixels, tp 2, dp 2",
      segmenter,
