@@ -440,6 +440,7 @@ static void read_file(struct merak_plan_reader *r, const json_t *in,
                       struct merak_plan_file *file)
 {
     const json_t *run, *request;
+    const char *levels;
     char program[MERAK_FINGERPRINT_TEXT] = "0";
     json_int_t version;
 
@@ -467,6 +468,9 @@ static void read_file(struct merak_plan_reader *r, const json_t *in,
     request = json_object_get(in, "request");
     file->ranks_per_node = read_requested(request, "ranks_per_node");
     file->rack_nodes = read_requested(request, "rack_nodes");
+    levels = json_string_value(json_object_get(request, "levels"));
+    if (levels != NULL && strlen(levels) < sizeof(file->levels))
+        memcpy(file->levels, levels, strlen(levels) + 1);
     check_id(r, in, file);
 }
 

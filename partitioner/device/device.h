@@ -52,6 +52,16 @@
  *
  *    "groups": [{"ranks": 4, "latency_s": 2e-5, "bytes_per_s": 2e11}, ..]
  *
+ * Instead of `link` and `net` there may be all levels, from a node outwards;
+ * the last one joins all ranks:
+ *
+ *    "levels": [{"name": "node", "ranks": 8, "latency_s": 8e-6,
+ *                "bytes_per_s": 3.6e11},
+ *               {"name": "leaf", "ranks": 256, "latency_s": 1.5e-5,
+ *                "bytes_per_s": 4.5e10, "way_bytes_per_s": 5.8e12},
+ *               {"name": "net", "ranks": 0, "latency_s": 1.8e-5,
+ *                "bytes_per_s": 4.5e10}]
+ *
  * "tuned" has the algorithms that an accelerator's backend chose by timing, in
  * lines that it wrote, and the hardware and library they are valid for:
  *

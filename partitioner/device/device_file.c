@@ -84,6 +84,7 @@ static const char *const device_fields[] = {"name",
                                             "kernel_s",
                                             "link",
                                             "net",
+                                            "levels",
                                             "host",
                                             "beside",
                                             "kernels",
@@ -100,6 +101,9 @@ static const char *const group_fields[] = {"ranks", "latency_s", "bytes_per_s",
                                            NULL};
 static const char *const net_fields[] = {"bytes_per_s", "latency_s",
                                          "node_bytes_per_s", NULL};
+static const char *const row_fields[] = {
+    "name",   "ranks", "latency_s", "bytes_per_s", "way_bytes_per_s",
+    "groups", NULL};
 static const char *const tuned_fields[] = {"for", "choices", NULL};
 static const char *const host_fields[] = {"memory_bytes", "bytes_per_s",
                                           "latency_s", NULL};
@@ -157,6 +161,21 @@ static void read_flops(struct reader *r, const json_t *in, const char *name,
     flops[MERAK_BF16] = number(r, by, "bf16", false);
 }
 
+/* Copy what fits, but no part of a character: invalid UTF-8 could not be
+ * written again. */
+static void copy_name(char *to, size_t size, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (n >= size) {
+        n = size - 1;
+        while (n > 0 && ((unsigned char)name[n] & 0xc0) == 0x80)
+            n--;
+    }
+    memcpy(to, name, n);
+    to[n] = '\0';
+}
+
 /* A level is an object of its name. */
 static const json_t *read_level(struct reader *r, const json_t *in,
                                 const char *const *fields,
@@ -199,8 +218,8 @@ static void read_groups(struct reader *r, const json_t *link,
 }
 
 /* Without a "net" all ranks are on one node, or communicate as on one. */
-static void read_links(struct reader *r, const json_t *in,
-                       struct merak_device *d)
+static void read_link_and_net(struct reader *r, const json_t *in,
+                              struct merak_device *d)
 {
     struct merak_level *link = &d->links.level[0], *net = &d->links.level[1];
     const json_t *object;
@@ -220,6 +239,83 @@ static void read_links(struct reader *r, const json_t *in,
                 number(r, object, "node_bytes_per_s", false);
     }
     merak_links_set_rack(&d->links, nodes);
+}
+
+/* A row of "levels"; the last one has no domains. */
+static void read_row(struct reader *r, const json_t *in, bool last,
+                     struct merak_level *row)
+{
+    const char *name = json_string_value(json_object_get(in, "name"));
+
+    check_fields(r, in, "levels", row_fields);
+    if (r->rc == MERAK_OK &&
+        (name == NULL || name[0] == '\0' || strlen(name) >= sizeof(row->name)))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: name of a level is %.40s; expected a string of "
+                           "1 to %zu characters",
+                           r->path, name == NULL ? "not a string" : name,
+                           sizeof(row->name) - 1);
+    if (r->rc != MERAK_OK)
+        return;
+    copy_name(row->name, sizeof(row->name), name);
+    if (!last)
+        row->ranks = whole(r, in, "ranks", "the ranks of a level", 1);
+    else if (json_number_value(json_object_get(in, "ranks")) != 0)
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: the last of \"levels\", %s, joins all ranks; "
+                           "expected \"ranks\" 0, or none",
+                           r->path, name);
+    row->bytes_per_s = number(r, in, "bytes_per_s", false);
+    row->latency_s = number(r, in, "latency_s", true);
+    if (json_object_get(in, "way_bytes_per_s") != NULL)
+        row->way_bytes_per_s = number(r, in, "way_bytes_per_s", true);
+}
+
+static void read_levels(struct reader *r, const json_t *in,
+                        struct merak_device *d)
+{
+    const json_t *rows = json_object_get(in, "levels");
+    size_t n = json_array_size(rows);
+    int each = d->links.level[0].ranks;
+
+    for (int i = 0; i < 2; i++) {
+        const char *other = i == 0 ? "link" : "net";
+
+        if (r->rc == MERAK_OK && json_object_get(in, other) != NULL)
+            r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                               "%s: \"levels\" and \"%s\" both given; the "
+                               "first and the last of \"levels\" are what "
+                               "\"link\" and \"net\" would say",
+                               r->path, other);
+    }
+    if (r->rc == MERAK_OK && (n < 2 || n > MERAK_LEVELS))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: field \"levels\": expected a list of 2 to %d "
+                           "objects",
+                           r->path, MERAK_LEVELS);
+    for (size_t i = 0; i < n && r->rc == MERAK_OK; i++)
+        read_row(r, json_array_get(rows, i), i + 1 == n, &d->links.level[i]);
+    if (r->rc == MERAK_OK)
+        read_groups(r, json_array_get(rows, 0), d);
+    if (r->rc == MERAK_OK && each != d->links.level[0].ranks)
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: ranks_per_node is %d and level \"%s\", the "
+                           "first, has %d ranks; expected the same",
+                           r->path, each, d->links.level[0].name,
+                           d->links.level[0].ranks);
+    if (r->rc == MERAK_OK && merak_links_check(&d->links, r->err) != MERAK_OK) {
+        merak_error_wrap(r->err, "%s", r->path);
+        r->rc = r->err != NULL ? r->err->status : MERAK_ERR_FORMAT;
+    }
+}
+
+static void read_links(struct reader *r, const json_t *in,
+                       struct merak_device *d)
+{
+    if (json_object_get(in, "levels") != NULL)
+        read_levels(r, in, d);
+    else
+        read_link_and_net(r, in, d);
 }
 
 /* Bytes of a rank. */
@@ -362,21 +458,6 @@ static void read_tables(struct reader *r, const json_t *in, const char *name,
     kernels = object(r, in, name, dtype_fields);
     read_kernels(r, kernels, "f32", &rates[MERAK_F32]);
     read_kernels(r, kernels, "bf16", &rates[MERAK_BF16]);
-}
-
-/* Copy what fits, but no part of a character: invalid UTF-8 could not be
- * written again. */
-static void copy_name(char *to, size_t size, const char *name)
-{
-    size_t n = strlen(name);
-
-    if (n >= size) {
-        n = size - 1;
-        while (n > 0 && ((unsigned char)name[n] & 0xc0) == 0x80)
-            n--;
-    }
-    memcpy(to, name, n);
-    to[n] = '\0';
 }
 
 /* --- tuned choices ----------------------------------------------------------

@@ -78,7 +78,46 @@ static void put_groups(json_t *link, const struct merak_links *links)
     json_object_set_new(link, "groups", groups);
 }
 
-static void put_links(json_t *out, const struct merak_links *links)
+static void put_levels(json_t *out, const struct merak_links *links)
+{
+    json_t *rows = json_array();
+    int last = merak_links_last(links);
+
+    for (int l = 0; l <= last; l++) {
+        const struct merak_level *level = &links->level[l];
+        json_t *row = level_object(level);
+
+        json_object_set_new(row, "name", json_string(level->name));
+        json_object_set_new(row, "ranks", json_integer(level->ranks));
+        if (level->way_bytes_per_s > 0)
+            json_object_set_new(row, "way_bytes_per_s",
+                                json_real(level->way_bytes_per_s));
+        if (l == 0 && links->n_groups > 0)
+            put_groups(row, links);
+        json_array_append_new(rows, row);
+    }
+    json_object_set_new(out, "levels", rows);
+}
+
+/* As measured levels have no names yet. */
+static bool is_named(const struct merak_level *level, const char *name)
+{
+    return level->name[0] == '\0' || strcmp(level->name, name) == 0;
+}
+
+/* Can "link" and "net" say the same? */
+static bool has_short_form(const struct merak_links *links)
+{
+    int last = merak_links_last(links);
+
+    return is_named(&links->level[0], "link") &&
+           is_named(&links->level[last], "net") &&
+           (last == 1 || (last == 2 && merak_links_near(links) == last &&
+                          links->level[0].way_bytes_per_s == 0 &&
+                          is_named(&links->level[1], "rack")));
+}
+
+static void put_link_and_net(json_t *out, const struct merak_links *links)
 {
     int n_near = merak_links_near(links);
     const struct merak_level *near = &links->level[n_near - 1];
@@ -103,7 +142,10 @@ static void put_rest(json_t *out, const struct merak_device *device)
     if (device->peak_flops_per_s[MERAK_F32] > 0)
         json_object_set_new(out, "peak_flops_per_s",
                             flops_object(device->peak_flops_per_s));
-    put_links(out, &device->links);
+    if (has_short_form(&device->links))
+        put_link_and_net(out, &device->links);
+    else
+        put_levels(out, &device->links);
     if (device->host.bytes_per_s > 0)
         json_object_set_new(out, "host",
                             json_pack("{s:I, s:f, s:f}", "memory_bytes",

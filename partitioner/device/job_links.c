@@ -34,6 +34,45 @@ void merak_links_scale(struct merak_links *links, double near, double far)
         links->group[g].bytes_per_s *= near;
 }
 
+int merak_links_tensor_ranks(const struct merak_links *links)
+{
+    const double most = 4; /* times as fast as level 0 */
+    int last = merak_links_last(links), l = 0;
+
+    while (l + 1 < last) {
+        double rate = links->level[l + 1].bytes_per_s;
+        double way = links->level[l].way_bytes_per_s;
+
+        if (way > 0)
+            rate = fmin(rate, way / links->level[l].ranks);
+        if (rate * most < links->level[0].bytes_per_s)
+            break;
+        l++;
+    }
+    return links->level[l].ranks;
+}
+
+enum merak_status merak_links_check(const struct merak_links *links,
+                                    struct merak_error *err)
+{
+    int last = merak_links_last(links);
+
+    for (int l = 1; l < last; l++) {
+        const struct merak_level *in = &links->level[l - 1];
+        const struct merak_level *level = &links->level[l];
+        int times = (2 * level->ranks + in->ranks) / (2 * in->ranks);
+
+        if (level->ranks % in->ranks == 0)
+            continue;
+        return merak_fail(err, MERAK_ERR_FORMAT,
+                          "level \"%s\" of %d ranks is not a multiple of level "
+                          "\"%s\", %d; nearest: %d",
+                          level->name, level->ranks, in->name, in->ranks,
+                          (times > 1 ? times : 1) * in->ranks);
+    }
+    return MERAK_OK;
+}
+
 /* Drop the levels between a node's and the last one; what nodes can send to
  * others is then the least that they could. */
 static void drop_between(struct merak_links *links)
@@ -97,14 +136,19 @@ struct merak_links merak_links_of_job(const struct merak_links *device,
     node = node > ranks_per_node ? node : ranks_per_node;
     for (int l = 1; l < last; l++) {
         const struct merak_level *row = &device->level[l];
-        int most = row->ranks / node, n = most / inside;
+        int most = row->ranks / node, n = most / inside, ranks;
+        double way;
 
         while (n > 1 && nodes / inside % n != 0)
             n--;
         inside *= n > 1 ? n : 1;
-        add(&job, &at, row, inside * ranks_per_node,
-            most > inside ? row->way_bytes_per_s * inside / most
-                          : row->way_bytes_per_s);
+        ranks = inside * ranks_per_node;
+        way = row->way_bytes_per_s;
+        if (most > inside)
+            way = way * inside / most;
+        if (way >= ranks * row[1].bytes_per_s) /* it limits nothing */
+            way = 0;
+        add(&job, &at, row, ranks, way);
     }
     if (at == 0 || !is_as_fast(&device->level[last], &job.level[at]) ||
         job.level[at].way_bytes_per_s > 0)

@@ -71,17 +71,11 @@ struct merak_links merak_links_contended(const struct merak_links *links,
 {
     struct merak_links contended = *links;
     int last = merak_links_last(links);
-    double most = INFINITY;
 
-    for (int l = 1; l <= last; l++) {
-        double way = links->level[l - 1].way_bytes_per_s;
-        double *own = &contended.level[l].bytes_per_s;
+    for (int l = 0; l < last; l++) {
+        double way = links->level[l].way_bytes_per_s;
 
-        contended.unshared_bytes_per_s[l] = *own;
-        if (way > 0)
-            most = fmin(most, way / sharers->n[l - 1]);
-        if (*own > most)
-            *own = most;
+        contended.shared_bytes_per_s[l] = way > 0 ? way / sharers->n[l] : 0;
     }
     return contended;
 }
@@ -200,14 +194,10 @@ static struct merak_demand ring_demand(const struct merak_links *links,
     struct merak_demand demand = {.far_bytes = far};
 
     for (int l = 1; l <= ring.last && ring.domains[l - 1] > 1; l++) {
-        double unshared = links->unshared_bytes_per_s[l];
-
         if (l > 1)
             demand.part[l - 2] =
                 (float)(leaves(&ring, l - 1) - leaves(&ring, l));
-        slowest_s =
-            fmax(slowest_s,
-                 far / (unshared > 0 ? unshared : links->level[l].bytes_per_s));
+        slowest_s = fmax(slowest_s, far / links->level[l].bytes_per_s);
     }
     demand.fixed_s = ring_latency_s(links, near, kind, &ring) +
                      fmax(slowest_s - merak_links_demand_s(links, &demand), 0);
@@ -247,17 +237,21 @@ double merak_demand_part(const struct merak_demand *demand, int level)
 double merak_links_demand_s(const struct merak_links *links,
                             const struct merak_demand *demand)
 {
-    double seconds = demand->fixed_s, near = demand->far_bytes;
+    double own_s = 0, way_s = 0, out = 0; /* bytes that leave the domain */
 
     if (!merak_demand_is_far(demand))
-        return seconds;
-    for (int l = merak_links_last(links); l > 1; l--) {
-        double bytes = demand->part[l - 2] * demand->far_bytes;
+        return demand->fixed_s;
+    for (int l = merak_links_last(links); l >= 1; l--) {
+        double bytes = l > 1 ? demand->part[l - 2] * demand->far_bytes
+                             : demand->far_bytes - out;
+        double way = links->shared_bytes_per_s[l - 1];
 
-        near -= bytes;
-        seconds += bytes / links->level[l].bytes_per_s;
+        own_s += bytes / links->level[l].bytes_per_s;
+        out = l > 1 ? out + bytes : demand->far_bytes;
+        if (way > 0)
+            way_s = fmax(way_s, out / way);
     }
-    return near > 0 ? seconds + near / links->level[1].bytes_per_s : seconds;
+    return demand->fixed_s + fmax(own_s, way_s);
 }
 
 double merak_links_message_s(const struct merak_links *links, int level,

@@ -11,6 +11,8 @@
 #ifndef MERAK_PARTITIONER_DEVICE_LEVEL_H
 #define MERAK_PARTITIONER_DEVICE_LEVEL_H
 
+#include "base/error.h"
+
 #include <stdbool.h>
 
 /* What an exchange does, with the layouts that it converts (layout.h). */
@@ -47,8 +49,8 @@ enum { MERAK_LINK_GROUPS = 8 };
 
 struct merak_links {
     struct merak_level level[MERAK_LEVELS];
-    double unshared_bytes_per_s[MERAK_LEVELS]; /* of one rank that alone leaves
-                                                  its domain; 0: as in level */
+    double shared_bytes_per_s[MERAK_LEVELS]; /* what a rank has of its domain's
+                                                way out; 0: not limited */
     /* Groups of level 0 that were measured, by ranks; a group of another size
      * uses the nearest of these and of level 0, which is that of two. */
     struct merak_link_group group[MERAK_LINK_GROUPS];
@@ -95,6 +97,13 @@ void merak_links_scale(struct merak_links *links, double near, double far);
 /* Let the links of a node join so many nodes, as NVLink does in a rack, instead
  * of what they join now; 1: none.  Other levels up to the last are dropped. */
 void merak_links_set_rack(struct merak_links *links, int nodes);
+/* The ranks of a domain whose links are not much slower than those of level 0,
+ * so that tensor ranks may be anywhere in it. */
+int merak_links_tensor_ranks(const struct merak_links *links);
+/* MERAK_ERR_FORMAT if the domains of a level are not made of whole ones of the
+ * level inside. */
+enum merak_status merak_links_check(const struct merak_links *links,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* The levels that a job of so many nodes has: those of a device, whose level 0
  * is a node, with domains that divide the job's nodes evenly, and with as much
  * of their way out as the job has of their nodes.  A level between whose
@@ -122,7 +131,9 @@ static inline bool merak_demand_is_far(const struct merak_demand *demand)
 }
 /* Which part of its far bytes goes over links of a level from 1 on. */
 double merak_demand_part(const struct merak_demand *demand, int level);
-/* The seconds of a demand with no other traffic, and of the two above. */
+/* The seconds of a demand with no other traffic, and of the two above.  Bytes
+ * take the time that they need on a rank's own links, one after another, or
+ * that of a way out of a domain if it is longer. */
 double merak_links_demand_s(const struct merak_links *links,
                             const struct merak_demand *demand);
 double merak_links_message_s(const struct merak_links *links, int level,

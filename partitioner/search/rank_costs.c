@@ -4,6 +4,8 @@
 
 #include "partitioner/search/search_impl.h"
 
+#include <string.h>
+
 size_t merak_search_memory(const struct merak_search_input *in)
 {
     return in->memory_bytes > 0 ? in->memory_bytes : in->device->memory_bytes;
@@ -15,18 +17,53 @@ static int nodes_of(const struct merak_search_input *input)
     return input->n_kinds > 0 ? 1 : input->nodes;
 }
 
-int merak_search_rack_nodes(const struct merak_search_input *input)
+static int ranks_of_node(const struct merak_search_input *input)
 {
-    int each = input->ranks_per_node > 0 ? input->ranks_per_node : 1;
-    const struct merak_links job =
-        merak_links_of_job(&input->device->links, nodes_of(input), each);
-
-    return job.level[0].ranks / each;
+    return input->ranks_per_node > 0 ? input->ranks_per_node : 1;
 }
 
+struct merak_links merak_search_links(const struct merak_search_input *input)
+{
+    return merak_links_of_job(&input->device->links, nodes_of(input),
+                              ranks_of_node(input));
+}
+
+int merak_search_rack_nodes(const struct merak_search_input *input)
+{
+    const struct merak_links job = merak_search_links(input);
+
+    return job.level[0].ranks / ranks_of_node(input);
+}
+
+int merak_search_tensor_ranks(const struct merak_search_input *input)
+{
+    const struct merak_links job = merak_search_links(input);
+
+    return merak_links_tensor_ranks(&job);
+}
+
+const char *merak_search_near_word(const struct merak_search_input *input)
+{
+    return merak_search_rack_nodes(input) > 1 ? "rack" : "node";
+}
+
+/* A level of the job is a row of the device, whose name outlives it. */
 const char *merak_search_node_word(const struct merak_search_input *input)
 {
-    return merak_search_node(input) > input->ranks_per_node ? "rack" : "node";
+    const struct merak_links *device = &input->device->links;
+    const struct merak_links job = merak_search_links(input);
+    int ranks = merak_search_node(input), last = merak_links_last(device);
+
+    if (ranks <= input->ranks_per_node)
+        return "node";
+    for (int l = 1; ranks > job.level[0].ranks && l < last; l++) {
+        for (int j = 1; job.level[j].ranks > 0; j++) {
+            if (job.level[j].ranks == ranks &&
+                strcmp(job.level[j].name, device->level[l].name) == 0)
+                return device->level[l].name;
+        }
+    }
+    return "rack";
 }
 
 void merak_search_cost(const struct merak_search_input *in,

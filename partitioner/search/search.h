@@ -108,10 +108,16 @@ struct merak_search_input {
                        matter; 0: none is */
 };
 
+/* The levels of links of the request's ranks. */
+struct merak_links merak_search_links(const struct merak_search_input *input);
 /* How many of the request's nodes the device's links of level 0 join; 1: each
  * has its own. */
 int merak_search_rack_nodes(const struct merak_search_input *input);
-/* What tensor groups stay within: "node" or "rack". */
+/* What these links join: "node" or "rack". */
+const char *merak_search_near_word(const struct merak_search_input *input);
+/* The ranks of a domain that tensor groups may be as large as, and what it is
+ * called: "node", "rack", or the name of a level. */
+int merak_search_tensor_ranks(const struct merak_search_input *input);
 const char *merak_search_node_word(const struct merak_search_input *input);
 
 /* The seconds that a search takes at most unless others are given: plans for
@@ -171,6 +177,8 @@ struct merak_search_stage {
     int kind;        /* of its nodes: index of the request's */
     size_t limit_bytes; /* of an arena there; 0: the result's */
 };
+/* Of these, those that leave level 0's domain. */
+double merak_search_far_bytes(const struct merak_search_stage *stage);
 
 #define MERAK_SEARCH_CHOICES 6
 

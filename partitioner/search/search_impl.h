@@ -44,16 +44,11 @@ static inline double merak_search_worth_s(const struct merak_search_input *in)
     return most_s > 0 ? most_s : DBL_MAX;
 }
 
-/* The ranks that communicate over the links of level 0. */
-static inline int merak_search_near_ranks(const struct merak_search_input *in)
-{
-    return merak_search_rack_nodes(in) * in->ranks_per_node;
-}
-
-/* Those that tensor groups stay within, here called a node. */
+/* Ranks that tensor groups stay within, here called a node. */
 static inline int merak_search_node(const struct merak_search_input *in)
 {
-    return in->stays_on_node ? in->ranks_per_node : merak_search_near_ranks(in);
+    return in->stays_on_node ? in->ranks_per_node
+                             : merak_search_tensor_ranks(in);
 }
 
 /* Do groups that exchange keys or heads leave a node?  They do where a node has

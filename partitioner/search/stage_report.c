@@ -88,6 +88,15 @@ static struct fractions find_fractions(const struct merak_program *prog,
     return f;
 }
 
+double merak_search_far_bytes(const struct merak_search_stage *stage)
+{
+    double bytes = 0;
+
+    for (int l = 1; l < MERAK_LEVELS; l++)
+        bytes += stage->sent_bytes[l];
+    return bytes;
+}
+
 /* Of a ring's members in a domain, one sends to another domain. */
 static struct fractions ring_fractions(struct fractions direct, int n)
 {

@@ -135,16 +135,8 @@ static enum merak_status add_uplink(struct merak_uplinks *w,
     return rc;
 }
 
-static void limit_own(struct merak_own_rates *own, int from, double most)
-{
-    for (int l = from; l < MERAK_LEVELS; l++) {
-        if (own->bytes_per_s[l] > most)
-            own->bytes_per_s[l] = most;
-    }
-}
-
-/* A domain that only one program uses limits that program's own rates and is
- * not listed as an uplink. */
+/* With two levels, a domain that only one program uses limits that program's
+ * own rate and is not listed as an uplink. */
 static enum merak_status add_domain(struct merak_uplinks *w,
                                     const struct tally *t,
                                     struct merak_error *err)
@@ -156,13 +148,15 @@ static enum merak_status add_domain(struct merak_uplinks *w,
         rc = add_stage(w, t, t->touched[i], err);
     if (rc != MERAK_OK)
         return rc;
-    if (w->n_shares - first > 1)
+    if (w->n_shares - first > 1 || (w->last > 1 && w->n_shares > first))
         return add_uplink(w, t, first, err);
     if (w->n_shares > first) {
         const struct merak_uplink_share *share = &w->share[first];
+        double *own = &w->own[share->program].bytes_per_s[1];
+        double most = t->way_bytes_per_s / share->ranks;
 
-        limit_own(&w->own[share->program], t->level + 1,
-                  t->way_bytes_per_s / share->ranks);
+        if (*own > most)
+            *own = most;
     }
     w->n_shares = first;
     return MERAK_OK;

@@ -231,7 +231,7 @@ static enum merak_status draw(const struct plan_auto *plan,
         .kind = plan->in.n_kinds > 1 && result->stage[0].limit_bytes > 0
                     ? plan->in.kind
                     : NULL,
-        .near = merak_search_node_word(&plan->in),
+        .near = merak_search_near_word(&plan->in),
         .limit_bytes = result->memory_limit,
         .step_s = best->step_s,
         .tokens_per_s =

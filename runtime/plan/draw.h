@@ -16,7 +16,7 @@ struct plan_drawing {
     const struct merak_timeline *timeline;
     const struct merak_search_stage *stage; /* [plan->pp], of the plan */
     const struct merak_search_kind *kind;   /* that stages are on; NULL: one */
-    const char *near; /* what fast links join: merak_search_node_word() */
+    const char *near; /* what fast links join: merak_search_near_word() */
     size_t limit_bytes;                     /* of a rank; 0: none */
     double step_s, tokens_per_s;            /* of the plan */
     double utilisation;                     /* of peak FLOP/s; 0: unknown */

@@ -4,6 +4,8 @@
 
 #include "runtime/plan/node_kinds.h"
 
+#include "runtime/plan/plan_levels.h"
+
 #include "base/error.h"
 #include "runtime/train/chosen.h"
 #include "runtime/train/trainer.h"
@@ -102,6 +104,21 @@ enum merak_status plan_kinds_check(struct plan_options *opt,
 /* --- devices ---------------------------------------------------------------
  */
 
+/* Give a device the racks and levels of links that options name. */
+static enum merak_status set_links(const struct plan_options *opt,
+                                   struct merak_device *device,
+                                   struct merak_error *err)
+{
+    if (opt->machine.rack_nodes > 0) {
+        if (opt->ranks_per_node > 0) /* they are no domains */
+            device->links.level[0].ranks = opt->ranks_per_node;
+        merak_links_set_rack(&device->links, opt->machine.rack_nodes);
+    }
+    return opt->machine.levels != NULL
+               ? plan_levels_set(opt->machine.levels, device, err)
+               : MERAK_OK;
+}
+
 enum merak_status plan_kinds_load(const struct plan_options *opt,
                                   struct merak_device *kind,
                                   struct merak_device *any,
@@ -131,11 +148,20 @@ enum merak_status plan_kinds_load(const struct plan_options *opt,
         rc = merak_chosen_device(slowest, any, err);
     if (rc == MERAK_OK && opt->several.kinds.n > 0)
         any->memory_bytes = memory;
-    if (rc == MERAK_OK && opt->machine.rack_nodes > 0) {
-        if (opt->ranks_per_node > 0) /* they are no domains */
-            any->links.level[0].ranks = opt->ranks_per_node;
-        merak_links_set_rack(&any->links, opt->machine.rack_nodes);
-    }
+    return rc == MERAK_OK ? set_links(opt, any, err) : rc;
+}
+
+enum merak_status plan_kinds_print(const struct plan_options *opt,
+                                   struct merak_error *err)
+{
+    struct merak_device device = {0};
+    enum merak_status rc = merak_device_find(opt->device, &device, err);
+
+    if (rc == MERAK_OK)
+        rc = set_links(opt, &device, err);
+    if (rc == MERAK_OK)
+        rc = merak_device_save(&device, "-", err);
+    merak_device_fini(&device);
     return rc;
 }
 
@@ -158,6 +184,7 @@ void plan_kinds_fini(struct merak_device *kind)
 const char *plan_kinds_text(const struct merak_search_input *in,
                             char text[PLAN_KINDS_TEXT])
 {
+    const struct merak_links links = merak_search_links(in);
     size_t n = (size_t)snprintf(text, PLAN_KINDS_TEXT, "%d x %d %s", in->nodes,
                                 in->ranks_per_node, in->device->name);
 
@@ -167,8 +194,11 @@ const char *plan_kinds_text(const struct merak_search_input *in,
         n += (size_t)snprintf(text + n, PLAN_KINDS_TEXT - n, "%s%d x %d %s",
                               k > 0 ? " + " : "", in->kind[k].nodes,
                               in->ranks_per_node, in->kind[k].device->name);
-    if (merak_search_rack_nodes(in) > 1)
-        snprintf(text + n, PLAN_KINDS_TEXT - n, " in racks of %d",
-                 merak_search_rack_nodes(in));
+    if (merak_search_rack_nodes(in) > 1 && n < PLAN_KINDS_TEXT)
+        n += (size_t)snprintf(text + n, PLAN_KINDS_TEXT - n, " in racks of %d",
+                              merak_search_rack_nodes(in));
+    for (int l = 1; links.level[l].ranks > 0 && n < PLAN_KINDS_TEXT; l++)
+        n += (size_t)snprintf(text + n, PLAN_KINDS_TEXT - n, ", %s of %d ranks",
+                              links.level[l].name, links.level[l].ranks);
     return text;
 }

@@ -22,6 +22,10 @@ enum merak_status plan_kinds_load(const struct plan_options *opt,
                                   struct merak_device *kind,
                                   struct merak_device *any,
                                   struct merak_error *err) MERAK_CHECKED;
+/* Print the one device as a file, with the racks and levels of links that
+ * options name. */
+enum merak_status plan_kinds_print(const struct plan_options *opt,
+                                   struct merak_error *err) MERAK_CHECKED;
 /* Let the request have them. */
 void plan_kinds_fill(const struct plan_options *opt,
                      const struct merak_device *kind,

@@ -101,7 +101,7 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
         double ranks = merak_stage_ranks(&mesh);
 
         link += d->stage[s].sent_bytes[0] * ranks;
-        net += d->stage[s].sent_bytes[1] * ranks;
+        net += merak_search_far_bytes(&d->stage[s]) * ranks;
         if (d->stage[s].arena_bytes > most)
             most = d->stage[s].arena_bytes;
     }
@@ -217,7 +217,7 @@ static void put_stage(FILE *out, const struct plan_drawing *d, int s)
     put_seconds(out, st->backward_s);
     put_seconds(out, st->recompute_s);
     put_size(out, st->sent_bytes[0]);
-    put_size(out, st->sent_bytes[1]);
+    put_size(out, merak_search_far_bytes(st));
     snprintf(text, sizeof(text), "%s .. %s", st->first_param, st->last_param);
     put_cell(out, text);
     fputs("</tr>\n", out);

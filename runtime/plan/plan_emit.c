@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "runtime/plan/plan_options.h"
 #include "runtime/plan/trainers.h"
 
 #include "base/error.h"
@@ -459,4 +460,16 @@ enum merak_status plan_emit(enum plan_emit what,
     free(comments);
     free(text);
     return rc;
+}
+
+enum merak_status plan_emit_status(const struct plan_options *opt, int lost,
+                                   struct merak_error *err)
+{
+    if (lost == 0 || opt->emit_anyway)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d line%s above: what was printed is not the plan that "
+                      "was asked for, or is refused; change the plan, or take "
+                      "it with --emit-anyway",
+                      lost, merak_plural(lost));
 }

@@ -251,6 +251,9 @@ static const struct merak_option rows[] = {
      .about = "that links of a rack join, as NVLink does, at most (the "
               "device's)",
      DEGREE},
+    {"levels", MERAK_OPTION_TEXT, AT(machine.levels), .arg = "NAME:RANKS,..",
+     .about = "of links, from a node outwards, as node:8,leaf:256:2; :N after "
+              "ranks: oversubscribed (the device's)"},
     {"what-if", MERAK_OPTION_TEXT, AT(what_if),
      .about = "choices that are fixed, tp=4,micro-batch=1,..: any of tp to "
               "branches above",
@@ -263,7 +266,7 @@ static const struct merak_option rows[] = {
 
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
-    N_SEARCH = 6,
+    N_SEARCH = 7,
 };
 
 static const struct merak_option_table table = {rows, N_ROWS};
@@ -392,6 +395,14 @@ static enum merak_status check_machine(const struct plan_options *opt,
                           "--gflops, --memory-gbs, --link-gbs and --unit-ms "
                           "are for a plan without --device, which describes "
                           "the machine");
+    if (opt->machine.levels != NULL && opt->machine.rack_nodes > 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--levels and --rack-nodes both given; --levels "
+                          "node:4,nvl:72 says as much as --rack-nodes 18");
+    if (opt->machine.levels != NULL && opt->several.kinds.n > 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--levels: which nodes of which kind share a domain "
+                          "is not known; give --nodes of one kind");
     return MERAK_OK;
 }
 
@@ -479,7 +490,7 @@ static enum merak_status check(struct plan_options *opt,
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
     opt->search = opt->device != NULL || opt->given.nodes ||
                   opt->ranks_per_node > 0 || opt->machine.rack_nodes > 0 ||
-                  opt->what_if != NULL ||
+                  opt->machine.levels != NULL || opt->what_if != NULL ||
                   opt->choice.list.auto_stages || opt->choice.tp < 0 ||
                   opt->choice.pp < 0 || opt->choice.dp < 0 ||
                   opt->choice.cp < 0 || opt->choice.ep < 0;
@@ -532,18 +543,6 @@ void plan_options_fini(struct plan_options *opt)
     free(opt->several.words);
     free(opt->several.kinds.words);
     free(opt->words);
-}
-
-enum merak_status plan_emit_status(const struct plan_options *opt, int lost,
-                                   struct merak_error *err)
-{
-    if (lost == 0 || opt->emit_anyway)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%d line%s above: what was printed is not the plan that "
-                      "was asked for, or is refused; change the plan, or take "
-                      "it with --emit-anyway",
-                      lost, merak_plural(lost));
 }
 
 static bool is_output(const char *path)

@@ -71,7 +71,8 @@ struct plan_options {
     bool search; /* choices that were not given are searched for */
     struct {     /* but for the first of stages that are listed, whose costs
                     borrow from it; listed.c */
-        int rack_nodes; /* 0: not given */
+        int rack_nodes;     /* 0: not given */
+        const char *levels; /* of links; NULL: not given */
         bool is_known;
         struct merak_device device; /* of several kinds, what all can do: */
         struct merak_device kind[MERAK_MAX_KINDS];

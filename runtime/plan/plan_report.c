@@ -7,6 +7,7 @@
 #include "runtime/plan/advice.h"
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
+#include "runtime/plan/plan_levels.h"
 #include "runtime/plan/node_kinds.h"
 #include "runtime/plan/plan_saved.h"
 
@@ -157,6 +158,30 @@ static void print_time(const struct plan_auto *plan,
                plan_report_elsewhere(r, (enum merak_search_part)i));
 }
 
+/* Of what is sent between nodes, the bytes of each level of links if there are
+ * several. */
+static void print_levels(const struct plan_auto *plan,
+                         const struct merak_search_result *r)
+{
+    const struct merak_links links = merak_search_links(&plan->in);
+    const struct merak_plan *p = &r->choice[0].plan;
+    int last = merak_links_last(&links);
+    char text[MERAK_BYTES_TEXT];
+
+    for (int l = 1; l <= last && last > 1; l++) {
+        double bytes = 0;
+
+        for (int s = 0; s < p->pp; s++) {
+            const struct merak_stage_mesh mesh = merak_plan_mesh(p, s);
+
+            bytes += r->stage[s].sent_bytes[l] * merak_stage_ranks(&mesh);
+        }
+        merak_bytes_text(bytes, text);
+        printf("%s%s %s%s", l == 1 ? " (" : ", ", links.level[l].name, text,
+               l == last ? ")" : "");
+    }
+}
+
 /* Bytes that all ranks send in a step. */
 static void print_links(const struct plan_auto *plan,
                         const struct merak_search_result *r)
@@ -172,14 +197,15 @@ static void print_links(const struct plan_auto *plan,
         double ranks = merak_stage_ranks(&mesh);
 
         link += r->stage[s].sent_bytes[0] * ranks;
-        net += r->stage[s].sent_bytes[1] * ranks;
+        net += merak_search_far_bytes(&r->stage[s]) * ranks;
         cp += r->stage[s].cp_bytes * ranks;
     }
     merak_bytes_text(link, inside);
     merak_bytes_text(net, between);
     merak_bytes_text(cp, over_cp);
     printf("sent in a step: %s within %ss, %s between", inside,
-           merak_search_node_word(&plan->in), between);
+           merak_search_near_word(&plan->in), between);
+    print_levels(plan, r);
     if (p->cp > 1)
         printf("; over cp %s beside gradients", over_cp);
     putchar('\n');
@@ -223,7 +249,7 @@ static void print_stages(const struct plan_auto *plan,
     print_ranks(plan, r, -1);
     printf("     layers   params    forward   backward  in flight  "
            "recomputed  intra-%s GB  inter-%s GB  parameters\n",
-           merak_search_node_word(&plan->in), merak_search_node_word(&plan->in));
+           merak_search_near_word(&plan->in), merak_search_near_word(&plan->in));
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32], params[MERAK_SECONDS_TEXT];
@@ -238,7 +264,7 @@ static void print_stages(const struct plan_auto *plan,
                merak_seconds_text(st->forward_s, forward),
                merak_seconds_text(st->backward_s, backward), st->in_flight,
                st->attention ? "attention" : again, st->sent_bytes[0] / 1e9,
-               st->sent_bytes[1] / 1e9, st->first_param, st->last_param);
+               merak_search_far_bytes(st) / 1e9, st->first_param, st->last_param);
     }
 }
 
@@ -382,7 +408,7 @@ static json_t *stage_object(const struct merak_search_stage *s)
         "blocks_offloaded", s->blocks_away, "blocks_fetched", s->blocks_fetched,
         "fetched_bytes", s->fetched_bytes, "in_flight", s->in_flight,
         "first_param", s->first_param, "last_param", s->last_param,
-        "link_bytes", s->sent_bytes[0], "net_bytes", s->sent_bytes[1],
+        "link_bytes", s->sent_bytes[0], "net_bytes", merak_search_far_bytes(s),
         "arena_bytes", (json_int_t)s->arena_bytes, "host_bytes",
         (json_int_t)s->host_bytes, "offloaded_bytes", s->offloaded_bytes,
         "memory_bytes", memory);
@@ -403,20 +429,41 @@ static json_t *runner_object(const struct merak_search_choice *c)
 json_t *plan_request_object(const struct plan_model *model,
                             const struct merak_search_input *in)
 {
-    char device[PLAN_KINDS_TEXT];
+    char device[PLAN_KINDS_TEXT], levels[PLAN_LEVELS_TEXT];
     size_t n = 0;
+    json_t *request;
 
     snprintf(device, sizeof(device), "%s", in->device->name);
     for (int k = 0; k < in->n_kinds && n < sizeof(device); k++)
         n += (size_t)snprintf(device + n, sizeof(device) - n, "%s%d:%s",
                               k > 0 ? "," : "", in->kind[k].nodes,
                               in->kind[k].device->name);
-    return json_pack("{s:o?, s:o?, s:i, s:i, s:i, s:I, s:I}", "model",
+    request = json_pack("{s:o?, s:o?, s:i, s:i, s:i, s:I, s:I}", "model",
                      json_string(model->source), "device", json_string(device),
                      "nodes", in->nodes, "ranks_per_node", in->ranks_per_node,
                      "rack_nodes", merak_search_rack_nodes(in), "seq",
                      (json_int_t)in->seq, "global_batch",
                      (json_int_t)in->global_batch);
+    if (in->n_kinds == 0 && *plan_levels_text(in->device, levels))
+        json_object_set_new(request, "levels", json_string(levels));
+    return request;
+}
+
+/* Bytes by level of links if there are more than two. */
+static void put_level_bytes(json_t *out, const struct plan_auto *plan,
+                            const struct merak_search_stage *stage)
+{
+    const struct merak_links links = merak_search_links(&plan->in);
+    int last = merak_links_last(&links);
+    json_t *bytes;
+
+    if (last == 1)
+        return;
+    bytes = json_object();
+    for (int l = 0; l <= last; l++)
+        json_object_set_new(bytes, links.level[l].name,
+                            merak_json_real(stage->sent_bytes[l]));
+    json_object_set_new(out, "level_bytes", bytes);
 }
 
 /* The predictions for the plan. */
@@ -430,6 +477,7 @@ static json_t *prediction_object(const struct plan_auto *plan,
     for (int s = 0; s < c->plan.pp; s++) {
         json_t *stage = stage_object(&r->stage[s]);
 
+        put_level_bytes(stage, plan, &r->stage[s]);
         if (plan->in.n_kinds > 1)
             json_object_set_new(stage, "device",
                                 json_string(device_of(plan, r, s)));

@@ -2,6 +2,7 @@
 /* plan_run.c - `merak plan`: what a run would look like */
 #include "config.h"
 
+#include "runtime/plan/node_kinds.h"
 #include "runtime/plan/plan_run.h"
 
 #include "runtime/plan/auto.h"
@@ -200,17 +201,19 @@ static void print_memory(const struct report *r)
 
 static void print_rates(const struct report *r)
 {
+    const struct merak_links *links = &r->opt->cost.links;
+    int last = r->opt->machine.is_known ? merak_links_last(links) : 0;
+
     printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s",
            r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
            r->opt->cost.links.level[0].bytes_per_s / 1e9);
-    if (r->opt->machine.is_known)
-        printf(", between nodes %.4g GB/s%s",
-               r->opt->cost.links.level[1].bytes_per_s / 1e9,
-               r->opt->machine.device.direct
-                   ? "\ntransport: ucx, staged through host memory: unlike "
-                     "stages are predicted so; such\nlinks may be slower than "
-                     "these; a run uses NCCL if it can"
-                   : "");
+    for (int l = 1; l <= last; l++)
+        printf(", %s %.4g GB/s", l == 1 ? "between nodes" : "then",
+               links->level[l].bytes_per_s / 1e9);
+    if (last > 0 && r->opt->machine.device.direct)
+        printf("\ntransport: ucx, staged through host memory: unlike stages are "
+               "predicted so; such\nlinks may be slower than these; a run uses "
+               "NCCL if it can");
     printf("\n\n");
 }
 
@@ -368,7 +371,7 @@ static enum merak_status print_pictures(const struct report *r,
 
     plan_listed_request(r->opt, &in);
     if (r->opt->machine.is_known)
-        drawing.near = merak_search_node_word(&in);
+        drawing.near = merak_search_near_word(&in);
     snprintf(
         heading, sizeof(heading), "%s, %.1f M parameters%s", r->model->name,
         (double)merak_graph_param_count(r->planned->graph) / 1e6,
@@ -545,18 +548,6 @@ static enum merak_status plan_given(const struct plan_options *opt,
     return rc;
 }
 
-static enum merak_status print_device(const struct plan_options *opt,
-                                      struct merak_error *err)
-{
-    struct merak_device device = {0};
-    enum merak_status rc = merak_device_find(opt->device, &device, err);
-
-    if (rc == MERAK_OK)
-        rc = merak_device_save(&device, "-", err);
-    merak_device_fini(&device);
-    return rc;
-}
-
 static enum merak_status run(const struct plan_options *opt,
                              struct merak_error *err)
 {
@@ -569,7 +560,7 @@ static enum merak_status run(const struct plan_options *opt,
     if (rc != MERAK_OK)
         return rc;
     if (opt->print_device)
-        return print_device(opt, err);
+        return plan_kinds_print(opt, err);
     return opt->search ? merak_plan_auto(opt, err) : plan_given(opt, err);
 }
 

@@ -169,8 +169,12 @@ static void take_machine(struct plan_options *opt,
     while (opt->saved.ranks_per_node == 0 && ranks % each != 0)
         each--;
     opt->ranks_per_node = each;
-    if (opt->machine.rack_nodes == 0)
-        opt->machine.rack_nodes = file->rack_nodes;
+    if (opt->machine.rack_nodes == 0 && opt->machine.levels == NULL) {
+        if (file->levels[0] != '\0')
+            opt->machine.levels = file->levels;
+        else
+            opt->machine.rack_nodes = file->rack_nodes;
+    }
     if (!opt->given.nodes)
         opt->nodes = (ranks + each - 1) / each;
 }

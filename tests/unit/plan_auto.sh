@@ -178,6 +178,30 @@ has "a saved plan knows the racks" "$tmp/out" "on 4 x 2 cpu in racks of 2"
 refuses "tp must divide the 4 of a rack; nearest: --tp 4" --device cpu --nodes 4 \
     --ranks-per-node 2 --rack-nodes 2 --tp 8 --seq 16 --global-batch 32
 
+# Levels of links between nodes and what joins all.
+"$merak" plan --model "$model" --device cpu --nodes 4 --ranks-per-node 2 \
+    --levels node:2,leaf:4:2 --tp 1 --pp 1 --seq 16 --global-batch 32 \
+    --json "$tmp/levels.json" >"$tmp/out" 2>&1
+has "a machine has levels of links" "$tmp/out" \
+    "on 4 x 2 cpu, leaf of 4 ranks" "between (leaf " ", net "
+has "a plan has the bytes of each" "$tmp/levels.json" \
+    '"levels": "node:2,leaf:4:2"' '"leaf": '
+grep "^step" "$tmp/out" >"$tmp/first"
+"$merak" plan --model "$model" --plan "$tmp/levels.json" >"$tmp/out" 2>&1
+has "a saved plan knows the levels" "$tmp/out" \
+    "on 4 x 2 cpu, leaf of 4 ranks" "$(cut -d, -f1 "$tmp/first")"
+levels() {
+    refuses "$1" --device cpu --nodes 4 --seq 16 --global-batch 32 \
+        --levels "$2" "${@:3}"
+}
+levels 'level "leaf" of 500 ranks is not a multiple of level "nvl", 64; nearest' \
+    node:4,nvl:64,leaf:500
+levels 'cpu has no level "nvlink"; expected one of its own, link, net, or node' \
+    node:4,nvlink:64
+levels 'expected NAME:RANKS[:N],.., a node first, up to 4 levels' node:4,leaf
+levels 'as in node:8,leaf:256:2; got "leaf:8:0.5"' node:4,leaf:8:0.5
+levels "--levels and --rack-nodes both given" node:4,nvl:64 --rack-nodes 2
+
 # When Slurm would start them: two nodes now, one later, eight never.
 mkdir "$tmp/bin"
 cat >"$tmp/bin/sbatch" <<'END'

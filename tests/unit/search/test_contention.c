@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LINES = 4, RANKS = 8 };
+enum { LINES = 4, RANKS = 8, REPLICAS = 4 };
 
 enum kind { END, KERNEL, DP, TP, SEND, RECV };
 
@@ -32,7 +32,7 @@ struct made {
     struct merak_instr instr[LINES];
     int wait[LINES];
     struct merak_group group[2];
-    int member[2][2];
+    int member[2][REPLICAS];
     struct merak_slot slot;
 };
 
@@ -118,13 +118,15 @@ static void make(struct made *m, const struct setting *s, int rank,
                                    .slot = &m->slot};
     merak_plan_coords(&plan, rank, &prog->tp_index, &prog->dp_index,
                       &prog->stage);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         m->member[0][i] =
             merak_plan_rank(&plan, i, prog->dp_index, prog->stage);
+    for (int i = 0; i < s->dp; i++)
         m->member[1][i] =
             merak_plan_rank(&plan, prog->tp_index, i, prog->stage);
-        m->group[i] = (struct merak_group){.n = 2, .rank = m->member[i]};
-    }
+    m->group[0] = (struct merak_group){.n = 2, .rank = m->member[0]};
+    m->group[1] = (struct merak_group){.n = s->dp > 2 ? s->dp : 2,
+                                       .rank = m->member[1]};
     for (; n < LINES && line[n].kind != END; n++)
         make_instr(m, n, &line[n]);
     prog->n_instrs = n;
@@ -269,30 +271,69 @@ static const struct {
      {{2}, {2}, {2, 3}, {2}}},
 };
 
+/* Simulate a program for each stage, and compare ends with those wanted, which
+ * they may be off from by so much. */
+static void check_times(const char *what, const struct setting *set,
+                        const struct merak_cost_model *model,
+                        const struct line line[6][LINES],
+                        const double want[6][LINES], double off)
+{
+    const struct merak_plan plan = plan_of(set);
+    struct made made[6];
+    struct merak_timeline *tl;
+
+    for (int s = 0; s < set->pp; s++)
+        make(&made[s], set, merak_plan_rank(&plan, 0, 0, s), line[s]);
+    tl = simulate(made, set->pp, model);
+    for (int s = 0; s < set->pp; s++) {
+        for (int i = 0; i < made[s].program.n_instrs; i++) {
+            if (fabs(tl->end[s][i] - want[s][i]) > off)
+                fail_msg("%s: stage %d's instruction %d ends at %.9g, not %g",
+                         what, s, i, tl->end[s][i], want[s][i]);
+        }
+    }
+    merak_timeline_destroy(tl);
+}
+
+/* The same for programs of all ranks, which may be off by so much from those
+ * that stand for them. */
+static void check_all(const struct setting *set,
+                      const struct merak_cost_model *model,
+                      const struct line line[6][LINES], double off)
+{
+    const struct merak_plan plan = plan_of(set);
+    int all = set->tp * set->pp * set->dp;
+    struct made few[6], made[RANKS];
+    struct merak_timeline *tl, *whole;
+
+    for (int s = 0; s < set->pp; s++)
+        make(&few[s], set, merak_plan_rank(&plan, 0, 0, s), line[s]);
+    for (int k = 0; k < all; k++) {
+        int tp_index, dp_index, stage;
+
+        merak_plan_coords(&plan, k, &tp_index, &dp_index, &stage);
+        make(&made[k], set, k, line[stage]);
+    }
+    tl = simulate(few, set->pp, model);
+    whole = simulate(made, all, model);
+    for (int k = 0; k < all; k++) {
+        int s = made[k].program.stage;
+
+        for (int i = 0; i < made[k].program.n_instrs; i++)
+            assert_true(fabs(whole->end[k][i] - tl->end[s][i]) <= off);
+    }
+    merak_timeline_destroy(tl);
+    merak_timeline_destroy(whole);
+}
+
 static void times_are_as_by_hand(void **state)
 {
     (void)state;
     for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
-        const struct setting *set = &rows[r].set;
-        const struct merak_cost_model model = model_of(set);
-        const struct merak_plan plan = plan_of(set);
-        struct made made[6];
-        struct merak_timeline *tl;
+        const struct merak_cost_model model = model_of(&rows[r].set);
 
-        for (int s = 0; s < set->pp; s++)
-            make(&made[s], set, merak_plan_rank(&plan, 0, 0, s),
-                 rows[r].line[s]);
-        tl = simulate(made, set->pp, &model);
-        for (int s = 0; s < set->pp; s++) {
-            for (int i = 0; i < made[s].program.n_instrs; i++) {
-                if (fabs(tl->end[s][i] - rows[r].want[s][i]) > 1e-9)
-                    fail_msg("%s: stage %d's instruction %d ends at %.9g, "
-                             "not %g",
-                             rows[r].what, s, i, tl->end[s][i],
-                             rows[r].want[s][i]);
-            }
-        }
-        merak_timeline_destroy(tl);
+        check_times(rows[r].what, &rows[r].set, &model, rows[r].line,
+                    rows[r].want, 1e-9);
     }
 }
 
@@ -302,32 +343,95 @@ static void a_program_for_each_rank_takes_the_same_time(void **state)
 {
     (void)state;
     for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
-        const struct setting *set = &rows[r].set;
-        const struct merak_cost_model model = model_of(set);
-        const struct merak_plan plan = plan_of(set);
-        int all = set->tp * set->pp * set->dp;
-        struct made few[6], made[RANKS];
-        struct merak_timeline *tl, *whole;
+        const struct merak_cost_model model = model_of(&rows[r].set);
 
-        for (int s = 0; s < set->pp; s++)
-            make(&few[s], set, merak_plan_rank(&plan, 0, 0, s),
-                 rows[r].line[s]);
-        for (int k = 0; k < all; k++) {
-            int tp_index, dp_index, stage;
+        check_all(&rows[r].set, &model, rows[r].line, 0);
+    }
+}
 
-            merak_plan_coords(&plan, k, &tp_index, &dp_index, &stage);
-            make(&made[k], set, k, rows[r].line[stage]);
-        }
-        tl = simulate(few, set->pp, &model);
-        whole = simulate(made, all, &model);
-        for (int k = 0; k < all; k++) {
-            int s = made[k].program.stage;
+/* Below leaf switches a rank moves 8 bytes a second, between them what `outer`
+ * says; a leaf's ranks together `way`, if it is not 0. */
+static const struct {
+    const char *what;
+    struct setting set;
+    int leaf;
+    double way, outer;
+    struct line line[6][LINES];
+    double want[6][LINES];
+} leaf_rows[] = {
+    {"sums between leaves share their ways, transfers below one do not",
+     {1, 4, 2, true, 1, 0, 0},
+     4,
+     8,
+     8,
+     {{{DP, 16, 0, 0, 1}},
+      {{DP, 16, 0, 0, 1}},
+      {{SEND, 8, 0, 3, 2}},
+      {{RECV, 8, 0, 2, 2}}},
+     {{4}, {4}, {1}, {1}}},
+    /* of its time a sum needs twice as much: both move 8/3 bytes a second */
+    {"a rank's two share its time",
+     {1, 4, 2, true, 1, 0, 0},
+     4,
+     0,
+     4,
+     {{{DP, 16, 0, 0, 1}, {SEND, 8, 0, 1, 2}}, {{RECV, 8, 0, 0, 2}}},
+     {{5, 3}, {3}}},
+    {"one peer below the same leaf, two below another",
+     {1, 1, 4, true, 1, 0, 0},
+     2,
+     0,
+     4,
+     {{{DP, 24, 0, 0, 1}}},
+     {{8.0 / 8 + 16.0 / 4}}},
+    {"the same, whose leaf's way is narrower",
+     {1, 1, 4, true, 1, 0, 0},
+     2,
+     6,
+     4,
+     {{{DP, 24, 0, 0, 1}}},
+     {{16.0 / 3}}}, /* while the way is in use, the rank has time for all */
+    /* alone 8 / (1/3 + 2/3 x 8/4) = 4.8 a second, as two ranks of a leaf have
+     * room for 6; both stages' 3 */
+    {"two stages of which two thirds leave",
+     {1, 2, 4, true, 1, 0, 0},
+     4,
+     8,
+     4,
+     {{{DP, 24, 0, 0, 1}}, {{KERNEL, 4, 0, 0, 0}, {DP, 24, 1, 0, 1}}},
+     {{5.6}, {4, 9.6}}},
+    /* two thirds of what two ranks of a leaf send leave it: 6 a second each */
+    {"a leaf's way is narrower than its nodes'",
+     {1, 2, 4, true, 2, 12, 0},
+     4,
+     8,
+     8,
+     {{{DP, 24, 0, 0, 1}}, {{END, 0, 0, 0, 0}}},
+     {{24 / 6.0}, {0}}},
+    {"a node's way is narrower",
+     {1, 2, 4, true, 2, 5, 0},
+     4,
+     8,
+     8,
+     {{{DP, 24, 0, 0, 1}}, {{END, 0, 0, 0, 0}}},
+     {{24 / 5.0}, {0}}},
+};
 
-            for (int i = 0; i < made[k].program.n_instrs; i++)
-                assert_true(whole->end[k][i] == tl->end[s][i]);
-        }
-        merak_timeline_destroy(tl);
-        merak_timeline_destroy(whole);
+static void levels_share_their_own_ways(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < sizeof(leaf_rows) / sizeof(*leaf_rows); r++) {
+        struct merak_cost_model model = model_of(&leaf_rows[r].set);
+        struct merak_level *level = model.links.level;
+
+        level[2] = level[1];
+        level[2].bytes_per_s = leaf_rows[r].outer;
+        level[1].ranks = leaf_rows[r].leaf;
+        level[1].way_bytes_per_s = leaf_rows[r].way;
+        /* what part of a flow leaves is a float */
+        check_times(leaf_rows[r].what, &leaf_rows[r].set, &model,
+                    leaf_rows[r].line, leaf_rows[r].want, 1e-6);
+        check_all(&leaf_rows[r].set, &model, leaf_rows[r].line, 1e-6);
     }
 }
 
@@ -413,6 +517,7 @@ int main(void)
         cmocka_unit_test(a_deadline_is_kept),
         cmocka_unit_test(times_are_as_by_hand),
         cmocka_unit_test(a_program_for_each_rank_takes_the_same_time),
+        cmocka_unit_test(levels_share_their_own_ways),
         cmocka_unit_test(alone_is_as_costed),
         cmocka_unit_test(built_programs_share),
     };

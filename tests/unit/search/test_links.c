@@ -182,11 +182,13 @@ static void ranks_share_the_way_out(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         const struct merak_plan plan = {
             .tp = rows[i].tp, .pp = rows[i].pp, .dp = rows[i].dp};
+        struct merak_links shared;
         double got;
 
         m.level[0].ranks = rows[i].node;
         m.level[0].way_bytes_per_s = rows[i].of_node;
-        got = merak_links_shared(&m, &plan, rows[i].rank).level[1].bytes_per_s;
+        shared = merak_links_shared(&m, &plan, rows[i].rank);
+        got = 40 / merak_links_message_s(&shared, 1, 40);
         if (got != rows[i].want)
             fail_msg("row %zu: %g, not %g", i, got, rows[i].want);
     }
