@@ -154,17 +154,62 @@ double merak_norm_over_dp(const struct merak_rater *r, double bytes)
 
 /* --- which are tried ------------------------------------------------------ */
 
-/* The replicas with neighbouring numbers that a node has, if so many divide
- * them all; else 1. */
-static int of_a_node(const struct merak_search *s, const struct merak_plan *p)
+/* The replicas with neighbouring numbers that a domain of a level has, if so
+ * many divide them all; else 1. */
+static int of_a_domain(const struct merak_search *s,
+                       const struct merak_stage_mesh *mesh, int level)
 {
-    const struct merak_stage_mesh mesh = merak_plan_mesh(p, 0);
     int n = 1;
 
-    while (n < mesh.dp && merak_links_level(&s->cost.links, 0,
-                                            merak_stage_rank(&mesh, 0, n)) == 0)
+    while (n < mesh->dp &&
+           merak_links_level(&s->cost.links, 0, merak_stage_rank(mesh, 0, n)) <=
+               level)
         n++;
-    return mesh.dp % n == 0 && n < mesh.dp ? n : 1;
+    return mesh->dp % n == 0 && n < mesh->dp ? n : 1;
+}
+
+/* Seconds of a sum of many bytes over n neighbouring replicas, `stride` apart.
+ */
+static double sum_s(const struct merak_links *links,
+                    const struct merak_stage_mesh *mesh, int n, int stride,
+                    double bytes)
+{
+    struct merak_spread spread = {{0}};
+
+    for (int d = 0; d < n; d++)
+        spread.n[merak_links_level(links, 0,
+                                   merak_stage_rank(mesh, 0, d * stride))]++;
+    return merak_links_exchange_s(links, MERAK_CONVERT_REDUCE_SCATTER,
+                                  bytes * (n - 1) / n, &spread);
+}
+
+/* The replicas that are summed over first: those of a node, or, if there are
+ * larger domains than these, of the domains with which sums of gradients are
+ * over soonest. */
+static int inner_replicas(const struct merak_search *s,
+                          const struct merak_plan *p)
+{
+    const double bytes = 1e10; /* latencies hardly matter */
+    const struct merak_stage_mesh mesh = merak_plan_mesh(p, 0);
+    int last = merak_links_last(&s->cost.links), best;
+    struct merak_links shared;
+    double best_s = 0;
+
+    best = of_a_domain(s, &mesh, 0);
+    if (last == 1)
+        return best;
+    shared = merak_links_shared(&s->cost.links, p, 0);
+    for (int l = 0; l < last; l++) {
+        int n = of_a_domain(s, &mesh, l);
+        double seconds = sum_s(&shared, &mesh, n, 1, bytes) +
+                         sum_s(&shared, &mesh, mesh.dp / n, n, bytes / n);
+
+        if (l == 0 || seconds < best_s) {
+            best = n;
+            best_s = seconds;
+        }
+    }
+    return best;
 }
 
 static void add(struct merak_search *s, const struct merak_candidate *cand,
@@ -202,16 +247,16 @@ int merak_search_homes(struct merak_search *s,
 {
     const struct merak_choices *pin = &s->in->pin;
     bool given = pin->given[MERAK_CHOICE_DP_IN];
-    int node = given ? pin->dp_in : of_a_node(s, &cand->plan), n = 0;
+    int inner = given ? pin->dp_in : inner_replicas(s, &cand->plan), n = 0;
 
     if (may_be(pin, MERAK_HOME_ALL))
         add(s, cand, given ? pin->dp_in : 1, MERAK_HOME_ALL, list, &n);
     if (may_be(pin, MERAK_HOME_ALL) && pin->dp_in == MERAK_OPTION_AUTO)
-        add(s, cand, node, MERAK_HOME_ALL, list, &n);
+        add(s, cand, inner, MERAK_HOME_ALL, list, &n);
     if (may_be(pin, MERAK_HOME_IN) &&
         (cand->plan.zero >= MERAK_ZERO_GRADS ||
          pin->given[MERAK_CHOICE_ZERO]) &&
-        (node > 1 || pin->given[MERAK_CHOICE_ZERO_HOME]))
-        add(s, cand, node, MERAK_HOME_IN, list, &n);
+        (inner > 1 || pin->given[MERAK_CHOICE_ZERO_HOME]))
+        add(s, cand, inner, MERAK_HOME_IN, list, &n);
     return n;
 }
