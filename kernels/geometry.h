@@ -53,6 +53,16 @@ merak_call_out(const struct merak_kernel_call *call, int o)
     return &call->operand[call->n_in + o];
 }
 
+/* What a gradient of loss number i[0] is multiplied by; 0: there is one loss.
+ */
+static inline double merak_loss_scale(const struct merak_kernel_call *call)
+{
+    int64_t number = call->attrs->i[0];
+
+    return number == 0 ? call->attrs->f[0]
+                       : call->attrs->f[0] * call->step->loss_scale[number - 1];
+}
+
 /* A matrix product's sizes: x [m, k], w [n, k], y [m, n]. */
 struct merak_gemm_sizes {
     size_t m, n, k;

@@ -38,6 +38,10 @@
     OP(gelu_dx, PLAIN, PLAIN)               \
     OP(relu2, PLAIN, PLAIN)                 \
     OP(relu2_dx, PLAIN, PLAIN)              \
+    OP(relu, PLAIN, PLAIN)                  \
+    OP(relu_dx, PLAIN, PLAIN)               \
+    OP(tanh, PLAIN, PLAIN)                  \
+    OP(tanh_dx, PLAIN, PLAIN)               \
     OP(widen, PLAIN, PLAIN)                 \
     OP(narrow, PLAIN, PLAIN)                \
     OP(swiglu, PLAIN, PLAIN)                \
@@ -71,7 +75,10 @@
     OP(xent_sum, PLAIN, PLAIN)              \
     OP(xent_loss, PLAIN, PLAIN)             \
     OP(pair_loss, PLAIN, PLAIN)             \
+    OP(point_loss, PLAIN, PLAIN)            \
+    OP(point_loss_dx, PLAIN, PLAIN)         \
     OP(mean_loss, PLAIN, PLAIN)             \
+    OP(losses, PLAIN, PLAIN)                \
     OP(xent_dlogits, PLAIN, PLAIN)          \
     OP(grad_add, PLAIN, PLAIN)              \
     OP(sumsq, SCRATCH, SCRATCH)             \

@@ -327,6 +327,9 @@ merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
  * (arXiv:1606.08415), exact (erf) or in its tanh approximation. */
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
                                bool tanh_approximation);
+/* max(x, 0) and tanh(x), x of any shape. */
+struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x);
+struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x);
 /* max(x, 0)^2, x of any shape.  So et al. 2021 (arXiv:2109.08668), sec. 4. */
 struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x);
 /* x in fp32, also where the model computes in bf16: what reads it does so in
@@ -452,10 +455,31 @@ struct merak_value *merak_dropout(struct merak_model *m,
                                   struct merak_value *x, float p);
 /* Mean over all targets of -log softmax(logits)[target]; those that are
  * MERAK_NO_TARGET do not count.  targets i32 [B,T], or [B], or of any other
- * dims; logits have these dims, then V.  Declares the model's loss. */
+ * dims; logits have these dims, then V.  A loss, f64 []. */
 struct merak_value *merak_cross_entropy(struct merak_model *m,
                                         struct merak_value *logits,
                                         struct merak_value *targets);
+/* Means over all elements of (x - t)^2, of |x - t|, and, for logits x of
+ * probabilities t, of log(1 + e^x) - t x.  Targets t are f32, of the shape of
+ * x, and no gradient goes to them.  Losses, f64 []. */
+struct merak_value *merak_mse(struct merak_model *m, struct merak_value *x,
+                              struct merak_value *targets);
+struct merak_value *merak_mae(struct merak_model *m, struct merak_value *x,
+                              struct merak_value *targets);
+struct merak_value *merak_bce(struct merak_model *m, struct merak_value *x,
+                              struct merak_value *targets);
+/*
+ * A model has one of these losses, or several, at most 8, each with a name: it
+ * is trained by the sum of weight times value, and a run reports each by its
+ * name.  Each is a mean over what counts of it in the global batch, however
+ * that is split.
+ *
+ *   name    unique among losses; borrowed for the call
+ *   value   what a function above returned
+ *   weight  finite and not 0
+ */
+void merak_loss(struct merak_model *m, const char *name,
+                struct merak_value *value, double weight);
 /* --- recycling ----------------------------------------------------------- */
 
 /*

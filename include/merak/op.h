@@ -98,6 +98,17 @@ enum merak_loss_part {
     MERAK_LOSS_PARTS
 };
 
+/* Losses of an element and its target, attrs.i[1] of point_loss. */
+enum merak_point_loss {
+    MERAK_POINT_MSE, /* (x - t)^2 */
+    MERAK_POINT_MAE, /* |x - t| */
+    MERAK_POINT_BCE, /* of the logit x of a probability t: log(1 + e^x) - t x */
+    MERAK_POINT_LOSSES
+};
+
+/* The most losses of a model. */
+#define MERAK_MAX_LOSSES 8
+
 struct merak_cost {
     double flops;
     double bytes; /* read and written once each */
@@ -144,6 +155,9 @@ struct merak_step {
                           of this rank's replica by: 1, or less where not every
                           target counts; times its sequences over those of a
                           replica that computes the loss */
+    /* Of a model with several losses: what the gradient of each is multiplied
+     * by, weight included, beside grad_scale. */
+    double loss_scale[MERAK_MAX_LOSSES];
     bool train;       /* false: dropout is the identity */
     int pass;         /* which forward pass (merak_passes()), from 0; the last
                          one for gradients */
@@ -241,21 +255,23 @@ enum merak_phase {
 enum merak_step_use {
     MERAK_STEP_ANY,     /* unknown: possibly anything */
     MERAK_STEP_DROPOUT, /* nothing if attrs.f[0], the dropout rate, is 0 */
+    MERAK_STEP_LOSS,    /* nothing if attrs.i[0], the loss's number, is 0 */
     MERAK_STEP_NONE,    /* nothing: equal operands give equal results */
 };
 
 /* What Merak treats apart; nothing compares an op's name. */
 enum merak_op_role {
     MERAK_ROLE_NONE,
-    MERAK_ROLE_ATTENTION,  /* forward or backward: selective recomputation drops
-                              it, and devices have a rate for it */
-    MERAK_ROLE_PRODUCT,    /* of matrices: backends know several ways */
-    MERAK_ROLE_SUM,        /* of its inputs: gradients of several uses */
-    MERAK_ROLE_CONVERT,    /* of layouts; no model has it */
-    MERAK_ROLE_WIDEN,      /* to fp32: the model is the same without it */
-    MERAK_ROLE_LOSS_PART,  /* of a loss, together with its reader; the first
-                              one's input 0 are the logits */
-    MERAK_ROLE_LOSS,       /* output 0 is the loss of each position */
+    MERAK_ROLE_ATTENTION, /* forward or backward: selective recomputation drops
+                             it, and devices have a rate for it */
+    MERAK_ROLE_PRODUCT,   /* of matrices: backends know several ways */
+    MERAK_ROLE_SUM,       /* of its inputs: gradients of several uses */
+    MERAK_ROLE_CONVERT,   /* of layouts; no model has it */
+    MERAK_ROLE_WIDEN,     /* to fp32: the model is the same without it */
+    MERAK_ROLE_LOSS_PART, /* of a loss, together with its reader; the first
+                             one's input 0 are the logits */
+    MERAK_ROLE_LOSS,      /* output 0 is the loss of each position */
+    MERAK_ROLE_LOSSES,    /* several losses, with which their gradients begin */
     MERAK_ROLE_OTHER_LOSS, /* the gradients of losses beside the model's own
                               begin with it: it is reached without a reader */
     MERAK_ROLE_ROWS,       /* of rows that travel to their experts, which others
@@ -267,6 +283,15 @@ enum merak_op_role {
     MERAK_ROLE_PARAM,      /* once per parameter at the end of a step,
                               independent of other parameters */
 };
+
+/* Does a call of an op with these read nothing of its step? */
+static inline bool merak_step_is_unread(enum merak_step_use use,
+                                        const struct merak_attrs *attrs)
+{
+    return use == MERAK_STEP_NONE ||
+           (use == MERAK_STEP_DROPOUT && !(attrs->f[0] > 0)) ||
+           (use == MERAK_STEP_LOSS && attrs->i[0] == 0);
+}
 
 /* An attribute that makes another model of the same weights: attrs.i[at] for
  * kind 'i', attrs.f[at] for 'f', attrs.list for 'l', and for 's' if models may

@@ -198,7 +198,7 @@ CPU_KERNEL(xent_dlogits)
                      .targets = &call->operand[3],
                      .weight = call->n_in > 4 ? call->operand[4].data : NULL,
                      .out = call->operand[call->n_in].data,
-                     .scale = (float)call->attrs->f[0]};
+                     .scale = (float)merak_loss_scale(call)};
 
     return run(call, &x, dlogits_row, err);
 }
@@ -304,5 +304,116 @@ CPU_KERNEL(mean_loss)
         sum_rewards(call, sum);
     for (size_t i = 0; i < merak_local_count(out); i++)
         ((double *)out->data)[i] = sum[i] * call->attrs->f[0];
+    return MERAK_OK;
+}
+
+/* --- of elements ------------------------------------------------------------
+ */
+
+#define GRAIN 8192 /* elements per item */
+
+struct points {
+    const struct merak_operand *x;
+    const float *t;
+    const struct merak_operand *out;
+    size_t n;
+    int64_t kind;
+    float scale; /* of gradients */
+};
+
+static float load_point(const struct points *p, size_t i)
+{
+    return p->x->dtype == MERAK_BF16
+               ? merak_bf16_to_f32(((const uint16_t *)p->x->data)[i])
+               : ((const float *)p->x->data)[i];
+}
+
+static float point_loss(int64_t kind, float x, float t)
+{
+    switch (kind) {
+    case MERAK_POINT_MSE:
+        return (x - t) * (x - t);
+    case MERAK_POINT_MAE:
+        return fabsf(x - t);
+    default:
+        return fmaxf(x, 0) - x * t + log1pf(expf(-fabsf(x)));
+    }
+}
+
+static float point_slope(int64_t kind, float x, float t)
+{
+    switch (kind) {
+    case MERAK_POINT_MSE:
+        return 2 * (x - t);
+    case MERAK_POINT_MAE:
+        return (float)((x > t) - (x < t));
+    default:
+        return 1 / (1 + expf(-x)) - t;
+    }
+}
+
+static void loss_item(void *arg, size_t item, int thread)
+{
+    const struct points *p = arg;
+    float *out = p->out->data;
+
+    (void)thread;
+    for (size_t i = item * GRAIN; i < cpu_range_end(item, GRAIN, p->n); i++)
+        out[i] = point_loss(p->kind, load_point(p, i), p->t[i]);
+}
+
+static void slope_item(void *arg, size_t item, int thread)
+{
+    const struct points *p = arg;
+
+    (void)thread;
+    for (size_t i = item * GRAIN; i < cpu_range_end(item, GRAIN, p->n); i++) {
+        float d = point_slope(p->kind, load_point(p, i), p->t[i]) * p->scale;
+
+        if (p->out->dtype == MERAK_BF16)
+            ((uint16_t *)p->out->data)[i] = merak_f32_to_bf16(d);
+        else
+            ((float *)p->out->data)[i] = d;
+    }
+}
+
+static enum merak_status run_points(const struct merak_kernel_call *call,
+                                    struct points *p, merak_item_fn item,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    p->x = &call->operand[0];
+    p->t = call->operand[1].data;
+    p->out = merak_call_out(call, 0);
+    p->n = merak_local_count(p->x);
+    p->kind = call->attrs->i[1];
+    merak_pool_run(item, p, cpu_range_count(p->n, GRAIN));
+    return MERAK_OK;
+}
+
+CPU_KERNEL(point_loss)
+{
+    struct points p = {.scale = 1};
+
+    return run_points(call, &p, loss_item, err);
+}
+
+CPU_KERNEL(point_loss_dx)
+{
+    struct points p = {.scale = (float)merak_loss_scale(call)};
+
+    return run_points(call, &p, slope_item, err);
+}
+
+CPU_KERNEL(losses)
+{
+    double *out = merak_call_out(call, 0)->data;
+
+    (void)err;
+    for (int i = 0; i < call->n_in; i++)
+        out[i] = *(const double *)call->operand[i].data;
     return MERAK_OK;
 }

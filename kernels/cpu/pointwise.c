@@ -105,6 +105,26 @@ INLINE vf positive(vf x)
     return vselect(x < 0.0f, vset(0.0f), x);
 }
 
+INLINE void relu_step(const vf *a, vf *y)
+{
+    y[0] = positive(a[0]);
+}
+
+INLINE void relu_dx_step(const vf *a, vf *y)
+{
+    y[0] = vselect(a[1] <= 0.0f, vset(0.0f), a[0]);
+}
+
+INLINE void tanh_step(const vf *a, vf *y)
+{
+    y[0] = vtanh(a[0]);
+}
+
+INLINE void tanh_dx_step(const vf *a, vf *y)
+{
+    y[0] = a[0] * (1.0f - a[1] * a[1]);
+}
+
 INLINE void relu2_step(const vf *a, vf *y)
 {
     vf p = positive(a[0]);
@@ -197,6 +217,10 @@ SWEEP(gelu_tanh, 1, 1)
 SWEEP(gelu_erf, 1, 1)
 SWEEP(gelu_tanh_dx, 2, 1)
 SWEEP(gelu_erf_dx, 2, 1)
+SWEEP(relu, 1, 1)
+SWEEP(relu_dx, 2, 1)
+SWEEP(tanh, 1, 1)
+SWEEP(tanh_dx, 2, 1)
 SWEEP(relu2, 1, 1)
 SWEEP(relu2_dx, 2, 1)
 SWEEP(swiglu, 2, 1)
@@ -277,6 +301,26 @@ CPU_KERNEL(gelu_dx)
     bool tanh_form = call->attrs->i[0] == 1;
 
     return run(call, tanh_form ? gelu_tanh_dx_sweep : gelu_erf_dx_sweep, err);
+}
+
+CPU_KERNEL(relu)
+{
+    return run(call, relu_sweep, err);
+}
+
+CPU_KERNEL(relu_dx)
+{
+    return run(call, relu_dx_sweep, err);
+}
+
+CPU_KERNEL(tanh)
+{
+    return run(call, tanh_sweep, err);
+}
+
+CPU_KERNEL(tanh_dx)
+{
+    return run(call, tanh_dx_sweep, err);
 }
 
 CPU_KERNEL(relu2)

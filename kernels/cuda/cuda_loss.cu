@@ -210,7 +210,7 @@ static enum merak_status xent_dlogits(const struct merak_kernel_call *call,
     if (call->n_in > 4)
         x.weight = static_cast<const float *>(call->operand[4].data);
     x.out = static_cast<T *>(merak_call_out(call, 0)->data);
-    x.scale = (float)call->attrs->f[0];
+    x.scale = (float)merak_loss_scale(call);
     x.out_ld = merak_local_ld(merak_call_out(call, 0));
     x.alike =
         ((uintptr_t)x.out - (uintptr_t)x.logits) % 16 == 0 && x.ld == x.out_ld;
@@ -395,5 +395,100 @@ CUDA_KERNEL(mean_loss)
                   merak_launch{"mean_loss", dim3(1), dim3(ROW_BLOCK), 0}, err,
                   sum_losses, static_cast<const float *>(nll->data),
                   merak_local_count(nll), call->attrs->f[0],
+                  static_cast<double *>(merak_call_out(call, 0)->data));
+}
+
+/* --- of elements ------------------------------------------------------------
+ */
+
+static __device__ __forceinline__ float point_loss(int64_t kind, float x,
+                                                   float t)
+{
+    if (kind == MERAK_POINT_MSE)
+        return (x - t) * (x - t);
+    if (kind == MERAK_POINT_MAE)
+        return fabsf(x - t);
+    return fmaxf(x, 0.0f) - x * t + log1pf(expf(-fabsf(x)));
+}
+
+static __device__ __forceinline__ float point_slope(int64_t kind, float x,
+                                                    float t)
+{
+    if (kind == MERAK_POINT_MSE)
+        return 2.0f * (x - t);
+    if (kind == MERAK_POINT_MAE)
+        return (float)((x > t) - (x < t));
+    return 1.0f / (1.0f + expf(-x)) - t;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    point_losses(const T *x, const float *t, float *out, size_t n, int64_t kind)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        out[i] = point_loss(kind, to_f32(x[i]), t[i]);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    point_slopes(const T *x, const float *t, T *out, size_t n, int64_t kind,
+                 float scale)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        from_f32(&out[i], point_slope(kind, to_f32(x[i]), t[i]) * scale);
+}
+
+CUDA_KERNEL(point_loss)
+{
+    return by_dtype(call, 0, err, [&](auto type) {
+        using T = decltype(type);
+        size_t n = merak_local_count(&call->operand[0]);
+
+        return launch(merak_cuda_context_of(call), map_launch("point_loss", n),
+                      err, point_losses<T>,
+                      static_cast<const T *>(call->operand[0].data),
+                      static_cast<const float *>(call->operand[1].data),
+                      static_cast<float *>(merak_call_out(call, 0)->data), n,
+                      call->attrs->i[1]);
+    });
+}
+
+CUDA_KERNEL(point_loss_dx)
+{
+    return by_dtype(call, 0, err, [&](auto type) {
+        using T = decltype(type);
+        size_t n = merak_local_count(&call->operand[0]);
+
+        return launch(merak_cuda_context_of(call),
+                      map_launch("point_loss_dx", n), err, point_slopes<T>,
+                      static_cast<const T *>(call->operand[0].data),
+                      static_cast<const float *>(call->operand[1].data),
+                      static_cast<T *>(merak_call_out(call, 0)->data), n,
+                      call->attrs->i[1], (float)merak_loss_scale(call));
+    });
+}
+
+struct merak_scalars {
+    const double *in[MERAK_MAX_LOSSES];
+    int n;
+};
+
+static __global__ void __launch_bounds__(WARP)
+    gather_losses(merak_scalars s, double *out)
+{
+    if (threadIdx.x < (unsigned)s.n)
+        out[threadIdx.x] = *s.in[threadIdx.x];
+}
+
+CUDA_KERNEL(losses)
+{
+    merak_scalars s = {};
+
+    s.n = call->n_in;
+    for (int i = 0; i < call->n_in; i++)
+        s.in[i] = static_cast<const double *>(call->operand[i].data);
+    return launch(merak_cuda_context_of(call),
+                  merak_launch{"losses", dim3(1), dim3(WARP), 0}, err,
+                  gather_losses, s,
                   static_cast<double *>(merak_call_out(call, 0)->data));
 }

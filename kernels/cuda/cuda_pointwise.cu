@@ -146,6 +146,34 @@ __device__ __forceinline__ float positive(float x)
     return x < 0.0f ? 0.0f : x;
 }
 
+struct relu_of {
+    __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
+    {
+        y[0] = x[0] < 0.0f ? 0.0f : x[0];
+    }
+};
+
+struct relu_dx_of { /* dy, x */
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        y[0] = x[1] <= 0.0f ? 0.0f : x[0];
+    }
+};
+
+struct tanh_of {
+    __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
+    {
+        y[0] = tanhf(x[0]);
+    }
+};
+
+struct tanh_dx_of { /* dy, y */
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        y[0] = x[0] * (1.0f - x[1] * x[1]);
+    }
+};
+
 struct relu2_of {
     __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
     {
@@ -222,6 +250,26 @@ CUDA_KERNEL(gelu)
 CUDA_KERNEL(gelu_dx)
 {
     return map<2, 1>(call, "gelu_dx", gelu_dx_of{call->attrs->i[0] == 1}, err);
+}
+
+CUDA_KERNEL(relu)
+{
+    return map<1, 1>(call, "relu", relu_of{}, err);
+}
+
+CUDA_KERNEL(relu_dx)
+{
+    return map<2, 1>(call, "relu_dx", relu_dx_of{}, err);
+}
+
+CUDA_KERNEL(tanh)
+{
+    return map<1, 1>(call, "tanh", tanh_of{}, err);
+}
+
+CUDA_KERNEL(tanh_dx)
+{
+    return map<2, 1>(call, "tanh_dx", tanh_dx_of{}, err);
 }
 
 CUDA_KERNEL(relu2)

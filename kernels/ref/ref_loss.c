@@ -174,6 +174,64 @@ REF_KERNEL(mean_loss)
     return MERAK_OK;
 }
 
+static double point_loss(int64_t kind, double x, double t)
+{
+    switch (kind) {
+    case MERAK_POINT_MSE:
+        return (x - t) * (x - t);
+    case MERAK_POINT_MAE:
+        return fabs(x - t);
+    default: /* log(1 + e^x) - t x, without overflow */
+        return fmax(x, 0) - x * t + log1p(exp(-fabs(x)));
+    }
+}
+
+static double point_slope(int64_t kind, double x, double t)
+{
+    switch (kind) {
+    case MERAK_POINT_MSE:
+        return 2 * (x - t);
+    case MERAK_POINT_MAE:
+        return (x > t) - (x < t);
+    default:
+        return 1 / (1 + exp(-x)) - t;
+    }
+}
+
+REF_KERNEL(point_loss)
+{
+    const struct merak_operand *x = &call->operand[0], *t = &call->operand[1];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(x); i++)
+        ref_store(
+            merak_call_out(call, 0), i,
+            point_loss(call->attrs->i[1], ref_load(x, i), ref_load(t, i)));
+    return MERAK_OK;
+}
+
+REF_KERNEL(point_loss_dx)
+{
+    const struct merak_operand *x = &call->operand[0], *t = &call->operand[1];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(x); i++)
+        ref_store(
+            merak_call_out(call, 0), i,
+            point_slope(call->attrs->i[1], ref_load(x, i), ref_load(t, i)) *
+                merak_loss_scale(call));
+    return MERAK_OK;
+}
+
+REF_KERNEL(losses)
+{
+    (void)err;
+    for (int i = 0; i < call->n_in; i++)
+        ref_store(merak_call_out(call, 0), (size_t)i,
+                  ref_load(&call->operand[i], 0));
+    return MERAK_OK;
+}
+
 REF_KERNEL(xent_dlogits)
 {
     const struct merak_operand *logits = &call->operand[0];
@@ -195,7 +253,7 @@ REF_KERNEL(xent_dlogits)
             if (call->n_in > 4)
                 p *= ref_load(&call->operand[4], i);
             ref_store(merak_call_out(call, 0), i * V + v,
-                      p * call->attrs->f[0]);
+                      p * merak_loss_scale(call));
         }
     }
     return MERAK_OK;

@@ -60,6 +60,53 @@ REF_KERNEL(gelu_dx)
 }
 
 /* So et al. 2021 (arXiv:2109.08668), sec. 4. */
+REF_KERNEL(relu)
+{
+    const struct merak_operand *x = &call->operand[0];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(x); i++) {
+        double v = ref_load(x, i);
+
+        ref_store(merak_call_out(call, 0), i, v < 0 ? 0 : v);
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(relu_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *x = &call->operand[1];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(x); i++)
+        ref_store(merak_call_out(call, 0), i,
+                  ref_load(x, i) <= 0 ? 0 : ref_load(dy, i));
+    return MERAK_OK;
+}
+
+REF_KERNEL(tanh)
+{
+    const struct merak_operand *x = &call->operand[0];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(x); i++)
+        ref_store(merak_call_out(call, 0), i, tanh(ref_load(x, i)));
+    return MERAK_OK;
+}
+
+REF_KERNEL(tanh_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *y = &call->operand[1];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(y); i++) {
+        double v = ref_load(y, i);
+
+        ref_store(merak_call_out(call, 0), i, ref_load(dy, i) * (1 - v * v));
+    }
+    return MERAK_OK;
+}
+
 REF_KERNEL(relu2)
 {
     const struct merak_operand *x = &call->operand[0];

@@ -222,6 +222,9 @@ static void check_frozen(struct merak_model *m)
 /* Complete the graph; nothing may be added to it from now on. */
 static void complete(struct merak_model *m)
 {
+    merak_model_settle_loss(m);
+    if (m->status != MERAK_OK)
+        return;
     check_recycling(m);
     check_inputs(m);
     merak_lora_check(m);
@@ -241,7 +244,7 @@ enum merak_status merak_model_graph(struct merak_model *model,
     struct merak_graph *graph = model->graph;
     enum merak_status rc;
 
-    if (model->status == MERAK_OK && graph->loss == NULL)
+    if (model->status == MERAK_OK && model->n_made == 0)
         merak_model_fail(model, MERAK_ERR_PARAM,
                          "the model declares no loss; end it with "
                          "merak_cross_entropy()");

@@ -7,6 +7,12 @@
 
 #include "partitioner/graph/graph.h"
 
+/* A loss that was described; merak_loss() names it. */
+struct merak_made_loss {
+    struct merak_value *value;
+    struct merak_loss loss;
+};
+
 struct merak_model {
     struct merak_graph *graph;
     enum merak_status status; /* of the first mistake */
@@ -21,6 +27,8 @@ struct merak_model {
                                              merak_balance() has it */
     bool adapting;   /* the next parameters are an adapter's */
     float pair_beta; /* merak_preferences(); 0: the loss is the targets' */
+    struct merak_made_loss made[MERAK_MAX_LOSSES]; /* in their order */
+    int n_made;
     bool complete;   /* differentiated: nothing may be added */
 };
 
@@ -39,6 +47,9 @@ bool merak_model_add_pairs(struct merak_model *m, struct merak_value *in[2]);
 /* A bias is f32, and counts as a vector: it has no weight decay.  Unless an
  * earlier op has read it. */
 void merak_model_make_bias(struct merak_model *m, struct merak_value *bias);
+
+/* describe_losses.c: make the graph's loss of those that were described. */
+void merak_model_settle_loss(struct merak_model *m);
 
 /* lora.c: y = W x of a layer, plus its adapter's if it has one. */
 struct merak_value *merak_lora_add(struct merak_model *m, struct merak_value *x,

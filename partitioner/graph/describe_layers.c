@@ -265,6 +265,16 @@ struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
     return apply(m, "gelu", &attrs, 1, &x);
 }
 
+struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x)
+{
+    return apply(m, "relu", NULL, 1, &x);
+}
+
+struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x)
+{
+    return apply(m, "tanh", NULL, 1, &x);
+}
+
 struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x)
 {
     return apply(m, "relu2", NULL, 1, &x);

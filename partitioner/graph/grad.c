@@ -244,12 +244,26 @@ static void mark_wanted(struct merak_grad *g)
     }
 }
 
+/* Is a value one of several losses? */
+static bool is_one_loss(const struct merak_graph *graph,
+                        const struct merak_value *value)
+{
+    const struct merak_node *all = graph->node[graph->loss->producer];
+
+    for (int i = 0; all->op->role == MERAK_ROLE_LOSSES && i < all->n_in; i++) {
+        if (all->in[i] == value)
+            return true;
+    }
+    return false;
+}
+
 static bool is_reached(struct merak_grad *g, const struct merak_node *node)
 {
     if (node->op->role == MERAK_ROLE_OTHER_LOSS)
         return true;
     for (int i = 0; i < node->n_out; i++) {
         if (node->out[i] == g->graph->loss ||
+            is_one_loss(g->graph, node->out[i]) ||
             merak_grad_out(g, node, i) != NULL)
             return true;
     }

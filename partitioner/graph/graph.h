@@ -47,6 +47,7 @@
  *     widen         x c[..] -> y f32[..]
  *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, instead
  *                   of silu(gate)
+ *     relu, tanh    x -> y
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
  *     scale         x -> f[0] x
@@ -109,6 +110,9 @@
  *                   m)) where the pair begins, elsewhere 0; weight has its
  *                   derivatives by nll; f[0] = beta of DPO.  reward has f[0]
  *                   times either sum where its answer begins, elsewhere 0
+ *     point_loss    x c[..], t f32[..] -> e f32[..]; i[1] = enum
+ *                   merak_point_loss
+ *     losses        n times f64[] -> f64[n]; list: weights
  *     mean_loss     nll f32[B,T] -> loss f64[] ; f[0] = 1/(B T) of the whole
  *                   micro-batch; b, t summed; fixed order.  Of pairs: loss,
  *                   reward, pairs -> f64[4], enum merak_loss_part
@@ -130,6 +134,8 @@
  *                   forward
  *     attention_packed_dx  B  do, qkv, o, lse, (starts) -> dqkv; as forward
  *     relu2_dx      B  dy, x -> dx
+ *     relu_dx       B  dy, x -> dx
+ *     tanh_dx       B  dy, y -> dx
  *     gelu_dx       B  dy, x -> dx
  *     narrow        B  dy f32[..], x c[..] -> dx c[..]: dy, in the type of x
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
@@ -150,8 +156,11 @@
  *                   gate, up, down, left -> dgate, dup, ddown; as forward
  *     (experts_send and experts_join are each other's gradient;)
  *     (rope, add, scale, dropout reuse their forward ops in phase B)
+ *     point_loss_dx B  x, t -> dx c[..]; i[0], f[0] as xent_dlogits, i[1] as
+ *                   forward
  *     xent_dlogits  B  logits, max, sum, targets, (weight) -> dlogits
- *                   c[B,T,V]; f[0] = 1/(B T); its forward node is xent_sum,
+ *                   c[B,T,V]; f[0] = 1/(B T), times step.loss_scale[i[0] - 1]
+ *                   unless i[0] is 0; its forward node is xent_sum,
  *                   whose cut of v it inherits; zeros where there is no
  *                   target
  *   inserted by sharding
@@ -209,6 +218,8 @@ struct merak_input {
 
 /* What a model is trained by. */
 struct merak_loss {
+    const char *name;  /* merak_loss(); NULL: it is the only one */
+    double weight;     /* of it in the sum of all */
     int input;         /* its targets, index in graph->input; -1: they are none,
                           and each element counts */
     size_t per_sample; /* elements of a sample that may count */
@@ -271,9 +282,9 @@ struct merak_graph {
     struct merak_node **node;
     int n_nodes, node_room;
     int n_forward;               /* nodes [0, n_forward) are phase F */
-    struct merak_value *loss;    /* f64[], of pairs f64[MERAK_LOSS_PARTS], or
-                                    NULL */
-    struct merak_loss losses[1];
+    struct merak_value *loss;    /* f64[], of pairs f64[MERAK_LOSS_PARTS], of
+                                    losses with names f64[n_losses], or NULL */
+    struct merak_loss losses[MERAK_MAX_LOSSES];
     int n_losses;
     enum merak_dtype dtype;      /* compute dtype */
     enum merak_dtype grad_dtype; /* of gradients of parameters of that dtype */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CHUNK_BYTES ((size_t)64 * 1024)
 #define ALIGN ((size_t)16)
@@ -91,4 +92,14 @@ char *merak_pool_vprintf(struct merak_pool *pool, const char *fmt, va_list ap)
     if (text != NULL)
         vsnprintf(text, (size_t)n + 1, fmt, ap);
     return text;
+}
+
+char *merak_pool_text(struct merak_pool *pool, const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = merak_pool_alloc(pool, n);
+
+    if (copy != NULL)
+        memcpy(copy, text, n);
+    return copy;
 }

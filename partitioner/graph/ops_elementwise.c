@@ -14,6 +14,10 @@ MERAK_DIMS(gelu, "x=c:* > y=c:*")
 MERAK_DIMS(gelu_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS(relu2, "x=c:* > y=c:*")
 MERAK_DIMS(relu2_dx, "dy=c:* x=c:* > dx=c:*")
+MERAK_DIMS(relu, "x=c:* > y=c:*")
+MERAK_DIMS(relu_dx, "dy=c:* x=c:* > dx=c:*")
+MERAK_DIMS(tanh, "x=c:* > y=c:*")
+MERAK_DIMS(tanh_dx, "dy=c:* y=c:* > dx=c:*")
 MERAK_DIMS(widen, "x=c:* > y=f:*")
 MERAK_DIMS(narrow, "dy=f:* x=c:* > dx=c:*")
 MERAK_DIMS(swiglu, "gate=c:* up=c:* > y=c:*")
@@ -25,6 +29,10 @@ MERAK_COST(gelu, 9)
 MERAK_COST(gelu_dx, 15)
 MERAK_COST(relu2, 2)
 MERAK_COST(relu2_dx, 3)
+MERAK_COST(relu, 1)
+MERAK_COST(relu_dx, 1)
+MERAK_COST(tanh, 1)
+MERAK_COST(tanh_dx, 3)
 MERAK_COST(widen, 0)
 MERAK_COST(narrow, 0)
 MERAK_COST(swiglu, 5)
@@ -180,6 +188,8 @@ static enum merak_status rope_infer(struct merak_infer *inf,
 
 MERAK_UNARY_GRAD(gelu, "gelu_dx", DY, X)
 MERAK_UNARY_GRAD(relu2, "relu2_dx", DY, X)
+MERAK_UNARY_GRAD(relu, "relu_dx", DY, X)
+MERAK_UNARY_GRAD(tanh, "tanh_dx", DY, Y)
 MERAK_UNARY_GRAD(widen, "narrow", DY, X)
 MERAK_UNARY_GRAD(softcap, "softcap_dx", DY, Y) /* the loss keeps the output */
 MERAK_UNARY_GRAD(scale, "scale", DY)
@@ -257,6 +267,12 @@ const struct merak_op merak_ops_elementwise[] = {
     MERAK_OP_WITH(relu2, 1, 1, 1, relu2_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = merak_no_numbers),
     MERAK_OP(relu2_dx, 2, 2, 1, NULL),
+    MERAK_OP_WITH(relu, 1, 1, 1, relu_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = merak_no_numbers),
+    MERAK_OP(relu_dx, 2, 2, 1, NULL),
+    MERAK_OP_WITH(tanh, 1, 1, 1, tanh_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = merak_no_numbers),
+    MERAK_OP(tanh_dx, 2, 2, 1, NULL),
     MERAK_OP_WITH(widen, 1, 1, 1, widen_grad, .step_use = MERAK_STEP_NONE,
                   .role = MERAK_ROLE_WIDEN, .numbers = merak_no_numbers),
     MERAK_OP(narrow, 2, 2, 1, NULL),

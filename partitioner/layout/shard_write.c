@@ -415,6 +415,22 @@ static void copy_inputs(struct merak_shard_writer *w)
     }
 }
 
+static void copy_losses(struct merak_shard_writer *w)
+{
+    struct merak_graph *graph = w->graph;
+
+    memcpy(graph->losses, w->old->losses, sizeof(graph->losses));
+    graph->n_losses = w->old->n_losses;
+    for (int i = 0; i < graph->n_losses && w->rc == MERAK_OK; i++) {
+        const char *name = graph->losses[i].name;
+
+        if (name != NULL)
+            graph->losses[i].name = merak_pool_text(graph->pool, name);
+        if (name != NULL && graph->losses[i].name == NULL)
+            w->rc = merak_fail_nomem(w->err, strlen(name));
+    }
+}
+
 /* The values that passes recycle are leaves, too. */
 static void copy_frame(struct merak_shard_writer *w)
 {
@@ -423,8 +439,7 @@ static void copy_frame(struct merak_shard_writer *w)
     w->graph->micro_batch = w->old->micro_batch;
     w->graph->seq = w->old->seq;
     copy_inputs(w);
-    memcpy(w->graph->losses, w->old->losses, sizeof(w->graph->losses));
-    w->graph->n_losses = w->old->n_losses;
+    copy_losses(w);
     w->graph->passes = w->old->passes;
     w->graph->n_recycling = w->old->n_recycling;
     for (int i = 0; i < w->old->n_recycling; i++)

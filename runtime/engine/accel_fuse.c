@@ -141,7 +141,7 @@ static bool may_be_fused(const struct merak_engine *e,
                          const struct merak_instr *instr)
 {
     return instr->kind == MERAK_INSTR_KERNEL && instr->microbatch >= 0 &&
-           instr->op->step_use == MERAK_STEP_NONE &&
+           merak_step_is_unread(instr->op->step_use, instr->attrs) &&
            e->accel.batch_of[instr->id] == NULL;
 }
 

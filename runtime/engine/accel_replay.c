@@ -29,9 +29,7 @@ static bool is_the_same_each_step(const struct merak_engine *e,
         return false; /* already launched together */
     switch (instr->kind) {
     case MERAK_INSTR_KERNEL:
-        return instr->op->step_use == MERAK_STEP_NONE ||
-               (instr->op->step_use == MERAK_STEP_DROPOUT &&
-                !(instr->attrs->f[0] > 0));
+        return merak_step_is_unread(instr->op->step_use, instr->attrs);
     case MERAK_INSTR_SLICE:
         return true;
     case MERAK_INSTR_LOAD:

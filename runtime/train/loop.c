@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/train/loads.h"
+#include "runtime/train/losses.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
@@ -86,62 +87,19 @@ static bool should_stop(const struct merak_trainer *t)
                                seconds_since(t->start.ns) > t->opt.max_seconds);
 }
 
-/* Are there targets that do not count? */
-static bool is_masked(const struct merak_trainer *t)
-{
-    return merak_samples_is_masked(t->load.samples,
-                                   t->sharded->graph->losses[0].input);
-}
-
-/*
- * The sum of the micro-batches' losses and gradients, each a mean over all its
- * tokens, is divided by this: the number of micro-batches in samples [base,
- * base + n); or, if not every target counts, the number of counted targets
- * divided by the tokens of a micro-batch.  All ranks know it for the whole
- * global batch in advance, so the mean does not depend on how the batch is
- * split.  Infinite: no target counts.
- */
-static double shares(const struct merak_trainer *t, enum merak_split split,
-                     uint64_t base, uint64_t n)
-{
-    double batch = (double)merak_plan_loss_mesh(&t->plan).batch;
-    double targets = batch * (double)t->sharded->graph->losses[0].per_sample;
-    uint64_t counted;
-
-    if (!is_masked(t))
-        return (double)n / batch;
-    counted = merak_inputs_counted(t, 0, split, base, n);
-    return counted > 0 ? (double)counted / targets : INFINITY;
-}
-
-/* The sum of the losses that this rank reports, divided by n_shares; behind
- * the loss itself is what one of pairs consists of, else zeros. */
-static void own_loss(const struct merak_trainer *t,
-                     const struct merak_program *p, double n_shares,
-                     double sum[MERAK_LOSS_PARTS])
-{
-    const double *loss;
-    size_t n, m = (size_t)p->plan.microbatches;
-
-    memset(sum, 0, MERAK_LOSS_PARTS * sizeof(*sum));
-    if (p->loss < 0 || p->tp_index != 0)
-        return;
-    loss = merak_slot_host(t, p, p->loss);
-    n = merak_box_count(&p->slot[p->loss].box);
-    for (size_t i = 0; i < n; i++)
-        sum[i % (n / m)] += loss[i];
-    for (int k = 0; k < MERAK_LOSS_PARTS; k++)
-        sum[k] /= n_shares;
-}
-
 /* A step without a token to predict has no gradient: AdamW would decay the
  * weights and move them on by what earlier steps left in its moments.  So its
  * learning rate is 0, which leaves them as they are. */
 static void fill_step(const struct merak_trainer *t, struct merak_step *s)
 {
-    double n_shares = shares(t, MERAK_TRAIN, t->consumed, t->opt.global_batch);
+    struct merak_shares shares;
+    double n_shares;
 
+    merak_losses_shares(t, MERAK_TRAIN, t->consumed, t->opt.global_batch,
+                        &shares);
+    n_shares = shares.all;
     memset(s, 0, sizeof(*s));
+    memcpy(s->loss_scale, shares.scale, sizeof(s->loss_scale));
     s->seed = t->opt.seed;
     s->step = t->step;
     s->sample = t->consumed;
@@ -211,17 +169,19 @@ static enum merak_status agree_to_stop(struct merak_trainer *t, double *stop_p,
  * global batch.
  */
 static enum merak_status evaluate(struct merak_trainer *t,
-                                  double sum[MERAK_LOSS_PARTS], double *stop_p,
+                                  double sum[MERAK_STEP_LOSSES], double *stop_p,
                                   struct merak_error *err)
 {
     uint64_t per_run, runs = eval_runs(t, &per_run);
-    double n_shares = shares(t, MERAK_VALID, 0, runs * per_run);
-    double own[MERAK_LOSS_PARTS];
+    bool of_means = merak_losses_are_of_means(t);
+    double own[MERAK_STEP_LOSSES];
+    struct merak_shares shares;
     struct merak_step step;
     enum merak_status rc = MERAK_OK;
 
-    if (!is_masked(t)) /* a mean of means */
-        n_shares /= (double)runs;
+    merak_losses_shares(t, MERAK_VALID, 0, runs * per_run, &shares);
+    if (of_means)
+        shares.loss[0] /= (double)runs;
     fill_step(t, &step);
     step.train = false;
     t->load.split = MERAK_VALID;
@@ -233,26 +193,30 @@ static enum merak_status evaluate(struct merak_trainer *t,
         rc = run_engine(t, t->eval_engine, &step, err);
         if (rc != MERAK_OK)
             break;
-        own_loss(t, t->eval, n_shares, own);
-        for (int k = 0; k < MERAK_LOSS_PARTS; k++)
+        merak_losses_own(t, t->eval, &shares, own);
+        for (int k = 0; k < MERAK_STEP_LOSSES; k++)
             sum[k] += own[k];
         rc = agree_to_stop(t, stop_p, err);
     }
     t->load.split = MERAK_TRAIN;
     if (rc != MERAK_OK || *stop_p != 0)
         return rc;
-    for (int k = 0; k < MERAK_LOSS_PARTS && !is_masked(t); k++)
+    for (int k = 0; k < MERAK_STEP_LOSSES && of_means; k++)
         sum[k] /= (double)runs;
-    return merak_all_reduce_sum(t->tr, &t->world, sum, MERAK_LOSS_PARTS, err);
+    return merak_all_reduce_sum(t->tr, &t->world, sum, MERAK_STEP_LOSSES, err);
 }
 
 /* Samples without a token to predict have no loss. */
 static bool has_held_out_targets(const struct merak_trainer *t)
 {
     uint64_t per_run, runs = eval_runs(t, &per_run);
+    struct merak_shares shares;
 
-    if (runs == 0 || !isinf(shares(t, MERAK_VALID, 0, runs * per_run)))
-        return runs > 0;
+    if (runs == 0)
+        return false;
+    merak_losses_shares(t, MERAK_VALID, 0, runs * per_run, &shares);
+    if (!isinf(shares.all))
+        return true;
     if (t->program->rank == 0)
         merak_warn("train",
                    "the %llu held-out samples of a validation have no token to "
@@ -282,7 +246,7 @@ static enum merak_status trace_step(struct merak_trainer *t,
 }
 
 struct step_result {
-    double loss[MERAK_LOSS_PARTS], stop, saving;
+    double loss[MERAK_STEP_LOSSES], stop, saving;
     float lr;
     bool empty; /* there was no token to predict, and so no loss */
 };
@@ -294,6 +258,7 @@ static enum merak_status run_step(struct merak_trainer *t,
                                   struct step_result *r,
                                   struct merak_error *err)
 {
+    struct merak_shares shares;
     struct merak_step step;
     double own[MERAK_STEP_SUM], *sum = merak_pace_sum(t);
     enum merak_status rc;
@@ -313,10 +278,12 @@ static enum merak_status run_step(struct merak_trainer *t,
         if (rc != MERAK_OK)
             return rc;
     }
-    own_loss(t, t->program,
-             shares(t, MERAK_TRAIN, t->load.base, t->opt.global_batch), sum);
-    sum[MERAK_LOSS_PARTS] = should_stop(t);
-    sum[MERAK_LOSS_PARTS + 1] = merak_saving_is_busy(t);
+    merak_losses_shares(t, MERAK_TRAIN, t->load.base, t->opt.global_batch,
+                        &shares);
+    merak_losses_warn(t, &shares);
+    merak_losses_own(t, t->program, &shares, sum);
+    sum[MERAK_STEP_LOSSES] = should_stop(t);
+    sum[MERAK_STEP_LOSSES + 1] = merak_saving_is_busy(t);
     merak_pace_note(t);
     rc = merak_all_reduce_sum(
         t->tr, &t->world, sum,
@@ -324,8 +291,8 @@ static enum merak_status run_step(struct merak_trainer *t,
     memcpy(r->loss, sum, sizeof(r->loss));
     r->lr = step.lr;
     r->empty = step.grad_scale == 0;
-    r->stop = sum[MERAK_LOSS_PARTS];
-    r->saving = sum[MERAK_LOSS_PARTS + 1];
+    r->stop = sum[MERAK_STEP_LOSSES];
+    r->saving = sum[MERAK_STEP_LOSSES + 1];
     return rc;
 }
 
@@ -378,7 +345,7 @@ static void count_empty(struct merak_trainer *t)
 
 /* Only pairs have rewards. */
 static struct merak_rewards rewards_of(const struct merak_trainer *t,
-                                       const double loss[MERAK_LOSS_PARTS])
+                                       const double loss[MERAK_STEP_LOSSES])
 {
     bool pairs = t->opt.optimizer.objective.kind == MERAK_DPO && loss != NULL;
     double chosen = pairs ? loss[MERAK_LOSS_CHOSEN] : NAN;
@@ -393,7 +360,7 @@ static enum merak_status validate(struct merak_trainer *t,
                                   struct merak_step_values *v, double *stop_p,
                                   struct merak_error *err)
 {
-    double sum[MERAK_LOSS_PARTS] = {0};
+    double sum[MERAK_STEP_LOSSES] = {0};
     enum merak_status rc;
 
     v->valid_loss = NAN;
@@ -404,6 +371,7 @@ static enum merak_status validate(struct merak_trainer *t,
     if (rc == MERAK_OK && *stop_p == 0) {
         v->valid_loss = sum[MERAK_LOSS];
         v->valid_reward = rewards_of(t, sum);
+        memcpy(v->valid_part, sum + 1, sizeof(v->valid_part));
         return check_valid_loss(t, v->valid_loss, err);
     }
     if (rc != MERAK_OK)
@@ -423,6 +391,7 @@ static void fill_values(const struct merak_trainer *t,
 {
     v->loss = r->empty ? NAN : r->loss[MERAK_LOSS];
     v->reward = rewards_of(t, r->empty ? NULL : r->loss);
+    memcpy(v->part, r->loss + 1, sizeof(v->part));
     v->lr = (double)r->lr;
 }
 

@@ -100,6 +100,22 @@ static void write_loads(FILE *out, const struct merak_step_values *v)
             v->dropped_rows);
 }
 
+/* Of several losses each by its name, which needs no escapes. */
+static void write_parts(const struct merak_trainer *t, FILE *out,
+                        const char *key, const double *part)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+    struct merak_json_number x;
+
+    if (graph->losses[0].name == NULL)
+        return;
+    fprintf(out, ", \"%s\": {", key);
+    for (int k = 0; k < graph->n_losses; k++)
+        fprintf(out, "%s\"%s\": %s", k == 0 ? "" : ", ", graph->losses[k].name,
+                merak_json_number(&x, 17, part[k]));
+    fputc('}', out);
+}
+
 /* With one digit, or null if there is none. */
 static const char *rate(char text[32], double x)
 {
@@ -107,7 +123,7 @@ static const char *rate(char text[32], double x)
     return text;
 }
 
-static enum merak_status write_line(FILE *out,
+static enum merak_status write_line(const struct merak_trainer *t, FILE *out,
                                     const struct merak_step_values *v,
                                     struct merak_error *err)
 {
@@ -135,6 +151,9 @@ static enum merak_status write_line(FILE *out,
     if (!isnan(v->valid_loss))
         fprintf(out, ", \"valid_loss\": %s",
                 merak_json_number(&a, 17, v->valid_loss));
+    write_parts(t, out, "losses", v->part);
+    if (!isnan(v->valid_loss))
+        write_parts(t, out, "valid_losses", v->valid_part);
     write_rewards(out, "", &v->reward);
     write_rewards(out, "valid_", &v->valid_reward);
     write_loads(out, v);
@@ -304,7 +323,7 @@ enum merak_status merak_metrics_step(struct merak_trainer *t,
     gather(t, v);
     merak_metrics_page_step(m->page, t, v);
     if (m->lines != NULL)
-        rc = write_line(m->lines, v, err);
+        rc = write_line(t, m->lines, v, err);
     if (rc == MERAK_OK && m->events != NULL)
         rc = write_events(m->events, v, err);
     return rc;

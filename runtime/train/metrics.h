@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "merak/op.h"
 #include "merak/status.h"
 
 struct merak_trainer;
@@ -24,6 +25,8 @@ struct merak_rewards {
 struct merak_step_values {
     uint64_t step, samples, tokens, empty_steps;
     double loss, valid_loss, grad_norm, lr;
+    /* by number, of several losses: without their weights */
+    double part[MERAK_MAX_LOSSES], valid_part[MERAK_MAX_LOSSES];
     struct merak_rewards reward, valid_reward;
     /* Of routers (merak_balance()): their losses, without coefficients; the
      * rows of the fullest expert over the mean, in the worst layer, and which

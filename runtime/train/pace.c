@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "runtime/train/pace.h"
+#include "runtime/train/losses.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"

@@ -5,6 +5,7 @@
 
 #include "runtime/train/phases.h"
 #include "runtime/train/metrics.h"
+#include "runtime/train/losses.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -335,7 +336,7 @@ void merak_report_step(const struct merak_trainer *t,
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
     int percent = merak_saving_percent(t);
     char saving[32] = "", loss[32] = "no token to predict", margin[64];
-    char load[96] = "", rate[48];
+    char load[96] = "", rate[48], parts[256];
 
     if (t->step % t->opt.output.log_every != 0 && done != 1 &&
         t->step != t->opt.steps)
@@ -354,20 +355,24 @@ void merak_report_step(const struct merak_trainer *t,
                  "  dropped %.0f", v->dropped_rows);
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
-               "  %s%s%s  |g| %.3f  lr %.2e  %s  eta %d:%02d%s",
-               t->step, t->opt.steps, loss, rewards_text(&v->reward, margin),
-               load, v->grad_norm, v->lr, rate_text(t, v->step_s, rate),
-               (int)eta / 60, (int)eta % 60, saving);
+               "  %s%s%s%s  |g| %.3f  lr %.2e  %s  eta %d:%02d%s",
+               t->step, t->opt.steps, loss,
+               merak_losses_text(t, v->part, parts, sizeof(parts)),
+               rewards_text(&v->reward, margin), load, v->grad_norm, v->lr,
+               rate_text(t, v->step_s, rate), (int)eta / 60, (int)eta % 60,
+               saving);
 }
 
 void merak_report_valid(const struct merak_trainer *t,
                         const struct merak_step_values *v)
 {
-    char margin[64];
+    char margin[64], parts[256];
 
     if (!isnan(v->valid_loss))
-        merak_info("train", "step %" PRIu64 "  held-out loss %.4f%s", t->step,
-                   v->valid_loss, rewards_text(&v->valid_reward, margin));
+        merak_info("train", "step %" PRIu64 "  held-out loss %.4f%s%s", t->step,
+                   v->valid_loss,
+                   merak_losses_text(t, v->valid_part, parts, sizeof(parts)),
+                   rewards_text(&v->valid_reward, margin));
 }
 
 void merak_report_reference(const struct merak_trainer *t, double loss)

@@ -125,6 +125,7 @@ struct merak_trainer_reports {
 /* The samples that are being loaded: inputs.c. */
 struct merak_trainer_load {
     struct merak_samples *samples;
+    unsigned warned; /* losses, a bit each, of which a step had none */
     uint64_t base; /* first sample of what is being loaded */
     enum merak_split split;
 };
@@ -393,7 +394,6 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
 void merak_resume_state(const struct merak_trainer *t,
                         struct merak_ckpt_state *state);
 /* The number of values in the sum over ranks that ends a step. */
-enum { MERAK_STEP_SUM = MERAK_LOSS_PARTS + 2 };
 
 /* weights.c: initial values, checkpoints; local. */
 enum merak_status merak_weights_init(struct merak_trainer *t,

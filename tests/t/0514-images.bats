@@ -26,6 +26,13 @@ classify()
         "${@:5}"
 }
 
+# losses NAME KEY: those of each step, to four digits
+losses()
+{
+    jq -r "select(.$2 != null) | .$2 | [.class, .pixels] | map(. * 1e4 | round)
+        | @tsv" "$RUNS/some-$1/metrics.jsonl"
+}
+
 evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
 
 @test "stages have the bits of one" {
@@ -53,6 +60,27 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
     classify c-both 2 1 2 --lr 1e-4
     "$TESTS/parity.py" equal "$RUNS/c-one" "$RUNS/c-stages"
     "$TESTS/parity.py" near --loss 1e-6 "$RUNS/c-one" "$RUNS/c-both"
+}
+
+@test "several losses have their denominators, however a batch is split" {
+    mkdir "$RUNS/some"
+    "$TESTS/make_images.py" "$RUNS/some" 100 3
+    chmod -R a+rX "$RUNS/some"
+    for split in "one 1 1 1" "replicas 1 1 2" "four 1 1 4" "all 2 2 2"; do
+        read -r name tp pp dp <<<"$split"
+        DATA=$RUNS/some/images.json run_example "some-$name" "$tp" "$pp" "$dp" \
+            "classify 0.3" --valid-fraction 0.2
+    done
+    "$TESTS/parity.py" near --loss 1e-6 "$RUNS/some-one" "$RUNS/some-replicas" \
+        "$RUNS/some-one" "$RUNS/some-four"
+    "$TESTS/parity.py" near "$RUNS/some-one" "$RUNS/some-all"
+    for name in replicas four all; do
+        for key in losses valid_losses; do
+            diff <(losses one $key) <(losses "$name" $key)
+        done
+    done
+    jq -se '.[-1] | (.losses.class + 0.3 * .losses.pixels - .loss) | fabs < 1e-12' \
+        "$RUNS/some-one/metrics.jsonl"
 }
 
 @test "a run goes on with other replicas, and the same samples" {

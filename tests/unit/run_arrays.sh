@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..11
+echo 1..15
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -76,3 +76,26 @@ refuses 66 'no file for input "label"' --data half.json --steps 1
     --data images.json --steps 1 --threads 1 >out 2>&1
 [ $? -eq 66 ] && grep -q 'declares no inputs that files could be of' out
 ok $? "refused: arrays for a model of tokens" out
+
+# --- several losses ---
+
+"${run[0]}" 0.5 "${run[@]:1}" --data images.json --steps 4 --ckpt both \
+    --metrics both.jsonl >out 2>&1 &&
+    grep -Eq 'step 4/4  loss [0-9.]+  class [0-9.]+  pixels [0-9.]+  ' out &&
+    grep -Eq 'held-out loss [0-9.]+  class [0-9.]+  pixels [0-9.]+$' out
+ok $? "several losses are told by name" out
+tail -n 1 both.jsonl |
+    sed -E 's/.*"loss": ([^,]*),.*"losses": \{"class": ([^,]*), "pixels": ([^}]*).*/\1 \2 \3/' |
+    awk '{ d = $1 - $2 - 0.5 * $3; exit !($2 > 0 && $3 > 0 && d * d < 1e-20) }'
+ok $? "metrics have each, and the weighted sum" both.jsonl
+"${run[0]}" 0.25 "${run[@]:1}" --data images.json --steps 8 --ckpt both \
+    >out 2>&1
+[ $? -eq 67 ] && grep -q 'loss weights' out
+ok $? "refused: a run that goes on with another weight" out
+mkdir none
+"$here/../make_images.py" none 64 1
+"${run[0]}" 0.5 "${run[@]:1}" --data none/images.json --steps 3 \
+    --metrics none.jsonl >out 2>&1 &&
+    [ "$(grep -c 'no target of loss class counts in its samples' out)" -eq 1 ] &&
+    [ "$(field class none.jsonl)" = '0 0 0 ' ]
+ok $? "a loss without a target is 0, and said to be" out none.jsonl

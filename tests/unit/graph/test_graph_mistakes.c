@@ -228,6 +228,70 @@ static void labels_of_space(struct merak_model *m)
     merak_labels(m, "label", "byx");
 }
 
+/* A loss of a trained vector [B, 3], against an input. */
+static struct merak_value *square(struct merak_model *m, const char *name)
+{
+    struct merak_value *t =
+        merak_input(m, name, MERAK_F32, "b.", (const size_t[]){2, 3});
+
+    return merak_mse(
+        m, MERAK_PARAM(m, merak_name(m, "w.%s", name), MERAK_NORMAL(1), 2, 3),
+        t);
+}
+
+static void loss_without_weight(struct merak_model *m)
+{
+    merak_loss(m, "a", square(m, "x"), 0);
+}
+
+static void loss_of_no_number(struct merak_model *m)
+{
+    merak_loss(m, "a", square(m, "x"), NAN);
+}
+
+static void loss_named_twice(struct merak_model *m)
+{
+    struct merak_value *loss = square(m, "x");
+
+    merak_loss(m, "a", loss, 1);
+    merak_loss(m, "b", loss, 1);
+}
+
+static void losses_of_one_name(struct merak_model *m)
+{
+    merak_loss(m, "a", square(m, "x"), 1);
+    merak_loss(m, "a", square(m, "y"), 1);
+}
+
+static void loss_without_a_name(struct merak_model *m)
+{
+    merak_loss(m, "a", square(m, "x"), 1);
+    square(m, "y");
+}
+
+static void loss_that_is_none(struct merak_model *m)
+{
+    merak_loss(m, "a", begin(m), 1);
+}
+
+static void loss_of_an_odd_name(struct merak_model *m)
+{
+    merak_loss(m, "a\"b", square(m, "x"), 1);
+}
+
+static void targets_that_are_trained(struct merak_model *m)
+{
+    struct merak_value *x = begin(m);
+
+    merak_mse(m, x, merak_gelu(m, x, true));
+}
+
+static void nine_losses(struct merak_model *m)
+{
+    for (int i = 0; i <= MERAK_MAX_LOSSES; i++)
+        square(m, merak_name(m, "x%d", i));
+}
+
 static void labels_of_other_samples(struct merak_model *m)
 {
     struct merak_value *x = begin(m);
@@ -243,7 +307,7 @@ static const struct {
     const char *says;
 } mistakes[] = {
     {no_loss, MERAK_BF16, "declares no loss"},
-    {two_losses, MERAK_BF16, "already has its loss"},
+    {two_losses, MERAK_BF16, "has 2 losses, of which none has a name"},
     {unused_parameter, MERAK_BF16, "does not depend on parameter spare"},
     {same_name_twice, MERAK_BF16, "parameter w: the name is taken"},
     {name_with_slash, MERAK_BF16, "\"a/b\": expected 1 to 200 printable"},
@@ -274,6 +338,15 @@ static const struct {
     {input_of_f64, MERAK_BF16, "type f64, expected f32, bf16 or i32"},
     {seventeen_inputs, MERAK_BF16, "the model has 16 inputs"},
     {labels_of_space, MERAK_BF16, "labels label: letters \"byx\""},
+    {loss_without_weight, MERAK_F32, "loss a: weight 0, expected"},
+    {loss_of_no_number, MERAK_F32, "loss a: weight nan, expected"},
+    {loss_named_twice, MERAK_F32, "loss b: it already is loss a"},
+    {losses_of_one_name, MERAK_F32, "loss a: the name is taken"},
+    {loss_without_a_name, MERAK_F32, "has no name, and others have"},
+    {loss_that_is_none, MERAK_F32, "loss a: embedding.0 is none, expected"},
+    {loss_of_an_odd_name, MERAK_F32, "loss name \"a\"b\": expected 1 to 200"},
+    {targets_that_are_trained, MERAK_F32, "its targets gelu.1 depend on"},
+    {nine_losses, MERAK_F32, "more than 8 losses"},
     {labels_of_other_samples, MERAK_BF16, "targets is [2], expected dims"},
     {unknown_op, MERAK_BF16, "op softsign is not registered"},
     {too_many_inputs, MERAK_BF16, "gelu: 3 inputs, expected 1 to 1"},
@@ -342,14 +415,8 @@ static void bad_options_are_refused(void **state)
         {.micro_batch = (size_t)1 << 40,
          .seq = (size_t)1 << 40,
          .dtype = MERAK_F32},
-        {.micro_batch = 2,
-         .seq = 16,
-         .dtype = MERAK_F32,
-         .expert_room = -1},
-        {.micro_batch = 2,
-         .seq = 16,
-         .dtype = MERAK_F32,
-         .expert_room = NAN},
+        {.micro_batch = 2, .seq = 16, .dtype = MERAK_F32, .expert_room = -1},
+        {.micro_batch = 2, .seq = 16, .dtype = MERAK_F32, .expert_room = NAN},
         {.micro_batch = 2,
          .seq = 16,
          .dtype = MERAK_F32,

@@ -90,7 +90,7 @@ bool kc_shares_pool(const struct kc *c);
 int kc_rows(int size, struct kc_row *row, int max);
 /* Those of ops with windows, which it has, too. */
 int kc_window_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 88
+#define KC_MAX_ROWS 104
 #define KC_SIZES 5
 
 /* Allocate and fill inputs; outputs are filled too (for accumulation). */

@@ -25,6 +25,18 @@ static const struct size sizes[KC_SIZES] = {
         __VA_ARGS__                                          \
     }
 
+/* Rows with the B, T, C of a size: of an op on each element; of a loss of
+ * elements, and its gradient. */
+/* clang-format off */
+#define ONE_TO_ONE(name) \
+    {.op = name, .n_in = 1, .n_out = 1, \
+     .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}}
+#define POINT(name, type, kind) \
+    {.op = name, .n_in = 2, .n_out = 1, \
+     .attrs = {.i = {0, kind}, .f = {1.0 / (double)(B * T * C)}}, \
+     .operand = {{'c', N(B, T, C)}, {'f', N(B, T, C)}, {type, N(B, T, C)}}}
+/* clang-format on */
+
 int kc_rows(int size, struct kc_row *row, int max)
 {
     const struct size s = sizes[size];
@@ -103,18 +115,14 @@ int kc_rows(int size, struct kc_row *row, int max)
          .n_out = 1,
          .attrs.i[0] = 1,
          .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "gelu",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
+        ONE_TO_ONE("gelu"),
         {.op = "widen",
          .n_in = 1,
          .n_out = 1,
          .operand = {{'c', N(B, T, C)}, {'f', N(B, T, C)}}},
-        {.op = "relu2",
-         .n_in = 1,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}},
+        ONE_TO_ONE("relu"),
+        ONE_TO_ONE("tanh"),
+        ONE_TO_ONE("relu2"),
         {.op = "swiglu",
          .n_in = 2,
          .n_out = 1,
@@ -157,6 +165,13 @@ int kc_rows(int size, struct kc_row *row, int max)
                      {'f', N(B, T)},
                      {'f', N(B, T)},
                      {'f', N(B, T)}}},
+        POINT("point_loss", 'f', MERAK_POINT_MSE),
+        POINT("point_loss", 'f', MERAK_POINT_MAE),
+        POINT("point_loss", 'f', MERAK_POINT_BCE),
+        POINT("point_loss_dx", 'c', MERAK_POINT_MSE),
+        POINT("point_loss_dx", 'c', MERAK_POINT_MAE),
+        POINT("point_loss_dx", 'c', MERAK_POINT_BCE),
+        {"losses", 2, 1, {{'d'}, {'d'}, {'d', N(2)}}, {.i = {0}}, 0},
         {.op = "mean_loss",
          .n_in = 1,
          .n_out = 1,
@@ -536,6 +551,8 @@ const struct kc_grad kc_grads[] = {
          KC_D(0)),
     WEIGHTS("add_position_dw", "add_position", 2, 1, KC_DY, 2, KC_D(1)),
     GRAD("gelu_dx", "gelu", 2, 1, KC_DY, 0, KC_D(0)),
+    GRAD("relu_dx", "relu", 2, 1, KC_DY, 0, KC_D(0)),
+    GRAD("tanh_dx", "tanh", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("relu2_dx", "relu2", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("narrow", "widen", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("swiglu_dx", "swiglu", 3, 2, KC_DY, 0, 1, KC_D(0), KC_D(1)),

@@ -12,16 +12,22 @@ enum { Y = 4, X = 6, HIDDEN = 8, CLASSES = 5, LAYERS = 3 };
 
 #define WEIGHT(name, ...) MERAK_PARAM(m, name, MERAK_NORMAL(0.1f), __VA_ARGS__)
 
-/* Layers of a residual stream [B, hidden], from pixels of all three dims. */
-static struct merak_value *trunk(struct merak_model *m)
+/* Pixels of all three dims -> [B, hidden]. */
+static struct merak_value *begin(struct merak_model *m)
 {
     const size_t dim[] = {merak_model_micro_batch(m), Y, X, 1};
     struct merak_value *x =
         merak_input(m, "pixels", merak_model_dtype(m), "byxc", dim);
 
-    x = merak_linear(m, x, WEIGHT("in.w", HIDDEN, Y, X, 1),
-                     WEIGHT("in.b", HIDDEN), 3);
-    for (int l = 0; l < LAYERS; l++) {
+    return merak_linear(m, x, WEIGHT("in.w", HIDDEN, Y, X, 1),
+                        WEIGHT("in.b", HIDDEN), 3);
+}
+
+/* Layers of a residual stream. */
+static struct merak_value *layers(struct merak_model *m, struct merak_value *x,
+                                  int from, int to)
+{
+    for (int l = from; l < to; l++) {
         struct merak_value *h = merak_linear(
             m, x, WEIGHT(merak_name(m, "h.%d.up", l), 4 * HIDDEN, HIDDEN), NULL,
             1);
@@ -32,6 +38,11 @@ static struct merak_value *trunk(struct merak_model *m)
         x = merak_add(m, x, h);
     }
     return x;
+}
+
+static struct merak_value *trunk(struct merak_model *m)
+{
+    return layers(m, begin(m), 0, LAYERS);
 }
 
 static void classifier(struct merak_model *m, void *arg)
@@ -84,8 +95,36 @@ static void convolutions(struct merak_model *m, void *arg)
     merak_cross_entropy(m, x, merak_labels(m, "label", "b"));
 }
 
+/* Two more losses, one of which is known before the last layers. */
+static void with_others(struct merak_model *m, void *arg)
+{
+    const size_t B = merak_model_micro_batch(m);
+    struct merak_value *x, *middle = NULL, *loss;
+    struct merak_value *size, *where;
+
+    (void)arg;
+    x = layers(m, begin(m), 0, LAYERS - 1);
+    size = merak_input(m, "size", MERAK_F32, "b.", (const size_t[]){B, 2});
+    middle =
+        merak_linear(m, merak_relu(m, x), WEIGHT("size.w", 2, HIDDEN), NULL, 1);
+    loss = merak_mae(m, middle, size);
+    merak_loss(m, "size", loss, 0.25);
+    x = layers(m, x, LAYERS - 1, LAYERS);
+    loss = merak_cross_entropy(
+        m, merak_linear(m, x, WEIGHT("out", CLASSES, HIDDEN), NULL, 1),
+        merak_labels(m, "label", "b"));
+    merak_loss(m, "class", loss, 1);
+    where =
+        merak_input(m, "where", MERAK_F32, "byx", (const size_t[]){B, Y, X});
+    x = merak_linear(m, merak_tanh(m, x), WEIGHT("where.w", Y, X, HIDDEN), NULL,
+                     1);
+    merak_loss(m, "where", merak_mse(m, x, where), 0.5);
+}
+
+/* Trained for some steps; loss has each one's losses. */
 static struct executed *trained(merak_describe_fn describe,
-                                const struct parity_variant *v, double *loss)
+                                const struct parity_variant *v,
+                                double loss[PARITY_STEPS * MERAK_MAX_LOSSES])
 {
     struct merak_plan plan = parity_plan(v);
     struct merak_planned *planned = NULL;
@@ -98,9 +137,15 @@ static struct executed *trained(merak_describe_fn describe,
         fail_msg("tp %d pp %d dp %d: %s", v->tp, v->pp, v->dp, err.text);
     planned_assert_sound(planned);
     ex = executed_create(planned);
+    for (int k = 0; k < planned->sharded->graph->n_losses; k++)
+        ex->step.loss_scale[k] = planned->sharded->graph->losses[k].weight;
     for (int s = 0; s < PARITY_STEPS; s++) {
         executed_step(ex, (uint64_t)s);
-        loss[s] = executed_loss(ex);
+        for (int k = 0; k < MERAK_MAX_LOSSES; k++)
+            loss[s * MERAK_MAX_LOSSES + k] =
+                k < planned->sharded->graph->n_losses
+                    ? executed_loss_part(ex, k)
+                    : 0;
     }
     return ex;
 }
@@ -153,17 +198,28 @@ static const struct row {
      ONE,
      {2, 1, 2, "1f1b", 1, 0},
      false},
+    {"several losses, pp 2", with_others, ONE, {1, 2, 1, "1f1b", 0, 0}, true},
+    {"several losses, pp 4", with_others, ONE, {1, 4, 1, "zb-h1", 0, 0}, true},
+    {"several losses, tp 2", with_others, ONE, {2, 1, 1, "1f1b", 0, 0}, false},
+    {"several losses, dp 2", with_others, ONE, {1, 1, 2, "1f1b", 2, 0}, false},
+    {"several losses, pp 2, tp 2, dp 2",
+     with_others,
+     ONE,
+     {2, 2, 2, "1f1b", 1, 0},
+     false},
 };
 #define N_ROWS (sizeof(rows) / sizeof(*rows))
 
 static void layouts_agree(void **state)
 {
     const struct row *row = *state;
-    double want[PARITY_STEPS], got[PARITY_STEPS];
+    double want[PARITY_STEPS * MERAK_MAX_LOSSES];
+    double got[PARITY_STEPS * MERAK_MAX_LOSSES];
     struct executed *x = trained(row->describe, &row->want, want);
     struct executed *y = trained(row->describe, &row->got, got);
 
-    assert_near(got, want, PARITY_STEPS, row->exact ? 0 : 1e-6, 0);
+    assert_near(got, want, PARITY_STEPS * MERAK_MAX_LOSSES,
+                row->exact ? 0 : 1e-6, 0);
     /* AdamW moves an element by about lr whatever its gradient's size, so a
      * gradient of next to nothing may go either way. */
     parity_params(x, y, row->exact ? 0 : 2e-3);
@@ -171,9 +227,36 @@ static void layouts_agree(void **state)
     executed_destroy(y);
 }
 
+/* Twice the weights, twice the gradient. */
+static void a_weight_is_a_factor_of_the_gradient(void **state)
+{
+    const struct parity_variant one = ONE;
+    double loss[PARITY_STEPS * MERAK_MAX_LOSSES];
+    struct executed *x = trained(with_others, &one, loss);
+    float norm[2];
+
+    (void)state;
+    assert_int_equal(x->planned->sharded->graph->n_losses, 3);
+    assert_string_equal(x->planned->sharded->graph->losses[1].name, "class");
+    for (int k = 0; k < 3; k++)
+        x->step.loss_scale[k] *= 2;
+    x->step.lr = 0;
+    x->step.step = 9; /* of the same samples */
+    executed_step(x, 7);
+    norm[0] = executed_norm(x, 0);
+    for (int k = 0; k < 3; k++)
+        x->step.loss_scale[k] /= 2;
+    x->step.step = 9;
+    executed_step(x, 7);
+    norm[1] = 2 * executed_norm(x, 0);
+    assert_near(norm, &norm[1], 1, 1e-6, 0);
+    executed_destroy(x);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[N_ROWS];
+    struct CMUnitTest tests[N_ROWS + 1] = {
+        [N_ROWS] = cmocka_unit_test(a_weight_is_a_factor_of_the_gradient)};
 
     for (size_t i = 0; i < N_ROWS; i++)
         tests[i] =
