@@ -23,6 +23,7 @@ struct mlp {
     uint32_t *first, *order;
     size_t *place;          /* [n K], in the pool */
     double *layer, *change; /* [2, F]: a row's pool, and its gradient */
+    double *inner;          /* [F]: what `down` multiplies, of a row's layers */
     double *sum;            /* [C] */
 };
 
@@ -54,12 +55,13 @@ static enum merak_status open_mlp(const struct merak_kernel_call *call,
     m->first = calloc(m->s.E + 1, sizeof(*m->first));
     m->order = calloc(rows, sizeof(*m->order));
     m->place = calloc(rows, sizeof(*m->place));
-    m->layer = calloc(4 * width, sizeof(*m->layer));
+    m->layer = calloc(5 * width, sizeof(*m->layer));
     m->sum = calloc(m->s.C + 1, sizeof(*m->sum));
     if (m->first == NULL || m->order == NULL || m->place == NULL ||
         m->layer == NULL || m->sum == NULL)
         return merak_fail_nomem(err, rows * sizeof(*m->place));
     m->change = m->layer + 2 * width;
+    m->inner = m->layer + 4 * width;
     merak_experts_sort(&m->s, m->first, m->order);
     for (size_t at = 0; at < m->first[m->s.E]; at++)
         m->place[m->order[at]] = merak_experts_place(&m->s, at, m->order[at]);
@@ -97,10 +99,11 @@ static size_t token_of(const struct mlp *m, size_t i)
     return i / m->s.K;
 }
 
-/* What `down` multiplies, at f. */
-static double inner(const struct mlp *m, size_t f)
+static void make_inner(const struct mlp *m)
 {
-    return ref_round(m->pool, silu(m->layer[f]) * m->layer[m->s.F + f]);
+    for (size_t f = 0; f < m->s.F; f++)
+        m->inner[f] =
+            ref_round(m->pool, silu(m->layer[f]) * m->layer[m->s.F + f]);
 }
 
 /* A row's two layers from x. */
@@ -144,11 +147,12 @@ static double make_change(const struct mlp *m, size_t i)
     size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * C * F;
     double dw = 0;
 
+    make_inner(m);
     for (size_t f = 0; f < F; f++) {
         double d = dot(m->dy, token_of(m, i) * C, m->down, from + f, F, C);
         double g = m->layer[f], sigmoid = 1 / (1 + exp(-g));
 
-        dw += d * inner(m, f);
+        dw += d * m->inner[f];
         d *= ref_load(m->w, i);
         m->change[f] = ref_round(m->pool, d * m->layer[F + f] * sigmoid *
                                               (1 + g * (1 - sigmoid)));
@@ -187,12 +191,13 @@ static void add_row(const struct merak_kernel_call *call, const struct mlp *m,
     size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * C * F;
 
     make_layers(m, i);
+    make_inner(m);
     keep(m, merak_call_out(call, 1), i, m->layer);
     for (size_t c = 0; c < C; c++) {
         double sum = 0;
 
         for (size_t f = 0; f < F; f++)
-            sum += inner(m, f) * ref_load(m->down, from + c * F + f);
+            sum += m->inner[f] * ref_load(m->down, from + c * F + f);
         m->sum[c] += ref_load(m->w, i) * sum;
     }
 }
@@ -251,20 +256,26 @@ REF_KERNEL(experts_dx)
 /* Add a row's products to the gradients of its expert's matrices. */
 static void add_products(const struct mlp *m, size_t i, double *d)
 {
-    size_t C = m->s.C, F = m->s.F;
+    size_t C = m->s.C, F = m->s.F, at = token_of(m, i) * C;
 
     if (!take(m, m->pool, i, m->layer))
         make_layers(m, i);
     if (!take(m, m->dpool, i, m->change))
         (void)make_change(m, i);
-    for (size_t k = 0; k < F * C; k++) {
-        size_t f = k / C, at = token_of(m, i) * C + k % C;
+    make_inner(m);
+    for (size_t c = 0; c < C; c++)
+        m->sum[c] =
+            ref_round(m->dy, ref_load(m->w, i) * ref_load(m->dy, at + c));
+    for (size_t f = 0; f < F; f++) {
+        double *sum = d + f * C;
 
-        d[k] += m->change[f] * ref_load(m->x, at);
-        d[F * C + k] += m->change[F + f] * ref_load(m->x, at);
-        d[2 * F * C + k] +=
-            ref_round(m->dy, ref_load(m->w, i) * ref_load(m->dy, at)) *
-            inner(m, f);
+        for (size_t c = 0; c < C; c++) {
+            double x = ref_load(m->x, at + c);
+
+            sum[c] += m->change[f] * x;
+            sum[F * C + c] += m->change[F + f] * x;
+            sum[2 * F * C + c] += m->sum[c] * m->inner[f];
+        }
     }
 }
 
