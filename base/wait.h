@@ -40,6 +40,17 @@ static inline int64_t merak_longer_nap_ns(int64_t ns)
     return ns < MERAK_BACKOFF_MAX_NS ? 2 * ns : ns;
 }
 
+/* The nap, `shortest` at first, of who has looked in vain for so long at what
+ * raises no event: it notices late by at most a hundredth of what it waited. */
+static inline int64_t merak_patient_nap_ns(int64_t shortest, int64_t waited_ns)
+{
+    int64_t ns = waited_ns / 128;
+
+    if (ns > MERAK_BACKOFF_MAX_NS)
+        ns = MERAK_BACKOFF_MAX_NS;
+    return ns < shortest ? shortest : ns;
+}
+
 /* Sleep; a signal may end it early. */
 static inline void merak_nap(int64_t ns)
 {

@@ -213,7 +213,7 @@ enum merak_status merak_accel_wait(struct merak_accel *accel,
                               "the accelerator has not finished what was "
                               "issued %.3g s ago",
                               deadline_s);
-        merak_nap(MERAK_NAP_NS);
+        merak_nap(merak_patient_nap_ns(MERAK_NAP_NS, waited));
     }
 }
 

@@ -351,7 +351,8 @@ static void drain_fd(int fd)
  * TCP it always has events, but nothing moves until the peer answers, which
  * may need this core to do so: ignore transport events for backoff_ns.
  */
-static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
+static bool sleep_for_event(struct merak_engine *e, int64_t waited_ns,
+                            int64_t backoff_ns)
 {
     struct pollfd fds[3] = {
         {.fd = e->comm.wake_fd, .events = POLLIN},
@@ -365,7 +366,8 @@ static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
         most = backoff_ns;
     else if (e->comm.n_staged > 0 || e->comm.n_direct > 0 ||
              e->accel.left.asks >= 0)
-        most = STAGING_POLL_NS; /* accelerators do not wake us */
+        /* accelerators do not wake us */
+        most = merak_patient_nap_ns(STAGING_POLL_NS, waited_ns);
     else if (fds[1].fd < 0)
         most = 1000000; /* nothing wakes us: poll */
     if (fds[1].fd >= 0 && e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
@@ -382,12 +384,12 @@ static bool sleep_for_event(struct merak_engine *e, int64_t backoff_ns)
     return fds[1].revents != 0;
 }
 
-static void sleep_with_backoff(struct merak_engine *e, bool *had_events,
-                               int64_t *backoff_ns)
+static void sleep_with_backoff(struct merak_engine *e, int64_t waited_ns,
+                               bool *had_events, int64_t *backoff_ns)
 {
     bool backs_off = *had_events;
 
-    *had_events = sleep_for_event(e, backs_off ? *backoff_ns : 0);
+    *had_events = sleep_for_event(e, waited_ns, backs_off ? *backoff_ns : 0);
     if (backs_off)
         *backoff_ns = merak_longer_nap_ns(*backoff_ns);
 }
@@ -468,7 +470,7 @@ static void run_comm(struct merak_engine *e)
         if (idle_since == 0)
             idle_since = now;
         if (now - idle_since >= e->comm.spin_ns || should_yield_core(e))
-            sleep_with_backoff(e, &had_events, &backoff_ns);
+            sleep_with_backoff(e, now - idle_since, &had_events, &backoff_ns);
     }
     if (rc != MERAK_OK)
         merak_engine_fail(e, &err);

@@ -120,7 +120,7 @@ static enum merak_status keep_on(struct merak_link *link, int64_t start,
                           "%s: not all of its members have joined after %.3g s",
                           link->about, link->deadline_s);
     if (waited > link->spin_ns)
-        merak_nap(MERAK_NAP_NS);
+        merak_nap(merak_patient_nap_ns(MERAK_NAP_NS, waited));
     return MERAK_OK;
 }
 
