@@ -34,8 +34,7 @@
 /* NCCL's own header is not here to have them declared. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #define EXPORT __attribute__((visibility("default")))
-#define MAX_MEMBERS 16
-#define MAX_PIECES 512
+enum { MAX_MEMBERS = 16, MAX_PIECES = 512 };
 #define RING 32768
 #define MAX_POLLS 4    /* a call is "in progress" for so many at most */
 #define DELAY_ONE_IN 4 /* moves that are held up */
@@ -201,10 +200,10 @@ static bool is_behind(const struct piece *piece, int i)
     return false;
 }
 
-/* All pieces progress together, until they are over or the end. */
+/* All pieces progress together, until they are over or the end; naps double. */
 static void move(struct nccl_comm *c, struct piece *piece, int n)
 {
-    int over = 0;
+    int over = 0, nap_us = 10;
 
     while (over < n && !atomic_load(&c->aborted)) {
         bool moved = false;
@@ -218,8 +217,9 @@ static void move(struct nccl_comm *c, struct piece *piece, int n)
                                  : take_some(ring_of(c, p->peer, c->me), p);
             over += is_over(c, p);
         }
+        nap_us = moved ? 10 : nap_us < 320 ? 2 * nap_us : nap_us;
         if (!moved && over < n)
-            pause_us(20);
+            pause_us(nap_us);
     }
 }
 
