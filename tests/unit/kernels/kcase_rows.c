@@ -171,7 +171,8 @@ int kc_rows(int size, struct kc_row *row, int max)
         POINT("point_loss_dx", 'c', MERAK_POINT_MSE),
         POINT("point_loss_dx", 'c', MERAK_POINT_MAE),
         POINT("point_loss_dx", 'c', MERAK_POINT_BCE),
-        {"losses", 2, 1, {{'d'}, {'d'}, {'d', N(2)}}, {.i = {0}}, 0},
+#define ONE {'d', 0, {0}}
+        {"losses", 2, 1, {ONE, ONE, {'d', N(2)}}, {.i = {0}}, 0},
         {.op = "mean_loss",
          .n_in = 1,
          .n_out = 1,
