@@ -4,34 +4,33 @@
 
 #include "kernels/windows.h"
 
-struct merak_windows merak_windows_of(const struct merak_attrs *attrs)
+struct merak_windows merak_windows_of(const struct merak_kernel_call *call,
+                                      int x, int y)
 {
-    int n = (int)attrs->i[0], none = MERAK_WINDOW_DIMS - n;
+    const struct merak_operand *in = &call->operand[x],
+                               *out = &call->operand[y];
+    int none = MERAK_WINDOW_DIMS - (int)call->attrs->i[0];
     struct merak_windows w;
 
     for (int d = 0; d < MERAK_WINDOW_DIMS; d++) {
-        const double *at = attrs->list + MERAK_WINDOW_NUMBERS * (d - none);
+        const double *at =
+            call->attrs->list + MERAK_WINDOW_NUMBERS * (d - none);
+        int o = 1 + d - none;
 
-        w.dim[d] = d < none ? (struct merak_window_dim){1, 1, 0, 1, 1, 1}
-                            : (struct merak_window_dim){
-                                  .size = (size_t)at[MERAK_WINDOW_SIZE],
-                                  .stride = (size_t)at[MERAK_WINDOW_STRIDE],
-                                  .pad = (size_t)at[MERAK_WINDOW_PAD],
-                                  .dilation = (size_t)at[MERAK_WINDOW_DILATION],
-                                  .in = (size_t)at[MERAK_WINDOW_IN],
-                                  .out = (size_t)at[MERAK_WINDOW_OUT]};
+        if (d < none) {
+            w.dim[d] = (struct merak_window_dim){1, 1, 1, 0, 1, 1};
+            continue;
+        }
+        w.dim[d] = (struct merak_window_dim){
+            .size = (size_t)at[MERAK_WINDOW_SIZE],
+            .stride = (size_t)at[MERAK_WINDOW_STRIDE],
+            .dilation = (size_t)at[MERAK_WINDOW_DILATION],
+            .pad = (int64_t)at[MERAK_WINDOW_PAD] + (int64_t)in->lo[o] -
+                   (int64_t)out->lo[o] * (int64_t)at[MERAK_WINDOW_STRIDE],
+            .in = in->local.dim[o],
+            .out = out->local.dim[o]};
     }
     return w;
-}
-
-size_t merak_windows_in(const struct merak_windows *w)
-{
-    return w->dim[0].in * w->dim[1].in * w->dim[2].in;
-}
-
-size_t merak_windows_out(const struct merak_windows *w)
-{
-    return w->dim[0].out * w->dim[1].out * w->dim[2].out;
 }
 
 size_t merak_windows_taps(const struct merak_windows *w)
@@ -59,7 +58,7 @@ struct merak_patches merak_patches_forward(const struct merak_windows *w,
         g.dim[d] = (struct merak_patch_dim){.rows = dim->out,
                                             .taps = dim->size,
                                             .source = dim->in,
-                                            .first = -(int64_t)dim->pad,
+                                            .first = -dim->pad,
                                             .row_step = (int64_t)dim->stride,
                                             .tap_step = (int64_t)dim->dilation,
                                             .step = 1,
@@ -80,7 +79,10 @@ size_t merak_windows_classes(const struct merak_windows *w)
 static struct merak_patch_dim backward_dim(const struct merak_window_dim *w,
                                            size_t c)
 {
-    size_t s = w->stride, x = (c + s - w->pad % s) % s, by = 1, tap = 0;
+    const int64_t signed_s = (int64_t)w->stride;
+    size_t s = w->stride, by = 1, tap = 0;
+    size_t x =
+        (size_t)((((int64_t)c - w->pad) % signed_s + signed_s) % signed_s);
     struct merak_patch_dim g = {.source = w->out, .row_step = 1};
 
     while (by * w->dilation % s != 0)
@@ -93,8 +95,7 @@ static struct merak_patch_dim backward_dim(const struct merak_window_dim *w,
     g.tap_at = tap;
     g.tap_by = by;
     g.taps = tap < by && tap < w->size ? (w->size - tap + by - 1) / by : 0;
-    g.first =
-        ((int64_t)(x + w->pad) - (int64_t)(tap * w->dilation)) / (int64_t)s;
+    g.first = ((int64_t)x + w->pad - (int64_t)(tap * w->dilation)) / signed_s;
     g.tap_step = -(int64_t)(by * w->dilation / s);
     return g;
 }

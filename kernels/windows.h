@@ -21,8 +21,10 @@
 #define MERAK_WINDOW_DIMS 3
 
 struct merak_window_dim {
-    size_t size, stride, pad, dilation;
-    size_t in, out; /* points of the input and of the output */
+    size_t size, stride, dilation;
+    int64_t pad;    /* zeros before the first point that is here; negative if a
+                       part of the output is here that does not read it */
+    size_t in, out; /* points of the input and of the output that are here */
 };
 
 /* Always of three dims: those that are not there come first, of one point. */
@@ -47,10 +49,9 @@ struct merak_patches {
     size_t taps;
 };
 
-struct merak_windows merak_windows_of(const struct merak_attrs *attrs);
-/* Points of a sample. */
-size_t merak_windows_in(const struct merak_windows *w);
-size_t merak_windows_out(const struct merak_windows *w);
+/* Of a call with operands x and y, parts of input and output. */
+struct merak_windows merak_windows_of(const struct merak_kernel_call *call,
+                                      int x, int y);
 /* The points of a window. */
 size_t merak_windows_taps(const struct merak_windows *w);
 

@@ -53,7 +53,11 @@ enum merak_pooling {
  * Cutting the op along index x over a mesh axis means: an operand that has x
  * along a dim is split along that dim; an input without x is replicated; an
  * output without x is partial, to be combined by x's kind (sum or max).
- * An index of kind WHOLE cannot be cut.
+ * An index of kind WHOLE cannot be cut.  One of kind WINDOW runs along points
+ * that windows move over, and is cut only along an axis of Merak's that is for
+ * sequences or space: dims that have it may differ by a factor, which is whole,
+ * extent is that of the smallest, and a shard reads `reach` points more of an
+ * input than its part has.
  *
  * Names are lower-case letters, each used once in a signature.  A gradient node
  * is cut along the index with the same name as the one its forward node is cut
@@ -66,6 +70,13 @@ enum merak_index_kind {
     MERAK_INDEX_WHOLE, /* every shard needs all of it */
     MERAK_INDEX_SUM,   /* cuttable; outputs without it are partial sums */
     MERAK_INDEX_MAX,   /* cuttable; outputs without it are partial maxima */
+    MERAK_INDEX_WINDOW, /* cuttable with what neighbours have; outputs without
+                           it are partial sums */
+};
+
+/* Points before and after a shard's part of a dim, as far as there are any. */
+struct merak_reach {
+    uint8_t before, after;
 };
 
 struct merak_index {
@@ -84,6 +95,8 @@ struct merak_signature {
     /* operand_dim[o][d]: index along dim d of operand o (inputs first, then
      * outputs). */
     int8_t operand_dim[MERAK_MAX_OPERANDS][MERAK_MAX_DIMS];
+    /* Of dims whose index is a WINDOW. */
+    struct merak_reach reach[MERAK_MAX_OPERANDS][MERAK_MAX_DIMS];
     /* The op is jointly linear in its inputs (add, convert): partial inputs
      * give a partial output without communication. */
     bool linear;

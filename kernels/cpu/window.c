@@ -117,10 +117,11 @@ static void gather_rows(struct gather *w, size_t row, size_t rows)
 
 /* --- convolution ---------------------------------------------------------- */
 
-static struct gather forward_of(const struct merak_kernel_call *call)
+/* y: the operand that is the output, or its gradient. */
+static struct gather forward_of(const struct merak_kernel_call *call, int y)
 {
     const struct merak_operand *x = &call->operand[0];
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, 0, y);
 
     return (struct gather){
         .g = merak_patches_forward(&windows, x->local.dim[0]),
@@ -129,9 +130,9 @@ static struct gather forward_of(const struct merak_kernel_call *call)
         .to = call->scratch};
 }
 
-static size_t forward_scratch(const struct merak_kernel_call *call)
+static size_t forward_scratch(const struct merak_kernel_call *call, int y)
 {
-    struct gather w = forward_of(call);
+    struct gather w = forward_of(call, y);
     size_t row = w.g.taps * w.bytes;
 
     return rows_at_once(w.g.samples * w.g.rows, row) * row;
@@ -139,14 +140,14 @@ static size_t forward_scratch(const struct merak_kernel_call *call)
 
 CPU_SCRATCH(conv)
 {
-    return forward_scratch(call);
+    return forward_scratch(call, call->n_in);
 }
 
 CPU_KERNEL(conv)
 {
     const struct merak_operand *w = &call->operand[1];
     const struct merak_operand *y = merak_call_out(call, 0);
-    struct gather from = forward_of(call);
+    struct gather from = forward_of(call, call->n_in);
     size_t rows = from.g.samples * from.g.rows;
     size_t some = rows_at_once(rows, from.g.taps * from.bytes);
     bool bf16 = y->dtype == MERAK_BF16;
@@ -173,13 +174,13 @@ CPU_KERNEL(conv)
 
 CPU_SCRATCH(conv_dw)
 {
-    return forward_scratch(call);
+    return forward_scratch(call, 1);
 }
 
 CPU_KERNEL(conv_dw)
 {
     const struct merak_operand *dy = &call->operand[1];
-    struct gather from = forward_of(call);
+    struct gather from = forward_of(call, 1);
     size_t rows = from.g.samples * from.g.rows, O = merak_local_last(dy);
     size_t some = rows_at_once(rows, from.g.taps * from.bytes);
     struct merak_gemm g = {.m = O,
@@ -218,7 +219,7 @@ static struct back back_of(const struct merak_kernel_call *call, size_t class)
 {
     const struct merak_operand *dy = &call->operand[0];
     const struct merak_operand *dx = merak_call_out(call, 0);
-    struct back b = {.windows = merak_windows_of(call->attrs),
+    struct back b = {.windows = merak_windows_of(call, 2, 0),
                      .w = call->operand[1].data,
                      .dx = dx->data,
                      .O = merak_local_last(dy),
@@ -248,7 +249,7 @@ static size_t back_places(const struct merak_kernel_call *call, struct back *b)
 
 CPU_SCRATCH(conv_dx)
 {
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, 2, 0);
     size_t most = 0;
 
     for (size_t c = 0; c < merak_windows_classes(&windows); c++) {
@@ -325,7 +326,7 @@ static enum merak_status back_rows(struct back *b, size_t row, size_t rows,
 
 CPU_KERNEL(conv_dx)
 {
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, 2, 0);
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
     for (size_t c = 0; c < merak_windows_classes(&windows); c++) {
@@ -513,11 +514,12 @@ static void pool_dx_item(void *arg, size_t item, int thread)
         store(p->out, i, true, p->sums[i]);
 }
 
-static enum merak_status pools_of(const struct merak_kernel_call *call,
-                                  struct pools *p, struct merak_error *err)
+static enum merak_status pools_of(const struct merak_kernel_call *call, int x,
+                                  int y, struct pools *p,
+                                  struct merak_error *err)
 {
     const struct merak_operand *out = merak_call_out(call, 0);
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, x, y);
 
     *p = (struct pools){.g = merak_patches_forward(&windows, out->local.dim[0]),
                         .out = out->data,
@@ -543,7 +545,7 @@ static enum merak_status pools_of(const struct merak_kernel_call *call,
 CPU_KERNEL(pool)
 {
     struct pools p;
-    enum merak_status rc = pools_of(call, &p, err);
+    enum merak_status rc = pools_of(call, 0, 1, &p, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -564,7 +566,7 @@ CPU_SCRATCH(pool_dx)
 CPU_KERNEL(pool_dx)
 {
     struct pools p;
-    enum merak_status rc = pools_of(call, &p, err);
+    enum merak_status rc = pools_of(call, call->n_in, 0, &p, err);
 
     if (rc != MERAK_OK)
         return rc;

@@ -133,10 +133,11 @@ static __global__ void __launch_bounds__(MAP_THREADS)
 }
 
 template <typename T>
-static merak_pool_call<T> pool_of(const struct merak_kernel_call *call)
+static merak_pool_call<T> pool_of(const struct merak_kernel_call *call, int x,
+                                  int y)
 {
     const struct merak_operand *out = merak_call_out(call, 0);
-    struct merak_windows w = merak_windows_of(call->attrs);
+    struct merak_windows w = merak_windows_of(call, x, y);
     merak_pool_call<T> p = {};
 
     p.windows = merak_patches_forward(&w, out->local.dim[0]);
@@ -150,7 +151,7 @@ static merak_pool_call<T> pool_of(const struct merak_kernel_call *call)
 CUDA_KERNEL(pool)
 {
     return by_dtype(call, 0, err, [&](auto of) {
-        auto p = pool_of<decltype(of)>(call);
+        auto p = pool_of<decltype(of)>(call, 0, 1);
 
         p.x = static_cast<const decltype(of) *>(call->operand[0].data);
         return launch(merak_cuda_context_of(call), map_launch("pool", p.n), err,
@@ -161,7 +162,7 @@ CUDA_KERNEL(pool)
 CUDA_KERNEL(pool_dx)
 {
     return by_dtype(call, 0, err, [&](auto of) {
-        auto p = pool_of<decltype(of)>(call);
+        auto p = pool_of<decltype(of)>(call, call->n_in, 0);
 
         p.dy = static_cast<const decltype(of) *>(call->operand[0].data);
         if (call->n_in > 1)

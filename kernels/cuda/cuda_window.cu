@@ -108,15 +108,20 @@ static size_t window_work(const merak_window_product &p,
                : merak_cuda_work_bytes(p.some, p.D);
 }
 
+/* The operand that is the output, or its gradient. */
+static int window_y(const struct merak_kernel_call *call,
+                    enum merak_window_form form)
+{
+    return form == WINDOW_DX ? 0 : form == WINDOW_DW ? 1 : call->n_in;
+}
+
 static merak_window_product window_plan(const struct merak_kernel_call *call,
                                         enum merak_window_form form, size_t c)
 {
     const struct merak_operand *op = call->operand;
     const struct merak_operand *x = form == WINDOW_DX ? &op[2] : &op[0];
-    const struct merak_operand *y = form == WINDOW_DX   ? &op[0]
-                                    : form == WINDOW_DW ? &op[1]
-                                                        : &op[call->n_in];
-    struct merak_windows w = merak_windows_of(call->attrs);
+    const struct merak_operand *y = &op[window_y(call, form)];
+    struct merak_windows w = merak_windows_of(call, form == WINDOW_DX ? 2 : 0, window_y(call, form));
     merak_window_product p = {};
     bool back = form == WINDOW_DX;
 
@@ -156,7 +161,7 @@ static merak_window_product window_plan(const struct merak_kernel_call *call,
 static size_t window_scratch(const struct merak_kernel_call *call,
                              enum merak_window_form form)
 {
-    struct merak_windows w = merak_windows_of(call->attrs);
+    struct merak_windows w = merak_windows_of(call, form == WINDOW_DX ? 2 : 0, window_y(call, form));
     size_t classes = form == WINDOW_DX ? merak_windows_classes(&w) : 1;
     size_t most = 0;
 
@@ -416,7 +421,7 @@ static enum merak_status window_run(const struct merak_kernel_call *call,
 {
     return by_dtype(call, 0, err, [&](auto of) {
         merak_window_run<decltype(of)> r = {
-            call, op, form, {}, merak_windows_of(call->attrs),
+            call, op, form, {}, merak_windows_of(call, form == WINDOW_DX ? 2 : 0, window_y(call, form)),
             static_cast<char *>(call->scratch)};
         size_t classes =
             form == WINDOW_DX ? merak_windows_classes(&r.windows) : 1;

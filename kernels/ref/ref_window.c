@@ -16,7 +16,7 @@ REF_KERNEL(conv)
     const struct merak_operand *bias =
         call->n_in > 2 && call->first ? &call->operand[2] : NULL;
     const struct merak_operand *y = merak_call_out(call, 0);
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, 0, call->n_in);
     struct merak_patches g = merak_patches_forward(&windows, y->local.dim[0]);
     size_t I = merak_local_last(x), O = merak_local_last(y);
 
@@ -44,7 +44,7 @@ REF_KERNEL(conv_dx)
 {
     const struct merak_operand *dy = &call->operand[0], *w = &call->operand[1];
     const struct merak_operand *dx = merak_call_out(call, 0);
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, 2, 0);
     const size_t in[] = {windows.dim[0].in, windows.dim[1].in,
                          windows.dim[2].in};
     const size_t size[] = {windows.dim[0].size, windows.dim[1].size,
@@ -82,7 +82,7 @@ REF_KERNEL(conv_dw)
 {
     const struct merak_operand *x = &call->operand[0], *dy = &call->operand[1];
     const struct merak_operand *dw = merak_call_out(call, 0);
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, 0, 1);
     struct merak_patches g = merak_patches_forward(&windows, x->local.dim[0]);
     size_t I = merak_local_last(x), O = merak_local_last(dy);
 
@@ -142,7 +142,7 @@ REF_KERNEL(pool)
 {
     const struct merak_operand *x = &call->operand[0];
     const struct merak_operand *y = merak_call_out(call, 0);
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, 0, 1);
     struct merak_patches g = merak_patches_forward(&windows, y->local.dim[0]);
     size_t C = merak_local_last(x);
 
@@ -184,7 +184,7 @@ static double given(const struct merak_kernel_call *call,
 REF_KERNEL(pool_dx)
 {
     const struct merak_operand *dx = merak_call_out(call, 0);
-    struct merak_windows windows = merak_windows_of(call->attrs);
+    struct merak_windows windows = merak_windows_of(call, call->n_in, 0);
     const size_t in[] = {windows.dim[0].in, windows.dim[1].in,
                          windows.dim[2].in};
     struct merak_patches of = merak_patches_forward(&windows, dx->local.dim[0]);

@@ -23,6 +23,7 @@ enum merak_convert_kind {
     MERAK_CONVERT_ALL_GATHER,     /* S -> R, F -> R */
     MERAK_CONVERT_ALL_TO_ALL,     /* S(a) -> S(b) */
     MERAK_CONVERT_SLICE,          /* R -> S, R -> F: local */
+    MERAK_CONVERT_HALO,           /* S -> S with parts of neighbours' */
 };
 
 enum { MERAK_LEVELS = 5 };

@@ -67,6 +67,18 @@ static void name_indices(struct merak_signature *sig,
     }
 }
 
+char merak_graph_sequence_letter(const struct merak_graph *graph)
+{
+    for (const char *letter = "tzyx"; *letter != '\0'; letter++) {
+        for (int i = 0; i < graph->n_inputs; i++) {
+            if (memchr(graph->input[i].letter, *letter,
+                       (size_t)graph->input[i].shape.ndim) != NULL)
+                return *letter;
+        }
+    }
+    return 0;
+}
+
 static void signature_of_op(const struct merak_node *node,
                             struct merak_signature *sig)
 {
@@ -122,7 +134,8 @@ bool merak_node_mixes_positions(const struct merak_node *node)
             int i = sig.operand_dim[o][d];
 
             if (i >= 0 && along[i] &&
-                (sig.index[i].kind == MERAK_INDEX_WHOLE || !sliced || d != 1))
+                (sig.index[i].kind == MERAK_INDEX_WHOLE ||
+                 sig.index[i].kind == MERAK_INDEX_WINDOW || !sliced || d != 1))
                 return true;
         }
     }

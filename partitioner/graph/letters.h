@@ -29,6 +29,9 @@ bool merak_letter_is_known(char letter);
 /* Do positions of the sequence run along dim 1?  In a single sequence, [1, T,
  * ..], each is contiguous then, and kernels may compute them part by part. */
 bool merak_value_has_positions(const struct merak_value *value);
+/* What a rank's part of a sample is a part of: positions, or, of a model
+ * without sequences, the first dim of space that an input has; 0: neither. */
+char merak_graph_sequence_letter(const struct merak_graph *graph);
 /* Does a node compute something from positions that only whole sequences have?
  * Not if it is known what it reads of earlier ones (merak_node_reads_back()).
  */

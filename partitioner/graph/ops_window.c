@@ -3,7 +3,7 @@
  * gradients
  *
  * The attributes are those of enum merak_window_number.  Samples and channels
- * may be cut, points of space may not: a window reads its neighbours.
+ * may be cut, and points where each window's are in one part and its reach.
  */
 #include "config.h"
 
@@ -13,6 +13,7 @@
 #include "base/error.h"
 
 #include <stdio.h>
+#include <stdint.h>
 #include <string.h>
 
 /* Points of the input, of the output, and of a window. */
@@ -111,18 +112,65 @@ static enum merak_status infer_by(dims_fn fn, struct merak_infer *inf,
     return merak_dims_solve(&dims, inf, err);
 }
 
+/* May dim d of space be cut?  Parts of the input are then those of the output,
+ * times the stride.  Windows of pooling must not have points of two parts. */
+static bool is_window(const struct merak_infer *inf, int d, bool pools)
+{
+    size_t size = number(inf, d, MERAK_WINDOW_SIZE);
+    size_t stride = number(inf, d, MERAK_WINDOW_STRIDE);
+    size_t pad = number(inf, d, MERAK_WINDOW_PAD);
+    size_t span = number(inf, d, MERAK_WINDOW_DILATION) * (size - 1) + 1;
+
+    return number(inf, d, MERAK_WINDOW_IN) ==
+               stride * number(inf, d, MERAK_WINDOW_OUT) &&
+           span <= UINT8_MAX && (!pools || (span <= stride && pad == 0));
+}
+
+/* What a part needs of an operand beside its own points: of an input those that
+ * its windows have, of an output's gradient the windows of its points. */
+static struct merak_reach reach_of(const struct merak_infer *inf, int d,
+                                   bool out)
+{
+    int stride = (int)number(inf, d, MERAK_WINDOW_STRIDE);
+    int pad = (int)number(inf, d, MERAK_WINDOW_PAD);
+    int last = (int)number(inf, d, MERAK_WINDOW_DILATION) *
+               ((int)number(inf, d, MERAK_WINDOW_SIZE) - 1);
+    int before = pad, after = last + 1 - stride - pad;
+
+    if (out) {
+        before = last > pad ? (last - pad) / stride : 0;
+        after = pad > 0 ? (pad - 1) / stride + 1 : 0;
+    }
+    return (struct merak_reach){(uint8_t)before,
+                                (uint8_t)(after > 0 ? after : 0)};
+}
+
 /* The output's points are the input's index: what is counted along it stays
- * so, with fewer of them. */
-static void signature_by(dims_fn fn, const struct merak_infer *inf,
-                         struct merak_signature *sig)
+ * so, with fewer of them.  in, out: the input operand of which each is the
+ * points, or -1. */
+static void signature_by(dims_fn fn, const struct merak_infer *inf, int in,
+                         int out, bool pools, struct merak_signature *sig)
 {
     struct merak_dims dims = {0};
 
     fn(inf, IN, &dims);
     merak_dims_indices(&dims, inf, sig);
+    for (int d = 0; d < space_dims(inf); d++) {
+        struct merak_index *index;
+
+        if (!is_window(inf, d, pools))
+            continue;
+        index = &sig->index[sig->operand_dim[0][1 + d]];
+        index->kind = MERAK_INDEX_WINDOW;
+        index->extent = number(inf, d, MERAK_WINDOW_OUT);
+        if (in >= 0)
+            sig->reach[in][1 + d] = reach_of(inf, d, false);
+        if (out >= 0)
+            sig->reach[out][1 + d] = reach_of(inf, d, true);
+    }
 }
 
-#define BY_DIMS(op)                                              \
+#define BY_DIMS(op, in, out, pools)                              \
     static enum merak_status op##_infer(struct merak_infer *inf, \
                                         struct merak_error *err) \
     {                                                            \
@@ -131,7 +179,7 @@ static void signature_by(dims_fn fn, const struct merak_infer *inf,
     static void op##_signature(const struct merak_infer *inf,    \
                                struct merak_signature *sig)      \
     {                                                            \
-        signature_by(op##_dims, inf, sig);                       \
+        signature_by(op##_dims, inf, in, out, pools, sig);       \
     }
 
 /* Two flops for each tap of each channel of each element of the output, of
@@ -166,7 +214,7 @@ static void conv_dims(const struct merak_infer *inf, const char *out,
     set_operand(dims, inf->n_in, "y", 'c', "b", out, n, "o");
 }
 
-BY_DIMS(conv)
+BY_DIMS(conv, 0, -1, false)
 
 static void conv_cost(const struct merak_infer *inf, struct merak_cost *cost)
 {
@@ -211,7 +259,7 @@ static void conv_dx_dims(const struct merak_infer *inf, const char *out,
     set_operand(dims, 2, "dx", 'c', "b", IN, n, "i");
 }
 
-BY_DIMS(conv_dx)
+BY_DIMS(conv_dx, -1, 0, false)
 
 static void conv_dx_cost(const struct merak_infer *inf, struct merak_cost *cost)
 {
@@ -234,7 +282,7 @@ static void conv_dw_dims(const struct merak_infer *inf, const char *out,
     set_operand(dims, 2, "dw", 'f', "o", TAP, n, "i");
 }
 
-BY_DIMS(conv_dw)
+BY_DIMS(conv_dw, 0, -1, false)
 
 static void conv_dw_cost(const struct merak_infer *inf, struct merak_cost *cost)
 {
@@ -255,7 +303,7 @@ static void pool_dims(const struct merak_infer *inf, const char *out,
     set_operand(dims, 1, "y", 'c', "b", out, n, "c");
 }
 
-BY_DIMS(pool)
+BY_DIMS(pool, -1, -1, true)
 
 /* A flop for each point of each window. */
 static void windows_cost(const struct merak_infer *inf, int y,
@@ -304,7 +352,7 @@ static void pool_dx_dims(const struct merak_infer *inf, const char *out,
     set_operand(dims, inf->n_in, "dx", 'c', "b", IN, n, "c");
 }
 
-BY_DIMS(pool_dx)
+BY_DIMS(pool_dx, -1, -1, true)
 
 static void pool_dx_cost(const struct merak_infer *inf, struct merak_cost *cost)
 {

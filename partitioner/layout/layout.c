@@ -11,9 +11,9 @@
 
 const char *merak_convert_name(enum merak_convert_kind kind)
 {
-    static const char *const name[] = {"none",           "all-reduce",
-                                       "reduce-scatter", "all-gather",
-                                       "all-to-all",     "slice"};
+    static const char *const name[] = {
+        "none",  "all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+        "slice", "halo"};
 
     return name[kind];
 }
@@ -30,16 +30,29 @@ bool merak_layout_equal(const struct merak_mesh *mesh,
     for (int x = 0; x < mesh->n_axes; x++) {
         if (a->at[x].kind != b->at[x].kind)
             return false;
-        if (a->at[x].kind == MERAK_SPLIT && a->at[x].dim != b->at[x].dim)
+        if (a->at[x].kind == MERAK_SPLIT &&
+            (a->at[x].dim != b->at[x].dim ||
+             a->at[x].before != b->at[x].before ||
+             a->at[x].after != b->at[x].after))
             return false;
     }
     return true;
 }
 
+bool merak_layout_reaches(const struct merak_layout *layout)
+{
+    for (int x = 0; x < MERAK_MAX_AXES; x++) {
+        if (layout->at[x].before > 0 || layout->at[x].after > 0)
+            return true;
+    }
+    return false;
+}
+
 void merak_layout_replicated(struct merak_layout *layout)
 {
     for (int x = 0; x < MERAK_MAX_AXES; x++)
-        layout->at[x] = (struct merak_place){MERAK_REPLICATED, -1};
+        layout->at[x] =
+            (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
 }
 
 const char *merak_layout_print(const struct merak_mesh *mesh,
@@ -64,9 +77,23 @@ const char *merak_layout_print(const struct merak_mesh *mesh,
         buf[at++] = letter[place->kind];
         if (place->kind == MERAK_SPLIT)
             buf[at++] = (char)('0' + place->dim);
+        if (place->before > 0 || place->after > 0)
+            at += (size_t)snprintf(buf + at, size - at, "+%d+%d", place->before,
+                                   place->after);
         buf[at] = '\0';
     }
     return buf;
+}
+
+/* By elements of the neighbours' parts, as far as there are any. */
+static void widen(struct merak_box *box, int d, size_t before, size_t after)
+{
+    size_t behind = box->full[d] - box->lo[d] - box->len[d];
+
+    before = before < box->lo[d] ? before : box->lo[d];
+    after = after < behind ? after : behind;
+    box->lo[d] -= before;
+    box->len[d] += before + after;
 }
 
 void merak_layout_box(const struct merak_mesh *mesh,
@@ -88,6 +115,7 @@ void merak_layout_box(const struct merak_mesh *mesh,
         lo = merak_cut(box->len[d], parts, i);
         box->len[d] = merak_cut(box->len[d], parts, i + 1) - lo;
         box->lo[d] += lo;
+        widen(box, d, layout->at[x].before, layout->at[x].after);
     }
 }
 

@@ -52,6 +52,9 @@ enum merak_place_kind {
 struct merak_place {
     uint8_t kind; /* enum merak_place_kind */
     int8_t dim;   /* MERAK_SPLIT: the dim; else -1 */
+    /* Elements of the neighbours' parts that a rank has, too: in copies that
+     * windows read, which one exchange makes and nothing converts. */
+    uint8_t before, after;
 };
 
 struct merak_layout {
@@ -74,9 +77,12 @@ bool merak_place_is_partial(const struct merak_place *place);
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,
                         const struct merak_layout *b);
+/* Does a rank have elements of its neighbours' parts? */
+bool merak_layout_reaches(const struct merak_layout *layout);
 /* Replicated along every axis of any mesh. */
 void merak_layout_replicated(struct merak_layout *layout);
-/* "R", "S1", "P", "M", "F" per axis: "S0,R". buf of at least 32 bytes. */
+/* "R", "S1", "P", "M", "F" per axis: "S0,R"; "S1+2+1" with two elements more
+ * before and one after. buf of at least 32 bytes. */
 const char *merak_layout_print(const struct merak_mesh *mesh,
                                const struct merak_layout *layout, char *buf,
                                size_t size);

@@ -53,9 +53,9 @@ static struct merak_place digit_place(int digit)
                                    MERAK_PARTIAL_MAX, MERAK_FLAT};
 
     if (digit >= DIGIT_SPLIT_0)
-        return (struct merak_place){MERAK_SPLIT,
-                                    (int8_t)(digit - DIGIT_SPLIT_0)};
-    return (struct merak_place){kind[digit], -1};
+        return (struct merak_place){.kind = MERAK_SPLIT,
+                                    .dim = (int8_t)(digit - DIGIT_SPLIT_0)};
+    return (struct merak_place){.kind = kind[digit], .dim = -1};
 }
 
 int merak_layout_code(const struct merak_mesh *mesh,
@@ -85,6 +85,18 @@ static bool is_innermost(const struct merak_mesh *mesh,
         if (layout->at[x].kind == MERAK_SPLIT && mesh->axis[x].size > 1 &&
             layout->at[x].dim == layout->at[axis].dim)
             return false;
+    return true;
+}
+
+/* No other axis cuts its dim: the neighbours are members of one group. */
+static bool is_alone(const struct merak_mesh *mesh,
+                     const struct merak_layout *layout, int axis)
+{
+    for (int x = 0; x < mesh->n_axes; x++) {
+        if (x != axis && layout->at[x].kind == MERAK_SPLIT &&
+            mesh->axis[x].size > 1 && layout->at[x].dim == layout->at[axis].dim)
+            return false;
+    }
     return true;
 }
 
@@ -123,6 +135,9 @@ static enum merak_convert_kind change_kind(const struct merak_place *a,
         return MERAK_CONVERT_ALL_GATHER;
     if (a->kind == MERAK_SPLIT && b->kind == MERAK_SPLIT && a->dim != b->dim)
         return MERAK_CONVERT_ALL_TO_ALL;
+    if (a->kind == MERAK_SPLIT && b->kind == MERAK_SPLIT &&
+        (b->before > 0 || b->after > 0))
+        return MERAK_CONVERT_HALO;
     return MERAK_CONVERT_NONE;
 }
 
@@ -134,7 +149,9 @@ bool merak_layout_change(const struct merak_mesh *mesh,
 
     h.kind = change_kind(&from->at[axis], &place);
     h.to.at[axis] = place;
-    if (h.kind == MERAK_CONVERT_NONE)
+    if (h.kind == MERAK_CONVERT_NONE || merak_layout_reaches(from))
+        return false;
+    if ((place.before > 0 || place.after > 0) && !is_alone(mesh, &h.to, axis))
         return false;
     /* under a flat cut only elementwise sums keep every part in place */
     if (h.kind != MERAK_CONVERT_ALL_REDUCE &&
@@ -156,10 +173,15 @@ double merak_layout_words(const struct merak_mesh *mesh,
 
     for (int d = 0; d < shape->ndim; d++)
         n *= (double)shape->dim[d];
-    for (int x = 0; x < mesh->n_axes; x++)
-        if (layout->at[x].kind == MERAK_SPLIT ||
-            layout->at[x].kind == MERAK_FLAT)
+    for (int x = 0; x < mesh->n_axes; x++) {
+        const struct merak_place *place = &layout->at[x];
+
+        if (place->kind == MERAK_SPLIT || place->kind == MERAK_FLAT)
             n /= mesh->axis[x].size;
+        if (place->before + place->after > 0)
+            n *= 1 + (double)(place->before + place->after) *
+                         mesh->axis[x].size / (double)shape->dim[place->dim];
+    }
     return n;
 }
 

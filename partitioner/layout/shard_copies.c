@@ -273,7 +273,8 @@ struct merak_value *merak_write_get(struct merak_shard_writer *w, int old,
     for (struct merak_copy *c = w->entry[old].copies; c != NULL; c = c->next) {
         double cost;
 
-        if (!is_usable(w, old, c, phase))
+        if (!is_usable(w, old, c, phase) ||
+            merak_layout_reaches(merak_write_layout(w, c->value)))
             continue;
         cost = path_cost(w, c, layout);
         if (best == NULL || cost < best_cost) {
@@ -285,5 +286,64 @@ struct merak_value *merak_write_get(struct merak_shard_writer *w, int old,
     value = merak_write_convert(w, best->value, layout, phase, forward);
     if (best_cost != 0)
         merak_write_add_copy(w, old, value, phase);
+    return value;
+}
+
+/* The hop from a copy to a layout with parts of neighbours'; false if there is
+ * none.  What is whole is sliced. */
+static bool find_halo(const struct merak_shard_writer *w,
+                      const struct merak_copy *copy,
+                      const struct merak_layout *wide, struct merak_hop *hop)
+{
+    const struct merak_layout *from = merak_write_layout(w, copy->value);
+    int changed = -1;
+
+    for (int x = 0; x < w->mesh.n_axes; x++) {
+        struct merak_mesh alone = w->mesh;
+
+        alone.n_axes = x + 1;
+        if (changed >= 0 || merak_layout_equal(&alone, from, wide))
+            continue;
+        changed = x;
+    }
+    return changed >= 0 &&
+           merak_layout_change(&w->mesh, from, changed, wide->at[changed],
+                               hop) &&
+           merak_layout_equal(&w->mesh, &hop->to, wide);
+}
+
+struct merak_value *merak_write_halo(struct merak_shard_writer *w, int old,
+                                     const struct merak_layout *layout,
+                                     const struct merak_layout *wide,
+                                     enum merak_phase phase, int forward)
+{
+    struct rows_left left = {NULL, 0};
+    struct merak_value *value;
+    struct merak_hop hop;
+
+    if (w->rc != MERAK_OK)
+        return NULL;
+    for (struct merak_copy *c = w->entry[old].copies; c != NULL; c = c->next) {
+        if (is_usable(w, old, c, phase) &&
+            merak_layout_equal(&w->mesh, merak_write_layout(w, c->value), wide))
+            return c->value;
+    }
+    for (struct merak_copy *c = w->entry[old].copies; c != NULL; c = c->next) {
+        if (!is_usable(w, old, c, phase) || !find_halo(w, c, wide, &hop) ||
+            hop.kind != MERAK_CONVERT_SLICE)
+            continue;
+        value = emit_hop(w, c->value, &left, &hop, phase, forward);
+        merak_write_add_copy(w, old, value, phase);
+        return value;
+    }
+    value = merak_write_get(w, old, layout, phase, forward);
+    if (w->rc != MERAK_OK)
+        return NULL;
+    if (!find_halo(w, &(struct merak_copy){.value = value}, wide, &hop)) {
+        fail_path(w, value, wide);
+        return NULL;
+    }
+    value = emit_hop(w, value, &left, &hop, phase, forward);
+    merak_write_add_copy(w, old, value, phase);
     return value;
 }

@@ -90,6 +90,11 @@ void merak_strategy_layout(const struct merak_mesh *mesh,
                            const struct merak_strategy *strategy, int o,
                            struct merak_layout *layout);
 /* A gradient node's strategy: the same cuts, by index name. */
+/* Add to operand o's layout what windows read of the neighbours' parts; false
+ * if that is nothing. */
+bool merak_strategy_reach(const struct merak_mesh *mesh,
+                          const struct merak_signature *sig, int o,
+                          struct merak_layout *layout);
 void merak_strategy_inherit(const struct merak_mesh *mesh,
                             const struct merak_signature *forward_sig,
                             const struct merak_strategy *forward,

@@ -11,6 +11,7 @@
 #include "base/size.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* --- numbers that have to divide ------------------------------------------ */
 
@@ -228,6 +229,36 @@ static enum merak_status check_factors(const struct merak_shard_options *opt,
                            size[0], size[1]);
 }
 
+static bool has_sequences(const struct merak_graph *graph)
+{
+    return merak_graph_sequence_letter(graph) == MERAK_LETTER_POSITIONS;
+}
+
+/* Inputs that are cut over cp by a dim of space. */
+static enum merak_status check_space(const struct merak_graph *graph, size_t cp,
+                                     struct merak_error *err)
+{
+    char letter = merak_graph_sequence_letter(graph);
+
+    if (letter == 0 || letter == MERAK_LETTER_POSITIONS)
+        return MERAK_OK;
+    for (int i = 0; i < graph->n_inputs; i++) {
+        const struct merak_input *input = &graph->input[i];
+        const char *at =
+            memchr(input->letter, letter, (size_t)input->shape.ndim);
+        size_t n = at == NULL ? cp : input->shape.dim[at - input->letter];
+
+        if (n % cp == 0)
+            continue;
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "input %s has %zu points along %c, which cannot be cut over "
+                   "cp=%zu",
+                   input->name, n, letter, cp);
+        return merak_divisors_fix(n, cp, err);
+    }
+    return MERAK_OK;
+}
+
 /* --- all numbers ---------------------------------------------------------- */
 
 static enum merak_status check(const struct merak_graph *graph,
@@ -264,7 +295,10 @@ static enum merak_status check(const struct merak_graph *graph,
                            opt->ep > 1 ? tp * (size_t)opt->ep : tp, err);
     if (rc != MERAK_OK)
         return rc;
-    if (graph->seq % cp != 0) {
+    rc = check_space(graph, cp, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (has_sequences(graph) && graph->seq % cp != 0) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "a sequence of %zu tokens cannot be cut over cp=%zu",
                    graph->seq, cp);
@@ -404,20 +438,9 @@ size_t merak_shard_pieces(const struct merak_graph *graph,
     size_t pieces = 2 * cp_of(opt);
 
     return opt->cp < 2 || opt->cp_order == MERAK_CP_CONTIGUOUS ||
-                   graph->seq % pieces != 0
+                   !has_sequences(graph) || graph->seq % pieces != 0
                ? 0
                : pieces;
-}
-
-/* Does any input have positions? */
-static bool has_sequences(const struct merak_graph *graph)
-{
-    for (int v = 0; v < graph->n_values; v++) {
-        if (graph->value[v]->kind == MERAK_VALUE_INPUT &&
-            merak_value_has_positions(graph->value[v]))
-            return true;
-    }
-    return false;
 }
 
 /* Can all ranks of cp exchange heads, or those of a second axis? */
@@ -501,9 +524,10 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
 
     if (opt->cp < 2)
         return MERAK_OK;
-    if (!has_sequences(graph)) {
+    if (merak_graph_sequence_letter(graph) == 0) {
         merak_fail(err, MERAK_ERR_CONFIG,
-                   "cp=%d cuts sequences, and this model has none", opt->cp);
+                   "cp=%d cuts sequences or space, and this model has neither",
+                   opt->cp);
         return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --cp 1");
     }
     for (int n = 0; n < graph->n_forward; n++) {

@@ -28,6 +28,10 @@
  * positions which it cannot be cut along, attention, may be cut by heads
  * instead.
  *
+ * A model without sequences is cut by its first dim of space along that axis:
+ * nodes with windows over it then read what their neighbours have, and those
+ * whose weights run along it are whole.
+ *
  * Along an axis for experts, these are cut where a node has them; all else is
  * cut by samples, or by its vocabulary, or not at all.
  */
@@ -81,12 +85,30 @@ void merak_strategy_layout(const struct merak_mesh *mesh,
             continue;
         d = dim_with(sig, o, MERAK_MAX_DIMS, cut);
         if (d >= 0)
-            *place = (struct merak_place){MERAK_SPLIT, (int8_t)d};
+            *place =
+                (struct merak_place){.kind = MERAK_SPLIT, .dim = (int8_t)d};
         else if (o >= n_in)
             place->kind = sig->index[cut].kind == MERAK_INDEX_MAX
                               ? MERAK_PARTIAL_MAX
                               : MERAK_PARTIAL_SUM;
     }
+}
+
+bool merak_strategy_reach(const struct merak_mesh *mesh,
+                          const struct merak_signature *sig, int o,
+                          struct merak_layout *layout)
+{
+    for (int x = 0; x < mesh->n_axes; x++) {
+        struct merak_place *place = &layout->at[x];
+        int i =
+            place->kind == MERAK_SPLIT ? sig->operand_dim[o][place->dim] : -1;
+
+        if (i < 0 || sig->index[i].kind != MERAK_INDEX_WINDOW)
+            continue;
+        place->before = sig->reach[o][place->dim].before;
+        place->after = sig->reach[o][place->dim].after;
+    }
+    return merak_layout_reaches(layout);
 }
 
 void merak_strategy_inherit(const struct merak_mesh *mesh,
@@ -214,7 +236,8 @@ static bool is_cuttable(const struct choice *c, int i, size_t parts)
 {
     const struct merak_index *index = &c->sig->index[i];
 
-    return index->kind != MERAK_INDEX_WHOLE && !index->experts &&
+    return index->kind != MERAK_INDEX_WHOLE &&
+           index->kind != MERAK_INDEX_WINDOW && !index->experts &&
            fits(index, parts) &&
            !(is_samples(index) && samples_rule(c) == MERAK_SAMPLES_NEVER) &&
            !(is_sequence(index) &&
@@ -256,7 +279,9 @@ static bool has_whole_rows(const struct choice *c)
         for (int d = 0; d < MERAK_MAX_DIMS && is_activation(c, o); d++) {
             int i = c->sig->operand_dim[o][d];
 
-            if (i >= 0 && c->sig->index[i].kind == MERAK_INDEX_WHOLE &&
+            if (i >= 0 &&
+                (c->sig->index[i].kind == MERAK_INDEX_WHOLE ||
+                 c->sig->index[i].kind == MERAK_INDEX_WINDOW) &&
                 c->sig->index[i].extent > 1)
                 return true;
         }
@@ -354,6 +379,7 @@ static int list_sequence_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
     size_t parts = (size_t)c->mesh->axis[axis].size;
     bool whole = merak_node_needs_sequences(c->node, c->sig);
+    char letter = merak_graph_sequence_letter(c->graph);
     bool heads = whole && c->rule->cp != MERAK_CP_GATHER;
     bool positions = !whole || c->rule->cp != MERAK_CP_HEADS ||
                      merak_axis_is_outer(c->mesh, axis);
@@ -364,7 +390,8 @@ static int list_sequence_cuts(const struct choice *c, int axis, int8_t *cuts)
 
         if (index->kind == MERAK_INDEX_WHOLE || !fits(index, parts))
             continue;
-        if ((positions && index->name == MERAK_LETTER_POSITIONS) ||
+        if ((positions && index->name == letter &&
+             (letter == MERAK_LETTER_POSITIONS || !splits_weight(c, i))) ||
             (heads && !merak_letter_is_known(index->name) &&
              !splits_weight(c, i)))
             cuts[n++] = (int8_t)i;

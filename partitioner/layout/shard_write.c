@@ -232,16 +232,21 @@ static void write_inputs(struct merak_shard_writer *w,
     strategy_of(w, old, &strategy);
     for (int k = 0; k < old->n_in && w->rc == MERAK_OK; k++) {
         int i = in_turn(old->op, k);
-        struct merak_layout layout;
+        struct merak_layout layout, wide;
 
         merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               i, &layout);
+        wide = layout;
         if ((old->op->rows_left_reads >> i & 1) != 0) {
             w->rows_left = in[old->op->rows_left_in];
             w->rows_left_load = old->attrs.f[0];
         }
-        in[i] =
-            merak_write_get(w, old->in[i]->id, &layout, old->phase, forward);
+        if (merak_strategy_reach(&w->mesh, &w->sig[old->id], i, &wide))
+            in[i] = merak_write_halo(w, old->in[i]->id, &layout, &wide,
+                                     old->phase, forward);
+        else
+            in[i] = merak_write_get(w, old->in[i]->id, &layout, old->phase,
+                                    forward);
         w->rows_left = NULL;
     }
 }

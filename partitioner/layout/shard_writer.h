@@ -85,5 +85,11 @@ struct merak_value *merak_write_convert(struct merak_shard_writer *w,
 struct merak_value *merak_write_get(struct merak_shard_writer *w, int old,
                                     const struct merak_layout *layout,
                                     enum merak_phase phase, int forward);
+/* The same in `wide`, which is the layout and what windows read of neighbours'
+ * parts. */
+struct merak_value *merak_write_halo(struct merak_shard_writer *w, int old,
+                                     const struct merak_layout *layout,
+                                     const struct merak_layout *wide,
+                                     enum merak_phase phase, int forward);
 
 #endif

@@ -287,7 +287,7 @@ static struct merak_exchange *gather_of(struct merak_build *b, int value,
 {
     const struct merak_slot *s = &b->prog->slot[slot];
     struct merak_mesh mesh = {.n_axes = 1, .axis[0].size = a->n};
-    struct merak_layout from = {{{MERAK_FLAT, -1}}};
+    struct merak_layout from = {.at[0] = {.kind = MERAK_FLAT, .dim = -1}};
     struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_GATHER};
     struct merak_shape shape = merak_box_shape(&s->box);
     struct merak_exchange **ex =

@@ -17,8 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK 256 /* instructions after which the deadline is looked at again \
-                  */
+#define LOOK                                                        \
+    256 /* instructions after which the deadline is looked at again \
+         */
 
 void merak_build_fail(struct merak_build *b, enum merak_status rc)
 {
@@ -75,7 +76,8 @@ struct merak_layout merak_build_layout(const struct merak_build *b, int value)
     struct merak_layout layout = b->sharded->layout[value];
 
     for (int a = b->sharded->mesh.n_axes; a < MERAK_MAX_AXES; a++)
-        layout.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
+        layout.at[a] =
+            (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
     return layout;
 }
 
@@ -372,10 +374,9 @@ static void measure(struct merak_build *b, struct merak_instr *in)
         merak_program_call(b->prog, in, &call);
         measure_kernel(b, in, &call);
         if (memory->scratch != NULL)
-            in->scratch =
-                shared_slot(b, in->queue, MERAK_CAT_SCRATCH,
-                            memory->scratch(memory->arg, in->op->name, &call),
-                            false);
+            in->scratch = shared_slot(
+                b, in->queue, MERAK_CAT_SCRATCH,
+                memory->scratch(memory->arg, in->op->name, &call), false);
         break;
     case MERAK_INSTR_EXCHANGE:
         in->bytes = merak_exchange_bytes(in->exchange);

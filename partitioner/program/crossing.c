@@ -71,7 +71,7 @@ static void set_end(struct view *v, bool samples)
     end->mesh = (struct merak_mesh){.n_axes = 1, .axis[0] = {"dp", v->mesh.dp}};
     merak_layout_replicated(&end->layout);
     if (samples)
-        end->layout.at[0] = (struct merak_place){MERAK_SPLIT, 0};
+        end->layout.at[0] = (struct merak_place){.kind = MERAK_SPLIT, .dim = 0};
     for (int a = 0; a < mesh->n_axes; a++) {
         end->mesh.axis[end->mesh.n_axes] = mesh->axis[a];
         end->layout.at[end->mesh.n_axes++] =
@@ -103,9 +103,9 @@ static void set_parts(struct view *v)
         return;
     v->part_dim = d;
     end->mesh.n_axes = 2;
-    end->mesh.axis[1] =
-        (struct merak_axis){.name = "tp", .size = v->mesh.tp};
-    end->layout.at[1] = (struct merak_place){MERAK_SPLIT, (int8_t)d};
+    end->mesh.axis[1] = (struct merak_axis){.name = "tp", .size = v->mesh.tp};
+    end->layout.at[1] =
+        (struct merak_place){.kind = MERAK_SPLIT, .dim = (int8_t)d};
 }
 
 static void set_view(const struct merak_build *b, struct view *v, int stage)
@@ -235,7 +235,8 @@ static void set_gather(struct merak_build *b, struct merak_crossing *c,
 {
     const struct merak_mesh mesh = {.n_axes = 1,
                                     .axis[0] = {"tp", to->mesh.tp}};
-    struct merak_layout from = {{{MERAK_SPLIT, (int8_t)to->part_dim}}};
+    struct merak_layout from = {
+        {{.kind = MERAK_SPLIT, .dim = (int8_t)to->part_dim}}};
     struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_GATHER};
 
     merak_layout_replicated(&hop.to);

@@ -63,7 +63,7 @@ struct merak_layout merak_build_state_layout(const struct merak_build *b,
 
     for (int a = 0; a < b->mesh.n_axes; a++) {
         if (is_flat_along(b, param, a))
-            layout.at[a] = (struct merak_place){MERAK_FLAT, -1};
+            layout.at[a] = (struct merak_place){.kind = MERAK_FLAT, .dim = -1};
     }
     return layout;
 }
@@ -75,7 +75,8 @@ struct merak_layout merak_build_home_layout(const struct merak_build *b,
 
     for (int a = 0; a < b->mesh.n_axes; a++) {
         if (is_outer(b, a))
-            layout.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
+            layout.at[a] =
+                (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
     }
     return layout;
 }
@@ -149,7 +150,7 @@ static int reduce_along(struct merak_build *b,
         .kind = MERAK_CONVERT_ALL_REDUCE, .axis = axis, .to = *layout};
     int to = slot; /* an all-reduce works in place */
 
-    hop.to.at[axis] = (struct merak_place){MERAK_REPLICATED, -1};
+    hop.to.at[axis] = (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
     if (is_flat_along(b, p->value, axis)) {
         hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
         hop.to.at[axis].kind = MERAK_FLAT;
@@ -170,8 +171,9 @@ static int reduce_over(struct merak_build *b, const struct merak_param_slots *p,
         .kind = MERAK_CONVERT_ALL_REDUCE, .axis = axis, .to = *layout};
     bool flat = is_flat_along(b, p->value, axis);
 
-    hop.to.at[axis] = (struct merak_place){MERAK_REPLICATED, -1};
-    layout->at[axis] = (struct merak_place){MERAK_PARTIAL_SUM, -1};
+    hop.to.at[axis] = (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
+    layout->at[axis] =
+        (struct merak_place){.kind = MERAK_PARTIAL_SUM, .dim = -1};
     if (flat) {
         hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
         hop.to.at[axis].kind = MERAK_FLAT;
@@ -230,7 +232,7 @@ static void reduce_here(struct merak_build *b,
         .kind = MERAK_CONVERT_ALL_REDUCE, .axis = axis, .to = *layout};
     struct merak_exchange *ex;
 
-    hop.to.at[axis] = (struct merak_place){MERAK_REPLICATED, -1};
+    hop.to.at[axis] = (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
     ex = merak_build_exchange(b, &b->mesh, b->coord, &hop, layout, &p->shape,
                               b->prog->slot[slot].dtype);
     if (b->rc == MERAK_OK)
@@ -282,7 +284,8 @@ static void gather(struct merak_build *b, const struct merak_param_slots *p,
 
         if (from.at[a].kind != MERAK_FLAT || to->at[a].kind == MERAK_FLAT)
             continue;
-        hop.to.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
+        hop.to.at[a] =
+            (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
         next = part_in(b, p, whole, &hop.to, true, a);
         if (b->rc == MERAK_OK)
             merak_build_step_hop(b, p, &from, &hop, part, next);

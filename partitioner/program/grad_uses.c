@@ -122,7 +122,8 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
         int next = slot; /* an all-reduce works in place */
 
         for (int a = merak_build_dp_axis(b); a < b->mesh.n_axes; a++)
-            hop[h].to.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
+            hop[h].to.at[a] =
+                (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1};
         if (hop[h].kind != MERAK_CONVERT_ALL_REDUCE)
             next = grad_slot(b, param, &hop[h].to);
         merak_step_exchange(

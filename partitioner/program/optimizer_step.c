@@ -142,7 +142,7 @@ static int reduce_vector(struct merak_build *b, int slot, int key, uint64_t tag,
     const struct merak_shape shape = {1, {proto.box.len[0]}};
     const struct merak_group *group;
     struct merak_mesh mesh = {.n_axes = 1};
-    struct merak_layout from = {{{MERAK_PARTIAL_SUM, -1}}};
+    struct merak_layout from = {{{.kind = MERAK_PARTIAL_SUM, .dim = -1}}};
     struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_REDUCE};
     int g = merak_build_group(b, key), to;
 

@@ -53,13 +53,15 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
     "$TESTS/parity.py" equal "$RUNS/replicas" "$RUNS/both"
 }
 
-@test "convolutions train alike over stages, replicas and tensor ranks" {
+@test "convolutions train alike over stages, replicas, channels and space" {
     program=convnet
     classify c-one 1 1 1 --lr 1e-4
     classify c-stages 1 4 1 --lr 1e-4 --schedule zb-h1
     classify c-both 2 1 2 --lr 1e-4
     "$TESTS/parity.py" equal "$RUNS/c-one" "$RUNS/c-stages"
-    "$TESTS/parity.py" near --loss 1e-6 "$RUNS/c-one" "$RUNS/c-both"
+    CP=2 classify c-halos 1 2 1 --lr 1e-4
+    "$TESTS/parity.py" near --loss 1e-6 "$RUNS/c-one" "$RUNS/c-both" \
+        "$RUNS/c-one" "$RUNS/c-halos"
 }
 
 @test "several losses have their denominators, however a batch is split" {

@@ -64,7 +64,8 @@ run_example()
     read -ra program <<<"$5"
     shift 5
     mkdir -p "$dir"
-    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
+    srun -n$((tp * ${CP:-1} * pp * dp)) --overcommit --merak-tp="$tp" \
+        --merak-cp="${CP:-1}" --merak-pp="$pp" \
         "$BUILD/examples/${program[0]}" "${program[@]:1}" \
         --data "${DATA:-$RUNS/text}" --seq 32 \
         --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \

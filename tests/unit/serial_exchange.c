@@ -17,25 +17,29 @@
 
 #include "base/size.h"
 
-#define REPLICATED           \
-    {                        \
-        MERAK_REPLICATED, -1 \
+#define REPLICATED                          \
+    {                                       \
+        .kind = MERAK_REPLICATED, .dim = -1 \
     }
-#define SPLIT(d)         \
-    {                    \
-        MERAK_SPLIT, (d) \
+#define SPLIT(d)                        \
+    {                                   \
+        .kind = MERAK_SPLIT, .dim = (d) \
     }
-#define SUM                   \
-    {                         \
-        MERAK_PARTIAL_SUM, -1 \
+#define HALO(d, b, a)                                                \
+    {                                                                \
+        .kind = MERAK_SPLIT, .dim = (d), .before = (b), .after = (a) \
     }
-#define MAX                   \
-    {                         \
-        MERAK_PARTIAL_MAX, -1 \
+#define SUM                                  \
+    {                                        \
+        .kind = MERAK_PARTIAL_SUM, .dim = -1 \
     }
-#define FLAT           \
-    {                  \
-        MERAK_FLAT, -1 \
+#define MAX                                  \
+    {                                        \
+        .kind = MERAK_PARTIAL_MAX, .dim = -1 \
+    }
+#define FLAT                          \
+    {                                 \
+        .kind = MERAK_FLAT, .dim = -1 \
     }
 
 const struct exchange_row exchange_rows[] = {
@@ -70,6 +74,11 @@ const struct exchange_row exchange_rows[] = {
     {SPLIT(0), SPLIT(1), MERAK_F32, {2, {67, 301}}},
     {SPLIT(2), SPLIT(0), MERAK_F32, {3, {7, 5, 900}}},
     {SPLIT(1), SPLIT(0), MERAK_BF16, {4, {9, 8, 3, 5}}},
+    /* halo: whole neighbours, inner dims, parts that are thinner than it */
+    {SPLIT(0), HALO(0, 1, 1), MERAK_F32, {2, {64, 301}}},
+    {SPLIT(1), HALO(1, 3, 0), MERAK_BF16, {3, {5, 61, 17}}},
+    {SPLIT(2), HALO(2, 0, 2), MERAK_F32, {4, {3, 2, 40, 7}}},
+    {SPLIT(0), HALO(0, 3, 4), MERAK_F32, {2, {8, 33}}},
     /* reductions in fragments: many, two, packed ones, uneven ones */
     {SUM, REPLICATED, MERAK_F32, {1, {1200011}}},
     {MAX, REPLICATED, MERAK_BF16, {2, {1001, 701}}},

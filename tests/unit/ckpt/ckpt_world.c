@@ -105,15 +105,16 @@ int world_pieces(const struct world_layout *layout, int rank, bool all,
     for (int i = 0; i < world_n_tensors; i++) {
         const struct world_tensor *t = &world_tensors[i];
         bool flat = t->zero && layout->zero;
-        struct merak_layout at = {
-            {{MERAK_REPLICATED, -1}, {MERAK_REPLICATED, -1}}};
+        struct merak_layout at = {{{.kind = MERAK_REPLICATED, .dim = -1},
+                                   {.kind = MERAK_REPLICATED, .dim = -1}}};
 
         if (i / 3 % layout->pp != stage)
             continue;
         if (t->split >= 0)
-            at.at[0] = (struct merak_place){MERAK_SPLIT, (int8_t)t->split};
+            at.at[0] = (struct merak_place){.kind = MERAK_SPLIT,
+                                            .dim = (int8_t)t->split};
         if (flat)
-            at.at[1] = (struct merak_place){MERAK_FLAT, -1};
+            at.at[1] = (struct merak_place){.kind = MERAK_FLAT, .dim = -1};
         if (!all && ((t->split < 0 && coord[0] > 0) || (!flat && coord[1] > 0)))
             continue; /* another rank writes this copy */
         pieces[n].name = t->name;

@@ -30,6 +30,8 @@ static const struct form {
      0},
     {"conv", 1, {9}, {4}, {3}, {2}, {2}, true, 0},  /* every tap meets others */
     {"conv", 1, {5}, {2}, {4}, {0}, {2}, false, 0}, /* points of no window */
+    {"conv", 2, {6, 4}, {3, 4}, {2, 2}, {1, 1}, {1, 1}, true, 0},
+    {"conv", 1, {6}, {3}, {1}, {2}, {2}, false, 0},
     {"pool", 2, {4, 3}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, MERAK_POOL_MAX},
     {"pool",
      3,

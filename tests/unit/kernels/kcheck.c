@@ -294,6 +294,10 @@ int kc_check_padding(const struct kc_suite *suite, const struct kc *c)
 struct cut {
     int dim[MERAK_MAX_OPERANDS];
     char how; /* 's'ummed, 'm'aximum, 'c': all outputs are concatenated */
+    /* Operands have so many times as many points along it as the index has; and
+     * what a part reads of the others. */
+    size_t times[MERAK_MAX_OPERANDS];
+    struct merak_reach reach[MERAK_MAX_OPERANDS];
 };
 
 static void find_cut(const struct kc *c, const struct merak_signature *sig,
@@ -303,8 +307,14 @@ static void find_cut(const struct kc *c, const struct merak_signature *sig,
     for (int o = 0; o < c->call.n_in + c->call.n_out; o++) {
         cut->dim[o] = -1;
         for (int d = 0; d < c->call.operand[o].local.ndim; d++) {
-            if (sig->operand_dim[o][d] == index)
-                cut->dim[o] = d;
+            if (sig->operand_dim[o][d] != index)
+                continue;
+            cut->dim[o] = d;
+            cut->times[o] =
+                sig->index[index].kind == MERAK_INDEX_WINDOW
+                    ? c->call.operand[o].local.dim[d] / sig->index[index].extent
+                    : 1;
+            cut->reach[o] = sig->reach[o][d];
         }
         if (o >= c->call.n_in && cut->dim[o] < 0)
             cut->how = sig->index[index].kind == MERAK_INDEX_MAX ? 'm' : 's';
@@ -318,9 +328,17 @@ static void run_part(const struct kc_suite *suite, const struct kc *whole,
 {
     kc_copy(part, whole);
     part->call.first = lo == 0 || cut->how == 'c';
-    for (int o = 0; o < whole->call.n_in + whole->call.n_out; o++)
-        if (cut->dim[o] >= 0)
-            kc_slice(part, whole, o, cut->dim[o], lo, len);
+    for (int o = 0; o < whole->call.n_in + whole->call.n_out; o++) {
+        size_t begin = lo * cut->times[o], end = begin + len * cut->times[o];
+        size_t n;
+
+        if (cut->dim[o] < 0)
+            continue;
+        n = whole->call.operand[o].local.dim[cut->dim[o]];
+        begin -= cut->reach[o].before < begin ? cut->reach[o].before : begin;
+        end += cut->reach[o].after < n - end ? cut->reach[o].after : n - end;
+        kc_slice(part, whole, o, cut->dim[o], begin, end - begin);
+    }
     suite->run(part);
 }
 
@@ -361,13 +379,14 @@ static void check_cut(const struct kc_suite *suite, const struct kc *whole,
 
     while (cut->dim[along] < 0)
         along++;
-    extent = whole->call.operand[along].local.dim[cut->dim[along]];
+    extent = whole->call.operand[along].local.dim[cut->dim[along]] /
+             cut->times[along];
     if (extent < 2)
         return;
     /* rows kept for each expert beside positions: each part has its own */
     for (int o = along; o < n_in + whole->call.n_out; o++) {
-        if (cut->dim[o] >= 0 &&
-            whole->call.operand[o].local.dim[cut->dim[o]] != extent)
+        if (cut->dim[o] >= 0 && whole->call.operand[o].local.dim[cut->dim[o]] !=
+                                    extent * cut->times[o])
             return;
     }
     at = extent * 2 / 3;
@@ -378,8 +397,10 @@ static void check_cut(const struct kc_suite *suite, const struct kc *whole,
             check_joined(suite, part, whole, o, cut->how);
             continue;
         }
-        check_piece(suite, &part[0], whole, o, cut->dim[o], 0, at);
-        check_piece(suite, &part[1], whole, o, cut->dim[o], at, extent - at);
+        check_piece(suite, &part[0], whole, o, cut->dim[o], 0,
+                    at * cut->times[o]);
+        check_piece(suite, &part[1], whole, o, cut->dim[o], at * cut->times[o],
+                    (extent - at) * cut->times[o]);
     }
     kc_destroy(&part[0]);
     kc_destroy(&part[1]);
@@ -423,7 +444,9 @@ static void check_expert_gradients(const struct kc_suite *suite,
 /* Two ranks with a part of the experts each. */
 static void check_experts(const struct kc_suite *suite, const struct kc *whole)
 {
-    struct cut cut = {.dim = {-1, -1, -1, 0, 0, 0, -1, 0}, .how = 's'};
+    struct cut cut = {.dim = {-1, -1, -1, 0, 0, 0, -1, 0},
+                      .how = 's',
+                      .times = {1, 1, 1, 1, 1, 1, 1, 1}};
     size_t extent = whole->call.operand[3].local.dim[0], at = extent * 2 / 3;
     struct kc part[2], sum[2];
 

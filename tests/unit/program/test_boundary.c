@@ -105,7 +105,9 @@ static double inter_rvd(int tp, const struct merak_shape *shape,
                         struct merak_place from, struct merak_place to)
 {
     static const struct merak_place way[] = {
-        {MERAK_REPLICATED, -1}, {MERAK_SPLIT, 0}, {MERAK_SPLIT, 1}};
+        {.kind = MERAK_REPLICATED, .dim = -1},
+        {.kind = MERAK_SPLIT, .dim = 0},
+        {.kind = MERAK_SPLIT, .dim = 1}};
     const struct merak_mesh mesh = {.n_axes = 1, .axis[0].size = tp};
     const struct merak_layout a = {{from}}, b = {{to}};
     struct merak_hop hops[MERAK_MAX_HOPS];
@@ -149,8 +151,9 @@ static double boundary_words(const struct merak_program *prog)
  * end of one boundary, whose value goes up and whose gradient comes down. */
 static void boundaries_cost_what_inter_rvd_finds(void **state)
 {
-    static const struct merak_place whole = {MERAK_REPLICATED, -1},
-                                    cut = {MERAK_SPLIT, 1};
+    static const struct merak_place whole = {.kind = MERAK_REPLICATED,
+                                             .dim = -1},
+                                    cut = {.kind = MERAK_SPLIT, .dim = 1};
     /* golden: a quarter of 1024 x 4096 across, three quarters gathered */
     const struct merak_shape large = {2, {1024, 4096}}, crosses = {2, {32, 32}};
 

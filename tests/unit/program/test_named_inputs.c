@@ -123,7 +123,7 @@ static void with_others(struct merak_model *m, void *arg)
 
 /* Trained for some steps; loss has each one's losses. */
 static struct executed *trained(merak_describe_fn describe,
-                                const struct parity_variant *v,
+                                const struct parity_variant *v, int cp,
                                 double loss[PARITY_STEPS * MERAK_MAX_LOSSES])
 {
     struct merak_plan plan = parity_plan(v);
@@ -132,9 +132,11 @@ static struct executed *trained(merak_describe_fn describe,
     struct executed *ex;
 
     plan.micro_batch = 2;
+    plan.cp = cp;
     if (merak_plan_build(&plan, 16, describe, NULL, MERAK_PLAN_ALL, NULL,
                          &planned, &err) != MERAK_OK)
-        fail_msg("tp %d pp %d dp %d: %s", v->tp, v->pp, v->dp, err.text);
+        fail_msg("tp %d pp %d dp %d cp %d: %s", v->tp, v->pp, v->dp, cp,
+                 err.text);
     planned_assert_sound(planned);
     ex = executed_create(planned);
     for (int k = 0; k < planned->sharded->graph->n_losses; k++)
@@ -155,6 +157,7 @@ static const struct row {
     merak_describe_fn describe;
     struct parity_variant want, got;
     bool exact;
+    int cp; /* ranks that have parts of the images each */
 } rows[] = {
 #define ONE                   \
     {                         \
@@ -164,49 +167,120 @@ static const struct row {
     {                         \
         1, 1, 2, "1f1b", 0, 0 \
     }
-    {"labels of samples, pp 2", classifier, ONE, {1, 2, 1, "1f1b", 0, 0}, true},
+    {"labels of samples, pp 2",
+     classifier,
+     ONE,
+     {1, 2, 1, "1f1b", 0, 0},
+     true,
+     1},
     {"labels of samples, pp 4",
      classifier,
      ONE,
      {1, 4, 1, "gpipe", 0, 0},
-     true},
+     true,
+     1},
     {"labels of samples, tp 2",
      classifier,
      ONE,
      {2, 1, 1, "1f1b", 0, 0},
-     false},
+     false,
+     1},
     {"labels of samples, dp 2",
      classifier,
      ONE,
      {1, 1, 2, "1f1b", 1, 0},
-     false},
+     false,
+     1},
     {"labels of samples, pp 2, dp 2",
      classifier,
      TWO,
      {1, 2, 2, "1f1b", 0, 0},
-     true},
-    {"convolutions, pp 2", convolutions, ONE, {1, 2, 1, "zb-h1", 0, 0}, true},
-    {"convolutions, tp 2", convolutions, ONE, {2, 1, 1, "1f1b", 0, 0}, false},
+     true,
+     1},
+    {"convolutions, pp 2",
+     convolutions,
+     ONE,
+     {1, 2, 1, "zb-h1", 0, 0},
+     true,
+     1},
+    {"convolutions, tp 2",
+     convolutions,
+     ONE,
+     {2, 1, 1, "1f1b", 0, 0},
+     false,
+     1},
     {"convolutions, tp 2, pp 2, dp 2",
      convolutions,
      ONE,
      {2, 2, 2, "1f1b", 1, 0},
-     false},
-    {"labels of pixels, pp 2", segmenter, ONE, {1, 2, 1, "zb-h1", 0, 0}, true},
+     false,
+     1},
+    {"convolutions, cp 2",
+     convolutions,
+     ONE,
+     {1, 1, 1, "1f1b", 0, 0},
+     false,
+     2},
+    {"convolutions, cp 2, tp 2, pp 2",
+     convolutions,
+     ONE,
+     {2, 2, 1, "1f1b", 0, 0},
+     false,
+     2},
+    {"labels of pixels, cp 4",
+     segmenter,
+     ONE,
+     {1, 1, 1, "1f1b", 0, 0},
+     false,
+     4},
+    {"labels of pixels, pp 2",
+     segmenter,
+     ONE,
+     {1, 2, 1, "zb-h1", 0, 0},
+     true,
+     1},
     {"labels of pixels, tp 2, dp 2",
      segmenter,
      ONE,
      {2, 1, 2, "1f1b", 1, 0},
-     false},
-    {"several losses, pp 2", with_others, ONE, {1, 2, 1, "1f1b", 0, 0}, true},
-    {"several losses, pp 4", with_others, ONE, {1, 4, 1, "zb-h1", 0, 0}, true},
-    {"several losses, tp 2", with_others, ONE, {2, 1, 1, "1f1b", 0, 0}, false},
-    {"several losses, dp 2", with_others, ONE, {1, 1, 2, "1f1b", 2, 0}, false},
+     false,
+     1},
+    {"several losses, pp 2",
+     with_others,
+     ONE,
+     {1, 2, 1, "1f1b", 0, 0},
+     true,
+     1},
+    {"several losses, pp 4",
+     with_others,
+     ONE,
+     {1, 4, 1, "zb-h1", 0, 0},
+     true,
+     1},
+    {"several losses, tp 2",
+     with_others,
+     ONE,
+     {2, 1, 1, "1f1b", 0, 0},
+     false,
+     1},
+    {"several losses, dp 2",
+     with_others,
+     ONE,
+     {1, 1, 2, "1f1b", 2, 0},
+     false,
+     1},
     {"several losses, pp 2, tp 2, dp 2",
      with_others,
      ONE,
      {2, 2, 2, "1f1b", 1, 0},
-     false},
+     false,
+     1},
+    {"several losses, cp 2, pp 2",
+     with_others,
+     ONE,
+     {1, 2, 1, "1f1b", 0, 0},
+     false,
+     2},
 };
 #define N_ROWS (sizeof(rows) / sizeof(*rows))
 
@@ -215,8 +289,8 @@ static void layouts_agree(void **state)
     const struct row *row = *state;
     double want[PARITY_STEPS * MERAK_MAX_LOSSES];
     double got[PARITY_STEPS * MERAK_MAX_LOSSES];
-    struct executed *x = trained(row->describe, &row->want, want);
-    struct executed *y = trained(row->describe, &row->got, got);
+    struct executed *x = trained(row->describe, &row->want, 1, want);
+    struct executed *y = trained(row->describe, &row->got, row->cp, got);
 
     assert_near(got, want, PARITY_STEPS * MERAK_MAX_LOSSES,
                 row->exact ? 0 : 1e-6, 0);
@@ -232,7 +306,7 @@ static void a_weight_is_a_factor_of_the_gradient(void **state)
 {
     const struct parity_variant one = ONE;
     double loss[PARITY_STEPS * MERAK_MAX_LOSSES];
-    struct executed *x = trained(with_others, &one, loss);
+    struct executed *x = trained(with_others, &one, 1, loss);
     float norm[2];
 
     (void)state;

@@ -202,14 +202,15 @@ static struct merak_cross_end draw_end(struct draws *d, int ndim, int *node)
     int per_node = 1 + draw(d, 8);
 
     end.mesh.axis[0].size = 1 + draw(d, 6);
-    end.layout.at[0] = (struct merak_place){MERAK_SPLIT, 0};
+    end.layout.at[0] = (struct merak_place){.kind = MERAK_SPLIT, .dim = 0};
     for (int a = 1; a < end.mesh.n_axes; a++) {
         int dim = draw(d, ndim + 1) - 1;
 
         end.mesh.axis[a].size = 1 + draw(d, 4);
-        end.layout.at[a] = dim < 0
-                               ? (struct merak_place){MERAK_REPLICATED, -1}
-                               : (struct merak_place){MERAK_SPLIT, (int8_t)dim};
+        end.layout.at[a] =
+            dim < 0
+                ? (struct merak_place){.kind = MERAK_REPLICATED, .dim = -1}
+                : (struct merak_place){.kind = MERAK_SPLIT, .dim = (int8_t)dim};
     }
     for (int i = 0; i < merak_cross_members(&end); i++)
         node[i] = i / per_node;
@@ -277,13 +278,13 @@ static void random_pairs_reproduce_the_tensor(void **state)
 
 /* --- published cases and golden values ------------------------------------ */
 
-#define R                    \
-    {                        \
-        MERAK_REPLICATED, -1 \
+#define R                                   \
+    {                                       \
+        .kind = MERAK_REPLICATED, .dim = -1 \
     }
-#define S(dim)             \
-    {                      \
-        MERAK_SPLIT, (dim) \
+#define S(d)                            \
+    {                                   \
+        .kind = MERAK_SPLIT, .dim = (d) \
     }
 #define END(a, b, ...)                                                   \
     {                                                                    \
@@ -404,9 +405,10 @@ static void alike_meshes_send_straight_on(void **state)
         END(1, 5, S(0), R),
         END(4, 1, S(0), R),
         END(2, 3, S(0), S(0)),
-        END(2, 3, S(0), {MERAK_PARTIAL_SUM, -1}),
-        END(2, 3, {MERAK_PARTIAL_SUM, -1}, R),
-        END(2, 3, {MERAK_PARTIAL_MAX, -1}, {MERAK_PARTIAL_MAX, -1}),
+        END(2, 3, S(0), {.kind = MERAK_PARTIAL_SUM, .dim = -1}),
+        END(2, 3, {.kind = MERAK_PARTIAL_SUM, .dim = -1}, R),
+        END(2, 3, {.kind = MERAK_PARTIAL_MAX, .dim = -1},
+            {.kind = MERAK_PARTIAL_MAX, .dim = -1}),
     };
     const struct merak_shape shape = SHAPE(12, 7, 5);
 
@@ -431,9 +433,11 @@ static void sums_cross_term_by_term(void **state)
 {
     const struct merak_cross_end whole = END(1, 2, S(0), R);
     const struct merak_cross_end sums =
-        END(1, 2, S(0), {MERAK_PARTIAL_SUM, -1});
-    const struct merak_cross_end two = END(2, 2, S(0), {MERAK_PARTIAL_SUM, -1});
-    const struct merak_cross_end flat = END(1, 2, S(0), {MERAK_FLAT, -1});
+        END(1, 2, S(0), {.kind = MERAK_PARTIAL_SUM, .dim = -1});
+    const struct merak_cross_end two =
+        END(2, 2, S(0), {.kind = MERAK_PARTIAL_SUM, .dim = -1});
+    const struct merak_cross_end flat =
+        END(1, 2, S(0), {.kind = MERAK_FLAT, .dim = -1});
     const struct merak_shape shape = SHAPE(2, 2, 2);
     struct merak_cross cross;
     struct merak_error err;

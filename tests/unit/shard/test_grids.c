@@ -187,9 +187,11 @@ static double words_of_z(double elements, int z)
     const struct merak_mesh mesh = {.n_axes = 1,
                                     .axis = {{.name = "z", .size = z}}};
     const struct merak_shape shape = {1, {(size_t)elements}};
-    const struct merak_layout flat = {{{MERAK_FLAT, -1}}},
-                              whole = {{{MERAK_REPLICATED, -1}}},
-                              sum = {{{MERAK_PARTIAL_SUM, -1}}};
+    const struct merak_layout flat = {.at[0] = {.kind = MERAK_FLAT, .dim = -1}},
+                              whole = {.at[0] = {.kind = MERAK_REPLICATED,
+                                                 .dim = -1}},
+                              sum = {.at[0] = {.kind = MERAK_PARTIAL_SUM,
+                                               .dim = -1}};
     struct merak_hop hop[MERAK_MAX_HOPS];
     double words;
 

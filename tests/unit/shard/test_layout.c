@@ -11,25 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define R                    \
-    {                        \
-        MERAK_REPLICATED, -1 \
+#define R                                   \
+    {                                       \
+        .kind = MERAK_REPLICATED, .dim = -1 \
     }
-#define S(d)             \
-    {                    \
-        MERAK_SPLIT, (d) \
+#define S(d)                            \
+    {                                   \
+        .kind = MERAK_SPLIT, .dim = (d) \
     }
-#define P                     \
-    {                         \
-        MERAK_PARTIAL_SUM, -1 \
+#define H(d, b, a)                                                   \
+    {                                                                \
+        .kind = MERAK_SPLIT, .dim = (d), .before = (b), .after = (a) \
     }
-#define M                     \
-    {                         \
-        MERAK_PARTIAL_MAX, -1 \
+#define P                                    \
+    {                                        \
+        .kind = MERAK_PARTIAL_SUM, .dim = -1 \
     }
-#define F              \
-    {                  \
-        MERAK_FLAT, -1 \
+#define M                                    \
+    {                                        \
+        .kind = MERAK_PARTIAL_MAX, .dim = -1 \
+    }
+#define F                             \
+    {                                 \
+        .kind = MERAK_FLAT, .dim = -1 \
     }
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
@@ -58,6 +62,10 @@ static const struct {
     /* 7 rows over 3: 2, 2, 3 */
     {1, {3}, {0}, {{S(0)}}, {2, {7, 4}}, {0, 0}, {2, 4}, 0, 8, "S0"},
     {1, {3}, {2}, {{S(0)}}, {2, {7, 4}}, {4, 0}, {3, 4}, 0, 12, "S0"},
+    /* with rows of the parts before and after */
+    {1, {3}, {0}, {{H(0, 1, 2)}}, {2, {7, 4}}, {0, 0}, {4, 4}, 0, 16, "S0+1+2"},
+    {1, {3}, {1}, {{H(0, 1, 2)}}, {2, {7, 4}}, {1, 0}, {5, 4}, 0, 20, "S0+1+2"},
+    {1, {3}, {2}, {{H(0, 3, 0)}}, {2, {7, 4}}, {1, 0}, {6, 4}, 0, 24, "S0+3+0"},
     /* fewer rows than parts */
     {1, {4}, {0}, {{S(0)}}, {2, {2, 4}}, {0, 0}, {0, 4}, 0, 0, "S0"},
     {1, {4}, {3}, {{S(0)}}, {2, {2, 4}}, {1, 0}, {1, 4}, 0, 4, "S0"},
@@ -261,7 +269,8 @@ static struct merak_layout draw_layout(uint64_t *seed,
 
         if (kind == 1 && shape->ndim > 0)
             layout.at[x] = (struct merak_place){
-                MERAK_SPLIT, (int8_t)draw(seed, (uint32_t)shape->ndim)};
+                .kind = MERAK_SPLIT,
+                .dim = (int8_t)draw(seed, (uint32_t)shape->ndim)};
         else if (kind == 2 && x == mesh->n_axes - 1)
             layout.at[x] = (struct merak_place)F;
         else if (kind == 3)

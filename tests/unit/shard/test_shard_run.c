@@ -33,10 +33,11 @@ struct run {
     struct merak_step step;
 };
 
-static const struct merak_layout whole = {{{MERAK_REPLICATED, -1},
-                                           {MERAK_REPLICATED, -1},
-                                           {MERAK_REPLICATED, -1},
-                                           {MERAK_REPLICATED, -1}}};
+static const struct merak_layout whole = {
+    {{.kind = MERAK_REPLICATED, .dim = -1},
+     {.kind = MERAK_REPLICATED, .dim = -1},
+     {.kind = MERAK_REPLICATED, .dim = -1},
+     {.kind = MERAK_REPLICATED, .dim = -1}}};
 
 static const struct merak_layout *layout_of(const struct run *run, int value)
 {
