@@ -33,19 +33,19 @@ short()
 
 @test "stages, schedules and recomputation do not change a bit" {
     short llama-untied "1 2 1" pp --recompute full
-    "$TESTS/parity.py" equal "$RUNS/llama-untied-one" "$RUNS/llama-untied-pp"
+    hold_runs equal "$RUNS/llama-untied-one" "$RUNS/llama-untied-pp"
     short gpt2-tied "1 2 1" pp --schedule zb-h1
-    "$TESTS/parity.py" equal "$RUNS/gpt2-tied-one" "$RUNS/gpt2-tied-pp"
+    hold_runs equal "$RUNS/gpt2-tied-one" "$RUNS/gpt2-tied-pp"
 }
 
 # Each micro-batch and replica has another number of answers' tokens.
 @test "tensor ranks, replicas, slices and micro-batches agree" {
     short llama-untied "2 1 1" tp
-    "$TESTS/parity.py" near "$RUNS/llama-untied-one" "$RUNS/llama-untied-tp"
+    hold_runs near "$RUNS/llama-untied-one" "$RUNS/llama-untied-tp"
     short gpt2-tied "1 1 2" dp --micro-batch 2 --sub-pipeline yes
-    "$TESTS/parity.py" near "$RUNS/gpt2-tied-one" "$RUNS/gpt2-tied-dp"
+    hold_runs near "$RUNS/gpt2-tied-one" "$RUNS/gpt2-tied-dp"
     short llama-untied "1 2 1" sliced --schedule sliced:4 --sp off
-    "$TESTS/parity.py" near "$RUNS/llama-untied-one" "$RUNS/llama-untied-sliced"
+    hold_runs near "$RUNS/llama-untied-one" "$RUNS/llama-untied-sliced"
 }
 
 # merak eval goes through each document alone.

@@ -5,7 +5,7 @@
 # Ten steps without warm-up of two small models (GPT-2: tied, dropout, a
 # vocabulary no tp divides; Llama: untied, two kv heads) under every layout,
 # clipping active; along all axes, and at night along one, also without.
-# tests/parity.py holds losses, norms and gradients against the run on one rank.
+# hold_runs holds losses, norms and gradients against the run on one rank.
 #
 # long
 
@@ -132,7 +132,7 @@ setup_file()
         --zero1 no
     PER_TASK="env MERAK_CPU_ISA=base" run_model gpt2-tied 0.5 1 1 2 \
         gpt2-tied-c0.5-base --zero1 no
-    "$TESTS/parity.py" equal "$RUNS/gpt2-tied-c0.5-unlike" \
+    hold_runs equal "$RUNS/gpt2-tied-c0.5-unlike" \
         "$RUNS/gpt2-tied-c0.5-base"
     grep -q 'backend cpu: base kernels' "$RUNS/gpt2-tied-c0.5-unlike/out"
     [ "$(uname -m)" != x86_64 ] ||
@@ -165,7 +165,7 @@ setup_file()
     run_model gpt2-tied 0.5 2 2 1 moved --steps 4
     run_model gpt2-tied 0.5 1 2 2 moved
     rm -r "$RUNS/moved/grads/step-00000003"
-    "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" "$RUNS/moved" \
+    hold_runs near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" "$RUNS/moved" \
         --first 1 --last 1e-4
 }
 
@@ -173,6 +173,6 @@ setup_file()
     CP=2 run_model gpt2-tied 0.5 1 1 2 moved-cp --steps 4
     run_model gpt2-tied 0.5 1 1 2 moved-cp
     rm -r "$RUNS/moved-cp/grads/step-00000003"
-    "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" \
+    hold_runs near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" \
         "$RUNS/moved-cp" --first 1 --last 1e-4
 }

@@ -30,11 +30,11 @@ setup_file()
             done
         done
         for layout in "${layouts[@]:1}"; do
-            "$TESTS/parity.py" bf16 "$RUNS/$model-fp32-" \
+            hold_runs bf16 "$RUNS/$model-fp32-" \
                 "$RUNS/$name-111-" "$RUNS/$name-${layout// /}-"
         done
         run_model $model 0.5 1 2 1 $name-121-1 --dtype bf16 --seed 1
-        "$TESTS/parity.py" equal "$RUNS/$name-111-1" "$RUNS/$name-121-1"
+        hold_runs equal "$RUNS/$name-111-1" "$RUNS/$name-121-1"
     done
 }
 
@@ -59,7 +59,7 @@ setup_file()
     done
     for isa in base avx2 avx512; do
         [ ! -d "$RUNS/gpt2-tied-$isa-1/ckpt" ] ||
-            "$TESTS/parity.py" bf16 "$RUNS/gpt2-tied-fp32-" \
+            hold_runs bf16 "$RUNS/gpt2-tied-fp32-" \
                 "$RUNS/gpt2-tied-ref-" "$RUNS/gpt2-tied-$isa-"
     done
 }

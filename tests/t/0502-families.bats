@@ -4,7 +4,7 @@
 #
 # Four steps of models of tests/vectors/hf: on one rank, on four that share two
 # kv heads, on stages and replicas, and with windows that end within a slice of
-# the sequence.  tests/parity.py holds losses, norms and gradients against one
+# the sequence.  hold_runs holds losses, norms and gradients against one
 # rank.  Runs of so few steps are mostly start: the one rank is a process by
 # itself, no checkpoint is written, and two runs go at a time.
 
@@ -84,7 +84,7 @@ as_one()
     for model in $models; do
         pairs+=("$RUNS/$model" "$RUNS/$model-$name")
     done
-    "$TESTS/parity.py" near "${pairs[@]}"
+    hold_runs near "${pairs[@]}"
 }
 
 @test "four tensor ranks share two kv heads" {
@@ -153,12 +153,12 @@ as_one()
     merak data pack --tokenizer byte --out "$RUNS/docs" "$RUNS"/doc.*
     for model in llama3 qwen2-window; do
         train_to $model-docs $model -- "${docs[@]}"
-        run "$TESTS/parity.py" near "$RUNS/$model" "$RUNS/$model-docs"
-        [ "$status" -ne 0 ]
+        run hold_runs near "$RUNS/$model" "$RUNS/$model-docs"
+        [ "$status" -eq 1 ]
         for form in gather heads; do
             train_to $model-$form-docs $model srun -n2 --overcommit \
                 --merak-cp=2 -- "${docs[@]}" --cp-form $form
-            "$TESTS/parity.py" near "$RUNS/$model-docs" \
+            hold_runs near "$RUNS/$model-docs" \
                 "$RUNS/$model-$form-docs"
         done
     done
@@ -190,25 +190,25 @@ as_one()
         --ckpt "$RUNS/mixtral-cp2/ckpt"
     merak ckpt ls "$RUNS/mixtral-cp2/ckpt" | grep '1x1x1 cp 2 ep 2 '
     for run in mixtral-ep4 mixtral-ep2 mixtral-cp2 qwen3_moe-ep2; do
-        "$TESTS/parity.py" near "$RUNS/${run%-*}" "$RUNS/$run"
+        hold_runs near "$RUNS/${run%-*}" "$RUNS/$run"
     done
 }
 
 @test "rows of experts travel, with and without places for all of them" {
     train_to mixtral-room1 mixtral srun -n2 --overcommit --merak-ep=2 -- \
         --micro-batch 4 --ep-form exchange --expert-room 1
-    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/mixtral-room1"
+    hold_runs near "$RUNS/mixtral" "$RUNS/mixtral-room1"
     train_to mixtral-tp2 mixtral srun -n4 --overcommit --merak-ep=2 \
         --merak-tp=2 -- --micro-batch 4 --ep-form exchange \
         --ckpt "$RUNS/mixtral-tp2/ckpt"
-    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/mixtral-tp2"
+    hold_runs near "$RUNS/mixtral" "$RUNS/mixtral-tp2"
     [ -n "${TEST_ALL-}" ] || return 0
     train_to mixtral-four mixtral srun -n4 --overcommit --merak-ep=4 -- \
         --micro-batch 4 --ep-form exchange
     train_to mixtral-pp2 mixtral srun -n4 --overcommit --merak-ep=2 \
         --merak-pp=2 -- --micro-batch 2 --ep-form exchange --expert-room 50
     for run in four pp2; do
-        "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/mixtral-$run"
+        hold_runs near "$RUNS/mixtral" "$RUNS/mixtral-$run"
     done
 }
 
@@ -223,7 +223,7 @@ experts_as()
     MODELS=$RUNS train_to biased-$name biased srun -n$((2 * tp)) \
         --overcommit --merak-ep=2 --merak-tp=$tp -- --micro-batch 4 \
         --init-from "$RUNS/biased" "$@"
-    "$TESTS/parity.py" near "$RUNS/biased-one" "$RUNS/biased-$name"
+    hold_runs near "$RUNS/biased-one" "$RUNS/biased-$name"
     [ "$(grep -c "\"load_max\": 2, .*\"overflow_rows\": $rows, \"dropped_rows\": 0[,}]" \
         "$RUNS/biased-$name/metrics.jsonl")" = 4 ]
 }
@@ -283,7 +283,7 @@ cut_folder()
     MODELS=$RUNS train_to "$of-cut" "$of-folder" srun -n$((2 * ep)) \
         --overcommit --merak-ep="$ep" -- "${same[@]}" --ep-form "$3" \
         --ckpt "$ckpt"
-    "$TESTS/parity.py" near "$RUNS/$of-whole" "$RUNS/$of-cut"
+    hold_runs near "$RUNS/$of-whole" "$RUNS/$of-cut"
     MODELS=$RUNS train_to "$of-cut" "$of-folder" srun -n4 --overcommit \
         --merak-tp=2 --merak-pp=2 -- "${same[@]}" --ckpt "$ckpt" --steps 5
     grep 'resumed .*step 4' "$RUNS/$of-cut/out"
@@ -311,7 +311,7 @@ cut_folder()
     train_to dropping-exchange mixtral srun -n2 --overcommit --merak-ep=2 -- \
         --micro-batch 2 --expert-capacity 1 --ep-form exchange
     for run in gather exchange; do
-        "$TESTS/parity.py" near "$RUNS/dropping" "$RUNS/dropping-$run"
+        hold_runs near "$RUNS/dropping" "$RUNS/dropping-$run"
         cmp <(grep -o '"dropped_rows": [1-9][0-9]*' \
             "$RUNS/dropping/metrics.jsonl") <(grep -o \
             '"dropped_rows": [1-9][0-9]*' "$RUNS/dropping-$run/metrics.jsonl")
@@ -327,7 +327,7 @@ cut_folder()
         --dump-grads "$RUNS/rest-travelled"
     rm -r "$RUNS/travelled/grads"/step-*1
     mv "$RUNS/rest-travelled"/step-*3 "$RUNS/travelled/grads"
-    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/travelled"
+    hold_runs near "$RUNS/mixtral" "$RUNS/travelled"
 }
 
 @test "what four tasks with halves of experts saved, one resumes" {
@@ -339,5 +339,5 @@ cut_folder()
         --dump-grads "$RUNS/rest"
     rm -r "$RUNS/experts/grads"/step-*1
     mv "$RUNS/rest"/step-*3 "$RUNS/experts/grads"
-    "$TESTS/parity.py" near "$RUNS/mixtral" "$RUNS/experts"
+    hold_runs near "$RUNS/mixtral" "$RUNS/experts"
 }

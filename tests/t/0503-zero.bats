@@ -57,7 +57,7 @@ level()
 
 @test "micro-batches: sums are near one rank's" {
     for model in gpt2-tied llama-untied; do
-        "$TESTS/parity.py" near "$RUNS/$model-c0.5-tp1-pp1-dp1" \
+        hold_runs near "$RUNS/$model-c0.5-tp1-pp1-dp1" \
             "$RUNS/$model-c0.5-sums"
     done
 }
@@ -116,7 +116,7 @@ level()
 @test "tp 2, dp 2: fetched are near one rank's, and in stages the same" {
     level 2 1 2 tp tp --zero 3
     for model in gpt2-tied llama-untied; do
-        "$TESTS/parity.py" near "$RUNS/$model-c0.5-tp1-pp1-dp1" \
+        hold_runs near "$RUNS/$model-c0.5-tp1-pp1-dp1" \
             "$RUNS/$model-c0.5-tp"
     done
     level 2 2 2 all tp --zero 3
@@ -161,12 +161,12 @@ level()
     model=llama-untied
     zero 1 1 4 by-node --zero 1 --dp-in 2 --micro-batch 2
     zero 1 1 4 inside --zero 3 --dp-in 2 --zero-home in --micro-batch 2
-    "$TESTS/parity.py" equal "$RUNS/$model-c0.5-by-node" \
+    hold_runs equal "$RUNS/$model-c0.5-by-node" \
         "$RUNS/$model-c0.5-inside"
     grep -Eq 'fetched [0-9.]+' "$RUNS/$model-c0.5-inside/out"
     zero 1 1 4 inside-2 --zero 2 --dp-in 2 --zero-home in
     zero 1 1 4 inside-3 --zero 3 --dp-in 2 --zero-home in
-    "$TESTS/parity.py" equal "$RUNS/$model-c0.5-inside-2" \
+    hold_runs equal "$RUNS/$model-c0.5-inside-2" \
         "$RUNS/$model-c0.5-inside-3"
     for run in "3 in" "1 all" "2 in" "3 all"; do
         set -- $run
@@ -201,11 +201,11 @@ level()
     model=wide
     zero 1 1 1 cut-1 --zero 1 --micro-batch 8
     zero 1 1 1 cut-3 --zero 3 --micro-batch 8
-    "$TESTS/parity.py" equal "$RUNS/wide-c0.5-cut-1" "$RUNS/wide-c0.5-cut-3"
+    hold_runs equal "$RUNS/wide-c0.5-cut-1" "$RUNS/wide-c0.5-cut-3"
     grep -Eq 'fetched [0-9.]+' "$RUNS/wide-c0.5-cut-3/out"
     zero 1 1 1 cut-sums-2 --zero 2 --micro-batch 2
     zero 1 1 1 cut-sums-3 --zero 3 --micro-batch 2
-    "$TESTS/parity.py" equal "$RUNS/wide-c0.5-cut-sums-2" \
+    hold_runs equal "$RUNS/wide-c0.5-cut-sums-2" \
         "$RUNS/wide-c0.5-cut-sums-3"
     for level in 3 1 2 3; do
         at=$((at + 1))

@@ -50,7 +50,7 @@ near_one()
         train $model "$list" "$ranks" --stages "$list" "$@"
         pairs+=("$RUNS/$model-one" "$RUNS/$model-$list")
     done
-    "$TESTS/parity.py" near "${pairs[@]}"
+    hold_runs near "${pairs[@]}"
 }
 
 @test "3 ranks: 2 replicas, then 1" {
@@ -94,7 +94,7 @@ near_one()
         "$TESTS/vectors/hf/mixtral.json" >"$MODELS/mixtral.json"
     run_model mixtral 0.5 1 1 1 mixtral-one --router-aux 1 --router-z 0.1
     train mixtral 2x1,1x1 3 --stages 2x1,1x1 --router-aux 1 --router-z 0.1
-    "$TESTS/parity.py" near "$RUNS/mixtral-one" "$RUNS/mixtral-2x1,1x1"
+    hold_runs near "$RUNS/mixtral-one" "$RUNS/mixtral-2x1,1x1"
 }
 @test "10 ranks: 2 replicas, tp 4, 4 replicas" {
     near_one 10 2x1,1x4,4x1 --sp on --boundary scatter
@@ -103,7 +103,7 @@ near_one()
 @test "equal stages are tp, pp and dp: the same program, the same bits" {
     run_model gpt2-tied 0.5 2 2 1 gpt2-tied-uniform
     train gpt2-tied equal 4 --stages 1x2,1x2 --micro-batch 1
-    "$TESTS/parity.py" equal "$RUNS/gpt2-tied-uniform" "$RUNS/gpt2-tied-equal"
+    hold_runs equal "$RUNS/gpt2-tied-uniform" "$RUNS/gpt2-tied-equal"
     run grep -ho 'program id [0-9a-f]*' "$RUNS"/gpt2-tied-{uniform,equal}/out
     [ "${lines[0]}" = "${lines[1]}" ]
 }
@@ -166,7 +166,7 @@ resumed()
 @test "3 replicas, then 1: a step of 12 sequences" {
     run_model gpt2-tied 0.5 1 1 1 twelve --global-batch 12
     train gpt2-tied three 4 --stages 3x1,1x1 --global-batch 12
-    "$TESTS/parity.py" near "$RUNS/twelve" "$RUNS/gpt2-tied-three"
+    hold_runs near "$RUNS/twelve" "$RUNS/gpt2-tied-three"
 }
 
 @test "targets that do not count: each replica has another number of them" {
@@ -176,7 +176,7 @@ resumed()
     words=(--data "$RUNS/talks" --doc-mask --seq 64 --steps 6)
     run_model llama-untied 0.5 1 1 1 masked-one "${words[@]}"
     train llama-untied masked 4 --stages 1x2,2x1 "${words[@]}"
-    "$TESTS/parity.py" near "$RUNS/masked-one" "$RUNS/llama-untied-masked"
+    hold_runs near "$RUNS/masked-one" "$RUNS/llama-untied-masked"
 }
 
 # recycled NAME RANKS WORD..: ten steps of a model of three passes, evaluated
@@ -200,7 +200,7 @@ recycled()
 @test "a model that recycles, over unlike stages" {
     recycled recycle-one 1 --micro-batch 1
     recycled recycle-list 4 --stages 1x2,2x1 --schedule 3f1b
-    "$TESTS/parity.py" near "$RUNS/recycle-one" "$RUNS/recycle-list"
+    hold_runs near "$RUNS/recycle-one" "$RUNS/recycle-list"
 }
 
 # Rank 2 dies once step 4 is saved; the run goes on from there on other stages.

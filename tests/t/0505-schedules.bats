@@ -37,7 +37,7 @@ schedule()
         done
         [ -n "${TEST_ALL-}" ] || modes=none
     done
-    "$TESTS/parity.py" equal "${pairs[@]}"
+    hold_runs equal "${pairs[@]}"
 }
 
 @test "early recomputation is bit-equal to 1f1b" { schedule early; }
@@ -58,7 +58,7 @@ schedule()
             name=tp$1-pp$2-dp$3
             run_model $model 0.5 $1 $2 $3 $model-c0.5-sliced-$name \
                 --schedule "sliced:$4" --sp off
-            "$TESTS/parity.py" near "$RUNS/$model-c0.5-$name" \
+            hold_runs near "$RUNS/$model-c0.5-$name" \
                 "$RUNS/$model-c0.5-sliced-$name"
         done
         run_model $model 0.5 1 2 1 $model-c0.5-sliced-full --sp off \
@@ -115,5 +115,5 @@ planned()
             pairs+=("$RUNS/$model-c0.5-sub-$name" "$RUNS/$model-c0.5-$name")
         done
     done
-    "$TESTS/parity.py" equal "${pairs[@]}"
+    hold_runs equal "${pairs[@]}"
 }

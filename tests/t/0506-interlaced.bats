@@ -27,7 +27,7 @@ shared()
         run_model $model 0.5 $tp $pp $dp "$name" --schedule interlaced "$@"
         pairs+=("$RUNS/$model-c0.5-tp1-pp1-dp1" "$RUNS/$name")
     done
-    "$TESTS/parity.py" near "${pairs[@]}"
+    hold_runs near "${pairs[@]}"
 }
 
 @test "two stages agree with one rank, and recomputing changes no bit" {
@@ -50,7 +50,7 @@ shared()
 
 @test "an embedding alone, beside a head of its own" {
     run_model llama-untied 0.5 1 2 1 embedding --schedule interlaced --chunks 2
-    "$TESTS/parity.py" near "$RUNS/llama-untied-c0.5-tp1-pp1-dp1" \
+    hold_runs near "$RUNS/llama-untied-c0.5-tp1-pp1-dp1" \
         "$RUNS/embedding"
     run srun -n2 --overcommit --merak-tp=1 --merak-pp=2 \
         merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
@@ -70,7 +70,7 @@ moved()
         --steps 4
     run_model gpt2-tied 0.5 "${to[@]:0:3}" $name --schedule "${to[3]}"
     rm -r "$RUNS/$name/grads/step-00000003"
-    "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" \
+    hold_runs near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" \
         "$RUNS/$name" --first 1 --last 1e-4
 }
 

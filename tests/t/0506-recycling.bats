@@ -33,7 +33,7 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
 # same A B: as trained, and as evaluated
 same()
 {
-    "$TESTS/parity.py" equal "$RUNS/$1" "$RUNS/$2"
+    hold_runs equal "$RUNS/$1" "$RUNS/$2"
     [ -n "$(evaluation "$1")" ]
     [ "$(evaluation "$1")" = "$(evaluation "$2")" ]
 }
@@ -53,15 +53,15 @@ same()
     recycle five 5 1 1 1 --schedule 3f1b
     recycle five-two 5 1 2 1
     same five five-two
-    run "$TESTS/parity.py" equal "$RUNS/one" "$RUNS/five"
-    [ "$status" -ne 0 ]
+    run hold_runs equal "$RUNS/one" "$RUNS/five"
+    [ "$status" -eq 1 ]
 }
 
 @test "stages of tensor ranks and of replicas are bit-equal to one stage" {
     recycle tp 3 2 1 1
     recycle tp-two 3 2 2 1
     same tp tp-two
-    "$TESTS/parity.py" near "$RUNS/one" "$RUNS/tp-two"
+    hold_runs near "$RUNS/one" "$RUNS/tp-two"
     recycle dp 3 1 1 2
     recycle dp-two 3 1 2 2
     same dp dp-two

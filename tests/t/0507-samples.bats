@@ -34,7 +34,7 @@ samples()
     shift 2
     for model in gpt2-tied llama-untied; do
         run_model $model 0.5 $degrees $model-c0.5-$name --micro-batch 2 "$@"
-        "$TESTS/parity.py" near "$RUNS/$model-c0.5-one" \
+        hold_runs near "$RUNS/$model-c0.5-one" \
             "$RUNS/$model-c0.5-$name"
     done
 }
@@ -44,9 +44,9 @@ samples()
     samples "2 1 1" whole --tp-batch 100
     samples "2 1 1" cut --tp-batch 0
     for model in gpt2-tied llama-untied; do
-        run "$TESTS/parity.py" equal "$RUNS/$model-c0.5-whole" \
+        run hold_runs equal "$RUNS/$model-c0.5-whole" \
             "$RUNS/$model-c0.5-cut"
-        [ "$status" -ne 0 ] # they are not the same sums
+        [ "$status" -eq 1 ] # they are not the same sums
     done
 }
 
@@ -85,7 +85,7 @@ moved()
     run_model gpt2-tied 0.5 $2 $1 --micro-batch 2 --tp-batch $3 --steps 4
     run_model gpt2-tied 0.5 $4 $1 --micro-batch 2 --tp-batch $5
     rm -r "$RUNS/$1/grads/step-00000003"
-    "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-one" "$RUNS/$1" \
+    hold_runs near "$RUNS/gpt2-tied-c0.5-one" "$RUNS/$1" \
         --first 1 --last 1e-4
 }
 
@@ -103,7 +103,7 @@ reserved()
 # equal_runs NAME NAME
 equal_runs()
 {
-    "$TESTS/parity.py" equal "$RUNS/$1" "$RUNS/$2"
+    hold_runs equal "$RUNS/$1" "$RUNS/$2"
 }
 
 @test "tensor ranks share out the state of weights that they hold whole" {
@@ -118,8 +118,8 @@ equal_runs()
     run_model wide 0.5 2 1 2 wide-dp-no --micro-batch 2 --tp-batch 100 \
         --zero1 no
     run_model wide 0.5 2 2 2 wide-pp --micro-batch 2 --tp-batch 100
-    "$TESTS/parity.py" near "$RUNS/wide-one" "$RUNS/wide-tp"
-    "$TESTS/parity.py" near "$RUNS/wide-one" "$RUNS/wide-dp"
+    hold_runs near "$RUNS/wide-one" "$RUNS/wide-tp"
+    hold_runs near "$RUNS/wide-one" "$RUNS/wide-dp"
     equal_runs wide-tp wide-tp-no
     equal_runs wide-dp wide-dp-no
     equal_runs wide-dp wide-pp
@@ -145,7 +145,7 @@ equal_runs()
     run_model wide 0.5 2 1 2 wide-in --micro-batch 2 --tp-batch 100
     rm -r "$RUNS/wide-in/grads/step-00000003"
     for name in wide-out wide-in; do
-        "$TESTS/parity.py" near "$RUNS/wide-one" "$RUNS/$name" \
+        hold_runs near "$RUNS/wide-one" "$RUNS/$name" \
             --first 1 --last 1e-4
     done
 }

@@ -25,7 +25,7 @@ teardown() { assert_no_node_drained; }
 # unet NAME TP PP DP [OPTION...]
 unet() { run_example "${@:1:4}" unet "${@:5}"; }
 
-same() { "$TESTS/parity.py" equal "$RUNS/$1" "$RUNS/$2"; }
+same() { hold_runs equal "$RUNS/$1" "$RUNS/$2"; }
 
 # A word in the line of the run NAME that tells its degrees.
 degrees() { grep 'schedule 1f1b' "$RUNS/$1/out"; }

@@ -44,7 +44,7 @@ refused()
 
 @test "from device to device is bit-equal to by way of hosts" {
     nccl nccl 2 2 1
-    "$TESTS/parity.py" equal "$RUNS/gpt2-tied-c0.5-tp2-pp2-dp1" "$RUNS/nccl"
+    hold_runs equal "$RUNS/gpt2-tied-c0.5-tp2-pp2-dp1" "$RUNS/nccl"
     grep -q 'transport nccl: NCCL 2.28.9, [0-9]* communicators, .* in member order' \
         "$RUNS/nccl/out"
     # what exchanges stage is in the arena: nothing else is taken
@@ -56,7 +56,7 @@ refused()
 @test "what is fetched from device to device is bit-equal, too" {
     nccl fetched 1 2 2 --zero 3
     run_model gpt2-tied 0.5 1 2 2 fetched-by-hosts --zero 3
-    "$TESTS/parity.py" equal "$RUNS/fetched-by-hosts" "$RUNS/fetched"
+    hold_runs equal "$RUNS/fetched-by-hosts" "$RUNS/fetched"
 }
 
 # listed NAME [WORD...]: 4 ranks of unlike stages
@@ -80,7 +80,7 @@ listed()
 @test "boxes between unlike stages go from device to device, bit-equal" {
     listed boxes-by-hosts
     listed boxes --backend fake --transport nccl
-    "$TESTS/parity.py" equal "$RUNS/boxes-by-hosts" "$RUNS/boxes"
+    hold_runs equal "$RUNS/boxes-by-hosts" "$RUNS/boxes"
     grep -q 'transport nccl: NCCL 2.28.9, [0-9]* communicators' "$RUNS/boxes/out"
 }
 
@@ -99,9 +99,9 @@ cuda()
     modules
     run_model gpt2-tied 0.5 2 2 1 cpu --steps 6
     cuda staged
-    "$TESTS/parity.py" near "$RUNS/cpu" "$RUNS/staged"
+    hold_runs near "$RUNS/cpu" "$RUNS/staged"
     cuda nccl-cuda --transport nccl
-    "$TESTS/parity.py" equal "$RUNS/staged" "$RUNS/nccl-cuda"
+    hold_runs equal "$RUNS/staged" "$RUNS/nccl-cuda"
     # where there is one GPU alone, NCCL refuses
     MERAK_MODULE_DIR=$MODULES LD_LIBRARY_PATH=$MODULES:${LD_LIBRARY_PATH-} \
         refused "with another task, and NCCL needs a GPU for each" \
@@ -119,7 +119,7 @@ END
     chmod +x "$MODULES/one-cannot"
     cuda by-hosts --transport ucx
     BEFORE=$MODULES/one-cannot cuda fallen
-    "$TESTS/parity.py" equal "$RUNS/by-hosts" "$RUNS/fallen"
+    hold_runs equal "$RUNS/by-hosts" "$RUNS/fallen"
     [ "$(grep -c 'through host memory, although there are GPUs: .*NCCL cannot begin a communicator: unhandled system error' \
         "$RUNS/fallen/out")" -eq 1 ]
     BEFORE=$MODULES/one-cannot run cuda insists --transport nccl

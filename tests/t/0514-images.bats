@@ -38,8 +38,8 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
 @test "stages have the bits of one" {
     classify two 1 2 1
     classify four 1 4 1 --schedule gpipe
-    "$TESTS/parity.py" equal "$RUNS/one" "$RUNS/two"
-    "$TESTS/parity.py" equal "$RUNS/one" "$RUNS/four"
+    hold_runs equal "$RUNS/one" "$RUNS/two"
+    hold_runs equal "$RUNS/one" "$RUNS/four"
     [ -n "$(evaluation one)" ]
     [ "$(evaluation one)" = "$(evaluation two)" ]
 }
@@ -48,9 +48,9 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
     classify replicas 1 1 2
     classify both 1 2 2
     classify tensor 2 1 1
-    "$TESTS/parity.py" near --loss 1e-6 "$RUNS/one" "$RUNS/replicas" \
+    hold_runs near --loss 1e-6 "$RUNS/one" "$RUNS/replicas" \
         "$RUNS/one" "$RUNS/tensor"
-    "$TESTS/parity.py" equal "$RUNS/replicas" "$RUNS/both"
+    hold_runs equal "$RUNS/replicas" "$RUNS/both"
 }
 
 @test "convolutions train alike over stages, replicas, channels and space" {
@@ -58,9 +58,9 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
     classify c-one 1 1 1 --lr 1e-4
     classify c-stages 1 4 1 --lr 1e-4 --schedule zb-h1
     classify c-both 2 1 2 --lr 1e-4
-    "$TESTS/parity.py" equal "$RUNS/c-one" "$RUNS/c-stages"
+    hold_runs equal "$RUNS/c-one" "$RUNS/c-stages"
     CP=2 classify c-halos 1 2 1 --lr 1e-4
-    "$TESTS/parity.py" near --loss 1e-6 "$RUNS/c-one" "$RUNS/c-both" \
+    hold_runs near --loss 1e-6 "$RUNS/c-one" "$RUNS/c-both" \
         "$RUNS/c-one" "$RUNS/c-halos"
 }
 
@@ -73,9 +73,9 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
         DATA=$RUNS/some/images.json run_example "some-$name" "$tp" "$pp" "$dp" \
             "classify 0.3" --valid-fraction 0.2
     done
-    "$TESTS/parity.py" near --loss 1e-6 "$RUNS/some-one" "$RUNS/some-replicas" \
+    hold_runs near --loss 1e-6 "$RUNS/some-one" "$RUNS/some-replicas" \
         "$RUNS/some-one" "$RUNS/some-four"
-    "$TESTS/parity.py" near "$RUNS/some-one" "$RUNS/some-all"
+    hold_runs near "$RUNS/some-one" "$RUNS/some-all"
     for name in replicas four all; do
         for key in losses valid_losses; do
             diff <(losses one $key) <(losses "$name" $key)
@@ -89,5 +89,5 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
     classify cut 1 1 2 --steps 5
     classify cut 1 2 1 --steps 10
     rm -r "$RUNS"/cut/grads/step-00000004 # of the first start
-    "$TESTS/parity.py" near --loss 1e-6 --last 10 "$RUNS/one" "$RUNS/cut"
+    hold_runs near --loss 1e-6 --last 10 "$RUNS/one" "$RUNS/cut"
 }

@@ -34,7 +34,7 @@ run_model()
 @test "eight tasks on four nodes do what one does" {
     run_model one -n1
     run_model eight -n8 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2
-    "$TESTS/parity.py" near "$RUNS/one" "$RUNS/eight"
+    "$BUILD/tests/unit/hold_runs" near "$RUNS/one" "$RUNS/eight"
     grep -q "tp 2 x pp 2 x dp 2 on 4 nodes (placement: spank)" \
         "$RUNS/eight/out"
 }

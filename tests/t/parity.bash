@@ -11,6 +11,12 @@ pack_text()
         /usr/share/common-licenses/GPL-3 >/dev/null
 }
 
+# How runs are held against each other: tests/unit/ckpt/hold_runs.c.
+hold_runs()
+{
+    "$BUILD/tests/unit/hold_runs" "$@"
+}
+
 # share_cores: a rank of a run that follows has one core, in turns.  Then none
 # spins where it waits, which takes twice the time of its work from the scripts
 # beside this one; t/0500 has runs that do.
@@ -114,7 +120,7 @@ near()
             pairs+=("$RUNS/$model-c$clip-tp1-pp1-dp1" "$RUNS/$name")
         done
     done
-    "$TESTS/parity.py" near "${pairs[@]}"
+    hold_runs near "${pairs[@]}"
 }
 
 # two runs of both models, clipping active, bit for bit
@@ -125,5 +131,5 @@ equal() # name-suffix-A name-suffix-B
     for model in gpt2-tied llama-untied; do
         pairs+=("$RUNS/$model-c0.5-$1" "$RUNS/$model-c0.5-$2")
     done
-    "$TESTS/parity.py" equal "${pairs[@]}"
+    hold_runs equal "${pairs[@]}"
 }
